@@ -78,7 +78,7 @@
 //! # Queues
 //!
 //! Tasks wait in the default queue, or in the named queue that [`SpawnOptions::queue`] or [`DurableTask::QUEUE`] says. A
-//! [`Queue`] can have limits, which hold for all processes, and can be paused. Within a queue, tasks of a higher [`Level`] start
+//! [`Queue`] can have limits, which hold for all processes, and can be paused. Within a queue, tasks of a higher [`Priority`] start
 //! first. An executor serves the default queue, or those that [`Builder::serve`] names; each can have a weight, and a maximum
 //! number of the executor's permits ([`ServedQueue`]).
 //!
@@ -169,7 +169,7 @@ pub use self::inspect::{
 };
 pub use self::named_queue::Queue;
 pub use self::options::SpawnOptions;
-pub use self::queue::{Level, QueueInfo, QueueSettings, Rate};
+pub use self::queue::{Priority, QueueInfo, QueueSettings, Rate};
 pub use self::run::Run;
 pub use self::store::Store;
 #[cfg(any(test, feature = "test-util"))]

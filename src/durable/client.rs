@@ -474,7 +474,7 @@ impl DurableClient {
             envelope: PAYLOAD_ENVELOPE,
             payload,
             queue,
-            level: options.level.unwrap_or(T::LEVEL),
+            priority: options.priority.unwrap_or(T::PRIORITY),
             delay: options.delay,
             retention: options.retention.unwrap_or(T::RETENTION),
             max_crashes: options.max_crashes.unwrap_or(DEFAULT_MAX_CRASHES),

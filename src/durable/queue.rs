@@ -1,10 +1,10 @@
-//! What stores know about queues: names, levels, limits, and [`QueueInfo`].
+//! What stores know about queues: names, priorities, limits, and [`QueueInfo`].
 
-pub(crate) mod level;
 pub(crate) mod name;
+pub(crate) mod priority;
 pub(crate) mod settings;
 
-pub use self::level::Level;
+pub use self::priority::Priority;
 pub use self::settings::{QueueSettings, Rate};
 
 /// The state of a queue.

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::TaskId;
-use super::queue::Level;
+use super::queue::Priority;
 use super::queue::name::QueueName;
 use super::store::kind::Kind;
 
@@ -55,8 +55,8 @@ pub trait DurableTask: Serialize + DeserializeOwned + Send + 'static {
     /// [`SpawnOptions::queue`](super::SpawnOptions::queue) sets it for one task.
     const QUEUE: Option<&'static str> = None;
 
-    /// How urgent tasks of this type are. [`SpawnOptions::level`](super::SpawnOptions::level) sets it for one task.
-    const LEVEL: Level = Level::Normal;
+    /// How urgent tasks of this type are. [`SpawnOptions::priority`](super::SpawnOptions::priority) sets it for one task.
+    const PRIORITY: Priority = Priority::Normal;
 
     /// Encodes the task, as JSON by default. The encoded task may have at most 1 MiB; spawning a larger one fails.
     ///
@@ -95,7 +95,7 @@ pub(crate) struct NewTask {
     pub(crate) envelope: u8,
     pub(crate) payload: Vec<u8>,
     pub(crate) queue: QueueName,
-    pub(crate) level: Level,
+    pub(crate) priority: Priority,
     /// If it is zero, the task can be claimed at once.
     pub(crate) delay: Duration,
     /// The time for which the end of the task is kept; zero: the end is not kept. (Dead letters are kept for
@@ -107,7 +107,7 @@ pub(crate) struct NewTask {
 
 impl NewTask {
     pub(crate) fn kind(&self) -> Kind {
-        Kind::in_envelope(&self.name, self.envelope).placed(&self.queue, self.level)
+        Kind::in_envelope(&self.name, self.envelope).placed(&self.queue, self.priority)
     }
 }
 

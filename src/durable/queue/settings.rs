@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// // At most 4 tasks run at once, and at most 100 start per minute.
 /// let settings = QueueSettings::new().max_running(4).rate(Rate::per_minute(100));
-/// # drop(settings);
+/// assert_ne!(settings, QueueSettings::new());
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct QueueSettings {
@@ -72,7 +72,7 @@ impl QueueSettings {
     }
 }
 
-/// How many tasks start in a time.
+/// The rate at which tasks start.
 ///
 /// Starts are spaced evenly: with `per_minute(100)`, one task starts every 600 ms. With a [`burst`](Self::burst) of 20, up to 20
 /// tasks start at once if none have started for a while. So in any period `t`, at most `t / interval + burst` tasks

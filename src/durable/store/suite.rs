@@ -18,11 +18,11 @@ mod events_tests;
 mod fences_tests;
 mod harness;
 mod leases_tests;
-mod levels_tests;
 mod limits_tests;
 mod machine_tests;
 mod memory;
 mod paused_types_tests;
+mod priorities_tests;
 mod process;
 mod queue_wakes_tests;
 mod queues_tests;
@@ -251,7 +251,7 @@ macro_rules! store_suite {
                 a_task_of_a_queue_that_nobody_serves_waits
                 tasks_of_a_queue_start_in_the_order_of_storing
                 a_released_task_is_first_in_its_queue
-                a_task_returns_to_its_queue_and_level
+                a_task_returns_to_its_queue_and_priority
                 a_waiting_task_of_a_queue_is_cancelled
                 a_stored_id_stays_in_its_queue
                 a_paused_queue_starts_nothing
@@ -259,7 +259,7 @@ macro_rules! store_suite {
                 a_store_describes_a_queue
                 settings_of_an_earlier_revision_are_ignored
                 workers_of_a_queue_may_know_different_types
-                a_paused_type_waits_in_every_queue_and_level
+                a_paused_type_waits_in_every_queue_and_priority
                 nothing_is_left_of_a_queue
             }
             limits_tests {
@@ -286,17 +286,17 @@ macro_rules! store_suite {
                 a_changed_rate_holds_at_once
                 a_clock_that_is_put_back_stops_no_queue
             }
-            levels_tests {
-                a_higher_level_starts_first
-                a_higher_level_starts_first_within_a_limit
-                a_late_claim_delays_no_other_level
-                a_claim_of_some_bytes_keeps_the_order_of_levels
-                a_task_keeps_its_place_in_its_level
-                lower_levels_get_their_share
-                levels_wait_while_their_type_is_paused
-                the_first_level_keeps_the_order_of_a_backlog
-                levels_of_an_unknown_type_wait_for_a_worker
-                the_first_task_of_a_level_wakes_a_worker
+            priorities_tests {
+                a_higher_priority_starts_first
+                a_higher_priority_starts_first_within_a_limit
+                a_late_claim_delays_no_other_priority
+                a_claim_of_some_bytes_keeps_the_order_of_priorities
+                a_task_keeps_its_place_in_its_priority
+                lower_priorities_get_their_share
+                priorities_wait_while_their_type_is_paused
+                the_first_priority_keeps_the_order_of_a_backlog
+                priorities_of_an_unknown_type_wait_for_a_worker
+                the_first_task_of_a_priority_wakes_a_worker
             }
             queue_wakes_tests {
                 a_new_task_wakes_a_session_of_its_queue

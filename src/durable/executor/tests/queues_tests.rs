@@ -182,11 +182,11 @@ async fn a_paused_queue_starts_nothing_until_it_is_resumed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tasks_of_higher_levels_start_first() {
+async fn tasks_of_higher_priorities_start_first() {
     let client = client_of(&MemoryStore::new());
-    let levels = [Level::Low, Level::Normal, Level::High];
-    let tasks = (0..).zip(levels).map(|(number, level)| {
-        let options = SpawnOptions::new().queue("x").level(level);
+    let priorities = [Priority::Low, Priority::Normal, Priority::High];
+    let tasks = (0..).zip(priorities).map(|(number, priority)| {
+        let options = SpawnOptions::new().queue("x").priority(priority);
         (Number(number), options)
     });
     let handles = client.spawn_all_with(tasks).await.unwrap();

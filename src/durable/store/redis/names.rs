@@ -7,7 +7,7 @@
 use super::keys;
 use super::reply::reason_number;
 use crate::durable::clock::millis;
-use crate::durable::queue::level::{LOW_PERIOD, MAX_SHARES, NORMAL_PERIOD};
+use crate::durable::queue::priority::{LOW_PERIOD, MAX_SHARES, NORMAL_PERIOD};
 use crate::durable::store::layouts::Layouts;
 use crate::durable::store::{
     CEILING_AHEAD, DEAD_LETTER_RETENTION, DeadReason, MAX_BATCH_TASKS, MAX_DEAD_LETTERS,

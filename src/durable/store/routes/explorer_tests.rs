@@ -77,7 +77,7 @@ fn limited(queued: &[&str], default: &str) -> Bounds {
         *set = set.in_queue(queue.clone());
     }
     let placed = sets.iter().flat_map(|set| set.placed());
-    let normal = placed.filter(|(_, _, level)| *level == Level::Normal);
+    let normal = placed.filter(|(_, _, priority)| *priority == Priority::Normal);
     let kinds: BTreeSet<_> = normal.map(|&(kind, _, _)| kind).collect();
     Bounds {
         kinds: kinds.into_iter().collect(),

@@ -23,9 +23,9 @@ fn queued(set: &TypeSet) -> TypeSet {
     set.in_queue(queue("q"))
 }
 
-/// Returns the kind of a type in the queue `q`, at a level.
-fn placed(name: &str, level: Level) -> Kind {
-    kind(name).placed(&queue("q"), level)
+/// Returns the kind of a type in the queue `q`, with a priority.
+fn placed(name: &str, priority: Priority) -> Kind {
+    kind(name).placed(&queue("q"), priority)
 }
 
 /// Routes after these sets were declared, with nothing waiting.
@@ -237,7 +237,7 @@ fn a_queue_has_a_list_of_its_own() {
             routes.readers(ListId::MAIN).collect::<Vec<_>>(),
             [both.id()]
         );
-        assert_eq!(routes.entrance(placed("a", Level::Normal)), list(1));
+        assert_eq!(routes.entrance(placed("a", Priority::Normal)), list(1));
         assert_eq!(routes.entrance(kind("a")), ListId::MAIN);
         assert!(routes.draining(both.id()).is_empty() && routes.draining(in_queue.id()).is_empty());
         assert_eq!(routes.plain(), None);
@@ -256,8 +256,8 @@ fn the_main_list_is_only_for_the_default_queue() {
     routes.collapse(|_| true);
     assert_eq!(routes.plain(), Some(both.id()));
     assert_eq!(
-        routes.entrance(placed("a", Level::Normal)),
-        ListId::own(placed("a", Level::Normal))
+        routes.entrance(placed("a", Priority::Normal)),
+        ListId::own(placed("a", Priority::Normal))
     );
 }
 
@@ -265,7 +265,7 @@ fn the_main_list_is_only_for_the_default_queue() {
 fn a_queue_that_is_served_later_drains_its_own_lists() {
     let both = set(&["a", "b"]);
     let mut routes = declared(&[&both]);
-    let waits = placed("a", Level::Normal);
+    let waits = placed("a", Priority::Normal);
     assert_eq!(routes.entrance(waits), ListId::own(waits));
     routes.declare(&queued(&both));
     let kinds = both.types().len();
@@ -282,78 +282,78 @@ fn workers_of_a_queue_may_know_different_types() {
     let routes = declared(&[&both, &queued(&both), &queued(&one)]);
     assert_eq!(routes.leaves(both.id()), BTreeSet::from([ListId::MAIN]));
     assert_eq!(routes.leaves(queued(&both).id()).len(), 2);
-    let shared = routes.leaf(placed("a", Level::Normal));
+    let shared = routes.leaf(placed("a", Priority::Normal));
     assert_eq!(routes.leaves(queued(&one).id()), BTreeSet::from([shared]));
     assert_eq!(routes.lists_of_queue(&queue("q")).len(), 2);
 }
 
 #[test]
-fn each_level_has_a_list_once_levels_are_used() {
+fn each_priority_has_a_list_once_priorities_are_used() {
     let both = set(&["a", "b"]);
-    for uses_levels_first in [false, true] {
+    for uses_priorities_first in [false, true] {
         let mut routes = Routes::default();
-        if uses_levels_first {
-            routes.use_levels();
+        if uses_priorities_first {
+            routes.use_priorities();
         }
         routes.declare(&both);
         routes.declare(&queued(&both));
-        if !uses_levels_first {
-            assert!(!routes.is_known(kind("a").placed(&QueueName::DEFAULT, Level::High)));
-            assert_eq!(routes.leaves_at(both.id(), Level::High), BTreeSet::new());
-            routes.use_levels();
+        if !uses_priorities_first {
+            assert!(!routes.is_known(kind("a").placed(&QueueName::DEFAULT, Priority::High)));
+            assert_eq!(routes.leaves_at(both.id(), Priority::High), BTreeSet::new());
+            routes.use_priorities();
         }
-        routes.use_levels();
-        assert!(routes.uses_levels());
+        routes.use_priorities();
+        assert!(routes.uses_priorities());
         // Nothing waits in the lists that the kinds had of their own.
         routes.collapse(|_| true);
         let mut lists = BTreeSet::new();
         for set in [&both, &queued(&both)] {
-            for level in Level::ALL {
-                let leaves = routes.leaves_at(set.id(), level);
-                assert_eq!(leaves.len(), 1, "{level:?}");
-                assert!(lists.insert(leaves), "shared by two levels or queues");
+            for priority in Priority::ALL {
+                let leaves = routes.leaves_at(set.id(), priority);
+                assert_eq!(leaves.len(), 1, "{priority:?}");
+                assert!(lists.insert(leaves), "shared by two priorities or queues");
             }
             assert_eq!(routes.leaves(set.id()).len(), 3);
             assert!(routes.draining(set.id()).is_empty());
         }
         let main = BTreeSet::from([ListId::MAIN]);
-        assert_eq!(routes.leaves_at(both.id(), Level::Normal), main);
+        assert_eq!(routes.leaves_at(both.id(), Priority::Normal), main);
         assert_eq!(routes.plain(), None);
         assert_eq!(routes.lists_of_queue(&queue("q")).len(), 3);
     }
 }
 
 #[test]
-fn a_level_that_is_used_first_moves_no_other_task() {
+fn a_priority_that_is_used_first_moves_no_other_task() {
     let both = set(&["a", "b"]);
     let mut routes = declared(&[&both]);
     assert_eq!(routes.plain(), Some(both.id()));
-    routes.use_levels();
+    routes.use_priorities();
     assert_eq!(routes.path(kind("a")), [ListId::MAIN]);
-    let high = kind("a").placed(&QueueName::DEFAULT, Level::High);
-    // Tasks of the level may have waited before, if they were of an unknown type.
+    let high = kind("a").placed(&QueueName::DEFAULT, Priority::High);
+    // Tasks of the priority may have waited before, if they were of an unknown type.
     assert_eq!(routes.entrance(high), ListId::own(high));
     assert!(routes.leaf(high).is_shared());
 }
 
 #[test]
-fn a_paused_type_is_paused_in_all_queues_and_levels() {
+fn a_paused_type_is_paused_in_all_queues_and_priorities() {
     let both = set(&["a", "b"]);
     let mut routes = declared(&[&both, &queued(&both)]);
-    routes.use_levels();
+    routes.use_priorities();
     routes.collapse(|_| true);
     routes.pause("a", [kind("a")]);
     let queues = [QueueName::DEFAULT, queue("q")];
     for (queue, set) in queues.iter().zip([&both, &queued(&both)]) {
-        for level in Level::ALL {
+        for priority in Priority::ALL {
             let (a, b) = (
-                kind("a").placed(queue, level),
-                kind("b").placed(queue, level),
+                kind("a").placed(queue, priority),
+                kind("b").placed(queue, priority),
             );
             assert!(routes.is_paused(a) && !routes.is_paused(b));
             assert_eq!(routes.readers(routes.leaf(a)).count(), 0);
             assert_eq!(
-                routes.leaves_at(set.id(), level),
+                routes.leaves_at(set.id(), priority),
                 BTreeSet::from([routes.leaf(b)])
             );
         }
@@ -379,7 +379,7 @@ fn no_list_is_shared_by_two_queues() {
         }
         routes.declare(&only);
         routes.declare(&queued(&only));
-        routes.use_levels();
+        routes.use_priorities();
         routes.collapse(|_| true);
         routes.pause("a", [kind("a")]);
         for is_paused in [true, false] {
@@ -397,7 +397,7 @@ fn no_list_is_shared_by_two_queues() {
 fn a_forgotten_queue_keeps_its_lists_while_tasks_wait() {
     let both = set(&["a", "b"]);
     let mut routes = declared(&[&both, &queued(&both)]);
-    let waits = placed("a", Level::Normal);
+    let waits = placed("a", Priority::Normal);
     let leaf = routes.leaf(waits);
     routes.remove(queued(&both).id());
     routes.collapse(|list| list != leaf);
@@ -414,15 +414,15 @@ fn a_forgotten_queue_keeps_its_lists_while_tasks_wait() {
 }
 
 #[test]
-fn stored_routes_of_queues_and_levels_are_read() {
+fn stored_routes_of_queues_and_priorities_are_read() {
     let both = set(&["a", "b"]);
     let plain = serde_json::to_string(&declared(&[&both])).unwrap();
     assert!(
-        !plain.contains("queue") && !plain.contains("levels"),
+        !plain.contains("queue") && !plain.contains("priorities"),
         "{plain}"
     );
     let mut routes = declared(&[&both, &queued(&both)]);
-    routes.use_levels();
+    routes.use_priorities();
     let text = serde_json::to_string(&routes).unwrap();
     assert_eq!(serde_json::from_str::<Routes>(&text).unwrap(), routes);
 }

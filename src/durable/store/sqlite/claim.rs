@@ -14,9 +14,9 @@ use super::state::State;
 use super::transaction::Transaction;
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
-use crate::durable::queue::Level;
-use crate::durable::queue::level::LevelTurns;
+use crate::durable::queue::Priority;
 use crate::durable::queue::name::QueueName;
+use crate::durable::queue::priority::PriorityTurns;
 use crate::durable::store::kind::SetId;
 use crate::durable::store::routes::ListId;
 use crate::durable::store::{Claim, Claimed, Epoch, Turn, is_quarantined};
@@ -32,8 +32,8 @@ pub(super) fn claim(
     };
     tx.drain(set)?;
     let queue = tx.routes.queue(set);
-    let next = match queue.is_default() && !tx.routes.uses_levels() {
-        true => next_tasks(tx, set, request, request.want, LevelTurns::default())?,
+    let next = match queue.is_default() && !tx.routes.uses_priorities() {
+        true => next_tasks(tx, set, request, request.want, PriorityTurns::default())?,
         false => next_tasks_of_queue(tx, set, request, &queue)?,
     };
     if next.tasks.is_empty() {
@@ -79,8 +79,8 @@ struct Next {
     tasks: Vec<Claimed>,
     positions: BTreeMap<ListId, Vec<i64>>,
     claimed: ClaimedTasks,
-    /// The turns of the levels after the claim.
-    turns: LevelTurns,
+    /// The turns of the priorities after the claim.
+    turns: PriorityTurns,
     /// The size of the payloads.
     bytes: usize,
     /// `true` if the claim may have a quarantined task.
@@ -111,8 +111,8 @@ fn next_tasks_of_queue(
     let next = next_tasks(tx, set, request, request.want.min(allowed), before.turns)?;
     let mut row = before;
     row.started(tx.now, next.tasks.len());
-    // Without levels, there is no turn to be taken.
-    if tx.routes.uses_levels() {
+    // Without priorities, there is no turn to be taken.
+    if tx.routes.uses_priorities() {
         row.turns = next.turns;
     }
     if row != before {
@@ -121,36 +121,40 @@ fn next_tasks_of_queue(
     Ok(next)
 }
 
-/// A list of tasks of a level, from which the next tasks are read.
+/// A list of tasks of a priority, from which the next tasks are read.
 struct Source<'a> {
-    level: Level,
+    priority: Priority,
     list: ListId,
     rows: Rows<'a>,
 }
 
 /// Begins to read lists.
 fn sources<'a>(
-    lists: &[(Level, ListId)],
+    lists: &[(Priority, ListId)],
     statements: &'a mut [CachedStatement<'_>],
     quarantined: bool,
 ) -> Result<Vec<Source<'a>>, rusqlite::Error> {
     let sources = lists.iter().zip(statements);
-    let sources = sources.map(|(&(level, list), statement)| {
+    let sources = sources.map(|(&(priority, list), statement)| {
         let mut rows = statement.query(params![quarantined, list.number()])?;
         rows.advance()?;
-        Ok(Source { level, list, rows })
+        Ok(Source {
+            priority,
+            list,
+            rows,
+        })
     });
     sources.collect()
 }
 
-/// Returns the next tasks, at most `want`. This merges the lists of the set that have the same level: the task that has waited
+/// Returns the next tasks, at most `want`. This merges the lists of the set that have the same priority: the task that has waited
 /// longest comes first.
 fn next_tasks(
     tx: &Transaction<'_>,
     set: SetId,
     request: &Turn,
     want: usize,
-    turns: LevelTurns,
+    turns: PriorityTurns,
 ) -> Result<Next, rusqlite::Error> {
     let mut next = Next {
         turns,
@@ -164,47 +168,48 @@ fn next_tasks(
     let statements = lists.iter().map(|_| tx.db.prepare_cached(READY_TASKS));
     let mut statements = statements.collect::<Result<Vec<_>, _>>()?;
     let mut sources = sources(&lists, &mut statements, request.quarantined)?;
-    for (level, most) in turns.order() {
-        next.take(tx, request, &mut sources, level, want.min(most))?;
+    for (priority, most) in turns.order() {
+        next.take(tx, request, &mut sources, priority, want.min(most))?;
         if !next.tasks.is_empty() {
-            next.turns.started(level, next.tasks.len() as u64);
+            next.turns.started(priority, next.tasks.len() as u64);
             break;
         }
     }
     Ok(next)
 }
 
-/// Returns the lists from which the sessions of a set claim, with their levels.
-fn lists(tx: &Transaction<'_>, set: SetId) -> Result<Vec<(Level, ListId)>, rusqlite::Error> {
+/// Returns the lists from which the sessions of a set claim, with their priorities.
+fn lists(tx: &Transaction<'_>, set: SetId) -> Result<Vec<(Priority, ListId)>, rusqlite::Error> {
     let routes = &tx.routes;
-    let at = |level, lists: BTreeSet<ListId>| lists.into_iter().map(move |list| (level, list));
-    if !routes.uses_levels() {
-        return Ok(at(Level::Normal, routes.leaves(set)).collect());
+    let at =
+        |priority, lists: BTreeSet<ListId>| lists.into_iter().map(move |list| (priority, list));
+    if !routes.uses_priorities() {
+        return Ok(at(Priority::Normal, routes.leaves(set)).collect());
     }
-    let levels = Level::ALL.into_iter();
-    let lists = levels.flat_map(|level| at(level, routes.leaves_at(set, level)));
-    // Most levels have no tasks, and a statement that reads a list is prepared anew for each list but one.
+    let priorities = Priority::ALL.into_iter();
+    let lists = priorities.flat_map(|priority| at(priority, routes.leaves_at(set, priority)));
+    // Most priorities have no tasks, and a statement that reads a list is prepared anew for each list but one.
     let mut found = Vec::new();
-    for (level, list) in lists {
+    for (priority, list) in lists {
         if !ready_queue::is_empty(tx.db, list)? {
-            found.push((level, list));
+            found.push((priority, list));
         }
     }
     Ok(found)
 }
 
 impl Next {
-    /// Takes up to `most` tasks of a level.
+    /// Takes up to `most` tasks of a priority.
     fn take(
         &mut self,
         tx: &Transaction<'_>,
         request: &Turn,
         sources: &mut [Source<'_>],
-        level: Level,
+        priority: Priority,
         most: usize,
     ) -> Result<(), rusqlite::Error> {
         while self.tasks.len() < most
-            && let Some(first) = first_of(sources, level)?
+            && let Some(first) = first_of(sources, priority)?
             && let Some(row) = first.rows.get()
         {
             let task = read_row(tx, row, self.tasks.last())?;
@@ -226,14 +231,14 @@ impl Next {
     }
 }
 
-/// Returns the list of a level whose first task has waited longest.
+/// Returns the list of a priority whose first task has waited longest.
 fn first_of<'s, 'a>(
     sources: &'s mut [Source<'a>],
-    level: Level,
+    priority: Priority,
 ) -> Result<Option<&'s mut Source<'a>>, rusqlite::Error> {
     let mut first = None;
     for (at, source) in sources.iter().enumerate() {
-        if let Some(row) = source.rows.get().filter(|_| source.level == level) {
+        if let Some(row) = source.rows.get().filter(|_| source.priority == priority) {
             let position: i64 = row.get(7)?;
             first = first.min(Some((position, at))).or(Some((position, at)));
         }

@@ -12,7 +12,7 @@ use super::state::State;
 use super::transaction::Transaction;
 use crate::durable::clock::millis;
 use crate::durable::failure::Cause;
-use crate::durable::queue::Level;
+use crate::durable::queue::Priority;
 use crate::durable::store::kind::Kind;
 use crate::durable::store::routes::Routes;
 use crate::durable::store::{Enqueue, NewTask};
@@ -36,14 +36,14 @@ pub(super) fn enqueue(tx: &mut Transaction<'_>, request: &Enqueue) -> Result<(),
     if first.is_none() {
         return Ok(());
     }
-    prepare_levels(tx, tasks)?;
+    prepare_priorities(tx, tasks)?;
     check_earliest(tx, tasks)?;
     let mut inserts = Inserts::prepare(tx.db)?;
     let are_alike = |one: &NewTask, next: &NewTask| {
         one.name == next.name
             && one.envelope == next.envelope
             && one.queue == next.queue
-            && one.level == next.level
+            && one.priority == next.priority
     };
     for tasks in tasks.chunk_by(are_alike) {
         let kind = tasks[0].kind();
@@ -58,13 +58,13 @@ pub(super) fn enqueue(tx: &mut Transaction<'_>, request: &Enqueue) -> Result<(),
     Ok(())
 }
 
-/// Has the routes use levels before the first task with another level than the normal one is stored.
-fn prepare_levels(tx: &mut Transaction<'_>, tasks: &[NewTask]) -> Result<(), Fault> {
-    let is_normal = |task: &NewTask| task.level == Level::Normal;
-    if tx.routes.uses_levels() || tasks.iter().all(is_normal) {
+/// Has the routes use priorities before the first task with another priority than the normal one is stored.
+fn prepare_priorities(tx: &mut Transaction<'_>, tasks: &[NewTask]) -> Result<(), Fault> {
+    let is_normal = |task: &NewTask| task.priority == Priority::Normal;
+    if tx.routes.uses_priorities() || tasks.iter().all(is_normal) {
         return Ok(());
     }
-    tx.change_routes(Routes::use_levels)
+    tx.change_routes(Routes::use_priorities)
 }
 
 /// Checks whether one of the tasks is due before all others that are delayed. If so, a worker that waits until the
@@ -90,7 +90,7 @@ impl<'a> Inserts<'a> {
         let task = db.prepare_cached(
             "INSERT INTO throng_task
                  (id, state, place, at, name, max_crashes, retention, endpoint, payload, list, kind,
-                 queue, level)
+                 queue, priority)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
              ON CONFLICT DO NOTHING",
         )?;
@@ -145,7 +145,7 @@ fn insert(
         position.map(|_| list.number()),
         kind.number(),
         queue_column(&task.queue),
-        task.level as i64,
+        task.priority as i64,
     ])?;
     if inserted == 0 {
         return Ok(false);

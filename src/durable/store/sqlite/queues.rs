@@ -3,7 +3,7 @@
 //! The number of running tasks of a queue is not stored. It is the number of tasks that its claims hold, so it is right
 //! whatever has happened to their workers.
 //!
-//! The default queue has no limits, so its requests read none. It has a row only for the turns of its levels.
+//! The default queue has no limits, so its requests read none. It has a row only for the turns of its priorities.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use super::claimed_tasks::ClaimedTasks;
 use super::meta::MAX_ISSUED;
 use super::time::Now;
-use crate::durable::queue::level::LevelTurns;
 use crate::durable::queue::name::QueueName;
+use crate::durable::queue::priority::PriorityTurns;
 use crate::durable::queue::{QueueSettings, Rate};
 
 /// A row of `throng_queue`.
@@ -23,7 +23,7 @@ pub(super) struct QueueRow {
     pub(super) is_paused: bool,
     /// The time up to which the rate is used, in microseconds since 1970.
     used_until: u64,
-    pub(super) turns: LevelTurns,
+    pub(super) turns: PriorityTurns,
 }
 
 /// What the limits of a queue let start.
@@ -185,7 +185,7 @@ fn read(row: &Row<'_>) -> Result<QueueRow, rusqlite::Error> {
             other => return Err(rusqlite::Error::IntegralValueOutOfRange(0, other)),
         },
         used_until: number(row, 5)?,
-        turns: LevelTurns {
+        turns: PriorityTurns {
             since_normal: number(row, 6)?,
             since_low: number(row, 7)?,
         },

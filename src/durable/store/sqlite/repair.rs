@@ -49,7 +49,7 @@ pub(super) fn repair(db: &Connection, old: &Connection, now: Now) -> Result<Dama
     rows::repair_queues(db, &mut damage)?;
     meta::close_sessions_of_unknown_sets(db, now, &mut damage)?;
     rows::end_invalid_tasks(db, now, &mut damage)?;
-    meta::restore_levels(db)?;
+    meta::restore_priorities(db)?;
     end_missing(db, now, &ids, &mut damage)?;
     consistency::restore(db, &mut damage)?;
     count(db)?;

@@ -34,13 +34,13 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// the outputs that are. The column `results` of `throng_meta` counts the ended tasks whose retention is not over,
 /// except dead letters.
 ///
-/// The column `queue` of a task or a claim is the name of its queue, or `NULL` for the default queue. The column `level` of a
+/// The column `queue` of a task or a claim is the name of its queue, or `NULL` for the default queue. The column `priority` of a
 /// task is 0 for a high one, 1 for a normal one, and 2 for a low one. Both are part of the column `kind`, too, which
 /// determines the list.
 ///
 /// The table `throng_queue` has a row for each queue that has limits, is paused, or has claimed tasks while tasks have
-/// levels. The columns `interval` and `burst` are the rate, and `used_until` is the time up to which it is used. These times
-/// are in microseconds. The columns `since_normal` and `since_low` are those of `LevelTurns`. The name of the default queue is
+/// priorities. The columns `interval` and `burst` are the rate, and `used_until` is the time up to which it is used. These times
+/// are in microseconds. The columns `since_normal` and `since_low` are those of `PriorityTurns`. The name of the default queue is
 /// empty.
 ///
 /// The table of tasks has no row ids: ids that were created one after the other lie side by side, so a batch of them
@@ -118,7 +118,7 @@ CREATE TABLE IF NOT EXISTS throng_task (
     retention INTEGER NOT NULL,
     endpoint INTEGER NOT NULL,
     queue TEXT,
-    level INTEGER NOT NULL DEFAULT 1,
+    priority INTEGER NOT NULL DEFAULT 1,
     payload BLOB,
     output BLOB,
     error TEXT,

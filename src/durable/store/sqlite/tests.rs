@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::SqliteStore;
 use crate::durable::clock::Clock;
 use crate::durable::failure::{Cause, Effect, Failure};
-use crate::durable::queue::Level;
+use crate::durable::queue::Priority;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::layouts::Layouts;
@@ -423,7 +423,7 @@ fn task(n: u64) -> Task {
         name: "name".into(),
         envelope: 1,
         queue: QueueName::DEFAULT,
-        level: Level::Normal,
+        priority: Priority::Normal,
         payload: Vec::new(),
         delay: Duration::ZERO,
         retention: Duration::ZERO,

@@ -12,7 +12,7 @@ use proptest::test_runner::{Config, TestError, TestRunner};
 use self::pair::Pair;
 use super::memory::Memory;
 use super::{Harness, runtime};
-use crate::durable::queue::{Level, QueueSettings};
+use crate::durable::queue::{Priority, QueueSettings};
 use crate::durable::store::QueueChange;
 
 mod pair;
@@ -92,7 +92,7 @@ pub(super) struct New {
     other_name: bool,
     /// In the named queue.
     is_queued: bool,
-    level: Level,
+    priority: Priority,
     len: usize,
     delay: Duration,
     retention: Duration,
@@ -155,13 +155,13 @@ fn new() -> impl Strategy<Value = New> {
     let times = (seconds(&[0, 0, 0, 5, 5, 60]), seconds(&[0, 10, 3600]));
     // Some payloads are too large for the row of their task.
     let len = prop_oneof![9 => 0..20_usize, 1 => Just(2_000)];
-    let place = (any::<bool>(), any::<bool>(), level());
+    let place = (any::<bool>(), any::<bool>(), priority());
     (0..12_u8, place, len, times, 0..3_u32).prop_map(
-        |(task, (other_name, is_queued, level), len, (delay, retention), max_crashes)| New {
+        |(task, (other_name, is_queued, priority), len, (delay, retention), max_crashes)| New {
             task,
             other_name,
             is_queued,
-            level,
+            priority,
             len,
             delay,
             retention,
@@ -170,8 +170,15 @@ fn new() -> impl Strategy<Value = New> {
     )
 }
 
-fn level() -> impl Strategy<Value = Level> {
-    prop::sample::select(&[Level::High, Level::Normal, Level::Normal, Level::Low][..])
+fn priority() -> impl Strategy<Value = Priority> {
+    prop::sample::select(
+        &[
+            Priority::High,
+            Priority::Normal,
+            Priority::Normal,
+            Priority::Low,
+        ][..],
+    )
 }
 
 fn verdict() -> impl Strategy<Value = VerdictChoice> {
@@ -309,7 +316,7 @@ pub(super) fn compare_sequences<H: Harness>(sequences: u32) {
     };
     let steps = prop::collection::vec(step(), 1..120);
     let runtime = runtime();
-    // Some stores have no task in a named queue or of another level.
+    // Some stores have no task in a named queue or with another priority.
     let stores = (1..=2_u8, prop::bool::weighted(0.7));
     let tried = TestRunner::new(config).run(&(stores, steps), |(stores, steps)| {
         let tried = runtime.block_on(compare::<H>(stores, &steps));

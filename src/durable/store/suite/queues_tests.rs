@@ -3,7 +3,7 @@
 use super::Harness;
 use super::process::*;
 use crate::durable::DeadFilter;
-use crate::durable::queue::{Level, QueueInfo, QueueSettings, Rate};
+use crate::durable::queue::{Priority, QueueInfo, QueueSettings, Rate};
 use crate::durable::store::{DEAD_LETTER_RETENTION, NewTask, RenewAnswer, TaskState, Verdict};
 
 pub(super) async fn a_session_claims_only_tasks_of_its_queue(it: &dyn Harness) {
@@ -75,27 +75,27 @@ pub(super) async fn a_released_task_is_first_in_its_queue(it: &dyn Harness) {
 }
 
 /// Delayed, retried, snoozed and replayed tasks.
-pub(super) async fn a_task_returns_to_its_queue_and_level(it: &dyn Harness) {
+pub(super) async fn a_task_returns_to_its_queue_and_priority(it: &dyn Harness) {
     for (first, queue) in [(0, "q"), (10, "")] {
         let process = Process::of(it);
         let mut session = process.session_in(queue).await;
         let mut other = process.session_in("other").await;
-        let new = |level, number, delay| {
+        let new = |priority, number, delay| {
             let delayed = delayed(first + number, delay);
-            in_queue(queue, at_level(level, delayed))
+            in_queue(queue, at_priority(priority, delayed))
         };
         let now = std::time::Duration::ZERO;
-        session.run(new(Level::High, 3, now), dead()).await;
-        let tasks = [new(Level::High, 1, now), new(Level::Low, 2, now)];
+        session.run(new(Priority::High, 3, now), dead()).await;
+        let tasks = [new(Priority::High, 1, now), new(Priority::Low, 2, now)];
         session.enqueue(tasks).await;
         let (high, low) = (session.claim(2).await.epoch, session.claim(2).await.epoch);
         let snooze = Verdict::Snooze { after: SECOND };
         session.report(high, first + 1, retry(SECOND)).await;
         session.report(low, first + 2, snooze).await;
         let tasks = [
-            new(Level::Low, 4, SECOND),
-            new(Level::High, 5, SECOND),
-            new(Level::Normal, 6, now),
+            new(Priority::Low, 4, SECOND),
+            new(Priority::High, 5, SECOND),
+            new(Priority::Normal, 6, now),
         ];
         other.enqueue(tasks).await;
         assert_eq!(process.replay_dead_letters(DeadFilter::all()).await, 1);
@@ -128,7 +128,7 @@ pub(super) async fn a_stored_id_stays_in_its_queue(it: &dyn Harness) {
     let mut default = process.session().await;
     let mut q = process.session_in("q").await;
     q.enqueue([queued(1), task(2)]).await;
-    q.enqueue([task(1), queued(2), at_level(Level::High, queued(1))])
+    q.enqueue([task(1), queued(2), at_priority(Priority::High, queued(1))])
         .await;
     assert_eq!(claim_all(&mut default).await.0, [id(2)]);
     assert_eq!(claim_all(&mut q).await.0, [id(1)]);
@@ -193,7 +193,7 @@ pub(super) async fn a_store_describes_a_queue(it: &dyn Harness) {
         delay: HOUR,
         ..queued(8)
     };
-    let high = at_level(Level::High, queued(7));
+    let high = at_priority(Priority::High, queued(7));
     let foreign = [task(10), in_queue("r", task(11))];
     default.enqueue((1..=5).map(queued)).await;
     default.enqueue([odd, later, high]).await;
@@ -282,22 +282,22 @@ pub(super) async fn workers_of_a_queue_may_know_different_types(it: &dyn Harness
     );
 }
 
-pub(super) async fn a_paused_type_waits_in_every_queue_and_level(it: &dyn Harness) {
+pub(super) async fn a_paused_type_waits_in_every_queue_and_priority(it: &dyn Harness) {
     let process = Process::of(it);
     let mut default = process.session_of(&["even", "odd"]).await;
     let mut q = process.session_of_in(&["even", "odd"], "q").await;
-    let levels = [Level::Low, Level::Normal, Level::High];
+    let priorities = [Priority::Low, Priority::Normal, Priority::High];
     let tasks = (0..12).map(|number| {
         let queue = if number < 6 { "" } else { "q" };
-        let level = levels[number as usize / 2 % 3];
-        in_queue(queue, at_level(level, typed(number)))
+        let priority = priorities[number as usize / 2 % 3];
+        in_queue(queue, at_priority(priority, typed(number)))
     });
     default.enqueue(tasks).await;
     process.pause("odd").await;
     assert_eq!(claim_all(&mut default).await.0, [4, 2, 0].map(id));
     assert_eq!(claim_all(&mut q).await.0, [10, 8, 6].map(id));
     // Also those that are stored during the pause.
-    let late = in_queue("q", at_level(Level::High, typed(13)));
+    let late = in_queue("q", at_priority(Priority::High, typed(13)));
     default.enqueue([late, typed(15)]).await;
     default.rest().await;
     q.rest().await;
@@ -312,12 +312,12 @@ pub(super) async fn nothing_is_left_of_a_queue(it: &dyn Harness) {
     let process = Process::of(it);
     let mut default = process.session().await;
     let mut q = process.session_in("q").await;
-    let levels = Level::ALL.into_iter().zip(1..);
-    let tasks = levels
+    let priorities = Priority::ALL.into_iter().zip(1..);
+    let tasks = priorities
         .clone()
-        .map(|(level, number)| at_level(level, queued(number)));
+        .map(|(priority, number)| at_priority(priority, queued(number)));
     default.enqueue(tasks).await;
-    let tasks = levels.map(|(level, number)| at_level(level, task(10 + number)));
+    let tasks = priorities.map(|(priority, number)| at_priority(priority, task(10 + number)));
     q.enqueue(tasks).await;
     for (session, numbers) in [(&mut q, 1..=3), (&mut default, 11..=13)] {
         for number in numbers {

@@ -7,8 +7,8 @@ use super::row::{Row, State};
 use super::state::Model;
 use crate::durable::TaskId;
 use crate::durable::queue::QueueInfo;
-use crate::durable::queue::level::LevelTurns;
 use crate::durable::queue::name::QueueName;
+use crate::durable::queue::priority::PriorityTurns;
 use crate::durable::store::QueueChange;
 
 impl Model {
@@ -70,14 +70,14 @@ impl Model {
         rows.filter(|row| row.task.queue == *name).count() as u64
     }
 
-    /// Returns the order of levels in which a claim takes tasks.
-    pub(super) fn level_turns(&self, name: &QueueName) -> LevelTurns {
+    /// Returns the order of priorities in which a claim takes tasks.
+    pub(super) fn priority_turns(&self, name: &QueueName) -> PriorityTurns {
         let row = self.queues.get(name);
         row.map(|row| row.turns).unwrap_or_default()
     }
 
     /// Records that tasks have started.
-    pub(super) fn started(&mut self, name: &QueueName, turns: LevelTurns, tasks: usize) {
+    pub(super) fn started(&mut self, name: &QueueName, turns: PriorityTurns, tasks: usize) {
         let now = self.wall_micros();
         let row = self.queues.entry(name.clone()).or_default();
         row.turns = turns;

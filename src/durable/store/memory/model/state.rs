@@ -10,8 +10,8 @@ use super::row::{Row, State};
 use crate::durable::clock::{Clock, millis};
 use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::queue::QueueSettings;
-use crate::durable::queue::level::LevelTurns;
 use crate::durable::queue::name::QueueName;
+use crate::durable::queue::priority::PriorityTurns;
 use crate::durable::store::kind::{Kind, TypeSet};
 use crate::durable::store::{DeadReason, Epoch, Event, SessionId};
 use crate::durable::{Counts, TaskId};
@@ -49,7 +49,7 @@ pub(super) struct QueueRow {
     pub(super) is_paused: bool,
     /// The time up to which the rate is used, in microseconds since 1970.
     pub(super) used_until: u64,
-    pub(super) turns: LevelTurns,
+    pub(super) turns: PriorityTurns,
 }
 
 /// The lease of a claim.

@@ -8,8 +8,8 @@ use super::state::{Lease, Model};
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
 use crate::durable::failure::Failure;
-use crate::durable::queue::level::LevelTurns;
 use crate::durable::queue::name::QueueName;
+use crate::durable::queue::priority::PriorityTurns;
 use crate::durable::store::kind::Kind;
 use crate::durable::store::{
     Claim, Claimed, Epoch, SessionId, Turn, TurnAnswer, Verdict, Verdicts,
@@ -218,16 +218,16 @@ impl Model {
         Some(Claim { epoch, tasks })
     }
 
-    /// Selects the tasks of a claim, within the limits of the request and of the queue: those of the first level that has some.
-    fn select(&self, request: &Turn, queue: &QueueName) -> (Vec<Claimed>, LevelTurns) {
+    /// Selects the tasks of a claim, within the limits of the request and of the queue: those of the first priority that has some.
+    fn select(&self, request: &Turn, queue: &QueueName) -> (Vec<Claimed>, PriorityTurns) {
         let (mut tasks, mut bytes, mut quarantined) = (Vec::new(), 0, request.quarantined);
-        let mut turns = self.level_turns(queue);
+        let mut turns = self.priority_turns(queue);
         let want = request.want.min(self.room(queue));
         let session = &self.sessions[&request.session];
-        for (level, most) in turns.order() {
+        for (priority, most) in turns.order() {
             for row in self.ready_queue.iter().map(|id| &self.tasks[id]) {
                 let is_claimable = session.knows(row.kind) && !self.is_paused(row);
-                let is_next = is_claimable && row.task.level == level;
+                let is_next = is_claimable && row.task.priority == priority;
                 if !is_next || row.is_quarantined() && !quarantined {
                     continue;
                 }
@@ -240,7 +240,7 @@ impl Model {
                 tasks.push(row.claimed());
             }
             if !tasks.is_empty() {
-                turns.started(level, tasks.len() as u64);
+                turns.started(priority, tasks.len() as u64);
                 break;
             }
             bytes = 0;

@@ -40,12 +40,12 @@
 local idle_member = ARGV[3] .. ARGV[1]
 local session, number = find_session(ARGV[1]), tonumber(ARGV[2])
 if not session or number < session.number then return redis.error_reply('NOSESSION it has ended') end
--- The lists that the session drains, and those that it claims from. Both are nil if it reads only the main list. `levels` has the
--- latter by level, if tasks have several levels.
-local draining, leaves, levels
+-- The lists that the session drains, and those that it claims from. Both are nil if it reads only the main list. `priorities` has the
+-- latter by priority, if tasks have several priorities.
+local draining, leaves, priorities
 local queue = ''
 if session.set ~= plain_set then
-  draining, leaves, queue, levels = lists_of_set(session.set)
+  draining, leaves, queue, priorities = lists_of_set(session.set)
   -- The session must declare its set again.
   if not leaves then return redis.error_reply('NOSESSION its set is not there') end
 end
@@ -111,7 +111,7 @@ else
   if skipped.claim then
     save()
   else
-    claim(session, leaves, queue, levels, lease, accepts_quarantined, save)
+    claim(session, leaves, queue, priorities, lease, accepts_quarantined, save)
     if epoch ~= '' then next_lease_end = math.min(next_lease_end or first_of(LEASE), now + lease) end
   end
 end

@@ -95,14 +95,14 @@ fn columns(db: &Connection) -> Result<Vec<(String, bool)>, rusqlite::Error> {
     })
 }
 
-/// Has the routes use levels if a task has another level than the normal one: they may have been lost.
-pub(super) fn restore_levels(db: &Connection) -> Result<(), Fault> {
+/// Has the routes use priorities if a task has another priority than the normal one: they may have been lost.
+pub(super) fn restore_priorities(db: &Connection) -> Result<(), Fault> {
     let mut routes = route_cache::read(db)?;
-    let sql = "SELECT EXISTS (SELECT 1 FROM throng_task WHERE level <> 1)";
-    if routes.uses_levels() || !db.query_row(sql, [], |row| row.get(0))? {
+    let sql = "SELECT EXISTS (SELECT 1 FROM throng_task WHERE priority <> 1)";
+    if routes.uses_priorities() || !db.query_row(sql, [], |row| row.get(0))? {
         return Ok(());
     }
-    routes.use_levels();
+    routes.use_priorities();
     let text = serde_json::to_string(&routes).unwrap_or_default();
     db.execute(
         "UPDATE throng_meta SET routes = ?1, routes_version = routes_version + 1",

@@ -31,7 +31,7 @@ const ANY: Values = Values::Number(i64::MIN..=i64::MAX);
 const COUNT: Values = Values::Number(0..=u32::MAX as i64);
 const TIME: Values = Values::Number(0..=1 << 60);
 const FLAG: Values = Values::Number(0..=1);
-const LEVEL: Values = Values::Number(0..=2);
+const PRIORITY: Values = Values::Number(0..=2);
 /// A limit of a queue.
 const LIMIT: Values = Values::Optional(&Values::Number(1..=u32::MAX as i64));
 
@@ -97,7 +97,7 @@ const TASK: &[Column] = &[
     Column("kind", ANY, "0"),
     Column("endpoint", ANY, "0"),
     Column("queue", Values::Optional(&Values::Text), "NULL"),
-    Column("level", LEVEL, "1"),
+    Column("priority", PRIORITY, "1"),
     Column("payload", Values::Optional(&Values::Bytes), "NULL"),
     Column("output", Values::Optional(&Values::Bytes), "NULL"),
     Column("error", Values::Optional(&Values::Text), "''"),

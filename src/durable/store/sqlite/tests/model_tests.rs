@@ -56,9 +56,9 @@ impl Pair {
             claims: Vec::new(),
             last: None,
         };
-        // The store in a file counts the turns of the levels only from the first task with another level.
+        // The store in a file counts the turns of the priorities only from the first task with another priority.
         let mut first = task(0).0;
-        first.level = Level::Low;
+        first.priority = Priority::Low;
         pair.enqueue_all(0, vec![first]).await;
         pair
     }
@@ -301,7 +301,7 @@ fn any_settings(random: &mut fastrand::Rng) -> QueueSettings {
 fn any_task(random: &mut fastrand::Rng) -> NewTask {
     let mut task = task(random.u64(..60));
     task.0.queue = [QueueName::DEFAULT, queue()][random.usize(..2)].clone();
-    task.0.level = Level::ALL[random.usize(..3)];
+    task.0.priority = Priority::ALL[random.usize(..3)];
     task.0.name = ["a", "b"][random.usize(..2)].into();
     task.0.payload = vec![9; [0, 10, 600, 3000][random.usize(..4)]];
     task.0.delay = Duration::from_millis([0, 0, 0, 700, 4000][random.usize(..5)]);

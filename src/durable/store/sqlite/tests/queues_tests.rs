@@ -1,4 +1,4 @@
-//! Named queues and levels: their limits hold over processes, nothing that lets a task start is missed, and damage costs at
+//! Named queues and priorities: their limits hold over processes, nothing that lets a task start is missed, and damage costs at
 //! most a limit.
 
 use super::*;
@@ -12,13 +12,13 @@ fn queue() -> QueueName {
 }
 
 fn mail(n: u64) -> NewTask {
-    leveled(n, Level::Normal)
+    prioritized(n, Priority::Normal)
 }
 
-fn leveled(n: u64, level: Level) -> NewTask {
+fn prioritized(n: u64, priority: Priority) -> NewTask {
     NewTask {
         queue: queue(),
-        level,
+        priority,
         ..task(n).0
     }
 }
@@ -119,7 +119,7 @@ async fn a_limit_is_not_exceeded_by_processes_that_claim_at_once() {
 }
 
 #[tokio::test]
-async fn a_store_without_queues_and_levels_reads_and_writes_no_queue() {
+async fn a_store_without_queues_and_priorities_reads_and_writes_no_queue() {
     let file = File::new();
     let worker = Worker::new(&file.open().await).await;
     worker.enqueue([task(1).0]).await;
@@ -305,15 +305,18 @@ async fn a_clock_that_is_put_back_does_not_stop_an_idle_worker() {
     }
 }
 
-// ===== Levels and damage =====
+// ===== Priorities and damage =====
 
 #[tokio::test]
-async fn levels_outlast_the_loss_of_the_routes() {
+async fn priorities_outlast_the_loss_of_the_routes() {
     for lost in ["'?'", "NULL", "x'00'"] {
         let (file, clock) = (File::new(), Clock::manual());
         let mut worker = worker(&file, &clock).await;
-        let levels = [Level::Low, Level::Normal, Level::High];
-        let tasks = levels.iter().zip(1..).map(|(&level, n)| leveled(n, level));
+        let priorities = [Priority::Low, Priority::Normal, Priority::High];
+        let tasks = priorities
+            .iter()
+            .zip(1..)
+            .map(|(&priority, n)| prioritized(n, priority));
         worker.enqueue(tasks).await;
         file.sql(&format!(
             "UPDATE throng_meta SET routes = {lost}, routes_version = routes_version + 1"
@@ -352,7 +355,9 @@ async fn assert_survives(garbled: &str) {
     let settings = QueueSettings::new().max_running(2).revision(1);
     let settings = settings.rate(Rate::every(SECOND).burst(3));
     worker.set(settings).await;
-    worker.enqueue((0..4).map(|n| leveled(n, Level::Low))).await;
+    worker
+        .enqueue((0..4).map(|n| prioritized(n, Priority::Low)))
+        .await;
     let mut claim = Some(worker.claim(1).await);
     let sql = format!("UPDATE throng_queue SET {garbled}");
     // Not every value can be written into every column.

@@ -42,7 +42,7 @@ pub(super) struct Pair<H> {
     opened: BTreeSet<usize>,
     /// A type was paused before.
     has_paused: bool,
-    /// Tasks and sessions may be in the named queue, and tasks may have other levels than the normal one.
+    /// Tasks and sessions may be in the named queue, and tasks may have other priorities than the normal one.
     has_queues: bool,
     /// The maximum number of tasks of the named queue that may run after a claim.
     limit: Option<u64>,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Choice, New, Types, VerdictChoice};
-use crate::durable::queue::Level;
+use crate::durable::queue::Priority;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::kind::{Kind, TypeSet};
 use crate::durable::store::suite::process::{id, queue_name};
@@ -79,9 +79,9 @@ impl New {
             envelope: 1,
             payload: vec![self.task; self.len],
             queue: queue(self.is_queued && has_queues),
-            level: match has_queues {
-                true => self.level,
-                false => Level::Normal,
+            priority: match has_queues {
+                true => self.priority,
+                false => Priority::Normal,
             },
             delay: self.delay,
             retention: self.retention,

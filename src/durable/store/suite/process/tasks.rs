@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::durable::TaskId;
 use crate::durable::queue::name::QueueName;
-use crate::durable::queue::{Level, QueueSettings};
+use crate::durable::queue::{Priority, QueueSettings};
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{Claimed, DeadReason, NewTask, TaskState, Verdict};
 
@@ -43,7 +43,7 @@ pub(in crate::durable::store::suite) fn task(number: u64) -> NewTask {
         name: "job".into(),
         envelope: 1,
         queue: QueueName::DEFAULT,
-        level: Level::Normal,
+        priority: Priority::Normal,
         payload: number.to_be_bytes().to_vec(),
         delay: Duration::ZERO,
         retention: HOUR,
@@ -68,8 +68,8 @@ pub(in crate::durable::store::suite) fn in_queue(queue: &str, task: NewTask) -> 
     NewTask { queue, ..task }
 }
 
-pub(in crate::durable::store::suite) fn at_level(level: Level, task: NewTask) -> NewTask {
-    NewTask { level, ..task }
+pub(in crate::durable::store::suite) fn at_priority(priority: Priority, task: NewTask) -> NewTask {
+    NewTask { priority, ..task }
 }
 
 /// Returns the queue with this name. An empty name is that of the default queue.

@@ -1,31 +1,31 @@
-//! Levels: which tasks of a queue start first, and the shares of the lower levels.
+//! Priorities: which tasks of a queue start first, and the shares of the lower priorities.
 
 use super::Harness;
 use super::process::*;
 use crate::durable::TaskId;
-use crate::durable::queue::Level;
+use crate::durable::queue::Priority;
 use crate::durable::store::{NewTask, Verdict};
 
-use Level::{High, Low, Normal};
+use Priority::{High, Low, Normal};
 
 /// The default queue, and a named one.
 const QUEUES: [&str; 2] = ["", "q"];
 
-fn new(queue: &str, level: Level, number: u64) -> NewTask {
-    in_queue(queue, at_level(level, task(number)))
+fn new(queue: &str, priority: Priority, number: u64) -> NewTask {
+    in_queue(queue, at_priority(priority, task(number)))
 }
 
-pub(super) async fn a_higher_level_starts_first(it: &dyn Harness) {
+pub(super) async fn a_higher_priority_starts_first(it: &dyn Harness) {
     for queue in QUEUES {
         let process = Process::of(it);
         let mut session = process.session_in(queue).await;
         let first = if queue.is_empty() { 0 } else { 100 };
-        let levels = [Low, Normal, High, Normal, Low, High, Low];
-        let tasks = (first..).zip(levels);
-        let tasks = tasks.map(|(number, level)| new(queue, level, number));
+        let priorities = [Low, Normal, High, Normal, Low, High, Low];
+        let tasks = (first..).zip(priorities);
+        let tasks = tasks.map(|(number, priority)| new(queue, priority, number));
         session.enqueue(tasks).await;
         let expected = [2, 5, 1, 3, 0, 4, 6].map(|number| id(first + number));
-        // A claim has tasks of one level.
+        // A claim has tasks of one priority.
         assert_eq!(ids(&session.claim(9).await), expected[..2]);
         assert_eq!(ids(&session.claim(1).await), expected[2..3]);
         assert_eq!(ids(&session.claim(9).await), expected[3..4]);
@@ -33,8 +33,8 @@ pub(super) async fn a_higher_level_starts_first(it: &dyn Harness) {
     }
 }
 
-/// A claim whose lease is over, of one level, does not keep tasks of another level from starting.
-pub(super) async fn a_late_claim_delays_no_other_level(it: &dyn Harness) {
+/// A claim whose lease is over, of one priority, does not keep tasks with another priority from starting.
+pub(super) async fn a_late_claim_delays_no_other_priority(it: &dyn Harness) {
     let process = Process::of(it);
     let mut first = process.session_of(&["job"]).await;
     first.enqueue([new("", Normal, 1)]).await;
@@ -46,7 +46,7 @@ pub(super) async fn a_late_claim_delays_no_other_level(it: &dyn Harness) {
     assert_eq!(ids(&session.claim(9).await), [id(2)]);
 }
 
-pub(super) async fn a_higher_level_starts_first_within_a_limit(it: &dyn Harness) {
+pub(super) async fn a_higher_priority_starts_first_within_a_limit(it: &dyn Harness) {
     let process = Process::of(it);
     let mut q = process.session_in("q").await;
     process.set_queue("q", max_running(2)).await;
@@ -62,12 +62,12 @@ pub(super) async fn a_higher_level_starts_first_within_a_limit(it: &dyn Harness)
 }
 
 /// The first payload that does not fit ends the claim, although a later one would fit.
-pub(super) async fn a_claim_of_some_bytes_keeps_the_order_of_levels(it: &dyn Harness) {
+pub(super) async fn a_claim_of_some_bytes_keeps_the_order_of_priorities(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
-    let sized = |level, number, len| NewTask {
+    let sized = |priority, number, len| NewTask {
         payload: vec![0; len],
-        ..new("", level, number)
+        ..new("", priority, number)
     };
     let tasks = [
         sized(Low, 1, 1),
@@ -86,12 +86,12 @@ pub(super) async fn a_claim_of_some_bytes_keeps_the_order_of_levels(it: &dyn Har
     assert_eq!(next(0).await, [id(1)]);
 }
 
-pub(super) async fn a_task_keeps_its_place_in_its_level(it: &dyn Harness) {
+pub(super) async fn a_task_keeps_its_place_in_its_priority(it: &dyn Harness) {
     for queue in QUEUES {
         let process = Process::of(it);
         let mut session = process.session_in(queue).await;
         let first = if queue.is_empty() { 0 } else { 100 };
-        let new = |level, number| new(queue, level, first + number);
+        let new = |priority, number| new(queue, priority, first + number);
         let tasks = [new(High, 1), new(High, 2), new(Normal, 3), new(Low, 4)];
         session.enqueue(tasks).await;
         let epoch = session.claim(4).await.epoch;
@@ -103,15 +103,15 @@ pub(super) async fn a_task_keeps_its_place_in_its_level(it: &dyn Harness) {
             .verdict(epoch, first + 2, retry(std::time::Duration::ZERO))
             .verdict(epoch, first + 1, Verdict::Release);
         session.turn(turn).await;
-        // The first of a level is cancelled.
+        // The first of a priority is cancelled.
         assert_eq!(process.cancel([first + 4]).await, 1);
         let (claimed, _) = claim_all(&mut session).await;
         assert_eq!(claimed, [1, 7, 2, 3, 6, 5].map(|number| id(first + number)));
     }
 }
 
-/// While tasks of a higher level always wait.
-pub(super) async fn lower_levels_get_their_share(it: &dyn Harness) {
+/// While tasks of a higher priority always wait.
+pub(super) async fn lower_priorities_get_their_share(it: &dyn Harness) {
     for queue in QUEUES {
         for want in [1, 7, 64] {
             let first = if queue.is_empty() { 0 } else { 10_000 } + 1_000 * want;
@@ -123,12 +123,12 @@ pub(super) async fn lower_levels_get_their_share(it: &dyn Harness) {
             let (normal, low) = (first + 800, first + 900);
             assert_spaced(&started, of(normal, 100).collect(), 65 + want as usize);
             assert_spaced(&started, of(low, 100).collect(), 257 + want as usize);
-            // The order within a level, and no more than its share before the flood is over.
+            // The order within a priority, and no more than its share before the flood is over.
             let flood = started.iter().rposition(|&it| it < id(normal)).unwrap();
             for (from, most) in [(normal, 9), (low, 3)] {
-                let of_level: Vec<_> = of(from, 100).collect();
-                assert!(of_level.is_sorted());
-                let in_flood = |it: &&TaskId| of_level.contains(*it);
+                let of_priority: Vec<_> = of(from, 100).collect();
+                assert!(of_priority.is_sorted());
+                let in_flood = |it: &&TaskId| of_priority.contains(*it);
                 let shared = started[..flood].iter().filter(in_flood).count();
                 assert!(shared <= most + want as usize, "{shared}");
             }
@@ -137,7 +137,7 @@ pub(super) async fn lower_levels_get_their_share(it: &dyn Harness) {
     }
 }
 
-/// Starts 600 tasks of the level `High`, 10 of the level `Normal` and 4 of the level `Low`.
+/// Starts 600 tasks of the priority `High`, 10 of the priority `Normal` and 4 of the priority `Low`.
 async fn flooded(it: &dyn Harness, queue: &str, first: u64, want: usize) -> Vec<TaskId> {
     let process = Process::of(it);
     let mut session = process.session_in(queue).await;
@@ -171,23 +171,23 @@ fn assert_spaced(started: &[TaskId], chosen: Vec<TaskId>, most: usize) {
     }
 }
 
-pub(super) async fn levels_wait_while_their_type_is_paused(it: &dyn Harness) {
+pub(super) async fn priorities_wait_while_their_type_is_paused(it: &dyn Harness) {
     for queue in QUEUES {
         let process = Process::of(it);
         let mut session = process.session_of_in(&["even", "odd"], queue).await;
         let first = if queue.is_empty() { 0 } else { 100 };
-        let of_level = |level, number| NewTask {
-            level,
+        let of_priority = |priority, number| NewTask {
+            priority,
             ..in_queue(queue, typed(first + number))
         };
         process.pause("odd").await;
-        // These are the first tasks of the store with levels.
+        // These are the first tasks of the store with priorities.
         let tasks = [
-            of_level(Low, 1),
-            of_level(High, 2),
-            of_level(High, 3),
-            of_level(Low, 4),
-            of_level(Normal, 5),
+            of_priority(Low, 1),
+            of_priority(High, 2),
+            of_priority(High, 3),
+            of_priority(Low, 4),
+            of_priority(Normal, 5),
         ];
         session.enqueue(tasks).await;
         assert_eq!(
@@ -195,7 +195,7 @@ pub(super) async fn levels_wait_while_their_type_is_paused(it: &dyn Harness) {
             [2, 4].map(|number| id(first + number))
         );
         assert_eq!(process.cancel([first + 3]).await, 1);
-        session.enqueue([of_level(High, 7)]).await;
+        session.enqueue([of_priority(High, 7)]).await;
         process.resume("odd").await;
         assert_eq!(
             claim_all(&mut session).await.0,
@@ -204,15 +204,15 @@ pub(super) async fn levels_wait_while_their_type_is_paused(it: &dyn Harness) {
     }
 }
 
-/// Tasks that waited before the first one with a level was stored.
-pub(super) async fn the_first_level_keeps_the_order_of_a_backlog(it: &dyn Harness) {
+/// Tasks that waited before the first one with a priority was stored.
+pub(super) async fn the_first_priority_keeps_the_order_of_a_backlog(it: &dyn Harness) {
     for queue in QUEUES {
         let process = Process::of(it);
         let mut both = process.session_of_in(&["even", "odd"], queue).await;
         let first = if queue.is_empty() { 0 } else { 100 };
         let typed = |number| in_queue(queue, typed(first + number));
         both.enqueue((0..10).map(typed)).await;
-        both.enqueue([at_level(Low, typed(10)), at_level(High, typed(11))])
+        both.enqueue([at_priority(Low, typed(10)), at_priority(High, typed(11))])
             .await;
         both.enqueue([typed(12)]).await;
         // A worker that knows one of the types joins.
@@ -228,15 +228,15 @@ pub(super) async fn the_first_level_keeps_the_order_of_a_backlog(it: &dyn Harnes
     }
 }
 
-/// A worker starts after tasks of levels that it does not know yet were stored.
-pub(super) async fn levels_of_an_unknown_type_wait_for_a_worker(it: &dyn Harness) {
+/// A worker starts after tasks of priorities that it does not know yet were stored.
+pub(super) async fn priorities_of_an_unknown_type_wait_for_a_worker(it: &dyn Harness) {
     let process = Process::of(it);
     let mut producer = process.session_of(&["job"]).await;
     for queue in QUEUES {
         let first = if queue.is_empty() { 0 } else { 100 };
-        let odd = |level, number: u64| NewTask {
+        let odd = |priority, number: u64| NewTask {
             name: "odd".into(),
-            ..new(queue, level, first + number)
+            ..new(queue, priority, first + number)
         };
         let tasks = [odd(Low, 1), odd(Normal, 2), odd(High, 3), odd(High, 4)];
         producer.enqueue(tasks).await;
@@ -251,8 +251,8 @@ pub(super) async fn levels_of_an_unknown_type_wait_for_a_worker(it: &dyn Harness
     }
 }
 
-pub(super) async fn the_first_task_of_a_level_wakes_a_worker(it: &dyn Harness) {
-    for level in [High, Low] {
+pub(super) async fn the_first_task_of_a_priority_wakes_a_worker(it: &dyn Harness) {
+    for priority in [High, Low] {
         for queue in QUEUES {
             let (one, two) = (Process::of(it), Process::of(it));
             let mut producer = one.session_of(&["other"]).await;
@@ -260,8 +260,8 @@ pub(super) async fn the_first_task_of_a_level_wakes_a_worker(it: &dyn Harness) {
             let mut session = two.session_in(queue).await;
             session.rest().await;
             events.drain();
-            let number = 10 * level as u64 + queue.len() as u64;
-            producer.enqueue([new(queue, level, number)]).await;
+            let number = 10 * priority as u64 + queue.len() as u64;
+            producer.enqueue([new(queue, priority, number)]).await;
             events.woken().await;
             assert_eq!(ids(&session.claim(9).await), [id(number)]);
             let claimed = session.turn(wanting(9)).await;
