@@ -32,7 +32,7 @@ pub(super) fn turn(tx: &mut Transaction<'_>, request: &Turn) -> Result<TurnAnswe
     turned.more = is_any_ready(tx.db, lists.into_iter().flatten(), quarantined)?;
     turned.next = next_check(tx.db, tx.shared, tx.now)?;
     if turned.more {
-        apply_limits(tx, &session, quarantined, &mut turned)?;
+        apply_limits(tx, &session, &mut turned)?;
     }
     if turned.more {
         // This wakes another worker, if one is idle. It wakes the next one in turn, as long as tasks are left.
@@ -45,14 +45,13 @@ pub(super) fn turn(tx: &mut Transaction<'_>, request: &Turn) -> Result<TurnAnswe
 fn apply_limits(
     tx: &Transaction<'_>,
     session: &Session,
-    quarantined: bool,
     turned: &mut TurnAnswer,
 ) -> Result<(), Fault> {
     let Some(set) = session.set else {
         return Ok(());
     };
     let allowed = queues::allowance(tx.db, &tx.routes.queue(set), tx.now)?;
-    if allowed.tasks == 0 && !is_any_ready(tx.db, tx.routes.draining(set), quarantined)? {
+    if allowed.tasks == 0 {
         turned.more = false;
         turned.next = turned.next.into_iter().chain(allowed.wait).min();
     }
