@@ -75,6 +75,13 @@
 //! It is *not* guaranteed that a task runs only once. Its worker may die after the task has taken effect and before the
 //! store has recorded its end. To guard against a second run, use [`TaskContext::idempotency_key`] or [`TaskContext::fencing_token`].
 //!
+//! # Queues
+//!
+//! Tasks wait in the default queue, or in the named queue that [`SpawnOptions::queue`] or [`DurableTask::QUEUE`] says. A
+//! [`Queue`] can have limits, which hold for all processes, and can be paused. Within a queue, tasks of a higher [`Priority`] start
+//! first. An executor serves the default queue, or those that [`Builder::serve`] names; each can have a weight, and a maximum
+//! number of the executor's permits ([`ServedQueue`]).
+//!
 //! # If a process exits at a given step
 //!
 //! The test suite kills processes, freezes them or cuts their connections at each of these steps.
@@ -132,6 +139,7 @@ mod handle;
 mod id;
 mod inspect;
 mod key;
+mod named_queue;
 mod options;
 mod queue;
 mod report;
@@ -154,14 +162,16 @@ pub use self::executor::builder::Builder;
 #[cfg(any(test, feature = "test-util"))]
 pub use self::executor::inline::InlineExecutor;
 pub use self::executor::metrics::Metrics;
+pub use self::executor::served_queue::ServedQueue;
 pub use self::handle::DurableHandle;
 pub use self::id::{ParseTaskIdError, TaskId};
 pub use self::inspect::{
     AttemptError, Counts, DeadFilter, DeadLetter, DeadReason, Durability, Health, Status,
 };
 pub use self::key::Key;
+pub use self::named_queue::Queue;
 pub use self::options::SpawnOptions;
-pub use self::queue::{Level, Queue, QueueInfo, QueueSettings, Rate};
+pub use self::queue::{Priority, QueueInfo, QueueSettings, Rate};
 pub use self::run::Run;
 pub use self::store::Store;
 #[cfg(any(test, feature = "test-util"))]

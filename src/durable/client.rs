@@ -487,7 +487,7 @@ impl DurableClient {
             envelope: PAYLOAD_ENVELOPE,
             payload,
             queue,
-            level: options.level.unwrap_or(T::LEVEL),
+            priority: options.priority.unwrap_or(T::PRIORITY),
             key,
             delay: delay.unwrap_or(options.delay),
             retention: retention.max(window),

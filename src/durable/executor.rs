@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep};
 use self::app_guard::AppGuard;
 use self::message::Message;
 use self::metrics::{Metrics, Tally};
+use self::open_sessions::OpenSessions;
 use self::registry::TaskRunner;
 use self::worker::{Settings, Worker};
 use super::store::Backend;
@@ -23,9 +24,12 @@ pub(crate) mod claims;
 pub(crate) mod inline;
 pub(crate) mod message;
 pub(crate) mod metrics;
+mod open_sessions;
 mod pending_verdicts;
+pub(crate) mod permits;
 pub(crate) mod registry;
 pub(crate) mod scope;
+pub(crate) mod served_queue;
 pub(crate) mod worker;
 
 /// Runs the tasks of a store on a Tokio runtime. It is one worker of the store; there may be others in this process and in
@@ -100,10 +104,7 @@ impl DurableExecutor {
         settings: Settings,
         runtime: Handle,
     ) -> Result<Self, DurableError> {
-        let set = runner.set();
-        let session = client
-            .ask(None, |store| store.open_session(Some(set.clone())))
-            .await?;
+        let sessions = OpenSessions::open(&client, runner.set(), &settings.queues).await?;
         let (messages, received) = mpsc::unbounded_channel();
         let (ended_sender, ended) = watch::channel(false);
         let tally = StdArc::new(Tally::default());
@@ -113,7 +114,7 @@ impl DurableExecutor {
             AppGuard::new(StdArc::new(runner), runtime.clone()),
             settings,
             runtime,
-            session,
+            sessions.into_ids(),
             (messages.clone(), received),
             StdArc::clone(&tally),
         );

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::queue::Level;
+use super::queue::Priority;
 use super::{Key, TaskId};
 
 /// The options of one task: see [`DurableClient::spawn_with`](super::DurableClient::spawn_with).
@@ -22,7 +22,7 @@ use super::{Key, TaskId};
 pub struct SpawnOptions {
     pub(crate) id: Option<TaskId>,
     pub(crate) queue: Option<String>,
-    pub(crate) level: Option<Level>,
+    pub(crate) priority: Option<Priority>,
     pub(crate) key: Option<Key>,
     pub(crate) delay: Duration,
     pub(crate) retention: Option<Duration>,
@@ -30,7 +30,7 @@ pub struct SpawnOptions {
 }
 
 impl SpawnOptions {
-    /// Returns the defaults: a new id, the queue, the level and the retention of the task's type, no delay, and three crashes.
+    /// Returns the defaults: a new id, the queue, the priority and the retention of the task's type, no delay, and three crashes.
     pub fn new() -> Self {
         Self::default()
     }
@@ -55,10 +55,10 @@ impl SpawnOptions {
     }
 
     /// Sets how urgent the task is, compared with the other tasks of its queue. The default is
-    /// [`LEVEL`](super::DurableTask::LEVEL).
+    /// [`PRIORITY`](super::DurableTask::PRIORITY).
     #[must_use]
-    pub fn level(mut self, level: Level) -> Self {
-        self.level = Some(level);
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.priority = Some(priority);
         self
     }
 

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 use super::TaskId;
 use super::key::NewKey;
-use super::queue::Level;
+use super::queue::Priority;
 use super::queue::name::QueueName;
 use super::store::kind::Kind;
 
@@ -56,8 +56,8 @@ pub trait DurableTask: Serialize + DeserializeOwned + Send + 'static {
     /// [`SpawnOptions::queue`](super::SpawnOptions::queue) sets it for one task.
     const QUEUE: Option<&'static str> = None;
 
-    /// How urgent tasks of this type are. [`SpawnOptions::level`](super::SpawnOptions::level) sets it for one task.
-    const LEVEL: Level = Level::Normal;
+    /// How urgent tasks of this type are. [`SpawnOptions::priority`](super::SpawnOptions::priority) sets it for one task.
+    const PRIORITY: Priority = Priority::Normal;
 
     /// Encodes the task, as JSON by default. The encoded task may have at most 1 MiB; spawning a larger one fails.
     ///
@@ -96,7 +96,7 @@ pub(crate) struct NewTask {
     pub(crate) envelope: u8,
     pub(crate) payload: Vec<u8>,
     pub(crate) queue: QueueName,
-    pub(crate) level: Level,
+    pub(crate) priority: Priority,
     pub(crate) key: Option<NewKey>,
     /// If it is zero, the task can be claimed at once.
     pub(crate) delay: Duration,
@@ -109,7 +109,7 @@ pub(crate) struct NewTask {
 
 impl NewTask {
     pub(crate) fn kind(&self) -> Kind {
-        Kind::in_envelope(&self.name, self.envelope).placed(&self.queue, self.level)
+        Kind::in_envelope(&self.name, self.envelope).placed(&self.queue, self.priority)
     }
 }
 

@@ -4,8 +4,8 @@ use throng::Retry;
 use throng::durable::{
     Builder, Clock, Counts, DeadFilter, DeadLetter, DeadLetters, DeadReason, Durability,
     DurableClient, DurableError, DurableExecutor, DurableHandle, InlineExecutor, MemoryStore,
-    Metrics, ParseTaskIdError, SpawnOptions, Status, StopReason, Store, TaskContext, TaskError,
-    TaskId,
+    Metrics, ParseTaskIdError, ServedQueue, SpawnOptions, Status, StopReason, Store, TaskContext,
+    TaskError, TaskId,
 };
 
 use crate::harness::{
@@ -42,6 +42,7 @@ const _: () = {
     is_thread_safe::<MemoryStore>();
     is_thread_safe::<Metrics>();
     is_thread_safe::<ParseTaskIdError>();
+    is_thread_safe::<ServedQueue>();
     is_thread_safe::<SpawnOptions>();
     is_thread_safe::<Status>();
     is_thread_safe::<StopReason>();

@@ -10,6 +10,7 @@ use super::DurableExecutor;
 #[cfg(any(test, feature = "test-util"))]
 use super::inline::InlineExecutor;
 use super::registry::{AppRunner, Registry};
+use super::served_queue::{QueueShare, ServedQueue};
 use super::worker::{FOREVER, Settings};
 use crate::durable::store::kind::TypeSet;
 use crate::durable::{DurableClient, DurableError, Run};
@@ -48,6 +49,8 @@ use crate::retry::Retry;
 pub struct Builder<App> {
     client: DurableClient,
     registry: Registry<App>,
+    /// The default queue if it is empty.
+    queues: Vec<ServedQueue>,
     max_running: usize,
     retry: Retry,
     lease: Duration,
@@ -59,10 +62,16 @@ const MIN_LEASE: Duration = Duration::from_millis(100);
 
 impl DurableExecutor {
     /// Returns a builder for an executor that runs tasks of the store of `client`.
+    ///
+    /// The executor runs tasks of the default queue, or of the queues that it [serves](Builder::serve). The permits
+    /// ([`max_running`](Builder::max_running)) are shared by the queues: no permit is unused while a queue has tasks that may
+    /// start, and [weights](ServedQueue::weight) decide which queue is next while several have tasks. The limits of a
+    /// [queue](crate::durable::Queue) in the store hold for all executors together.
     pub fn builder<App: Send + Sync + 'static>(client: DurableClient) -> Builder<App> {
         Builder {
             client,
             registry: Registry::new(),
+            queues: Vec::new(),
             max_running: 64,
             retry: Retry::exponential(),
             lease: Duration::from_secs(10),
@@ -76,6 +85,30 @@ impl<App: Send + Sync + 'static> Builder<App> {
     /// without a time limit, for a worker that has registered its type.
     pub fn register<T: Run<App>>(&mut self) -> &mut Self {
         self.registry.register::<T>();
+        self
+    }
+
+    /// Lets the executor run tasks of this queue. Without a call, it runs those of the default queue. With one, it runs only
+    /// those of the named queues; [`ServedQueue::default_queue`] adds the default queue. A second call with the same queue
+    /// replaces the first.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use throng::durable::{DurableClient, DurableExecutor, MemoryStore};
+    /// use throng::durable::ServedQueue;
+    ///
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// let mut builder = DurableExecutor::builder::<()>(client);
+    /// builder
+    ///     .serve(ServedQueue::default_queue().weight(8)) // starts 8 of 9 tasks while both have tasks
+    ///     .serve(ServedQueue::new("reports").max_running(4));
+    /// ```
+    pub fn serve(&mut self, queue: ServedQueue) -> &mut Self {
+        match self.queues.iter_mut().find(|other| other.is_same(&queue)) {
+            Some(other) => *other = queue,
+            None => self.queues.push(queue),
+        }
         self
     }
 
@@ -114,8 +147,9 @@ impl<App: Send + Sync + 'static> Builder<App> {
     ///
     /// - The store does not answer.
     /// - An option is [invalid](DurableError::is_invalid): no type is [registered](Self::register),
-    ///   [`max_running`](Self::max_running) or [`stall_limit`](Self::stall_limit) is zero, or [`lease`](Self::lease) is
-    ///   shorter than 100 ms. The message names the value and the remedy.
+    ///   [`max_running`](Self::max_running) or [`stall_limit`](Self::stall_limit) is zero, [`lease`](Self::lease) is
+    ///   shorter than 100 ms, or a [served queue](Self::serve) has an invalid name, the weight zero, or a maximum of zero
+    ///   running tasks. The message names the value and the remedy.
     ///
     /// # Panics
     ///
@@ -149,9 +183,9 @@ impl<App: Send + Sync + 'static> Builder<App> {
         &self,
         app: impl Into<StdArc<App>>,
     ) -> Result<InlineExecutor, DurableError> {
-        self.settings()?;
+        let settings = self.settings()?;
         let runner = self.runner(app.into())?;
-        InlineExecutor::start(self.client.clone(), runner).await
+        InlineExecutor::start(self.client.clone(), runner, &settings.queues).await
     }
 
     fn settings(&self) -> Result<Settings, DurableError> {
@@ -173,10 +207,22 @@ impl<App: Send + Sync + 'static> Builder<App> {
             );
         }
         Ok(Settings {
+            queues: self.queues()?,
             max_running: self.max_running,
             lease: self.lease.min(FOREVER),
             stall_limit: self.stall_limit,
         })
+    }
+
+    fn queues(&self) -> Result<Vec<QueueShare>, DurableError> {
+        let default = [ServedQueue::default_queue()];
+        let queues = match &self.queues[..] {
+            [] => &default,
+            queues => queues,
+        };
+        let shares = queues.iter().map(|queue| queue.share(self.max_running));
+        let shares = shares.collect::<Result<_, _>>();
+        shares.map_err(|reason| DurableError::invalid(self.client.store_name(), reason))
     }
 
     fn runner(&self, app: StdArc<App>) -> Result<AppRunner<App>, DurableError> {
@@ -213,6 +259,7 @@ impl<App> fmt::Debug for Builder<App> {
         f.debug_struct("Builder")
             .field("client", &self.client)
             .field("registered", &names)
+            .field("queues", &self.queues)
             .field("max_running", &self.max_running)
             .field("retry", &self.retry)
             .field("lease", &self.lease)

@@ -1,12 +1,13 @@
 //! [`Claims`]: the tasks that a worker holds.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc as StdArc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
+use super::permits::{PermitRequest, Permits, Phase};
 use crate::durable::context::Stop;
 use crate::durable::store::Epoch;
 use crate::durable::{StopReason, TaskId};
@@ -14,46 +15,15 @@ use crate::sync::Number;
 
 /// The tasks that a worker holds, by claim: those that it runs, and those that have ended without the store having
 /// confirmed their verdicts. Times are measured since the machine was started.
-#[derive(Default)]
 pub(crate) struct Claims {
     claims: HashMap<Epoch, HeldClaim>,
-    /// The numbers of runs.
-    phases: PhaseCounts,
-    /// Requests for permits. Runs that resume go before runs that start.
-    resumes: VecDeque<PermitRequest>,
-    starts: VecDeque<PermitRequest>,
-}
-
-/// A request of a run for a permit.
-struct PermitRequest {
-    epoch: Epoch,
-    id: TaskId,
-    grant: oneshot::Sender<()>,
-}
-
-/// The phase of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
-    /// It has a permit.
-    Running,
-    /// It awaits durable handles, and needs no permit.
-    Suspended,
-    /// It needs a permit to start or to resume.
-    Ready,
-}
-
-/// The number of runs in each [`Phase`].
-#[derive(Default)]
-struct PhaseCounts([usize; 3]);
-
-impl PhaseCounts {
-    fn of(&mut self, phase: Phase) -> &mut usize {
-        &mut self.0[phase as usize]
-    }
+    permits: Permits,
 }
 
 /// A claim of which the worker still holds something.
 struct HeldClaim {
+    /// The number of the queue of its tasks.
+    queue: usize,
     /// The time at which the last renewal was sent that the store has answered.
     renewed: Duration,
     /// The lease was not renewed in time, so the store may have given the tasks to others.
@@ -90,37 +60,67 @@ pub(crate) enum Holder {
 }
 
 impl Claims {
+    pub(crate) fn new(permits: Permits) -> Self {
+        Self {
+            claims: HashMap::new(),
+            permits,
+        }
+    }
+
+    pub(crate) fn permits(&self) -> &Permits {
+        &self.permits
+    }
+
     /// Returns the number of runs.
     pub(crate) fn held(&self) -> usize {
-        self.phases.0.iter().sum()
+        self.permits.held()
     }
 
     /// Returns the number of runs that have a permit.
     pub(crate) fn running(&self) -> usize {
-        self.phases.0[Phase::Running as usize]
+        self.permits.count(Phase::Running)
     }
 
     /// Returns the number of runs that have or need a permit.
     pub(crate) fn active(&self) -> usize {
-        self.held() - self.phases.0[Phase::Suspended as usize]
+        self.held() - self.permits.count(Phase::Suspended)
     }
 
-    pub(crate) fn insert(&mut self, epoch: Epoch, renewed: Duration, id: TaskId, run: TaskRun) {
+    /// Returns the number of the queue of a claim, unless the worker holds nothing of it.
+    pub(crate) fn queue_of(&self, epoch: Epoch) -> Option<usize> {
+        self.claims.get(&epoch).map(|claim| claim.queue)
+    }
+
+    /// Adds a run of a task of the queue with this number.
+    pub(crate) fn insert(
+        &mut self,
+        queue: usize,
+        (epoch, renewed): (Epoch, Duration),
+        id: TaskId,
+        run: TaskRun,
+    ) {
         let claim = self.claims.entry(epoch).or_insert_with(|| HeldClaim {
+            queue,
             renewed,
             late: false,
             lost: false,
             runs: HashMap::new(),
             unconfirmed: 0,
         });
-        *self.phases.of(run.phase) += 1;
+        self.permits.add(queue, run.phase);
         claim.runs.insert(id, run);
     }
 
     /// Requests a permit for a run that is to start. The returned receiver resolves when it is granted.
-    pub(crate) fn request_start(&mut self, epoch: Epoch, id: TaskId) -> oneshot::Receiver<()> {
+    pub(crate) fn request_start(
+        &mut self,
+        queue: usize,
+        epoch: Epoch,
+        id: TaskId,
+    ) -> oneshot::Receiver<()> {
         let (grant, granted) = oneshot::channel();
-        self.starts.push_back(PermitRequest { epoch, id, grant });
+        let request = PermitRequest { epoch, id, grant };
+        self.permits.request(queue, true, request);
         granted
     }
 
@@ -131,17 +131,16 @@ impl Claims {
 
     /// Requests a permit for a suspended run.
     pub(crate) fn request_resume(&mut self, epoch: Epoch, id: TaskId, grant: oneshot::Sender<()>) {
-        self.change(epoch, id, Phase::Suspended, Phase::Ready);
-        self.resumes.push_back(PermitRequest { epoch, id, grant });
+        if let Some(queue) = self.queue_of(epoch) {
+            self.change(epoch, id, Phase::Suspended, Phase::Ready);
+            let request = PermitRequest { epoch, id, grant };
+            self.permits.request(queue, false, request);
+        }
     }
 
-    /// Grants requests until this number of permits is in use.
-    pub(crate) fn grant(&mut self, permits: usize) {
-        while self.running() < permits {
-            let next = self.resumes.pop_front();
-            let Some(request) = next.or_else(|| self.starts.pop_front()) else {
-                return;
-            };
+    /// Grants requests while there are permits.
+    pub(crate) fn grant(&mut self) {
+        while let Some(request) = self.permits.next_request() {
             // A run that has ended meanwhile needs no permit.
             if self.change(request.epoch, request.id, Phase::Ready, Phase::Running) {
                 request.grant.send(()).ok();
@@ -151,14 +150,17 @@ impl Claims {
 
     /// Changes the phase of a run. Returns `false` if the run is not in the phase `from`.
     fn change(&mut self, epoch: Epoch, id: TaskId, from: Phase, to: Phase) -> bool {
-        let claim = self.claims.get_mut(&epoch);
-        let run = claim.and_then(|claim| claim.runs.get_mut(&id));
+        let Some(claim) = self.claims.get_mut(&epoch) else {
+            return false;
+        };
+        let queue = claim.queue;
+        let run = claim.runs.get_mut(&id);
         let Some(run) = run.filter(|run| run.phase == from) else {
             return false;
         };
         run.phase = to;
-        *self.phases.of(from) -= 1;
-        *self.phases.of(to) += 1;
+        self.permits.remove(queue, from);
+        self.permits.add(queue, to);
         true
     }
 
@@ -168,11 +170,18 @@ impl Claims {
         runs.any(|run| run.quarantined)
     }
 
+    /// Returns `true` if this is a run of a quarantined task.
+    pub(crate) fn is_quarantined(&self, epoch: Epoch, id: TaskId) -> bool {
+        let claim = self.claims.get(&epoch);
+        let run = claim.and_then(|claim| claim.runs.get(&id));
+        run.is_some_and(|run| run.quarantined)
+    }
+
     /// Removes a run that has ended. Returns `None` if it was aborted or released before.
     pub(crate) fn end(&mut self, epoch: Epoch, id: TaskId) -> Option<Holder> {
         let claim = self.claims.get_mut(&epoch)?;
         let run = claim.runs.remove(&id)?;
-        *self.phases.of(run.phase) -= 1;
+        self.permits.remove(claim.queue, run.phase);
         let holder = claim.holder();
         claim.add_unconfirmed(1);
         self.remove_if_over(epoch);
@@ -206,7 +215,7 @@ impl Claims {
         for (&epoch, claim) in &mut self.claims {
             let removed: Vec<_> = claim.runs.extract_if(|_, run| choose(run)).collect();
             for (_, run) in &removed {
-                *self.phases.of(run.phase) -= 1;
+                self.permits.remove(claim.queue, run.phase);
             }
             claim.add_unconfirmed(removed.len());
             if !claim.lost {
@@ -269,7 +278,7 @@ impl Claims {
         let is_new = self.mark_late(epoch);
         if let Some(claim) = self.claims.get_mut(&epoch) {
             let unstarted = claim.runs.extract_if(|_, run| run.start.take());
-            unstarted.for_each(|(_, run)| *self.phases.of(run.phase) -= 1);
+            unstarted.for_each(|(_, run)| self.permits.remove(claim.queue, run.phase));
             (claim.lost, claim.unconfirmed) = (true, 0);
         }
         self.remove_if_over(epoch);
@@ -333,7 +342,7 @@ mod tests {
     const SENT: Duration = Duration::from_secs(1);
 
     async fn claims(ids: [TaskId; 2]) -> Claims {
-        let mut claims = Claims::default();
+        let mut claims = Claims::new(Permits::new(2, [2]));
         for id in ids {
             let run = TaskRun {
                 stop: Stop::default(),
@@ -342,7 +351,7 @@ mod tests {
                 abort: tokio::spawn(async {}).abort_handle(),
                 phase: Phase::Running,
             };
-            claims.insert(EPOCH, SENT, id, run);
+            claims.insert(0, (EPOCH, SENT), id, run);
         }
         claims
     }

@@ -5,13 +5,12 @@ use std::future::poll_fn;
 use std::sync::Arc as StdArc;
 use std::time::Duration;
 
-use tokio::time::timeout;
-
+use super::open_sessions::OpenSessions;
 use super::registry::TaskRunner;
 use super::scope::{Rule, RunScope};
+use super::served_queue::QueueShare;
 use crate::durable::context::Stop;
-use crate::durable::resend::STORE_TIMEOUT;
-use crate::durable::store::{MAX_BATCH_BYTES, SessionId, Turn, Verdicts};
+use crate::durable::store::{Claim, MAX_BATCH_BYTES, SessionId, Turn, Verdicts};
 use crate::durable::{DurableClient, DurableError};
 
 /// Runs tasks on the caller, one at a time, when the caller calls [`run_due`](Self::run_due): for tests.
@@ -50,7 +49,8 @@ use crate::durable::{DurableClient, DurableError};
 pub struct InlineExecutor {
     client: DurableClient,
     runner: StdArc<dyn TaskRunner>,
-    session: SessionId,
+    /// When they are dropped, the tasks that the executor holds are given back.
+    sessions: OpenSessions,
     number: u64,
     /// The verdicts that are not stored yet.
     verdicts: Vec<Verdicts>,
@@ -63,22 +63,21 @@ impl InlineExecutor {
     pub(super) async fn start(
         client: DurableClient,
         runner: impl TaskRunner + 'static,
+        queues: &[QueueShare],
     ) -> Result<Self, DurableError> {
-        let set = runner.set();
-        let session = client
-            .ask(None, |store| store.open_session(Some(set.clone())))
-            .await?;
+        let sessions = OpenSessions::open(&client, runner.set(), queues).await?;
         Ok(Self {
             client,
             runner: StdArc::new(runner),
-            session,
+            sessions,
             number: 0,
             verdicts: Vec::new(),
         })
     }
 
     /// Runs the tasks that are due, including those that become due meanwhile, until there are none. Returns the number of
-    /// runs.
+    /// runs. The queues that the executor [serves](super::builder::Builder::serve) take turns, in their order: each is served
+    /// until it has no more due tasks.
     ///
     /// # Errors
     ///
@@ -88,40 +87,58 @@ impl InlineExecutor {
     ///
     /// If the future is dropped, this executor holds the task that was running for a day, or until the executor is dropped.
     pub async fn run_due(&mut self) -> Result<usize, DurableError> {
-        let mut runs = 0;
-        loop {
-            let request = self.next_turn();
-            let answer = self
-                .client
-                .ask(None, |store| store.turn(request.clone()))
-                .await?;
-            let stored = std::mem::take(&mut self.verdicts);
-            let ended = stored.iter().flat_map(|it| &it.tasks).map(|task| task.0);
-            self.client.engine().waiters.check(ended);
-            let Some(claim) = answer.claim else {
-                return Ok(runs);
-            };
-            self.client.engine().received(claim.epoch);
-            for task in claim.tasks {
-                runs += 1;
-                let id = task.id;
-                let mut run = self.runner.run(task, claim.epoch, Stop::default());
-                // Awaited tasks would have to run on this caller, too.
-                let scope = RunScope::new(Rule::Refuse, StdArc::default());
-                let outcome = poll_fn(|cx| scope.enter(|| run.as_mut().poll(cx))).await;
-                self.verdicts.push(Verdicts {
-                    epoch: claim.epoch,
-                    tasks: vec![(id, outcome.verdict)],
-                });
+        let sessions = self.sessions.ids().to_vec();
+        // The number of runs, and of the queues in a row that have no due tasks.
+        let (mut runs, mut empty) = (0, 0);
+        for &session in sessions.iter().cycle() {
+            let before = runs;
+            while let Some(claim) = self.claim(session).await? {
+                runs += claim.tasks.len();
+                self.run_all(claim).await;
             }
+            empty = if runs > before { 1 } else { empty + 1 };
+            if empty == sessions.len() {
+                break;
+            }
+        }
+        Ok(runs)
+    }
+
+    /// Stores the verdicts, and claims a task.
+    async fn claim(&mut self, session: SessionId) -> Result<Option<Claim>, DurableError> {
+        let request = self.next_turn(session);
+        let answer = self
+            .client
+            .ask(None, |store| store.turn(request.clone()))
+            .await?;
+        let stored = std::mem::take(&mut self.verdicts);
+        let ended = stored.iter().flat_map(|it| &it.tasks).map(|task| task.0);
+        self.client.engine().waiters.check(ended);
+        if let Some(claim) = &answer.claim {
+            self.client.engine().received(claim.epoch);
+        }
+        Ok(answer.claim)
+    }
+
+    async fn run_all(&mut self, claim: Claim) {
+        for task in claim.tasks {
+            let id = task.id;
+            let mut run = self.runner.run(task, claim.epoch, Stop::default());
+            // Awaited tasks would have to run on this caller, too.
+            let scope = RunScope::new(Rule::Refuse, StdArc::default());
+            let outcome = poll_fn(|cx| scope.enter(|| run.as_mut().poll(cx))).await;
+            self.verdicts.push(Verdicts {
+                epoch: claim.epoch,
+                tasks: vec![(id, outcome.verdict)],
+            });
         }
     }
 
     /// Returns a turn that claims one task.
-    fn next_turn(&mut self) -> StdArc<Turn> {
+    fn next_turn(&mut self, session: SessionId) -> StdArc<Turn> {
         self.number += 1;
         StdArc::new(Turn {
-            session: self.session,
+            session,
             number: self.number,
             verdicts: self.verdicts.clone(),
             // The verdicts confirm the last claim.
@@ -133,17 +150,6 @@ impl InlineExecutor {
             lease: LEASE,
             go_idle: false,
         })
-    }
-}
-
-impl Drop for InlineExecutor {
-    /// Gives the tasks back that the executor holds.
-    fn drop(&mut self) {
-        let (store, session) = (StdArc::clone(&self.client.engine().store), self.session);
-        self.client.engine().run_to_end(async move {
-            let closed = store.close_session(session);
-            timeout(STORE_TIMEOUT, closed).await.ok();
-        });
     }
 }
 

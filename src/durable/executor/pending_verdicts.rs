@@ -18,6 +18,11 @@ impl PendingVerdicts {
         self.0.len()
     }
 
+    /// Returns the claim of the oldest verdict.
+    pub(crate) fn first_claim(&self) -> Option<Epoch> {
+        self.0.front().map(|(epoch, _, _)| *epoch)
+    }
+
     pub(crate) fn push(&mut self, epoch: Epoch, id: TaskId, verdict: Verdict) {
         self.0.push_back((epoch, id, verdict));
     }

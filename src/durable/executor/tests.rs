@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 
 use crate::durable::failure::{Cause, Effect, Failure};
-use crate::durable::queue::Level;
+use crate::durable::queue::Priority;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{Answer, Enqueue, NewTask, SessionId, Store, Turn};
@@ -22,6 +22,8 @@ use crate::sync::{Mutex, lock};
 
 mod damage_tests;
 mod nested_tests;
+mod queues_tests;
+mod shares_tests;
 mod shutdown_tests;
 
 /// A task that does what its [`App`] says.
@@ -150,7 +152,7 @@ async fn a_task_in_envelope_version_2_runs() {
         name: Number::NAME.into(),
         envelope: 2,
         queue: QueueName::DEFAULT,
-        level: Level::Normal,
+        priority: Priority::Normal,
         key: None,
         payload: [&b"\x02\x01"[..], &[9; 25], b"7"].concat(),
         delay: Duration::ZERO,

@@ -3,6 +3,9 @@
 //! The loop runs on the engine's thread; the tasks run on the user's runtime. One turn is in flight at a time, and the
 //! verdicts that arrive meanwhile go with the next one, so batches grow with the load. A turn whose answer is lost is sent
 //! again until it is answered. Leases are renewed by separate requests.
+//!
+//! A worker has a session for each queue that it serves, and a turn belongs to one of them. The verdicts of all claims go with
+//! the next turn, whatever its session.
 
 use std::future::pending;
 use std::time::Duration;
@@ -21,7 +24,9 @@ pub(crate) use self::state::{Settings, Worker};
 
 mod leases;
 mod permit;
+mod queue_session;
 mod runs;
+mod shares;
 mod state;
 mod turns;
 
@@ -29,7 +34,7 @@ mod turns;
 pub(crate) const FOREVER: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
 /// The maximum time after the grace period in which a worker stores the outcomes of its runs and closes its
-/// session.
+/// sessions.
 const MAX_CLOSING: Duration = Duration::from_secs(2);
 
 /// The time without a free permit after which a worker [warns](Worker::watch_waits).
@@ -40,7 +45,7 @@ impl Worker {
     pub(crate) async fn run(mut self) {
         let guard = self.runtime.spawn(RuntimeGuard(self.sender.clone()).hold());
         while !self.is_over() {
-            self.claims.grant(self.settings.max_running);
+            self.claims.grant();
             self.tally_runs();
             self.send_turn();
             self.send_renewal();
@@ -63,13 +68,11 @@ impl Worker {
 
     /// Returns the time at which there is something to do if nothing happens before.
     fn timer(&self) -> Option<Instant> {
-        let can_claim = self.turn.is_none() && self.free() > 0;
-        let must_send = self.turn.is_none() && (self.may_claim || self.unanswered.is_some());
+        let must_send = self.turn.is_none() && (self.may_claim() || self.unanswered.is_some());
+        let next_poll = self.next_poll();
         let times = [
             // A pause that is over has been cleared.
-            self.next_poll
-                .max(self.pause)
-                .filter(|_| can_claim && self.next_poll.is_some()),
+            next_poll.max(self.pause).filter(|_| next_poll.is_some()),
             self.pause
                 .filter(|_| must_send || !self.pending_verdicts.is_empty()),
             self.next_renewal.filter(|_| self.renewal.is_none()),
@@ -159,7 +162,7 @@ impl Worker {
 
     async fn end(mut self) {
         let deadline = self.deadline().unwrap_or_else(Instant::now);
-        if let Some(session) = self.session.take() {
+        for session in self.sessions.iter_mut().filter_map(|it| it.id.take()) {
             let closed = self.engine.store.close_session(session);
             timeout_at(deadline, closed).await.ok();
         }

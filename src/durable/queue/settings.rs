@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// The limits of a queue, which hold for all workers together: see [`Queue::set`](super::Queue::set).
+/// The limits of a queue, which hold for all workers together: see [`Queue::set`](super::super::Queue::set).
 ///
 /// # Examples
 ///
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// // At most 4 tasks run at once, and at most 100 start per minute.
 /// let settings = QueueSettings::new().max_running(4).rate(Rate::per_minute(100));
-/// # drop(settings);
+/// assert_ne!(settings, QueueSettings::new());
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct QueueSettings {
@@ -29,7 +29,7 @@ impl QueueSettings {
     }
 
     /// Sets the maximum number of tasks that run at once, over all workers: at least 1. There is no maximum by default. To
-    /// stop a queue, [pause](super::Queue::pause) it.
+    /// stop a queue, [pause](super::super::Queue::pause) it.
     ///
     /// A task counts from its claim until its worker reports its end, or until the task is taken back from a worker that has
     /// died. So the maximum also holds while workers die. A task does not count while it waits to be tried again.
@@ -72,7 +72,7 @@ impl QueueSettings {
     }
 }
 
-/// How many tasks start in a time.
+/// The rate at which tasks start.
 ///
 /// Starts are spaced evenly: with `per_minute(100)`, one task starts every 600 ms. With a [`burst`](Self::burst) of 20, up to 20
 /// tasks start at once if none have started for a while. So in any period `t`, at most `t / interval + burst` tasks

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use crate::durable::envelope::KNOWN_PAYLOAD_ENVELOPES;
 #[cfg(test)]
 use crate::durable::envelope::PAYLOAD_ENVELOPE;
-use crate::durable::queue::Level;
+use crate::durable::queue::Priority;
 use crate::durable::queue::name::QueueName;
 
 /// The type of a task, as stores identify it: a hash of its name and of the version of its envelope.
@@ -19,7 +19,7 @@ use crate::durable::queue::name::QueueName;
 /// workers that know the type. Since it includes the version, a build never claims a task whose
 /// envelope it cannot read: the task waits for a build that can.
 ///
-/// In a named queue, or at another [`Level`] than the normal one, the type has another kind: see [`placed`](Self::placed).
+/// In a named queue, or with another [`Priority`] than the normal one, the type has another kind: see [`placed`](Self::placed).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct Kind(i64);
 
@@ -39,15 +39,15 @@ impl Kind {
         Self(hash(&[&[version], name.as_bytes()].concat()) | i64::MIN)
     }
 
-    /// Returns the kind of the tasks of this type in a queue, at a level: in the default queue at the normal level, this kind
-    /// itself, and otherwise the first 8 bytes of the SHA-256 hash of this kind, the level in one byte, and the name of the queue.
-    pub(crate) fn placed(self, queue: &QueueName, level: Level) -> Self {
-        if queue.is_default() && level == Level::Normal {
+    /// Returns the kind of the tasks of this type in a queue, with a priority: in the default queue with the normal priority, this kind
+    /// itself, and otherwise the first 8 bytes of the SHA-256 hash of this kind, the priority in one byte, and the name of the queue.
+    pub(crate) fn placed(self, queue: &QueueName, priority: Priority) -> Self {
+        if queue.is_default() && priority == Priority::Normal {
             return self;
         }
         let placed = [
             &self.to_bytes()[..],
-            &[level as u8],
+            &[priority as u8],
             queue.as_str().as_bytes(),
         ];
         Self(hash(&placed.concat()) | i64::MIN)
@@ -86,8 +86,8 @@ pub(crate) struct TypeSet {
     queue: QueueName,
     /// Sorted and distinct.
     types: Arc<[Kind]>,
-    /// The kinds of the types in the queue, with their types and levels; sorted.
-    placed: Arc<[(Kind, Kind, Level)]>,
+    /// The kinds of the types in the queue, with their types and priorities; sorted.
+    placed: Arc<[(Kind, Kind, Priority)]>,
 }
 
 /// The id of a [`TypeSet`] in stores: a hash of its types and its queue.
@@ -152,9 +152,9 @@ impl TypeSet {
     fn new(types: Arc<[Kind]>, queue: QueueName) -> Self {
         let mut bytes: Vec<_> = types.iter().flat_map(|kind| kind.to_bytes()).collect();
         bytes.extend(queue.as_str().as_bytes());
-        let all = Level::ALL.into_iter().flat_map(|level| {
+        let all = Priority::ALL.into_iter().flat_map(|priority| {
             let queue = &queue;
-            let place = move |&kind: &Kind| (kind.placed(queue, level), kind, level);
+            let place = move |&kind: &Kind| (kind.placed(queue, priority), kind, priority);
             types.iter().map(place)
         });
         let mut placed: Vec<_> = all.collect();
@@ -186,13 +186,13 @@ impl TypeSet {
         &self.types
     }
 
-    /// Returns the kinds of the tasks in this set, with their types and levels.
-    pub(crate) fn placed(&self) -> &[(Kind, Kind, Level)] {
+    /// Returns the kinds of the tasks in this set, with their types and priorities.
+    pub(crate) fn placed(&self) -> &[(Kind, Kind, Priority)] {
         &self.placed
     }
 
-    /// Returns the type and the level of the tasks of a kind, if the set contains them.
-    pub(crate) fn find(&self, kind: Kind) -> Option<(Kind, Level)> {
+    /// Returns the type and the priority of the tasks of a kind, if the set contains them.
+    pub(crate) fn find(&self, kind: Kind) -> Option<(Kind, Priority)> {
         let found = self.placed.binary_search_by_key(&kind, |placed| placed.0);
         found.ok().map(|at| (self.placed[at].1, self.placed[at].2))
     }

@@ -70,8 +70,8 @@ pub(crate) struct Turn {
     pub(crate) floor: Epoch,
     /// The number of tasks to claim: at most [`MAX_BATCH_TASKS`](super::MAX_BATCH_TASKS).
     ///
-    /// They are of the queue of the session, if its limits allow that, those of a higher level first: see
-    /// [`LevelTurns`](crate::durable::queue::level::LevelTurns).
+    /// They are of the queue of the session, if its limits allow that, those of a higher priority first: see
+    /// [`PriorityTurns`](crate::durable::queue::priority::PriorityTurns).
     pub(crate) want: usize,
     /// The maximum size of their payloads in bytes. A claim may have one larger payload.
     pub(crate) want_bytes: usize,
@@ -155,9 +155,9 @@ pub(crate) struct Claimed {
 /// A change of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QueueChange {
-    /// Its limits, unless the store has limits of a later revision.
+    /// It has these limits, unless the store has limits of a later revision.
     Settings(QueueSettings),
-    /// Whether it is paused.
+    /// It is paused if this is `true`, and else resumed.
     Paused(bool),
 }
 

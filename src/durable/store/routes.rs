@@ -15,8 +15,8 @@
 //! A *paused* type has a leaf that no set reads, so its tasks wait without delaying others. When the type is resumed, sets
 //! read its leaf again, or the leaf drains into one that they read.
 //!
-//! Each queue has lists of its own, since a set belongs to one queue, and so has each [`Level`] of a queue. While no task of a store
-//! has another level than the normal one, there are no lists for those: see [`use_levels`](Routes::use_levels).
+//! Each queue has lists of its own, since a set belongs to one queue, and so has each [`Priority`] of a queue. While no task of a store
+//! has another priority than the normal one, there are no lists for those: see [`use_priorities`](Routes::use_priorities).
 //!
 //! A kind that no set has ever contained has its own list, [`ListId::own`], which needs no entry
 //! here. So a task of a type that no worker knows waits without delaying other tasks.
@@ -28,7 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::kind::{Kind, SetId, TypeSet};
-use crate::durable::queue::Level;
+use crate::durable::queue::Priority;
 use crate::durable::queue::name::QueueName;
 
 /// Maps each kind to the list in which its tasks wait.
@@ -41,9 +41,9 @@ pub(crate) struct Routes {
     /// The kinds of the paused types, by the names of the types.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     paused: BTreeMap<String, BTreeSet<Kind>>,
-    /// `true` if tasks may have another level than the normal one.
+    /// `true` if tasks may have another priority than the normal one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    uses_levels: bool,
+    uses_priorities: bool,
     /// Lists that must not be added to a path: they contain tasks whose routes were lost.
     #[serde(skip)]
     avoided: BTreeSet<ListId>,
@@ -78,20 +78,20 @@ impl ListId {
 /// Identifies kinds that share a list.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Group {
-    /// These sets contain them, and they have this level.
-    Known(Vec<SetId>, Level),
+    /// These sets contain them, and they have this priority.
+    Known(Vec<SetId>, Priority),
     /// No set contains them, and this is their leaf.
     Unknown(ListId),
-    /// They belong to the paused type with this name.
-    Paused(String),
+    /// They belong to the paused type with this name, and are in this queue.
+    Paused(String, QueueName),
 }
 
 impl Routes {
-    /// Returns the routes that replace lost ones. Tasks of all levels may wait.
+    /// Returns the routes that replace lost ones. Tasks of all priorities may wait.
     #[cfg(feature = "redis")]
     pub(crate) fn after_loss() -> Self {
         Self {
-            uses_levels: true,
+            uses_priorities: true,
             ..Self::default()
         }
     }
@@ -134,16 +134,16 @@ impl Routes {
         set.map(|set| set.queue().clone()).unwrap_or_default()
     }
 
-    /// Returns `true` if tasks may have another level than the normal one.
-    pub(crate) fn uses_levels(&self) -> bool {
-        self.uses_levels
+    /// Returns `true` if tasks may have another priority than the normal one.
+    pub(crate) fn uses_priorities(&self) -> bool {
+        self.uses_priorities
     }
 
     /// Returns `true` if a declared set contains a kind.
     pub(crate) fn is_known(&self, kind: Kind) -> bool {
         self.sets
             .values()
-            .any(|set| self.level_in(set, kind).is_some())
+            .any(|set| self.priority_in(set, kind).is_some())
     }
 
     /// Returns `true` if tasks of a kind are not claimed.
@@ -161,13 +161,13 @@ impl Routes {
         self.claimed_by(set).map(|kind| self.leaf(kind)).collect()
     }
 
-    /// Returns the lists from which the sessions of a set claim tasks of a level.
-    pub(crate) fn leaves_at(&self, set: SetId, level: Level) -> BTreeSet<ListId> {
+    /// Returns the lists from which the sessions of a set claim tasks of a priority.
+    pub(crate) fn leaves_at(&self, set: SetId, priority: Priority) -> BTreeSet<ListId> {
         let Some(declared) = self.sets.get(&set) else {
             return BTreeSet::new();
         };
         let kinds = self.claimed_by(set);
-        let kinds = kinds.filter(|&kind| self.level_in(declared, kind) == Some(level));
+        let kinds = kinds.filter(|&kind| self.priority_in(declared, kind) == Some(priority));
         kinds.map(|kind| self.leaf(kind)).collect()
     }
 
@@ -240,7 +240,7 @@ impl Routes {
         self.paths.values().flatten().copied().collect()
     }
 
-    /// Returns the kinds of the tasks of a type, in all queues and at all levels.
+    /// Returns the kinds of the tasks of a type, in all queues and with all priorities.
     pub(crate) fn kinds_of(&self, of: Kind) -> BTreeSet<Kind> {
         let sets = self.sets();
         let kinds = sets.flat_map(|set| self.kinds(set));
@@ -273,8 +273,8 @@ impl Routes {
     pub(crate) fn kinds(&self, set: SetId) -> impl Iterator<Item = Kind> {
         let set = self.sets.get(&set);
         let placed = set.into_iter().flat_map(|set| set.placed());
-        let is_used = |level| level == Level::Normal || self.uses_levels;
-        let used = placed.filter(move |(_, _, level)| is_used(*level));
+        let is_used = |priority| priority == Priority::Normal || self.uses_priorities;
+        let used = placed.filter(move |(_, _, priority)| is_used(*priority));
         used.map(|&(kind, _, _)| kind)
     }
 
@@ -283,13 +283,13 @@ impl Routes {
         self.kinds(set).filter(|&kind| !self.is_paused(kind))
     }
 
-    /// Returns the level of a kind, if the set contains it.
-    fn level_in(&self, set: &TypeSet, kind: Kind) -> Option<Level> {
-        let found = set.find(kind).map(|(_, level)| level);
-        found.filter(|&level| level == Level::Normal || self.uses_levels)
+    /// Returns the priority of a kind, if the set contains it.
+    fn priority_in(&self, set: &TypeSet, kind: Kind) -> Option<Priority> {
+        let found = set.find(kind).map(|(_, priority)| priority);
+        found.filter(|&priority| priority == Priority::Normal || self.uses_priorities)
     }
 
-    /// Returns the name of the paused type of a kind, if it is paused. The level and the queue of the kind do not matter.
+    /// Returns the name of the paused type of a kind, if it is paused. The priority and the queue of the kind do not matter.
     fn pause_of(&self, kind: Kind) -> Option<&str> {
         if self.paused.is_empty() {
             return None;
@@ -317,10 +317,10 @@ impl Routes {
         }
     }
 
-    /// Prepares the lists for tasks of other levels than the normal one. This is done before the first such task is stored.
-    pub(crate) fn use_levels(&mut self) {
-        if !self.uses_levels {
-            self.uses_levels = true;
+    /// Prepares the lists for tasks of other priorities than the normal one. This is done before the first such task is stored.
+    pub(crate) fn use_priorities(&mut self) {
+        if !self.uses_priorities {
+            self.uses_priorities = true;
             self.add_paths();
             self.assign();
         }
@@ -410,7 +410,7 @@ impl Routes {
         self.sets.len() == 1 && matches!(group, Group::Known(..))
     }
 
-    /// Returns `true` if the tasks of a kind are in the default queue, at the normal level, or if no set contains it.
+    /// Returns `true` if the tasks of a kind are in the default queue, with the normal priority, or if no set contains it.
     fn is_plain(&self, kind: Kind) -> bool {
         let mut found = self.sets.values().filter_map(|set| set.find(kind));
         found.all(|(of, _)| of == kind)
@@ -427,23 +427,26 @@ impl Routes {
 
     fn group(&self, kind: Kind) -> Group {
         if let Some(name) = self.pause_of(kind) {
-            return Group::Paused(name.to_owned());
+            let mut sets = self.sets.values();
+            let set = sets.find(|set| set.find(kind).is_some());
+            let queue = set.map(|set| set.queue().clone());
+            return Group::Paused(name.to_owned(), queue.unwrap_or_default());
         }
         let (mut sets, mut known) = (Vec::new(), None);
         for (&id, set) in &self.sets {
-            if let Some(level) = self.level_in(set, kind) {
+            if let Some(priority) = self.priority_in(set, kind) {
                 sets.push(id);
-                known = Some(level);
+                known = Some(priority);
             }
         }
         match known {
-            Some(level) => Group::Known(sets, level),
+            Some(priority) => Group::Known(sets, priority),
             None => Group::Unknown(self.leaf(kind)),
         }
     }
 
     /// Returns a shared list that is in no path and need not be avoided. The main list is only for tasks in the default
-    /// queue, at the normal level.
+    /// queue, with the normal priority.
     fn unused(&self, may_be_main: bool) -> ListId {
         let used: BTreeSet<_> = self.paths.values().flatten().copied().collect();
         let mut lists = (i64::from(!may_be_main)..).map(ListId);

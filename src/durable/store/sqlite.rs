@@ -9,7 +9,7 @@
 //!
 //! A request runs in a [`Transaction`], which changes the tables in these files, from top to bottom: `session`, `enqueue`,
 //! `turn` and `admin` are the requests; `verdicts`, `claim`, `reap`, `renew` and `routing` are their parts; `task` has
-//! the steps of a task; `ready_queue`, `claimed_tasks`, `payload` and `meta` each read and write one table.
+//! the steps of a task; `ready_queue`, `claims`, `payload`, `queues` and `meta` each read and write one table.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -43,6 +43,7 @@ use crate::sync::{Mutex, lock};
 mod admin;
 mod claim;
 mod claimed_tasks;
+mod claims;
 mod damage;
 mod endpoint;
 mod enqueue;
@@ -56,6 +57,7 @@ mod notices;
 mod other_claims;
 mod payload;
 mod queries;
+mod queues;
 mod reader;
 mod ready_queue;
 mod reap;
@@ -127,8 +129,8 @@ compile_error!("the feature `sqlite` needs Unix for now");
 ///
 /// # Clocks
 ///
-/// Delays follow the wall clock of the machine: if it is set, delayed tasks start earlier or later. Nothing else depends on
-/// it. Leases and the retention of results and dead letters are measured by the time since the machine was
+/// Delays and the rates of queues follow the wall clock of the machine: if it is set, delayed tasks start earlier or later, and
+/// a queue whose rate is used up may wait for one more interval. Nothing else depends on it. Leases and the retention of results and dead letters are measured by the time since the machine was
 /// started. For results and dead letters, this time counts only while an executor runs, and for a minute after that.
 ///
 /// # Other users of SQLite in the program
@@ -396,11 +398,16 @@ impl Backend for SqliteStore {
     }
 
     fn change_queue(&self, queue: QueueName, change: QueueChange) -> Answer<'_, bool> {
-        todo!("{queue} {change:?}")
+        let change = move |tx: &mut Transaction<'_>| admin::change_queue(tx, &queue, change);
+        self.writer.run(0, change)
     }
 
     fn queue(&self, queue: QueueName) -> Answer<'_, QueueInfo> {
-        todo!("{queue}")
+        self.read(move || {
+            let queue = queue.clone();
+            self.reader
+                .run(move |reader| queries::queue(reader, &queue))
+        })
     }
 
     fn paused_types(&self) -> Answer<'_, Vec<String>> {

@@ -10,7 +10,7 @@ use tokio::time::{advance, sleep, timeout};
 use super::{Faulty, Held, Number, lost};
 use crate::durable::engine::batch_sender::BatchSender;
 use crate::durable::failure::{Cause, Effect, Failure};
-use crate::durable::queue::Level;
+use crate::durable::queue::Priority;
 use crate::durable::queue::name::QueueName;
 use crate::durable::resend::STORE_TIMEOUT;
 use crate::durable::spawn_queue::{SpawnQueue, Stored, WriteBatch};
@@ -315,7 +315,7 @@ fn task(number: u64) -> NewTask {
         name: "number".into(),
         envelope: 1,
         queue: QueueName::DEFAULT,
-        level: Level::Normal,
+        priority: Priority::Normal,
         key: None,
         payload: Vec::new(),
         delay: Duration::ZERO,

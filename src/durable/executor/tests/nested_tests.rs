@@ -73,13 +73,24 @@ async fn a_run_that_is_woken_waits_for_a_permit() {
 
 /// Makes tasks quarantined: each has crashed a worker, and may crash one more.
 async fn quarantine(store: &MemoryStore, numbers: &[u64]) {
+    quarantine_in(store, QueueName::DEFAULT, numbers).await;
+}
+
+/// The same, in a queue.
+pub(super) async fn quarantine_in(store: &MemoryStore, queue: QueueName, numbers: &[u64]) {
     let client = client_of(store);
     for &number in numbers {
-        let options = SpawnOptions::new().id(id(number)).max_crashes(2);
+        let mut options = SpawnOptions::new().id(id(number)).max_crashes(2);
+        if !queue.is_default() {
+            options = options.queue(queue.as_str());
+        }
         _ = client.spawn_with(Number(number), options).await.unwrap();
     }
     let backend = Store::from(store.clone()).0;
-    let session = backend.open_session(Some(set())).await.unwrap();
+    let session = backend
+        .open_session(Some(set().in_queue(queue)))
+        .await
+        .unwrap();
     let turned = backend.turn(StdArc::new(claim_all(session))).await.unwrap();
     let epoch = turned.claim.unwrap().epoch;
     assert!(backend.renew(vec![epoch]).await.unwrap().lost.is_empty());

@@ -6,16 +6,18 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::permit::{PermittedRun, RunPermit};
+use super::queue_session::QueueSession;
 use super::state::{Confirmed, InFlight, Worker};
 use crate::durable::clock::since_boot;
 use crate::durable::context::Stop;
-use crate::durable::executor::claims::{Holder, Phase, StartToken, TaskRun};
+use crate::durable::executor::claims::{Holder, StartToken, TaskRun};
 use crate::durable::executor::message::Message;
 use crate::durable::executor::metrics::Tally;
+use crate::durable::executor::permits::Phase;
 use crate::durable::executor::registry::RunOutcome;
 use crate::durable::executor::scope::{Rule, RunScope};
 use crate::durable::failure::Failure;
-use crate::durable::store::{Claim, Claimed, Epoch, Verdict};
+use crate::durable::store::{Claim, Claimed, Epoch, SessionId, Verdict};
 use crate::durable::{StopReason, TaskId};
 
 impl Worker {
@@ -77,17 +79,18 @@ impl Worker {
                 false => None,
             }
         };
-        let (phase, permit) = match self.claims.running() < self.settings.max_running {
+        let queue = self.current;
+        let (phase, permit) = match self.claims.permits().is_free(queue) {
             true => (Phase::Running, RunPermit::Held),
             // Suspended runs have resumed since the request was sent.
             false => {
-                let granted = self.claims.request_start(epoch, id);
+                let granted = self.claims.request_start(queue, epoch, id);
                 (Phase::Ready, RunPermit::Requested(granted))
             }
         };
         let run = PermittedRun {
             run: Box::pin(run),
-            scope: RunScope::new(self.rule(quarantined), StdArc::clone(&self.waiting)),
+            scope: RunScope::new(self.rule(queue, quarantined), StdArc::clone(&self.waiting)),
             permit,
             worker: self.sender.clone(),
             epoch,
@@ -102,15 +105,15 @@ impl Worker {
             abort,
             phase,
         };
-        self.claims.insert(epoch, sent, id, run);
+        self.claims.insert(queue, (epoch, sent), id, run);
     }
 
     /// Returns the rule for the permit of a run that awaits durable handles. A quarantined run keeps it. If
-    /// that is the only permit, the awaited task could not run here, so the run must not wait.
-    fn rule(&self, quarantined: bool) -> Rule {
+    /// that is the only permit of its queue, an awaited task of this queue could not run here, so the run must not wait.
+    fn rule(&self, queue: usize, quarantined: bool) -> Rule {
         match quarantined {
             false => Rule::GiveBack,
-            true if self.settings.max_running > 1 => Rule::Keep,
+            true if self.claims.permits().limit(queue) > 1 => Rule::Keep,
             true => Rule::Refuse,
         }
     }
@@ -124,7 +127,7 @@ impl Worker {
 
     fn on(&mut self, message: Message) {
         match message {
-            Message::Wake(_) => self.may_claim = true,
+            Message::Wake(session) => self.wake(session),
             Message::Cancel(ids) => self.cancel(ids),
             Message::Suspended { epoch, id } => {
                 self.claims.suspend(epoch, id);
@@ -137,6 +140,13 @@ impl Worker {
         }
     }
 
+    /// Notes that there may be tasks for a session, or without one, for each. Ignores a session of another worker.
+    fn wake(&mut self, session: Option<SessionId>) {
+        let is_meant = |it: &&mut QueueSession| session.is_none() || it.id == session;
+        let sessions = self.sessions.iter_mut().filter(is_meant);
+        sessions.for_each(QueueSession::wake);
+    }
+
     /// Asks runs to stop, including those whose tasks are in an answer of the store that has not arrived yet.
     fn cancel(&mut self, ids: Vec<TaskId>) {
         self.claims.stop(&ids, StopReason::Cancelled);
@@ -146,6 +156,10 @@ impl Worker {
     }
 
     pub(super) fn ended(&mut self, epoch: Epoch, id: TaskId, verdict: Option<Verdict>) {
+        if self.claims.is_quarantined(epoch, id) {
+            // All sessions have passed over the other quarantined tasks.
+            self.wake(None);
+        }
         let Some(holder) = self.claims.end(epoch, id) else {
             return;
         };

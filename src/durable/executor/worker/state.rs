@@ -9,6 +9,8 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use super::queue_session::QueueSession;
+use super::shares::Shares;
 use crate::durable::TaskId;
 use crate::durable::clock::since_boot;
 use crate::durable::engine::Engine;
@@ -17,8 +19,10 @@ use crate::durable::executor::claims::Claims;
 use crate::durable::executor::message::Message;
 use crate::durable::executor::metrics::Tally;
 use crate::durable::executor::pending_verdicts::PendingVerdicts;
+use crate::durable::executor::permits::Permits;
+use crate::durable::executor::served_queue::QueueShare;
 use crate::durable::failure::Failure;
-use crate::durable::store::{Claim, Epoch, RenewAnswer, SessionId, Turn, TurnAnswer};
+use crate::durable::store::{Claim, RenewAnswer, SessionId, Turn, TurnAnswer};
 use crate::sync::Number;
 
 /// Claims tasks, has the user's runtime run them, and reports to the store how they ended.
@@ -28,20 +32,17 @@ pub(crate) struct Worker {
     pub(super) settings: Settings,
     pub(super) runtime: Handle,
     pub(super) tally: StdArc<Tally>,
-    pub(super) session: Option<SessionId>,
-    /// The number of the last turn of the session.
-    pub(super) number: u64,
+    /// The sessions, one for each queue, in the order of the queues.
+    pub(super) sessions: Vec<QueueSession>,
+    pub(super) shares: Shares,
+    /// The index of the session that the last turn belongs to. It changes only when that turn is answered, and its claim is
+    /// confirmed if necessary.
+    pub(super) current: usize,
     pub(super) sender: mpsc::UnboundedSender<Message>,
     pub(super) messages: mpsc::UnboundedReceiver<Message>,
     pub(super) claims: Claims,
     pub(super) pending_verdicts: PendingVerdicts,
-    /// There may be a task to claim.
-    pub(super) may_claim: bool,
-    /// The time at which the worker sends a turn even if nothing has happened.
-    pub(super) next_poll: Option<Instant>,
     pub(super) turn: Option<InFlight<TurnAnswer>>,
-    /// The claim in the last answer. The next turn confirms that it has arrived.
-    pub(super) received: Option<Epoch>,
     pub(super) opening: Option<InFlight<SessionId>>,
     /// A claim with tasks that were lost before, until it is confirmed.
     pub(super) confirming: Option<InFlight<Confirmed>>,
@@ -68,8 +69,10 @@ pub(crate) struct Worker {
 }
 
 /// The settings of a worker.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Settings {
+    /// The queues that the worker serves: at least one.
+    pub(crate) queues: Vec<QueueShare>,
     pub(crate) max_running: usize,
     pub(crate) lease: Duration,
     pub(crate) stall_limit: Duration,
@@ -104,29 +107,32 @@ impl Worker {
         app: AppGuard,
         settings: Settings,
         runtime: Handle,
-        session: SessionId,
+        sessions: Vec<SessionId>,
         (sender, messages): (
             mpsc::UnboundedSender<Message>,
             mpsc::UnboundedReceiver<Message>,
         ),
         tally: StdArc<Tally>,
     ) -> Self {
+        let (queues, set) = (&settings.queues, app.runner().set());
+        let sessions = queues.iter().zip(sessions);
+        let sessions =
+            sessions.map(|(it, id)| QueueSession::new(set.in_queue(it.queue.clone()), id));
+        let limits = queues.iter().map(|it| it.max_running);
         Self {
+            sessions: sessions.collect(),
+            shares: Shares::new(queues.iter().map(|it| it.weight)),
+            current: 0,
+            claims: Claims::new(Permits::new(settings.max_running, limits)),
             engine,
             app,
             settings,
             runtime,
             tally,
-            session: Some(session),
-            number: 0,
             sender,
             messages,
-            claims: Claims::default(),
             pending_verdicts: PendingVerdicts::default(),
-            may_claim: true,
-            next_poll: None,
             turn: None,
-            received: None,
             opening: None,
             confirming: None,
             unanswered: None,

@@ -22,12 +22,14 @@ const MAX_REST: Duration = Duration::from_secs(60);
 impl Worker {
     pub(super) fn send_turn(&mut self) {
         let now = Instant::now();
-        let is_busy = self.turn.is_some() || self.opening.is_some() || self.confirming.is_some();
-        if is_busy || self.pause.is_some_and(|pause| now < pause) || !self.has_reason(now) {
+        if self.is_busy() || self.pause.is_some_and(|pause| now < pause) {
             return;
         }
-        self.pause = None;
-        let Some(session) = self.session else {
+        let Some(next) = self.next_session(now) else {
+            return;
+        };
+        (self.pause, self.current) = (None, next);
+        let Some(session) = self.sessions[next].id else {
             return self.open_session();
         };
         let request = self.next_request(session);
@@ -36,9 +38,38 @@ impl Worker {
         self.turn = Some(InFlight::new(async move { store.turn(request).await }));
     }
 
-    /// Returns `true` if there is a reason to send a turn.
-    fn has_reason(&self, now: Instant) -> bool {
-        self.unanswered.is_some() || !self.pending_verdicts.is_empty() || self.polls(now)
+    /// Returns `true` while the worker must not send a turn, because it waits for an answer to an earlier request.
+    fn is_busy(&self) -> bool {
+        self.turn.is_some() || self.opening.is_some() || self.confirming.is_some()
+    }
+
+    /// Returns the session of the next turn, unless there is no reason to send one.
+    fn next_session(&mut self, now: Instant) -> Option<usize> {
+        if self.unanswered.is_some() {
+            return Some(self.current);
+        }
+        let claiming = self.next_claiming(now);
+        // A session that was woken, and cannot claim, has the store wake another one.
+        let woken = || self.sessions.iter().position(|it| it.is_woken);
+        claiming.or_else(woken).or_else(|| self.next_reporting())
+    }
+
+    /// Returns the session that claims next, of those that may have tasks and whose queues can use permits.
+    fn next_claiming(&mut self, now: Instant) -> Option<usize> {
+        // The pending verdicts go with the turn.
+        if self.free(0) == 0 {
+            return None;
+        }
+        let (sessions, permits) = (&self.sessions, self.claims.permits());
+        self.shares
+            .next(|queue| sessions[queue].is_due(now) && permits.room(queue) > 0)
+    }
+
+    /// Returns the session that claims next although nothing suggests that it has tasks, since there are verdicts to report:
+    /// that of the first verdict, whose queue may have a limit that lets another task start then.
+    fn next_reporting(&self) -> Option<usize> {
+        let epoch = self.pending_verdicts.first_claim()?;
+        Some(self.claims.queue_of(epoch).unwrap_or(self.current))
     }
 
     fn next_request(&mut self, session: SessionId) -> StdArc<Turn> {
@@ -48,10 +79,9 @@ impl Worker {
             // The store has ended the session. In the new session, it refuses the verdicts that it may have accepted before.
             Some(request) => {
                 let request = StdArc::unwrap_or_clone(request);
-                self.number += 1;
                 StdArc::new(Turn {
                     session,
-                    number: self.number,
+                    number: self.sessions[self.current].next_number(),
                     ..request
                 })
             }
@@ -61,17 +91,15 @@ impl Worker {
 
     fn new_turn(&mut self, session: SessionId) -> Turn {
         let verdicts = self.pending_verdicts.take();
-        let want = self.free().min(MAX_BATCH_TASKS);
-        if want > 0 {
-            self.may_claim = false;
-            self.next_poll = None;
-        }
-        self.number += 1;
+        let room = self.claims.permits().room(self.current);
+        let want = self.free(self.unstored()).min(room).min(MAX_BATCH_TASKS);
+        let current = &mut self.sessions[self.current];
+        current.begin_turn(want);
         Turn {
             session,
-            number: self.number,
+            number: current.next_number(),
             verdicts,
-            received: self.received.take(),
+            received: current.received.take(),
             floor: self.engine.floor(),
             want,
             want_bytes: MAX_BATCH_BYTES,
@@ -90,10 +118,10 @@ impl Worker {
         self.settings.lease * 3 / 4
     }
 
-    /// Opens a session, since the store has ended the last one.
+    /// Opens a session for the queue of the next turn, since the store has ended the last one.
     fn open_session(&mut self) {
         let store = StdArc::clone(&self.engine.store);
-        let set = self.app.runner().set().clone();
+        let set = self.sessions[self.current].set.clone();
         self.opening = Some(InFlight::new(
             async move { store.open_session(Some(set)).await },
         ));
@@ -102,7 +130,7 @@ impl Worker {
     pub(super) fn opened(&mut self, answer: Result<SessionId, Failure>) {
         self.opening = None;
         match answer {
-            Ok(session) => (self.session, self.number) = (Some(session), 0),
+            Ok(session) => self.sessions[self.current].opened(session),
             Err(failure) => self.failed(&failure),
         }
     }
@@ -113,16 +141,10 @@ impl Worker {
             Ok(answer) => {
                 self.failures = 0;
                 self.tally.turns.add(1);
-                // After a turn that has claimed tasks, or had no free permit, the worker is usually not idle. So it sends
-                // another turn as soon as it has a free permit.
-                self.may_claim |= answer.more || answer.claim.is_some() && !answer.is_idle;
                 if let Some(request) = self.unanswered.take() {
-                    self.may_claim |= !request.go_idle;
+                    self.note_answer(&request, &answer);
                     self.confirm(&request, &answer.refused);
                 }
-                let next = answer.next.map_or(MAX_REST, |next| next.min(MAX_REST));
-                self.next_poll = Some(Instant::now() + next.min(self.store_lease()));
-                self.received = answer.claim.as_ref().map(|claim| claim.epoch);
                 match answer.claim {
                     Some(claim) => {
                         self.engine.received(claim.epoch);
@@ -133,10 +155,23 @@ impl Worker {
             }
             Err(failure) => {
                 if failure.cause == Cause::NoSession {
-                    self.session = None;
+                    self.sessions[self.current].id = None;
                 }
                 self.failed(&failure);
             }
+        }
+    }
+
+    /// Notes what an answer says about the queue of its session.
+    fn note_answer(&mut self, request: &Turn, answer: &TurnAnswer) {
+        let next = answer.next.map_or(MAX_REST, |next| next.min(MAX_REST));
+        let next_poll = Instant::now() + next.min(self.store_lease());
+        let session = &mut self.sessions[self.current];
+        session.answered(request, answer, next_poll);
+        if request.want > 0 {
+            let started = answer.claim.as_ref().map_or(0, |claim| claim.tasks.len());
+            let is_drained = !session.may_claim || started < request.want && !answer.more;
+            self.shares.started(self.current, started, is_drained);
         }
     }
 
@@ -186,10 +221,19 @@ impl Worker {
         self.engine.waiters.check([id]);
     }
 
-    /// Returns `true` if the worker sends a turn even if it has nothing to report.
-    fn polls(&self, now: Instant) -> bool {
-        let is_due = self.next_poll.is_some_and(|next| next <= now);
-        self.free() > 0 && (self.may_claim || is_due)
+    /// Returns `true` if a session may have tasks to claim.
+    pub(super) fn may_claim(&self) -> bool {
+        self.sessions.iter().any(|it| it.may_claim)
+    }
+
+    /// Returns the time of the next turn that is sent even if nothing has happened.
+    pub(super) fn next_poll(&self) -> Option<Instant> {
+        if self.is_busy() || self.free(self.unstored()) == 0 {
+            return None;
+        }
+        let sessions = self.sessions.iter().enumerate();
+        let able = sessions.filter(|&(queue, _)| self.claims.permits().room(queue) > 0);
+        able.filter_map(|(_, session)| session.next_poll).min()
     }
 
     /// Returns the number of ended tasks whose verdicts are not stored yet. They count as running, so that a worker does not
@@ -200,14 +244,14 @@ impl Worker {
         self.pending_verdicts.len() + unanswered
     }
 
-    /// Returns how many more tasks can run.
-    pub(super) fn free(&self) -> usize {
+    /// Returns how many more tasks can run if this many verdicts are not stored.
+    fn free(&self, unstored: usize) -> usize {
         match self.stopping.is_some() || self.is_stalled() {
             true => 0,
             false => self
                 .settings
                 .max_running
-                .saturating_sub(self.claims.active() + self.unstored()),
+                .saturating_sub(self.claims.active() + unstored),
         }
     }
 }

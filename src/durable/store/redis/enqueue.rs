@@ -14,7 +14,7 @@ use super::scripts::Arguments;
 use crate::durable::clock::millis;
 use crate::durable::failpoint::failpoint;
 use crate::durable::failure::Failure;
-use crate::durable::queue::Level;
+use crate::durable::queue::Priority;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::kind::Kind;
 use crate::durable::store::routes::ListId;
@@ -43,7 +43,7 @@ pub(super) async fn enqueue(inner: &Inner, request: &Enqueue) -> Result<Enqueued
     Ok(Enqueued::default())
 }
 
-/// Returns the routes of a partition for these tasks. If they are the first ones of another level than the normal one, prepares
+/// Returns the routes of a partition for these tasks. If they are the first ones with another priority than the normal one, prepares
 /// lists for them.
 async fn routes_for(
     inner: &Inner,
@@ -51,11 +51,11 @@ async fn routes_for(
     batch: &[&NewTask],
 ) -> Result<Arc<KnownRoutes>, Failure> {
     let known = known_routes(inner, partition).await;
-    let are_normal = batch.iter().all(|task| task.level == Level::Normal);
-    if are_normal || known.routes.uses_levels() {
+    let are_normal = batch.iter().all(|task| task.priority == Priority::Normal);
+    if are_normal || known.routes.uses_priorities() {
         return Ok(known);
     }
-    routing::use_levels(inner, partition).await?;
+    routing::use_priorities(inner, partition).await?;
     inner.routes.remove(partition);
     Ok(known_routes(inner, partition).await)
 }
@@ -124,11 +124,11 @@ pub(super) fn arguments(
     arguments
 }
 
-/// What the kind of a task depends on: its name, the version of its envelope, its queue, and its level.
-type Named<'a> = (&'a str, u8, &'a QueueName, Level);
+/// What the kind of a task depends on: its name, the version of its envelope, its queue, and its priority.
+type Named<'a> = (&'a str, u8, &'a QueueName, Priority);
 
 fn named(task: &NewTask) -> Named<'_> {
-    (&task.name, task.envelope, &task.queue, task.level)
+    (&task.name, task.envelope, &task.queue, task.priority)
 }
 
 /// Returns the kinds of tasks. Each is computed once.

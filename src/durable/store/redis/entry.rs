@@ -25,7 +25,7 @@
 //! | --- | --- |
 //! | 2 | length of the rest |
 //! | 1 | flags. 1: the task is in a named queue |
-//! | 1 | level: 0 high, 1 normal, 2 low |
+//! | 1 | priority: 0 high, 1 normal, 2 low |
 //! | 1 | length of the name of the queue |
 //! | | name of the queue |
 
@@ -121,7 +121,7 @@ fn extension(task: &NewTask) -> Vec<u8> {
     let queue = task.queue.as_str().as_bytes();
     // The name has at most 64 bytes.
     let mut extension = vec![0, 3 + queue.len() as u8, HAS_QUEUE];
-    extension.extend([task.level as u8, queue.len() as u8]);
+    extension.extend([task.priority as u8, queue.len() as u8]);
     extension.extend(queue);
     extension
 }
@@ -262,7 +262,7 @@ mod tests {
 
     use super::super::names;
     use super::*;
-    use crate::durable::queue::Level;
+    use crate::durable::queue::Priority;
     use crate::durable::queue::name::QueueName;
 
     /// Stored entries of this layout exist, so the positions are written as numbers here.
@@ -273,7 +273,7 @@ mod tests {
             name: "mail".into(),
             envelope: 1,
             queue: QueueName::DEFAULT,
-            level: Level::Normal,
+            priority: Priority::Normal,
             key: None,
             payload: b"{}".to_vec(),
             delay: Duration::ZERO,
@@ -307,7 +307,7 @@ mod tests {
 
         let in_queue = NewTask {
             queue: QueueName::new("gpu").unwrap(),
-            level: Level::Low,
+            priority: Priority::Low,
             ..task.clone()
         };
         let queued = pack(&in_queue, "A-client", in_queue.kind(), 0);

@@ -7,7 +7,7 @@
 use super::keys;
 use super::reply::reason_number;
 use crate::durable::clock::millis;
-use crate::durable::queue::level::{LOW_PERIOD, NORMAL_PERIOD};
+use crate::durable::queue::priority::{LOW_PERIOD, MAX_SHARES, NORMAL_PERIOD};
 use crate::durable::store::layouts::Layouts;
 use crate::durable::store::{
     CEILING_AHEAD, DEAD_LETTER_RETENTION, DeadReason, MAX_BATCH_TASKS, MAX_DEAD_LETTERS,
@@ -32,6 +32,7 @@ fn constants(layouts: Layouts) -> Vec<(&'static str, String)> {
         ("MAX_ERRORS", MAX_ERRORS.to_string()),
         ("NORMAL_PERIOD", NORMAL_PERIOD.to_string()),
         ("LOW_PERIOD", LOW_PERIOD.to_string()),
+        ("MAX_SHARES", MAX_SHARES.to_string()),
         ("CEILING_AHEAD", CEILING_AHEAD.as_micros().to_string()),
         // The following times are in milliseconds.
         ("DAY", (24 * 3600 * 1000).to_string()),

@@ -14,7 +14,7 @@ use super::reply::{self, Reader};
 use super::routes_cache::KnownRoutes;
 use super::scripts::Arguments;
 use crate::durable::failure::Failure;
-use crate::durable::queue::Level;
+use crate::durable::queue::Priority;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::kind::{Kind, SetId, TypeSet};
 use crate::durable::store::routes::{ListId, Routes};
@@ -41,9 +41,9 @@ pub(super) async fn declare(
     change(inner, partition, write, |routes| routes.declare(set)).await
 }
 
-/// Prepares the lists for tasks of other levels than the normal one.
-pub(super) async fn use_levels(inner: &Inner, partition: usize) -> Result<(), Failure> {
-    change(inner, partition, Write::Changes, Routes::use_levels).await
+/// Prepares the lists for tasks of other priorities than the normal one.
+pub(super) async fn use_priorities(inner: &Inner, partition: usize) -> Result<(), Failure> {
+    change(inner, partition, Write::Changes, Routes::use_priorities).await
 }
 
 /// Removes a set that has no session.
@@ -257,8 +257,8 @@ pub(super) fn fields(routes: &Routes) -> Fields {
 /// Returns the lists that the sessions of a set read: see `lua/set_lists.lua`.
 fn plan(routes: &Routes, set: SetId) -> Vec<u8> {
     let mut lists = vec![routes.draining(set)];
-    let levels = Level::ALL.map(|level| routes.leaves_at(set, level));
-    lists.extend(levels.map(|leaves| leaves.into_iter().collect::<Vec<_>>()));
+    let priorities = Priority::ALL.map(|priority| routes.leaves_at(set, priority));
+    lists.extend(priorities.map(|leaves| leaves.into_iter().collect::<Vec<_>>()));
     let counts = lists.iter().map(|lists| lists.len() as u16);
     let mut plan: Vec<_> = counts.flat_map(u16::to_be_bytes).collect();
     plan.extend(name(&routes.queue(set)));

@@ -12,7 +12,7 @@ pub(in crate::durable::store) use self::server::is_installed as is_server_instal
 use super::{RedisStore, RedisStoreBuilder};
 use crate::durable::clock::Clock;
 use crate::durable::failure::{Cause, Effect, Failure};
-use crate::durable::queue::Level;
+use crate::durable::queue::Priority;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
@@ -241,7 +241,7 @@ fn task(number: u64) -> NewTask {
         name: "job".into(),
         envelope: 1,
         queue: QueueName::DEFAULT,
-        level: Level::Normal,
+        priority: Priority::Normal,
         key: None,
         payload: number.to_be_bytes().to_vec(),
         delay: Duration::ZERO,

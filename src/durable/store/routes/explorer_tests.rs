@@ -8,6 +8,9 @@
 //! The stores follow this rule: *after a step that puts a task into a list, or leaves one in a list that
 //! the worker reads, one idle session of a set that reads the list is woken.* The tests show that it suffices, and that
 //! weaker rules do not.
+//!
+//! A queue with a limit has another rule: *a task that stops to run, or a higher limit, wakes one idle session for each list
+//! of the queue that is not empty; and nobody is woken for a list while its queue has no room.*
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -56,8 +59,33 @@ fn bounds(sets: &[&str]) -> Bounds {
         releases: 1,
         deaths: 1,
         pauses: 0,
+        shutdowns: 0,
+        limit: 0,
+        raises: 0,
         drained: 1,
         routes: RefCell::default(),
+    }
+}
+
+/// Returns the bounds for workers of the queue `q`, of which one task may run, and for one of the default queue. `queued` has
+/// the sets of types of the workers of `q`.
+fn limited(queued: &[&str], default: &str) -> Bounds {
+    let queue = QueueName::new("q").expect("it is a valid name");
+    let all = bounds(&[queued, &[default]].concat());
+    let mut sets = all.sets.clone();
+    for set in &mut sets[..queued.len()] {
+        *set = set.in_queue(queue.clone());
+    }
+    let placed = sets.iter().flat_map(|set| set.placed());
+    let normal = placed.filter(|(_, _, priority)| *priority == Priority::Normal);
+    let kinds: BTreeSet<_> = normal.map(|&(kind, _, _)| kind).collect();
+    Bounds {
+        kinds: kinds.into_iter().collect(),
+        sets,
+        shutdowns: 1,
+        releases: 0,
+        limit: 1,
+        ..all
     }
 }
 
@@ -117,6 +145,74 @@ fn a_paused_type_in_different_sets() {
         ..bounds(&["ab", "a"])
     };
     println!("{} states", explore(&sets, Rule::Right));
+}
+
+/// Two workers know the same types.
+#[test]
+fn a_limited_queue() {
+    println!(
+        "{} states",
+        explore(&limited(&["a", "a"], "a"), Rule::Right)
+    );
+}
+
+#[test]
+fn a_limited_queue_of_different_workers() {
+    println!(
+        "{} states",
+        explore(&limited(&["ab", "b"], ""), Rule::Right)
+    );
+}
+
+/// A task of a limited queue is released, or its worker dies, and the limit is raised.
+#[test]
+fn a_limited_queue_of_two_types() {
+    let sets = Bounds {
+        releases: 1,
+        raises: 1,
+        ..limited(&["a", "b"], "")
+    };
+    println!("{} states", explore(&sets, Rule::Right));
+}
+
+#[test]
+#[should_panic(expected = "idle")]
+fn a_freed_permit_must_wake_a_worker() {
+    explore(&limited(&["a", "a"], ""), Rule::FreeingWakesNobody);
+}
+
+#[test]
+#[should_panic(expected = "idle")]
+fn a_freed_permit_must_wake_a_reader_of_each_list() {
+    explore(&limited(&["a", "b"], ""), Rule::FreeingWakesOwnList);
+}
+
+#[test]
+#[should_panic(expected = "idle")]
+fn a_raised_limit_must_wake_a_worker() {
+    let sets = Bounds {
+        raises: 1,
+        ..limited(&["a", "a"], "")
+    };
+    explore(&sets, Rule::RaiseWakesNobody);
+}
+
+/// A higher limit allows two more tasks, and one worker is woken.
+#[test]
+#[should_panic(expected = "idle")]
+fn a_turn_that_leaves_tasks_and_room_must_wake_a_worker() {
+    let sets = Bounds {
+        raises: 1,
+        pushes: 3,
+        ..limited(&["a", "a", "a"], "")
+    };
+    explore(&sets, Rule::LeavingWakesNobody);
+}
+
+#[test]
+#[should_panic(expected = "limit")]
+fn a_claim_must_count_the_running_tasks() {
+    explore(&limited(&["a", "a"], ""), Rule::IgnoresLimit);
 }
 
 #[test]

@@ -14,6 +14,20 @@ fn list(number: i64) -> ListId {
     ListId::from_number(number)
 }
 
+fn queue(name: &str) -> QueueName {
+    QueueName::new(name).expect("it is a valid name")
+}
+
+/// Returns the set of the same types in the queue `q`.
+fn queued(set: &TypeSet) -> TypeSet {
+    set.in_queue(queue("q"))
+}
+
+/// Returns the kind of a type in the queue `q`, with a priority.
+fn placed(name: &str, priority: Priority) -> Kind {
+    kind(name).placed(&queue("q"), priority)
+}
+
 /// Routes after these sets were declared, with nothing waiting.
 fn declared(sets: &[&TypeSet]) -> Routes {
     let mut routes = Routes::default();
@@ -202,4 +216,213 @@ fn stored_routes_without_paused_types_are_read() {
     paused.pause("a", [kind("a")]);
     let text = serde_json::to_string(&paused).unwrap();
     assert_eq!(serde_json::from_str::<Routes>(&text).unwrap(), paused);
+}
+
+#[test]
+fn a_queue_has_a_list_of_its_own() {
+    let both = set(&["a", "b"]);
+    let in_queue = queued(&both);
+    for sets in [[&both, &in_queue], [&in_queue, &both]] {
+        let routes = declared(&sets);
+        assert_eq!(routes.leaves(both.id()), BTreeSet::from([ListId::MAIN]));
+        assert_eq!(routes.leaves(in_queue.id()), BTreeSet::from([list(1)]));
+        assert_eq!(routes.queue(in_queue.id()), queue("q"));
+        assert_eq!(
+            routes.lists_of_queue(&queue("q")),
+            BTreeSet::from([list(1)])
+        );
+        assert_eq!(routes.lists_of_queue(&queue("r")), BTreeSet::new());
+        assert_eq!(routes.readers(list(1)).collect::<Vec<_>>(), [in_queue.id()]);
+        assert_eq!(
+            routes.readers(ListId::MAIN).collect::<Vec<_>>(),
+            [both.id()]
+        );
+        assert_eq!(routes.entrance(placed("a", Priority::Normal)), list(1));
+        assert_eq!(routes.entrance(kind("a")), ListId::MAIN);
+        assert!(routes.draining(both.id()).is_empty() && routes.draining(in_queue.id()).is_empty());
+        assert_eq!(routes.plain(), None);
+    }
+}
+
+#[test]
+fn the_main_list_is_only_for_the_default_queue() {
+    let both = set(&["a", "b"]);
+    let mut routes = declared(&[&queued(&both)]);
+    assert_eq!(routes.plain(), None);
+    assert_eq!(routes.leaves(queued(&both).id()), BTreeSet::from([list(1)]));
+    // The last workers of the queue stop, and others of the default queue start.
+    routes.declare(&both);
+    routes.remove(queued(&both).id());
+    routes.collapse(|_| true);
+    assert_eq!(routes.plain(), Some(both.id()));
+    assert_eq!(
+        routes.entrance(placed("a", Priority::Normal)),
+        ListId::own(placed("a", Priority::Normal))
+    );
+}
+
+#[test]
+fn a_queue_that_is_served_later_drains_its_own_lists() {
+    let both = set(&["a", "b"]);
+    let mut routes = declared(&[&both]);
+    let waits = placed("a", Priority::Normal);
+    assert_eq!(routes.entrance(waits), ListId::own(waits));
+    routes.declare(&queued(&both));
+    let kinds = both.types().len();
+    assert_eq!(routes.draining(queued(&both).id()).len(), kinds);
+    assert!(routes.draining(both.id()).is_empty());
+    assert_eq!(routes.path(waits), [ListId::own(waits), list(1)]);
+    routes.collapse(|list| list != ListId::own(waits));
+    assert_eq!(routes.draining(queued(&both).id()), [ListId::own(waits)]);
+}
+
+#[test]
+fn workers_of_a_queue_may_know_different_types() {
+    let (both, one) = (set(&["a", "b"]), set(&["a"]));
+    let routes = declared(&[&both, &queued(&both), &queued(&one)]);
+    assert_eq!(routes.leaves(both.id()), BTreeSet::from([ListId::MAIN]));
+    assert_eq!(routes.leaves(queued(&both).id()).len(), 2);
+    let shared = routes.leaf(placed("a", Priority::Normal));
+    assert_eq!(routes.leaves(queued(&one).id()), BTreeSet::from([shared]));
+    assert_eq!(routes.lists_of_queue(&queue("q")).len(), 2);
+}
+
+#[test]
+fn each_priority_has_a_list_once_priorities_are_used() {
+    let both = set(&["a", "b"]);
+    for uses_priorities_first in [false, true] {
+        let mut routes = Routes::default();
+        if uses_priorities_first {
+            routes.use_priorities();
+        }
+        routes.declare(&both);
+        routes.declare(&queued(&both));
+        if !uses_priorities_first {
+            assert!(!routes.is_known(kind("a").placed(&QueueName::DEFAULT, Priority::High)));
+            assert_eq!(routes.leaves_at(both.id(), Priority::High), BTreeSet::new());
+            routes.use_priorities();
+        }
+        routes.use_priorities();
+        assert!(routes.uses_priorities());
+        // Nothing waits in the lists that the kinds had of their own.
+        routes.collapse(|_| true);
+        let mut lists = BTreeSet::new();
+        for set in [&both, &queued(&both)] {
+            for priority in Priority::ALL {
+                let leaves = routes.leaves_at(set.id(), priority);
+                assert_eq!(leaves.len(), 1, "{priority:?}");
+                assert!(lists.insert(leaves), "shared by two priorities or queues");
+            }
+            assert_eq!(routes.leaves(set.id()).len(), 3);
+            assert!(routes.draining(set.id()).is_empty());
+        }
+        let main = BTreeSet::from([ListId::MAIN]);
+        assert_eq!(routes.leaves_at(both.id(), Priority::Normal), main);
+        assert_eq!(routes.plain(), None);
+        assert_eq!(routes.lists_of_queue(&queue("q")).len(), 3);
+    }
+}
+
+#[test]
+fn a_priority_that_is_used_first_moves_no_other_task() {
+    let both = set(&["a", "b"]);
+    let mut routes = declared(&[&both]);
+    assert_eq!(routes.plain(), Some(both.id()));
+    routes.use_priorities();
+    assert_eq!(routes.path(kind("a")), [ListId::MAIN]);
+    let high = kind("a").placed(&QueueName::DEFAULT, Priority::High);
+    // Tasks of the priority may have waited before, if they were of an unknown type.
+    assert_eq!(routes.entrance(high), ListId::own(high));
+    assert!(routes.leaf(high).is_shared());
+}
+
+#[test]
+fn a_paused_type_is_paused_in_all_queues_and_priorities() {
+    let both = set(&["a", "b"]);
+    let mut routes = declared(&[&both, &queued(&both)]);
+    routes.use_priorities();
+    routes.collapse(|_| true);
+    routes.pause("a", [kind("a")]);
+    let queues = [QueueName::DEFAULT, queue("q")];
+    for (queue, set) in queues.iter().zip([&both, &queued(&both)]) {
+        for priority in Priority::ALL {
+            let (a, b) = (
+                kind("a").placed(queue, priority),
+                kind("b").placed(queue, priority),
+            );
+            assert!(routes.is_paused(a) && !routes.is_paused(b));
+            assert_eq!(routes.readers(routes.leaf(a)).count(), 0);
+            assert_eq!(
+                routes.leaves_at(set.id(), priority),
+                BTreeSet::from([routes.leaf(b)])
+            );
+        }
+    }
+    assert_eq!(routes.kinds_of(kind("a")).len(), 6);
+    routes.collapse(|_| true);
+    routes.resume("a");
+    routes.collapse(|_| true);
+    for set in [&both, &queued(&both)] {
+        assert_eq!(routes.leaves(set.id()).len(), 3);
+        assert!(routes.draining(set.id()).is_empty());
+    }
+}
+
+/// A list has tasks of one queue, even while a type is paused that is in several queues.
+#[test]
+fn no_list_is_shared_by_two_queues() {
+    let only = set(&["a"]);
+    for pauses_first in [false, true] {
+        let mut routes = Routes::default();
+        if pauses_first {
+            routes.pause("a", [kind("a")]);
+        }
+        routes.declare(&only);
+        routes.declare(&queued(&only));
+        routes.use_priorities();
+        routes.collapse(|_| true);
+        routes.pause("a", [kind("a")]);
+        for is_paused in [true, false] {
+            let lists = [QueueName::DEFAULT, queue("q")].map(|queue| routes.lists_of_queue(&queue));
+            assert!(lists[0].is_disjoint(&lists[1]), "{lists:?}");
+            assert!(!lists[1].contains(&ListId::MAIN));
+            if is_paused {
+                routes.resume("a");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_forgotten_queue_keeps_its_lists_while_tasks_wait() {
+    let both = set(&["a", "b"]);
+    let mut routes = declared(&[&both, &queued(&both)]);
+    let waits = placed("a", Priority::Normal);
+    let leaf = routes.leaf(waits);
+    routes.remove(queued(&both).id());
+    routes.collapse(|list| list != leaf);
+    assert_eq!((routes.entrance(waits), leaf), (leaf, list(1)));
+    assert_eq!(routes.lists_of_queue(&queue("q")), BTreeSet::new());
+    assert_eq!(routes.leaves(both.id()), BTreeSet::from([ListId::MAIN]));
+    // It is served again.
+    routes.declare(&queued(&both));
+    assert_eq!(routes.leaves(queued(&both).id()), BTreeSet::from([leaf]));
+    routes.remove(queued(&both).id());
+    routes.collapse(|_| true);
+    assert_eq!(routes.entrance(waits), ListId::own(waits));
+    assert_eq!(routes.plain(), Some(both.id()));
+}
+
+#[test]
+fn stored_routes_of_queues_and_priorities_are_read() {
+    let both = set(&["a", "b"]);
+    let plain = serde_json::to_string(&declared(&[&both])).unwrap();
+    assert!(
+        !plain.contains("queue") && !plain.contains("priorities"),
+        "{plain}"
+    );
+    let mut routes = declared(&[&both, &queued(&both)]);
+    routes.use_priorities();
+    let text = serde_json::to_string(&routes).unwrap();
+    assert_eq!(serde_json::from_str::<Routes>(&text).unwrap(), routes);
 }

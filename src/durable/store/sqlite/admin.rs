@@ -1,14 +1,16 @@
-//! Cancels tasks, manages dead letters, and removes expired data.
+//! Cancels tasks, changes queues, manages dead letters, and removes expired data.
 
 use std::collections::BTreeSet;
 
 use rusqlite::{Connection, params};
 
 use super::error::Fault;
+use super::queues::QueueRow;
 use super::repair;
 use super::state::{State, StoredState, dead_letter_cutoff};
 use super::transaction::Transaction;
-use crate::durable::store::MAX_DEAD_LETTERS;
+use crate::durable::queue::name::QueueName;
+use crate::durable::store::{MAX_DEAD_LETTERS, QueueChange};
 use crate::durable::{DeadFilter, TaskId};
 
 pub(super) fn cancel(tx: &mut Transaction<'_>, ids: &[TaskId]) -> Result<u64, Fault> {
@@ -50,6 +52,28 @@ fn cancel_running(tx: &mut Transaction<'_>, id: TaskId, epoch: i64) -> Result<()
     let notice = worker.map(|worker| (worker, id));
     tx.notices.cancelled.extend(notice);
     Ok(())
+}
+
+/// Changes a queue. Returns `false` if that has no effect.
+pub(super) fn change_queue(
+    tx: &mut Transaction<'_>,
+    queue: &QueueName,
+    change: QueueChange,
+) -> Result<bool, Fault> {
+    let mut row = QueueRow::load(tx.db, queue)?;
+    match change {
+        QueueChange::Settings(settings) if settings.revision < row.settings.revision => {
+            return Ok(false);
+        }
+        QueueChange::Settings(settings) => row.settings = settings,
+        QueueChange::Paused(is_paused) => row.is_paused = is_paused,
+    }
+    row.save(tx.db, queue)?;
+    // Perhaps waiting tasks may start now.
+    for list in tx.routes.lists_of_queue(queue) {
+        tx.notices.add_ready(list, 0);
+    }
+    Ok(true)
 }
 
 pub(super) fn replay_dead_letters(

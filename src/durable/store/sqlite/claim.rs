@@ -1,23 +1,27 @@
 //! Claims: takes the next tasks out of the ready queue.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fallible_streaming_iterator::FallibleStreamingIterator;
-use rusqlite::{Row, Rows, params};
+use rusqlite::{CachedStatement, Row, Rows, params};
 
 use super::claimed_tasks::ClaimedTasks;
 use super::error::Fault;
+use super::queues::{QueueRow, queue_column};
 use super::ready_queue;
 use super::state::State;
 use super::transaction::Transaction;
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
+use crate::durable::queue::Priority;
+use crate::durable::queue::name::QueueName;
+use crate::durable::queue::priority::PriorityTurns;
 use crate::durable::store::kind::SetId;
 use crate::durable::store::routes::ListId;
 use crate::durable::store::{Claim, Claimed, Epoch, Turn, is_quarantined};
 
-/// Claims tasks of the types of a set, within the limits of the request.
+/// Claims tasks of the types of a set, within the limits of the request and of the queue.
 pub(super) fn claim(
     tx: &mut Transaction<'_>,
     set: Option<SetId>,
@@ -27,7 +31,11 @@ pub(super) fn claim(
         return Ok(None);
     };
     tx.drain(set)?;
-    let next = next_tasks(tx, set, request)?;
+    let queue = tx.routes.queue(set);
+    let next = match queue.is_default() && !tx.routes.uses_priorities() {
+        true => next_tasks(tx, set, request, request.want, PriorityTurns::default())?,
+        false => next_tasks_of_queue(tx, set, request, &queue)?,
+    };
     if next.tasks.is_empty() {
         return Ok(None);
     }
@@ -40,17 +48,29 @@ pub(super) fn claim(
         tx.increment(State::Running);
     }
     tx.meta.counts.claimed += next.tasks.len() as u64;
-    let epoch = tx.new_epoch(request.floor);
-    let lease = millis(request.lease) as i64;
-    let until = tx.now.boot + lease;
-    tx.execute(
-        "INSERT INTO throng_claim (epoch, session, until, lease, held) VALUES (?1, ?2, ?3, ?4, ?5)",
-        params![epoch, request.session as i64, until, lease, next.claimed],
-    )?;
+    let epoch = insert_claim(tx, request, &queue, &next.claimed)?;
     Ok(Some(Claim {
-        epoch: epoch as Epoch,
+        epoch,
         tasks: next.tasks,
     }))
+}
+
+/// Stores a claim. Returns its epoch.
+fn insert_claim(
+    tx: &mut Transaction<'_>,
+    request: &Turn,
+    queue: &QueueName,
+    tasks: &ClaimedTasks,
+) -> Result<Epoch, rusqlite::Error> {
+    let epoch = tx.new_epoch(request.floor);
+    let lease = millis(request.lease) as i64;
+    let (session, until) = (request.session as i64, tx.now.boot + lease);
+    tx.execute(
+        "INSERT INTO throng_claim (epoch, session, until, lease, held, queue)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        params![epoch, session, until, lease, tasks, queue_column(queue)],
+    )?;
+    Ok(epoch as Epoch)
 }
 
 /// The tasks to claim, and where they are in the ready queue.
@@ -59,6 +79,12 @@ struct Next {
     tasks: Vec<Claimed>,
     positions: BTreeMap<ListId, Vec<i64>>,
     claimed: ClaimedTasks,
+    /// The turns of the priorities after the claim.
+    turns: PriorityTurns,
+    /// The size of the payloads.
+    bytes: usize,
+    /// `true` if the claim may have a quarantined task.
+    quarantined: bool,
 }
 
 // The join order is fixed: the ready queue comes first, whatever SQLite estimates. An entry without a task cannot be
@@ -70,52 +96,154 @@ const READY_TASKS: &str = "
     WHERE ready.list = ?2 AND (?1 OR NOT (crashes + lost > 0 AND crashes + min(lost, 1) + 1 >= max_crashes))
     ORDER BY ready.place";
 
-/// Returns the next tasks, within the limits of the request. This merges the lists of the set: the task that has waited
-/// longest comes first.
-fn next_tasks(tx: &Transaction<'_>, set: SetId, request: &Turn) -> Result<Next, rusqlite::Error> {
-    let lists: Vec<_> = tx.routes.leaves(set).into_iter().collect();
-    let statements = lists.iter().map(|_| tx.db.prepare_cached(READY_TASKS));
-    let mut statements = statements.collect::<Result<Vec<_>, _>>()?;
-    let rows = lists.iter().zip(&mut statements);
-    let rows = rows.map(|(list, it)| it.query(params![request.quarantined, list.number()]));
-    let mut rows = rows.collect::<Result<Vec<_>, _>>()?;
-    rows.iter_mut().try_for_each(Rows::advance)?;
-    let (mut next, mut bytes, mut quarantined) = (Next::default(), 0, request.quarantined);
-    while next.tasks.len() < request.want
-        && let Some(first) = first_of(&rows)?
-        && let Some(row) = rows[first].get()
-    {
-        let task = read_row(tx, row, next.tasks.last())?;
-        let (position, producer) = (row.get(7)?, row.get(8)?);
-        rows[first].advance()?;
-        if task.quarantined && !quarantined {
-            continue;
-        }
-        bytes += task.payload.as_ref().map_or(0, Vec::len);
-        if bytes > request.want_bytes && !next.tasks.is_empty() {
-            break;
-        }
-        quarantined &= !task.quarantined;
-        next.positions
-            .entry(lists[first])
-            .or_default()
-            .push(position);
-        next.claimed.insert(task.id, producer);
-        next.tasks.push(task);
+/// Returns the next tasks, also within the limits of the queue, and records in its row that they start.
+fn next_tasks_of_queue(
+    tx: &Transaction<'_>,
+    set: SetId,
+    request: &Turn,
+    queue: &QueueName,
+) -> Result<Next, rusqlite::Error> {
+    let before = QueueRow::load(tx.db, queue)?;
+    let allowed = match queue.is_default() {
+        true => usize::MAX,
+        false => before.allowance(tx.db, queue, tx.now)?.tasks,
+    };
+    let next = next_tasks(tx, set, request, request.want.min(allowed), before.turns)?;
+    let mut row = before;
+    row.started(tx.now, next.tasks.len());
+    // Without priorities, there is no turn to be taken.
+    if tx.routes.uses_priorities() {
+        row.turns = next.turns;
+    }
+    if row != before {
+        row.save(tx.db, queue)?;
     }
     Ok(next)
 }
 
-/// Returns the list whose first task has waited longest.
-fn first_of(lists: &[Rows<'_>]) -> Result<Option<usize>, rusqlite::Error> {
-    let mut first = None;
-    for (list, rows) in lists.iter().enumerate() {
-        if let Some(row) = rows.get() {
-            let position: i64 = row.get(7)?;
-            first = first.min(Some((position, list))).or(Some((position, list)));
+/// A list of tasks of a priority, from which the next tasks are read.
+struct Source<'a> {
+    priority: Priority,
+    list: ListId,
+    rows: Rows<'a>,
+}
+
+/// Begins to read lists.
+fn sources<'a>(
+    lists: &[(Priority, ListId)],
+    statements: &'a mut [CachedStatement<'_>],
+    quarantined: bool,
+) -> Result<Vec<Source<'a>>, rusqlite::Error> {
+    let sources = lists.iter().zip(statements);
+    let sources = sources.map(|(&(priority, list), statement)| {
+        let mut rows = statement.query(params![quarantined, list.number()])?;
+        rows.advance()?;
+        Ok(Source {
+            priority,
+            list,
+            rows,
+        })
+    });
+    sources.collect()
+}
+
+/// Returns the next tasks, at most `want`. This merges the lists of the set that have the same priority: the task that has waited
+/// longest comes first.
+fn next_tasks(
+    tx: &Transaction<'_>,
+    set: SetId,
+    request: &Turn,
+    want: usize,
+    turns: PriorityTurns,
+) -> Result<Next, rusqlite::Error> {
+    let mut next = Next {
+        turns,
+        quarantined: request.quarantined,
+        ..Next::default()
+    };
+    if want == 0 {
+        return Ok(next);
+    }
+    let lists = lists(tx, set)?;
+    let statements = lists.iter().map(|_| tx.db.prepare_cached(READY_TASKS));
+    let mut statements = statements.collect::<Result<Vec<_>, _>>()?;
+    let mut sources = sources(&lists, &mut statements, request.quarantined)?;
+    for (priority, most) in turns.order() {
+        next.take(tx, request, &mut sources, priority, want.min(most))?;
+        if !next.tasks.is_empty() {
+            next.turns.started(priority, next.tasks.len() as u64);
+            break;
         }
     }
-    Ok(first.map(|(_, list)| list))
+    Ok(next)
+}
+
+/// Returns the lists from which the sessions of a set claim, with their priorities.
+fn lists(tx: &Transaction<'_>, set: SetId) -> Result<Vec<(Priority, ListId)>, rusqlite::Error> {
+    let routes = &tx.routes;
+    let at =
+        |priority, lists: BTreeSet<ListId>| lists.into_iter().map(move |list| (priority, list));
+    if !routes.uses_priorities() {
+        return Ok(at(Priority::Normal, routes.leaves(set)).collect());
+    }
+    let priorities = Priority::ALL.into_iter();
+    let lists = priorities.flat_map(|priority| at(priority, routes.leaves_at(set, priority)));
+    // Most priorities have no tasks, and a statement that reads a list is prepared anew for each list but one.
+    let mut found = Vec::new();
+    for (priority, list) in lists {
+        if !ready_queue::is_empty(tx.db, list)? {
+            found.push((priority, list));
+        }
+    }
+    Ok(found)
+}
+
+impl Next {
+    /// Takes up to `most` tasks of a priority.
+    fn take(
+        &mut self,
+        tx: &Transaction<'_>,
+        request: &Turn,
+        sources: &mut [Source<'_>],
+        priority: Priority,
+        most: usize,
+    ) -> Result<(), rusqlite::Error> {
+        while self.tasks.len() < most
+            && let Some(first) = first_of(sources, priority)?
+            && let Some(row) = first.rows.get()
+        {
+            let task = read_row(tx, row, self.tasks.last())?;
+            let (position, producer) = (row.get(7)?, row.get(8)?);
+            first.rows.advance()?;
+            if task.quarantined && !self.quarantined {
+                continue;
+            }
+            self.bytes += task.payload.as_ref().map_or(0, Vec::len);
+            if self.bytes > request.want_bytes && !self.tasks.is_empty() {
+                break;
+            }
+            self.quarantined &= !task.quarantined;
+            self.positions.entry(first.list).or_default().push(position);
+            self.claimed.insert(task.id, producer);
+            self.tasks.push(task);
+        }
+        Ok(())
+    }
+}
+
+/// Returns the list of a priority whose first task has waited longest.
+fn first_of<'s, 'a>(
+    sources: &'s mut [Source<'a>],
+    priority: Priority,
+) -> Result<Option<&'s mut Source<'a>>, rusqlite::Error> {
+    let mut first = None;
+    for (at, source) in sources.iter().enumerate() {
+        if let Some(row) = source.rows.get().filter(|_| source.priority == priority) {
+            let position: i64 = row.get(7)?;
+            first = first.min(Some((position, at))).or(Some((position, at)));
+        }
+    }
+    Ok(first.map(|(_, at)| &mut sources[at]))
 }
 
 /// Reads a task that is claimed already.

@@ -1,12 +1,10 @@
 //! [`ClaimedTasks`]: the tasks that a claim still holds.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use rusqlite::OptionalExtension;
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 
 use super::endpoint::EndpointId;
-use super::transaction::Transaction;
 use crate::durable::TaskId;
 
 /// The length of an id, in bytes.
@@ -68,52 +66,6 @@ fn decode(entry: &[u8; ENTRY_LEN]) -> (TaskId, EndpointId) {
     let id = std::array::from_fn(|i| entry[i]);
     let producer = std::array::from_fn(|i| entry[ID_LEN + i]);
     (TaskId::from_bytes(id), EndpointId::from_le_bytes(producer))
-}
-
-impl Transaction<'_> {
-    /// Returns the tasks that a claim still holds: none if there is no such claim.
-    pub(super) fn claimed_tasks(&self, epoch: i64) -> Result<ClaimedTasks, rusqlite::Error> {
-        let sql = "SELECT held FROM throng_claim WHERE epoch = ?1";
-        let mut statement = self.db.prepare_cached(sql)?;
-        let tasks = statement.query_row([epoch], |row| row.get(0));
-        Ok(tasks.optional()?.unwrap_or_default())
-    }
-
-    /// Stores the tasks that a claim still holds, as a session reports. A claim that holds none is removed.
-    pub(super) fn update_claim(
-        &self,
-        session: i64,
-        epoch: i64,
-        tasks: &ClaimedTasks,
-    ) -> Result<(), rusqlite::Error> {
-        match tasks.is_empty() {
-            true => self.execute("DELETE FROM throng_claim WHERE epoch = ?1", [epoch])?,
-            false => {
-                let sql = "UPDATE throng_claim
-                     SET held = ?2, delivered = max(delivered, session = ?3) WHERE epoch = ?1";
-                self.execute(sql, rusqlite::params![epoch, tasks, session])?
-            }
-        };
-        Ok(())
-    }
-
-    /// Returns the epochs of the claims that hold these tasks.
-    pub(super) fn claims_of(
-        &self,
-        ids: &BTreeSet<TaskId>,
-    ) -> Result<Vec<(TaskId, i64)>, rusqlite::Error> {
-        let sql = "SELECT epoch, held FROM throng_claim";
-        let mut statement = self.db.prepare_cached(sql)?;
-        let mut rows = statement.query([])?;
-        let mut claims = Vec::new();
-        while let Some(row) = rows.next()? {
-            let epoch: i64 = row.get(0)?;
-            let tasks: ClaimedTasks = row.get(1)?;
-            let found = tasks.ids().filter(|id| ids.contains(id));
-            claims.extend(found.map(|id| (id, epoch)));
-        }
-        Ok(claims)
-    }
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@
 //! - a file that the process keeps locked for as long as it lives: the system unlocks the file when the process
 //!   exits, for any reason;
 //! - a socket, to which other processes send messages;
-//! - while the endpoint has idle sessions, *markers* in `idle`, one for each set of types that these sessions know. A
-//!   process that removes a marker must wake the endpoint that created it;
+//! - a *marker* in `idle` for each idle session of the endpoint, whose name also says which set of types the session knows. A
+//!   process that removes a marker must wake the session;
 //! - a marker in `watchers`, if the endpoint awaits tasks that other processes have stored.
 //!
 //! No wake-up is lost. A worker that finds no task first creates its marker, and then checks again. A
@@ -39,8 +39,8 @@ pub(super) struct Endpoint {
     lock: File,
     socket: PeerSocket,
     events: UnboundedSender<Event>,
-    /// The idle sessions, and their sets. While a set has an idle session, either its marker exists, or another process
-    /// is about to wake this one.
+    /// The idle sessions, and their sets. While a session is idle, either its marker exists, or it has been woken or is about
+    /// to be.
     idle: Mutex<HashMap<SessionId, SetId>>,
     is_watching: Mutex<bool>,
     /// `true` if the files stay when the endpoint is closed, as after a crash.
@@ -94,25 +94,23 @@ impl Endpoint {
     /// Registers a session to be woken. The caller must check for tasks once more before it waits.
     pub(super) fn add_idle(&self, session: SessionId, set: SetId) -> io::Result<()> {
         let mut idle = lock(&self.idle);
-        folder::create_marker(&self.idle_marker(self.id, set))?;
+        folder::create_marker(&self.idle_marker(self.id, set, session))?;
         idle.insert(session, set);
         Ok(())
     }
 
-    /// Returns `true` if a session is idle and another process has woken this endpoint since it went idle.
+    /// Returns `true` if a session is idle and was woken since it went idle.
     pub(super) fn was_woken(&self, session: SessionId) -> bool {
         let idle = lock(&self.idle);
         let set = idle.get(&session);
-        set.is_some_and(|&set| !self.idle_marker(self.id, set).exists())
+        set.is_some_and(|&set| !self.idle_marker(self.id, set, session).exists())
     }
 
-    /// Unregisters a session. The marker stays while other sessions of this endpoint with the same set are idle.
+    /// Unregisters a session.
     pub(super) fn remove_idle(&self, session: SessionId) {
         let mut idle = lock(&self.idle);
-        if let Some(set) = idle.remove(&session)
-            && !idle.values().any(|&other| other == set)
-        {
-            fs::remove_file(self.idle_marker(self.id, set)).ok();
+        if let Some(set) = idle.remove(&session) {
+            fs::remove_file(self.idle_marker(self.id, set, session)).ok();
         }
     }
 
@@ -126,30 +124,26 @@ impl Endpoint {
 
     // ===== Messages =====
 
-    /// Wakes up to `limit` endpoints that have idle sessions with one of the chosen sets.
+    /// Wakes up to `limit` idle sessions with one of the chosen sets, those of this endpoint first.
     pub(super) fn wake(&self, limit: usize, choose: impl Fn(SetId) -> bool) {
-        let mut left = limit;
-        if left != 0 && self.take_own_marker(&choose) {
-            self.events.send(Event::Wake(None)).ok();
-            left -= 1;
-        }
-        self.wake_others(left, choose);
+        let woken = self.wake_own(limit, &choose);
+        self.wake_others(limit - woken, choose);
     }
 
-    /// The same, except for this endpoint.
+    /// The same, except for the sessions of this endpoint.
     pub(super) fn wake_others(&self, limit: usize, choose: impl Fn(SetId) -> bool) {
         if limit == 0 {
             return;
         }
-        let others =
-            folder::idle_endpoints(&self.folder).filter(|&(id, set)| id != self.id && choose(set));
-        // An endpoint that does not read keeps its marker, so that it is woken later.
-        let others = others.filter(|&(id, _)| !self.socket.is_skipped(id));
+        let others = folder::idle_sessions(&self.folder);
+        let others = others.filter(|&(id, set, _)| id != self.id && choose(set));
+        // An endpoint that does not read keeps its markers, so that its sessions are woken later.
+        let others = others.filter(|&(id, _, _)| !self.socket.is_skipped(id));
         let mut left = limit;
-        for (other, set) in others {
-            // Only one process succeeds in removing the marker, and that process must wake the endpoint.
-            let is_ours = fs::remove_file(self.idle_marker(other, set)).is_ok();
-            if is_ours && self.send(other, &Event::Wake(None)) {
+        for (other, set, session) in others {
+            // Only one process succeeds in removing the marker, and that process must wake the session.
+            let is_ours = fs::remove_file(self.idle_marker(other, set, session)).is_ok();
+            if is_ours && self.send(other, &Event::Wake(Some(session))) {
                 left -= 1;
             }
             if left == 0 {
@@ -210,10 +204,17 @@ impl Endpoint {
         }
     }
 
-    fn take_own_marker(&self, choose: impl Fn(SetId) -> bool) -> bool {
-        let idle = lock(&self.idle);
-        let mut sets = idle.values().filter(|&&set| choose(set));
-        sets.any(|&set| fs::remove_file(self.idle_marker(self.id, set)).is_ok())
+    /// Wakes up to `limit` idle sessions of this endpoint. Returns their number.
+    fn wake_own(&self, limit: usize, choose: impl Fn(SetId) -> bool) -> usize {
+        let (idle, mut woken) = (lock(&self.idle), 0);
+        for (&session, &set) in idle.iter().filter(|(_, set)| choose(**set)) {
+            let marker = self.idle_marker(self.id, set, session);
+            if woken < limit && fs::remove_file(marker).is_ok() {
+                self.events.send(Event::Wake(Some(session))).ok();
+                woken += 1;
+            }
+        }
+        woken
     }
 
     // ===== Files of dead processes =====
@@ -241,9 +242,9 @@ impl Endpoint {
     }
 
     fn remove_markers(&self, id: EndpointId) {
-        let idle = folder::idle_endpoints(&self.folder);
-        for (_, set) in idle.filter(|marker| marker.0 == id) {
-            fs::remove_file(self.idle_marker(id, set)).ok();
+        let idle = folder::idle_sessions(&self.folder);
+        for (_, set, session) in idle.filter(|marker| marker.0 == id) {
+            fs::remove_file(self.idle_marker(id, set, session)).ok();
         }
         fs::remove_file(self.watcher_marker(id)).ok();
     }
@@ -261,8 +262,8 @@ impl Endpoint {
         self.lock.unlock().ok();
     }
 
-    fn idle_marker(&self, id: EndpointId, set: SetId) -> PathBuf {
-        folder::idle_marker(&self.folder, id, set)
+    fn idle_marker(&self, id: EndpointId, set: SetId, session: SessionId) -> PathBuf {
+        folder::idle_marker(&self.folder, id, set, session)
     }
 
     fn watcher_marker(&self, id: EndpointId) -> PathBuf {

@@ -5,13 +5,16 @@ use rusqlite::{CachedStatement, Connection, params};
 use super::error::Fault;
 use super::next_check::EARLIEST_DUE;
 use super::payload::MAX_INLINE_BYTES;
+use super::queues::queue_column;
 use super::ready_queue;
 use super::session;
 use super::state::State;
 use super::transaction::Transaction;
 use crate::durable::clock::millis;
 use crate::durable::failure::Cause;
+use crate::durable::queue::Priority;
 use crate::durable::store::kind::Kind;
+use crate::durable::store::routes::Routes;
 use crate::durable::store::{Enqueue, Enqueued, NewTask};
 
 pub(super) fn enqueue(tx: &mut Transaction<'_>, request: &Enqueue) -> Result<Enqueued, Fault> {
@@ -33,10 +36,15 @@ pub(super) fn enqueue(tx: &mut Transaction<'_>, request: &Enqueue) -> Result<Enq
     if first.is_none() {
         return Ok(Enqueued::default());
     }
+    prepare_priorities(tx, tasks)?;
     check_earliest(tx, tasks)?;
     let mut inserts = Inserts::prepare(tx.db)?;
-    let are_alike =
-        |one: &NewTask, next: &NewTask| one.name == next.name && one.envelope == next.envelope;
+    let are_alike = |one: &NewTask, next: &NewTask| {
+        one.name == next.name
+            && one.envelope == next.envelope
+            && one.queue == next.queue
+            && one.priority == next.priority
+    };
     for tasks in tasks.chunk_by(are_alike) {
         let kind = tasks[0].kind();
         for task in tasks {
@@ -48,6 +56,15 @@ pub(super) fn enqueue(tx: &mut Transaction<'_>, request: &Enqueue) -> Result<Enq
         params![session.id, request.number as i64, first],
     )?;
     Ok(Enqueued::default())
+}
+
+/// Has the routes use priorities before the first task with another priority than the normal one is stored.
+fn prepare_priorities(tx: &mut Transaction<'_>, tasks: &[NewTask]) -> Result<(), Fault> {
+    let is_normal = |task: &NewTask| task.priority == Priority::Normal;
+    if tx.routes.uses_priorities() || tasks.iter().all(is_normal) {
+        return Ok(());
+    }
+    tx.change_routes(Routes::use_priorities)
 }
 
 /// Checks whether one of the tasks is due before all others that are delayed. If so, a worker that waits until the
@@ -72,8 +89,9 @@ impl<'a> Inserts<'a> {
     fn prepare(db: &'a Connection) -> Result<Self, rusqlite::Error> {
         let task = db.prepare_cached(
             "INSERT INTO throng_task
-                 (id, state, place, at, name, max_crashes, retention, endpoint, payload, list, kind)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
+                 (id, state, place, at, name, max_crashes, retention, endpoint, payload, list, kind,
+                 queue, priority)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
              ON CONFLICT DO NOTHING",
         )?;
         let ready = db.prepare_cached(ready_queue::INSERT)?;
@@ -126,6 +144,8 @@ fn insert(
         inline,
         position.map(|_| list.number()),
         kind.number(),
+        queue_column(&task.queue),
+        task.priority as i64,
     ])?;
     if inserted == 0 {
         return Ok(false);

@@ -7,6 +7,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::endpoint::Endpoint;
 use super::error::Fault;
 use super::next_check::{UNREACHABLE_CHECK_INTERVAL, earlier, is_any_ready, next_check};
+use super::queues::{self, Allowance};
 use super::reader::ReadConnection;
 use super::time::Now;
 use crate::durable::store::kind::SetId;
@@ -66,17 +67,22 @@ fn check(reader: &ReadConnection, request: &Turn, set: SetId) -> Result<Option<T
             // Perhaps it is only of other types. Only the turn that drains the list finds out.
             return Ok(None);
         }
-        let more = is_any_ready(db, routes.leaves(set), request.quarantined)?;
-        if more && request.want != 0 {
+        let now = Now::read(&reader.clock);
+        let allowed = match is_any_ready(db, routes.leaves(set), request.quarantined)? {
+            true => queues::allowance(db, &routes.queue(set), now)?,
+            false => Allowance::NOTHING,
+        };
+        let more = allowed.tasks > 0;
+        if more && request.want != 0 || allowed.is_stale {
             return Ok(None);
         }
-        let next = next_check(db, &reader.shared, Now::read(&reader.clock))?;
+        let next = next_check(db, &reader.shared, now)?;
         if next == Some(Duration::ZERO) || is_any_worker_dead(db, &reader.shared.endpoint)? {
             return Ok(None);
         }
         Ok(Some(TurnAnswer {
             more,
-            next,
+            next: next.into_iter().chain(allowed.wait).min(),
             ..TurnAnswer::default()
         }))
     })

@@ -1,12 +1,14 @@
 //! [`Notices`]: what other processes are notified of when a transaction is over.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rusqlite::Connection;
 
 use super::endpoint::{Endpoint, EndpointId};
+use super::queues::{self, QueueRow};
 use super::ready_queue;
 use crate::durable::TaskId;
+use crate::durable::queue::name::QueueName;
 use crate::durable::store::SessionId;
 use crate::durable::store::kind::SetId;
 use crate::durable::store::routes::{ListId, Routes};
@@ -18,6 +20,8 @@ pub(super) struct Notices {
     lists: BTreeMap<ListId, i64>,
     /// The numbers of sessions to wake for those lists, and the sets from which they may be chosen.
     wakes: Vec<(usize, Vec<SetId>)>,
+    /// The named queues of which tasks have stopped to run.
+    pub(super) freed: BTreeSet<QueueName>,
     /// `true` if a task is due earlier than any before. If so, one worker must check when that is.
     pub(super) has_earlier_task: bool,
     /// `true` if a process has joined. If so, the idle workers of all others must know that it may die.
@@ -45,14 +49,28 @@ impl Notices {
         db: &Connection,
         routes: &Routes,
     ) -> Result<(), rusqlite::Error> {
-        for (&list, &gained) in &self.lists {
-            let readers: Vec<_> = routes.readers(list).collect();
-            if !readers.is_empty() && !ready_queue::is_empty(db, list)? {
-                let sessions = gained.clamp(1, Self::MAX_WAKES) as usize;
-                self.wakes.push((sessions, readers));
+        for (list, gained) in std::mem::take(&mut self.lists) {
+            let sessions = gained.clamp(1, Self::MAX_WAKES) as usize;
+            let mut sets = Vec::new();
+            for set in readers_with_tasks(db, routes, list)? {
+                // If no task of the queue may start now, whatever lets one start wakes a session.
+                if queues::has_permits(db, &routes.queue(set))? {
+                    sets.push(set);
+                }
             }
+            self.add_wake(sessions, sets);
+        }
+        for queue in std::mem::take(&mut self.freed) {
+            let sets = readers_of_freed(db, routes, &queue)?;
+            self.add_wake(1, sets);
         }
         Ok(())
+    }
+
+    fn add_wake(&mut self, sessions: usize, sets: Vec<SetId>) {
+        if !sets.is_empty() {
+            self.wakes.push((sessions, sets));
+        }
     }
 
     /// Wakes the sessions that have work. This comes before the answer, since a process may exit as soon as it
@@ -77,4 +95,35 @@ impl Notices {
     pub(super) fn notify_ended(&self, endpoint: &Endpoint) {
         endpoint.notify_ended(&self.ended);
     }
+}
+
+/// Returns the sets whose sessions have work in a list.
+fn readers_with_tasks(
+    db: &Connection,
+    routes: &Routes,
+    list: ListId,
+) -> Result<Vec<SetId>, rusqlite::Error> {
+    let readers: Vec<_> = routes.readers(list).collect();
+    match readers.is_empty() || ready_queue::is_empty(db, list)? {
+        true => Ok(Vec::new()),
+        false => Ok(readers),
+    }
+}
+
+/// Returns the sets whose sessions may start tasks of a queue because others have stopped to run.
+fn readers_of_freed(
+    db: &Connection,
+    routes: &Routes,
+    queue: &QueueName,
+) -> Result<Vec<SetId>, rusqlite::Error> {
+    let row = QueueRow::load(db, queue)?;
+    let mut sets = Vec::new();
+    // Without a maximum, no task waits for the end of another.
+    if row.settings.max_running.is_none() || row.permits(db, queue)? == 0 {
+        return Ok(sets);
+    }
+    for list in routes.lists_of_queue(queue) {
+        sets.extend(readers_with_tasks(db, routes, list)?);
+    }
+    Ok(sets)
 }

@@ -8,10 +8,13 @@ use super::admin;
 use super::error::Fault;
 use super::meta::{Meta, read_store_time};
 use super::payload;
+use super::queues::{self, QueueRow};
 use super::reader::ReadConnection;
 use super::state::{State, dead_letter_cutoff, reason};
 use super::time::Now;
 use super::unserved;
+use crate::durable::queue::QueueInfo;
+use crate::durable::queue::name::QueueName;
 use crate::durable::store::{DeadPayload, DeadReason, TaskState};
 use crate::durable::{AttemptError, Counts, DeadFilter, DeadLetter, TaskId};
 
@@ -87,6 +90,19 @@ pub(super) fn paused_types(reader: &ReadConnection) -> Result<Vec<String>, Fault
     reader.snapshot(|db| {
         let routes = reader.shared.routes.load(db)?;
         Ok(routes.paused().map(str::to_owned).collect())
+    })
+}
+
+/// Returns the state of a queue.
+pub(super) fn queue(reader: &ReadConnection, queue: &QueueName) -> Result<QueueInfo, Fault> {
+    reader.snapshot(|db| {
+        let row = QueueRow::load(db, queue)?;
+        Ok(QueueInfo {
+            settings: row.settings,
+            is_paused: row.is_paused,
+            waiting: unserved::count_served(db, &reader.shared, queue)?,
+            running: queues::running(db, queue)?,
+        })
     })
 }
 

@@ -31,6 +31,7 @@ use crate::durable::store::DeadReason;
 
 mod check;
 mod consistency;
+mod meta;
 mod rows;
 mod tables;
 
@@ -43,10 +44,12 @@ pub(super) fn repair(db: &Connection, old: &Connection, now: Now) -> Result<Dama
     let mut ids: BTreeSet<_> = tables::ids_in_ready_queue(old)?.into_iter().collect();
     ids.extend(tables::ids_in_claims(old)?);
     tables::rebuild_all(db, old, &mut ids, &mut damage)?;
-    rows::repair_meta(db, now, &mut damage)?;
+    meta::repair(db, now, &mut damage)?;
     rows::remove_invalid(db, &mut damage)?;
-    rows::close_sessions_of_unknown_sets(db, &mut damage)?;
+    rows::repair_queues(db, &mut damage)?;
+    meta::close_sessions_of_unknown_sets(db, now, &mut damage)?;
     rows::end_invalid_tasks(db, now, &mut damage)?;
+    meta::restore_priorities(db)?;
     end_missing(db, now, &ids, &mut damage)?;
     consistency::restore(db, &mut damage)?;
     count(db)?;

@@ -48,6 +48,7 @@ impl Transaction<'_> {
         })?;
         // Idle sessions that read the lists from now on have work. A session that no longer reads them may have been woken
         // for their tasks.
+        let kinds = kinds.into_iter().flat_map(|of| self.routes.kinds_of(of));
         for kind in kinds {
             for &list in self.routes.path(kind) {
                 self.notices.add_ready(list, 0);

@@ -34,6 +34,15 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// the outputs that are. The column `results` of `throng_meta` counts the ended tasks whose retention is not over,
 /// except dead letters.
 ///
+/// The column `queue` of a task or a claim is the name of its queue, or `NULL` for the default queue. The column `priority` of a
+/// task is 0 for a high one, 1 for a normal one, and 2 for a low one. Both are part of the column `kind`, too, which
+/// determines the list.
+///
+/// The table `throng_queue` has a row for each queue that has limits, is paused, or has claimed tasks while tasks have
+/// priorities. The columns `interval` and `burst` are the rate, and `used_until` is the time up to which it is used. These times
+/// are in microseconds. The columns `since_normal` and `since_low` are those of `PriorityTurns`. The name of the default queue is
+/// empty.
+///
 /// The table of tasks has no row ids: ids that were created one after the other lie side by side, so a batch of them
 /// touches few pages.
 const SCHEMA: &str = "
@@ -84,6 +93,7 @@ CREATE TABLE IF NOT EXISTS throng_claim (
     suspect INTEGER NOT NULL DEFAULT 0,
     delivered INTEGER NOT NULL DEFAULT 0,
     cancels INTEGER NOT NULL DEFAULT 0,
+    queue TEXT,
     held BLOB NOT NULL
 );
 CREATE TABLE IF NOT EXISTS throng_ready (
@@ -107,6 +117,8 @@ CREATE TABLE IF NOT EXISTS throng_task (
     max_crashes INTEGER NOT NULL,
     retention INTEGER NOT NULL,
     endpoint INTEGER NOT NULL,
+    queue TEXT,
+    priority INTEGER NOT NULL DEFAULT 1,
     payload BLOB,
     output BLOB,
     error TEXT,
@@ -115,6 +127,7 @@ CREATE TABLE IF NOT EXISTS throng_task (
 CREATE INDEX IF NOT EXISTS throng_session_endpoint ON throng_session (endpoint);
 CREATE INDEX IF NOT EXISTS throng_claim_session ON throng_claim (session);
 CREATE INDEX IF NOT EXISTS throng_claim_until ON throng_claim (until);
+CREATE INDEX IF NOT EXISTS throng_claim_queue ON throng_claim (queue) WHERE queue IS NOT NULL;
 CREATE INDEX IF NOT EXISTS throng_task_at ON throng_task (state, at) WHERE at IS NOT NULL;
 CREATE VIEW IF NOT EXISTS throng_now AS
     SELECT *, iif(
@@ -134,6 +147,17 @@ CREATE TABLE IF NOT EXISTS throng_error (
     at INTEGER NOT NULL,
     error TEXT NOT NULL,
     PRIMARY KEY (id, attempt)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS throng_queue (
+    name TEXT PRIMARY KEY NOT NULL,
+    paused INTEGER NOT NULL DEFAULT 0,
+    max_running INTEGER,
+    interval INTEGER,
+    burst INTEGER,
+    revision INTEGER NOT NULL DEFAULT 0,
+    used_until INTEGER NOT NULL DEFAULT 0,
+    since_normal INTEGER NOT NULL DEFAULT 0,
+    since_low INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS throng_damaged (
     number INTEGER PRIMARY KEY,

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::SqliteStore;
 use crate::durable::clock::Clock;
 use crate::durable::failure::{Cause, Effect, Failure};
-use crate::durable::queue::Level;
+use crate::durable::queue::Priority;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::layouts::Layouts;
@@ -36,6 +36,7 @@ mod idle_checks_tests;
 mod model_tests;
 mod peers_tests;
 mod processes_tests;
+mod queues_tests;
 mod tokens_tests;
 mod upgrade_tests;
 mod writer_tests;
@@ -422,7 +423,7 @@ fn task(n: u64) -> Task {
         name: "name".into(),
         envelope: 1,
         queue: QueueName::DEFAULT,
-        level: Level::Normal,
+        priority: Priority::Normal,
         key: None,
         payload: Vec::new(),
         delay: Duration::ZERO,

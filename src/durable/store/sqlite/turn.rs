@@ -5,6 +5,7 @@ use rusqlite::params;
 use super::claim::{claim, read_task};
 use super::error::Fault;
 use super::next_check::{is_any_ready, next_check};
+use super::queues;
 use super::reap;
 use super::renew::renew_lease;
 use super::session::{self, Session};
@@ -31,10 +32,30 @@ pub(super) fn turn(tx: &mut Transaction<'_>, request: &Turn) -> Result<TurnAnswe
     turned.more = is_any_ready(tx.db, lists.into_iter().flatten(), quarantined)?;
     turned.next = next_check(tx.db, tx.shared, tx.now)?;
     if turned.more {
+        apply_limits(tx, &session, &mut turned)?;
+    }
+    if turned.more {
         // This wakes another worker, if one is idle. It wakes the next one in turn, as long as tasks are left.
         tx.recheck_lists_of(session.set);
     }
     Ok(turned)
+}
+
+/// Applies the limits of the queue to the answer of a turn that has left tasks: perhaps none of them may start.
+fn apply_limits(
+    tx: &Transaction<'_>,
+    session: &Session,
+    turned: &mut TurnAnswer,
+) -> Result<(), Fault> {
+    let Some(set) = session.set else {
+        return Ok(());
+    };
+    let allowed = queues::allowance(tx.db, &tx.routes.queue(set), tx.now)?;
+    if allowed.tasks == 0 {
+        turned.more = false;
+        turned.next = turned.next.into_iter().chain(allowed.wait).min();
+    }
+    Ok(())
 }
 
 fn take(tx: &mut Transaction<'_>, session: &Session, request: &Turn) -> Result<TurnAnswer, Fault> {

@@ -1,4 +1,4 @@
-//! Counts the waiting tasks whose type no live worker has registered.
+//! Counts the waiting tasks whose type no live worker has registered, and those of a queue whose type one has.
 
 use std::collections::BTreeSet;
 
@@ -8,6 +8,7 @@ use super::endpoint::{Endpoint, EndpointId};
 use super::error::Fault;
 use super::ready_queue;
 use super::shared::Shared;
+use crate::durable::queue::name::QueueName;
 use crate::durable::store::kind::{Kind, SetId};
 use crate::durable::store::routes::ListId;
 
@@ -34,6 +35,28 @@ pub(super) fn count(db: &Connection, shared: &Shared) -> Result<u64, Fault> {
         };
     }
     Ok(unserved)
+}
+
+/// Counts the waiting tasks of a queue whose type a live worker has registered. A paused type counts as any other.
+pub(super) fn count_served(
+    db: &Connection,
+    shared: &Shared,
+    queue: &QueueName,
+) -> Result<u64, Fault> {
+    let routes = shared.routes.load(db)?;
+    let live = live_sets(db, &shared.endpoint)?;
+    let sets = live.iter().filter(|&&set| routes.queue(set) == *queue);
+    let known: BTreeSet<_> = sets.flat_map(|&set| routes.kinds(set)).collect();
+    let leaves: BTreeSet<_> = known.iter().map(|&kind| routes.leaf(kind)).collect();
+    let lists: BTreeSet<_> = known.iter().flat_map(|&kind| routes.path(kind)).collect();
+    let mut served = 0;
+    for &list in lists {
+        served += match leaves.contains(&list) {
+            true => count_all(db, list)?,
+            false => estimate(db, list, |kind| known.contains(&kind))?,
+        };
+    }
+    Ok(served)
 }
 
 /// Returns the sets of the sessions of live processes.

@@ -18,7 +18,7 @@ pub(super) fn apply_all(
     refused: &mut Vec<TaskId>,
 ) -> Result<(), Fault> {
     let epoch = verdicts.epoch as i64;
-    let (mut claimed, mut released) = (tx.claimed_tasks(epoch)?, Vec::new());
+    let (mut claimed, mut released) = (tx.stop_claimed_tasks(epoch)?, Vec::new());
     for (id, verdict) in &verdicts.tasks {
         let Some(producer) = claimed.remove(*id) else {
             refused.push(*id);

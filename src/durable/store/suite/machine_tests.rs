@@ -12,6 +12,8 @@ use proptest::test_runner::{Config, TestError, TestRunner};
 use self::pair::Pair;
 use super::memory::Memory;
 use super::{Harness, runtime};
+use crate::durable::queue::{Priority, QueueSettings};
+use crate::durable::store::QueueChange;
 
 mod pair;
 mod requests;
@@ -54,6 +56,7 @@ pub(super) enum Step {
     Open {
         process: u8,
         types: Types,
+        is_queued: bool,
     },
     Close {
         session: u8,
@@ -79,12 +82,17 @@ pub(super) enum Step {
         other: bool,
         is_paused: bool,
     },
+    /// Pauses, resumes or limits the named queue.
+    ChangeQueue(QueueChange),
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct New {
     task: u8,
     other_name: bool,
+    /// In the named queue.
+    is_queued: bool,
+    priority: Priority,
     len: usize,
     delay: Duration,
     retention: Duration,
@@ -147,15 +155,29 @@ fn new() -> impl Strategy<Value = New> {
     let times = (seconds(&[0, 0, 0, 5, 5, 60]), seconds(&[0, 10, 3600]));
     // Some payloads are too large for the row of their task.
     let len = prop_oneof![9 => 0..20_usize, 1 => Just(2_000)];
-    (0..12_u8, any::<bool>(), len, times, 0..3_u32).prop_map(
-        |(task, other_name, len, (delay, retention), max_crashes)| New {
+    let place = (any::<bool>(), any::<bool>(), priority());
+    (0..12_u8, place, len, times, 0..3_u32).prop_map(
+        |(task, (other_name, is_queued, priority), len, (delay, retention), max_crashes)| New {
             task,
             other_name,
+            is_queued,
+            priority,
             len,
             delay,
             retention,
             max_crashes,
         },
+    )
+}
+
+fn priority() -> impl Strategy<Value = Priority> {
+    prop::sample::select(
+        &[
+            Priority::High,
+            Priority::Normal,
+            Priority::Normal,
+            Priority::Low,
+        ][..],
     )
 }
 
@@ -222,9 +244,31 @@ fn time() -> impl Strategy<Value = Duration> {
     ]
 }
 
+fn open() -> impl Strategy<Value = Step> {
+    let choices = (any::<u8>(), types(), any::<bool>());
+    choices.prop_map(|(process, types, is_queued)| Step::Open {
+        process,
+        types,
+        is_queued,
+    })
+}
+
 fn pause() -> impl Strategy<Value = Step> {
     let choices = (any::<bool>(), any::<bool>());
     choices.prop_map(|(other, is_paused)| Step::Pause { other, is_paused })
+}
+
+fn queue_change() -> impl Strategy<Value = QueueChange> {
+    let limit = prop::sample::select(&[None, Some(1), Some(1), Some(2)][..]);
+    let settings = (limit, 0..3_u32).prop_map(|(max_running, revision)| QueueSettings {
+        max_running,
+        revision: revision / 2,
+        ..QueueSettings::new()
+    });
+    prop_oneof![
+        3 => settings.prop_map(QueueChange::Settings),
+        1 => any::<bool>().prop_map(QueueChange::Paused),
+    ]
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -244,7 +288,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => seconds(&[3600, 30 * 24 * 3600]).prop_map(Step::Age),
         1 => Just(Step::Connect),
         2 => any().prop_map(|process| Step::Kill { process }),
-        3 => (any(), types()).prop_map(|(process, types)| Step::Open { process, types }),
+        3 => open(),
         2 => any().prop_map(|session| Step::Close { session }),
         2 => (choice(), 0..4_usize).prop_map(|(choice, limit)| Step::Dead { choice, limit }),
         3 => choice().prop_map(|choice| Step::Replay { choice }),
@@ -252,6 +296,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (1..4_usize).prop_map(|budget| Step::Maintain { budget }),
         3 => any().prop_map(|process| Step::Counts { process }),
         3 => pause(),
+        4 => queue_change().prop_map(Step::ChangeQueue),
     ]
 }
 
@@ -271,15 +316,17 @@ pub(super) fn compare_sequences<H: Harness>(sequences: u32) {
     };
     let steps = prop::collection::vec(step(), 1..120);
     let runtime = runtime();
-    let tried = TestRunner::new(config).run(&(1..=2_u8, steps), |(processes, steps)| {
-        let tried = runtime.block_on(compare::<H>(processes, &steps));
+    // Some stores have no task in a named queue or with another priority.
+    let stores = (1..=2_u8, prop::bool::weighted(0.7));
+    let tried = TestRunner::new(config).run(&(stores, steps), |(stores, steps)| {
+        let tried = runtime.block_on(compare::<H>(stores, &steps));
         tried.map_err(TestCaseError::fail)
     });
     match tried {
         Ok(()) => {}
-        Err(TestError::Fail(why, (processes, steps))) => {
+        Err(TestError::Fail(why, ((processes, has_queues), steps))) => {
             panic!(
-                "{why}\nof {processes} processes, after:\n{}",
+                "{why}\nof {processes} processes, with queues: {has_queues}, after:\n{}",
                 listed(&steps)
             )
         }
@@ -287,8 +334,11 @@ pub(super) fn compare_sequences<H: Harness>(sequences: u32) {
     }
 }
 
-async fn compare<H: Harness>(processes: u8, steps: &[Step]) -> Result<(), String> {
-    let mut pair = Pair::new(Memory::new(), H::new(), processes).await;
+async fn compare<H: Harness>(
+    (processes, has_queues): (u8, bool),
+    steps: &[Step],
+) -> Result<(), String> {
+    let mut pair = Pair::new(Memory::new(), H::new(), processes, has_queues).await;
     for (number, step) in steps.iter().enumerate() {
         let taken = pair.take(step).await;
         taken.map_err(|why| format!("step {number}: {why}"))?;

@@ -9,109 +9,20 @@ use tokio::sync::mpsc;
 
 use super::Harness;
 use crate::durable::failure::{Cause, Effect, Failure};
-use crate::durable::queue::Level;
-use crate::durable::queue::name::QueueName;
+use crate::durable::queue::{QueueInfo, QueueSettings};
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
-    Claim, Claimed, DeadPayload, DeadReason, Enqueue, Enqueued, Epoch, Event, NewTask, RenewAnswer,
+    Claim, DeadPayload, Enqueue, Enqueued, Epoch, Event, NewTask, QueueChange, RenewAnswer,
     SessionId, Store, TaskState, Turn, TurnAnswer, Verdict, Verdicts,
 };
 use crate::durable::{Counts, DeadFilter, DeadLetter, TaskId};
 
-pub(super) const SECOND: Duration = Duration::from_secs(1);
-pub(super) const HOUR: Duration = Duration::from_secs(3600);
-pub(super) const LEASE: Duration = Duration::from_secs(30);
+pub(super) use self::tasks::*;
 
-/// The names of all tasks.
-pub(super) const NAMES: [&str; 7] = [
-    "job",
-    "other",
-    "even",
-    "odd",
-    "",
-    STRANGE_NAMES[0],
-    STRANGE_NAMES[1],
-];
-
-/// Names with special characters.
-pub(super) const STRANGE_NAMES: [&str; 2] = ["f\u{fc}r \u{1f980}\u{0} '\"%_;--", "\u{feff}\n"];
-
-pub(super) fn set(names: &[&str]) -> TypeSet {
-    let set = TypeSet::of_names(names.iter().copied());
-    set.expect("no two of these names have one hash")
-}
+mod tasks;
 
 /// How long a test waits for an event, in real time. Only a failure takes this long.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(20);
-
-/// Returns the id of the task with this number. The ids have the order of the numbers.
-pub(super) fn id(number: u64) -> TaskId {
-    TaskId::from_bytes(u128::from(number).to_be_bytes())
-}
-
-pub(super) fn task(number: u64) -> NewTask {
-    NewTask {
-        id: id(number),
-        name: "job".into(),
-        envelope: 1,
-        queue: QueueName::DEFAULT,
-        level: Level::Normal,
-        key: None,
-        payload: number.to_be_bytes().to_vec(),
-        delay: Duration::ZERO,
-        retention: HOUR,
-        max_crashes: 3,
-    }
-}
-
-pub(super) fn delayed(number: u64, delay: Duration) -> NewTask {
-    NewTask {
-        delay,
-        ..task(number)
-    }
-}
-
-/// Returns the task with this number as it is claimed for the first time.
-pub(super) fn fresh(number: u64) -> Claimed {
-    Claimed {
-        id: id(number),
-        name: "job".into(),
-        payload: Ok(number.to_be_bytes().to_vec()),
-        failures: 0,
-        crashes: 0,
-        lost: 0,
-        quarantined: false,
-    }
-}
-
-pub(super) fn done() -> Verdict {
-    Verdict::Done(b"output".to_vec())
-}
-
-pub(super) fn retry(after: Duration) -> Verdict {
-    let error = "error".to_owned();
-    Verdict::Retry { after, error }
-}
-
-pub(super) fn dead() -> Verdict {
-    Verdict::Dead {
-        reason: DeadReason::Fatal,
-        error: "fatal".to_owned(),
-    }
-}
-
-/// The state of a task after the verdict [`dead`].
-pub(super) fn state_dead() -> TaskState {
-    TaskState::Dead {
-        reason: DeadReason::Fatal,
-        error: "fatal".to_owned(),
-    }
-}
-
-/// The state of a task after the verdict [`done`].
-pub(super) fn state_done() -> TaskState {
-    TaskState::Done(b"output".to_vec())
-}
 
 /// Returns the ids of claimed tasks, in their order.
 pub(super) fn ids(claim: &Claim) -> Vec<TaskId> {
@@ -151,6 +62,17 @@ impl Process {
     /// Opens a session that knows the types with these names.
     pub(super) async fn session_of(&self, names: &[&'static str]) -> Session<'_> {
         self.session_with(set(names)).await
+    }
+
+    /// Opens a session of a queue that knows all types of this suite.
+    pub(super) async fn session_in(&self, queue: &str) -> Session<'_> {
+        self.session_of_in(&NAMES, queue).await
+    }
+
+    /// Opens a session of a queue that knows the types with these names.
+    pub(super) async fn session_of_in(&self, names: &[&'static str], queue: &str) -> Session<'_> {
+        let set = set(names).in_queue(queue_name(queue));
+        self.session_with(set).await
     }
 
     pub(super) async fn session_with(&self, set: TypeSet) -> Session<'_> {
@@ -222,6 +144,29 @@ impl Process {
 
     pub(super) async fn paused_types(&self) -> Vec<String> {
         self.0.0.paused_types().await.unwrap()
+    }
+
+    /// Sets the limits of a queue. Returns `false` if that has no effect.
+    pub(super) async fn set_queue(&self, queue: &str, settings: QueueSettings) -> bool {
+        let change = QueueChange::Settings(settings);
+        let changed = self.0.0.change_queue(queue_name(queue), change).await;
+        changed.unwrap()
+    }
+
+    pub(super) async fn pause_queue(&self, queue: &str) {
+        let change = QueueChange::Paused(true);
+        let changed = self.0.0.change_queue(queue_name(queue), change).await;
+        assert!(changed.unwrap());
+    }
+
+    pub(super) async fn resume_queue(&self, queue: &str) {
+        let change = QueueChange::Paused(false);
+        let changed = self.0.0.change_queue(queue_name(queue), change).await;
+        assert!(changed.unwrap());
+    }
+
+    pub(super) async fn queue(&self, queue: &str) -> QueueInfo {
+        self.0.0.queue(queue_name(queue)).await.unwrap()
     }
 
     pub(super) async fn maintain(&self, budget: usize) -> bool {
@@ -313,12 +258,29 @@ impl Session<'_> {
     pub(super) async fn run(&mut self, new: NewTask, verdict: Verdict) {
         let id = new.id;
         self.enqueue([new]).await;
+        self.run_first(id, verdict).await;
+    }
+
+    /// Claims a task, which is the first one that waits, and reports a verdict.
+    pub(super) async fn run_first(&mut self, id: TaskId, verdict: Verdict) {
         let claim = self.claim(1).await;
         assert_eq!(ids(&claim), [id]);
         let verdicts = vec![(id, verdict)];
         let epoch = claim.epoch;
         let turned = self.turn(wanting(0).verdicts(epoch, verdicts)).await;
         assert_eq!(turned.refused, []);
+    }
+
+    /// Makes turns until there is nothing to do, and is idle. Nothing must be claimed.
+    pub(super) async fn rest(&mut self) {
+        for _ in 0..100 {
+            let turned = self.turn(wanting(9).go_idle()).await;
+            assert_eq!(turned.claim, None);
+            if !turned.more {
+                return;
+            }
+        }
+        panic!("the session comes to no rest");
     }
 
     pub(super) async fn close(self) {
@@ -396,6 +358,14 @@ impl TurnOptions {
     }
 }
 
+fn is_end_of(event: &Event, number: u64) -> bool {
+    match event {
+        Event::MaybeEnded(ids) => ids.contains(&id(number)),
+        Event::Ended(ends) => ends.iter().any(|end| end.0 == id(number)),
+        _ => false,
+    }
+}
+
 /// The events of a process.
 pub(super) struct Events(mpsc::UnboundedReceiver<Event>);
 
@@ -416,10 +386,15 @@ impl Events {
 
     /// Waits for the event that a task may have ended.
     pub(super) async fn ended(&mut self, number: u64) {
-        let of = |event: &Event| match event {
-            Event::MaybeEnded(ids) => ids.contains(&id(number)),
-            Event::Ended(ends) => ends.iter().any(|end| end.0 == id(number)),
-            _ => false,
+        let of = |event: &Event| is_end_of(event, number);
+        self.until("the end of a task", of).await;
+    }
+
+    /// Waits for the event that a task may have ended. No wake-up must come before.
+    pub(super) async fn ended_without_wake(&mut self, number: u64) {
+        let of = |event: &Event| {
+            assert!(!event.is_wake(), "woken in vain: {event:?}");
+            is_end_of(event, number)
         };
         self.until("the end of a task", of).await;
     }
@@ -432,19 +407,6 @@ impl Events {
     /// Discards the events so far.
     pub(super) fn drain(&mut self) {
         while self.0.try_recv().is_ok() {}
-    }
-}
-
-/// Even tasks are of one type, odd ones of another.
-pub(super) fn typed(number: u64) -> NewTask {
-    let name = if number.is_multiple_of(2) {
-        "even"
-    } else {
-        "odd"
-    };
-    NewTask {
-        name: name.into(),
-        ..task(number)
     }
 }
 

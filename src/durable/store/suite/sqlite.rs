@@ -61,7 +61,7 @@ impl Harness for Sqlite {
             .expect("it can be written");
     }
 
-    /// Counts the rows of all tables except `throng_meta`.
+    /// Counts the rows of all tables except `throng_meta` and `throng_queue`, which are kept.
     fn leftovers(&self) -> u64 {
         let db = rusqlite::Connection::open(&self.path).expect("the file can be opened");
         let count = |name: String| {
@@ -69,7 +69,8 @@ impl Harness for Sqlite {
             db.query_row(&sql, [], |row| row.get::<_, i64>(0))
                 .expect("rows can be counted")
         };
-        let sql = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'throng_meta'";
+        let sql = "SELECT name FROM sqlite_schema
+            WHERE type = 'table' AND name NOT IN ('throng_meta', 'throng_queue')";
         let mut tables = db.prepare(sql).expect("tables can be listed");
         let names = tables
             .query_map([], |row| row.get(0))

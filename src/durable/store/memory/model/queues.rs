@@ -6,20 +6,10 @@ use std::time::Duration;
 use super::row::{Row, State};
 use super::state::Model;
 use crate::durable::TaskId;
-use crate::durable::queue::level::LevelTurns;
+use crate::durable::queue::QueueInfo;
 use crate::durable::queue::name::QueueName;
-use crate::durable::queue::{QueueInfo, QueueSettings};
+use crate::durable::queue::priority::PriorityTurns;
 use crate::durable::store::QueueChange;
-
-/// What the store knows about a queue.
-#[derive(Default)]
-pub(super) struct QueueRow {
-    settings: QueueSettings,
-    is_paused: bool,
-    /// The time up to which the rate is used, in microseconds since 1970.
-    used_until: u64,
-    turns: LevelTurns,
-}
 
 impl Model {
     /// Changes a queue. Returns `false` if that has no effect.
@@ -80,14 +70,14 @@ impl Model {
         rows.filter(|row| row.task.queue == *name).count() as u64
     }
 
-    /// Returns the order of levels in which a claim takes tasks.
-    pub(super) fn level_turns(&self, name: &QueueName) -> LevelTurns {
+    /// Returns the order of priorities in which a claim takes tasks.
+    pub(super) fn priority_turns(&self, name: &QueueName) -> PriorityTurns {
         let row = self.queues.get(name);
         row.map(|row| row.turns).unwrap_or_default()
     }
 
     /// Records that tasks have started.
-    pub(super) fn started(&mut self, name: &QueueName, turns: LevelTurns, tasks: usize) {
+    pub(super) fn started(&mut self, name: &QueueName, turns: PriorityTurns, tasks: usize) {
         let now = self.wall_micros();
         let row = self.queues.entry(name.clone()).or_default();
         row.turns = turns;
@@ -113,18 +103,19 @@ impl Model {
         }
     }
 
-    /// Wakes an idle session of each queue in which a task may start because another one has stopped.
+    /// Wakes idle sessions of each queue in which a task may start because another one has stopped: one for each kind that
+    /// waits, since not every session knows it. If a task must wait for the rate of its queue, the session finds out how long.
     pub(super) fn wake_for_freed(&mut self) {
-        let freed: BTreeSet<_> = std::mem::take(&mut self.freed);
-        for name in &freed {
-            if self.room(name) == 0 {
-                continue;
-            }
-            let mut waiting = self.ready_queue.iter().map(|id| &self.tasks[id]);
-            let is_next = |row: &&Row| row.task.queue == *name && !self.is_paused(row);
-            if let Some(kind) = waiting.find(is_next).map(|row| row.kind) {
-                self.wake(1, |session| session.knows(kind));
-            }
+        let mut freed = std::mem::take(&mut self.freed);
+        freed.retain(|queue| self.permits(queue) > 0);
+        let waits = |id: &TaskId| {
+            let row = &self.tasks[id];
+            let may_start = freed.contains(&row.task.queue) && !self.is_paused(row);
+            may_start.then_some(row.kind)
+        };
+        let waiting: BTreeSet<_> = self.ready_queue.iter().filter_map(waits).collect();
+        for kind in waiting {
+            self.wake(1, |session| session.knows(kind));
         }
     }
 

@@ -55,7 +55,7 @@ pub(super) enum State {
 }
 
 impl Row {
-    /// Returns the kind of the type of the task, whatever its queue and its level.
+    /// Returns the kind of the type of the task, whatever its queue and its priority.
     pub(super) fn of(&self) -> Kind {
         Kind::in_envelope(&self.task.name, self.task.envelope)
     }

@@ -69,7 +69,7 @@ impl Model {
         if is_paused {
             return;
         }
-        // One session of each queue and level, since each has a list of its own.
+        // One session of each queue and priority, since each has a list of its own.
         let waits = |id: &TaskId| {
             let row = &self.tasks[id];
             kinds.contains(&row.of()).then_some(row.kind)

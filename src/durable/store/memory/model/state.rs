@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::queues::QueueRow;
 use super::row::{Row, State};
 use crate::durable::clock::{Clock, millis};
 use crate::durable::failure::{Cause, Effect, Failure};
+use crate::durable::queue::QueueSettings;
 use crate::durable::queue::name::QueueName;
+use crate::durable::queue::priority::PriorityTurns;
 use crate::durable::store::kind::{Kind, TypeSet};
 use crate::durable::store::{DeadReason, Enqueued, Epoch, Event, SessionId};
 use crate::durable::{Counts, TaskId};
@@ -39,6 +40,16 @@ pub(in super::super) struct Model {
     pub(super) freed: BTreeSet<QueueName>,
     /// The totals. The numbers of tasks by state are counted on request.
     pub(super) totals: Counts,
+}
+
+/// What the store knows about a queue.
+#[derive(Default)]
+pub(super) struct QueueRow {
+    pub(super) settings: QueueSettings,
+    pub(super) is_paused: bool,
+    /// The time up to which the rate is used, in microseconds since 1970.
+    pub(super) used_until: u64,
+    pub(super) turns: PriorityTurns,
 }
 
 /// The lease of a claim.

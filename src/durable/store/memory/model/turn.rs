@@ -8,8 +8,8 @@ use super::state::{Lease, Model};
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
 use crate::durable::failure::Failure;
-use crate::durable::queue::level::LevelTurns;
 use crate::durable::queue::name::QueueName;
+use crate::durable::queue::priority::PriorityTurns;
 use crate::durable::store::kind::Kind;
 use crate::durable::store::{
     Claim, Claimed, Epoch, SessionId, Turn, TurnAnswer, Verdict, Verdicts,
@@ -35,12 +35,15 @@ impl Model {
         let left = self.first_left(request.session, quarantined);
         turned.next = self.next_check();
         let queue = self.queue_of(request.session);
+        let started = turned.claim.as_ref().map_or(0, |claim| claim.tasks.len());
         if left.is_some() && self.room(&queue) == 0 {
             // The session is woken when a task of the queue stops to run. Or it waits for the rate.
             turned.next = turned.next.into_iter().chain(self.rate_wait(&queue)).min();
         }
-        let left = left.filter(|_| self.room(&queue) > 0);
-        turned.more = left.is_some();
+        turned.more = left.is_some() && self.room(&queue) > 0;
+        // A worker that has all that it wanted may have no free permit when the rate lets the next task start.
+        let is_full = started >= request.want && self.permits(&queue) > 0;
+        let left = left.filter(|_| turned.more || is_full);
         self.wake(1, |session| left.is_some_and(|kind| session.knows(kind)));
         self.wake_for_new_ready();
         if let Some(session) = self.sessions.get_mut(&request.session) {
@@ -216,35 +219,32 @@ impl Model {
         Some(Claim { epoch, tasks })
     }
 
-    /// Selects the tasks of a claim: within the limits of the request and of the queue, those of the level first whose turn it
-    /// is.
-    fn select(&self, request: &Turn, queue: &QueueName) -> (Vec<Claimed>, LevelTurns) {
+    /// Selects the tasks of a claim, within the limits of the request and of the queue: those of the first priority that has some.
+    fn select(&self, request: &Turn, queue: &QueueName) -> (Vec<Claimed>, PriorityTurns) {
         let (mut tasks, mut bytes, mut quarantined) = (Vec::new(), 0, request.quarantined);
-        let mut turns = self.level_turns(queue);
+        let mut turns = self.priority_turns(queue);
         let want = request.want.min(self.room(queue));
         let session = &self.sessions[&request.session];
-        'levels: for (level, most) in turns.order() {
-            let before = tasks.len();
+        for (priority, most) in turns.order() {
             for row in self.ready_queue.iter().map(|id| &self.tasks[id]) {
                 let is_claimable = session.knows(row.kind) && !self.is_paused(row);
-                let is_next = is_claimable && row.task.level == level;
-                let is_taken = tasks.iter().any(|task: &Claimed| task.id == row.task.id);
-                if !is_next || is_taken || row.is_quarantined() && !quarantined {
+                let is_next = is_claimable && row.task.priority == priority;
+                if !is_next || row.is_quarantined() && !quarantined {
                     continue;
                 }
-                if tasks.len() - before == most {
+                bytes += row.task.payload.len();
+                let is_full = bytes > request.want_bytes && !tasks.is_empty();
+                if tasks.len() == want.min(most) || is_full {
                     break;
                 }
-                let is_full = bytes + row.task.payload.len() > request.want_bytes;
-                if tasks.len() == want || is_full && !tasks.is_empty() {
-                    turns.started(level, (tasks.len() - before) as u64);
-                    break 'levels;
-                }
-                bytes += row.task.payload.len();
                 quarantined &= !row.is_quarantined();
                 tasks.push(row.claimed());
             }
-            turns.started(level, (tasks.len() - before) as u64);
+            if !tasks.is_empty() {
+                turns.started(priority, tasks.len() as u64);
+                break;
+            }
+            bytes = 0;
         }
         (tasks, turns)
     }

@@ -7,7 +7,7 @@
 -- An entry, which is a row of `ready`, `ready:<list>` and `delayed`: id 16, client id of the producer 8, retention 6,
 -- maximum number of crashes 2, failures 4, crashes 2, losses 2, time at which it became ready 6, kind 8, flags 1, length of
 -- the payload 4, extension if the flags say so, payload if the flags say that it is here, name. The extension: its length,
--- without these bytes, 2; what it contains 1: 1 if the task is in a named queue. Then, for a named queue: level 1, length of the
+-- without these bytes, 2; what it contains 1: 1 if the task is in a named queue. Then, for a named queue: priority 1, length of the
 -- name 1, name.
 ENTRY_ID_END = 16
 ENTRY_CLIENT = 17

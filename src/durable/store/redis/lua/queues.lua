@@ -1,12 +1,12 @@
 -- Named queues: their limits, and the permits of their running tasks. See `queue/settings.rs` for the limits, and
--- `queue/level.rs` for the order of levels.
+-- `queue/priority.rs` for the order of priorities.
 --
 -- Fields of `queues`:
 --
 -- s<queue> -> settings: 1 if the queue is paused, else 0, 1; maximum number of running tasks, or 0, 4; interval of the rate in
 --   microseconds, or 0, 6; burst 4; revision 4
 -- r<queue> -> time up to which the rate is used, in microseconds
--- l<queue> -> number of tasks of other levels that have started since Normal had its share 6, and since Low had it 6. The
+-- p<queue> -> number of tasks of other priorities that have started since Normal had its share 6, and since Low had it 6. The
 --   default queue, which has no name, has only this field.
 --
 -- A running task of a named queue holds a permit: its id is in the set `permits:<queue>`.
@@ -59,22 +59,24 @@ local function queues()
     return { string.format('%.0f', stored), string.format('%.0f', used + interval * n) }
   end
 
-  -- Returns the numbers of tasks of other levels that have started since Normal and Low had their shares.
-  local function level_turns(queue)
-    local row = call('HGET', QUEUES, 'l' .. queue)
+  -- Returns the numbers of tasks of other priorities that have started since Normal and Low had their shares.
+  local function priority_turns(queue)
+    local row = call('HGET', QUEUES, 'p' .. queue)
     if not row or #row ~= 12 then return 0, 0, row end
     local normal, low = number_at('>I6I6', row)
     return normal, low, row
   end
 
-  -- Returns the field l<queue> before and after some tasks of a level start.
-  local function count_level(queue, level, n)
-    local normal, low, row = level_turns(queue)
-    if level == 'normal' then normal = math.max(normal - n * NORMAL_PERIOD, 0) else normal = normal + n end
-    if level == 'low' then low = math.max(low - n * LOW_PERIOD, 0) else low = low + n end
+  -- Returns the field p<queue> before and after some tasks of a priority start.
+  local function count_priority(queue, priority, n)
+    local normal, low, row = priority_turns(queue)
+    if priority == 'normal' then normal = math.max(normal - n * NORMAL_PERIOD, 0)
+    else normal = math.min(normal + n, MAX_SHARES * NORMAL_PERIOD) end
+    if priority == 'low' then low = math.max(low - n * LOW_PERIOD, 0)
+    else low = math.min(low + n, MAX_SHARES * LOW_PERIOD) end
     return { row or '', pack('>I6I6', normal, low) }
   end
 
-  made_queues = { has_permit = has_permit, room = room, use_rate = use_rate, level_turns = level_turns, count_level = count_level }
+  made_queues = { has_permit = has_permit, room = room, use_rate = use_rate, priority_turns = priority_turns, count_priority = count_priority }
   return made_queues
 end

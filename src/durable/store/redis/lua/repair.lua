@@ -96,18 +96,21 @@ local function repair_meta(partitions)
   end
 end
 
--- Pauses queues whose limits cannot be read, until somebody sets them again. Removes other rows that cannot be read.
+-- Pauses queues whose limits cannot be read, until somebody sets them again. Removes other rows that cannot be read, or that mean
+-- nothing any more: those of a rate that is not used, and the turns of priorities while there are no tasks.
 local function repair_queues()
-  local all = call('HGETALL', QUEUES)
+  local all, is_empty = call('HGETALL', QUEUES), call('EXISTS', ALIVE) == 0
   for i = 1, #all, 2 do
     local field, row = all[i], all[i + 1]
     local form = sub(field, 1, 1)
     if form == 's' and #row ~= SETTINGS_END then
       call('HSET', QUEUES, field, pack('>I1I4I6I4I4', 1, 0, 0, 0, 0))
       record_repair('the limits of a queue cannot be read, so it is paused: ' .. sub(field, 2), row)
-    elseif form ~= 's' and not (form == 'l' and #row == 12) and not (form == 'r' and is_integer(row)) then
+    elseif form ~= 's' and not (form == 'p' and #row == 12) and not (form == 'r' and is_integer(row)) then
       call('HDEL', QUEUES, field)
       record_repair('a row of a queue cannot be read', row)
+    elseif form == 'p' and is_empty or form == 'r' and tonumber(row) <= micros then
+      call('HDEL', QUEUES, field)
     end
   end
 end

@@ -5,7 +5,7 @@
 -- Needs: lists.
 
 -- Returns the lists that the sessions of a set drain, those that they claim from, the queue of the set, and, if they claim
--- tasks of several levels, the lists of each level. Returns nil if the set is not declared.
+-- tasks of several priorities, the lists of each priority. Returns nil if the set is not declared.
 local function lists_of_set(set)
   if set == plain_set then return {}, { MAIN }, '', nil end
   local plan = set ~= '' and call('HGET', ROUTES, 's' .. set)
@@ -22,6 +22,6 @@ local function lists_of_set(set)
     return some
   end
   local draining = take(drains, {})
-  local levels = { high = take(high, leaves), normal = take(normal, leaves), low = take(low, leaves) }
-  return draining, leaves, sub(plan, PLAN_QUEUE, PLAN_QUEUE + length - 1), high + low > 0 and levels or nil
+  local priorities = { high = take(high, leaves), normal = take(normal, leaves), low = take(low, leaves) }
+  return draining, leaves, sub(plan, PLAN_QUEUE, PLAN_QUEUE + length - 1), high + low > 0 and priorities or nil
 end

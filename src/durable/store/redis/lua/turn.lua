@@ -40,12 +40,12 @@
 local idle_member = ARGV[3] .. ARGV[1]
 local session, number = find_session(ARGV[1]), tonumber(ARGV[2])
 if not session or number < session.number then return redis.error_reply('NOSESSION it has ended') end
--- The lists that the session drains, and those that it claims from. Both are nil if it reads only the main list. `levels` has the
--- latter by level, if tasks have several levels.
-local draining, leaves, levels
+-- The lists that the session drains, and those that it claims from. Both are nil if it reads only the main list. `priorities` has the
+-- latter by priority, if tasks have several priorities.
+local draining, leaves, priorities
 local queue = ''
 if session.set ~= plain_set then
-  draining, leaves, queue, levels = lists_of_set(session.set)
+  draining, leaves, queue, priorities = lists_of_set(session.set)
   -- The session must declare its set again.
   if not leaves then return redis.error_reply('NOSESSION its set is not there') end
 end
@@ -111,7 +111,7 @@ else
   if skipped.claim then
     save()
   else
-    claim(session, leaves, queue, levels, lease, accepts_quarantined, save)
+    claim(session, leaves, queue, priorities, lease, accepts_quarantined, save)
     if epoch ~= '' then next_lease_end = math.min(next_lease_end or first_of(LEASE), now + lease) end
   end
 end
@@ -121,6 +121,8 @@ if any_quarantined then
 end
 -- `more` is `true` if tasks are left. `lists_left` has their lists, except for the main one.
 local more, lists_left, next_check, goes_idle = false, {}, 0, false
+-- The milliseconds until a task may start, if only the rate of the queue prevents that now.
+local wait
 local function has_tasks(key)
   if is_empty and key == list_key then return false end
   if tombstones == 0 and (accepts_quarantined or not any_quarantined) then return call('LLEN', key) > 0 end
@@ -129,17 +131,18 @@ end
 if not skipped.next_check then
   state.name = 'next_check'
   -- Tasks that their queue does not let start yet do not count. If only its rate prevents them, the answer says for how long.
-  local room, wait = math.huge, nil
+  local room = math.huge
   if queue ~= '' then room, wait = queues().room(queue) end
-  for _, list in ipairs((room > 0 or wait) and leaves or {}) do
+  local may_start = room > 0 or wait
+  for _, list in ipairs(may_start and leaves or {}) do
     if has_tasks(key_of(list)) then lists_left[#lists_left + 1] = list end
   end
-  if #lists_left > 0 and room == 0 then lists_left = {} else wait = nil end
-  for _, list in ipairs(draining or {}) do
+  for _, list in ipairs(may_start and draining or {}) do
     local key = key_of(list)
     if call('EXISTS', key) == 1 then lists_left[#lists_left + 1] = list end
   end
-  more = #lists_left > 0 or not leaves and has_tasks(READY)
+  wait = #lists_left > 0 and wait or nil
+  more = #lists_left > 0 and not wait or not leaves and has_tasks(READY)
   next_check = math.min(next_due or first_of(DUE), next_lease_end or first_of(LEASE))
   next_check = math.min(next_check, wait and now + wait or math.huge)
   next_check = next_check == math.huge and -1 or math.max(next_check - now, 0)
@@ -159,7 +162,9 @@ if first_error then next_check = 0 end
 if not leaves then
   if more then pcall(wake_set, plain_set, 1) end
 else
-  for _, list in ipairs(lists_left) do pcall(wake, list, 1) end
+  -- A worker that has all that it wanted may have no free permit when the rate lets the next task start.
+  local is_full = #claimed >= tonumber(ARGV[4])
+  for _, list in ipairs((more or is_full) and lists_left or {}) do pcall(wake, list, 1) end
   if #state.pushed > 0 then pcall(lists().wake_for, state.pushed) end
 end
 if next(state.freed) then pcall(lists().wake_for_freed, queue) end

@@ -165,13 +165,13 @@ async fn permits_that_are_lost_or_left_over_are_repaired() {
 }
 
 #[tokio::test]
-async fn lost_routes_are_declared_again_with_queues_and_levels() {
+async fn lost_routes_are_declared_again_with_queues_and_priorities() {
     needs_redis!();
     let server = Server::start();
     let store = Arc::new(open(&server.url()).await);
     let worker = Worker::of_queue(&store, "q").await;
     let high = |number| NewTask {
-        level: Level::High,
+        priority: Priority::High,
         ..queued(number, "q")
     };
     worker.enqueue([queued(1, "q"), high(2)]).await;

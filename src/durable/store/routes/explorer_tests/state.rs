@@ -7,7 +7,7 @@ use std::ops::Deref;
 use std::rc::Rc;
 
 use super::super::{ListId, Routes};
-use super::{Kind, TypeSet};
+use super::{Kind, QueueName, TypeSet};
 
 /// The state of a small store, and what is expected of it.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -21,6 +21,9 @@ pub(super) struct State {
     pub(super) releases: usize,
     pub(super) deaths: usize,
     pub(super) pauses: usize,
+    pub(super) shutdowns: usize,
+    /// The number of times that the limit was raised.
+    pub(super) raises: usize,
 }
 
 /// Routes that are compared by their address. Most steps do not change the routes, and there are few different ones, so
@@ -76,6 +79,12 @@ pub(super) struct Bounds {
     pub(super) deaths: usize,
     /// The number of times that a type is paused or resumed.
     pub(super) pauses: usize,
+    /// The number of workers that stop to claim while they run a task.
+    pub(super) shutdowns: usize,
+    /// The maximum number of running tasks of each named queue.
+    pub(super) limit: usize,
+    /// The number of times that the limit is raised, by two.
+    pub(super) raises: usize,
     /// The number of tasks that a turn moves out of a draining list.
     pub(super) drained: usize,
     /// All routes so far.
@@ -112,6 +121,14 @@ pub(super) enum Rule {
     ResumeWakesNobody,
     /// A type that is paused wakes nobody, although a session that no longer reads a list may have been woken for it.
     PauseWakesNobody,
+    /// A task that stops to run wakes nobody.
+    FreeingWakesNobody,
+    /// A task that stops to run wakes only sessions that read its list, although other lists of the queue are not empty.
+    FreeingWakesOwnList,
+    /// A limit that is raised wakes nobody.
+    RaiseWakesNobody,
+    /// A claim does not count the running tasks.
+    IgnoresLimit,
 }
 
 impl State {
@@ -125,6 +142,42 @@ impl State {
             releases: 0,
             deaths: 0,
             pauses: 0,
+            shutdowns: 0,
+            raises: 0,
+        }
+    }
+
+    /// Returns `true` if one more task of a queue may run.
+    pub(super) fn has_room(&self, queue: &QueueName, bounds: &Bounds) -> bool {
+        queue.is_default() || self.running(queue, bounds) < self.limit(bounds)
+    }
+
+    /// Returns the maximum number of running tasks of a named queue.
+    fn limit(&self, bounds: &Bounds) -> usize {
+        bounds.limit + 2 * self.raises
+    }
+
+    fn running(&self, queue: &QueueName, bounds: &Bounds) -> usize {
+        let workers = bounds.sets.iter().zip(&self.workers);
+        let runs = workers
+            .filter(|(set, worker)| set.queue() == queue && matches!(worker, Worker::Busy(_)));
+        runs.count()
+    }
+
+    /// Wakes sessions of a queue in which a task has stopped to run: one for each list that is not empty.
+    pub(super) fn free(
+        self,
+        queue: &QueueName,
+        task: Task,
+        bounds: &Bounds,
+        rule: Rule,
+    ) -> Vec<Self> {
+        let mut lists = self.routes.lists_of_queue(queue);
+        let own = self.routes.path(task.kind);
+        lists.retain(|list| rule != Rule::FreeingWakesOwnList || own.contains(list));
+        match queue.is_default() || rule == Rule::FreeingWakesNobody {
+            true => vec![self],
+            false => self.wake(lists, bounds, rule),
         }
     }
 
@@ -160,6 +213,10 @@ impl State {
             return vec![self];
         }
         let readers: BTreeSet<_> = self.routes.readers(list).collect();
+        let mut queues = readers.iter().map(|&set| self.routes.queue(set));
+        if queues.any(|queue| !self.has_room(&queue, bounds)) {
+            return vec![self];
+        }
         let idle = (0..self.workers.len()).filter(|&worker| {
             let reads = readers.contains(&bounds.sets[worker].id());
             self.workers[worker] == Worker::Idle && (reads || rule == Rule::WakesAnyone)
@@ -217,15 +274,21 @@ impl State {
         let waiting: usize = self.lists.values().map(VecDeque::len).sum();
         let expected: usize = self.expected.values().map(VecDeque::len).sum();
         assert_eq!(waiting, expected, "a task is lost or duplicated");
+        for queue in bounds.sets.iter().map(TypeSet::queue) {
+            let running = self.running(queue, bounds);
+            let exceeds = !queue.is_default() && running > self.limit(bounds);
+            assert!(!exceeds, "more tasks run than the limit");
+        }
         if self.workers.contains(&Worker::Awake) {
             return;
         }
         for (set, worker) in bounds.sets.iter().zip(&self.workers) {
-            let mut claimed = set.types().iter();
-            let could_run = claimed.any(|kind| {
+            let mut claimed = set.placed().iter();
+            let could_run = claimed.any(|(kind, _, _)| {
                 let waiting = self.expected.get(kind);
                 !self.routes.is_paused(*kind) && waiting.is_some_and(|waiting| !waiting.is_empty())
             });
+            let could_run = could_run && self.has_room(set.queue(), bounds);
             assert!(
                 *worker != Worker::Idle || !could_run,
                 "a worker is idle that could run a task"

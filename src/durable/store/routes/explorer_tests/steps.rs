@@ -3,8 +3,8 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use super::super::{ListId, SetId};
-use super::Kind;
 use super::state::{Bounds, Rule, State, Task, Worker};
+use super::{Kind, TypeSet};
 
 impl State {
     /// Returns the states after each possible step.
@@ -19,7 +19,10 @@ impl State {
             match self.workers[worker] {
                 Worker::Absent => next.push(self.open(worker, bounds)),
                 Worker::Awake => next.extend(self.turn(worker, bounds, rule)),
-                Worker::Busy(task) => next.extend(self.end(worker, task, bounds, rule)),
+                Worker::Busy(task) => {
+                    next.extend(self.end(worker, task, bounds, rule));
+                    next.extend(self.shut_down(worker, task, bounds, rule));
+                }
                 Worker::Idle | Worker::Gone => {}
             }
             if self.deaths < bounds.deaths {
@@ -30,6 +33,9 @@ impl State {
             for &kind in &bounds.kinds {
                 next.extend(self.pause_or_resume(kind, bounds, rule));
             }
+        }
+        if self.raises < bounds.raises {
+            next.extend(self.raise(bounds, rule));
         }
         next.extend(self.maintain(bounds));
         next
@@ -63,6 +69,11 @@ impl State {
             claimed_from.extend(&draining);
         }
         claimed_from.retain(|&list| !state.is_empty(list));
+        let queue = bounds.sets[worker].queue();
+        if !state.has_room(queue, bounds) && rule != Rule::IgnoresLimit {
+            state.workers[worker] = Worker::Idle;
+            return vec![state];
+        }
         let mut left: BTreeSet<_> = state.routes.leaves(set);
         left.extend(&draining);
         if rule != Rule::DrainWakesNobody {
@@ -132,14 +143,42 @@ impl State {
 
     /// A run ends: the task is done, or released.
     fn end(&self, worker: usize, task: Task, bounds: &Bounds, rule: Rule) -> Vec<Self> {
+        let queue = bounds.sets[worker].queue();
         let mut done = self.clone();
         done.workers[worker] = Worker::Awake;
-        let mut next = vec![done.clone()];
+        let mut next = done.clone().free(queue, task, bounds, rule);
         if self.releases < bounds.releases {
             done.releases += 1;
-            next.extend(done.push_front(task, bounds, rule));
+            for state in done.push_front(task, bounds, rule) {
+                next.extend(state.free(queue, task, bounds, rule));
+            }
         }
         next
+    }
+
+    /// A run ends, and its worker claims no more.
+    fn shut_down(&self, worker: usize, task: Task, bounds: &Bounds, rule: Rule) -> Vec<Self> {
+        if self.shutdowns == bounds.shutdowns {
+            return Vec::new();
+        }
+        let mut state = self.clone();
+        state.shutdowns += 1;
+        state.workers[worker] = Worker::Gone;
+        state.free(bounds.sets[worker].queue(), task, bounds, rule)
+    }
+
+    /// The limit of each named queue is raised.
+    fn raise(&self, bounds: &Bounds, rule: Rule) -> Vec<Self> {
+        let mut state = self.clone();
+        state.raises += 1;
+        let queues = bounds.sets.iter().map(TypeSet::queue);
+        let named = queues.filter(|queue| !queue.is_default());
+        let lists = named.flat_map(|queue| state.routes.lists_of_queue(queue));
+        let lists: BTreeSet<_> = lists.collect();
+        match rule {
+            Rule::RaiseWakesNobody => vec![state],
+            _ => state.wake(lists, bounds, rule),
+        }
     }
 
     fn push_front(&self, task: Task, bounds: &Bounds, rule: Rule) -> Vec<Self> {
@@ -162,7 +201,12 @@ impl State {
         match was {
             Worker::Absent | Worker::Gone => Vec::new(),
             Worker::Idle | Worker::Awake => state.wake(read, bounds, rule),
-            Worker::Busy(task) => state.push_front(task, bounds, rule),
+            Worker::Busy(task) => {
+                let queue = bounds.sets[worker].queue();
+                let states = state.push_front(task, bounds, rule).into_iter();
+                let freed = states.flat_map(|state| state.free(queue, task, bounds, rule));
+                freed.collect()
+            }
         }
     }
 

@@ -5,6 +5,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::durable::store::SessionId;
 use crate::durable::store::kind::SetId;
 
 /// The subfolders of markers.
@@ -86,19 +87,27 @@ pub(super) fn create_marker(marker: &Path) -> io::Result<()> {
     created.map(drop)
 }
 
-pub(super) fn idle_marker(folder: &Path, id: EndpointId, set: SetId) -> PathBuf {
-    let suffix = format!(".{:016x}", set.number());
+pub(super) fn idle_marker(
+    folder: &Path,
+    id: EndpointId,
+    set: SetId,
+    session: SessionId,
+) -> PathBuf {
+    let suffix = format!(".{:016x}.{session:x}", set.number());
     folder.join(IDLE).join(file_name(id, &suffix))
 }
 
-/// Returns the endpoints that have idle sessions, and the sets of those sessions.
-pub(super) fn idle_endpoints(folder: &Path) -> impl Iterator<Item = (EndpointId, SetId)> + use<> {
+/// Returns the idle sessions, each with its endpoint and its set.
+pub(super) fn idle_sessions(
+    folder: &Path,
+) -> impl Iterator<Item = (EndpointId, SetId, SessionId)> + use<> {
     let entries = fs::read_dir(folder.join(IDLE)).into_iter();
     entries.flatten().flatten().filter_map(|entry| {
         let name = entry.file_name();
-        let (id, set) = name.to_str()?.split_once('.')?;
-        let number = |hex| u64::from_str_radix(hex, 16).map(|number| number as i64);
-        Some((number(id).ok()?, SetId::from_number(number(set).ok()?)))
+        let mut numbers = name.to_str()?.split('.');
+        let mut number = || u64::from_str_radix(numbers.next()?, 16).ok();
+        let (id, set) = (number()? as EndpointId, number()? as i64);
+        Some((id, SetId::from_number(set), number()?))
     })
 }
 

@@ -100,7 +100,11 @@ impl PeerSocket {
         match event {
             // Other processes do not get these.
             Event::Ready | Event::Ended(_) => Ok(()),
-            Event::Wake(_) => self.send_bytes(to, &[WAKE]),
+            Event::Wake(None) => self.send_bytes(to, &[WAKE]),
+            Event::Wake(Some(session)) => {
+                let session = session.to_le_bytes();
+                self.send_bytes(to, &[&[WAKE][..], &session].concat())
+            }
             Event::MaybeEnded(ids) => self.send_ids(to, ENDED, ids),
             Event::Cancel(ids) => self.send_ids(to, CANCEL, ids),
         }
@@ -218,13 +222,15 @@ fn receive(
 
 /// Decodes a datagram. Returns `None` if it is not a message of an endpoint.
 fn decode(bytes: &[u8]) -> Option<Event> {
-    let (&kind, ids) = bytes.split_first()?;
+    let (&kind, rest) = bytes.split_first()?;
     let ids = || {
-        let ids = ids.chunks_exact(ID_LEN).filter_map(|id| id.try_into().ok());
+        let ids = rest
+            .chunks_exact(ID_LEN)
+            .filter_map(|id| id.try_into().ok());
         ids.map(TaskId::from_bytes).collect()
     };
     match kind {
-        WAKE => Some(Event::Wake(None)),
+        WAKE => Some(Event::Wake(rest.try_into().ok().map(u64::from_le_bytes))),
         ENDED => Some(Event::MaybeEnded(ids())),
         CANCEL => Some(Event::Cancel(ids())),
         _ => None,
@@ -241,6 +247,23 @@ fn is_full(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn events_arrive_as_they_were_sent() {
+        let folder = tempfile::tempdir().unwrap();
+        let (events, mut received) = tokio::sync::mpsc::unbounded_channel();
+        let socket = PeerSocket::new(folder.path(), 1, events);
+        let ids = vec![TaskId::from_bytes([7; 16])];
+        for event in [
+            Event::Wake(None),
+            Event::Wake(Some(u64::MAX - 1)),
+            Event::MaybeEnded(ids.clone()),
+            Event::Cancel(ids),
+        ] {
+            socket.send(1, &event).unwrap();
+            assert_eq!(received.blocking_recv(), Some(event));
+        }
+    }
 
     #[test]
     fn a_peer_that_does_not_read_is_skipped_for_a_while() {

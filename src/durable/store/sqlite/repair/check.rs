@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rusqlite::params;
 
-use super::{consistency, rows};
+use super::{consistency, meta, rows};
 use crate::durable::TaskId;
 use crate::durable::store::sqlite::error::{Fault, corrupt};
 use crate::durable::store::sqlite::state::State;
@@ -37,7 +37,7 @@ fn check_rows(tx: &Transaction<'_>, last: Option<TaskId>) -> Result<Option<TaskI
     if claimed.len() as u64 != counts.running || waiting != Some(counts.waiting as i64) {
         return Err(corrupt());
     }
-    if !rows::unknown_sets(tx.db)?.is_empty() {
+    if !meta::unknown_sets(tx.db)?.is_empty() {
         return Err(corrupt());
     }
     let last = last.map(|id| id.to_bytes());

@@ -6,12 +6,10 @@ use rusqlite::types::{ToSql, ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, Row, Statement, params, params_from_iter};
 
 use crate::durable::store::DeadReason;
-use crate::durable::store::kind::SetId;
 use crate::durable::store::sqlite::claimed_tasks::ClaimedTasks;
 use crate::durable::store::sqlite::damage::Damage;
-use crate::durable::store::sqlite::error::{Fault, corrupt};
+use crate::durable::store::sqlite::error::Fault;
 use crate::durable::store::sqlite::meta::{MAX_ISSUED, read_store_time};
-use crate::durable::store::sqlite::route_cache;
 use crate::durable::store::sqlite::state::reason_number;
 use crate::durable::store::sqlite::time::Now;
 
@@ -33,6 +31,9 @@ const ANY: Values = Values::Number(i64::MIN..=i64::MAX);
 const COUNT: Values = Values::Number(0..=u32::MAX as i64);
 const TIME: Values = Values::Number(0..=1 << 60);
 const FLAG: Values = Values::Number(0..=1);
+const PRIORITY: Values = Values::Number(0..=2);
+/// A limit of a queue.
+const LIMIT: Values = Values::Optional(&Values::Number(1..=u32::MAX as i64));
 
 const SESSION: &[Column] = &[
     Column("endpoint", ANY, ""),
@@ -50,6 +51,7 @@ const CLAIM: &[Column] = &[
     Column("suspect", Values::Number(0..=2), ""),
     Column("delivered", FLAG, ""),
     Column("cancels", FLAG, ""),
+    Column("queue", Values::Optional(&Values::Text), ""),
     Column("held", Values::ClaimedTasks, ""),
 ];
 const READY: &[Column] = &[
@@ -69,6 +71,17 @@ const DAMAGED: &[Column] = &[
     Column("found", COUNT, ""),
     Column("what", Values::Text, ""),
 ];
+const QUEUE: &[Column] = &[
+    Column("name", Values::Text, ""),
+    Column("paused", FLAG, "0"),
+    Column("max_running", LIMIT, "NULL"),
+    Column("interval", Values::Optional(&TIME), "NULL"),
+    Column("burst", LIMIT, "NULL"),
+    Column("revision", COUNT, "0"),
+    Column("used_until", TIME, "0"),
+    Column("since_normal", TIME, "0"),
+    Column("since_low", TIME, "0"),
+];
 const TASK: &[Column] = &[
     Column("state", Values::Number(0..=5), "4"),
     Column("list", Values::Optional(&ANY), "NULL"),
@@ -83,6 +96,8 @@ const TASK: &[Column] = &[
     Column("retention", TIME, "0"),
     Column("kind", ANY, "0"),
     Column("endpoint", ANY, "0"),
+    Column("queue", Values::Optional(&Values::Text), "NULL"),
+    Column("priority", PRIORITY, "1"),
     Column("payload", Values::Optional(&Values::Bytes), "NULL"),
     Column("output", Values::Optional(&Values::Bytes), "NULL"),
     Column("error", Values::Optional(&Values::Text), "''"),
@@ -173,6 +188,18 @@ pub(super) fn remove_invalid(db: &Connection, damage: &mut Damage) -> Result<(),
     Ok(())
 }
 
+/// Repairs the rows of queues. What is lost of the limits of a queue no longer limits it until it is set again.
+pub(super) fn repair_queues(db: &Connection, damage: &mut Damage) -> Result<(), Fault> {
+    for bad in find_invalid(db, "throng_queue", &["name"], QUEUE, |_| true)? {
+        damage.add(1, || bad.describe("throng_queue"));
+        match Values::Text.has(bad.key[0].0.value()) {
+            true => bad.replace(db, "throng_queue", "name", QUEUE)?,
+            false => bad.remove(db, "throng_queue", &["name"])?,
+        }
+    }
+    Ok(())
+}
+
 /// Makes dead letters of tasks whose rows are invalid.
 pub(super) fn end_invalid_tasks(
     db: &Connection,
@@ -235,13 +262,25 @@ impl InvalidRow {
         Ok(())
     }
 
-    /// Makes a dead letter of the task.
-    fn end(&self, db: &Connection, time: i64) -> Result<(), rusqlite::Error> {
-        let bad = TASK.iter().filter(|it| self.columns.contains(&it.0));
+    /// Replaces the invalid values.
+    fn replace(
+        &self,
+        db: &Connection,
+        table: &str,
+        key: &str,
+        columns: &[Column],
+    ) -> Result<(), rusqlite::Error> {
+        let bad = columns.iter().filter(|it| self.columns.contains(&it.0));
         for Column(name, _, instead) in bad {
-            let sql = format!("UPDATE throng_task SET {name} = {instead} WHERE id = ?1");
+            let sql = format!("UPDATE {table} SET {name} = {instead} WHERE {key} = ?1");
             db.execute(&sql, [&self.key[0]])?;
         }
+        Ok(())
+    }
+
+    /// Makes a dead letter of the task.
+    fn end(&self, db: &Connection, time: i64) -> Result<(), rusqlite::Error> {
+        self.replace(db, "throng_task", "id", TASK)?;
         db.execute(
             "UPDATE throng_task SET state = 4, list = NULL, place = NULL, at = ?2, cancel = 0,
                  error = ?3, reason = ?4
@@ -288,97 +327,4 @@ impl ToSql for Owned {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         Ok(ToSqlOutput::Borrowed(self.0.value()))
     }
-}
-
-// ===== The row about the whole store =====
-
-/// Repairs the row about the whole store. It cannot be repaired without its layout and its birth.
-pub(super) fn repair_meta(db: &Connection, now: Now, damage: &mut Damage) -> Result<(), Fault> {
-    for (name, is_number) in meta(db)? {
-        if is_number || name == "routes" {
-            continue;
-        }
-        let instead = match &*name {
-            "layout" | "birth" => return Err(corrupt()),
-            // Above all epochs that were issued.
-            "epoch" => now.micros().max(ceiling(db)),
-            "session" | "routes_version" | "raised" => now.micros(),
-            "raised_boot" => now.boot_micros(),
-            "aged" => now.wall,
-            "aged_at" => now.boot,
-            _ => 0,
-        };
-        db.execute(&format!("UPDATE throng_meta SET {name} = ?1"), [instead])?;
-        damage.add(1, || format!("throng_meta has no valid {name}"));
-    }
-    if route_cache::read(db).is_err() {
-        reset_routes(db, now)?;
-        damage.add(1, || "throng_meta has no valid routes".into());
-    }
-    Ok(())
-}
-
-/// Returns the ceiling of epochs, or zero if it cannot be read.
-fn ceiling(db: &Connection) -> i64 {
-    let sql = "SELECT ceiling FROM throng_meta WHERE ceiling BETWEEN 0 AND ?1";
-    let ceiling = db.query_row(sql, [MAX_ISSUED], |row| row.get(0));
-    ceiling.unwrap_or_default()
-}
-
-/// Returns the sets of sessions that are missing in the routes. Such a session would claim nothing.
-pub(super) fn unknown_sets(db: &Connection) -> Result<Vec<i64>, rusqlite::Error> {
-    let routes = route_cache::read(db).unwrap_or_default();
-    let known: Vec<_> = routes.sets().map(SetId::number).collect();
-    let sql = "SELECT DISTINCT types FROM throng_session WHERE types IS NOT NULL";
-    let mut statement = db.prepare_cached(sql)?;
-    let sets = statement.query_map([], |row| row.get(0))?;
-    let mut sets = sets.collect::<Result<Vec<_>, _>>()?;
-    sets.retain(|set| !known.contains(set));
-    Ok(sets)
-}
-
-/// Closes the sessions whose set is missing in the routes. Their workers open new ones.
-pub(super) fn close_sessions_of_unknown_sets(
-    db: &Connection,
-    damage: &mut Damage,
-) -> Result<(), rusqlite::Error> {
-    for set in unknown_sets(db)? {
-        let ended = db.execute("DELETE FROM throng_session WHERE types = ?1", [set])?;
-        damage.add(ended, || {
-            format!("throng_session names an unknown set, {set}")
-        });
-    }
-    Ok(())
-}
-
-/// Returns the names of the columns, each with `true` if its value is a valid number.
-fn meta(db: &Connection) -> Result<Vec<(String, bool)>, rusqlite::Error> {
-    let mut statement = db.prepare("SELECT * FROM throng_meta")?;
-    let names = (0..statement.column_count()).map(|it| statement.column_name(it));
-    let names: Vec<_> = names
-        .map(|name| name.map(str::to_owned))
-        .collect::<Result<_, _>>()?;
-    statement.query_row([], |row| {
-        let columns = names.into_iter().enumerate().map(|(column, name)| {
-            let is_any = name == "birth";
-            let number = row.get::<_, i64>(column);
-            (
-                name,
-                number.is_ok_and(|it| is_any || (0..=MAX_ISSUED).contains(&it)),
-            )
-        });
-        Ok(columns.collect())
-    })
-}
-
-/// Resets the routes, so that each task waits in the list of its type, and closes all sessions. The workers open new
-/// sessions, which declare their types again.
-fn reset_routes(db: &Connection, now: Now) -> Result<(), rusqlite::Error> {
-    db.execute("DELETE FROM throng_session", [])?;
-    db.execute("DELETE FROM throng_ready", [])?;
-    db.execute(
-        "UPDATE throng_meta SET routes = NULL, routes_version = max(routes_version + 1, ?1)",
-        [now.micros()],
-    )?;
-    Ok(())
 }

@@ -20,7 +20,7 @@ struct Table {
     scans: &'static [&'static str],
 }
 
-const TABLES: [Table; 7] = [
+const TABLES: [Table; 8] = [
     Table {
         name: "throng_session",
         key: &["id"],
@@ -38,6 +38,7 @@ const TABLES: [Table; 7] = [
             "SELECT epoch, * FROM {} NOT INDEXED ORDER BY epoch DESC",
             "SELECT epoch FROM {} ORDER BY session",
             "SELECT epoch FROM {} ORDER BY until",
+            "SELECT epoch FROM {} WHERE queue IS NOT NULL ORDER BY queue",
         ],
     },
     Table {
@@ -75,6 +76,14 @@ const TABLES: [Table; 7] = [
         scans: &[
             "SELECT id, attempt, * FROM {} ORDER BY id, attempt",
             "SELECT id, attempt, * FROM {} ORDER BY id DESC, attempt DESC",
+        ],
+    },
+    Table {
+        name: "throng_queue",
+        key: &["name"],
+        scans: &[
+            "SELECT name, * FROM {} ORDER BY name",
+            "SELECT name, * FROM {} ORDER BY name DESC",
         ],
     },
     Table {

@@ -2,7 +2,11 @@
 //! compares the answers and the tables.
 
 use super::*;
+use crate::durable::queue::{QueueSettings, Rate};
+use crate::durable::store::QueueChange;
 use crate::durable::store::kind::TypeSet;
+
+const SESSIONS: usize = 4;
 
 /// A store in a file and a store in memory, which get the same requests.
 #[tokio::test]
@@ -37,25 +41,30 @@ struct Pair {
 impl Pair {
     async fn new(one: Arc<dyn Backend>, two: Arc<dyn Backend>) -> Self {
         let mut sessions = Vec::new();
-        for _ in 0..2 {
+        for n in 0..SESSIONS {
             let pair = (
-                one.open_session(TypeSet::of_tests()).await,
-                two.open_session(TypeSet::of_tests()).await,
+                one.open_session(set_of(n)).await,
+                two.open_session(set_of(n)).await,
             );
             sessions.push((pair.0.unwrap(), pair.1.unwrap()));
         }
-        Self {
+        let mut pair = Self {
             stores: [one, two],
             sessions,
-            number: 0,
+            number: 1,
             epochs: BTreeMap::new(),
             claims: Vec::new(),
             last: None,
-        }
+        };
+        // The store in a file counts the turns of the priorities only from the first task with another priority.
+        let mut first = task(0).0;
+        first.priority = Priority::Low;
+        pair.enqueue_all(0, vec![first]).await;
+        pair
     }
 
     async fn step(&mut self, random: &mut fastrand::Rng, clock: &Clock) {
-        match random.u32(..20) {
+        match random.u32(..21) {
             0..6 => self.enqueue(random).await,
             6..14 => self.turn(random).await,
             14 => self.renew(random).await,
@@ -70,6 +79,7 @@ impl Pair {
                 );
             }
             18 => self.reopen(random).await,
+            19 => self.change_queue(random).await,
             _ => clock.advance(Duration::from_millis(random.u64(..5000))),
         }
     }
@@ -77,7 +87,11 @@ impl Pair {
     async fn enqueue(&mut self, random: &mut fastrand::Rng) {
         self.number += u64::from(random.u32(..10) != 0);
         let tasks: Vec<_> = (0..random.usize(0..8)).map(|_| any_task(random)).collect();
-        let session = self.sessions[random.usize(..2)];
+        self.enqueue_all(random.usize(..SESSIONS), tasks).await;
+    }
+
+    async fn enqueue_all(&mut self, session: usize, tasks: Vec<NewTask>) {
+        let session = self.sessions[session];
         let [one, two] = [session.0, session.1].map(|session| {
             Arc::new(Enqueue {
                 session,
@@ -95,7 +109,7 @@ impl Pair {
         self.number += u64::from(!is_again);
         let session = match (&self.last, is_again) {
             (Some((session, _)), true) => *session,
-            _ => random.usize(..2),
+            _ => random.usize(..SESSIONS),
         };
         let verdicts = self.verdicts(random);
         let want = random.usize(..6);
@@ -201,19 +215,41 @@ impl Pair {
         if random.u32(..4) != 0 {
             return;
         }
-        let session = &mut self.sessions[random.usize(..2)];
+        let n = random.usize(..SESSIONS);
+        let session = &mut self.sessions[n];
         let [one, two] = &self.stores;
         one.close_session(session.0).await.unwrap();
         two.close_session(session.1).await.unwrap();
         *session = (
-            one.open_session(TypeSet::of_tests()).await.unwrap(),
-            two.open_session(TypeSet::of_tests()).await.unwrap(),
+            one.open_session(set_of(n)).await.unwrap(),
+            two.open_session(set_of(n)).await.unwrap(),
         );
         self.last = None;
     }
 
+    async fn change_queue(&self, random: &mut fastrand::Rng) {
+        let change = match random.u32(..6) {
+            0 => QueueChange::Paused(true),
+            1 | 2 => QueueChange::Paused(false),
+            _ => QueueChange::Settings(any_settings(random)),
+        };
+        let [one, two] = &self.stores;
+        assert_eq!(
+            one.change_queue(queue(), change).await.unwrap(),
+            two.change_queue(queue(), change).await.unwrap()
+        );
+        assert_eq!(
+            one.queue(queue()).await.unwrap(),
+            two.queue(queue()).await.unwrap()
+        );
+    }
+
     async fn compare(&self, file: &File) {
         let [one, two] = &self.stores;
+        for queue in [queue(), QueueName::DEFAULT] {
+            let info = one.queue(queue.clone()).await.unwrap();
+            assert_eq!(info, two.queue(queue).await.unwrap());
+        }
         let ids: Vec<_> = (0..60).map(id).collect();
         assert_eq!(
             one.status(ids.clone()).await.unwrap(),
@@ -237,8 +273,35 @@ impl Pair {
     }
 }
 
+fn queue() -> QueueName {
+    QueueName::new("mail").unwrap()
+}
+
+/// Returns the types of a session, which are in the default queue or in the named one.
+fn set_of(session: usize) -> Option<TypeSet> {
+    let set = TypeSet::of_tests()?;
+    match session % 2 {
+        0 => Some(set),
+        _ => Some(set.in_queue(queue())),
+    }
+}
+
+fn any_settings(random: &mut fastrand::Rng) -> QueueSettings {
+    let mut settings = QueueSettings::new().revision(random.u32(..2));
+    if random.bool() {
+        settings = settings.max_running(random.u32(1..8));
+    }
+    if random.bool() {
+        let rate = Rate::every(Duration::from_micros(random.u64(1..2_000_000)));
+        settings = settings.rate(rate.burst(random.u32(1..4)));
+    }
+    settings
+}
+
 fn any_task(random: &mut fastrand::Rng) -> NewTask {
     let mut task = task(random.u64(..60));
+    task.0.queue = [QueueName::DEFAULT, queue()][random.usize(..2)].clone();
+    task.0.priority = Priority::ALL[random.usize(..3)];
     task.0.name = ["a", "b"][random.usize(..2)].into();
     task.0.payload = vec![9; [0, 10, 600, 3000][random.usize(..4)]];
     task.0.delay = Duration::from_millis([0, 0, 0, 700, 4000][random.usize(..5)]);

@@ -51,7 +51,7 @@ async fn sessions_of_a_process_go_idle_independently() {
     let busy = Worker::new(&store).await;
     resting.go_idle().await;
     busy.go_idle().await;
-    // Both share the marker: when one session is no longer idle, the marker stays for the other.
+    // When one session is no longer idle, the other still is.
     store.shared.endpoint.remove_idle(busy.session);
     let producer = Worker::new(&file.open().await).await;
     resting.go_idle().await;
@@ -194,7 +194,7 @@ async fn an_end_is_reported_to_the_producer_and_to_watchers() {
         while ended.len() < ids.len() {
             match worker.event().await {
                 Event::MaybeEnded(ids) => ended.extend(ids),
-                Event::Ready | Event::Wake(None) => {}
+                Event::Ready | Event::Wake(_) => {}
                 event => panic!("{event:?}"),
             }
         }

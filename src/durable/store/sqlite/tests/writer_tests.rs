@@ -278,7 +278,7 @@ fn store_and_claim(worker: &Worker) -> (Answer<'_, Enqueued>, Answer<'static, Tu
     (stored, claimed)
 }
 
-async fn assert_claims_whole((stored, claimed): (Answer<'_, ()>, Answer<'_, TurnAnswer>)) {
+async fn assert_claims_whole((stored, claimed): (Answer<'_, Enqueued>, Answer<'_, TurnAnswer>)) {
     stored.await.unwrap();
     let claim = claimed.await.unwrap().claim.expect("a task waits");
     let payload = claim.tasks[0].payload.as_ref();

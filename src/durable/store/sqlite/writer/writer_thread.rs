@@ -311,7 +311,11 @@ impl WriterThread {
     /// help, the requests fail again.
     fn repair(&mut self, repairs: u32) -> Result<Recovery, GroupError> {
         match self.try_repair() {
-            Ok(damage) => self.shared.damage.record_repair(damage),
+            Ok(damage) => {
+                self.shared.damage.record_repair(damage);
+                // Waiting tasks that were in no list may start, and others of a queue whose tasks have stopped to run.
+                self.shared.endpoint.wake(usize::MAX, |_| true);
+            }
             Err(error) if error.is_corrupt() => {}
             // For instance, the disk has no room for the rebuilt tables.
             Err(error) => return Err(error),

@@ -9,11 +9,14 @@ use tokio::sync::mpsc;
 use super::requests::{self, Request, TurnRequest};
 use super::{Choice, Memory, Step, Types};
 use crate::durable::failure::Failure;
+use crate::durable::queue::QueueSettings;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::suite::Harness;
 use crate::durable::store::suite::baseline_tests::adds_up;
 use crate::durable::store::suite::process::id;
-use crate::durable::store::{Epoch, Event, MAX_STORE_TIME_STEP, RenewAnswer, SessionId, Store};
+use crate::durable::store::{
+    Epoch, Event, MAX_STORE_TIME_STEP, QueueChange, RenewAnswer, SessionId, Store,
+};
 use crate::durable::{Counts, TaskId};
 
 mod numbered;
@@ -39,6 +42,10 @@ pub(super) struct Pair<H> {
     opened: BTreeSet<usize>,
     /// A type was paused before.
     has_paused: bool,
+    /// Tasks and sessions may be in the named queue, and tasks may have other priorities than the normal one.
+    has_queues: bool,
+    /// The maximum number of tasks of the named queue that may run after a claim.
+    limit: Option<u64>,
     /// An upper bound of the time since the last maintenance.
     unmaintained: Duration,
 }
@@ -54,6 +61,8 @@ struct Session {
     /// The number of its process.
     process: usize,
     ids: [SessionId; 2],
+    /// Its tasks are in the named queue.
+    is_queued: bool,
     number: u64,
     closed: bool,
     sent: Vec<(u64, Request)>,
@@ -70,7 +79,7 @@ struct Claimed {
 type Outcome = Result<(), String>;
 
 impl<H: Harness> Pair<H> {
-    pub(super) async fn new(model: Memory, tested: H, processes: u8) -> Self {
+    pub(super) async fn new(model: Memory, tested: H, processes: u8, has_queues: bool) -> Self {
         let mut pair = Self {
             model,
             tested,
@@ -82,11 +91,13 @@ impl<H: Harness> Pair<H> {
             started: 0,
             opened: BTreeSet::new(),
             has_paused: false,
+            has_queues,
+            limit: None,
             unmaintained: Duration::ZERO,
         };
         for process in 0..processes {
             pair.connect();
-            pair.open(process, Types::All).await;
+            pair.open(process, Types::All, false).await;
         }
         pair
     }
@@ -96,7 +107,8 @@ impl<H: Harness> Pair<H> {
             Step::Enqueue { session, tasks } => {
                 let session = self.session(*session).await;
                 let has_types = self.tested.knows_types();
-                let tasks = tasks.iter().map(|new| new.task(has_types)).collect();
+                let tasks = tasks.iter().map(|new| new.task(has_types, self.has_queues));
+                let tasks = tasks.collect();
                 self.sessions[session].number += 1;
                 self.send(session, Request::Enqueue(tasks)).await
             }
@@ -127,13 +139,18 @@ impl<H: Harness> Pair<H> {
                 self.kill(*process);
                 Ok(())
             }
-            Step::Open { process, types } => {
-                self.open(*process, *types).await;
+            Step::Open {
+                process,
+                types,
+                is_queued,
+            } => {
+                self.open(*process, *types, *is_queued).await;
                 Ok(())
             }
             Step::Close { session } => self.close(*session).await,
             Step::Counts { process } => self.counts(*process).await,
             Step::Pause { other, is_paused } => self.pause(*other, *is_paused).await,
+            Step::ChangeQueue(change) => self.change_queue(*change).await,
             Step::Maintain { budget } => self.maintain(*budget).await,
             Step::Dead { choice, limit } => self.dead_letters(choice, *limit).await,
             Step::Replay { choice } => {
@@ -160,12 +177,20 @@ impl<H: Harness> Pair<H> {
         for other in [false, true] {
             self.pause(other, false).await?;
         }
+        let unlimited = QueueSettings::new().revision(u32::MAX);
+        self.change_queue(QueueChange::Settings(unlimited)).await?;
+        self.change_queue(QueueChange::Paused(false)).await?;
         // Compares the order in which the remaining tasks are claimed, after all leases and delays.
-        let session = self.open(0, Types::All).await;
+        let sessions = [
+            self.open(0, Types::All, false).await,
+            self.open(0, Types::All, true).await,
+        ];
         for _ in 0..3 {
             self.pass(Duration::from_secs(60)).await?;
-            self.sessions[session].number += 1;
-            self.send(session, Request::Turn(all())).await?;
+            for session in sessions {
+                self.sessions[session].number += 1;
+                self.send(session, Request::Turn(all())).await?;
+            }
         }
         self.status(0, ids).await?;
         self.maintain(5).await?;
@@ -230,19 +255,22 @@ impl<H: Harness> Pair<H> {
         self.sessions.retain(|session| session.process != number);
     }
 
-    async fn open(&mut self, choice: u8, types: Types) -> usize {
+    async fn open(&mut self, choice: u8, types: Types, is_queued: bool) -> usize {
         let process = self.process(choice);
         let Process { number, stores, .. } = &self.processes[process];
         let set = match types {
             _ if !self.tested.knows_types() => TypeSet::of_tests(),
             types => Some(types.set()),
         };
+        let is_queued = is_queued && self.has_queues;
+        let set = set.map(|set| set.in_queue(requests::queue(is_queued)));
         let model = stores[0].0.open_session(set.clone()).await.unwrap();
         let tested = stores[1].0.open_session(set).await.unwrap();
         self.opened.insert(*number);
         self.sessions.push(Session {
             process: *number,
             ids: [model, tested],
+            is_queued,
             number: 0,
             closed: false,
             sent: Vec::new(),
@@ -258,7 +286,7 @@ impl<H: Harness> Pair<H> {
             .map(|(at, _)| at)
             .collect();
         match open.len() {
-            0 => self.open(choice, Types::All).await,
+            0 => self.open(choice, Types::All, false).await,
             len => open[usize::from(choice) % len],
         }
     }
@@ -344,7 +372,39 @@ impl<H: Harness> Pair<H> {
         same((model.0.paused_types().await, tested.0.paused_types().await))
     }
 
+    async fn change_queue(&mut self, change: QueueChange) -> Outcome {
+        let queue = requests::queue(true);
+        let [model, tested] = self.stores(0);
+        let changed = model.0.change_queue(queue.clone(), change).await;
+        same((changed, tested.0.change_queue(queue, change).await))?;
+        self.queue(0).await
+    }
+
+    /// Compares what the stores say about the named queue.
+    async fn queue(&mut self, process: u8) -> Outcome {
+        self.serve_queue(process).await;
+        let queue = requests::queue(true);
+        let [model, tested] = self.stores(process);
+        let expected = model.0.queue(queue.clone()).await;
+        let answered = tested.0.queue(queue).await;
+        if let Ok(info) = &answered {
+            let limit = info.settings.max_running.map(u64::from);
+            self.limit = if info.is_paused { Some(0) } else { limit };
+        }
+        same((expected, answered))
+    }
+
+    /// Opens a session of the named queue if there is none: stores differ in when they notice that the last one is dead, and
+    /// its tasks are served by nobody.
+    async fn serve_queue(&mut self, process: u8) {
+        let is_served = |session: &Session| session.is_queued && !session.closed;
+        if self.has_queues && !self.sessions.iter().any(is_served) {
+            self.open(process, Types::All, true).await;
+        }
+    }
+
     async fn counts(&mut self, process: u8) -> Outcome {
+        self.queue(process).await?;
         let [model, tested] = self.stores(process);
         let (expected, answered) = (model.0.counts().await, tested.0.counts().await);
         if let Some(counts) = answered.as_ref().ok().filter(|counts| !adds_up(counts)) {

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Choice, New, Types, VerdictChoice};
-use crate::durable::queue::Level;
+use crate::durable::queue::Priority;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::kind::{Kind, TypeSet};
-use crate::durable::store::suite::process::id;
+use crate::durable::store::suite::process::{id, queue_name};
 use crate::durable::store::{
     DeadReason, Enqueue, Epoch, NewTask, SessionId, Turn, Verdict, Verdicts,
 };
@@ -72,14 +72,17 @@ impl TurnRequest {
 
 impl New {
     /// Returns the task. All tasks have one type if the order between types depends on the store.
-    pub(super) fn task(&self, has_types: bool) -> NewTask {
+    pub(super) fn task(&self, has_types: bool, has_queues: bool) -> NewTask {
         NewTask {
             id: id(self.task.into()),
             name: name(self.other_name && has_types).into(),
             envelope: 1,
             payload: vec![self.task; self.len],
-            queue: QueueName::DEFAULT,
-            level: Level::Normal,
+            queue: queue(self.is_queued && has_queues),
+            priority: match has_queues {
+                true => self.priority,
+                false => Priority::Normal,
+            },
             key: None,
             delay: self.delay,
             retention: self.retention,
@@ -124,6 +127,11 @@ impl Choice {
             Self::Tasks(tasks) => DeadFilter::ids(ids(tasks)),
         }
     }
+}
+
+/// Returns the named queue, or the default queue.
+pub(super) fn queue(is_named: bool) -> QueueName {
+    queue_name(if is_named { "q" } else { "" })
 }
 
 /// Ids, each once.

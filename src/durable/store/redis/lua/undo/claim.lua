@@ -29,6 +29,6 @@ function undo.claim()
     try('SREM', key, unpack(u.ids))
   end
   if u.rate then try('HSET', QUEUES, 'r' .. u.queue, u.rate[1]) end
-  if u.turns and u.turns[1] ~= '' then try('HSET', QUEUES, 'l' .. u.queue, u.turns[1])
-  elseif u.turns then try('HDEL', QUEUES, 'l' .. u.queue) end
+  if u.turns and u.turns[1] ~= '' then try('HSET', QUEUES, 'p' .. u.queue, u.turns[1])
+  elseif u.turns then try('HDEL', QUEUES, 'p' .. u.queue) end
 end

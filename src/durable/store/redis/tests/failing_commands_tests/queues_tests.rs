@@ -4,7 +4,7 @@ use super::*;
 use crate::durable::queue::{QueueSettings, Rate};
 use crate::durable::store::QueueChange;
 
-/// A worker of a queue with limits, in which three tasks run and others of two levels wait.
+/// A worker of a queue with limits, in which three tasks run and others of two priorities wait.
 async fn queue_in(scene: &Scene) -> (Worker, Claim) {
     let worker = Worker::of_queue(&scene.worker.store, "q").await;
     let settings = QueueSettings::new()
@@ -14,7 +14,7 @@ async fn queue_in(scene: &Scene) -> (Worker, Claim) {
     let changed = worker.store.change_queue(queue_name("q"), change).await;
     assert!(changed.unwrap());
     let low = (NEW + 3..NEW + 6).map(|number| NewTask {
-        level: Level::Low,
+        priority: Priority::Low,
         ..queued(number, "q")
     });
     let all = (NEW..NEW + 3).map(|number| queued(number, "q")).chain(low);

@@ -34,13 +34,15 @@ fn pages(file: &File, tree: &str) -> (i64, Vec<i64>) {
 }
 
 /// The trees of the database. The flag is `true` if a lost page of the tree may cost tasks.
-const TREES: [(&str, bool); 12] = [
+const TREES: [(&str, bool); 14] = [
     ("throng_task", true),
     ("throng_task_at", false),
     ("throng_ready", false),
     ("throng_claim", false),
     ("throng_claim_session", false),
     ("throng_claim_until", false),
+    ("throng_claim_queue", false),
+    ("throng_queue", false),
     ("throng_session", false),
     ("throng_session_endpoint", false),
     ("throng_payload", true),

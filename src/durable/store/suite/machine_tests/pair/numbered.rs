@@ -104,9 +104,29 @@ impl<H: Harness> Pair<H> {
             (Ok(expected), Ok(answered)) => {
                 let process = self.sessions[session].process;
                 let floors = [0, 1].map(|side| turn.floor(&self.epochs[side]));
-                self.turned(process, floors, expected, answered)
+                let claims = self.epochs[0].len();
+                self.turned(process, floors, expected, answered)?;
+                match self.epochs[0].len() > claims {
+                    true => self.check_limit(session).await,
+                    false => Ok(()),
+                }
             }
             (expected, answered) => equal("a turn", &expected, &answered),
+        }
+    }
+
+    /// Checks that a session has claimed no more tasks than the limit of its queue allows.
+    async fn check_limit(&self, session: usize) -> Outcome {
+        let limit = self.limit.filter(|_| self.sessions[session].is_queued);
+        let Some(limit) = limit else {
+            return Ok(());
+        };
+        let [_, tested] = self.stores_of(session);
+        let info = tested.0.queue(requests::queue(true)).await;
+        let running = info.map_err(refusal)?.running;
+        match running <= limit {
+            true => Ok(()),
+            false => Err(format!("{running} tasks run, more than {limit}")),
         }
     }
 

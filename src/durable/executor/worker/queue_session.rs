@@ -1,0 +1,83 @@
+//! [`QueueSession`]: the session of a worker that claims the tasks of one queue.
+
+use tokio::time::Instant;
+
+use crate::durable::store::kind::TypeSet;
+use crate::durable::store::{Epoch, SessionId, Turn, TurnAnswer};
+
+/// The session of a worker that claims the tasks of one queue.
+pub(super) struct QueueSession {
+    /// The types of the worker, in the queue.
+    pub(super) set: TypeSet,
+    /// `None` if the store has ended the session, until another one is open.
+    pub(super) id: Option<SessionId>,
+    /// The number of the last turn of the session.
+    number: u64,
+    /// There may be a task to claim.
+    pub(super) may_claim: bool,
+    /// The session was woken, may have been the only one, and has sent no turn since. If it cannot claim the tasks that it was
+    /// woken for, it sends a turn that claims nothing, so that the store wakes another session.
+    pub(super) is_woken: bool,
+    /// The time at which the worker sends a turn even if nothing has happened.
+    pub(super) next_poll: Option<Instant>,
+    /// The claim in the last answer. The next turn of the session confirms that it has arrived.
+    pub(super) received: Option<Epoch>,
+}
+
+impl QueueSession {
+    pub(super) fn new(set: TypeSet, id: SessionId) -> Self {
+        Self {
+            set,
+            id: Some(id),
+            number: 0,
+            may_claim: true,
+            is_woken: false,
+            next_poll: None,
+            received: None,
+        }
+    }
+
+    /// Records that the store has opened another session.
+    pub(super) fn opened(&mut self, id: SessionId) {
+        (self.id, self.number) = (Some(id), 0);
+    }
+
+    pub(super) fn next_number(&mut self) -> u64 {
+        self.number += 1;
+        self.number
+    }
+
+    /// Records that there may be a task. A session that is known not to be idle was not woken by the store for a task of its own:
+    /// others are, too.
+    pub(super) fn wake(&mut self) {
+        self.is_woken |= !self.may_claim;
+        self.may_claim = true;
+    }
+
+    /// Returns `true` if the session claims tasks as soon as there is a permit.
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        self.may_claim || self.next_poll.is_some_and(|next| next <= now)
+    }
+
+    /// Records that a turn is sent that claims up to `want` tasks.
+    pub(super) fn begin_turn(&mut self, want: usize) {
+        self.is_woken = false;
+        if want > 0 {
+            self.may_claim = false;
+            self.next_poll = None;
+        }
+    }
+
+    /// Records the answer to a turn.
+    ///
+    /// After a turn that has claimed tasks, or had no free permit, the session is usually not idle. So it sends another turn as
+    /// soon as there is a free permit. If it was woken before the store had this turn, the store has passed that on.
+    pub(super) fn answered(&mut self, request: &Turn, answer: &TurnAnswer, next_poll: Instant) {
+        let has_claimed = answer.claim.is_some() && !answer.is_idle;
+        let is_idle = request.go_idle && !answer.more && !has_claimed;
+        self.may_claim |= !is_idle;
+        self.is_woken &= is_idle;
+        self.next_poll = Some(next_poll);
+        self.received = answer.claim.as_ref().map(|claim| claim.epoch);
+    }
+}

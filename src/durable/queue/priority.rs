@@ -1,0 +1,116 @@
+//! [`Priority`]: how urgent a task is. [`PriorityTurns`]: decides which priority a claim takes from first.
+
+use serde::{Deserialize, Serialize};
+
+/// How urgent a task is, compared with the other tasks of its queue: see
+/// [`SpawnOptions::priority`](super::super::SpawnOptions::priority).
+///
+/// Within a queue, tasks of a higher priority start first. A lower priority cannot starve: while its tasks wait, at least one of 65 tasks
+/// that start is `Normal`, and one of 257 is `Low`, counted over all workers. (A claim takes several tasks at once, so such a
+/// task may start up to one claim later.)
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub enum Priority {
+    /// Starts before the other priorities.
+    High,
+    /// The default.
+    #[default]
+    Normal,
+    /// Starts after the other priorities.
+    Low,
+}
+
+impl Priority {
+    pub(crate) const ALL: [Self; 3] = [Self::High, Self::Normal, Self::Low];
+}
+
+/// After this number of tasks of other priorities, a `Normal` one starts.
+pub(crate) const NORMAL_PERIOD: u64 = 64;
+/// After this number of tasks of other priorities, a `Low` one starts.
+pub(crate) const LOW_PERIOD: u64 = 256;
+
+/// The number of shares that a priority has at most, if it had no tasks for a while.
+pub(crate) const MAX_SHARES: u64 = 8;
+
+/// The numbers of tasks of other priorities of a queue that have started since a priority had its share.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct PriorityTurns {
+    pub(crate) since_normal: u64,
+    pub(crate) since_low: u64,
+}
+
+impl PriorityTurns {
+    /// Records that tasks of a priority have started.
+    pub(crate) fn started(&mut self, priority: Priority, tasks: u64) {
+        let count = |since: &mut u64, is_own, period| match is_own {
+            true => *since = since.saturating_sub(tasks * period),
+            false => *since = (*since + tasks).min(MAX_SHARES * period),
+        };
+        count(
+            &mut self.since_normal,
+            priority == Priority::Normal,
+            NORMAL_PERIOD,
+        );
+        count(&mut self.since_low, priority == Priority::Low, LOW_PERIOD);
+    }
+
+    /// Returns the priorities, in the order in which a claim looks for tasks, and the maximum number of tasks that it takes: first the
+    /// shares of the lower priorities. A claim takes tasks of one priority only.
+    pub(crate) fn order(self) -> [(Priority, usize); 5] {
+        [
+            (Priority::Low, (self.since_low / LOW_PERIOD) as usize),
+            (
+                Priority::Normal,
+                (self.since_normal / NORMAL_PERIOD) as usize,
+            ),
+            (Priority::High, usize::MAX),
+            (Priority::Normal, usize::MAX),
+            (Priority::Low, usize::MAX),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Claims tasks while all priorities have tasks. Returns the numbers of tasks that have started, by priority.
+    fn starts(claims: usize, want: usize) -> [usize; 3] {
+        let (mut turns, mut starts) = (PriorityTurns::default(), [0; 3]);
+        for _ in 0..claims {
+            let mut left = want;
+            for (priority, most) in turns.order() {
+                let taken = left.min(most);
+                turns.started(priority, taken as u64);
+                starts[priority as usize] += taken;
+                left -= taken;
+            }
+        }
+        starts
+    }
+
+    #[test]
+    fn a_lower_priority_gets_its_share() {
+        for want in [1, 7, 64, 256] {
+            let claims = 256 * 64 / want;
+            let [high, normal, low] = starts(claims, want);
+            let all = high + normal + low;
+            assert!(normal * 70 >= all, "{want}: {normal} of {all}");
+            assert!(low * 280 >= all, "{want}: {low} of {all}");
+            assert!(high * 10 >= all * 9, "{want}: {high} of {all}");
+        }
+    }
+
+    #[test]
+    fn a_priority_without_tasks_saves_few_shares() {
+        let mut turns = PriorityTurns::default();
+        turns.started(Priority::High, 10_000);
+        assert_eq!(turns.order()[0], (Priority::Low, 8));
+        assert_eq!(turns.order()[1], (Priority::Normal, 8));
+        turns.started(Priority::Low, 7);
+        assert_eq!(turns.order()[0], (Priority::Low, 1));
+        turns.started(Priority::Low, 9);
+        assert_eq!(turns.order()[0], (Priority::Low, 0));
+    }
+}
