@@ -8,9 +8,9 @@ use crate::durable::key::{Conflict, KeyHash, NewKey};
 use crate::durable::store::{KeyConflict, NewTask};
 
 impl Row {
-    /// Returns the key of the task, if the task holds it.
-    pub(super) fn held_key(&self, now: u64) -> Option<KeyHash> {
-        let key = self.task.key?;
+    /// Returns the key of the task, if the task holds it. `time` is the store time.
+    fn held_key(&self, now: u64, time: u64) -> Option<KeyHash> {
+        let key = self.task.key.filter(|_| !self.is_expired(time))?;
         let holds = match key.is_until_started {
             true => self.is_alive() && !self.was_claimed,
             false => self.is_alive(),
@@ -30,9 +30,9 @@ impl Row {
 impl Model {
     /// Returns the task that holds a key.
     pub(super) fn holder(&self, key: KeyHash) -> Option<TaskId> {
-        let now = self.wall();
+        let (now, time) = (self.wall(), self.store_time());
         let mut rows = self.tasks.values();
-        let holder = rows.find(|row| row.held_key(now) == Some(key));
+        let holder = rows.find(|row| row.held_key(now, time) == Some(key));
         holder.map(|row| row.task.id)
     }
 
@@ -44,10 +44,10 @@ impl Model {
     ) -> Option<KeyConflict> {
         let key = task.key?;
         let holder = self.holder(key.hash)?;
-        let has_been_seen = self.tasks[&holder].was_claimed;
+        let row = &self.tasks[&holder];
         let resolution = match key.conflict {
             // Its payload has been seen, or it has ended within its window.
-            Conflict::Replace if has_been_seen => Conflict::Join,
+            Conflict::Replace if row.was_claimed || !row.is_alive() => Conflict::Join,
             resolution => resolution,
         };
         if resolution == Conflict::Replace {
@@ -68,6 +68,7 @@ impl Model {
         };
         row.task.payload.clone_from(&task.payload);
         row.task.envelope = task.envelope;
+        row.kind = row.task.kind();
         let latest = key
             .latest
             .map_or(u64::MAX, |latest| row.stored_at + millis(latest));

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::durable::TaskId;
 use crate::durable::queue::name::QueueName;
 use crate::durable::queue::{Priority, QueueSettings};
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{Claimed, DeadReason, NewTask, TaskState, Verdict};
+use crate::durable::{Key, TaskId};
 
 pub(in crate::durable::store::suite) const SECOND: Duration = Duration::from_secs(1);
 pub(in crate::durable::store::suite) const HOUR: Duration = Duration::from_secs(3600);
@@ -71,6 +71,18 @@ pub(in crate::durable::store::suite) fn in_queue(queue: &str, task: NewTask) -> 
 
 pub(in crate::durable::store::suite) fn at_priority(priority: Priority, task: NewTask) -> NewTask {
     NewTask { priority, ..task }
+}
+
+/// Returns a task with the key `key`, which it holds until it ends.
+pub(in crate::durable::store::suite) fn keyed(number: u64) -> NewTask {
+    with_key(Key::new("key"), task(number))
+}
+
+pub(in crate::durable::store::suite) fn with_key(key: Key, task: NewTask) -> NewTask {
+    let delay = key.delay().unwrap_or(task.delay);
+    let key = key.of(&task.name, &task.queue);
+    let key = Some(key.expect("its options fit together"));
+    NewTask { delay, key, ..task }
 }
 
 /// Returns the queue with this name. An empty name is that of the default queue.

@@ -1,0 +1,540 @@
+//! Keys: which tasks are stored, when a key is free again, and what a task does to the one that holds its key.
+
+use std::time::Duration;
+
+use super::Harness;
+use super::process::*;
+use crate::durable::key::Conflict;
+use crate::durable::store::{DEAD_LETTER_RETENTION, DeadReason, NewTask, TaskState, Verdict};
+use crate::durable::{DeadFilter, Key};
+
+/// Stores tasks. Returns the positions of those that were not stored, with the numbers of the holders and what happened.
+async fn store(
+    session: &mut Session<'_>,
+    tasks: impl IntoIterator<Item = NewTask>,
+) -> Vec<(usize, u64, Conflict)> {
+    session.number += 1;
+    repeat(session, tasks).await
+}
+
+/// Stores tasks under the number of the last request.
+async fn repeat(
+    session: &Session<'_>,
+    tasks: impl IntoIterator<Item = NewTask>,
+) -> Vec<(usize, u64, Conflict)> {
+    let enqueued = session.enqueue_again(tasks).await.unwrap();
+    let conflicts = enqueued.conflicts.into_iter();
+    let number = |it| u128::from_be_bytes(crate::durable::TaskId::to_bytes(it)) as u64;
+    let conflicts = conflicts.map(|it| (it.position, number(it.holder), it.resolution));
+    conflicts.collect()
+}
+
+/// Checks that a task is not stored, since this one holds its key.
+async fn assert_joins(session: &mut Session<'_>, task: NewTask, holder: u64) {
+    let conflicts = store(session, [task]).await;
+    assert_eq!(conflicts, [(0, holder, Conflict::Join)]);
+}
+
+/// Checks that a task is stored, since its key is free.
+async fn assert_stored(session: &mut Session<'_>, task: NewTask) {
+    assert_eq!(store(session, [task]).await, []);
+}
+
+fn key() -> Key {
+    Key::new("key")
+}
+
+/// A task that replaces the payload of the one that holds its key.
+fn replacing(number: u64, delay: Duration) -> NewTask {
+    with_key(key().replace(), delayed(number, delay))
+}
+
+/// A task that starts 10 s after the last one with its key, and 25 s after the first one at the latest.
+fn debounced(number: u64) -> NewTask {
+    let key = key().debounce(10 * SECOND).at_latest(25 * SECOND);
+    with_key(key, task(number))
+}
+
+/// A task that holds its key for at least a minute.
+fn throttled(number: u64) -> NewTask {
+    with_key(key().throttle(60 * SECOND), task(number))
+}
+
+/// Claims one task. Returns the number in its payload.
+async fn claimed_payload(session: &mut Session<'_>) -> u64 {
+    let claim = session.claim(1).await;
+    let payload = claim.tasks[0].payload.as_ref().unwrap();
+    u64::from_be_bytes(payload[..].try_into().unwrap())
+}
+
+pub(super) async fn a_repeated_enqueue_is_answered_as_the_first_time(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut worker = process.session().await;
+    let mut session = process.session().await;
+    session.enqueue([keyed(1)]).await;
+    let reject = |number| with_key(key().reject(), task(number));
+    let tasks = || [task(2), keyed(3), reject(4), task(5)];
+    let answer = [(1, 1, Conflict::Join), (2, 1, Conflict::Reject)];
+    assert_eq!(store(&mut session, tasks()).await, answer);
+    let epoch = worker.claim(1).await.epoch;
+    worker.report(epoch, 1, done()).await;
+    assert_eq!(repeat(&session, tasks()).await, answer);
+    assert_eq!(process.counts().await.stored, 3);
+    assert_eq!(process.status_of(3).await, TaskState::Absent);
+    // The answer of an earlier request is not that of the next one.
+    assert_stored(&mut session, keyed(6)).await;
+    assert_eq!(repeat(&session, [keyed(6)]).await, []);
+    assert_eq!(process.counts().await.stored, 4);
+}
+
+pub(super) async fn one_of_many_tasks_with_a_key_is_stored(it: &dyn Harness) {
+    let (one, two) = (Process::of(it), Process::of(it));
+    let mut first = one.session().await;
+    let mut second = two.session().await;
+    let conflicts = store(&mut first, (0..100).map(keyed)).await;
+    let expected: Vec<_> = (1..100).map(|at| (at, 0, Conflict::Join)).collect();
+    assert_eq!(conflicts, expected);
+    for number in 100..110 {
+        assert_joins(&mut second, keyed(number), 0).await;
+    }
+    // Plain tasks, and tasks with other keys, are stored in their order.
+    let other = |number| with_key(Key::new("other"), task(number));
+    let tasks = [keyed(110), task(111), other(112), other(113), task(114)];
+    let expected = [(0, 0, Conflict::Join), (3, 112, Conflict::Join)];
+    assert_eq!(store(&mut second, tasks).await, expected);
+    assert_eq!(one.counts().await.stored, 4);
+    let mut claimed = claim_all(&mut first).await.0;
+    claimed.sort();
+    assert_eq!(claimed, [0, 111, 112, 114].map(id));
+}
+
+pub(super) async fn an_end_frees_the_key(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    let without_retention = |number| NewTask {
+        retention: Duration::ZERO,
+        ..keyed(number)
+    };
+    let large = || Verdict::Done(vec![7; 2_000]);
+    let ends = [done(), dead(), large(), done(), dead(), large()];
+    for (end, number) in ends.into_iter().zip(1..) {
+        let new = [keyed, without_retention][number as usize % 2];
+        assert_stored(&mut session, new(number)).await;
+        let epoch = session.claim(1).await.epoch;
+        assert_joins(&mut session, new(99), number).await;
+        session.report(epoch, number, end).await;
+    }
+    assert_stored(&mut session, keyed(50)).await;
+    assert_eq!(process.counts().await.stored, 7);
+}
+
+pub(super) async fn a_task_that_is_tried_again_keeps_its_key(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    let mut other = process.session().await;
+    assert_stored(&mut session, keyed(1)).await;
+    let snooze = Verdict::Snooze { after: SECOND };
+    for verdict in [retry(SECOND), snooze, Verdict::Release] {
+        let epoch = session.claim(1).await.epoch;
+        session.report(epoch, 1, verdict).await;
+        assert_joins(&mut session, keyed(2), 1).await;
+        it.clock().advance(SECOND);
+    }
+    session.claim(1).await;
+    session.close().await;
+    assert_joins(&mut other, keyed(2), 1).await;
+    other.run_first(id(1), done()).await;
+    assert_stored(&mut other, keyed(2)).await;
+}
+
+pub(super) async fn a_dead_letter_of_crashes_frees_its_key(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut spawner = process.session().await;
+    assert_stored(&mut spawner, keyed(1)).await;
+    for _ in 0..3 {
+        assert_joins(&mut spawner, keyed(2), 1).await;
+        let worker = Process::of(it);
+        let mut session = worker.session().await;
+        let epoch = session.claim(1).await.epoch;
+        worker.renew([epoch]).await;
+        worker.kill(it);
+        // A new session finds out.
+        process.session().await.close().await;
+    }
+    let dead = TaskState::Dead {
+        reason: DeadReason::Crashes,
+        error: String::new(),
+    };
+    assert_eq!(process.status_of(1).await, dead);
+    assert_stored(&mut spawner, keyed(2)).await;
+    assert_joins(&mut spawner, keyed(3), 2).await;
+}
+
+pub(super) async fn a_dead_letter_is_not_replayed_while_its_key_is_held(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.run(keyed(1), dead()).await;
+    session.run(task(2), dead()).await;
+    assert_stored(&mut session, keyed(3)).await;
+    assert_eq!(process.replay_dead_letters(DeadFilter::all()).await, 1);
+    assert_eq!(process.status_of(1).await, state_dead());
+    assert_eq!(process.status_of(2).await, TaskState::Waiting);
+    assert_eq!(process.counts().await.dead, 1);
+    session.run_first(id(3), done()).await;
+    assert_eq!(process.replay_dead_letters(DeadFilter::all()).await, 1);
+    assert_joins(&mut session, keyed(4), 1).await;
+    // Also while the window of a task that has ended is not over.
+    session.run_first(id(2), done()).await;
+    session.run_first(id(1), dead()).await;
+    session.run(throttled(5), done()).await;
+    assert_eq!(process.replay_dead_letters(DeadFilter::all()).await, 0);
+    it.clock().advance(60 * SECOND);
+    assert_eq!(process.replay_dead_letters(DeadFilter::all()).await, 1);
+}
+
+pub(super) async fn the_first_of_two_dead_letters_with_a_key_is_replayed(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    for number in [2, 1] {
+        session.run(keyed(number), dead()).await;
+    }
+    assert_eq!(process.replay_dead_letters(DeadFilter::all()).await, 1);
+    assert_eq!(process.status_of(1).await, TaskState::Waiting);
+    assert_eq!(process.status_of(2).await, state_dead());
+    assert_joins(&mut session, keyed(3), 1).await;
+    session.run_first(id(1), done()).await;
+    assert_eq!(
+        process.replay_dead_letters(DeadFilter::ids([id(2)])).await,
+        1
+    );
+}
+
+pub(super) async fn a_cancelled_task_frees_its_key_at_its_end(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    assert_stored(&mut session, keyed(1)).await;
+    assert_eq!(process.cancel([1]).await, 1);
+    let later = with_key(key(), delayed(2, HOUR));
+    assert_stored(&mut session, later).await;
+    assert_eq!(process.cancel([2]).await, 1);
+    assert_stored(&mut session, keyed(3)).await;
+    let epoch = session.claim(1).await.epoch;
+    assert_eq!(process.cancel([3]).await, 1);
+    assert_joins(&mut session, keyed(4), 3).await;
+    session.report(epoch, 3, retry(SECOND)).await;
+    assert_eq!(process.status_of(3).await, TaskState::Cancelled);
+    assert_stored(&mut session, keyed(4)).await;
+    // Also if its worker dies.
+    session.claim(1).await;
+    assert_eq!(process.cancel([4]).await, 1);
+    session.close().await;
+    let mut session = process.session().await;
+    assert_stored(&mut session, keyed(5)).await;
+    assert_eq!(claim_all(&mut session).await.0, [id(5)]);
+}
+
+pub(super) async fn a_deleted_dead_letter_frees_its_key(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.run(throttled(1), dead()).await;
+    assert_joins(&mut session, keyed(2), 1).await;
+    assert_eq!(process.delete_dead_letters(DeadFilter::all()).await, 1);
+    assert_stored(&mut session, keyed(2)).await;
+    session.run_first(id(2), dead()).await;
+    assert_stored(&mut session, keyed(3)).await;
+    // The key of the deleted one belongs to another task meanwhile.
+    assert_eq!(process.delete_dead_letters(DeadFilter::all()).await, 1);
+    assert_joins(&mut session, keyed(4), 3).await;
+}
+
+pub(super) async fn a_claim_takes_a_key_away_for_ever(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    let until_started = |number| with_key(key().until_started(), task(number));
+    assert_stored(&mut session, until_started(1)).await;
+    assert_joins(&mut session, until_started(2), 1).await;
+    let epoch = session.claim(1).await.epoch;
+    assert_stored(&mut session, until_started(2)).await;
+    // It waits beside the other one again, and neither gets the key of the other.
+    session.report(epoch, 1, Verdict::Release).await;
+    assert_joins(&mut session, until_started(3), 2).await;
+    assert_eq!(process.cancel([2]).await, 1);
+    assert_stored(&mut session, until_started(3)).await;
+    assert_eq!(process.cancel([3]).await, 1);
+    let epoch = session.claim(1).await.epoch;
+    session.report(epoch, 1, retry(SECOND)).await;
+    assert_stored(&mut session, until_started(4)).await;
+    assert_eq!(process.cancel([4]).await, 1);
+    it.clock().advance(SECOND);
+    session.claim(1).await;
+    session.close().await;
+    let mut session = process.session().await;
+    assert_stored(&mut session, until_started(5)).await;
+    // A dead letter is replayed although its key is held.
+    session.run_first(id(1), dead()).await;
+    assert_eq!(process.replay_dead_letters(DeadFilter::all()).await, 1);
+    assert_joins(&mut session, until_started(6), 5).await;
+    assert_eq!(ids(&session.claim(9).await), [5, 1].map(id));
+    assert_stored(&mut session, until_started(6)).await;
+}
+
+pub(super) async fn a_debounced_task_runs_once_with_the_last_payload(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    assert_stored(&mut session, debounced(1)).await;
+    let replaced = [(0, 1, Conflict::Replace)];
+    it.clock().advance(6 * SECOND);
+    assert_eq!(store(&mut session, [debounced(2)]).await, replaced);
+    it.clock().advance(6 * SECOND);
+    let both = store(&mut session, [debounced(3), debounced(4)]).await;
+    assert_eq!(both, [(0, 1, Conflict::Replace), (1, 1, Conflict::Replace)]);
+    it.clock().advance(9 * SECOND);
+    let turned = session.turn(wanting(9)).await;
+    assert_eq!((turned.claim, turned.next), (None, Some(SECOND)));
+    it.clock().advance(SECOND);
+    assert_eq!(claimed_payload(&mut session).await, 4);
+    assert_eq!(process.status_of(1).await, TaskState::Running);
+    assert_eq!(process.status_of(4).await, TaskState::Absent);
+    // The run has begun, so the next one is another task.
+    assert_stored(&mut session, debounced(5)).await;
+    assert_eq!(process.counts().await.stored, 2);
+}
+
+pub(super) async fn a_debounced_task_starts_at_the_latest_time(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    assert_stored(&mut session, debounced(1)).await;
+    for number in 2..=4 {
+        it.clock().advance(8 * SECOND);
+        let replaced = store(&mut session, [debounced(number)]).await;
+        assert_eq!(replaced, [(0, 1, Conflict::Replace)]);
+    }
+    let turned = session.turn(wanting(9)).await;
+    assert_eq!((turned.claim, turned.next), (None, Some(SECOND)));
+    it.clock().advance(SECOND);
+    // It is due, and the payload may still be replaced, but it waits no longer.
+    let replaced = store(&mut session, [debounced(5)]).await;
+    assert_eq!(replaced, [(0, 1, Conflict::Replace)]);
+    assert_eq!(claimed_payload(&mut session).await, 5);
+}
+
+pub(super) async fn a_throttled_task_is_joined_after_its_end(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    for (end, first) in [(done(), 10), (dead(), 20)] {
+        assert_stored(&mut session, throttled(first)).await;
+        it.clock().advance(10 * SECOND);
+        session.run_first(id(first), end).await;
+        let kept = process.status_of(first).await;
+        assert_joins(&mut session, throttled(first + 1), first).await;
+        it.clock().advance(50 * SECOND - Duration::from_millis(1));
+        // Also a task without a window, and one that joins does not prolong the window.
+        assert_joins(&mut session, keyed(first + 2), first).await;
+        assert_eq!(process.status_of(first).await, kept);
+        it.clock().advance(Duration::from_millis(1));
+    }
+    assert_stored(&mut session, throttled(30)).await;
+    assert_eq!(process.cancel([30]).await, 1);
+    assert_joins(&mut session, throttled(31), 30).await;
+    // A key that a claim takes away is held for the window, too.
+    it.clock().advance(60 * SECOND);
+    let key = key().until_started().throttle(60 * SECOND);
+    session.run(with_key(key, task(40)), done()).await;
+    assert_joins(&mut session, throttled(41), 40).await;
+    it.clock().advance(60 * SECOND);
+    assert_stored(&mut session, throttled(41)).await;
+}
+
+pub(super) async fn a_window_that_is_over_does_not_free_the_key_of_a_running_task(
+    it: &dyn Harness,
+) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    assert_stored(&mut session, throttled(1)).await;
+    let epoch = session.claim(1).await.epoch;
+    it.clock().advance(20 * SECOND);
+    process.renew([epoch]).await;
+    it.clock().advance(20 * SECOND);
+    process.renew([epoch]).await;
+    it.clock().advance(20 * SECOND);
+    assert_joins(&mut session, throttled(2), 1).await;
+    session.report(epoch, 1, done()).await;
+    assert_stored(&mut session, throttled(2)).await;
+}
+
+pub(super) async fn a_clock_that_is_put_back_prolongs_a_window_by_the_step(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.run(throttled(1), done()).await;
+    it.clock().set_wall(it.clock().wall() - HOUR / 2);
+    it.clock().advance(HOUR / 2);
+    assert_joins(&mut session, throttled(2), 1).await;
+    it.clock().advance(59 * SECOND);
+    assert_joins(&mut session, throttled(2), 1).await;
+    it.clock().advance(SECOND);
+    assert_stored(&mut session, throttled(2)).await;
+    // The result is not kept for longer, and neither is the key.
+    session.run_first(id(2), done()).await;
+    it.clock().set_wall(it.clock().wall() - 10 * HOUR);
+    it.age(HOUR);
+    while process.maintain(100).await {}
+    assert_stored(&mut session, throttled(3)).await;
+}
+
+pub(super) async fn a_key_belongs_to_a_type_and_a_queue(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    let other = |number| {
+        let name = "other".into();
+        with_key(
+            key(),
+            NewTask {
+                name,
+                ..task(number)
+            },
+        )
+    };
+    let queued = |number| with_key(key(), queued(number));
+    let tasks = [keyed(1), other(2), queued(3), keyed(4), other(5), queued(6)];
+    let expected = [1, 2, 3].map(|holder| (holder as usize + 2, holder, Conflict::Join));
+    assert_eq!(store(&mut session, tasks).await, expected);
+    let mut q = process.session_in("q").await;
+    q.run_first(id(3), done()).await;
+    assert_joins(&mut session, keyed(4), 1).await;
+    assert_stored(&mut session, queued(6)).await;
+}
+
+pub(super) async fn a_replaced_task_keeps_its_place(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    let tasks = [task(1), replacing(2, Duration::ZERO), task(3)];
+    assert_eq!(store(&mut session, tasks).await, []);
+    let replaced = store(&mut session, [replacing(4, Duration::ZERO)]).await;
+    assert_eq!(replaced, [(0, 2, Conflict::Replace)]);
+    let claim = session.claim(9).await;
+    assert_eq!(ids(&claim), [1, 2, 3].map(id));
+    assert_eq!(claim.tasks[1].payload, Ok(4_u64.to_be_bytes().to_vec()));
+    assert_eq!(process.counts().await.stored, 3);
+}
+
+pub(super) async fn a_replaced_task_gets_a_new_delay(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    let replaced = [(0, 1, Conflict::Replace)];
+    // From waiting to delayed, later, earlier, and back.
+    assert_stored(&mut session, replacing(1, Duration::ZERO)).await;
+    assert_eq!(store(&mut session, [task(2)]).await, []);
+    for delay in [20 * SECOND, 40 * SECOND, 10 * SECOND] {
+        let answer = store(&mut session, [replacing(3, delay)]).await;
+        assert_eq!(answer, replaced);
+        assert_eq!(process.status_of(1).await, TaskState::Delayed);
+        let counts = process.counts().await;
+        assert_eq!((counts.waiting, counts.delayed), (1, 1));
+    }
+    let turned = session.turn(wanting(0)).await;
+    assert_eq!(turned.next, Some(10 * SECOND));
+    let answer = store(&mut session, [replacing(4, Duration::ZERO)]).await;
+    assert_eq!(answer, replaced);
+    assert_eq!(process.status_of(1).await, TaskState::Waiting);
+    let claim = session.claim(9).await;
+    assert_eq!(ids(&claim), [2, 1].map(id));
+    assert_eq!(claim.tasks[1].payload, Ok(4_u64.to_be_bytes().to_vec()));
+    let counts = process.counts().await;
+    assert_eq!((counts.waiting, counts.delayed, counts.running), (0, 0, 2));
+}
+
+pub(super) async fn a_claimed_task_is_joined_instead_of_replaced(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    assert_stored(&mut session, keyed(1)).await;
+    // It was spawned with another kind of key, but nobody has seen it.
+    let replaced = store(&mut session, [replacing(2, Duration::ZERO)]).await;
+    assert_eq!(replaced, [(0, 1, Conflict::Replace)]);
+    let claim = session.claim(1).await;
+    assert_eq!(claim.tasks[0].payload, Ok(2_u64.to_be_bytes().to_vec()));
+    assert_joins(&mut session, replacing(3, SECOND), 1).await;
+    session.report(claim.epoch, 1, Verdict::Release).await;
+    assert_joins(&mut session, replacing(4, SECOND), 1).await;
+    assert_eq!(claimed_payload(&mut session).await, 2);
+}
+
+pub(super) async fn an_ended_task_is_joined_instead_of_replaced(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    assert_stored(&mut session, throttled(1)).await;
+    assert_eq!(process.cancel([1]).await, 1);
+    assert_joins(&mut session, replacing(2, Duration::ZERO), 1).await;
+    assert_eq!(process.status_of(1).await, TaskState::Cancelled);
+    session.rest().await;
+}
+
+pub(super) async fn a_large_payload_is_replaced(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    let of = |number: u64, len| NewTask {
+        payload: vec![number as u8; len],
+        ..replacing(number, Duration::ZERO)
+    };
+    for (len, next) in [(9, 3_000), (3_000, 9), (3_000, 2_000)] {
+        session.enqueue([of(1, len)]).await;
+        let replaced = store(&mut session, [of(2, next)]).await;
+        assert_eq!(replaced, [(0, 1, Conflict::Replace)]);
+        let claim = session.claim(1).await;
+        assert_eq!(claim.tasks[0].payload, Ok(vec![2; next]));
+        let verdict = wanting(0).verdict(claim.epoch, 1, dead());
+        session.turn(verdict).await;
+        process.delete_dead_letters(DeadFilter::all()).await;
+    }
+    session.close().await;
+    while process.maintain(100).await {}
+    assert_eq!(it.leftovers(), 0);
+}
+
+pub(super) async fn a_task_is_rejected(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    let rejecting = |number| with_key(key().reject(), task(number));
+    assert_stored(&mut session, rejecting(1)).await;
+    let rejected = [(0, 1, Conflict::Reject)];
+    assert_eq!(store(&mut session, [rejecting(2)]).await, rejected);
+    // The others of its batch are stored.
+    let tasks = [task(3), rejecting(4), task(5)];
+    let expected = [(1, 1, Conflict::Reject)];
+    assert_eq!(store(&mut session, tasks).await, expected);
+    assert_eq!(claim_all(&mut session).await.0, [1, 3, 5].map(id));
+    assert_eq!(process.status_of(4).await, TaskState::Absent);
+}
+
+pub(super) async fn a_replaced_task_that_is_due_earlier_wakes_a_worker(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut events = process.events();
+    let mut spawner = process.session().await;
+    let mut worker = process.session().await;
+    assert_stored(&mut spawner, replacing(1, HOUR)).await;
+    worker.rest().await;
+    events.drain();
+    store(&mut spawner, [replacing(2, SECOND)]).await;
+    events.woken().await;
+    let turned = worker.turn(wanting(1).go_idle()).await;
+    assert_eq!((turned.claim, turned.next), (None, Some(SECOND)));
+    events.drain();
+    store(&mut spawner, [replacing(3, Duration::ZERO)]).await;
+    events.woken().await;
+    assert_eq!(claimed_payload(&mut worker).await, 3);
+}
+
+pub(super) async fn nothing_is_left_of_keys(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.run(throttled(1), done()).await;
+    it.clock().advance(60 * SECOND);
+    session.run(keyed(2), dead()).await;
+    session.run(replacing(3, Duration::ZERO), done()).await;
+    assert_stored(&mut session, with_key(key(), delayed(4, HOUR))).await;
+    assert_joins(&mut session, keyed(5), 4).await;
+    assert_eq!(process.cancel([4]).await, 1);
+    session.close().await;
+    it.age(DEAD_LETTER_RETENTION);
+    while process.maintain(3).await {}
+    assert_eq!(it.leftovers(), 0);
+}
