@@ -50,6 +50,7 @@ mod enqueue;
 mod error;
 mod files;
 mod idle;
+mod keys;
 mod lock_holder;
 mod meta;
 mod next_check;

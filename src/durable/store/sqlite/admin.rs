@@ -84,6 +84,9 @@ pub(super) fn replay_dead_letters(
     ids.sort_unstable();
     let mut replayed = 0;
     for &id in &ids {
+        if !tx.may_hold_key_again(id)? {
+            continue;
+        }
         // A dead letter without its payload is not replayed.
         let is_whole = tx.execute(
             "UPDATE throng_task SET failures = 0, crashes = 0, lost = 0, cancel = 0,

@@ -3,6 +3,7 @@
 use rusqlite::{CachedStatement, Connection, params};
 
 use super::error::Fault;
+use super::keys;
 use super::next_check::EARLIEST_DUE;
 use super::payload::MAX_INLINE_BYTES;
 use super::queues::queue_column;
@@ -29,7 +30,7 @@ pub(super) fn enqueue(tx: &mut Transaction<'_>, request: &Enqueue) -> Result<Enq
         }
         // The same number with other tasks means that two processes use this session.
         return match session.first == first {
-            true => Ok(Enqueued::default()),
+            true => Ok(remembered_answer(tx, request)?),
             false => Err(Fault::Refused(Cause::NoSession)),
         };
     }
@@ -39,6 +40,7 @@ pub(super) fn enqueue(tx: &mut Transaction<'_>, request: &Enqueue) -> Result<Enq
     prepare_priorities(tx, tasks)?;
     check_earliest(tx, tasks)?;
     let mut inserts = Inserts::prepare(tx.db)?;
+    let (mut enqueued, mut position) = (Enqueued::default(), 0);
     let are_alike = |one: &NewTask, next: &NewTask| {
         one.name == next.name
             && one.envelope == next.envelope
@@ -48,14 +50,35 @@ pub(super) fn enqueue(tx: &mut Transaction<'_>, request: &Enqueue) -> Result<Enq
     for tasks in tasks.chunk_by(are_alike) {
         let kind = tasks[0].kind();
         for task in tasks {
-            store(tx, &mut inserts, task, kind)?;
+            match tx.resolve_conflict(position, task)? {
+                Some(conflict) => enqueued.conflicts.push(conflict),
+                None => store(tx, &mut inserts, task, kind)?,
+            }
+            position += 1;
         }
     }
     tx.execute(
         "UPDATE throng_session SET number = ?2, first = ?3, claim = NULL WHERE id = ?1",
         params![session.id, request.number as i64, first],
     )?;
-    Ok(Enqueued::default())
+    if !enqueued.conflicts.is_empty() {
+        let answer = keys::answer_column(request.number, &enqueued);
+        let sql = "UPDATE throng_session SET answer = ?2 WHERE id = ?1";
+        tx.execute(sql, params![session.id, answer])?;
+    }
+    Ok(enqueued)
+}
+
+/// Returns the answer to the last request of a session, which is repeated.
+fn remembered_answer(tx: &Transaction<'_>, request: &Enqueue) -> Result<Enqueued, Fault> {
+    if request.batch.close().iter().all(|task| task.key.is_none()) {
+        return Ok(Enqueued::default());
+    }
+    let sql = "SELECT answer FROM throng_session WHERE id = ?1";
+    let mut statement = tx.db.prepare_cached(sql)?;
+    let answer: Option<Vec<u8>> =
+        statement.query_row([request.session as i64], |row| row.get(0))?;
+    Ok(keys::read_answer(request.number, answer.as_deref()))
 }
 
 /// Has the routes use priorities before the first task with another priority than the normal one is stored.
@@ -158,6 +181,9 @@ fn insert(
     }
     if inline.is_none() {
         tx.store_large_data(task.id, &task.payload)?;
+    }
+    if let Some(key) = &task.key {
+        tx.hold_key(task.id, key)?;
     }
     tx.increment(state);
     tx.meta.counts.stored += 1;

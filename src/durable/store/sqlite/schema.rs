@@ -38,6 +38,11 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// task is 0 for a high one, 1 for a normal one, and 2 for a low one. Both are part of the column `kind`, too, which
 /// determines the list.
 ///
+/// The column `key` of a task is its key, or `NULL` if it has none. The column `key_mode` is 1 if the task holds it only until a
+/// worker claims it, and 0 otherwise, plus 2 if a worker has claimed it. The task was stored at `key_since`, and its window is over
+/// at `key_until` (`NULL`: it has none); these times are since 1970. The column `answer` of a session is the answer to its last
+/// enqueue in which a key was held, with the number of that request.
+///
 /// The table `throng_queue` has a row for each queue that has limits, is paused, or has claimed tasks while tasks have
 /// priorities. The columns `interval` and `burst` are the rate, and `used_until` is the time up to which it is used. These times
 /// are in microseconds. The columns `since_normal` and `since_low` are those of `PriorityTurns`. The name of the default queue is
@@ -83,7 +88,8 @@ CREATE TABLE IF NOT EXISTS throng_session (
     types INTEGER,
     number INTEGER NOT NULL DEFAULT 0,
     claim INTEGER,
-    first BLOB
+    first BLOB,
+    answer BLOB
 );
 CREATE TABLE IF NOT EXISTS throng_claim (
     epoch INTEGER PRIMARY KEY,
@@ -119,6 +125,10 @@ CREATE TABLE IF NOT EXISTS throng_task (
     endpoint INTEGER NOT NULL,
     queue TEXT,
     priority INTEGER NOT NULL DEFAULT 1,
+    key BLOB,
+    key_mode INTEGER,
+    key_since INTEGER,
+    key_until INTEGER,
     payload BLOB,
     output BLOB,
     error TEXT,
@@ -129,6 +139,10 @@ CREATE INDEX IF NOT EXISTS throng_claim_session ON throng_claim (session);
 CREATE INDEX IF NOT EXISTS throng_claim_until ON throng_claim (until);
 CREATE INDEX IF NOT EXISTS throng_claim_queue ON throng_claim (queue) WHERE queue IS NOT NULL;
 CREATE INDEX IF NOT EXISTS throng_task_at ON throng_task (state, at) WHERE at IS NOT NULL;
+CREATE INDEX IF NOT EXISTS throng_task_key ON throng_task (key)
+    WHERE key IS NOT NULL AND state < 2 AND key_mode < 3;
+CREATE INDEX IF NOT EXISTS throng_task_window ON throng_task (key, key_until)
+    WHERE key IS NOT NULL AND key_until IS NOT NULL;
 CREATE VIEW IF NOT EXISTS throng_now AS
     SELECT *, iif(
         state = 0 AND NOT EXISTS (

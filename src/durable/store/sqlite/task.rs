@@ -16,8 +16,8 @@ use crate::durable::store::{DeadReason, MAX_ERRORS, is_dead_letter};
 /// The columns of a task that the steps need.
 pub(super) struct Task {
     pub(super) state: State,
-    list: Option<i64>,
-    position: Option<i64>,
+    pub(super) list: Option<i64>,
+    pub(super) position: Option<i64>,
     pub(super) at: Option<i64>,
     pub(super) cancel: bool,
     retention: i64,
@@ -295,7 +295,7 @@ impl Transaction<'_> {
         bytes
     }
 
-    fn remove_large_data(&self, id: TaskId, task: &Task) -> Result<(), rusqlite::Error> {
+    pub(super) fn remove_large_data(&self, id: TaskId, task: &Task) -> Result<(), rusqlite::Error> {
         // An unreadable page cannot be removed.
         let is_lost = match &self.probe {
             Some(probe) if task.may_have_large_data => payload::read_or_lost(probe, id)?.is_err(),

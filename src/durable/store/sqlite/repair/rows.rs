@@ -32,6 +32,7 @@ const COUNT: Values = Values::Number(0..=u32::MAX as i64);
 const TIME: Values = Values::Number(0..=1 << 60);
 const FLAG: Values = Values::Number(0..=1);
 const PRIORITY: Values = Values::Number(0..=2);
+const KEY_MODE: Values = Values::Number(0..=3);
 /// A limit of a queue.
 const LIMIT: Values = Values::Optional(&Values::Number(1..=u32::MAX as i64));
 
@@ -43,6 +44,7 @@ const SESSION: &[Column] = &[
     Column("number", ANY, ""),
     Column("claim", Values::Optional(&ANY), ""),
     Column("first", Values::Optional(&Values::Id), ""),
+    Column("answer", Values::Optional(&Values::Bytes), ""),
 ];
 const CLAIM: &[Column] = &[
     Column("session", ANY, ""),
@@ -98,6 +100,10 @@ const TASK: &[Column] = &[
     Column("endpoint", ANY, "0"),
     Column("queue", Values::Optional(&Values::Text), "NULL"),
     Column("priority", PRIORITY, "1"),
+    Column("key", Values::Optional(&Values::Id), "NULL"),
+    Column("key_mode", Values::Optional(&KEY_MODE), "NULL"),
+    Column("key_since", Values::Optional(&TIME), "NULL"),
+    Column("key_until", Values::Optional(&TIME), "NULL"),
     Column("payload", Values::Optional(&Values::Bytes), "NULL"),
     Column("output", Values::Optional(&Values::Bytes), "NULL"),
     Column("error", Values::Optional(&Values::Text), "''"),

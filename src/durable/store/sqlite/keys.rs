@@ -1,0 +1,258 @@
+//! Keys, which keep tasks from being stored more than once.
+//!
+//! The columns `key`, `key_mode`, `key_since` and `key_until` of a task say whether it holds its key, together with its state. So
+//! whatever ends a task frees its key, and a key cannot outlive its task.
+
+use rusqlite::{OptionalExtension, params};
+
+use super::error::Fault;
+use super::next_check::EARLIEST_DUE;
+use super::payload::MAX_INLINE_BYTES;
+use super::ready_queue;
+use super::state::{State, dead_letter_cutoff};
+use super::task::Task;
+use super::transaction::Transaction;
+use crate::durable::TaskId;
+use crate::durable::clock::millis;
+use crate::durable::key::{Conflict, KeyHash, NewKey};
+use crate::durable::queue::Priority;
+use crate::durable::store::kind::Kind;
+use crate::durable::store::{Enqueued, KeyConflict, NewTask};
+
+/// The bit in `key_mode` of a task that holds its key until a worker claims it.
+const UNTIL_STARTED: i64 = 1;
+/// The bit in `key_mode` of a task that a worker has claimed.
+const CLAIMED: i64 = 2;
+/// The value of `key_mode` of a task whose key a worker has taken away.
+const TAKEN: i64 = UNTIL_STARTED | CLAIMED;
+
+/// Selects the task that holds a key because it has not ended, in the terms of the index `throng_task_key`.
+const HOLDER: &str =
+    "SELECT id FROM throng_task WHERE key = ?1 AND state < 2 AND key_mode < 3 LIMIT 1";
+
+/// Selects the task that holds a key because its window is not over, unless its retention is. The parameters are the time since
+/// 1970, the store time, and the time of death up to which dead letters have expired.
+const HOLDER_IN_WINDOW: &str = "SELECT id FROM throng_task
+     WHERE key = ?1 AND key_until > ?2 AND (state < 2 OR at > iif(state = 4, ?4, ?3))
+     ORDER BY key_until DESC LIMIT 1";
+
+/// Returns `true` if a worker that claims a task with this `key_mode` must [record](Transaction::record_claim_of_key) that.
+pub(super) fn is_unclaimed(mode: Option<i64>) -> bool {
+    mode.is_some_and(|mode| mode & CLAIMED == 0)
+}
+
+impl Transaction<'_> {
+    /// Gives a task that was just stored its key.
+    pub(super) fn hold_key(&self, id: TaskId, key: &NewKey) -> Result<(), rusqlite::Error> {
+        let window = millis(key.window) as i64;
+        let until = (window != 0).then(|| self.now.wall.saturating_add(window));
+        let mode = match key.is_until_started {
+            true => UNTIL_STARTED,
+            false => 0,
+        };
+        let sql = "UPDATE throng_task SET key = ?2, key_mode = ?3, key_since = ?4, key_until = ?5
+             WHERE id = ?1";
+        let params = params![id.to_bytes(), key.hash.0, mode, self.now.wall, until];
+        self.execute(sql, params).map(drop)
+    }
+
+    /// Records that a worker has claimed a task with a key.
+    pub(super) fn record_claim_of_key(&self, id: TaskId) -> Result<(), rusqlite::Error> {
+        let sql = "UPDATE throng_task SET key_mode = key_mode | ?2 WHERE id = ?1";
+        self.execute(sql, params![id.to_bytes(), CLAIMED]).map(drop)
+    }
+
+    /// Returns `true` if a dead letter may hold its key again: no other task holds it, or a worker has taken it away for ever.
+    pub(super) fn may_hold_key_again(&self, id: TaskId) -> Result<bool, rusqlite::Error> {
+        let sql = "SELECT key, key_mode FROM throng_task WHERE id = ?1 AND key IS NOT NULL";
+        let mut statement = self.db.prepare_cached(sql)?;
+        let key = statement.query_row([id.to_bytes()], |row| Ok((row.get(0)?, row.get(1)?)));
+        let Some((key, mode)) = key.optional()? else {
+            return Ok(true);
+        };
+        let holder = match mode {
+            Some(TAKEN) => None,
+            _ => self.holder(KeyHash(key))?,
+        };
+        Ok(holder.is_none_or(|holder| holder == id))
+    }
+
+    /// Returns the task that holds a key.
+    fn holder(&self, key: KeyHash) -> Result<Option<TaskId>, rusqlite::Error> {
+        let id = |row: &rusqlite::Row<'_>| row.get(0).map(TaskId::from_bytes);
+        let mut active = self.db.prepare_cached(HOLDER)?;
+        let active = active.query_row([key.0], id).optional()?;
+        if active.is_some() {
+            return Ok(active);
+        }
+        let time = self.store_time();
+        let mut ended = self.db.prepare_cached(HOLDER_IN_WINDOW)?;
+        let params = params![key.0, self.now.wall, time, dead_letter_cutoff(time)];
+        ended.query_row(params, id).optional()
+    }
+
+    /// Resolves the conflict of a new task with one that holds its key, if there is one.
+    pub(super) fn resolve_conflict(
+        &mut self,
+        position: usize,
+        new: &NewTask,
+    ) -> Result<Option<KeyConflict>, Fault> {
+        let Some(key) = new.key else {
+            return Ok(None);
+        };
+        let Some(holder) = self.holder(key.hash)? else {
+            return Ok(None);
+        };
+        let resolution = match key.conflict {
+            Conflict::Replace if !self.replace(holder, new, &key)? => Conflict::Join,
+            resolution => resolution,
+        };
+        Ok(Some(KeyConflict {
+            position,
+            holder,
+            resolution,
+        }))
+    }
+
+    // ===== Replacements =====
+
+    /// Replaces the payload and the delay of a task. Does nothing and returns `false` if a worker has claimed it or it has ended.
+    fn replace(&mut self, id: TaskId, new: &NewTask, key: &NewKey) -> Result<bool, Fault> {
+        let sql = "SELECT key_since, priority FROM throng_task
+             WHERE id = ?1 AND state < 2 AND key_mode < ?2";
+        let mut statement = self.db.prepare_cached(sql)?;
+        let found = statement.query_row(params![id.to_bytes(), CLAIMED], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        });
+        let (Some((since, priority)), Some(task)): (Option<(_, i64)>, _) =
+            (found.optional()?, self.task(id)?)
+        else {
+            return Ok(false);
+        };
+        let since: Option<i64> = since;
+        let latest = key.latest.zip(since);
+        let latest = latest.map(|(latest, since)| since.saturating_add(millis(latest) as i64));
+        let due = self.now.wall.saturating_add(millis(new.delay) as i64);
+        self.replace_payload(id, &task, new)?;
+        let priority = usize::try_from(priority).unwrap_or_default();
+        let priority = Priority::ALL.get(priority).copied().unwrap_or_default();
+        let kind = Kind::in_envelope(&new.name, new.envelope).placed(&new.queue, priority);
+        let is_other_kind = self.replace_kind(id, kind)?;
+        let due = due.min(latest.unwrap_or(i64::MAX));
+        self.reschedule(id, &task, due, is_other_kind.then_some(kind))?;
+        Ok(true)
+    }
+
+    fn replace_payload(&self, id: TaskId, task: &Task, new: &NewTask) -> Result<(), Fault> {
+        let inline = (new.payload.len() <= MAX_INLINE_BYTES).then_some(&*new.payload);
+        self.remove_large_data(id, task)?;
+        let sql = "UPDATE throng_task SET payload = ?2 WHERE id = ?1";
+        self.execute(sql, params![id.to_bytes(), inline])?;
+        match inline {
+            None => self.store_large_data(id, &new.payload),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Replaces the kind of a task, since the new payload may be in another version of the envelope. Returns `true` if it was another
+    /// one.
+    fn replace_kind(&self, id: TaskId, kind: Kind) -> Result<bool, rusqlite::Error> {
+        let sql = "UPDATE throng_task SET kind = ?2 WHERE id = ?1 AND kind <> ?2";
+        let changed = self.execute(sql, params![id.to_bytes(), kind.number()])?;
+        Ok(changed != 0)
+    }
+
+    /// Has a task that waits or is delayed start at `due`. A task that waits and is due keeps its place, but it waits in the list of
+    /// the other kind, if it has one now.
+    fn reschedule(
+        &mut self,
+        id: TaskId,
+        task: &Task,
+        due: i64,
+        other: Option<Kind>,
+    ) -> Result<(), Fault> {
+        let is_due = due <= self.now.wall;
+        match (task.state, task.position) {
+            (State::Delayed, _) if is_due => self.push_back(id, State::Delayed),
+            (State::Delayed, _) => Ok(self.delay_until(id, due)?),
+            (_, Some(position)) if is_due => match other {
+                Some(kind) => self.move_to_list(id, task, position, kind),
+                None => Ok(()),
+            },
+            (_, position) => {
+                if let Some(position) = position {
+                    ready_queue::remove(self.db, task.list, position)?;
+                }
+                self.decrement(State::Waiting);
+                self.increment(State::Delayed);
+                Ok(self.delay_until(id, due)?)
+            }
+        }
+    }
+
+    /// Moves a task that waits to the list of another kind.
+    fn move_to_list(
+        &mut self,
+        id: TaskId,
+        task: &Task,
+        position: i64,
+        kind: Kind,
+    ) -> Result<(), Fault> {
+        let list = self.routes.entrance(kind);
+        ready_queue::remove(self.db, task.list, position)?;
+        ready_queue::insert(self.db, list, position, id)?;
+        let sql = "UPDATE throng_task SET list = ?2 WHERE id = ?1";
+        self.execute(sql, params![id.to_bytes(), list.number()])?;
+        self.notices.add_ready(list, 1);
+        Ok(())
+    }
+
+    fn delay_until(&mut self, id: TaskId, due: i64) -> Result<(), rusqlite::Error> {
+        let earliest = self.number(EARLIEST_DUE, [])?;
+        self.notices.has_earlier_task |= earliest.is_none_or(|earliest| due < earliest);
+        let sql = "UPDATE throng_task SET state = 1, at = ?2 WHERE id = ?1";
+        self.execute(sql, params![id.to_bytes(), due]).map(drop)
+    }
+}
+
+// ===== Remembered answers =====
+
+/// The length of the number of a request, in bytes.
+const NUMBER_LEN: usize = 8;
+/// The length of a conflict, in bytes: the position, what has happened, and the holder.
+const CONFLICT_LEN: usize = 2 + 1 + 16;
+
+const CONFLICTS: [Conflict; 3] = [Conflict::Join, Conflict::Reject, Conflict::Replace];
+
+/// Returns the column `answer` of a session: the number of a request, and its conflicts.
+pub(super) fn answer_column(number: u64, enqueued: &Enqueued) -> Vec<u8> {
+    let mut bytes = number.to_le_bytes().to_vec();
+    for conflict in &enqueued.conflicts {
+        let resolution = CONFLICTS.iter().position(|&it| it == conflict.resolution);
+        bytes.extend((conflict.position as u16).to_le_bytes());
+        bytes.push(resolution.unwrap_or_default() as u8);
+        bytes.extend(conflict.holder.to_bytes());
+    }
+    bytes
+}
+
+/// Reads the answer to a request. The column may be that of an earlier one: a request without conflicts does not write it.
+pub(super) fn read_answer(number: u64, column: Option<&[u8]>) -> Enqueued {
+    let split = column.and_then(|bytes| bytes.split_at_checked(NUMBER_LEN));
+    let (_, conflicts) = split
+        .filter(|(of, _)| *of == number.to_le_bytes())
+        .unwrap_or_default();
+    let (conflicts, _) = conflicts.as_chunks::<CONFLICT_LEN>();
+    Enqueued {
+        conflicts: conflicts.iter().map(read_conflict).collect(),
+    }
+}
+
+fn read_conflict(bytes: &[u8; CONFLICT_LEN]) -> KeyConflict {
+    let resolution = CONFLICTS.get(usize::from(bytes[2]));
+    KeyConflict {
+        position: u16::from_le_bytes([bytes[0], bytes[1]]).into(),
+        holder: TaskId::from_bytes(std::array::from_fn(|i| bytes[3 + i])),
+        resolution: resolution.copied().unwrap_or(Conflict::Join),
+    }
+}
