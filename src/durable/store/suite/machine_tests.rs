@@ -12,6 +12,7 @@ use proptest::test_runner::{Config, TestError, TestRunner};
 use self::pair::Pair;
 use super::memory::Memory;
 use super::{Harness, runtime};
+use crate::durable::key::Conflict;
 use crate::durable::queue::{Priority, QueueSettings};
 use crate::durable::store::QueueChange;
 
@@ -24,6 +25,8 @@ pub(super) enum Step {
     Enqueue {
         session: u8,
         tasks: Vec<New>,
+        /// The tasks have keys. (If only some had, the order in which they are stored would depend on the store.)
+        is_keyed: bool,
     },
     Turn(TurnStep),
     /// The last request of a session again, as if its answer was lost.
@@ -97,6 +100,16 @@ pub(super) struct New {
     delay: Duration,
     retention: Duration,
     max_crashes: u32,
+    key: KeyChoice,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct KeyChoice {
+    text: u8,
+    conflict: Conflict,
+    is_until_started: bool,
+    window: Duration,
+    latest: Option<Duration>,
 }
 
 #[derive(Clone, Debug)]
@@ -156,16 +169,38 @@ fn new() -> impl Strategy<Value = New> {
     // Some payloads are too large for the row of their task.
     let len = prop_oneof![9 => 0..20_usize, 1 => Just(2_000)];
     let place = (any::<bool>(), any::<bool>(), priority());
-    (0..12_u8, place, len, times, 0..3_u32).prop_map(
-        |(task, (other_name, is_queued, priority), len, (delay, retention), max_crashes)| New {
-            task,
-            other_name,
-            is_queued,
-            priority,
-            len,
-            delay,
-            retention,
-            max_crashes,
+    (0..12_u8, place, len, times, (0..3_u32, key())).prop_map(
+        |(task, (other_name, is_queued, priority), len, (delay, retention), (max_crashes, key))| {
+            New {
+                task,
+                other_name,
+                is_queued,
+                priority,
+                len,
+                delay,
+                retention,
+                max_crashes,
+                key,
+            }
+        },
+    )
+}
+
+fn key() -> impl Strategy<Value = KeyChoice> {
+    let conflict = prop_oneof![
+        3 => Just(Conflict::Join),
+        1 => Just(Conflict::Reject),
+        4 => Just(Conflict::Replace),
+    ];
+    let latest = prop::option::of(seconds(&[5, 9, 60]));
+    let times = (seconds(&[0, 0, 5, 60]), latest);
+    (0..3_u8, conflict, any::<bool>(), times).prop_map(
+        |(text, conflict, is_until_started, (window, latest))| KeyChoice {
+            text,
+            conflict,
+            is_until_started,
+            window,
+            latest,
         },
     )
 }
@@ -271,12 +306,21 @@ fn queue_change() -> impl Strategy<Value = QueueChange> {
     ]
 }
 
+fn enqueue() -> impl Strategy<Value = Step> {
+    let tasks = prop::collection::vec(new(), 0..5);
+    let choices = (any::<u8>(), tasks, any::<bool>());
+    choices.prop_map(|(session, tasks, is_keyed)| Step::Enqueue {
+        session,
+        tasks,
+        is_keyed,
+    })
+}
+
 fn step() -> impl Strategy<Value = Step> {
     let any = any::<u8>;
-    let new = prop::collection::vec(new(), 0..5);
     let claims = prop::collection::vec(0..8_u8, 1..4);
     prop_oneof![
-        14 => (any(), new).prop_map(|(session, tasks)| Step::Enqueue { session, tasks }),
+        14 => enqueue(),
         26 => turn().prop_map(Step::Turn),
         4 => any().prop_map(|session| Step::Again { session }),
         2 => (any(), 1..5_u8).prop_map(|(session, back)| Step::Late { session, back }),

@@ -104,10 +104,17 @@ impl<H: Harness> Pair<H> {
 
     pub(super) async fn take(&mut self, step: &Step) -> Outcome {
         match step {
-            Step::Enqueue { session, tasks } => {
+            Step::Enqueue {
+                session,
+                tasks,
+                is_keyed,
+            } => {
                 let session = self.session(*session).await;
-                let has_types = self.tested.knows_types();
-                let tasks = tasks.iter().map(|new| new.task(has_types, self.has_queues));
+                let (has_types, has_queues) = (self.tested.knows_types(), self.has_queues);
+                let has_keys = *is_keyed && self.tested.has_keys();
+                let tasks = tasks
+                    .iter()
+                    .map(|new| new.task(has_types, has_queues, has_keys));
                 let tasks = tasks.collect();
                 self.sessions[session].number += 1;
                 self.send(session, Request::Enqueue(tasks)).await

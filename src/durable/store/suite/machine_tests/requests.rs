@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Choice, New, Types, VerdictChoice};
+use super::{Choice, KeyChoice, New, Types, VerdictChoice};
+use crate::durable::key::{Conflict, NewKey};
 use crate::durable::queue::Priority;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::kind::{Kind, TypeSet};
@@ -11,7 +12,7 @@ use crate::durable::store::suite::process::{id, queue_name};
 use crate::durable::store::{
     DeadReason, Enqueue, Epoch, NewTask, SessionId, Turn, Verdict, Verdicts,
 };
-use crate::durable::{DeadFilter, TaskId};
+use crate::durable::{DeadFilter, Key, TaskId};
 
 /// A request of a session.
 #[derive(Clone, Debug)]
@@ -72,21 +73,48 @@ impl TurnRequest {
 
 impl New {
     /// Returns the task. All tasks have one type if the order between types depends on the store.
-    pub(super) fn task(&self, has_types: bool, has_queues: bool) -> NewTask {
+    pub(super) fn task(&self, has_types: bool, has_queues: bool, has_keys: bool) -> NewTask {
+        let (name, queue) = (
+            name(self.other_name && has_types),
+            queue(self.is_queued && has_queues),
+        );
+        let key = has_keys.then(|| self.key.of(name, &queue));
         NewTask {
             id: id(self.task.into()),
-            name: name(self.other_name && has_types).into(),
+            name: name.into(),
             envelope: 1,
             payload: vec![self.task; self.len],
-            queue: queue(self.is_queued && has_queues),
+            queue,
             priority: match has_queues {
                 true => self.priority,
                 false => Priority::Normal,
             },
-            key: None,
+            key,
             delay: self.delay,
-            retention: self.retention,
+            retention: self
+                .retention
+                .max(key.map_or(Duration::ZERO, |key| key.window)),
             max_crashes: self.max_crashes,
+        }
+    }
+}
+
+impl KeyChoice {
+    /// Returns the key of a task with this name in a queue.
+    fn of(&self, name: &str, queue: &QueueName) -> NewKey {
+        let key = Key::new(format!("key {}", self.text)).of(name, queue);
+        let key = key.expect("it has no options");
+        let replaces = self.conflict == Conflict::Replace;
+        NewKey {
+            conflict: self.conflict,
+            is_until_started: self.is_until_started || replaces,
+            window: if replaces {
+                Duration::ZERO
+            } else {
+                self.window
+            },
+            latest: self.latest.filter(|_| replaces),
+            ..key
         }
     }
 }
