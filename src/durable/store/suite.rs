@@ -17,6 +17,7 @@ mod errors_tests;
 mod events_tests;
 mod fences_tests;
 mod harness;
+mod key_conflicts_tests;
 mod keys_tests;
 mod leases_tests;
 mod limits_tests;
@@ -333,12 +334,15 @@ macro_rules! store_suite {
                 a_cancelled_task_frees_its_key_at_its_end
                 a_deleted_dead_letter_frees_its_key
                 a_claim_takes_a_key_away_for_ever
-                a_debounced_task_runs_once_with_the_last_payload
-                a_debounced_task_starts_at_the_latest_time
                 a_throttled_task_is_joined_after_its_end
                 a_window_that_is_over_does_not_free_the_key_of_a_running_task
                 a_clock_that_is_put_back_prolongs_a_window_by_the_step
                 a_key_belongs_to_a_type_and_a_queue
+                nothing_is_left_of_keys
+            }
+            key_conflicts_tests {
+                a_debounced_task_runs_once_with_the_last_payload
+                a_debounced_task_starts_at_the_latest_time
                 a_replaced_task_keeps_its_place
                 a_replaced_task_gets_a_new_delay
                 a_claimed_task_is_joined_instead_of_replaced
@@ -346,7 +350,7 @@ macro_rules! store_suite {
                 a_large_payload_is_replaced
                 a_task_is_rejected
                 a_replaced_task_that_is_due_earlier_wakes_a_worker
-                nothing_is_left_of_keys
+                a_payload_in_a_newer_envelope_waits_for_a_newer_worker
             }
         }
     };

@@ -27,12 +27,12 @@ const CLAIMED: i64 = 2;
 const TAKEN: i64 = UNTIL_STARTED | CLAIMED;
 
 /// Selects the task that holds a key because it has not ended, in the terms of the index `throng_task_key`.
-const HOLDER: &str =
+pub(super) const HOLDER: &str =
     "SELECT id FROM throng_task WHERE key = ?1 AND state < 2 AND key_mode < 3 LIMIT 1";
 
 /// Selects the task that holds a key because its window is not over, unless its retention is. The parameters are the time since
 /// 1970, the store time, and the time of death up to which dead letters have expired.
-const HOLDER_IN_WINDOW: &str = "SELECT id FROM throng_task
+pub(super) const HOLDER_IN_WINDOW: &str = "SELECT id FROM throng_task
      WHERE key = ?1 AND key_until > ?2 AND (state < 2 OR at > iif(state = 4, ?4, ?3))
      ORDER BY key_until DESC LIMIT 1";
 

@@ -33,6 +33,7 @@ mod clock_tests;
 mod damage_tests;
 mod files_tests;
 mod idle_checks_tests;
+mod keys_tests;
 mod model_tests;
 mod peers_tests;
 mod processes_tests;

@@ -68,14 +68,16 @@ impl Model {
         };
         row.task.payload.clone_from(&task.payload);
         row.task.envelope = task.envelope;
-        row.kind = row.task.kind();
+        let kind = std::mem::replace(&mut row.kind, row.task.kind());
+        let is_other_kind = kind != row.kind;
         let latest = key
             .latest
             .map_or(u64::MAX, |latest| row.stored_at + millis(latest));
         let due = (now + millis(task.delay)).min(latest);
         match row.state {
             // It has waited for its turn, and keeps it.
-            State::Waiting if due <= now => {}
+            State::Waiting if due <= now && !is_other_kind => {}
+            State::Waiting if due <= now => self.note_ready(holder),
             _ if due <= now => self.push_back(holder),
             _ => {
                 row.state = State::Delayed { due };

@@ -194,7 +194,7 @@ impl Model {
         }
     }
 
-    fn note_ready(&mut self, id: TaskId) {
+    pub(super) fn note_ready(&mut self, id: TaskId) {
         let row = &self.tasks[&id];
         if !self.is_paused(row) {
             self.new_ready.push((row.task.queue.clone(), row.kind));

@@ -10,7 +10,9 @@ use super::{
     Backend, Clock, DeadFilter, DeadReason, Duration, File, NewTask, SqliteStore, TaskId,
     TaskState, TypeSet, Verdict, Verdicts, Worker, done, id, task,
 };
+use crate::durable::Key;
 use crate::durable::failure::Cause;
+use crate::durable::queue::name::QueueName;
 use crate::durable::store::Turn;
 
 mod pages_tests;
@@ -232,10 +234,13 @@ fn new_task(n: u64, initial: Initial) -> NewTask {
         Duration::ZERO
     };
     let payload = vec![7; if n.is_multiple_of(3) { 700 } else { 10 }];
+    let key = Key::new(n.to_string()).throttle(RETENTION);
+    let key = key.of("name", &QueueName::DEFAULT).unwrap();
     NewTask {
         delay,
         payload,
         retention: RETENTION,
+        key: n.is_multiple_of(2).then_some(key),
         ..task(n).0
     }
 }

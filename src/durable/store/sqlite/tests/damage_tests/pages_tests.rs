@@ -34,9 +34,11 @@ fn pages(file: &File, tree: &str) -> (i64, Vec<i64>) {
 }
 
 /// The trees of the database. The flag is `true` if a lost page of the tree may cost tasks.
-const TREES: [(&str, bool); 14] = [
+const TREES: [(&str, bool); 16] = [
     ("throng_task", true),
     ("throng_task_at", false),
+    ("throng_task_key", false),
+    ("throng_task_window", false),
     ("throng_ready", false),
     ("throng_claim", false),
     ("throng_claim_session", false),
