@@ -350,6 +350,7 @@ macro_rules! store_suite {
                 a_large_payload_is_replaced
                 a_task_is_rejected
                 a_replaced_task_that_is_due_earlier_wakes_a_worker
+                a_latest_time_wakes_a_worker
                 a_payload_in_a_newer_envelope_waits_for_a_newer_worker
             }
         }

@@ -135,7 +135,7 @@ pub(super) async fn a_large_payload_is_replaced(it: &dyn Harness) {
         payload: vec![number as u8; len],
         ..replacing(number, Duration::ZERO)
     };
-    for (len, next) in [(9, 3_000), (3_000, 9), (3_000, 2_000)] {
+    for (len, next) in [(9, 3_000), (3_000, 2_000), (3_000, 9)] {
         session.enqueue([of(1, len)]).await;
         let replaced = store(&mut session, [of(2, next)]).await;
         assert_eq!(replaced, [(0, 1, Conflict::Replace)]);
@@ -181,6 +181,24 @@ pub(super) async fn a_replaced_task_that_is_due_earlier_wakes_a_worker(it: &dyn 
     store(&mut spawner, [replacing(3, Duration::ZERO)]).await;
     events.woken().await;
     assert_eq!(claimed_payload(&mut worker).await, 3);
+}
+
+/// The time since the first spawn makes a task due earlier than its new delay does.
+pub(super) async fn a_latest_time_wakes_a_worker(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut events = process.events();
+    let mut spawner = process.session().await;
+    let mut worker = process.session().await;
+    assert_stored(&mut spawner, replacing(1, HOUR)).await;
+    it.clock().advance(10 * SECOND);
+    assert_stored(&mut spawner, delayed(2, 15 * SECOND)).await;
+    worker.rest().await;
+    events.drain();
+    let key = key().debounce(30 * SECOND).at_latest(20 * SECOND);
+    store(&mut spawner, [with_key(key, task(3))]).await;
+    events.woken().await;
+    let turned = worker.turn(wanting(1).go_idle()).await;
+    assert_eq!((turned.claim, turned.next), (None, Some(10 * SECOND)));
 }
 
 /// A later version of the crate may seal payloads in another envelope.
