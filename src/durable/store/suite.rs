@@ -401,6 +401,10 @@ mod keys_in_memory {
 mod keys_in_sqlite {
     store_suite!(keys of super::sqlite::Sqlite);
 }
+#[cfg(feature = "redis")]
+mod keys_in_redis {
+    store_suite!(keys of super::redis::Redis);
+}
 
 // These tests do not apply to a store in memory. It does not outlive the machine's clock, which is its store time.
 #[cfg(feature = "sqlite-unbundled")]

@@ -3,26 +3,26 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use redis::Value;
-
 use super::entry::{self, MAX_INLINE_PAYLOAD, short_millis};
 use super::inner::{Inner, after_others};
-use super::reply::millis_text;
+use super::reply::{self, millis_text};
 use super::routes_cache::KnownRoutes;
 use super::routing;
 use super::scripts::Arguments;
 use crate::durable::clock::millis;
 use crate::durable::failpoint::failpoint;
 use crate::durable::failure::Failure;
+use crate::durable::key::{Conflict, NewKey};
 use crate::durable::queue::Priority;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::kind::Kind;
 use crate::durable::store::routes::ListId;
-use crate::durable::store::{Enqueue, Enqueued, NewTask};
+use crate::durable::store::{Enqueue, Enqueued, KeyConflict, NewTask};
 
 /// Stores a batch of tasks. Each partition stores its own tasks, all under the same number.
 pub(super) async fn enqueue(inner: &Inner, request: &Enqueue) -> Result<Enqueued, Failure> {
     let batch: Vec<_> = request.batch.close().iter().collect();
+    let mut enqueued = Enqueued::default();
     let mut batches = inner.partitions.split(batch, |task| task.id);
     if batches.is_empty() {
         // An empty batch must still fail if the session has ended.
@@ -35,12 +35,23 @@ pub(super) async fn enqueue(inner: &Inner, request: &Enqueue) -> Result<Enqueued
         failpoint("redis.before-enqueue");
         let stored = inner.run_enqueue(partition, arguments).await;
         let answer = stored.map_err(|failure| after_others(failure, nth))?;
-        if matches!(answer, Value::BulkString(answer) if answer == b"ROUTES") {
+        let answer = reply::enqueued(answer)?;
+        if answer.has_other_routes {
             inner.routes.remove(partition);
         }
+        let of_partition = |task: &NewTask| inner.partitions.of_task(task.id) == partition;
+        let tasks = request.batch.close().iter().enumerate();
+        let positions: Vec<_> = tasks.filter(|(_, task)| of_partition(task)).collect();
+        enqueued
+            .conflicts
+            .extend(answer.conflicts.into_iter().filter_map(|it| {
+                let (position, _) = *positions.get(it.position)?;
+                Some(KeyConflict { position, ..it })
+            }));
         failpoint("redis.after-enqueue");
     }
-    Ok(Enqueued::default())
+    enqueued.conflicts.sort_by_key(|it| it.position);
+    Ok(enqueued)
 }
 
 /// Returns the routes of a partition for these tasks. If they are the first ones with another priority than the normal one, prepares
@@ -91,8 +102,12 @@ pub(super) fn arguments(
     let tasks = batch.iter().copied().filter(|task| ids.insert(task.id));
     let (delayed, mut waiting): (Vec<_>, Vec<_>) = tasks.partition(|task| millis(task.delay) != 0);
     let list_of = |task: &&NewTask| known.routes.entrance(kinds[&named(task)]);
-    waiting.sort_by_key(list_of);
+    // With keys, the script needs the order of the batch, and looks up the lists.
+    if batch.iter().all(|task| task.key.is_none()) {
+        waiting.sort_by_key(list_of);
+    }
     let lists = runs_of_lists(waiting.iter().map(list_of));
+    let keyed = keyed(batch, &waiting, &delayed);
     let all = || waiting.iter().chain(&delayed);
     let separate = || all().filter(|task| task.payload.len() > MAX_INLINE_PAYLOAD);
 
@@ -105,6 +120,7 @@ pub(super) fn arguments(
     arguments.push_number(separate().count());
     arguments.push(&*known.version);
     arguments.push_number(lists.len());
+    arguments.push_number(keyed.len());
     for task in all() {
         arguments.push(task.id.to_bytes());
         arguments.push(alive_row(task, client_id, kinds[&named(task)]));
@@ -121,7 +137,57 @@ pub(super) fn arguments(
         arguments.push(routing::list_text(list));
         arguments.push_number(tasks);
     }
+    for it in keyed {
+        it.push_to(&mut arguments);
+    }
     arguments
+}
+
+/// A task with a key, its position in the batch, and its position in the arguments.
+struct Keyed<'a> {
+    task: &'a NewTask,
+    key: NewKey,
+    position: usize,
+    index: usize,
+}
+
+/// Returns the tasks with keys, in the order of the batch.
+fn keyed<'a>(batch: &[&'a NewTask], waiting: &[&NewTask], delayed: &[&NewTask]) -> Vec<Keyed<'a>> {
+    let all = waiting.iter().chain(delayed).zip(1..);
+    let with_key = all.filter(|(task, _)| task.key.is_some());
+    let indices: HashMap<_, usize> = with_key.map(|(task, index)| (task.id, index)).collect();
+    let tasks = batch.iter().enumerate().filter_map(|(position, &task)| {
+        Some(Keyed {
+            task,
+            key: task.key?,
+            position,
+            index: *indices.get(&task.id)?,
+        })
+    });
+    tasks.collect()
+}
+
+impl Keyed<'_> {
+    /// Adds what `lua/key_conflicts.lua` describes.
+    fn push_to(&self, arguments: &mut Arguments) {
+        let conflict = match self.key.conflict {
+            Conflict::Join => "j",
+            Conflict::Reject => "r",
+            Conflict::Replace => "p",
+        };
+        let of_type = Kind::in_envelope(&self.task.name, self.task.envelope);
+        let kinds = Priority::ALL.map(|it| of_type.placed(&self.task.queue, it).to_bytes());
+        arguments.push_number(self.index);
+        arguments.push_number(self.position);
+        arguments.push(self.key.hash.0);
+        arguments.push_number(short_millis(self.key.window));
+        arguments.push(conflict);
+        match self.key.latest {
+            Some(latest) => arguments.push_number(short_millis(latest)),
+            None => arguments.push(""),
+        }
+        arguments.push(kinds.concat());
+    }
 }
 
 /// What the kind of a task depends on: its name, the version of its envelope, its queue, and its priority.
@@ -155,10 +221,11 @@ fn runs_of_lists(lists: impl Iterator<Item = ListId>) -> Vec<(ListId, usize)> {
     groups
 }
 
-/// Returns the row of a task in `alive`: client id, retention, and kind.
+/// Returns the row of a task in `alive`: client id, retention, kind, and key.
 fn alive_row(task: &NewTask, client_id: &str, kind: Kind) -> Vec<u8> {
     let mut row = client_id.as_bytes().to_vec();
     row.extend(&short_millis(task.retention).to_be_bytes()[2..]);
     row.extend(kind.to_bytes());
+    row.extend(task.key.map(|key| key.hash.0).into_iter().flatten());
     row
 }

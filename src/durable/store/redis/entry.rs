@@ -24,10 +24,12 @@
 //! | bytes | content of the extension |
 //! | --- | --- |
 //! | 2 | length of the rest |
-//! | 1 | flags. 1: the task is in a named queue |
-//! | 1 | priority: 0 high, 1 normal, 2 low |
-//! | 1 | length of the name of the queue |
+//! | 1 | flags. 1: the task is in a named queue; 2: it has a key |
+//! | 1 | in a named queue, priority: 0 high, 1 normal, 2 low |
+//! | 1 | in a named queue, length of its name |
 //! | | name of the queue |
+//! | 16 | with a key: the key |
+//! | 1 | with a key: the priority, times 16, plus 1 if the task holds the key until a worker claims it |
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,6 +75,8 @@ const HAS_PAYLOAD: u8 = 1;
 const HAS_EXTENSION: u8 = 2;
 /// The flag of an extension that names a queue.
 const HAS_QUEUE: u8 = 1;
+/// The flag of an extension that has a key.
+const HAS_KEY: u8 = 2;
 
 /// The maximum of times that are stored in six bytes: four thousand years, to which another time can be added.
 const MAX_MILLIS: u64 = 1 << 47;
@@ -115,14 +119,23 @@ pub(super) fn pack(task: &NewTask, client_id: &str, kind: Kind, now: u64) -> Vec
 
 /// Returns the extension of an entry, with its length, or nothing.
 fn extension(task: &NewTask) -> Vec<u8> {
-    if task.queue.is_default() {
+    if task.queue.is_default() && task.key.is_none() {
         return Vec::new();
     }
-    let queue = task.queue.as_str().as_bytes();
-    // The name has at most 64 bytes.
-    let mut extension = vec![0, 3 + queue.len() as u8, HAS_QUEUE];
-    extension.extend([task.priority as u8, queue.len() as u8]);
-    extension.extend(queue);
+    let mut extension = vec![0, 0, 0];
+    if !task.queue.is_default() {
+        let queue = task.queue.as_str().as_bytes();
+        extension[2] |= HAS_QUEUE;
+        extension.extend([task.priority as u8, queue.len() as u8]);
+        extension.extend(queue);
+    }
+    if let Some(key) = task.key {
+        extension[2] |= HAS_KEY;
+        extension.extend(key.hash.0);
+        extension.push(task.priority as u8 * 16 + u8::from(key.is_until_started));
+    }
+    // The name of a queue has at most 64 bytes.
+    extension[1] = extension.len() as u8 - 2;
     extension
 }
 

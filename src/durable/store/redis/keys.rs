@@ -32,6 +32,7 @@
 //! | `damage` | list | the last 100 unreadable rows: the time, the damage, and up to 1,024 bytes of the row |
 //! | `queues` | hash | the limits of named queues, and how far they are used: see `lua/queues.lua` |
 //! | `permits:<queue>` | sets | ids of the running tasks of a named queue |
+//! | `held_keys` | hash | by key of a task: the task that holds it, and what replaces its payload: see `lua/held_keys.lua` |
 //! | `idle:<set>` | sorted sets | client and session of idle workers that know a set of types, by the time at which they went idle |
 //!
 //! A process receives messages on the channel `client:`, followed by its client id. Rows are described in
@@ -42,7 +43,7 @@
 //! would run, and fail half-way at the first key that has moved.
 
 /// The names of the keys in the scripts. In Redis, they are in lower case.
-pub(super) const ALL: [&str; 28] = [
+pub(super) const ALL: [&str; 29] = [
     "NONE",
     "META",
     "SESSIONS",
@@ -71,6 +72,7 @@ pub(super) const ALL: [&str; 28] = [
     "DAMAGE",
     "QUEUES",
     "PERMITS",
+    "HELD_KEYS",
 ];
 
 /// Returns the prefix of all keys of a partition.

@@ -8,9 +8,10 @@ use super::partitions;
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
 use crate::durable::failure::Failure;
+use crate::durable::key::Conflict;
 use crate::durable::store::totals::FIELDS;
 use crate::durable::store::{
-    Claim, Claimed, DeadPayload, DeadReason, Epoch, TaskState, TurnAnswer,
+    Claim, Claimed, DeadPayload, DeadReason, Epoch, KeyConflict, TaskState, TurnAnswer,
 };
 use crate::durable::{AttemptError, Counts, DeadLetter};
 use std::time::Duration;
@@ -70,6 +71,53 @@ impl Reader {
             all.push(read(&mut self)?);
         }
         Ok(all)
+    }
+}
+
+/// The answer to a request that stores tasks of a partition.
+#[derive(Default)]
+pub(super) struct StoredAnswer {
+    /// The routes of the store are not those that the client knows.
+    pub(super) has_other_routes: bool,
+    /// The tasks that were not stored. The positions are those in the request.
+    pub(super) conflicts: Vec<KeyConflict>,
+}
+
+/// Decodes the answer of `enqueue`.
+pub(super) fn enqueued(answer: Value) -> Result<StoredAnswer, Failure> {
+    let (answer, conflicts) = match answer {
+        Value::Array(_) => {
+            let mut parts = Reader::new(answer)?;
+            (parts.bytes()?, parts.bytes()?)
+        }
+        answer => {
+            return Ok(StoredAnswer {
+                has_other_routes: is_text(&answer, b"ROUTES"),
+                conflicts: Vec::new(),
+            });
+        }
+    };
+    let (conflicts, _) = conflicts.as_chunks();
+    Ok(StoredAnswer {
+        has_other_routes: answer == b"ROUTES",
+        conflicts: conflicts.iter().map(conflict).collect(),
+    })
+}
+
+fn is_text(answer: &Value, text: &[u8]) -> bool {
+    matches!(answer, Value::BulkString(answer) if answer == text)
+}
+
+/// Decodes a position, what has happened to the task there, and the id of the task that holds its key.
+fn conflict(bytes: &[u8; 19]) -> KeyConflict {
+    KeyConflict {
+        position: u16::from_be_bytes([bytes[0], bytes[1]]).into(),
+        holder: TaskId::from_bytes(std::array::from_fn(|i| bytes[3 + i])),
+        resolution: match bytes[2] {
+            b'r' => Conflict::Reject,
+            b'p' => Conflict::Replace,
+            _ => Conflict::Join,
+        },
     }
 }
 

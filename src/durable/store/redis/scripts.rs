@@ -35,7 +35,8 @@ pub(super) const FILES: &[(&str, &str)] = files![
     "advance_epochs" "cancel" "close" "counts" "dead_letters" "enqueue" "errors" "maintain" "open" "payload" "queue" "renew"
     "replay" "routes" "status" "turn" "upgrade"
     // Parts.
-    "base" "census" "claim" "claims" "dead_letter_row" "drain" "due" "entry" "epochs" "ids" "intact_entry" "lists"
+    "base" "census" "claim" "claims" "dead_letter_row" "drain" "due" "entry" "epochs" "held_keys" "ids" "intact_entry"
+    "key_conflicts" "lists"
     "liveness" "notifications" "orphans" "outcomes" "permits" "queues" "reap" "remove_session" "repair" "repair_meta" "results"
     "server_time" "session" "session_activity" "session_counts" "set_lists" "store_time" "transaction" "verdicts"
     // Files that run if a command fails.

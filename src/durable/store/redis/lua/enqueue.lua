@@ -1,10 +1,10 @@
 -- Stores a batch of tasks. This is the only script that a server without memory refuses: its first write fails, so it has
 -- no effect.
 --
--- Needs: session, lists, store_time.
+-- Needs: session, lists, store_time, entry, held_keys, key_conflicts.
 -- Undo: enqueue.
 -- KEYS: NONE, META, SESSIONS, READY, ALIVE, PAYLOADS, DELAYED, DUE, RESULTS, DEAD, DIED, ERRORS, TOMBSTONES, IDLE, ROUTES,
---   UNLISTED, QUEUES, PERMITS.
+--   UNLISTED, QUEUES, PERMITS, HELD_KEYS.
 --
 -- ARGV[1]   -> session
 -- ARGV[2]   -> number of the request
@@ -14,11 +14,13 @@
 -- ARGV[6]   -> number of payloads that the entries do not contain, p
 -- ARGV[7]   -> version of the routes that the client knows
 -- ARGV[8]   -> number of lists that these routes assign to the waiting tasks, g; 0 if that is only the main list
--- ARGV[9..] -> w + d times (id, row in `alive`); w + d entries, those of waiting tasks first, list by list; d delays in
---   milliseconds; p times (id, payload); g times (list, number of tasks)
+-- ARGV[9]   -> number of tasks with keys, k
+-- ARGV[10..] -> w + d times (id, row in `alive`); w + d entries, those of waiting tasks first, list by list; d delays in
+--   milliseconds; p times (id, payload); g times (list, number of tasks); k times what `key_conflicts.lua` describes, in the order of the request
 --
 -- Output: OK, or ROUTES if the client's routes are not those of the store. Both mean that all tasks are stored, by this
--- execution or by an earlier one.
+-- execution or by an earlier one. If other tasks hold the keys of some, these are not stored, and the output is a table: OK or ROUTES,
+-- and for each of them its position in the request 2, what has happened to it 1 (see `key_conflicts.lua`), id of the other task 16.
 --
 -- Errors:
 -- NOSESSION         -> the session has ended, or has sent a later request
@@ -29,10 +31,10 @@ local waiting_count, delayed_count, payload_count = tonumber(ARGV[4]), tonumber(
 local total = waiting_count + delayed_count
 if number == session.number then
   if session.first ~= ARGV[3] then return redis.error_reply('NOSESSION it has ended') end
-  local first = 9 + 2 * total
+  local first = 10 + 2 * total
   -- The tasks are stored, so a failure to wake workers does not matter.
   pcall(function() lists().wake_for(lists().at_the_end({ unpack(ARGV, first, first + waiting_count - 1) })) end)
-  return 'OK'
+  return session.answer and { 'OK', session.answer } or 'OK'
 end
 if total > MAX_BATCH then return redis.error_reply('ERR more tasks than a batch may have') end
 if total == 0 then return 'OK' end
@@ -40,7 +42,7 @@ if total == 0 then return 'OK' end
 -- Finds the tasks that exist: those that are alive, or have ended and are still kept. Expired ones are removed.
 local is_stored, any_stored = {}, false
 local ids = {}
-for i = 1, total do ids[i] = ARGV[7 + 2 * i] end
+for i = 1, total do ids[i] = ARGV[8 + 2 * i] end
 for i, row in ipairs(call('HMGET', ALIVE, unpack(ids))) do
   if row then is_stored[i], any_stored = true, true end
 end
@@ -67,6 +69,10 @@ if call('EXISTS', DIED) == 1 then
   end
 end
 
+-- A task whose key another one holds counts as stored.
+local conflicts = ARGV[9] ~= '0' and resolve_conflicts(ids, is_stored, waiting_count, delayed_count, payload_count)
+any_stored = any_stored or conflicts and conflicts.any
+
 -- Returns the arguments of tasks that do not exist yet, from `from` on, with `each` arguments for a task.
 local function arguments_of_new(from, first, last, each)
   if last < first then return {} end
@@ -79,7 +85,7 @@ local function arguments_of_new(from, first, last, each)
   end
   return part
 end
-local at = 9
+local at = 10
 local alive = arguments_of_new(at, 1, total, 2)
 at = at + 2 * total
 local entries = arguments_of_new(at, 1, waiting_count, 1)
@@ -102,10 +108,15 @@ if delayed_count > 0 then
   end
 end
 
+if conflicts then
+  alive, delayed, dues, payloads = append(alive, conflicts.alive), append(delayed, conflicts.delayed), append(dues, conflicts.dues), append(payloads, conflicts.payloads)
+  insert_entries(entries, conflicts.entries)
+end
+
 -- The groups of entries by list; nil if all are added to the main list.
 local groups
 local is_known = ARGV[7] == version
-if not is_known or any_stored then
+if not is_known or any_stored or conflicts then
   groups = lists().at_the_end(entries)
 elseif ARGV[8] ~= '0' then
   -- The client has computed the lists and the number of tasks for each.
@@ -120,7 +131,8 @@ end
 
 -- Rows by id are written first, then the entries that make the tasks run, and the number of the request last: it confirms
 -- that everything else is written.
-state.transaction = { undo = 'enqueue', session = session, entries = entries, groups = groups, delayed = delayed, payloads = payloads }
+state.transaction = { undo = 'enqueue', session = session, entries = entries, groups = groups, delayed = delayed, payloads = payloads,
+  restore = conflicts and conflicts.restore }
 if payloads and #payloads > 0 then call('HSET', PAYLOADS, unpack(payloads)) end
 if delayed and #delayed > 0 then call('HSET', DELAYED, unpack(delayed)) end
 if #alive > 0 then call('HSET', ALIVE, unpack(alive)) end
@@ -129,6 +141,7 @@ if dues and #dues > 0 then
   for i = 1, #dues, 2 do is_earlier = is_earlier or dues[i] < first end
   call('ZADD', DUE, unpack(dues))
 end
+if conflicts then conflicts.write() end
 if groups then
   for _, group in ipairs(groups) do
     local key = group.key
@@ -142,6 +155,7 @@ elseif #entries > 0 then
   state.transaction.is_pushed = true
 end
 session.number, session.claim, session.first, session.at = number, '', ARGV[3], now
+session.answer = conflicts and conflicts.answer ~= '' and conflicts.answer or nil
 save_session(ARGV[1], session)
 
 -- The tasks are stored. Failures from here on do not change that.
@@ -152,4 +166,6 @@ elseif #entries > 0 then
 end
 -- Woken workers may not know the new due time.
 if is_earlier then pcall(lists().wake_one) end
-return is_known and 'OK' or 'ROUTES'
+if conflicts then pcall(conflicts.clean_up) end
+local answer = is_known and 'OK' or 'ROUTES'
+return session.answer and { answer, session.answer } or answer

@@ -25,8 +25,18 @@ local function queue_of(row, before)
   return sub(row, at, at + length - 1)
 end
 
+-- Returns the key of the task of an entry that begins behind the first `before` bytes of a row, and its mode. Without a key, it is
+-- empty.
+local function task_key(row, before)
+  if byte(row, before + ENTRY_FLAGS) % 4 < 2 or (byte(row, before + ENTRY_EXTENSION) or 0) % 4 < 2 then return '', 0 end
+  local last = before + ENTRY_PAYLOAD + 1 + number_at('>I2', row, before + ENTRY_PAYLOAD)
+  return sub(row, last - 16, last - 1), byte(row, last) or 0
+end
+
 -- Returns the row of a task in `alive`.
-local function alive_row(entry) return sub(entry, ENTRY_CLIENT, ENTRY_RETENTION_END) .. sub(entry, ENTRY_KIND, ENTRY_KIND_END) end
+local function alive_row(entry)
+  return sub(entry, ENTRY_CLIENT, ENTRY_RETENTION_END) .. sub(entry, ENTRY_KIND, ENTRY_KIND_END) .. task_key(entry, 0)
+end
 
 -- Returns `true` if one more crash makes the task a dead letter. A worker runs only one such task at a time.
 local function is_quarantined(entry)

@@ -1,18 +1,47 @@
 -- Replays dead letters, in the order of the ids, or deletes them, as one transaction.
 --
--- Needs: lists, entry, intact_entry, dead_letter_row, store_time.
+-- Needs: lists, entry, intact_entry, dead_letter_row, store_time, held_keys.
 -- Undo: replay.
--- KEYS: NONE, META, READY, ALIVE, PAYLOADS, LEASE, DEAD, DIED, ERRORS, TOMBSTONES, IDLE, ROUTES, UNLISTED, QUEUES, PERMITS.
+-- KEYS: NONE, META, READY, ALIVE, PAYLOADS, LEASE, RESULTS, HELD_KEYS, DEAD, DIED, ERRORS, TOMBSTONES, IDLE, ROUTES, UNLISTED, QUEUES, PERMITS.
 --
 -- ARGV[1]   -> "replay" or "delete"
 -- ARGV[2]   -> number of ids, n
 -- ARGV[3..] -> n ids
 --
--- Output: the number of dead letters found
+-- Output: the number of dead letters found. Those whose keys other tasks hold are not replayed, and do not count.
 --
 -- Errors: UNDONE or PARTIAL if a command failed
 local is_replay = ARGV[1] == 'replay'
 local ids, scores, dead, alive, entries = {}, {}, {}, {}, {}
+-- The rows of `held_keys` that change: the keys, the new rows, or false if they are removed, and the rows before.
+local keys, keys_after, keys_before, is_taken = {}, {}, {}, {}
+
+local function change_key(key, row, before)
+  keys[#keys + 1], keys_after[#keys + 1], keys_before[#keys + 1] = key, row, before
+end
+
+-- Gives a dead letter its key again, unless a worker has taken it away for ever. Returns `false` if another task holds it.
+local function take_key(id, entry)
+  local key, mode = task_key(entry, 0)
+  if key == '' or mode % 2 == 1 then return true end
+  local row = call('HGET', HELD_KEYS, key)
+  local holder = is_taken[key] or holder_of(key, row)
+  if holder and holder ~= id then return false end
+  is_taken[key] = id
+  local is_own = row and #row >= HELD_ENTRY - 1 and sub(row, 1, HELD_ID_END) == id
+  change_key(key, is_own and row or id .. pack('>I6I6', 0, now) .. char(2), row)
+  return true
+end
+
+-- Frees the key of a dead letter that is deleted.
+local function free_key(id, row)
+  if #row < DEAD_ERROR - 1 then return end
+  local entry = sub(row, DEAD_ERROR + number_at('>I4', row, DEAD_ERROR_LENGTH))
+  local key = is_entry(entry) and task_key(entry, 0) or ''
+  local held = key ~= '' and call('HGET', HELD_KEYS, key)
+  if held and sub(held, 1, HELD_ID_END) == id then change_key(key, false, held) end
+end
+
 for i = 1, tonumber(ARGV[2]) do
   local id = ARGV[2 + i]
   local since = tonumber(call('ZSCORE', DIED, id) or '-inf')
@@ -24,7 +53,8 @@ for i = 1, tonumber(ARGV[2]) do
     ids[#ids + 1] = id
     scores[at], scores[at + 1] = since, id
     dead[at], dead[at + 1] = id, row
-  elseif can_run then
+    free_key(id, row)
+  elseif can_run and take_key(id, sub(row, DEAD_ERROR + number_at('>I4', row, DEAD_ERROR_LENGTH))) then
     local at = 2 * #ids + 1
     ids[#ids + 1] = id
     scores[at], scores[at + 1] = since, id
@@ -43,9 +73,12 @@ call('ZREM', LEASE, '')
 local groups = lists().at_the_end(entries)
 state.transaction = {
   undo = 'revive', is_replay = is_replay, ids = ids, scores = scores, dead = dead, groups = groups,
-  errors = call('HMGET', ERRORS, unpack(ids)),
+  errors = call('HMGET', ERRORS, unpack(ids)), keys = keys, keys_before = keys_before,
 }
 call('HDEL', ERRORS, unpack(ids))
+for i, key in ipairs(keys) do
+  if keys_after[i] then call('HSET', HELD_KEYS, key, keys_after[i]) else call('HDEL', HELD_KEYS, key) end
+end
 if is_replay then call('HSET', ALIVE, unpack(alive)) else call('HDEL', PAYLOADS, unpack(ids)) end
 call('HDEL', DEAD, unpack(ids))
 call('ZREM', DIED, unpack(ids))

@@ -66,7 +66,7 @@ local function save()
     if session.is_changed then save_session(ARGV[1], session) end
     return
   end
-  session.number, session.claim, session.first = number, epoch, ''
+  session.number, session.claim, session.first, session.answer = number, epoch, '', nil
   if epoch ~= '' then session.undelivered = session.undelivered .. epoch .. ' ' end
   save_session(ARGV[1], session)
 end

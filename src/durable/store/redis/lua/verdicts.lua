@@ -45,7 +45,7 @@ local function apply_done(name, epoch, first, n)
   local rows, held = held_rows(epoch, first, n)
   if held == 0 then return end
   expiry_bins = {}
-  local ids_done, payload_ids, failed, results, states, own_client, permits = {}, {}, {}, {}, {}, ARGV[3], {}
+  local ids_done, payload_ids, failed, results, states, own_client, permits, keys = {}, {}, {}, {}, {}, ARGV[3], {}, {}
   local retention, ids, expiry, is_output_sent
   for i = 1, n do
     local row = rows[i]
@@ -58,6 +58,7 @@ local function apply_done(name, epoch, first, n)
         if flags % 2 == 0 then payload_ids[#payload_ids + 1] = id end
         if has_errors(flags) then failed[#failed + 1] = id end
         add_permit(permits, id, row)
+        keys[#ids_done] = task_key(row, RUNNING_EPOCH_END)
       end
       -- Neighbours are likely to have the same retention.
       if sub(row, RUNNING_RETENTION, RUNNING_RETENTION_END) ~= retention then
@@ -82,7 +83,7 @@ local function apply_done(name, epoch, first, n)
   local flags = flagged and call('HMGET', CANCEL, unpack(ids_done))
   local errors = #failed > 0 and call('HMGET', ERRORS, unpack(failed))
   state.transaction = {
-    undo = 'done', ids = ids_done, rows = rows, results = results, flags = flags, failed = failed, errors = errors, permits = permits,
+    undo = 'done', ids = ids_done, rows = rows, results = results, flags = flags, failed = failed, errors = errors, permits = permits, keys = keys,
   }
   write_bins()
   if #results > 0 then call('HSET', RESULTS, unpack(results)) end

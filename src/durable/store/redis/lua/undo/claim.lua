@@ -24,6 +24,7 @@ function undo.claim()
   try('HDEL', RUNNING, unpack(u.ids))
   try('HDEL', CLAIMS, u.epoch, u.epoch .. 'n', u.epoch .. 'o')
   try('ZREM', LEASE, u.epoch)
+  try_all('HSET', HELD_KEYS, u.keys)
   if u.queue ~= '' then
     local key = PERMITS .. ':' .. u.queue
     try('SREM', key, unpack(u.ids))

@@ -17,4 +17,5 @@ function undo.enqueue()
     try_all('HDEL', DELAYED, delayed)
   end
   state.is_partial = state.is_partial or was_partial
+  if u.restore then u.restore(try) end
 end

@@ -5,5 +5,8 @@ function undo.revive()
   restore_errors(u.ids, u.errors)
   try('ZADD', DIED, unpack(u.scores))
   try('HSET', DEAD, unpack(u.dead))
+  for i, key in ipairs(u.keys) do
+    if u.keys_before[i] then try('HSET', HELD_KEYS, key, u.keys_before[i]) else try('HDEL', HELD_KEYS, key) end
+  end
   if u.is_replay then try('HDEL', ALIVE, unpack(u.ids)) end
 end

@@ -1,0 +1,22 @@
+-- Keys, which keep tasks from being stored more than once.
+--
+-- A row of `held_keys` names the task that was the last to get the key: see `layout.lua`. Its mode is 1 if the task holds the key until
+-- a worker claims it, plus 2 if a worker has claimed it. The task holds the key only while it is alive or in its window. So whatever
+-- ends a task frees its key, and maintenance removes the row later.
+--
+-- Needs: entry, store_time.
+
+-- Returns the id of the task that holds a key, given the row of the key, and `true` if the task is alive and was never claimed.
+local function holder_of(key, row)
+  if not row or #row < HELD_ENTRY - 1 then return nil end
+  local id, mode = sub(row, 1, HELD_ID_END), byte(row, HELD_MODE)
+  local alive = call('HGET', ALIVE, id)
+  -- Another task may have the id meanwhile.
+  if alive and sub(alive, ALIVE_KEY) ~= key then return nil end
+  if alive and mode ~= 3 then return id, mode < 2 end
+  if number_at('>I6', row, HELD_UNTIL) <= now then return nil end
+  if alive then return id, false end
+  local result, since = call('HGET', RESULTS, id), tonumber(call('ZSCORE', DIED, id) or '-inf')
+  local is_kept = result and #result >= RESULT_STATE and number_at('>I6', result) > store_time()
+  return (is_kept or since + DEAD_RETENTION > store_time()) and id or nil, false
+end

@@ -1,0 +1,239 @@
+-- Resolves conflicts of new tasks with those that hold their keys. A task whose key another one holds is not stored. It may replace the
+-- payload of that one.
+--
+-- The arguments of `enqueue` for each task with a key:
+--
+-- [1] -> its position among the tasks, those that wait first
+-- [2] -> its position in the request
+-- [3] -> key
+-- [4] -> window in milliseconds
+-- [5] -> what happens to it if another task holds the key: `j`, it joins that task; `r`, it is rejected; `p`, it replaces the payload
+--   of that task, or joins it
+-- [6] -> time in milliseconds after which a task whose payload is replaced is due at the latest, or empty
+-- [7] -> kinds of the task with the priorities high, normal and low, of 8 bytes each
+--
+-- Needs: entry, lists, store_time, held_keys.
+local KEY_ARGUMENTS = 7
+
+local function append(to, more)
+  if #more == 0 then return to end
+  to = to or {}
+  for i = 1, #more do to[#to + 1] = more[i] end
+  return to
+end
+
+-- Inserts entries that are ready now, each before the entries of tasks that come later in the request.
+local function insert_entries(entries, more)
+  for i = #more, 1, -1 do
+    local at = math.min(more[i].at, #entries + 1)
+    table.insert(entries, at, more[i].entry)
+  end
+end
+
+-- Returns what is to be written for tasks with keys. `is_stored` records those that are not stored.
+local function resolve_conflicts(ids, is_stored, waiting_count, delayed_count, payload_count)
+  local total = waiting_count + delayed_count
+  local first_entry, first_delay = 10 + 2 * total, 10 + 3 * total
+  local first_payload = first_delay + delayed_count
+  local at = first_payload + 2 * payload_count + 2 * tonumber(ARGV[8])
+  local result = { any = false, answer = '', alive = {}, delayed = {}, dues = {}, payloads = {}, entries = {} }
+  -- The rows of keys that were read or changed, the keys that change, with their rows before, and other changes.
+  local rows, changed, before, writes, undos, unused_payloads = {}, {}, {}, {}, {}, {}
+  -- The positions of tasks of this request that hold keys, and the tasks that are replaced, by id.
+  local own, pending = {}, {}
+
+  local function row_of(key)
+    if rows[key] == nil then
+      rows[key] = call('HGET', HELD_KEYS, key)
+      before[key] = rows[key]
+    end
+    return rows[key]
+  end
+
+  local function change(key, row)
+    if not changed[key] then changed[#changed + 1], changed[key] = key, true end
+    rows[key] = row
+  end
+
+  -- Returns the argument with the payload of a task, or nil if its entry contains that.
+  local function payload_argument(id)
+    for i = first_payload, first_payload + 2 * payload_count - 1, 2 do
+      if ARGV[i] == id then return i end
+    end
+  end
+
+  -- Returns an entry with the payload of the entry `new`, which becomes ready at `due`.
+  local function with_payload(entry, new, due, kinds)
+    local _, mode = task_key(entry, 0)
+    local from = 1 + 8 * math.floor(mode / 16)
+    local name_at = ENTRY_PAYLOAD + extension_length(new)
+    return sub(entry, 1, ENTRY_READY_AT - 1) .. pack('>I6', due) .. sub(kinds, from, from + 7) .. sub(new, ENTRY_FLAGS, ENTRY_PAYLOAD - 1)
+      .. sub(entry, ENTRY_PAYLOAD, ENTRY_PAYLOAD - 1 + extension_length(entry)) .. sub(new, name_at)
+  end
+
+  -- Replaces a task of the same request: one of the two takes the place of both.
+  local function replace_own(task, holder, row)
+    local old, new = own[holder], task.index
+    local entry = with_payload(ARGV[first_entry + old - 1], ARGV[first_entry + new - 1], task.due, task.kinds)
+    local is_waiting = task.due <= now
+    local slot = is_waiting == (old <= waiting_count) and old or new
+    local old_payload, new_payload = payload_argument(holder), payload_argument(ids[new])
+    if old_payload then ARGV[old_payload] = '' end
+    if new_payload then ARGV[new_payload] = holder end
+    is_stored[old], is_stored[new], is_stored[slot] = true, true, nil
+    ids[slot], ARGV[8 + 2 * slot], ARGV[9 + 2 * slot], ARGV[first_entry + slot - 1] = holder, holder, alive_row(entry), entry
+    if not is_waiting then ARGV[first_delay + slot - waiting_count - 1] = string.format('%.0f', task.due - now) end
+    own[holder] = slot
+    change(task.key, sub(row, 1, HELD_MODE) .. entry)
+  end
+
+  -- Finds an entry in the lists of its kind. The last one counts: others belong to cancelled tasks.
+  local function place_of(entry)
+    local path = lists().path_of(sub(entry, ENTRY_KIND, ENTRY_KIND_END))
+    for from = 1, #path, 16 do
+      local key = key_of(sub(path, from, from + 15))
+      local index = call('LPOS', key, entry, 'RANK', -1)
+      if index then return key, index end
+    end
+  end
+
+  -- Has a claim pass over an entry that is in a list.
+  local function bury(entry)
+    local tombstone = sub(entry, 1, ENTRY_ID_END) .. sub(entry, ENTRY_KIND, ENTRY_KIND_END)
+    local found = call('HGET', TOMBSTONES, tombstone)
+    found = found and (tonumber(found) or 1) or 0
+    writes[#writes + 1] = function()
+      call('HSET', TOMBSTONES, tombstone, found + 1)
+      call('HSET', META, 'tombstones', (tonumber(call('HGET', META, 'tombstones') or '0') or 0) + 1)
+    end
+    undos[#undos + 1] = function(try)
+      local there = try('HGET', TOMBSTONES, tombstone)
+      if there ~= tostring(found + 1) then return end
+      if found > 0 then try('HSET', TOMBSTONES, tombstone, found) else try('HDEL', TOMBSTONES, tombstone) end
+      try('HINCRBY', META, 'tombstones', -1)
+    end
+  end
+
+  -- Replaces the payload of a task that waits or is delayed. Returns `false` if its entry cannot be found. Several tasks of the request
+  -- may replace it, one after the other, so it is written at the end.
+  local function replace_stored(task, holder, row)
+    local it = pending[holder]
+    if not it then
+      it = { id = holder, entry = sub(row, HELD_ENTRY), due = call('ZSCORE', DUE, holder), alive = call('HGET', ALIVE, holder) }
+      if not is_entry(it.entry) then return false end
+      if not it.due then it.key, it.index = place_of(it.entry) end
+      if not it.due and not it.key then return false end
+      it.is_waiting, it.new = not it.due, it.entry
+      pending[#pending + 1], pending[holder] = it, it
+    end
+    local new = with_payload(it.entry, ARGV[first_entry + task.index - 1], task.due, task.kinds)
+    local is_waiting = task.due <= now
+    local has_kind = sub(new, ENTRY_KIND, ENTRY_KIND_END) == sub(it.new, ENTRY_KIND, ENTRY_KIND_END)
+    if is_waiting and not (it.is_waiting and has_kind) then it.at = it.is_waiting and it.at or task.waiting_before + 1 end
+    it.has_moved = it.has_moved or not is_waiting or not it.is_waiting or not has_kind
+    it.is_waiting, it.new, it.new_due, it.payload = is_waiting, new, task.due, payload_argument(ids[task.index])
+    change(task.key, sub(row, 1, HELD_MODE) .. new)
+    return true
+  end
+
+  -- Has a replaced task keep its place in its list.
+  local function write_in_place(it)
+    local key = it.key
+    writes[#writes + 1] = function() call('LSET', key, it.index, it.new) end
+    undos[#undos + 1] = function(try)
+      if try('LINDEX', key, it.index) == it.new then try('LSET', key, it.index, it.entry) end
+    end
+  end
+
+  -- Takes a replaced task out of its place.
+  local function take_out(it)
+    if not it.due then return bury(it.entry) end
+    undos[#undos + 1] = function(try)
+      try('HSET', DELAYED, it.id, it.entry)
+      try('ZADD', DUE, it.due, it.id)
+    end
+    if not it.is_waiting then return end
+    writes[#writes + 1] = function()
+      call('ZREM', DUE, it.id)
+      call('HDEL', DELAYED, it.id)
+    end
+  end
+
+  local function write_replaced(it)
+    undos[#undos + 1] = function(try) try('HSET', ALIVE, it.id, it.alive) end
+    if not it.has_moved then
+      write_in_place(it)
+    else
+      take_out(it)
+      if it.is_waiting then
+        result.entries[#result.entries + 1] = { at = it.at, entry = it.new }
+      else
+        append(result.delayed, { it.id, it.new })
+        append(result.dues, { it.new_due, it.id })
+      end
+    end
+    append(result.alive, { it.id, alive_row(it.new) })
+    local before_payload = call('HGET', PAYLOADS, it.id)
+    if it.payload then append(result.payloads, { it.id, ARGV[it.payload + 1] }) else unused_payloads[#unused_payloads + 1] = it.id end
+    if before_payload then
+      undos[#undos + 1] = function(try) try('HSET', PAYLOADS, it.id, before_payload) end
+    end
+  end
+
+  local waiting = 0
+  local function resolve(task)
+    local row, conflict = row_of(task.key), task.conflict
+    local holder, is_unclaimed
+    if row and own[sub(row, 1, HELD_ID_END)] then holder, is_unclaimed = sub(row, 1, HELD_ID_END), true
+    else holder, is_unclaimed = holder_of(task.key, row) end
+    if not holder then
+      local entry = ARGV[first_entry + task.index - 1]
+      local _, mode = task_key(entry, 0)
+      if is_stored[task.index] then return end
+      own[ids[task.index]] = task.index
+      local until_at = task.window > 0 and now + task.window or 0
+      return change(task.key, ids[task.index] .. pack('>I6I6', until_at, now) .. char(mode % 2) .. entry)
+    end
+    result.any = true
+    if conflict == 'p' then
+      if task.latest then task.due = math.min(task.due, number_at('>I6', row, HELD_SINCE) + task.latest) end
+      local replace = own[holder] and replace_own or replace_stored
+      if not is_unclaimed or replace(task, holder, row) == false then conflict = 'j' end
+    end
+    if own[holder] ~= task.index then is_stored[task.index] = true end
+    result.answer = result.answer .. pack('>I2', task.position) .. conflict .. holder
+  end
+
+  for i = 1, tonumber(ARGV[9]) do
+    local index = tonumber(ARGV[at])
+    local delay = index > waiting_count and tonumber(ARGV[first_delay + index - waiting_count - 1]) or 0
+    resolve({
+      index = index, position = tonumber(ARGV[at + 1]), key = ARGV[at + 2], window = tonumber(ARGV[at + 3]), conflict = ARGV[at + 4],
+      latest = tonumber(ARGV[at + 5]), kinds = ARGV[at + 6], due = now + delay, waiting_before = waiting,
+    })
+    if index <= waiting_count and not is_stored[index] then waiting = waiting + 1 end
+    at = at + KEY_ARGUMENTS
+  end
+
+  for _, it in ipairs(pending) do write_replaced(it) end
+
+  function result.write()
+    for _, write in ipairs(writes) do write() end
+    for _, key in ipairs(changed) do call('HSET', HELD_KEYS, key, rows[key]) end
+  end
+
+  -- Undoes the changes, after the new tasks were removed.
+  function result.restore(try)
+    for i = #undos, 1, -1 do undos[i](try) end
+    for _, key in ipairs(changed) do
+      if before[key] then try('HSET', HELD_KEYS, key, before[key]) else try('HDEL', HELD_KEYS, key) end
+    end
+  end
+
+  -- Removes payloads that the entries contain now.
+  function result.clean_up()
+    if #unused_payloads > 0 then call('HDEL', PAYLOADS, unpack(unused_payloads)) end
+  end
+
+  return result
+end
