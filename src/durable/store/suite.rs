@@ -342,6 +342,7 @@ macro_rules! store_suite {
             }
             key_conflicts_tests {
                 a_debounced_task_runs_once_with_the_last_payload
+                a_batch_with_one_key_runs_once_with_the_last_payload
                 a_debounced_task_starts_at_the_latest_time
                 a_replaced_task_keeps_its_place
                 a_replaced_task_gets_a_new_delay

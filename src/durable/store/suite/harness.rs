@@ -38,11 +38,6 @@ pub(super) trait Harness {
     /// Returns the number of rows or keys in the store, except for the totals and the layout.
     fn leftovers(&self) -> u64;
 
-    /// Returns `true` if the store has keys.
-    fn has_keys(&self) -> bool {
-        true
-    }
-
     /// Returns `true` if the order of claims is that of the model even if sessions or tasks have different types.
     fn knows_types(&self) -> bool {
         true

@@ -8,7 +8,7 @@ use super::process::*;
 use crate::durable::DeadFilter;
 use crate::durable::key::Conflict;
 use crate::durable::store::kind::{Kind, TypeSet};
-use crate::durable::store::{NewTask, TaskState, Verdict};
+use crate::durable::store::{Claimed, NewTask, TaskState, Verdict};
 
 /// A task that starts 10 s after the last one with its key, and 25 s after the first one at the latest.
 fn debounced(number: u64) -> NewTask {
@@ -43,6 +43,42 @@ pub(super) async fn a_debounced_task_runs_once_with_the_last_payload(it: &dyn Ha
     // The run has begun, so the next one is another task.
     assert_stored(&mut session, debounced(5)).await;
     assert_eq!(process.counts().await.stored, 2);
+}
+
+pub(super) async fn a_batch_with_one_key_runs_once_with_the_last_payload(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    let large = |number: u64, delay| NewTask {
+        payload: vec![number as u8; 3_000],
+        ..replacing(number, delay)
+    };
+    let now = Duration::ZERO;
+    for (first, delays) in [
+        (10, [now, now]),
+        (20, [SECOND, SECOND]),
+        (30, [now, SECOND]),
+        (40, [SECOND, now]),
+    ] {
+        let tasks = [
+            large(first, delays[0]),
+            task(first + 1),
+            large(first + 2, delays[1]),
+        ];
+        let replaced = [(2, first, Conflict::Replace)];
+        assert_eq!(store(&mut session, tasks).await, replaced);
+        it.clock().advance(SECOND);
+        let claim = session.claim(9).await;
+        let payload = |it: &Claimed| (it.id, it.payload.clone());
+        let mut claimed: Vec<_> = claim.tasks.iter().map(payload).collect();
+        claimed.sort_by_key(|it| it.0);
+        let plain = (first + 1).to_be_bytes().to_vec();
+        let expected = [
+            (id(first), Ok(vec![first as u8 + 2; 3_000])),
+            (id(first + 1), Ok(plain)),
+        ];
+        assert_eq!(claimed, expected);
+    }
+    assert_eq!(process.counts().await.stored, 8);
 }
 
 pub(super) async fn a_debounced_task_starts_at_the_latest_time(it: &dyn Harness) {

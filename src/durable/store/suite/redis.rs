@@ -42,10 +42,6 @@ impl Harness for Redis {
         false
     }
 
-    fn has_keys(&self) -> bool {
-        false
-    }
-
     fn clock(&self) -> &Clock {
         &self.clock
     }

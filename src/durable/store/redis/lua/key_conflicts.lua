@@ -80,7 +80,8 @@ local function resolve_conflicts(ids, is_stored, waiting_count, delayed_count, p
     local old_payload, new_payload = payload_argument(holder), payload_argument(ids[new])
     if old_payload then ARGV[old_payload] = '' end
     if new_payload then ARGV[new_payload] = holder end
-    is_stored[old], is_stored[new], is_stored[slot] = true, true, nil
+    is_stored[old], is_stored[new] = true, true
+    is_stored[slot] = nil
     ids[slot], ARGV[8 + 2 * slot], ARGV[9 + 2 * slot], ARGV[first_entry + slot - 1] = holder, holder, alive_row(entry), entry
     if not is_waiting then ARGV[first_delay + slot - waiting_count - 1] = string.format('%.0f', task.due - now) end
     own[holder] = slot

@@ -111,11 +111,14 @@ impl<H: Harness> Pair<H> {
             } => {
                 let session = self.session(*session).await;
                 let (has_types, has_queues) = (self.tested.knows_types(), self.has_queues);
-                let has_keys = *is_keyed && self.tested.has_keys();
-                let tasks = tasks
-                    .iter()
-                    .map(|new| new.task(has_types, has_queues, has_keys));
-                let tasks = tasks.collect();
+                let tasks = tasks.iter();
+                let tasks = tasks.map(|new| new.task(has_types, has_queues, *is_keyed));
+                let mut tasks: Vec<_> = tasks.collect();
+                if *is_keyed {
+                    // The ids of tasks with keys are new ones.
+                    let mut ids = BTreeSet::new();
+                    tasks.retain(|task| ids.insert(task.id));
+                }
                 self.sessions[session].number += 1;
                 self.send(session, Request::Enqueue(tasks)).await
             }
