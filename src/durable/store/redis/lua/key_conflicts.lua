@@ -39,8 +39,8 @@ local function resolve_conflicts(ids, is_stored, waiting_count, delayed_count, p
   local result = { any = false, answer = '', alive = {}, delayed = {}, dues = {}, payloads = {}, entries = {} }
   -- The rows of keys that were read or changed, the keys that change, with their rows before, and other changes.
   local rows, changed, before, writes, undos, unused_payloads = {}, {}, {}, {}, {}, {}
-  -- The positions of tasks of this request that hold keys, and the tasks that are replaced, by id.
-  local own, pending = {}, {}
+  -- The positions of tasks of this request that hold keys, by id, their keys, and the other tasks that are replaced, by id.
+  local own, is_own, pending = {}, {}, {}
 
   local function row_of(key)
     if rows[key] == nil then
@@ -185,20 +185,20 @@ local function resolve_conflicts(ids, is_stored, waiting_count, delayed_count, p
   local function resolve(task)
     local row, conflict = row_of(task.key), task.conflict
     local holder, is_unclaimed
-    if row and own[sub(row, 1, HELD_ID_END)] then holder, is_unclaimed = sub(row, 1, HELD_ID_END), true
+    if is_own[task.key] then holder, is_unclaimed = sub(row, 1, HELD_ID_END), true
     else holder, is_unclaimed = holder_of(task.key, row) end
     if not holder then
       local entry = ARGV[first_entry + task.index - 1]
       local _, mode = task_key(entry, 0)
       if is_stored[task.index] then return end
-      own[ids[task.index]] = task.index
+      own[ids[task.index]], is_own[task.key] = task.index, true
       local until_at = task.window > 0 and now + task.window or 0
       return change(task.key, ids[task.index] .. pack('>I6I6', until_at, now) .. char(mode % 2) .. entry)
     end
     result.any = true
     if conflict == 'p' then
       if task.latest then task.due = math.min(task.due, number_at('>I6', row, HELD_SINCE) + task.latest) end
-      local replace = own[holder] and replace_own or replace_stored
+      local replace = is_own[task.key] and replace_own or replace_stored
       if not is_unclaimed or replace(task, holder, row) == false then conflict = 'j' end
     end
     if own[holder] ~= task.index then is_stored[task.index] = true end

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::requests::{self, Request, TurnRequest};
+use super::requests::{self, Ids, Request, TurnRequest};
 use super::{Choice, Memory, Step, Types};
 use crate::durable::failure::Failure;
 use crate::durable::queue::QueueSettings;
@@ -34,6 +34,7 @@ pub(super) struct Pair<H> {
     epochs: [Vec<Epoch>; 2],
     /// All tasks that were ever claimed.
     claimed: Vec<Claimed>,
+    ids: Ids,
     /// The number of verdicts so far.
     marks: u64,
     /// The number of processes that were started.
@@ -87,6 +88,7 @@ impl<H: Harness> Pair<H> {
             sessions: Vec::new(),
             epochs: [Vec::new(), Vec::new()],
             claimed: Vec::new(),
+            ids: Ids::default(),
             marks: 0,
             started: 0,
             opened: BTreeSet::new(),
@@ -111,14 +113,11 @@ impl<H: Harness> Pair<H> {
             } => {
                 let session = self.session(*session).await;
                 let (has_types, has_queues) = (self.tested.knows_types(), self.has_queues);
-                let tasks = tasks.iter();
-                let tasks = tasks.map(|new| new.task(has_types, has_queues, *is_keyed));
-                let mut tasks: Vec<_> = tasks.collect();
-                if *is_keyed {
-                    // The ids of tasks with keys are new ones.
-                    let mut ids = BTreeSet::new();
-                    tasks.retain(|task| ids.insert(task.id));
-                }
+                let ids = &mut self.ids;
+                let tasks = tasks
+                    .iter()
+                    .map(|new| new.task(ids, has_types, has_queues, *is_keyed));
+                let tasks = tasks.collect();
                 self.sessions[session].number += 1;
                 self.send(session, Request::Enqueue(tasks)).await
             }
@@ -127,15 +126,15 @@ impl<H: Harness> Pair<H> {
             Step::Late { session, back } => self.again(*session, usize::from(*back)).await,
             Step::Renew { claims } => self.renew(claims).await,
             Step::Cancel { tasks } => {
+                let ids = self.ids.of_all(tasks);
                 let [model, tested] = self.stores(0);
-                let ids = requests::ids(tasks);
                 let asked = (
                     model.0.cancel(ids.clone()).await,
                     tested.0.cancel(ids).await,
                 );
                 same(asked)
             }
-            Step::Status { process, tasks } => self.status(*process, requests::ids(tasks)).await,
+            Step::Status { process, tasks } => self.status(*process, self.ids.of_all(tasks)).await,
             Step::Pass(time) => self.pass(*time).await,
             Step::Age(time) => {
                 self.age(*time);
@@ -164,14 +163,14 @@ impl<H: Harness> Pair<H> {
             Step::Maintain { budget } => self.maintain(*budget).await,
             Step::Dead { choice, limit } => self.dead_letters(choice, *limit).await,
             Step::Replay { choice } => {
+                let filter = choice.filter(&self.ids);
                 let [model, tested] = self.stores(0);
-                let filter = choice.filter();
                 let asked = model.0.replay_dead_letters(filter.clone()).await;
                 same((asked, tested.0.replay_dead_letters(filter).await))
             }
             Step::Delete { choice } => {
+                let filter = choice.filter(&self.ids);
                 let [model, tested] = self.stores(0);
-                let filter = choice.filter();
                 let asked = model.0.delete_dead_letters(filter.clone()).await;
                 same((asked, tested.0.delete_dead_letters(filter).await))
             }
@@ -368,9 +367,10 @@ impl<H: Harness> Pair<H> {
     }
 
     async fn dead_letters(&mut self, choice: &Choice, limit: usize) -> Outcome {
+        let filter = choice.filter(&self.ids);
         let [model, tested] = self.stores(0);
-        let letters = model.0.dead_letters(choice.filter(), limit).await;
-        same((letters, tested.0.dead_letters(choice.filter(), limit).await))
+        let letters = model.0.dead_letters(filter.clone(), limit).await;
+        same((letters, tested.0.dead_letters(filter, limit).await))
     }
 
     async fn pause(&mut self, other: bool, is_paused: bool) -> Outcome {

@@ -73,14 +73,23 @@ impl TurnRequest {
 
 impl New {
     /// Returns the task. All tasks have one type if the order between types depends on the store.
-    pub(super) fn task(&self, has_types: bool, has_queues: bool, has_keys: bool) -> NewTask {
+    pub(super) fn task(
+        &self,
+        ids: &mut Ids,
+        has_types: bool,
+        has_queues: bool,
+        has_keys: bool,
+    ) -> NewTask {
         let (name, queue) = (
             name(self.other_name && has_types),
             queue(self.is_queued && has_queues),
         );
         let key = has_keys.then(|| self.key.of(name, &queue));
+        if has_keys {
+            ids.renew(self.task);
+        }
         NewTask {
-            id: id(self.task.into()),
+            id: ids.of(self.task),
             name: name.into(),
             envelope: 1,
             payload: vec![self.task; self.len],
@@ -148,11 +157,11 @@ impl Types {
 }
 
 impl Choice {
-    pub(super) fn filter(&self) -> DeadFilter {
+    pub(super) fn filter(&self, ids: &Ids) -> DeadFilter {
         match self {
             Self::All => DeadFilter::all(),
             Self::Name { other } => DeadFilter::name(name(*other)),
-            Self::Tasks(tasks) => DeadFilter::ids(ids(tasks)),
+            Self::Tasks(tasks) => DeadFilter::ids(ids.of_all(tasks)),
         }
     }
 }
@@ -162,12 +171,26 @@ pub(super) fn queue(is_named: bool) -> QueueName {
     queue_name(if is_named { "q" } else { "" })
 }
 
-/// Ids, each once.
-pub(super) fn ids(tasks: &[u8]) -> Vec<TaskId> {
-    let mut tasks = tasks.to_vec();
-    tasks.sort_unstable();
-    tasks.dedup();
-    tasks.into_iter().map(|task| id(task.into())).collect()
+/// The ids of the tasks that steps choose. A task with a key has a new id.
+#[derive(Default)]
+pub(super) struct Ids([u64; 12]);
+
+impl Ids {
+    fn renew(&mut self, task: u8) {
+        self.0[usize::from(task)] += 1;
+    }
+
+    fn of(&self, task: u8) -> TaskId {
+        id(u64::from(task) + 12 * self.0[usize::from(task)])
+    }
+
+    /// Returns the ids of tasks, each once.
+    pub(super) fn of_all(&self, tasks: &[u8]) -> Vec<TaskId> {
+        let mut ids: Vec<_> = tasks.iter().map(|&task| self.of(task)).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        ids
+    }
 }
 
 pub(super) fn name(other: bool) -> &'static str {
