@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
+use super::TaskId;
 use super::queue::name::QueueName;
 
 /// Keeps tasks from being stored more than once: see [`SpawnOptions::key`](super::SpawnOptions::key).
@@ -88,6 +89,40 @@ pub(crate) struct NewKey {
     pub(crate) window: Duration,
     /// If the payload is replaced: the time after it was first stored at which the task is due at the latest.
     pub(crate) latest: Option<Duration>,
+}
+
+/// The answer to a request that stores tasks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Enqueued {
+    /// The tasks that were not stored because another task holds their key, in the order of the tasks. All others are
+    /// stored.
+    pub(crate) conflicts: Vec<KeyConflict>,
+}
+
+impl Enqueued {
+    /// Returns the answer for `count` tasks from `first` on, as if they were all.
+    pub(crate) fn part(&self, first: usize, count: usize) -> Self {
+        let conflicts = self.conflicts.iter();
+        let own = conflicts.filter(|it| (first..first + count).contains(&it.position));
+        let own = own.map(|&it| KeyConflict {
+            position: it.position - first,
+            ..it
+        });
+        Self {
+            conflicts: own.collect(),
+        }
+    }
+}
+
+/// A task that was not stored because another task holds its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KeyConflict {
+    /// The position of the task in the request.
+    pub(crate) position: usize,
+    /// The task that holds the key.
+    pub(crate) holder: TaskId,
+    /// What has happened to the task.
+    pub(crate) resolution: Conflict,
 }
 
 impl Key {

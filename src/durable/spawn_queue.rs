@@ -15,8 +15,8 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::failure::Failure;
+use super::key::Enqueued;
 use super::resend::STORE_TIMEOUT;
-use super::store::Enqueued;
 use super::task::{MAX_BATCH_BYTES, MAX_BATCH_TASKS, NewTask, bytes_of};
 use crate::sync::{Mutex, lock};
 use crate::unwind::contain;

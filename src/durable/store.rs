@@ -68,10 +68,11 @@ pub(crate) use self::quarantine::is_dead_letter;
 ))]
 pub(crate) use self::quarantine::is_quarantined;
 pub(crate) use self::requests::{
-    Claim, Claimed, DeadPayload, Enqueue, Enqueued, Epoch, Event, KeyConflict, QueueChange,
-    RenewAnswer, SessionId, TaskState, Turn, TurnAnswer, Verdict, Verdicts,
+    Claim, Claimed, DeadPayload, Enqueue, Epoch, Event, QueueChange, RenewAnswer, SessionId,
+    TaskState, Turn, TurnAnswer, Verdict, Verdicts,
 };
 pub(crate) use super::DeadReason;
+pub(crate) use super::key::{Enqueued, KeyConflict};
 pub(crate) use super::task::{MAX_BATCH_BYTES, MAX_BATCH_TASKS, MAX_PAYLOAD_BYTES, NewTask};
 
 #[cfg_attr(

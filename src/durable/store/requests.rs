@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::durable::key::Conflict;
 use crate::durable::queue::QueueSettings;
 use crate::durable::spawn_queue::WriteBatch;
 use crate::durable::{DeadReason, Status, TaskId};
@@ -20,40 +19,6 @@ pub(crate) struct Enqueue {
     pub(crate) session: SessionId,
     pub(crate) number: u64,
     pub(crate) batch: Arc<WriteBatch>,
-}
-
-/// The answer to an [`Enqueue`].
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Enqueued {
-    /// The tasks that were not stored because another task holds their key, in the order of the tasks. All others are
-    /// stored.
-    pub(crate) conflicts: Vec<KeyConflict>,
-}
-
-impl Enqueued {
-    /// Returns the answer for `count` tasks from `first` on, as if they were all.
-    pub(crate) fn part(&self, first: usize, count: usize) -> Self {
-        let conflicts = self.conflicts.iter();
-        let own = conflicts.filter(|it| (first..first + count).contains(&it.position));
-        let own = own.map(|&it| KeyConflict {
-            position: it.position - first,
-            ..it
-        });
-        Self {
-            conflicts: own.collect(),
-        }
-    }
-}
-
-/// A task that was not stored because another task holds its key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct KeyConflict {
-    /// The position of the task in the request.
-    pub(crate) position: usize,
-    /// The task that holds the key.
-    pub(crate) holder: TaskId,
-    /// What has happened to the task.
-    pub(crate) resolution: Conflict,
 }
 
 /// A request of a worker: it reports how tasks ended, and claims others.

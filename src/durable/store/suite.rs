@@ -321,41 +321,6 @@ macro_rules! store_suite {
             }
         }
     };
-    (keys of $harness:ty) => {
-        store_suite! { of $harness;
-            keys_tests {
-                a_repeated_enqueue_is_answered_as_the_first_time
-                one_of_many_tasks_with_a_key_is_stored
-                an_end_frees_the_key
-                a_task_that_is_tried_again_keeps_its_key
-                a_dead_letter_of_crashes_frees_its_key
-                a_dead_letter_is_not_replayed_while_its_key_is_held
-                the_first_of_two_dead_letters_with_a_key_is_replayed
-                a_cancelled_task_frees_its_key_at_its_end
-                a_deleted_dead_letter_frees_its_key
-                a_claim_takes_a_key_away_for_ever
-                a_throttled_task_is_joined_after_its_end
-                a_window_that_is_over_does_not_free_the_key_of_a_running_task
-                a_clock_that_is_put_back_prolongs_a_window_by_the_step
-                a_key_belongs_to_a_type_and_a_queue
-                nothing_is_left_of_keys
-            }
-            key_conflicts_tests {
-                a_debounced_task_runs_once_with_the_last_payload
-                a_batch_with_one_key_runs_once_with_the_last_payload
-                a_debounced_task_starts_at_the_latest_time
-                a_replaced_task_keeps_its_place
-                a_replaced_task_gets_a_new_delay
-                a_claimed_task_is_joined_instead_of_replaced
-                an_ended_task_is_joined_instead_of_replaced
-                a_large_payload_is_replaced
-                a_task_is_rejected
-                a_replaced_task_that_is_due_earlier_wakes_a_worker
-                a_latest_time_wakes_a_worker
-                a_payload_in_a_newer_envelope_waits_for_a_newer_worker
-            }
-        }
-    };
     (time of $harness:ty) => {
         store_suite! { of $harness;
             clock_tests { maintenance_advances_store_time_by_a_minute_at_most }
@@ -395,18 +360,6 @@ mod queues_in_redis {
     store_suite!(queues of super::redis::Redis);
 }
 
-mod keys_in_memory {
-    store_suite!(keys of super::memory::Memory);
-}
-#[cfg(feature = "sqlite-unbundled")]
-mod keys_in_sqlite {
-    store_suite!(keys of super::sqlite::Sqlite);
-}
-#[cfg(feature = "redis")]
-mod keys_in_redis {
-    store_suite!(keys of super::redis::Redis);
-}
-
 // These tests do not apply to a store in memory. It does not outlive the machine's clock, which is its store time.
 #[cfg(feature = "sqlite-unbundled")]
 mod time_in_sqlite {
@@ -423,3 +376,6 @@ store_suite!(in_memory, crate::durable::store::suite::memory::Memory, 256);
 store_suite!(in_sqlite, crate::durable::store::suite::sqlite::Sqlite, 64);
 #[cfg(feature = "redis")]
 store_suite!(in_redis, crate::durable::store::suite::redis::Redis, 128);
+
+// It uses the macro, so it is behind it.
+mod keys;

@@ -19,6 +19,7 @@ use crate::durable::store::{
 };
 use crate::durable::{Counts, TaskId};
 
+mod dead_letters;
 mod numbered;
 
 /// The number of passes after which maintenance must be finished.
@@ -125,15 +126,7 @@ impl<H: Harness> Pair<H> {
             Step::Again { session } => self.again(*session, 0).await,
             Step::Late { session, back } => self.again(*session, usize::from(*back)).await,
             Step::Renew { claims } => self.renew(claims).await,
-            Step::Cancel { tasks } => {
-                let ids = self.ids.of_all(tasks);
-                let [model, tested] = self.stores(0);
-                let asked = (
-                    model.0.cancel(ids.clone()).await,
-                    tested.0.cancel(ids).await,
-                );
-                same(asked)
-            }
+            Step::Cancel { tasks } => self.cancel(self.ids.of_all(tasks)).await,
             Step::Status { process, tasks } => self.status(*process, self.ids.of_all(tasks)).await,
             Step::Pass(time) => self.pass(*time).await,
             Step::Age(time) => {
@@ -162,18 +155,8 @@ impl<H: Harness> Pair<H> {
             Step::ChangeQueue(change) => self.change_queue(*change).await,
             Step::Maintain { budget } => self.maintain(*budget).await,
             Step::Dead { choice, limit } => self.dead_letters(choice, *limit).await,
-            Step::Replay { choice } => {
-                let filter = choice.filter(&self.ids);
-                let [model, tested] = self.stores(0);
-                let asked = model.0.replay_dead_letters(filter.clone()).await;
-                same((asked, tested.0.replay_dead_letters(filter).await))
-            }
-            Step::Delete { choice } => {
-                let filter = choice.filter(&self.ids);
-                let [model, tested] = self.stores(0);
-                let asked = model.0.delete_dead_letters(filter.clone()).await;
-                same((asked, tested.0.delete_dead_letters(filter).await))
-            }
+            Step::Replay { choice } => self.replay(choice).await,
+            Step::Delete { choice } => self.delete(choice).await,
         }
     }
 
@@ -355,6 +338,12 @@ impl<H: Harness> Pair<H> {
         (lost, cancelled)
     }
 
+    async fn cancel(&mut self, ids: Vec<TaskId>) -> Outcome {
+        let [model, tested] = self.stores(0);
+        let cancelled = model.0.cancel(ids.clone()).await;
+        same((cancelled, tested.0.cancel(ids).await))
+    }
+
     async fn status(&mut self, process: u8, ids: Vec<TaskId>) -> Outcome {
         let [model, tested] = self.stores(process);
         for &id in &ids {
@@ -364,13 +353,6 @@ impl<H: Harness> Pair<H> {
         }
         let seen = model.0.status(ids.clone()).await;
         same((seen, tested.0.status(ids).await))
-    }
-
-    async fn dead_letters(&mut self, choice: &Choice, limit: usize) -> Outcome {
-        let filter = choice.filter(&self.ids);
-        let [model, tested] = self.stores(0);
-        let letters = model.0.dead_letters(filter.clone(), limit).await;
-        same((letters, tested.0.dead_letters(filter, limit).await))
     }
 
     async fn pause(&mut self, other: bool, is_paused: bool) -> Outcome {
