@@ -275,6 +275,7 @@ mod tests {
 
     use super::super::names;
     use super::*;
+    use crate::durable::key::{Conflict, KeyHash, NewKey};
     use crate::durable::queue::Priority;
     use crate::durable::queue::name::QueueName;
 
@@ -332,6 +333,29 @@ mod tests {
             assert!(Entry::read(&queued[..len]).is_none(), "{len}");
         }
 
+        let key = NewKey {
+            hash: KeyHash([9; 16]),
+            conflict: Conflict::Join,
+            is_until_started: true,
+            window: Duration::ZERO,
+            latest: None,
+        };
+        for (task, extension) in [
+            (task, &b"\x00\x12\x02"[..]),
+            (in_queue, &b"\x00\x17\x03\x02\x03gpu"[..]),
+        ] {
+            let task = NewTask {
+                key: Some(key),
+                ..task
+            };
+            let keyed = pack(&task, "A-client", task.kind(), 0);
+            let mode = task.priority as u8 * 16 + 1;
+            let expected = [extension, &[9; 16], &[mode], b"{}mail"].concat();
+            assert_eq!(&keyed[59..], expected);
+            let entry = Entry::read(&keyed).unwrap();
+            assert_eq!(&*entry.claimed(None, None).name, "mail");
+        }
+
         // A separate payload of another length is damaged.
         let claimed = |payload| Entry::read(&large).unwrap().claimed(payload, None).payload;
         assert!(claimed(Some(vec![0; MAX_INLINE_PAYLOAD + 1])).is_ok());
@@ -385,7 +409,7 @@ mod tests {
         }
         assert_eq!(lua["RUNNING_ENTRY"], lua["RUNNING_EPOCH_END"] + 1);
 
-        // A row of `alive` consists of three fields of the entry.
+        // A row of `alive` consists of three fields of the entry, and of the key.
         let len = Range::<usize>::len;
         let client = len(&layout::CLIENT);
         assert_eq!(lua["ALIVE_CLIENT_END"], client);
@@ -396,5 +420,7 @@ mod tests {
             lua["ALIVE_KIND_END"],
             lua["ALIVE_RETENTION_END"] + len(&layout::KIND)
         );
+        assert_eq!(lua["ALIVE_KEY"], lua["ALIVE_KIND_END"] + 1);
+        assert_eq!(lua["ALIVE_KEY_END"], lua["ALIVE_KIND_END"] + 16);
     }
 }

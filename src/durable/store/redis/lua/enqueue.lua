@@ -108,10 +108,7 @@ if delayed_count > 0 then
   end
 end
 
-if conflicts then
-  alive, delayed, dues, payloads = append(alive, conflicts.alive), append(delayed, conflicts.delayed), append(dues, conflicts.dues), append(payloads, conflicts.payloads)
-  insert_entries(entries, conflicts.entries)
-end
+if conflicts then alive, delayed, dues, payloads = conflicts.merge(alive, entries, delayed, dues, payloads) end
 
 -- The groups of entries by list; nil if all are added to the main list.
 local groups

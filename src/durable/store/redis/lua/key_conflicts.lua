@@ -13,25 +13,26 @@
 -- [7] -> kinds of the task with the priorities high, normal and low, of 8 bytes each
 --
 -- Needs: entry, lists, store_time, held_keys.
-local KEY_ARGUMENTS = 7
-
-local function append(to, more)
-  if #more == 0 then return to end
-  to = to or {}
-  for i = 1, #more do to[#to + 1] = more[i] end
-  return to
-end
-
--- Inserts entries that are ready now, each before the entries of tasks that come later in the request.
-local function insert_entries(entries, more)
-  for i = #more, 1, -1 do
-    local at = math.min(more[i].at, #entries + 1)
-    table.insert(entries, at, more[i].entry)
-  end
-end
 
 -- Returns what is to be written for tasks with keys. `is_stored` records those that are not stored.
 local function resolve_conflicts(ids, is_stored, waiting_count, delayed_count, payload_count)
+  local KEY_ARGUMENTS = 7
+
+  local function append(to, more)
+    if #more == 0 then return to end
+    to = to or {}
+    for i = 1, #more do to[#to + 1] = more[i] end
+    return to
+  end
+
+  -- Inserts entries that are ready now, each before the entries of tasks that come later in the request.
+  local function insert_entries(entries, more)
+    for i = #more, 1, -1 do
+      local at = math.min(more[i].at, #entries + 1)
+      table.insert(entries, at, more[i].entry)
+    end
+  end
+
   local total = waiting_count + delayed_count
   local first_entry, first_delay = 10 + 2 * total, 10 + 3 * total
   local first_payload = first_delay + delayed_count
@@ -217,6 +218,12 @@ local function resolve_conflicts(ids, is_stored, waiting_count, delayed_count, p
   end
 
   for _, it in ipairs(pending) do write_replaced(it) end
+
+  -- Adds the replaced tasks to what is written for new ones.
+  function result.merge(alive, entries, delayed, dues, payloads)
+    insert_entries(entries, result.entries)
+    return append(alive, result.alive), append(delayed, result.delayed), append(dues, result.dues), append(payloads, result.payloads)
+  end
 
   function result.write()
     for _, write in ipairs(writes) do write() end
