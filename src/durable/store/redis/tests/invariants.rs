@@ -45,6 +45,17 @@ for id in pairs(alive) do
   local entry = waiting[id] or delayed[id] or string.sub(running[id] or '', 17)
   if #entry > 55 and string.byte(entry, 55) % 2 == 0 then expect('has a payload', payloads[id], id) end
 end
+local held = hash('held_keys')
+for id, row in pairs(alive) do
+  local entry = waiting[id] or delayed[id]
+  local whole = entry or string.sub(running[id] or '', 17)
+  if #row == 38 and #whole > 61 then
+    local key = held[string.sub(row, 23)] or ''
+    local has_key, mode = string.sub(key, 1, 16) == id, string.byte(whole, 61 + struct.unpack('>I2', whole, 60))
+    expect('has its key', has_key or mode % 2 == 1, id)
+    if has_key and string.byte(key, 29) < 2 then expect('waits with the entry of its key', string.sub(key, 30) == entry, id) end
+  end
+end
 for id in pairs(due) do expect('is due and alive', alive[id] and delayed[id], id) end
 for id in pairs(delayed) do expect('is delayed and due', due[id], id) end
 for id, row in pairs(running) do
@@ -54,7 +65,7 @@ for id, row in pairs(running) do
 end
 local queue_of = {}
 for id, row in pairs(running) do
-  if string.byte(row, 71) % 4 >= 2 then
+  if string.byte(row, 71) % 4 >= 2 and string.byte(row, 78) % 2 == 1 then
     queue_of[id] = string.sub(row, 81, 80 + string.byte(row, 80))
     expect('has a permit', call('SISMEMBER', 'permits:' .. queue_of[id], id) == 1, id)
   end

@@ -1,0 +1,181 @@
+//! Commands fail while keys are taken and freed, and while tasks are replaced.
+
+use super::*;
+use crate::durable::Key;
+use crate::durable::key::{Conflict, Enqueued, KeyConflict};
+
+fn with_key(key: Key, task: NewTask) -> NewTask {
+    let key = key.of(&task.name, &task.queue);
+    NewTask {
+        key: Some(key.unwrap()),
+        ..task
+    }
+}
+
+/// A task that replaces the payload of the one that holds its key.
+fn replacing(key: &str, task: NewTask) -> NewTask {
+    with_key(Key::new(key).replace(), task)
+}
+
+/// Tasks with keys: two that wait, two that are delayed, and one that cannot be replaced.
+fn holders() -> [NewTask; 5] {
+    [
+        replacing("stays", large(NEW)),
+        replacing("is delayed", task(NEW + 1)),
+        replacing("is later", delayed(NEW + 2, HOUR)),
+        replacing("is due", delayed(NEW + 3, HOUR)),
+        with_key(Key::new("joined"), task(NEW + 4)),
+    ]
+}
+
+/// Tasks that replace those, join one, or are stored.
+fn others() -> [NewTask; 7] {
+    let is_due = NewTask {
+        delay: Duration::ZERO,
+        ..large(NEW + 13)
+    };
+    [
+        replacing("stays", task(NEW + 10)),
+        replacing("is delayed", delayed(NEW + 11, SECOND)),
+        replacing("is later", delayed(NEW + 12, 2 * SECOND)),
+        replacing("is due", is_due),
+        with_key(Key::new("joined"), task(NEW + 14)),
+        replacing("new", task(NEW + 15)),
+        replacing("new", large(NEW + 16)),
+    ]
+}
+
+fn expected() -> Enqueued {
+    let conflict = |position, holder, resolution| KeyConflict {
+        position,
+        holder: id(NEW + holder),
+        resolution,
+    };
+    let conflicts = vec![
+        conflict(0, 0, Conflict::Replace),
+        conflict(1, 1, Conflict::Replace),
+        conflict(2, 2, Conflict::Replace),
+        conflict(3, 3, Conflict::Replace),
+        conflict(4, 4, Conflict::Join),
+        conflict(6, 15, Conflict::Replace),
+    ];
+    Enqueued { conflicts }
+}
+
+#[tokio::test]
+async fn tasks_are_replaced_if_and_only_if_the_answer_says_so() {
+    needs_redis!();
+    for_each_command(async |scene, trial| {
+        let store = &scene.other.store;
+        scene.other.enqueue(holders()).await;
+        let request = scene.other.new_enqueue(others());
+        let send = || store.enqueue(Arc::clone(&request));
+        let (answer, has_failed) = scene.send(trial, false, send).await;
+        let seen = store.status([0, 1, 2, 3, 15].map(|nth| id(NEW + nth)).into());
+        let seen = seen.await.unwrap();
+        let (waiting, delayed) = (TaskState::Waiting, TaskState::Delayed);
+        match answer {
+            Ok(answer) => {
+                assert_eq!(answer, expected(), "{trial:?}");
+                let states = [&waiting, &delayed, &delayed, &waiting, &waiting];
+                assert!(seen.iter().eq(states), "{trial:?}: {seen:?}");
+            }
+            Err(failure) => {
+                assert_eq!(failure.effect, Effect::None, "{trial:?}: {failure}");
+                let absent = TaskState::Absent;
+                let states = [&waiting, &waiting, &delayed, &delayed, &absent];
+                assert!(seen.iter().eq(states), "{trial:?}: {seen:?}");
+                scene.check(trial);
+                let request = scene.other.new_enqueue(others());
+                assert_eq!(store.enqueue(request).await.unwrap(), expected());
+            }
+        }
+        scene.check(trial);
+        has_failed
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_claim_takes_a_key_away_or_has_no_effect() {
+    needs_redis!();
+    for_each_command(async |scene, trial| {
+        let until_started = || Key::new("started").until_started();
+        let tasks = [
+            with_key(until_started(), task(NEW)),
+            with_key(Key::new("ended"), task(NEW + 1)),
+        ];
+        scene.other.enqueue(tasks).await;
+        let request = scene.worker.new_turn(Vec::new(), 20);
+        let store = &scene.worker.store;
+        let send = || store.turn(Arc::clone(&request));
+        let (answer, has_failed) = scene.send(trial, true, send).await;
+        answer.unwrap();
+        scene.check(trial);
+        let seen = store.status(vec![id(NEW)]).await.unwrap();
+        let request = scene.other.new_enqueue([
+            with_key(until_started(), task(NEW + 2)),
+            with_key(Key::new("ended"), task(NEW + 3)),
+        ]);
+        let enqueued = store.enqueue(request).await.unwrap();
+        let holders: Vec<_> = enqueued.conflicts.iter().map(|it| it.holder).collect();
+        match seen[0] {
+            TaskState::Running => assert_eq!(holders, [id(NEW + 1)], "{trial:?}"),
+            _ => assert_eq!(holders, [id(NEW), id(NEW + 1)], "{trial:?}"),
+        }
+        has_failed
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_dead_letter_gets_its_key_again_or_stays_dead() {
+    needs_redis!();
+    for is_replay in [true, false] {
+        for_each_command(async |scene, trial| {
+            let store = &scene.other.store;
+            let mail = Worker::of_names(store, &["mail"]).await;
+            let keyed = |number| with_key(Key::new("key"), named(number, "mail"));
+            for number in [NEW, NEW + 1] {
+                mail.enqueue([keyed(number)]).await;
+                let claim = loop {
+                    if let Some(claim) = mail.turn(Vec::new(), 1).await.claim {
+                        break claim;
+                    }
+                };
+                mail.turn(dead(&claim, DeadReason::Fatal, "error"), 0).await;
+            }
+            let both = || DeadFilter::ids([id(NEW), id(NEW + 1)]);
+            let (answer, has_failed) = match is_replay {
+                true => {
+                    scene
+                        .send(trial, false, || store.replay_dead_letters(both()))
+                        .await
+                }
+                false => {
+                    scene
+                        .send(trial, false, || store.delete_dead_letters(both()))
+                        .await
+                }
+            };
+            let seen = store.status(vec![id(NEW), id(NEW + 1)]).await.unwrap();
+            let is_dead = |it: &TaskState| matches!(it, TaskState::Dead { .. });
+            match (answer, is_replay) {
+                (Ok(_), true) => assert_eq!(seen[0], TaskState::Waiting, "{trial:?}"),
+                (Ok(_), false) => assert_eq!(seen[0], TaskState::Absent, "{trial:?}"),
+                (Err(_), _) => assert!(is_dead(&seen[0]), "{trial:?}: {seen:?}"),
+            }
+            let is_second_dead = seen[0] != TaskState::Absent;
+            assert_eq!(is_dead(&seen[1]), is_second_dead, "{trial:?}: {seen:?}");
+            scene.check(trial);
+            let request = mail.new_enqueue([keyed(NEW + 2)]);
+            let joined = store.enqueue(request).await.unwrap().conflicts.len();
+            assert_eq!(joined == 1, seen[0] == TaskState::Waiting, "{trial:?}");
+            while let Some(claim) = mail.turn(Vec::new(), 9).await.claim {
+                mail.turn(done(&claim), 0).await;
+            }
+            has_failed
+        })
+        .await;
+    }
+}
