@@ -118,29 +118,31 @@ impl Transaction<'_> {
 
     /// Replaces the payload and the delay of a task. Does nothing and returns `false` if a worker has claimed it or it has ended.
     fn replace(&mut self, id: TaskId, new: &NewTask, key: &NewKey) -> Result<bool, Fault> {
-        let sql = "SELECT key_since, priority FROM throng_task
+        let (Some((since, priority)), Some(task)) = (self.unclaimed(id)?, self.task(id)?) else {
+            return Ok(false);
+        };
+        let due = self.now.wall.saturating_add(millis(new.delay) as i64);
+        let latest = key.latest.map_or(i64::MAX, |latest| millis(latest) as i64);
+        let due = due.min(since.saturating_add(latest));
+        let kind = Kind::in_envelope(&new.name, new.envelope).placed(&new.queue, priority);
+        self.replace_payload(id, &task, new)?;
+        let is_other_kind = self.replace_kind(id, kind)?;
+        self.reschedule(id, &task, due, is_other_kind.then_some(kind))?;
+        Ok(true)
+    }
+
+    /// Returns when a task with a key was stored, and its priority, unless a worker has claimed it or it has ended.
+    fn unclaimed(&self, id: TaskId) -> Result<Option<(i64, Priority)>, rusqlite::Error> {
+        let sql = "SELECT coalesce(key_since, 0), priority FROM throng_task
              WHERE id = ?1 AND state < 2 AND key_mode < ?2";
         let mut statement = self.db.prepare_cached(sql)?;
         let found = statement.query_row(params![id.to_bytes(), CLAIMED], |row| {
-            Ok((row.get(0)?, row.get(1)?))
+            let priority: i64 = row.get(1)?;
+            let priority = usize::try_from(priority).ok();
+            let priority = priority.and_then(|it| Priority::ALL.get(it).copied());
+            Ok((row.get(0)?, priority.unwrap_or_default()))
         });
-        let (Some((since, priority)), Some(task)): (Option<(_, i64)>, _) =
-            (found.optional()?, self.task(id)?)
-        else {
-            return Ok(false);
-        };
-        let since: Option<i64> = since;
-        let latest = key.latest.zip(since);
-        let latest = latest.map(|(latest, since)| since.saturating_add(millis(latest) as i64));
-        let due = self.now.wall.saturating_add(millis(new.delay) as i64);
-        self.replace_payload(id, &task, new)?;
-        let priority = usize::try_from(priority).unwrap_or_default();
-        let priority = Priority::ALL.get(priority).copied().unwrap_or_default();
-        let kind = Kind::in_envelope(&new.name, new.envelope).placed(&new.queue, priority);
-        let is_other_kind = self.replace_kind(id, kind)?;
-        let due = due.min(latest.unwrap_or(i64::MAX));
-        self.reschedule(id, &task, due, is_other_kind.then_some(kind))?;
-        Ok(true)
+        found.optional()
     }
 
     fn replace_payload(&self, id: TaskId, task: &Task, new: &NewTask) -> Result<(), Fault> {
