@@ -103,7 +103,7 @@ const TASK: &[Column] = &[
     Column("key", Values::Optional(&Values::Id), "NULL"),
     Column("key_mode", Values::Optional(&KEY_MODE), "NULL"),
     Column("key_since", Values::Optional(&TIME), "NULL"),
-    Column("key_until", Values::Optional(&TIME), "NULL"),
+    Column("key_until", Values::Optional(&ANY), "NULL"),
     Column("payload", Values::Optional(&Values::Bytes), "NULL"),
     Column("output", Values::Optional(&Values::Bytes), "NULL"),
     Column("error", Values::Optional(&Values::Text), "''"),
