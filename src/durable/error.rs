@@ -342,7 +342,7 @@ impl fmt::Display for DurableError {
             Kind::NotDurable { found, wanted } => write!(
                 f,
                 "it is less durable than required: {found:?} instead of {wanted:?} (the docs of \
-                 `Durability` name the settings for each priority)"
+                 `Durability` name the settings for each level)"
             ),
             Kind::Invalid(reason) => f.write_str(reason),
             Kind::WouldDeadlock => f.write_str(

@@ -81,9 +81,9 @@ impl Claims {
         self.permits.count(Phase::Running)
     }
 
-    /// Returns the number of runs that have or need a permit.
+    /// Returns the number of permits that runs have, or could have at once.
     pub(crate) fn active(&self) -> usize {
-        self.held() - self.permits.count(Phase::Suspended)
+        self.permits.used()
     }
 
     /// Returns the number of the queue of a claim, unless the worker holds nothing of it.

@@ -77,11 +77,16 @@ impl Permits {
         self.queues[queue].limit
     }
 
+    /// Returns the number of permits that runs have, or could have at once.
+    pub(crate) fn used(&self) -> usize {
+        let queues = self.queues.iter();
+        queues.map(|queue| queue.active().min(queue.limit)).sum()
+    }
+
     /// Returns how many more runs of a queue could have permits if only the limit of the queue mattered.
     pub(crate) fn room(&self, queue: usize) -> usize {
         let queue = &self.queues[queue];
-        let active = queue.count(Phase::Running) + queue.count(Phase::Ready);
-        queue.limit.saturating_sub(active)
+        queue.limit.saturating_sub(queue.active())
     }
 
     /// Returns `true` if a run of a queue can have a permit now.
@@ -119,6 +124,11 @@ impl Permits {
 impl QueuePermits {
     fn count(&self, phase: Phase) -> usize {
         self.runs[phase as usize]
+    }
+
+    /// Returns the number of runs that have or need a permit.
+    fn active(&self) -> usize {
+        self.count(Phase::Running) + self.count(Phase::Ready)
     }
 
     fn is_free(&self) -> bool {

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 ///
 /// Within a queue, tasks of a higher priority start first. A lower priority cannot starve: while its tasks wait, at least one of 65 tasks
 /// that start is `Normal`, and one of 257 is `Low`, counted over all workers. (A claim takes several tasks at once, so such a
-/// task may start up to one claim later.)
+/// task may start up to one claim later.) This holds among workers that have registered the same types: a worker takes the next
+/// task that it can run.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 /// The limits of a queue, which hold for all workers together: see [`Queue::set`](super::super::Queue::set).
 ///
 /// # Examples
@@ -15,7 +13,7 @@ use serde::{Deserialize, Serialize};
 /// let settings = QueueSettings::new().max_running(4).rate(Rate::per_minute(100));
 /// assert_ne!(settings, QueueSettings::new());
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct QueueSettings {
     pub(crate) max_running: Option<u32>,
     pub(crate) rate: Option<Rate>,
@@ -33,6 +31,9 @@ impl QueueSettings {
     ///
     /// A task counts from its claim until its worker reports its end, or until the task is taken back from a worker that has
     /// died. So the maximum also holds while workers die. A task does not count while it waits to be tried again.
+    ///
+    /// A task that awaits another task of its own queue keeps its place in the queue, so with a maximum of 1, both wait forever. Spawn
+    /// the other task into another queue.
     ///
     /// A worker that has lost its lease but does not notice may still run a task when another worker starts it. A
     /// [fencing token](super::super::TaskContext::fencing_token) protects what the task changes.
@@ -88,7 +89,7 @@ impl QueueSettings {
 /// assert_eq!(Rate::per_minute(120), Rate::every(Duration::from_millis(500)));
 /// assert_ne!(Rate::per_minute(120), Rate::per_minute(120).burst(20));
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
     /// The mean time between two starts.
     pub(crate) interval_micros: u64,
@@ -109,7 +110,7 @@ impl Rate {
         }
     }
 
-    /// Returns the rate of this many starts per second.
+    /// Returns the rate of this many starts per second, at most a million.
     pub fn per_second(tasks: u32) -> Self {
         Self::per(Duration::from_secs(1), tasks)
     }
@@ -159,7 +160,8 @@ impl Rate {
     /// Returns the time up to which the rate is used once this many tasks have started. If it is before `used_until`, it must be
     /// stored even if no task has started: the clock was put back.
     pub(crate) fn use_up(self, used_until: u64, now: u64, tasks: u64) -> u64 {
-        self.clamp(used_until, now) + self.interval_micros.saturating_mul(tasks)
+        let more = self.interval_micros.saturating_mul(tasks);
+        self.clamp(used_until, now).saturating_add(more)
     }
 
     /// Returns the time until a task may start, in microseconds.

@@ -54,6 +54,16 @@ impl QueueSession {
         self.may_claim = true;
     }
 
+    /// Returns `true` if the store may rely on the session, to be woken or to check at a given time.
+    pub(super) fn is_idle(&self) -> bool {
+        !self.may_claim
+    }
+
+    /// Returns `true` if the session is idle, and was to check before now.
+    pub(super) fn is_late(&self, now: Instant) -> bool {
+        self.is_idle() && self.next_poll.is_some_and(|next| next <= now)
+    }
+
     /// Returns `true` if the session claims tasks as soon as there is a permit.
     pub(super) fn is_due(&self, now: Instant) -> bool {
         self.may_claim || self.next_poll.is_some_and(|next| next <= now)
@@ -61,10 +71,9 @@ impl QueueSession {
 
     /// Records that a turn is sent that claims up to `want` tasks.
     pub(super) fn begin_turn(&mut self, want: usize) {
-        self.is_woken = false;
+        (self.is_woken, self.next_poll) = (false, None);
         if want > 0 {
             self.may_claim = false;
-            self.next_poll = None;
         }
     }
 

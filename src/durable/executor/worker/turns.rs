@@ -48,15 +48,28 @@ impl Worker {
         if self.unanswered.is_some() {
             return Some(self.current);
         }
-        let claiming = self.next_claiming(now);
-        // A session that was woken, and cannot claim, has the store wake another one.
-        let woken = || self.sessions.iter().position(|it| it.is_woken);
-        claiming.or_else(woken).or_else(|| self.next_reporting())
+        let stuck = self.next_stuck(now);
+        let claiming = || self.next_claiming(now);
+        stuck.or_else(claiming).or_else(|| self.next_reporting())
+    }
+
+    /// Returns a session that has the store wake another one, since it cannot claim what it was woken for, or what has become due.
+    /// Only an idle session does this: for others, the store does not rely on them.
+    fn next_stuck(&self, now: Instant) -> Option<usize> {
+        let sessions = self.sessions.iter().enumerate();
+        let mut stuck = sessions.filter(|&(queue, _)| !self.can_claim(queue));
+        stuck
+            .find(|(_, session)| session.is_woken || session.is_late(now))
+            .map(|(queue, _)| queue)
+    }
+
+    /// Returns `true` if a task of a queue could run now. The pending verdicts go with the turn.
+    fn can_claim(&self, queue: usize) -> bool {
+        self.free(0) > 0 && self.claims.permits().room(queue) > 0
     }
 
     /// Returns the session that claims next, of those that may have tasks and whose queues can use permits.
     fn next_claiming(&mut self, now: Instant) -> Option<usize> {
-        // The pending verdicts go with the turn.
         if self.free(0) == 0 {
             return None;
         }
@@ -228,12 +241,15 @@ impl Worker {
 
     /// Returns the time of the next turn that is sent even if nothing has happened.
     pub(super) fn next_poll(&self) -> Option<Instant> {
-        if self.is_busy() || self.free(self.unstored()) == 0 {
+        if self.is_busy() || self.stopping.is_some() {
             return None;
         }
+        let is_free = self.free(self.unstored()) > 0;
         let sessions = self.sessions.iter().enumerate();
-        let able = sessions.filter(|&(queue, _)| self.claims.permits().room(queue) > 0);
-        able.filter_map(|(_, session)| session.next_poll).min()
+        let due = sessions.filter(|&(queue, session)| {
+            session.is_idle() || is_free && self.claims.permits().room(queue) > 0
+        });
+        due.filter_map(|(_, session)| session.next_poll).min()
     }
 
     /// Returns the number of ended tasks whose verdicts are not stored yet. They count as running, so that a worker does not

@@ -61,8 +61,9 @@ impl Notices {
             self.add_wake(sessions, sets);
         }
         for queue in std::mem::take(&mut self.freed) {
-            let sets = readers_of_freed(db, routes, &queue)?;
-            self.add_wake(1, sets);
+            for sets in readers_of_freed(db, routes, &queue)? {
+                self.add_wake(1, sets);
+            }
         }
         Ok(())
     }
@@ -110,12 +111,12 @@ fn readers_with_tasks(
     }
 }
 
-/// Returns the sets whose sessions may start tasks of a queue because others have stopped to run.
+/// Returns the sets whose sessions may start tasks of a queue because others have stopped to run, for each list of the queue.
 fn readers_of_freed(
     db: &Connection,
     routes: &Routes,
     queue: &QueueName,
-) -> Result<Vec<SetId>, rusqlite::Error> {
+) -> Result<Vec<Vec<SetId>>, rusqlite::Error> {
     let row = QueueRow::load(db, queue)?;
     let mut sets = Vec::new();
     // Without a maximum, no task waits for the end of another.
@@ -123,7 +124,7 @@ fn readers_of_freed(
         return Ok(sets);
     }
     for list in routes.lists_of_queue(queue) {
-        sets.extend(readers_with_tasks(db, routes, list)?);
+        sets.push(readers_with_tasks(db, routes, list)?);
     }
     Ok(sets)
 }

@@ -167,15 +167,20 @@ impl QueueRow {
 
 fn read(row: &Row<'_>) -> Result<QueueRow, rusqlite::Error> {
     let rate = match (row.get::<_, Option<i64>>(2)?, row.get(3)?) {
-        (Some(_), Some(burst)) => Some(Rate {
-            interval_micros: number(row, 2)?,
+        (Some(_), Some(burst @ 1..)) => Some(Rate {
+            interval_micros: positive(row, 2)?,
             burst,
         }),
-        _ => None,
+        (None, None) => None,
+        // A part of the rate is lost.
+        _ => return Err(rusqlite::Error::IntegralValueOutOfRange(3, 0)),
     };
     Ok(QueueRow {
         settings: QueueSettings {
-            max_running: row.get(1)?,
+            max_running: match row.get(1)? {
+                Some(0) => return Err(rusqlite::Error::IntegralValueOutOfRange(1, 0)),
+                most => most,
+            },
             rate,
             revision: row.get(4)?,
         },
@@ -190,6 +195,13 @@ fn read(row: &Row<'_>) -> Result<QueueRow, rusqlite::Error> {
             since_low: number(row, 7)?,
         },
     })
+}
+
+fn positive(row: &Row<'_>, column: usize) -> Result<u64, rusqlite::Error> {
+    match number(row, column)? {
+        0 => Err(rusqlite::Error::IntegralValueOutOfRange(column, 0)),
+        number => Ok(number),
+    }
 }
 
 fn number(row: &Row<'_>, column: usize) -> Result<u64, rusqlite::Error> {

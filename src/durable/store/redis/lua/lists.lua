@@ -154,7 +154,8 @@ local function lists()
 
   -- Wakes some of the workers that read the lists of these groups.
   local function wake_for(groups)
-    for _, group in ipairs(groups) do wake(group.list, math.min(#group.entries, 4)) end
+    -- A list of a queue with unreadable rows does not keep workers of others from being woken.
+    for _, group in ipairs(groups) do pcall(wake, group.list, math.min(#group.entries, 4)) end
   end
 
   -- Wakes an idle worker of any set, since a task is due earlier than idle workers expect.
@@ -168,20 +169,24 @@ local function lists()
     for at = 1, #ids, 16 do
       local list = sub(ids, at, at + 15)
       local key = key_of(list)
-      if call('EXISTS', key) == 1 then wake(list, most) end
+      if call('EXISTS', key) == 1 then pcall(wake, list, most) end
     end
   end
 
-  -- Wakes a worker for each queue of which tasks have stopped to run, except for `own`.
-  local function wake_for_freed(own)
-    for queue in pairs(state.freed) do
-      if queue ~= own then wake_queue(queue, 1) end
-    end
+  -- Wakes workers for the queues of which tasks have stopped to run.
+  local function wake_for_freed()
+    for queue in pairs(state.freed) do pcall(wake_queue, queue, 1) end
+  end
+
+  -- Wakes workers for what the transactions have done that were committed.
+  local function wake_for_committed()
+    wake_for(state.pushed)
+    wake_for_freed()
   end
 
   made_lists = {
     own = hex, path_of = path_of, grouped = grouped, at_the_end = at_the_end, at_the_head = at_the_head,
-    mark_listed = mark_listed, push = push, wake_for = wake_for, wake_one = wake_one, wake_queue = wake_queue, wake_for_freed = wake_for_freed,
+    mark_listed = mark_listed, push = push, wake_for = wake_for, wake_one = wake_one, wake_queue = wake_queue, wake_for_committed = wake_for_committed,
   }
   return made_lists
 end

@@ -64,7 +64,7 @@ local function queues()
     local row = call('HGET', QUEUES, 'p' .. queue)
     if not row or #row ~= 12 then return 0, 0, row end
     local normal, low = number_at('>I6I6', row)
-    return normal, low, row
+    return math.min(normal, MAX_SHARES * NORMAL_PERIOD), math.min(low, MAX_SHARES * LOW_PERIOD), row
   end
 
   -- Returns the field p<queue> before and after some tasks of a priority start.
