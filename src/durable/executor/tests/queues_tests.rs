@@ -70,7 +70,67 @@ async fn an_executor_without_permits_passes_its_wake_on() {
     assert_eq!(free.metrics().claimed, 2);
 }
 
-/// The same if the permits of the queue are used up, and not those of the executor: a run that resumes has taken the permit for
+/// The full executor is the only one that knows when a task is due. The store measures the delay, so the time is real.
+#[tokio::test]
+async fn an_executor_without_permits_passes_on_that_a_task_is_due() {
+    let store = MemoryStore::new();
+    let [one, other] = [(); 2].map(|()| DurableClient::open(store.clone()));
+    let full = start_both(&one, 1, app_of_even_and_odd()).await;
+    until("both of its sessions are idle", || {
+        full.metrics().turns == 2
+    })
+    .await;
+    let free = start_both(&other, 1, app_of_even_and_odd()).await;
+    until("both of its sessions are idle", || {
+        free.metrics().turns == 2
+    })
+    .await;
+    _ = spawn_in(&one, "x", 0).await;
+    until("it has no permit left", || full.metrics().running == 1).await;
+
+    for number in [1, 3] {
+        let delay = Duration::from_millis(200);
+        let options = SpawnOptions::new().queue("y").delay(delay);
+        let spawned = one.spawn_with(Number(number), options).await.unwrap();
+        let begun = Instant::now();
+        assert_eq!(spawned.await.unwrap(), number);
+        let took = begun.elapsed().as_secs_f64();
+        // An idle executor polls after 7.5 s.
+        assert!((0.1..5.0).contains(&took), "{took}");
+    }
+}
+
+/// Runs that their queue does not let resume leave the other permits to another queue.
+#[tokio::test(start_paused = true)]
+async fn runs_that_wait_for_their_queue_need_no_permit() {
+    let client = client_of(&MemoryStore::new());
+    let act = |number, cx: TaskContext<App>| async move {
+        if number < 10 {
+            // No executor serves its queue.
+            let never = spawn(cx.client(), 99).await?;
+            tokio::select! {
+                _ = never => {}
+                () = sleep(Duration::from_secs(3)) => {}
+            }
+            pending::<()>().await;
+        }
+        Ok(number)
+    };
+    let mut builder = builder(&client);
+    builder
+        .max_running(2)
+        .serve(ServedQueue::new("x").max_running(1))
+        .serve(ServedQueue::new("y"));
+    let executor = builder.start(App::new(act)).await.unwrap();
+    for number in 0..4 {
+        _ = spawn_in(&client, "x", number).await;
+    }
+    until("all wait", || executor.metrics().suspended == 4).await;
+    until("one has resumed", || executor.metrics().running == 1).await;
+    assert_eq!(soon(spawn_in(&client, "y", 11).await).await, 11);
+}
+
+/// A wake is passed on as well if the permits of the queue are used up, and not those of the executor: a run that resumes has taken the permit for
 /// which the session waits.
 #[tokio::test(start_paused = true)]
 async fn an_executor_whose_queue_has_no_permits_passes_its_wake_on() {

@@ -18,6 +18,8 @@ pub(super) struct QueueSession {
     /// The session was woken, may have been the only one, and has sent no turn since. If it cannot claim the tasks that it was
     /// woken for, it sends a turn that claims nothing, so that the store wakes another session.
     pub(super) is_woken: bool,
+    /// The session has passed a wake-up on. Perhaps no other session knows when the next task is due.
+    keeps_watch: bool,
     /// The time at which the worker sends a turn even if nothing has happened.
     pub(super) next_poll: Option<Instant>,
     /// The claim in the last answer. The next turn of the session confirms that it has arrived.
@@ -32,6 +34,7 @@ impl QueueSession {
             number: 0,
             may_claim: true,
             is_woken: false,
+            keeps_watch: false,
             next_poll: None,
             received: None,
         }
@@ -54,14 +57,15 @@ impl QueueSession {
         self.may_claim = true;
     }
 
-    /// Returns `true` if the store may rely on the session, to be woken or to check at a given time.
-    pub(super) fn is_idle(&self) -> bool {
-        !self.may_claim
+    /// Returns `true` if other sessions may rely on this one to check in time, since it is idle or keeps watch.
+    pub(super) fn is_relied_on(&self) -> bool {
+        !self.may_claim || self.keeps_watch
     }
 
-    /// Returns `true` if the session is idle, and was to check before now.
-    pub(super) fn is_late(&self, now: Instant) -> bool {
-        self.is_idle() && self.next_poll.is_some_and(|next| next <= now)
+    /// Returns `true` if the session has to send a turn although it cannot claim, so that the store wakes another one.
+    pub(super) fn has_to_pass_on(&self, now: Instant) -> bool {
+        let is_late = self.next_poll.is_some_and(|next| next <= now);
+        self.is_woken || self.is_relied_on() && is_late
     }
 
     /// Returns `true` if the session claims tasks as soon as there is a permit.
@@ -70,7 +74,8 @@ impl QueueSession {
     }
 
     /// Records that a turn is sent that claims up to `want` tasks.
-    pub(super) fn begin_turn(&mut self, want: usize) {
+    pub(super) fn begin_turn(&mut self, want: usize, now: Instant) {
+        self.keeps_watch = want == 0 && (self.keeps_watch || self.has_to_pass_on(now));
         (self.is_woken, self.next_poll) = (false, None);
         if want > 0 {
             self.may_claim = false;

@@ -54,12 +54,11 @@ impl Worker {
     }
 
     /// Returns a session that has the store wake another one, since it cannot claim what it was woken for, or what has become due.
-    /// Only an idle session does this: for others, the store does not rely on them.
     fn next_stuck(&self, now: Instant) -> Option<usize> {
         let sessions = self.sessions.iter().enumerate();
         let mut stuck = sessions.filter(|&(queue, _)| !self.can_claim(queue));
         stuck
-            .find(|(_, session)| session.is_woken || session.is_late(now))
+            .find(|(_, session)| session.has_to_pass_on(now))
             .map(|(queue, _)| queue)
     }
 
@@ -107,7 +106,7 @@ impl Worker {
         let room = self.claims.permits().room(self.current);
         let want = self.free(self.unstored()).min(room).min(MAX_BATCH_TASKS);
         let current = &mut self.sessions[self.current];
-        current.begin_turn(want);
+        current.begin_turn(want, Instant::now());
         Turn {
             session,
             number: current.next_number(),
@@ -247,7 +246,7 @@ impl Worker {
         let is_free = self.free(self.unstored()) > 0;
         let sessions = self.sessions.iter().enumerate();
         let due = sessions.filter(|&(queue, session)| {
-            session.is_idle() || is_free && self.claims.permits().room(queue) > 0
+            session.is_relied_on() || is_free && self.claims.permits().room(queue) > 0
         });
         due.filter_map(|(_, session)| session.next_poll).min()
     }
