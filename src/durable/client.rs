@@ -331,13 +331,13 @@ impl DurableClient {
         }
     }
 
-    /// Returns the interface to a named queue, which has limits and can be paused. It need not have been used before.
+    /// Returns the interface to a named queue, which can have limits and can be paused. The queue need not exist before.
     pub fn queue(&self, name: &str) -> Queue<'_> {
         Queue::new(&self.engine, name)
     }
 
-    /// Derives an id for a task in a named queue, as [`TaskId::derive`] does for a task in the default queue: the same arguments
-    /// give the same id. In a store with several partitions, the id is in the partition of the queue.
+    /// Derives an id for a task in a named queue, as [`TaskId::derive`] does for a task in the default queue: in one
+    /// store, the same arguments give the same id. In a store with several partitions, the id is in the partition of the queue.
     ///
     /// # Errors
     ///
@@ -488,7 +488,7 @@ impl DurableClient {
         Ok(queue.unwrap_or_default())
     }
 
-    /// Returns the id of a task in a queue: the given one, or a new one.
+    /// Returns the given id, or a new one, for a task in a queue.
     fn new_id(&self, queue: &QueueName, given: Option<TaskId>) -> Result<TaskId, DurableError> {
         let can_have = |&id: &TaskId| self.engine.store.can_have(queue, id);
         let Some(given) = given else {

@@ -187,7 +187,7 @@ fn others() -> Vec<Workload> {
     ]
 }
 
-/// The tasks of four queues with weights and limits, of three priorities, and of neither.
+/// Tasks in four queues with weights and limits, tasks of three priorities, and tasks with neither.
 fn drain_queues() -> Workload {
     let drain = |name, waiting| Peer::new(name, move |rules| queues::drain(rules, waiting));
     Workload::new(

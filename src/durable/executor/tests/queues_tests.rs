@@ -1,4 +1,4 @@
-//! Executors that serve several queues: whom the store wakes, the limits of queues, sessions that end, and invalid options.
+//! Executors that serve several queues: which sessions the store wakes, the limits of queues, sessions that end, and invalid options.
 
 use std::future::pending;
 
@@ -7,7 +7,7 @@ use super::*;
 use crate::durable::{QueueSettings, ServedQueue};
 use crate::sync::Number as Count;
 
-/// Spawns a task in a queue, whose id is that of its number.
+/// Spawns a task in a queue, with the id of its number.
 async fn spawn_in(client: &DurableClient, queue: &str, number: u64) -> DurableHandle<u64> {
     let options = SpawnOptions::new().id(id(number)).queue(queue);
     let spawned = client.spawn_with(Number(number), options).await;
@@ -40,7 +40,7 @@ async fn settle() {
     sleep(Duration::from_secs(1)).await;
 }
 
-/// Waits for a task, which must not take until an idle executor polls.
+/// Waits for a task, which must end before an idle executor polls.
 async fn soon(handle: DurableHandle<u64>) -> u64 {
     let begun = Instant::now();
     let output = handle.await.unwrap();
@@ -63,7 +63,7 @@ async fn an_executor_without_permits_passes_its_wake_on() {
 
     let turns = full.metrics().turns;
     assert_eq!(soon(spawn_in(&one, "y", 1).await).await, 1);
-    // One turn passes the wake on. It is not woken again, since it is not idle any more.
+    // One turn passes the wake-up on. The session is not woken again, since it is not idle any more.
     assert_eq!(full.metrics().turns, turns + 1);
     assert_eq!(soon(spawn_in(&one, "y", 3).await).await, 3);
     assert_eq!(full.metrics().turns, turns + 1);
@@ -100,7 +100,7 @@ async fn an_executor_without_permits_passes_on_that_a_task_is_due() {
     }
 }
 
-/// Runs that their queue does not let resume leave the other permits to another queue.
+/// Runs that cannot resume because of their queue's limit leave the other permits to another queue.
 #[tokio::test(start_paused = true)]
 async fn runs_that_wait_for_their_queue_need_no_permit() {
     let client = client_of(&MemoryStore::new());
@@ -130,8 +130,8 @@ async fn runs_that_wait_for_their_queue_need_no_permit() {
     assert_eq!(soon(spawn_in(&client, "y", 11).await).await, 11);
 }
 
-/// A wake is passed on as well if the permits of the queue are used up, and not those of the executor: a run that resumes has taken the permit for
-/// which the session waits.
+/// A wake-up is also passed on if only the permits of the queue are used up, and not those of the executor: a run that resumes has
+/// taken the permit for which the session waits.
 #[tokio::test(start_paused = true)]
 async fn an_executor_whose_queue_has_no_permits_passes_its_wake_on() {
     let store = MemoryStore::new();
@@ -211,7 +211,7 @@ async fn a_limit_in_the_store_holds_for_all_executors() {
     assert!((9.5..11.0).contains(&took), "{took}");
 }
 
-/// The queue at its limit does not hold the other one up.
+/// A queue at its limit does not delay another queue.
 #[tokio::test(start_paused = true)]
 async fn a_queue_at_its_limit_leaves_permits_to_the_other() {
     let client = client_of(&MemoryStore::new());
@@ -328,7 +328,7 @@ async fn a_verdict_is_not_lost_with_the_session_of_another_queue() {
     let first = spawn_in(&client, "x", 1).await;
     until("it runs", || executor.metrics().running == 1).await;
     until("it has ended", || {
-        // The next turn is that which reports it, or claims the task of `y`.
+        // The next turn reports it, or claims the task of `y`.
         fails.set(1);
         executor.metrics().running == 0
     })

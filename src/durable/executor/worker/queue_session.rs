@@ -9,16 +9,16 @@ use crate::durable::store::{Epoch, SessionId, Turn, TurnAnswer};
 pub(super) struct QueueSession {
     /// The types of the worker, in the queue.
     pub(super) set: TypeSet,
-    /// `None` if the store has ended the session, until another one is open.
+    /// This is `None` from the time when the store has ended the session until another one is open.
     pub(super) id: Option<SessionId>,
     /// The number of the last turn of the session.
     number: u64,
     /// There may be a task to claim.
     pub(super) may_claim: bool,
-    /// The session was woken, may have been the only one, and has sent no turn since. If it cannot claim the tasks that it was
-    /// woken for, it sends a turn that claims nothing, so that the store wakes another session.
+    /// The session was woken, possibly as the only one, and has sent no turn since. If it cannot claim the tasks for which it
+    /// was woken, it sends a turn that claims nothing, so that the store wakes another session.
     pub(super) is_woken: bool,
-    /// The session has passed a wake-up on. Perhaps no other session knows when the next task is due.
+    /// The session has passed a wake-up on, but possibly no other session knows when the next task is due. So it still checks.
     keeps_watch: bool,
     /// The time at which the worker sends a turn even if nothing has happened.
     pub(super) next_poll: Option<Instant>,
@@ -50,8 +50,8 @@ impl QueueSession {
         self.number
     }
 
-    /// Records that there may be a task. A session that is known not to be idle was not woken by the store for a task of its own:
-    /// others are, too.
+    /// Records that there may be a task. If the session is not idle, it is not the only session that is woken for the task, and
+    /// need not pass the wake-up on.
     pub(super) fn wake(&mut self) {
         self.is_woken |= !self.may_claim;
         self.may_claim = true;
@@ -85,7 +85,8 @@ impl QueueSession {
     /// Records the answer to a turn.
     ///
     /// After a turn that has claimed tasks, or had no free permit, the session is usually not idle. So it sends another turn as
-    /// soon as there is a free permit. If it was woken before the store had this turn, the store has passed that on.
+    /// soon as there is a free permit. If it was woken before the store had this turn, the store has
+    /// passed the wake-up on.
     pub(super) fn answered(&mut self, request: &Turn, answer: &TurnAnswer, next_poll: Instant) {
         let has_claimed = answer.claim.is_some() && !answer.is_idle;
         let is_idle = request.go_idle && !answer.more && !has_claimed;

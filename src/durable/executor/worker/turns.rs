@@ -53,7 +53,8 @@ impl Worker {
         stuck.or_else(claiming).or_else(|| self.next_reporting())
     }
 
-    /// Returns a session that has the store wake another one, since it cannot claim what it was woken for, or what has become due.
+    /// Returns a session that must let the store wake another one, since it cannot claim the tasks for which it was woken, or that
+    /// have become due.
     fn next_stuck(&self, now: Instant) -> Option<usize> {
         let sessions = self.sessions.iter().enumerate();
         let mut stuck = sessions.filter(|&(queue, _)| !self.can_claim(queue));
@@ -77,8 +78,8 @@ impl Worker {
             .next(|queue| sessions[queue].is_due(now) && permits.room(queue) > 0)
     }
 
-    /// Returns the session that claims next although nothing suggests that it has tasks, since there are verdicts to report:
-    /// that of the first verdict, whose queue may have a limit that lets another task start then.
+    /// Returns the session that reports the pending verdicts, although it is not known to have tasks to claim. It is the session
+    /// of the first verdict: if its queue has a limit, the verdict may let another task start.
     fn next_reporting(&self) -> Option<usize> {
         let epoch = self.pending_verdicts.first_claim()?;
         Some(self.claims.queue_of(epoch).unwrap_or(self.current))
@@ -130,7 +131,7 @@ impl Worker {
         self.settings.lease * 3 / 4
     }
 
-    /// Opens a session for the queue of the next turn, since the store has ended the last one.
+    /// Opens a session for the queue of the next turn, since the store has ended the previous one.
     fn open_session(&mut self) {
         let store = StdArc::clone(&self.engine.store);
         let set = self.sessions[self.current].set.clone();
@@ -174,7 +175,7 @@ impl Worker {
         }
     }
 
-    /// Notes what an answer says about the queue of its session.
+    /// Records what an answer says about the queue of its session.
     fn note_answer(&mut self, request: &Turn, answer: &TurnAnswer) {
         let next = answer.next.map_or(MAX_REST, |next| next.min(MAX_REST));
         let next_poll = Instant::now() + next.min(self.store_lease());

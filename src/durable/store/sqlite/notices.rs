@@ -20,7 +20,7 @@ pub(super) struct Notices {
     lists: BTreeMap<ListId, i64>,
     /// The numbers of sessions to wake for those lists, and the sets from which they may be chosen.
     wakes: Vec<(usize, Vec<SetId>)>,
-    /// The named queues of which tasks have stopped to run.
+    /// The named queues of which tasks have stopped running.
     pub(super) freed: BTreeSet<QueueName>,
     /// `true` if a task is due earlier than any before. If so, one worker must check when that is.
     pub(super) has_earlier_task: bool,
@@ -53,7 +53,7 @@ impl Notices {
             let sessions = gained.clamp(1, Self::MAX_WAKES) as usize;
             let mut sets = Vec::new();
             for set in readers_with_tasks(db, routes, list)? {
-                // If no task of the queue may start now, whatever lets one start wakes a session.
+                // If no task of the queue may start now, the step that lets one start wakes a session.
                 if queues::has_permits(db, &routes.queue(set))? {
                     sets.push(set);
                 }
@@ -111,7 +111,7 @@ fn readers_with_tasks(
     }
 }
 
-/// Returns the sets whose sessions may start tasks of a queue because others have stopped to run, for each list of the queue.
+/// Returns, for each list of a queue, the sets whose sessions may start its tasks because others have stopped running.
 fn readers_of_freed(
     db: &Connection,
     routes: &Routes,

@@ -1,9 +1,9 @@
-//! Named queues: their limits, and what those let start.
+//! Named queues: their limits, and which tasks may start under them.
 //!
-//! The number of running tasks of a queue is not stored. It is the number of tasks that its claims hold, so it is right
-//! whatever has happened to their workers.
+//! The number of running tasks of a queue is not stored. It is the number of tasks that its claims hold, so it is correct even if
+//! their workers have died.
 //!
-//! The default queue has no limits, so its requests read none. It has a row only for the turns of its priorities.
+//! The default queue has no limits, so no request reads them. It has a row only for the turns of its priorities.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ pub(super) struct Allowance {
     pub(super) tasks: usize,
     /// The time until a task may start, if only the rate prevents that now.
     pub(super) wait: Option<Duration>,
-    /// `true` if the clock was put back, so that a claim must store until when the rate is used.
+    /// This is `true` if the clock was put back, so that a claim must store the time up to which the rate is used.
     pub(super) is_stale: bool,
 }
 

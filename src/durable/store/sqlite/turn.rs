@@ -55,7 +55,7 @@ fn apply_limits(
     if allowed.tasks == 0 {
         turned.more = false;
         turned.next = turned.next.into_iter().chain(allowed.wait).min();
-        // A worker that has all that it wanted may have no free permit when the rate lets the next task start.
+        // A worker that has got as many tasks as it wanted may have no free permit when the rate lets the next task start.
         let started = turned.claim.as_ref().map_or(0, |claim| claim.tasks.len());
         if allowed.wait.is_some() && started >= want {
             tx.recheck_lists_of(session.set);

@@ -1,4 +1,4 @@
-//! The sessions of a queue that are woken: whatever lets a task of the queue start wakes an idle one.
+//! Wake-ups of the sessions of a queue: each step that lets a task of the queue start wakes an idle session.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -336,7 +336,7 @@ pub(super) async fn a_due_task_wakes_a_session_of_its_queue(it: &dyn Harness) {
     idle.starts(1).await;
 }
 
-/// Its queue has no room yet, and no message tells when it has. So it must look how long that takes.
+/// The queue of the session has no room yet, and no message says when it has. So the session must find out how long that takes.
 pub(super) async fn a_session_that_must_wait_for_the_rate_is_woken(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut default = prepare(&one).await;

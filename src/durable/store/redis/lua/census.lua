@@ -138,7 +138,7 @@ local function make_census(page)
     outcomes.write('census', collected)
   end
 
-  -- Gives permits to running tasks of named queues that have none. The queue then has too few permits left, but never too many.
+  -- Gives permits to running tasks of named queues that have none. Without them, too many tasks could start.
   local function restore_permits_of(ids, entries)
     for i, id in ipairs(ids) do
       local queue = is_entry(entries[i]) and queue_of(entries[i], 0) or ''

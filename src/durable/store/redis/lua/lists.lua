@@ -154,7 +154,7 @@ local function lists()
 
   -- Wakes some of the workers that read the lists of these groups.
   local function wake_for(groups)
-    -- A list of a queue with unreadable rows does not keep workers of others from being woken.
+    -- If the rows of one queue cannot be read, workers of other queues are woken nevertheless.
     for _, group in ipairs(groups) do pcall(wake, group.list, math.min(#group.entries, 4)) end
   end
 
@@ -173,12 +173,12 @@ local function lists()
     end
   end
 
-  -- Wakes workers for the queues of which tasks have stopped to run.
+  -- Wakes workers for the queues of which tasks have stopped running.
   local function wake_for_freed()
     for queue in pairs(state.freed) do pcall(wake_queue, queue, 1) end
   end
 
-  -- Wakes workers for what the transactions have done that were committed.
+  -- Wakes workers for the effects of the committed transactions.
   local function wake_for_committed()
     wake_for(state.pushed)
     wake_for_freed()

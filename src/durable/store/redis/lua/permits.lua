@@ -1,8 +1,8 @@
--- Takes permits back from tasks of named queues that stop to run: see `queues.lua`.
+-- Takes permits back from tasks of named queues that stop running: see `queues.lua`.
 --
 -- Needs: transaction, entry.
 
--- Adds a task that stops to run to the tasks of its queue in `permits`, if it has a permit. `row` is its row in `running`.
+-- Adds a task that stops running to the tasks of its queue in `permits`, if it has a permit. `row` is its row in `running`.
 local function add_permit(permits, id, row)
   if #row < RUNNING_PAYLOAD - 1 then return end
   local queue = queue_of(row, RUNNING_ENTRY - 1)

@@ -58,7 +58,7 @@ local function each_queue(choose)
   for queue in pairs(queues) do choose(queue) end
 end
 
--- Pauses the queues that workers serve, since their limits are lost.
+-- Pauses the queues that workers serve, since the limits of all queues are lost.
 local function pause_queues()
   each_queue(function(queue) call('HSET', QUEUES, 's' .. queue, pack('>I1I4I6I4I4', 1, 0, 0, 0, 0)) end)
 end
@@ -121,8 +121,8 @@ local function repair_meta(partitions)
   end
 end
 
--- Pauses queues whose limits cannot be read, until somebody sets them again. Removes other rows that cannot be read, or that mean
--- nothing any more: those of a rate that is not used, and the turns of priorities while there are no tasks.
+-- Pauses queues whose limits cannot be read, until they are resumed. Removes other rows that cannot be read, or that are no longer
+-- needed: the time of a rate if it is in the past, and the turns of priorities if there are no tasks.
 local function repair_queues()
   local all, is_empty = call('HGETALL', QUEUES), call('EXISTS', ALIVE) == 0
   for i = 1, #all, 2 do

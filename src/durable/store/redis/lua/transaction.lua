@@ -12,7 +12,7 @@
 -- first_error -> first error
 -- is_partial  -> `true` if something could not be undone
 -- pushed      -> groups of entries that were added to lists: see `lists.lua`
--- freed       -> queues of which tasks have stopped to run, as keys
+-- freed       -> queues of which tasks have stopped running, as keys
 local skipped, committed, first_error = state.skipped or {}, state.committed or {}, state.first_error
 state.skipped, state.committed, state.pushed, state.freed = skipped, committed, state.pushed or {}, state.freed or {}
 

@@ -40,8 +40,8 @@
 local idle_member = ARGV[3] .. ARGV[1]
 local session, number = find_session(ARGV[1]), tonumber(ARGV[2])
 if not session or number < session.number then return redis.error_reply('NOSESSION it has ended') end
--- The lists that the session drains, and those that it claims from. Both are nil if it reads only the main list. `priorities` has the
--- latter by priority, if tasks have several priorities.
+-- The lists that the session drains, and those that it claims from. Both are nil if it reads only the main list. `priorities` has
+-- the latter by priority, if tasks have several priorities.
 local draining, leaves, priorities
 local queue = ''
 if session.set ~= plain_set then
@@ -131,7 +131,7 @@ local function has_tasks(key)
 end
 if not skipped.next_check then
   state.name = 'next_check'
-  -- Tasks that their queue does not let start yet do not count. If only its rate prevents them, the answer says for how long.
+  -- Tasks that cannot start yet because of their queue do not count. If only its rate prevents a start, the answer says for how long.
   local room = math.huge
   if queue ~= '' then room, wait = queues().room(queue) end
   local may_start = room > 0 or wait
@@ -167,7 +167,7 @@ if not leaves then
   if more then pcall(wake_set, plain_set, 1) end
   if next(state.freed) then pcall(lists().wake_for_committed) end
 else
-  -- A worker that has all that it wanted may have no free permit when the rate lets the next task start.
+  -- A worker that has got as many tasks as it wanted may have no free permit when the rate lets the next task start.
   local is_full = #claimed >= tonumber(ARGV[4])
   for _, list in ipairs((more or is_full) and lists_left or {}) do pcall(wake, list, 1) end
   if #state.pushed > 0 or next(state.freed) then pcall(lists().wake_for_committed) end

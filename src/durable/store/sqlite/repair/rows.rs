@@ -75,7 +75,7 @@ const DAMAGED: &[Column] = &[
 ];
 const QUEUE: &[Column] = &[
     Column("name", Values::Text, ""),
-    // What cannot be read limits the queue more than before, so that no limit is exceeded.
+    // A limit that cannot be read is replaced with a strict one.
     Column("paused", FLAG, "1"),
     Column("max_running", LIMIT, "1"),
     Column("interval", Values::Optional(&INTERVAL), "3600000000"),
@@ -191,7 +191,7 @@ pub(super) fn remove_invalid(db: &Connection, damage: &mut Damage) -> Result<(),
     Ok(())
 }
 
-/// Repairs the rows of queues. A limit that is lost becomes a low one, until it is set again.
+/// Repairs the rows of queues. A limit that is lost is replaced with a strict one, which holds until the limits are set again.
 pub(super) fn repair_queues(db: &Connection, damage: &mut Damage) -> Result<(), Fault> {
     for bad in find_invalid(db, "throng_queue", &["name"], QUEUE, |_| true)? {
         damage.add(1, || bad.describe("throng_queue"));

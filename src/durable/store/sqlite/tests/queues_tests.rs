@@ -1,5 +1,5 @@
-//! Named queues and priorities: their limits hold over processes, nothing that lets a task start is missed, and damage costs at
-//! most a limit.
+//! Named queues and priorities: limits hold for all processes, each step that lets a task start wakes a session, and damage
+//! destroys at most limits.
 
 use super::*;
 use crate::durable::queue::{QueueInfo, QueueSettings, Rate};
@@ -235,7 +235,7 @@ async fn a_higher_limit_and_the_end_of_a_pause_wake_another_process() {
     assert_eq!(resting.claimed(9).await.len(), 3);
 }
 
-/// Nobody has a timer for a rate while the queue is paused.
+/// No session has a timer for a rate while the queue is paused.
 #[tokio::test]
 async fn the_end_of_a_pause_wakes_a_session_that_then_waits_for_the_rate() {
     let (file, clock) = (File::new(), Clock::manual());
