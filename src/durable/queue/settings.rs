@@ -9,7 +9,7 @@ use std::time::Duration;
 /// ```
 /// use throng::durable::{QueueSettings, Rate};
 ///
-/// // At most 4 tasks run at once, and at most 100 start per minute.
+/// // At most 4 tasks run at once, and 100 start per minute, evenly spaced.
 /// let settings = QueueSettings::new().max_running(4).rate(Rate::per_minute(100));
 /// assert_ne!(settings, QueueSettings::new());
 /// ```
