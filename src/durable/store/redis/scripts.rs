@@ -36,7 +36,7 @@ pub(super) const FILES: &[(&str, &str)] = files![
     "replay" "routes" "status" "turn" "upgrade"
     // Parts.
     "base" "census" "claim" "claims" "dead_letter_row" "drain" "due" "entry" "epochs" "ids" "intact_entry" "lists"
-    "liveness" "notifications" "orphans" "outcomes" "permits" "queues" "reap" "remove_session" "repair" "repair_meta" "results"
+    "liveness" "notifications" "orphans" "outcomes" "queues" "reap" "remove_session" "repair" "repair_meta" "results"
     "server_time" "session" "session_activity" "session_counts" "set_lists" "store_time" "transaction" "verdicts"
     // Files that run if a command fails.
     "undo/begin" "undo/cancel" "undo/claim" "undo/done" "undo/drain" "undo/due" "undo/end" "undo/enqueue"

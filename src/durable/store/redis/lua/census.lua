@@ -141,7 +141,7 @@ local function make_census(page)
   -- Gives permits to running tasks of named queues that have none. Without them, too many tasks could start.
   local function restore_permits_of(ids, entries)
     for i, id in ipairs(ids) do
-      local queue = is_entry(entries[i]) and queue_of(entries[i], 0) or ''
+      local queue = queues().queue_of(entries[i], 0)
       local key = PERMITS .. ':' .. queue
       if queue ~= '' then
         remove_other_type('SCARD', key)

@@ -43,14 +43,6 @@ end
 -- Returns the key of a list.
 local function key_of(list) return list == MAIN and READY or READY .. ':' .. list end
 
--- Wakes at most `most` workers of these sets, of 8 bytes each.
-local function wake_sets(sets, most)
-  for at = 1, #sets, 8 do
-    if most <= 0 then return end
-    most = wake_set(sub(sets, at, at + 7), most)
-  end
-end
-
 -- Wakes at most `most` workers that read a list, unless its tasks have to wait for a permit of their queue. `row` is the field
 -- l<list>, if it is known.
 local function wake(list, most, row)
@@ -61,7 +53,10 @@ local function wake(list, most, row)
   row = row or call('HGET', ROUTES, 'l' .. list) or ''
   local length = byte(row) or 0
   if length > 0 and not queues().has_permit(sub(row, 2, 1 + length)) then return end
-  wake_sets(sub(row, 2 + length), most)
+  for at = 2 + length, #row, 8 do
+    if most <= 0 then return end
+    most = wake_set(sub(row, at, at + 7), most)
+  end
 end
 
 local made_lists
@@ -160,7 +155,7 @@ local function lists()
 
   -- Wakes an idle worker of any set, since a task is due earlier than idle workers expect.
   local function wake_one()
-    wake_sets(plain_set or call('HGET', ROUTES, 'sets') or '', 1)
+    wake(nil, 1, '\0' .. (plain_set or call('HGET', ROUTES, 'sets') or ''))
   end
 
   -- Wakes up to `most` workers for each list that may have tasks of a queue, since a task of the queue may start.
@@ -175,7 +170,7 @@ local function lists()
 
   -- Wakes workers for the queues of which tasks have stopped running.
   local function wake_for_freed()
-    for queue in pairs(state.freed) do pcall(wake_queue, queue, 1) end
+    for queue in pairs(state.freed or {}) do pcall(wake_queue, queue, 1) end
   end
 
   -- Wakes workers for the effects of the committed transactions.

@@ -27,7 +27,7 @@ local function restore_permits()
     local page = call('HSCAN', RUNNING, cursor, 'COUNT', MAX_BATCH)
     for i = 1, #page[2], 2 do
       local row = page[2][i + 1]
-      local queue = #row >= RUNNING_PAYLOAD - 1 and queue_of(row, RUNNING_ENTRY - 1) or ''
+      local queue = queues().queue_of(row, RUNNING_ENTRY - 1)
       local key = PERMITS .. ':' .. queue
       if queue ~= '' then pcall(call, 'SADD', key, page[2][i]) end
     end

@@ -165,12 +165,12 @@ if first_error then next_check = 0 end
 -- While tasks are left, each woken session wakes the next. For other lists, sessions that read them are woken.
 if not leaves then
   if more then pcall(wake_set, plain_set, 1) end
-  if next(state.freed) then pcall(lists().wake_for_committed) end
+  if state.freed then pcall(lists().wake_for_committed) end
 else
   -- A worker that has got as many tasks as it wanted may have no free permit when the rate lets the next task start.
   local is_full = #claimed >= tonumber(ARGV[4])
   for _, list in ipairs((more or is_full) and lists_left or {}) do pcall(wake, list, 1) end
-  if #state.pushed > 0 or next(state.freed) then pcall(lists().wake_for_committed) end
+  if #state.pushed > 0 or state.freed then pcall(lists().wake_for_committed) end
 end
 return {
   refused, epoch, claimed, payloads, more and 1 or 0, next_check, is_repeated and 1 or 0, goes_idle and #claimed > 0 and 1 or 0,
