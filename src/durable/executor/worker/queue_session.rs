@@ -62,10 +62,9 @@ impl QueueSession {
         !self.may_claim || self.keeps_watch
     }
 
-    /// Returns `true` if the session has to send a turn although it cannot claim, so that the store wakes another one.
-    pub(super) fn has_to_pass_on(&self, now: Instant) -> bool {
-        let is_late = self.next_poll.is_some_and(|next| next <= now);
-        self.is_woken || self.is_relied_on() && is_late
+    /// Returns `true` if other sessions may rely on this one to have checked by now.
+    pub(super) fn is_late(&self, now: Instant) -> bool {
+        self.is_relied_on() && self.next_poll.is_some_and(|next| next <= now)
     }
 
     /// Returns `true` if the session claims tasks as soon as there is a permit.
@@ -75,7 +74,8 @@ impl QueueSession {
 
     /// Records that a turn is sent that claims up to `want` tasks.
     pub(super) fn begin_turn(&mut self, want: usize, now: Instant) {
-        self.keeps_watch = want == 0 && (self.keeps_watch || self.has_to_pass_on(now));
+        let passes_on = self.is_woken || self.is_late(now);
+        self.keeps_watch = want == 0 && (self.keeps_watch || passes_on);
         (self.is_woken, self.next_poll) = (false, None);
         if want > 0 {
             self.may_claim = false;

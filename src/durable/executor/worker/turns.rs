@@ -59,8 +59,14 @@ impl Worker {
         let sessions = self.sessions.iter().enumerate();
         let mut stuck = sessions.filter(|&(queue, _)| !self.can_claim(queue));
         stuck
-            .find(|(_, session)| session.has_to_pass_on(now))
+            .find(|(_, session)| session.is_woken || self.checks() && session.is_late(now))
             .map(|(queue, _)| queue)
+    }
+
+    /// Returns `true` if the worker checks at given times. While its runtime is stuck, it leaves that to others, which also decide
+    /// on its leases.
+    fn checks(&self) -> bool {
+        self.stopping.is_none() && !self.is_stalled()
     }
 
     /// Returns `true` if a task of a queue could run now. The pending verdicts go with the turn.
@@ -241,7 +247,7 @@ impl Worker {
 
     /// Returns the time of the next turn that is sent even if nothing has happened.
     pub(super) fn next_poll(&self) -> Option<Instant> {
-        if self.is_busy() || self.stopping.is_some() {
+        if self.is_busy() || !self.checks() {
             return None;
         }
         let is_free = self.free(self.unstored()) > 0;
