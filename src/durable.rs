@@ -77,10 +77,10 @@
 //!
 //! # Queues
 //!
-//! Tasks wait in the default queue, or in the named queue that [`SpawnOptions::queue`] or [`DurableTask::QUEUE`] says. A
-//! [`Queue`] can have limits, which hold for all processes, and can be paused. Within a queue, tasks of a higher [`Priority`] start
-//! first. An executor serves the default queue, or those that [`Builder::serve`] names; each can have a weight, and a maximum
-//! number of the executor's permits ([`ServedQueue`]).
+//! A task waits in the default queue, or in the named queue that [`SpawnOptions::queue`] or [`DurableTask::QUEUE`] specifies. A
+//! named [`Queue`] can be paused, and can have limits, which hold for all processes. Within a queue, tasks of a higher [`Priority`]
+//! start first. An executor serves the default queue, or the queues that are passed to [`Builder::serve`]. Each of them can have a
+//! weight, and a maximum number of the executor's permits ([`ServedQueue`]).
 //!
 //! # If a process exits at a given step
 //!

@@ -338,13 +338,13 @@ impl DurableClient {
         }
     }
 
-    /// Returns the interface to a named queue, which has limits and can be paused. It need not have been used before.
+    /// Returns the interface to a named queue, which can have limits and can be paused. The queue need not exist before.
     pub fn queue(&self, name: &str) -> Queue<'_> {
         Queue::new(&self.engine, name)
     }
 
-    /// Derives an id for a task in a named queue, as [`TaskId::derive`] does for a task in the default queue: the same arguments
-    /// give the same id. In a store with several partitions, the id is in the partition of the queue.
+    /// Derives an id for a task in a named queue, as [`TaskId::derive`] does for a task in the default queue: in one
+    /// store, the same arguments give the same id. In a store with several partitions, the id is in the partition of the queue.
     ///
     /// # Errors
     ///
@@ -506,7 +506,7 @@ impl DurableClient {
         DurableError::invalid(self.store_name(), reason)
     }
 
-    /// Returns the id of a task in a queue: the given one, or a new one.
+    /// Returns the given id, or a new one, for a task in a queue and with a key.
     fn new_id(
         &self,
         given: Option<TaskId>,

@@ -353,7 +353,7 @@ impl fmt::Display for DurableError {
             Kind::NotDurable { found, wanted } => write!(
                 f,
                 "it is less durable than required: {found:?} instead of {wanted:?} (the docs of \
-                 `Durability` name the settings for each priority)"
+                 `Durability` name the settings for each level)"
             ),
             Kind::Invalid(reason) => f.write_str(reason),
             Kind::Conflict => f.write_str("it holds the key of another task, which was rejected and is not stored"),

@@ -9,11 +9,12 @@ use super::{DurableError, QueueInfo, QueueSettings};
 
 /// A named queue: see [`DurableClient::queue`](super::DurableClient::queue).
 ///
-/// A queue exists as soon as somebody uses its name. Tasks get into it by [`SpawnOptions::queue`](super::SpawnOptions::queue) or
-/// [`DurableTask::QUEUE`](super::DurableTask::QUEUE), and are run by the executors that [serve](super::Builder::serve) it. Its
-/// limits and its pause are kept in the store, so they hold for all processes, and outlast them.
+/// A queue exists as soon as its name is used. [`SpawnOptions::queue`](super::SpawnOptions::queue) or
+/// [`DurableTask::QUEUE`](super::DurableTask::QUEUE) puts a task into it, and the executors that [serve](super::Builder::serve) it
+/// run its tasks. The store keeps its limits, and whether it is paused. So these hold for all processes, and remain when all
+/// processes exit.
 ///
-/// Tasks without a queue are in the default queue, which has no limits.
+/// Tasks without the name of a queue are in the default queue, which has no limits and cannot be paused.
 ///
 /// # Examples
 ///
@@ -44,8 +45,8 @@ impl<'a> Queue<'a> {
         }
     }
 
-    /// Sets the limits of the queue. They replace those that were set before, unless those have a later
-    /// [revision](QueueSettings::revision): then nothing changes, and this returns `false`.
+    /// Sets the limits of the queue, and returns `true`. They replace the limits that were set before. If those have a later
+    /// [revision](QueueSettings::revision), nothing changes, and this returns `false`. A paused queue stays paused.
     ///
     /// Running tasks continue even if they exceed the new limits.
     ///
@@ -56,7 +57,7 @@ impl<'a> Queue<'a> {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the limits may be set or not.
+    /// If the future is dropped, the limits may or may not be set.
     pub async fn set(&self, settings: QueueSettings) -> Result<bool, DurableError> {
         let checked = settings.check();
         checked.map_err(|reason| DurableError::invalid(&self.engine.store_name, reason))?;
@@ -70,11 +71,12 @@ impl<'a> Queue<'a> {
     ///
     /// # Errors
     ///
-    /// As [`set`](Self::set).
+    /// - The name of the queue is [invalid](DurableError::is_invalid). The message names the remedy.
+    /// - The store does not answer. It is safe to call this again.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the queue may be paused or not.
+    /// If the future is dropped, the queue may or may not be paused.
     pub async fn pause(&self) -> Result<(), DurableError> {
         self.change(QueueChange::Paused(true)).await.map(drop)
     }
@@ -83,20 +85,22 @@ impl<'a> Queue<'a> {
     ///
     /// # Errors
     ///
-    /// As [`set`](Self::set).
+    /// - The name of the queue is [invalid](DurableError::is_invalid). The message names the remedy.
+    /// - The store does not answer. It is safe to call this again.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the queue may be resumed or not.
+    /// If the future is dropped, the queue may or may not be resumed.
     pub async fn resume(&self) -> Result<(), DurableError> {
         self.change(QueueChange::Paused(false)).await.map(drop)
     }
 
-    /// Returns the limits of the queue, whether it is paused, and the numbers of its tasks.
+    /// Returns the limits of the queue, whether it is paused, and how many of its tasks wait and run.
     ///
     /// # Errors
     ///
-    /// As [`set`](Self::set).
+    /// - The name of the queue is [invalid](DurableError::is_invalid). The message names the remedy.
+    /// - The store does not answer. It is safe to call this again.
     ///
     /// # Cancel safety
     ///

@@ -46,8 +46,8 @@ impl SpawnOptions {
     /// Sets the [queue](super::Queue) in which the task waits: 1 to 64 ASCII letters, digits, and the characters `._:/-`. The
     /// default is [`QUEUE`](super::DurableTask::QUEUE).
     ///
-    /// With an [`id`](Self::id) in a store with several partitions, the queue must be in the partition of the id:
-    /// [`DurableClient::derive_id`](super::DurableClient::derive_id) returns such ids.
+    /// If the store has several partitions, an [`id`](Self::id) that you set must be in the partition of the queue.
+    /// [`DurableClient::derive_id`](super::DurableClient::derive_id) returns such an id.
     #[must_use]
     pub fn queue(mut self, queue: impl Into<String>) -> Self {
         self.queue = Some(queue.into());

@@ -11,12 +11,12 @@ pub use self::settings::{QueueSettings, Rate};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueInfo {
-    /// The limits that are in force.
+    /// The limits, and their revision.
     pub settings: QueueSettings,
     /// `true` if no task of the queue starts until it is resumed.
     pub is_paused: bool,
-    /// The number of tasks that wait for a worker, of the types that a live worker knows.
+    /// The number of tasks that wait for a worker. It includes only tasks whose type a live worker has registered.
     pub waiting: u64,
-    /// The number of tasks that a worker has claimed.
+    /// The number of tasks that workers have claimed.
     pub running: u64,
 }

@@ -16,10 +16,10 @@
 //! epoch is a fencing token: a verdict counts only if the task is still held under its epoch. A task that is one crash
 //! short of becoming a dead letter is *quarantined*: a worker holds one such task at a time.
 //!
-//! A session belongs to one *queue*, and claims only tasks of that queue. The running tasks of a queue are counted where a task
-//! starts or stops to run, in the same script or transaction, so a limit of running tasks is never exceeded. Whatever lets a
-//! waiting task of a queue start wakes an idle session of the queue: a new task, a task that stops to run, a higher limit, or
-//! the end of a pause. If only time must pass, the answer to a turn says how long.
+//! A session belongs to one *queue*, and claims only tasks of that queue. The number of running tasks of a queue
+//! changes in the script or transaction in which a task starts or stops running, so no claim exceeds a limit. Each step that
+//! lets a task of a queue start wakes an idle session of the queue: it stores a task, ends a run, raises a limit, or ends a pause.
+//! If only the rate prevents a start, the answer to a turn says how long to wait.
 //!
 //! ```text
 //!                 enqueue                       claim                  verdict

@@ -49,7 +49,7 @@ use crate::retry::Retry;
 pub struct Builder<App> {
     client: DurableClient,
     registry: Registry<App>,
-    /// The default queue if it is empty.
+    /// If this is empty, the executor serves the default queue.
     queues: Vec<ServedQueue>,
     max_running: usize,
     retry: Retry,
@@ -64,9 +64,9 @@ impl DurableExecutor {
     /// Returns a builder for an executor that runs tasks of the store of `client`.
     ///
     /// The executor runs tasks of the default queue, or of the queues that it [serves](Builder::serve). The permits
-    /// ([`max_running`](Builder::max_running)) are shared by the queues: no permit is unused while a queue has tasks that may
-    /// start, and [weights](ServedQueue::weight) decide which queue is next while several have tasks. The limits of a
-    /// [queue](crate::durable::Queue) in the store hold for all executors together.
+    /// ([`max_running`](Builder::max_running)) are shared by the queues. No permit is unused while a queue has tasks that may
+    /// start. While several queues have tasks, [weights](ServedQueue::weight) decide which queue is next. The limits of a
+    /// [queue](crate::durable::Queue) are kept in the store, and hold for all executors together.
     pub fn builder<App: Send + Sync + 'static>(client: DurableClient) -> Builder<App> {
         Builder {
             client,
@@ -88,9 +88,9 @@ impl<App: Send + Sync + 'static> Builder<App> {
         self
     }
 
-    /// Lets the executor run tasks of this queue. Without a call, it runs those of the default queue. With one, it runs only
-    /// those of the named queues; [`ServedQueue::default_queue`] adds the default queue. A second call with the same queue
-    /// replaces the first.
+    /// Lets the executor run tasks of this queue. If this is never called, the executor runs the tasks of the default queue.
+    /// Otherwise, it runs only tasks of the queues that were passed; [`ServedQueue::default_queue`] is the default queue. A
+    /// second call with the same queue replaces the first.
     ///
     /// # Examples
     ///
@@ -148,7 +148,7 @@ impl<App: Send + Sync + 'static> Builder<App> {
     /// - The store does not answer.
     /// - An option is [invalid](DurableError::is_invalid): no type is [registered](Self::register),
     ///   [`max_running`](Self::max_running) or [`stall_limit`](Self::stall_limit) is zero, [`lease`](Self::lease) is
-    ///   shorter than 100 ms, or a [served queue](Self::serve) has an invalid name, the weight zero, or a maximum of zero
+    ///   shorter than 100 ms, or a [served queue](Self::serve) has an invalid name, a weight of zero, or a maximum of zero
     ///   running tasks. The message names the value and the remedy.
     ///
     /// # Panics

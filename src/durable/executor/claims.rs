@@ -81,12 +81,12 @@ impl Claims {
         self.permits.count(Phase::Running)
     }
 
-    /// Returns the number of runs that have or need a permit.
+    /// Returns the number of permits that runs have or wait for. For each queue, at most its limit counts.
     pub(crate) fn active(&self) -> usize {
-        self.held() - self.permits.count(Phase::Suspended)
+        self.permits.used()
     }
 
-    /// Returns the number of the queue of a claim, unless the worker holds nothing of it.
+    /// Returns the number of the queue of a claim, or `None` if the worker holds no task of the claim.
     pub(crate) fn queue_of(&self, epoch: Epoch) -> Option<usize> {
         self.claims.get(&epoch).map(|claim| claim.queue)
     }

@@ -1,4 +1,4 @@
-//! [`OpenSessions`]: the sessions of an executor that starts.
+//! [`OpenSessions`]: the sessions of an executor that is starting.
 
 use std::mem;
 use std::sync::Arc as StdArc;

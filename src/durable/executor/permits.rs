@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use crate::durable::TaskId;
 use crate::durable::store::Epoch;
 
-/// The numbers of the runs of a worker, and the requests of runs for permits. The queues are numbered in the order in which the
+/// The numbers of runs of a worker, and their requests for permits. The queues are numbered in the order in which the
 /// worker serves them.
 pub(crate) struct Permits {
     /// The number of permits.
@@ -19,14 +19,14 @@ pub(crate) struct Permits {
 
 /// The runs of one queue.
 struct QueuePermits {
-    /// The maximum number of permits that runs of this queue have at once.
+    /// The maximum number of permits that runs of this queue can have at once.
     limit: usize,
     /// The number of runs in each [`Phase`].
     runs: [usize; 3],
     requests: BTreeMap<RequestKey, PermitRequest>,
 }
 
-/// `true` for a run that is to start, which goes after those that resume; and the number of the request.
+/// The order of the requests: first those of runs that resume (`false`), then those of runs that start (`true`), each by number.
 type RequestKey = (bool, u64);
 
 /// A request of a run for a permit.
@@ -48,7 +48,7 @@ pub(crate) enum Phase {
 }
 
 impl Permits {
-    /// Returns this number of permits, and the limit of each queue.
+    /// Returns this number of permits, shared by queues that have these limits.
     pub(crate) fn new(limit: usize, queues: impl IntoIterator<Item = usize>) -> Self {
         let queues = queues.into_iter().map(|queue_limit| QueuePermits {
             limit: queue_limit.min(limit),
@@ -72,16 +72,21 @@ impl Permits {
         self.queues.iter().map(|queue| queue.count(phase)).sum()
     }
 
-    /// Returns the maximum number of permits that runs of a queue have at once.
+    /// Returns the maximum number of permits that runs of a queue can have at once.
     pub(crate) fn limit(&self, queue: usize) -> usize {
         self.queues[queue].limit
     }
 
-    /// Returns how many more runs of a queue could have permits if only the limit of the queue mattered.
+    /// Returns the number of permits that runs have or wait for. For each queue, at most its limit counts.
+    pub(crate) fn used(&self) -> usize {
+        let queues = self.queues.iter();
+        queues.map(|queue| queue.active().min(queue.limit)).sum()
+    }
+
+    /// Returns how many more runs of a queue could have permits if there were no other limit than that of the queue.
     pub(crate) fn room(&self, queue: usize) -> usize {
         let queue = &self.queues[queue];
-        let active = queue.count(Phase::Running) + queue.count(Phase::Ready);
-        queue.limit.saturating_sub(active)
+        queue.limit.saturating_sub(queue.active())
     }
 
     /// Returns `true` if a run of a queue can have a permit now.
@@ -119,6 +124,11 @@ impl Permits {
 impl QueuePermits {
     fn count(&self, phase: Phase) -> usize {
         self.runs[phase as usize]
+    }
+
+    /// Returns the number of runs that have or need a permit.
+    fn active(&self) -> usize {
+        self.count(Phase::Running) + self.count(Phase::Ready)
     }
 
     fn is_free(&self) -> bool {

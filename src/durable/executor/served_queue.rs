@@ -33,7 +33,7 @@ use crate::durable::queue::name::QueueName;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServedQueue {
-    /// `None` for the default queue.
+    /// This is `None` for the default queue.
     name: Option<String>,
     weight: u32,
     max_running: Option<usize>,
@@ -50,12 +50,12 @@ pub(crate) struct QueueShare {
 }
 
 impl ServedQueue {
-    /// Returns the [queue](crate::durable::Queue) with this name, with the weight 1.
+    /// Returns the [queue](crate::durable::Queue) with this name, with a weight of 1.
     pub fn new(name: impl Into<String>) -> Self {
         Self::of(Some(name.into()))
     }
 
-    /// Returns the default queue, which has the tasks that were spawned without the name of a queue, with the weight 1.
+    /// Returns the default queue, with a weight of 1. It has the tasks that were spawned without the name of a queue.
     pub fn default_queue() -> Self {
         Self::of(None)
     }
@@ -68,12 +68,12 @@ impl ServedQueue {
         }
     }
 
-    /// Sets the weight of the queue: at least 1, which is the default. While several queues have tasks, the executor starts
-    /// tasks of each in proportion to the weights. For instance, of 9 tasks that start, 8 are of a queue with the weight 8, and 1
-    /// is of a queue with the weight 1.
+    /// Sets the weight of the queue: at least 1, which is the default. While several queues have tasks, the numbers of tasks
+    /// that the executor starts are in proportion to the weights. For instance, if one queue has a weight of 8 and another one
+    /// has a weight of 1, then 8 of 9 tasks that start belong to the first one.
     ///
     /// A queue that had no tasks for a while does not make up for that time. Weights do not limit a queue: if the other
-    /// queues have no tasks, it gets all permits.
+    /// queues have no tasks, it can get all permits.
     #[must_use]
     pub fn weight(mut self, weight: u32) -> Self {
         self.weight = weight;
@@ -81,11 +81,11 @@ impl ServedQueue {
     }
 
     /// Sets the maximum number of tasks of the queue that this executor runs at once: at least 1. The default is
-    /// [`Builder::max_running`](super::builder::Builder::max_running), which also holds for all queues together. To limit a queue
-    /// in all executors, use [`QueueSettings::max_running`](crate::durable::QueueSettings::max_running).
+    /// [`Builder::max_running`](super::builder::Builder::max_running), which always limits all queues together. To limit a queue
+    /// over all executors, use [`QueueSettings::max_running`](crate::durable::QueueSettings::max_running).
     ///
-    /// Weights count tasks that start, not the time that they take. So set this for a queue of long tasks, which could otherwise
-    /// get all permits and keep them.
+    /// Weights count tasks that start, not the time that they take. So set this for a queue of long tasks; otherwise, they
+    /// may get all permits and keep them.
     #[must_use]
     pub fn max_running(mut self, max_running: usize) -> Self {
         self.max_running = Some(max_running);

@@ -4,8 +4,8 @@
 //! verdicts that arrive meanwhile go with the next one, so batches grow with the load. A turn whose answer is lost is sent
 //! again until it is answered. Leases are renewed by separate requests.
 //!
-//! A worker has a session for each queue that it serves, and a turn belongs to one of them. The verdicts of all claims go with
-//! the next turn, whatever its session.
+//! A worker has a session for each queue that it serves, and a turn belongs to one of them. The next turn reports the
+//! verdicts of all claims, whichever session it belongs to.
 
 use std::future::pending;
 use std::time::Duration;

@@ -21,7 +21,7 @@ impl QueueName {
     ///
     /// # Errors
     ///
-    /// The name cannot be that of a queue. Returns the reason, and the remedy.
+    /// This cannot be the name of a queue. Returns the reason, and the remedy.
     pub(crate) fn new(name: &str) -> Result<Self, String> {
         let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._:/-".contains(&byte);
         match name.len() {

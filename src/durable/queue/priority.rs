@@ -5,19 +5,20 @@ use serde::{Deserialize, Serialize};
 /// How urgent a task is, compared with the other tasks of its queue: see
 /// [`SpawnOptions::priority`](super::super::SpawnOptions::priority).
 ///
-/// Within a queue, tasks of a higher priority start first. A lower priority cannot starve: while its tasks wait, at least one of 65 tasks
-/// that start is `Normal`, and one of 257 is `Low`, counted over all workers. (A claim takes several tasks at once, so such a
-/// task may start up to one claim later.)
+/// Within a queue, tasks of a higher priority start first. A lower priority cannot starve. While `Normal` tasks wait, at least one
+/// of 65 tasks that start is `Normal`. While `Low` tasks wait, at least one of 257 is `Low`. The tasks that all workers start are
+/// counted together. (A claim takes several tasks at once, so such a task may start up to one claim later.) This holds among
+/// workers that have registered the same types, since a worker takes only tasks that it can run.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 pub enum Priority {
-    /// Starts before the other priorities.
+    /// Tasks of this priority start before the others.
     High,
     /// The default.
     #[default]
     Normal,
-    /// Starts after the other priorities.
+    /// Tasks of this priority start after the others.
     Low,
 }
 
@@ -25,15 +26,15 @@ impl Priority {
     pub(crate) const ALL: [Self; 3] = [Self::High, Self::Normal, Self::Low];
 }
 
-/// After this number of tasks of other priorities, a `Normal` one starts.
+/// After this number of tasks of other priorities, a `Normal` task starts.
 pub(crate) const NORMAL_PERIOD: u64 = 64;
-/// After this number of tasks of other priorities, a `Low` one starts.
+/// After this number of tasks of other priorities, a `Low` task starts.
 pub(crate) const LOW_PERIOD: u64 = 256;
 
-/// The number of shares that a priority has at most, if it had no tasks for a while.
+/// The maximum number of shares that a priority saves up while it has no tasks.
 pub(crate) const MAX_SHARES: u64 = 8;
 
-/// The numbers of tasks of other priorities of a queue that have started since a priority had its share.
+/// For each lower priority of a queue, the number of tasks of other priorities that have started since it had its share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct PriorityTurns {
     pub(crate) since_normal: u64,
@@ -55,8 +56,8 @@ impl PriorityTurns {
         count(&mut self.since_low, priority == Priority::Low, LOW_PERIOD);
     }
 
-    /// Returns the priorities, in the order in which a claim looks for tasks, and the maximum number of tasks that it takes: first the
-    /// shares of the lower priorities. A claim takes tasks of one priority only.
+    /// Returns the priorities in the order in which a claim looks for tasks, each with the maximum number of tasks that the claim
+    /// takes. The shares of the lower priorities come first. A claim takes tasks of one priority only.
     pub(crate) fn order(self) -> [(Priority, usize); 5] {
         [
             (Priority::Low, (self.since_low / LOW_PERIOD) as usize),

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 /// The limits of a queue, which hold for all workers together: see [`Queue::set`](super::super::Queue::set).
 ///
 /// # Examples
@@ -11,11 +9,11 @@ use serde::{Deserialize, Serialize};
 /// ```
 /// use throng::durable::{QueueSettings, Rate};
 ///
-/// // At most 4 tasks run at once, and at most 100 start per minute.
+/// // At most 4 tasks run at once, and 100 start per minute, evenly spaced.
 /// let settings = QueueSettings::new().max_running(4).rate(Rate::per_minute(100));
 /// assert_ne!(settings, QueueSettings::new());
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct QueueSettings {
     pub(crate) max_running: Option<u32>,
     pub(crate) rate: Option<Rate>,
@@ -23,7 +21,7 @@ pub struct QueueSettings {
 }
 
 impl QueueSettings {
-    /// Returns settings without any limit, of revision 0.
+    /// Returns settings without limits, with the revision 0.
     pub fn new() -> Self {
         Self::default()
     }
@@ -31,10 +29,13 @@ impl QueueSettings {
     /// Sets the maximum number of tasks that run at once, over all workers: at least 1. There is no maximum by default. To
     /// stop a queue, [pause](super::super::Queue::pause) it.
     ///
-    /// A task counts from its claim until its worker reports its end, or until the task is taken back from a worker that has
-    /// died. So the maximum also holds while workers die. A task does not count while it waits to be tried again.
+    /// A task counts from its claim until its worker reports the end of the run, or until the task is taken back from a worker
+    /// that has died. So the maximum also holds while workers die. A task does not count while it waits to be tried again.
     ///
-    /// A worker that has lost its lease but does not notice may still run a task when another worker starts it. A
+    /// A task that awaits another task of its own queue still counts. So with a maximum of 1, both tasks wait forever. Spawn the
+    /// other task into another queue.
+    ///
+    /// A worker that has lost its lease without noticing may still run a task when another worker starts it again. A
     /// [fencing token](super::super::TaskContext::fencing_token) protects what the task changes.
     #[must_use]
     pub fn max_running(mut self, max_running: u32) -> Self {
@@ -42,15 +43,15 @@ impl QueueSettings {
         self
     }
 
-    /// Sets how many tasks start in a time, over all workers. There is no maximum by default.
+    /// Sets the maximum rate at which tasks start, over all workers. There is no maximum by default.
     #[must_use]
     pub fn rate(mut self, rate: Rate) -> Self {
         self.rate = Some(rate);
         self
     }
 
-    /// Sets the revision of the settings. A store ignores settings of an earlier revision than those that it has, so that old
-    /// processes do not undo what newer ones have set. The default is 0.
+    /// Sets the revision of the settings. A store ignores settings whose revision is lower than that of the settings that it has.
+    /// So processes of an old release do not undo what a newer release has set. The default is 0.
     #[must_use]
     pub fn revision(mut self, revision: u32) -> Self {
         self.revision = revision;
@@ -64,7 +65,7 @@ impl QueueSettings {
                 Err("`max_running` is 0: pause the queue instead, or set it to at least 1".into())
             }
             (_, Some(rate)) if rate.interval_micros == 0 || rate.burst == 0 => Err(
-                "the rate is 0, or above one million per second: choose a lower one, or none"
+                "the number of starts, the interval or the burst of the rate is 0: set it to more than 0, or set no rate"
                     .into(),
             ),
             _ => Ok(()),
@@ -74,9 +75,9 @@ impl QueueSettings {
 
 /// The rate at which tasks start.
 ///
-/// Starts are spaced evenly: with `per_minute(100)`, one task starts every 600 ms. With a [`burst`](Self::burst) of 20, up to 20
-/// tasks start at once if none have started for a while. So in any period `t`, at most `t / interval + burst` tasks
-/// start. A task that is tried again counts again. (This is the [generic cell rate
+/// Starts are spaced evenly: with `per_minute(100)`, at most one task starts every 600 ms. With a [`burst`](Self::burst) of 20, up
+/// to 20 tasks start at once if none have started for a while. So in any period `t`, at most `t / interval + burst` tasks start,
+/// unless the clock is set. A task that is tried again counts again. (This is the [generic cell rate
 /// algorithm](https://en.wikipedia.org/wiki/Generic_cell_rate_algorithm).)
 ///
 /// # Examples
@@ -88,19 +89,19 @@ impl QueueSettings {
 /// assert_eq!(Rate::per_minute(120), Rate::every(Duration::from_millis(500)));
 /// assert_ne!(Rate::per_minute(120), Rate::per_minute(120).burst(20));
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
     /// The mean time between two starts.
     pub(crate) interval_micros: u64,
-    /// The number of tasks that may start at once.
+    /// The maximum number of tasks that may start at once.
     pub(crate) burst: u32,
 }
 
-/// Rates are stored in 6 bytes, as microseconds. This is longer than anybody waits.
+/// The maximum interval. It fits into 6 bytes, in which Redis stores the interval in microseconds.
 const MAX_INTERVAL: Duration = Duration::from_secs(366 * 24 * 3600);
 
 impl Rate {
-    /// Returns the rate of one start in each `interval`. It is rounded up to microseconds, and is at most a year.
+    /// Returns the rate of one start per `interval`. The interval is rounded up to microseconds; the maximum is 366 days.
     pub fn every(interval: Duration) -> Self {
         let micros = interval.min(MAX_INTERVAL).as_nanos().div_ceil(1_000);
         Self {
@@ -109,7 +110,7 @@ impl Rate {
         }
     }
 
-    /// Returns the rate of this many starts per second.
+    /// Returns the rate of this many starts per second. The maximum is a million.
     pub fn per_second(tasks: u32) -> Self {
         Self::per(Duration::from_secs(1), tasks)
     }
@@ -144,7 +145,7 @@ impl Rate {
         }
     }
 
-    /// Returns how long the whole burst takes to become available.
+    /// Returns the time after which the whole burst is available, in microseconds.
     fn whole(self) -> u64 {
         self.interval_micros.saturating_mul(u64::from(self.burst))
     }
@@ -156,10 +157,11 @@ impl Rate {
         (self.whole() - used) / self.interval_micros.max(1)
     }
 
-    /// Returns the time up to which the rate is used once this many tasks have started. If it is before `used_until`, it must be
-    /// stored even if no task has started: the clock was put back.
+    /// Returns the time up to which the rate is used once this many tasks have started. If it is before `used_until`, the clock
+    /// was put back, and the new time must be stored even if no task has started.
     pub(crate) fn use_up(self, used_until: u64, now: u64, tasks: u64) -> u64 {
-        self.clamp(used_until, now) + self.interval_micros.saturating_mul(tasks)
+        let more = self.interval_micros.saturating_mul(tasks);
+        self.clamp(used_until, now).saturating_add(more)
     }
 
     /// Returns the time until a task may start, in microseconds.
@@ -168,8 +170,8 @@ impl Rate {
         (used + self.interval_micros).saturating_sub(self.whole())
     }
 
-    /// A time in the past means that the whole burst is available. A time that is too far ahead means that the clock was put
-    /// back.
+    /// Limits a stored time to the times that are possible now. If it is in the past, the whole burst is available. If it is
+    /// further ahead than the burst takes, the clock was put back.
     fn clamp(self, used_until: u64, now: u64) -> u64 {
         used_until.clamp(now, now.saturating_add(self.whole()))
     }
@@ -204,8 +206,8 @@ mod tests {
     }
 
     proptest! {
-        /// In any period, at most `period / interval + burst` tasks start, whatever the clock does; and once the rate is free, at
-        /// least one can start.
+        /// In any period, at most `period / interval + burst` tasks start. After the wait that the rate asks for, at least one can
+        /// start.
         #[test]
         fn a_rate_is_never_exceeded(
             interval in 1_u64..50,
@@ -231,7 +233,7 @@ mod tests {
             }
         }
 
-        /// If the clock is put back, the queue stands still for no longer than the burst takes.
+        /// If the clock is put back, the next task can start after one interval at the latest.
         #[test]
         fn a_clock_that_is_put_back_stops_nothing_for_long(back in 0_u64..10_000) {
             let rate = Rate { interval_micros: 10, burst: 3 };

@@ -19,7 +19,7 @@ use crate::durable::queue::name::QueueName;
 /// workers that know the type. Since it includes the version, a build never claims a task whose
 /// envelope it cannot read: the task waits for a build that can.
 ///
-/// In a named queue, or with another [`Priority`] than the normal one, the type has another kind: see [`placed`](Self::placed).
+/// In a named queue, or with a [`Priority`] other than normal, the type has another kind: see [`placed`](Self::placed).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct Kind(i64);
 
@@ -39,8 +39,9 @@ impl Kind {
         Self(hash(&[&[version], name.as_bytes()].concat()) | i64::MIN)
     }
 
-    /// Returns the kind of the tasks of this type in a queue, with a priority: in the default queue with the normal priority, this kind
-    /// itself, and otherwise the first 8 bytes of the SHA-256 hash of this kind, the priority in one byte, and the name of the queue.
+    /// Returns the kind of the tasks of this type that are in a queue and have a priority. In the default queue, with the normal
+    /// priority, it is this kind itself. Otherwise, it consists of the first 8 bytes of a SHA-256 hash, with the highest bit set. The
+    /// hash is that of this kind, the priority in one byte, and the name of the queue.
     pub(crate) fn placed(self, queue: &QueueName, priority: Priority) -> Self {
         if queue.is_default() && priority == Priority::Normal {
             return self;

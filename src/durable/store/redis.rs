@@ -239,14 +239,14 @@ impl RedisStore {
     }
 
     /// Refuses a server that is less durable than required.
-    async fn require(&self, priority: Durability) -> Result<(), DurableError> {
-        if priority == Durability::Unknown {
+    async fn require(&self, level: Durability) -> Result<(), DurableError> {
+        if level == Durability::Unknown {
             return Ok(());
         }
         let found = self.report().await?.durability;
-        match found >= priority {
+        match found >= level {
             true => Ok(()),
-            false => Err(DurableError::not_durable(&self.inner.name, found, priority)),
+            false => Err(DurableError::not_durable(&self.inner.name, found, level)),
         }
     }
 

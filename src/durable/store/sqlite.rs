@@ -130,9 +130,10 @@ compile_error!("the feature `sqlite` needs Unix for now");
 ///
 /// # Clocks
 ///
-/// Delays and the rates of queues follow the wall clock of the machine: if it is set, delayed tasks start earlier or later, and
-/// a queue whose rate is used up may wait for one more interval. Nothing else depends on it. Leases and the retention of results and dead letters are measured by the time since the machine was
-/// started. For results and dead letters, this time counts only while an executor runs, and for a minute after that.
+/// Delays and the rates of queues follow the wall clock of the machine. If it is set, delayed tasks start earlier or later. A queue
+/// whose rate is used up may wait for one more interval, or may start a burst early. Nothing else depends on the wall clock. Leases
+/// and the retention of results and dead letters are measured by the time since the machine was started. For results and dead
+/// letters, this time counts only while an executor runs, and for a minute after that.
 ///
 /// # Other users of SQLite in the program
 ///

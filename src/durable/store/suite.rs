@@ -285,6 +285,7 @@ macro_rules! store_suite {
                 a_repeated_turn_uses_the_rate_once
                 only_a_start_uses_the_rate
                 a_rate_and_a_limit_hold_together
+                a_rate_outlasts_maintenance
                 a_changed_rate_holds_at_once
                 a_clock_that_is_put_back_stops_no_queue
             }
@@ -309,6 +310,7 @@ macro_rules! store_suite {
                 a_raised_limit_wakes_a_session
                 a_turn_that_leaves_tasks_and_room_wakes_another
                 a_freed_permit_wakes_a_session_of_each_type
+                verdicts_of_a_worker_wake_workers_of_other_types
                 a_dead_worker_wakes_a_session
                 a_claim_that_is_taken_back_wakes_a_session
                 a_task_that_ends_with_its_worker_wakes_a_session

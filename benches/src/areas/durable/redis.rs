@@ -17,17 +17,21 @@
 //! | `round-trip` | p50 900 us |
 //! | `memory` | 300 bytes |
 //! | `beside-another-type` | 1.2 times as long as alone |
+//! | `drain-queues` | 0.7 of the plain drain |
+//! | `one-at-a-time` | p50 1.5 ms |
 
 mod ceiling;
 mod latency;
 mod ours;
 mod peers;
+mod queues;
 mod scale;
 mod server;
 
 use self::ours::Drain;
 pub(super) use self::ours::work;
 pub(super) use self::peers::{PEERS, needs_peers};
+use self::queues::Waiting;
 use self::server::Fsync;
 use super::{Peer, Unit, Workload, beside_another_type};
 use crate::measure::{Rules, Sample};
@@ -178,7 +182,23 @@ fn others() -> Vec<Workload> {
         ),
         Workload::new("redis/memory", Unit::BYTES, memory),
         beside_another_type("redis/beside-another-type", ours::types),
+        drain_queues(),
+        Workload::absolute("redis/one-at-a-time", Unit::US, queues::one_at_a_time),
     ]
+}
+
+/// Tasks in four queues with weights and limits, tasks of three priorities, and tasks with neither.
+fn drain_queues() -> Workload {
+    let drain = |name, waiting| Peer::new(name, move |rules| queues::drain(rules, waiting));
+    Workload::new(
+        "redis/drain-queues",
+        Unit::NS_PER_TASK,
+        vec![
+            drain("throng", Waiting::InQueues),
+            drain("priorities", Waiting::ByPriority),
+            drain("plain", Waiting::Plainly).note(Some("the bar is 0.7 of its rate")),
+        ],
+    )
 }
 
 fn beside_all(

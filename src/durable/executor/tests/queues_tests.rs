@@ -1,4 +1,4 @@
-//! Executors that serve several queues: whom the store wakes, the limits of queues, sessions that end, and invalid options.
+//! Executors that serve several queues: which sessions the store wakes, the limits of queues, sessions that end, and invalid options.
 
 use std::future::pending;
 
@@ -7,7 +7,7 @@ use super::*;
 use crate::durable::{QueueSettings, ServedQueue};
 use crate::sync::Number as Count;
 
-/// Spawns a task in a queue, whose id is that of its number.
+/// Spawns a task in a queue, with the id of its number.
 async fn spawn_in(client: &DurableClient, queue: &str, number: u64) -> DurableHandle<u64> {
     let options = SpawnOptions::new().id(id(number)).queue(queue);
     let spawned = client.spawn_with(Number(number), options).await;
@@ -40,7 +40,7 @@ async fn settle() {
     sleep(Duration::from_secs(1)).await;
 }
 
-/// Waits for a task, which must not take until an idle executor polls.
+/// Waits for a task, which must end before an idle executor polls.
 async fn soon(handle: DurableHandle<u64>) -> u64 {
     let begun = Instant::now();
     let output = handle.await.unwrap();
@@ -63,15 +63,75 @@ async fn an_executor_without_permits_passes_its_wake_on() {
 
     let turns = full.metrics().turns;
     assert_eq!(soon(spawn_in(&one, "y", 1).await).await, 1);
-    // One turn passes the wake on. It is not woken again, since it is not idle any more.
+    // One turn passes the wake-up on. The session is not woken again, since it is not idle any more.
     assert_eq!(full.metrics().turns, turns + 1);
     assert_eq!(soon(spawn_in(&one, "y", 3).await).await, 3);
     assert_eq!(full.metrics().turns, turns + 1);
     assert_eq!(free.metrics().claimed, 2);
 }
 
-/// The same if the permits of the queue are used up, and not those of the executor: a run that resumes has taken the permit for
-/// which the session waits.
+/// The full executor is the only one that knows when a task is due. The store measures the delay, so the time is real.
+#[tokio::test]
+async fn an_executor_without_permits_passes_on_that_a_task_is_due() {
+    let store = MemoryStore::new();
+    let [one, other] = [(); 2].map(|()| DurableClient::open(store.clone()));
+    let full = start_both(&one, 1, app_of_even_and_odd()).await;
+    until("both of its sessions have found nothing", || {
+        full.metrics().turns >= 2
+    })
+    .await;
+    let free = start_both(&other, 1, app_of_even_and_odd()).await;
+    until("both of its sessions have found nothing", || {
+        free.metrics().turns >= 2
+    })
+    .await;
+    _ = spawn_in(&one, "x", 0).await;
+    until("it has no permit left", || full.metrics().running == 1).await;
+
+    for number in [1, 3] {
+        let delay = Duration::from_millis(200);
+        let options = SpawnOptions::new().queue("y").delay(delay);
+        let spawned = one.spawn_with(Number(number), options).await.unwrap();
+        let begun = Instant::now();
+        assert_eq!(spawned.await.unwrap(), number);
+        let took = begun.elapsed().as_secs_f64();
+        // An idle executor polls after 7.5 s.
+        assert!((0.1..5.0).contains(&took), "{took}");
+    }
+}
+
+/// Runs that cannot resume because of their queue's limit leave the other permits to another queue.
+#[tokio::test(start_paused = true)]
+async fn runs_that_wait_for_their_queue_need_no_permit() {
+    let client = client_of(&MemoryStore::new());
+    let act = |number, cx: TaskContext<App>| async move {
+        if number < 10 {
+            // No executor serves its queue.
+            let never = spawn(cx.client(), 99).await?;
+            tokio::select! {
+                _ = never => {}
+                () = sleep(Duration::from_secs(3)) => {}
+            }
+            pending::<()>().await;
+        }
+        Ok(number)
+    };
+    let mut builder = builder(&client);
+    builder
+        .max_running(2)
+        .serve(ServedQueue::new("x").max_running(1))
+        .serve(ServedQueue::new("y"));
+    let executor = builder.start(App::new(act)).await.unwrap();
+    for number in 0..4 {
+        _ = spawn_in(&client, "x", number).await;
+    }
+    until("all wait", || executor.metrics().suspended == 4).await;
+    until("one has resumed", || executor.metrics().running == 1).await;
+    assert_eq!(soon(spawn_in(&client, "y", 11).await).await, 11);
+}
+
+/// A wake-up is also passed on if only the permits of the queue are used up, and not those of the executor: a run that resumes has
+/// taken the permit for which the session waits.
 #[tokio::test(start_paused = true)]
 async fn an_executor_whose_queue_has_no_permits_passes_its_wake_on() {
     let store = MemoryStore::new();
@@ -151,7 +211,7 @@ async fn a_limit_in_the_store_holds_for_all_executors() {
     assert!((9.5..11.0).contains(&took), "{took}");
 }
 
-/// The queue at its limit does not hold the other one up.
+/// A queue at its limit does not delay another queue.
 #[tokio::test(start_paused = true)]
 async fn a_queue_at_its_limit_leaves_permits_to_the_other() {
     let client = client_of(&MemoryStore::new());
@@ -268,7 +328,7 @@ async fn a_verdict_is_not_lost_with_the_session_of_another_queue() {
     let first = spawn_in(&client, "x", 1).await;
     until("it runs", || executor.metrics().running == 1).await;
     until("it has ended", || {
-        // The next turn is that which reports it, or claims the task of `y`.
+        // The next turn reports it, or claims the task of `y`.
         fails.set(1);
         executor.metrics().running == 0
     })

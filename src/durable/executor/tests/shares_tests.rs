@@ -90,7 +90,7 @@ async fn no_permit_is_unused_while_a_queue_has_tasks() {
     assert_eq!(executor.metrics().running, 8);
 }
 
-/// Queue `a` gets nothing for the hour in which it had no tasks.
+/// Queue `a` does not make up for the hour in which it had no tasks.
 #[tokio::test(start_paused = true)]
 async fn a_queue_that_had_no_tasks_gets_its_share_afterwards() {
     let client = client_of(&MemoryStore::new());

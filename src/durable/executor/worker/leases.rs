@@ -63,6 +63,8 @@ impl Worker {
         for (epoch, id) in self.claims.release_unstarted() {
             self.pending_verdicts.push(epoch, id, Verdict::Release);
         }
+        // One of them may have been quarantined, and the sessions have passed over others.
+        self.wake(None);
     }
 
     pub(super) fn renewed(&mut self, answer: Result<RenewAnswer, Failure>) {
@@ -96,6 +98,7 @@ impl Worker {
         if self.claims.mark_lost(epoch) {
             self.tally.leases_lost.add(1);
             report::lease_lost(&self.engine.store_name, epoch);
+            self.wake(None);
         }
     }
 }

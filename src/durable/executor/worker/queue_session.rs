@@ -9,15 +9,17 @@ use crate::durable::store::{Epoch, SessionId, Turn, TurnAnswer};
 pub(super) struct QueueSession {
     /// The types of the worker, in the queue.
     pub(super) set: TypeSet,
-    /// `None` if the store has ended the session, until another one is open.
+    /// This is `None` from the time when the store has ended the session until another one is open.
     pub(super) id: Option<SessionId>,
     /// The number of the last turn of the session.
     number: u64,
     /// There may be a task to claim.
     pub(super) may_claim: bool,
-    /// The session was woken, may have been the only one, and has sent no turn since. If it cannot claim the tasks that it was
-    /// woken for, it sends a turn that claims nothing, so that the store wakes another session.
+    /// The session was woken, possibly as the only one, and has sent no turn since. If it cannot claim the tasks for which it
+    /// was woken, it sends a turn that claims nothing, so that the store wakes another session.
     pub(super) is_woken: bool,
+    /// The session has passed a wake-up on, but possibly no other session knows when the next task is due. So it still checks.
+    keeps_watch: bool,
     /// The time at which the worker sends a turn even if nothing has happened.
     pub(super) next_poll: Option<Instant>,
     /// The claim in the last answer. The next turn of the session confirms that it has arrived.
@@ -32,6 +34,7 @@ impl QueueSession {
             number: 0,
             may_claim: true,
             is_woken: false,
+            keeps_watch: false,
             next_poll: None,
             received: None,
         }
@@ -47,11 +50,21 @@ impl QueueSession {
         self.number
     }
 
-    /// Records that there may be a task. A session that is known not to be idle was not woken by the store for a task of its own:
-    /// others are, too.
+    /// Records that there may be a task. If the session is not idle, it is not the only session that is woken for the task, and
+    /// need not pass the wake-up on.
     pub(super) fn wake(&mut self) {
         self.is_woken |= !self.may_claim;
         self.may_claim = true;
+    }
+
+    /// Returns `true` if other sessions may rely on this one to check in time, since it is idle or keeps watch.
+    pub(super) fn is_relied_on(&self) -> bool {
+        !self.may_claim || self.keeps_watch
+    }
+
+    /// Returns `true` if other sessions may rely on this one to have checked by now.
+    pub(super) fn is_late(&self, now: Instant) -> bool {
+        self.is_relied_on() && self.next_poll.is_some_and(|next| next <= now)
     }
 
     /// Returns `true` if the session claims tasks as soon as there is a permit.
@@ -60,18 +73,20 @@ impl QueueSession {
     }
 
     /// Records that a turn is sent that claims up to `want` tasks.
-    pub(super) fn begin_turn(&mut self, want: usize) {
-        self.is_woken = false;
+    pub(super) fn begin_turn(&mut self, want: usize, now: Instant) {
+        let passes_on = self.is_woken || self.is_late(now);
+        self.keeps_watch = want == 0 && (self.keeps_watch || passes_on);
+        (self.is_woken, self.next_poll) = (false, None);
         if want > 0 {
             self.may_claim = false;
-            self.next_poll = None;
         }
     }
 
     /// Records the answer to a turn.
     ///
     /// After a turn that has claimed tasks, or had no free permit, the session is usually not idle. So it sends another turn as
-    /// soon as there is a free permit. If it was woken before the store had this turn, the store has passed that on.
+    /// soon as there is a free permit. If it was woken before the store had this turn, the store has
+    /// passed the wake-up on.
     pub(super) fn answered(&mut self, request: &Turn, answer: &TurnAnswer, next_poll: Instant) {
         let has_claimed = answer.claim.is_some() && !answer.is_idle;
         let is_idle = request.go_idle && !answer.more && !has_claimed;

@@ -140,8 +140,8 @@ impl Worker {
         }
     }
 
-    /// Notes that there may be tasks for a session, or without one, for each. Ignores a session of another worker.
-    fn wake(&mut self, session: Option<SessionId>) {
+    /// Records that there may be tasks for a session or, without one, for every session. Ignores a session of another worker.
+    pub(super) fn wake(&mut self, session: Option<SessionId>) {
         let is_meant = |it: &&mut QueueSession| session.is_none() || it.id == session;
         let sessions = self.sessions.iter_mut().filter(is_meant);
         sessions.for_each(QueueSession::wake);

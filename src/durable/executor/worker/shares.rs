@@ -3,18 +3,18 @@
 /// The shares of queues in the tasks that a worker starts, by stride scheduling.
 ///
 /// Each queue has a *virtual time*. It advances by the number of tasks that start, divided by the weight of the queue. The
-/// queue that is the furthest behind is next. So while several queues have tasks, they start them in proportion to their
-/// weights.
+/// queue with the lowest virtual time is next. So while several queues have tasks, the tasks start in proportion to the weights
+/// of their queues.
 ///
-/// A queue that has run out of tasks does not stay behind: when it has tasks again, its time is raised to the lowest one of
-/// those that had tasks all the time.
+/// A queue that has run out of tasks gets no advantage from that. When it has tasks again, its time is raised to the lowest time
+/// of the queues that have had tasks all the time.
 pub(super) struct Shares(Vec<Share>);
 
 struct Share {
     weight: u32,
     /// The virtual time, in units of 2^-32.
     time: u128,
-    /// At the last claim, the queue had no more tasks that might start.
+    /// After the last claim, the queue had no more tasks that may start.
     is_drained: bool,
 }
 
@@ -28,7 +28,7 @@ impl Shares {
         Self(shares.collect())
     }
 
-    /// Returns the queue from which to claim next, of those that are claimable.
+    /// Returns the claimable queue from which to claim next.
     pub(super) fn next(&mut self, is_claimable: impl Fn(usize) -> bool) -> Option<usize> {
         let claimable = (0..self.0.len()).filter(|&queue| is_claimable(queue));
         let floor = self.floor(claimable.clone());
@@ -41,9 +41,9 @@ impl Shares {
         claimable.min_by_key(|&queue| self.0[queue].time)
     }
 
-    /// Returns the time to which those claimable queues are raised that have tasks again. It is that of the first claimable queue
-    /// that had tasks all the time. If there is none, it is the last time of all: a queue that is at its
-    /// [maximum](crate::durable::ServedQueue::max_running), and therefore not claimable, may be there.
+    /// Returns the time to which the claimable queues are raised that have tasks again: the lowest time of the claimable queues
+    /// that have had tasks all the time. If there are none, this is the highest time of all queues. A queue that is at its
+    /// [maximum](crate::durable::ServedQueue::max_running), and therefore not claimable, may have that time.
     fn floor(&self, claimable: impl Iterator<Item = usize>) -> u128 {
         let busy = claimable.filter(|&queue| !self.0[queue].is_drained);
         let first = busy.map(|queue| self.0[queue].time).min();
@@ -51,7 +51,7 @@ impl Shares {
         first.or(last).unwrap_or_default()
     }
 
-    /// Records that a claim has started this number of tasks, and whether the queue has no more that might start.
+    /// Records that a claim has started this number of tasks, and whether the queue has no more that may start.
     pub(super) fn started(&mut self, queue: usize, tasks: usize, is_drained: bool) {
         let share = &mut self.0[queue];
         share.time += ((tasks as u128) << 32) / u128::from(share.weight);

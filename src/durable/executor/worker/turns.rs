@@ -48,15 +48,34 @@ impl Worker {
         if self.unanswered.is_some() {
             return Some(self.current);
         }
-        let claiming = self.next_claiming(now);
-        // A session that was woken, and cannot claim, has the store wake another one.
-        let woken = || self.sessions.iter().position(|it| it.is_woken);
-        claiming.or_else(woken).or_else(|| self.next_reporting())
+        let stuck = self.next_stuck(now);
+        let claiming = || self.next_claiming(now);
+        stuck.or_else(claiming).or_else(|| self.next_reporting())
+    }
+
+    /// Returns a session that must let the store wake another one, since it cannot claim the tasks for which it was woken, or that
+    /// have become due.
+    fn next_stuck(&self, now: Instant) -> Option<usize> {
+        let sessions = self.sessions.iter().enumerate();
+        let mut stuck = sessions.filter(|&(queue, _)| !self.can_claim(queue));
+        stuck
+            .find(|(_, session)| session.is_woken || self.checks() && session.is_late(now))
+            .map(|(queue, _)| queue)
+    }
+
+    /// Returns `true` if the worker checks at given times. While its runtime is stuck, it leaves that to others, which also decide
+    /// on its leases.
+    fn checks(&self) -> bool {
+        self.stopping.is_none() && !self.is_stalled()
+    }
+
+    /// Returns `true` if a task of a queue could run now. The pending verdicts go with the turn.
+    fn can_claim(&self, queue: usize) -> bool {
+        self.free(0) > 0 && self.claims.permits().room(queue) > 0
     }
 
     /// Returns the session that claims next, of those that may have tasks and whose queues can use permits.
     fn next_claiming(&mut self, now: Instant) -> Option<usize> {
-        // The pending verdicts go with the turn.
         if self.free(0) == 0 {
             return None;
         }
@@ -65,8 +84,8 @@ impl Worker {
             .next(|queue| sessions[queue].is_due(now) && permits.room(queue) > 0)
     }
 
-    /// Returns the session that claims next although nothing suggests that it has tasks, since there are verdicts to report:
-    /// that of the first verdict, whose queue may have a limit that lets another task start then.
+    /// Returns the session that reports the pending verdicts, although it is not known to have tasks to claim. It is the session
+    /// of the first verdict: if its queue has a limit, the verdict may let another task start.
     fn next_reporting(&self) -> Option<usize> {
         let epoch = self.pending_verdicts.first_claim()?;
         Some(self.claims.queue_of(epoch).unwrap_or(self.current))
@@ -94,7 +113,7 @@ impl Worker {
         let room = self.claims.permits().room(self.current);
         let want = self.free(self.unstored()).min(room).min(MAX_BATCH_TASKS);
         let current = &mut self.sessions[self.current];
-        current.begin_turn(want);
+        current.begin_turn(want, Instant::now());
         Turn {
             session,
             number: current.next_number(),
@@ -118,7 +137,7 @@ impl Worker {
         self.settings.lease * 3 / 4
     }
 
-    /// Opens a session for the queue of the next turn, since the store has ended the last one.
+    /// Opens a session for the queue of the next turn, since the store has ended the previous one.
     fn open_session(&mut self) {
         let store = StdArc::clone(&self.engine.store);
         let set = self.sessions[self.current].set.clone();
@@ -162,7 +181,7 @@ impl Worker {
         }
     }
 
-    /// Notes what an answer says about the queue of its session.
+    /// Records what an answer says about the queue of its session.
     fn note_answer(&mut self, request: &Turn, answer: &TurnAnswer) {
         let next = answer.next.map_or(MAX_REST, |next| next.min(MAX_REST));
         let next_poll = Instant::now() + next.min(self.store_lease());
@@ -228,12 +247,15 @@ impl Worker {
 
     /// Returns the time of the next turn that is sent even if nothing has happened.
     pub(super) fn next_poll(&self) -> Option<Instant> {
-        if self.is_busy() || self.free(self.unstored()) == 0 {
+        if self.is_busy() || !self.checks() {
             return None;
         }
+        let is_free = self.free(self.unstored()) > 0;
         let sessions = self.sessions.iter().enumerate();
-        let able = sessions.filter(|&(queue, _)| self.claims.permits().room(queue) > 0);
-        able.filter_map(|(_, session)| session.next_poll).min()
+        let due = sessions.filter(|&(queue, session)| {
+            session.is_relied_on() || is_free && self.claims.permits().room(queue) > 0
+        });
+        due.filter_map(|(_, session)| session.next_poll).min()
     }
 
     /// Returns the number of ended tasks whose verdicts are not stored yet. They count as running, so that a worker does not

@@ -29,7 +29,8 @@ pub(super) async fn enqueue(inner: &Inner, request: &Enqueue) -> Result<Enqueued
         batches.push((0, Vec::new()));
     }
     for (nth, (partition, batch)) in batches.into_iter().enumerate() {
-        let routes = routes_for(inner, partition, &batch).await?;
+        let routes = routes_for(inner, partition, &batch).await;
+        let routes = routes.map_err(|failure| after_others(failure, nth))?;
         let now = inner.server_time();
         let arguments = arguments(request, &batch, &inner.client_id, &routes, now);
         failpoint("redis.before-enqueue");

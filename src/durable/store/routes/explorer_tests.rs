@@ -9,8 +9,8 @@
 //! the worker reads, one idle session of a set that reads the list is woken.* The tests show that it suffices, and that
 //! weaker rules do not.
 //!
-//! A queue with a limit has another rule: *a task that stops to run, or a higher limit, wakes one idle session for each list
-//! of the queue that is not empty; and nobody is woken for a list while its queue has no room.*
+//! A queue with a limit has another rule: *a task that stops running, or a higher limit, wakes one idle session for each list
+//! of the queue that is not empty; and no session is woken for a list while its queue has no room.*
 
 use std::cell::RefCell;
 use std::collections::HashSet;

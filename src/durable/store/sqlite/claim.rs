@@ -117,7 +117,7 @@ fn next_tasks_of_queue(
     let next = next_tasks(tx, set, request, request.want.min(allowed), before.turns)?;
     let mut row = before;
     row.started(tx.now, next.tasks.len());
-    // Without priorities, there is no turn to be taken.
+    // Without priorities, no turns are counted.
     if tx.routes.uses_priorities() {
         row.turns = next.turns;
     }

@@ -15,7 +15,7 @@ impl Transaction<'_> {
         Ok(self.claimed_tasks_and_queue(epoch)?.0)
     }
 
-    /// The same, and records that some of them stop to run, so that others of their queue may start.
+    /// The same, and records that some of them stop running, so that others of their queue may start.
     pub(super) fn stop_claimed_tasks(
         &mut self,
         epoch: i64,

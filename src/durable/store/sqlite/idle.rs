@@ -72,8 +72,8 @@ fn check(reader: &ReadConnection, request: &Turn, set: SetId) -> Result<Option<T
             true => queues::allowance(db, &routes.queue(set), now)?,
             false => Allowance::NOTHING,
         };
-        let more = allowed.tasks > 0;
-        if more && request.want != 0 || allowed.is_stale {
+        // A turn that wants nothing has another session woken.
+        if allowed.tasks > 0 || allowed.is_stale {
             return Ok(None);
         }
         let next = next_check(db, &reader.shared, now)?;
@@ -81,7 +81,6 @@ fn check(reader: &ReadConnection, request: &Turn, set: SetId) -> Result<Option<T
             return Ok(None);
         }
         Ok(Some(TurnAnswer {
-            more,
             next: next.into_iter().chain(allowed.wait).min(),
             ..TurnAnswer::default()
         }))

@@ -20,7 +20,7 @@ pub(super) struct Notices {
     lists: BTreeMap<ListId, i64>,
     /// The numbers of sessions to wake for those lists, and the sets from which they may be chosen.
     wakes: Vec<(usize, Vec<SetId>)>,
-    /// The named queues of which tasks have stopped to run.
+    /// The named queues of which tasks have stopped running.
     pub(super) freed: BTreeSet<QueueName>,
     /// `true` if a task is due earlier than any before. If so, one worker must check when that is.
     pub(super) has_earlier_task: bool,
@@ -53,7 +53,7 @@ impl Notices {
             let sessions = gained.clamp(1, Self::MAX_WAKES) as usize;
             let mut sets = Vec::new();
             for set in readers_with_tasks(db, routes, list)? {
-                // If no task of the queue may start now, whatever lets one start wakes a session.
+                // If no task of the queue may start now, the step that lets one start wakes a session.
                 if queues::has_permits(db, &routes.queue(set))? {
                     sets.push(set);
                 }
@@ -61,8 +61,9 @@ impl Notices {
             self.add_wake(sessions, sets);
         }
         for queue in std::mem::take(&mut self.freed) {
-            let sets = readers_of_freed(db, routes, &queue)?;
-            self.add_wake(1, sets);
+            for sets in readers_of_freed(db, routes, &queue)? {
+                self.add_wake(1, sets);
+            }
         }
         Ok(())
     }
@@ -110,12 +111,12 @@ fn readers_with_tasks(
     }
 }
 
-/// Returns the sets whose sessions may start tasks of a queue because others have stopped to run.
+/// Returns, for each list of a queue, the sets whose sessions may start its tasks because others have stopped running.
 fn readers_of_freed(
     db: &Connection,
     routes: &Routes,
     queue: &QueueName,
-) -> Result<Vec<SetId>, rusqlite::Error> {
+) -> Result<Vec<Vec<SetId>>, rusqlite::Error> {
     let row = QueueRow::load(db, queue)?;
     let mut sets = Vec::new();
     // Without a maximum, no task waits for the end of another.
@@ -123,7 +124,7 @@ fn readers_of_freed(
         return Ok(sets);
     }
     for list in routes.lists_of_queue(queue) {
-        sets.extend(readers_with_tasks(db, routes, list)?);
+        sets.push(readers_with_tasks(db, routes, list)?);
     }
     Ok(sets)
 }

@@ -1,9 +1,9 @@
-//! Named queues: their limits, and what those let start.
+//! Named queues: their limits, and which tasks may start under them.
 //!
-//! The number of running tasks of a queue is not stored. It is the number of tasks that its claims hold, so it is right
-//! whatever has happened to their workers.
+//! The number of running tasks of a queue is not stored. It is the number of tasks that its claims hold, so it is correct even if
+//! their workers have died.
 //!
-//! The default queue has no limits, so its requests read none. It has a row only for the turns of its priorities.
+//! The default queue has no limits, so no request reads them. It has a row only for the turns of its priorities.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ pub(super) struct Allowance {
     pub(super) tasks: usize,
     /// The time until a task may start, if only the rate prevents that now.
     pub(super) wait: Option<Duration>,
-    /// `true` if the clock was put back, so that a claim must store until when the rate is used.
+    /// This is `true` if the clock was put back, so that a claim must store the time up to which the rate is used.
     pub(super) is_stale: bool,
 }
 
@@ -167,15 +167,20 @@ impl QueueRow {
 
 fn read(row: &Row<'_>) -> Result<QueueRow, rusqlite::Error> {
     let rate = match (row.get::<_, Option<i64>>(2)?, row.get(3)?) {
-        (Some(_), Some(burst)) => Some(Rate {
-            interval_micros: number(row, 2)?,
+        (Some(_), Some(burst @ 1..)) => Some(Rate {
+            interval_micros: positive(row, 2)?,
             burst,
         }),
-        _ => None,
+        (None, None) => None,
+        // A part of the rate is lost.
+        _ => return Err(rusqlite::Error::IntegralValueOutOfRange(3, 0)),
     };
     Ok(QueueRow {
         settings: QueueSettings {
-            max_running: row.get(1)?,
+            max_running: match row.get(1)? {
+                Some(0) => return Err(rusqlite::Error::IntegralValueOutOfRange(1, 0)),
+                most => most,
+            },
             rate,
             revision: row.get(4)?,
         },
@@ -190,6 +195,13 @@ fn read(row: &Row<'_>) -> Result<QueueRow, rusqlite::Error> {
             since_low: number(row, 7)?,
         },
     })
+}
+
+fn positive(row: &Row<'_>, column: usize) -> Result<u64, rusqlite::Error> {
+    match number(row, column)? {
+        0 => Err(rusqlite::Error::IntegralValueOutOfRange(column, 0)),
+        number => Ok(number),
+    }
 }
 
 fn number(row: &Row<'_>, column: usize) -> Result<u64, rusqlite::Error> {

@@ -32,7 +32,7 @@ pub(super) fn turn(tx: &mut Transaction<'_>, request: &Turn) -> Result<TurnAnswe
     turned.more = is_any_ready(tx.db, lists.into_iter().flatten(), quarantined)?;
     turned.next = next_check(tx.db, tx.shared, tx.now)?;
     if turned.more {
-        apply_limits(tx, &session, &mut turned)?;
+        apply_limits(tx, &session, request.want, &mut turned)?;
     }
     if turned.more {
         // This wakes another worker, if one is idle. It wakes the next one in turn, as long as tasks are left.
@@ -43,8 +43,9 @@ pub(super) fn turn(tx: &mut Transaction<'_>, request: &Turn) -> Result<TurnAnswe
 
 /// Applies the limits of the queue to the answer of a turn that has left tasks: perhaps none of them may start.
 fn apply_limits(
-    tx: &Transaction<'_>,
+    tx: &mut Transaction<'_>,
     session: &Session,
+    want: usize,
     turned: &mut TurnAnswer,
 ) -> Result<(), Fault> {
     let Some(set) = session.set else {
@@ -54,6 +55,11 @@ fn apply_limits(
     if allowed.tasks == 0 {
         turned.more = false;
         turned.next = turned.next.into_iter().chain(allowed.wait).min();
+        // A worker that has got as many tasks as it wanted may have no free permit when the rate lets the next task start.
+        let started = turned.claim.as_ref().map_or(0, |claim| claim.tasks.len());
+        if allowed.wait.is_some() && started >= want {
+            tx.recheck_lists_of(session.set);
+        }
     }
     Ok(())
 }

@@ -86,6 +86,10 @@ impl Process {
         }
     }
 
+    pub(super) fn damage(&self) -> Option<(u64, String)> {
+        self.0.0.damage()
+    }
+
     pub(super) fn events(&self) -> Events {
         Events(self.0.0.events())
     }

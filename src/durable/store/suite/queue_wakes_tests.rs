@@ -1,4 +1,4 @@
-//! The sessions of a queue that are woken: whatever lets a task of the queue start wakes an idle one.
+//! Wake-ups of the sessions of a queue: each step that lets a task of the queue start wakes an idle session.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -225,6 +225,26 @@ pub(super) async fn a_freed_permit_wakes_a_session_of_each_type(it: &dyn Harness
     odd.starts(5).await;
 }
 
+/// The worker that reports the ends can run none of the tasks that wait.
+pub(super) async fn verdicts_of_a_worker_wake_workers_of_other_types(it: &dyn Harness) {
+    let [one, two, three] = [(); 3].map(|()| Process::of(it));
+    one.set_queue("q", max_running(2)).await;
+    let mut worker = one.session_of_in(&["job"], "q").await;
+    worker.enqueue([queued(1), queued(2)]).await;
+    let epoch = worker.claim(2).await.epoch;
+    let mut even = Idle::with(&two, two.session_of_in(&["even"], "q").await).await;
+    let mut odd = Idle::with(&three, three.session_of_in(&["odd"], "q").await).await;
+    worker
+        .enqueue([4, 5].map(|number| in_queue("q", typed(number))))
+        .await;
+    let ends = wanting(1)
+        .verdict(epoch, 1, done())
+        .verdict(epoch, 2, done());
+    assert_eq!(worker.turn(ends).await.claim, None);
+    even.starts(4).await;
+    odd.starts(5).await;
+}
+
 pub(super) async fn a_dead_worker_wakes_a_session(it: &dyn Harness) {
     let (one, two, three) = (Process::of(it), Process::of(it), Process::of(it));
     let mut producer = prepare(&two).await;
@@ -316,7 +336,7 @@ pub(super) async fn a_due_task_wakes_a_session_of_its_queue(it: &dyn Harness) {
     idle.starts(1).await;
 }
 
-/// Its queue has no room yet, and no message tells when it has. So it must look how long that takes.
+/// The queue of the session has no room yet, and no message says when it has. So the session must find out how long that takes.
 pub(super) async fn a_session_that_must_wait_for_the_rate_is_woken(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut default = prepare(&one).await;

@@ -307,7 +307,7 @@ pub(super) async fn a_paused_type_waits_in_every_queue_and_priority(it: &dyn Har
     assert_eq!(claim_all(&mut q).await.0, [11, 13, 9, 7].map(id));
 }
 
-/// If no limits were set, and no queue was paused.
+/// No limits were set, and no queue was paused.
 pub(super) async fn nothing_is_left_of_a_queue(it: &dyn Harness) {
     let process = Process::of(it);
     let mut default = process.session().await;

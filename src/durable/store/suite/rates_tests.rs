@@ -123,6 +123,22 @@ pub(super) async fn a_rate_and_a_limit_hold_together(it: &dyn Harness) {
     q.rest().await;
 }
 
+pub(super) async fn a_rate_outlasts_maintenance(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut q = process.session_in("q").await;
+    process.set_queue("q", limited()).await;
+    q.enqueue((1..=9).map(queued)).await;
+    assert_eq!(q.claim(9).await.tasks.len(), 3);
+    while process.maintain(9).await {}
+    let turned = q.turn(wanting(9)).await;
+    assert_eq!((turned.claim, turned.more), (None, false));
+    assert_eq!(process.damage(), None);
+    // A rate that is not used needs no row.
+    it.clock().advance(10 * SECOND);
+    while process.maintain(9).await {}
+    assert_eq!(q.claim(9).await.tasks.len(), 3);
+}
+
 pub(super) async fn a_changed_rate_holds_at_once(it: &dyn Harness) {
     let process = Process::of(it);
     let mut q = process.session_in("q").await;

@@ -96,7 +96,7 @@ impl Model {
         (self.permits(name) > 0).then(|| Duration::from_micros(wait))
     }
 
-    /// Records that a task stops to run, so that another one of its queue may start.
+    /// Records that a task stops running, so that another one of its queue may start.
     pub(super) fn free(&mut self, id: TaskId) {
         if let Some(row) = self.tasks.get(&id) {
             self.freed.insert(row.task.queue.clone());

@@ -37,11 +37,11 @@ impl Model {
         let queue = self.queue_of(request.session);
         let started = turned.claim.as_ref().map_or(0, |claim| claim.tasks.len());
         if left.is_some() && self.room(&queue) == 0 {
-            // The session is woken when a task of the queue stops to run. Or it waits for the rate.
+            // The session is woken when a task of the queue stops running, or it waits for the rate.
             turned.next = turned.next.into_iter().chain(self.rate_wait(&queue)).min();
         }
         turned.more = left.is_some() && self.room(&queue) > 0;
-        // A worker that has all that it wanted may have no free permit when the rate lets the next task start.
+        // A worker that has got as many tasks as it wanted may have no free permit when the rate lets the next task start.
         let is_full = started >= request.want && self.permits(&queue) > 0;
         let left = left.filter(|_| turned.more || is_full);
         self.wake(1, |session| left.is_some_and(|kind| session.knows(kind)));

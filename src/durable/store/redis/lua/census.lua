@@ -27,7 +27,7 @@
 -- Needs: transaction, entry, intact_entry, lists, outcomes, drain, repair.
 
 -- The lease of a claim whose owner is lost, in milliseconds, and the number of shared lists that are searched for strays.
-local LOST_LEASE, SHARED_LISTS = 10000, 64
+local LOST_LEASE, SHARED_LISTS = 10000, 1024
 local NOBODY = string.rep('\0', 8)
 
 local function make_census(page)
@@ -138,10 +138,10 @@ local function make_census(page)
     outcomes.write('census', collected)
   end
 
-  -- Gives permits to running tasks of named queues that have none. The queue then has too few permits left, but never too many.
-  local function restore_permits(ids, entries)
+  -- Gives permits to running tasks of named queues that have none. Without them, too many tasks could start.
+  local function restore_permits_of(ids, entries)
     for i, id in ipairs(ids) do
-      local queue = is_entry(entries[i]) and queue_of(entries[i], 0) or ''
+      local queue = queues().queue_of(entries[i], 0)
       local key = PERMITS .. ':' .. queue
       if queue ~= '' then
         remove_other_type('SCARD', key)
@@ -170,7 +170,7 @@ local function make_census(page)
     end
     if repaired > 0 then outcomes.count_damage(repaired, 'a part of a claim is missing, or cannot be read', {}) end
     restore_alive(ids, entries)
-    restore_permits(ids, entries)
+    restore_permits_of(ids, entries)
     end_unclaimed(broken, rows)
     return scan[1], repaired + #broken > 0
   end

@@ -12,19 +12,6 @@ local function is_entry(row) return row and #row >= ENTRY_PAYLOAD - 1 end
 -- Returns `true` if `errors` may have a row of a task with these flags.
 local function has_errors(flags) return flags % 8 >= 4 end
 
--- Returns the length of the extension of an entry, including its length.
-local function extension_length(entry)
-  if byte(entry, ENTRY_FLAGS) % 4 < 2 or #entry < ENTRY_EXTENSION then return 0 end
-  return 2 + number_at('>I2', entry, ENTRY_PAYLOAD)
-end
-
--- Returns the queue of the task of an entry that begins behind the first `before` bytes of a row. The default queue has no name.
-local function queue_of(row, before)
-  if byte(row, before + ENTRY_FLAGS) % 4 < 2 or (byte(row, before + ENTRY_EXTENSION) or 0) % 2 == 0 then return '' end
-  local at, length = before + ENTRY_QUEUE, byte(row, before + ENTRY_QUEUE_LENGTH) or 0
-  return sub(row, at, at + length - 1)
-end
-
 -- Returns the key of the task of an entry that begins behind the first `before` bytes of a row, and its mode. Without a key, it is
 -- empty.
 local function task_key(row, before)

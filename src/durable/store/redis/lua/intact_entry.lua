@@ -2,6 +2,12 @@
 --
 -- Needs: entry.
 
+-- Returns the length of the extension of an entry, including its length.
+local function extension_length(entry)
+  if byte(entry, ENTRY_FLAGS) % 4 < 2 or #entry < ENTRY_EXTENSION then return 0 end
+  return 2 + number_at('>I2', entry, ENTRY_PAYLOAD)
+end
+
 -- Returns `true` if the whole entry can be read and belongs to the task with this id.
 local function is_intact(id, entry)
   if not is_entry(entry) or sub(entry, 1, ENTRY_ID_END) ~= id or byte(entry, ENTRY_KIND) < 128 or byte(entry, ENTRY_FLAGS) > 31 then return false end

@@ -43,14 +43,6 @@ end
 -- Returns the key of a list.
 local function key_of(list) return list == MAIN and READY or READY .. ':' .. list end
 
--- Wakes at most `most` workers of these sets, of 8 bytes each.
-local function wake_sets(sets, most)
-  for at = 1, #sets, 8 do
-    if most <= 0 then return end
-    most = wake_set(sub(sets, at, at + 7), most)
-  end
-end
-
 -- Wakes at most `most` workers that read a list, unless its tasks have to wait for a permit of their queue. `row` is the field
 -- l<list>, if it is known.
 local function wake(list, most, row)
@@ -61,7 +53,10 @@ local function wake(list, most, row)
   row = row or call('HGET', ROUTES, 'l' .. list) or ''
   local length = byte(row) or 0
   if length > 0 and not queues().has_permit(sub(row, 2, 1 + length)) then return end
-  wake_sets(sub(row, 2 + length), most)
+  for at = 2 + length, #row, 8 do
+    if most <= 0 then return end
+    most = wake_set(sub(row, at, at + 7), most)
+  end
 end
 
 local made_lists
@@ -154,12 +149,13 @@ local function lists()
 
   -- Wakes some of the workers that read the lists of these groups.
   local function wake_for(groups)
-    for _, group in ipairs(groups) do wake(group.list, math.min(#group.entries, 4)) end
+    -- If the rows of one queue cannot be read, workers of other queues are woken nevertheless.
+    for _, group in ipairs(groups) do pcall(wake, group.list, math.min(#group.entries, 4)) end
   end
 
   -- Wakes an idle worker of any set, since a task is due earlier than idle workers expect.
   local function wake_one()
-    wake_sets(plain_set or call('HGET', ROUTES, 'sets') or '', 1)
+    wake(nil, 1, '\0' .. (plain_set or call('HGET', ROUTES, 'sets') or ''))
   end
 
   -- Wakes up to `most` workers for each list that may have tasks of a queue, since a task of the queue may start.
@@ -168,20 +164,24 @@ local function lists()
     for at = 1, #ids, 16 do
       local list = sub(ids, at, at + 15)
       local key = key_of(list)
-      if call('EXISTS', key) == 1 then wake(list, most) end
+      if call('EXISTS', key) == 1 then pcall(wake, list, most) end
     end
   end
 
-  -- Wakes a worker for each queue of which tasks have stopped to run, except for `own`.
-  local function wake_for_freed(own)
-    for queue in pairs(state.freed) do
-      if queue ~= own then wake_queue(queue, 1) end
-    end
+  -- Wakes workers for the queues of which tasks have stopped running.
+  local function wake_for_freed()
+    for queue in pairs(state.freed or {}) do pcall(wake_queue, queue, 1) end
+  end
+
+  -- Wakes workers for the effects of the committed transactions.
+  local function wake_for_committed()
+    wake_for(state.pushed)
+    wake_for_freed()
   end
 
   made_lists = {
     own = hex, path_of = path_of, grouped = grouped, at_the_end = at_the_end, at_the_head = at_the_head,
-    mark_listed = mark_listed, push = push, wake_for = wake_for, wake_one = wake_one, wake_queue = wake_queue, wake_for_freed = wake_for_freed,
+    mark_listed = mark_listed, push = push, wake_for = wake_for, wake_one = wake_one, wake_queue = wake_queue, wake_for_committed = wake_for_committed,
   }
   return made_lists
 end

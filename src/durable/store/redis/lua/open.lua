@@ -47,6 +47,5 @@ if not committed.session then
 end
 make_reaper()(0)
 flush()
-if #state.pushed > 0 then pcall(lists().wake_for, state.pushed) end
-if next(state.freed) then pcall(lists().wake_for_freed) end
+if #state.pushed > 0 or state.freed then pcall(lists().wake_for_committed) end
 return now

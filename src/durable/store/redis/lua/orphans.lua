@@ -114,6 +114,7 @@ local function check_permits(queue)
   if #gone == 0 then return end
   call('SREM', key, unpack(gone))
   record_repair('tasks that do not run have permits of a queue', gone[1])
+  state.freed = state.freed or {}
   state.freed[queue] = true
 end
 

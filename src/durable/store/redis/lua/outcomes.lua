@@ -3,7 +3,7 @@
 -- A row of `errors` contains, for each attempt, the oldest first: attempt number 4, time of the failure 6, length of the
 -- error 2, error.
 --
--- Needs: transaction, entry, lists, permits, notifications, store_time, results.
+-- Needs: transaction, entry, lists, queues, notifications, store_time, results.
 -- Undo: outcomes.
 --
 -- A script creates its functions in each run. These are rarely needed, so they are created on demand.
@@ -17,7 +17,7 @@ local function make_outcomes()
   -- removed_due -> scores and members that are removed from `due`
   -- failed, errors_before, cleared_errors -> tasks whose errors change, their rows or false, and those without errors now
   -- payload_ids -> tasks whose payloads are removed
-  -- permits -> tasks that hold permits, by queue
+  -- permits -> tasks that hold permits, by queue, or nil
   -- counts -> events, by name
   -- damage_count, last_damage, evidence -> rows that are missing or unreadable
   local function new_outcomes()
@@ -25,7 +25,7 @@ local function make_outcomes()
     return {
       undo = 'outcomes', ids = {}, rows = {}, flags = {}, ended = {}, alive = {}, states = {}, results = {}, delayed = {}, due = {},
       dead = {}, died = {}, requeued = {}, quarantined = {}, removed_due = {}, payload_ids = {}, counts = {},
-      failed = {}, errors = {}, errors_before = {}, cleared_errors = {}, damage_count = 0, evidence = {}, permits = {},
+      failed = {}, errors = {}, errors_before = {}, cleared_errors = {}, damage_count = 0, evidence = {},
     }
   end
 
@@ -157,7 +157,7 @@ local function make_outcomes()
     for i = 1, #collected.flags, 2 do call('HDEL', CANCEL, collected.flags[i]) end
     write_all('HDEL', ALIVE, collected.ended)
     write_all('HDEL', RUNNING, collected.ids)
-    take_permits(collected.permits)
+    if collected.permits then queues().take_permits(collected.permits) end
     any_quarantined = any_quarantined or #collected.quarantined > 0
     write_all('SADD', QUARANTINED, collected.quarantined)
     lists().push('LPUSH', collected.groups)
@@ -167,11 +167,15 @@ local function make_outcomes()
   local function write_transaction(name, collected)
     sort_entries(collected.requeued)
     collected.groups = lists().at_the_head(collected.requeued)
-    for i, id in ipairs(collected.ids) do add_permit(collected.permits, id, collected.rows[i]) end
+    for _, row in ipairs(collected.rows) do
+      if (byte(row, RUNNING_FLAGS) or 0) % 4 >= 2 then
+        collected.permits = queues().permits_of(collected.ids, collected.rows)
+        break
+      end
+    end
     state.name, state.transaction = name, collected
     write_collected(collected)
     commit(name)
-    note_freed(collected.permits)
     for _, group in ipairs(collected.groups) do state.pushed[#state.pushed + 1] = group end
     for what, n in pairs(collected.counts) do count(what, n) end
     if collected.damage_count > 0 then pcall(count_damage, collected.damage_count, collected.last_damage, collected.evidence) end

@@ -5,7 +5,7 @@
 --
 -- ARGV[1] -> queue
 -- ARGV[2] -> "read", "set", "pause" or "resume"
--- ARGV[3] -> to set the limits: the field s<queue> of `queues`, as if the queue was not paused
+-- ARGV[3] -> to set the limits: the field s<queue> of `queues`, as for a queue that is not paused
 --
 -- Output when reading:
 -- [1] -> 1 if the queue is paused, else 0
@@ -55,6 +55,6 @@ else
   after = char(what == 'pause' and 1 or 0) .. sub(before, 2)
 end
 if after ~= row then call('HSET', QUEUES, 's' .. queue, after) end
--- Even if nothing has changed: this may be a repetition of a request that has woken nobody.
+-- This happens even if nothing has changed, since the request may be a repetition of one that has woken no worker.
 pcall(lists().wake_queue, queue, 4)
 return 1

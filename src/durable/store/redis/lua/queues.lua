@@ -64,7 +64,7 @@ local function queues()
     local row = call('HGET', QUEUES, 'p' .. queue)
     if not row or #row ~= 12 then return 0, 0, row end
     local normal, low = number_at('>I6I6', row)
-    return normal, low, row
+    return math.min(normal, MAX_SHARES * NORMAL_PERIOD), math.min(low, MAX_SHARES * LOW_PERIOD), row
   end
 
   -- Returns the field p<queue> before and after some tasks of a priority start.
@@ -77,6 +77,46 @@ local function queues()
     return { row or '', pack('>I6I6', normal, low) }
   end
 
-  made_queues = { has_permit = has_permit, room = room, use_rate = use_rate, priority_turns = priority_turns, count_priority = count_priority }
+  -- Returns the queue of the task of an entry that begins behind the first `before` bytes of a row. The default queue has no
+  -- name.
+  local function queue_of(row, before)
+    if #row < before + ENTRY_QUEUE_LENGTH or byte(row, before + ENTRY_FLAGS) % 4 < 2 or byte(row, before + ENTRY_EXTENSION) % 2 == 0 then
+      return ''
+    end
+    local at, length = before + ENTRY_QUEUE, byte(row, before + ENTRY_QUEUE_LENGTH)
+    return sub(row, at, at + length - 1)
+  end
+
+  -- Returns the ids of the tasks that hold permits, by queue. `rows` has their rows in `running`, in the order of the ids, and
+  -- false for others.
+  local function permits_of(ids, rows)
+    local permits, n = {}, 0
+    for _, row in ipairs(rows) do
+      if row then
+        n = n + 1
+        local queue = queue_of(row, RUNNING_ENTRY - 1)
+        if queue ~= '' then
+          permits[queue] = permits[queue] or {}
+          permits[queue][#permits[queue] + 1] = ids[n]
+        end
+      end
+    end
+    return permits
+  end
+
+  -- Takes permits back from tasks that stop running. Later, workers are woken for them.
+  local function take_permits(permits)
+    state.freed = state.freed or {}
+    for queue, ids in pairs(permits) do
+      local key = PERMITS .. ':' .. queue
+      call('SREM', key, unpack(ids))
+      state.freed[queue] = true
+    end
+  end
+
+  made_queues = {
+    has_permit = has_permit, room = room, use_rate = use_rate, priority_turns = priority_turns, count_priority = count_priority,
+    queue_of = queue_of, permits_of = permits_of, take_permits = take_permits,
+  }
   return made_queues
 end

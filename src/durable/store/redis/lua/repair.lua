@@ -2,7 +2,7 @@
 -- rows of sessions. Maintenance does this before it reads anything else. The client writes damaged routes again: see
 -- `routing.rs`.
 --
--- Needs: lists.
+-- Needs: lists, entry.
 local repaired, last_repair, evidence = state.repaired or 0, state.last_repair, {}
 local function record_repair(what, row)
   repaired, last_repair = repaired + 1, what
@@ -14,9 +14,25 @@ end
 -- an empty result removes the key.
 local function remove_other_type(command, key)
   local answer = redis.pcall(command, key)
-  if type(answer) ~= 'table' or not string.find(answer.err, 'WRONGTYPE', 1, true) then return end
+  if type(answer) ~= 'table' or not answer.err or not string.find(answer.err, 'WRONGTYPE', 1, true) then return false end
   call('SUNIONSTORE', key, NONE)
   record_repair('a key of another type is removed: ' .. key)
+  return true
+end
+
+-- Gives permits to all running tasks of named queues.
+local function restore_permits()
+  local cursor = '0'
+  repeat
+    local page = call('HSCAN', RUNNING, cursor, 'COUNT', MAX_BATCH)
+    for i = 1, #page[2], 2 do
+      local row = page[2][i + 1]
+      local queue = queues().queue_of(row, RUNNING_ENTRY - 1)
+      local key = PERMITS .. ':' .. queue
+      if queue ~= '' then pcall(call, 'SADD', key, page[2][i]) end
+    end
+    cursor = page[1]
+  until cursor == '0'
 end
 
 local function each_list(choose)
@@ -42,6 +58,11 @@ local function each_queue(choose)
   for queue in pairs(queues) do choose(queue) end
 end
 
+-- Pauses the queues that workers serve, since the limits of all queues are lost.
+local function pause_queues()
+  each_queue(function(queue) call('HSET', QUEUES, 's' .. queue, pack('>I1I4I6I4I4', 1, 0, 0, 0, 0)) end)
+end
+
 local function repair_keys()
   local keys = {
     HLEN = {
@@ -51,11 +72,15 @@ local function repair_keys()
     LLEN = { READY, DAMAGE }, ZCARD = { DUE, LEASE, EXPIRY, DIED, AWAITING }, SCARD = { QUARANTINED, UNLISTED },
   }
   for command, some in pairs(keys) do
-    for _, key in ipairs(some) do remove_other_type(command, key) end
+    for _, key in ipairs(some) do
+      if remove_other_type(command, key) and key == QUEUES then pause_queues() end
+    end
   end
   each_list(function(list) remove_other_type('LLEN', key_of(list)) end)
   each_set(function(set) remove_other_type('ZCARD', IDLE .. ':' .. set) end)
-  each_queue(function(queue) remove_other_type('SCARD', PERMITS .. ':' .. queue) end)
+  each_queue(function(queue)
+    if remove_other_type('SCARD', PERMITS .. ':' .. queue) then restore_permits() end
+  end)
 end
 
 -- Returns a stored cursor, or the cursor that begins a scan if the stored one cannot be read.
@@ -96,8 +121,8 @@ local function repair_meta(partitions)
   end
 end
 
--- Pauses queues whose limits cannot be read, until somebody sets them again. Removes other rows that cannot be read, or that mean
--- nothing any more: those of a rate that is not used, and the turns of priorities while there are no tasks.
+-- Pauses queues whose limits cannot be read, until they are resumed. Removes other rows that cannot be read, or that are no longer
+-- needed: the time of a rate if it is in the past, and the turns of priorities if there are no tasks.
 local function repair_queues()
   local all, is_empty = call('HGETALL', QUEUES), call('EXISTS', ALIVE) == 0
   for i = 1, #all, 2 do
@@ -106,7 +131,7 @@ local function repair_queues()
     if form == 's' and #row ~= SETTINGS_END then
       call('HSET', QUEUES, field, pack('>I1I4I6I4I4', 1, 0, 0, 0, 0))
       record_repair('the limits of a queue cannot be read, so it is paused: ' .. sub(field, 2), row)
-    elseif form ~= 's' and not (form == 'p' and #row == 12) and not (form == 'r' and is_integer(row)) then
+    elseif form ~= 's' and not (form == 'p' and #row == 12) and not (form == 'r' and string.find(row, '^%d+$') and #row < 17) then
       call('HDEL', QUEUES, field)
       record_repair('a row of a queue cannot be read', row)
     elseif form == 'p' and is_empty or form == 'r' and tonumber(row) <= micros then

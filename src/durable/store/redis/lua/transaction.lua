@@ -12,9 +12,9 @@
 -- first_error -> first error
 -- is_partial  -> `true` if something could not be undone
 -- pushed      -> groups of entries that were added to lists: see `lists.lua`
--- freed       -> queues of which tasks have stopped to run, as keys
+-- freed       -> queues of which tasks have stopped running, as keys; nil if there are none
 local skipped, committed, first_error = state.skipped or {}, state.committed or {}, state.first_error
-state.skipped, state.committed, state.pushed, state.freed = skipped, committed, state.pushed or {}, state.freed or {}
+state.skipped, state.committed, state.pushed = skipped, committed, state.pushed or {}
 
 -- Records that the transaction has taken effect. A failure of what follows no longer undoes it.
 local function commit(name) committed[name], state.name, state.transaction = true, name, nil end

@@ -40,8 +40,8 @@
 local idle_member = ARGV[3] .. ARGV[1]
 local session, number = find_session(ARGV[1]), tonumber(ARGV[2])
 if not session or number < session.number then return redis.error_reply('NOSESSION it has ended') end
--- The lists that the session drains, and those that it claims from. Both are nil if it reads only the main list. `priorities` has the
--- latter by priority, if tasks have several priorities.
+-- The lists that the session drains, and those that it claims from. Both are nil if it reads only the main list. `priorities` has
+-- the latter by priority, if tasks have several priorities.
 local draining, leaves, priorities
 local queue = ''
 if session.set ~= plain_set then
@@ -91,6 +91,7 @@ else
     state.name = nil
     -- The effects so far are counted, and clients are notified of them.
     pcall(flush)
+    pcall(lists().wake_for_committed)
     error(first_error)
   end
   if not skipped.lease then
@@ -117,7 +118,7 @@ else
 end
 
 if any_quarantined then
-  for _, entry in ipairs(claimed) do accepts_quarantined = accepts_quarantined and not is_quarantined(entry) end
+  for _, entry in ipairs(claimed) do accepts_quarantined = accepts_quarantined and not (is_entry(entry) and is_quarantined(entry)) end
 end
 -- `more` is `true` if tasks are left. `lists_left` has their lists, except for the main one.
 local more, lists_left, next_check, goes_idle = false, {}, 0, false
@@ -130,7 +131,7 @@ local function has_tasks(key)
 end
 if not skipped.next_check then
   state.name = 'next_check'
-  -- Tasks that their queue does not let start yet do not count. If only its rate prevents them, the answer says for how long.
+  -- Tasks that cannot start yet because of their queue do not count. If only its rate prevents a start, the answer says for how long.
   local room = math.huge
   if queue ~= '' then room, wait = queues().room(queue) end
   local may_start = room > 0 or wait
@@ -156,18 +157,21 @@ end
 state.name = 'flush'
 if not skipped.flush then flush() end
 state.name = nil
-if first_error and verdict_claims == 0 and epoch == '' then error(first_error) end
+if first_error and verdict_claims == 0 and epoch == '' then
+  pcall(lists().wake_for_committed)
+  error(first_error)
+end
 if first_error then next_check = 0 end
 -- While tasks are left, each woken session wakes the next. For other lists, sessions that read them are woken.
 if not leaves then
   if more then pcall(wake_set, plain_set, 1) end
+  if state.freed then pcall(lists().wake_for_committed) end
 else
-  -- A worker that has all that it wanted may have no free permit when the rate lets the next task start.
+  -- A worker that has got as many tasks as it wanted may have no free permit when the rate lets the next task start.
   local is_full = #claimed >= tonumber(ARGV[4])
   for _, list in ipairs((more or is_full) and lists_left or {}) do pcall(wake, list, 1) end
-  if #state.pushed > 0 then pcall(lists().wake_for, state.pushed) end
+  if #state.pushed > 0 or state.freed then pcall(lists().wake_for_committed) end
 end
-if next(state.freed) then pcall(lists().wake_for_freed, queue) end
 return {
   refused, epoch, claimed, payloads, more and 1 or 0, next_check, is_repeated and 1 or 0, goes_idle and #claimed > 0 and 1 or 0,
   is_drained and 1 or 0,

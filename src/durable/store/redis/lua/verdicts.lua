@@ -1,6 +1,6 @@
 -- Applies verdicts. The completed tasks of a claim are one transaction, and so are those with other verdicts.
 --
--- Needs: session_activity, transaction, entry, permits, notifications, results, outcomes, claims.
+-- Needs: session_activity, transaction, entry, queues, notifications, results, outcomes, claims.
 -- Undo: done.
 local refused, position = state.refused or {}, 0
 state.refused = refused
@@ -45,8 +45,8 @@ local function apply_done(name, epoch, first, n)
   local rows, held = held_rows(epoch, first, n)
   if held == 0 then return end
   expiry_bins = {}
-  local ids_done, payload_ids, failed, results, states, own_client, permits, keys = {}, {}, {}, {}, {}, ARGV[3], {}, {}
-  local retention, ids, expiry, is_output_sent
+  local ids_done, payload_ids, failed, results, states, own_client, keys = {}, {}, {}, {}, {}, ARGV[3], nil
+  local retention, ids, expiry, is_output_sent, any_queued
   for i = 1, n do
     local row = rows[i]
     if row then
@@ -57,8 +57,12 @@ local function apply_done(name, epoch, first, n)
       if flags ~= 1 then
         if flags % 2 == 0 then payload_ids[#payload_ids + 1] = id end
         if has_errors(flags) then failed[#failed + 1] = id end
-        add_permit(permits, id, row)
-        keys[#ids_done] = task_key(row, RUNNING_EPOCH_END)
+        any_queued = any_queued or flags % 4 >= 2
+        local key = task_key(row, RUNNING_EPOCH_END)
+        if key ~= '' then
+          keys = keys or {}
+          keys[#ids_done] = key
+        end
       end
       -- Neighbours are likely to have the same retention.
       if sub(row, RUNNING_RETENTION, RUNNING_RETENTION_END) ~= retention then
@@ -82,6 +86,7 @@ local function apply_done(name, epoch, first, n)
   end
   local flags = flagged and call('HMGET', CANCEL, unpack(ids_done))
   local errors = #failed > 0 and call('HMGET', ERRORS, unpack(failed))
+  local permits = any_queued and queues().permits_of(ids_done, rows) or nil
   state.transaction = {
     undo = 'done', ids = ids_done, rows = rows, results = results, flags = flags, failed = failed, errors = errors, permits = permits, keys = keys,
   }
@@ -91,9 +96,8 @@ local function apply_done(name, epoch, first, n)
   if errors then call('HDEL', ERRORS, unpack(failed)) end
   call('HDEL', ALIVE, unpack(ids_done))
   call('HDEL', RUNNING, unpack(ids_done))
-  take_permits(permits)
+  if permits then queues().take_permits(permits) end
   commit(name)
-  note_freed(permits)
   count('done', held)
   clean_up(epoch, ids_done, payload_ids, states)
 end

@@ -139,20 +139,20 @@ async fn a_server_less_durable_than_required_is_refused() {
     needs_redis!();
     let server = Server::with(&["--appendonly", "yes"]);
     let mut builder = RedisStore::builder(&server.url());
-    for (priority, will_do) in [
+    for (level, will_do) in [
         (Durability::Unknown, true),
         (Durability::Memory, true),
         (Durability::Buffered, true),
         (Durability::Process, false),
         (Durability::Synced, false),
     ] {
-        match builder.require(priority).open().await {
-            Ok(_) => assert!(will_do, "{priority:?}"),
+        match builder.require(level).open().await {
+            Ok(_) => assert!(will_do, "{level:?}"),
             Err(error) => {
-                assert!(!will_do && error.is_not_durable(), "{priority:?}: {error}");
+                assert!(!will_do && error.is_not_durable(), "{level:?}: {error}");
                 let text = error.to_string();
                 assert!(
-                    text.contains("Buffered") && text.contains(&format!("{priority:?}")),
+                    text.contains("Buffered") && text.contains(&format!("{level:?}")),
                     "{text}"
                 );
             }

@@ -79,7 +79,7 @@ pub(super) struct Bounds {
     pub(super) deaths: usize,
     /// The number of times that a type is paused or resumed.
     pub(super) pauses: usize,
-    /// The number of workers that stop to claim while they run a task.
+    /// The number of workers that stop claiming while they run a task.
     pub(super) shutdowns: usize,
     /// The maximum number of running tasks of each named queue.
     pub(super) limit: usize,
@@ -121,9 +121,9 @@ pub(super) enum Rule {
     ResumeWakesNobody,
     /// A type that is paused wakes nobody, although a session that no longer reads a list may have been woken for it.
     PauseWakesNobody,
-    /// A task that stops to run wakes nobody.
+    /// A task that stops running wakes nobody.
     FreeingWakesNobody,
-    /// A task that stops to run wakes only sessions that read its list, although other lists of the queue are not empty.
+    /// A task that stops running wakes only sessions that read its list, although other lists of the queue are not empty.
     FreeingWakesOwnList,
     /// A limit that is raised wakes nobody.
     RaiseWakesNobody,
@@ -164,7 +164,7 @@ impl State {
         runs.count()
     }
 
-    /// Wakes sessions of a queue in which a task has stopped to run: one for each list that is not empty.
+    /// Wakes sessions of a queue in which a task has stopped running: one for each list that is not empty.
     pub(super) fn free(
         self,
         queue: &QueueName,

@@ -30,6 +30,8 @@ enum Values {
 const ANY: Values = Values::Number(i64::MIN..=i64::MAX);
 const COUNT: Values = Values::Number(0..=u32::MAX as i64);
 const TIME: Values = Values::Number(0..=1 << 60);
+/// The interval of a rate, in microseconds: at most a year.
+const INTERVAL: Values = Values::Number(1..=1 << 45);
 const FLAG: Values = Values::Number(0..=1);
 const PRIORITY: Values = Values::Number(0..=2);
 const KEY_MODE: Values = Values::Number(0..=3);
@@ -75,10 +77,11 @@ const DAMAGED: &[Column] = &[
 ];
 const QUEUE: &[Column] = &[
     Column("name", Values::Text, ""),
-    Column("paused", FLAG, "0"),
-    Column("max_running", LIMIT, "NULL"),
-    Column("interval", Values::Optional(&TIME), "NULL"),
-    Column("burst", LIMIT, "NULL"),
+    // A limit that cannot be read is replaced with a strict one.
+    Column("paused", FLAG, "1"),
+    Column("max_running", LIMIT, "1"),
+    Column("interval", Values::Optional(&INTERVAL), "3600000000"),
+    Column("burst", LIMIT, "1"),
     Column("revision", COUNT, "0"),
     Column("used_until", TIME, "0"),
     Column("since_normal", TIME, "0"),
@@ -194,7 +197,7 @@ pub(super) fn remove_invalid(db: &Connection, damage: &mut Damage) -> Result<(),
     Ok(())
 }
 
-/// Repairs the rows of queues. What is lost of the limits of a queue no longer limits it until it is set again.
+/// Repairs the rows of queues. A limit that is lost is replaced with a strict one, which holds until the limits are set again.
 pub(super) fn repair_queues(db: &Connection, damage: &mut Damage) -> Result<(), Fault> {
     for bad in find_invalid(db, "throng_queue", &["name"], QUEUE, |_| true)? {
         damage.add(1, || bad.describe("throng_queue"));

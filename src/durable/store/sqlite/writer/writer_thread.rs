@@ -313,7 +313,7 @@ impl WriterThread {
         match self.try_repair() {
             Ok(damage) => {
                 self.shared.damage.record_repair(damage);
-                // Waiting tasks that were in no list may start, and others of a queue whose tasks have stopped to run.
+                // Waiting tasks that were in no list may start, and others of a queue whose tasks have stopped running.
                 self.shared.endpoint.wake(usize::MAX, |_| true);
             }
             Err(error) if error.is_corrupt() => {}

@@ -7,7 +7,7 @@ function undo.done()
       local id = u.ids[(at + 1) / 2]
       running[at], running[at + 1] = id, row
       alive[at], alive[at + 1] = id, string.sub(row, RUNNING_CLIENT, RUNNING_RETENTION_END) .. string.sub(row, RUNNING_KIND, RUNNING_KIND_END)
-        .. (u.keys[(at + 1) / 2] or '')
+        .. (u.keys and u.keys[(at + 1) / 2] or '')
     end
   end
   for i, flag in ipairs(u.flags or {}) do
@@ -18,5 +18,5 @@ function undo.done()
   try_all('HSET', CANCEL, flags)
   restore_errors(u.failed, u.errors or {})
   try_all('HDEL', RESULTS, every_second(u.results, 1))
-  restore_permits(u.permits)
+  restore_permits(u.permits or {})
 end
