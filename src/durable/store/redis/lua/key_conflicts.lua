@@ -63,13 +63,16 @@ local function resolve_conflicts(ids, is_stored, waiting_count, delayed_count, p
     end
   end
 
+  -- Returns the position behind the extension of an entry, which has one.
+  local function behind_extension(entry) return ENTRY_EXTENSION + number_at('>I2', entry, ENTRY_PAYLOAD) end
+
   -- Returns an entry with the payload of the entry `new`, which becomes ready at `due`.
   local function with_payload(entry, new, due, kinds)
     local _, mode = task_key(entry, 0)
     local from = 1 + 8 * math.floor(mode / 16)
-    local name_at = ENTRY_PAYLOAD + extension_length(new)
+    local name_at = behind_extension(new)
     return sub(entry, 1, ENTRY_READY_AT - 1) .. pack('>I6', due) .. sub(kinds, from, from + 7) .. sub(new, ENTRY_FLAGS, ENTRY_PAYLOAD - 1)
-      .. sub(entry, ENTRY_PAYLOAD, ENTRY_PAYLOAD - 1 + extension_length(entry)) .. sub(new, name_at)
+      .. sub(entry, ENTRY_PAYLOAD, behind_extension(entry) - 1) .. sub(new, name_at)
   end
 
   -- Replaces a task of the same request: one of the two takes the place of both.
