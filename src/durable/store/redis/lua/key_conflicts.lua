@@ -12,7 +12,7 @@
 -- [6] -> time in milliseconds after which a task whose payload is replaced is due at the latest, or empty
 -- [7] -> kinds of the task with the priorities high, normal and low, of 8 bytes each
 --
--- Needs: entry, lists, store_time, held_keys.
+-- Needs: entry, intact_entry, lists, store_time, held_keys.
 
 -- Returns what is to be written for tasks with keys. `is_stored` records those that are not stored.
 local function resolve_conflicts(ids, is_stored, waiting_count, delayed_count, payload_count)
@@ -63,16 +63,13 @@ local function resolve_conflicts(ids, is_stored, waiting_count, delayed_count, p
     end
   end
 
-  -- Returns the position behind the extension of an entry, which has one.
-  local function behind_extension(entry) return ENTRY_EXTENSION + number_at('>I2', entry, ENTRY_PAYLOAD) end
-
   -- Returns an entry with the payload of the entry `new`, which becomes ready at `due`.
   local function with_payload(entry, new, due, kinds)
     local _, mode = task_key(entry, 0)
     local from = 1 + 8 * math.floor(mode / 16)
-    local name_at = behind_extension(new)
+    local name_at = ENTRY_PAYLOAD + extension_length(new)
     return sub(entry, 1, ENTRY_READY_AT - 1) .. pack('>I6', due) .. sub(kinds, from, from + 7) .. sub(new, ENTRY_FLAGS, ENTRY_PAYLOAD - 1)
-      .. sub(entry, ENTRY_PAYLOAD, behind_extension(entry) - 1) .. sub(new, name_at)
+      .. sub(entry, ENTRY_PAYLOAD, ENTRY_PAYLOAD + extension_length(entry) - 1) .. sub(new, name_at)
   end
 
   -- Replaces a task of the same request: one of the two takes the place of both.
@@ -119,18 +116,34 @@ local function resolve_conflicts(ids, is_stored, waiting_count, delayed_count, p
     end
   end
 
+  -- Returns the entry of a task, and `true` if it can be read and has this key. The row of a key has only a copy, which may be
+  -- damaged. That of a waiting task is compared with its list. A delayed task has its entry elsewhere.
+  local function entry_of(id, key, row, due)
+    local entry = due and call('HGET', DELAYED, id) or sub(row, HELD_ENTRY)
+    if not is_intact(id, entry) then return entry, false end
+    local found, mode = task_key(entry, 0)
+    return entry, found == key and mode < 48
+  end
+
+  -- Returns a task that waits or is delayed, and that may be replaced, or nil if its entry cannot be found.
+  local function find_stored(id, key, row)
+    if pending[id] then return pending[id] end
+    local it = { id = id, due = call('ZSCORE', DUE, id), alive = call('HGET', ALIVE, id) }
+    local is_sound
+    it.entry, is_sound = entry_of(id, key, row, it.due)
+    if not is_sound then return nil end
+    if not it.due then it.key, it.index = place_of(it.entry) end
+    if not it.due and not it.key then return nil end
+    it.is_waiting, it.new = not it.due, it.entry
+    pending[#pending + 1], pending[id] = it, it
+    return it
+  end
+
   -- Replaces the payload of a task that waits or is delayed. Returns `false` if its entry cannot be found. Several tasks of the request
   -- may replace it, one after the other, so it is written at the end.
   local function replace_stored(task, holder, row)
-    local it = pending[holder]
-    if not it then
-      it = { id = holder, entry = sub(row, HELD_ENTRY), due = call('ZSCORE', DUE, holder), alive = call('HGET', ALIVE, holder) }
-      if not is_entry(it.entry) then return false end
-      if not it.due then it.key, it.index = place_of(it.entry) end
-      if not it.due and not it.key then return false end
-      it.is_waiting, it.new = not it.due, it.entry
-      pending[#pending + 1], pending[holder] = it, it
-    end
+    local it = find_stored(holder, task.key, row)
+    if not it then return false end
     local new = with_payload(it.entry, ARGV[first_entry + task.index - 1], task.due, task.kinds)
     local is_waiting = task.due <= now
     local has_kind = sub(new, ENTRY_KIND, ENTRY_KIND_END) == sub(it.new, ENTRY_KIND, ENTRY_KIND_END)
