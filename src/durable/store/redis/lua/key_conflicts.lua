@@ -42,6 +42,8 @@ local function resolve_conflicts(ids, is_stored, waiting_count, delayed_count, p
   local rows, changed, before, writes, undos, unused_payloads = {}, {}, {}, {}, {}, {}
   -- The positions of tasks of this request that hold keys, by id, their keys, and the other tasks that are replaced, by id.
   local own, is_own, pending = {}, {}, {}
+  -- The number of entries that claims are to pass over.
+  local buried = 0
 
   local function row_of(key)
     if rows[key] == nil then
@@ -104,16 +106,19 @@ local function resolve_conflicts(ids, is_stored, waiting_count, delayed_count, p
     local tombstone = sub(entry, 1, ENTRY_ID_END) .. sub(entry, ENTRY_KIND, ENTRY_KIND_END)
     local found = call('HGET', TOMBSTONES, tombstone)
     found = found and (tonumber(found) or 1) or 0
-    writes[#writes + 1] = function()
-      call('HSET', TOMBSTONES, tombstone, found + 1)
-      call('HSET', META, 'tombstones', (tonumber(call('HGET', META, 'tombstones') or '0') or 0) + 1)
-    end
+    buried = buried + 1
+    writes[#writes + 1] = function() call('HSET', TOMBSTONES, tombstone, found + 1) end
     undos[#undos + 1] = function(try)
-      local there = try('HGET', TOMBSTONES, tombstone)
-      if there ~= tostring(found + 1) then return end
       if found > 0 then try('HSET', TOMBSTONES, tombstone, found) else try('HDEL', TOMBSTONES, tombstone) end
-      try('HINCRBY', META, 'tombstones', -1)
     end
+  end
+
+  -- Writes the number of tombstones. It is written once and as a whole, so that it can be undone whether it was written or not.
+  local function write_tombstones()
+    if buried == 0 then return end
+    local before = tonumber(meta[5]) or call('HLEN', TOMBSTONES)
+    writes[#writes + 1] = function() call('HSET', META, 'tombstones', before + buried) end
+    undos[#undos + 1] = function(try) try('HSET', META, 'tombstones', before) end
   end
 
   -- Returns the entry of a task, and `true` if it can be read and has this key. The row of a key has only a copy, which may be
@@ -234,6 +239,7 @@ local function resolve_conflicts(ids, is_stored, waiting_count, delayed_count, p
   end
 
   for _, it in ipairs(pending) do write_replaced(it) end
+  write_tombstones()
 
   -- Adds the replaced tasks to what is written for new ones.
   function result.merge(alive, entries, delayed, dues, payloads)
