@@ -9,7 +9,7 @@
 -- 2 kinds: finds lists of kinds that no route names. If the numbers agree once these lists are counted, and there are no
 --   strays, the census ends here.
 -- 3 strays: drains lists that no route names and no worker reads, because routes were lost.
--- 4 running, 5 delayed: restores missing rows of `alive`, `claims` and `lease`, derived from other rows.
+-- 4 running, 5 delayed: restores missing rows of `alive`, `held_keys`, `claims` and `lease`, derived from other rows. Step 8 does so, too.
 -- 6 tombstones, 7 alive: tombstones, and tasks that are neither running nor delayed, become unlisted.
 -- 8 lists: reads all lists. A task that is in a list is no longer unlisted.
 -- 9 unlisted: ends the tasks that are still unlisted.
@@ -24,7 +24,7 @@
 -- Fields of `meta`: `census`, which exists during a census; `progress`, its step, cursor and lists; `survey`, the result of
 -- the last census: by how much the numbers still differed, and the lists that no route names.
 --
--- Needs: transaction, entry, intact_entry, lists, outcomes, drain, repair.
+-- Needs: transaction, entry, intact_entry, lists, outcomes, drain, repair, restore_keys.
 
 -- The lease of a claim whose owner is lost, in milliseconds, and the number of shared lists that are searched for strays.
 local LOST_LEASE, SHARED_LISTS = 10000, 1024
@@ -170,6 +170,7 @@ local function make_census(page)
     end
     if repaired > 0 then outcomes.count_damage(repaired, 'a part of a claim is missing, or cannot be read', {}) end
     restore_alive(ids, entries)
+    restore_keys(ids, entries)
     restore_permits_of(ids, entries)
     end_unclaimed(broken, rows)
     return scan[1], repaired + #broken > 0
@@ -269,6 +270,7 @@ local function make_census(page)
     local scan, ids, entries = call('HSCAN', DELAYED, p.cursor, 'COUNT', page), {}, {}
     for i = 1, #scan[2], 2 do ids[#ids + 1], entries[#ids + 1] = scan[2][i], scan[2][i + 1] end
     restore_alive(ids, entries)
+    restore_keys(ids, entries)
     p.cursor = scan[1]
     return p.cursor ~= '0'
   end
@@ -306,6 +308,7 @@ local function make_census(page)
     end
     lists().mark_listed(entries)
     restore_alive(ids, sound)
+    restore_keys(ids, sound)
     p.offset = p.offset + page
     if #entries < page then p.at, p.offset = p.at + 16, 0 end
     return true
