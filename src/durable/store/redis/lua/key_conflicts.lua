@@ -65,19 +65,19 @@ local function resolve_conflicts(ids, is_stored, waiting_count, delayed_count, p
     end
   end
 
-  -- Returns an entry with the payload of the entry `new`, which becomes ready at `due`.
+  -- Returns an entry with the payload of the entry `new`, which becomes ready at `due`, 6 bytes.
   local function with_payload(entry, new, due, kinds)
     local _, mode = task_key(entry, 0)
     local from = 1 + 8 * math.floor(mode / 16)
     local name_at = ENTRY_PAYLOAD + extension_length(new)
-    return sub(entry, 1, ENTRY_READY_AT - 1) .. pack('>I6', due) .. sub(kinds, from, from + 7) .. sub(new, ENTRY_FLAGS, ENTRY_PAYLOAD - 1)
+    return sub(entry, 1, ENTRY_READY_AT - 1) .. due .. sub(kinds, from, from + 7) .. sub(new, ENTRY_FLAGS, ENTRY_PAYLOAD - 1)
       .. sub(entry, ENTRY_PAYLOAD, ENTRY_PAYLOAD + extension_length(entry) - 1) .. sub(new, name_at)
   end
 
   -- Replaces a task of the same request: one of the two takes the place of both.
   local function replace_own(task, holder, row)
     local old, new = own[holder], task.index
-    local entry = with_payload(ARGV[first_entry + old - 1], ARGV[first_entry + new - 1], task.due, task.kinds)
+    local entry = with_payload(ARGV[first_entry + old - 1], ARGV[first_entry + new - 1], pack('>I6', task.due), task.kinds)
     local is_waiting = task.due <= now
     local slot = is_waiting == (old <= waiting_count) and old or new
     local old_payload, new_payload = payload_argument(holder), payload_argument(ids[new])
@@ -149,8 +149,10 @@ local function resolve_conflicts(ids, is_stored, waiting_count, delayed_count, p
   local function replace_stored(task, holder, row)
     local it = find_stored(holder, task.key, row)
     if not it then return false end
-    local new = with_payload(it.entry, ARGV[first_entry + task.index - 1], task.due, task.kinds)
     local is_waiting = task.due <= now
+    -- A task that goes on waiting keeps the time since when it is ready. Otherwise, its list would seem young, and be served late.
+    local ready_at = is_waiting and it.is_waiting and sub(it.new, ENTRY_READY_AT, ENTRY_KIND - 1) or pack('>I6', task.due)
+    local new = with_payload(it.entry, ARGV[first_entry + task.index - 1], ready_at, task.kinds)
     local has_kind = sub(new, ENTRY_KIND, ENTRY_KIND_END) == sub(it.new, ENTRY_KIND, ENTRY_KIND_END)
     if is_waiting and not (it.is_waiting and has_kind) then it.at = it.is_waiting and it.at or task.waiting_before + 1 end
     it.has_moved = it.has_moved or not is_waiting or not it.is_waiting or not has_kind
