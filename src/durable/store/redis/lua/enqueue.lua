@@ -143,6 +143,7 @@ if groups then
   for _, group in ipairs(groups) do
     local key = group.key
     if meta[3] then lists().mark_listed(group.entries) end
+    if conflicts then group.before = call('LLEN', key) end
     call('RPUSH', key, unpack(group.entries))
     group.is_pushed = true
   end

@@ -48,11 +48,13 @@ local function reversed(entries)
   return some
 end
 
--- Returns `true` if a list has these entries from one index on, and they were not there before.
-local function has_entries(key, from, entries)
+-- Returns `true` if a list has these entries from one index on, and they were not there before. `before` is the length of the list
+-- before, if it is known.
+local function has_entries(key, from, entries, before)
   local there = redis.pcall('LRANGE', key, from, from + #entries - 1)
   if there.err or #there ~= #entries then return false end
   for i = 1, #entries do if there[i] ~= entries[i] then return false end end
+  if before then return redis.pcall('LLEN', key) == before + #entries end
   -- A cancelled task may have left the same entry, but then there is a tombstone.
   local tombstone = string.sub(entries[1], 1, ENTRY_ID_END) .. string.sub(entries[1], ENTRY_KIND, ENTRY_KIND_END)
   return redis.pcall('HEXISTS', TOMBSTONES, tombstone) ~= 1
@@ -80,6 +82,6 @@ end
 local function remove_pushed(groups)
   for _, group in ipairs(groups or {}) do
     local key, n = group.key, #group.entries
-    if group.is_pushed or has_entries(key, -n, group.entries) then try('LTRIM', key, 0, -n - 1) end
+    if group.is_pushed or has_entries(key, -n, group.entries, group.before) then try('LTRIM', key, 0, -n - 1) end
   end
 end
