@@ -25,11 +25,16 @@ local function resolve_conflicts(ids, is_stored, waiting_count, delayed_count, p
     return to
   end
 
-  -- Inserts entries that are ready now, each before the entries of tasks that come later in the request.
+  -- Inserts entries that are ready now, each before those of new tasks that are not before it in the request.
   local function insert_entries(entries, more)
-    for i = #more, 1, -1 do
-      local at = math.min(more[i].at, #entries + 1)
-      table.insert(entries, at, more[i].entry)
+    table.sort(more, function(a, b) return a.at < b.at or a.at == b.at and a.nth < b.nth end)
+    local before, index = 0, 1
+    for i, it in ipairs(more) do
+      while index < it.at do
+        if not is_stored[index] then before = before + 1 end
+        index = index + 1
+      end
+      table.insert(entries, before + i, it.entry)
     end
   end
 
@@ -154,7 +159,8 @@ local function resolve_conflicts(ids, is_stored, waiting_count, delayed_count, p
     local ready_at = is_waiting and it.is_waiting and sub(it.new, ENTRY_READY_AT, ENTRY_KIND - 1) or pack('>I6', task.due)
     local new = with_payload(it.entry, ARGV[first_entry + task.index - 1], ready_at, task.kinds)
     local has_kind = sub(new, ENTRY_KIND, ENTRY_KIND_END) == sub(it.new, ENTRY_KIND, ENTRY_KIND_END)
-    if is_waiting and not (it.is_waiting and has_kind) then it.at = it.is_waiting and it.at or task.waiting_before + 1 end
+    local is_appended = is_waiting and not (it.is_waiting and has_kind)
+    if is_appended and not (it.is_waiting and it.at) then it.at, it.nth = task.at, task.nth end
     it.has_moved = it.has_moved or not is_waiting or not it.is_waiting or not has_kind
     it.is_waiting, it.new, it.new_due, it.payload = is_waiting, new, task.due, payload_argument(ids[task.index])
     change(task.key, sub(row, 1, HELD_MODE) .. new)
@@ -191,7 +197,7 @@ local function resolve_conflicts(ids, is_stored, waiting_count, delayed_count, p
     else
       take_out(it)
       if it.is_waiting then
-        result.entries[#result.entries + 1] = { at = it.at, entry = it.new }
+        result.entries[#result.entries + 1] = { at = it.at, nth = it.nth, entry = it.new }
       else
         append(result.delayed, { it.id, it.new })
         append(result.dues, { it.new_due, it.id })
@@ -205,7 +211,6 @@ local function resolve_conflicts(ids, is_stored, waiting_count, delayed_count, p
     end
   end
 
-  local waiting = 0
   local function resolve(task)
     local row, conflict = row_of(task.key), task.conflict
     local holder, is_unclaimed
@@ -229,14 +234,16 @@ local function resolve_conflicts(ids, is_stored, waiting_count, delayed_count, p
     result.answer = result.answer .. pack('>I2', task.position) .. conflict .. holder
   end
 
+  -- A task with a delay that waits after all is behind the waiting tasks with keys that are before it in the request.
+  local last = 0
   for i = 1, tonumber(ARGV[9]) do
     local index = tonumber(ARGV[at])
+    if index <= waiting_count then last = math.max(last, index) end
     local delay = index > waiting_count and tonumber(ARGV[first_delay + index - waiting_count - 1]) or 0
     resolve({
       index = index, position = tonumber(ARGV[at + 1]), key = ARGV[at + 2], window = tonumber(ARGV[at + 3]), conflict = ARGV[at + 4],
-      latest = tonumber(ARGV[at + 5]), kinds = ARGV[at + 6], due = now + delay, waiting_before = waiting,
+      latest = tonumber(ARGV[at + 5]), kinds = ARGV[at + 6], due = now + delay, nth = i, at = index <= waiting_count and index or last + 1,
     })
-    if index <= waiting_count and not is_stored[index] then waiting = waiting + 1 end
     at = at + KEY_ARGUMENTS
   end
 
