@@ -139,7 +139,10 @@ impl Key {
     }
 
     /// The task holds the key only until a worker claims it for the first time. So after each successful spawn, the task is started
-    /// at least once.
+    /// at least once. This excludes [`throttle`](Self::throttle).
+    ///
+    /// All spawns with the key should use this. If the task that holds the key was spawned without it, that task is joined although
+    /// it may have started, or even have ended.
     #[must_use]
     pub fn until_started(mut self) -> Self {
         self.is_until_started = true;
@@ -147,7 +150,7 @@ impl Key {
     }
 
     /// The task holds the key for at least this time after it was stored, even if it ends before. Its end is kept as long, so
-    /// handles of others resolve to its output.
+    /// handles of others resolve to its output. This excludes [`until_started`](Self::until_started) and [`replace`](Self::replace).
     #[must_use]
     pub fn throttle(mut self, window: Duration) -> Self {
         self.window = window;
@@ -155,7 +158,7 @@ impl Key {
     }
 
     /// Starts the task after this time without another spawn with the key: each one [replaces](Self::replace) the payload, and the
-    /// time begins again. It replaces [`SpawnOptions::delay`](super::SpawnOptions::delay).
+    /// time begins again. It replaces [`SpawnOptions::delay`](super::SpawnOptions::delay), and excludes [`reject`](Self::reject).
     #[must_use]
     pub fn debounce(mut self, time: Duration) -> Self {
         self.debounce = Some(time);
@@ -201,6 +204,16 @@ impl Key {
         if self.conflict == Conflict::Replace && !self.window.is_zero() {
             return Err(String::from(
                 "a key cannot both throttle and replace: the payload of a task that has ended cannot be replaced",
+            ));
+        }
+        if self.is_until_started && !self.window.is_zero() {
+            return Err(String::from(
+                "a key cannot both throttle and be held until the task starts: a spawn in the window would start no task",
+            ));
+        }
+        if self.debounce.is_some() && self.conflict != Conflict::Replace {
+            return Err(String::from(
+                "a key cannot both debounce and reject: a debounce replaces the payload",
             ));
         }
         if self.latest.is_some() && self.debounce.is_none() {
@@ -257,6 +270,8 @@ mod tests {
             key.of("a", &QueueName::DEFAULT)
         });
         assert!(of(Key::new("k").replace().throttle(second)).is_err());
+        assert!(of(Key::new("k").until_started().throttle(second)).is_err());
+        assert!(of(Key::new("k").debounce(second).reject()).is_err());
         assert!(of(Key::new("k").at_latest(second)).is_err());
         let debounced = Key::new("k").debounce(3 * second).at_latest(second);
         assert_eq!(debounced.delay(), Some(second));

@@ -288,13 +288,6 @@ pub(super) async fn a_throttled_task_is_joined_after_its_end(it: &dyn Harness) {
     assert_stored(&mut session, throttled(30)).await;
     assert_eq!(process.cancel([30]).await, 1);
     assert_joins(&mut session, throttled(31), 30).await;
-    // A key that a claim takes away is held for the window, too.
-    it.clock().advance(60 * SECOND);
-    let key = key().until_started().throttle(60 * SECOND);
-    session.run(with_key(key, task(40)), done()).await;
-    assert_joins(&mut session, throttled(41), 40).await;
-    it.clock().advance(60 * SECOND);
-    assert_stored(&mut session, throttled(41)).await;
 }
 
 pub(super) async fn a_window_that_is_over_does_not_free_the_key_of_a_running_task(
