@@ -139,6 +139,16 @@ pub(super) async fn a_replaced_task_gets_a_new_delay(it: &dyn Harness) {
     assert_eq!((counts.waiting, counts.delayed, counts.running), (0, 0, 2));
 }
 
+pub(super) async fn a_replaced_task_that_becomes_ready_overtakes_no_other(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    assert_stored(&mut session, replacing(1, HOUR)).await;
+    let tasks = [task(2), task(3), replacing(4, Duration::ZERO), task(5)];
+    let replaced = [(2, 1, Conflict::Replace)];
+    assert_eq!(store(&mut session, tasks).await, replaced);
+    assert_eq!(ids(&session.claim(9).await), [2, 3, 1, 5].map(id));
+}
+
 pub(super) async fn a_claimed_task_is_joined_instead_of_replaced(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;

@@ -21,6 +21,7 @@ macro_rules! keys_suite {
                     a_throttled_task_is_joined_after_its_end
                     a_window_that_is_over_does_not_free_the_key_of_a_running_task
                     a_clock_that_is_put_back_prolongs_a_window_by_the_step
+                    a_live_task_holds_a_key_before_one_in_its_window
                     a_key_belongs_to_a_type_and_a_queue
                     nothing_is_left_of_keys
                 }
@@ -30,6 +31,7 @@ macro_rules! keys_suite {
                     a_debounced_task_starts_at_the_latest_time
                     a_replaced_task_keeps_its_place
                     a_replaced_task_gets_a_new_delay
+                    a_replaced_task_that_becomes_ready_overtakes_no_other
                     a_claimed_task_is_joined_instead_of_replaced
                     an_ended_task_is_joined_instead_of_replaced
                     a_large_payload_is_replaced

@@ -326,6 +326,19 @@ pub(super) async fn a_clock_that_is_put_back_prolongs_a_window_by_the_step(it: &
     assert_stored(&mut session, throttled(3)).await;
 }
 
+pub(super) async fn a_live_task_holds_a_key_before_one_in_its_window(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.run(throttled(1), dead()).await;
+    it.clock().advance(61 * SECOND);
+    assert_stored(&mut session, replacing(2, Duration::ZERO)).await;
+    it.clock().set_wall(it.clock().wall() - 30 * SECOND);
+    let replaced = [(0, 2, Conflict::Replace)];
+    let answer = store(&mut session, [replacing(3, Duration::ZERO)]).await;
+    assert_eq!(answer, replaced);
+    assert_eq!(process.replay_dead_letters(DeadFilter::all()).await, 0);
+}
+
 pub(super) async fn a_key_belongs_to_a_type_and_a_queue(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
