@@ -6,6 +6,13 @@
 --
 -- Needs: entry, store_time.
 
+-- Returns `true` if the result of a task is kept. A large one is not read: it counts as kept until maintenance removes it.
+local function has_kept_result(id)
+  local length = call('HSTRLEN', RESULTS, id)
+  if length < RESULT_STATE or length > 4096 then return length > 4096 end
+  return number_at('>I6', call('HGET', RESULTS, id)) > store_time()
+end
+
 -- Returns the id of the task that holds a key, given the row of the key, and `true` if the task is alive and was never claimed.
 local function holder_of(key, row)
   if not row or #row < HELD_ENTRY - 1 then return nil end
@@ -16,7 +23,6 @@ local function holder_of(key, row)
   if alive and mode ~= 3 then return id, mode < 2 end
   if number_at('>I6', row, HELD_UNTIL) <= now then return nil end
   if alive then return id, false end
-  local result, since = call('HGET', RESULTS, id), tonumber(call('ZSCORE', DIED, id) or '-inf')
-  local is_kept = result and #result >= RESULT_STATE and number_at('>I6', result) > store_time()
-  return (is_kept or since + DEAD_RETENTION > store_time()) and id or nil, false
+  local since = tonumber(call('ZSCORE', DIED, id) or '-inf')
+  return (has_kept_result(id) or since + DEAD_RETENTION > store_time()) and id or nil, false
 end
