@@ -190,6 +190,20 @@ local function resolve_conflicts(ids, is_stored, waiting_count, delayed_count, p
     end
   end
 
+  -- Replaces a payload that the entry does not contain. One that is not overwritten is removed after everything else, so it is not read.
+  local function write_payload(it)
+    local was_apart = byte(it.entry, ENTRY_FLAGS) % 2 == 0
+    if not it.payload then
+      if was_apart then unused_payloads[#unused_payloads + 1] = it.id end
+      return
+    end
+    append(result.payloads, { it.id, ARGV[it.payload + 1] })
+    local before_payload = was_apart and call('HGET', PAYLOADS, it.id)
+    undos[#undos + 1] = function(try)
+      if before_payload then try('HSET', PAYLOADS, it.id, before_payload) else try('HDEL', PAYLOADS, it.id) end
+    end
+  end
+
   local function write_replaced(it)
     undos[#undos + 1] = function(try) try('HSET', ALIVE, it.id, it.alive) end
     if not it.has_moved then
@@ -204,11 +218,7 @@ local function resolve_conflicts(ids, is_stored, waiting_count, delayed_count, p
       end
     end
     append(result.alive, { it.id, alive_row(it.new) })
-    local before_payload = call('HGET', PAYLOADS, it.id)
-    if it.payload then append(result.payloads, { it.id, ARGV[it.payload + 1] }) else unused_payloads[#unused_payloads + 1] = it.id end
-    if before_payload then
-      undos[#undos + 1] = function(try) try('HSET', PAYLOADS, it.id, before_payload) end
-    end
+    write_payload(it)
   end
 
   local function resolve(task)

@@ -2,9 +2,16 @@
 function undo.enqueue()
   local ids, delayed = {}, every_second(u.delayed or {}, 1)
   for i, entry in ipairs(u.entries) do ids[i] = string.sub(entry, 1, ENTRY_ID_END) end
+  local is_written = {}
+  for _, id in ipairs(every_second(u.payloads or {}, 1)) do is_written[id] = true end
+  -- A replaced task may have a payload from before, although none was written for it.
   local function remove_rows(some)
+    local payloads = {}
+    for _, id in ipairs(some) do
+      if is_written[id] then payloads[#payloads + 1] = id end
+    end
     try_all('HDEL', ALIVE, some)
-    if u.payloads then try_all('HDEL', PAYLOADS, some) end
+    try_all('HDEL', PAYLOADS, payloads)
   end
   restore_session()
   remove_pushed(u.groups or #u.entries > 0 and { { key = READY, entries = u.entries, is_pushed = u.is_pushed } })
