@@ -175,6 +175,9 @@ impl<'a> DeadLetters<'a> {
     /// Makes the dead letters that match wait for a worker again, under their ids and with nothing counted against them.
     /// Handles that are awaited from now on wait for the new end. Returns the number of replayed tasks.
     ///
+    /// A dead letter stays one, and does not count, if another task holds its [`Key`](super::Key). If the key is held only until a
+    /// task starts, the dead letter is replayed nevertheless.
+    ///
     /// # Errors
     ///
     /// The store does not answer. It is safe to call this again.

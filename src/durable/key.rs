@@ -183,6 +183,9 @@ impl Key {
     /// If another task holds the key, that task gets the payload of this one and its delay, and all handles await it. A worker
     /// that claims a task takes the key from it, as with [`until_started`](Self::until_started), so no run has seen
     /// the payload that is replaced. If the other task was spawned without this and was claimed before, it is joined instead.
+    ///
+    /// Spawns are stored in their order only if each one is awaited before the next. Otherwise, also within a large
+    /// [`spawn_all_with`](super::DurableClient::spawn_all_with), an older payload may replace a newer one.
     #[must_use]
     pub fn replace(mut self) -> Self {
         self.conflict = Conflict::Replace;

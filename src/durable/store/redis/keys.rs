@@ -10,7 +10,7 @@
 //! | `sessions` | hash | by session: its last request |
 //! | `ready`, `ready:<list>` | lists | the entries of waiting tasks, in order: in one list while all workers know the same types |
 //! | `routes` | hash | the list of each type, and the sets that read it: see `lua/lists.lua` |
-//! | `alive` | hash | by id, for all tasks that have not ended: the client id, how long the result is kept, and the kind |
+//! | `alive` | hash | by id, for all tasks that have not ended: the client id, how long the result is kept, the kind, and the key if it has one |
 //! | `payloads` | hash | by id: payloads that are too large for an entry |
 //! | `delayed` | hash | by id: the entries of delayed tasks |
 //! | `due` | sorted set | ids of delayed tasks, by due time |
@@ -24,7 +24,7 @@
 //! | `died` | sorted set | ids of dead letters, by the time of death |
 //! | `errors` | hash | by id, for tasks that have failed and are to run again: the last errors |
 //! | `cancel` | hash | by id, for running tasks that are to be cancelled: the epoch |
-//! | `tombstones` | hash | by id and kind: the number of entries in `ready` that belong to cancelled tasks |
+//! | `tombstones` | hash | by id and kind: the number of entries in lists that claims pass over, since their tasks were cancelled, or replaced and delayed |
 //! | `quarantined` | set | ids of quarantined tasks in `ready`: a worker runs one such task at a time |
 //! | `watchers` | hash | by id: the client ids of other processes that are notified of the end |
 //! | `awaiting` | sorted set | clients, by the time of their last status request: only these get completion events |
