@@ -44,6 +44,7 @@ mod fencing_tokens_tests;
 mod health_tests;
 mod idle_costs_tests;
 mod invariants;
+mod keys_tests;
 mod late_requests_tests;
 mod liveness_tests;
 mod lost_answers_tests;

@@ -23,7 +23,7 @@ fn holders() -> [NewTask; 5] {
         replacing("stays", large(NEW)),
         replacing("is delayed", task(NEW + 1)),
         replacing("is later", delayed(NEW + 2, HOUR)),
-        replacing("is due", delayed(NEW + 3, HOUR)),
+        replacing("is due", task(NEW + 3)),
         with_key(Key::new("joined"), task(NEW + 4)),
     ]
 }
@@ -68,6 +68,10 @@ async fn tasks_are_replaced_if_and_only_if_the_answer_says_so() {
     for_each_command(async |scene, trial| {
         let store = &scene.other.store;
         scene.other.enqueue(holders()).await;
+        // It has waited before, so there is an entry that claims pass over.
+        let is_due = [replacing("is due", delayed(NEW + 5, HOUR))];
+        let delayed_again = store.enqueue(scene.other.new_enqueue(is_due)).await;
+        assert_eq!(delayed_again.unwrap().conflicts.len(), 1);
         let request = scene.other.new_enqueue(others());
         let send = || store.enqueue(Arc::clone(&request));
         let (answer, has_failed) = scene.send(trial, false, send).await;

@@ -1,0 +1,191 @@
+//! Keys: damage does not free them or destroy their tasks, and maintenance cleans up after them.
+
+use super::scene::{HOUR, SECOND, Scene, later};
+use super::*;
+use crate::durable::Key;
+use crate::durable::key::Conflict;
+
+fn with_key(key: Key, task: NewTask) -> NewTask {
+    let key = key.of(&task.name, &task.queue);
+    NewTask {
+        key: Some(key.unwrap()),
+        ..task
+    }
+}
+
+fn joining(text: &str, task: NewTask) -> NewTask {
+    with_key(Key::new(text), task)
+}
+
+fn replacing(text: &str, task: NewTask) -> NewTask {
+    with_key(Key::new(text).replace(), task)
+}
+
+/// Stores a task. Returns the task that holds its key, and what has happened to it.
+async fn store(scene: &Scene, task: NewTask) -> Option<(TaskId, Conflict)> {
+    let request = scene.worker.new_enqueue([task]);
+    let enqueued = scene.worker.store.enqueue(request).await.unwrap();
+    let conflict = enqueued.conflicts.first();
+    conflict.map(|it| (it.holder, it.resolution))
+}
+
+/// Replaces the only row of `held_keys` by what a script makes of it.
+fn change_row(scene: &Scene, new: &str) {
+    scene.run(&format!(
+        "local found = call('HGETALL', 'held_keys') local row = found[2]
+        call('HSET', 'held_keys', found[1], {new})"
+    ));
+}
+
+/// The copy of the entry in the row of the key is cut, or one of its bytes is garbled.
+#[tokio::test]
+async fn a_garbled_copy_of_an_entry_damages_no_task() {
+    needs_redis!();
+    let garbled = |at| format!("string.sub(row, 1, {at}) .. '~' .. string.sub(row, {at} + 2)");
+    let cut = |len| format!("string.sub(row, 1, {len})");
+    let changes = [29, 30, 45, 60, 75, 88, 89, 90, 91, 110].map(cut);
+    for change in changes
+        .into_iter()
+        .chain([29, 80, 85, 92, 108].map(garbled))
+    {
+        for (delay, conflict) in [(HOUR, Conflict::Replace), (Duration::ZERO, Conflict::Join)] {
+            let scene = Scene::new().await;
+            assert_eq!(store(&scene, replacing("k", later(1, delay))).await, None);
+            change_row(&scene, &change);
+            let answer = store(&scene, replacing("k", task(2))).await;
+            assert_eq!(answer, Some((id(1), conflict)), "{change}");
+            assert_eq!(scene.run_all(&scene.worker).await, [id(1)], "{change}");
+            assert_eq!(scene.worker.store.damage(), None, "{change}");
+            scene.check();
+        }
+    }
+}
+
+#[tokio::test]
+async fn maintenance_comes_to_rest_while_keys_become_free() {
+    needs_redis!();
+    let scene = Scene::new().await;
+    for number in 0..20 {
+        let held = later(100 + number, HOUR);
+        scene
+            .worker
+            .enqueue([joining(&format!("held {number}"), held)])
+            .await;
+    }
+    for number in 0..3 {
+        let text = format!("free {number}");
+        scene.worker.enqueue([joining(&text, task(number))]).await;
+    }
+    assert_eq!(scene.run_all(&scene.worker).await.len(), 3);
+    assert!(!scene.worker.store.maintain(100).await.unwrap());
+    let len = || scene.ask(&["HLEN", &scene.key("held_keys")]);
+    assert_eq!(len(), redis::Value::Int(20));
+    // A budget that is too small leaves no row.
+    scene
+        .worker
+        .enqueue((0..3).map(|number| joining(&format!("{number}"), task(50 + number))))
+        .await;
+    assert_eq!(scene.run_all(&scene.worker).await.len(), 3);
+    let store = &scene.worker.store;
+    let mut passes = 0;
+    while store.maintain(1).await.unwrap() {
+        passes += 1;
+    }
+    assert!(passes >= 2, "{passes}");
+    assert_eq!(len(), redis::Value::Int(20));
+}
+
+/// The row that says that the task is alive is lost, and the census finds the task.
+#[tokio::test]
+async fn a_task_that_is_missing_keeps_its_key() {
+    needs_redis!();
+    for damage in [
+        "call('DEL', 'alive')",
+        "call('DEL', 'alive') call('SET', 'alive', 'x')",
+    ] {
+        let scene = Scene::new().await;
+        let tasks = [
+            joining("waits", task(1)),
+            joining("is delayed", later(2, HOUR)),
+        ];
+        scene.worker.enqueue(tasks).await;
+        scene.run(damage);
+        scene.maintain().await;
+        for (text, holder) in [("waits", 1), ("is delayed", 2)] {
+            let answer = store(&scene, joining(text, task(9))).await;
+            assert_eq!(answer, Some((id(holder), Conflict::Join)), "{damage}");
+        }
+        scene.check();
+    }
+}
+
+#[tokio::test]
+async fn lost_rows_of_keys_are_restored() {
+    needs_redis!();
+    for damage in [
+        "call('DEL', 'held_keys')",
+        "call('DEL', 'held_keys') call('SET', 'held_keys', 'x')",
+        "for _, key in ipairs(call('HKEYS', 'held_keys')) do call('HSET', 'held_keys', key, 'short') end",
+    ] {
+        // Each pass of maintenance begins a census.
+        let scene = Scene::with(true).await;
+        scene.worker.enqueue([joining("runs", task(1))]).await;
+        let claim = scene.worker.claim(1).await;
+        let tasks = [
+            joining("waits", task(2)),
+            joining("is delayed", later(3, HOUR)),
+            joining("is cancelled", task(4)),
+        ];
+        scene.worker.enqueue(tasks).await;
+        scene.worker.store.cancel(vec![id(4)]).await.unwrap();
+        scene.run(damage);
+        scene.maintain().await;
+        assert!(scene.worker.store.damage().is_some(), "{damage}");
+        for (text, holder) in [("runs", 1), ("waits", 2), ("is delayed", 3)] {
+            let answer = store(&scene, joining(text, task(9))).await;
+            assert_eq!(
+                answer,
+                Some((id(holder), Conflict::Join)),
+                "{damage}: {text}"
+            );
+        }
+        assert_eq!(store(&scene, joining("is cancelled", task(8))).await, None);
+        scene.worker.turn(done(&claim), 0).await;
+        assert_eq!(store(&scene, joining("runs", task(10))).await, None);
+        scene.check();
+    }
+}
+
+/// A claim serves the list whose first task became ready first.
+#[tokio::test]
+async fn a_replaced_task_that_goes_on_waiting_has_been_ready_since() {
+    needs_redis!();
+    let scene = Scene::new().await;
+    assert_eq!(store(&scene, replacing("k", task(1))).await, None);
+    let ready_at =
+        || scene.run("return string.sub(redis.call('LINDEX', ARGV[1] .. 'ready', 0), 41, 46)");
+    let before = ready_at();
+    scene.clock.advance(5 * SECOND);
+    let answer = store(&scene, replacing("k", task(2))).await;
+    assert_eq!(answer, Some((id(1), Conflict::Replace)));
+    assert_eq!(ready_at(), before);
+    scene.check();
+}
+
+/// A claim would run a cancelled task if fewer tombstones were counted than there are.
+#[tokio::test]
+async fn tombstones_are_counted_if_their_number_is_lost() {
+    needs_redis!();
+    let scene = Scene::new().await;
+    scene.worker.enqueue((1..=3).map(task)).await;
+    assert_eq!(store(&scene, replacing("k", task(4))).await, None);
+    let cancelled = (1..=3).map(id).collect();
+    assert_eq!(scene.worker.store.cancel(cancelled).await.unwrap(), 3);
+    scene.run("call('HDEL', 'meta', 'tombstones')");
+    let answer = store(&scene, replacing("k", later(5, SECOND))).await;
+    assert_eq!(answer, Some((id(4), Conflict::Replace)));
+    assert_eq!(scene.run_all(&scene.worker).await, []);
+    scene.clock.advance(SECOND);
+    assert_eq!(scene.run_all(&scene.worker).await, [id(4)]);
+    scene.check();
+}
