@@ -278,7 +278,7 @@ local function make_census(page)
   function steps.tombstones(p)
     local scan, some, cancelled = call('HSCAN', TOMBSTONES, p.cursor, 'COUNT', page), {}, {}
     for i = 1, #scan[2], 2 do some[#some + 1], cancelled[#some + 1] = scan[2][i], sub(scan[2][i], TOMBSTONE_KIND) end
-    -- The last task of a kind may have been cancelled.
+    -- The last task of a kind may have been cancelled, or may have got another kind.
     add_lists(p, cancelled)
     if #some > 0 then call('SADD', UNLISTED, unpack(some)) end
     p.cursor = scan[1]

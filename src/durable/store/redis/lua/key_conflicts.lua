@@ -96,7 +96,7 @@ local function resolve_conflicts(ids, is_stored, waiting_count, delayed_count, p
     change(task.key, sub(row, 1, HELD_MODE) .. entry)
   end
 
-  -- Finds an entry in the lists of its kind. The last one counts: others belong to cancelled tasks.
+  -- Finds an entry in the lists of its kind. The last one counts: claims pass over the others.
   local function place_of(entry)
     local path = lists().path_of(sub(entry, ENTRY_KIND, ENTRY_KIND_END))
     for from = 1, #path, 16 do

@@ -189,3 +189,24 @@ async fn tombstones_are_counted_if_their_number_is_lost() {
     assert_eq!(scene.run_all(&scene.worker).await, [id(4)]);
     scene.check();
 }
+
+/// An output that is too large to be read holds the key for the window, and no longer.
+#[tokio::test]
+async fn a_task_with_a_large_output_holds_its_key_in_its_window() {
+    needs_redis!();
+    let scene = Scene::new().await;
+    let throttled = |number| with_key(Key::new("k").throttle(60 * SECOND), task(number));
+    assert_eq!(store(&scene, throttled(1)).await, None);
+    let claim = scene.worker.claim(1).await;
+    let large = verdicts(&claim, || Verdict::Done(vec![7; 5_000]));
+    scene.worker.turn(large, 0).await;
+    scene.clock.advance(59 * SECOND);
+    let answer = store(&scene, throttled(2)).await;
+    assert_eq!(answer, Some((id(1), Conflict::Join)));
+    scene.maintain().await;
+    let answer = store(&scene, throttled(2)).await;
+    assert_eq!(answer, Some((id(1), Conflict::Join)));
+    scene.clock.advance(SECOND);
+    assert_eq!(store(&scene, throttled(2)).await, None);
+    scene.check();
+}
