@@ -404,6 +404,29 @@ pub(super) async fn a_full_worker_has_another_one_wait_for_the_rate(it: &dyn Har
     other.starts(2).await;
 }
 
+/// The worker that takes the last task of a burst has no permit left. Another session waits for the rate.
+pub(super) async fn a_full_worker_hands_on_that_a_task_may_start_later(it: &dyn Harness) {
+    let [one, two, three] = [(); 3].map(|()| Process::of(it));
+    let rate = Rate::every(SECOND).burst(3);
+    one.set_queue("q", max_running(2).rate(rate)).await;
+    let mut worker = one.session_in("q").await;
+    worker.enqueue([queued(1), queued(2)]).await;
+    let epoch = worker.claim(2).await.epoch;
+    let mut first = Idle::of(&two).await;
+    let mut second = Idle::of(&three).await;
+    worker.enqueue([queued(3), queued(4)]).await;
+    let ends = wanting(0)
+        .verdict(epoch, 1, done())
+        .verdict(epoch, 2, done());
+    worker.turn(ends).await;
+    let (full, other) = woken_first(&mut first, &mut second).await;
+    assert_eq!(ids(&full.session.claim(1).await), [id(3)]);
+    other.events.woken().await;
+    let turned = other.session.turn(wanting(1).go_idle()).await;
+    assert_eq!(turned.claim, None);
+    assert!(turned.next.is_some_and(|next| next <= SECOND));
+}
+
 pub(super) async fn a_resumed_type_wakes_a_session_of_each_queue(it: &dyn Harness) {
     let (one, two, three) = (Process::of(it), Process::of(it), Process::of(it));
     let mut producer = prepare(&one).await;
