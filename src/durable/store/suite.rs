@@ -316,7 +316,6 @@ macro_rules! store_suite {
                 a_due_task_wakes_a_session_of_its_queue
                 a_session_that_must_wait_for_the_rate_is_woken
                 a_full_worker_has_another_one_wait_for_the_rate
-                a_full_worker_hands_on_that_a_task_may_start_later
                 a_resumed_type_wakes_a_session_of_each_queue
                 no_wake_up_of_a_limited_queue_is_lost
             }
