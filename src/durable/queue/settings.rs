@@ -158,7 +158,11 @@ impl Rate {
     fn whole(self) -> u64 {
         self.interval_micros.saturating_mul(u64::from(self.burst))
     }
+}
 
+/// The stores without a server compute with these. The script `queues.lua` does the same in Redis.
+#[cfg(any(test, feature = "sqlite-unbundled", feature = "test-util"))]
+impl Rate {
     /// Returns the number of tasks that may start now. `used_until` is the time up to which the rate is used, in microseconds
     /// like `now`.
     pub(crate) fn available(self, used_until: u64, now: u64) -> u64 {
