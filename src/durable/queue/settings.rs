@@ -68,6 +68,10 @@ impl QueueSettings {
                 "the number of starts, the interval or the burst of the rate is 0: set it to more than 0, or set no rate"
                     .into(),
             ),
+            (_, Some(rate)) if rate.whole() > MAX_WHOLE.as_micros() as u64 => Err(
+                "the burst of the rate takes more than 100 years to become available again: reduce the burst or the interval"
+                    .into(),
+            ),
             _ => Ok(()),
         }
     }
@@ -100,6 +104,10 @@ pub struct Rate {
 /// The maximum interval. It fits into 6 bytes, in which Redis stores the interval in microseconds.
 const MAX_INTERVAL: Duration = Duration::from_secs(366 * 24 * 3600);
 
+/// The maximum time after which the whole burst is available. Together with this time, the clock in microseconds stays below
+/// 2^53, up to which the numbers of Redis scripts are exact, and has 16 digits, by which maintenance recognizes it.
+const MAX_WHOLE: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
+
 impl Rate {
     /// Returns the rate of one start per `interval`. The interval is rounded up to microseconds; the maximum is 366 days.
     pub fn every(interval: Duration) -> Self {
@@ -125,7 +133,8 @@ impl Rate {
         Self::per(Duration::from_secs(3600), tasks)
     }
 
-    /// Sets the number of tasks that may start at once if none have started for a while. The default is 1.
+    /// Sets the number of tasks that may start at once if none have started for a while. The default is 1. The maximum is the
+    /// number that the rate allows in 100 years.
     #[must_use]
     pub fn burst(mut self, burst: u32) -> Self {
         self.burst = burst;
@@ -149,7 +158,11 @@ impl Rate {
     fn whole(self) -> u64 {
         self.interval_micros.saturating_mul(u64::from(self.burst))
     }
+}
 
+/// The stores without a server compute with these. The script `queues.lua` does the same in Redis.
+#[cfg(any(test, feature = "sqlite-unbundled", feature = "test-util"))]
+impl Rate {
     /// Returns the number of tasks that may start now. `used_until` is the time up to which the rate is used, in microseconds
     /// like `now`.
     pub(crate) fn available(self, used_until: u64, now: u64) -> u64 {
@@ -203,6 +216,24 @@ mod tests {
         assert!(settings.rate(Rate::per_hour(0)).check().is_err());
         assert!(settings.rate(Rate::per_hour(1).burst(0)).check().is_err());
         assert!(settings.rate(Rate::every(Duration::ZERO)).check().is_err());
+    }
+
+    /// The time up to which a rate is used must be a number that each store keeps exactly.
+    #[test]
+    fn a_burst_of_more_than_a_hundred_years_is_refused() {
+        let settings = QueueSettings::new();
+        let longest = Rate::every(Duration::MAX);
+        assert_eq!(settings.rate(longest.burst(100)).check(), Ok(()));
+        assert!(settings.rate(longest.burst(101)).check().is_err());
+        let in_2026: u64 = 1_795_000_000_000_000;
+        let used = longest.burst(100).use_up(0, in_2026, 100);
+        assert!(used < 1 << 53 && used.to_string().len() == 16, "{used}");
+        assert!(
+            settings
+                .rate(Rate::per_second(u32::MAX).burst(u32::MAX))
+                .check()
+                .is_ok()
+        );
     }
 
     proptest! {

@@ -123,6 +123,7 @@ impl Routes {
     }
 
     /// Returns the named queues of the declared sets.
+    #[cfg(feature = "redis")]
     pub(crate) fn queues(&self) -> BTreeSet<&QueueName> {
         let queues = self.sets.values().map(TypeSet::queue);
         queues.filter(|queue| !queue.is_default()).collect()
@@ -241,6 +242,7 @@ impl Routes {
     }
 
     /// Returns the kinds of the tasks of a type, in all queues and with all priorities.
+    #[cfg(feature = "sqlite-unbundled")]
     pub(crate) fn kinds_of(&self, of: Kind) -> BTreeSet<Kind> {
         let sets = self.sets();
         let kinds = sets.flat_map(|set| self.kinds(set));

@@ -6,6 +6,8 @@
 #[cfg(feature = "sqlite-unbundled")]
 pub(super) use self::harness::temp_folder;
 use self::harness::{Harness, run, runtime};
+#[cfg(feature = "redis")]
+pub(super) use self::process::{id, task};
 
 mod baseline_tests;
 mod cancel_tests;

@@ -45,12 +45,8 @@ async fn a_run_that_is_woken_waits_for_a_permit() {
     let client = client_of(&MemoryStore::new());
     let act = |number, cx: TaskContext<App>| async move {
         if number == 0 {
-            let never = spawn(cx.client(), 1).await?;
             let begun = Instant::now();
-            tokio::select! {
-                _ = never => {}
-                () = sleep(Duration::from_secs(1)) => {}
-            }
+            await_in_vain(&cx, 1, Duration::from_secs(1)).await?;
             return Ok(begun.elapsed().as_secs());
         }
         // It has the only permit.
@@ -179,7 +175,7 @@ async fn output(client: &DurableClient) -> u64 {
     let begun = std::time::Instant::now();
     loop {
         let some_time = Duration::from_secs(3600);
-        match tokio::time::timeout(some_time, &mut parent).await {
+        match timeout(some_time, &mut parent).await {
             Ok(output) => return output.unwrap(),
             Err(_) => assert!(begun.elapsed() < LIMIT, "parent 0 has no output"),
         }

@@ -107,11 +107,7 @@ async fn runs_that_wait_for_their_queue_need_no_permit() {
     let act = |number, cx: TaskContext<App>| async move {
         if number < 10 {
             // No executor serves its queue.
-            let never = spawn(cx.client(), 99).await?;
-            tokio::select! {
-                _ = never => {}
-                () = sleep(Duration::from_secs(3)) => {}
-            }
+            await_in_vain(&cx, 99, Duration::from_secs(3)).await?;
             pending::<()>().await;
         }
         Ok(number)
@@ -139,11 +135,7 @@ async fn an_executor_whose_queue_has_no_permits_passes_its_wake_on() {
     let act = |number, cx: TaskContext<App>| async move {
         if number == 0 {
             // No executor serves its queue.
-            let never = spawn(cx.client(), 99).await?;
-            tokio::select! {
-                _ = never => {}
-                () = sleep(Duration::from_secs(3)) => {}
-            }
+            await_in_vain(&cx, 99, Duration::from_secs(3)).await?;
             pending::<()>().await;
         }
         Ok(number)

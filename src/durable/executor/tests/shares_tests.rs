@@ -154,12 +154,8 @@ async fn a_run_that_resumes_needs_a_permit_of_its_queue() {
     let client = client_of(&MemoryStore::new());
     let act = |number, cx: TaskContext<App>| async move {
         if number == 0 {
-            let never = spawn(cx.client(), 1).await?;
             let begun = Instant::now();
-            tokio::select! {
-                _ = never => {}
-                () = sleep(Duration::from_secs(1)) => {}
-            }
+            await_in_vain(&cx, 1, Duration::from_secs(1)).await?;
             return Ok(begun.elapsed().as_secs());
         }
         sleep(Duration::from_secs(60)).await;

@@ -15,6 +15,7 @@ use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::queue::Priority;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::kind::TypeSet;
+use crate::durable::store::suite::{id, task};
 use crate::durable::store::{
     Backend, Claim, Enqueue, Epoch, Event, MAX_BATCH_TASKS, NewTask, SessionId, TaskState, Turn,
     TurnAnswer, Verdict, Verdicts,
@@ -231,25 +232,6 @@ local aged, at = struct.unpack('>I6I6', redis.call('HGET', KEYS[1], 'aged'))
 aged = aged + math.min(math.max(before - at, 0), 60000) + after - before
 redis.call('HSET', KEYS[1], 'aged', struct.pack('>I6I6I6', aged, after, aged + after))
 return 0";
-
-fn id(number: u64) -> TaskId {
-    TaskId::from_bytes(u128::from(number).to_be_bytes())
-}
-
-fn task(number: u64) -> NewTask {
-    NewTask {
-        id: id(number),
-        name: "job".into(),
-        envelope: 1,
-        queue: QueueName::DEFAULT,
-        priority: Priority::Normal,
-        key: None,
-        payload: number.to_be_bytes().to_vec(),
-        delay: Duration::ZERO,
-        retention: Duration::from_secs(3600),
-        max_crashes: 3,
-    }
-}
 
 fn named(number: u64, name: &'static str) -> NewTask {
     NewTask {

@@ -18,6 +18,8 @@ use crate::durable::store::{
 use crate::durable::{Counts, DeadFilter, DeadLetter, TaskId};
 
 pub(super) use self::tasks::*;
+#[cfg(feature = "redis")]
+pub(in crate::durable::store) use self::tasks::{id, task};
 
 mod tasks;
 

@@ -384,24 +384,28 @@ pub(super) async fn a_session_that_must_wait_for_the_rate_is_woken(it: &dyn Harn
 /// A worker that has no free permit makes no turn when the rate lets a task start.
 pub(super) async fn a_full_worker_has_another_one_wait_for_the_rate(it: &dyn Harness) {
     let (one, two, three) = (Process::of(it), Process::of(it), Process::of(it));
-    let mut producer = prepare(&one).await;
-    let settings = QueueSettings::new().rate(Rate::every(SECOND));
+    let mut default = prepare(&one).await;
+    let settings = max_running(2).rate(Rate::every(SECOND).burst(3));
     one.set_queue("q", settings).await;
-    one.pause_queue("q").await;
+    default.enqueue((1..=4).map(queued)).await;
+    let mut busy = one.session_in("q").await;
+    let epoch = busy.claim(2).await.epoch;
     let mut first = Idle::of(&two).await;
     let mut second = Idle::of(&three).await;
-    first.rest().await;
-    producer.enqueue((1..=4).map(queued)).await;
-    one.resume_queue("q").await;
+    // Permits that another queue's session gives back wake one session.
+    let ends = wanting(0)
+        .verdict(epoch, 1, done())
+        .verdict(epoch, 2, done());
+    default.turn(ends).await;
     let (full, other) = woken_first(&mut first, &mut second).await;
-    assert_eq!(ids(&full.session.claim(1).await), [id(1)]);
+    assert_eq!(ids(&full.session.claim(1).await), [id(3)]);
     other.events.woken().await;
     let turned = other.session.turn(wanting(1).go_idle()).await;
     assert_eq!(turned.claim, None);
     // A store may have the worker check earlier, whether another process has died.
     assert!(turned.next.is_some_and(|next| next <= SECOND));
     it.clock().advance(SECOND);
-    other.starts(2).await;
+    other.starts(4).await;
 }
 
 pub(super) async fn a_resumed_type_wakes_a_session_of_each_queue(it: &dyn Harness) {

@@ -33,11 +33,11 @@ pub(in crate::durable::store::suite) fn set(names: &[&str]) -> TypeSet {
 }
 
 /// Returns the id of the task with this number. The ids have the order of the numbers.
-pub(in crate::durable::store::suite) fn id(number: u64) -> TaskId {
+pub(in crate::durable::store) fn id(number: u64) -> TaskId {
     TaskId::from_bytes(u128::from(number).to_be_bytes())
 }
 
-pub(in crate::durable::store::suite) fn task(number: u64) -> NewTask {
+pub(in crate::durable::store) fn task(number: u64) -> NewTask {
     NewTask {
         id: id(number),
         name: "job".into(),
