@@ -171,7 +171,7 @@ pub use self::inspect::{
 pub use self::key::Key;
 pub use self::named_queue::Queue;
 pub use self::options::SpawnOptions;
-pub use self::queue::{Priority, QueueInfo, QueueSettings, Rate};
+pub use self::queue::{Groups, Priority, QueueInfo, QueueSettings, Rate};
 pub use self::run::Run;
 pub use self::store::Store;
 #[cfg(any(test, feature = "test-util"))]

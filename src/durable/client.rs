@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::engine::Engine;
 use super::envelope::{PAYLOAD_ENVELOPE, seal_payload};
 use super::key::{Conflict, NewKey};
+use super::queue::group::GroupName;
 use super::queue::name::QueueName;
 use super::spawn_queue::Stored;
 use super::store::{
@@ -461,6 +462,7 @@ impl DurableClient {
         options: &SpawnOptions,
     ) -> Result<NewTask, DurableError> {
         let queue = self.queue_name(options.queue.as_deref().or(T::QUEUE))?;
+        let group = self.group_name(options.group.as_deref(), &queue)?;
         let key = options.key.as_ref().map(|key| key.of(T::NAME, &queue));
         let key = key.transpose().map_err(|reason| self.invalid(reason))?;
         let id = self.new_id(options.id, &queue, key)?;
@@ -487,6 +489,7 @@ impl DurableClient {
             envelope: PAYLOAD_ENVELOPE,
             payload,
             queue,
+            group,
             priority: options.priority.unwrap_or(T::PRIORITY),
             key,
             delay: delay.unwrap_or(options.delay),
@@ -500,6 +503,22 @@ impl DurableClient {
         let queue = name.map(QueueName::new).transpose();
         let queue = queue.map_err(|reason| self.invalid(reason))?;
         Ok(queue.unwrap_or_default())
+    }
+
+    /// Returns the group with this name in a queue.
+    fn group_name(
+        &self,
+        name: Option<&str>,
+        queue: &QueueName,
+    ) -> Result<Option<GroupName>, DurableError> {
+        let group = name.map(GroupName::new).transpose();
+        let group = group.map_err(|reason| self.invalid(reason))?;
+        match group {
+            Some(group) if queue.is_default() => Err(self.invalid(format!(
+                "{group} is in the default queue, which has no groups: put the task into a named queue with `SpawnOptions::queue`"
+            ))),
+            group => Ok(group),
+        }
     }
 
     fn invalid(&self, reason: String) -> DurableError {

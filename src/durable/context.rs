@@ -5,6 +5,7 @@ use std::sync::{Arc as StdArc, OnceLock};
 
 use tokio_util::sync::CancellationToken;
 
+use super::queue::group::GroupName;
 use super::store::{Claimed, Epoch};
 use super::{DurableClient, TaskId};
 
@@ -15,6 +16,7 @@ pub struct TaskContext<App> {
     app: StdArc<App>,
     client: DurableClient,
     id: TaskId,
+    group: Option<GroupName>,
     failures: u32,
     crashes: u32,
     epoch: Epoch,
@@ -55,6 +57,7 @@ impl<App> TaskContext<App> {
             app,
             client,
             id: claimed.id,
+            group: claimed.group.clone(),
             failures: claimed.failures,
             crashes: claimed.crashes,
             epoch,
@@ -75,6 +78,11 @@ impl<App> TaskContext<App> {
     /// Returns the task's id.
     pub fn id(&self) -> TaskId {
         self.id
+    }
+
+    /// Returns the [group](crate::durable::SpawnOptions::group) of the task, if it has one.
+    pub fn group(&self) -> Option<&str> {
+        self.group.as_ref().map(GroupName::as_str)
     }
 
     /// Returns the attempt number, starting at 1.
@@ -153,6 +161,7 @@ impl<App> Clone for TaskContext<App> {
         Self {
             app: StdArc::clone(&self.app),
             client: self.client.clone(),
+            group: self.group.clone(),
             stop: self.stop.clone(),
             ..*self
         }
@@ -163,6 +172,7 @@ impl<App> fmt::Debug for TaskContext<App> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TaskContext")
             .field("id", &self.id)
+            .field("group", &self.group())
             .field("attempt", &self.attempt())
             .field("crashes", &self.crashes)
             .field("fencing_token", &self.epoch)

@@ -22,6 +22,7 @@ use super::{Key, TaskId};
 pub struct SpawnOptions {
     pub(crate) id: Option<TaskId>,
     pub(crate) queue: Option<String>,
+    pub(crate) group: Option<String>,
     pub(crate) priority: Option<Priority>,
     pub(crate) key: Option<Key>,
     pub(crate) delay: Duration,
@@ -51,6 +52,28 @@ impl SpawnOptions {
     #[must_use]
     pub fn queue(mut self, queue: impl Into<String>) -> Self {
         self.queue = Some(queue.into());
+        self
+    }
+
+    /// Sets the group of the task within its named [queue](Self::queue): any text of 1 to 64 bytes, for example the id of a customer.
+    /// The default queue has no groups.
+    ///
+    /// The groups of a queue take turns, so a group with many tasks does not delay the others. [`Groups`](super::Groups) can limit how
+    /// many tasks of each group run at once. Tasks of the queue without a group start when no task of a group may start. Within one queue,
+    /// this holds for each [priority](Self::priority): tasks of a higher one come first.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::durable::SpawnOptions;
+    ///
+    /// let account = 7;
+    /// let options = SpawnOptions::new().queue("sync").group(format!("account {account}"));
+    /// # drop(options);
+    /// ```
+    #[must_use]
+    pub fn group(mut self, group: impl Into<String>) -> Self {
+        self.group = Some(group.into());
         self
     }
 

@@ -1,9 +1,11 @@
 //! What stores know about queues: names, priorities, limits, and [`QueueInfo`].
 
+pub(crate) mod group;
 pub(crate) mod name;
 pub(crate) mod priority;
 pub(crate) mod settings;
 
+pub use self::group::Groups;
 pub use self::priority::Priority;
 pub use self::settings::{QueueSettings, Rate};
 

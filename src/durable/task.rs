@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use super::TaskId;
 use super::key::NewKey;
 use super::queue::Priority;
+use super::queue::group::GroupName;
 use super::queue::name::QueueName;
 use super::store::kind::Kind;
 
@@ -96,6 +97,8 @@ pub(crate) struct NewTask {
     pub(crate) envelope: u8,
     pub(crate) payload: Vec<u8>,
     pub(crate) queue: QueueName,
+    /// The group of the task, which is in a named queue.
+    pub(crate) group: Option<GroupName>,
     pub(crate) priority: Priority,
     pub(crate) key: Option<NewKey>,
     /// If it is zero, the task can be claimed at once.

@@ -28,6 +28,8 @@ use std::time::Duration;
 /// ```
 pub struct TaskError {
     pub(crate) next: Next,
+    /// The time for which the group of the task is held.
+    pub(crate) group_hold: Option<Duration>,
     source: Option<Box<dyn Error + Send + Sync>>,
 }
 
@@ -61,13 +63,40 @@ impl TaskError {
         Self::new(Next::Snooze(wait), None)
     }
 
+    /// Also holds the [group](super::SpawnOptions::group) of the task: none of its tasks starts before `wait` is over, in any process.
+    /// Other groups are not affected. Tasks of the group that are running continue. For a task without a group, this does nothing.
+    ///
+    /// It replaces an earlier hold of the group, even a longer one. With a `wait` of zero, it ends the hold.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use throng::durable::TaskError;
+    ///
+    /// // A service has answered with the status 429 for this customer.
+    /// fn too_many_requests(retry_after: Duration) -> TaskError {
+    ///     TaskError::retry_after("429 Too Many Requests", retry_after).and_hold_group(retry_after)
+    /// }
+    /// # drop(too_many_requests(Duration::ZERO));
+    /// ```
+    #[must_use]
+    pub fn and_hold_group(mut self, wait: Duration) -> Self {
+        self.group_hold = Some(wait);
+        self
+    }
+
     /// Returns the underlying error. A [snooze](Self::snooze) has none.
     pub fn source(&self) -> Option<&(dyn Error + Send + Sync + 'static)> {
         self.source.as_deref()
     }
 
     fn new(next: Next, source: Option<Box<dyn Error + Send + Sync>>) -> Self {
-        Self { next, source }
+        Self {
+            next,
+            group_hold: None,
+            source,
+        }
     }
 
     /// Returns the error and its sources in one line.
@@ -102,6 +131,7 @@ impl fmt::Debug for TaskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TaskError")
             .field("next", &self.next)
+            .field("group_hold", &self.group_hold)
             .field("source", &self.source)
             .finish()
     }

@@ -62,12 +62,12 @@ pub(crate) struct Tally {
 impl Tally {
     /// Counts a verdict that the store has accepted.
     pub(crate) fn count(&self, verdict: &Verdict) {
-        let number = match verdict {
+        let number = match verdict.split().0 {
             Verdict::Done(_) => &self.completed,
             Verdict::Retry { .. } => &self.retried,
             Verdict::Snooze { .. } => &self.snoozed,
             Verdict::Dead { .. } => &self.died,
-            Verdict::Release => &self.released,
+            Verdict::Release | Verdict::HoldGroup { .. } => &self.released,
         };
         number.add(1);
     }

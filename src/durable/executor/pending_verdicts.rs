@@ -53,9 +53,9 @@ impl PendingVerdicts {
 
 /// Returns the size of a verdict in a request, in bytes.
 fn size(verdict: &Verdict) -> usize {
-    match verdict {
+    match verdict.split().0 {
         Verdict::Done(output) => output.len(),
         Verdict::Retry { error, .. } | Verdict::Dead { error, .. } => error.len(),
-        Verdict::Snooze { .. } | Verdict::Release => 0,
+        Verdict::Snooze { .. } | Verdict::Release | Verdict::HoldGroup { .. } => 0,
     }
 }

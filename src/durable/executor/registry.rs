@@ -126,7 +126,8 @@ impl<App: Send + Sync + 'static> TaskRunner for AppRunner<App> {
 enum Failed {
     /// The task cannot be decoded.
     Unreadable(String),
-    Error(Next, String),
+    /// It has failed, and its group is held for this time.
+    Error(Next, Option<Duration>, String),
     Panicked(String),
 }
 
@@ -137,7 +138,7 @@ async fn decode_and_run<App>(run_fn: RunFn<App>, payload: Vec<u8>, cx: TaskConte
     let bytes = open_payload(&payload).unwrap_or_default();
     let run = run_fn(bytes, cx).map_err(Failed::Unreadable)?;
     let output = run.await;
-    output.map_err(|error| Failed::Error(next(&error), error.describe()))
+    output.map_err(|error| Failed::Error(next(&error), error.group_hold, error.describe()))
 }
 
 /// Returns what follows a run that has ended with an error. A run that must not wait for another one has not failed.
@@ -202,19 +203,26 @@ fn panicked(panic: Box<dyn Any + Send>) -> Failed {
 
 /// Returns the verdict on a run.
 fn verdict(output: Output, retry: &Retry, failures: u32, stopped: Option<StopReason>) -> Verdict {
-    let (next, error) = match output {
+    let (next, hold, error) = match output {
         Ok(output) => return done(output),
         Err(Failed::Unreadable(error)) => return dead(DeadReason::Unreadable, error),
-        Err(Failed::Error(next, error)) => (next, error),
-        Err(Failed::Panicked(error)) => (Next::Retry, error),
+        Err(Failed::Error(next, hold, error)) => (next, hold, error),
+        Err(Failed::Panicked(error)) => (Next::Retry, None, error),
     };
-    match (next, stopped) {
+    let then = match (next, stopped) {
         (Next::Fatal, _) => dead(DeadReason::Fatal, error),
         // A run that ends because it was asked to stop has not failed.
         (_, Some(StopReason::Shutdown)) => Verdict::Release,
         (Next::Snooze(after), _) => Verdict::Snooze { after },
         (Next::Retry, _) => retry_after(retry.delay(failures), error),
         (Next::RetryAfter(after), _) => retry_after(retry.delay(failures).map(|_| after), error),
+    };
+    match hold {
+        Some(wait) => Verdict::HoldGroup {
+            wait,
+            then: Box::new(then),
+        },
+        None => then,
     }
 }
 

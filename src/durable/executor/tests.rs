@@ -163,6 +163,7 @@ async fn a_task_in_envelope_version_2_runs() {
         name: Number::NAME.into(),
         envelope: 2,
         queue: QueueName::DEFAULT,
+        group: None,
         priority: Priority::Normal,
         key: None,
         payload: [&b"\x02\x01"[..], &[9; 25], b"7"].concat(),

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::Groups;
+
 /// The limits of a queue, which hold for all workers together: see [`Queue::set`](super::super::Queue::set).
 ///
 /// # Examples
@@ -17,6 +19,7 @@ use std::time::Duration;
 pub struct QueueSettings {
     pub(crate) max_running: Option<u32>,
     pub(crate) rate: Option<Rate>,
+    pub(crate) groups: Groups,
     pub(crate) revision: u32,
 }
 
@@ -50,6 +53,14 @@ impl QueueSettings {
         self
     }
 
+    /// Sets how the queue serves its [groups](super::super::SpawnOptions::group). By default, groups have no limit, and a quantum
+    /// of 1.
+    #[must_use]
+    pub fn grouped(mut self, groups: Groups) -> Self {
+        self.groups = groups;
+        self
+    }
+
     /// Sets the revision of the settings. A store ignores settings whose revision is lower than that of the settings that it has.
     /// So processes of an old release do not undo what a newer release has set. The default is 0.
     #[must_use]
@@ -72,7 +83,7 @@ impl QueueSettings {
                 "the burst of the rate takes more than 100 years to become available again: reduce the burst or the interval"
                     .into(),
             ),
-            _ => Ok(()),
+            _ => self.groups.check(),
         }
     }
 }
@@ -216,6 +227,7 @@ mod tests {
         assert!(settings.rate(Rate::per_hour(0)).check().is_err());
         assert!(settings.rate(Rate::per_hour(1).burst(0)).check().is_err());
         assert!(settings.rate(Rate::every(Duration::ZERO)).check().is_err());
+        assert!(settings.grouped(Groups::new().quantum(0)).check().is_err());
     }
 
     /// The time up to which a rate is used must be a number that each store keeps exactly.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::durable::queue::QueueSettings;
+use crate::durable::queue::group::GroupName;
 use crate::durable::spawn_queue::WriteBatch;
 use crate::durable::{DeadReason, Status, TaskId};
 
@@ -72,6 +73,19 @@ pub(crate) enum Verdict {
     /// The task is given back, and goes ahead of the waiting tasks. (Tasks of one claim that are given back together are
     /// in the order of their ids.)
     Release,
+    /// The group of the task is held: none of its tasks starts before this time is over, whatever was said before. Apart from that, this
+    /// is the verdict `then`. Without a group, nothing is held.
+    HoldGroup { wait: Duration, then: Box<Self> },
+}
+
+impl Verdict {
+    /// Returns the verdict on the task alone, and the time for which its group is held.
+    pub(crate) fn split(&self) -> (&Self, Option<Duration>) {
+        match self {
+            Self::HoldGroup { wait, then } => (then.split().0, Some(*wait)),
+            other => (other, None),
+        }
+    }
 }
 
 /// The answer to a [`Turn`].
@@ -103,6 +117,7 @@ pub(crate) struct Claim {
 pub(crate) struct Claimed {
     pub(crate) id: TaskId,
     pub(crate) name: Arc<str>,
+    pub(crate) group: Option<GroupName>,
     /// The payload, or a description of the damage if the store has lost a part of the task or cannot read it.
     pub(crate) payload: Result<Vec<u8>, String>,
     /// The number of runs that have failed.

@@ -315,6 +315,7 @@ fn task(number: u64) -> NewTask {
         name: "number".into(),
         envelope: 1,
         queue: QueueName::DEFAULT,
+        group: None,
         priority: Priority::Normal,
         key: None,
         payload: Vec::new(),

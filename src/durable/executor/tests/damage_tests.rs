@@ -22,6 +22,7 @@ async fn verdict(name: &str, payload: &[u8]) -> Verdict {
     let claimed = Claimed {
         id: id(1),
         name: name.into(),
+        group: None,
         payload: Ok(payload.to_vec()),
         failures: 0,
         crashes: 0,

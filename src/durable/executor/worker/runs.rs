@@ -181,6 +181,10 @@ impl Worker {
 fn late(verdict: Verdict) -> Verdict {
     match verdict {
         Verdict::Done(_) | Verdict::Dead { .. } => verdict,
+        Verdict::HoldGroup { wait, then } => Verdict::HoldGroup {
+            wait,
+            then: Box::new(late(*then)),
+        },
         _ => Verdict::Release,
     }
 }

@@ -214,7 +214,7 @@ impl Worker {
                 continue;
             }
             self.tally.count(verdict);
-            match verdict {
+            match verdict.split().0 {
                 Verdict::Done(_) if self.resent => self.engine.waiters.check([*id]),
                 // The waiters of this process need not ask the store.
                 Verdict::Done(output) => {

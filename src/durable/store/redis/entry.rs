@@ -188,6 +188,7 @@ impl<'a> Entry<'a> {
                 Some(before) if *before.name == *self.name => Arc::clone(&before.name),
                 _ => self.name.into(),
             },
+            group: None,
             payload: self.payload(payload),
             failures: self.failures,
             crashes: self.crashes,
@@ -247,6 +248,7 @@ pub(super) fn damaged(entry: &[u8]) -> Option<Claimed> {
     Some(Claimed {
         id: TaskId::from_bytes(*entry.first_chunk()?),
         name: "".into(),
+        group: None,
         payload: Err(String::from("its entry cannot be read")),
         failures: 0,
         crashes: 0,
@@ -287,6 +289,7 @@ mod tests {
             name: "mail".into(),
             envelope: 1,
             queue: QueueName::DEFAULT,
+            group: None,
             priority: Priority::Normal,
             key: None,
             payload: b"{}".to_vec(),

@@ -7,7 +7,7 @@ use super::reply::{self, Reader};
 use super::scripts::Arguments;
 use crate::durable::failure::Failure;
 use crate::durable::queue::name::QueueName;
-use crate::durable::queue::{QueueInfo, QueueSettings, Rate};
+use crate::durable::queue::{Groups, QueueInfo, QueueSettings, Rate};
 use crate::durable::store::QueueChange;
 
 /// Changes a queue. Returns `false` if the store has settings of a later revision.
@@ -39,6 +39,7 @@ pub(super) async fn read(inner: &Inner, queue: &QueueName) -> Result<QueueInfo, 
                 interval_micros,
                 burst,
             }),
+            groups: Groups::new(),
             revision,
         },
         is_paused,

@@ -274,7 +274,9 @@ fn push_verdicts(arguments: &mut Arguments, verdicts: &Verdicts, sent: &SentVerd
 /// Adds a verdict other than done: its name, and two values.
 fn push_other(arguments: &mut Arguments, verdict: &Verdict) {
     let (name, after) = match verdict {
-        Verdict::Done(_) | Verdict::Release => ("release", String::new()),
+        Verdict::Done(_) | Verdict::Release | Verdict::HoldGroup { .. } => {
+            ("release", String::new())
+        }
         Verdict::Retry { after, error } => {
             arguments.push("retry");
             arguments.push(millis_text(*after));

@@ -69,10 +69,9 @@ pub(super) fn change_queue(
         QueueChange::Paused(is_paused) => row.is_paused = is_paused,
     }
     row.save(tx.db, queue)?;
+    tx.update_running_groups(queue)?;
     // Perhaps waiting tasks may start now.
-    for list in tx.routes.lists_of_queue(queue) {
-        tx.notices.add_ready(list, 0);
-    }
+    tx.recheck_queue(queue);
     Ok(true)
 }
 

@@ -1,6 +1,7 @@
 //! Claims: takes the next tasks out of the ready queue.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use fallible_streaming_iterator::FallibleStreamingIterator;
@@ -8,14 +9,17 @@ use rusqlite::{CachedStatement, Row, Rows, params};
 
 use super::claimed_tasks::ClaimedTasks;
 use super::error::Fault;
+use super::groups::{self, NO_GROUP, TaskGroup};
 use super::keys;
 use super::queues::{QueueRow, queue_column};
 use super::ready_queue;
+use super::ring::{Lane, Ring};
 use super::state::State;
 use super::transaction::Transaction;
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
 use crate::durable::queue::Priority;
+use crate::durable::queue::group::GroupName;
 use crate::durable::queue::name::QueueName;
 use crate::durable::queue::priority::PriorityTurns;
 use crate::durable::store::kind::SetId;
@@ -34,16 +38,24 @@ pub(super) fn claim(
     tx.drain(set)?;
     let queue = tx.routes.queue(set);
     let next = match queue.is_default() && !tx.routes.uses_priorities() {
-        true => next_tasks(tx, set, request, request.want, PriorityTurns::default())?,
+        true => next_tasks(
+            tx,
+            set,
+            request,
+            &queue,
+            request.want,
+            PriorityTurns::default(),
+        )?,
         false => next_tasks_of_queue(tx, set, request, &queue)?,
     };
     if next.tasks.is_empty() {
         return Ok(None);
     }
-    for (&list, positions) in &next.positions {
-        ready_queue::remove_all(tx.db, list, positions)?;
+    for (&(list, lane), positions) in &next.positions {
+        ready_queue::remove_all(tx.db, list, lane, positions)?;
         tx.notices.add_ready(list, -(positions.len() as i64));
     }
+    next.record_groups(tx, &queue)?;
     for _ in &next.tasks {
         tx.decrement(State::Waiting);
         tx.increment(State::Running);
@@ -81,7 +93,10 @@ fn insert_claim(
 #[derive(Default)]
 struct Next {
     tasks: Vec<Claimed>,
-    positions: BTreeMap<ListId, Vec<i64>>,
+    /// The positions in each lane of a list.
+    positions: BTreeMap<(ListId, i64), Vec<i64>>,
+    /// The lanes that were served, in this order.
+    served: Vec<(ListId, i64)>,
     claimed: ClaimedTasks,
     /// Those that have keys and were never claimed before.
     keyed: Vec<TaskId>,
@@ -91,15 +106,18 @@ struct Next {
     bytes: usize,
     /// `true` if the claim may have a quarantined task.
     quarantined: bool,
+    /// `true` if the next task is too large.
+    is_full: bool,
 }
 
 // The join order is fixed: the ready queue comes first, whatever SQLite estimates. An entry without a task cannot be
 // read, and is removed by the repair that follows.
 const READY_TASKS: &str = "
     SELECT task.id, name, payload, failures, crashes, lost, max_crashes,
-        ready.place, endpoint, key_mode
+        ready.place, endpoint, key_mode, group_name
     FROM throng_ready AS ready LEFT JOIN throng_task AS task ON task.id = ready.id
-    WHERE ready.list = ?2 AND (?1 OR NOT (crashes + lost > 0 AND crashes + min(lost, 1) + 1 >= max_crashes))
+    WHERE ready.list = ?2 AND ready.lane = ?3 AND ready.place > ?4
+        AND (?1 OR NOT (crashes + lost > 0 AND crashes + min(lost, 1) + 1 >= max_crashes))
     ORDER BY ready.place";
 
 /// Returns the next tasks, also within the limits of the queue, and records in its row that they start.
@@ -114,7 +132,14 @@ fn next_tasks_of_queue(
         true => usize::MAX,
         false => before.allowance(tx.db, queue, tx.now)?.tasks,
     };
-    let next = next_tasks(tx, set, request, request.want.min(allowed), before.turns)?;
+    let next = next_tasks(
+        tx,
+        set,
+        request,
+        queue,
+        request.want.min(allowed),
+        before.turns,
+    )?;
     let mut row = before;
     row.started(tx.now, next.tasks.len());
     // Without priorities, no turns are counted.
@@ -142,7 +167,8 @@ fn sources<'a>(
 ) -> Result<Vec<Source<'a>>, rusqlite::Error> {
     let sources = lists.iter().zip(statements);
     let sources = sources.map(|(&(priority, list), statement)| {
-        let mut rows = statement.query(params![quarantined, list.number()])?;
+        let params = params![quarantined, list.number(), NO_GROUP, i64::MIN];
+        let mut rows = statement.query(params)?;
         rows.advance()?;
         Ok(Source {
             priority,
@@ -159,6 +185,7 @@ fn next_tasks(
     tx: &Transaction<'_>,
     set: SetId,
     request: &Turn,
+    queue: &QueueName,
     want: usize,
     turns: PriorityTurns,
 ) -> Result<Next, rusqlite::Error> {
@@ -174,7 +201,13 @@ fn next_tasks(
     let statements = lists.iter().map(|_| tx.db.prepare_cached(READY_TASKS));
     let mut statements = statements.collect::<Result<Vec<_>, _>>()?;
     let mut sources = sources(&lists, &mut statements, request.quarantined)?;
+    let groups = Groups::of(tx, queue)?;
     for (priority, most) in turns.order() {
+        if let Some(groups) = &groups {
+            let lists = lists.iter().filter(|(at, _)| *at == priority);
+            let ring = Ring::new(tx.db, lists.map(|(_, list)| *list));
+            next.take_from_groups(tx, request, groups, ring, want.min(most))?;
+        }
         next.take(tx, request, &mut sources, priority, want.min(most))?;
         if !next.tasks.is_empty() {
             next.turns.started(priority, next.tasks.len() as u64);
@@ -215,27 +248,147 @@ impl Next {
         most: usize,
     ) -> Result<(), rusqlite::Error> {
         while self.tasks.len() < most
+            && !self.is_full
             && let Some(first) = first_of(sources, priority)?
             && let Some(row) = first.rows.get()
         {
-            let task = read_row(tx, row, self.tasks.last())?;
-            let (position, producer) = (row.get(7)?, row.get(8)?);
-            let is_keyed = keys::is_unclaimed(row.get(9)?);
+            self.take_row(tx, request, (first.list, NO_GROUP), row)?;
             first.rows.advance()?;
-            if task.quarantined && !self.quarantined {
-                continue;
-            }
-            self.bytes += task.payload.as_ref().map_or(0, Vec::len);
-            if self.bytes > request.want_bytes && !self.tasks.is_empty() {
-                break;
-            }
-            self.quarantined &= !task.quarantined;
-            self.positions.entry(first.list).or_default().push(position);
-            self.claimed.insert(task.id, producer);
-            self.keyed.extend(is_keyed.then_some(task.id));
-            self.tasks.push(task);
         }
         Ok(())
+    }
+
+    /// Takes up to `most` tasks of groups, in the order of their turns.
+    fn take_from_groups(
+        &mut self,
+        tx: &Transaction<'_>,
+        request: &Turn,
+        groups: &Groups<'_>,
+        mut ring: Ring<'_>,
+        most: usize,
+    ) -> Result<(), rusqlite::Error> {
+        let (mut permits, mut again) = (HashMap::new(), VecDeque::new());
+        while self.tasks.len() < most && !self.is_full {
+            let Some(mut lane) = ring.next()?.or_else(|| again.pop_front()) else {
+                break;
+            };
+            let permits = match permits.entry(lane.group.clone()) {
+                Entry::Occupied(entry) => entry.into_mut(),
+                Entry::Vacant(entry) => entry.insert(groups.permits(tx, &lane.group)?),
+            };
+            let before = self.tasks.len();
+            let most = most.min(before + groups.quantum.min(*permits));
+            self.take_from_lane(tx, request, &mut lane, most)?;
+            let given = self.tasks.len() - before;
+            if given > 0 {
+                *permits -= given;
+                self.served.push((lane.list, lane.number));
+                again.push_back(lane);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the next tasks of a lane, until there are `most` tasks.
+    fn take_from_lane(
+        &mut self,
+        tx: &Transaction<'_>,
+        request: &Turn,
+        lane: &mut Lane,
+        most: usize,
+    ) -> Result<(), rusqlite::Error> {
+        let mut statement = tx.db.prepare_cached(READY_TASKS)?;
+        let mut rows = statement.query(params![
+            self.quarantined,
+            lane.list.number(),
+            lane.number,
+            lane.position
+        ])?;
+        while self.tasks.len() < most
+            && !self.is_full
+            && let Some(row) = rows.next()?
+        {
+            lane.position = row.get(7)?;
+            self.take_row(tx, request, (lane.list, lane.number), row)?;
+        }
+        Ok(())
+    }
+
+    /// Takes a task unless it is too large, or is quarantined while the claim has another such task.
+    fn take_row(
+        &mut self,
+        tx: &Transaction<'_>,
+        request: &Turn,
+        lane: (ListId, i64),
+        row: &Row<'_>,
+    ) -> Result<(), rusqlite::Error> {
+        let task = read_row(tx, row, self.tasks.last())?;
+        if task.quarantined && !self.quarantined {
+            return Ok(());
+        }
+        self.bytes += task.payload.as_ref().map_or(0, Vec::len);
+        self.is_full = self.bytes > request.want_bytes && !self.tasks.is_empty();
+        if self.is_full {
+            return Ok(());
+        }
+        self.quarantined &= !task.quarantined;
+        self.positions.entry(lane).or_default().push(row.get(7)?);
+        self.claimed.insert(task.id, row.get(8)?);
+        let is_keyed = keys::is_unclaimed(row.get(9)?);
+        self.keyed.extend(is_keyed.then_some(task.id));
+        self.tasks.push(task);
+        Ok(())
+    }
+
+    /// Records the turns of the groups that were served, and that their tasks run.
+    fn record_groups(
+        &self,
+        tx: &mut Transaction<'_>,
+        queue: &QueueName,
+    ) -> Result<(), rusqlite::Error> {
+        for (list, lane) in &self.served {
+            tx.lane_served(list.number(), *lane)?;
+        }
+        let mut groups: BTreeMap<&str, Vec<TaskId>> = BTreeMap::new();
+        for task in &self.tasks {
+            if let Some(group) = &task.group {
+                groups.entry(group.as_str()).or_default().push(task.id);
+            }
+        }
+        for (name, ids) in groups {
+            let group = TaskGroup {
+                queue: queue.as_str().to_owned(),
+                name: name.to_owned(),
+            };
+            tx.start_in_group(&group, &ids)?;
+        }
+        Ok(())
+    }
+}
+
+/// The groups of a queue.
+struct Groups<'a> {
+    queue: &'a QueueName,
+    quantum: usize,
+}
+
+impl<'a> Groups<'a> {
+    /// Returns the groups of a named queue.
+    fn of(tx: &Transaction<'_>, queue: &'a QueueName) -> Result<Option<Self>, rusqlite::Error> {
+        if queue.is_default() {
+            return Ok(None);
+        }
+        let settings = QueueRow::load(tx.db, queue)?.settings;
+        let quantum = settings.groups.quantum as usize;
+        Ok(Some(Self { queue, quantum }))
+    }
+
+    fn permits(&self, tx: &Transaction<'_>, group: &str) -> Result<usize, rusqlite::Error> {
+        let group = TaskGroup {
+            queue: self.queue.as_str().to_owned(),
+            name: group.to_owned(),
+        };
+        groups::permits(tx.db, &group)
     }
 }
 
@@ -260,7 +413,8 @@ pub(super) fn read_task(
     id: TaskId,
 ) -> Result<Option<Claimed>, rusqlite::Error> {
     let mut statement = tx.db.prepare_cached(
-        "SELECT id, name, payload, failures, crashes, lost, max_crashes
+        "SELECT id, name, payload, failures, crashes, lost, max_crashes,
+             NULL, NULL, NULL, group_name
          FROM throng_task WHERE id = ?1",
     )?;
     let mut rows = statement.query([id.to_bytes()])?;
@@ -286,10 +440,17 @@ fn read_row(
             Some(before) if *before.name == *name => Arc::clone(&before.name),
             _ => Arc::from(name),
         },
+        group: group_name(row)?,
         payload,
         failures: row.get(3)?,
         crashes,
         quarantined: is_quarantined(crashes, lost, row.get(6)?),
         lost,
     })
+}
+
+fn group_name(row: &Row<'_>) -> Result<Option<GroupName>, rusqlite::Error> {
+    let name = row.get_ref(10)?.as_str_or_null()?;
+    // A stored name is valid.
+    Ok(name.and_then(|name| GroupName::new(name).ok()))
 }

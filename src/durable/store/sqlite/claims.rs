@@ -15,16 +15,18 @@ impl Transaction<'_> {
         Ok(self.claimed_tasks_and_queue(epoch)?.0)
     }
 
-    /// The same, and records that some of them stop running, so that others of their queue may start.
+    /// The same, and records that some of them stop running, so that others of their queue may start. Also returns `true` if they are
+    /// in a named queue, so that they may have [groups](Self::stop_in_group).
     pub(super) fn stop_claimed_tasks(
         &mut self,
         epoch: i64,
-    ) -> Result<ClaimedTasks, rusqlite::Error> {
+    ) -> Result<(ClaimedTasks, bool), rusqlite::Error> {
         let (tasks, queue) = self.claimed_tasks_and_queue(epoch)?;
+        let is_queued = queue.is_some();
         if let Some(queue) = queue {
             self.notices.freed.insert(QueueName::from(Some(queue)));
         }
-        Ok(tasks)
+        Ok((tasks, is_queued))
     }
 
     fn claimed_tasks_and_queue(

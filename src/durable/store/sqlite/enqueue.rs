@@ -3,6 +3,7 @@
 use rusqlite::{CachedStatement, Connection, params};
 
 use super::error::Fault;
+use super::groups::{NO_GROUP, TaskGroup};
 use super::keys;
 use super::next_check::EARLIEST_DUE;
 use super::payload::MAX_INLINE_BYTES;
@@ -14,6 +15,7 @@ use super::transaction::Transaction;
 use crate::durable::clock::millis;
 use crate::durable::failure::Cause;
 use crate::durable::queue::Priority;
+use crate::durable::queue::group::GroupName;
 use crate::durable::store::kind::Kind;
 use crate::durable::store::routes::Routes;
 use crate::durable::store::{Enqueue, Enqueued, NewTask};
@@ -106,6 +108,7 @@ fn check_earliest(tx: &mut Transaction<'_>, tasks: &[NewTask]) -> Result<(), Fau
 struct Inserts<'a> {
     task: CachedStatement<'a>,
     ready: CachedStatement<'a>,
+    exists: CachedStatement<'a>,
 }
 
 impl<'a> Inserts<'a> {
@@ -113,12 +116,17 @@ impl<'a> Inserts<'a> {
         let task = db.prepare_cached(
             "INSERT INTO throng_task
                  (id, state, place, at, name, max_crashes, retention, endpoint, payload, list, kind,
-                 queue, priority)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
+                 queue, priority, lane, group_name)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
              ON CONFLICT DO NOTHING",
         )?;
         let ready = db.prepare_cached(ready_queue::INSERT)?;
-        Ok(Self { task, ready })
+        let exists = db.prepare_cached("SELECT 1 FROM throng_task WHERE id = ?1")?;
+        Ok(Self {
+            task,
+            ready,
+            exists,
+        })
     }
 }
 
@@ -149,11 +157,25 @@ fn insert(
     kind: Kind,
 ) -> Result<bool, Fault> {
     let list = tx.routes.entrance(kind);
+    let id = task.id.to_bytes();
+    let group = task.group.as_ref();
+    if group.is_some() && inserts.exists.exists([id])? {
+        // Otherwise, an empty lane would be left.
+        return Ok(false);
+    }
+    let (mut lane, mut is_awaited) = (NO_GROUP, true);
     let (state, position, at) = match millis(task.delay) as i64 {
-        0 => (State::Waiting, Some(tx.queue.next_tail(tx.db)?), None),
+        0 => {
+            let group = group.map(|group| TaskGroup {
+                queue: task.queue.as_str().to_owned(),
+                name: group.as_str().to_owned(),
+            });
+            (lane, is_awaited) = tx.lane_for(list, group.as_ref())?;
+            let position = tx.queue.next_tail_of(tx.db, list, lane)?;
+            (State::Waiting, Some(position), None)
+        }
         delay => (State::Delayed, None, Some(tx.now.wall + delay)),
     };
-    let id = task.id.to_bytes();
     let inline = (task.payload.len() <= MAX_INLINE_BYTES).then_some(&*task.payload);
     let inserted = inserts.task.execute(params![
         id,
@@ -169,6 +191,8 @@ fn insert(
         kind.number(),
         queue_column(&task.queue),
         task.priority as i64,
+        lane,
+        group.map(GroupName::as_str),
     ])?;
     if inserted == 0 {
         return Ok(false);
@@ -176,8 +200,10 @@ fn insert(
     if position.is_some() {
         inserts
             .ready
-            .execute(params![list.number(), position, id])?;
-        tx.notices.add_ready(list, 1);
+            .execute(params![list.number(), lane, position, id])?;
+        if is_awaited {
+            tx.notices.add_ready(list, 1);
+        }
     }
     if inline.is_none() {
         tx.store_large_data(task.id, &task.payload)?;

@@ -6,6 +6,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::endpoint::Endpoint;
 use super::error::Fault;
+use super::groups;
 use super::next_check::{UNREACHABLE_CHECK_INTERVAL, earlier, is_any_ready, next_check};
 use super::queues::{self, Allowance};
 use super::reader::ReadConnection;
@@ -76,12 +77,21 @@ fn check(reader: &ReadConnection, request: &Turn, set: SetId) -> Result<Option<T
         if allowed.tasks > 0 || allowed.is_stale {
             return Ok(None);
         }
+        let queue = routes.queue(set);
+        let hold = match queue.is_default() {
+            true => None,
+            false => groups::hold_wait(db, &queue, now.wall)?,
+        };
+        // If a hold is over, the writer ends it. A full worker has another session wait for it.
+        if hold.is_some_and(|hold| hold.is_zero() || request.want == 0) {
+            return Ok(None);
+        }
         let next = next_check(db, &reader.shared, now)?;
         if next == Some(Duration::ZERO) || is_any_worker_dead(db, &reader.shared.endpoint)? {
             return Ok(None);
         }
         Ok(Some(TurnAnswer {
-            next: next.into_iter().chain(allowed.wait).min(),
+            next: next.into_iter().chain(allowed.wait).chain(hold).min(),
             ..TurnAnswer::default()
         }))
     })

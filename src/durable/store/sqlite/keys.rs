@@ -6,6 +6,7 @@
 use rusqlite::{OptionalExtension, params};
 
 use super::error::Fault;
+use super::groups::NO_GROUP;
 use super::next_check::EARLIEST_DUE;
 use super::payload::MAX_INLINE_BYTES;
 use super::ready_queue;
@@ -182,8 +183,8 @@ impl Transaction<'_> {
                 None => Ok(()),
             },
             (_, position) => {
-                if let Some(position) = position {
-                    ready_queue::remove(self.db, task.list, position)?;
+                if position.is_some() {
+                    self.remove_from_list(task)?;
                 }
                 self.decrement(State::Waiting);
                 self.increment(State::Delayed);
@@ -201,11 +202,18 @@ impl Transaction<'_> {
         kind: Kind,
     ) -> Result<(), Fault> {
         let list = self.routes.entrance(kind);
-        ready_queue::remove(self.db, task.list, position)?;
-        ready_queue::insert(self.db, list, position, id)?;
-        let sql = "UPDATE throng_task SET list = ?2 WHERE id = ?1";
-        self.execute(sql, params![id.to_bytes(), list.number()])?;
-        self.notices.add_ready(list, 1);
+        self.remove_from_list(task)?;
+        let (lane, is_awaited) = self.lane_of_task(id, list)?;
+        let position = match lane {
+            NO_GROUP => position,
+            lane => self.queue.next_tail_of(self.db, list, lane)?,
+        };
+        ready_queue::insert(self.db, list, lane, position, id)?;
+        let sql = "UPDATE throng_task SET list = ?2, lane = ?3, place = ?4 WHERE id = ?1";
+        self.execute(sql, params![id.to_bytes(), list.number(), lane, position])?;
+        if is_awaited {
+            self.notices.add_ready(list, 1);
+        }
         Ok(())
     }
 

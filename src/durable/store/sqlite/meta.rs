@@ -19,7 +19,7 @@ const CEILING_MICROS: i64 = CEILING_AHEAD.as_micros() as i64 / 2 * 3;
 const MAX_CLOCK_DIFFERENCE_MICROS: i64 = 100_000;
 
 /// The columns of the row, except those of the totals, `layout` and the routes.
-const COLUMNS: [&str; 7] = [
+const COLUMNS: [&str; 8] = [
     "epoch",
     "ceiling",
     "raised",
@@ -27,6 +27,7 @@ const COLUMNS: [&str; 7] = [
     "session",
     "aged",
     "aged_at",
+    "group_turn",
 ];
 
 static LOAD: LazyLock<String> = LazyLock::new(|| {
@@ -70,6 +71,8 @@ pub(super) struct Meta {
     aged: i64,
     /// When it was recorded, in milliseconds since the machine was started.
     aged_at: i64,
+    /// The last turn of a group that was issued.
+    pub(super) group_turn: i64,
     pub(super) counts: Counts,
 }
 
@@ -98,6 +101,7 @@ impl Meta {
             self.session,
             self.aged,
             self.aged_at,
+            self.group_turn,
         ];
         let counts = totals().map(|(_, field)| *field(&mut counts) as i64);
         statement.execute(params_from_iter(numbers.into_iter().chain(counts)))?;
@@ -190,6 +194,7 @@ fn read(row: &Row<'_>) -> Result<Meta, rusqlite::Error> {
         session: issued(row, 5)?,
         aged: issued(row, 6)?,
         aged_at: issued(row, 7)?,
+        group_turn: issued(row, 8)?,
         counts,
     })
 }

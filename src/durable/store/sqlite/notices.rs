@@ -120,7 +120,12 @@ fn readers_of_freed(
     let row = QueueRow::load(db, queue)?;
     let mut sets = Vec::new();
     // Without a maximum, no task waits for the end of another.
-    if row.settings.max_running.is_none() || row.permits(db, queue)? == 0 {
+    let is_limited = row
+        .settings
+        .max_running
+        .or(row.settings.groups.max_running)
+        .is_some();
+    if !is_limited || row.permits(db, queue)? == 0 {
         return Ok(sets);
     }
     for list in routes.lists_of_queue(queue) {

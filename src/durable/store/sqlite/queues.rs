@@ -14,7 +14,7 @@ use super::meta::MAX_ISSUED;
 use super::time::Now;
 use crate::durable::queue::name::QueueName;
 use crate::durable::queue::priority::PriorityTurns;
-use crate::durable::queue::{QueueSettings, Rate};
+use crate::durable::queue::{Groups, QueueSettings, Rate};
 
 /// A row of `throng_queue`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -87,7 +87,8 @@ impl QueueRow {
     /// Reads the row of a queue. Without one, the queue has no limits.
     pub(super) fn load(db: &Connection, queue: &QueueName) -> Result<Self, rusqlite::Error> {
         let mut statement = db.prepare_cached(
-            "SELECT paused, max_running, interval, burst, revision, used_until, since_normal, since_low
+            "SELECT paused, max_running, interval, burst, revision, used_until, since_normal, since_low,
+                 group_max, quantum
              FROM throng_queue WHERE name = ?1",
         )?;
         let found = statement.query_row([queue.as_str()], read);
@@ -97,8 +98,9 @@ impl QueueRow {
     pub(super) fn save(&self, db: &Connection, queue: &QueueName) -> Result<(), rusqlite::Error> {
         let mut statement = db.prepare_cached(
             "INSERT OR REPLACE INTO throng_queue
-                 (name, paused, max_running, interval, burst, revision, used_until, since_normal, since_low)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+                 (name, paused, max_running, interval, burst, revision, used_until, since_normal, since_low,
+                 group_max, quantum)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
         )?;
         let rate = self.settings.rate;
         let row = params![
@@ -111,6 +113,8 @@ impl QueueRow {
             self.used_until.min(MAX_ISSUED as u64) as i64,
             self.turns.since_normal as i64,
             self.turns.since_low as i64,
+            self.settings.groups.max_running,
+            self.settings.groups.quantum,
         ];
         statement.execute(row).map(drop)
     }
@@ -177,11 +181,12 @@ fn read(row: &Row<'_>) -> Result<QueueRow, rusqlite::Error> {
     };
     Ok(QueueRow {
         settings: QueueSettings {
-            max_running: match row.get(1)? {
-                Some(0) => return Err(rusqlite::Error::IntegralValueOutOfRange(1, 0)),
-                most => most,
-            },
+            max_running: limit(row, 1)?,
             rate,
+            groups: Groups {
+                max_running: limit(row, 8)?,
+                quantum: limit(row, 9)?.unwrap_or(1),
+            },
             revision: row.get(4)?,
         },
         is_paused: match row.get(0)? {
@@ -195,6 +200,14 @@ fn read(row: &Row<'_>) -> Result<QueueRow, rusqlite::Error> {
             since_low: number(row, 7)?,
         },
     })
+}
+
+/// Reads a limit, which is at least 1 if there is one.
+fn limit(row: &Row<'_>, column: usize) -> Result<Option<u32>, rusqlite::Error> {
+    match row.get(column)? {
+        Some(0) => Err(rusqlite::Error::IntegralValueOutOfRange(column, 0)),
+        most => Ok(most),
+    }
 }
 
 fn positive(row: &Row<'_>, column: usize) -> Result<u64, rusqlite::Error> {

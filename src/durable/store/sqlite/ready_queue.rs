@@ -2,10 +2,11 @@
 
 use rusqlite::{Connection, params};
 
+use super::groups::NO_GROUP;
 use crate::durable::TaskId;
 use crate::durable::store::routes::ListId;
 
-/// Issues positions at both ends of the queue. Positions rise over all lists.
+/// Issues positions at both ends of the queue. Positions rise over all lists. Those in the lane of a group rise in that lane only.
 #[derive(Default)]
 pub(super) struct ReadyQueue(Option<Ends>);
 
@@ -31,6 +32,32 @@ impl ReadyQueue {
         Ok(ends.head)
     }
 
+    /// Issues the position behind all tasks of a lane.
+    pub(super) fn next_tail_of(
+        &mut self,
+        db: &Connection,
+        list: ListId,
+        lane: i64,
+    ) -> Result<i64, rusqlite::Error> {
+        match lane {
+            NO_GROUP => self.next_tail(db),
+            lane => end_of(db, "SELECT max(place) + 1", list, lane),
+        }
+    }
+
+    /// Issues the position before all tasks of a lane.
+    pub(super) fn next_head_of(
+        &mut self,
+        db: &Connection,
+        list: ListId,
+        lane: i64,
+    ) -> Result<i64, rusqlite::Error> {
+        match lane {
+            NO_GROUP => self.next_head(db),
+            lane => end_of(db, "SELECT min(place) - 1", list, lane),
+        }
+    }
+
     fn ends(&mut self, db: &Connection) -> Result<&mut Ends, rusqlite::Error> {
         let ends = match self.0 {
             Some(ends) => ends,
@@ -40,12 +67,23 @@ impl ReadyQueue {
     }
 }
 
+/// Returns the position that a query selects in a lane, or zero in an empty lane.
+fn end_of(db: &Connection, select: &str, list: ListId, lane: i64) -> Result<i64, rusqlite::Error> {
+    let sql = format!("{select} FROM throng_ready WHERE list = ?1 AND lane = ?2");
+    let mut statement = db.prepare_cached(&sql)?;
+    let position: Option<i64> = statement.query_row([list.number(), lane], |row| row.get(0))?;
+    Ok(position.unwrap_or_default())
+}
+
 fn read_ends(db: &Connection) -> Result<Ends, rusqlite::Error> {
     let (mut head, mut tail) = (None::<i64>, None::<i64>);
     let mut lists = db.prepare_cached(ENDS)?;
     let mut lists = lists.query([])?;
     while let Some(row) = lists.next()? {
-        let (first, last) = (row.get(0)?, row.get(1)?);
+        let (Some(first), Some(last)) = (row.get(0)?, row.get(1)?) else {
+            // It has only tasks of groups.
+            continue;
+        };
         head = Some(head.map_or(first, |head| head.min(first)));
         tail = Some(tail.map_or(last, |tail| tail.max(last)));
     }
@@ -59,10 +97,11 @@ fn read_ends(db: &Connection) -> Result<Ends, rusqlite::Error> {
 pub(super) fn insert(
     db: &Connection,
     list: ListId,
+    lane: i64,
     position: i64,
     id: TaskId,
 ) -> Result<(), rusqlite::Error> {
-    let params = params![list.number(), position, id.to_bytes()];
+    let params = params![list.number(), lane, position, id.to_bytes()];
     db.prepare_cached(INSERT)?.execute(params).map(drop)
 }
 
@@ -70,10 +109,11 @@ pub(super) fn insert(
 pub(super) fn remove(
     db: &Connection,
     list: Option<i64>,
+    lane: i64,
     position: i64,
 ) -> Result<(), rusqlite::Error> {
-    let sql = "DELETE FROM throng_ready WHERE list = ?1 AND place = ?2";
-    let params = params![list, position];
+    let sql = "DELETE FROM throng_ready WHERE list = ?1 AND lane = ?2 AND place = ?3";
+    let params = params![list, lane, position];
     db.prepare_cached(sql)?.execute(params).map(drop)
 }
 
@@ -81,12 +121,13 @@ pub(super) fn remove(
 pub(super) fn remove_all(
     db: &Connection,
     list: ListId,
+    lane: i64,
     positions: &[i64],
 ) -> Result<(), rusqlite::Error> {
-    let sql = "DELETE FROM throng_ready WHERE list = ?1 AND place BETWEEN ?2 AND ?3";
+    let sql = "DELETE FROM throng_ready WHERE list = ?1 AND lane = ?2 AND place BETWEEN ?3 AND ?4";
     let mut statement = db.prepare_cached(sql)?;
     for run in positions.chunk_by(|&one, &next| one + 1 == next) {
-        statement.execute(params![list.number(), run.first(), run.last()])?;
+        statement.execute(params![list.number(), lane, run.first(), run.last()])?;
     }
     Ok(())
 }
@@ -105,8 +146,9 @@ pub(super) fn lists(db: &Connection) -> Result<Vec<ListId>, rusqlite::Error> {
     lists.collect()
 }
 
-/// Inserts a task into a list: the parameters are the list, the position and the id.
-pub(super) const INSERT: &str = "INSERT INTO throng_ready (list, place, id) VALUES (?1, ?2, ?3)";
+/// Inserts a task into a list: the parameters are the list, the lane, the position and the id.
+pub(super) const INSERT: &str =
+    "INSERT INTO throng_ready (list, lane, place, id) VALUES (?1, ?2, ?3, ?4)";
 
 /// The lists in which tasks wait. This takes one seek for each list, however long the list is.
 const LISTS: &str = "
@@ -118,7 +160,7 @@ const LISTS: &str = "
     )
     SELECT list FROM lists WHERE list IS NOT NULL";
 
-/// The first and the last position in each list. This takes a few seeks for each list, however long the list is.
+/// The first and the last position of a task without a group in each list. This takes a few seeks for each list, however long the list is.
 const ENDS: &str = "
     WITH RECURSIVE lists(list) AS (
         SELECT min(list) FROM throng_ready
@@ -126,6 +168,6 @@ const ENDS: &str = "
         SELECT (SELECT min(list) FROM throng_ready WHERE list > lists.list)
         FROM lists WHERE lists.list IS NOT NULL
     )
-    SELECT (SELECT min(place) FROM throng_ready WHERE list = lists.list),
-        (SELECT max(place) FROM throng_ready WHERE list = lists.list)
+    SELECT (SELECT min(place) FROM throng_ready WHERE list = lists.list AND lane = 0),
+        (SELECT max(place) FROM throng_ready WHERE list = lists.list AND lane = 0)
     FROM lists WHERE list IS NOT NULL";

@@ -99,7 +99,11 @@ fn reap(tx: &mut Transaction<'_>, lease: &Lease, is_abandoned: bool) -> Result<(
     let crashes = i64::from(lease.is_delivered && !is_abandoned);
     let lost = i64::from(!lease.is_delivered && !is_abandoned);
     let mut ready = Vec::new();
-    for id in tx.stop_claimed_tasks(lease.epoch)?.ids() {
+    let (claimed, is_queued) = tx.stop_claimed_tasks(lease.epoch)?;
+    for id in claimed.ids() {
+        if is_queued {
+            tx.stop_in_group(id)?;
+        }
         let Some(mut task) = tx.task(id)? else {
             continue;
         };

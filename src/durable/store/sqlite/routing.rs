@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use rusqlite::params;
+use rusqlite::{OptionalExtension, params};
 
 use super::error::Fault;
+use super::groups::{self, NO_GROUP};
 use super::ready_queue;
 use super::transaction::Transaction;
 use crate::durable::TaskId;
@@ -95,18 +96,20 @@ impl Transaction<'_> {
     /// Moves up to `limit` tasks out of a list. Returns the number of entries that it has read.
     fn drain_one(&mut self, list: ListId, limit: usize) -> Result<usize, Fault> {
         let mut statement = self.db.prepare_cached(
-            "SELECT ready.place, task.id, task.kind
+            "SELECT ready.lane, ready.place, task.id, task.kind
              FROM throng_ready AS ready LEFT JOIN throng_task AS task ON task.id = ready.id
-             WHERE ready.list = ?1 ORDER BY ready.place LIMIT ?2",
+             WHERE ready.list = ?1 ORDER BY ready.lane, ready.place LIMIT ?2",
         )?;
         let rows = statement.query_map([list.number(), limit as i64], |row| {
-            let kind = Kind::from_number(row.get(2)?);
-            Ok((row.get::<_, i64>(0)?, TaskId::from_bytes(row.get(1)?), kind))
+            let place: (i64, i64) = (row.get(0)?, row.get(1)?);
+            let kind = Kind::from_number(row.get(3)?);
+            Ok((place, TaskId::from_bytes(row.get(2)?), kind))
         })?;
         let rows = rows.collect::<Result<Vec<_>, _>>()?;
-        for &(position, id, kind) in &rows {
+        drop(statement);
+        for &(place, id, kind) in &rows {
             if let Some(next) = self.routes.next(kind, list) {
-                self.move_to(id, position, list, next)?;
+                self.move_to(id, place, list, next)?;
             }
         }
         Ok(rows.len())
@@ -115,20 +118,53 @@ impl Transaction<'_> {
     fn move_to(
         &mut self,
         id: TaskId,
-        position: i64,
+        (lane, position): (i64, i64),
         from: ListId,
         to: ListId,
     ) -> Result<(), Fault> {
+        let (new_lane, new_position) = self.place_in(id, (lane, position), from, to)?;
         self.execute(
-            "UPDATE throng_ready SET list = ?3 WHERE list = ?1 AND place = ?2",
-            params![from.number(), position, to.number()],
+            "UPDATE throng_ready SET list = ?4, lane = ?5, place = ?6
+             WHERE list = ?1 AND lane = ?2 AND place = ?3",
+            params![
+                from.number(),
+                lane,
+                position,
+                to.number(),
+                new_lane,
+                new_position
+            ],
         )?;
         self.execute(
-            "UPDATE throng_task SET list = ?2 WHERE id = ?1",
-            params![id.to_bytes(), to.number()],
+            "UPDATE throng_task SET list = ?2, lane = ?3, place = ?4 WHERE id = ?1",
+            params![id.to_bytes(), to.number(), new_lane, new_position],
         )?;
+        self.remove_lane_if_empty(from.number(), lane)?;
         self.notices.add_ready(from, -1);
         self.notices.add_ready(to, 1);
         Ok(())
+    }
+
+    /// Returns the lane and the position of a task that moves to another list. A new lane has the turn of the old one.
+    fn place_in(
+        &mut self,
+        id: TaskId,
+        (lane, position): (i64, i64),
+        from: ListId,
+        to: ListId,
+    ) -> Result<(i64, i64), Fault> {
+        if lane == NO_GROUP {
+            return Ok((lane, position));
+        }
+        let sql = "SELECT turn FROM throng_group WHERE list = ?1 AND lane = ?2";
+        let mut statement = self.db.prepare_cached(sql)?;
+        let turn = statement.query_row([from.number(), lane], |row| row.get::<_, Option<i64>>(0));
+        let turn = turn.optional()?.flatten().unwrap_or_default();
+        drop(statement);
+        let new_lane = match self.group_of(id)? {
+            Some(group) => groups::lane_of(self.db, to, &group, || turn)?,
+            None => NO_GROUP,
+        };
+        Ok((new_lane, self.queue.next_tail_of(self.db, to, new_lane)?))
     }
 }

@@ -28,6 +28,11 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// time of death, and in the row of any other ended task the end of its retention, both in store time (see
 /// `Meta::store_time`). The times of claims are measured from the start of the machine. All times are in milliseconds.
 ///
+/// A task with a group (`group_name`) waits in a lane of its list: see `groups.rs`. The lane of the others is 0. A row of
+/// `throng_group` is a lane in which tasks wait, a row of `throng_group_run` is a running task with a group, and a row of
+/// `throng_group_hold` is a group that is held until a time since 1970. The column `group_turn` of `throng_meta` is the last turn
+/// that was issued. The columns `group_max` and `quantum` of `throng_queue` are those of `Groups`.
+///
 /// The columns `layout` and `process` of a session contain the newest layout that its process knows, and the id of the process.
 ///
 /// The table `throng_payload` contains the payloads that are too large for the rows of their tasks, and after a success
@@ -62,6 +67,7 @@ CREATE TABLE IF NOT EXISTS throng_meta (
     session INTEGER NOT NULL DEFAULT 0,
     aged INTEGER NOT NULL,
     aged_at INTEGER NOT NULL,
+    group_turn INTEGER NOT NULL DEFAULT 0,
     routes TEXT,
     routes_version INTEGER NOT NULL DEFAULT 0,
     waiting INTEGER NOT NULL DEFAULT 0,
@@ -104,14 +110,35 @@ CREATE TABLE IF NOT EXISTS throng_claim (
 );
 CREATE TABLE IF NOT EXISTS throng_ready (
     list INTEGER NOT NULL,
+    lane INTEGER NOT NULL,
     place INTEGER NOT NULL,
     id BLOB NOT NULL,
-    PRIMARY KEY (list, place)
+    PRIMARY KEY (list, lane, place)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS throng_group (
+    list INTEGER NOT NULL,
+    lane INTEGER NOT NULL,
+    queue TEXT NOT NULL,
+    name TEXT NOT NULL,
+    turn INTEGER,
+    PRIMARY KEY (list, lane)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS throng_group_run (
+    id BLOB PRIMARY KEY NOT NULL,
+    queue TEXT NOT NULL,
+    name TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS throng_group_hold (
+    queue TEXT NOT NULL,
+    name TEXT NOT NULL,
+    until INTEGER NOT NULL,
+    PRIMARY KEY (queue, name)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS throng_task (
     id BLOB PRIMARY KEY NOT NULL,
     state INTEGER NOT NULL,
     list INTEGER,
+    lane INTEGER NOT NULL DEFAULT 0,
     place INTEGER,
     at INTEGER,
     name TEXT NOT NULL,
@@ -124,6 +151,7 @@ CREATE TABLE IF NOT EXISTS throng_task (
     retention INTEGER NOT NULL,
     endpoint INTEGER NOT NULL,
     queue TEXT,
+    group_name TEXT,
     priority INTEGER NOT NULL DEFAULT 1,
     key BLOB,
     key_mode INTEGER,
@@ -138,6 +166,10 @@ CREATE INDEX IF NOT EXISTS throng_session_endpoint ON throng_session (endpoint);
 CREATE INDEX IF NOT EXISTS throng_claim_session ON throng_claim (session);
 CREATE INDEX IF NOT EXISTS throng_claim_until ON throng_claim (until);
 CREATE INDEX IF NOT EXISTS throng_claim_queue ON throng_claim (queue) WHERE queue IS NOT NULL;
+CREATE UNIQUE INDEX IF NOT EXISTS throng_group_name ON throng_group (queue, name, list);
+CREATE INDEX IF NOT EXISTS throng_group_turn ON throng_group (list, turn, name) WHERE turn IS NOT NULL;
+CREATE INDEX IF NOT EXISTS throng_group_run_name ON throng_group_run (queue, name);
+CREATE INDEX IF NOT EXISTS throng_group_hold_until ON throng_group_hold (queue, until);
 CREATE INDEX IF NOT EXISTS throng_task_at ON throng_task (state, at) WHERE at IS NOT NULL;
 CREATE INDEX IF NOT EXISTS throng_task_key ON throng_task (key)
     WHERE key IS NOT NULL AND state < 2 AND key_mode < 3;
@@ -147,8 +179,8 @@ CREATE VIEW IF NOT EXISTS throng_now AS
     SELECT *, iif(
         state = 0 AND NOT EXISTS (
             SELECT 1 FROM throng_ready AS ready
-            WHERE ready.list = throng_task.list AND ready.place = throng_task.place
-                AND ready.id = throng_task.id
+            WHERE ready.list = throng_task.list AND ready.lane = throng_task.lane
+                AND ready.place = throng_task.place AND ready.id = throng_task.id
         ), 2, state
     ) AS now FROM throng_task;
 CREATE TABLE IF NOT EXISTS throng_payload (
@@ -168,6 +200,8 @@ CREATE TABLE IF NOT EXISTS throng_queue (
     max_running INTEGER,
     interval INTEGER,
     burst INTEGER,
+    group_max INTEGER,
+    quantum INTEGER NOT NULL DEFAULT 1,
     revision INTEGER NOT NULL DEFAULT 0,
     used_until INTEGER NOT NULL DEFAULT 0,
     since_normal INTEGER NOT NULL DEFAULT 0,

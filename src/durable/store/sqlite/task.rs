@@ -17,6 +17,7 @@ use crate::durable::store::{DeadReason, MAX_ERRORS, is_dead_letter};
 pub(super) struct Task {
     pub(super) state: State,
     pub(super) list: Option<i64>,
+    pub(super) lane: i64,
     pub(super) position: Option<i64>,
     pub(super) at: Option<i64>,
     pub(super) cancel: bool,
@@ -47,7 +48,7 @@ impl Transaction<'_> {
     pub(super) fn task(&self, id: TaskId) -> Result<Option<Task>, rusqlite::Error> {
         let mut statement = self.db.prepare_cached(
             "SELECT now, place, at, cancel, retention, endpoint,
-                 payload IS NULL, crashes, max_crashes, lost, list, failures
+                 payload IS NULL, crashes, max_crashes, lost, list, failures, lane
              FROM throng_now WHERE id = ?1",
         )?;
         let task = statement.query_row([id.to_bytes()], |row| {
@@ -64,6 +65,7 @@ impl Transaction<'_> {
                 lost: row.get(9)?,
                 list: row.get(10)?,
                 failures: row.get(11)?,
+                lane: row.get(12)?,
             })
         });
         task.optional()
@@ -73,9 +75,10 @@ impl Transaction<'_> {
 
     /// Appends a task to the ready queue.
     pub(super) fn push_back(&mut self, id: TaskId, from: State) -> Result<(), Fault> {
-        let position = self.queue.next_tail(self.db)?;
         let list = self.routes.entrance(self.kind(id)?);
-        self.push(id, list, position, from)
+        let (lane, is_awaited) = self.lane_of_task(id, list)?;
+        let position = self.queue.next_tail_of(self.db, list, lane)?;
+        self.push(id, (list, lane, position), is_awaited, from)
     }
 
     /// Puts running tasks before those that wait, in the order of their ids, and adds to their counts of lost claims
@@ -92,22 +95,52 @@ impl Transaction<'_> {
                 "UPDATE throng_task SET lost = lost + ?2, crashes = crashes + ?3 WHERE id = ?1",
                 params![id.to_bytes(), lost, crashes],
             )?;
-            let position = self.queue.next_head(self.db)?;
             let list = self.routes.leaf(self.kind(id)?);
-            self.push(id, list, position, State::Running)?;
+            let (lane, is_awaited) = self.lane_of_task(id, list)?;
+            let position = self.queue.next_head_of(self.db, list, lane)?;
+            self.push(id, (list, lane, position), is_awaited, State::Running)?;
         }
         Ok(())
     }
 
-    fn push(&mut self, id: TaskId, list: ListId, position: i64, from: State) -> Result<(), Fault> {
+    /// Puts a task at a position in a lane of a list. `is_awaited` if a session is to be woken for it.
+    fn push(
+        &mut self,
+        id: TaskId,
+        (list, lane, position): (ListId, i64, i64),
+        is_awaited: bool,
+        from: State,
+    ) -> Result<(), Fault> {
         self.execute(
-            "UPDATE throng_task SET state = 0, list = ?2, place = ?3, at = NULL WHERE id = ?1",
-            params![id.to_bytes(), list.number(), position],
+            "UPDATE throng_task SET state = 0, list = ?2, lane = ?3, place = ?4, at = NULL
+             WHERE id = ?1",
+            params![id.to_bytes(), list.number(), lane, position],
         )?;
-        ready_queue::insert(self.db, list, position, id)?;
+        ready_queue::insert(self.db, list, lane, position, id)?;
         self.decrement(from);
         self.increment(State::Waiting);
-        self.notices.add_ready(list, 1);
+        if is_awaited {
+            self.notices.add_ready(list, 1);
+        }
+        Ok(())
+    }
+
+    /// Returns the lane of a list in which a task waits, and `true` if a session is to be woken for the task.
+    pub(super) fn lane_of_task(
+        &mut self,
+        id: TaskId,
+        list: ListId,
+    ) -> Result<(i64, bool), rusqlite::Error> {
+        let group = self.group_of(id)?;
+        self.lane_for(list, group.as_ref())
+    }
+
+    /// Removes a waiting task from its list.
+    pub(super) fn remove_from_list(&mut self, task: &Task) -> Result<(), rusqlite::Error> {
+        if let (Some(list), Some(position)) = (task.list, task.position) {
+            ready_queue::remove(self.db, task.list, task.lane, position)?;
+            self.remove_lane_if_empty(list, task.lane)?;
+        }
         Ok(())
     }
 
@@ -211,8 +244,8 @@ impl Transaction<'_> {
         output: Option<&[u8]>,
     ) -> Result<bool, Fault> {
         self.notices.ended.push((task.producer, id));
-        if let (State::Waiting, Some(position)) = (task.state, task.position) {
-            ready_queue::remove(self.db, task.list, position)?;
+        if task.state == State::Waiting {
+            self.remove_from_list(task)?;
         }
         if task.retention == 0 {
             self.remove(id, task)?;

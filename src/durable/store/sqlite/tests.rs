@@ -425,6 +425,7 @@ fn task(n: u64) -> Task {
         envelope: 1,
         queue: QueueName::DEFAULT,
         priority: Priority::Normal,
+        group: None,
         key: None,
         payload: Vec::new(),
         delay: Duration::ZERO,

@@ -26,6 +26,8 @@ pub(super) struct Transaction<'a> {
     pub(super) meta: Meta,
     pub(super) notices: Notices,
     pub(super) queue: ReadyQueue,
+    /// The turn of the groups of which a task may start because of the current request.
+    pub(super) next_turn: Option<i64>,
     /// If damage was found, a second connection that reads what may be damaged: SQLite no longer writes in a transaction
     /// that has read a damaged page.
     pub(super) probe: Option<Connection>,
@@ -54,6 +56,7 @@ impl<'a> Transaction<'a> {
             meta,
             notices: Notices::default(),
             queue: ReadyQueue::default(),
+            next_turn: None,
             probe: None,
             has_skipped_epochs,
         })

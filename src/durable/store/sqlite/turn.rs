@@ -4,7 +4,8 @@ use rusqlite::params;
 
 use super::claim::{claim, read_task};
 use super::error::Fault;
-use super::next_check::{is_any_ready, next_check};
+use super::groups;
+use super::next_check::{earlier, is_any_ready, next_check};
 use super::queues;
 use super::reap;
 use super::renew::renew_lease;
@@ -12,6 +13,7 @@ use super::session::{self, Session};
 use super::state::State;
 use super::transaction::Transaction;
 use super::verdicts;
+use crate::durable::queue::name::QueueName;
 use crate::durable::store::{Claim, Epoch, Turn, TurnAnswer};
 
 /// The number of delayed tasks that a turn makes due, at most.
@@ -31,6 +33,7 @@ pub(super) fn turn(tx: &mut Transaction<'_>, request: &Turn) -> Result<TurnAnswe
     let lists = session.set.map(|set| tx.routes.reads(set));
     turned.more = is_any_ready(tx.db, lists.into_iter().flatten(), quarantined)?;
     turned.next = next_check(tx.db, tx.shared, tx.now)?;
+    add_hold(tx, &session, request.want, &mut turned)?;
     if turned.more {
         apply_limits(tx, &session, request.want, &mut turned)?;
     }
@@ -64,6 +67,33 @@ fn apply_limits(
     Ok(())
 }
 
+fn queue_of(tx: &Transaction<'_>, session: &Session) -> QueueName {
+    let set = session.set;
+    set.map(|set| tx.routes.queue(set)).unwrap_or_default()
+}
+
+/// Adds to the answer of a turn when the first hold of a group of its queue is over.
+fn add_hold(
+    tx: &mut Transaction<'_>,
+    session: &Session,
+    want: usize,
+    turned: &mut TurnAnswer,
+) -> Result<(), Fault> {
+    let queue = queue_of(tx, session);
+    if queue.is_default() {
+        return Ok(());
+    }
+    if let Some(wait) = groups::hold_wait(tx.db, &queue, tx.now.wall)? {
+        turned.next = earlier(turned.next, wait);
+        // A worker that has got as many tasks as it wanted may have no free permit when the hold is over.
+        let started = turned.claim.as_ref().map_or(0, |claim| claim.tasks.len());
+        if started >= want {
+            tx.recheck_lists_of(session.set);
+        }
+    }
+    Ok(())
+}
+
 fn take(tx: &mut Transaction<'_>, session: &Session, request: &Turn) -> Result<TurnAnswer, Fault> {
     let mut refused = Vec::new();
     for verdicts in &request.verdicts {
@@ -72,6 +102,10 @@ fn take(tx: &mut Transaction<'_>, session: &Session, request: &Turn) -> Result<T
     let mut changed = reap::reap_dead(tx)?;
     changed |= reap::reap_late(tx, session.id)?;
     changed |= make_due(tx)?;
+    let queue = queue_of(tx, session);
+    if !queue.is_default() {
+        tx.end_holds(&queue)?;
+    }
     let claim = claim(tx, session.set, request)?;
     // A turn that changes nothing writes nothing.
     if changed || claim.is_some() || !request.verdicts.is_empty() {

@@ -18,12 +18,20 @@ pub(super) fn apply_all(
     refused: &mut Vec<TaskId>,
 ) -> Result<(), Fault> {
     let epoch = verdicts.epoch as i64;
-    let (mut claimed, mut released) = (tx.stop_claimed_tasks(epoch)?, Vec::new());
+    let (mut claimed, is_queued) = tx.stop_claimed_tasks(epoch)?;
+    let mut released = Vec::new();
     for (id, verdict) in &verdicts.tasks {
         let Some(producer) = claimed.remove(*id) else {
             refused.push(*id);
             continue;
         };
+        let (verdict, hold) = verdict.split();
+        if let Some(wait) = hold {
+            tx.hold_group(*id, wait)?;
+        }
+        if is_queued {
+            tx.stop_in_group(*id)?;
+        }
         if let Verdict::Done(output) = verdict
             && tx.end_done_quickly(*id, producer, output)?
         {
@@ -65,7 +73,7 @@ fn apply(
             tx.meta.counts.snoozed += 1;
             tx.delay(id, due, 0)?;
         }
-        Verdict::Release => {
+        Verdict::Release | Verdict::HoldGroup { .. } => {
             tx.meta.counts.released += 1;
             return Ok(true);
         }

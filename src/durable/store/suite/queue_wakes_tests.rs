@@ -14,18 +14,18 @@ use crate::durable::store::{NewTask, TaskState, Verdict};
 const SENTINELS: std::ops::Range<u64> = 1_000..1_010;
 
 /// A process with a session of the queue `q`, and its events.
-struct Idle<'a> {
-    session: Session<'a>,
-    events: Events,
+pub(super) struct Idle<'a> {
+    pub(super) session: Session<'a>,
+    pub(super) events: Events,
 }
 
 impl<'a> Idle<'a> {
     /// Opens a session that finds nothing to start, and is idle.
-    async fn of(process: &'a Process) -> Self {
+    pub(super) async fn of(process: &'a Process) -> Self {
         Self::with(process, process.session_in("q").await).await
     }
 
-    async fn with(process: &'a Process, session: Session<'a>) -> Self {
+    pub(super) async fn with(process: &'a Process, session: Session<'a>) -> Self {
         let events = process.events();
         process.status(SENTINELS).await;
         let mut idle = Self { session, events };
@@ -34,19 +34,19 @@ impl<'a> Idle<'a> {
     }
 
     /// Is idle again. Earlier events must not wake it.
-    async fn rest(&mut self) {
+    pub(super) async fn rest(&mut self) {
         self.session.rest().await;
         self.events.drain();
     }
 
     /// Is woken, and claims this task.
-    async fn starts(&mut self, number: u64) {
+    pub(super) async fn starts(&mut self, number: u64) {
         self.events.woken().await;
         assert_eq!(ids(&self.session.claim(1).await), [id(number)]);
     }
 
     /// Is not woken by what has happened so far.
-    async fn sleeps(&mut self, other: &Process, sentinel: u64) {
+    pub(super) async fn sleeps(&mut self, other: &Process, sentinel: u64) {
         assert_eq!(other.cancel([sentinel]).await, 1);
         self.events.ended_without_wake(sentinel).await;
     }
@@ -65,7 +65,7 @@ async fn woken_first<'a, 'b>(
 }
 
 /// Stores the sentinels.
-async fn prepare(process: &Process) -> Session<'_> {
+pub(super) async fn prepare(process: &Process) -> Session<'_> {
     let mut session = process.session().await;
     let sentinels = SENTINELS.map(|number| delayed(number, 1_000 * HOUR));
     session.enqueue(sentinels).await;

@@ -27,7 +27,9 @@ impl Model {
     }
 
     pub(in super::super) fn cancel(&mut self, ids: &[TaskId]) -> u64 {
-        ids.iter().filter(|&&id| self.cancel_one(id)).count() as u64
+        let cancelled = ids.iter().filter(|&&id| self.cancel_one(id)).count() as u64;
+        self.update_group_turns();
+        cancelled
     }
 
     /// Cancels a task, or has its worker cancel it. Returns `false` if it has ended.

@@ -86,6 +86,7 @@ impl Row {
         Claimed {
             id: self.task.id,
             name: (*self.task.name).into(),
+            group: self.task.group.clone(),
             payload: Ok(self.task.payload.clone()),
             failures: self.failures,
             crashes: self.crashes,

@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
+use super::groups::GroupTurns;
 use super::row::{Row, State};
 use crate::durable::clock::{Clock, millis};
 use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::queue::QueueSettings;
+use crate::durable::queue::group::GroupName;
 use crate::durable::queue::name::QueueName;
 use crate::durable::queue::priority::PriorityTurns;
 use crate::durable::store::kind::{Kind, TypeSet};
@@ -34,8 +36,9 @@ pub(in super::super) struct Model {
     /// The kinds of the paused types, by the names of the types.
     pub(super) paused: BTreeMap<String, Vec<Kind>>,
     pub(super) queues: BTreeMap<QueueName, QueueRow>,
-    /// The queues and kinds of the tasks that the current request has made ready.
-    pub(super) new_ready: Vec<(QueueName, Kind)>,
+    pub(super) groups: GroupTurns,
+    /// The queues, kinds and groups of the tasks that the current request has made ready.
+    pub(super) new_ready: Vec<(QueueName, Kind, Option<GroupName>)>,
     /// The queues in which the current request may let waiting tasks start.
     pub(super) freed: BTreeSet<QueueName>,
     /// The totals. The numbers of tasks by state are counted on request.
@@ -119,6 +122,7 @@ impl Model {
             last_endpoint: 0,
             paused: BTreeMap::new(),
             queues: BTreeMap::new(),
+            groups: GroupTurns::default(),
             new_ready: Vec::new(),
             freed: BTreeSet::new(),
             totals: Counts::default(),
@@ -197,7 +201,8 @@ impl Model {
     pub(super) fn note_ready(&mut self, id: TaskId) {
         let row = &self.tasks[&id];
         if !self.is_paused(row) {
-            self.new_ready.push((row.task.queue.clone(), row.kind));
+            let (queue, group) = (row.task.queue.clone(), row.task.group.clone());
+            self.new_ready.push((queue, row.kind, group));
         }
     }
 
@@ -289,11 +294,18 @@ impl Model {
 
     /// Wakes idle sessions that can run what the current request has made ready, at most one for each task.
     pub(super) fn wake_for_new_ready(&mut self) {
-        let mut new_ready = mem::take(&mut self.new_ready);
-        new_ready.retain(|(queue, _)| self.permits(queue) > 0);
-        new_ready.sort_unstable();
-        for alike in new_ready.chunk_by(PartialEq::eq) {
-            self.wake(alike.len(), |session| session.knows(alike[0].1));
+        self.update_group_turns();
+        let new_ready = mem::take(&mut self.new_ready).into_iter();
+        // A session that is woken for a group that is held learns how long.
+        let has_permit = |queue: &QueueName, group: Option<&GroupName>| {
+            let of_group = group.map_or(1, |group| self.group_permits(queue, group));
+            of_group > 0 && self.permits(queue) > 0
+        };
+        let can_start = new_ready.filter(|(queue, _, group)| has_permit(queue, group.as_ref()));
+        let mut kinds: Vec<_> = can_start.map(|(_, kind, _)| kind).collect();
+        kinds.sort_unstable();
+        for alike in kinds.chunk_by(PartialEq::eq) {
+            self.wake(alike.len(), |session| session.knows(alike[0]));
         }
         self.wake_for_freed();
     }

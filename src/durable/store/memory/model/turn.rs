@@ -4,16 +4,14 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::row::{Row, State};
+use super::select::Selection;
 use super::state::{Lease, Model};
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
 use crate::durable::failure::Failure;
 use crate::durable::queue::name::QueueName;
-use crate::durable::queue::priority::PriorityTurns;
 use crate::durable::store::kind::Kind;
-use crate::durable::store::{
-    Claim, Claimed, Epoch, SessionId, Turn, TurnAnswer, Verdict, Verdicts,
-};
+use crate::durable::store::{Claim, Epoch, SessionId, Turn, TurnAnswer, Verdict, Verdicts};
 
 /// The number of delayed tasks that a turn makes due, at most.
 const MAX_DUE: usize = 256;
@@ -33,8 +31,9 @@ impl Model {
         let claimed = turned.claim.iter().flat_map(|claim| &claim.tasks);
         let quarantined = request.quarantined && !claimed.clone().any(|task| task.quarantined);
         let left = self.first_left(request.session, quarantined);
-        turned.next = self.next_check();
         let queue = self.queue_of(request.session);
+        let hold = self.hold_wait(&queue);
+        turned.next = self.next_check().into_iter().chain(hold).min();
         let started = turned.claim.as_ref().map_or(0, |claim| claim.tasks.len());
         if left.is_some() && self.room(&queue) == 0 {
             // The session is woken when a task of the queue stops running, or it waits for the rate.
@@ -44,6 +43,9 @@ impl Model {
         // A worker that has got as many tasks as it wanted may have no free permit when the rate lets the next task start.
         let is_full = started >= request.want && self.permits(&queue) > 0;
         let left = left.filter(|_| turned.more || is_full);
+        if is_full && hold.is_some() {
+            self.freed.insert(queue);
+        }
         self.wake(1, |session| left.is_some_and(|kind| session.knows(kind)));
         self.wake_for_new_ready();
         if let Some(session) = self.sessions.get_mut(&request.session) {
@@ -59,6 +61,8 @@ impl Model {
             self.apply_all(verdicts, &mut refused);
         }
         let changed = self.reap_dead() | self.reap_late(request.session) | self.make_due();
+        self.end_holds(&self.queue_of(request.session));
+        self.update_group_turns();
         let claim = self.claim(request);
         // A turn that changes nothing writes nothing.
         if changed || claim.is_some() || !request.verdicts.is_empty() {
@@ -77,7 +81,8 @@ impl Model {
         let mut waiting = self.ready_queue.iter().map(|id| &self.tasks[id]);
         let left = waiting.find(|row| {
             let is_claimable = session.knows(row.kind) && !self.is_paused(row);
-            is_claimable && (quarantined || !row.is_quarantined())
+            let may_start = is_claimable && self.may_start_in_group(row);
+            may_start && (quarantined || !row.is_quarantined())
         });
         left.map(|row| row.kind)
     }
@@ -135,6 +140,10 @@ impl Model {
     fn apply(&mut self, id: TaskId, verdict: &Verdict) -> bool {
         let (now, time) = (self.wall(), self.store_time());
         self.free(id);
+        let (verdict, hold) = verdict.split();
+        if let Some(wait) = hold {
+            self.hold_group(id, wait);
+        }
         let Some(row) = self.tasks.get_mut(&id) else {
             return false;
         };
@@ -165,7 +174,7 @@ impl Model {
                     due: now + millis(*after),
                 };
             }
-            Verdict::Release => {
+            Verdict::Release | Verdict::HoldGroup { .. } => {
                 self.totals.released += 1;
                 return true;
             }
@@ -191,8 +200,16 @@ impl Model {
     fn claim(&mut self, request: &Turn) -> Option<Claim> {
         let epoch = self.last_epoch.max(request.floor) + 1;
         let queue = self.queue_of(request.session);
-        let (tasks, turns) = self.select(request, &queue);
+        let Selection {
+            tasks,
+            turns,
+            served,
+            ..
+        } = self.select(request, &queue);
         self.started(&queue, turns, tasks.len());
+        for (priority, group) in served {
+            self.group_served(&queue, priority, &group);
+        }
         self.ready_queue
             .retain(|&id| tasks.iter().all(|task| task.id != id));
         for task in &tasks {
@@ -217,36 +234,6 @@ impl Model {
         };
         self.claims.insert(epoch, lease);
         Some(Claim { epoch, tasks })
-    }
-
-    /// Selects the tasks of a claim, within the limits of the request and of the queue: those of the first priority that has some.
-    fn select(&self, request: &Turn, queue: &QueueName) -> (Vec<Claimed>, PriorityTurns) {
-        let (mut tasks, mut bytes, mut quarantined) = (Vec::new(), 0, request.quarantined);
-        let mut turns = self.priority_turns(queue);
-        let want = request.want.min(self.room(queue));
-        let session = &self.sessions[&request.session];
-        for (priority, most) in turns.order() {
-            for row in self.ready_queue.iter().map(|id| &self.tasks[id]) {
-                let is_claimable = session.knows(row.kind) && !self.is_paused(row);
-                let is_next = is_claimable && row.task.priority == priority;
-                if !is_next || row.is_quarantined() && !quarantined {
-                    continue;
-                }
-                bytes += row.task.payload.len();
-                let is_full = bytes > request.want_bytes && !tasks.is_empty();
-                if tasks.len() == want.min(most) || is_full {
-                    break;
-                }
-                quarantined &= !row.is_quarantined();
-                tasks.push(row.claimed());
-            }
-            if !tasks.is_empty() {
-                turns.started(priority, tasks.len() as u64);
-                break;
-            }
-            bytes = 0;
-        }
-        (tasks, turns)
     }
 
     /// Moves delayed tasks that are due into the ready queue, the earliest first. Returns `true` if there were any.

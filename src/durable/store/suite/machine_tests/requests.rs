@@ -94,6 +94,7 @@ impl New {
             envelope: 1,
             payload: vec![self.task; self.len],
             queue,
+            group: None,
             priority: match has_queues {
                 true => self.priority,
                 false => Priority::Normal,

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use crate::durable::queue::group::GroupName;
 use crate::durable::queue::name::QueueName;
 use crate::durable::queue::{Priority, QueueSettings};
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{Claimed, DeadReason, NewTask, TaskState, Verdict};
 use crate::durable::{Key, TaskId};
+
+pub(in crate::durable::store::suite) use crate::durable::queue::Groups;
 
 pub(in crate::durable::store::suite) const SECOND: Duration = Duration::from_secs(1);
 pub(in crate::durable::store::suite) const HOUR: Duration = Duration::from_secs(3600);
@@ -43,6 +46,7 @@ pub(in crate::durable::store) fn task(number: u64) -> NewTask {
         name: "job".into(),
         envelope: 1,
         queue: QueueName::DEFAULT,
+        group: None,
         priority: Priority::Normal,
         key: None,
         payload: number.to_be_bytes().to_vec(),
@@ -67,6 +71,24 @@ pub(in crate::durable::store::suite) fn queued(number: u64) -> NewTask {
 pub(in crate::durable::store::suite) fn in_queue(queue: &str, task: NewTask) -> NewTask {
     let queue = queue_name(queue);
     NewTask { queue, ..task }
+}
+
+/// Returns a task in a group of the queue `q`.
+pub(in crate::durable::store::suite) fn grouped(group: &str, number: u64) -> NewTask {
+    NewTask {
+        group: Some(GroupName::new(group).expect("it is a valid name")),
+        ..queued(number)
+    }
+}
+
+pub(in crate::durable::store::suite) fn groups(groups: Groups) -> QueueSettings {
+    QueueSettings::new().grouped(groups)
+}
+
+/// Returns a verdict that also holds the group of the task.
+pub(in crate::durable::store::suite) fn hold(wait: Duration, then: Verdict) -> Verdict {
+    let then = Box::new(then);
+    Verdict::HoldGroup { wait, then }
 }
 
 pub(in crate::durable::store::suite) fn at_priority(priority: Priority, task: NewTask) -> NewTask {
@@ -102,6 +124,7 @@ pub(in crate::durable::store::suite) fn fresh(number: u64) -> Claimed {
     Claimed {
         id: id(number),
         name: "job".into(),
+        group: None,
         payload: Ok(number.to_be_bytes().to_vec()),
         failures: 0,
         crashes: 0,

@@ -1,0 +1,118 @@
+//! Groups of tasks within named queues, which take turns.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::row::{Row, State};
+use super::state::Model;
+use crate::durable::TaskId;
+use crate::durable::clock::millis;
+use crate::durable::queue::Priority;
+use crate::durable::queue::group::GroupName;
+use crate::durable::queue::name::QueueName;
+
+/// The turns of groups.
+#[derive(Default)]
+pub(super) struct GroupTurns {
+    /// For each group and priority of which a task waits and may start: the group with the lowest number is the next to be served.
+    numbers: BTreeMap<(QueueName, Priority, GroupName), u64>,
+    last: u64,
+    /// The times until which groups are held, in milliseconds since 1970.
+    holds: BTreeMap<(QueueName, GroupName), u64>,
+}
+
+impl Model {
+    /// Returns the groups of a queue of which a task of this priority may start, in the order of their turns.
+    pub(super) fn ring(&self, queue: &QueueName, priority: Priority) -> Vec<GroupName> {
+        let numbers = self.groups.numbers.iter();
+        let of_list = numbers.filter(|((of, at, _), _)| of == queue && *at == priority);
+        let mut ring: Vec<_> = of_list.map(|((.., group), &turn)| (turn, group)).collect();
+        ring.sort_unstable();
+        ring.into_iter().map(|(_, group)| group.clone()).collect()
+    }
+
+    /// Returns the number of tasks of a group that may start, if only its limit matters.
+    pub(super) fn group_permits(&self, queue: &QueueName, group: &GroupName) -> usize {
+        let row = self.queues.get(queue);
+        let Some(most) = row.and_then(|row| row.settings.groups.max_running) else {
+            return usize::MAX;
+        };
+        let is_running = |row: &&Row| {
+            let is_of = row.task.queue == *queue && row.task.group.as_ref() == Some(group);
+            is_of && matches!(row.state, State::Running { .. })
+        };
+        (most as usize).saturating_sub(self.tasks.values().filter(is_running).count())
+    }
+
+    /// Returns `true` if a task may start as far as its group is concerned.
+    pub(super) fn may_start_in_group(&self, row: &Row) -> bool {
+        let (queue, group) = (&row.task.queue, row.task.group.as_ref());
+        group.is_none_or(|group| {
+            let is_held = self
+                .groups
+                .holds
+                .contains_key(&(queue.clone(), group.clone()));
+            !is_held && self.group_permits(queue, group) > 0
+        })
+    }
+
+    /// Groups of which a task may start from now on go behind the others, in the order of their names. Those of which none may start any
+    /// more lose their turns.
+    pub(super) fn update_group_turns(&mut self) {
+        let waiting = self.ready_queue.iter().map(|id| &self.tasks[id]);
+        let may_start = waiting.filter(|row| self.may_start_in_group(row));
+        let ring: BTreeSet<_> = may_start
+            .filter_map(|row| {
+                let group = row.task.group.clone()?;
+                Some((row.task.queue.clone(), row.task.priority, group))
+            })
+            .collect();
+        self.groups.numbers.retain(|lane, _| ring.contains(lane));
+        self.groups.last += 1;
+        for lane in ring {
+            self.groups.numbers.entry(lane).or_insert(self.groups.last);
+        }
+    }
+
+    /// Records that a group has been served, so the other groups come first.
+    pub(super) fn group_served(
+        &mut self,
+        queue: &QueueName,
+        priority: Priority,
+        group: &GroupName,
+    ) {
+        self.groups.last += 1;
+        let lane = (queue.clone(), priority, group.clone());
+        self.groups.numbers.insert(lane, self.groups.last);
+    }
+
+    // ===== Holds =====
+
+    /// Holds the group of a task. This replaces an earlier hold.
+    pub(super) fn hold_group(&mut self, id: TaskId, wait: Duration) {
+        let until = self.wall() + millis(wait);
+        let Some(row) = self.tasks.get(&id) else {
+            return;
+        };
+        if let Some(group) = row.task.group.clone() {
+            self.groups
+                .holds
+                .insert((row.task.queue.clone(), group), until);
+        }
+    }
+
+    /// Ends the holds of a queue whose time is over.
+    pub(super) fn end_holds(&mut self, queue: &QueueName) {
+        let now = self.wall();
+        self.groups
+            .holds
+            .retain(|(of, _), until| of != queue || *until > now);
+    }
+
+    /// Returns the time until the first hold of a queue is over.
+    pub(super) fn hold_wait(&self, queue: &QueueName) -> Option<Duration> {
+        let holds = self.groups.holds.iter().filter(|((of, _), _)| of == queue);
+        let first = holds.map(|(_, &until)| until).min();
+        first.map(|until| Duration::from_millis(until.saturating_sub(self.wall())))
+    }
+}

@@ -1,0 +1,151 @@
+//! Selects the tasks of a claim.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::row::Row;
+use super::state::{Model, Session};
+use crate::durable::queue::Priority;
+use crate::durable::queue::group::GroupName;
+use crate::durable::queue::name::QueueName;
+use crate::durable::queue::priority::PriorityTurns;
+use crate::durable::store::{Claimed, Turn};
+
+/// The tasks of a claim.
+pub(super) struct Selection {
+    pub(super) tasks: Vec<Claimed>,
+    /// The turns of the priorities after the claim.
+    pub(super) turns: PriorityTurns,
+    /// The groups that were served, with the priority of the claim, in the order in which they were served.
+    pub(super) served: Vec<(Priority, GroupName)>,
+    bytes: usize,
+    want_bytes: usize,
+    /// `true` if the claim may have a quarantined task.
+    quarantined: bool,
+    /// `true` if the next task is too large.
+    is_full: bool,
+}
+
+/// The tasks of a group that may be claimed.
+struct Lane<'a> {
+    group: GroupName,
+    rows: VecDeque<&'a Row>,
+    permits: usize,
+}
+
+impl Model {
+    /// Selects the tasks of a claim, within the limits of the request, of the queue and of its groups: those of the first priority that
+    /// has some. The groups come first, in the order of their turns, and then the tasks without a group.
+    pub(super) fn select(&self, request: &Turn, queue: &QueueName) -> Selection {
+        let turns = self.priority_turns(queue);
+        let mut selection = Selection {
+            tasks: Vec::new(),
+            turns,
+            served: Vec::new(),
+            bytes: 0,
+            want_bytes: request.want_bytes,
+            quarantined: request.quarantined,
+            is_full: false,
+        };
+        let want = request.want.min(self.room(queue));
+        let session = &self.sessions[&request.session];
+        for (priority, most) in turns.order() {
+            let most = want.min(most);
+            selection.take_from_groups(self, self.lanes(session, queue, priority), priority, most);
+            let rows = self.claimable(session, priority);
+            for row in rows.filter(|row| row.task.group.is_none()) {
+                selection.take(row, most);
+            }
+            if !selection.tasks.is_empty() {
+                let started = selection.tasks.len() as u64;
+                selection.turns.started(priority, started);
+                break;
+            }
+            selection.bytes = 0;
+        }
+        selection
+    }
+
+    /// Returns the waiting tasks of a priority that a session may run.
+    fn claimable<'a>(
+        &'a self,
+        session: &'a Session,
+        priority: Priority,
+    ) -> impl Iterator<Item = &'a Row> {
+        let waiting = self.ready_queue.iter().map(|id| &self.tasks[id]);
+        waiting.filter(move |row| {
+            let is_claimable = session.knows(row.kind) && !self.is_paused(row);
+            is_claimable && row.task.priority == priority
+        })
+    }
+
+    /// Returns the tasks of the groups that may start, in the order of the turns of the groups.
+    fn lanes<'a>(
+        &'a self,
+        session: &'a Session,
+        queue: &QueueName,
+        priority: Priority,
+    ) -> VecDeque<Lane<'a>> {
+        let mut rows: BTreeMap<GroupName, VecDeque<&Row>> = BTreeMap::new();
+        for row in self.claimable(session, priority) {
+            if let Some(group) = &row.task.group {
+                rows.entry(group.clone()).or_default().push_back(row);
+            }
+        }
+        let ring = self.ring(queue, priority).into_iter();
+        let lanes = ring.filter_map(|group| {
+            Some(Lane {
+                rows: rows.remove(&group)?,
+                permits: self.group_permits(queue, &group),
+                group,
+            })
+        });
+        lanes.collect()
+    }
+}
+
+impl Selection {
+    /// Serves groups in turn until nothing more is wanted or may start.
+    fn take_from_groups(
+        &mut self,
+        model: &Model,
+        mut lanes: VecDeque<Lane<'_>>,
+        priority: Priority,
+        most: usize,
+    ) {
+        while self.tasks.len() < most
+            && !self.is_full
+            && let Some(mut lane) = lanes.pop_front()
+        {
+            let queue = lane.rows.front().map(|row| &row.task.queue);
+            let row = queue.and_then(|queue| model.queues.get(queue));
+            let quantum = row.map_or(1, |row| row.settings.groups.quantum as usize);
+            let before = self.tasks.len();
+            let most = most.min(before + quantum.min(lane.permits));
+            while self.tasks.len() < most
+                && !self.is_full
+                && let Some(row) = lane.rows.pop_front()
+            {
+                self.take(row, most);
+            }
+            let given = self.tasks.len() - before;
+            if given > 0 {
+                lane.permits -= given;
+                self.served.push((priority, lane.group.clone()));
+                lanes.push_back(lane);
+            }
+        }
+    }
+
+    /// Takes a task, unless the claim has enough tasks.
+    fn take(&mut self, row: &Row, most: usize) {
+        if self.tasks.len() >= most || self.is_full || row.is_quarantined() && !self.quarantined {
+            return;
+        }
+        self.bytes += row.task.payload.len();
+        self.is_full = self.bytes > self.want_bytes && !self.tasks.is_empty();
+        if !self.is_full {
+            self.quarantined &= !row.is_quarantined();
+            self.tasks.push(row.claimed());
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Holds of groups, and the wake-ups of sessions for groups.
+
+use std::time::Duration;
+
+use super::Harness;
+use super::process::*;
+use super::queue_wakes_tests::{Idle, prepare};
+use crate::durable::store::Verdict;
+
+const MILLISECOND: Duration = Duration::from_millis(1);
+
+/// Claims the next task, and reports that its group is to be held.
+async fn hold_next(q: &mut Session<'_>, number: u64, wait: Duration) {
+    q.run_first(id(number), hold(wait, done())).await;
+}
+
+pub(super) async fn a_held_group_starts_nothing_until_its_hold_is_over(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut q = process.session_in("q").await;
+    q.enqueue((1..=3).map(|number| grouped("a", number))).await;
+    hold_next(&mut q, 1, 5 * SECOND).await;
+    q.enqueue([grouped("a", 4), grouped("b", 5), queued(6)])
+        .await;
+    let claim = q.claim(9).await;
+    assert_eq!(ids(&claim), [5, 6].map(id));
+    q.report(claim.epoch, 5, done()).await;
+    q.report(claim.epoch, 6, done()).await;
+    it.clock().advance(5 * SECOND - MILLISECOND);
+    let turned = q.turn(wanting(9).go_idle()).await;
+    assert_eq!((turned.claim, turned.more), (None, false));
+    assert_eq!(turned.next, Some(MILLISECOND));
+    it.clock().advance(MILLISECOND);
+    assert_eq!(ids(&q.claim(9).await), [2, 3, 4].map(id));
+    assert_eq!(q.turn(wanting(9)).await.next, Some(LEASE));
+}
+
+pub(super) async fn a_verdict_of_any_kind_can_hold_its_group(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut q = process.session_in("q").await;
+    let mut default = process.session().await;
+    let snooze = Verdict::Snooze { after: HOUR };
+    for (number, verdict) in
+        (10..)
+            .step_by(10)
+            .zip([done(), retry(HOUR), snooze, dead(), Verdict::Release])
+    {
+        let is_release = verdict == Verdict::Release;
+        q.enqueue([grouped("a", number), grouped("a", number + 1)])
+            .await;
+        let epoch = q.claim(1).await.epoch;
+        // A session of another queue may report it.
+        default.report(epoch, number, hold(SECOND, verdict)).await;
+        q.rest().await;
+        it.clock().advance(SECOND);
+        let claim = q.claim(1).await;
+        let next = number + u64::from(!is_release);
+        assert_eq!(ids(&claim), [id(next)]);
+        q.report(claim.epoch, next, done()).await;
+        process.cancel([number, number + 1]).await;
+    }
+}
+
+pub(super) async fn a_hold_may_be_over_while_its_group_is_empty(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut q = process.session_in("q").await;
+    q.enqueue([grouped("a", 1)]).await;
+    hold_next(&mut q, 1, SECOND).await;
+    assert_eq!(q.turn(wanting(9).go_idle()).await.next, Some(SECOND));
+    it.clock().advance(SECOND);
+    q.rest().await;
+    assert_eq!(q.turn(wanting(9)).await.next, None);
+    q.enqueue([grouped("a", 2), grouped("a", 3)]).await;
+    hold_next(&mut q, 2, SECOND).await;
+    it.clock().advance(SECOND);
+    assert_eq!(ids(&q.claim(9).await), [id(3)]);
+}
+
+pub(super) async fn a_hold_may_be_over_while_its_group_is_full(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut q = process.session_in("q").await;
+    process
+        .set_queue("q", groups(Groups::new().max_running(2)))
+        .await;
+    q.enqueue((1..=4).map(|number| grouped("a", number))).await;
+    let epoch = q.claim(2).await.epoch;
+    q.report(epoch, 1, hold(SECOND, Verdict::Release)).await;
+    process
+        .set_queue("q", groups(Groups::new().max_running(1)))
+        .await;
+    q.rest().await;
+    it.clock().advance(SECOND);
+    q.rest().await;
+    let turned = q.turn(wanting(9).verdict(epoch, 2, done())).await;
+    assert_eq!(ids(&turned.claim.unwrap()), [id(1)]);
+}
+
+pub(super) async fn a_later_hold_replaces_an_earlier_one(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut q = process.session_in("q").await;
+    q.enqueue((1..=9).map(|number| grouped("a", number))).await;
+    let epoch = q.claim(4).await.epoch;
+    q.report(epoch, 1, hold(HOUR, done())).await;
+    assert_eq!(q.turn(wanting(9)).await.next, Some(LEASE));
+    q.report(epoch, 2, hold(SECOND, done())).await;
+    assert_eq!(q.turn(wanting(9)).await.next, Some(SECOND));
+    q.report(epoch, 3, hold(2 * SECOND, done())).await;
+    it.clock().advance(SECOND);
+    q.rest().await;
+    // A verdict that is refused holds nothing, and ends no hold.
+    let late = wanting(9).verdict(epoch, 1, hold(Duration::ZERO, done()));
+    assert_eq!(q.turn(late).await.claim, None);
+    let ends = wanting(9).verdict(epoch, 4, hold(Duration::ZERO, done()));
+    assert_eq!(q.turn(ends).await.claim.unwrap().tasks.len(), 5);
+}
+
+pub(super) async fn a_shorter_hold_wakes_a_session(it: &dyn Harness) {
+    let (one, two) = (Process::of(it), Process::of(it));
+    let mut producer = prepare(&one).await;
+    let mut busy = one.session_in("q").await;
+    producer
+        .enqueue((1..=4).map(|number| grouped("a", number)))
+        .await;
+    let epoch = busy.claim(3).await.epoch;
+    producer.report(epoch, 1, hold(20 * SECOND, done())).await;
+    let mut idle = Idle::of(&two).await;
+    // The store may have a worker check earlier whether others have died.
+    let next = idle.session.turn(wanting(9).go_idle()).await.next;
+    assert!(next <= Some(20 * SECOND), "{next:?}");
+    // Its worker has no permit, and the reporter serves another queue.
+    producer.report(epoch, 2, hold(SECOND, done())).await;
+    idle.events.woken().await;
+    let turned = idle.session.turn(wanting(9).go_idle()).await;
+    assert!(
+        turned.claim.is_none() && turned.next <= Some(SECOND),
+        "{turned:?}"
+    );
+    it.clock().advance(SECOND);
+    assert_eq!(ids(&idle.session.claim(1).await), [id(4)]);
+}
+
+/// A worker that has got as many tasks as it wanted may have no free permit when the hold is over.
+pub(super) async fn a_full_worker_has_another_one_wait_for_a_hold(it: &dyn Harness) {
+    let (one, two) = (Process::of(it), Process::of(it));
+    let mut producer = prepare(&one).await;
+    let mut busy = one.session_in("q").await;
+    let mut idle = Idle::of(&two).await;
+    one.set_queue("q", max_running(2)).await;
+    producer.enqueue([grouped("a", 1), grouped("c", 2)]).await;
+    let epoch = busy.claim(2).await.epoch;
+    producer.enqueue([grouped("a", 3), grouped("b", 4)]).await;
+    idle.rest().await;
+    let turn = wanting(1)
+        .verdict(epoch, 1, hold(SECOND, done()))
+        .verdict(epoch, 2, done());
+    let turned = busy.turn(turn).await;
+    assert_eq!(ids(&turned.claim.unwrap()), [id(4)]);
+    idle.events.woken().await;
+    let turned = idle.session.turn(wanting(1).go_idle()).await;
+    assert!(
+        turned.claim.is_none() && turned.next <= Some(SECOND),
+        "{turned:?}"
+    );
+}
+
+pub(super) async fn a_freed_permit_of_a_group_wakes_a_session(it: &dyn Harness) {
+    let (one, two) = (Process::of(it), Process::of(it));
+    let mut default = prepare(&one).await;
+    let mut busy = one.session_in("q").await;
+    one.set_queue("q", groups(Groups::new().max_running(1)))
+        .await;
+    let mut idle = Idle::of(&two).await;
+    default.enqueue([grouped("a", 1)]).await;
+    let epoch = busy.claim(9).await.epoch;
+    idle.rest().await;
+    // Their group is full, so they cannot start.
+    default.enqueue([grouped("a", 2), grouped("a", 3)]).await;
+    idle.sleeps(&one, 1_000).await;
+    default.report(epoch, 1, done()).await;
+    idle.starts(2).await;
+    idle.rest().await;
+    default.enqueue([grouped("b", 4)]).await;
+    idle.starts(4).await;
+}
+
+pub(super) async fn a_raised_limit_of_groups_wakes_a_session(it: &dyn Harness) {
+    let (one, two) = (Process::of(it), Process::of(it));
+    let mut producer = prepare(&one).await;
+    let mut busy = one.session_in("q").await;
+    one.set_queue("q", groups(Groups::new().max_running(1)))
+        .await;
+    producer
+        .enqueue((1..=3).map(|number| grouped("a", number)))
+        .await;
+    busy.claim(9).await;
+    let mut idle = Idle::of(&two).await;
+    one.set_queue("q", groups(Groups::new().max_running(2)))
+        .await;
+    idle.starts(2).await;
+}
