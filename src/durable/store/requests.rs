@@ -74,7 +74,7 @@ pub(crate) enum Verdict {
     /// in the order of their ids.)
     Release,
     /// The group of the task is held: none of its tasks starts before this time is over, whatever was said before. Apart from that, this
-    /// is the verdict `then`. Without a group, nothing is held.
+    /// is the verdict `then`, which is not `Done`. Without a group, nothing is held.
     HoldGroup { wait: Duration, then: Box<Self> },
 }
 

@@ -14,6 +14,7 @@ use crate::durable::failpoint::failpoint;
 use crate::durable::failure::Failure;
 use crate::durable::key::{Conflict, NewKey};
 use crate::durable::queue::Priority;
+use crate::durable::queue::group::GroupName;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::kind::Kind;
 use crate::durable::store::routes::ListId;
@@ -105,6 +106,7 @@ pub(super) fn arguments(
     let list_of = |task: &&NewTask| known.routes.entrance(kinds[&named(task)]);
     // With keys, the script needs the order of the batch, and looks up the lists.
     if batch.iter().all(|task| task.key.is_none()) {
+        // This keeps the order of the tasks of a group.
         waiting.sort_by_key(list_of);
     }
     let lists = runs_of_lists(waiting.iter().map(list_of));
@@ -120,7 +122,13 @@ pub(super) fn arguments(
     arguments.push_number(delayed.len());
     arguments.push_number(separate().count());
     arguments.push(&*known.version);
-    arguments.push_number(lists.len());
+    // The script assigns tasks with groups to lanes.
+    let has_groups = batch.iter().any(|task| task.group.is_some());
+    let lists = if has_groups { Vec::new() } else { lists };
+    match has_groups {
+        true => arguments.push("-1"),
+        false => arguments.push_number(lists.len()),
+    }
     arguments.push_number(keyed.len());
     for task in all() {
         arguments.push(task.id.to_bytes());
@@ -222,11 +230,15 @@ fn runs_of_lists(lists: impl Iterator<Item = ListId>) -> Vec<(ListId, usize)> {
     groups
 }
 
-/// Returns the row of a task in `alive`: client id, retention, kind, and key.
+/// Returns the row of a task in `alive`: client id, retention, kind, key, and group.
 fn alive_row(task: &NewTask, client_id: &str, kind: Kind) -> Vec<u8> {
     let mut row = client_id.as_bytes().to_vec();
     row.extend(&short_millis(task.retention).to_be_bytes()[2..]);
     row.extend(kind.to_bytes());
-    row.extend(task.key.map(|key| key.hash.0).into_iter().flatten());
+    if task.key.is_some() || task.group.is_some() {
+        row.extend(task.key.map_or([0; 16], |key| key.hash.0));
+    }
+    let group = task.group.as_ref().map(GroupName::as_str);
+    row.extend(group.unwrap_or_default().as_bytes());
     row
 }

@@ -24,10 +24,12 @@
 //! | bytes | content of the extension |
 //! | --- | --- |
 //! | 2 | length of the rest |
-//! | 1 | flags. 1: the task is in a named queue; 2: it has a key |
+//! | 1 | flags. 1: the task is in a named queue; 2: it has a key; 4: it has a group |
 //! | 1 | in a named queue, priority: 0 high, 1 normal, 2 low |
 //! | 1 | in a named queue, length of its name |
 //! | | name of the queue |
+//! | 1 | with a group: length of its name |
+//! | | with a group: its name |
 //! | 16 | with a key: the key |
 //! | 1 | with a key: the priority, times 16, plus 1 if the task holds the key until a worker claims it |
 
@@ -36,6 +38,7 @@ use std::time::Duration;
 
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
+use crate::durable::queue::group::GroupName;
 use crate::durable::store::kind::Kind;
 use crate::durable::store::{Claimed, DeadPayload, NewTask, is_quarantined};
 
@@ -77,6 +80,8 @@ const HAS_EXTENSION: u8 = 2;
 const HAS_QUEUE: u8 = 1;
 /// The flag of an extension that has a key.
 const HAS_KEY: u8 = 2;
+/// The flag of an extension that names a group.
+const HAS_GROUP: u8 = 4;
 
 /// The maximum of times that are stored in six bytes: four thousand years, to which another time can be added.
 const MAX_MILLIS: u64 = 1 << 47;
@@ -129,12 +134,18 @@ fn extension(task: &NewTask) -> Vec<u8> {
         extension.extend([task.priority as u8, queue.len() as u8]);
         extension.extend(queue);
     }
+    if let Some(group) = &task.group {
+        let group = group.as_str().as_bytes();
+        extension[2] |= HAS_GROUP;
+        extension.push(group.len() as u8);
+        extension.extend(group);
+    }
     if let Some(key) = task.key {
         extension[2] |= HAS_KEY;
         extension.extend(key.hash.0);
         extension.push(task.priority as u8 * 16 + u8::from(key.is_until_started));
     }
-    // The name of a queue has at most 64 bytes.
+    // The names of a queue and of a group have at most 64 bytes.
     extension[1] = extension.len() as u8 - 2;
     extension
 }
@@ -150,6 +161,7 @@ pub(super) struct Entry<'a> {
     payload: Option<&'a [u8]>,
     /// The length of the payload, even if it is stored separately.
     payload_len: usize,
+    group: Option<&'a str>,
     name: &'a str,
 }
 
@@ -159,11 +171,11 @@ impl<'a> Entry<'a> {
         let (header, rest) = entry.split_at_checked(layout::PAYLOAD)?;
         let is_inline = header[layout::FLAGS] & HAS_PAYLOAD != 0;
         let payload_len = usize::try_from(number(&header[layout::LENGTH])).ok()?;
-        let rest = match header[layout::FLAGS] & HAS_EXTENSION {
-            0 => rest,
+        let (extension, rest) = match header[layout::FLAGS] & HAS_EXTENSION {
+            0 => (&[][..], rest),
             _ => {
                 let (len, rest) = rest.split_at_checked(2)?;
-                rest.split_at_checked(number(len) as usize)?.1
+                rest.split_at_checked(number(len) as usize)?
             }
         };
         let (payload, name) = rest.split_at_checked(if is_inline { payload_len } else { 0 })?;
@@ -175,6 +187,7 @@ impl<'a> Entry<'a> {
             lost: number(&header[layout::LOST]) as u32,
             payload: is_inline.then_some(payload),
             payload_len,
+            group: group(extension),
             name: std::str::from_utf8(name).ok()?,
         })
     }
@@ -188,7 +201,7 @@ impl<'a> Entry<'a> {
                 Some(before) if *before.name == *self.name => Arc::clone(&before.name),
                 _ => self.name.into(),
             },
-            group: None,
+            group: self.group.and_then(|group| GroupName::new(group).ok()),
             payload: self.payload(payload),
             failures: self.failures,
             crashes: self.crashes,
@@ -235,6 +248,18 @@ impl<'a> Entry<'a> {
             )),
         }
     }
+}
+
+/// Returns the group in an extension without its length.
+fn group(extension: &[u8]) -> Option<&str> {
+    let (flags, rest) = extension.split_first()?;
+    if flags & HAS_GROUP == 0 {
+        return None;
+    }
+    // The priority, and the name of the queue.
+    let rest = rest.get(2 + usize::from(*rest.get(1)?)..)?;
+    let (len, rest) = rest.split_first()?;
+    std::str::from_utf8(rest.get(..usize::from(*len))?).ok()
 }
 
 /// Returns `true` if the entry contains the payload, by the same test as the scripts.

@@ -10,7 +10,7 @@
 //! | `sessions` | hash | by session: its last request |
 //! | `ready`, `ready:<list>` | lists | the entries of waiting tasks, in order: in one list while all workers know the same types |
 //! | `routes` | hash | the list of each type, and the sets that read it: see `lua/lists.lua` |
-//! | `alive` | hash | by id, for all tasks that have not ended: the client id, how long the result is kept, the kind, and the key if it has one |
+//! | `alive` | hash | by id, for all tasks that have not ended: the client id, how long the result is kept, the kind, and the key and the group if it has one |
 //! | `payloads` | hash | by id: payloads that are too large for an entry |
 //! | `delayed` | hash | by id: the entries of delayed tasks |
 //! | `due` | sorted set | ids of delayed tasks, by due time |
@@ -31,7 +31,11 @@
 //! | `unlisted` | set | during a census: ids, and ids with kinds, that it has found in no list: see `lua/census.lua` |
 //! | `damage` | list | the last 100 unreadable rows: the time, the damage, and up to 1,024 bytes of the row |
 //! | `queues` | hash | the limits of named queues, and how far they are used: see `lua/queues.lua` |
-//! | `permits:<queue>` | sets | ids of the running tasks of a named queue |
+//! | `permits:<queue>`, `permits:<queue>\0<group>` | sets | ids of the running tasks of a named queue, and of those of a group |
+//! | `ready:<list>:<group>` | lists | the entries of the waiting tasks of a group in a list, in order |
+//! | `rings:<list>` | sorted sets | groups with waiting tasks in a list, by their turns: see `lua/groups.lua` |
+//! | `holds:<queue>` | sorted sets | groups of a queue that are held, by the time at which that is over |
+//! | `groups` | hash | the turns that were issued, and what else scripts know about groups |
 //! | `held_keys` | hash | by key of a task: the task that holds it, and what replaces its payload: see `lua/held_keys.lua` |
 //! | `idle:<set>` | sorted sets | client and session of idle workers that know a set of types, by the time at which they went idle |
 //!
@@ -43,7 +47,7 @@
 //! would run, and fail half-way at the first key that has moved.
 
 /// The names of the keys in the scripts. In Redis, they are in lower case.
-pub(super) const ALL: [&str; 29] = [
+pub(super) const ALL: [&str; 32] = [
     "NONE",
     "META",
     "SESSIONS",
@@ -73,6 +77,9 @@ pub(super) const ALL: [&str; 29] = [
     "QUEUES",
     "PERMITS",
     "HELD_KEYS",
+    "RINGS",
+    "GROUPS",
+    "HOLDS",
 ];
 
 /// Returns the prefix of all keys of a partition.

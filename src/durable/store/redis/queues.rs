@@ -32,6 +32,8 @@ pub(super) async fn read(inner: &Inner, queue: &QueueName) -> Result<QueueInfo, 
     let is_paused = number()? != 0;
     let (max_running, interval_micros) = (number()? as u32, number()?);
     let (burst, revision) = (number()? as u32, number()? as u32);
+    let (waiting, running) = (number()?, number()?);
+    let (group_max, quantum) = (number()? as u32, number()? as u32);
     Ok(QueueInfo {
         settings: QueueSettings {
             max_running: (max_running > 0).then_some(max_running),
@@ -39,12 +41,15 @@ pub(super) async fn read(inner: &Inner, queue: &QueueName) -> Result<QueueInfo, 
                 interval_micros,
                 burst,
             }),
-            groups: Groups::new(),
+            groups: Groups {
+                max_running: (group_max > 0).then_some(group_max),
+                quantum,
+            },
             revision,
         },
         is_paused,
-        waiting: number()?,
-        running: number()?,
+        waiting,
+        running,
     })
 }
 
@@ -71,5 +76,8 @@ fn row(settings: &QueueSettings) -> Vec<u8> {
     row.extend(&interval.to_be_bytes()[2..]);
     row.extend(rate.map_or(0, |rate| rate.burst).to_be_bytes());
     row.extend(settings.revision.to_be_bytes());
+    let groups = settings.groups;
+    row.extend(groups.max_running.unwrap_or_default().to_be_bytes());
+    row.extend(groups.quantum.to_be_bytes());
     row
 }

@@ -35,13 +35,13 @@ pub(super) const FILES: &[(&str, &str)] = files![
     "advance_epochs" "cancel" "close" "counts" "dead_letters" "enqueue" "errors" "maintain" "open" "payload" "queue" "renew"
     "replay" "routes" "status" "turn" "upgrade"
     // Parts.
-    "base" "census" "claim" "claims" "dead_letter_row" "drain" "due" "entry" "epochs" "held_keys" "ids" "intact_entry"
+    "base" "census" "claim" "claim_scan" "claims" "dead_letter_row" "drain" "due" "entry" "epochs" "groups" "held_keys" "ids" "intact_entry"
     "key_conflicts" "lists"
     "liveness" "notifications" "orphans" "outcomes" "queues" "reap" "remove_session" "repair" "repair_meta" "restore_keys"
-    "results" "server_time" "session" "session_activity" "session_counts" "set_lists" "store_time" "transaction" "verdicts"
+    "results" "ring" "server_time" "session" "session_activity" "session_counts" "set_lists" "store_time" "transaction" "verdicts"
     // Files that run if a command fails.
     "undo/begin" "undo/cancel" "undo/claim" "undo/done" "undo/drain" "undo/due" "undo/end" "undo/enqueue"
-    "undo/outcomes" "undo/replay"
+    "undo/outcomes" "undo/queue" "undo/replay"
 ];
 
 /// The source of the time in a script.

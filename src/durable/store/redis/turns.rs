@@ -244,6 +244,7 @@ impl<'a> SentVerdicts<'a> {
         let (mut done, mut others) = (Vec::new(), Vec::new());
         for (position, (id, verdict)) in (before..).zip(&verdicts.tasks) {
             match verdict {
+                // A run that holds its group has failed: see `HoldGroup`.
                 Verdict::Done(output) => done.push((position, *id, &**output)),
                 other => others.push((position, *id, other)),
             }
@@ -271,30 +272,28 @@ fn push_verdicts(arguments: &mut Arguments, verdicts: &Verdicts, sent: &SentVerd
         .for_each(|(_, _, verdict)| push_other(arguments, verdict));
 }
 
-/// Adds a verdict other than done: its name, and two values.
+/// Adds a verdict other than done: its name, and two values. The name also says for how long the group is held.
 fn push_other(arguments: &mut Arguments, verdict: &Verdict) {
-    let (name, after) = match verdict {
-        Verdict::Done(_) | Verdict::Release | Verdict::HoldGroup { .. } => {
-            ("release", String::new())
-        }
-        Verdict::Retry { after, error } => {
-            arguments.push("retry");
-            arguments.push(millis_text(*after));
-            return arguments.push(&**error);
-        }
-        Verdict::Snooze { after } => ("snooze", millis_text(*after)),
+    let (verdict, hold) = verdict.split();
+    let (name, one, two) = match verdict {
+        Verdict::Retry { after, error } => ("retry", millis_text(*after), &**error),
+        Verdict::Snooze { after } => ("snooze", millis_text(*after), ""),
         Verdict::Dead { reason, error } => {
             let name = if reason.is_failure() {
                 "1dead"
             } else {
                 "0dead"
             };
-            arguments.push(name);
-            arguments.push_number(reason_number(*reason));
-            return arguments.push(&**error);
+            (name, reason_number(*reason).to_string(), &**error)
+        }
+        Verdict::Done(_) | Verdict::Release | Verdict::HoldGroup { .. } => {
+            ("release", String::new(), "")
         }
     };
-    arguments.push(name);
-    arguments.push(after);
-    arguments.push("");
+    match hold {
+        Some(wait) => arguments.push(format!("{name} {}", millis_text(wait))),
+        None => arguments.push(name),
+    }
+    arguments.push(one);
+    arguments.push(two);
 }

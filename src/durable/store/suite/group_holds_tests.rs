@@ -11,7 +11,7 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 
 /// Claims the next task, and reports that its group is to be held.
 async fn hold_next(q: &mut Session<'_>, number: u64, wait: Duration) {
-    q.run_first(id(number), hold(wait, done())).await;
+    q.run_first(id(number), hold(wait, dead())).await;
 }
 
 pub(super) async fn a_held_group_starts_nothing_until_its_hold_is_over(it: &dyn Harness) {
@@ -42,7 +42,7 @@ pub(super) async fn a_verdict_of_any_kind_can_hold_its_group(it: &dyn Harness) {
     for (number, verdict) in
         (10..)
             .step_by(10)
-            .zip([done(), retry(HOUR), snooze, dead(), Verdict::Release])
+            .zip([retry(HOUR), snooze, dead(), Verdict::Release])
     {
         let is_release = verdict == Verdict::Release;
         q.enqueue([grouped("a", number), grouped("a", number + 1)])
@@ -99,17 +99,17 @@ pub(super) async fn a_later_hold_replaces_an_earlier_one(it: &dyn Harness) {
     let mut q = process.session_in("q").await;
     q.enqueue((1..=9).map(|number| grouped("a", number))).await;
     let epoch = q.claim(4).await.epoch;
-    q.report(epoch, 1, hold(HOUR, done())).await;
+    q.report(epoch, 1, hold(HOUR, dead())).await;
     assert_eq!(q.turn(wanting(9)).await.next, Some(LEASE));
-    q.report(epoch, 2, hold(SECOND, done())).await;
+    q.report(epoch, 2, hold(SECOND, dead())).await;
     assert_eq!(q.turn(wanting(9)).await.next, Some(SECOND));
-    q.report(epoch, 3, hold(2 * SECOND, done())).await;
+    q.report(epoch, 3, hold(2 * SECOND, dead())).await;
     it.clock().advance(SECOND);
     q.rest().await;
     // A verdict that is refused holds nothing, and ends no hold.
-    let late = wanting(9).verdict(epoch, 1, hold(Duration::ZERO, done()));
+    let late = wanting(9).verdict(epoch, 1, hold(Duration::ZERO, dead()));
     assert_eq!(q.turn(late).await.claim, None);
-    let ends = wanting(9).verdict(epoch, 4, hold(Duration::ZERO, done()));
+    let ends = wanting(9).verdict(epoch, 4, hold(Duration::ZERO, dead()));
     assert_eq!(q.turn(ends).await.claim.unwrap().tasks.len(), 5);
 }
 
@@ -121,13 +121,13 @@ pub(super) async fn a_shorter_hold_wakes_a_session(it: &dyn Harness) {
         .enqueue((1..=4).map(|number| grouped("a", number)))
         .await;
     let epoch = busy.claim(3).await.epoch;
-    producer.report(epoch, 1, hold(20 * SECOND, done())).await;
+    producer.report(epoch, 1, hold(20 * SECOND, dead())).await;
     let mut idle = Idle::of(&two).await;
     // The store may have a worker check earlier whether others have died.
     let next = idle.session.turn(wanting(9).go_idle()).await.next;
     assert!(next <= Some(20 * SECOND), "{next:?}");
     // Its worker has no permit, and the reporter serves another queue.
-    producer.report(epoch, 2, hold(SECOND, done())).await;
+    producer.report(epoch, 2, hold(SECOND, dead())).await;
     idle.events.woken().await;
     let turned = idle.session.turn(wanting(9).go_idle()).await;
     assert!(
@@ -150,7 +150,7 @@ pub(super) async fn a_full_worker_has_another_one_wait_for_a_hold(it: &dyn Harne
     producer.enqueue([grouped("a", 3), grouped("b", 4)]).await;
     idle.rest().await;
     let turn = wanting(1)
-        .verdict(epoch, 1, hold(SECOND, done()))
+        .verdict(epoch, 1, hold(SECOND, dead()))
         .verdict(epoch, 2, done());
     let turned = busy.turn(turn).await;
     assert_eq!(ids(&turned.claim.unwrap()), [id(4)]);

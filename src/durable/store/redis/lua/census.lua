@@ -95,7 +95,7 @@ local function make_census(page)
     if #ids == 0 then return end
     local back = {}
     for i, row in ipairs(call('HMGET', ALIVE, unpack(ids))) do
-      local is_bad = not row or #row ~= ALIVE_KIND_END and #row ~= ALIVE_KEY_END
+      local is_bad = not row or #row ~= ALIVE_KIND_END and #row < ALIVE_KEY_END
       if is_bad and is_intact(ids[i], entries[i]) and (row or not has_ended(ids[i], entries[i])) then
         back[#back + 1], back[#back + 2] = ids[i], alive_row(entries[i])
       end
@@ -205,7 +205,7 @@ local function make_census(page)
     local first = stray_in(list)
     if not first then return false end
     if is_entry(first) then drain(list, page, list) else end_stray(list, first) end
-    for _, group in ipairs(state.pushed) do p.lists = with_list(p.lists, group.list) end
+    for _, bundle in ipairs(state.pushed) do p.lists = with_list(p.lists, bundle.list) end
     return true
   end
 

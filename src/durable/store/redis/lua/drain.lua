@@ -9,28 +9,50 @@ local is_drained = false
 -- `true` if tasks have moved to the end of the list that they came from, since their path is damaged.
 local is_stuck = false
 
--- Moves at most `most` entries. Unreadable ones are moved to the list `other`. Returns the number of entries.
-local function drain(list, most, other)
-  local key = key_of(list)
+-- Moves at most `most` entries out of a list, or out of the lane of a group. Unreadable ones are moved to the list `other`. Returns the
+-- number of entries.
+local function drain_key(list, key, most, other, lane)
   local entries = call('LRANGE', key, 0, most - 1)
-  local groups = lists().grouped(entries, function(path)
+  local bundles = lists().bundled(entries, function(path)
     local at = 1
     while sub(path, at, at + 15) ~= list and at < #path do at = at + 16 end
     local next = sub(path, at + 16, at + 31)
     return next ~= '' and next or sub(path, -16)
   end, other)
-  for _, group in ipairs(groups) do
-    is_stuck = is_stuck or group.list == list
-    local key = group.key
-    group.before = call('LLEN', key)
+  for _, bundle in ipairs(bundles) do
+    is_stuck = is_stuck or bundle.list == list
+    local key = bundle.key
+    bundle.before = call('LLEN', key)
+    -- The order of the groups is kept.
+    bundle.turn = lane and lane.turn ~= 'inf' and lane.turn or nil
   end
-  state.transaction = { undo = 'drain', groups = groups, key = key, entries = entries, length = call('LLEN', key) }
-  lists().push('RPUSH', groups)
+  state.transaction = { undo = 'drain', bundles = bundles, key = key, entries = entries, length = call('LLEN', key) }
+  lists().push('RPUSH', bundles)
   if #entries > 0 then call('LTRIM', key, #entries, -1) end
+  if lane then
+    groups().add_entries(list, -#entries)
+    if #entries < most then groups().write_turn(list, lane.group, lane.turn, nil) end
+  end
   state.transaction = nil
-  for _, group in ipairs(groups) do state.pushed[#state.pushed + 1] = group end
-  is_drained = is_drained or #entries < most
+  for _, bundle in ipairs(bundles) do state.pushed[#state.pushed + 1] = bundle end
   return #entries
+end
+
+-- The same for a list and its lanes.
+local function drain(list, most, other)
+  local key, ring = key_of(list), groups().ring_key(list)
+  local moved = drain_key(list, key, most, other, nil)
+  while moved < most do
+    local first = call('ZRANGE', ring, 0, 0, 'WITHSCORES')
+    if not first[1] then
+      is_drained = true
+      break
+    end
+    local lane = groups().lane_key(list, first[1])
+    moved = moved + drain_key(list, lane, most - moved, other, { group = first[1], turn = first[2] })
+    if is_stuck then break end
+  end
+  return moved
 end
 
 local function drain_all(draining, leaves)

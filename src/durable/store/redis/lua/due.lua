@@ -37,9 +37,9 @@ local function make_due()
     if not is_of(ids[i], entry) then return end_damaged(ids, scores, entries) end
     if is_quarantined(entry) then quarantined[#quarantined + 1] = ids[i] end
   end
-  local groups = lists().at_the_end(entries)
+  local bundles = lists().at_the_end(entries)
   state.transaction = {
-    undo = 'due', ids = ids, scores = scores, entries = entries, groups = groups, quarantined = quarantined,
+    undo = 'due', ids = ids, scores = scores, entries = entries, bundles = bundles, quarantined = quarantined,
   }
   if #quarantined > 0 then
     any_quarantined = true
@@ -47,8 +47,8 @@ local function make_due()
   end
   call('ZREM', DUE, unpack(ids))
   call('HDEL', DELAYED, unpack(ids))
-  lists().push('RPUSH', groups)
+  lists().push('RPUSH', bundles)
   state.transaction = nil
-  for _, group in ipairs(groups) do state.pushed[#state.pushed + 1] = group end
+  for _, bundle in ipairs(bundles) do state.pushed[#state.pushed + 1] = bundle end
   return nil
 end

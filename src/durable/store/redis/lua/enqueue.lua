@@ -4,7 +4,7 @@
 -- Needs: session, lists, store_time, entry, held_keys, key_conflicts.
 -- Undo: enqueue.
 -- KEYS: NONE, META, SESSIONS, READY, ALIVE, PAYLOADS, DELAYED, DUE, RESULTS, DEAD, DIED, ERRORS, TOMBSTONES, IDLE, ROUTES,
---   UNLISTED, QUEUES, PERMITS, HELD_KEYS.
+--   UNLISTED, QUEUES, PERMITS, HELD_KEYS, RINGS, GROUPS, HOLDS.
 --
 -- ARGV[1]   -> session
 -- ARGV[2]   -> number of the request
@@ -13,7 +13,8 @@
 -- ARGV[5]   -> number of delayed tasks, d
 -- ARGV[6]   -> number of payloads that the entries do not contain, p
 -- ARGV[7]   -> version of the routes that the client knows
--- ARGV[8]   -> number of lists that these routes assign to the waiting tasks, g; 0 if that is only the main list
+-- ARGV[8]   -> number of lists that these routes assign to the waiting tasks, g; 0 if that is only the main list; -1 if
+--   some tasks have groups, so that the script assigns them
 -- ARGV[9]   -> number of tasks with keys, k
 -- ARGV[10..] -> w + d times (id, row in `alive`); w + d entries, those of waiting tasks first, list by list; d delays in
 --   milliseconds; p times (id, payload); g times (list, number of tasks); k times what `key_conflicts.lua` describes, in the order of the request
@@ -110,25 +111,25 @@ end
 
 if conflicts then alive, delayed, dues, payloads = conflicts.merge(alive, entries, delayed, dues, payloads) end
 
--- The groups of entries by list; nil if all are added to the main list.
-local groups
+-- The bundles of entries by list; nil if all are added to the main list.
+local bundles
 local is_known = ARGV[7] == version
-if not is_known or any_stored or conflicts then
-  groups = lists().at_the_end(entries)
+if not is_known or any_stored or conflicts or ARGV[8] == '-1' then
+  bundles = lists().at_the_end(entries)
 elseif ARGV[8] ~= '0' then
   -- The client has computed the lists and the number of tasks for each.
-  groups = {}
+  bundles = {}
   local list_at, first = at + 2 * (delayed_count + payload_count), 1
   for i = 1, tonumber(ARGV[8]) do
     local list, last = ARGV[list_at], first + ARGV[list_at + 1] - 1
-    groups[i] = { list = list, key = key_of(list), entries = { unpack(entries, first, last) } }
+    bundles[i] = { list = list, key = key_of(list), entries = { unpack(entries, first, last) } }
     list_at, first = list_at + 2, last + 1
   end
 end
 
 -- Rows by id are written first, then the entries that make the tasks run, and the number of the request last: it confirms
 -- that everything else is written.
-state.transaction = { undo = 'enqueue', session = session, entries = entries, groups = groups, delayed = delayed, payloads = payloads,
+state.transaction = { undo = 'enqueue', session = session, entries = entries, bundles = bundles, delayed = delayed, payloads = payloads,
   restore = conflicts and conflicts.restore }
 if payloads and #payloads > 0 then call('HSET', PAYLOADS, unpack(payloads)) end
 if delayed and #delayed > 0 then call('HSET', DELAYED, unpack(delayed)) end
@@ -139,13 +140,17 @@ if dues and #dues > 0 then
   call('ZADD', DUE, unpack(dues))
 end
 if conflicts then conflicts.write() end
-if groups then
-  for _, group in ipairs(groups) do
-    local key = group.key
-    if meta[3] then lists().mark_listed(group.entries) end
-    if conflicts then group.before = call('LLEN', key) end
-    call('RPUSH', key, unpack(group.entries))
-    group.is_pushed = true
+if bundles then
+  for _, bundle in ipairs(bundles) do
+    local key = bundle.key
+    if meta[3] then lists().mark_listed(bundle.entries) end
+    if bundle.group then
+      groups().push('RPUSH', bundle)
+    else
+      if conflicts then bundle.before = call('LLEN', key) end
+      call('RPUSH', key, unpack(bundle.entries))
+      bundle.is_pushed = true
+    end
   end
 elseif #entries > 0 then
   if meta[3] then lists().mark_listed(entries) end
@@ -157,8 +162,8 @@ session.answer = conflicts and conflicts.answer ~= '' and conflicts.answer or ni
 save_session(ARGV[1], session)
 
 -- The tasks are stored. Failures from here on do not change that.
-if groups then
-  for _, group in ipairs(groups) do pcall(wake, group.list, math.min(4, #group.entries)) end
+if bundles then
+  lists().wake_for(bundles)
 elseif #entries > 0 then
   pcall(wake, MAIN, math.min(4, #entries))
 end

@@ -19,7 +19,7 @@ local function holder_of(key, row)
   local id, mode = sub(row, 1, HELD_ID_END), byte(row, HELD_MODE)
   local alive = call('HGET', ALIVE, id)
   -- Another task may have the id meanwhile.
-  if alive and sub(alive, ALIVE_KEY) ~= key then return nil end
+  if alive and sub(alive, ALIVE_KEY, ALIVE_KEY_END) ~= key then return nil end
   if alive and mode ~= 3 then return id, mode < 2 end
   if number_at('>I6', row, HELD_UNTIL) <= now then return nil end
   if alive then return id, false end

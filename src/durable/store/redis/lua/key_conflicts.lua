@@ -41,7 +41,7 @@ local function resolve_conflicts(ids, is_stored, waiting_count, delayed_count, p
   local total = waiting_count + delayed_count
   local first_entry, first_delay = 10 + 2 * total, 10 + 3 * total
   local first_payload = first_delay + delayed_count
-  local at = first_payload + 2 * payload_count + 2 * tonumber(ARGV[8])
+  local at = first_payload + 2 * payload_count + 2 * math.max(tonumber(ARGV[8]), 0)
   local result = { any = false, answer = '', alive = {}, delayed = {}, dues = {}, payloads = {}, entries = {} }
   -- The rows of keys that were read or changed, the keys that change, with their rows before, and other changes.
   local rows, changed, before, writes, undos, unused_payloads = {}, {}, {}, {}, {}, {}
@@ -99,8 +99,10 @@ local function resolve_conflicts(ids, is_stored, waiting_count, delayed_count, p
   -- Finds an entry in the lists of its kind. The last one counts: claims pass over the others.
   local function place_of(entry)
     local path = lists().path_of(sub(entry, ENTRY_KIND, ENTRY_KIND_END))
+    local group = task_group(entry, 0)
     for from = 1, #path, 16 do
-      local key = key_of(sub(path, from, from + 15))
+      local list = sub(path, from, from + 15)
+      local key = group == '' and key_of(list) or groups().lane_key(list, group)
       local index = call('LPOS', key, entry, 'RANK', -1)
       if index then return key, index end
     end

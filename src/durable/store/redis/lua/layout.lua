@@ -8,7 +8,7 @@
 -- maximum number of crashes 2, failures 4, crashes 2, losses 2, time at which it became ready 6, kind 8, flags 1, length of
 -- the payload 4, extension if the flags say so, payload if the flags say that it is here, name. The extension: its length,
 -- without these bytes, 2; what it contains 1: 1 if the task is in a named queue. Then, for a named queue: priority 1, length of the
--- name 1, name; for a task with a key, which adds 2: key 16, mode 1: priority, times 16, plus 1 if it holds the key until it is claimed.
+-- name 1, name; for a task with a group, which adds 4: length of the name 1, name; for a task with a key, which adds 2: key 16, mode 1: priority, times 16, plus 1 if it holds the key until it is claimed.
 ENTRY_ID_END = 16
 ENTRY_CLIENT = 17
 ENTRY_CLIENT_END = 24
@@ -39,7 +39,8 @@ RUNNING_KIND_END = 70
 RUNNING_FLAGS = 71
 RUNNING_PAYLOAD = 76
 
--- A row of `alive`: client id of the producer 8, retention 6, kind 8, key 16 if the task has one.
+-- A row of `alive`: client id of the producer 8, retention 6, kind 8; if the task has a key or a group: key 16, or zeros; name of the
+-- group, or nothing.
 ALIVE_CLIENT_END = 8
 ALIVE_RETENTION = 9
 ALIVE_RETENTION_END = 14
@@ -74,7 +75,8 @@ PLAN_QUEUE = 10
 
 -- The settings of a queue in `queues`: see `queues.lua`.
 SETTINGS_REVISION = 16
-SETTINGS_END = 19
+SETTINGS_GROUPS = 20
+SETTINGS_END = 27
 
 -- A field of `tombstones`, and some members of `unlisted`: id 16, kind 8.
 TOMBSTONE_KIND = 17

@@ -17,7 +17,7 @@
 -- The field `routes` of `meta` is the version, 8 digits. It is followed by a set if that is the only one and its sessions
 -- read only the main list. The field is absent while the routes are written only in part.
 --
--- Needs: queues.
+-- Needs: queues, groups.
 --
 -- A script creates its functions in each run. Most of these are needed only if workers differ, so `lists` creates them on
 -- demand.
@@ -57,6 +57,12 @@ local function wake(list, most, row)
     if most <= 0 then return end
     most = wake_set(sub(row, at, at + 7), most)
   end
+end
+
+-- Returns `true` if a list with this key has entries, perhaps in lanes.
+local function is_any_in(list, key)
+  local ring = RINGS .. ':' .. list
+  return call('EXISTS', key, ring) > 0
 end
 
 local made_lists
@@ -99,33 +105,36 @@ local function lists()
     if #kinds > 0 then read_paths(kinds) end
   end
 
-  -- Groups entries by list. `choose` selects the list from the path of an entry's kind. Unreadable entries are assigned to
-  -- the list `other`, where a claim finds them. Fields of a group: `list`, its `key`, and `entries`.
-  local function grouped(entries, choose, other)
-    local groups, groups_by_list, last, group = {}, {}, nil, nil
+  -- Bundles entries by list. `choose` selects the list from the path of an entry's kind. Unreadable entries are assigned to
+  -- the list `other`, where a claim finds them. Fields of a bundle: `list`, the `key` of the list or the lane, and `entries`; for a
+  -- lane, also `queue` and `group`.
+  local function bundled(entries, choose, other)
+    local bundles, bundles_by_key, last, last_group, bundle = {}, {}, nil, nil, nil
     load_paths(entries)
     for _, entry in ipairs(entries) do
-      local kind = sub(entry, ENTRY_KIND, ENTRY_KIND_END)
-      if kind ~= last then
+      local kind, group = sub(entry, ENTRY_KIND, ENTRY_KIND_END), task_group(entry, 0)
+      if kind ~= last or group ~= last_group then
         local list = #kind == 8 and choose(paths[kind]) or other
-        if not groups_by_list[list] then
-          groups_by_list[list] = { list = list, key = key_of(list), entries = {} }
-          groups[#groups + 1] = groups_by_list[list]
+        local key = group == '' and key_of(list) or groups().lane_key(list, group)
+        if not bundles_by_key[key] then
+          bundles_by_key[key] = { list = list, key = key, entries = {} }
+          bundles[#bundles + 1] = bundles_by_key[key]
+          if group ~= '' then bundles_by_key[key].queue, bundles_by_key[key].group = queues().queue_of(entry, 0), group end
         end
-        last, group = kind, groups_by_list[list].entries
+        last, last_group, bundle = kind, group, bundles_by_key[key].entries
       end
-      group[#group + 1] = entry
+      bundle[#bundle + 1] = entry
     end
-    return groups
+    return bundles
   end
 
   -- New tasks are added at the end of the first list of their path; requeued ones, at the head of the last.
   local function at_the_end(entries)
-    return grouped(entries, function(path) return sub(path, 1, 16) end)
+    return bundled(entries, function(path) return sub(path, 1, 16) end)
   end
 
   local function at_the_head(entries)
-    return grouped(entries, function(path) return sub(path, -16) end)
+    return bundled(entries, function(path) return sub(path, -16) end)
   end
 
   -- During a census, a task that is added to a list is not unlisted: see `census.lua`. If it cannot be removed from that
@@ -138,21 +147,39 @@ local function lists()
     if #some > 0 and not pcall(call, 'SREM', UNLISTED, unpack(some)) then call('HDEL', META, 'census') end
   end
 
-  local function push(command, groups)
-    for _, group in ipairs(groups) do
-      local key = group.key
-      if meta[3] then mark_listed(group.entries) end
-      -- With tombstones, the entries that are pushed may have been there before: see `undo/begin.lua`.
-      if meta[5] and meta[5] ~= '0' then group.before = call('LLEN', key) end
-      call(command, key, unpack(group.entries))
-      group.is_pushed = true
+  local function push(command, bundles)
+    for _, bundle in ipairs(bundles) do
+      local key = bundle.key
+      if meta[3] then mark_listed(bundle.entries) end
+      if bundle.group then
+        groups().push(command, bundle)
+      else
+        -- With tombstones, the entries that are pushed may have been there before: see `undo/begin.lua`.
+        if meta[5] and meta[5] ~= '0' then bundle.before = call('LLEN', key) end
+        call(command, key, unpack(bundle.entries))
+        bundle.is_pushed = true
+      end
     end
   end
 
-  -- Wakes some of the workers that read the lists of these groups.
-  local function wake_for(groups)
+  -- Returns the number of entries of a bundle for which workers are woken. Those of a full group cannot start. (A worker that is woken
+  -- for a group that is held learns how long.)
+  local function awaited_in(bundle)
+    return bundle.group and groups().free_permits(bundle.queue, bundle.group) == 0 and 0 or #bundle.entries
+  end
+
+  -- Wakes some of the workers that read the lists of these bundles.
+  local function wake_for(bundles)
+    local awaited = {}
+    for _, bundle in ipairs(bundles) do
+      local is_read, n = pcall(awaited_in, bundle)
+      awaited[bundle.list] = (awaited[bundle.list] or 0) + (is_read and n or 0)
+    end
     -- If the rows of one queue cannot be read, workers of other queues are woken nevertheless.
-    for _, group in ipairs(groups) do pcall(wake, group.list, math.min(#group.entries, 4)) end
+    for _, bundle in ipairs(bundles) do
+      pcall(wake, bundle.list, math.min(awaited[bundle.list], 4))
+      awaited[bundle.list] = 0
+    end
   end
 
   -- Wakes an idle worker of any set, since a task is due earlier than idle workers expect.
@@ -166,7 +193,7 @@ local function lists()
     for at = 1, #ids, 16 do
       local list = sub(ids, at, at + 15)
       local key = key_of(list)
-      if call('EXISTS', key) == 1 then pcall(wake, list, most) end
+      if is_any_in(list, key) then pcall(wake, list, most) end
     end
   end
 
@@ -182,7 +209,7 @@ local function lists()
   end
 
   made_lists = {
-    own = hex, path_of = path_of, grouped = grouped, at_the_end = at_the_end, at_the_head = at_the_head,
+    own = hex, path_of = path_of, bundled = bundled, at_the_end = at_the_end, at_the_head = at_the_head,
     mark_listed = mark_listed, push = push, wake_for = wake_for, wake_one = wake_one, wake_queue = wake_queue, wake_for_committed = wake_for_committed,
   }
   return made_lists

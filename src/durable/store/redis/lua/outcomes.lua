@@ -17,14 +17,15 @@ local function make_outcomes()
   -- removed_due -> scores and members that are removed from `due`
   -- failed, errors_before, cleared_errors -> tasks whose errors change, their rows or false, and those without errors now
   -- payload_ids -> tasks whose payloads are removed
-  -- permits -> tasks that hold permits, by queue, or nil
+  -- permits -> tasks that hold permits, by queue, and by queue and group, or nil
+  -- holds -> groups that are held: `queue`, `group` and the time `till` which
   -- counts -> events, by name
   -- damage_count, last_damage, evidence -> rows that are missing or unreadable
   local function new_outcomes()
     expiry_bins = {}
     return {
       undo = 'outcomes', ids = {}, rows = {}, flags = {}, ended = {}, alive = {}, states = {}, results = {}, delayed = {}, due = {},
-      dead = {}, died = {}, requeued = {}, quarantined = {}, removed_due = {}, payload_ids = {}, counts = {},
+      dead = {}, died = {}, holds = {}, requeued = {}, quarantined = {}, removed_due = {}, payload_ids = {}, counts = {},
       failed = {}, errors = {}, errors_before = {}, cleared_errors = {}, damage_count = 0, evidence = {},
     }
   end
@@ -157,16 +158,17 @@ local function make_outcomes()
     for i = 1, #collected.flags, 2 do call('HDEL', CANCEL, collected.flags[i]) end
     write_all('HDEL', ALIVE, collected.ended)
     write_all('HDEL', RUNNING, collected.ids)
+    for _, it in ipairs(collected.holds) do groups().hold(it.queue, it.group, it.till) end
     if collected.permits then queues().take_permits(collected.permits) end
     any_quarantined = any_quarantined or #collected.quarantined > 0
     write_all('SADD', QUARANTINED, collected.quarantined)
-    lists().push('LPUSH', collected.groups)
+    lists().push('LPUSH', collected.bundles)
   end
 
   -- Writes the outcomes as a transaction of this name.
   local function write_transaction(name, collected)
     sort_entries(collected.requeued)
-    collected.groups = lists().at_the_head(collected.requeued)
+    collected.bundles = lists().at_the_head(collected.requeued)
     for _, row in ipairs(collected.rows) do
       if (byte(row, RUNNING_FLAGS) or 0) % 4 >= 2 then
         collected.permits = queues().permits_of(collected.ids, collected.rows)
@@ -176,7 +178,7 @@ local function make_outcomes()
     state.name, state.transaction = name, collected
     write_collected(collected)
     commit(name)
-    for _, group in ipairs(collected.groups) do state.pushed[#state.pushed + 1] = group end
+    for _, bundle in ipairs(collected.bundles) do state.pushed[#state.pushed + 1] = bundle end
     for what, n in pairs(collected.counts) do count(what, n) end
     if collected.damage_count > 0 then pcall(count_damage, collected.damage_count, collected.last_damage, collected.evidence) end
     write_all('HDEL', PAYLOADS, collected.payload_ids)

@@ -1,7 +1,8 @@
 -- Reads or changes a named queue.
 --
--- Needs: lists, queues.
--- KEYS: NONE, META, READY, LEASE, TOMBSTONES, IDLE, ROUTES, QUEUES, PERMITS.
+-- Needs: lists, queues, groups, entry.
+-- Undo: queue.
+-- KEYS: NONE, META, READY, LEASE, RUNNING, TOMBSTONES, IDLE, ROUTES, QUEUES, PERMITS, RINGS, GROUPS, HOLDS.
 --
 -- ARGV[1] -> queue
 -- ARGV[2] -> "read", "set", "pause" or "resume"
@@ -15,12 +16,16 @@
 -- [5] -> revision of the limits
 -- [6] -> number of tasks that wait in lists of the queue
 -- [7] -> number of running tasks
+-- [8] -> maximum number of running tasks of each group, or 0
+-- [9] -> quantum of groups
 --
 -- Output otherwise: 1, or 0 if the store has limits of a later revision
+--
+-- Errors: UNDONE or PARTIAL if a command failed
 local queue, what, row = ARGV[1], ARGV[2], call('HGET', QUEUES, 's' .. ARGV[1])
 local is_readable = row and #row == SETTINGS_END
 -- A row that cannot be read counts as that of a paused queue without limits: see `queues.lua`.
-local before = is_readable and row or pack('>I1I4I6I4I4', row and 1 or 0, 0, 0, 0, 0)
+local before = is_readable and row or pack('>I1I4I6I4I4I4I4', row and 3 or 0, 0, 0, 0, 0, 0, 1)
 local permits = PERMITS .. ':' .. queue
 
 -- Returns the number of waiting tasks. Cancelled tasks stay in their lists for a while.
@@ -29,7 +34,7 @@ local function count_waiting()
   for at = 1, #ids, 16 do
     local list = sub(ids, at, at + 15)
     local key = key_of(list)
-    n, is_of[list] = n + call('LLEN', key), true
+    n, is_of[list] = n + call('LLEN', key) + (queues().is_grouped(queue) and groups().entries_in(list) or 0), true
   end
   if n == 0 or call('HLEN', TOMBSTONES) > 4 * MAX_BATCH then return n end
   local tombstones = call('HGETALL', TOMBSTONES)
@@ -41,8 +46,8 @@ local function count_waiting()
 end
 
 if what == 'read' then
-  local paused, max_running, interval, burst, revision = number_at('>I1I4I6I4I4', before)
-  return { paused, max_running, interval, burst, revision, count_waiting(), call('SCARD', permits) }
+  local flags, max_running, interval, burst, revision, group_max, quantum = number_at('>I1I4I6I4I4I4I4', before)
+  return { flags % 2, max_running, interval, burst, revision, count_waiting(), call('SCARD', permits), group_max, quantum }
 end
 
 -- The first write must be one that a server without memory accepts; it then accepts the others.
@@ -52,9 +57,28 @@ if what == 'set' then
   if number_at('>I4', ARGV[3], SETTINGS_REVISION) < number_at('>I4', before, SETTINGS_REVISION) then return 0 end
   after = sub(before, 1, 1) .. sub(ARGV[3], 2)
 else
-  after = char(what == 'pause' and 1 or 0) .. sub(before, 2)
+  local flags = byte(before)
+  after = char(flags - flags % 2 + (what == 'pause' and 1 or 0)) .. sub(before, 2)
 end
+
+-- Applies a new limit to the groups of which tasks run. No others can be affected.
+local function update_groups()
+  local seen, ids = {}, call('SMEMBERS', permits)
+  for from = 1, #ids, MAX_BATCH do
+    for _, row in ipairs(call('HMGET', RUNNING, unpack(ids, from, math.min(from + MAX_BATCH - 1, #ids)))) do
+      local group = row and task_group(row, RUNNING_ENTRY - 1) or ''
+      if group ~= '' and not seen[group] then
+        seen[group] = true
+        groups().update(queue, group)
+      end
+    end
+  end
+end
+
+state.transaction = { undo = 'queue', queue = queue, row = row }
 if after ~= row then call('HSET', QUEUES, 's' .. queue, after) end
+if byte(after) >= 2 and sub(after, SETTINGS_GROUPS) ~= sub(before, SETTINGS_GROUPS) then update_groups() end
+state.transaction = nil
 -- This happens even if nothing has changed, since the request may be a repetition of one that has woken no worker.
 pcall(lists().wake_queue, queue, 4)
 return 1

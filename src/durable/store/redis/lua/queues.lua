@@ -3,24 +3,61 @@
 --
 -- Fields of `queues`:
 --
--- s<queue> -> settings: 1 if the queue is paused, else 0, 1; maximum number of running tasks, or 0, 4; interval of the rate in
---   microseconds, or 0, 6; burst 4; revision 4
+-- s<queue> -> settings: flags 1: 1, the queue is paused; 2, tasks of it have had groups; maximum number of running tasks, or 0, 4; interval of the rate in
+--   microseconds, or 0, 6; burst 4; revision 4; maximum number of running tasks of each group, or 0, 4; quantum of groups 4
 -- r<queue> -> time up to which the rate is used, in microseconds
 -- p<queue> -> number of tasks of other priorities that have started since Normal had its share 6, and since Low had it 6. The
 --   default queue, which has no name, has only this field.
 --
--- A running task of a named queue holds a permit: its id is in the set `permits:<queue>`.
+-- A running task of a named queue holds a permit: its id is in the set `permits:<queue>`. A task with a group holds a second one: see
+-- `groups.lua`.
+--
+-- Needs: entry.
 local made_queues
+local groups
 local function queues()
   if made_queues then return made_queues end
 
+  local rows = {}
+
+  -- Returns the settings of a queue. If they cannot be read, the queue is paused until maintenance repairs them, so no limit is
+  -- exceeded.
+  local function row_of(queue)
+    if not rows[queue] then
+      local row = call('HGET', QUEUES, 's' .. queue)
+      if not row then row = pack('>I1I4I6I4I4I4I4', 0, 0, 0, 0, 0, 0, 1)
+      elseif #row ~= SETTINGS_END then row = pack('>I1I4I6I4I4I4I4', 3, 0, 0, 0, 0, 0, 1) end
+      rows[queue] = row
+    end
+    return rows[queue]
+  end
+
   -- Returns 1 if a queue is paused, its maximum number of running tasks, and the interval and the burst of its rate.
   local function settings_of(queue)
-    local row = call('HGET', QUEUES, 's' .. queue)
-    if not row then return 0, 0, 0, 0 end
-    -- Maintenance repairs the row. Until then, no limit is exceeded.
-    if #row ~= SETTINGS_END then return 1, 0, 0, 0 end
-    return number_at('>I1I4I6I4', row)
+    local flags, max_running, interval, burst = number_at('>I1I4I6I4', row_of(queue))
+    return flags % 2, max_running, interval, burst
+  end
+
+  -- Returns `true` if tasks of a queue may have groups.
+  local function is_grouped(queue) return byte(row_of(queue)) >= 2 end
+
+  -- Returns the maximum number of running tasks of each group of a queue, or 0, and the quantum of its groups.
+  local function group_settings(queue)
+    local max_running, quantum = number_at('>I4I4', row_of(queue), SETTINGS_GROUPS)
+    return max_running, quantum
+  end
+
+  -- Records that tasks of a queue may have groups. `undo_with` has the write undone with the transaction.
+  local function mark_grouped(queue, undo_with)
+    if is_grouped(queue) then return end
+    local before = call('HGET', QUEUES, 's' .. queue)
+    local row = row_of(queue)
+    row = char(byte(row) + 2) .. sub(row, 2)
+    undo_with(function(try)
+      if before then try('HSET', QUEUES, 's' .. queue, before) else try('HDEL', QUEUES, 's' .. queue) end
+    end)
+    call('HSET', QUEUES, 's' .. queue, row)
+    rows[queue] = row
   end
 
   -- Returns how many tasks may start if the rate of the queue does not matter.
@@ -87,7 +124,7 @@ local function queues()
     return sub(row, at, at + length - 1)
   end
 
-  -- Returns the ids of the tasks that hold permits, by queue. `rows` has their rows in `running`, in the order of the ids, and
+  -- Returns the ids of the tasks that hold permits, by queue, and by queue and group. `rows` has their rows in `running`, in the order of the ids, and
   -- false for others.
   local function permits_of(ids, rows)
     local permits, n = {}, 0
@@ -98,6 +135,12 @@ local function queues()
         if queue ~= '' then
           permits[queue] = permits[queue] or {}
           permits[queue][#permits[queue] + 1] = ids[n]
+          local group = task_group(row, RUNNING_ENTRY - 1)
+          if group ~= '' then
+            local both = queue .. '\0' .. group
+            permits[both] = permits[both] or {}
+            permits[both][#permits[both] + 1] = ids[n]
+          end
         end
       end
     end
@@ -107,16 +150,20 @@ local function queues()
   -- Takes permits back from tasks that stop running. Later, workers are woken for them.
   local function take_permits(permits)
     state.freed = state.freed or {}
-    for queue, ids in pairs(permits) do
-      local key = PERMITS .. ':' .. queue
+    for holder, ids in pairs(permits) do
+      local key = PERMITS .. ':' .. holder
       call('SREM', key, unpack(ids))
-      state.freed[queue] = true
+    end
+    for holder in pairs(permits) do
+      local queue, group = string.match(holder, '^(%Z+)%z(.+)$')
+      if not queue then state.freed[holder] = true
+      elseif group_settings(queue) > 0 then groups().unblock(queue, group) end
     end
   end
 
   made_queues = {
     has_permit = has_permit, room = room, use_rate = use_rate, priority_turns = priority_turns, count_priority = count_priority,
-    queue_of = queue_of, permits_of = permits_of, take_permits = take_permits,
+    queue_of = queue_of, is_grouped = is_grouped, group_settings = group_settings, mark_grouped = mark_grouped, permits_of = permits_of, take_permits = take_permits,
   }
   return made_queues
 end

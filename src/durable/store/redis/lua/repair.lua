@@ -60,14 +60,14 @@ end
 
 -- Pauses the queues that workers serve, since the limits of all queues are lost.
 local function pause_queues()
-  each_queue(function(queue) call('HSET', QUEUES, 's' .. queue, pack('>I1I4I6I4I4', 1, 0, 0, 0, 0)) end)
+  each_queue(function(queue) call('HSET', QUEUES, 's' .. queue, pack('>I1I4I6I4I4I4I4', 3, 0, 0, 0, 0, 0, 1)) end)
 end
 
 local function repair_keys()
   local keys = {
     HLEN = {
       SESSIONS, ALIVE, PAYLOADS, DELAYED, RUNNING, CLAIMS, RESULTS, EXPIRY_BINS, DEAD, ERRORS, CANCEL, TOMBSTONES,
-      WATCHERS, ROUTES, QUEUES, HELD_KEYS,
+      WATCHERS, ROUTES, QUEUES, HELD_KEYS, GROUPS,
     },
     LLEN = { READY, DAMAGE }, ZCARD = { DUE, LEASE, EXPIRY, DIED, AWAITING }, SCARD = { QUARANTINED, UNLISTED },
   }
@@ -129,7 +129,7 @@ local function repair_queues()
     local field, row = all[i], all[i + 1]
     local form = sub(field, 1, 1)
     if form == 's' and #row ~= SETTINGS_END then
-      call('HSET', QUEUES, field, pack('>I1I4I6I4I4', 1, 0, 0, 0, 0))
+      call('HSET', QUEUES, field, pack('>I1I4I6I4I4I4I4', 3, 0, 0, 0, 0, 0, 1))
       record_repair('the limits of a queue cannot be read, so it is paused: ' .. sub(field, 2), row)
     elseif form ~= 's' and not (form == 'p' and #row == 12) and not (form == 'r' and string.find(row, '^%d+$') and #row < 17) then
       call('HDEL', QUEUES, field)

@@ -2,7 +2,7 @@
 --
 -- Needs: lists, entry, intact_entry, dead_letter_row, store_time, held_keys.
 -- Undo: replay.
--- KEYS: NONE, META, READY, ALIVE, PAYLOADS, LEASE, RESULTS, HELD_KEYS, DEAD, DIED, ERRORS, TOMBSTONES, IDLE, ROUTES, UNLISTED, QUEUES, PERMITS.
+-- KEYS: NONE, META, READY, ALIVE, PAYLOADS, LEASE, RESULTS, HELD_KEYS, DEAD, DIED, ERRORS, TOMBSTONES, IDLE, ROUTES, UNLISTED, QUEUES, PERMITS, RINGS, GROUPS, HOLDS.
 --
 -- ARGV[1]   -> "replay" or "delete"
 -- ARGV[2]   -> number of ids, n
@@ -70,9 +70,9 @@ if #ids == 0 then return 0 end
 
 -- The first write must be one that a server without memory accepts; it then accepts the others.
 call('ZREM', LEASE, '')
-local groups = lists().at_the_end(entries)
+local bundles = lists().at_the_end(entries)
 state.transaction = {
-  undo = 'revive', is_replay = is_replay, ids = ids, scores = scores, dead = dead, groups = groups,
+  undo = 'revive', is_replay = is_replay, ids = ids, scores = scores, dead = dead, bundles = bundles,
   errors = call('HMGET', ERRORS, unpack(ids)), keys = keys, keys_before = keys_before,
 }
 call('HDEL', ERRORS, unpack(ids))
@@ -83,8 +83,8 @@ if is_replay then call('HSET', ALIVE, unpack(alive)) else call('HDEL', PAYLOADS,
 call('HDEL', DEAD, unpack(ids))
 call('ZREM', DIED, unpack(ids))
 if is_replay then
-  lists().push('RPUSH', groups)
+  lists().push('RPUSH', bundles)
   pcall(call, 'HINCRBY', META, 'ended_apart', -#ids)
-  pcall(lists().wake_for, groups)
+  pcall(lists().wake_for, bundles)
 end
 return #ids

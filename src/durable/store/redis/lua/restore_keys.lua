@@ -19,7 +19,7 @@ local function restore_keys(ids, entries)
     if key and (not row or #row < HELD_ENTRY - 1) then
       -- The task of an entry may have ended.
       local alive = call('HGET', ALIVE, id)
-      if alive and sub(alive, ALIVE_KEY) == key then
+      if alive and sub(alive, ALIVE_KEY, ALIVE_KEY_END) == key then
         call('HSET', HELD_KEYS, key, id .. pack('>I6I6', 0, now) .. char(2))
         repaired = repaired + 1
       end

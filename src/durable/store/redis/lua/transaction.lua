@@ -11,7 +11,7 @@
 -- committed   -> names of transactions that have taken effect
 -- first_error -> first error
 -- is_partial  -> `true` if something could not be undone
--- pushed      -> groups of entries that were added to lists: see `lists.lua`
+-- pushed      -> bundles of entries that were added to lists: see `lists.lua`
 -- freed       -> queues of which tasks have stopped running, as keys; nil if there are none
 local skipped, committed, first_error = state.skipped or {}, state.committed or {}, state.first_error
 state.skipped, state.committed, state.pushed = skipped, committed, state.pushed or {}

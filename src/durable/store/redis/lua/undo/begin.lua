@@ -2,6 +2,9 @@
 -- function `main`, with the error in `failure`. See `transaction.lua`.
 local u, undo = state.transaction, {}
 
+-- All that a transaction of groups has written is undone below: see `groups.lua`.
+function undo.nothing() end
+
 -- Returns the text of an error. Redis 6.2 puts the position in the script before it.
 local function text_of(error)
   local text = type(error) == 'table' and error.err or tostring(error)
@@ -34,10 +37,10 @@ local function restore_errors(ids, before)
   end
 end
 
--- Gives permits of queues back to tasks that run after all.
+-- Gives permits of queues and groups back to tasks that run after all.
 local function restore_permits(permits)
-  for queue, ids in pairs(permits) do
-    local key = PERMITS .. ':' .. queue
+  for holder, ids in pairs(permits) do
+    local key = PERMITS .. ':' .. holder
     try_all('SADD', key, ids)
   end
 end
@@ -79,9 +82,9 @@ local function remove_messages()
 end
 
 -- Removes entries that were added to the ends of lists.
-local function remove_pushed(groups)
-  for _, group in ipairs(groups or {}) do
-    local key, n = group.key, #group.entries
-    if group.is_pushed or has_entries(key, -n, group.entries, group.before) then try('LTRIM', key, 0, -n - 1) end
+local function remove_pushed(bundles)
+  for _, bundle in ipairs(bundles or {}) do
+    local key, n = bundle.key, #bundle.entries
+    if bundle.is_pushed or has_entries(key, -n, bundle.entries, bundle.before) then try('LTRIM', key, 0, -n - 1) end
   end
 end

@@ -1,22 +1,25 @@
--- Returns claimed tasks to their list.
-local function restore_chosen()
-  local c, key = u.choice, u.key
-  for id, tombstone in pairs(c.tombstones_by_id) do
+-- Returns claimed tasks to the lists and lanes that a scan has read.
+local function restore_scan(scan)
+  local key = scan.key
+  if not scan.length then
+    if #scan.scanned > 0 and not has_entries(key, 0, scan.scanned) then try_all('LPUSH', key, reversed(scan.scanned)) end
+    return
+  end
+  for id, tombstone in pairs(scan.tombstones_by_id) do
     if tombstone.left < tombstone.before then try('HSET', TOMBSTONES, id, tombstone.before) end
   end
-  if c.removed > 0 then try('HSET', META, 'tombstones', c.tombstones) end
-  try_all('SADD', QUARANTINED, c.quarantined)
-  local missing = c.length - try('LLEN', key)
+  if scan.removed > 0 then try('HSET', META, 'tombstones', scan.tombstones) end
+  try_all('SADD', QUARANTINED, scan.quarantined)
+  local missing = scan.length - try('LLEN', key)
   if missing <= 0 then return end
-  if missing == #c.scanned - #c.passed then try('LTRIM', key, #c.passed, -1) end
-  try_all('LPUSH', key, reversed(c.scanned))
+  if missing == #scan.scanned - #scan.passed then try('LTRIM', key, #scan.passed, -1) end
+  try_all('LPUSH', key, reversed(scan.scanned))
 end
 
 function undo.claim()
   restore_session()
-  if u.choice and u.choice.length then
-    restore_chosen()
-  elseif not u.choice and #u.entries > 0 and not has_entries(u.key, 0, u.entries) then
+  for _, scan in ipairs(u.scans) do restore_scan(scan) end
+  if #u.scans == 0 and #u.entries > 0 and not has_entries(u.key, 0, u.entries) then
     local key = u.key
     try_all('LPUSH', key, reversed(u.entries))
   end
@@ -28,6 +31,10 @@ function undo.claim()
   if u.queue ~= '' then
     local key = PERMITS .. ':' .. u.queue
     try('SREM', key, unpack(u.ids))
+  end
+  for _, lane in ipairs(u.lanes) do
+    local key = PERMITS .. ':' .. u.queue .. '\0' .. lane.group
+    try_all('SREM', key, lane.ids)
   end
   if u.rate then try('HSET', QUEUES, 'r' .. u.queue, u.rate[1]) end
   if u.turns and u.turns[1] ~= '' then try('HSET', QUEUES, 'p' .. u.queue, u.turns[1])

@@ -7,7 +7,7 @@ function undo.done()
       local id = u.ids[(at + 1) / 2]
       running[at], running[at + 1] = id, row
       alive[at], alive[at + 1] = id, string.sub(row, RUNNING_CLIENT, RUNNING_RETENTION_END) .. string.sub(row, RUNNING_KIND, RUNNING_KIND_END)
-        .. (u.keys and u.keys[(at + 1) / 2] or '')
+        .. (u.tails and u.tails[(at + 1) / 2] or '')
     end
   end
   for i, flag in ipairs(u.flags or {}) do

@@ -2,12 +2,12 @@
 function undo.drain()
   local source = u.key
   if try('LLEN', source) < u.length then try_all('LPUSH', source, reversed(u.entries)) end
-  for _, group in ipairs(u.groups) do
-    local key = group.key
-    if group.before == 0 then
+  for _, bundle in ipairs(u.bundles) do
+    local key = bundle.key
+    if bundle.before == 0 then
       try('LTRIM', key, 1, 0)
-    elseif try('LLEN', key) > group.before then
-      try('LTRIM', key, 0, group.before - 1)
+    elseif try('LLEN', key) > bundle.before then
+      try('LTRIM', key, 0, bundle.before - 1)
     end
   end
 end

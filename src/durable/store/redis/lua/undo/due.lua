@@ -1,6 +1,6 @@
 -- Delays tasks again that were due, in their order.
 function undo.due()
-  remove_pushed(u.groups)
+  remove_pushed(u.bundles)
   for i, id in ipairs(u.ids) do
     try('HSET', DELAYED, id, u.entries[i])
     try('ZADD', DUE, u.scores[i], id)

@@ -1,7 +1,7 @@
 -- Restores dead letters.
 function undo.revive()
   if #u.ids == 0 then return end
-  remove_pushed(u.groups)
+  remove_pushed(u.bundles)
   restore_errors(u.ids, u.errors)
   try('ZADD', DIED, unpack(u.scores))
   try('HSET', DEAD, unpack(u.dead))

@@ -1,0 +1,4 @@
+-- Restores the settings of a queue.
+function undo.queue()
+  if u.row then try('HSET', QUEUES, 's' .. u.queue, u.row) else try('HDEL', QUEUES, 's' .. u.queue) end
+end
