@@ -35,7 +35,7 @@ pub(super) const FILES: &[(&str, &str)] = files![
     "advance_epochs" "cancel" "close" "counts" "dead_letters" "enqueue" "errors" "maintain" "open" "payload" "queue" "renew"
     "replay" "routes" "status" "turn" "upgrade"
     // Parts.
-    "base" "census" "claim" "claim_scan" "claims" "dead_letter_row" "drain" "due" "entry" "epochs" "groups" "held_keys" "ids" "intact_entry"
+    "base" "census" "claim" "claim_scan" "claims" "dead_letter_row" "drain" "due" "entry" "epochs" "group_repair" "groups" "held_keys" "ids" "intact_entry"
     "key_conflicts" "lists"
     "liveness" "notifications" "orphans" "outcomes" "queues" "reap" "remove_session" "repair" "repair_meta" "restore_keys"
     "results" "ring" "server_time" "session" "session_activity" "session_counts" "set_lists" "store_time" "transaction" "verdicts"

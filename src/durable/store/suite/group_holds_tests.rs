@@ -39,10 +39,9 @@ pub(super) async fn a_verdict_of_any_kind_can_hold_its_group(it: &dyn Harness) {
     let mut q = process.session_in("q").await;
     let mut default = process.session().await;
     let snooze = Verdict::Snooze { after: HOUR };
-    for (number, verdict) in
-        (10..)
-            .step_by(10)
-            .zip([retry(HOUR), snooze, dead(), Verdict::Release])
+    for (number, verdict) in (10..)
+        .step_by(10)
+        .zip([retry(HOUR), snooze, dead(), Verdict::Release])
     {
         let is_release = verdict == Verdict::Release;
         q.enqueue([grouped("a", number), grouped("a", number + 1)])

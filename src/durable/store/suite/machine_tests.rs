@@ -13,7 +13,7 @@ use self::pair::Pair;
 use super::memory::Memory;
 use super::{Harness, runtime};
 use crate::durable::key::Conflict;
-use crate::durable::queue::{Priority, QueueSettings};
+use crate::durable::queue::{Groups, Priority, QueueSettings};
 use crate::durable::store::QueueChange;
 
 mod pair;
@@ -95,6 +95,8 @@ pub(super) struct New {
     other_name: bool,
     /// In the named queue.
     is_queued: bool,
+    /// The group in the named queue. Tasks of groups have one type, since the turns of groups with several types depend on the store.
+    group: Option<char>,
     priority: Priority,
     len: usize,
     delay: Duration,
@@ -137,6 +139,8 @@ pub(super) enum VerdictChoice {
     Snooze(Duration),
     Dead,
     Release,
+    /// The task is tried again, and its group is held.
+    Hold(Duration, Duration),
 }
 
 /// The types that a session knows.
@@ -168,13 +172,16 @@ fn new() -> impl Strategy<Value = New> {
     let times = (seconds(&[0, 0, 0, 5, 5, 60]), seconds(&[0, 10, 3600]));
     // Some payloads are too large for the row of their task.
     let len = prop_oneof![9 => 0..20_usize, 1 => Just(2_000)];
-    let place = (any::<bool>(), any::<bool>(), priority());
+    let group = prop::sample::select(&[None, Some('a'), Some('b'), Some('c')][..]);
+    let place = (any::<bool>(), any::<bool>(), group, priority());
     (0..12_u8, place, len, times, (0..3_u32, key())).prop_map(
-        |(task, (other_name, is_queued, priority), len, (delay, retention), (max_crashes, key))| {
+        |(task, place, len, (delay, retention), (max_crashes, key))| {
+            let (other_name, is_queued, group, priority) = place;
             New {
                 task,
                 other_name,
                 is_queued,
+                group,
                 priority,
                 len,
                 delay,
@@ -223,6 +230,7 @@ fn verdict() -> impl Strategy<Value = VerdictChoice> {
         2 => seconds(&[0, 5, 60]).prop_map(VerdictChoice::Snooze),
         2 => Just(VerdictChoice::Dead),
         3 => Just(VerdictChoice::Release),
+        2 => (seconds(&[0, 5]), seconds(&[0, 3, 9])).prop_map(|(after, hold)| VerdictChoice::Hold(after, hold)),
     ]
 }
 
@@ -295,11 +303,17 @@ fn pause() -> impl Strategy<Value = Step> {
 
 fn queue_change() -> impl Strategy<Value = QueueChange> {
     let limit = prop::sample::select(&[None, Some(1), Some(1), Some(2)][..]);
-    let settings = (limit, 0..3_u32).prop_map(|(max_running, revision)| QueueSettings {
+    let groups = (limit.clone(), 1..3_u32).prop_map(|(max_running, quantum)| Groups {
         max_running,
-        revision: revision / 2,
-        ..QueueSettings::new()
+        quantum,
     });
+    let settings =
+        (limit, groups, 0..3_u32).prop_map(|(max_running, groups, revision)| QueueSettings {
+            max_running,
+            groups,
+            revision: revision / 2,
+            ..QueueSettings::new()
+        });
     prop_oneof![
         3 => settings.prop_map(QueueChange::Settings),
         1 => any::<bool>().prop_map(QueueChange::Paused),

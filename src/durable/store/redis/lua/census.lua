@@ -24,7 +24,7 @@
 -- Fields of `meta`: `census`, which exists during a census; `progress`, its step, cursor and lists; `survey`, the result of
 -- the last census: by how much the numbers still differed, and the lists that no route names.
 --
--- Needs: transaction, entry, intact_entry, lists, outcomes, drain, repair, restore_keys.
+-- Needs: transaction, entry, intact_entry, lists, outcomes, drain, repair, group_repair, restore_keys.
 
 -- The lease of a claim whose owner is lost, in milliseconds, and the number of shared lists that are searched for strays.
 local LOST_LEASE, SHARED_LISTS = 10000, 1024
@@ -80,9 +80,20 @@ local function make_census(page)
     local n = call('HLEN', ALIVE) - call('HLEN', RUNNING) - call('ZCARD', DUE) + tombstones
     for at = 1, #text, 16 do
       local key = key_of(sub(text, at, at + 15))
-      n = n - call('LLEN', key)
+      n = n - call('LLEN', key) - groups().entries_in(sub(text, at, at + 15))
     end
     return n
+  end
+
+  -- Counts the entries in lanes again if the numbers differ, or if the ring of a list is lost. Returns the number of missing tasks.
+  local function missing_after_recount(text)
+    local n = missing_tasks(text)
+    for at = 1, #text, 16 do
+      local list = sub(text, at, at + 15)
+      local ring = groups().ring_key(list)
+      if groups().entries_in(list) > 0 and (n ~= 0 or call('EXISTS', ring) == 0) then recount_lanes(list) end
+    end
+    return missing_tasks(text)
   end
 
   local function has_ended(id, entry)
@@ -141,11 +152,16 @@ local function make_census(page)
   -- Gives permits to running tasks of named queues that have none. Without them, too many tasks could start.
   local function restore_permits_of(ids, entries)
     for i, id in ipairs(ids) do
-      local queue = queues().queue_of(entries[i], 0)
+      local queue, group = queues().queue_of(entries[i], 0), task_group(entries[i], 0)
       local key = PERMITS .. ':' .. queue
       if queue ~= '' then
         remove_other_type('SCARD', key)
         call('SADD', key, id)
+      end
+      if queue ~= '' and group ~= '' then
+        local key = groups().permits_key(queue, group)
+        remove_other_type('SCARD', key)
+        if call('SADD', key, id) == 1 then change_groups(function() groups().update(queue, group) end) end
       end
     end
   end
@@ -183,10 +199,19 @@ local function make_census(page)
     return #call('SPOP', UNLISTED, page) == page
   end
 
+  -- Returns the first entry of a lane of a list, if it can be read.
+  local function lane_head(list)
+    local ring = groups().ring_key(list)
+    local group = call('ZRANGE', ring, 0, 0)[1]
+    local key = groups().lane_key(list, group or '')
+    local entry = group and call('LINDEX', key, 0)
+    return is_entry(entry) and entry or nil
+  end
+
   -- Returns the first entry of a list that no route names, unless other tasks of its kind go there.
   local function stray_in(list)
     local key = key_of(list)
-    local first = call('HEXISTS', ROUTES, 'l' .. list) == 0 and call('LINDEX', key, 0)
+    local first = call('HEXISTS', ROUTES, 'l' .. list) == 0 and (call('LINDEX', key, 0) or lane_head(list))
     if not first or not is_entry(first) then return first or nil end
     local _, is_other = with_list(lists().path_of(sub(first, ENTRY_KIND, ENTRY_KIND_END)), list)
     return is_other and first or nil
@@ -236,7 +261,7 @@ local function make_census(page)
         local path, own = lists().path_of(kind), lists().own(kind)
         local key = key_of(own)
         remove_other_type('LLEN', key)
-        if call('EXISTS', key) == 1 then path = path .. own end
+        if is_any_in(own, key) then path = path .. own end
         for at = 1, #path, 16 do
           local is_added
           p.lists, is_added = with_list(p.lists, sub(path, at, at + 15))
@@ -247,11 +272,27 @@ local function make_census(page)
     return is_new
   end
 
+  -- Puts the groups of some kinds back into rings from which they are missing.
+  local function restore_lanes(kinds, names)
+    local seen = {}
+    for i, group in pairs(names) do
+      local path = #kinds[i] == 8 and not seen[kinds[i] .. group] and lists().path_of(kinds[i]) or ''
+      seen[kinds[i] .. group] = true
+      for at = 1, #path, 16 do restore_lane(sub(path, at, at + 15), group) end
+    end
+  end
+
   local function scan_alive(p)
-    local scan, ids, kinds = call('HSCAN', ALIVE, p.cursor, 'COUNT', page), {}, {}
-    for i = 1, #scan[2], 2 do ids[#ids + 1], kinds[#ids + 1] = scan[2][i], sub(scan[2][i + 1], ALIVE_KIND, ALIVE_KIND_END) end
+    local scan, ids, kinds, names = call('HSCAN', ALIVE, p.cursor, 'COUNT', page), {}, {}, {}
+    for i = 1, #scan[2], 2 do
+      local row = scan[2][i + 1]
+      ids[#ids + 1], kinds[#ids + 1] = scan[2][i], sub(row, ALIVE_KIND, ALIVE_KIND_END)
+      if #row > ALIVE_KEY_END then names[#ids] = sub(row, ALIVE_KEY_END + 1) end
+    end
     p.cursor = scan[1]
-    return ids, add_lists(p, kinds)
+    local is_new = add_lists(p, kinds)
+    restore_lanes(kinds, names)
+    return ids, is_new
   end
 
   function steps.kinds(p)
@@ -297,10 +338,23 @@ local function make_census(page)
     return p.cursor ~= '0'
   end
 
+  -- Goes on with the next lane of a list, or with the next list. A lane that is there all the time is in one of the pages of its ring.
+  local function go_on(p, list)
+    p.offset = 0
+    if p.lanes then table.remove(p.lanes, 1) else p.lanes, p.ring_cursor = {}, '0' end
+    while #p.lanes == 0 and p.ring_cursor do
+      local ring = groups().ring_key(list)
+      local scan = call('ZSCAN', ring, p.ring_cursor, 'COUNT', page)
+      for i = 1, #scan[2], 2 do p.lanes[#p.lanes + 1] = scan[2][i] end
+      p.ring_cursor = scan[1] ~= '0' and scan[1] or nil
+    end
+    if #p.lanes == 0 then p.at, p.lanes = p.at + 16, nil end
+  end
+
   function steps.lists(p)
     local list = sub(p.lists, p.at, p.at + 15)
     if list == '' then return false end
-    local key = key_of(list)
+    local key = p.lanes and groups().lane_key(list, p.lanes[1]) or key_of(list)
     local entries, ids, sound = call('LRANGE', key, -p.offset - page, -p.offset - 1), {}, {}
     for _, entry in ipairs(entries) do
       local id = sub(entry, 1, ENTRY_ID_END)
@@ -310,7 +364,7 @@ local function make_census(page)
     restore_alive(ids, sound)
     restore_keys(ids, sound)
     p.offset = p.offset + page
-    if #entries < page then p.at, p.offset = p.at + 16, 0 end
+    if #entries < page then go_on(p, list) end
     return true
   end
 
@@ -361,7 +415,7 @@ local function make_census(page)
   -- Begins a census if there is a reason for one. Returns its progress, or nil.
   local function begin(left, others, is_forced)
     local text = all_lists(others)
-    local n = missing_tasks(text)
+    local n = missing_after_recount(text)
     if n == 0 and left ~= 0 then call('HSET', META, 'survey', cmsgpack.pack({ left = 0, lists = others })) end
     local is_settled = (n == 0 or n == left) and not has_strays(others)
     if is_settled and not is_forced then return nil end
@@ -376,7 +430,7 @@ local function make_census(page)
     for at = 1, #p.lists, 16 do
       local list = sub(p.lists, at, at + 15)
       local key = key_of(list)
-      if #others < 8192 and call('HEXISTS', ROUTES, 'l' .. list) == 0 and call('EXISTS', key) == 1 then others = others .. list end
+      if #others < 8192 and call('HEXISTS', ROUTES, 'l' .. list) == 0 and is_any_in(list, key) then others = others .. list end
     end
     local survey = { left = missing_tasks(all_lists(others)), lists = others }
     call('HSET', META, 'survey', cmsgpack.pack(survey))

@@ -217,7 +217,7 @@ function groups()
 
   made_groups = {
     lane_key = lane_key, ring_key = ring_key, permits_key = permits_key, free_permits = free_permits, is_held = is_held,
-    unblock = unblock, update = update, push = push, add_entries = add_entries, entries_in = entries_in, write_served = write_served,
+    unblock = unblock, update = update, add_blocked = add_blocked, mark = function(queue) queues().mark_grouped(queue, undo_with) end, push = push, add_entries = add_entries, entries_in = entries_in, write_served = write_served,
     write_turn = write_turn, hold = hold, end_holds = end_holds, hold_wait = hold_wait,
   }
   return made_groups

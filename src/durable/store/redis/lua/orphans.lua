@@ -1,7 +1,7 @@
 -- Repairs or removes rows that no script would reach again, because the row that leads to them is missing. Each pass
 -- examines some rows of each hash. It runs only if no task is missing, so that it removes no row that the census needs.
 --
--- Needs: ids, store_time, repair.
+-- Needs: ids, store_time, repair, group_repair.
 local ROWS_PER_PASS, RESULT_BYTES_PER_PASS = MAX_BATCH, 262144
 
 -- Returns those ids that belong to no task and to no dead letter.
@@ -120,6 +120,7 @@ end
 
 local function repair_orphans()
   each_queue(check_permits)
+  repair_groups()
   local function some(command, key, check)
     local found = call(command, key, ROWS_PER_PASS)
     if #found > 0 then check(found) end

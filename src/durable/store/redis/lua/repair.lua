@@ -2,7 +2,7 @@
 -- rows of sessions. Maintenance does this before it reads anything else. The client writes damaged routes again: see
 -- `routing.rs`.
 --
--- Needs: lists, entry.
+-- Needs: lists, entry, groups.
 local repaired, last_repair, evidence = state.repaired or 0, state.last_repair, {}
 local function record_repair(what, row)
   repaired, last_repair = repaired + 1, what
@@ -30,6 +30,8 @@ local function restore_permits()
       local queue = queues().queue_of(row, RUNNING_ENTRY - 1)
       local key = PERMITS .. ':' .. queue
       if queue ~= '' then pcall(call, 'SADD', key, page[2][i]) end
+      local group = task_group(row, RUNNING_ENTRY - 1)
+      if queue ~= '' and group ~= '' then pcall(call, 'SADD', groups().permits_key(queue, group), page[2][i]) end
     end
     cursor = page[1]
   until cursor == '0'
@@ -76,10 +78,18 @@ local function repair_keys()
       if remove_other_type(command, key) and key == QUEUES then pause_queues() end
     end
   end
-  each_list(function(list) remove_other_type('LLEN', key_of(list)) end)
+  each_list(function(list)
+    remove_other_type('LLEN', key_of(list))
+    local ring = groups().ring_key(list)
+    remove_other_type('ZCARD', ring)
+    if call('EXISTS', ring) == 1 then
+      for _, group in ipairs(call('ZRANDMEMBER', ring, 64)) do remove_other_type('LLEN', groups().lane_key(list, group)) end
+    end
+  end)
   each_set(function(set) remove_other_type('ZCARD', IDLE .. ':' .. set) end)
   each_queue(function(queue)
     if remove_other_type('SCARD', PERMITS .. ':' .. queue) then restore_permits() end
+    remove_other_type('ZCARD', HOLDS .. ':' .. queue)
   end)
 end
 

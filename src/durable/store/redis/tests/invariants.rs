@@ -33,9 +33,50 @@ local function check(entry)
     waiting[id] = entry
   end
 end
-for _, key in ipairs(redis.call('KEYS', base .. 'ready*')) do
-  for _, entry in ipairs(redis.call('LRANGE', key, 0, -1)) do check(entry) end
+local groups, waits_in, lanes = hash('groups'), {}, {}
+local function group_of(entry)
+  if string.byte(entry, 55) % 4 < 2 or string.byte(entry, 62) % 8 < 4 then return nil end
+  local at = 65 + string.byte(entry, 64)
+  return string.sub(entry, 65, at - 1), string.sub(entry, at + 1, at + string.byte(entry, at))
 end
+for _, key in ipairs(redis.call('KEYS', base .. 'ready*')) do
+  local list, lane = string.match(string.sub(key, #base + 7), '^(%x+):(.+)$')
+  for _, entry in ipairs(redis.call('LRANGE', key, 0, -1)) do
+    check(entry)
+    local queue, group = group_of(entry)
+    expect('waits in the lane of its group', group == lane, key)
+    if group then
+      waits_in[list] = (waits_in[list] or 0) + 1
+      lanes[list .. group] = queue
+    end
+  end
+end
+for list, n in pairs(waits_in) do expect('entries in lanes are counted', tonumber(groups['n' .. list]) == n, list) end
+for field, n in pairs(groups) do
+  local list = string.match(field, '^n(.+)$')
+  if list then expect('has entries in lanes', waits_in[list] == tonumber(n), list) end
+end
+local ringed = {}
+for _, key in ipairs(redis.call('KEYS', base .. 'rings:*')) do
+  local list = string.sub(key, #base + 7)
+  for group, turn in pairs(scores('rings:' .. list)) do
+    local queue = lanes[list .. group]
+    expect('is in a ring and waits', queue, list .. group)
+    local holder = (queue or '') .. '\0' .. group
+    local settings = call('HGET', 'queues', 's' .. (queue or '')) or ''
+    expect('the queue is known to have groups', string.byte(settings) and string.byte(settings) >= 2, list)
+    local limit = #settings == 27 and struct.unpack('>I4', settings, 20) or 0
+    local is_full = limit > 0 and call('SCARD', 'permits:' .. holder) >= limit
+    local may_start = not is_full and not call('ZSCORE', 'holds:' .. (queue or ''), group)
+    expect('has a turn if it may start: ' .. turn, (turn ~= 'inf') == may_start, list .. group)
+    local blocked = groups['b' .. holder] or ''
+    local is_blocked = false
+    for at = 1, #blocked, 16 do is_blocked = is_blocked or string.sub(blocked, at, at + 15) == list end
+    if turn == 'inf' then expect('is known to have no turn', is_blocked, list .. group) end
+    ringed[list .. group] = true
+  end
+end
+for lane in pairs(lanes) do expect('waits and is in a ring', ringed[lane], lane) end
 for id, n in pairs(left) do expect('has no tombstone too many', n == 0, id) end
 for id in pairs(quarantined) do expect('is in quarantine', call('SISMEMBER', 'quarantined', id) == 1, id) end
 for _, id in ipairs(call('SMEMBERS', 'quarantined')) do expect('is quarantined', quarantined[id], id) end
@@ -49,8 +90,8 @@ local held = hash('held_keys')
 for id, row in pairs(alive) do
   local entry = waiting[id] or delayed[id]
   local whole = entry or string.sub(running[id] or '', 17)
-  if #row == 38 and #whole > 61 then
-    local key = held[string.sub(row, 23)] or ''
+  if #row >= 38 and #whole > 61 and string.byte(whole, 62) % 4 >= 2 then
+    local key = held[string.sub(row, 23, 38)] or ''
     local has_key, mode = string.sub(key, 1, 16) == id, string.byte(whole, 61 + struct.unpack('>I2', whole, 60))
     expect('has its key', has_key or mode % 2 == 1, id)
     if has_key and string.byte(key, 29) < 2 then expect('waits with the entry of its key', string.sub(key, 30) == entry, id) end
@@ -63,8 +104,14 @@ for id, row in pairs(running) do
   expect('runs and is alive', alive[id], id)
   expect('runs and is claimed', claims[epoch] and claims[epoch .. 'o'] and lease[epoch], id)
 end
-local queue_of = {}
+local queue_of, group_permits = {}, {}
 for id, row in pairs(running) do
+  local queue, group = group_of(string.sub(row, 17))
+  if group then
+    local holder = queue .. '\0' .. group
+    group_permits[holder .. id] = true
+    expect('has a permit of its group', call('SISMEMBER', 'permits:' .. holder, id) == 1, id)
+  end
   if string.byte(row, 71) % 4 >= 2 and string.byte(row, 78) % 2 == 1 then
     queue_of[id] = string.sub(row, 81, 80 + string.byte(row, 80))
     expect('has a permit', call('SISMEMBER', 'permits:' .. queue_of[id], id) == 1, id)
@@ -72,7 +119,9 @@ for id, row in pairs(running) do
 end
 for _, key in ipairs(redis.call('KEYS', base .. 'permits:*')) do
   local queue = string.sub(key, #base + 9)
-  for _, id in ipairs(redis.call('SMEMBERS', key)) do expect('has a permit and runs', queue_of[id] == queue, id) end
+  for _, id in ipairs(redis.call('SMEMBERS', key)) do
+    expect('has a permit and runs', queue_of[id] == queue or group_permits[queue .. id], id)
+  end
 end
 for id in pairs(hash('errors')) do expect('has failed and is there', alive[id] or dead[id], id) end
 for id, entry in pairs(waiting) do

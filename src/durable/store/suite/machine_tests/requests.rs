@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::{Choice, KeyChoice, New, Types, VerdictChoice};
 use crate::durable::key::{Conflict, NewKey};
 use crate::durable::queue::Priority;
+use crate::durable::queue::group::GroupName;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::kind::{Kind, TypeSet};
 use crate::durable::store::suite::process::{id, queue_name};
@@ -80,9 +81,11 @@ impl New {
         has_queues: bool,
         has_keys: bool,
     ) -> NewTask {
+        let is_queued = self.is_queued && has_queues;
+        let group = self.group.filter(|_| is_queued);
         let (name, queue) = (
-            name(self.other_name && has_types),
-            queue(self.is_queued && has_queues),
+            name(self.other_name && has_types && group.is_none()),
+            queue(is_queued),
         );
         let key = has_keys.then(|| self.key.of(name, &queue));
         if has_keys {
@@ -94,7 +97,8 @@ impl New {
             envelope: 1,
             payload: vec![self.task; self.len],
             queue,
-            group: None,
+            group: group
+                .map(|group| GroupName::new(&group.to_string()).expect("it is a valid name")),
             priority: match has_queues {
                 true => self.priority,
                 false => Priority::Normal,
@@ -142,6 +146,10 @@ impl VerdictChoice {
                 error,
             },
             Self::Release => Verdict::Release,
+            Self::Hold(after, wait) => Verdict::HoldGroup {
+                wait,
+                then: Box::new(Verdict::Retry { after, error }),
+            },
         }
     }
 }
