@@ -95,7 +95,8 @@ pub(super) struct New {
     other_name: bool,
     /// In the named queue.
     is_queued: bool,
-    /// The group in the named queue. Tasks of groups have one type, since the turns of groups with several types depend on the store.
+    /// The group in the named queue. Tasks of groups have one type, and those of a group have one priority: a group that has waited in one
+    /// list with several of them has one turn there, for example while the type is paused, and this depends on the store.
     group: Option<char>,
     priority: Priority,
     len: usize,

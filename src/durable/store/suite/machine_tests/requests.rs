@@ -99,9 +99,10 @@ impl New {
             queue,
             group: group
                 .map(|group| GroupName::new(&group.to_string()).expect("it is a valid name")),
-            priority: match has_queues {
-                true => self.priority,
-                false => Priority::Normal,
+            priority: match (has_queues, group) {
+                (false, _) | (true, Some('a' | 'b')) => Priority::Normal,
+                (true, Some(_)) => Priority::Low,
+                (true, None) => self.priority,
             },
             key,
             delay: self.delay,
