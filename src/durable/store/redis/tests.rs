@@ -13,6 +13,7 @@ use super::{RedisStore, RedisStoreBuilder};
 use crate::durable::clock::Clock;
 use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::queue::Priority;
+use crate::durable::queue::group::GroupName;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::suite::{id, task};
@@ -44,7 +45,7 @@ mod failing_commands_tests;
 mod fencing_tokens_tests;
 mod health_tests;
 mod idle_costs_tests;
-mod invariants;
+pub(in crate::durable::store) mod invariants;
 mod keys_tests;
 mod late_requests_tests;
 mod liveness_tests;
@@ -249,6 +250,14 @@ fn queued(number: u64, queue: &str) -> NewTask {
     NewTask {
         queue: queue_name(queue),
         ..task(number)
+    }
+}
+
+/// A task in a group of a named queue.
+fn grouped(number: u64, queue: &str, group: &str) -> NewTask {
+    NewTask {
+        group: Some(GroupName::new(group).expect("it is a name")),
+        ..queued(number, queue)
     }
 }
 

@@ -38,6 +38,11 @@ pub(super) trait Harness {
     /// Returns the number of rows or keys in the store, except for the totals and the layout.
     fn leftovers(&self) -> u64;
 
+    /// Returns the invariants of the rows that are broken.
+    fn broken_invariants(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Returns `true` if the order of claims is that of the model even if sessions or tasks have different types.
     fn knows_types(&self) -> bool {
         true

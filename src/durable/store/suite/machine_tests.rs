@@ -400,7 +400,8 @@ async fn compare<H: Harness>(
     let mut pair = Pair::new(Memory::new(), H::new(), processes, has_queues).await;
     for (number, step) in steps.iter().enumerate() {
         let taken = pair.take(step).await;
-        taken.map_err(|why| format!("step {number}: {why}"))?;
+        let checked = taken.and_then(|()| pair.check());
+        checked.map_err(|why| format!("step {number}: {why}"))?;
     }
     let finished = pair.finish().await;
     finished.map_err(|why| format!("at the end: {why}"))

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::Harness;
 use crate::durable::clock::Clock;
 use crate::durable::store::Store;
+use crate::durable::store::redis::tests::invariants::INVARIANTS;
 use crate::durable::store::redis::tests::server::Server;
 use crate::durable::store::redis::tests::{age, is_server_installed};
 use crate::durable::store::redis::{RedisStore, Time};
@@ -86,6 +87,14 @@ impl Harness for Redis {
     /// Counts the elements of all keys, except for the counts, the layout, and the watchers of tasks that are alive.
     fn leftovers(&self) -> u64 {
         self.eval(COUNT, &[]) as u64
+    }
+
+    fn broken_invariants(&self) -> Vec<String> {
+        let base = format!("throng:{{{}:0}}:", self.namespace);
+        match self.server.ask(&["EVAL", INVARIANTS, "0", &base]) {
+            redis::Value::Array(found) => found.iter().map(|it| format!("{it:?}")).collect(),
+            other => panic!("{other:?}"),
+        }
     }
 }
 

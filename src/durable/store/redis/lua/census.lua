@@ -91,7 +91,7 @@ local function make_census(page)
     for at = 1, #text, 16 do
       local list = sub(text, at, at + 15)
       local ring = groups().ring_key(list)
-      if groups().entries_in(list) > 0 and (n ~= 0 or call('EXISTS', ring) == 0) then recount_lanes(list) end
+      if n ~= 0 or groups().entries_in(list) > 0 and call('EXISTS', ring) == 0 then recount_lanes(list) end
     end
     return missing_tasks(text)
   end

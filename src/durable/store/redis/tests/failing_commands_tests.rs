@@ -15,6 +15,7 @@ use crate::sync::{Mutex, lock};
 
 mod changes_tests;
 mod enqueue_tests;
+mod groups_tests;
 mod keys_tests;
 mod maintenance_tests;
 mod queues_tests;

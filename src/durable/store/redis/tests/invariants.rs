@@ -1,7 +1,7 @@
 //! The invariants of a store's rows.
 
 /// Finds broken invariants among the keys of a store.
-pub(super) const INVARIANTS: &str = r"
+pub(in crate::durable::store) const INVARIANTS: &str = r"
 local base, wrong = ARGV[1], {}
 local function call(command, key, ...) return redis.call(command, base .. key, ...) end
 local function hash(key)
@@ -28,8 +28,9 @@ local function check(entry)
   if (left[tombstone] or 0) > 0 then left[tombstone] = left[tombstone] - 1 else
     expect('waits once', not waiting[id], id)
     expect('waits and is alive', alive[id], id)
-    local crashes = struct.unpack('>I2', entry, 37)
-    if crashes > 0 and crashes + 1 >= struct.unpack('>I2', entry, 31) then quarantined[id] = true end
+    local crashes, losses = struct.unpack('>I2I2', entry, 37)
+    local deaths = crashes + math.min(losses, 1)
+    if deaths > 0 and deaths + 1 >= struct.unpack('>I2', entry, 31) then quarantined[id] = true end
     waiting[id] = entry
   end
 end

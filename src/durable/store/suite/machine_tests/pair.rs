@@ -160,6 +160,15 @@ impl<H: Harness> Pair<H> {
         }
     }
 
+    /// Checks the invariants of the rows of the store.
+    pub(super) fn check(&self) -> Outcome {
+        let broken = self.tested.broken_invariants();
+        match broken.is_empty() {
+            true => Ok(()),
+            false => Err(format!("invariants are broken: {broken:?}")),
+        }
+    }
+
     /// Compares everything that can be observed, and claims everything that is left.
     pub(super) async fn finish(&mut self) -> Outcome {
         let ids: Vec<_> = (0..12).map(id).collect();
