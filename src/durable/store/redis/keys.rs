@@ -24,7 +24,7 @@
 //! | `died` | sorted set | ids of dead letters, by the time of death |
 //! | `errors` | hash | by id, for tasks that have failed and are to run again: the last errors |
 //! | `cancel` | hash | by id, for running tasks that are to be cancelled: the epoch |
-//! | `tombstones` | hash | by id and kind: the number of entries in lists that claims pass over, since their tasks were cancelled, or replaced and delayed |
+//! | `tombstones` | hash | by id, kind and group: the number of entries in lists that claims pass over, since their tasks were cancelled, or replaced and delayed |
 //! | `quarantined` | set | ids of quarantined tasks in `ready`: a worker runs one such task at a time |
 //! | `watchers` | hash | by id: the client ids of other processes that are notified of the end |
 //! | `awaiting` | sorted set | clients, by the time of their last status request: only these get completion events |

@@ -350,7 +350,9 @@ impl Next {
             tx.lane_served(list.number(), *lane)?;
         }
         let mut groups: BTreeMap<&str, Vec<TaskId>> = BTreeMap::new();
-        for task in &self.tasks {
+        // The default queue has no groups, whatever a damaged row says.
+        let tasks = self.tasks.iter().filter(|_| !queue.is_default());
+        for task in tasks {
             if let Some(group) = &task.group {
                 groups.entry(group.as_str()).or_default().push(task.id);
             }

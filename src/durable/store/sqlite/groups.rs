@@ -47,7 +47,7 @@ fn is_held(db: &Connection, group: &TaskGroup) -> Result<bool, rusqlite::Error> 
 }
 
 /// Returns `true` if a task of a group may start.
-fn may_start(db: &Connection, group: &TaskGroup) -> Result<bool, rusqlite::Error> {
+pub(super) fn may_start(db: &Connection, group: &TaskGroup) -> Result<bool, rusqlite::Error> {
     Ok(permits(db, group)? > 0 && !is_held(db, group)?)
 }
 

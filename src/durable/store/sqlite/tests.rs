@@ -32,6 +32,7 @@ const LEASE: Duration = Duration::from_secs(9);
 mod clock_tests;
 mod damage_tests;
 mod files_tests;
+mod groups_tests;
 mod idle_checks_tests;
 mod keys_tests;
 mod model_tests;

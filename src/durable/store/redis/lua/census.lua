@@ -97,7 +97,7 @@ local function make_census(page)
   end
 
   local function has_ended(id, entry)
-    local tombstone = call('HGET', TOMBSTONES, id .. sub(entry, ENTRY_KIND, ENTRY_KIND_END))
+    local tombstone = call('HGET', TOMBSTONES, tombstone_of(entry))
     return tombstone or call('HEXISTS', RESULTS, id) == 1 or call('ZSCORE', DIED, id)
   end
 
@@ -318,7 +318,7 @@ local function make_census(page)
 
   function steps.tombstones(p)
     local scan, some, cancelled = call('HSCAN', TOMBSTONES, p.cursor, 'COUNT', page), {}, {}
-    for i = 1, #scan[2], 2 do some[#some + 1], cancelled[#some + 1] = scan[2][i], sub(scan[2][i], TOMBSTONE_KIND) end
+    for i = 1, #scan[2], 2 do some[#some + 1], cancelled[#some + 1] = scan[2][i], sub(scan[2][i], TOMBSTONE_KIND, TOMBSTONE_KIND_END) end
     -- The last task of a kind may have been cancelled, or may have got another kind.
     add_lists(p, cancelled)
     if #some > 0 then call('SADD', UNLISTED, unpack(some)) end

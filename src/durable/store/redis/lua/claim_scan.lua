@@ -32,7 +32,7 @@ local function scan_entries(key)
   -- are the first.
   local function is_tombstone(entry)
     if tombstones == 0 then return false end
-    local id = sub(entry, 1, ENTRY_ID_END) .. sub(entry, ENTRY_KIND, ENTRY_KIND_END)
+    local id = tombstone_of(entry)
     if not tombstones_by_id[id] then
       local found = tombstones_at(id)
       tombstones_by_id[id] = { before = found, left = found }

@@ -27,6 +27,11 @@ local function task_group(row, before)
   return sub(row, at + 1, at + (byte(row, at) or 0))
 end
 
+-- Returns the field of `tombstones` for an entry.
+local function tombstone_of(entry)
+  return sub(entry, 1, ENTRY_ID_END) .. sub(entry, ENTRY_KIND, ENTRY_KIND_END) .. task_group(entry, 0)
+end
+
 -- Returns the key and the group of the task of an entry, as they are in its row in `alive`.
 local function alive_tail(row, before)
   local key, group = task_key(row, before), task_group(row, before)

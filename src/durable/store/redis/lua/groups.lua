@@ -138,7 +138,7 @@ function groups()
   local function has_only_tombstones(key)
     local left = {}
     for _, entry in ipairs(call('LRANGE', key, 0, 4 * MAX_BATCH)) do
-      local tombstone = sub(entry, 1, ENTRY_ID_END) .. sub(entry, ENTRY_KIND, ENTRY_KIND_END)
+      local tombstone = tombstone_of(entry)
       left[tombstone] = left[tombstone] or tonumber(call('HGET', TOMBSTONES, tombstone) or '') or 0
       if left[tombstone] == 0 then return false end
       left[tombstone] = left[tombstone] - 1

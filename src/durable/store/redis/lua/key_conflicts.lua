@@ -110,7 +110,7 @@ local function resolve_conflicts(ids, is_stored, waiting_count, delayed_count, p
 
   -- Has a claim pass over an entry that is in a list.
   local function bury(entry)
-    local tombstone = sub(entry, 1, ENTRY_ID_END) .. sub(entry, ENTRY_KIND, ENTRY_KIND_END)
+    local tombstone = tombstone_of(entry)
     local found = call('HGET', TOMBSTONES, tombstone)
     found = found and (tonumber(found) or 1) or 0
     buried = buried + 1

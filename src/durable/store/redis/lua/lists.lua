@@ -142,7 +142,7 @@ local function lists()
   local function mark_listed(entries)
     local some = {}
     for _, entry in ipairs(entries) do
-      some[#some + 1], some[#some + 2] = sub(entry, 1, ENTRY_ID_END), sub(entry, 1, ENTRY_ID_END) .. sub(entry, ENTRY_KIND, ENTRY_KIND_END)
+      some[#some + 1], some[#some + 2] = sub(entry, 1, ENTRY_ID_END), tombstone_of(entry)
     end
     if #some > 0 and not pcall(call, 'SREM', UNLISTED, unpack(some)) then call('HDEL', META, 'census') end
   end

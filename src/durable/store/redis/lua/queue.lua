@@ -39,7 +39,7 @@ local function count_waiting()
   if n == 0 or call('HLEN', TOMBSTONES) > 4 * MAX_BATCH then return n end
   local tombstones = call('HGETALL', TOMBSTONES)
   for i = 1, #tombstones, 2 do
-    local path = lists().path_of(sub(tombstones[i], TOMBSTONE_KIND))
+    local path = lists().path_of(sub(tombstones[i], TOMBSTONE_KIND, TOMBSTONE_KIND_END))
     if is_of[sub(path, -16)] then n = n - (tonumber(tombstones[i + 1]) or 1) end
   end
   return math.max(n, 0)

@@ -21,10 +21,16 @@ local claims, lease, payloads, cancel = hash('claims'), scores('lease'), hash('p
 local left, waiting, tombstone_count = {}, {}, 0
 for id, n in pairs(tombstones) do left[id], tombstone_count = tonumber(n), tombstone_count + tonumber(n) end
 expect('tombstones are counted', tombstone_count == tonumber(call('HGET', 'meta', 'tombstones') or '0'), tombstone_count)
+local function group_of(entry)
+  if string.byte(entry, 55) % 4 < 2 or string.byte(entry, 62) % 8 < 4 then return nil end
+  local at = 65 + string.byte(entry, 64)
+  return string.sub(entry, 65, at - 1), string.sub(entry, at + 1, at + string.byte(entry, at))
+end
 local quarantined = {}
 local function check(entry)
   local id = string.sub(entry, 1, 16)
-  local tombstone = id .. string.sub(entry, 47, 54)
+  local _, group = group_of(entry)
+  local tombstone = id .. string.sub(entry, 47, 54) .. (group or '')
   if (left[tombstone] or 0) > 0 then left[tombstone] = left[tombstone] - 1 else
     expect('waits once', not waiting[id], id)
     expect('waits and is alive', alive[id], id)
@@ -35,11 +41,6 @@ local function check(entry)
   end
 end
 local groups, waits_in, lanes = hash('groups'), {}, {}
-local function group_of(entry)
-  if string.byte(entry, 55) % 4 < 2 or string.byte(entry, 62) % 8 < 4 then return nil end
-  local at = 65 + string.byte(entry, 64)
-  return string.sub(entry, 65, at - 1), string.sub(entry, at + 1, at + string.byte(entry, at))
-end
 for _, key in ipairs(redis.call('KEYS', base .. 'ready*')) do
   local list, lane = string.match(string.sub(key, #base + 7), '^(%x+):(.+)$')
   for _, entry in ipairs(redis.call('LRANGE', key, 0, -1)) do

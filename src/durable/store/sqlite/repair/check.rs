@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rusqlite::params;
+use rusqlite::{Row, params};
 
 use super::{consistency, meta, rows};
 use crate::durable::TaskId;
@@ -37,6 +37,10 @@ fn check_rows(tx: &Transaction<'_>, last: Option<TaskId>) -> Result<Option<TaskI
     if claimed.len() as u64 != counts.running || waiting != Some(counts.waiting as i64) {
         return Err(corrupt());
     }
+    let grouped = tx.ids("SELECT id FROM throng_group_run", [])?;
+    if grouped.iter().any(|id| !claimed.contains_key(id)) || !are_lanes_sound(tx)? {
+        return Err(corrupt());
+    }
     if !meta::unknown_sets(tx.db)?.is_empty() {
         return Err(corrupt());
     }
@@ -56,7 +60,40 @@ fn check_rows(tx: &Transaction<'_>, last: Option<TaskId>) -> Result<Option<TaskI
         if is_running && !claimed.contains_key(&id) {
             return Err(corrupt());
         }
+        if !has_rows_of_group(tx, id, row)? {
+            return Err(corrupt());
+        }
         (checked, last) = (checked + 1, Some(id));
     }
     Ok(last.filter(|_| checked == ROWS_PER_PASS))
+}
+
+/// Returns `true` if the other tables know the group of a task that waits or runs, if it has one.
+fn has_rows_of_group(tx: &Transaction<'_>, id: TaskId, row: &Row<'_>) -> Result<bool, Fault> {
+    let now: i64 = row.get("now")?;
+    let (queue, group): (Option<String>, Option<String>) =
+        (row.get("queue")?, row.get("group_name")?);
+    if queue.is_none() || group.is_none() {
+        return Ok(true);
+    }
+    let found = if now == State::Running as i64 {
+        let sql = "SELECT 1 FROM throng_group_run WHERE id = ?1";
+        tx.number(sql, [id.to_bytes()])?
+    } else if now == State::Waiting as i64 {
+        let sql =
+            "SELECT 1 FROM throng_group AS own JOIN throng_task AS task USING (list, lane, queue)
+             WHERE task.id = ?1 AND own.name = task.group_name";
+        tx.number(sql, [id.to_bytes()])?
+    } else {
+        Some(1)
+    };
+    Ok(found.is_some())
+}
+
+/// Returns `true` if tasks wait in each lane, and no turn is above the last one that was issued.
+fn are_lanes_sound(tx: &Transaction<'_>) -> Result<bool, Fault> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM throng_group WHERE turn > ?1 OR NOT EXISTS (
+         SELECT 1 FROM throng_ready
+         WHERE throng_ready.list = throng_group.list AND throng_ready.lane = throng_group.lane))";
+    Ok(tx.number(sql, [tx.meta.group_turn])? == Some(0))
 }

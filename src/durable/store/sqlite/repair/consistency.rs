@@ -9,6 +9,7 @@ use crate::durable::store::kind::Kind;
 use crate::durable::store::sqlite::claimed_tasks::ClaimedTasks;
 use crate::durable::store::sqlite::damage::Damage;
 use crate::durable::store::sqlite::error::Fault;
+use crate::durable::store::sqlite::groups::{self, NO_GROUP, TaskGroup};
 use crate::durable::store::sqlite::route_cache;
 
 /// Removes entries without a task from the ready queue and the claims, and puts back tasks without an entry.
@@ -18,17 +19,63 @@ pub(super) fn restore(db: &Connection, damage: &mut Damage) -> Result<(), Fault>
         "DELETE FROM throng_ready WHERE NOT EXISTS (
              SELECT 1 FROM throng_task AS task
              WHERE task.id = throng_ready.id AND task.state = 0
-                 AND task.list = throng_ready.list AND task.place = throng_ready.place)",
+                 AND task.list = throng_ready.list AND task.lane = throng_ready.lane
+                 AND task.place = throng_ready.place
+                 AND (task.lane = 0) = (task.queue IS NULL OR task.group_name IS NULL))",
         [],
     )?;
+    restore_lanes(db)?;
     let mut orphans = orphans(db)?;
     orphans.retain(|orphan| !claimed.contains(&orphan.id));
     put_back(db, &orphans)?;
+    restore_runs(db, &claimed)?;
     let last = orphans.last().map(|orphan| orphan.id);
     damage.add(orphans.len(), || {
         let id = last.map_or_else(String::new, |id| id.to_string());
         format!("task {id} was in no list")
     });
+    Ok(())
+}
+
+/// Derives the lanes from the tasks that wait in them. A task in the lane of another group becomes an orphan. The groups are in the order
+/// of their names.
+fn restore_lanes(db: &Connection) -> Result<(), rusqlite::Error> {
+    db.execute_batch(
+        "DELETE FROM throng_group;
+         INSERT OR IGNORE INTO throng_group (list, lane, queue, name, turn)
+             SELECT ready.list, ready.lane, task.queue, task.group_name, 1
+             FROM throng_ready AS ready JOIN throng_task AS task ON task.id = ready.id
+             WHERE ready.lane <> 0;
+         DELETE FROM throng_ready WHERE lane <> 0 AND NOT EXISTS (
+             SELECT 1 FROM throng_group AS lane JOIN throng_task AS task ON task.id = throng_ready.id
+             WHERE lane.list = throng_ready.list AND lane.lane = throng_ready.lane
+                 AND lane.queue = task.queue AND lane.name = task.group_name);
+         UPDATE throng_meta SET group_turn = max(group_turn, 1);",
+    )
+}
+
+/// Derives the running tasks of groups from the claims, and then which groups may be served.
+fn restore_runs(db: &Connection, claimed: &BTreeSet<TaskId>) -> Result<(), rusqlite::Error> {
+    db.execute("DELETE FROM throng_group_run", [])?;
+    let mut insert = db.prepare(
+        "INSERT INTO throng_group_run (id, queue, name) SELECT id, queue, group_name FROM throng_task
+         WHERE id = ?1 AND queue IS NOT NULL AND group_name IS NOT NULL",
+    )?;
+    for id in claimed {
+        insert.execute([id.to_bytes()])?;
+    }
+    let mut lanes = db.prepare("SELECT DISTINCT queue, name FROM throng_group")?;
+    let groups = lanes.query_map([], |row| {
+        let (queue, name) = (row.get(0)?, row.get(1)?);
+        Ok(TaskGroup { queue, name })
+    })?;
+    let mut update =
+        db.prepare("UPDATE throng_group SET turn = NULL WHERE queue = ?1 AND name = ?2")?;
+    for group in groups.collect::<Result<Vec<_>, _>>()? {
+        if !groups::may_start(db, &group)? {
+            update.execute([&group.queue, &group.name])?;
+        }
+    }
     Ok(())
 }
 
@@ -67,17 +114,22 @@ struct Orphan {
     id: TaskId,
     kind: Kind,
     position: Option<i64>,
+    group: Option<TaskGroup>,
 }
 
 fn orphans(db: &Connection) -> Result<Vec<Orphan>, rusqlite::Error> {
     let mut orphans = db.prepare(
-        "SELECT id, kind, place FROM throng_now WHERE now = 2 AND state = 0 ORDER BY place",
+        "SELECT id, kind, place, queue, group_name FROM throng_now WHERE now = 2 AND state = 0 ORDER BY place",
     )?;
     let orphans = orphans.query_map([], |row| {
         Ok(Orphan {
             id: TaskId::from_bytes(row.get(0)?),
             kind: Kind::from_number(row.get(1)?),
             position: row.get(2)?,
+            group: match (row.get(3)?, row.get(4)?) {
+                (Some(queue), Some(name)) => Some(TaskGroup { queue, name }),
+                _ => None,
+            },
         })
     })?;
     orphans.collect()
@@ -88,17 +140,23 @@ fn put_back(db: &Connection, orphans: &[Orphan]) -> Result<(), Fault> {
     let routes = route_cache::read(db)?;
     let tail = "SELECT coalesce(max(place), 0) FROM throng_ready";
     let mut tail: i64 = db.query_row(tail, [], |row| row.get(0))?;
-    let mut insert =
-        db.prepare("INSERT OR IGNORE INTO throng_ready (list, place, id) VALUES (?1, ?2, ?3)")?;
-    let mut update = db.prepare("UPDATE throng_task SET list = ?2, place = ?3 WHERE id = ?1")?;
+    let mut insert = db.prepare(
+        "INSERT OR IGNORE INTO throng_ready (list, lane, place, id) VALUES (?1, ?2, ?3, ?4)",
+    )?;
+    let mut update =
+        db.prepare("UPDATE throng_task SET list = ?2, lane = ?3, place = ?4 WHERE id = ?1")?;
     for orphan in orphans {
-        let (id, list) = (orphan.id.to_bytes(), routes.leaf(orphan.kind).number());
+        let (id, list) = (orphan.id.to_bytes(), routes.leaf(orphan.kind));
+        let lane = match &orphan.group {
+            Some(group) => groups::lane_of(db, list, group, || 1)?,
+            None => NO_GROUP,
+        };
         let mut position = orphan.position.unwrap_or(tail);
-        while insert.execute(params![list, position, id])? == 0 {
+        while insert.execute(params![list.number(), lane, position, id])? == 0 {
             tail += 1;
             position = tail;
         }
-        update.execute(params![id, list, position])?;
+        update.execute(params![id, list.number(), lane, position])?;
     }
     Ok(())
 }

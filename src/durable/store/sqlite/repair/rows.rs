@@ -60,8 +60,14 @@ const CLAIM: &[Column] = &[
 ];
 const READY: &[Column] = &[
     Column("list", ANY, ""),
+    Column("lane", COUNT, ""),
     Column("place", ANY, ""),
     Column("id", Values::Id, ""),
+];
+const GROUP_HOLD: &[Column] = &[
+    Column("queue", Values::Text, ""),
+    Column("name", Values::Text, ""),
+    Column("until", ANY, ""),
 ];
 const ERROR: &[Column] = &[
     Column("id", Values::Id, ""),
@@ -82,6 +88,8 @@ const QUEUE: &[Column] = &[
     Column("max_running", LIMIT, "1"),
     Column("interval", Values::Optional(&INTERVAL), "3600000000"),
     Column("burst", LIMIT, "1"),
+    Column("group_max", LIMIT, "1"),
+    Column("quantum", Values::Number(1..=u32::MAX as i64), "1"),
     Column("revision", COUNT, "0"),
     Column("used_until", TIME, "0"),
     Column("since_normal", TIME, "0"),
@@ -90,6 +98,7 @@ const QUEUE: &[Column] = &[
 const TASK: &[Column] = &[
     Column("state", Values::Number(0..=5), "4"),
     Column("list", Values::Optional(&ANY), "NULL"),
+    Column("lane", COUNT, "0"),
     Column("place", Values::Optional(&ANY), "NULL"),
     Column("at", Values::Optional(&ANY), "NULL"),
     Column("name", Values::Text, "''"),
@@ -102,6 +111,7 @@ const TASK: &[Column] = &[
     Column("kind", ANY, "0"),
     Column("endpoint", ANY, "0"),
     Column("queue", Values::Optional(&Values::Text), "NULL"),
+    Column("group_name", Values::Optional(&Values::Text), "NULL"),
     Column("priority", PRIORITY, "1"),
     Column("key", Values::Optional(&Values::Id), "NULL"),
     Column("key_mode", Values::Optional(&KEY_MODE), "NULL"),
@@ -185,7 +195,8 @@ pub(super) fn remove_invalid(db: &Connection, damage: &mut Damage) -> Result<(),
     for (table, key, columns) in [
         ("throng_session", &["id"][..], SESSION),
         ("throng_claim", &["epoch"], CLAIM),
-        ("throng_ready", &["list", "place"], READY),
+        ("throng_ready", &["list", "lane", "place"], READY),
+        ("throng_group_hold", &["queue", "name"], GROUP_HOLD),
         ("throng_error", &["id", "attempt"], ERROR),
         ("throng_damaged", &["number"], DAMAGED),
     ] {

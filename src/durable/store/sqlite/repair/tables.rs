@@ -20,7 +20,7 @@ struct Table {
     scans: &'static [&'static str],
 }
 
-const TABLES: [Table; 8] = [
+const TABLES: [Table; 11] = [
     Table {
         name: "throng_session",
         key: &["id"],
@@ -43,10 +43,38 @@ const TABLES: [Table; 8] = [
     },
     Table {
         name: "throng_ready",
-        key: &["list", "place"],
+        key: &["list", "lane", "place"],
         scans: &[
-            "SELECT list, place, id FROM {} ORDER BY list, place",
-            "SELECT list, place, id FROM {} ORDER BY list DESC, place DESC",
+            "SELECT list, lane, place, id FROM {} ORDER BY list, lane, place",
+            "SELECT list, lane, place, id FROM {} ORDER BY list DESC, lane DESC, place DESC",
+        ],
+    },
+    Table {
+        name: "throng_group",
+        key: &["list", "lane"],
+        scans: &[
+            "SELECT list, lane, * FROM {} ORDER BY list, lane",
+            "SELECT list, lane, * FROM {} ORDER BY list DESC, lane DESC",
+            "SELECT list, lane FROM {} ORDER BY queue, name, list",
+            "SELECT list, lane FROM {} WHERE turn IS NOT NULL ORDER BY list, turn, name",
+        ],
+    },
+    Table {
+        name: "throng_group_run",
+        key: &["id"],
+        scans: &[
+            "SELECT id, * FROM {} NOT INDEXED ORDER BY id",
+            "SELECT id, * FROM {} NOT INDEXED ORDER BY id DESC",
+            "SELECT id FROM {} ORDER BY queue, name",
+        ],
+    },
+    Table {
+        name: "throng_group_hold",
+        key: &["queue", "name"],
+        scans: &[
+            "SELECT queue, name, * FROM {} ORDER BY queue, name",
+            "SELECT queue, name, * FROM {} ORDER BY queue DESC, name DESC",
+            "SELECT queue, name FROM {} ORDER BY queue, until",
         ],
     },
     Table {
@@ -132,7 +160,7 @@ pub(super) fn rebuild_all(
 /// Returns the ids of tasks in `throng_ready`, as far as they can be read.
 pub(super) fn ids_in_ready_queue(db: &Connection) -> Result<Vec<TaskId>, Fault> {
     let mut ids = Vec::new();
-    for order in ["list, place", "list DESC, place DESC"] {
+    for order in ["list, lane, place", "list DESC, lane DESC, place DESC"] {
         let sql = format!("SELECT id FROM throng_ready ORDER BY {order}");
         scan(db, &sql, |row| {
             ids.extend(row.get(0).map(TaskId::from_bytes));

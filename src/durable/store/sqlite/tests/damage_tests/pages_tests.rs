@@ -34,12 +34,19 @@ fn pages(file: &File, tree: &str) -> (i64, Vec<i64>) {
 }
 
 /// The trees of the database. The flag is `true` if a lost page of the tree may cost tasks.
-const TREES: [(&str, bool); 16] = [
+const TREES: [(&str, bool); 23] = [
     ("throng_task", true),
     ("throng_task_at", false),
     ("throng_task_key", false),
     ("throng_task_window", false),
     ("throng_ready", false),
+    ("throng_group", false),
+    ("throng_group_name", false),
+    ("throng_group_turn", false),
+    ("throng_group_run", false),
+    ("throng_group_run_name", false),
+    ("throng_group_hold", false),
+    ("throng_group_hold_until", false),
     ("throng_claim", false),
     ("throng_claim_session", false),
     ("throng_claim_until", false),

@@ -1,0 +1,203 @@
+//! Groups: what damage does to them, and how long scripts take with many of them.
+
+use super::meter::Meter;
+use super::*;
+use crate::durable::queue::{Groups, QueueSettings};
+use crate::durable::store::QueueChange;
+
+async fn set(store: &RedisStore, groups: Groups) {
+    let change = QueueChange::Settings(QueueSettings::new().grouped(groups));
+    assert!(store.change_queue(queue_name("q"), change).await.unwrap());
+}
+
+/// Stores tasks, in batches.
+async fn store_all(worker: &Worker, tasks: impl Iterator<Item = NewTask>) {
+    let tasks: Vec<_> = tasks.collect();
+    for batch in tasks.chunks(MAX_BATCH_TASKS) {
+        worker.enqueue(batch.to_vec()).await;
+    }
+}
+
+/// One tenant has 20,000 tasks, and 50 tenants have 20 each.
+#[tokio::test]
+async fn a_large_tenant_delays_no_other() {
+    needs_redis!();
+    let server = Server::start();
+    let store = Arc::new(open(&server.url()).await);
+    let worker = Worker::of_queue(&store, "q").await;
+    store_all(
+        &worker,
+        (0..20_000).map(|number| grouped(number, "q", "large")),
+    )
+    .await;
+    let small =
+        (0..1_000).map(|number| grouped(20_000 + number, "q", &format!("small {}", number / 20)));
+    store_all(&worker, small).await;
+    let (mut started, mut left) = (0, 1_000);
+    while left > 0 {
+        let claim = worker.claim(10).await;
+        started += claim.tasks.len();
+        left -= claim
+            .tasks
+            .iter()
+            .filter(|task| task.id >= id(20_000))
+            .count();
+    }
+    // 1,020 are ideal.
+    assert!(started <= 1_050, "{started}");
+}
+
+/// The ring is not scanned.
+#[tokio::test]
+async fn many_groups_do_not_slow_a_turn_down() {
+    needs_redis!();
+    let server = Server::start();
+    let store = Arc::new(open(&server.url()).await);
+    let worker = Worker::of_queue(&store, "q").await;
+    set(&store, Groups::new().max_running(1)).await;
+    let groups = if std::env::var_os("THRONG_LONG").is_some() {
+        100_000
+    } else {
+        5_000
+    };
+    let tasks = (0..2 * groups).map(|number| grouped(number, "q", &(number % groups).to_string()));
+    store_all(&worker, tasks).await;
+    let mut meter = Meter::new(&server);
+    let mut shortest = Duration::MAX;
+    for _ in 0..8 {
+        let claim = meter.measure(worker.claim(64)).await;
+        meter.measure(worker.turn(done(&claim), 0)).await;
+        let taken = &meter.taken[meter.taken.len() - 2..];
+        shortest = shortest.min(*taken.iter().max().unwrap());
+    }
+    println!("a turn of 64 tasks takes {shortest:?}");
+    assert!(shortest < Duration::from_millis(5), "{shortest:?}");
+}
+
+/// The last task of a group leaves no key behind, except for the limits of the queue and the number of its last turn.
+#[tokio::test]
+async fn the_last_task_of_a_group_leaves_no_key() {
+    needs_redis!();
+    let server = Server::start();
+    let store = Arc::new(open(&server.url()).await);
+    let worker = Worker::of_queue(&store, "q").await;
+    set(&store, Groups::new().max_running(1)).await;
+    let some = (0..9).map(|number| grouped(number, "q", ["a", "b", "c"][number as usize % 3]));
+    let tasks = some.map(|task| NewTask {
+        retention: Duration::ZERO,
+        ..task
+    });
+    worker.enqueue(tasks).await;
+    while let Some(claim) = worker.turn(Vec::new(), 9).await.claim {
+        worker.turn(done(&claim), 0).await;
+    }
+    for pattern in ["ready*", "rings*", "holds*", "permits*", "alive", "running"] {
+        let pattern = format!("throng:{{default:0}}:{pattern}");
+        let none = redis::Value::Array(Vec::new());
+        assert_eq!(server.ask(&["KEYS", &pattern]), none, "{pattern}");
+    }
+    let rows = server.ask(&["HKEYS", "throng:{default:0}:groups"]);
+    let turn = redis::Value::BulkString(b"tq".to_vec());
+    assert_eq!(rows, redis::Value::Array(vec![turn]));
+}
+
+/// Damage to what scripts know about groups, as commands whose first argument is a pattern of keys.
+const DAMAGES: [&str; 11] = [
+    "DEL groups",
+    "SET groups x",
+    "HSET groups tq x",
+    "HSET groups n0000000000000001 x",
+    "HDEL groups tq",
+    "DEL rings:*",
+    "SET rings:* x",
+    "ZADD rings:* 1 nobody",
+    "ZADD rings:* 1 a",
+    "DEL permits:q\0*",
+    "SET holds:q x",
+];
+
+#[tokio::test]
+async fn damaged_rows_of_groups_are_repaired() {
+    needs_redis!();
+    for damage in DAMAGES {
+        let server = Server::start();
+        let store = Arc::new(open(&server.url()).await);
+        let worker = Worker::of_queue(&store, "q").await;
+        set(&store, Groups::new().max_running(1)).await;
+        let tasks =
+            (0..12).map(|number| grouped(number, "q", ["a", "b", "c"][number as usize % 3]));
+        worker.enqueue(tasks).await;
+        let claim = worker.claim(2).await;
+        let parts: Vec<_> = damage.split(' ').collect();
+        let pattern = format!("throng:{{*:0}}:{}", parts[1]);
+        let redis::Value::Array(keys) = server.ask(&["KEYS", &pattern]) else {
+            panic!("a list of keys");
+        };
+        let mut keys: Vec<_> = keys
+            .into_iter()
+            .map(|key| match key {
+                redis::Value::BulkString(key) => String::from_utf8(key).unwrap(),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        if keys.is_empty() {
+            keys.push(pattern.replace('*', "throng"));
+        }
+        for key in keys {
+            let mut command = vec![parts[0], &key];
+            command.extend(&parts[2..]);
+            server.ask(&command);
+        }
+        for _ in 0..6 {
+            while store.maintain(1000).await.unwrap() {}
+        }
+        let info = store.queue(queue_name("q")).await.unwrap();
+        assert_eq!((info.waiting, info.running), (10, 2), "{damage}");
+        let next = worker.turn(Vec::new(), 9).await.claim;
+        let next = next.unwrap_or_else(|| panic!("{damage}"));
+        assert_eq!(next.tasks.len(), 1, "{damage}: {next:?}");
+        let mut ended = 3;
+        for claim in [claim, next] {
+            worker.turn(done(&claim), 0).await;
+        }
+        while let Some(claim) = worker.turn(Vec::new(), 9).await.claim {
+            assert!(claim.tasks.len() <= 3, "{damage}");
+            ended += claim.tasks.len();
+            worker.turn(done(&claim), 0).await;
+        }
+        assert_eq!(ended, 12, "{damage}");
+    }
+}
+
+/// A store without groups sends no additional command.
+#[tokio::test]
+async fn a_queue_without_groups_does_not_look_for_them() {
+    needs_redis!();
+    let server = Server::start();
+    let store = Arc::new(open(&server.url()).await);
+    let worker = Worker::of_queue(&store, "q").await;
+    let round = async |first: u64| {
+        worker
+            .enqueue((first..first + 3).map(|number| queued(number, "q")))
+            .await;
+        let claim = worker.claim(2).await;
+        worker.turn(done(&claim), 1).await;
+        worker.turn(Vec::new(), 9).await;
+    };
+    round(0).await;
+    server.ask(&["CONFIG", "RESETSTAT"]);
+    round(10).await;
+    let redis::Value::BulkString(stats) = server.ask(&["INFO", "commandstats"]) else {
+        panic!("a text");
+    };
+    let stats = String::from_utf8(stats).unwrap();
+    let calls = |command: &str| {
+        let line = stats
+            .lines()
+            .find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
+        line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
+    };
+    // The sets of permits, and no others. No ring is read: the sorted sets are those of leases and idle sessions.
+    assert_eq!(calls("sadd") + calls("srem"), 3, "{stats}");
+    assert_eq!(calls("zscore"), 0, "{stats}");
+}

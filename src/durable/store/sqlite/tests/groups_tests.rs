@@ -1,0 +1,160 @@
+//! Groups: how their turns are looked up, what damage does to them, and how long a turn takes with many of them.
+
+use std::time::Instant;
+
+use super::*;
+use crate::durable::queue::group::GroupName;
+use crate::durable::queue::{Groups, QueueSettings};
+use crate::durable::store::QueueChange;
+
+fn grouped(n: u64, group: &str) -> NewTask {
+    NewTask {
+        queue: queue(),
+        group: Some(GroupName::new(group).unwrap()),
+        ..task(n).0
+    }
+}
+
+fn queue() -> QueueName {
+    QueueName::new("q").unwrap()
+}
+
+async fn worker(store: &Arc<SqliteStore>) -> Worker {
+    let set = TypeSet::of_names(["name"]).unwrap().in_queue(queue());
+    let session = store.open_session(Some(set)).await.unwrap();
+    Worker {
+        session,
+        ..Worker::new(store).await
+    }
+}
+
+async fn set(store: &SqliteStore, groups: Groups) {
+    let change = QueueChange::Settings(QueueSettings::new().grouped(groups));
+    store.change_queue(queue(), change).await.unwrap();
+}
+
+/// Stores tasks, in batches.
+async fn store_all(worker: &Worker, tasks: Vec<NewTask>) {
+    for batch in tasks.chunks(256) {
+        worker.enqueue(batch.to_vec()).await;
+    }
+}
+
+#[tokio::test]
+async fn the_next_group_is_looked_up_in_an_index() {
+    let file = File::new();
+    drop(file.open().await);
+    let db = file.connect();
+    let sql = "EXPLAIN QUERY PLAN SELECT lane, name, turn FROM throng_group
+         WHERE list = 1 AND turn IS NOT NULL AND (turn, name) > (1, 'a')
+         ORDER BY turn, name LIMIT 64";
+    let plan: String = db.query_row(sql, [], |row| row.get(3)).unwrap();
+    assert!(
+        plan.contains("throng_group_turn (list=? AND (turn,name)>(?,?))")
+            || plan.contains("throng_group_turn (list=? AND turn>?"),
+        "{plan}"
+    );
+}
+
+/// One tenant has 20,000 tasks, and 50 tenants have 20 each.
+#[tokio::test]
+async fn a_large_tenant_delays_no_other() {
+    let file = File::new();
+    let worker = worker(&file.open().await).await;
+    let large = (0..20_000).map(|n| grouped(n, "large"));
+    store_all(&worker, large.collect()).await;
+    let small = (0..1_000).map(|n| grouped(20_000 + n, &format!("small {}", n / 20)));
+    store_all(&worker, small.collect()).await;
+    let (mut started, mut left) = (0, 1_000);
+    while left > 0 {
+        let claim = worker.claim(10).await;
+        started += claim.tasks.len();
+        left -= claim
+            .tasks
+            .iter()
+            .filter(|task| task.id >= id(20_000))
+            .count();
+    }
+    // 1,020 are ideal.
+    assert!(started <= 1_050, "{started}");
+}
+
+/// The ring is not scanned: a turn takes as long as with few groups.
+#[tokio::test]
+async fn many_groups_do_not_slow_a_turn_down() {
+    let file = File::new();
+    let worker = worker(&file.open().await).await;
+    set(&worker.store, Groups::new().max_running(1)).await;
+    let groups = if std::env::var_os("THRONG_LONG").is_some() {
+        100_000
+    } else {
+        5_000
+    };
+    let tasks = (0..2 * groups).map(|n| grouped(n, &(n % groups).to_string()));
+    store_all(&worker, tasks.collect()).await;
+    let mut shortest = Duration::MAX;
+    for _ in 0..20 {
+        let start = Instant::now();
+        let claim = worker.claim(16).await;
+        shortest = shortest.min(start.elapsed());
+        worker.turn(done(&claim, vec![]), 0).await;
+    }
+    println!("a turn of 16 tasks takes {shortest:?}");
+    assert!(shortest < Duration::from_millis(50), "{shortest:?}");
+}
+
+/// The rows are derived from those of the tasks.
+#[tokio::test]
+async fn damaged_rows_of_groups_are_restored() {
+    for damage in [
+        "DELETE FROM throng_group",
+        "DELETE FROM throng_group WHERE name = 'b'",
+        "UPDATE throng_group SET name = 'b' || rowid WHERE 0; UPDATE throng_group SET lane = lane + 7",
+        "UPDATE throng_group SET turn = 1 << 60",
+        "DELETE FROM throng_group_run",
+        "UPDATE throng_group_run SET id = randomblob(16) WHERE rowid IN (SELECT 1) OR 1",
+        "UPDATE throng_task SET lane = 77",
+        "UPDATE throng_ready SET lane = 0 WHERE lane = 1",
+        "DELETE FROM throng_ready",
+        "UPDATE throng_meta SET group_turn = -1",
+    ] {
+        let file = File::new();
+        let worker = worker(&file.open().await).await;
+        set(&worker.store, Groups::new().max_running(1)).await;
+        let tasks = (0..12).map(|n| grouped(n, ["a", "b", "c"][n as usize % 3]));
+        worker.enqueue(tasks).await;
+        let claim = worker.claim(2).await;
+        let db = file.connect();
+        if db.execute_batch(damage).is_err() {
+            continue;
+        }
+        worker.turn(vec![], 0).await;
+        worker.store.maintain(100).await.unwrap();
+        let next = worker.turn(vec![], 9).await.claim.unwrap();
+        let held = claim
+            .tasks
+            .iter()
+            .chain(&next.tasks)
+            .map(|task| task.group.clone());
+        let groups: std::collections::BTreeSet<_> = held.collect();
+        assert_eq!((next.tasks.len(), groups.len()), (1, 3), "{damage}");
+        let mut ended = 0;
+        for claim in [claim, next] {
+            ended += claim.tasks.len();
+            worker.turn(done(&claim, vec![]), 0).await;
+        }
+        while let Some(claim) = worker.turn(vec![], 9).await.claim {
+            assert!(claim.tasks.len() <= 3, "{damage}");
+            ended += claim.tasks.len();
+            worker.turn(done(&claim, vec![]), 0).await;
+        }
+        assert_eq!(ended, 12, "{damage}");
+        for table in ["throng_group", "throng_group_run", "throng_ready"] {
+            assert_eq!(
+                file.number(&format!("SELECT count(*) FROM {table}")),
+                0,
+                "{damage}"
+            );
+        }
+    }
+}
