@@ -82,6 +82,8 @@
 //! start first. An executor serves the default queue, or the queues that are passed to [`Builder::serve`]. Each of them can have a
 //! weight, and a maximum number of the executor's permits ([`ServedQueue`]).
 //!
+//! The tasks of a queue can be divided into groups, such as customers, which take turns ([`SpawnOptions::group`]).
+//!
 //! # If a process exits at a given step
 //!
 //! The test suite kills processes, freezes them or cuts their connections at each of these steps.

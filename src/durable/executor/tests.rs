@@ -21,6 +21,7 @@ use crate::retry::Retry;
 use crate::sync::{Mutex, lock};
 
 mod damage_tests;
+mod groups_tests;
 mod nested_tests;
 mod queues_tests;
 mod shares_tests;

@@ -37,7 +37,8 @@ pub(crate) struct Turn {
     /// The number of tasks to claim: at most [`MAX_BATCH_TASKS`](super::MAX_BATCH_TASKS).
     ///
     /// They are of the queue of the session, if its limits allow that, those of a higher priority first: see
-    /// [`PriorityTurns`](crate::durable::queue::priority::PriorityTurns).
+    /// [`PriorityTurns`](crate::durable::queue::priority::PriorityTurns). Within a priority, the groups of the queue take turns, and tasks
+    /// without a group follow.
     pub(crate) want: usize,
     /// The maximum size of their payloads in bytes. A claim may have one larger payload.
     pub(crate) want_bytes: usize,

@@ -183,6 +183,7 @@ fn others() -> Vec<Workload> {
         Workload::new("redis/memory", Unit::BYTES, memory),
         beside_another_type("redis/beside-another-type", ours::types),
         drain_queues(),
+        drain_groups(),
         Workload::absolute("redis/one-at-a-time", Unit::US, queues::one_at_a_time),
     ]
 }
@@ -197,6 +198,20 @@ fn drain_queues() -> Workload {
             drain("throng", Waiting::InQueues),
             drain("priorities", Waiting::ByPriority),
             drain("plain", Waiting::Plainly).note(Some("the bar is 0.7 of its rate")),
+        ],
+    )
+}
+
+/// Tasks in groups of one queue, which take turns, and tasks in the default queue.
+fn drain_groups() -> Workload {
+    let drain = |name, waiting| Peer::new(name, move |rules| queues::drain(rules, waiting));
+    Workload::new(
+        "redis/drain-groups",
+        Unit::NS_PER_TASK,
+        vec![
+            drain("throng", Waiting::InGroups(10_000)),
+            drain("100 groups", Waiting::InGroups(100)),
+            drain("plain", Waiting::Plainly).note(Some("the bar is 0.4 of its rate")),
         ],
     )
 }

@@ -122,7 +122,7 @@ pub(super) fn arguments(
     arguments.push_number(delayed.len());
     arguments.push_number(separate().count());
     arguments.push(&*known.version);
-    // The script assigns tasks with groups to lanes.
+    // The script assigns tasks with groups to sublists.
     let has_groups = batch.iter().any(|task| task.group.is_some());
     let lists = if has_groups { Vec::new() } else { lists };
     match has_groups {

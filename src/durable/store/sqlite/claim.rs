@@ -13,7 +13,7 @@ use super::groups::{self, NO_GROUP, TaskGroup};
 use super::keys;
 use super::queues::{QueueRow, queue_column};
 use super::ready_queue;
-use super::ring::{Lane, Ring};
+use super::ring::{Ring, Sublist};
 use super::state::State;
 use super::transaction::Transaction;
 use crate::durable::TaskId;
@@ -51,8 +51,8 @@ pub(super) fn claim(
     if next.tasks.is_empty() {
         return Ok(None);
     }
-    for (&(list, lane), positions) in &next.positions {
-        ready_queue::remove_all(tx.db, list, lane, positions)?;
+    for (&(list, sublist), positions) in &next.positions {
+        ready_queue::remove_all(tx.db, list, sublist, positions)?;
         tx.notices.add_ready(list, -(positions.len() as i64));
     }
     next.record_groups(tx, &queue)?;
@@ -93,9 +93,9 @@ fn insert_claim(
 #[derive(Default)]
 struct Next {
     tasks: Vec<Claimed>,
-    /// The positions in each lane of a list.
+    /// The positions in each sublist of a list.
     positions: BTreeMap<(ListId, i64), Vec<i64>>,
-    /// The lanes that were served, in this order.
+    /// The sublists that were served, in this order.
     served: Vec<(ListId, i64)>,
     claimed: ClaimedTasks,
     /// Those that have keys and were never claimed before.
@@ -116,7 +116,7 @@ const READY_TASKS: &str = "
     SELECT task.id, name, payload, failures, crashes, lost, max_crashes,
         ready.place, endpoint, key_mode, group_name
     FROM throng_ready AS ready LEFT JOIN throng_task AS task ON task.id = ready.id
-    WHERE ready.list = ?2 AND ready.lane = ?3 AND ready.place > ?4
+    WHERE ready.list = ?2 AND ready.sublist = ?3 AND ready.place > ?4
         AND (?1 OR NOT (crashes + lost > 0 AND crashes + min(lost, 1) + 1 >= max_crashes))
     ORDER BY ready.place";
 
@@ -269,47 +269,47 @@ impl Next {
     ) -> Result<(), rusqlite::Error> {
         let (mut permits, mut again) = (HashMap::new(), VecDeque::new());
         while self.tasks.len() < most && !self.is_full {
-            let Some(mut lane) = ring.next()?.or_else(|| again.pop_front()) else {
+            let Some(mut sublist) = ring.next()?.or_else(|| again.pop_front()) else {
                 break;
             };
-            let permits = match permits.entry(lane.group.clone()) {
+            let permits = match permits.entry(sublist.group.clone()) {
                 Entry::Occupied(entry) => entry.into_mut(),
-                Entry::Vacant(entry) => entry.insert(groups.permits(tx, &lane.group)?),
+                Entry::Vacant(entry) => entry.insert(groups.permits(tx, &sublist.group)?),
             };
             let before = self.tasks.len();
             let most = most.min(before + groups.quantum.min(*permits));
-            self.take_from_lane(tx, request, &mut lane, most)?;
+            self.take_from_sublist(tx, request, &mut sublist, most)?;
             let given = self.tasks.len() - before;
             if given > 0 {
                 *permits -= given;
-                self.served.push((lane.list, lane.number));
-                again.push_back(lane);
+                self.served.push((sublist.list, sublist.number));
+                again.push_back(sublist);
             }
         }
         Ok(())
     }
 
-    /// Takes the next tasks of a lane, until there are `most` tasks.
-    fn take_from_lane(
+    /// Takes the next tasks of a sublist, until there are `most` tasks.
+    fn take_from_sublist(
         &mut self,
         tx: &Transaction<'_>,
         request: &Turn,
-        lane: &mut Lane,
+        sublist: &mut Sublist,
         most: usize,
     ) -> Result<(), rusqlite::Error> {
         let mut statement = tx.db.prepare_cached(READY_TASKS)?;
         let mut rows = statement.query(params![
             self.quarantined,
-            lane.list.number(),
-            lane.number,
-            lane.position
+            sublist.list.number(),
+            sublist.number,
+            sublist.position
         ])?;
         while self.tasks.len() < most
             && !self.is_full
             && let Some(row) = rows.next()?
         {
-            lane.position = row.get(7)?;
-            self.take_row(tx, request, (lane.list, lane.number), row)?;
+            sublist.position = row.get(7)?;
+            self.take_row(tx, request, (sublist.list, sublist.number), row)?;
         }
         Ok(())
     }
@@ -319,7 +319,7 @@ impl Next {
         &mut self,
         tx: &Transaction<'_>,
         request: &Turn,
-        lane: (ListId, i64),
+        sublist: (ListId, i64),
         row: &Row<'_>,
     ) -> Result<(), rusqlite::Error> {
         let task = read_row(tx, row, self.tasks.last())?;
@@ -332,7 +332,7 @@ impl Next {
             return Ok(());
         }
         self.quarantined &= !task.quarantined;
-        self.positions.entry(lane).or_default().push(row.get(7)?);
+        self.positions.entry(sublist).or_default().push(row.get(7)?);
         self.claimed.insert(task.id, row.get(8)?);
         let is_keyed = keys::is_unclaimed(row.get(9)?);
         self.keyed.extend(is_keyed.then_some(task.id));
@@ -346,8 +346,8 @@ impl Next {
         tx: &mut Transaction<'_>,
         queue: &QueueName,
     ) -> Result<(), rusqlite::Error> {
-        for (list, lane) in &self.served {
-            tx.lane_served(list.number(), *lane)?;
+        for (list, sublist) in &self.served {
+            tx.sublist_served(list.number(), *sublist)?;
         }
         let mut groups: BTreeMap<&str, Vec<TaskId>> = BTreeMap::new();
         // The default queue has no groups, whatever a damaged row says.

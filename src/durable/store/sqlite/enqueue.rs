@@ -116,7 +116,7 @@ impl<'a> Inserts<'a> {
         let task = db.prepare_cached(
             "INSERT INTO throng_task
                  (id, state, place, at, name, max_crashes, retention, endpoint, payload, list, kind,
-                 queue, priority, lane, group_name)
+                 queue, priority, sublist, group_name)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
              ON CONFLICT DO NOTHING",
         )?;
@@ -160,18 +160,18 @@ fn insert(
     let id = task.id.to_bytes();
     let group = task.group.as_ref();
     if group.is_some() && inserts.exists.exists([id])? {
-        // Otherwise, an empty lane would be left.
+        // Otherwise, an empty sublist would be left.
         return Ok(false);
     }
-    let (mut lane, mut is_awaited) = (NO_GROUP, true);
+    let (mut sublist, mut is_awaited) = (NO_GROUP, true);
     let (state, position, at) = match millis(task.delay) as i64 {
         0 => {
             let group = group.map(|group| TaskGroup {
                 queue: task.queue.as_str().to_owned(),
                 name: group.as_str().to_owned(),
             });
-            (lane, is_awaited) = tx.lane_for(list, group.as_ref())?;
-            let position = tx.queue.next_tail_of(tx.db, list, lane)?;
+            (sublist, is_awaited) = tx.sublist_for(list, group.as_ref())?;
+            let position = tx.queue.next_tail_of(tx.db, list, sublist)?;
             (State::Waiting, Some(position), None)
         }
         delay => (State::Delayed, None, Some(tx.now.wall + delay)),
@@ -191,7 +191,7 @@ fn insert(
         kind.number(),
         queue_column(&task.queue),
         task.priority as i64,
-        lane,
+        sublist,
         group.map(GroupName::as_str),
     ])?;
     if inserted == 0 {
@@ -200,7 +200,7 @@ fn insert(
     if position.is_some() {
         inserts
             .ready
-            .execute(params![list.number(), lane, position, id])?;
+            .execute(params![list.number(), sublist, position, id])?;
         if is_awaited {
             tx.notices.add_ready(list, 1);
         }

@@ -1,8 +1,8 @@
 //! Groups of tasks within named queues, which take turns.
 //!
-//! Tasks of a group wait in *lanes*: a lane is the part of a list that has the tasks of one group. It has a row in `throng_group` while
+//! Tasks of a group wait in *sublists*: a sublist is the part of a list that has the tasks of one group. It has a row in `throng_group` while
 //! tasks wait in it. The column `turn` is a number if a task may start as far as the group is concerned: it is not held, and has a
-//! permit. The lane of a list with the lowest number is the next to be served. The number of running tasks of a group is the
+//! permit. The sublist of a list with the lowest number is the next to be served. The number of running tasks of a group is the
 //! number of its rows in `throng_group_run`.
 
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::durable::clock::millis;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::routes::ListId;
 
-/// The lane of tasks without a group.
+/// The sublist of tasks without a group.
 pub(super) const NO_GROUP: i64 = 0;
 
 /// The group of a task, and the queue of the group.
@@ -51,30 +51,36 @@ pub(super) fn may_start(db: &Connection, group: &TaskGroup) -> Result<bool, rusq
     Ok(permits(db, group)? > 0 && !is_held(db, group)?)
 }
 
-/// Returns the lane of a group in a list. Creates it if there is none: its turn is `turn`, if a task of the group may start.
-pub(super) fn lane_of(
+/// Returns the sublist of a group in a list. Creates it if there is none: its turn is `turn`, if a task of the group may start.
+pub(super) fn sublist_of(
     db: &Connection,
     list: ListId,
     group: &TaskGroup,
     turn: impl FnOnce() -> i64,
 ) -> Result<i64, rusqlite::Error> {
-    let sql = "SELECT lane FROM throng_group WHERE queue = ?1 AND name = ?2 AND list = ?3";
+    let sql = "SELECT sublist FROM throng_group WHERE queue = ?1 AND name = ?2 AND list = ?3";
     let mut find = db.prepare_cached(sql)?;
     let found = find.query_row(params![group.queue, group.name, list.number()], |row| {
         row.get(0)
     });
-    if let Some(lane) = found.optional()? {
-        return Ok(lane);
+    if let Some(sublist) = found.optional()? {
+        return Ok(sublist);
     }
-    let sql = "SELECT coalesce(max(lane), 0) + 1 FROM throng_group WHERE list = ?1";
+    let sql = "SELECT coalesce(max(sublist), 0) + 1 FROM throng_group WHERE list = ?1";
     let mut next = db.prepare_cached(sql)?;
-    let lane: i64 = next.query_row([list.number()], |row| row.get(0))?;
+    let sublist: i64 = next.query_row([list.number()], |row| row.get(0))?;
     let turn = may_start(db, group)?.then(turn);
     let sql =
-        "INSERT INTO throng_group (list, lane, queue, name, turn) VALUES (?1, ?2, ?3, ?4, ?5)";
+        "INSERT INTO throng_group (list, sublist, queue, name, turn) VALUES (?1, ?2, ?3, ?4, ?5)";
     let mut insert = db.prepare_cached(sql)?;
-    insert.execute(params![list.number(), lane, group.queue, group.name, turn])?;
-    Ok(lane)
+    insert.execute(params![
+        list.number(),
+        sublist,
+        group.queue,
+        group.name,
+        turn
+    ])?;
+    Ok(sublist)
 }
 
 /// Returns the time until the first hold of a queue is over.
@@ -99,9 +105,9 @@ impl Transaction<'_> {
         })
     }
 
-    /// Returns the lane of a list for a task of a group, and `true` if a session is to be woken for the task. (A session that is woken
+    /// Returns the sublist of a list for a task of a group, and `true` if a session is to be woken for the task. (A session that is woken
     /// for a group that is held learns how long.)
-    pub(super) fn lane_for(
+    pub(super) fn sublist_for(
         &mut self,
         list: ListId,
         group: Option<&TaskGroup>,
@@ -110,8 +116,8 @@ impl Transaction<'_> {
             return Ok((NO_GROUP, true));
         };
         let turn = self.next_turn();
-        let lane = lane_of(self.db, list, group, || turn)?;
-        Ok((lane, permits(self.db, group)? > 0))
+        let sublist = sublist_of(self.db, list, group, || turn)?;
+        Ok((sublist, permits(self.db, group)? > 0))
     }
 
     /// Returns the group of a task, if it has one.
@@ -128,17 +134,21 @@ impl Transaction<'_> {
         group.optional()
     }
 
-    /// Removes a lane from which a task was removed, if it is empty.
-    pub(super) fn remove_lane_if_empty(&self, list: i64, lane: i64) -> Result<(), rusqlite::Error> {
-        if lane != NO_GROUP {
-            let sql = "DELETE FROM throng_group WHERE list = ?1 AND lane = ?2 AND NOT EXISTS (
-                 SELECT 1 FROM throng_ready WHERE list = ?1 AND lane = ?2)";
-            self.execute(sql, [list, lane])?;
+    /// Removes a sublist from which a task was removed, if it is empty.
+    pub(super) fn remove_sublist_if_empty(
+        &self,
+        list: i64,
+        sublist: i64,
+    ) -> Result<(), rusqlite::Error> {
+        if sublist != NO_GROUP {
+            let sql = "DELETE FROM throng_group WHERE list = ?1 AND sublist = ?2 AND NOT EXISTS (
+                 SELECT 1 FROM throng_ready WHERE list = ?1 AND sublist = ?2)";
+            self.execute(sql, [list, sublist])?;
         }
         Ok(())
     }
 
-    /// Has the lanes of a group have turns if and only if its tasks may start.
+    /// Has the sublists of a group have turns if and only if its tasks may start.
     pub(super) fn update_group(&mut self, group: &TaskGroup) -> Result<(), rusqlite::Error> {
         let may_start = may_start(self.db, group)?;
         let turn = may_start.then(|| self.next_turn());
@@ -150,12 +160,16 @@ impl Transaction<'_> {
 
     // ===== Tasks that start or stop =====
 
-    /// Records that a lane was served.
-    pub(super) fn lane_served(&mut self, list: i64, lane: i64) -> Result<(), rusqlite::Error> {
+    /// Records that a sublist was served.
+    pub(super) fn sublist_served(
+        &mut self,
+        list: i64,
+        sublist: i64,
+    ) -> Result<(), rusqlite::Error> {
         self.meta.group_turn += 1;
-        let sql = "UPDATE throng_group SET turn = ?3 WHERE list = ?1 AND lane = ?2";
-        self.execute(sql, [list, lane, self.meta.group_turn])?;
-        self.remove_lane_if_empty(list, lane)
+        let sql = "UPDATE throng_group SET turn = ?3 WHERE list = ?1 AND sublist = ?2";
+        self.execute(sql, [list, sublist, self.meta.group_turn])?;
+        self.remove_sublist_if_empty(list, sublist)
     }
 
     /// Records that tasks of a group start.

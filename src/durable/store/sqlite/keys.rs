@@ -203,14 +203,17 @@ impl Transaction<'_> {
     ) -> Result<(), Fault> {
         let list = self.routes.entrance(kind);
         self.remove_from_list(task)?;
-        let (lane, is_awaited) = self.lane_of_task(id, list)?;
-        let position = match lane {
+        let (sublist, is_awaited) = self.sublist_of_task(id, list)?;
+        let position = match sublist {
             NO_GROUP => position,
-            lane => self.queue.next_tail_of(self.db, list, lane)?,
+            sublist => self.queue.next_tail_of(self.db, list, sublist)?,
         };
-        ready_queue::insert(self.db, list, lane, position, id)?;
-        let sql = "UPDATE throng_task SET list = ?2, lane = ?3, place = ?4 WHERE id = ?1";
-        self.execute(sql, params![id.to_bytes(), list.number(), lane, position])?;
+        ready_queue::insert(self.db, list, sublist, position, id)?;
+        let sql = "UPDATE throng_task SET list = ?2, sublist = ?3, place = ?4 WHERE id = ?1";
+        self.execute(
+            sql,
+            params![id.to_bytes(), list.number(), sublist, position],
+        )?;
         if is_awaited {
             self.notices.add_ready(list, 1);
         }

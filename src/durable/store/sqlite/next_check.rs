@@ -27,13 +27,13 @@ pub(super) fn is_any_ready(
     quarantined: bool,
 ) -> Result<bool, rusqlite::Error> {
     let mut statement = db.prepare_cached(
-        "SELECT EXISTS (SELECT 1 FROM throng_ready WHERE list = ?2 AND lane = 0 AND (?1 OR EXISTS (
+        "SELECT EXISTS (SELECT 1 FROM throng_ready WHERE list = ?2 AND sublist = 0 AND (?1 OR EXISTS (
              SELECT 1 FROM throng_task WHERE throng_task.id = throng_ready.id
              AND NOT (crashes + lost > 0 AND crashes + min(lost, 1) + 1 >= max_crashes))))",
     )?;
     // Tasks of groups that are held or full do not count.
     let mut of_groups = db.prepare_cached(
-        "SELECT EXISTS (SELECT 1 FROM throng_group JOIN throng_ready USING (list, lane)
+        "SELECT EXISTS (SELECT 1 FROM throng_group JOIN throng_ready USING (list, sublist)
              WHERE throng_group.list = ?2 AND turn IS NOT NULL AND (?1 OR EXISTS (
              SELECT 1 FROM throng_task WHERE throng_task.id = throng_ready.id
              AND NOT (crashes + lost > 0 AND crashes + min(lost, 1) + 1 >= max_crashes))))",

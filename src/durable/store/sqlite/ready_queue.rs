@@ -6,7 +6,7 @@ use super::groups::NO_GROUP;
 use crate::durable::TaskId;
 use crate::durable::store::routes::ListId;
 
-/// Issues positions at both ends of the queue. Positions rise over all lists. Those in the lane of a group rise in that lane only.
+/// Issues positions at both ends of the queue. Positions rise over all lists. Those in the sublist of a group rise in that sublist only.
 #[derive(Default)]
 pub(super) struct ReadyQueue(Option<Ends>);
 
@@ -32,29 +32,29 @@ impl ReadyQueue {
         Ok(ends.head)
     }
 
-    /// Issues the position behind all tasks of a lane.
+    /// Issues the position behind all tasks of a sublist.
     pub(super) fn next_tail_of(
         &mut self,
         db: &Connection,
         list: ListId,
-        lane: i64,
+        sublist: i64,
     ) -> Result<i64, rusqlite::Error> {
-        match lane {
+        match sublist {
             NO_GROUP => self.next_tail(db),
-            lane => end_of(db, "SELECT max(place) + 1", list, lane),
+            sublist => end_of(db, "SELECT max(place) + 1", list, sublist),
         }
     }
 
-    /// Issues the position before all tasks of a lane.
+    /// Issues the position before all tasks of a sublist.
     pub(super) fn next_head_of(
         &mut self,
         db: &Connection,
         list: ListId,
-        lane: i64,
+        sublist: i64,
     ) -> Result<i64, rusqlite::Error> {
-        match lane {
+        match sublist {
             NO_GROUP => self.next_head(db),
-            lane => end_of(db, "SELECT min(place) - 1", list, lane),
+            sublist => end_of(db, "SELECT min(place) - 1", list, sublist),
         }
     }
 
@@ -67,11 +67,16 @@ impl ReadyQueue {
     }
 }
 
-/// Returns the position that a query selects in a lane, or zero in an empty lane.
-fn end_of(db: &Connection, select: &str, list: ListId, lane: i64) -> Result<i64, rusqlite::Error> {
-    let sql = format!("{select} FROM throng_ready WHERE list = ?1 AND lane = ?2");
+/// Returns the position that a query selects in a sublist, or zero in an empty sublist.
+fn end_of(
+    db: &Connection,
+    select: &str,
+    list: ListId,
+    sublist: i64,
+) -> Result<i64, rusqlite::Error> {
+    let sql = format!("{select} FROM throng_ready WHERE list = ?1 AND sublist = ?2");
     let mut statement = db.prepare_cached(&sql)?;
-    let position: Option<i64> = statement.query_row([list.number(), lane], |row| row.get(0))?;
+    let position: Option<i64> = statement.query_row([list.number(), sublist], |row| row.get(0))?;
     Ok(position.unwrap_or_default())
 }
 
@@ -97,11 +102,11 @@ fn read_ends(db: &Connection) -> Result<Ends, rusqlite::Error> {
 pub(super) fn insert(
     db: &Connection,
     list: ListId,
-    lane: i64,
+    sublist: i64,
     position: i64,
     id: TaskId,
 ) -> Result<(), rusqlite::Error> {
-    let params = params![list.number(), lane, position, id.to_bytes()];
+    let params = params![list.number(), sublist, position, id.to_bytes()];
     db.prepare_cached(INSERT)?.execute(params).map(drop)
 }
 
@@ -109,11 +114,11 @@ pub(super) fn insert(
 pub(super) fn remove(
     db: &Connection,
     list: Option<i64>,
-    lane: i64,
+    sublist: i64,
     position: i64,
 ) -> Result<(), rusqlite::Error> {
-    let sql = "DELETE FROM throng_ready WHERE list = ?1 AND lane = ?2 AND place = ?3";
-    let params = params![list, lane, position];
+    let sql = "DELETE FROM throng_ready WHERE list = ?1 AND sublist = ?2 AND place = ?3";
+    let params = params![list, sublist, position];
     db.prepare_cached(sql)?.execute(params).map(drop)
 }
 
@@ -121,13 +126,14 @@ pub(super) fn remove(
 pub(super) fn remove_all(
     db: &Connection,
     list: ListId,
-    lane: i64,
+    sublist: i64,
     positions: &[i64],
 ) -> Result<(), rusqlite::Error> {
-    let sql = "DELETE FROM throng_ready WHERE list = ?1 AND lane = ?2 AND place BETWEEN ?3 AND ?4";
+    let sql =
+        "DELETE FROM throng_ready WHERE list = ?1 AND sublist = ?2 AND place BETWEEN ?3 AND ?4";
     let mut statement = db.prepare_cached(sql)?;
     for run in positions.chunk_by(|&one, &next| one + 1 == next) {
-        statement.execute(params![list.number(), lane, run.first(), run.last()])?;
+        statement.execute(params![list.number(), sublist, run.first(), run.last()])?;
     }
     Ok(())
 }
@@ -146,9 +152,9 @@ pub(super) fn lists(db: &Connection) -> Result<Vec<ListId>, rusqlite::Error> {
     lists.collect()
 }
 
-/// Inserts a task into a list: the parameters are the list, the lane, the position and the id.
+/// Inserts a task into a list: the parameters are the list, the sublist, the position and the id.
 pub(super) const INSERT: &str =
-    "INSERT INTO throng_ready (list, lane, place, id) VALUES (?1, ?2, ?3, ?4)";
+    "INSERT INTO throng_ready (list, sublist, place, id) VALUES (?1, ?2, ?3, ?4)";
 
 /// The lists in which tasks wait. This takes one seek for each list, however long the list is.
 const LISTS: &str = "
@@ -168,6 +174,6 @@ const ENDS: &str = "
         SELECT (SELECT min(list) FROM throng_ready WHERE list > lists.list)
         FROM lists WHERE lists.list IS NOT NULL
     )
-    SELECT (SELECT min(place) FROM throng_ready WHERE list = lists.list AND lane = 0),
-        (SELECT max(place) FROM throng_ready WHERE list = lists.list AND lane = 0)
+    SELECT (SELECT min(place) FROM throng_ready WHERE list = lists.list AND sublist = 0),
+        (SELECT max(place) FROM throng_ready WHERE list = lists.list AND sublist = 0)
     FROM lists WHERE list IS NOT NULL";

@@ -96,9 +96,9 @@ impl Transaction<'_> {
     /// Moves up to `limit` tasks out of a list. Returns the number of entries that it has read.
     fn drain_one(&mut self, list: ListId, limit: usize) -> Result<usize, Fault> {
         let mut statement = self.db.prepare_cached(
-            "SELECT ready.lane, ready.place, task.id, task.kind
+            "SELECT ready.sublist, ready.place, task.id, task.kind
              FROM throng_ready AS ready LEFT JOIN throng_task AS task ON task.id = ready.id
-             WHERE ready.list = ?1 ORDER BY ready.lane, ready.place LIMIT ?2",
+             WHERE ready.list = ?1 ORDER BY ready.sublist, ready.place LIMIT ?2",
         )?;
         let rows = statement.query_map([list.number(), limit as i64], |row| {
             let place: (i64, i64) = (row.get(0)?, row.get(1)?);
@@ -118,53 +118,57 @@ impl Transaction<'_> {
     fn move_to(
         &mut self,
         id: TaskId,
-        (lane, position): (i64, i64),
+        (sublist, position): (i64, i64),
         from: ListId,
         to: ListId,
     ) -> Result<(), Fault> {
-        let (new_lane, new_position) = self.place_in(id, (lane, position), from, to)?;
+        let (new_sublist, new_position) = self.place_in(id, (sublist, position), from, to)?;
         self.execute(
-            "UPDATE throng_ready SET list = ?4, lane = ?5, place = ?6
-             WHERE list = ?1 AND lane = ?2 AND place = ?3",
+            "UPDATE throng_ready SET list = ?4, sublist = ?5, place = ?6
+             WHERE list = ?1 AND sublist = ?2 AND place = ?3",
             params![
                 from.number(),
-                lane,
+                sublist,
                 position,
                 to.number(),
-                new_lane,
+                new_sublist,
                 new_position
             ],
         )?;
         self.execute(
-            "UPDATE throng_task SET list = ?2, lane = ?3, place = ?4 WHERE id = ?1",
-            params![id.to_bytes(), to.number(), new_lane, new_position],
+            "UPDATE throng_task SET list = ?2, sublist = ?3, place = ?4 WHERE id = ?1",
+            params![id.to_bytes(), to.number(), new_sublist, new_position],
         )?;
-        self.remove_lane_if_empty(from.number(), lane)?;
+        self.remove_sublist_if_empty(from.number(), sublist)?;
         self.notices.add_ready(from, -1);
         self.notices.add_ready(to, 1);
         Ok(())
     }
 
-    /// Returns the lane and the position of a task that moves to another list. A new lane has the turn of the old one.
+    /// Returns the sublist and the position of a task that moves to another list. A new sublist has the turn of the old one.
     fn place_in(
         &mut self,
         id: TaskId,
-        (lane, position): (i64, i64),
+        (sublist, position): (i64, i64),
         from: ListId,
         to: ListId,
     ) -> Result<(i64, i64), Fault> {
-        if lane == NO_GROUP {
-            return Ok((lane, position));
+        if sublist == NO_GROUP {
+            return Ok((sublist, position));
         }
-        let sql = "SELECT turn FROM throng_group WHERE list = ?1 AND lane = ?2";
+        let sql = "SELECT turn FROM throng_group WHERE list = ?1 AND sublist = ?2";
         let mut statement = self.db.prepare_cached(sql)?;
-        let turn = statement.query_row([from.number(), lane], |row| row.get::<_, Option<i64>>(0));
+        let turn =
+            statement.query_row([from.number(), sublist], |row| row.get::<_, Option<i64>>(0));
         let turn = turn.optional()?.flatten().unwrap_or_default();
         drop(statement);
-        let new_lane = match self.group_of(id)? {
-            Some(group) => groups::lane_of(self.db, to, &group, || turn)?,
+        let new_sublist = match self.group_of(id)? {
+            Some(group) => groups::sublist_of(self.db, to, &group, || turn)?,
             None => NO_GROUP,
         };
-        Ok((new_lane, self.queue.next_tail_of(self.db, to, new_lane)?))
+        Ok((
+            new_sublist,
+            self.queue.next_tail_of(self.db, to, new_sublist)?,
+        ))
     }
 }

@@ -28,8 +28,8 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// time of death, and in the row of any other ended task the end of its retention, both in store time (see
 /// `Meta::store_time`). The times of claims are measured from the start of the machine. All times are in milliseconds.
 ///
-/// A task with a group (`group_name`) waits in a lane of its list: see `groups.rs`. The lane of the others is 0. A row of
-/// `throng_group` is a lane in which tasks wait, a row of `throng_group_run` is a running task with a group, and a row of
+/// A task with a group (`group_name`) waits in a sublist of its list: see `groups.rs`. The sublist of the others is 0. A row of
+/// `throng_group` is a sublist in which tasks wait, a row of `throng_group_run` is a running task with a group, and a row of
 /// `throng_group_hold` is a group that is held until a time since 1970. The column `group_turn` of `throng_meta` is the last turn
 /// that was issued. The columns `group_max` and `quantum` of `throng_queue` are those of `Groups`.
 ///
@@ -110,18 +110,18 @@ CREATE TABLE IF NOT EXISTS throng_claim (
 );
 CREATE TABLE IF NOT EXISTS throng_ready (
     list INTEGER NOT NULL,
-    lane INTEGER NOT NULL,
+    sublist INTEGER NOT NULL,
     place INTEGER NOT NULL,
     id BLOB NOT NULL,
-    PRIMARY KEY (list, lane, place)
+    PRIMARY KEY (list, sublist, place)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS throng_group (
     list INTEGER NOT NULL,
-    lane INTEGER NOT NULL,
+    sublist INTEGER NOT NULL,
     queue TEXT NOT NULL,
     name TEXT NOT NULL,
     turn INTEGER,
-    PRIMARY KEY (list, lane)
+    PRIMARY KEY (list, sublist)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS throng_group_run (
     id BLOB PRIMARY KEY NOT NULL,
@@ -138,7 +138,7 @@ CREATE TABLE IF NOT EXISTS throng_task (
     id BLOB PRIMARY KEY NOT NULL,
     state INTEGER NOT NULL,
     list INTEGER,
-    lane INTEGER NOT NULL DEFAULT 0,
+    sublist INTEGER NOT NULL DEFAULT 0,
     place INTEGER,
     at INTEGER,
     name TEXT NOT NULL,
@@ -179,7 +179,7 @@ CREATE VIEW IF NOT EXISTS throng_now AS
     SELECT *, iif(
         state = 0 AND NOT EXISTS (
             SELECT 1 FROM throng_ready AS ready
-            WHERE ready.list = throng_task.list AND ready.lane = throng_task.lane
+            WHERE ready.list = throng_task.list AND ready.sublist = throng_task.sublist
                 AND ready.place = throng_task.place AND ready.id = throng_task.id
         ), 2, state
     ) AS now FROM throng_task;

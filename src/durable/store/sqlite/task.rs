@@ -17,7 +17,7 @@ use crate::durable::store::{DeadReason, MAX_ERRORS, is_dead_letter};
 pub(super) struct Task {
     pub(super) state: State,
     pub(super) list: Option<i64>,
-    pub(super) lane: i64,
+    pub(super) sublist: i64,
     pub(super) position: Option<i64>,
     pub(super) at: Option<i64>,
     pub(super) cancel: bool,
@@ -48,7 +48,7 @@ impl Transaction<'_> {
     pub(super) fn task(&self, id: TaskId) -> Result<Option<Task>, rusqlite::Error> {
         let mut statement = self.db.prepare_cached(
             "SELECT now, place, at, cancel, retention, endpoint,
-                 payload IS NULL, crashes, max_crashes, lost, list, failures, lane
+                 payload IS NULL, crashes, max_crashes, lost, list, failures, sublist
              FROM throng_now WHERE id = ?1",
         )?;
         let task = statement.query_row([id.to_bytes()], |row| {
@@ -65,7 +65,7 @@ impl Transaction<'_> {
                 lost: row.get(9)?,
                 list: row.get(10)?,
                 failures: row.get(11)?,
-                lane: row.get(12)?,
+                sublist: row.get(12)?,
             })
         });
         task.optional()
@@ -76,9 +76,9 @@ impl Transaction<'_> {
     /// Appends a task to the ready queue.
     pub(super) fn push_back(&mut self, id: TaskId, from: State) -> Result<(), Fault> {
         let list = self.routes.entrance(self.kind(id)?);
-        let (lane, is_awaited) = self.lane_of_task(id, list)?;
-        let position = self.queue.next_tail_of(self.db, list, lane)?;
-        self.push(id, (list, lane, position), is_awaited, from)
+        let (sublist, is_awaited) = self.sublist_of_task(id, list)?;
+        let position = self.queue.next_tail_of(self.db, list, sublist)?;
+        self.push(id, (list, sublist, position), is_awaited, from)
     }
 
     /// Puts running tasks before those that wait, in the order of their ids, and adds to their counts of lost claims
@@ -96,27 +96,27 @@ impl Transaction<'_> {
                 params![id.to_bytes(), lost, crashes],
             )?;
             let list = self.routes.leaf(self.kind(id)?);
-            let (lane, is_awaited) = self.lane_of_task(id, list)?;
-            let position = self.queue.next_head_of(self.db, list, lane)?;
-            self.push(id, (list, lane, position), is_awaited, State::Running)?;
+            let (sublist, is_awaited) = self.sublist_of_task(id, list)?;
+            let position = self.queue.next_head_of(self.db, list, sublist)?;
+            self.push(id, (list, sublist, position), is_awaited, State::Running)?;
         }
         Ok(())
     }
 
-    /// Puts a task at a position in a lane of a list. `is_awaited` if a session is to be woken for it.
+    /// Puts a task at a position in a sublist of a list. `is_awaited` if a session is to be woken for it.
     fn push(
         &mut self,
         id: TaskId,
-        (list, lane, position): (ListId, i64, i64),
+        (list, sublist, position): (ListId, i64, i64),
         is_awaited: bool,
         from: State,
     ) -> Result<(), Fault> {
         self.execute(
-            "UPDATE throng_task SET state = 0, list = ?2, lane = ?3, place = ?4, at = NULL
+            "UPDATE throng_task SET state = 0, list = ?2, sublist = ?3, place = ?4, at = NULL
              WHERE id = ?1",
-            params![id.to_bytes(), list.number(), lane, position],
+            params![id.to_bytes(), list.number(), sublist, position],
         )?;
-        ready_queue::insert(self.db, list, lane, position, id)?;
+        ready_queue::insert(self.db, list, sublist, position, id)?;
         self.decrement(from);
         self.increment(State::Waiting);
         if is_awaited {
@@ -125,21 +125,21 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Returns the lane of a list in which a task waits, and `true` if a session is to be woken for the task.
-    pub(super) fn lane_of_task(
+    /// Returns the sublist of a list in which a task waits, and `true` if a session is to be woken for the task.
+    pub(super) fn sublist_of_task(
         &mut self,
         id: TaskId,
         list: ListId,
     ) -> Result<(i64, bool), rusqlite::Error> {
         let group = self.group_of(id)?;
-        self.lane_for(list, group.as_ref())
+        self.sublist_for(list, group.as_ref())
     }
 
     /// Removes a waiting task from its list.
     pub(super) fn remove_from_list(&mut self, task: &Task) -> Result<(), rusqlite::Error> {
         if let (Some(list), Some(position)) = (task.list, task.position) {
-            ready_queue::remove(self.db, task.list, task.lane, position)?;
-            self.remove_lane_if_empty(list, task.lane)?;
+            ready_queue::remove(self.db, task.list, task.sublist, position)?;
+            self.remove_sublist_if_empty(list, task.sublist)?;
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use throng::durable::{
-    DurableClient, DurableExecutor, Priority, QueueSettings, ServedQueue, SpawnOptions,
+    DurableClient, DurableExecutor, Groups, Priority, QueueSettings, ServedQueue, SpawnOptions,
 };
 use tokio::runtime::Runtime;
 
@@ -30,6 +30,8 @@ pub(super) enum Waiting {
     InQueues,
     /// In the default queue, with a third of the tasks of each priority.
     ByPriority,
+    /// In one queue, in this number of groups, with a quantum of 8.
+    InGroups(u64),
 }
 
 impl Waiting {
@@ -39,6 +41,10 @@ impl Waiting {
         match self {
             Self::Plainly => options,
             Self::InQueues => options.queue(QUEUES[number as usize % QUEUES.len()].0),
+            Self::InGroups(groups) => {
+                let options = options.queue(QUEUES[0].0);
+                options.group((number % groups).to_string())
+            }
             Self::ByPriority => options.priority(PRIORITIES[number as usize % PRIORITIES.len()]),
         }
     }
@@ -46,10 +52,13 @@ impl Waiting {
     fn builder(self, client: &DurableClient) -> throng::durable::Builder<()> {
         let mut builder = DurableExecutor::builder(client.clone());
         builder.max_running(CONCURRENCY).register::<Nothing>();
-        if self == Self::InQueues {
-            for (name, weight) in QUEUES {
-                builder.serve(ServedQueue::new(name).weight(weight));
-            }
+        let served = match self {
+            Self::InQueues => &QUEUES[..],
+            Self::InGroups(_) => &QUEUES[..1],
+            Self::Plainly | Self::ByPriority => &[],
+        };
+        for &(name, weight) in served {
+            builder.serve(ServedQueue::new(name).weight(weight));
         }
         builder
     }
@@ -81,7 +90,10 @@ pub(super) fn drain(rules: &Rules, waiting: Waiting) -> Sample {
 
 fn limit_queues(runtime: &Runtime, client: &DurableClient, max_running: u32) {
     for (name, _) in QUEUES {
-        let settings = QueueSettings::new().max_running(max_running);
+        let groups = Groups::new().quantum(8);
+        let settings = QueueSettings::new()
+            .max_running(max_running)
+            .grouped(groups);
         let set = runtime.block_on(client.queue(name).set(settings));
         assert!(set.expect("a queue can be limited"));
     }

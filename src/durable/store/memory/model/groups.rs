@@ -67,10 +67,15 @@ impl Model {
                 Some((row.task.queue.clone(), row.task.priority, group))
             })
             .collect();
-        self.groups.numbers.retain(|lane, _| ring.contains(lane));
+        self.groups
+            .numbers
+            .retain(|sublist, _| ring.contains(sublist));
         self.groups.last += 1;
-        for lane in ring {
-            self.groups.numbers.entry(lane).or_insert(self.groups.last);
+        for sublist in ring {
+            self.groups
+                .numbers
+                .entry(sublist)
+                .or_insert(self.groups.last);
         }
     }
 
@@ -82,8 +87,8 @@ impl Model {
         group: &GroupName,
     ) {
         self.groups.last += 1;
-        let lane = (queue.clone(), priority, group.clone());
-        self.groups.numbers.insert(lane, self.groups.last);
+        let sublist = (queue.clone(), priority, group.clone());
+        self.groups.numbers.insert(sublist, self.groups.last);
     }
 
     // ===== Holds =====

@@ -26,7 +26,7 @@ pub(super) struct Selection {
 }
 
 /// The tasks of a group that may be claimed.
-struct Lane<'a> {
+struct Sublist<'a> {
     group: GroupName,
     rows: VecDeque<&'a Row>,
     permits: usize,
@@ -50,7 +50,12 @@ impl Model {
         let session = &self.sessions[&request.session];
         for (priority, most) in turns.order() {
             let most = want.min(most);
-            selection.take_from_groups(self, self.lanes(session, queue, priority), priority, most);
+            selection.take_from_groups(
+                self,
+                self.sublists(session, queue, priority),
+                priority,
+                most,
+            );
             let rows = self.claimable(session, priority);
             for row in rows.filter(|row| row.task.group.is_none()) {
                 selection.take(row, most);
@@ -79,12 +84,12 @@ impl Model {
     }
 
     /// Returns the tasks of the groups that may start, in the order of the turns of the groups.
-    fn lanes<'a>(
+    fn sublists<'a>(
         &'a self,
         session: &'a Session,
         queue: &QueueName,
         priority: Priority,
-    ) -> VecDeque<Lane<'a>> {
+    ) -> VecDeque<Sublist<'a>> {
         let mut rows: BTreeMap<GroupName, VecDeque<&Row>> = BTreeMap::new();
         for row in self.claimable(session, priority) {
             if let Some(group) = &row.task.group {
@@ -92,14 +97,14 @@ impl Model {
             }
         }
         let ring = self.ring(queue, priority).into_iter();
-        let lanes = ring.filter_map(|group| {
-            Some(Lane {
+        let sublists = ring.filter_map(|group| {
+            Some(Sublist {
                 rows: rows.remove(&group)?,
                 permits: self.group_permits(queue, &group),
                 group,
             })
         });
-        lanes.collect()
+        sublists.collect()
     }
 }
 
@@ -108,30 +113,30 @@ impl Selection {
     fn take_from_groups(
         &mut self,
         model: &Model,
-        mut lanes: VecDeque<Lane<'_>>,
+        mut sublists: VecDeque<Sublist<'_>>,
         priority: Priority,
         most: usize,
     ) {
         while self.tasks.len() < most
             && !self.is_full
-            && let Some(mut lane) = lanes.pop_front()
+            && let Some(mut sublist) = sublists.pop_front()
         {
-            let queue = lane.rows.front().map(|row| &row.task.queue);
+            let queue = sublist.rows.front().map(|row| &row.task.queue);
             let row = queue.and_then(|queue| model.queues.get(queue));
             let quantum = row.map_or(1, |row| row.settings.groups.quantum as usize);
             let before = self.tasks.len();
-            let most = most.min(before + quantum.min(lane.permits));
+            let most = most.min(before + quantum.min(sublist.permits));
             while self.tasks.len() < most
                 && !self.is_full
-                && let Some(row) = lane.rows.pop_front()
+                && let Some(row) = sublist.rows.pop_front()
             {
                 self.take(row, most);
             }
             let given = self.tasks.len() - before;
             if given > 0 {
-                lane.permits -= given;
-                self.served.push((priority, lane.group.clone()));
-                lanes.push_back(lane);
+                sublist.permits -= given;
+                self.served.push((priority, sublist.group.clone()));
+                sublists.push_back(sublist);
             }
         }
     }

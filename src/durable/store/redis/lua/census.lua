@@ -85,13 +85,13 @@ local function make_census(page)
     return n
   end
 
-  -- Counts the entries in lanes again if the numbers differ, or if the ring of a list is lost. Returns the number of missing tasks.
+  -- Counts the entries in sublists again if the numbers differ, or if the ring of a list is lost. Returns the number of missing tasks.
   local function missing_after_recount(text)
     local n = missing_tasks(text)
     for at = 1, #text, 16 do
       local list = sub(text, at, at + 15)
       local ring = groups().ring_key(list)
-      if n ~= 0 or groups().entries_in(list) > 0 and call('EXISTS', ring) == 0 then recount_lanes(list) end
+      if n ~= 0 or groups().entries_in(list) > 0 and call('EXISTS', ring) == 0 then recount_sublists(list) end
     end
     return missing_tasks(text)
   end
@@ -199,11 +199,11 @@ local function make_census(page)
     return #call('SPOP', UNLISTED, page) == page
   end
 
-  -- Returns the first entry of a lane of a list, if it can be read.
-  local function lane_head(list)
+  -- Returns the first entry of a sublist of a list, if it can be read.
+  local function sublist_head(list)
     local ring = groups().ring_key(list)
     local group = call('ZRANGE', ring, 0, 0)[1]
-    local key = groups().lane_key(list, group or '')
+    local key = groups().sublist_key(list, group or '')
     local entry = group and call('LINDEX', key, 0)
     return is_entry(entry) and entry or nil
   end
@@ -211,7 +211,7 @@ local function make_census(page)
   -- Returns the first entry of a list that no route names, unless other tasks of its kind go there.
   local function stray_in(list)
     local key = key_of(list)
-    local first = call('HEXISTS', ROUTES, 'l' .. list) == 0 and (call('LINDEX', key, 0) or lane_head(list))
+    local first = call('HEXISTS', ROUTES, 'l' .. list) == 0 and (call('LINDEX', key, 0) or sublist_head(list))
     if not first or not is_entry(first) then return first or nil end
     local _, is_other = with_list(lists().path_of(sub(first, ENTRY_KIND, ENTRY_KIND_END)), list)
     return is_other and first or nil
@@ -273,12 +273,12 @@ local function make_census(page)
   end
 
   -- Puts the groups of some kinds back into rings from which they are missing.
-  local function restore_lanes(kinds, names)
+  local function restore_sublists(kinds, names)
     local seen = {}
     for i, group in pairs(names) do
       local path = #kinds[i] == 8 and not seen[kinds[i] .. group] and lists().path_of(kinds[i]) or ''
       seen[kinds[i] .. group] = true
-      for at = 1, #path, 16 do restore_lane(sub(path, at, at + 15), group) end
+      for at = 1, #path, 16 do restore_sublist(sub(path, at, at + 15), group) end
     end
   end
 
@@ -291,7 +291,7 @@ local function make_census(page)
     end
     p.cursor = scan[1]
     local is_new = add_lists(p, kinds)
-    restore_lanes(kinds, names)
+    restore_sublists(kinds, names)
     return ids, is_new
   end
 
@@ -338,23 +338,23 @@ local function make_census(page)
     return p.cursor ~= '0'
   end
 
-  -- Goes on with the next lane of a list, or with the next list. A lane that is there all the time is in one of the pages of its ring.
+  -- Goes on with the next sublist of a list, or with the next list. A sublist that is there all the time is in one of the pages of its ring.
   local function go_on(p, list)
     p.offset = 0
-    if p.lanes then table.remove(p.lanes, 1) else p.lanes, p.ring_cursor = {}, '0' end
-    while #p.lanes == 0 and p.ring_cursor do
+    if p.sublists then table.remove(p.sublists, 1) else p.sublists, p.ring_cursor = {}, '0' end
+    while #p.sublists == 0 and p.ring_cursor do
       local ring = groups().ring_key(list)
       local scan = call('ZSCAN', ring, p.ring_cursor, 'COUNT', page)
-      for i = 1, #scan[2], 2 do p.lanes[#p.lanes + 1] = scan[2][i] end
+      for i = 1, #scan[2], 2 do p.sublists[#p.sublists + 1] = scan[2][i] end
       p.ring_cursor = scan[1] ~= '0' and scan[1] or nil
     end
-    if #p.lanes == 0 then p.at, p.lanes = p.at + 16, nil end
+    if #p.sublists == 0 then p.at, p.sublists = p.at + 16, nil end
   end
 
   function steps.lists(p)
     local list = sub(p.lists, p.at, p.at + 15)
     if list == '' then return false end
-    local key = p.lanes and groups().lane_key(list, p.lanes[1]) or key_of(list)
+    local key = p.sublists and groups().sublist_key(list, p.sublists[1]) or key_of(list)
     local entries, ids, sound = call('LRANGE', key, -p.offset - page, -p.offset - 1), {}, {}
     for _, entry in ipairs(entries) do
       local id = sub(entry, 1, ENTRY_ID_END)

@@ -1,4 +1,4 @@
--- Reads the entries of a list or a lane one by one, and selects those that a claim takes.
+-- Reads the entries of a list or a sublist one by one, and selects those that a claim takes.
 --
 -- Needs: entry, lists.
 local want, want_bytes = math.min(tonumber(ARGV[4]), MAX_BATCH), tonumber(ARGV[5])
@@ -17,7 +17,7 @@ local function tombstones_at(id)
   return found and (tonumber(found) or 1) or 0
 end
 
--- Returns a scan of the entries of a list or a lane in which some may be cancelled or quarantined. Entries that are passed over stay at
+-- Returns a scan of the entries of a list or a sublist in which some may be cancelled or quarantined. Entries that are passed over stay at
 -- its head.
 local function scan_entries(key)
   local scan = {

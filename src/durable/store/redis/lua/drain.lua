@@ -9,9 +9,9 @@ local is_drained = false
 -- `true` if tasks have moved to the end of the list that they came from, since their path is damaged.
 local is_stuck = false
 
--- Moves at most `most` entries out of a list, or out of the lane of a group. Unreadable ones are moved to the list `other`. Returns the
+-- Moves at most `most` entries out of a list, or out of the sublist of a group. Unreadable ones are moved to the list `other`. Returns the
 -- number of entries.
-local function drain_key(list, key, most, other, lane)
+local function drain_key(list, key, most, other, sublist)
   local entries = call('LRANGE', key, 0, most - 1)
   local bundles = lists().bundled(entries, function(path)
     local at = 1
@@ -24,21 +24,21 @@ local function drain_key(list, key, most, other, lane)
     local key = bundle.key
     bundle.before = call('LLEN', key)
     -- The order of the groups is kept.
-    bundle.turn = lane and lane.turn ~= 'inf' and lane.turn or nil
+    bundle.turn = sublist and sublist.turn ~= 'inf' and sublist.turn or nil
   end
   state.transaction = { undo = 'drain', bundles = bundles, key = key, entries = entries, length = call('LLEN', key) }
   lists().push('RPUSH', bundles)
   if #entries > 0 then call('LTRIM', key, #entries, -1) end
-  if lane then
+  if sublist then
     groups().add_entries(list, -#entries)
-    if #entries < most then groups().write_turn(list, lane.group, lane.turn, nil) end
+    if #entries < most then groups().write_turn(list, sublist.group, sublist.turn, nil) end
   end
   state.transaction = nil
   for _, bundle in ipairs(bundles) do state.pushed[#state.pushed + 1] = bundle end
   return #entries
 end
 
--- The same for a list and its lanes.
+-- The same for a list and its sublists.
 local function drain(list, most, other)
   local key, ring = key_of(list), groups().ring_key(list)
   local moved = drain_key(list, key, most, other, nil)
@@ -48,8 +48,8 @@ local function drain(list, most, other)
       is_drained = true
       break
     end
-    local lane = groups().lane_key(list, first[1])
-    moved = moved + drain_key(list, lane, most - moved, other, { group = first[1], turn = first[2] })
+    local sublist = groups().sublist_key(list, first[1])
+    moved = moved + drain_key(list, sublist, most - moved, other, { group = first[1], turn = first[2] })
     if is_stuck then break end
   end
   return moved

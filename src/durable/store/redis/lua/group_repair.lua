@@ -1,4 +1,4 @@
--- Repairs what scripts know about groups: see `groups.lua`. The entries in the lanes, and the rows of running tasks, are what counts.
+-- Repairs what scripts know about groups: see `groups.lua`. The entries in the sublists, and the rows of running tasks, are what counts.
 --
 -- Needs: groups, queues, entry, lists, repair.
 
@@ -12,20 +12,20 @@ local function change_groups(change)
   state.transaction = nil
 end
 
--- Returns the queue of a lane, or nil if the lane is empty or its first entry cannot be read.
-local function queue_of_lane(list, group)
-  local key = groups().lane_key(list, group)
+-- Returns the queue of a sublist, or nil if the sublist is empty or its first entry cannot be read.
+local function queue_of_sublist(list, group)
+  local key = groups().sublist_key(list, group)
   local entry = call('LINDEX', key, 0)
   local queue = entry and is_entry(entry) and queues().queue_of(entry, 0) or ''
   return queue ~= '' and queue or nil, entry
 end
 
--- Counts the entries in the lanes of a list again, unless there are many lanes. The number is needed to find lost tasks.
-local function recount_lanes(list)
+-- Counts the entries in the sublists of a list again, unless there are many sublists. The number is needed to find lost tasks.
+local function recount_sublists(list)
   local ring, n = groups().ring_key(list), 0
   if call('ZCARD', ring) > 4 * MAX_BATCH then return end
   for _, group in ipairs(call('ZRANGE', ring, 0, -1)) do
-    local key = groups().lane_key(list, group)
+    local key = groups().sublist_key(list, group)
     n = n + call('LLEN', key)
   end
   if n == groups().entries_in(list) then return end
@@ -33,11 +33,11 @@ local function recount_lanes(list)
   if n > 0 then call('HSET', GROUPS, 'n' .. list, n) else call('HDEL', GROUPS, 'n' .. list) end
 end
 
--- Puts a group that waits in a lane, and is in no ring, back into the ring of the list. Returns `true` if it was missing.
-local function restore_lane(list, group)
-  local ring, key = groups().ring_key(list), groups().lane_key(list, group)
+-- Puts a group that waits in a sublist, and is in no ring, back into the ring of the list. Returns `true` if it was missing.
+local function restore_sublist(list, group)
+  local ring, key = groups().ring_key(list), groups().sublist_key(list, group)
   if call('EXISTS', key) == 0 or call('ZSCORE', ring, group) then return false end
-  local queue = queue_of_lane(list, group)
+  local queue = queue_of_sublist(list, group)
   change_groups(function()
     groups().write_turn(list, group, nil, 1)
     groups().add_entries(list, call('LLEN', key))
@@ -49,8 +49,8 @@ local function restore_lane(list, group)
 end
 
 -- Checks a group in a ring: whether tasks of it wait, and whether it has a turn if and only if it may be served.
-local function check_lane(list, group, turn)
-  local queue, entry = queue_of_lane(list, group)
+local function check_sublist(list, group, turn)
+  local queue, entry = queue_of_sublist(list, group)
   change_groups(function()
     if not entry then
       groups().write_turn(list, group, turn, nil)
@@ -66,7 +66,7 @@ local function check_rings()
   each_list(function(list)
     local ring = groups().ring_key(list)
     local some = call('EXISTS', ring) == 1 and call('ZRANDMEMBER', ring, 64, 'WITHSCORES') or {}
-    for i = 1, #some, 2 do check_lane(list, some[i], some[i + 1]) end
+    for i = 1, #some, 2 do check_sublist(list, some[i], some[i + 1]) end
   end)
 end
 
@@ -106,11 +106,11 @@ local function check_group_row(field, is_empty)
     check_group_permits(queue, group)
     change_groups(function() groups().update(queue, group) end)
   elseif form == 'n' and #rest == 16 and row and is_integer(row) then
-    if is_empty then recount_lanes(rest) end
+    if is_empty then recount_sublists(rest) end
   elseif form ~= 't' or not row or not is_integer(row) or is_empty then
     call('HDEL', GROUPS, field)
     if not is_empty then record_repair('a row of groups cannot be read', row) end
-    if form == 'n' then recount_lanes(rest) end
+    if form == 'n' then recount_sublists(rest) end
   end
 end
 

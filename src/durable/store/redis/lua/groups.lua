@@ -1,7 +1,7 @@
 -- Groups of tasks within named queues, which take turns. See `queue/group.rs` for their settings.
 --
--- Tasks of a group wait in *lanes*: `ready:<list>:<group>` is the lane of a group in a list. The sorted set `rings:<list>` has the
--- groups with a lane, even if there are only cancelled tasks in it. The score is the turn of the group: a number if a task may start as far as
+-- Tasks of a group wait in *sublists*: `ready:<list>:<group>` is the sublist of a group in a list. The sorted set `rings:<list>` has the
+-- groups with a sublist, even if there are only cancelled tasks in it. The score is the turn of the group: a number if a task may start as far as
 -- the group is concerned, that is if the group is not held and has a permit, and otherwise `inf`. The group with the lowest number is
 -- the next to be served. Groups with the same number are in the order of their names.
 --
@@ -10,7 +10,7 @@
 --
 -- Fields of `groups`:
 --
--- n<list>            -> number of entries in the lanes of a list
+-- n<list>            -> number of entries in the sublists of a list
 -- b<queue>\0<group>  -> lists in which the turn of a group is `inf`, 16 bytes each
 -- t<queue>           -> last turn that was issued
 --
@@ -29,7 +29,7 @@ function groups()
     t.group_undos[#t.group_undos + 1] = undo
   end
 
-  local function lane_key(list, group) return READY .. ':' .. list .. ':' .. group end
+  local function sublist_key(list, group) return READY .. ':' .. list .. ':' .. group end
   local function ring_key(list) return RINGS .. ':' .. list end
   local function permits_key(queue, group) return PERMITS .. ':' .. queue .. '\0' .. group end
   local function holds_key(queue) return HOLDS .. ':' .. queue end
@@ -125,7 +125,7 @@ function groups()
     if may_start(queue, group) then unblock(queue, group) else block_everywhere(queue, group) end
   end
 
-  -- Changes the number of entries in the lanes of a list.
+  -- Changes the number of entries in the sublists of a list.
   local function add_entries(list, n)
     local before = call('HGET', GROUPS, 'n' .. list)
     local after = math.max((tonumber(before or '') or 0) + n, 0)
@@ -134,7 +134,7 @@ function groups()
 
   local function entries_in(list) return tonumber(call('HGET', GROUPS, 'n' .. list) or '') or 0 end
 
-  -- Returns `true` if a lane has only entries of cancelled tasks.
+  -- Returns `true` if a sublist has only entries of cancelled tasks.
   local function has_only_tombstones(key)
     local left = {}
     for _, entry in ipairs(call('LRANGE', key, 0, 4 * MAX_BATCH)) do
@@ -146,7 +146,7 @@ function groups()
     return true
   end
 
-  -- Pushes entries into a lane. `turn` is the turn of the group if it has moved from another list. A group of which only cancelled tasks
+  -- Pushes entries into a sublist. `turn` is the turn of the group if it has moved from another list. A group of which only cancelled tasks
   -- were left counts as new.
   local function push(command, bundle)
     local list, queue, group = bundle.list, bundle.queue, bundle.group
@@ -163,21 +163,21 @@ function groups()
     else block(list, queue, group, before) end
   end
 
-  -- Removes groups without a lane, and writes the turns of those that were served, in this order.
-  local function write_served(list, queue, lanes)
+  -- Removes groups without a sublist, and writes the turns of those that were served, in this order.
+  local function write_served(list, queue, sublists)
     local last, before = nil, nil
-    for _, lane in ipairs(lanes) do
-      if not lane.has_rest then write_turn(list, lane.group, lane.turn, nil)
-      elseif lane.permits <= 0 then block(list, queue, lane.group, lane.turn)
-      elseif lane.is_served then
+    for _, sublist in ipairs(sublists) do
+      if not sublist.has_rest then write_turn(list, sublist.group, sublist.turn, nil)
+      elseif sublist.permits <= 0 then block(list, queue, sublist.group, sublist.turn)
+      elseif sublist.is_served then
         if not last then
           before = last_turn(queue)
           last = before
         end
         last = last + 1
-        write_turn(list, lane.group, lane.turn, turn_text(last))
+        write_turn(list, sublist.group, sublist.turn, turn_text(last))
       end
-      if lane.permits <= 0 then block_everywhere(queue, lane.group) end
+      if sublist.permits <= 0 then block_everywhere(queue, sublist.group) end
     end
     if last then write_field('t' .. queue, turn_text(before), turn_text(last)) end
   end
@@ -216,7 +216,7 @@ function groups()
   end
 
   made_groups = {
-    lane_key = lane_key, ring_key = ring_key, permits_key = permits_key, free_permits = free_permits, is_held = is_held,
+    sublist_key = sublist_key, ring_key = ring_key, permits_key = permits_key, free_permits = free_permits, is_held = is_held,
     unblock = unblock, update = update, add_blocked = add_blocked, mark = function(queue) queues().mark_grouped(queue, undo_with) end, push = push, add_entries = add_entries, entries_in = entries_in, write_served = write_served,
     write_turn = write_turn, hold = hold, end_holds = end_holds, hold_wait = hold_wait,
   }

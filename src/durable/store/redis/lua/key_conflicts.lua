@@ -102,7 +102,7 @@ local function resolve_conflicts(ids, is_stored, waiting_count, delayed_count, p
     local group = task_group(entry, 0)
     for from = 1, #path, 16 do
       local list = sub(path, from, from + 15)
-      local key = group == '' and key_of(list) or groups().lane_key(list, group)
+      local key = group == '' and key_of(list) or groups().sublist_key(list, group)
       local index = call('LPOS', key, entry, 'RANK', -1)
       if index then return key, index end
     end

@@ -78,6 +78,6 @@ SETTINGS_REVISION = 16
 SETTINGS_GROUPS = 20
 SETTINGS_END = 27
 
--- A field of `tombstones`, and some members of `unlisted`: id 16, kind 8, name of the group, or nothing. These determine the list or the lane.
+-- A field of `tombstones`, and some members of `unlisted`: id 16, kind 8, name of the group, or nothing. These determine the list or the sublist.
 TOMBSTONE_KIND = 17
 TOMBSTONE_KIND_END = 24

@@ -59,7 +59,7 @@ local function wake(list, most, row)
   end
 end
 
--- Returns `true` if a list with this key has entries, perhaps in lanes.
+-- Returns `true` if a list with this key has entries, perhaps in sublists.
 local function is_any_in(list, key)
   local ring = RINGS .. ':' .. list
   return call('EXISTS', key, ring) > 0
@@ -106,8 +106,8 @@ local function lists()
   end
 
   -- Bundles entries by list. `choose` selects the list from the path of an entry's kind. Unreadable entries are assigned to
-  -- the list `other`, where a claim finds them. Fields of a bundle: `list`, the `key` of the list or the lane, and `entries`; for a
-  -- lane, also `queue` and `group`.
+  -- the list `other`, where a claim finds them. Fields of a bundle: `list`, the `key` of the list or the sublist, and `entries`; for a
+  -- sublist, also `queue` and `group`.
   local function bundled(entries, choose, other)
     local bundles, bundles_by_key, last, last_group, bundle = {}, {}, nil, nil, nil
     load_paths(entries)
@@ -115,7 +115,7 @@ local function lists()
       local kind, group = sub(entry, ENTRY_KIND, ENTRY_KIND_END), task_group(entry, 0)
       if kind ~= last or group ~= last_group then
         local list = #kind == 8 and choose(paths[kind]) or other
-        local key = group == '' and key_of(list) or groups().lane_key(list, group)
+        local key = group == '' and key_of(list) or groups().sublist_key(list, group)
         if not bundles_by_key[key] then
           bundles_by_key[key] = { list = list, key = key, entries = {} }
           bundles[#bundles + 1] = bundles_by_key[key]

@@ -83,7 +83,7 @@ local function repair_keys()
     local ring = groups().ring_key(list)
     remove_other_type('ZCARD', ring)
     if call('EXISTS', ring) == 1 then
-      for _, group in ipairs(call('ZRANDMEMBER', ring, 64)) do remove_other_type('LLEN', groups().lane_key(list, group)) end
+      for _, group in ipairs(call('ZRANDMEMBER', ring, 64)) do remove_other_type('LLEN', groups().sublist_key(list, group)) end
     end
   end)
   each_set(function(set) remove_other_type('ZCARD', IDLE .. ':' .. set) end)

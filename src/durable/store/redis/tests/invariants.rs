@@ -40,29 +40,29 @@ local function check(entry)
     waiting[id] = entry
   end
 end
-local groups, waits_in, lanes = hash('groups'), {}, {}
+local groups, waits_in, sublists = hash('groups'), {}, {}
 for _, key in ipairs(redis.call('KEYS', base .. 'ready*')) do
-  local list, lane = string.match(string.sub(key, #base + 7), '^(%x+):(.+)$')
+  local list, sublist = string.match(string.sub(key, #base + 7), '^(%x+):(.+)$')
   for _, entry in ipairs(redis.call('LRANGE', key, 0, -1)) do
     check(entry)
     local queue, group = group_of(entry)
-    expect('waits in the lane of its group', group == lane, key)
+    expect('waits in the sublist of its group', group == sublist, key)
     if group then
       waits_in[list] = (waits_in[list] or 0) + 1
-      lanes[list .. group] = queue
+      sublists[list .. group] = queue
     end
   end
 end
-for list, n in pairs(waits_in) do expect('entries in lanes are counted', tonumber(groups['n' .. list]) == n, list) end
+for list, n in pairs(waits_in) do expect('entries in sublists are counted', tonumber(groups['n' .. list]) == n, list) end
 for field, n in pairs(groups) do
   local list = string.match(field, '^n(.+)$')
-  if list then expect('has entries in lanes', waits_in[list] == tonumber(n), list) end
+  if list then expect('has entries in sublists', waits_in[list] == tonumber(n), list) end
 end
 local ringed = {}
 for _, key in ipairs(redis.call('KEYS', base .. 'rings:*')) do
   local list = string.sub(key, #base + 7)
   for group, turn in pairs(scores('rings:' .. list)) do
-    local queue = lanes[list .. group]
+    local queue = sublists[list .. group]
     expect('is in a ring and waits', queue, list .. group)
     local holder = (queue or '') .. '\0' .. group
     local settings = call('HGET', 'queues', 's' .. (queue or '')) or ''
@@ -78,7 +78,7 @@ for _, key in ipairs(redis.call('KEYS', base .. 'rings:*')) do
     ringed[list .. group] = true
   end
 end
-for lane in pairs(lanes) do expect('waits and is in a ring', ringed[lane], lane) end
+for sublist in pairs(sublists) do expect('waits and is in a ring', ringed[sublist], sublist) end
 for id, n in pairs(left) do expect('has no tombstone too many', n == 0, id) end
 for id in pairs(quarantined) do expect('is in quarantine', call('SISMEMBER', 'quarantined', id) == 1, id) end
 for _, id in ipairs(call('SMEMBERS', 'quarantined')) do expect('is quarantined', quarantined[id], id) end

@@ -38,7 +38,7 @@ fn check_rows(tx: &Transaction<'_>, last: Option<TaskId>) -> Result<Option<TaskI
         return Err(corrupt());
     }
     let grouped = tx.ids("SELECT id FROM throng_group_run", [])?;
-    if grouped.iter().any(|id| !claimed.contains_key(id)) || !are_lanes_sound(tx)? {
+    if grouped.iter().any(|id| !claimed.contains_key(id)) || !are_sublists_sound(tx)? {
         return Err(corrupt());
     }
     if !meta::unknown_sets(tx.db)?.is_empty() {
@@ -81,7 +81,7 @@ fn has_rows_of_group(tx: &Transaction<'_>, id: TaskId, row: &Row<'_>) -> Result<
         tx.number(sql, [id.to_bytes()])?
     } else if now == State::Waiting as i64 {
         let sql =
-            "SELECT 1 FROM throng_group AS own JOIN throng_task AS task USING (list, lane, queue)
+            "SELECT 1 FROM throng_group AS own JOIN throng_task AS task USING (list, sublist, queue)
              WHERE task.id = ?1 AND own.name = task.group_name";
         tx.number(sql, [id.to_bytes()])?
     } else {
@@ -90,10 +90,10 @@ fn has_rows_of_group(tx: &Transaction<'_>, id: TaskId, row: &Row<'_>) -> Result<
     Ok(found.is_some())
 }
 
-/// Returns `true` if tasks wait in each lane, and no turn is above the last one that was issued.
-fn are_lanes_sound(tx: &Transaction<'_>) -> Result<bool, Fault> {
+/// Returns `true` if tasks wait in each sublist, and no turn is above the last one that was issued.
+fn are_sublists_sound(tx: &Transaction<'_>) -> Result<bool, Fault> {
     let sql = "SELECT EXISTS (SELECT 1 FROM throng_group WHERE turn > ?1 OR NOT EXISTS (
          SELECT 1 FROM throng_ready
-         WHERE throng_ready.list = throng_group.list AND throng_ready.lane = throng_group.lane))";
+         WHERE throng_ready.list = throng_group.list AND throng_ready.sublist = throng_group.sublist))";
     Ok(tx.number(sql, [tx.meta.group_turn])? == Some(0))
 }

@@ -19,12 +19,12 @@ pub(super) fn restore(db: &Connection, damage: &mut Damage) -> Result<(), Fault>
         "DELETE FROM throng_ready WHERE NOT EXISTS (
              SELECT 1 FROM throng_task AS task
              WHERE task.id = throng_ready.id AND task.state = 0
-                 AND task.list = throng_ready.list AND task.lane = throng_ready.lane
+                 AND task.list = throng_ready.list AND task.sublist = throng_ready.sublist
                  AND task.place = throng_ready.place
-                 AND (task.lane = 0) = (task.queue IS NULL OR task.group_name IS NULL))",
+                 AND (task.sublist = 0) = (task.queue IS NULL OR task.group_name IS NULL))",
         [],
     )?;
-    restore_lanes(db)?;
+    restore_sublists(db)?;
     let mut orphans = orphans(db)?;
     orphans.retain(|orphan| !claimed.contains(&orphan.id));
     put_back(db, &orphans)?;
@@ -37,19 +37,19 @@ pub(super) fn restore(db: &Connection, damage: &mut Damage) -> Result<(), Fault>
     Ok(())
 }
 
-/// Derives the lanes from the tasks that wait in them. A task in the lane of another group becomes an orphan. The groups are in the order
+/// Derives the sublists from the tasks that wait in them. A task in the sublist of another group becomes an orphan. The groups are in the order
 /// of their names.
-fn restore_lanes(db: &Connection) -> Result<(), rusqlite::Error> {
+fn restore_sublists(db: &Connection) -> Result<(), rusqlite::Error> {
     db.execute_batch(
         "DELETE FROM throng_group;
-         INSERT OR IGNORE INTO throng_group (list, lane, queue, name, turn)
-             SELECT ready.list, ready.lane, task.queue, task.group_name, 1
+         INSERT OR IGNORE INTO throng_group (list, sublist, queue, name, turn)
+             SELECT ready.list, ready.sublist, task.queue, task.group_name, 1
              FROM throng_ready AS ready JOIN throng_task AS task ON task.id = ready.id
-             WHERE ready.lane <> 0;
-         DELETE FROM throng_ready WHERE lane <> 0 AND NOT EXISTS (
-             SELECT 1 FROM throng_group AS lane JOIN throng_task AS task ON task.id = throng_ready.id
-             WHERE lane.list = throng_ready.list AND lane.lane = throng_ready.lane
-                 AND lane.queue = task.queue AND lane.name = task.group_name);
+             WHERE ready.sublist <> 0;
+         DELETE FROM throng_ready WHERE sublist <> 0 AND NOT EXISTS (
+             SELECT 1 FROM throng_group AS sublist JOIN throng_task AS task ON task.id = throng_ready.id
+             WHERE sublist.list = throng_ready.list AND sublist.sublist = throng_ready.sublist
+                 AND sublist.queue = task.queue AND sublist.name = task.group_name);
          UPDATE throng_meta SET group_turn = max(group_turn, 1);",
     )
 }
@@ -64,8 +64,8 @@ fn restore_runs(db: &Connection, claimed: &BTreeSet<TaskId>) -> Result<(), rusql
     for id in claimed {
         insert.execute([id.to_bytes()])?;
     }
-    let mut lanes = db.prepare("SELECT DISTINCT queue, name FROM throng_group")?;
-    let groups = lanes.query_map([], |row| {
+    let mut sublists = db.prepare("SELECT DISTINCT queue, name FROM throng_group")?;
+    let groups = sublists.query_map([], |row| {
         let (queue, name) = (row.get(0)?, row.get(1)?);
         Ok(TaskGroup { queue, name })
     })?;
@@ -141,22 +141,22 @@ fn put_back(db: &Connection, orphans: &[Orphan]) -> Result<(), Fault> {
     let tail = "SELECT coalesce(max(place), 0) FROM throng_ready";
     let mut tail: i64 = db.query_row(tail, [], |row| row.get(0))?;
     let mut insert = db.prepare(
-        "INSERT OR IGNORE INTO throng_ready (list, lane, place, id) VALUES (?1, ?2, ?3, ?4)",
+        "INSERT OR IGNORE INTO throng_ready (list, sublist, place, id) VALUES (?1, ?2, ?3, ?4)",
     )?;
     let mut update =
-        db.prepare("UPDATE throng_task SET list = ?2, lane = ?3, place = ?4 WHERE id = ?1")?;
+        db.prepare("UPDATE throng_task SET list = ?2, sublist = ?3, place = ?4 WHERE id = ?1")?;
     for orphan in orphans {
         let (id, list) = (orphan.id.to_bytes(), routes.leaf(orphan.kind));
-        let lane = match &orphan.group {
-            Some(group) => groups::lane_of(db, list, group, || 1)?,
+        let sublist = match &orphan.group {
+            Some(group) => groups::sublist_of(db, list, group, || 1)?,
             None => NO_GROUP,
         };
         let mut position = orphan.position.unwrap_or(tail);
-        while insert.execute(params![list.number(), lane, position, id])? == 0 {
+        while insert.execute(params![list.number(), sublist, position, id])? == 0 {
             tail += 1;
             position = tail;
         }
-        update.execute(params![id, list.number(), lane, position])?;
+        update.execute(params![id, list.number(), sublist, position])?;
     }
     Ok(())
 }

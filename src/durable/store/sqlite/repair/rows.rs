@@ -60,7 +60,7 @@ const CLAIM: &[Column] = &[
 ];
 const READY: &[Column] = &[
     Column("list", ANY, ""),
-    Column("lane", COUNT, ""),
+    Column("sublist", COUNT, ""),
     Column("place", ANY, ""),
     Column("id", Values::Id, ""),
 ];
@@ -98,7 +98,7 @@ const QUEUE: &[Column] = &[
 const TASK: &[Column] = &[
     Column("state", Values::Number(0..=5), "4"),
     Column("list", Values::Optional(&ANY), "NULL"),
-    Column("lane", COUNT, "0"),
+    Column("sublist", COUNT, "0"),
     Column("place", Values::Optional(&ANY), "NULL"),
     Column("at", Values::Optional(&ANY), "NULL"),
     Column("name", Values::Text, "''"),
@@ -195,7 +195,7 @@ pub(super) fn remove_invalid(db: &Connection, damage: &mut Damage) -> Result<(),
     for (table, key, columns) in [
         ("throng_session", &["id"][..], SESSION),
         ("throng_claim", &["epoch"], CLAIM),
-        ("throng_ready", &["list", "lane", "place"], READY),
+        ("throng_ready", &["list", "sublist", "place"], READY),
         ("throng_group_hold", &["queue", "name"], GROUP_HOLD),
         ("throng_error", &["id", "attempt"], ERROR),
         ("throng_damaged", &["number"], DAMAGED),

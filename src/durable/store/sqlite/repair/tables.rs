@@ -43,20 +43,20 @@ const TABLES: [Table; 11] = [
     },
     Table {
         name: "throng_ready",
-        key: &["list", "lane", "place"],
+        key: &["list", "sublist", "place"],
         scans: &[
-            "SELECT list, lane, place, id FROM {} ORDER BY list, lane, place",
-            "SELECT list, lane, place, id FROM {} ORDER BY list DESC, lane DESC, place DESC",
+            "SELECT list, sublist, place, id FROM {} ORDER BY list, sublist, place",
+            "SELECT list, sublist, place, id FROM {} ORDER BY list DESC, sublist DESC, place DESC",
         ],
     },
     Table {
         name: "throng_group",
-        key: &["list", "lane"],
+        key: &["list", "sublist"],
         scans: &[
-            "SELECT list, lane, * FROM {} ORDER BY list, lane",
-            "SELECT list, lane, * FROM {} ORDER BY list DESC, lane DESC",
-            "SELECT list, lane FROM {} ORDER BY queue, name, list",
-            "SELECT list, lane FROM {} WHERE turn IS NOT NULL ORDER BY list, turn, name",
+            "SELECT list, sublist, * FROM {} ORDER BY list, sublist",
+            "SELECT list, sublist, * FROM {} ORDER BY list DESC, sublist DESC",
+            "SELECT list, sublist FROM {} ORDER BY queue, name, list",
+            "SELECT list, sublist FROM {} WHERE turn IS NOT NULL ORDER BY list, turn, name",
         ],
     },
     Table {
@@ -160,7 +160,10 @@ pub(super) fn rebuild_all(
 /// Returns the ids of tasks in `throng_ready`, as far as they can be read.
 pub(super) fn ids_in_ready_queue(db: &Connection) -> Result<Vec<TaskId>, Fault> {
     let mut ids = Vec::new();
-    for order in ["list, lane, place", "list DESC, lane DESC, place DESC"] {
+    for order in [
+        "list, sublist, place",
+        "list DESC, sublist DESC, place DESC",
+    ] {
         let sql = format!("SELECT id FROM throng_ready ORDER BY {order}");
         scan(db, &sql, |row| {
             ids.extend(row.get(0).map(TaskId::from_bytes));

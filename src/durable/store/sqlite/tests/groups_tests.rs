@@ -45,7 +45,7 @@ async fn the_next_group_is_looked_up_in_an_index() {
     let file = File::new();
     drop(file.open().await);
     let db = file.connect();
-    let sql = "EXPLAIN QUERY PLAN SELECT lane, name, turn FROM throng_group
+    let sql = "EXPLAIN QUERY PLAN SELECT sublist, name, turn FROM throng_group
          WHERE list = 1 AND turn IS NOT NULL AND (turn, name) > (1, 'a')
          ORDER BY turn, name LIMIT 64";
     let plan: String = db.query_row(sql, [], |row| row.get(3)).unwrap();
@@ -109,12 +109,12 @@ async fn damaged_rows_of_groups_are_restored() {
     for damage in [
         "DELETE FROM throng_group",
         "DELETE FROM throng_group WHERE name = 'b'",
-        "UPDATE throng_group SET name = 'b' || rowid WHERE 0; UPDATE throng_group SET lane = lane + 7",
+        "UPDATE throng_group SET name = 'b' || rowid WHERE 0; UPDATE throng_group SET sublist = sublist + 7",
         "UPDATE throng_group SET turn = 1 << 60",
         "DELETE FROM throng_group_run",
         "UPDATE throng_group_run SET id = randomblob(16) WHERE rowid IN (SELECT 1) OR 1",
-        "UPDATE throng_task SET lane = 77",
-        "UPDATE throng_ready SET lane = 0 WHERE lane = 1",
+        "UPDATE throng_task SET sublist = 77",
+        "UPDATE throng_ready SET sublist = 0 WHERE sublist = 1",
         "DELETE FROM throng_ready",
         "UPDATE throng_meta SET group_turn = -1",
     ] {

@@ -1,4 +1,4 @@
--- Returns claimed tasks to the lists and lanes that a scan has read.
+-- Returns claimed tasks to the lists and sublists that a scan has read.
 local function restore_scan(scan)
   local key = scan.key
   if not scan.length then
@@ -32,9 +32,9 @@ function undo.claim()
     local key = PERMITS .. ':' .. u.queue
     try('SREM', key, unpack(u.ids))
   end
-  for _, lane in ipairs(u.lanes) do
-    local key = PERMITS .. ':' .. u.queue .. '\0' .. lane.group
-    try_all('SREM', key, lane.ids)
+  for _, sublist in ipairs(u.sublists) do
+    local key = PERMITS .. ':' .. u.queue .. '\0' .. sublist.group
+    try_all('SREM', key, sublist.ids)
   end
   if u.rate then try('HSET', QUEUES, 'r' .. u.queue, u.rate[1]) end
   if u.turns and u.turns[1] ~= '' then try('HSET', QUEUES, 'p' .. u.queue, u.turns[1])

@@ -167,9 +167,9 @@ async fn a_limit_of_groups_changes_as_a_whole() {
     }
 }
 
-/// A list is split, and its lanes drain.
+/// A list is split, and its sublists drain.
 #[tokio::test]
-async fn lanes_drain_as_a_whole() {
+async fn sublists_drain_as_a_whole() {
     needs_redis!();
     for_each_command(async |scene, trial| {
         let (worker, claim) = groups_in(scene).await;
