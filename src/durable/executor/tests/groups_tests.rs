@@ -21,11 +21,15 @@ async fn start(client: &DurableClient, permits: usize, app: App) -> DurableExecu
 async fn a_task_can_hold_its_group() {
     let client = DurableClient::open(MemoryStore::new());
     let held = Duration::from_millis(300);
-    let act = move |number, cx: TaskContext<App>| async move {
-        if cx.group() == Some("a") && number == 0 && cx.attempt() == 1 {
-            return Err(TaskError::retry_after("429", held).and_hold_group(held));
+    let runs = StdArc::new(Count::new(0));
+    let act = move |number, cx: TaskContext<App>| {
+        let runs = StdArc::clone(&runs);
+        async move {
+            if cx.group() == Some("a") && number == 0 && runs.add(1) == 0 {
+                return Err(TaskError::snooze(held).and_hold_group(held));
+            }
+            Ok(number)
         }
-        Ok(number)
     };
     let _executor = start(&client, 1, App::new(act)).await;
     let begun = Instant::now();

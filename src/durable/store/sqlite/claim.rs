@@ -9,11 +9,11 @@ use rusqlite::{CachedStatement, Row, Rows, params};
 
 use super::claimed_tasks::ClaimedTasks;
 use super::error::Fault;
-use super::groups::{self, NO_GROUP, TaskGroup};
+use super::groups::TaskGroup;
 use super::keys;
 use super::queues::{QueueRow, queue_column};
-use super::ready_queue;
-use super::ring::{Ring, Sublist};
+use super::ready_queue::{self, NO_GROUP};
+use super::ring::{Groups, Ring, Sublist};
 use super::state::State;
 use super::transaction::Transaction;
 use crate::durable::TaskId;
@@ -365,32 +365,6 @@ impl Next {
             tx.start_in_group(&group, &ids)?;
         }
         Ok(())
-    }
-}
-
-/// The groups of a queue.
-struct Groups<'a> {
-    queue: &'a QueueName,
-    quantum: usize,
-}
-
-impl<'a> Groups<'a> {
-    /// Returns the groups of a named queue.
-    fn of(tx: &Transaction<'_>, queue: &'a QueueName) -> Result<Option<Self>, rusqlite::Error> {
-        if queue.is_default() {
-            return Ok(None);
-        }
-        let settings = QueueRow::load(tx.db, queue)?.settings;
-        let quantum = settings.groups.quantum as usize;
-        Ok(Some(Self { queue, quantum }))
-    }
-
-    fn permits(&self, tx: &Transaction<'_>, group: &str) -> Result<usize, rusqlite::Error> {
-        let group = TaskGroup {
-            queue: self.queue.as_str().to_owned(),
-            name: group.to_owned(),
-        };
-        groups::permits(tx.db, &group)
     }
 }
 

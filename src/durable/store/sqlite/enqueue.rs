@@ -3,12 +3,12 @@
 use rusqlite::{CachedStatement, Connection, params};
 
 use super::error::Fault;
-use super::groups::{NO_GROUP, TaskGroup};
+use super::groups::TaskGroup;
 use super::keys;
 use super::next_check::EARLIEST_DUE;
 use super::payload::MAX_INLINE_BYTES;
 use super::queues::queue_column;
-use super::ready_queue;
+use super::ready_queue::{self, NO_GROUP};
 use super::session;
 use super::state::State;
 use super::transaction::Transaction;

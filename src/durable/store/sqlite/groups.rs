@@ -11,14 +11,12 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::error::Fault;
 use super::queues::QueueRow;
+use super::ready_queue::NO_GROUP;
 use super::transaction::Transaction;
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::routes::ListId;
-
-/// The sublist of tasks without a group.
-pub(super) const NO_GROUP: i64 = 0;
 
 /// The group of a task, and the queue of the group.
 #[derive(Clone, Debug, PartialEq, Eq)]

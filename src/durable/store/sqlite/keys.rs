@@ -6,10 +6,9 @@
 use rusqlite::{OptionalExtension, params};
 
 use super::error::Fault;
-use super::groups::NO_GROUP;
 use super::next_check::EARLIEST_DUE;
 use super::payload::MAX_INLINE_BYTES;
-use super::ready_queue;
+use super::ready_queue::{self, NO_GROUP};
 use super::state::{State, dead_letter_cutoff};
 use super::task::Task;
 use super::transaction::Transaction;

@@ -2,9 +2,11 @@
 
 use rusqlite::{Connection, params};
 
-use super::groups::NO_GROUP;
 use crate::durable::TaskId;
 use crate::durable::store::routes::ListId;
+
+/// The sublist of tasks without a group: see `groups.rs`.
+pub(super) const NO_GROUP: i64 = 0;
 
 /// Issues positions at both ends of the queue. Positions rise over all lists. Those in the sublist of a group rise in that sublist only.
 #[derive(Default)]

@@ -1,13 +1,50 @@
-//! [`Ring`]: the sublists of lists, in the order in which groups are served.
+//! [`Ring`]: the sublists of lists, in the order in which groups are served. [`Groups`]: the limits of the groups of a queue.
 
 use std::collections::VecDeque;
 
 use rusqlite::{Connection, params};
 
+use super::groups::{self, TaskGroup};
+use super::queues::QueueRow;
+use super::transaction::Transaction;
+use crate::durable::queue::name::QueueName;
 use crate::durable::store::routes::ListId;
 
 /// The number of sublists that are read at once.
 const PAGE: usize = 64;
+
+/// The groups of a queue.
+pub(super) struct Groups<'a> {
+    queue: &'a QueueName,
+    pub(super) quantum: usize,
+}
+
+impl<'a> Groups<'a> {
+    /// Returns the groups of a named queue.
+    pub(super) fn of(
+        tx: &Transaction<'_>,
+        queue: &'a QueueName,
+    ) -> Result<Option<Self>, rusqlite::Error> {
+        if queue.is_default() {
+            return Ok(None);
+        }
+        let settings = QueueRow::load(tx.db, queue)?.settings;
+        let quantum = settings.groups.quantum as usize;
+        Ok(Some(Self { queue, quantum }))
+    }
+
+    pub(super) fn permits(
+        &self,
+        tx: &Transaction<'_>,
+        group: &str,
+    ) -> Result<usize, rusqlite::Error> {
+        let group = TaskGroup {
+            queue: self.queue.as_str().to_owned(),
+            name: group.to_owned(),
+        };
+        groups::permits(tx.db, &group)
+    }
+}
 
 /// A sublist of which a task may start.
 #[derive(Clone, Debug)]

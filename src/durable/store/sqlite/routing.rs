@@ -6,8 +6,8 @@ use std::sync::Arc;
 use rusqlite::{OptionalExtension, params};
 
 use super::error::Fault;
-use super::groups::{self, NO_GROUP};
-use super::ready_queue;
+use super::groups;
+use super::ready_queue::{self, NO_GROUP};
 use super::transaction::Transaction;
 use crate::durable::TaskId;
 use crate::durable::store::kind::{Kind, SetId};

@@ -326,7 +326,7 @@ pub(super) async fn a_released_task_is_the_first_of_its_group(it: &dyn Harness) 
     let process = Process::of(it);
     let mut q = process.session_in("q").await;
     for limit in [None, Some(1)] {
-        let settings = limit.map_or(Groups::new(), |limit| Groups::new().max_running(limit));
+        let settings = limit.map_or_else(Groups::new, |limit| Groups::new().max_running(limit));
         process.set_queue("q", groups(settings)).await;
         q.enqueue(tasks_of("a", 10..13)).await;
         q.enqueue(tasks_of("b", 20..23)).await;

@@ -1,6 +1,6 @@
 //! Groups of tasks within named queues, which take turns.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::row::{Row, State};
@@ -10,16 +10,6 @@ use crate::durable::clock::millis;
 use crate::durable::queue::Priority;
 use crate::durable::queue::group::GroupName;
 use crate::durable::queue::name::QueueName;
-
-/// The turns of groups.
-#[derive(Default)]
-pub(super) struct GroupTurns {
-    /// For each group and priority of which a task waits and may start: the group with the lowest number is the next to be served.
-    numbers: BTreeMap<(QueueName, Priority, GroupName), u64>,
-    last: u64,
-    /// The times until which groups are held, in milliseconds since 1970.
-    holds: BTreeMap<(QueueName, GroupName), u64>,
-}
 
 impl Model {
     /// Returns the groups of a queue of which a task of this priority may start, in the order of their turns.

@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::groups::GroupTurns;
 use super::row::{Row, State};
 use crate::durable::clock::{Clock, millis};
 use crate::durable::failure::{Cause, Effect, Failure};
-use crate::durable::queue::QueueSettings;
 use crate::durable::queue::group::GroupName;
 use crate::durable::queue::name::QueueName;
 use crate::durable::queue::priority::PriorityTurns;
+use crate::durable::queue::{Priority, QueueSettings};
 use crate::durable::store::kind::{Kind, TypeSet};
 use crate::durable::store::{DeadReason, Enqueued, Epoch, Event, SessionId};
 use crate::durable::{Counts, TaskId};
@@ -53,6 +52,16 @@ pub(super) struct QueueRow {
     /// The time up to which the rate is used, in microseconds since 1970.
     pub(super) used_until: u64,
     pub(super) turns: PriorityTurns,
+}
+
+/// The turns of groups.
+#[derive(Default)]
+pub(super) struct GroupTurns {
+    /// For each group and priority of which a task waits and may start: the group with the lowest number is the next to be served.
+    pub(super) numbers: BTreeMap<(QueueName, Priority, GroupName), u64>,
+    pub(super) last: u64,
+    /// The times until which groups are held, in milliseconds since 1970.
+    pub(super) holds: BTreeMap<(QueueName, GroupName), u64>,
 }
 
 /// The lease of a claim.

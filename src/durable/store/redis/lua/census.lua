@@ -90,8 +90,7 @@ local function make_census(page)
     local n = missing_tasks(text)
     for at = 1, #text, 16 do
       local list = sub(text, at, at + 15)
-      local ring = groups().ring_key(list)
-      if n ~= 0 or groups().entries_in(list) > 0 and call('EXISTS', ring) == 0 then recount_sublists(list) end
+      if n ~= 0 or groups().entries_in(list) > 0 and not groups().ring_of(list, 0, 0)[1] then recount_sublists(list) end
     end
     return missing_tasks(text)
   end
@@ -201,8 +200,7 @@ local function make_census(page)
 
   -- Returns the first entry of a sublist of a list, if it can be read.
   local function sublist_head(list)
-    local ring = groups().ring_key(list)
-    local group = call('ZRANGE', ring, 0, 0)[1]
+    local group = groups().ring_of(list, 0, 0)[1]
     local key = groups().sublist_key(list, group or '')
     local entry = group and call('LINDEX', key, 0)
     return is_entry(entry) and entry or nil
@@ -343,8 +341,8 @@ local function make_census(page)
     p.offset = 0
     if p.sublists then table.remove(p.sublists, 1) else p.sublists, p.ring_cursor = {}, '0' end
     while #p.sublists == 0 and p.ring_cursor do
-      local ring = groups().ring_key(list)
-      local scan = call('ZSCAN', ring, p.ring_cursor, 'COUNT', page)
+      local key = groups().ring_key(list)
+      local scan = call('ZSCAN', key, p.ring_cursor, 'COUNT', page)
       for i = 1, #scan[2], 2 do p.sublists[#p.sublists + 1] = scan[2][i] end
       p.ring_cursor = scan[1] ~= '0' and scan[1] or nil
     end

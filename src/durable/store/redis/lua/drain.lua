@@ -40,10 +40,10 @@ end
 
 -- The same for a list and its sublists.
 local function drain(list, most, other)
-  local key, ring = key_of(list), groups().ring_key(list)
+  local key = key_of(list)
   local moved = drain_key(list, key, most, other, nil)
   while moved < most do
-    local first = call('ZRANGE', ring, 0, 0, 'WITHSCORES')
+    local first = groups().ring_of(list, 0, 0)
     if not first[1] then
       is_drained = true
       break

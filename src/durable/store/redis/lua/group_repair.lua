@@ -22,10 +22,10 @@ end
 
 -- Counts the entries in the sublists of a list again, unless there are many sublists. The number is needed to find lost tasks.
 local function recount_sublists(list)
-  local ring, n = groups().ring_key(list), 0
-  if call('ZCARD', ring) > 4 * MAX_BATCH then return end
-  for _, group in ipairs(call('ZRANGE', ring, 0, -1)) do
-    local key = groups().sublist_key(list, group)
+  local some, n = groups().ring_of(list, 0, 4 * MAX_BATCH), 0
+  if #some > 8 * MAX_BATCH then return end
+  for i = 1, #some, 2 do
+    local key = groups().sublist_key(list, some[i])
     n = n + call('LLEN', key)
   end
   if n == groups().entries_in(list) then return end
@@ -35,8 +35,8 @@ end
 
 -- Puts a group that waits in a sublist, and is in no ring, back into the ring of the list. Returns `true` if it was missing.
 local function restore_sublist(list, group)
-  local ring, key = groups().ring_key(list), groups().sublist_key(list, group)
-  if call('EXISTS', key) == 0 or call('ZSCORE', ring, group) then return false end
+  local key = groups().sublist_key(list, group)
+  if call('EXISTS', key) == 0 or groups().turn_in(list, group) then return false end
   local queue = queue_of_sublist(list, group)
   change_groups(function()
     groups().write_turn(list, group, nil, 1)
@@ -64,8 +64,8 @@ end
 
 local function check_rings()
   each_list(function(list)
-    local ring = groups().ring_key(list)
-    local some = call('EXISTS', ring) == 1 and call('ZRANDMEMBER', ring, 64, 'WITHSCORES') or {}
+    local key = groups().ring_key(list)
+    local some = call('ZRANDMEMBER', key, 64, 'WITHSCORES')
     for i = 1, #some, 2 do check_sublist(list, some[i], some[i + 1]) end
   end)
 end
@@ -92,8 +92,8 @@ local function check_last_turn(queue)
   if stored then return end
   local lists_of_queue = call('HGET', ROUTES, 'q' .. queue) or ''
   for at = 1, #lists_of_queue, 16 do
-    local ring = groups().ring_key(sub(lists_of_queue, at, at + 15))
-    last = math.max(last, tonumber(call('ZREVRANGEBYSCORE', ring, '(inf', '-inf', 'WITHSCORES', 'LIMIT', 0, 1)[2] or '0'))
+    local key = groups().ring_key(sub(lists_of_queue, at, at + 15))
+    last = math.max(last, tonumber(call('ZREVRANGEBYSCORE', key, '(inf', '-inf', 'WITHSCORES', 'LIMIT', 0, 1)[2] or '0'))
   end
   if last > 0 then call('HSET', GROUPS, 't' .. queue, string.format('%.0f', last)) end
 end

@@ -35,8 +35,8 @@ function groups()
   local function holds_key(queue) return HOLDS .. ':' .. queue end
 
   local function write_field(field, before, after)
-    undo_with(function(try)
-      if before then try('HSET', GROUPS, field, before) else try('HDEL', GROUPS, field) end
+    undo_with(function(attempt)
+      if before then attempt('HSET', GROUPS, field, before) else attempt('HDEL', GROUPS, field) end
     end)
     if after then call('HSET', GROUPS, field, after) else call('HDEL', GROUPS, field) end
   end
@@ -44,10 +44,22 @@ function groups()
   -- Writes the turn of a group in a list, or removes the group. `before` is its turn before, or false.
   local function write_turn(list, group, before, after)
     local key = ring_key(list)
-    undo_with(function(try)
-      if before then try('ZADD', key, before, group) else try('ZREM', key, group) end
+    undo_with(function(attempt)
+      if before then attempt('ZADD', key, before, group) else attempt('ZREM', key, group) end
     end)
     if after then call('ZADD', key, after, group) else call('ZREM', key, group) end
+  end
+
+  -- Returns the turn of a group in a list as a text, or false.
+  local function turn_in(list, group)
+    local key = ring_key(list)
+    return call('ZSCORE', key, group)
+  end
+
+  -- Returns some groups of a list, in the order of their turns, each with its turn.
+  local function ring_of(list, first, last)
+    local key = ring_key(list)
+    return call('ZRANGE', key, first, last, 'WITHSCORES')
   end
 
   -- Returns a text of a turn that is exact.
@@ -101,8 +113,7 @@ function groups()
     if not blocked or not may_start(queue, group) then return end
     for at = 1, #blocked, 16 do
       local list = sub(blocked, at, at + 15)
-      local key = ring_key(list)
-      local before = call('ZSCORE', key, group)
+      local before = turn_in(list, group)
       if before == 'inf' then write_turn(list, group, before, next_turn(queue)) end
     end
     write_field(field, blocked, nil)
@@ -114,8 +125,7 @@ function groups()
     local lists = call('HGET', ROUTES, 'q' .. queue) or ''
     for at = 1, #lists, 16 do
       local list = sub(lists, at, at + 15)
-      local key = ring_key(list)
-      local before = call('ZSCORE', key, group)
+      local before = turn_in(list, group)
       if before and before ~= 'inf' then block(list, queue, group, before) end
     end
   end
@@ -149,10 +159,9 @@ function groups()
   -- Pushes entries into a sublist. `turn` is the turn of the group if it has moved from another list. A group of which only cancelled tasks
   -- were left counts as new.
   local function push(command, bundle)
-    local list, queue, group = bundle.list, bundle.queue, bundle.group
-    local key, ring = bundle.key, ring_key(list)
+    local list, queue, group, key = bundle.list, bundle.queue, bundle.group, bundle.key
     queues().mark_grouped(queue, undo_with)
-    local before = call('ZSCORE', ring, group)
+    local before = turn_in(list, group)
     local is_new = not before or meta[5] ~= '0' and before ~= 'inf' and has_only_tombstones(key)
     bundle.before = call('LLEN', key)
     call(command, key, unpack(bundle.entries))
@@ -186,8 +195,8 @@ function groups()
   local function hold(queue, group, till)
     local key = holds_key(queue)
     local before = call('ZSCORE', key, group)
-    undo_with(function(try)
-      if before then try('ZADD', key, before, group) else try('ZREM', key, group) end
+    undo_with(function(attempt)
+      if before then attempt('ZADD', key, before, group) else attempt('ZREM', key, group) end
     end)
     call('ZADD', key, till, group)
     block_everywhere(queue, group)
@@ -201,7 +210,7 @@ function groups()
     state.transaction = { undo = 'nothing' }
     for i = 1, #over, 2 do
       local group, before = over[i], over[i + 1]
-      undo_with(function(try) try('ZADD', key, before, group) end)
+      undo_with(function(attempt) attempt('ZADD', key, before, group) end)
       call('ZREM', key, group)
       unblock(queue, group)
     end
@@ -216,7 +225,7 @@ function groups()
   end
 
   made_groups = {
-    sublist_key = sublist_key, ring_key = ring_key, permits_key = permits_key, free_permits = free_permits, is_held = is_held,
+    sublist_key = sublist_key, ring_key = ring_key, turn_in = turn_in, ring_of = ring_of, permits_key = permits_key, free_permits = free_permits, is_held = is_held,
     unblock = unblock, update = update, add_blocked = add_blocked, mark = function(queue) queues().mark_grouped(queue, undo_with) end, push = push, add_entries = add_entries, entries_in = entries_in, write_served = write_served,
     write_turn = write_turn, hold = hold, end_holds = end_holds, hold_wait = hold_wait,
   }

@@ -53,8 +53,8 @@ local function queues()
     local before = call('HGET', QUEUES, 's' .. queue)
     local row = row_of(queue)
     row = char(byte(row) + 2) .. sub(row, 2)
-    undo_with(function(try)
-      if before then try('HSET', QUEUES, 's' .. queue, before) else try('HDEL', QUEUES, 's' .. queue) end
+    undo_with(function(attempt)
+      if before then attempt('HSET', QUEUES, 's' .. queue, before) else attempt('HDEL', QUEUES, 's' .. queue) end
     end)
     call('HSET', QUEUES, 's' .. queue, row)
     rows[queue] = row

@@ -3,7 +3,7 @@
 -- routes.
 --
 -- Needs: lists.
--- KEYS: NONE, META, ROUTES, READY, LEASE, IDLE, QUEUES, PERMITS, RINGS, GROUPS, HOLDS.
+-- KEYS: NONE, META, ROUTES, READY, LEASE, TOMBSTONES, IDLE, QUEUES, PERMITS, RINGS, GROUPS, HOLDS.
 --
 -- ARGV[1]   -> version that was read, or empty to read the routes
 -- ARGV[2]   -> number of lists that must be empty, e

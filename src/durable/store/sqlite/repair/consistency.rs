@@ -9,7 +9,8 @@ use crate::durable::store::kind::Kind;
 use crate::durable::store::sqlite::claimed_tasks::ClaimedTasks;
 use crate::durable::store::sqlite::damage::Damage;
 use crate::durable::store::sqlite::error::Fault;
-use crate::durable::store::sqlite::groups::{self, NO_GROUP, TaskGroup};
+use crate::durable::store::sqlite::groups::{self, TaskGroup};
+use crate::durable::store::sqlite::ready_queue::NO_GROUP;
 use crate::durable::store::sqlite::route_cache;
 
 /// Removes entries without a task from the ready queue and the claims, and puts back tasks without an entry.
