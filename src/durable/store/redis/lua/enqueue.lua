@@ -1,7 +1,8 @@
 -- Stores a batch of tasks. This is the only script that a server without memory refuses: its first write fails, so it has
 -- no effect.
 --
--- Needs: session, lists, store_time, entry, held_keys, key_conflicts.
+-- Needs: session, lists, store_time.
+-- On demand: key_conflicts.
 -- Undo: enqueue.
 -- KEYS: NONE, META, SESSIONS, READY, ALIVE, PAYLOADS, DELAYED, DUE, RESULTS, DEAD, DIED, ERRORS, TOMBSTONES, IDLE, ROUTES,
 --   UNLISTED, QUEUES, PERMITS, HELD_KEYS.
@@ -70,7 +71,7 @@ if call('EXISTS', DIED) == 1 then
 end
 
 -- A task whose key another one holds counts as stored.
-local conflicts = ARGV[9] ~= '0' and resolve_conflicts(ids, is_stored, waiting_count, delayed_count, payload_count)
+local conflicts = ARGV[9] ~= '0' and load_key_conflicts()(ids, is_stored, waiting_count, delayed_count, payload_count)
 any_stored = any_stored or conflicts and conflicts.any
 
 -- Returns the arguments of tasks that do not exist yet, from `from` on, with `each` arguments for a task.

@@ -286,3 +286,5 @@ local function resolve_conflicts(ids, is_stored, waiting_count, delayed_count, p
 
   return result
 end
+
+return resolve_conflicts

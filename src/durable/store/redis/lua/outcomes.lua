@@ -4,6 +4,7 @@
 -- error 2, error.
 --
 -- Needs: transaction, entry, lists, queues, notifications, store_time, results.
+-- Reads: epoch, tombstones.
 -- Undo: outcomes.
 --
 -- A script creates its functions in each run. These are rarely needed, so they are created on demand.

@@ -1,6 +1,7 @@
 -- Replays dead letters, in the order of the ids, or deletes them, as one transaction.
 --
 -- Needs: lists, entry, intact_entry, dead_letter_row, store_time, held_keys.
+-- Reads: epoch, tombstones.
 -- Undo: replay.
 -- KEYS: NONE, META, READY, ALIVE, PAYLOADS, LEASE, RESULTS, HELD_KEYS, DEAD, DIED, ERRORS, TOMBSTONES, IDLE, ROUTES, UNLISTED, QUEUES, PERMITS.
 --
