@@ -81,16 +81,18 @@ impl DurableClient {
     ///
     /// - The encoded task is [larger](DurableError::is_too_large) than 1 MiB, or it cannot be
     ///   [encoded](DurableError::is_encode).
-    /// - The options are [invalid](DurableError::is_invalid). The message names the remedy.
-    /// - Another task holds the [key](SpawnOptions::key) of the task, and the key [rejects](super::Key::reject) the task
+    /// - The options are [invalid](DurableError::is_invalid): for instance, a key and an id, or options of a key that exclude each
+    ///   other. The message names the remedy.
+    /// - Another task holds the [key](SpawnOptions::key), which is set to [reject](super::Key::reject) new tasks
     ///   ([`is_conflict`](DurableError::is_conflict)).
     /// - The store does not accept the task. The error says whether the store [may have stored the task
     ///   nevertheless](DurableError::is_unknown), and has the [id](DurableError::task_id) of the task.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the task may be stored or not. To find out, give it an
-    /// [id](SpawnOptions::id) and spawn it again: it is stored once.
+    /// If the future is dropped, the task may be stored or not. To find out, give it an [id](SpawnOptions::id) or a
+    /// [key](SpawnOptions::key) and spawn it again. A task with an id is stored once. A task with a key is stored once while it
+    /// holds the key.
     ///
     /// # Examples
     ///
@@ -158,8 +160,9 @@ impl DurableClient {
     ///
     /// # Errors
     ///
-    /// As [`spawn`](Self::spawn). If one of the tasks is too large or cannot be encoded, none of them is stored. If a key rejects one
-    /// of them, the others are stored. If the store fails, the tasks before the one that the error names are stored; later ones may be.
+    /// As [`spawn`](Self::spawn). If one of the tasks is too large or cannot be encoded, none of them is stored. If a task is
+    /// [rejected](super::Key::reject) because of its key, the others are stored, but no handle is returned: the error is that of the
+    /// first rejected task. If the store fails, the tasks before the one that the error names are stored; later ones may be.
     ///
     /// # Cancel safety
     ///
@@ -479,7 +482,7 @@ impl DurableClient {
         }
         let delay = options.key.as_ref().and_then(Key::delay);
         let retention = options.retention.unwrap_or(T::RETENTION);
-        // Those who join the task await its end within the window.
+        // Spawns within the window await the end of this task, so the end is kept for at least as long.
         let window = key.map_or(Duration::ZERO, |key| key.window);
         Ok(NewTask {
             id,
@@ -506,7 +509,7 @@ impl DurableClient {
         DurableError::invalid(self.store_name(), reason)
     }
 
-    /// Returns the given id, or a new one, for a task in a queue and with a key.
+    /// Returns the given id, or a new one, for a task in this queue and with this key, if it has one.
     fn new_id(
         &self,
         given: Option<TaskId>,
@@ -521,16 +524,16 @@ impl DurableClient {
                 Ok(ids.find(can_have).unwrap_or_else(TaskId::new))
             }
             Some(_) if key.is_some() => Err(self.invalid(String::from(
-                "a task has an id or a key, not both: leave one of them out",
+                "a task can have an id or a key, but not both: remove one of them",
             ))),
             Some(given) if can_have(&given) => Ok(given),
             Some(given) => Err(self.invalid(format!(
-                "the id {given} is in another partition than {queue}: use `DurableClient::derive_id` to derive an id"
+                "the id {given} is not in the partition of {queue}: derive an id with `DurableClient::derive_id`"
             ))),
         }
     }
 
-    /// Returns the handle of the task that holds the key of another one, or the error if that was rejected.
+    /// Returns a handle of the task that holds the key, or the error of a task that was rejected.
     fn resolve<T: DurableTask>(
         &self,
         conflict: &KeyConflict,

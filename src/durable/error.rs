@@ -238,7 +238,8 @@ impl DurableError {
     /// Returns `true` if the request may have taken effect: the connection to the store was lost after it was sent.
     ///
     /// If the request was to store a task, [spawn](super::DurableClient::spawn_with) the task again with the same id,
-    /// [`task_id`](Self::task_id). It is then stored exactly once.
+    /// [`task_id`](Self::task_id). It is then stored exactly once. A task with a [key](super::Key) cannot be given an id. Spawn it
+    /// again with the same key: it joins the task that was stored, unless that task no longer holds the key.
     pub fn is_unknown(&self) -> bool {
         self.failure()
             .is_some_and(|failure| failure.effect == Effect::Unknown)
@@ -271,8 +272,8 @@ impl DurableError {
             || self.is_failure(|cause| matches!(cause, Cause::Invalid(_)))
     }
 
-    /// Returns `true` if the task was not stored because another one holds its [key](super::Key). [`task_id`](Self::task_id) is the
-    /// id of that one.
+    /// Returns `true` if the task was [rejected](super::Key::reject), and is not stored, because another task holds its key.
+    /// [`task_id`](Self::task_id) returns the id of the task that holds the key.
     pub fn is_conflict(&self) -> bool {
         matches!(self.kind, Kind::Conflict)
     }
@@ -356,7 +357,7 @@ impl fmt::Display for DurableError {
                  `Durability` name the settings for each level)"
             ),
             Kind::Invalid(reason) => f.write_str(reason),
-            Kind::Conflict => f.write_str("it holds the key of another task, which was rejected and is not stored"),
+            Kind::Conflict => f.write_str("it holds the key, so the new task was rejected and is not stored"),
             Kind::WouldDeadlock => f.write_str(
                 "the run that awaits it could keep it from running: end that run, and await it in the next",
             ),

@@ -130,14 +130,17 @@ impl<T> DurableHandle<T> {
         }
     }
 
-    /// Returns the same handle, of a task that was stored before.
+    /// Marks the handle as that of a task that another spawn has stored.
     pub(crate) fn joined(mut self) -> Self {
         self.was_joined = true;
         self
     }
 
-    /// Returns `true` if the spawn that has returned this handle has stored no task, because this one held its
-    /// [key](super::Key).
+    /// Returns `true` if the spawn that returned this handle stored no task, because this task held the [key](super::Key). The spawn
+    /// may have replaced the payload of this task. To [cancel](Self::cancel) the task cancels it for all spawns that await it.
+    ///
+    /// A clone returns the same. An attached or deserialised handle returns `false`, and so does the handle of a spawn whose
+    /// [id](super::SpawnOptions::id) already existed.
     pub fn was_joined(&self) -> bool {
         self.was_joined
     }

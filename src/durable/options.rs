@@ -62,7 +62,8 @@ impl SpawnOptions {
         self
     }
 
-    /// Sets a key that keeps tasks from being stored more than once. It cannot be combined with an [`id`](Self::id).
+    /// Gives the task a [key](Key): while another task holds it, this task is not stored, and the handle awaits the other task. There
+    /// is no key by default. A task cannot have both a key and an [`id`](Self::id).
     #[must_use]
     pub fn key(mut self, key: Key) -> Self {
         self.key = Some(key);

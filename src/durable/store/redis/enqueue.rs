@@ -103,7 +103,7 @@ pub(super) fn arguments(
     let tasks = batch.iter().copied().filter(|task| ids.insert(task.id));
     let (delayed, mut waiting): (Vec<_>, Vec<_>) = tasks.partition(|task| millis(task.delay) != 0);
     let list_of = |task: &&NewTask| known.routes.entrance(kinds[&named(task)]);
-    // With keys, the script needs the order of the batch, and looks up the lists.
+    // If a task has a key, the script needs the order of the request, and determines the lists itself.
     if batch.iter().all(|task| task.key.is_none()) {
         waiting.sort_by_key(list_of);
     }
@@ -144,7 +144,7 @@ pub(super) fn arguments(
     arguments
 }
 
-/// A task with a key, its position in the batch, and its position in the arguments.
+/// A task with a key. `position` counts the tasks of the request, `index` those of the arguments.
 struct Keyed<'a> {
     task: &'a NewTask,
     key: NewKey,
@@ -169,7 +169,7 @@ fn keyed<'a>(batch: &[&'a NewTask], waiting: &[&NewTask], delayed: &[&NewTask]) 
 }
 
 impl Keyed<'_> {
-    /// Adds what `lua/key_conflicts.lua` describes.
+    /// Adds the arguments that the head of `lua/key_conflicts.lua` describes.
     fn push_to(&self, arguments: &mut Arguments) {
         let conflict = match self.key.conflict {
             Conflict::Join => "j",
@@ -222,7 +222,7 @@ fn runs_of_lists(lists: impl Iterator<Item = ListId>) -> Vec<(ListId, usize)> {
     groups
 }
 
-/// Returns the row of a task in `alive`: client id, retention, kind, and key.
+/// Returns the row of a task in `alive`: client id, retention, kind, and the key if it has one.
 fn alive_row(task: &NewTask, client_id: &str, kind: Kind) -> Vec<u8> {
     let mut row = client_id.as_bytes().to_vec();
     row.extend(&short_millis(task.retention).to_be_bytes()[2..]);

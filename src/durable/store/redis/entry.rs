@@ -25,11 +25,11 @@
 //! | --- | --- |
 //! | 2 | length of the rest |
 //! | 1 | flags. 1: the task is in a named queue; 2: it has a key |
-//! | 1 | in a named queue, priority: 0 high, 1 normal, 2 low |
-//! | 1 | in a named queue, length of its name |
+//! | 1 | if in a named queue: priority: 0 high, 1 normal, 2 low |
+//! | 1 | if in a named queue: length of the queue's name |
 //! | | name of the queue |
-//! | 16 | with a key: the key |
-//! | 1 | with a key: the priority, times 16, plus 1 if the task holds the key until a worker claims it |
+//! | 16 | if with a key: the key |
+//! | 1 | if with a key: 16 times the priority, plus 1 if the task holds the key only until a worker claims it |
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -409,7 +409,7 @@ mod tests {
         }
         assert_eq!(lua["RUNNING_ENTRY"], lua["RUNNING_EPOCH_END"] + 1);
 
-        // A row of `alive` consists of three fields of the entry, and of the key.
+        // A row of `alive` consists of three fields of the entry and, if the task has one, its key.
         let len = Range::<usize>::len;
         let client = len(&layout::CLIENT);
         assert_eq!(lua["ALIVE_CLIENT_END"], client);

@@ -24,7 +24,7 @@
 //! | `died` | sorted set | ids of dead letters, by the time of death |
 //! | `errors` | hash | by id, for tasks that have failed and are to run again: the last errors |
 //! | `cancel` | hash | by id, for running tasks that are to be cancelled: the epoch |
-//! | `tombstones` | hash | by id and kind: the number of entries in lists that claims pass over, since their tasks were cancelled, or replaced and delayed |
+//! | `tombstones` | hash | by id and kind: the number of list entries that claims skip, because their tasks were cancelled or replaced |
 //! | `quarantined` | set | ids of quarantined tasks in `ready`: a worker runs one such task at a time |
 //! | `watchers` | hash | by id: the client ids of other processes that are notified of the end |
 //! | `awaiting` | sorted set | clients, by the time of their last status request: only these get completion events |
@@ -32,7 +32,7 @@
 //! | `damage` | list | the last 100 unreadable rows: the time, the damage, and up to 1,024 bytes of the row |
 //! | `queues` | hash | the limits of named queues, and how far they are used: see `lua/queues.lua` |
 //! | `permits:<queue>` | sets | ids of the running tasks of a named queue |
-//! | `held_keys` | hash | by key of a task: the task that holds it, and what replaces its payload: see `lua/held_keys.lua` |
+//! | `held_keys` | hash | by key of a task: the task that got the key last, and what a replacement needs: see `lua/held_keys.lua` |
 //! | `idle:<set>` | sorted sets | client and session of idle workers that know a set of types, by the time at which they went idle |
 //!
 //! A process receives messages on the channel `client:`, followed by its client id. Rows are described in

@@ -83,7 +83,7 @@ struct Next {
     tasks: Vec<Claimed>,
     positions: BTreeMap<ListId, Vec<i64>>,
     claimed: ClaimedTasks,
-    /// Those that have keys and were never claimed before.
+    /// The tasks with keys that no worker has claimed before.
     keyed: Vec<TaskId>,
     /// The turns of the priorities after the claim.
     turns: PriorityTurns,

@@ -69,7 +69,7 @@ pub(super) fn enqueue(tx: &mut Transaction<'_>, request: &Enqueue) -> Result<Enq
     Ok(enqueued)
 }
 
-/// Returns the answer to the last request of a session, which is repeated.
+/// Returns the answer to the last request of a session, for a request that is sent again.
 fn remembered_answer(tx: &Transaction<'_>, request: &Enqueue) -> Result<Enqueued, Fault> {
     if request.batch.close().iter().all(|task| task.key.is_none()) {
         return Ok(Enqueued::default());

@@ -1,7 +1,7 @@
-//! Keys, which keep tasks from being stored more than once.
+//! Keys: which task holds a key, and what becomes of another task with that key.
 //!
-//! The columns `key`, `key_mode`, `key_since` and `key_until` of a task say whether it holds its key, together with its state. So
-//! whatever ends a task frees its key, and a key cannot outlive its task.
+//! The state and the columns `key`, `key_mode`, `key_since` and `key_until` of a task determine whether it holds its key. There is no
+//! other record, so a key needs no step of its own to become free.
 
 use rusqlite::{OptionalExtension, params};
 
@@ -19,19 +19,19 @@ use crate::durable::queue::Priority;
 use crate::durable::store::kind::Kind;
 use crate::durable::store::{Enqueued, KeyConflict, NewTask};
 
-/// The bit in `key_mode` of a task that holds its key until a worker claims it.
+/// The bit in `key_mode` of a task that holds its key only until a worker claims it.
 const UNTIL_STARTED: i64 = 1;
 /// The bit in `key_mode` of a task that a worker has claimed.
 const CLAIMED: i64 = 2;
-/// The value of `key_mode` of a task whose key a worker has taken away.
+/// The `key_mode` of a task whose key a claim has freed. It never holds the key again.
 const TAKEN: i64 = UNTIL_STARTED | CLAIMED;
 
-/// Selects the task that holds a key because it has not ended, in the terms of the index `throng_task_key`.
+/// Selects the task that holds a key because it has not ended. The conditions are those of the index `throng_task_key`.
 pub(super) const HOLDER: &str =
     "SELECT id FROM throng_task WHERE key = ?1 AND state < 2 AND key_mode < 3 LIMIT 1";
 
-/// Selects the task that holds a key because its window is not over, unless its retention is. The parameters are the time since
-/// 1970, the store time, and the time of death up to which dead letters have expired.
+/// Selects the task that holds a key because its window is not over. A task whose retention is over does not count. The parameters are
+/// the key, the time since 1970, the store time, and the time of death up to which dead letters have expired.
 pub(super) const HOLDER_IN_WINDOW: &str = "SELECT id FROM throng_task
      WHERE key = ?1 AND key_until > ?2 AND (state < 2 OR at > iif(state = 4, ?4, ?3))
      ORDER BY key_until DESC LIMIT 1";
@@ -62,8 +62,9 @@ impl Transaction<'_> {
         self.execute(sql, params![id.to_bytes(), CLAIMED]).map(drop)
     }
 
-    /// Returns `true` if a dead letter may hold its key again: no other task holds it, or a worker has taken it away for ever.
-    pub(super) fn may_hold_key_again(&self, id: TaskId) -> Result<bool, rusqlite::Error> {
+    /// Returns `true` if its key does not prevent the replay of a dead letter: no other task holds the key, or a claim has freed it,
+    /// so that the dead letter does not get it back.
+    pub(super) fn key_allows_replay(&self, id: TaskId) -> Result<bool, rusqlite::Error> {
         let sql = "SELECT key, key_mode FROM throng_task WHERE id = ?1 AND key IS NOT NULL";
         let mut statement = self.db.prepare_cached(sql)?;
         let key = statement.query_row([id.to_bytes()], |row| Ok((row.get(0)?, row.get(1)?)));
@@ -91,7 +92,7 @@ impl Transaction<'_> {
         ended.query_row(params, id).optional()
     }
 
-    /// Resolves the conflict of a new task with one that holds its key, if there is one.
+    /// Resolves the conflict between a new task and the task that holds its key, if there is one.
     pub(super) fn resolve_conflict(
         &mut self,
         position: usize,
@@ -131,7 +132,7 @@ impl Transaction<'_> {
         Ok(true)
     }
 
-    /// Returns when a task with a key was stored, and its priority, unless a worker has claimed it or it has ended.
+    /// Returns the time at which a task with a key was stored, and its priority; `None` if it was claimed or has ended.
     fn unclaimed(&self, id: TaskId) -> Result<Option<(i64, Priority)>, rusqlite::Error> {
         let sql = "SELECT coalesce(key_since, 0), priority FROM throng_task
              WHERE id = ?1 AND state < 2 AND key_mode < ?2";
@@ -156,16 +157,16 @@ impl Transaction<'_> {
         }
     }
 
-    /// Replaces the kind of a task, since the new payload may be in another version of the envelope. Returns `true` if it was another
-    /// one.
+    /// Changes the kind of a task, since the new payload may have another version of the envelope. Returns `true` if the kind
+    /// has changed.
     fn replace_kind(&self, id: TaskId, kind: Kind) -> Result<bool, rusqlite::Error> {
         let sql = "UPDATE throng_task SET kind = ?2 WHERE id = ?1 AND kind <> ?2";
         let changed = self.execute(sql, params![id.to_bytes(), kind.number()])?;
         Ok(changed != 0)
     }
 
-    /// Has a task that waits or is delayed start at `due`. A task that waits and is due keeps its place, but it waits in the list of
-    /// the other kind, if it has one now.
+    /// Makes a task that waits or is delayed due at `due`. A task that waits and stays due keeps its place. If its kind has changed,
+    /// to `other`, it moves to the list of that kind.
     fn reschedule(
         &mut self,
         id: TaskId,
@@ -192,7 +193,7 @@ impl Transaction<'_> {
         }
     }
 
-    /// Moves a task that waits to the list of another kind.
+    /// Moves a waiting task to the list of another kind, at the same place.
     fn move_to_list(
         &mut self,
         id: TaskId,
@@ -238,7 +239,7 @@ pub(super) fn answer_column(number: u64, enqueued: &Enqueued) -> Vec<u8> {
     bytes
 }
 
-/// Reads the answer to a request. The column may be that of an earlier one: a request without conflicts does not write it.
+/// Reads the answer to a request. A request without conflicts does not write the column, which may then be of an earlier request.
 pub(super) fn read_answer(number: u64, column: Option<&[u8]>) -> Enqueued {
     let split = column.and_then(|bytes| bytes.split_at_checked(NUMBER_LEN));
     let (_, conflicts) = split

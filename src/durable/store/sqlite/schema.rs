@@ -38,10 +38,10 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// task is 0 for a high one, 1 for a normal one, and 2 for a low one. Both are part of the column `kind`, too, which
 /// determines the list.
 ///
-/// The column `key` of a task is its key, or `NULL` if it has none. The column `key_mode` is 1 if the task holds it only until a
-/// worker claims it, and 0 otherwise, plus 2 if a worker has claimed it. The task was stored at `key_since`, and its window is over
-/// at `key_until` (`NULL`: it has none); these times are since 1970. The column `answer` of a session is the answer to its last
-/// enqueue in which a key was held, with the number of that request.
+/// The column `key` of a task is its key. The column `key_mode` is the sum of 1 if the task holds the key only until a worker claims
+/// it, and 2 if a worker has claimed it. The task was stored at `key_since`; its window ends at `key_until` (`NULL` without a
+/// window). Both times are since 1970. All four columns are `NULL` if the task has no key. The column `answer` of a session is the
+/// number of its last enqueue that had conflicts, and the answer to it.
 ///
 /// The table `throng_queue` has a row for each queue that has limits, is paused, or has claimed tasks while tasks have
 /// priorities. The columns `interval` and `burst` are the rate, and `used_until` is the time up to which it is used. These times

@@ -45,7 +45,9 @@ pub(super) async fn a_debounced_task_runs_once_with_the_last_payload(it: &dyn Ha
     assert_eq!(process.counts().await.stored, 2);
 }
 
-pub(super) async fn a_batch_with_one_key_runs_once_with_the_last_payload(it: &dyn Harness) {
+pub(super) async fn tasks_of_a_batch_with_the_same_key_run_once_with_the_last_payload(
+    it: &dyn Harness,
+) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let large = |number: u64, delay| NewTask {
@@ -230,7 +232,7 @@ pub(super) async fn a_replaced_task_that_is_due_earlier_wakes_a_worker(it: &dyn 
 }
 
 /// The time since the first spawn makes a task due earlier than its new delay does.
-pub(super) async fn a_latest_time_wakes_a_worker(it: &dyn Harness) {
+pub(super) async fn a_task_that_at_latest_makes_due_earlier_wakes_a_worker(it: &dyn Harness) {
     let process = Process::of(it);
     let mut events = process.events();
     let mut spawner = process.session().await;

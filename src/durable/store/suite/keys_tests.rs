@@ -74,7 +74,7 @@ pub(super) async fn a_repeated_enqueue_is_answered_as_the_first_time(it: &dyn Ha
     assert_eq!(process.counts().await.stored, 4);
 }
 
-pub(super) async fn one_of_many_tasks_with_a_key_is_stored(it: &dyn Harness) {
+pub(super) async fn only_one_of_many_tasks_with_the_same_key_is_stored(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut first = one.session().await;
     let mut second = two.session().await;
@@ -95,7 +95,7 @@ pub(super) async fn one_of_many_tasks_with_a_key_is_stored(it: &dyn Harness) {
     assert_eq!(claimed, [0, 111, 112, 114].map(id));
 }
 
-pub(super) async fn an_end_frees_the_key(it: &dyn Harness) {
+pub(super) async fn a_task_that_ends_frees_its_key(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let without_retention = |number| NewTask {
@@ -134,7 +134,7 @@ pub(super) async fn a_task_that_is_tried_again_keeps_its_key(it: &dyn Harness) {
     assert_stored(&mut other, keyed(2)).await;
 }
 
-pub(super) async fn a_dead_letter_of_crashes_frees_its_key(it: &dyn Harness) {
+pub(super) async fn a_task_that_dies_of_crashes_frees_its_key(it: &dyn Harness) {
     let process = Process::of(it);
     let mut spawner = process.session().await;
     assert_stored(&mut spawner, keyed(1)).await;
@@ -239,7 +239,7 @@ pub(super) async fn a_deleted_dead_letter_frees_its_key(it: &dyn Harness) {
     assert_joins(&mut session, keyed(4), 3).await;
 }
 
-pub(super) async fn a_claim_takes_a_key_away_for_ever(it: &dyn Harness) {
+pub(super) async fn a_key_that_a_claim_has_freed_is_never_held_again(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let until_started = |number| with_key(key().until_started(), task(number));
@@ -307,7 +307,7 @@ pub(super) async fn a_window_that_is_over_does_not_free_the_key_of_a_running_tas
     assert_stored(&mut session, throttled(2)).await;
 }
 
-pub(super) async fn a_clock_that_is_put_back_prolongs_a_window_by_the_step(it: &dyn Harness) {
+pub(super) async fn setting_the_clock_back_extends_a_window_by_as_much(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.run(throttled(1), done()).await;
@@ -326,7 +326,9 @@ pub(super) async fn a_clock_that_is_put_back_prolongs_a_window_by_the_step(it: &
     assert_stored(&mut session, throttled(3)).await;
 }
 
-pub(super) async fn a_live_task_holds_a_key_before_one_in_its_window(it: &dyn Harness) {
+pub(super) async fn a_live_task_takes_precedence_over_an_ended_task_in_its_window(
+    it: &dyn Harness,
+) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.run(throttled(1), dead()).await;
@@ -362,7 +364,7 @@ pub(super) async fn a_key_belongs_to_a_type_and_a_queue(it: &dyn Harness) {
     assert_stored(&mut session, queued(6)).await;
 }
 
-pub(super) async fn nothing_is_left_of_keys(it: &dyn Harness) {
+pub(super) async fn maintenance_removes_all_data_about_keys(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.run(throttled(1), done()).await;

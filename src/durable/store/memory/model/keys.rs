@@ -1,4 +1,4 @@
-//! Keys, which keep tasks from being stored more than once.
+//! Keys: which task holds a key, and what becomes of another task with that key.
 
 use super::row::{Row, State};
 use super::state::Model;
@@ -28,8 +28,8 @@ impl Row {
 }
 
 impl Model {
-    /// Returns the task that holds a key. If the clock was put back, a task in its window may hold it beside one that is
-    /// alive, which counts then.
+    /// Returns the task that holds a key. If the clock was put back, an ended task in its window and a live one may both hold it;
+    /// the live one counts.
     pub(super) fn holder(&self, key: KeyHash) -> Option<TaskId> {
         let (now, time) = (self.wall(), self.store_time());
         let rows = self.tasks.values();
@@ -39,7 +39,7 @@ impl Model {
         alive.or(first).map(|row| row.task.id)
     }
 
-    /// Resolves the conflict of a new task with one that holds its key, if there is one.
+    /// Resolves the conflict between a new task and the task that holds its key, if there is one.
     pub(super) fn resolve_conflict(
         &mut self,
         position: usize,
@@ -49,7 +49,7 @@ impl Model {
         let holder = self.holder(key.hash)?;
         let row = &self.tasks[&holder];
         let resolution = match key.conflict {
-            // Its payload has been seen, or it has ended within its window.
+            // A worker may have read its payload, or it has ended within its window.
             Conflict::Replace if row.was_claimed || !row.is_alive() => Conflict::Join,
             resolution => resolution,
         };
@@ -78,7 +78,7 @@ impl Model {
             .map_or(u64::MAX, |latest| row.stored_at + millis(latest));
         let due = (now + millis(task.delay)).min(latest);
         match row.state {
-            // It has waited for its turn, and keeps it.
+            // It keeps its place in the queue.
             State::Waiting if due <= now && !is_other_kind => {}
             State::Waiting if due <= now => self.note_ready(holder),
             _ if due <= now => self.push_back(holder),

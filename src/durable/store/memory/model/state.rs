@@ -89,7 +89,7 @@ pub(super) struct Session {
     pub(super) claim: Option<Epoch>,
     /// The first task of its last enqueue.
     pub(super) first: Option<TaskId>,
-    /// The answer to that.
+    /// The answer to its last enqueue.
     pub(super) enqueued: Enqueued,
 }
 

@@ -17,11 +17,12 @@
 -- ARGV[8]   -> number of lists that these routes assign to the waiting tasks, g; 0 if that is only the main list
 -- ARGV[9]   -> number of tasks with keys, k
 -- ARGV[10..] -> w + d times (id, row in `alive`); w + d entries, those of waiting tasks first, list by list; d delays in
---   milliseconds; p times (id, payload); g times (list, number of tasks); k times what `key_conflicts.lua` describes, in the order of the request
+--   milliseconds; p times (id, payload); g times (list, number of tasks); k times the arguments that `key_conflicts.lua`
+--   describes, in the order of the request
 --
--- Output: OK, or ROUTES if the client's routes are not those of the store. Both mean that all tasks are stored, by this
--- execution or by an earlier one. If other tasks hold the keys of some, these are not stored, and the output is a table: OK or ROUTES,
--- and for each of them its position in the request 2, what has happened to it 1 (see `key_conflicts.lua`), id of the other task 16.
+-- Output: OK, or ROUTES if the client's routes are not those of the store. Both mean that all tasks are stored, by this execution or
+-- by an earlier one, except those with conflicts. If there are conflicts, the output is a table: OK or ROUTES, and a string that has
+-- for each task that is not stored: its position in the request 2, the resolution 1 (see `key_conflicts.lua`), id of the holder 16.
 --
 -- Errors:
 -- NOSESSION         -> the session has ended, or has sent a later request
@@ -70,7 +71,7 @@ if call('EXISTS', DIED) == 1 then
   end
 end
 
--- A task whose key another one holds counts as stored.
+-- A task whose key another task holds is treated as stored, so nothing is written for it.
 local conflicts = ARGV[9] ~= '0' and load_key_conflicts()(ids, is_stored, waiting_count, delayed_count, payload_count)
 any_stored = any_stored or conflicts and conflicts.any
 

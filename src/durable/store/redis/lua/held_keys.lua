@@ -1,12 +1,13 @@
--- Keys, which keep tasks from being stored more than once.
+-- Keys: which task holds a key.
 --
--- A row of `held_keys` names the task that was the last to get the key: see `layout.lua`. Its mode is 1 if the task holds the key until
--- a worker claims it, plus 2 if a worker has claimed it. The task holds the key only while it is alive or in its window. So whatever
--- ends a task frees its key, and maintenance removes the row later.
+-- A row of `held_keys` names the task that got the key last: see `layout.lua`. Its mode is the sum of 1 if the task holds the key only
+-- until a worker claims it, and 2 if a worker has claimed it. The row alone does not say that the key is held: the task must also be
+-- alive, or in its window with its end still kept. So a script that ends a task need not change the row; maintenance removes it.
 --
 -- Needs: entry, store_time.
 
--- Returns `true` if the result of a task is kept. A large one is not read: it counts as kept until maintenance removes it.
+-- Returns `true` if the result of a task is kept. A large result is not read, since that costs time: it counts as kept until
+-- maintenance removes it.
 local function has_kept_result(id)
   local length = call('HSTRLEN', RESULTS, id)
   if length < RESULT_STATE or length > 4096 then return length > 4096 end
@@ -18,7 +19,7 @@ local function holder_of(key, row)
   if not row or #row < HELD_ENTRY - 1 then return nil end
   local id, mode = sub(row, 1, HELD_ID_END), byte(row, HELD_MODE)
   local alive = call('HGET', ALIVE, id)
-  -- Another task may have the id meanwhile.
+  -- If the row has no such key, a later task has the same id.
   if alive and sub(alive, ALIVE_KEY) ~= key then return nil end
   if alive and mode ~= 3 then return id, mode < 2 end
   if number_at('>I6', row, HELD_UNTIL) <= now then return nil end

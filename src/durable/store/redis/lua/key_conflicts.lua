@@ -1,15 +1,15 @@
--- Resolves conflicts of new tasks with those that hold their keys. A task whose key another one holds is not stored. It may replace the
--- payload of that one.
+-- Resolves the conflicts between new tasks and the tasks that hold their keys. A new task whose key is held is not stored, but it
+-- may replace the payload of the task that holds the key.
 --
 -- The arguments of `enqueue` for each task with a key:
 --
--- [1] -> its position among the tasks, those that wait first
+-- [1] -> its position in the arguments, where waiting tasks precede delayed ones
 -- [2] -> its position in the request
 -- [3] -> key
 -- [4] -> window in milliseconds
--- [5] -> what happens to it if another task holds the key: `j`, it joins that task; `r`, it is rejected; `p`, it replaces the payload
---   of that task, or joins it
--- [6] -> time in milliseconds after which a task whose payload is replaced is due at the latest, or empty
+-- [5] -> what it does if another task holds the key: `j` joins that task; `r` is rejected; `p` replaces the payload of that task,
+--   or joins it if it was claimed
+-- [6] -> limit for the delay of a replaced task, in milliseconds since it was stored; empty if there is none
 -- [7] -> kinds of the task with the priorities high, normal and low, of 8 bytes each
 --
 -- Needs: entry, intact_entry, lists, store_time, held_keys.
@@ -25,7 +25,7 @@ local function resolve_conflicts(ids, is_stored, waiting_count, delayed_count, p
     return to
   end
 
-  -- Inserts entries that are ready now, each before those of new tasks that are not before it in the request.
+  -- Inserts the entries of replaced tasks that are ready now. Each goes before the first new task that follows its spawn in the request.
   local function insert_entries(entries, more)
     table.sort(more, function(a, b) return a.at < b.at or a.at == b.at and a.nth < b.nth end)
     local before, index = 0, 1
@@ -43,12 +43,12 @@ local function resolve_conflicts(ids, is_stored, waiting_count, delayed_count, p
   local first_payload = first_delay + delayed_count
   local at = first_payload + 2 * payload_count + 2 * tonumber(ARGV[8])
   local result = { any = false, answer = '', alive = {}, delayed = {}, dues = {}, payloads = {}, entries = {} }
-  -- The rows of keys that were read or changed, the keys that change, with their rows before, and other changes.
+  -- Rows of keys, as read or changed; keys that change; their previous rows; functions that write and undo; ids of unused payloads.
   local rows, changed, before, writes, undos, unused_payloads = {}, {}, {}, {}, {}, {}
-  -- The positions of tasks of this request that hold keys, by id, their keys, and the other tasks that are replaced, by id.
+  -- Positions of the tasks of this request that hold keys, by id; the keys of these; the stored tasks that are replaced, by id.
   local own, is_own, pending = {}, {}, {}
-  -- The number of entries that claims are to pass over.
-  local buried = 0
+  -- The number of entries that become tombstones.
+  local new_tombstones = 0
 
   local function row_of(key)
     if rows[key] == nil then
@@ -63,14 +63,14 @@ local function resolve_conflicts(ids, is_stored, waiting_count, delayed_count, p
     rows[key] = row
   end
 
-  -- Returns the argument with the payload of a task, or nil if its entry contains that.
+  -- Returns the position of the argument with the id before the payload of a task, or nil if the entry contains the payload.
   local function payload_argument(id)
     for i = first_payload, first_payload + 2 * payload_count - 1, 2 do
       if ARGV[i] == id then return i end
     end
   end
 
-  -- Returns an entry with the payload of the entry `new`, which becomes ready at `due`, 6 bytes.
+  -- Returns `entry` with the payload of `new`. `due` is the time at which it becomes ready, in 6 bytes.
   local function with_payload(entry, new, due, kinds)
     local _, mode = task_key(entry, 0)
     local from = 1 + 8 * math.floor(mode / 16)
@@ -79,7 +79,7 @@ local function resolve_conflicts(ids, is_stored, waiting_count, delayed_count, p
       .. sub(entry, ENTRY_PAYLOAD, ENTRY_PAYLOAD + extension_length(entry) - 1) .. sub(new, name_at)
   end
 
-  -- Replaces a task of the same request: one of the two takes the place of both.
+  -- Replaces the payload of a task of the same request. Both become one task, at the position of one of them.
   local function replace_own(task, holder, row)
     local old, new = own[holder], task.index
     local entry = with_payload(ARGV[first_entry + old - 1], ARGV[first_entry + new - 1], pack('>I6', task.due), task.kinds)
@@ -96,7 +96,7 @@ local function resolve_conflicts(ids, is_stored, waiting_count, delayed_count, p
     change(task.key, sub(row, 1, HELD_MODE) .. entry)
   end
 
-  -- Finds an entry in the lists of its kind. The last one counts: claims pass over the others.
+  -- Returns the list of an entry and its index there. If the list has equal entries, only the last is valid: claims skip the others.
   local function place_of(entry)
     local path = lists().path_of(sub(entry, ENTRY_KIND, ENTRY_KIND_END))
     for from = 1, #path, 16 do
@@ -106,28 +106,28 @@ local function resolve_conflicts(ids, is_stored, waiting_count, delayed_count, p
     end
   end
 
-  -- Has a claim pass over an entry that is in a list.
-  local function bury(entry)
+  -- Makes claims skip an entry in a list, by a tombstone.
+  local function add_tombstone(entry)
     local tombstone = sub(entry, 1, ENTRY_ID_END) .. sub(entry, ENTRY_KIND, ENTRY_KIND_END)
     local found = call('HGET', TOMBSTONES, tombstone)
     found = found and (tonumber(found) or 1) or 0
-    buried = buried + 1
+    new_tombstones = new_tombstones + 1
     writes[#writes + 1] = function() call('HSET', TOMBSTONES, tombstone, found + 1) end
     undos[#undos + 1] = function(try)
       if found > 0 then try('HSET', TOMBSTONES, tombstone, found) else try('HDEL', TOMBSTONES, tombstone) end
     end
   end
 
-  -- Writes the number of tombstones. It is written once and as a whole, so that it can be undone whether it was written or not.
+  -- Writes the number of tombstones once, as an absolute number, so that the undo is right whether or not the write took effect.
   local function write_tombstones()
-    if buried == 0 then return end
+    if new_tombstones == 0 then return end
     local before = tonumber(meta[5]) or call('HLEN', TOMBSTONES)
-    writes[#writes + 1] = function() call('HSET', META, 'tombstones', before + buried) end
+    writes[#writes + 1] = function() call('HSET', META, 'tombstones', before + new_tombstones) end
     undos[#undos + 1] = function(try) try('HSET', META, 'tombstones', before) end
   end
 
-  -- Returns the entry of a task, and `true` if it can be read and has this key. The row of a key has only a copy, which may be
-  -- damaged. That of a waiting task is compared with its list. A delayed task has its entry elsewhere.
+  -- Returns the entry of a task, and `true` if it is readable and has this key. The entry of a delayed task is in `delayed`. For a
+  -- waiting task, this is the copy in the row of the key, which may be damaged, so `place_of` looks for an equal entry in the list.
   local function entry_of(id, key, row, due)
     local entry = due and call('HGET', DELAYED, id) or sub(row, HELD_ENTRY)
     if not is_intact(id, entry) then return entry, false end
@@ -149,13 +149,13 @@ local function resolve_conflicts(ids, is_stored, waiting_count, delayed_count, p
     return it
   end
 
-  -- Replaces the payload of a task that waits or is delayed. Returns `false` if its entry cannot be found. Several tasks of the request
-  -- may replace it, one after the other, so it is written at the end.
+  -- Replaces the payload of a stored task. Returns `false` if its entry cannot be found. Several tasks of the request may replace the
+  -- same payload in turn, so the result is written once, at the end.
   local function replace_stored(task, holder, row)
     local it = find_stored(holder, task.key, row)
     if not it then return false end
     local is_waiting = task.due <= now
-    -- A task that goes on waiting keeps the time since when it is ready. Otherwise, its list would seem young, and be served late.
+    -- A task that was ready keeps its ready time. Otherwise, its list would seem to have waited less, and would be served too late.
     local ready_at = is_waiting and it.is_waiting and sub(it.new, ENTRY_READY_AT, ENTRY_KIND - 1) or pack('>I6', task.due)
     local new = with_payload(it.entry, ARGV[first_entry + task.index - 1], ready_at, task.kinds)
     local has_kind = sub(new, ENTRY_KIND, ENTRY_KIND_END) == sub(it.new, ENTRY_KIND, ENTRY_KIND_END)
@@ -167,7 +167,7 @@ local function resolve_conflicts(ids, is_stored, waiting_count, delayed_count, p
     return true
   end
 
-  -- Has a replaced task keep its place in its list.
+  -- Overwrites the entry of a replaced task in its list.
   local function write_in_place(it)
     local key = it.key
     writes[#writes + 1] = function() call('LSET', key, it.index, it.new) end
@@ -176,9 +176,9 @@ local function resolve_conflicts(ids, is_stored, waiting_count, delayed_count, p
     end
   end
 
-  -- Takes a replaced task out of its place.
+  -- Removes a replaced task from its place.
   local function take_out(it)
-    if not it.due then return bury(it.entry) end
+    if not it.due then return add_tombstone(it.entry) end
     undos[#undos + 1] = function(try)
       try('HSET', DELAYED, it.id, it.entry)
       try('ZADD', DUE, it.due, it.id)
@@ -190,7 +190,8 @@ local function resolve_conflicts(ids, is_stored, waiting_count, delayed_count, p
     end
   end
 
-  -- Replaces a payload that the entry does not contain. One that is not overwritten is removed after everything else, so it is not read.
+  -- Replaces a payload outside of the entry. If the new one is in the entry, the old one is removed last, when nothing can fail any
+  -- more, so it need not be read for the undo.
   local function write_payload(it)
     local was_apart = byte(it.entry, ENTRY_FLAGS) % 2 == 0
     if not it.payload then
@@ -244,7 +245,7 @@ local function resolve_conflicts(ids, is_stored, waiting_count, delayed_count, p
     result.answer = result.answer .. pack('>I2', task.position) .. conflict .. holder
   end
 
-  -- A task with a delay that waits after all is behind the waiting tasks with keys that are before it in the request.
+  -- If a delayed task becomes ready at once, it goes after the waiting tasks with keys that precede it in the request.
   local last = 0
   for i = 1, tonumber(ARGV[9]) do
     local index = tonumber(ARGV[at])
@@ -271,7 +272,7 @@ local function resolve_conflicts(ids, is_stored, waiting_count, delayed_count, p
     for _, key in ipairs(changed) do call('HSET', HELD_KEYS, key, rows[key]) end
   end
 
-  -- Undoes the changes, after the new tasks were removed.
+  -- Undoes the changes. The new tasks have been removed before.
   function result.restore(try)
     for i = #undos, 1, -1 do undos[i](try) end
     for _, key in ipairs(changed) do
@@ -279,7 +280,7 @@ local function resolve_conflicts(ids, is_stored, waiting_count, delayed_count, p
     end
   end
 
-  -- Removes payloads that the entries contain now.
+  -- Removes payloads that are now in entries.
   function result.clean_up()
     if #unused_payloads > 0 then call('HDEL', PAYLOADS, unpack(unused_payloads)) end
   end

@@ -7,8 +7,8 @@
 -- An entry, which is a row of `ready`, `ready:<list>` and `delayed`: id 16, client id of the producer 8, retention 6,
 -- maximum number of crashes 2, failures 4, crashes 2, losses 2, time at which it became ready 6, kind 8, flags 1, length of
 -- the payload 4, extension if the flags say so, payload if the flags say that it is here, name. The extension: its length,
--- without these bytes, 2; what it contains 1: 1 if the task is in a named queue. Then, for a named queue: priority 1, length of the
--- name 1, name; for a task with a key, which adds 2: key 16, mode 1: priority, times 16, plus 1 if it holds the key until it is claimed.
+-- without these bytes, 2; flags 1: 1 in a named queue, 2 with a key. In a named queue: priority 1, length of its name 1, name. With a
+-- key: key 16, mode 1: 16 times the priority, plus 1 if the task holds the key only until it is claimed.
 ENTRY_ID_END = 16
 ENTRY_CLIENT = 17
 ENTRY_CLIENT_END = 24
@@ -48,7 +48,8 @@ ALIVE_KIND_END = 22
 ALIVE_KEY = 23
 ALIVE_KEY_END = 38
 
--- A row of `held_keys`: id 16, end of the window 6, time at which the task was stored 6, mode 1, entry until the task is claimed.
+-- A row of `held_keys`: id 16, end of the window 6 (0: none), time at which the task was stored 6, mode 1, copy of the entry, which is
+-- absent once the task was claimed or the row was restored.
 HELD_ID_END = 16
 HELD_UNTIL = 17
 HELD_SINCE = 23

@@ -142,7 +142,7 @@ local function lists()
     for _, group in ipairs(groups) do
       local key = group.key
       if meta[3] then mark_listed(group.entries) end
-      -- With tombstones, the entries that are pushed may have been there before: see `undo/begin.lua`.
+      -- If there are tombstones, the list may already have equal entries. The undo then needs its length: see `has_entries`.
       if meta[5] and meta[5] ~= '0' then group.before = call('LLEN', key) end
       call(command, key, unpack(group.entries))
       group.is_pushed = true

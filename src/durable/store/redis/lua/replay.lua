@@ -9,19 +9,19 @@
 -- ARGV[2]   -> number of ids, n
 -- ARGV[3..] -> n ids
 --
--- Output: the number of dead letters found. Those whose keys other tasks hold are not replayed, and do not count.
+-- Output: the number of dead letters replayed or deleted. One whose key another task holds is not replayed, and not counted.
 --
 -- Errors: UNDONE or PARTIAL if a command failed
 local is_replay = ARGV[1] == 'replay'
 local ids, scores, dead, alive, entries = {}, {}, {}, {}, {}
--- The rows of `held_keys` that change: the keys, the new rows, or false if they are removed, and the rows before.
+-- The changes of `held_keys`: keys, new rows (false: removed), previous rows. `is_taken`: by key, the dead letter that gets it.
 local keys, keys_after, keys_before, is_taken = {}, {}, {}, {}
 
 local function change_key(key, row, before)
   keys[#keys + 1], keys_after[#keys + 1], keys_before[#keys + 1] = key, row, before
 end
 
--- Gives a dead letter its key again, unless a worker has taken it away for ever. Returns `false` if another task holds it.
+-- Gives a dead letter its key again, unless it held the key only until it was claimed. Returns `false` if another task holds the key.
 local function take_key(id, entry)
   local key, mode = task_key(entry, 0)
   if key == '' or mode % 2 == 1 then return true end

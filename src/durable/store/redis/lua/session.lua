@@ -9,7 +9,7 @@
 -- [7] -> set of types that the session claims, or empty
 -- [8] -> epochs of claims that were suspected since the last request, each followed by a space
 -- [9] -> newest layout that the process of the session knows, a space, and a description of the process
--- [10] -> what became of the tasks of the last enqueue whose keys were held: see `enqueue.lua`; absent if there were none
+-- [10] -> conflicts in the answer to the last enqueue, as `enqueue.lua` returns them; absent if there were none
 --
 -- An unreadable row counts as missing: the client opens another session.
 local sessions = {}

@@ -62,7 +62,7 @@ async fn a_garbled_copy_of_an_entry_damages_no_task() {
 }
 
 #[tokio::test]
-async fn maintenance_comes_to_rest_while_keys_become_free() {
+async fn maintenance_finishes_while_keys_become_free() {
     needs_redis!();
     let scene = Scene::new().await;
     for number in 0..20 {
@@ -158,7 +158,7 @@ async fn lost_rows_of_keys_are_restored() {
 
 /// A claim serves the list whose first task became ready first.
 #[tokio::test]
-async fn a_replaced_task_that_goes_on_waiting_has_been_ready_since() {
+async fn a_replaced_task_that_keeps_waiting_keeps_its_ready_time() {
     needs_redis!();
     let scene = Scene::new().await;
     assert_eq!(store(&scene, replacing("k", task(1))).await, None);

@@ -65,7 +65,7 @@ async fn a_damaged_task_frees_its_key() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_garbled_is_forgotten() {
+async fn a_garbled_answer_counts_as_one_without_conflicts() {
     let file = File::new();
     let worker = Worker::new(&file.open().await).await;
     worker.enqueue([keyed(1, Key::new("key"))]).await;
@@ -83,7 +83,7 @@ async fn an_answer_that_is_garbled_is_forgotten() {
 
 /// A store without keys writes nothing about them.
 #[tokio::test]
-async fn a_store_without_keys_has_empty_indices() {
+async fn tasks_without_keys_write_no_data_about_keys() {
     let file = File::new();
     let worker = Worker::new(&file.open().await).await;
     worker.enqueue((0..100).map(|n| task(n).0)).await;

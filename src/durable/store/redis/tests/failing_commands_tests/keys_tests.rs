@@ -101,7 +101,7 @@ async fn tasks_are_replaced_if_and_only_if_the_answer_says_so() {
 }
 
 #[tokio::test]
-async fn a_claim_takes_a_key_away_or_has_no_effect() {
+async fn a_claim_frees_a_key_or_has_no_effect() {
     needs_redis!();
     for_each_command(async |scene, trial| {
         let until_started = || Key::new("started").until_started();
