@@ -238,6 +238,9 @@ impl Key {
     ///
     /// The last payload counts only if each spawn is awaited before the next one. If spawns overlap, an older payload may replace a
     /// newer one. This also applies within a [`spawn_all_with`](super::DurableClient::spawn_all_with) of more than one request.
+    ///
+    /// In Redis, it takes about 40 ns for each task that waits behind it to replace the payload of a task that is no longer delayed.
+    /// With 100,000 of them, a replacement takes 4 ms, in which the server does nothing else.
     #[must_use]
     pub fn replace(mut self) -> Self {
         self.conflict = Conflict::Replace;

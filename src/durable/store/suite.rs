@@ -381,5 +381,5 @@ store_suite!(in_sqlite, crate::durable::store::suite::sqlite::Sqlite, 64);
 #[cfg(feature = "redis")]
 store_suite!(in_redis, crate::durable::store::suite::redis::Redis, 128);
 
-// It uses the macro, so it is behind it.
+// `keys` uses the macro `store_suite`, so it must come after it.
 mod keys;

@@ -1,8 +1,8 @@
-//! The cases of keys, on each store.
+//! The tests of keys, which run on each store.
 
 use super::{key_conflicts_tests, keys_tests, run};
 
-/// One test for each case, on one kind of store.
+/// Defines one test for each case, on one store.
 macro_rules! keys_suite {
     ($store:ident, $harness:ty) => {
         mod $store {

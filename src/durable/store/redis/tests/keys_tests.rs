@@ -1,4 +1,4 @@
-//! Keys: damage does not free them or destroy their tasks, and maintenance cleans up after them.
+//! Keys: damage neither frees them nor destroys their tasks, and maintenance removes their rows.
 
 use super::scene::{HOUR, SECOND, Scene, later};
 use super::*;
@@ -29,7 +29,7 @@ async fn store(scene: &Scene, task: NewTask) -> Option<(TaskId, Conflict)> {
     conflict.map(|it| (it.holder, it.resolution))
 }
 
-/// Replaces the only row of `held_keys` by what a script makes of it.
+/// Replaces the only row of `held_keys` with the value of a Lua expression.
 fn change_row(scene: &Scene, new: &str) {
     scene.run(&format!(
         "local found = call('HGETALL', 'held_keys') local row = found[2]
@@ -61,6 +61,22 @@ async fn a_garbled_copy_of_an_entry_damages_no_task() {
     }
 }
 
+/// A spawn does not write a damaged entry again, with a payload of its own.
+#[tokio::test]
+async fn a_damaged_delayed_task_is_joined() {
+    needs_redis!();
+    let scene = Scene::new().await;
+    store(&scene, replacing("k", later(1, HOUR))).await;
+    scene.run(
+        "local delayed = call('HGETALL', 'delayed')
+        call('HSET', 'delayed', delayed[1], string.sub(delayed[2], 1, 80))",
+    );
+    let entry = scene.ask(&["HVALS", &scene.key("delayed")]);
+    let answer = store(&scene, replacing("k", task(2))).await;
+    assert_eq!(answer, Some((id(1), Conflict::Join)));
+    assert_eq!(scene.ask(&["HVALS", &scene.key("delayed")]), entry);
+}
+
 #[tokio::test]
 async fn maintenance_finishes_while_keys_become_free() {
     needs_redis!();
@@ -80,7 +96,7 @@ async fn maintenance_finishes_while_keys_become_free() {
     assert!(!scene.worker.store.maintain(100).await.unwrap());
     let len = || scene.ask(&["HLEN", &scene.key("held_keys")]);
     assert_eq!(len(), redis::Value::Int(20));
-    // A budget that is too small leaves no row.
+    // If the budget of a pass is too small, later passes remove the rest.
     scene
         .worker
         .enqueue((0..3).map(|number| joining(&format!("{number}"), task(50 + number))))
@@ -95,7 +111,7 @@ async fn maintenance_finishes_while_keys_become_free() {
     assert_eq!(len(), redis::Value::Int(20));
 }
 
-/// The row that says that the task is alive is lost, and the census finds the task.
+/// The row of the task in `alive` is lost, and the census restores it.
 #[tokio::test]
 async fn a_task_that_is_missing_keeps_its_key() {
     needs_redis!();
@@ -190,7 +206,7 @@ async fn tombstones_are_counted_if_their_number_is_lost() {
     scene.check();
 }
 
-/// An output that is too large to be read holds the key for the window, and no longer.
+/// If an output is too large to be read, the task holds its key until the window is over, but no longer.
 #[tokio::test]
 async fn a_task_with_a_large_output_holds_its_key_in_its_window() {
     needs_redis!();

@@ -55,7 +55,7 @@ async fn a_damaged_task_frees_its_key() {
     assert_eq!(worker.holder(new(3)).await, Some(id(0)));
     assert_eq!(worker.holder(new(4)).await, None);
     assert_eq!(worker.holder(new(5)).await, Some(id(2)));
-    // The damaged one cannot have its key again while the other one holds it.
+    // The damaged task is not replayed while another task holds its key.
     let replay = || worker.store.replay_dead_letters(DeadFilter::all());
     assert_eq!(replay().await.unwrap(), 0);
     let claim = worker.claim(9).await;

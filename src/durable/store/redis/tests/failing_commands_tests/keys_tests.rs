@@ -1,4 +1,4 @@
-//! Commands fail while keys are taken and freed, and while tasks are replaced.
+//! Keys while commands fail: tasks get and free keys, and are replaced.
 
 use super::*;
 use crate::durable::Key;
@@ -28,7 +28,7 @@ fn holders() -> [NewTask; 5] {
     ]
 }
 
-/// Tasks that replace those, join one, or are stored.
+/// Tasks that replace the holders, join one of them, or are stored.
 fn others() -> [NewTask; 7] {
     let is_due = NewTask {
         delay: Duration::ZERO,
@@ -68,7 +68,7 @@ async fn tasks_are_replaced_if_and_only_if_the_answer_says_so() {
     for_each_command(async |scene, trial| {
         let store = &scene.other.store;
         scene.other.enqueue(holders()).await;
-        // It has waited before, so there is an entry that claims pass over.
+        // The task waited before it was delayed, so its list has an entry that claims skip.
         let is_due = [replacing("is due", delayed(NEW + 5, HOUR))];
         let delayed_again = store.enqueue(scene.other.new_enqueue(is_due)).await;
         assert_eq!(delayed_again.unwrap().conflicts.len(), 1);
