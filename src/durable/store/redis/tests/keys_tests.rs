@@ -77,6 +77,23 @@ async fn a_damaged_delayed_task_is_joined() {
     assert_eq!(scene.ask(&["HVALS", &scene.key("delayed")]), entry);
 }
 
+/// Maintenance would remove such a payload only after a census.
+#[tokio::test]
+async fn a_large_payload_that_is_replaced_by_a_small_one_is_removed_at_once() {
+    needs_redis!();
+    let scene = Scene::new().await;
+    let large = NewTask {
+        payload: vec![7; 100_000],
+        ..task(1)
+    };
+    store(&scene, replacing("k", large)).await;
+    let payloads = || scene.ask(&["HLEN", &scene.key("payloads")]);
+    assert_eq!(payloads(), redis::Value::Int(1));
+    let answer = store(&scene, replacing("k", task(2))).await;
+    assert_eq!(answer, Some((id(1), Conflict::Replace)));
+    assert_eq!(payloads(), redis::Value::Int(0));
+}
+
 #[tokio::test]
 async fn maintenance_finishes_while_keys_become_free() {
     needs_redis!();
