@@ -233,8 +233,8 @@ impl Key {
     /// [`until_started`](Self::until_started), a task holds the key only until a worker claims it, so a payload is never replaced
     /// once a run has started.
     ///
-    /// If the task that holds the key was spawned without `replace` and has been claimed, this spawn joins it, and the new payload is
-    /// dropped.
+    /// If the task that holds the key was spawned without `replace`, `debounce` and `until_started`, this spawn joins it, and the new
+    /// payload is dropped.
     ///
     /// The last payload counts only if each spawn is awaited before the next one. If spawns overlap, an older payload may replace a
     /// newer one. This also applies within a [`spawn_all_with`](super::DurableClient::spawn_all_with) of more than one request.

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::entry::{self, MAX_INLINE_PAYLOAD, short_millis};
+use super::entry::{self, MAX_INLINE_PAYLOAD, MAX_MILLIS, short_millis};
 use super::inner::{Inner, after_others};
 use super::reply::{self, millis_text};
 use super::routes_cache::KnownRoutes;
@@ -103,12 +103,11 @@ pub(super) fn arguments(
     let tasks = batch.iter().copied().filter(|task| ids.insert(task.id));
     let (delayed, mut waiting): (Vec<_>, Vec<_>) = tasks.partition(|task| millis(task.delay) != 0);
     let list_of = |task: &&NewTask| known.routes.entrance(kinds[&named(task)]);
-    // If a task has a key, the script needs the order of the request, and determines the lists itself.
-    if batch.iter().all(|task| task.key.is_none()) {
+    // If a task may replace another, the script needs the order of the request, and determines the lists itself.
+    if !batch.iter().any(|task| may_replace(task)) {
         waiting.sort_by_key(list_of);
     }
     let lists = runs_of_lists(waiting.iter().map(list_of));
-    let keyed = keyed(batch, &waiting, &delayed);
     let all = || waiting.iter().chain(&delayed);
     let separate = || all().filter(|task| task.payload.len() > MAX_INLINE_PAYLOAD);
 
@@ -121,7 +120,7 @@ pub(super) fn arguments(
     arguments.push_number(separate().count());
     arguments.push(&*known.version);
     arguments.push_number(lists.len());
-    arguments.push_number(keyed.len());
+    arguments.push(key_records(batch, &waiting, &delayed));
     for task in all() {
         arguments.push(task.id.to_bytes());
         arguments.push(alive_row(task, client_id, kinds[&named(task)]));
@@ -138,56 +137,52 @@ pub(super) fn arguments(
         arguments.push(routing::list_text(list));
         arguments.push_number(tasks);
     }
-    for it in keyed {
-        it.push_to(&mut arguments);
-    }
     arguments
 }
 
-/// A task with a key. `position` counts the tasks of the request, `index` those of the arguments.
-struct Keyed<'a> {
-    task: &'a NewTask,
-    key: NewKey,
-    position: usize,
-    index: usize,
+/// Returns `true` if the task replaces the payload of a task that holds its key.
+fn may_replace(task: &NewTask) -> bool {
+    task.key
+        .is_some_and(|key| key.conflict == Conflict::Replace)
 }
 
-/// Returns the tasks with keys, in the order of the batch.
-fn keyed<'a>(batch: &[&'a NewTask], waiting: &[&NewTask], delayed: &[&NewTask]) -> Vec<Keyed<'a>> {
+/// Returns the records of the tasks with keys, in the order of the batch: see `lua/key_conflicts.lua`.
+fn key_records(batch: &[&NewTask], waiting: &[&NewTask], delayed: &[&NewTask]) -> Vec<u8> {
+    if batch.iter().all(|task| task.key.is_none()) {
+        return Vec::new();
+    }
     let all = waiting.iter().chain(delayed).zip(1..);
-    let with_key = all.filter(|(task, _)| task.key.is_some());
-    let indices: HashMap<_, usize> = with_key.map(|(task, index)| (task.id, index)).collect();
-    let tasks = batch.iter().enumerate().filter_map(|(position, &task)| {
-        Some(Keyed {
-            task,
-            key: task.key?,
-            position,
-            index: *indices.get(&task.id)?,
-        })
-    });
-    tasks.collect()
+    let indices: HashMap<_, u16> = all.map(|(task, index)| (task.id, index)).collect();
+    let mut records = Vec::new();
+    for (position, task) in (0..).zip(batch) {
+        // Without an index, another task with the same id precedes it in the batch.
+        if let (Some(key), Some(&index)) = (&task.key, indices.get(&task.id)) {
+            push_key_record(&mut records, index, position, task, key);
+        }
+    }
+    records
 }
 
-impl Keyed<'_> {
-    /// Adds the arguments that the head of `lua/key_conflicts.lua` describes.
-    fn push_to(&self, arguments: &mut Arguments) {
-        let conflict = match self.key.conflict {
-            Conflict::Join => "j",
-            Conflict::Reject => "r",
-            Conflict::Replace => "p",
-        };
-        let of_type = Kind::in_envelope(&self.task.name, self.task.envelope);
-        let kinds = Priority::ALL.map(|it| of_type.placed(&self.task.queue, it).to_bytes());
-        arguments.push_number(self.index);
-        arguments.push_number(self.position);
-        arguments.push(self.key.hash.0);
-        arguments.push_number(short_millis(self.key.window));
-        arguments.push(conflict);
-        match self.key.latest {
-            Some(latest) => arguments.push_number(short_millis(latest)),
-            None => arguments.push(""),
+fn push_key_record(records: &mut Vec<u8>, index: u16, position: u16, task: &NewTask, key: &NewKey) {
+    let conflict = match key.conflict {
+        Conflict::Join => b'j',
+        Conflict::Reject => b'r',
+        Conflict::Replace => b'p',
+    };
+    let limit = key.latest.map_or(MAX_MILLIS, short_millis);
+    records.extend(index.to_be_bytes());
+    records.extend(position.to_be_bytes());
+    records.extend(key.hash.0);
+    records.extend([u8::from(key.is_until_started), conflict]);
+    records.extend(&short_millis(key.window).to_be_bytes()[2..]);
+    records.extend(&limit.to_be_bytes()[2..]);
+    match may_replace(task) {
+        true => {
+            let of_type = Kind::in_envelope(&task.name, task.envelope);
+            let kinds = Priority::ALL.map(|it| of_type.placed(&task.queue, it).to_bytes());
+            records.extend(kinds.concat());
         }
-        arguments.push(kinds.concat());
+        false => records.extend([0; 3 * 8]),
     }
 }
 

@@ -79,7 +79,7 @@ const HAS_QUEUE: u8 = 1;
 const HAS_KEY: u8 = 2;
 
 /// The maximum of times that are stored in six bytes: four thousand years, to which another time can be added.
-const MAX_MILLIS: u64 = 1 << 47;
+pub(super) const MAX_MILLIS: u64 = 1 << 47;
 
 /// Returns the milliseconds of a time that is stored in six bytes.
 pub(super) fn short_millis(time: Duration) -> u64 {

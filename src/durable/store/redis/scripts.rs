@@ -39,7 +39,7 @@ pub(super) const FILES: &[(&str, &str)] = files![
     // Parts.
     "base" "census" "claim" "claims" "dead_letter_row" "drain" "due" "entry" "epochs" "held_keys" "ids" "intact_entry"
     "key_conflicts" "lists"
-    "liveness" "notifications" "orphans" "outcomes" "queues" "reap" "remove_session" "repair" "repair_meta" "restore_keys"
+    "liveness" "notifications" "orphans" "outcomes" "queues" "reap" "remove_session" "replacements" "repair" "repair_meta" "restore_keys"
     "results" "server_time" "session" "session_activity" "session_counts" "set_lists" "store_time" "transaction" "verdicts"
     // Files that run if a command fails.
     "undo/begin" "undo/cancel" "undo/claim" "undo/done" "undo/drain" "undo/due" "undo/end" "undo/enqueue"

@@ -8,7 +8,6 @@ use rusqlite::{CachedStatement, Row, Rows, params};
 
 use super::claimed_tasks::ClaimedTasks;
 use super::error::Fault;
-use super::keys;
 use super::queues::{QueueRow, queue_column};
 use super::ready_queue;
 use super::state::State;
@@ -50,7 +49,7 @@ pub(super) fn claim(
     }
     tx.meta.counts.claimed += next.tasks.len() as u64;
     for &id in &next.keyed {
-        tx.record_claim_of_key(id)?;
+        tx.free_key(id)?;
     }
     let epoch = insert_claim(tx, request, &queue, &next.claimed)?;
     Ok(Some(Claim {
@@ -83,7 +82,7 @@ struct Next {
     tasks: Vec<Claimed>,
     positions: BTreeMap<ListId, Vec<i64>>,
     claimed: ClaimedTasks,
-    /// The tasks with keys that no worker has claimed before.
+    /// The tasks that hold keys only until they are claimed.
     keyed: Vec<TaskId>,
     /// The turns of the priorities after the claim.
     turns: PriorityTurns,
@@ -97,7 +96,7 @@ struct Next {
 // read, and is removed by the repair that follows.
 const READY_TASKS: &str = "
     SELECT task.id, name, payload, failures, crashes, lost, max_crashes,
-        ready.place, endpoint, key_mode
+        ready.place, endpoint, key_since
     FROM throng_ready AS ready LEFT JOIN throng_task AS task ON task.id = ready.id
     WHERE ready.list = ?2 AND (?1 OR NOT (crashes + lost > 0 AND crashes + min(lost, 1) + 1 >= max_crashes))
     ORDER BY ready.place";
@@ -220,7 +219,7 @@ impl Next {
         {
             let task = read_row(tx, row, self.tasks.last())?;
             let (position, producer) = (row.get(7)?, row.get(8)?);
-            let is_keyed = keys::is_unclaimed(row.get(9)?);
+            let key_since: Option<i64> = row.get(9)?;
             first.rows.advance()?;
             if task.quarantined && !self.quarantined {
                 continue;
@@ -232,7 +231,7 @@ impl Next {
             self.quarantined &= !task.quarantined;
             self.positions.entry(first.list).or_default().push(position);
             self.claimed.insert(task.id, producer);
-            self.keyed.extend(is_keyed.then_some(task.id));
+            self.keyed.extend(key_since.map(|_| task.id));
             self.tasks.push(task);
         }
         Ok(())

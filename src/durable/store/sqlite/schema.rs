@@ -38,10 +38,9 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// task is 0 for a high one, 1 for a normal one, and 2 for a low one. Both are part of the column `kind`, too, which
 /// determines the list.
 ///
-/// The column `key` of a task is its key. The column `key_mode` is the sum of 1 if the task holds the key only until a worker claims
-/// it, and 2 if a worker has claimed it. The task was stored at `key_since`; its window ends at `key_until` (`NULL` without a
-/// window). Both times are since 1970. All four columns are `NULL` if the task has no key. The column `answer` of a session is the
-/// number of its last enqueue that had conflicts, and the answer to it.
+/// The column `key` of a task is its key. If it holds the key only until a worker claims it, it was stored at `key_since`, and the claim
+/// sets both columns to `NULL`. If it has a window, that ends at `key_until`. Both times are since 1970. Without a key, all three are
+/// `NULL`. The column `answer` of a session is the number of its last enqueue that had conflicts, and the answer to it.
 ///
 /// The table `throng_queue` has a row for each queue that has limits, is paused, or has claimed tasks while tasks have
 /// priorities. The columns `interval` and `burst` are the rate, and `used_until` is the time up to which it is used. These times
@@ -126,7 +125,6 @@ CREATE TABLE IF NOT EXISTS throng_task (
     queue TEXT,
     priority INTEGER NOT NULL DEFAULT 1,
     key BLOB,
-    key_mode INTEGER,
     key_since INTEGER,
     key_until INTEGER,
     payload BLOB,
@@ -140,7 +138,7 @@ CREATE INDEX IF NOT EXISTS throng_claim_until ON throng_claim (until);
 CREATE INDEX IF NOT EXISTS throng_claim_queue ON throng_claim (queue) WHERE queue IS NOT NULL;
 CREATE INDEX IF NOT EXISTS throng_task_at ON throng_task (state, at) WHERE at IS NOT NULL;
 CREATE INDEX IF NOT EXISTS throng_task_key ON throng_task (key)
-    WHERE key IS NOT NULL AND state < 2 AND key_mode < 3;
+    WHERE key IS NOT NULL AND state < 2;
 CREATE INDEX IF NOT EXISTS throng_task_window ON throng_task (key, key_until)
     WHERE key IS NOT NULL AND key_until IS NOT NULL;
 CREATE VIEW IF NOT EXISTS throng_now AS

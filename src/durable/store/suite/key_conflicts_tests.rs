@@ -150,19 +150,16 @@ pub(super) async fn a_replaced_task_that_becomes_ready_overtakes_no_other(it: &d
     assert_eq!(ids(&session.claim(9).await), [2, 3, 1, 5].map(id));
 }
 
-pub(super) async fn a_claimed_task_is_joined_instead_of_replaced(it: &dyn Harness) {
+pub(super) async fn a_task_that_holds_its_key_until_it_ends_is_joined_instead_of_replaced(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     assert_stored(&mut session, keyed(1)).await;
-    // It was spawned without `replace`, but no worker has claimed it.
-    let replaced = store(&mut session, [replacing(2, Duration::ZERO)]).await;
-    assert_eq!(replaced, [(0, 1, Conflict::Replace)]);
-    let claim = session.claim(1).await;
-    assert_eq!(claim.tasks[0].payload, Ok(2_u64.to_be_bytes().to_vec()));
+    assert_joins(&mut session, replacing(2, SECOND), 1).await;
+    let epoch = session.claim(1).await.epoch;
     assert_joins(&mut session, replacing(3, SECOND), 1).await;
-    session.report(claim.epoch, 1, Verdict::Release).await;
+    session.report(epoch, 1, Verdict::Release).await;
     assert_joins(&mut session, replacing(4, SECOND), 1).await;
-    assert_eq!(claimed_payload(&mut session).await, 2);
+    assert_eq!(claimed_payload(&mut session).await, 1);
 }
 
 pub(super) async fn an_ended_task_is_joined_instead_of_replaced(it: &dyn Harness) {

@@ -32,7 +32,7 @@ macro_rules! keys_suite {
                     a_replaced_task_keeps_its_place
                     a_replaced_task_gets_a_new_delay
                     a_replaced_task_that_becomes_ready_overtakes_no_other
-                    a_claimed_task_is_joined_instead_of_replaced
+                    a_task_that_holds_its_key_until_it_ends_is_joined_instead_of_replaced
                     an_ended_task_is_joined_instead_of_replaced
                     a_large_payload_is_replaced
                     a_task_is_rejected

@@ -46,7 +46,7 @@ impl Model {
 
     /// Returns `true` unless another task holds a key that the dead letter would get back.
     fn may_replay(&self, id: TaskId) -> bool {
-        let key = self.tasks[&id].task.key.filter(|key| !key.is_until_started);
+        let key = self.tasks[&id].task.key;
         let holder = key.and_then(|key| self.holder(key.hash));
         holder.is_none_or(|holder| holder == id)
     }

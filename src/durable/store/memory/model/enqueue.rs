@@ -68,7 +68,6 @@ impl Model {
             crashes: 0,
             lost: 0,
             cancel: false,
-            was_claimed: false,
             stored_at: now,
             errors: VecDeque::new(),
             watchers: BTreeSet::from([endpoint]),

@@ -11,12 +11,9 @@ impl Row {
     /// Returns the key of the task, if the task holds it. `time` is the store time.
     fn held_key(&self, now: u64, time: u64) -> Option<KeyHash> {
         let key = self.task.key.filter(|_| !self.is_expired(time))?;
-        let holds = match key.is_until_started {
-            true => self.is_alive() && !self.was_claimed,
-            false => self.is_alive(),
-        };
-        let is_in_window = now < self.stored_at + millis(key.window);
-        (holds || is_in_window).then_some(key.hash)
+        let window = millis(key.window);
+        let is_in_window = window > 0 && now < self.stored_at + window;
+        (self.is_alive() || is_in_window).then_some(key.hash)
     }
 
     fn is_alive(&self) -> bool {
@@ -47,10 +44,14 @@ impl Model {
     ) -> Option<KeyConflict> {
         let key = task.key?;
         let holder = self.holder(key.hash)?;
-        let row = &self.tasks[&holder];
+        // An earlier request, whose answer was lost, has stored the task.
+        if holder == task.id {
+            return None;
+        }
+        let held = self.tasks[&holder].task.key;
         let resolution = match key.conflict {
-            // A worker may have read its payload, or it has ended within its window.
-            Conflict::Replace if row.was_claimed || !row.is_alive() => Conflict::Join,
+            // Otherwise, a worker may have read the payload.
+            Conflict::Replace if held.is_none_or(|held| !held.is_until_started) => Conflict::Join,
             resolution => resolution,
         };
         if resolution == Conflict::Replace {

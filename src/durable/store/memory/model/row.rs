@@ -20,8 +20,6 @@ pub(super) struct Row {
     pub(super) crashes: u32,
     pub(super) lost: u32,
     pub(super) cancel: bool,
-    /// `true` if a worker has claimed the task.
-    pub(super) was_claimed: bool,
     /// When the task was stored, in milliseconds since 1970.
     pub(super) stored_at: u64,
     /// The errors of the last attempts after which the task was to run again: the attempt, the time and the error.

@@ -198,7 +198,8 @@ impl Model {
         for task in &tasks {
             if let Some(row) = self.tasks.get_mut(&task.id) {
                 row.state = State::Running { epoch };
-                row.was_claimed = true;
+                // The claim frees a key that is held only until the start.
+                row.task.key = row.task.key.filter(|key| !key.is_until_started);
             }
         }
         if tasks.is_empty() {

@@ -15,10 +15,9 @@
 -- ARGV[6]   -> number of payloads that the entries do not contain, p
 -- ARGV[7]   -> version of the routes that the client knows
 -- ARGV[8]   -> number of lists that these routes assign to the waiting tasks, g; 0 if that is only the main list
--- ARGV[9]   -> number of tasks with keys, k
+-- ARGV[9]   -> records of the tasks with keys, one after the other: see `key_conflicts.lua`
 -- ARGV[10..] -> w + d times (id, row in `alive`); w + d entries, those of waiting tasks first, list by list; d delays in
---   milliseconds; p times (id, payload); g times (list, number of tasks); k times the arguments that `key_conflicts.lua`
---   describes, in the order of the request
+--   milliseconds; p times (id, payload); g times (list, number of tasks)
 --
 -- Output: OK, or ROUTES if the client's routes are not those of the store. Both mean that all tasks are stored, by this execution or
 -- by an earlier one, except those with conflicts. If there are conflicts, the output is a table: OK or ROUTES, and a string that has
@@ -72,8 +71,10 @@ if call('EXISTS', DIED) == 1 then
 end
 
 -- A task whose key another task holds is treated as stored, so nothing is written for it.
-local conflicts = ARGV[9] ~= '0' and load_key_conflicts()(ids, is_stored, waiting_count, delayed_count, payload_count)
-any_stored = any_stored or conflicts and conflicts.any
+local conflicts = ARGV[9] ~= '' and load_key_conflicts()(ARGV[9], ids, is_stored, 10 + 2 * total,
+  { waiting = waiting_count, delayed = delayed_count, payloads = payload_count })
+local replaced = conflicts and conflicts.replacements
+any_stored = any_stored or conflicts and conflicts.is_any
 
 -- Returns the arguments of tasks that do not exist yet, from `from` on, with `each` arguments for a task.
 local function arguments_of_new(from, first, last, each)
@@ -110,12 +111,13 @@ if delayed_count > 0 then
   end
 end
 
-if conflicts then alive, delayed, dues, payloads = conflicts.merge(alive, entries, delayed, dues, payloads) end
+if replaced then alive, delayed, dues, payloads = replaced.merge(alive, entries, delayed, dues, payloads) end
 
 -- The groups of entries by list; nil if all are added to the main list.
 local groups
 local is_known = ARGV[7] == version
-if not is_known or any_stored or conflicts then
+-- The client sorts the waiting tasks by list, unless one may replace another.
+if not is_known or any_stored or conflicts and conflicts.may_replace then
   groups = lists().at_the_end(entries)
 elseif ARGV[8] ~= '0' then
   -- The client has computed the lists and the number of tasks for each.
@@ -145,7 +147,7 @@ if groups then
   for _, group in ipairs(groups) do
     local key = group.key
     if meta[3] then lists().mark_listed(group.entries) end
-    if conflicts then group.before = call('LLEN', key) end
+    if replaced then group.before = call('LLEN', key) end
     call('RPUSH', key, unpack(group.entries))
     group.is_pushed = true
   end
@@ -166,6 +168,6 @@ elseif #entries > 0 then
 end
 -- Woken workers may not know the new due time.
 if is_earlier then pcall(lists().wake_one) end
-if conflicts then pcall(conflicts.clean_up) end
+if replaced then pcall(replaced.clean_up) end
 local answer = is_known and 'OK' or 'ROUTES'
 return session.answer and { answer, session.answer } or answer

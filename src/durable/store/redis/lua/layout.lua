@@ -48,14 +48,14 @@ ALIVE_KIND_END = 22
 ALIVE_KEY = 23
 ALIVE_KEY_END = 38
 
--- A row of `held_keys`: id 16, end of the window 6 (0: none), time at which the task was stored 6, mode 1, copy of the entry, which is
--- absent once the task was claimed or the row was restored.
+-- A row of `held_keys`: id 16, end of the window 6 (0: none). If the task holds the key only until it is claimed: time at which it was
+-- stored 6, copy of its entry.
 HELD_ID_END = 16
 HELD_UNTIL = 17
+HELD_UNTIL_END = 22
 HELD_SINCE = 23
 HELD_SINCE_END = 28
-HELD_MODE = 29
-HELD_ENTRY = 30
+HELD_ENTRY = 29
 
 -- The owner of a claim, the field `<epoch>o` of `claims`: client id 8, lease in milliseconds 6, session in decimal digits.
 OWNER_CLIENT_END = 8

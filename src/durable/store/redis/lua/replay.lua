@@ -26,11 +26,11 @@ local function take_key(id, entry)
   local key, mode = task_key(entry, 0)
   if key == '' or mode % 2 == 1 then return true end
   local row = call('HGET', HELD_KEYS, key)
-  local holder = is_taken[key] or holder_of(key, row)
+  local holder = is_taken[key] or row and holder_of(key, row, call('HGET', ALIVE, sub(row, 1, HELD_ID_END)))
   if holder and holder ~= id then return false end
   is_taken[key] = id
-  local is_own = row and #row >= HELD_ENTRY - 1 and sub(row, 1, HELD_ID_END) == id
-  change_key(key, is_own and row or id .. pack('>I6I6', 0, now) .. char(2), row)
+  local is_own = row and #row >= HELD_UNTIL_END and sub(row, 1, HELD_ID_END) == id
+  change_key(key, is_own and row or id .. pack('>I6', 0), row)
   return true
 end
 

@@ -10,18 +10,17 @@ local function lasting_key(id, entry)
   return #key == 16 and mode % 2 == 0 and key or nil
 end
 
--- Restores missing or unreadable rows of keys from entries. Their windows are lost. The mode says that the task was claimed, since
--- the row has no copy of the entry, so a spawn joins the task instead of replacing it.
+-- Restores missing or unreadable rows of keys from entries. Their windows are lost.
 local function restore_keys(ids, entries)
   local repaired = 0
   for i, id in ipairs(ids) do
     local key = lasting_key(id, entries[i])
     local row = key and call('HGET', HELD_KEYS, key)
-    if key and (not row or #row < HELD_ENTRY - 1) then
+    if key and (not row or #row < HELD_UNTIL_END) then
       -- The entry may be of a task that has ended.
       local alive = call('HGET', ALIVE, id)
       if alive and sub(alive, ALIVE_KEY) == key then
-        call('HSET', HELD_KEYS, key, id .. pack('>I6I6', 0, now) .. char(2))
+        call('HSET', HELD_KEYS, key, id .. pack('>I6', 0))
         repaired = repaired + 1
       end
     end

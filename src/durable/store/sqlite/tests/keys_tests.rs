@@ -88,7 +88,7 @@ async fn tasks_without_keys_write_no_data_about_keys() {
     let worker = Worker::new(&file.open().await).await;
     worker.enqueue((0..100).map(|n| task(n).0)).await;
     worker.claim(10).await;
-    let sql = "SELECT count(*) FROM throng_task WHERE key IS NOT NULL OR key_mode IS NOT NULL";
+    let sql = "SELECT count(*) FROM throng_task WHERE key IS NOT NULL OR key_since IS NOT NULL";
     assert_eq!(file.number(sql), 0);
     assert_eq!(file.number("SELECT count(answer) FROM throng_session"), 0);
 }
