@@ -150,7 +150,9 @@ pub(super) async fn a_replaced_task_that_becomes_ready_overtakes_no_other(it: &d
     assert_eq!(ids(&session.claim(9).await), [2, 3, 1, 5].map(id));
 }
 
-pub(super) async fn a_task_that_holds_its_key_until_it_ends_is_joined_instead_of_replaced(it: &dyn Harness) {
+pub(super) async fn a_task_that_holds_its_key_until_it_ends_is_joined_instead_of_replaced(
+    it: &dyn Harness,
+) {
     let process = Process::of(it);
     let mut session = process.session().await;
     assert_stored(&mut session, keyed(1)).await;
