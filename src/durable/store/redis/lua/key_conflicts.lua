@@ -19,22 +19,15 @@
 -- Returns what is to be written for tasks with keys. `is_stored` records those that are not stored. `first_entry` is the position of
 -- the first entry among the arguments, and `tasks` has the numbers of waiting and of delayed tasks, and of payloads.
 local function resolve_conflicts(records, ids, is_stored, first_entry, tasks)
-  local RECORD, RECORD_KEY, RECORD_KEY_END, FORMAT = 58, 4, 19, '>I2I2c16Bc1I6I6c24'
-  local result, answer = { is_any = false, may_replace = false }, {}
+  local RECORD, KEY, IS_UNTIL_STARTED, RESOLUTION, WINDOW, LIMIT, NO_WINDOW = 58, 4, 20, 21, 22, 28, '\0\0\0\0\0\0'
+  local result, answer, keys = { is_any = false, may_replace = false }, {}, {}
+  for at = 1, #records, RECORD do keys[#keys + 1] = sub(records, at + KEY, at + IS_UNTIL_STARTED - 1) end
   -- The rows of keys, and the rows before. The keys that change. Positions of the tasks of this request that hold keys, by key.
   local rows, before, changed, is_changed, own = {}, {}, {}, {}, {}
-  local replacements
-
-  -- Returns the rows of `alive` of the tasks that these rows name, by key.
-  local function read_alive(keys)
-    local held, holders, alive = {}, {}, {}
-    for _, key in ipairs(keys) do
-      local row = rows[key]
-      if row then held[#held + 1], holders[#holders + 1] = key, sub(row, 1, HELD_ID_END) end
-    end
-    for i, row in ipairs(#held > 0 and call('HMGET', ALIVE, unpack(holders)) or {}) do alive[held[i]] = row end
-    return alive
+  for i, row in ipairs(call('HMGET', HELD_KEYS, unpack(keys))) do
+    if row then rows[keys[i]], before[keys[i]] = row, row end
   end
+  local alive, replacements
 
   local function change(key, row)
     if not is_changed[key] then changed[#changed + 1], is_changed[key] = key, true end
@@ -42,42 +35,55 @@ local function resolve_conflicts(records, ids, is_stored, first_entry, tasks)
   end
 
   -- Has a new task hold its key.
-  local function hold(index, key, is_until_started, window)
+  local function hold(index, key, at)
     own[key] = index
-    local row = ids[index] .. pack('>I6', window > 0 and now + window or 0)
-    if is_until_started then row = row .. pack('>I6', now) .. ARGV[first_entry + index - 1] end
+    local window = sub(records, at + WINDOW, at + LIMIT - 1)
+    if window ~= NO_WINDOW then window = pack('>I6', now + number_at('>I6', window)) end
+    local row = ids[index] .. window
+    if byte(records, at + IS_UNTIL_STARTED) == 1 then row = row .. pack('>I6', now) .. ARGV[first_entry + index - 1] end
     change(key, row)
   end
 
-  -- Replaces the payload of the task that holds a key. Returns `false` if that is not possible.
-  local function replace(task)
-    replacements = replacements or load_replacements()(ids, is_stored, first_entry, tasks, own, change)
-    return replacements.replace(task)
+  -- Reads the rows of `alive` of the tasks that the rows of keys name, by key.
+  local function read_alive()
+    local held, holders = {}, {}
+    for key, row in pairs(before) do held[#held + 1], holders[#holders + 1] = key, sub(row, 1, HELD_ID_END) end
+    alive = {}
+    for i, row in ipairs(#held > 0 and call('HMGET', ALIVE, unpack(holders)) or {}) do alive[held[i]] = row end
   end
 
-  local keys = {}
-  for at = 1, #records, RECORD do keys[#keys + 1] = sub(records, at + RECORD_KEY, at + RECORD_KEY_END) end
-  for i, row in ipairs(call('HMGET', HELD_KEYS, unpack(keys))) do rows[keys[i]], before[keys[i]] = row, row end
-  local alive = read_alive(keys)
+  -- Returns the task that holds a key, and `true` if its payload can be replaced.
+  local function find_holder(key, row)
+    if own[key] then return sub(row, 1, HELD_ID_END), #row >= HELD_ENTRY end
+    if not alive then read_alive() end
+    return holder_of(key, row, alive[key])
+  end
+
+  -- Replaces the payload of the task that holds a key. Returns `false` if that is not possible.
+  local function replace(index, key, holder, at, last)
+    replacements = replacements or load_replacements()(ids, is_stored, first_entry, tasks, own, change)
+    local limit, kinds = number_at('>I6c24', records, at + LIMIT)
+    return replacements.replace({
+      index = index, key = key, holder = holder, row = rows[key], limit = limit, kinds = kinds, last = last,
+    })
+  end
 
   -- The position of the last waiting task with a key so far.
   local last = 0
-  for at = 1, #records, RECORD do
-    local index, position, key, until_started, resolution, window, limit, kinds = number_at(FORMAT, records, at)
-    if index <= tasks.waiting then last = math.max(last, index) end
-    local row, holder, is_replaceable = rows[key], nil, false
-    if own[key] then holder, is_replaceable = sub(row, 1, HELD_ID_END), #row >= HELD_ENTRY
-    elseif row then holder, is_replaceable = holder_of(key, row, alive[key]) end
-    result.may_replace = result.may_replace or resolution == 'p'
+  for n, key in ipairs(keys) do
+    local at = 1 + (n - 1) * RECORD
+    local index, row, resolution = number_at('>I2', records, at), rows[key], sub(records, at + RESOLUTION, at + RESOLUTION)
+    if index <= tasks.waiting and index > last then last = index end
+    if resolution == 'p' then result.may_replace = true end
+    local holder, is_replaceable
+    if row then holder, is_replaceable = find_holder(key, row) end
     if not holder or holder == ids[index] then
       -- If the task exists, an earlier request, whose answer was lost, has stored it.
-      if not is_stored[index] then hold(index, key, until_started == 1, window) end
+      if not is_stored[index] then hold(index, key, at) end
     else
       result.is_any, is_stored[index] = true, true
-      local is_replaced = resolution == 'p' and is_replaceable
-        and replace({ index = index, key = key, holder = holder, row = row, limit = limit, kinds = kinds, last = last })
-      if resolution == 'p' and not is_replaced then resolution = 'j' end
-      answer[#answer + 1] = pack('>I2', position) .. resolution .. holder
+      if resolution == 'p' and not (is_replaceable and replace(index, key, holder, at, last)) then resolution = 'j' end
+      answer[#answer + 1] = sub(records, at + 2, at + 3) .. resolution .. holder
     end
   end
   result.answer = concat(answer)

@@ -114,13 +114,13 @@ impl KeyChoice {
         let key = Key::new(format!("key {}", self.text)).of(name, queue);
         let key = key.expect("a key without options is valid");
         let replaces = self.conflict == Conflict::Replace;
+        let is_until_started = self.is_until_started || replaces;
         NewKey {
             conflict: self.conflict,
-            is_until_started: self.is_until_started || replaces,
-            window: if replaces {
-                Duration::ZERO
-            } else {
-                self.window
+            is_until_started,
+            window: match is_until_started {
+                true => Duration::ZERO,
+                false => self.window,
             },
             latest: self.latest.filter(|_| replaces),
             ..key
