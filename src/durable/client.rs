@@ -152,17 +152,21 @@ impl DurableClient {
         let task = self.new_task(&task, &options)?;
         let id = task.id;
         let enqueued = self.stored(self.push(vec![task])).await?;
-        let conflict = enqueued.conflicts.first();
-        conflict.map_or_else(|| Ok(self.attach::<T>(id)), |it| self.resolve::<T>(it))
+        match enqueued.conflicts.first() {
+            None => Ok(self.attach::<T>(id)),
+            Some(conflict) if conflict.resolution == Conflict::Reject => {
+                Err(DurableError::conflict(self.store_name(), conflict.holder))
+            }
+            Some(conflict) => Ok(self.holder::<T>(conflict)),
+        }
     }
 
     /// Stores many tasks in few requests. The handles are in the order of the tasks.
     ///
     /// # Errors
     ///
-    /// As [`spawn`](Self::spawn). If one of the tasks is too large or cannot be encoded, none of them is stored. If a task is
-    /// [rejected](super::Key::reject) because of its key, the others are stored, but no handle is returned: the error is that of the
-    /// first rejected task. If the store fails, the tasks before the one that the error names are stored; later ones may be.
+    /// As [`spawn`](Self::spawn). If one of the tasks is too large or cannot be encoded, none of them is stored. If the store fails, the
+    /// tasks before the one that the error names are stored; later ones may be.
     ///
     /// # Cancel safety
     ///
@@ -191,6 +195,9 @@ impl DurableClient {
     }
 
     /// Stores many tasks, each with its options.
+    ///
+    /// If a task is [rejected](super::Key::reject) because of its key, this is no error: the handle is that of the task that holds
+    /// the key, and [`was_rejected`](DurableHandle::was_rejected).
     ///
     /// # Errors
     ///
@@ -480,7 +487,11 @@ impl DurableClient {
                 MAX_PAYLOAD_BYTES,
             ));
         }
-        let delay = options.key.as_ref().and_then(Key::delay);
+        let debounce = options.key.as_ref().and_then(Key::delay);
+        if debounce.is_some() && !options.delay.is_zero() {
+            let reason = "a `delay` cannot be combined with `debounce`, which delays the task: remove one of them";
+            return Err(self.invalid(String::from(reason)));
+        }
         let retention = options.retention.unwrap_or(T::RETENTION);
         // Spawns within the window await the end of this task, so the end is kept for at least as long.
         let window = key.map_or(Duration::ZERO, |key| key.window);
@@ -492,7 +503,7 @@ impl DurableClient {
             queue,
             priority: options.priority.unwrap_or(T::PRIORITY),
             key,
-            delay: delay.unwrap_or(options.delay),
+            delay: debounce.unwrap_or(options.delay),
             retention: retention.max(window),
             max_crashes: options.max_crashes.unwrap_or(DEFAULT_MAX_CRASHES),
         })
@@ -533,15 +544,9 @@ impl DurableClient {
         }
     }
 
-    /// Returns a handle of the task that holds the key, or the error of a task that was rejected.
-    fn resolve<T: DurableTask>(
-        &self,
-        conflict: &KeyConflict,
-    ) -> Result<DurableHandle<T::Output>, DurableError> {
-        match conflict.resolution {
-            Conflict::Join | Conflict::Replace => Ok(self.attach::<T>(conflict.holder).joined()),
-            Conflict::Reject => Err(DurableError::conflict(self.store_name(), conflict.holder)),
-        }
+    /// Returns a handle of the task that holds the key.
+    fn holder<T: DurableTask>(&self, conflict: &KeyConflict) -> DurableHandle<T::Output> {
+        self.attach::<T>(conflict.holder).after(conflict.resolution)
     }
 
     async fn store_all<T: DurableTask>(
@@ -553,9 +558,9 @@ impl DurableClient {
         let mut add = |enqueued: Enqueued, count: usize| {
             let first = handles.len();
             let own = ids.iter().skip(first).take(count);
-            handles.extend(own.map(|&id| Ok(self.attach::<T>(id))));
+            handles.extend(own.map(|&id| self.attach::<T>(id)));
             for it in enqueued.conflicts {
-                handles[first + it.position] = self.resolve::<T>(&it);
+                handles[first + it.position] = self.holder::<T>(&it);
             }
         };
         for tasks in split(tasks) {
@@ -570,7 +575,7 @@ impl DurableClient {
         for (request, count) in pending {
             add(self.stored(request).await?, count);
         }
-        handles.into_iter().collect()
+        Ok(handles)
     }
 
     /// Adds tasks that fit into one batch to the queue.

@@ -22,6 +22,10 @@ use super::queue::name::QueueName;
 /// A key belongs to one [type](super::DurableTask::NAME) of tasks in one [queue](super::Queue). Tasks of other types, or in other
 /// queues, can have the same text as their key.
 ///
+/// A run that spawns a task with its own key joins itself. To await that handle is an error that
+/// [`is_would_deadlock`](super::DurableError::is_would_deadlock). Tasks must not join each other in a circle, either: two runs that
+/// await each other wait until one of them is cancelled. With [`until_started`](Self::until_started), neither can happen.
+///
 /// Some options exclude each other. A spawn with such a key fails with an error that
 /// [`is_invalid`](super::DurableError::is_invalid).
 ///
@@ -62,7 +66,8 @@ pub struct Key {
     text: String,
     is_until_started: bool,
     window: Duration,
-    conflict: Conflict,
+    rejects: bool,
+    replaces: bool,
     debounce: Option<Duration>,
     latest: Option<Duration>,
 }
@@ -135,7 +140,8 @@ impl Key {
             text: text.into(),
             is_until_started: false,
             window: Duration::ZERO,
-            conflict: Conflict::Join,
+            rejects: false,
+            replaces: false,
             debounce: None,
             latest: None,
         }
@@ -154,7 +160,8 @@ impl Key {
 
     /// Lets a task hold the key for at least this time, the *window*, after it was stored, even if it ends earlier. A spawn that joins
     /// the task does not extend the window. The store keeps the end of the task for at least as long, so the handle of such a spawn
-    /// resolves to the same output or error. If the task becomes a dead letter and is deleted, the key is free at once.
+    /// resolves to the same output or error. If the task becomes a dead letter and is deleted, the key is free at once: by
+    /// [`DeadLetters::delete`](super::DeadLetters::delete), or because of the limits of dead letters.
     ///
     /// It cannot be combined with [`until_started`](Self::until_started), [`replace`](Self::replace) or
     /// [`debounce`](Self::debounce).
@@ -181,15 +188,11 @@ impl Key {
     /// Delays the task until no spawn with the key has come for this time. Each spawn [replaces](Self::replace) the payload and starts
     /// the time again. If spawns never pause for so long, the task never starts, unless [`at_latest`](Self::at_latest) is set.
     ///
-    /// This time takes the place of [`SpawnOptions::delay`](super::SpawnOptions::delay). It cannot be combined with
-    /// [`reject`](Self::reject).
+    /// It cannot be combined with [`SpawnOptions::delay`](super::SpawnOptions::delay) or [`reject`](Self::reject).
     #[must_use]
     pub fn debounce(mut self, time: Duration) -> Self {
         self.debounce = Some(time);
-        match self.conflict {
-            Conflict::Reject => self,
-            Conflict::Join | Conflict::Replace => self.replace(),
-        }
+        self.replace()
     }
 
     /// Limits a [`debounce`](Self::debounce): the task is due no later than this time after it was stored. It needs a `debounce`.
@@ -202,7 +205,7 @@ impl Key {
     /// If another task holds the key, the spawn fails with an error that [`is_conflict`](super::DurableError::is_conflict). Nothing is
     /// stored, and [`task_id`](super::DurableError::task_id) returns the id of the task that holds the key.
     ///
-    /// The last of `reject` and [`replace`](Self::replace) counts.
+    /// It cannot be combined with [`replace`](Self::replace) or [`debounce`](Self::debounce).
     ///
     /// # Examples
     ///
@@ -224,7 +227,7 @@ impl Key {
     /// ```
     #[must_use]
     pub fn reject(mut self) -> Self {
-        self.conflict = Conflict::Reject;
+        self.rejects = true;
         self
     }
 
@@ -243,7 +246,7 @@ impl Key {
     /// With 100,000 of them, a replacement takes 4 ms, in which the server does nothing else.
     #[must_use]
     pub fn replace(mut self) -> Self {
-        self.conflict = Conflict::Replace;
+        self.replaces = true;
         self.until_started()
     }
 
@@ -259,15 +262,14 @@ impl Key {
     ///
     /// The options exclude each other. The error is the reason and the remedy.
     pub(crate) fn of(&self, name: &str, queue: &QueueName) -> Result<NewKey, String> {
-        let is_replacing = self.conflict == Conflict::Replace || self.debounce.is_some();
-        let reason = if is_replacing && !self.window.is_zero() {
+        let reason = if self.replaces && !self.window.is_zero() {
             "`throttle` cannot be combined with `replace` or `debounce`: a task that has ended cannot get a new payload; \
              remove one of them"
         } else if self.is_until_started && !self.window.is_zero() {
             "`throttle` cannot be combined with `until_started`: a spawn within the window would start no task; remove \
              one of them"
-        } else if self.debounce.is_some() && self.conflict != Conflict::Replace {
-            "`debounce` cannot be combined with `reject`: `debounce` replaces the payload; remove one of them"
+        } else if self.replaces && self.rejects {
+            "`reject` cannot be combined with `replace` or `debounce`: a new task does one or the other; remove one of them"
         } else if self.latest.is_some() && self.debounce.is_none() {
             "`at_latest` limits a `debounce`: add one, or remove `at_latest`"
         } else {
@@ -279,7 +281,11 @@ impl Key {
     fn new_key(&self, name: &str, queue: &QueueName) -> NewKey {
         NewKey {
             hash: KeyHash::of(name, queue, &self.text),
-            conflict: self.conflict,
+            conflict: match (self.rejects, self.replaces) {
+                (true, _) => Conflict::Reject,
+                (_, true) => Conflict::Replace,
+                _ => Conflict::Join,
+            },
             is_until_started: self.is_until_started,
             window: self.window,
             latest: self.latest,
@@ -331,6 +337,7 @@ mod tests {
         assert!(of(Key::new("k").until_started().throttle(second)).is_err());
         assert!(of(Key::new("k").debounce(second).reject()).is_err());
         assert!(of(Key::new("k").reject().debounce(second)).is_err());
+        assert!(of(Key::new("k").replace().reject()).is_err());
         assert!(of(Key::new("k").at_latest(second)).is_err());
         let debounced = Key::new("k").debounce(3 * second).at_latest(second);
         assert_eq!(debounced.delay(), Some(second));

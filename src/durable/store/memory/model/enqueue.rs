@@ -74,6 +74,11 @@ impl Model {
         };
         let is_ready = row.state == State::Waiting;
         self.tasks.insert(task.id, row);
+        if let Some(key) = task.key {
+            let ids = self.keyed.entry(key.hash).or_default();
+            ids.retain(|id| self.tasks.contains_key(id));
+            ids.insert(task.id);
+        }
         if is_ready {
             self.push_back(task.id);
         }

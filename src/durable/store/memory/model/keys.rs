@@ -29,7 +29,8 @@ impl Model {
     /// the live one counts.
     pub(super) fn holder(&self, key: KeyHash) -> Option<TaskId> {
         let (now, time) = (self.wall(), self.store_time());
-        let rows = self.tasks.values();
+        let rows = self.keyed.get(&key).into_iter().flatten();
+        let rows = rows.filter_map(|id| self.tasks.get(id));
         let mut holders = rows.filter(|row| row.held_key(now, time) == Some(key));
         let first = holders.clone().next();
         let alive = holders.find(|row| row.is_alive());

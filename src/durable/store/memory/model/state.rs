@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use super::row::{Row, State};
 use crate::durable::clock::{Clock, millis};
 use crate::durable::failure::{Cause, Effect, Failure};
+use crate::durable::key::KeyHash;
 use crate::durable::queue::QueueSettings;
 use crate::durable::queue::name::QueueName;
 use crate::durable::queue::priority::PriorityTurns;
@@ -34,6 +35,8 @@ pub(in super::super) struct Model {
     /// The kinds of the paused types, by the names of the types.
     pub(super) paused: BTreeMap<String, Vec<Kind>>,
     pub(super) queues: BTreeMap<QueueName, QueueRow>,
+    /// For each key, the tasks that were stored with it. They need not hold it, or exist, any more.
+    pub(super) keyed: BTreeMap<KeyHash, BTreeSet<TaskId>>,
     /// The queues and kinds of the tasks that the current request has made ready.
     pub(super) new_ready: Vec<(QueueName, Kind)>,
     /// The queues in which the current request may let waiting tasks start.
@@ -119,6 +122,7 @@ impl Model {
             last_endpoint: 0,
             paused: BTreeMap::new(),
             queues: BTreeMap::new(),
+            keyed: BTreeMap::new(),
             new_ready: Vec::new(),
             freed: BTreeSet::new(),
             totals: Counts::default(),

@@ -95,9 +95,10 @@ local function make_census(page)
     if #ids == 0 then return end
     local back = {}
     for i, row in ipairs(call('HMGET', ALIVE, unpack(ids))) do
-      local is_bad = not row or #row ~= ALIVE_KIND_END and #row ~= ALIVE_KEY_END
-      if is_bad and is_intact(ids[i], entries[i]) and (row or not has_ended(ids[i], entries[i])) then
-        back[#back + 1], back[#back + 2] = ids[i], alive_row(entries[i])
+      local is_sound = is_intact(ids[i], entries[i])
+      local whole = is_sound and alive_row(entries[i])
+      if is_sound and (not row or #row ~= #whole) and (row or not has_ended(ids[i], entries[i])) then
+        back[#back + 1], back[#back + 2] = ids[i], whole
       end
     end
     if #back == 0 then return end
