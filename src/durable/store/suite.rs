@@ -19,6 +19,7 @@ mod errors_tests;
 mod events_tests;
 mod fences_tests;
 mod harness;
+mod held_keys_tests;
 mod key_conflicts_tests;
 mod keys_tests;
 mod leases_tests;

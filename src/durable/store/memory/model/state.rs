@@ -35,6 +35,8 @@ pub(in super::super) struct Model {
     /// The kinds of the paused types, by the names of the types.
     pub(super) paused: BTreeMap<String, Vec<Kind>>,
     pub(super) queues: BTreeMap<QueueName, QueueRow>,
+    /// `true` if a task with another priority than the normal one has been stored.
+    pub(super) uses_priorities: bool,
     /// For each key, the tasks that were stored with it. They need not hold it, or exist, any more.
     pub(super) keyed: BTreeMap<KeyHash, BTreeSet<TaskId>>,
     /// The queues and kinds of the tasks that the current request has made ready.
@@ -122,6 +124,7 @@ impl Model {
             last_endpoint: 0,
             paused: BTreeMap::new(),
             queues: BTreeMap::new(),
+            uses_priorities: false,
             keyed: BTreeMap::new(),
             new_ready: Vec::new(),
             freed: BTreeSet::new(),

@@ -1,6 +1,6 @@
 //! A worker's turn: applies verdicts, takes back expired claims, makes delayed tasks ready, and claims tasks.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
 use super::row::{Row, State};
@@ -8,6 +8,7 @@ use super::state::{Lease, Model};
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
 use crate::durable::failure::Failure;
+use crate::durable::queue::Priority;
 use crate::durable::queue::name::QueueName;
 use crate::durable::queue::priority::PriorityTurns;
 use crate::durable::store::kind::Kind;
@@ -193,8 +194,10 @@ impl Model {
         let queue = self.queue_of(request.session);
         let (tasks, turns) = self.select(request, &queue);
         self.started(&queue, turns, tasks.len());
-        self.ready_queue
-            .retain(|&id| tasks.iter().all(|task| task.id != id));
+        let claimed: HashSet<_> = tasks.iter().map(|task| task.id).collect();
+        if !claimed.is_empty() {
+            self.ready_queue.retain(|id| !claimed.contains(id));
+        }
         for task in &tasks {
             if let Some(row) = self.tasks.get_mut(&task.id) {
                 row.state = State::Running { epoch };
@@ -226,7 +229,12 @@ impl Model {
         let mut turns = self.priority_turns(queue);
         let want = request.want.min(self.room(queue));
         let session = &self.sessions[&request.session];
-        for (priority, most) in turns.order() {
+        // Without tasks of other priorities, there is no need to look for them.
+        let order = turns.order().into_iter();
+        let order = order.filter(|&(priority, most)| {
+            most > 0 && (self.uses_priorities || priority == Priority::Normal)
+        });
+        for (priority, most) in order {
             for row in self.ready_queue.iter().map(|id| &self.tasks[id]) {
                 let is_claimable = session.knows(row.kind) && !self.is_paused(row);
                 let is_next = is_claimable && row.task.priority == priority;
