@@ -74,6 +74,9 @@ impl Model {
             watchers: BTreeSet::from([endpoint]),
         };
         self.uses_priorities |= task.priority != Priority::Normal;
+        if let State::Delayed { due } = row.state {
+            self.delayed.insert((due, task.id));
+        }
         let is_ready = row.state == State::Waiting;
         self.tasks.insert(task.id, row);
         if let Some(key) = task.key {
