@@ -65,7 +65,7 @@
 //! - A task whose spawn has returned `Ok` runs until it succeeds, fails for good, or is cancelled, as long as the store
 //!   keeps acknowledged data. [`durability`](DurableClient::durability) returns the failures that the store survives, and
 //!   [`require`](DurableClient::require) fails if the store does not reach a given level.
-//! - A spawn stores one task, even if the store's answer is lost and the request is sent again. A [`TaskId`] identifies one
+//! - A spawn stores at most one task, even if the store's answer is lost and the request is sent again. A [`TaskId`] identifies one
 //!   task for as long as the task lives or its end is kept.
 //! - One worker at a time holds a task. The verdict of a worker that has lost the task is refused, so a task ends once.
 //! - The death of a worker costs its tasks no retry. It delays them by their lease at most; with SQLite, by 2.5 s at most. A

@@ -82,16 +82,18 @@ impl DurableClient {
     ///
     /// - The encoded task is [larger](DurableError::is_too_large) than 1 MiB, or it cannot be
     ///   [encoded](DurableError::is_encode).
-    /// - The options are [invalid](DurableError::is_invalid). The message names the remedy.
-    /// - Another task holds the [key](SpawnOptions::key) of the task, and the key [rejects](super::Key::reject) the task
+    /// - The options are [invalid](DurableError::is_invalid): for instance, a key and an id, or options of a key that exclude each
+    ///   other. The message names the remedy.
+    /// - Another task holds the [key](SpawnOptions::key), which is set to [reject](super::Key::reject) new tasks
     ///   ([`is_conflict`](DurableError::is_conflict)).
     /// - The store does not accept the task. The error says whether the store [may have stored the task
     ///   nevertheless](DurableError::is_unknown), and has the [id](DurableError::task_id) of the task.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the task may be stored or not. To find out, give it an
-    /// [id](SpawnOptions::id) and spawn it again: it is stored once.
+    /// If the future is dropped, the task may be stored or not. To find out, give it an [id](SpawnOptions::id) or a
+    /// [key](SpawnOptions::key) and spawn it again. A task with an id is stored once. A task with a key is stored once while it
+    /// holds the key.
     ///
     /// # Examples
     ///
@@ -151,16 +153,21 @@ impl DurableClient {
         let task = self.new_task(&task, &options)?;
         let id = task.id;
         let enqueued = self.stored(self.push(vec![task])).await?;
-        let conflict = enqueued.conflicts.first();
-        conflict.map_or_else(|| Ok(self.attach::<T>(id)), |it| self.resolve::<T>(it))
+        match enqueued.conflicts.first() {
+            None => Ok(self.attach::<T>(id)),
+            Some(conflict) if conflict.resolution == Conflict::Reject => {
+                Err(DurableError::conflict(self.store_name(), conflict.holder))
+            }
+            Some(conflict) => Ok(self.holder::<T>(conflict)),
+        }
     }
 
     /// Stores many tasks in few requests. The handles are in the order of the tasks.
     ///
     /// # Errors
     ///
-    /// As [`spawn`](Self::spawn). If one of the tasks is too large or cannot be encoded, none of them is stored. If a key rejects one
-    /// of them, the others are stored. If the store fails, the tasks before the one that the error names are stored; later ones may be.
+    /// As [`spawn`](Self::spawn). If one of the tasks is too large or cannot be encoded, none of them is stored. If the store fails, the
+    /// tasks before the one that the error names are stored; later ones may be.
     ///
     /// # Cancel safety
     ///
@@ -189,6 +196,9 @@ impl DurableClient {
     }
 
     /// Stores many tasks, each with its options.
+    ///
+    /// If a task is [rejected](super::Key::reject) because of its key, this is no error: the handle is that of the task that holds
+    /// the key, and [`was_rejected`](DurableHandle::was_rejected).
     ///
     /// # Errors
     ///
@@ -479,9 +489,13 @@ impl DurableClient {
                 MAX_PAYLOAD_BYTES,
             ));
         }
-        let delay = options.key.as_ref().and_then(Key::delay);
+        let debounce = options.key.as_ref().and_then(Key::delay);
+        if debounce.is_some() && !options.delay.is_zero() {
+            let reason = "a `delay` cannot be combined with `debounce`, which delays the task: remove one of them";
+            return Err(self.invalid(String::from(reason)));
+        }
         let retention = options.retention.unwrap_or(T::RETENTION);
-        // Those who join the task await its end within the window.
+        // Spawns within the window await the end of this task, so the end is kept for at least as long.
         let window = key.map_or(Duration::ZERO, |key| key.window);
         Ok(NewTask {
             id,
@@ -492,7 +506,7 @@ impl DurableClient {
             group,
             priority: options.priority.unwrap_or(T::PRIORITY),
             key,
-            delay: delay.unwrap_or(options.delay),
+            delay: debounce.unwrap_or(options.delay),
             retention: retention.max(window),
             max_crashes: options.max_crashes.unwrap_or(DEFAULT_MAX_CRASHES),
         })
@@ -525,7 +539,7 @@ impl DurableClient {
         DurableError::invalid(self.store_name(), reason)
     }
 
-    /// Returns the given id, or a new one, for a task in a queue and with a key.
+    /// Returns the given id, or a new one, for a task in this queue and with this key, if it has one.
     fn new_id(
         &self,
         given: Option<TaskId>,
@@ -540,24 +554,18 @@ impl DurableClient {
                 Ok(ids.find(can_have).unwrap_or_else(TaskId::new))
             }
             Some(_) if key.is_some() => Err(self.invalid(String::from(
-                "a task has an id or a key, not both: leave one of them out",
+                "a task can have an id or a key, but not both: remove one of them",
             ))),
             Some(given) if can_have(&given) => Ok(given),
             Some(given) => Err(self.invalid(format!(
-                "the id {given} is in another partition than {queue}: use `DurableClient::derive_id` to derive an id"
+                "the id {given} is not in the partition of {queue}: derive an id with `DurableClient::derive_id`"
             ))),
         }
     }
 
-    /// Returns the handle of the task that holds the key of another one, or the error if that was rejected.
-    fn resolve<T: DurableTask>(
-        &self,
-        conflict: &KeyConflict,
-    ) -> Result<DurableHandle<T::Output>, DurableError> {
-        match conflict.resolution {
-            Conflict::Join | Conflict::Replace => Ok(self.attach::<T>(conflict.holder).joined()),
-            Conflict::Reject => Err(DurableError::conflict(self.store_name(), conflict.holder)),
-        }
+    /// Returns a handle of the task that holds the key.
+    fn holder<T: DurableTask>(&self, conflict: &KeyConflict) -> DurableHandle<T::Output> {
+        self.attach::<T>(conflict.holder).after(conflict.resolution)
     }
 
     async fn store_all<T: DurableTask>(
@@ -569,9 +577,9 @@ impl DurableClient {
         let mut add = |enqueued: Enqueued, count: usize| {
             let first = handles.len();
             let own = ids.iter().skip(first).take(count);
-            handles.extend(own.map(|&id| Ok(self.attach::<T>(id))));
+            handles.extend(own.map(|&id| self.attach::<T>(id)));
             for it in enqueued.conflicts {
-                handles[first + it.position] = self.resolve::<T>(&it);
+                handles[first + it.position] = self.holder::<T>(&it);
             }
         };
         for tasks in split(tasks) {
@@ -586,7 +594,7 @@ impl DurableClient {
         for (request, count) in pending {
             add(self.stored(request).await?, count);
         }
-        handles.into_iter().collect()
+        Ok(handles)
     }
 
     /// Adds tasks that fit into one batch to the queue.

@@ -175,8 +175,9 @@ impl<'a> DeadLetters<'a> {
     /// Makes the dead letters that match wait for a worker again, under their ids and with nothing counted against them.
     /// Handles that are awaited from now on wait for the new end. Returns the number of replayed tasks.
     ///
-    /// A dead letter stays one, and does not count, if another task holds its [`Key`](super::Key). If the key is held only until a
-    /// task starts, the dead letter is replayed nevertheless.
+    /// A dead letter is neither replayed nor counted if another task holds its [`Key`](super::Key). Of several dead letters with the
+    /// same key, only one is replayed. This does not apply to a dead letter that held its key only
+    /// [until it started](super::Key::until_started): it is replayed without its key.
     ///
     /// # Errors
     ///
@@ -190,7 +191,8 @@ impl<'a> DeadLetters<'a> {
         self.engine.ask(None, replay).await
     }
 
-    /// Deletes the dead letters that match. Returns the number of deleted tasks.
+    /// Deletes the dead letters that match. Returns the number of deleted tasks. A deleted dead letter no longer holds its
+    /// [`Key`](super::Key).
     ///
     /// # Errors
     ///

@@ -38,6 +38,7 @@ enum Kind {
     Invalid(String),
     Conflict,
     WouldDeadlock,
+    AwaitsItself,
     Detached,
     Closed,
     Store(Failure),
@@ -119,6 +120,11 @@ impl DurableError {
 
     pub(crate) fn would_deadlock(store_name: &Arc<str>, task: TaskId) -> Self {
         Self::of(store_name, task, Kind::WouldDeadlock)
+    }
+
+    /// Returns the error of a run that awaits its own task.
+    pub(crate) fn awaits_itself(store_name: &Arc<str>, task: TaskId) -> Self {
+        Self::of(store_name, task, Kind::AwaitsItself)
     }
 
     /// Returns the error of a handle that was deserialised and has no store.
@@ -221,8 +227,15 @@ impl DurableError {
     /// A run that returns this error, for instance by `?`, does not count as failed: its task runs again
     /// after about a second, and no attempt is counted. By then the awaited task may have ended. To find
     /// out, await a handle with the same [id](super::SpawnOptions::id).
+    ///
+    /// A run that awaits its own task gets this error at once, and the attempt counts. It has such a handle if it spawns a task
+    /// with its own [key](super::Key), which it holds until it ends.
     pub fn is_would_deadlock(&self) -> bool {
-        matches!(self.kind, Kind::WouldDeadlock)
+        matches!(self.kind, Kind::WouldDeadlock | Kind::AwaitsItself)
+    }
+
+    pub(crate) fn is_own_run(&self) -> bool {
+        matches!(self.kind, Kind::AwaitsItself)
     }
 
     /// Returns `true` if a deserialised handle was used before it was [attached](super::DurableHandle::attach) to a client.
@@ -238,7 +251,8 @@ impl DurableError {
     /// Returns `true` if the request may have taken effect: the connection to the store was lost after it was sent.
     ///
     /// If the request was to store a task, [spawn](super::DurableClient::spawn_with) the task again with the same id,
-    /// [`task_id`](Self::task_id). It is then stored exactly once.
+    /// [`task_id`](Self::task_id). It is then stored exactly once. A task with a [key](super::Key) cannot be given an id. Spawn it
+    /// again with the same key: it joins the task that was stored, unless that task no longer holds the key.
     pub fn is_unknown(&self) -> bool {
         self.failure()
             .is_some_and(|failure| failure.effect == Effect::Unknown)
@@ -271,8 +285,8 @@ impl DurableError {
             || self.is_failure(|cause| matches!(cause, Cause::Invalid(_)))
     }
 
-    /// Returns `true` if the task was not stored because another one holds its [key](super::Key). [`task_id`](Self::task_id) is the
-    /// id of that one.
+    /// Returns `true` if the task was [rejected](super::Key::reject), and is not stored, because another task holds its key.
+    /// [`task_id`](Self::task_id) returns the id of the task that holds the key.
     pub fn is_conflict(&self) -> bool {
         matches!(self.kind, Kind::Conflict)
     }
@@ -356,9 +370,12 @@ impl fmt::Display for DurableError {
                  `Durability` name the settings for each level)"
             ),
             Kind::Invalid(reason) => f.write_str(reason),
-            Kind::Conflict => f.write_str("it holds the key of another task, which was rejected and is not stored"),
+            Kind::Conflict => f.write_str("it holds the key, so the new task was rejected and is not stored"),
             Kind::WouldDeadlock => f.write_str(
                 "the run that awaits it could keep it from running: end that run, and await it in the next",
+            ),
+            Kind::AwaitsItself => f.write_str(
+                "its own run awaits it: if a spawn has joined it, give it a key that it holds only `until_started`",
             ),
             Kind::Detached => f.write_str("its handle was deserialised: attach it to a client"),
             Kind::Closed => f.write_str("its client was closed, or the client's thread has ended"),

@@ -14,7 +14,8 @@ use tokio::sync::oneshot;
 use super::engine::Engine;
 use super::engine::waiters::End;
 use super::envelope::open_output;
-use super::executor::scope::Wait;
+use super::executor::scope::{self, Wait};
+use super::key::Conflict;
 use super::store::TaskState;
 use super::{AttemptError, DurableError, Status, TaskId};
 use crate::blocking::BlockingPool;
@@ -90,7 +91,8 @@ pub struct DurableHandle<T> {
     id: TaskId,
     /// The name of the type of the task. `None` if the handle was deserialised.
     name: Option<&'static str>,
-    was_joined: bool,
+    /// What the spawn that returned the handle did, because the task held the key.
+    conflict: Option<Conflict>,
     waiting: Option<Waiting>,
     output: PhantomData<fn() -> T>,
 }
@@ -116,7 +118,7 @@ impl<T> DurableHandle<T> {
             engine: Some(StdArc::clone(engine)),
             id,
             name: Some(name),
-            was_joined: false,
+            conflict: None,
             waiting: None,
             output: PhantomData,
         }
@@ -130,16 +132,31 @@ impl<T> DurableHandle<T> {
         }
     }
 
-    /// Returns the same handle, of a task that was stored before.
-    pub(crate) fn joined(mut self) -> Self {
-        self.was_joined = true;
+    /// Returns a handle of the task that held the key of another one, and says how that conflict was resolved.
+    pub(crate) fn after(mut self, conflict: Conflict) -> Self {
+        self.conflict = Some(conflict);
         self
     }
 
-    /// Returns `true` if the spawn that has returned this handle has stored no task, because this one held its
-    /// [key](super::Key).
+    /// Returns `true` if the spawn that returned this handle stored nothing, because this task held the [key](super::Key). To
+    /// [cancel](Self::cancel) the task cancels it for all spawns that await it.
+    ///
+    /// A clone returns the same. An attached or deserialised handle returns `false`, and so does the handle of a spawn whose
+    /// [id](super::SpawnOptions::id) already existed.
     pub fn was_joined(&self) -> bool {
-        self.was_joined
+        self.conflict == Some(Conflict::Join)
+    }
+
+    /// Returns `true` if the spawn that returned this handle stored no task, but [replaced](super::Key::replace) the payload of this
+    /// one. Clones and other handles are as with [`was_joined`](Self::was_joined).
+    pub fn has_replaced(&self) -> bool {
+        self.conflict == Some(Conflict::Replace)
+    }
+
+    /// Returns `true` if one of several spawned tasks was [rejected](super::Key::reject): this is the task that held its key. See
+    /// [`spawn_all_with`](super::DurableClient::spawn_all_with).
+    pub fn was_rejected(&self) -> bool {
+        self.conflict == Some(Conflict::Reject)
     }
 
     /// Returns the task's id.
@@ -317,6 +334,12 @@ impl<T: DeserializeOwned> Future for DurableHandle<T> {
         let Some(engine) = &this.engine else {
             return Poll::Ready(Err(DurableError::detached(this.id)));
         };
+        if scope::is_run_of(this.id) {
+            return Poll::Ready(Err(DurableError::awaits_itself(
+                &engine.store_name,
+                this.id,
+            )));
+        }
         // The handle may have moved from the run that polled it to another place.
         this.waiting = this.waiting.take().filter(|waiting| waiting.wait.is_here());
         let waiting = this
@@ -353,7 +376,7 @@ impl<T> Clone for DurableHandle<T> {
             engine: self.engine.clone(),
             id: self.id,
             name: self.name,
-            was_joined: self.was_joined,
+            conflict: self.conflict,
             waiting: None,
             output: PhantomData,
         }
@@ -374,7 +397,7 @@ impl<'de, T> Deserialize<'de> for DurableHandle<T> {
             engine: None,
             id: TaskId::deserialize(deserializer)?,
             name: None,
-            was_joined: false,
+            conflict: None,
             waiting: None,
             output: PhantomData,
         })

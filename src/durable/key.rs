@@ -1,4 +1,4 @@
-//! [`Key`]: keeps tasks from being stored more than once.
+//! [`Key`]: a text that only one task can hold at a time.
 
 use std::time::Duration;
 
@@ -7,18 +7,27 @@ use sha2::{Digest, Sha256};
 use super::TaskId;
 use super::queue::name::QueueName;
 
-/// Keeps tasks from being stored more than once: see [`SpawnOptions::key`](super::SpawnOptions::key).
+/// A text that only one task can hold at a time, so that the same work is not stored twice.
 ///
-/// A task that is stored with a key *holds* it. While it does, another task with this key is not stored: its
-/// [`DurableHandle`](super::DurableHandle) awaits the task that holds the key, so it resolves to the same output.
-/// [`reject`](Self::reject) and [`replace`](Self::replace) change that.
+/// [`SpawnOptions::key`](super::SpawnOptions::key) gives a task a key. A stored task *holds* its key. While it does, a spawn with the
+/// same key stores no task: it *joins* the task that holds the key, so its [`DurableHandle`](super::DurableHandle) resolves to the
+/// output of that task. The other options of such a spawn have no effect. [`reject`](Self::reject) and
+/// [`replace`](Self::replace) make a spawn fail or replace the payload instead.
 ///
-/// A task holds its key until it ends: it succeeds, is cancelled, or becomes a dead letter. It keeps the key while it is
-/// delayed, tried again, or taken back from a worker that has died. [`until_started`](Self::until_started) and
-/// [`throttle`](Self::throttle) change that.
+/// A task holds its key until it succeeds, is cancelled, or becomes a dead letter. It keeps the key while it is delayed, waits for a
+/// retry, or is taken back from a worker that has died. With [`until_started`](Self::until_started), [`replace`](Self::replace) or
+/// [`debounce`](Self::debounce), it holds the key only until it starts. With [`throttle`](Self::throttle), it holds the key for at
+/// least a given time.
 ///
-/// A key belongs to one [type](super::DurableTask::NAME) of tasks in one [queue](super::Queue): tasks of other types or in other
-/// queues may have the same one.
+/// A key belongs to one [type](super::DurableTask::NAME) of tasks in one [queue](super::Queue). Tasks of other types, or in other
+/// queues, can have the same text as their key.
+///
+/// A run that spawns a task with its own key joins itself. To await that handle is an error that
+/// [`is_would_deadlock`](super::DurableError::is_would_deadlock). Tasks must not join each other in a circle, either: two runs that
+/// await each other wait until one of them is cancelled. With [`until_started`](Self::until_started), neither can happen.
+///
+/// Some options exclude each other. A spawn with such a key fails with an error that
+/// [`is_invalid`](super::DurableError::is_invalid).
 ///
 /// # Examples
 ///
@@ -39,8 +48,7 @@ use super::queue::name::QueueName;
 /// # Ok(()) }
 /// ```
 ///
-/// The search index of a document is written 30 s after the last of several changes, and 5 minutes after the first one at the
-/// latest:
+/// The search index of a document is updated 30 s after the last change, but at most 5 minutes after the first one:
 ///
 /// ```
 /// use std::time::Duration;
@@ -58,23 +66,24 @@ pub struct Key {
     text: String,
     is_until_started: bool,
     window: Duration,
-    conflict: Conflict,
+    rejects: bool,
+    replaces: bool,
     debounce: Option<Duration>,
     latest: Option<Duration>,
 }
 
-/// What happens to a task whose key another task holds.
+/// What a spawn does if another task holds its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Conflict {
-    /// It is not stored, and its handle awaits the other task.
+    /// It stores nothing, and its handle awaits the other task.
     Join,
-    /// It is not stored, and this is an error.
+    /// It stores nothing and fails.
     Reject,
-    /// The other task gets its payload.
+    /// It stores nothing, and gives its payload and its delay to the other task.
     Replace,
 }
 
-/// A key in stores: the first 16 bytes of a SHA-256 hash of the name of the type, the queue, and the text.
+/// The form in which stores keep a key: the first 16 bytes of the SHA-256 hash of the type's name, the queue and the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct KeyHash(pub(crate) [u8; 16]);
 
@@ -83,24 +92,23 @@ pub(crate) struct KeyHash(pub(crate) [u8; 16]);
 pub(crate) struct NewKey {
     pub(crate) hash: KeyHash,
     pub(crate) conflict: Conflict,
-    /// `true` if a worker that claims the task takes the key from it.
+    /// `true` if the task holds the key only until a worker claims it for the first time.
     pub(crate) is_until_started: bool,
-    /// The time after it was stored in which the task holds the key although it has ended.
+    /// How long the task holds the key after it was stored, even if it ends earlier.
     pub(crate) window: Duration,
-    /// If the payload is replaced: the time after it was first stored at which the task is due at the latest.
+    /// How long replacements can postpone the task, counted from the time at which it was stored.
     pub(crate) latest: Option<Duration>,
 }
 
 /// The answer to a request that stores tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Enqueued {
-    /// The tasks that were not stored because another task holds their key, in the order of the tasks. All others are
-    /// stored.
+    /// The tasks that were not stored because other tasks hold their keys, in the order of the request. All others are stored.
     pub(crate) conflicts: Vec<KeyConflict>,
 }
 
 impl Enqueued {
-    /// Returns the answer for `count` tasks from `first` on, as if they were all.
+    /// Returns the part of the answer for `count` tasks from `first` on. Its positions count from `first`.
     pub(crate) fn part(&self, first: usize, count: usize) -> Self {
         let conflicts = self.conflicts.iter();
         let own = conflicts.filter(|it| (first..first + count).contains(&it.position));
@@ -121,114 +129,167 @@ pub(crate) struct KeyConflict {
     pub(crate) position: usize,
     /// The task that holds the key.
     pub(crate) holder: TaskId,
-    /// What has happened to the task.
+    /// How the conflict was resolved.
     pub(crate) resolution: Conflict,
 }
 
 impl Key {
-    /// Returns a key that a task holds until it ends. The text may have any length and any characters.
+    /// Returns a key with this text, which may have any length and any characters. A task holds it until it ends.
     pub fn new(text: impl Into<String>) -> Self {
         Self {
             text: text.into(),
             is_until_started: false,
             window: Duration::ZERO,
-            conflict: Conflict::Join,
+            rejects: false,
+            replaces: false,
             debounce: None,
             latest: None,
         }
     }
 
-    /// The task holds the key only until a worker claims it for the first time. So after each successful spawn, the task is started
-    /// at least once. This excludes [`throttle`](Self::throttle).
+    /// Lets a task hold the key only until a worker claims it for the first time. So after each spawn that succeeds, at least one
+    /// run starts. It cannot be combined with [`throttle`](Self::throttle).
     ///
-    /// All spawns with the key should use this. If the task that holds the key was spawned without it, that task is joined although
-    /// it may have started, or even have ended.
+    /// Use it for all spawns with this key. Otherwise, a spawn may join a task that was spawned without it, and that task may have
+    /// started or even ended.
     #[must_use]
     pub fn until_started(mut self) -> Self {
         self.is_until_started = true;
         self
     }
 
-    /// The task holds the key for at least this time after it was stored, even if it ends before. Its end is kept as long, so
-    /// handles of others resolve to its output. This excludes [`until_started`](Self::until_started) and [`replace`](Self::replace).
+    /// Lets a task hold the key for at least this time, the *window*, after it was stored, even if it ends earlier. A spawn that joins
+    /// the task does not extend the window. The store keeps the end of the task for at least as long, so the handle of such a spawn
+    /// resolves to the same output or error. If the task becomes a dead letter and is deleted, the key is free at once: by
+    /// [`DeadLetters::delete`](super::DeadLetters::delete), or because of the limits of dead letters.
+    ///
+    /// It cannot be combined with [`until_started`](Self::until_started), [`replace`](Self::replace) or
+    /// [`debounce`](Self::debounce).
+    ///
+    /// # Examples
+    ///
+    /// At most one mail an hour and user:
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use throng::durable::{Key, SpawnOptions};
+    ///
+    /// let key = Key::new("user 7").throttle(Duration::from_secs(3600));
+    /// let options = SpawnOptions::new().key(key);
+    /// # drop(options);
+    /// ```
     #[must_use]
     pub fn throttle(mut self, window: Duration) -> Self {
         self.window = window;
         self
     }
 
-    /// Starts the task after this time without another spawn with the key: each one [replaces](Self::replace) the payload, and the
-    /// time begins again. It replaces [`SpawnOptions::delay`](super::SpawnOptions::delay), and excludes [`reject`](Self::reject).
+    /// Delays the task until no spawn with the key has come for this time. Each spawn [replaces](Self::replace) the payload and starts
+    /// the time again. If spawns never pause for so long, the task never starts, unless [`at_latest`](Self::at_latest) is set.
+    ///
+    /// It cannot be combined with [`SpawnOptions::delay`](super::SpawnOptions::delay) or [`reject`](Self::reject).
     #[must_use]
     pub fn debounce(mut self, time: Duration) -> Self {
         self.debounce = Some(time);
         self.replace()
     }
 
-    /// Bounds a [debounce](Self::debounce): the task starts no later than this time after its first spawn.
+    /// Limits a [`debounce`](Self::debounce): the task is due no later than this time after it was stored. It needs a `debounce`.
     #[must_use]
     pub fn at_latest(mut self, time: Duration) -> Self {
         self.latest = Some(time);
         self
     }
 
-    /// If another task holds the key, the spawn fails with an error that
-    /// [`is_conflict`](super::DurableError::is_conflict).
+    /// If another task holds the key, the spawn fails with an error that [`is_conflict`](super::DurableError::is_conflict). Nothing is
+    /// stored, and [`task_id`](super::DurableError::task_id) returns the id of the task that holds the key.
+    ///
+    /// It cannot be combined with [`replace`](Self::replace) or [`debounce`](Self::debounce).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableClient, DurableTask, MemoryStore};
+    /// # #[derive(Serialize, Deserialize)] struct Import { user: u64 }
+    /// # impl DurableTask for Import { const NAME: &'static str = "import"; type Output = (); }
+    /// use throng::durable::{Key, SpawnOptions};
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// let exclusive = || SpawnOptions::new().key(Key::new("user 7").reject());
+    /// let import = client.spawn_with(Import { user: 7 }, exclusive()).await?;
+    /// let error = client.spawn_with(Import { user: 7 }, exclusive()).await.unwrap_err();
+    /// assert!(error.is_conflict());
+    /// assert_eq!(error.task_id(), Some(import.id()));
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn reject(mut self) -> Self {
-        self.conflict = Conflict::Reject;
+        self.rejects = true;
         self
     }
 
-    /// If another task holds the key, that task gets the payload of this one and its delay, and all handles await it. A worker
-    /// that claims a task takes the key from it, as with [`until_started`](Self::until_started), so no run has seen
-    /// the payload that is replaced. If the other task was spawned without this and was claimed before, it is joined instead.
+    /// If another task holds the key, gives that task the payload and the delay of this spawn; the delay starts again. The handles of
+    /// all spawns await that task, which keeps its id, its priority and its other options. As with
+    /// [`until_started`](Self::until_started), a task holds the key only until a worker claims it, so a payload is never replaced
+    /// once a run has started.
     ///
-    /// Spawns are stored in their order only if each one is awaited before the next. Otherwise, also within a large
-    /// [`spawn_all_with`](super::DurableClient::spawn_all_with), an older payload may replace a newer one.
+    /// If the task that holds the key was spawned without `replace`, `debounce` and `until_started`, this spawn joins it, and the new
+    /// payload is dropped.
+    ///
+    /// The last payload counts only if each spawn is awaited before the next one. If spawns overlap, an older payload may replace a
+    /// newer one. This also applies within a [`spawn_all_with`](super::DurableClient::spawn_all_with) of more than one request.
+    ///
+    /// In Redis, it takes about 40 ns for each task that waits behind it to replace the payload of a task that is no longer delayed.
+    /// With 100,000 of them, a replacement takes 4 ms, in which the server does nothing else.
     #[must_use]
     pub fn replace(mut self) -> Self {
-        self.conflict = Conflict::Replace;
+        self.replaces = true;
         self.until_started()
     }
 
-    /// Returns the delay of the task, if the key sets one.
+    /// Returns the delay that `debounce` and `at_latest` set, if any.
     pub(crate) fn delay(&self) -> Option<Duration> {
         let latest = self.latest.unwrap_or(Duration::MAX);
         self.debounce.map(|time| time.min(latest))
     }
 
-    /// Returns the key of a task with this name in a queue.
+    /// Returns the key for a task with this name in this queue.
     ///
     /// # Errors
     ///
-    /// Its options exclude each other. Returns the reason.
+    /// The options exclude each other. The error is the reason and the remedy.
     pub(crate) fn of(&self, name: &str, queue: &QueueName) -> Result<NewKey, String> {
-        if self.conflict == Conflict::Replace && !self.window.is_zero() {
-            return Err(String::from(
-                "a key cannot both throttle and replace: the payload of a task that has ended cannot be replaced",
-            ));
-        }
-        if self.is_until_started && !self.window.is_zero() {
-            return Err(String::from(
-                "a key cannot both throttle and be held until the task starts: a spawn in the window would start no task",
-            ));
-        }
-        if self.debounce.is_some() && self.conflict != Conflict::Replace {
-            return Err(String::from(
-                "a key cannot both debounce and reject: a debounce replaces the payload",
-            ));
-        }
-        if self.latest.is_some() && self.debounce.is_none() {
-            return Err(String::from("`at_latest` needs `debounce`"));
-        }
-        Ok(NewKey {
+        let reason = if self.replaces && !self.window.is_zero() {
+            "`throttle` cannot be combined with `replace` or `debounce`: a task that has ended cannot get a new payload; \
+             remove one of them"
+        } else if self.is_until_started && !self.window.is_zero() {
+            "`throttle` cannot be combined with `until_started`: a spawn within the window would start no task; remove \
+             one of them"
+        } else if self.replaces && self.rejects {
+            "`reject` cannot be combined with `replace` or `debounce`: a new task does one or the other; remove one of them"
+        } else if self.latest.is_some() && self.debounce.is_none() {
+            "`at_latest` limits a `debounce`: add one, or remove `at_latest`"
+        } else {
+            return Ok(self.new_key(name, queue));
+        };
+        Err(String::from(reason))
+    }
+
+    fn new_key(&self, name: &str, queue: &QueueName) -> NewKey {
+        NewKey {
             hash: KeyHash::of(name, queue, &self.text),
-            conflict: self.conflict,
+            conflict: match (self.rejects, self.replaces) {
+                (true, _) => Conflict::Reject,
+                (_, true) => Conflict::Replace,
+                _ => Conflict::Join,
+            },
             is_until_started: self.is_until_started,
             window: self.window,
             latest: self.latest,
-        })
+        }
     }
 }
 
@@ -269,16 +330,30 @@ mod tests {
 
     #[test]
     fn options_that_exclude_each_other_are_refused() {
-        let (second, of) = (Duration::from_secs(1), |key: Key| {
-            key.of("a", &QueueName::DEFAULT)
-        });
-        assert!(of(Key::new("k").replace().throttle(second)).is_err());
-        assert!(of(Key::new("k").until_started().throttle(second)).is_err());
-        assert!(of(Key::new("k").debounce(second).reject()).is_err());
-        assert!(of(Key::new("k").at_latest(second)).is_err());
+        let (second, key) = (Duration::from_secs(1), || Key::new("k"));
+        // The message names the options to choose from, so it also says which check has refused the key.
+        let refused = |key: Key, options: &str| {
+            let reason = key.of("a", &QueueName::DEFAULT).unwrap_err();
+            assert!(reason.starts_with(options), "{reason}");
+        };
+        let replaces = "`throttle` cannot be combined with `replace`";
+        refused(key().replace().throttle(second), replaces);
+        refused(key().throttle(second).debounce(second), replaces);
+        let starts = "`throttle` cannot be combined with `until_started`";
+        refused(key().until_started().throttle(second), starts);
+        let rejects = "`reject` cannot be combined with `replace`";
+        refused(key().debounce(second).reject(), rejects);
+        refused(key().reject().debounce(second), rejects);
+        refused(key().replace().reject(), rejects);
+        refused(key().at_latest(second), "`at_latest` limits a `debounce`");
+    }
+
+    #[test]
+    fn a_debounced_key_delays_no_longer_than_its_limit() {
+        let second = Duration::from_secs(1);
         let debounced = Key::new("k").debounce(3 * second).at_latest(second);
         assert_eq!(debounced.delay(), Some(second));
-        let debounced = of(debounced).unwrap();
+        let debounced = debounced.of("a", &QueueName::DEFAULT).unwrap();
         assert!(debounced.is_until_started);
         assert_eq!(debounced.conflict, Conflict::Replace);
     }

@@ -85,14 +85,16 @@ impl SpawnOptions {
         self
     }
 
-    /// Sets a key that keeps tasks from being stored more than once. It cannot be combined with an [`id`](Self::id).
+    /// Gives the task a [key](Key): while another task holds it, this task is not stored, and the handle awaits the other task. There
+    /// is no key by default. A task cannot have both a key and an [`id`](Self::id).
     #[must_use]
     pub fn key(mut self, key: Key) -> Self {
         self.key = Some(key);
         self
     }
 
-    /// Sets the time before which the task does not run. The default is zero.
+    /// Sets the time before which the task does not run. The default is zero. It cannot be combined with
+    /// [`Key::debounce`], which delays the task.
     #[must_use]
     pub fn delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
@@ -101,7 +103,8 @@ impl SpawnOptions {
 
     /// Sets the time for which the end of the task is kept. The default is
     /// [`RETENTION`](super::DurableTask::RETENTION). If it is zero, the end is not kept, and the task cannot be awaited.
-    /// Otherwise, the end is kept for longer while no executor runs on the store.
+    /// Otherwise, the end is kept for longer while no executor runs on the store. With [`Key::throttle`], it is kept for at least
+    /// the window.
     #[must_use]
     pub fn retention(mut self, retention: Duration) -> Self {
         self.retention = Some(retention);

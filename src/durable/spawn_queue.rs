@@ -51,7 +51,7 @@ struct SpawnRequest {
 
 type Reply = oneshot::Sender<Result<Enqueued, Failure>>;
 
-/// Resolves when the tasks of a spawn request are stored, or cannot be. The positions in the answer are those in the spawn
+/// Resolves when the tasks of a spawn request are stored, or cannot be. Positions in the answer count the tasks of this
 /// request. An error of the channel means that the queue was closed.
 pub(crate) type Stored = oneshot::Receiver<Result<Enqueued, Failure>>;
 

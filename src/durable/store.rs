@@ -139,9 +139,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Closes a session. Tasks that it still holds are treated as after a crash.
     fn close_session(&self, session: SessionId) -> Answer<'_, ()>;
 
-    /// Stores tasks. A task with the id of an existing task changes nothing. Neither does one whose [key](NewTask::key) another
-    /// task holds, except that it may replace the payload of that task; the answer says so. A repeated request is answered as the
-    /// first time, even if the task that held the key has ended meanwhile.
+    /// Stores tasks. A task with the id of an existing task changes nothing. A task whose [key](NewTask::key) another task holds is
+    /// not stored, but may replace the payload of that task; the answer says which. A request that is repeated gets the answer of the
+    /// first time, even if the task that held the key has ended since.
     ///
     /// The store [closes the batch](super::spawn_queue::WriteBatch::close) as late as it can: everything that is spawned
     /// until then is in it.
@@ -184,8 +184,8 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Returns the names of the paused types, in order.
     fn paused_types(&self) -> Answer<'_, Vec<String>>;
 
-    /// Returns `true` if a task with this id can be in this queue and have this key. In a store with several partitions, a named queue
-    /// is in one of them, and so is a key.
+    /// Returns `true` if a task with this id can be in this queue and have this key. In a store with several partitions, the queue or,
+    /// for the default queue, the key determines the partition of the task.
     fn can_have(&self, _id: TaskId, _queue: &QueueName, _key: Option<KeyHash>) -> bool {
         true
     }

@@ -125,7 +125,7 @@ impl InlineExecutor {
             let id = task.id;
             let mut run = self.runner.run(task, claim.epoch, Stop::default());
             // Awaited tasks would have to run on this caller, too.
-            let scope = RunScope::new(Rule::Refuse, StdArc::default());
+            let scope = RunScope::new(id, Rule::Refuse, StdArc::default());
             let outcome = poll_fn(|cx| scope.enter(|| run.as_mut().poll(cx))).await;
             self.verdicts.push(Verdicts {
                 epoch: claim.epoch,

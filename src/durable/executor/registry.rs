@@ -155,7 +155,7 @@ fn is_would_deadlock(error: &TaskError) -> bool {
     let mut next = error.source().map(|error| error as &(dyn Error + 'static));
     while let Some(error) = next {
         if let Some(error) = error.downcast_ref::<DurableError>() {
-            return error.is_would_deadlock();
+            return error.is_would_deadlock() && !error.is_own_run();
         }
         next = error.source();
     }

@@ -6,6 +6,7 @@
 
 use std::sync::Arc as StdArc;
 
+use crate::durable::TaskId;
 use crate::durable::engine::waiters::WaitLimit;
 use crate::sync::Number;
 
@@ -18,6 +19,8 @@ pub(crate) const MAX_WAITING: usize = 1024;
 
 /// The durable handles that a run awaits, and their effect on the permit of the run.
 pub(crate) struct RunScope {
+    /// The task that runs.
+    task: TaskId,
     rule: Rule,
     /// Handles that were polled in this scope and are pending.
     pending: Number,
@@ -37,8 +40,9 @@ pub(crate) enum Rule {
 }
 
 impl RunScope {
-    pub(crate) fn new(rule: Rule, waiting: StdArc<Number>) -> StdArc<Self> {
+    pub(crate) fn new(task: TaskId, rule: Rule, waiting: StdArc<Number>) -> StdArc<Self> {
         StdArc::new(Self {
+            task,
             rule,
             pending: Number::new(0),
             waiting,
@@ -68,6 +72,11 @@ impl RunScope {
         }
         Some(Pending(StdArc::clone(self)))
     }
+}
+
+/// Returns `true` if this is called in a run of the task.
+pub(crate) fn is_run_of(task: TaskId) -> bool {
+    SCOPE.try_with(|scope| scope.task == task).unwrap_or(false)
 }
 
 /// The wait of a handle, as the run that polls it counts it.

@@ -7,7 +7,7 @@
 pub(super) use self::harness::temp_folder;
 use self::harness::{Harness, run, runtime};
 #[cfg(feature = "redis")]
-pub(super) use self::process::{id, task};
+pub(super) use self::process::{id, task, with_key};
 
 mod baseline_tests;
 mod cancel_tests;
@@ -21,6 +21,7 @@ mod fences_tests;
 mod group_holds_tests;
 mod groups_tests;
 mod harness;
+mod held_keys_tests;
 mod key_conflicts_tests;
 mod keys_tests;
 mod leases_tests;
@@ -413,5 +414,5 @@ store_suite!(in_sqlite, crate::durable::store::suite::sqlite::Sqlite, 64);
 #[cfg(feature = "redis")]
 store_suite!(in_redis, crate::durable::store::suite::redis::Redis, 128);
 
-// It uses the macro, so it is behind it.
+// `keys` uses the macro `store_suite`, so it must come after it.
 mod keys;

@@ -12,6 +12,7 @@
 //! | `drain-1e6` | 0.8 of `drain-1e4` |
 //! | `spawn-all` | 0.4 of the ceiling |
 //! | `spawn-1000` | three times as fast as the best peer |
+//! | `spawn-keys` | 0.7 of the plain spawn |
 //! | `together` | a quarter of the ceiling |
 //! | `start-latency` | p50 400 us, p99 3 ms; idle, 1 ms of CPU time in a second, a command in two |
 //! | `round-trip` | p50 900 us |
@@ -21,6 +22,7 @@
 //! | `one-at-a-time` | p50 1.5 ms |
 
 mod ceiling;
+mod keys;
 mod latency;
 mod ours;
 mod peers;
@@ -151,12 +153,27 @@ fn spawns() -> Vec<Workload> {
             pair(ours::spawn_1000, ceiling::spawn_1000),
             peers::spawn_1000(),
         ),
+        spawn_keys(),
         beside_all(
             "redis/together",
             pair(ours::together, ceiling::together),
             peers::together(),
         ),
     ]
+}
+
+/// A thousand spawners: each task has a key, joins another task, replaces its payload, or has no key.
+fn spawn_keys() -> Workload {
+    Workload::new(
+        "redis/spawn-keys",
+        Unit::NS_PER_TASK,
+        vec![
+            Peer::new("throng", keys::spawn_new),
+            Peer::new("joining", keys::spawn_joining),
+            Peer::new("replacing", keys::spawn_replacing),
+            Peer::new("plain", ours::spawn_1000).note(Some("the bar is 0.7 of its rate")),
+        ],
+    )
 }
 
 fn others() -> Vec<Workload> {

@@ -90,7 +90,11 @@ impl Worker {
         };
         let run = PermittedRun {
             run: Box::pin(run),
-            scope: RunScope::new(self.rule(queue, quarantined), StdArc::clone(&self.waiting)),
+            scope: RunScope::new(
+                id,
+                self.rule(queue, quarantined),
+                StdArc::clone(&self.waiting),
+            ),
             permit,
             worker: self.sender.clone(),
             epoch,

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::entry::{self, MAX_INLINE_PAYLOAD, short_millis};
+use super::entry::{self, MAX_INLINE_PAYLOAD, MAX_MILLIS, short_millis};
 use super::inner::{Inner, after_others};
 use super::reply::{self, millis_text};
 use super::routes_cache::KnownRoutes;
@@ -101,17 +101,17 @@ pub(super) fn arguments(
     let kinds = kinds(batch);
     // Of several tasks with one id, only the first is stored.
     let mut ids = HashSet::with_capacity(batch.len());
-    let tasks = batch.iter().copied().filter(|task| ids.insert(task.id));
-    let (delayed, mut waiting): (Vec<_>, Vec<_>) = tasks.partition(|task| millis(task.delay) != 0);
-    let list_of = |task: &&NewTask| known.routes.entrance(kinds[&named(task)]);
-    // With keys, the script needs the order of the batch, and looks up the lists.
-    if batch.iter().all(|task| task.key.is_none()) {
-        // This keeps the order of the tasks of a group.
+    let tasks = (0..).zip(batch.iter().copied());
+    let tasks = tasks.filter(|(_, task)| ids.insert(task.id));
+    let (delayed, mut waiting): (Vec<Placed<'_>>, Vec<_>) =
+        tasks.partition(|(_, task)| millis(task.delay) != 0);
+    let list_of = |(_, task): &Placed<'_>| known.routes.entrance(kinds[&named(task)]);
+    // If a task may replace another, the script needs the order of the request, and determines the lists itself.
+    if !batch.iter().any(|task| may_replace(task)) {
         waiting.sort_by_key(list_of);
     }
     let lists = runs_of_lists(waiting.iter().map(list_of));
-    let keyed = keyed(batch, &waiting, &delayed);
-    let all = || waiting.iter().chain(&delayed);
+    let all = || waiting.iter().chain(&delayed).map(|&(_, task)| task);
     let separate = || all().filter(|task| task.payload.len() > MAX_INLINE_PAYLOAD);
 
     let mut arguments = Arguments::default();
@@ -129,7 +129,7 @@ pub(super) fn arguments(
         true => arguments.push("-1"),
         false => arguments.push_number(lists.len()),
     }
-    arguments.push_number(keyed.len());
+    arguments.push(key_records(&waiting, &delayed));
     for task in all() {
         arguments.push(task.id.to_bytes());
         arguments.push(alive_row(task, client_id, kinds[&named(task)]));
@@ -137,7 +137,7 @@ pub(super) fn arguments(
     all().for_each(|task| arguments.push(entry::pack(task, client_id, kinds[&named(task)], now)));
     delayed
         .iter()
-        .for_each(|task| arguments.push(millis_text(task.delay)));
+        .for_each(|(_, task)| arguments.push(millis_text(task.delay)));
     for task in separate() {
         arguments.push(task.id.to_bytes());
         arguments.push(&*task.payload);
@@ -146,56 +146,58 @@ pub(super) fn arguments(
         arguments.push(routing::list_text(list));
         arguments.push_number(tasks);
     }
-    for it in keyed {
-        it.push_to(&mut arguments);
-    }
     arguments
 }
 
-/// A task with a key, its position in the batch, and its position in the arguments.
-struct Keyed<'a> {
-    task: &'a NewTask,
-    key: NewKey,
-    position: usize,
-    index: usize,
+/// A task, and its position in the batch.
+type Placed<'a> = (u16, &'a NewTask);
+
+/// Returns `true` if the task replaces the payload of a task that holds its key.
+fn may_replace(task: &NewTask) -> bool {
+    task.key
+        .is_some_and(|key| key.conflict == Conflict::Replace)
 }
 
-/// Returns the tasks with keys, in the order of the batch.
-fn keyed<'a>(batch: &[&'a NewTask], waiting: &[&NewTask], delayed: &[&NewTask]) -> Vec<Keyed<'a>> {
+/// Returns the records of the tasks with keys, in the order of the batch: see `lua/key_conflicts.lua`.
+fn key_records(waiting: &[Placed<'_>], delayed: &[Placed<'_>]) -> Vec<u8> {
     let all = waiting.iter().chain(delayed).zip(1..);
-    let with_key = all.filter(|(task, _)| task.key.is_some());
-    let indices: HashMap<_, usize> = with_key.map(|(task, index)| (task.id, index)).collect();
-    let tasks = batch.iter().enumerate().filter_map(|(position, &task)| {
-        Some(Keyed {
-            task,
-            key: task.key?,
-            position,
-            index: *indices.get(&task.id)?,
-        })
-    });
-    tasks.collect()
+    let keyed = all.filter_map(|(&(at, task), index)| Some((at, index, task, task.key.as_ref()?)));
+    let mut keyed: Vec<_> = keyed.collect();
+    keyed.sort_unstable_by_key(|it| it.0);
+    let may_replace = keyed.iter().any(|it| may_replace(it.2));
+    let mut records = Vec::with_capacity(1 + keyed.len() * KEY_RECORD_LEN);
+    if !keyed.is_empty() {
+        records.push(if may_replace { b'p' } else { b'-' });
+    }
+    for (position, index, task, key) in keyed {
+        push_key_record(&mut records, index, position, task, key);
+    }
+    records
 }
 
-impl Keyed<'_> {
-    /// Adds what `lua/key_conflicts.lua` describes.
-    fn push_to(&self, arguments: &mut Arguments) {
-        let conflict = match self.key.conflict {
-            Conflict::Join => "j",
-            Conflict::Reject => "r",
-            Conflict::Replace => "p",
-        };
-        let of_type = Kind::in_envelope(&self.task.name, self.task.envelope);
-        let kinds = Priority::ALL.map(|it| of_type.placed(&self.task.queue, it).to_bytes());
-        arguments.push_number(self.index);
-        arguments.push_number(self.position);
-        arguments.push(self.key.hash.0);
-        arguments.push_number(short_millis(self.key.window));
-        arguments.push(conflict);
-        match self.key.latest {
-            Some(latest) => arguments.push_number(short_millis(latest)),
-            None => arguments.push(""),
+/// The length of a record of a key, in bytes.
+const KEY_RECORD_LEN: usize = 58;
+
+fn push_key_record(records: &mut Vec<u8>, index: u16, position: u16, task: &NewTask, key: &NewKey) {
+    let conflict = match key.conflict {
+        Conflict::Join => b'j',
+        Conflict::Reject => b'r',
+        Conflict::Replace => b'p',
+    };
+    let limit = key.latest.map_or(MAX_MILLIS, short_millis);
+    records.extend(index.to_be_bytes());
+    records.extend(position.to_be_bytes());
+    records.extend(key.hash.0);
+    records.extend([u8::from(key.is_until_started), conflict]);
+    records.extend(&short_millis(key.window).to_be_bytes()[2..]);
+    records.extend(&limit.to_be_bytes()[2..]);
+    match may_replace(task) {
+        true => {
+            let of_type = Kind::in_envelope(&task.name, task.envelope);
+            let kinds = Priority::ALL.map(|it| of_type.placed(&task.queue, it).to_bytes());
+            records.extend(kinds.concat());
         }
-        arguments.push(kinds.concat());
+        false => records.extend([0; 3 * 8]),
     }
 }
 
@@ -230,7 +232,7 @@ fn runs_of_lists(lists: impl Iterator<Item = ListId>) -> Vec<(ListId, usize)> {
     groups
 }
 
-/// Returns the row of a task in `alive`: client id, retention, kind, key, and group.
+/// Returns the row of a task in `alive`: client id, retention, kind, and the key and the group if it has any.
 fn alive_row(task: &NewTask, client_id: &str, kind: Kind) -> Vec<u8> {
     let mut row = client_id.as_bytes().to_vec();
     row.extend(&short_millis(task.retention).to_be_bytes()[2..]);

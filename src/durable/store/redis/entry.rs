@@ -25,13 +25,13 @@
 //! | --- | --- |
 //! | 2 | length of the rest |
 //! | 1 | flags. 1: the task is in a named queue; 2: it has a key; 4: it has a group |
-//! | 1 | in a named queue, priority: 0 high, 1 normal, 2 low |
-//! | 1 | in a named queue, length of its name |
+//! | 1 | if in a named queue: priority: 0 high, 1 normal, 2 low |
+//! | 1 | if in a named queue: length of the queue's name |
 //! | | name of the queue |
-//! | 1 | with a group: length of its name |
-//! | | with a group: its name |
-//! | 16 | with a key: the key |
-//! | 1 | with a key: the priority, times 16, plus 1 if the task holds the key until a worker claims it |
+//! | 1 | if with a group: length of its name |
+//! | | if with a group: its name |
+//! | 16 | if with a key: the key |
+//! | 1 | if with a key: 16 times the priority, plus 1 if the task holds the key only until a worker claims it |
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,7 +84,7 @@ const HAS_KEY: u8 = 2;
 const HAS_GROUP: u8 = 4;
 
 /// The maximum of times that are stored in six bytes: four thousand years, to which another time can be added.
-const MAX_MILLIS: u64 = 1 << 47;
+pub(super) const MAX_MILLIS: u64 = 1 << 47;
 
 /// Returns the milliseconds of a time that is stored in six bytes.
 pub(super) fn short_millis(time: Duration) -> u64 {
@@ -437,7 +437,7 @@ mod tests {
         }
         assert_eq!(lua["RUNNING_ENTRY"], lua["RUNNING_EPOCH_END"] + 1);
 
-        // A row of `alive` consists of three fields of the entry, and of the key.
+        // A row of `alive` consists of three fields of the entry and, if the task has one, its key.
         let len = Range::<usize>::len;
         let client = len(&layout::CLIENT);
         assert_eq!(lua["ALIVE_CLIENT_END"], client);

@@ -24,7 +24,7 @@
 //! | `died` | sorted set | ids of dead letters, by the time of death |
 //! | `errors` | hash | by id, for tasks that have failed and are to run again: the last errors |
 //! | `cancel` | hash | by id, for running tasks that are to be cancelled: the epoch |
-//! | `tombstones` | hash | by id, kind and group: the number of entries in lists that claims pass over, since their tasks were cancelled, or replaced and delayed |
+//! | `tombstones` | hash | by id, kind and group: the number of list entries that claims skip, because their tasks were cancelled or replaced |
 //! | `quarantined` | set | ids of quarantined tasks in `ready`: a worker runs one such task at a time |
 //! | `watchers` | hash | by id: the client ids of other processes that are notified of the end |
 //! | `awaiting` | sorted set | clients, by the time of their last status request: only these get completion events |
@@ -36,7 +36,7 @@
 //! | `rings:<list>` | sorted sets | groups with waiting tasks in a list, by their turns: see `lua/groups.lua` |
 //! | `holds:<queue>` | sorted sets | groups of a queue that are held, by the time at which that is over |
 //! | `groups` | hash | the turns that were issued, and what else scripts know about groups |
-//! | `held_keys` | hash | by key of a task: the task that holds it, and what replaces its payload: see `lua/held_keys.lua` |
+//! | `held_keys` | hash | by key of a task: the task that got the key last, and what a replacement needs: see `lua/held_keys.lua` |
 //! | `idle:<set>` | sorted sets | client and session of idle workers that know a set of types, by the time at which they went idle |
 //!
 //! A process receives messages on the channel `client:`, followed by its client id. Rows are described in

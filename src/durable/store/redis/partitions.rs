@@ -43,8 +43,8 @@ impl Partitions {
         (!queue.is_default()).then(|| self.of_bytes(name))
     }
 
-    /// Returns the partition of a task in a queue and with a key, if they determine it: that of the queue, or else that of the key. So
-    /// a script can compare a new task with the one that holds the key.
+    /// Returns the partition that a named queue or, in the default queue, the key determines for a task. Tasks with one key are in one
+    /// partition, so one script sees both the new task and the task that holds the key. `None`: the id determines the partition.
     pub(super) fn home(self, queue: &QueueName, key: Option<KeyHash>) -> Option<usize> {
         let of_key = key.map(|KeyHash(hash)| self.of_bytes(&hash));
         self.of_queue(queue).or(of_key)

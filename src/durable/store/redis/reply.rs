@@ -77,9 +77,9 @@ impl Reader {
 /// The answer to a request that stores tasks of a partition.
 #[derive(Default)]
 pub(super) struct StoredAnswer {
-    /// The routes of the store are not those that the client knows.
+    /// `true` if the routes of the store are not those that the client knows.
     pub(super) has_other_routes: bool,
-    /// The tasks that were not stored. The positions are those in the request.
+    /// The tasks that were not stored, with their positions in the request.
     pub(super) conflicts: Vec<KeyConflict>,
 }
 
@@ -108,7 +108,7 @@ fn is_text(answer: &Value, text: &[u8]) -> bool {
     matches!(answer, Value::BulkString(answer) if answer == text)
 }
 
-/// Decodes a position, what has happened to the task there, and the id of the task that holds its key.
+/// Decodes one conflict: a position, the resolution, and the id of the task that holds the key.
 fn conflict(bytes: &[u8; 19]) -> KeyConflict {
     KeyConflict {
         position: u16::from_be_bytes([bytes[0], bytes[1]]).into(),

@@ -9,9 +9,12 @@
 //! -- KEYS: NONE, META, SESSIONS, READY.
 //! ```
 //!
-//! Parts may need other parts. Each part precedes what needs it. `Undo` names a file in `lua/undo`, which undoes what the
-//! script or part has written if a command fails: see `lua/transaction.lua`. `KEYS` lists the keys in their order, or is
-//! `all`. In the rest of the script, the names of keys and constants are replaced: see `names.rs`.
+//! Parts may need other parts. Each part precedes what needs it. A part that is listed as `On demand` ends with a `return`, and
+//! becomes a function `load_<part>` together with the parts that only it needs: what few runs of a script use costs the others
+//! nothing. `Reads: epoch, tombstones` has the script read these fields of `meta`, which are `meta[4]` and `meta[5]`; otherwise, both
+//! are nil. `Undo` names a file in `lua/undo`, which undoes what the script or part has written if a command fails: see
+//! `lua/transaction.lua`. `KEYS` lists the keys in their order, or is `all`. In the rest of the script, the names of keys and constants
+//! are replaced: see `names.rs`.
 
 use std::fmt::Display;
 use std::sync::LazyLock;
@@ -37,7 +40,7 @@ pub(super) const FILES: &[(&str, &str)] = files![
     // Parts.
     "base" "census" "claim" "claim_scan" "claims" "dead_letter_row" "drain" "due" "entry" "epochs" "group_repair" "groups" "held_keys" "ids" "intact_entry"
     "key_conflicts" "lists"
-    "liveness" "notifications" "orphans" "outcomes" "queues" "reap" "remove_session" "repair" "repair_meta" "restore_keys"
+    "liveness" "notifications" "orphans" "outcomes" "queues" "reap" "remove_session" "replacements" "repair" "repair_meta" "restore_keys"
     "results" "ring" "server_time" "session" "session_activity" "session_counts" "set_lists" "store_time" "transaction" "verdicts"
     // Files that run if a command fails.
     "undo/begin" "undo/cancel" "undo/claim" "undo/done" "undo/drain" "undo/due" "undo/end" "undo/enqueue"
@@ -213,8 +216,9 @@ impl Arguments {
 #[derive(Debug, Default)]
 struct Parts {
     names: Vec<&'static str>,
-    code: Vec<&'static str>,
+    code: Vec<String>,
     undo: Vec<&'static str>,
+    reads_all_of_meta: bool,
 }
 
 impl Parts {
@@ -228,8 +232,26 @@ impl Parts {
         for part in listed(code, "Needs:") {
             self.add(part);
         }
-        self.code.push(code);
+        for part in listed(code, "On demand:") {
+            self.add_on_demand(part);
+        }
+        self.code.push(code.to_owned());
         self.undo.extend(listed(code, "Undo:"));
+        self.reads_all_of_meta |= !listed(code, "Reads:").is_empty();
+    }
+
+    /// Adds a function that contains a file, after the parts that only the file needs.
+    fn add_on_demand(&mut self, name: &'static str) {
+        let mut inner = Self {
+            names: self.names.clone(),
+            ..Self::default()
+        };
+        inner.add(name);
+        let code = inner.code.concat();
+        self.code
+            .push(format!("local function load_{name}()\n{code}end\n"));
+        self.undo.extend(inner.undo);
+        self.reads_all_of_meta |= inner.reads_all_of_meta;
     }
 }
 
@@ -239,17 +261,17 @@ fn compose(name: &'static str, time: TimeSource) -> String {
     parts.add(name);
     let before = listed(file(name), "Before base:");
     let before: String = before.into_iter().map(file).collect();
-    let head = format!("{}{before}{}", time.part(), base(&parts.code));
+    let base = base(parts.reads_all_of_meta);
+    let head = format!("{}{before}{base}", time.part());
     match &*parts.undo {
         [] => head + &parts.code.concat(),
         undo => with_undo(&head, &parts.code, undo),
     }
 }
 
-/// Returns the part `base`. Only scripts that use the last two fields of `meta` read them, since each field takes time.
-fn base(parts: &[&str]) -> String {
-    let uses = |field| parts.iter().any(|part| part.contains(field));
-    match uses("meta[4]") || uses("meta[5]") {
+/// Returns the part `base`. Only some scripts read the last two fields of `meta`, since each field takes time.
+fn base(reads_all_of_meta: bool) -> String {
+    match reads_all_of_meta {
         true => file("base").to_owned(),
         false => file("base").replace(", 'epoch', 'tombstones'", ""),
     }
@@ -259,7 +281,7 @@ fn base(parts: &[&str]) -> String {
 ///
 /// The short names of commands are defined outside of that function. Lua creates the inner functions in each run, and
 /// accesses a variable fast only if it belongs to a function further out than the enclosing one.
-fn with_undo(head: &str, parts: &[&str], undo: &[&str]) -> String {
+fn with_undo(head: &str, parts: &[String], undo: &[&str]) -> String {
     let undo = undo.iter().map(|name| file(&format!("undo/{name}")));
     format!(
         "local state = {{}}\n\

@@ -83,7 +83,7 @@ pub(super) fn replay_dead_letters(
     ids.sort_unstable();
     let mut replayed = 0;
     for &id in &ids {
-        if !tx.may_hold_key_again(id)? {
+        if !tx.key_allows_replay(id)? {
             continue;
         }
         // A dead letter without its payload is not replayed.

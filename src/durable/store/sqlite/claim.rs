@@ -10,7 +10,6 @@ use rusqlite::{CachedStatement, Row, Rows, params};
 use super::claimed_tasks::ClaimedTasks;
 use super::error::Fault;
 use super::groups::TaskGroup;
-use super::keys;
 use super::queues::{QueueRow, queue_column};
 use super::ready_queue::{self, NO_GROUP};
 use super::ring::{Groups, Ring, Sublist};
@@ -62,7 +61,7 @@ pub(super) fn claim(
     }
     tx.meta.counts.claimed += next.tasks.len() as u64;
     for &id in &next.keyed {
-        tx.record_claim_of_key(id)?;
+        tx.free_key(id)?;
     }
     let epoch = insert_claim(tx, request, &queue, &next.claimed)?;
     Ok(Some(Claim {
@@ -98,7 +97,7 @@ struct Next {
     /// The sublists that were served, in this order.
     served: Vec<(ListId, i64)>,
     claimed: ClaimedTasks,
-    /// Those that have keys and were never claimed before.
+    /// The tasks that hold keys only until they are claimed.
     keyed: Vec<TaskId>,
     /// The turns of the priorities after the claim.
     turns: PriorityTurns,
@@ -114,7 +113,7 @@ struct Next {
 // read, and is removed by the repair that follows.
 const READY_TASKS: &str = "
     SELECT task.id, name, payload, failures, crashes, lost, max_crashes,
-        ready.place, endpoint, key_mode, group_name
+        ready.place, endpoint, key_since, group_name
     FROM throng_ready AS ready LEFT JOIN throng_task AS task ON task.id = ready.id
     WHERE ready.list = ?2 AND ready.sublist = ?3 AND ready.place > ?4
         AND (?1 OR NOT (crashes + lost > 0 AND crashes + min(lost, 1) + 1 >= max_crashes))
@@ -334,8 +333,8 @@ impl Next {
         self.quarantined &= !task.quarantined;
         self.positions.entry(sublist).or_default().push(row.get(7)?);
         self.claimed.insert(task.id, row.get(8)?);
-        let is_keyed = keys::is_unclaimed(row.get(9)?);
-        self.keyed.extend(is_keyed.then_some(task.id));
+        let key_since: Option<i64> = row.get(9)?;
+        self.keyed.extend(key_since.map(|_| task.id));
         self.tasks.push(task);
         Ok(())
     }

@@ -59,6 +59,7 @@ pub(super) fn enqueue(tx: &mut Transaction<'_>, request: &Enqueue) -> Result<Enq
             position += 1;
         }
     }
+    tx.remove_emptied_sublists()?;
     tx.execute(
         "UPDATE throng_session SET number = ?2, first = ?3, claim = NULL WHERE id = ?1",
         params![session.id, request.number as i64, first],
@@ -71,7 +72,7 @@ pub(super) fn enqueue(tx: &mut Transaction<'_>, request: &Enqueue) -> Result<Enq
     Ok(enqueued)
 }
 
-/// Returns the answer to the last request of a session, which is repeated.
+/// Returns the answer to the last request of a session, for a request that is sent again.
 fn remembered_answer(tx: &Transaction<'_>, request: &Enqueue) -> Result<Enqueued, Fault> {
     if request.batch.close().iter().all(|task| task.key.is_none()) {
         return Ok(Enqueued::default());

@@ -146,6 +146,15 @@ impl Transaction<'_> {
         Ok(())
     }
 
+    /// Removes the sublists that a request has emptied and not filled again. A group that has tasks before and after a request keeps its
+    /// turn.
+    pub(super) fn remove_emptied_sublists(&mut self) -> Result<(), rusqlite::Error> {
+        for (list, sublist) in std::mem::take(&mut self.emptied) {
+            self.remove_sublist_if_empty(list, sublist)?;
+        }
+        Ok(())
+    }
+
     /// Has the sublists of a group have turns if and only if its tasks may start.
     pub(super) fn update_group(&mut self, group: &TaskGroup) -> Result<(), rusqlite::Error> {
         let may_start = may_start(self.db, group)?;

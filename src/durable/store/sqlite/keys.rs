@@ -1,7 +1,7 @@
-//! Keys, which keep tasks from being stored more than once.
+//! Keys: which task holds a key, and what becomes of another task with that key.
 //!
-//! The columns `key`, `key_mode`, `key_since` and `key_until` of a task say whether it holds its key, together with its state. So
-//! whatever ends a task frees its key, and a key cannot outlive its task.
+//! The state and the columns `key`, `key_since` and `key_until` of a task determine whether it holds its key. There is no other record,
+//! so a task that ends needs no further step to free its key.
 
 use rusqlite::{OptionalExtension, params};
 
@@ -19,60 +19,40 @@ use crate::durable::queue::Priority;
 use crate::durable::store::kind::Kind;
 use crate::durable::store::{Enqueued, KeyConflict, NewTask};
 
-/// The bit in `key_mode` of a task that holds its key until a worker claims it.
-const UNTIL_STARTED: i64 = 1;
-/// The bit in `key_mode` of a task that a worker has claimed.
-const CLAIMED: i64 = 2;
-/// The value of `key_mode` of a task whose key a worker has taken away.
-const TAKEN: i64 = UNTIL_STARTED | CLAIMED;
+/// Selects the task that holds a key because it has not ended. The conditions are those of the index `throng_task_key`.
+pub(super) const HOLDER: &str = "SELECT id FROM throng_task WHERE key = ?1 AND state < 2 LIMIT 1";
 
-/// Selects the task that holds a key because it has not ended, in the terms of the index `throng_task_key`.
-pub(super) const HOLDER: &str =
-    "SELECT id FROM throng_task WHERE key = ?1 AND state < 2 AND key_mode < 3 LIMIT 1";
-
-/// Selects the task that holds a key because its window is not over, unless its retention is. The parameters are the time since
-/// 1970, the store time, and the time of death up to which dead letters have expired.
+/// Selects the task that holds a key because its window is not over. A task whose retention is over does not count. The parameters are
+/// the key, the time since 1970, the store time, and the time of death up to which dead letters have expired.
 pub(super) const HOLDER_IN_WINDOW: &str = "SELECT id FROM throng_task
      WHERE key = ?1 AND key_until > ?2 AND (state < 2 OR at > iif(state = 4, ?4, ?3))
      ORDER BY key_until DESC LIMIT 1";
-
-/// Returns `true` if a worker that claims a task with this `key_mode` must [record](Transaction::record_claim_of_key) that.
-pub(super) fn is_unclaimed(mode: Option<i64>) -> bool {
-    mode.is_some_and(|mode| mode & CLAIMED == 0)
-}
 
 impl Transaction<'_> {
     /// Gives a task that was just stored its key.
     pub(super) fn hold_key(&self, id: TaskId, key: &NewKey) -> Result<(), rusqlite::Error> {
         let window = millis(key.window) as i64;
         let until = (window != 0).then(|| self.now.wall.saturating_add(window));
-        let mode = match key.is_until_started {
-            true => UNTIL_STARTED,
-            false => 0,
-        };
-        let sql = "UPDATE throng_task SET key = ?2, key_mode = ?3, key_since = ?4, key_until = ?5
-             WHERE id = ?1";
-        let params = params![id.to_bytes(), key.hash.0, mode, self.now.wall, until];
-        self.execute(sql, params).map(drop)
+        let since = key.is_until_started.then_some(self.now.wall);
+        let sql = "UPDATE throng_task SET key = ?2, key_since = ?3, key_until = ?4 WHERE id = ?1";
+        self.execute(sql, params![id.to_bytes(), key.hash.0, since, until])
+            .map(drop)
     }
 
-    /// Records that a worker has claimed a task with a key.
-    pub(super) fn record_claim_of_key(&self, id: TaskId) -> Result<(), rusqlite::Error> {
-        let sql = "UPDATE throng_task SET key_mode = key_mode | ?2 WHERE id = ?1";
-        self.execute(sql, params![id.to_bytes(), CLAIMED]).map(drop)
+    /// Frees the key of a task that held it only until a worker claimed the task.
+    pub(super) fn free_key(&self, id: TaskId) -> Result<(), rusqlite::Error> {
+        let sql = "UPDATE throng_task SET key = NULL, key_since = NULL WHERE id = ?1";
+        self.execute(sql, [id.to_bytes()]).map(drop)
     }
 
-    /// Returns `true` if a dead letter may hold its key again: no other task holds it, or a worker has taken it away for ever.
-    pub(super) fn may_hold_key_again(&self, id: TaskId) -> Result<bool, rusqlite::Error> {
-        let sql = "SELECT key, key_mode FROM throng_task WHERE id = ?1 AND key IS NOT NULL";
+    /// Returns `true` unless another task holds the key of a dead letter.
+    pub(super) fn key_allows_replay(&self, id: TaskId) -> Result<bool, rusqlite::Error> {
+        let sql = "SELECT key FROM throng_task WHERE id = ?1 AND key IS NOT NULL";
         let mut statement = self.db.prepare_cached(sql)?;
-        let key = statement.query_row([id.to_bytes()], |row| Ok((row.get(0)?, row.get(1)?)));
-        let Some((key, mode)) = key.optional()? else {
-            return Ok(true);
-        };
-        let holder = match mode {
-            Some(TAKEN) => None,
-            _ => self.holder(KeyHash(key))?,
+        let key = statement.query_row([id.to_bytes()], |row| row.get(0).map(KeyHash));
+        let holder = match key.optional()? {
+            Some(key) => self.holder(key)?,
+            None => None,
         };
         Ok(holder.is_none_or(|holder| holder == id))
     }
@@ -91,7 +71,7 @@ impl Transaction<'_> {
         ended.query_row(params, id).optional()
     }
 
-    /// Resolves the conflict of a new task with one that holds its key, if there is one.
+    /// Resolves the conflict between a new task and the task that holds its key, if there is one.
     pub(super) fn resolve_conflict(
         &mut self,
         position: usize,
@@ -100,7 +80,8 @@ impl Transaction<'_> {
         let Some(key) = new.key else {
             return Ok(None);
         };
-        let Some(holder) = self.holder(key.hash)? else {
+        // If the task itself holds the key, an earlier request, whose answer was lost, has stored it.
+        let Some(holder) = self.holder(key.hash)?.filter(|&holder| holder != new.id) else {
             return Ok(None);
         };
         let resolution = match key.conflict {
@@ -116,9 +97,9 @@ impl Transaction<'_> {
 
     // ===== Replacements =====
 
-    /// Replaces the payload and the delay of a task. Does nothing and returns `false` if a worker has claimed it or it has ended.
+    /// Replaces the payload and the delay of a task. Does nothing and returns `false` if that is not possible.
     fn replace(&mut self, id: TaskId, new: &NewTask, key: &NewKey) -> Result<bool, Fault> {
-        let (Some((since, priority)), Some(task)) = (self.unclaimed(id)?, self.task(id)?) else {
+        let (Some((since, priority)), Some(task)) = (self.replaceable(id)?, self.task(id)?) else {
             return Ok(false);
         };
         let due = self.now.wall.saturating_add(millis(new.delay) as i64);
@@ -131,12 +112,12 @@ impl Transaction<'_> {
         Ok(true)
     }
 
-    /// Returns when a task with a key was stored, and its priority, unless a worker has claimed it or it has ended.
-    fn unclaimed(&self, id: TaskId) -> Result<Option<(i64, Priority)>, rusqlite::Error> {
-        let sql = "SELECT coalesce(key_since, 0), priority FROM throng_task
-             WHERE id = ?1 AND state < 2 AND key_mode < ?2";
+    /// Returns the time at which a task was stored, and its priority, if its payload can be replaced.
+    fn replaceable(&self, id: TaskId) -> Result<Option<(i64, Priority)>, rusqlite::Error> {
+        let sql = "SELECT key_since, priority FROM throng_task
+             WHERE id = ?1 AND key_since IS NOT NULL AND state < 2";
         let mut statement = self.db.prepare_cached(sql)?;
-        let found = statement.query_row(params![id.to_bytes(), CLAIMED], |row| {
+        let found = statement.query_row([id.to_bytes()], |row| {
             let priority: i64 = row.get(1)?;
             let priority = usize::try_from(priority).ok();
             let priority = priority.and_then(|it| Priority::ALL.get(it).copied());
@@ -156,16 +137,16 @@ impl Transaction<'_> {
         }
     }
 
-    /// Replaces the kind of a task, since the new payload may be in another version of the envelope. Returns `true` if it was another
-    /// one.
+    /// Changes the kind of a task, since the new payload may have another version of the envelope. Returns `true` if the kind
+    /// has changed.
     fn replace_kind(&self, id: TaskId, kind: Kind) -> Result<bool, rusqlite::Error> {
         let sql = "UPDATE throng_task SET kind = ?2 WHERE id = ?1 AND kind <> ?2";
         let changed = self.execute(sql, params![id.to_bytes(), kind.number()])?;
         Ok(changed != 0)
     }
 
-    /// Has a task that waits or is delayed start at `due`. A task that waits and is due keeps its place, but it waits in the list of
-    /// the other kind, if it has one now.
+    /// Makes a task that waits or is delayed due at `due`. A task that waits and stays due keeps its place. If its kind has changed,
+    /// to `other`, it moves to the list of that kind.
     fn reschedule(
         &mut self,
         id: TaskId,
@@ -183,7 +164,7 @@ impl Transaction<'_> {
             },
             (_, position) => {
                 if position.is_some() {
-                    self.remove_from_list(task)?;
+                    self.take_out_of_list(task)?;
                 }
                 self.decrement(State::Waiting);
                 self.increment(State::Delayed);
@@ -192,7 +173,16 @@ impl Transaction<'_> {
         }
     }
 
-    /// Moves a task that waits to the list of another kind.
+    /// Removes a waiting task from its list. Its sublist stays until the end of the request.
+    fn take_out_of_list(&mut self, task: &Task) -> Result<(), rusqlite::Error> {
+        if let (Some(list), Some(position)) = (task.list, task.position) {
+            ready_queue::remove(self.db, task.list, task.sublist, position)?;
+            self.emptied.push((list, task.sublist));
+        }
+        Ok(())
+    }
+
+    /// Moves a waiting task to the list of another kind, at the same place. In another sublist, it goes to the end.
     fn move_to_list(
         &mut self,
         id: TaskId,
@@ -201,11 +191,12 @@ impl Transaction<'_> {
         kind: Kind,
     ) -> Result<(), Fault> {
         let list = self.routes.entrance(kind);
-        self.remove_from_list(task)?;
+        self.take_out_of_list(task)?;
         let (sublist, is_awaited) = self.sublist_of_task(id, list)?;
-        let position = match sublist {
-            NO_GROUP => position,
-            sublist => self.queue.next_tail_of(self.db, list, sublist)?,
+        let stays = (Some(list.number()), sublist) == (task.list, task.sublist);
+        let position = match sublist == NO_GROUP || stays {
+            true => position,
+            false => self.queue.next_tail_of(self.db, list, sublist)?,
         };
         ready_queue::insert(self.db, list, sublist, position, id)?;
         let sql = "UPDATE throng_task SET list = ?2, sublist = ?3, place = ?4 WHERE id = ?1";
@@ -248,7 +239,7 @@ pub(super) fn answer_column(number: u64, enqueued: &Enqueued) -> Vec<u8> {
     bytes
 }
 
-/// Reads the answer to a request. The column may be that of an earlier one: a request without conflicts does not write it.
+/// Reads the answer to a request. A request without conflicts does not write the column, which may then be of an earlier request.
 pub(super) fn read_answer(number: u64, column: Option<&[u8]>) -> Enqueued {
     let split = column.and_then(|bytes| bytes.split_at_checked(NUMBER_LEN));
     let (_, conflicts) = split

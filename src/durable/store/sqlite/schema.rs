@@ -43,10 +43,9 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// task is 0 for a high one, 1 for a normal one, and 2 for a low one. Both are part of the column `kind`, too, which
 /// determines the list.
 ///
-/// The column `key` of a task is its key, or `NULL` if it has none. The column `key_mode` is 1 if the task holds it only until a
-/// worker claims it, and 0 otherwise, plus 2 if a worker has claimed it. The task was stored at `key_since`, and its window is over
-/// at `key_until` (`NULL`: it has none); these times are since 1970. The column `answer` of a session is the answer to its last
-/// enqueue in which a key was held, with the number of that request.
+/// The column `key` of a task is its key. If it holds the key only until a worker claims it, it was stored at `key_since`, and the claim
+/// sets both columns to `NULL`. If it has a window, that ends at `key_until`. Both times are since 1970. Without a key, all three are
+/// `NULL`. The column `answer` of a session is the number of its last enqueue that had conflicts, and the answer to it.
 ///
 /// The table `throng_queue` has a row for each queue that has limits, is paused, or has claimed tasks while tasks have
 /// priorities. The columns `interval` and `burst` are the rate, and `used_until` is the time up to which it is used. These times
@@ -154,7 +153,6 @@ CREATE TABLE IF NOT EXISTS throng_task (
     group_name TEXT,
     priority INTEGER NOT NULL DEFAULT 1,
     key BLOB,
-    key_mode INTEGER,
     key_since INTEGER,
     key_until INTEGER,
     payload BLOB,
@@ -172,7 +170,7 @@ CREATE INDEX IF NOT EXISTS throng_group_run_name ON throng_group_run (queue, nam
 CREATE INDEX IF NOT EXISTS throng_group_hold_until ON throng_group_hold (queue, until);
 CREATE INDEX IF NOT EXISTS throng_task_at ON throng_task (state, at) WHERE at IS NOT NULL;
 CREATE INDEX IF NOT EXISTS throng_task_key ON throng_task (key)
-    WHERE key IS NOT NULL AND state < 2 AND key_mode < 3;
+    WHERE key IS NOT NULL AND state < 2;
 CREATE INDEX IF NOT EXISTS throng_task_window ON throng_task (key, key_until)
     WHERE key IS NOT NULL AND key_until IS NOT NULL;
 CREATE VIEW IF NOT EXISTS throng_now AS

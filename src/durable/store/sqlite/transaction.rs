@@ -28,6 +28,9 @@ pub(super) struct Transaction<'a> {
     pub(super) queue: ReadyQueue,
     /// The turn of the groups of which a task may start because of the current request.
     pub(super) next_turn: Option<i64>,
+    /// The lists and sublists from which replacements of the current request have removed tasks. Later tasks of the request may wait
+    /// there.
+    pub(super) emptied: Vec<(i64, i64)>,
     /// If damage was found, a second connection that reads what may be damaged: SQLite no longer writes in a transaction
     /// that has read a damaged page.
     pub(super) probe: Option<Connection>,
@@ -57,6 +60,7 @@ impl<'a> Transaction<'a> {
             notices: Notices::default(),
             queue: ReadyQueue::default(),
             next_turn: None,
+            emptied: Vec::new(),
             probe: None,
             has_skipped_epochs,
         })

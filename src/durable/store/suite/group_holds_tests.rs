@@ -147,7 +147,7 @@ pub(super) async fn a_full_worker_has_another_one_wait_for_a_hold(it: &dyn Harne
     producer.enqueue([grouped("a", 1), grouped("c", 2)]).await;
     let epoch = busy.claim(2).await.epoch;
     producer.enqueue([grouped("a", 3), grouped("b", 4)]).await;
-    idle.rest().await;
+    idle.rest(&one).await;
     let turn = wanting(1)
         .verdict(epoch, 1, hold(SECOND, dead()))
         .verdict(epoch, 2, done());
@@ -170,13 +170,13 @@ pub(super) async fn a_freed_permit_of_a_group_wakes_a_session(it: &dyn Harness) 
     let mut idle = Idle::of(&two).await;
     default.enqueue([grouped("a", 1)]).await;
     let epoch = busy.claim(9).await.epoch;
-    idle.rest().await;
+    idle.rest(&one).await;
     // Their group is full, so they cannot start.
     default.enqueue([grouped("a", 2), grouped("a", 3)]).await;
     idle.sleeps(&one, 1_000).await;
     default.report(epoch, 1, done()).await;
     idle.starts(2).await;
-    idle.rest().await;
+    idle.rest(&one).await;
     default.enqueue([grouped("b", 4)]).await;
     idle.starts(4).await;
 }

@@ -5,7 +5,6 @@ use std::time::Duration;
 use super::Harness;
 use super::keys_tests::{assert_joins, assert_stored, key, replacing, store, throttled};
 use super::process::*;
-use crate::durable::DeadFilter;
 use crate::durable::key::Conflict;
 use crate::durable::store::kind::{Kind, TypeSet};
 use crate::durable::store::{Claimed, NewTask, TaskState, Verdict};
@@ -40,12 +39,14 @@ pub(super) async fn a_debounced_task_runs_once_with_the_last_payload(it: &dyn Ha
     assert_eq!(claimed_payload(&mut session).await, 4);
     assert_eq!(process.status_of(1).await, TaskState::Running);
     assert_eq!(process.status_of(4).await, TaskState::Absent);
-    // The run has begun, so the next one is another task.
+    // The run has started, so the next spawn stores another task.
     assert_stored(&mut session, debounced(5)).await;
     assert_eq!(process.counts().await.stored, 2);
 }
 
-pub(super) async fn a_batch_with_one_key_runs_once_with_the_last_payload(it: &dyn Harness) {
+pub(super) async fn tasks_of_a_batch_with_the_same_key_run_once_with_the_last_payload(
+    it: &dyn Harness,
+) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let large = |number: u64, delay| NewTask {
@@ -93,7 +94,7 @@ pub(super) async fn a_debounced_task_starts_at_the_latest_time(it: &dyn Harness)
     let turned = session.turn(wanting(9)).await;
     assert_eq!((turned.claim, turned.next), (None, Some(SECOND)));
     it.clock().advance(SECOND);
-    // It is due, and the payload may still be replaced, but it waits no longer.
+    // It is due. Its payload can still be replaced, but it is not delayed again.
     let replaced = store(&mut session, [debounced(5)]).await;
     assert_eq!(replaced, [(0, 1, Conflict::Replace)]);
     assert_eq!(claimed_payload(&mut session).await, 5);
@@ -117,7 +118,7 @@ pub(super) async fn a_replaced_task_gets_a_new_delay(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let replaced = [(0, 1, Conflict::Replace)];
-    // From waiting to delayed, later, earlier, and back.
+    // The task goes from waiting to delayed, is due later, then earlier, and waits again.
     assert_stored(&mut session, replacing(1, Duration::ZERO)).await;
     assert_eq!(store(&mut session, [task(2)]).await, []);
     for delay in [20 * SECOND, 40 * SECOND, 10 * SECOND] {
@@ -149,19 +150,18 @@ pub(super) async fn a_replaced_task_that_becomes_ready_overtakes_no_other(it: &d
     assert_eq!(ids(&session.claim(9).await), [2, 3, 1, 5].map(id));
 }
 
-pub(super) async fn a_claimed_task_is_joined_instead_of_replaced(it: &dyn Harness) {
+pub(super) async fn a_task_that_holds_its_key_until_it_ends_is_joined_instead_of_replaced(
+    it: &dyn Harness,
+) {
     let process = Process::of(it);
     let mut session = process.session().await;
     assert_stored(&mut session, keyed(1)).await;
-    // It was spawned with another kind of key, but nobody has seen it.
-    let replaced = store(&mut session, [replacing(2, Duration::ZERO)]).await;
-    assert_eq!(replaced, [(0, 1, Conflict::Replace)]);
-    let claim = session.claim(1).await;
-    assert_eq!(claim.tasks[0].payload, Ok(2_u64.to_be_bytes().to_vec()));
+    assert_joins(&mut session, replacing(2, SECOND), 1).await;
+    let epoch = session.claim(1).await.epoch;
     assert_joins(&mut session, replacing(3, SECOND), 1).await;
-    session.report(claim.epoch, 1, Verdict::Release).await;
+    session.report(epoch, 1, Verdict::Release).await;
     assert_joins(&mut session, replacing(4, SECOND), 1).await;
-    assert_eq!(claimed_payload(&mut session).await, 2);
+    assert_eq!(claimed_payload(&mut session).await, 1);
 }
 
 pub(super) async fn an_ended_task_is_joined_instead_of_replaced(it: &dyn Harness) {
@@ -179,6 +179,7 @@ pub(super) async fn a_large_payload_is_replaced(it: &dyn Harness) {
     let mut session = process.session().await;
     let of = |number: u64, len| NewTask {
         payload: vec![number as u8; len],
+        retention: Duration::ZERO,
         ..replacing(number, Duration::ZERO)
     };
     for (len, next) in [(9, 3_000), (3_000, 2_000), (3_000, 9)] {
@@ -187,9 +188,7 @@ pub(super) async fn a_large_payload_is_replaced(it: &dyn Harness) {
         assert_eq!(replaced, [(0, 1, Conflict::Replace)]);
         let claim = session.claim(1).await;
         assert_eq!(claim.tasks[0].payload, Ok(vec![2; next]));
-        let verdict = wanting(0).verdict(claim.epoch, 1, dead());
-        session.turn(verdict).await;
-        process.delete_dead_letters(DeadFilter::all()).await;
+        session.report(claim.epoch, 1, done()).await;
     }
     session.close().await;
     while process.maintain(100).await {}
@@ -203,7 +202,7 @@ pub(super) async fn a_task_is_rejected(it: &dyn Harness) {
     assert_stored(&mut session, rejecting(1)).await;
     let rejected = [(0, 1, Conflict::Reject)];
     assert_eq!(store(&mut session, [rejecting(2)]).await, rejected);
-    // The others of its batch are stored.
+    // The other tasks of the request are stored.
     let tasks = [task(3), rejecting(4), task(5)];
     let expected = [(1, 1, Conflict::Reject)];
     assert_eq!(store(&mut session, tasks).await, expected);
@@ -229,8 +228,8 @@ pub(super) async fn a_replaced_task_that_is_due_earlier_wakes_a_worker(it: &dyn 
     assert_eq!(claimed_payload(&mut worker).await, 3);
 }
 
-/// The time since the first spawn makes a task due earlier than its new delay does.
-pub(super) async fn a_latest_time_wakes_a_worker(it: &dyn Harness) {
+/// `at_latest` makes a task due before its new delay is over.
+pub(super) async fn a_task_that_at_latest_makes_due_earlier_wakes_a_worker(it: &dyn Harness) {
     let process = Process::of(it);
     let mut events = process.events();
     let mut spawner = process.session().await;
@@ -269,7 +268,7 @@ pub(super) async fn a_payload_in_a_newer_envelope_waits_for_a_newer_worker(it: &
     let claim = new.claim(9).await;
     assert_eq!(claim.tasks[0].payload, Ok(3_u64.to_be_bytes().to_vec()));
     assert_eq!(ids(&claim), [id(1)]);
-    // Also while it is delayed.
+    // The same holds while the task is delayed.
     assert_stored(&mut old, replacing(4, SECOND)).await;
     let delayed = NewTask {
         delay: SECOND,

@@ -29,13 +29,13 @@ async fn repeat(
     conflicts.collect()
 }
 
-/// Checks that a task is not stored, since this one holds its key.
+/// Checks that a task joins `holder`.
 pub(super) async fn assert_joins(session: &mut Session<'_>, task: NewTask, holder: u64) {
     let conflicts = store(session, [task]).await;
     assert_eq!(conflicts, [(0, holder, Conflict::Join)]);
 }
 
-/// Checks that a task is stored, since its key is free.
+/// Checks that a task is stored, so its key was free.
 pub(super) async fn assert_stored(session: &mut Session<'_>, task: NewTask) {
     assert_eq!(store(session, [task]).await, []);
 }
@@ -68,13 +68,13 @@ pub(super) async fn a_repeated_enqueue_is_answered_as_the_first_time(it: &dyn Ha
     assert_eq!(repeat(&session, tasks()).await, answer);
     assert_eq!(process.counts().await.stored, 3);
     assert_eq!(process.status_of(3).await, TaskState::Absent);
-    // The answer of an earlier request is not that of the next one.
+    // The session does not answer the next request with the answer to an earlier one.
     assert_stored(&mut session, keyed(6)).await;
     assert_eq!(repeat(&session, [keyed(6)]).await, []);
     assert_eq!(process.counts().await.stored, 4);
 }
 
-pub(super) async fn one_of_many_tasks_with_a_key_is_stored(it: &dyn Harness) {
+pub(super) async fn only_one_of_many_tasks_with_the_same_key_is_stored(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut first = one.session().await;
     let mut second = two.session().await;
@@ -95,7 +95,7 @@ pub(super) async fn one_of_many_tasks_with_a_key_is_stored(it: &dyn Harness) {
     assert_eq!(claimed, [0, 111, 112, 114].map(id));
 }
 
-pub(super) async fn an_end_frees_the_key(it: &dyn Harness) {
+pub(super) async fn a_task_that_ends_frees_its_key(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let without_retention = |number| NewTask {
@@ -134,7 +134,7 @@ pub(super) async fn a_task_that_is_tried_again_keeps_its_key(it: &dyn Harness) {
     assert_stored(&mut other, keyed(2)).await;
 }
 
-pub(super) async fn a_dead_letter_of_crashes_frees_its_key(it: &dyn Harness) {
+pub(super) async fn a_task_that_dies_of_crashes_frees_its_key(it: &dyn Harness) {
     let process = Process::of(it);
     let mut spawner = process.session().await;
     assert_stored(&mut spawner, keyed(1)).await;
@@ -145,7 +145,7 @@ pub(super) async fn a_dead_letter_of_crashes_frees_its_key(it: &dyn Harness) {
         let epoch = session.claim(1).await.epoch;
         worker.renew([epoch]).await;
         worker.kill(it);
-        // A new session finds out.
+        // Opening a session detects the dead worker.
         process.session().await.close().await;
     }
     let dead = TaskState::Dead {
@@ -170,14 +170,14 @@ pub(super) async fn a_dead_letter_is_not_replayed_while_its_key_is_held(it: &dyn
     session.run_first(id(3), done()).await;
     assert_eq!(process.replay_dead_letters(DeadFilter::all()).await, 1);
     assert_joins(&mut session, keyed(4), 1).await;
-    // Also while the window of another task that has ended is not over.
+    // Nor is it replayed while an ended task holds the key in its window.
     session.run_first(id(2), done()).await;
     session.run_first(id(1), dead()).await;
     session.run(throttled(5), done()).await;
     assert_eq!(process.replay_dead_letters(DeadFilter::all()).await, 0);
     it.clock().advance(60 * SECOND);
     assert_eq!(process.replay_dead_letters(DeadFilter::all()).await, 1);
-    // Its own window does not prevent it.
+    // Its own window does not prevent its replay.
     session.run_first(id(1), done()).await;
     session.run(throttled(6), dead()).await;
     assert_eq!(process.replay_dead_letters(DeadFilter::all()).await, 1);
@@ -216,7 +216,7 @@ pub(super) async fn a_cancelled_task_frees_its_key_at_its_end(it: &dyn Harness) 
     session.report(epoch, 3, retry(SECOND)).await;
     assert_eq!(process.status_of(3).await, TaskState::Cancelled);
     assert_stored(&mut session, keyed(4)).await;
-    // Also if its worker dies.
+    // A cancelled task whose worker dies frees its key, too.
     session.claim(1).await;
     assert_eq!(process.cancel([4]).await, 1);
     session.close().await;
@@ -234,12 +234,12 @@ pub(super) async fn a_deleted_dead_letter_frees_its_key(it: &dyn Harness) {
     assert_stored(&mut session, keyed(2)).await;
     session.run_first(id(2), dead()).await;
     assert_stored(&mut session, keyed(3)).await;
-    // The key of the deleted one belongs to another task meanwhile.
+    // The key of the deleted dead letter is now held by another task, and stays held.
     assert_eq!(process.delete_dead_letters(DeadFilter::all()).await, 1);
     assert_joins(&mut session, keyed(4), 3).await;
 }
 
-pub(super) async fn a_claim_takes_a_key_away_for_ever(it: &dyn Harness) {
+pub(super) async fn a_key_that_a_claim_has_freed_is_never_held_again(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let until_started = |number| with_key(key().until_started(), task(number));
@@ -247,7 +247,7 @@ pub(super) async fn a_claim_takes_a_key_away_for_ever(it: &dyn Harness) {
     assert_joins(&mut session, until_started(2), 1).await;
     let epoch = session.claim(1).await.epoch;
     assert_stored(&mut session, until_started(2)).await;
-    // It waits beside the other one again, and neither gets the key of the other.
+    // The first task waits again beside the second. Each keeps its own state of the key.
     session.report(epoch, 1, Verdict::Release).await;
     assert_joins(&mut session, until_started(3), 2).await;
     assert_eq!(process.cancel([2]).await, 1);
@@ -262,7 +262,7 @@ pub(super) async fn a_claim_takes_a_key_away_for_ever(it: &dyn Harness) {
     session.close().await;
     let mut session = process.session().await;
     assert_stored(&mut session, until_started(5)).await;
-    // A dead letter is replayed although its key is held.
+    // This dead letter is replayed although another task holds its key.
     session.run_first(id(1), dead()).await;
     assert_eq!(process.replay_dead_letters(DeadFilter::all()).await, 1);
     assert_joins(&mut session, until_started(6), 5).await;
@@ -280,7 +280,7 @@ pub(super) async fn a_throttled_task_is_joined_after_its_end(it: &dyn Harness) {
         let kept = process.status_of(first).await;
         assert_joins(&mut session, throttled(first + 1), first).await;
         it.clock().advance(50 * SECOND - Duration::from_millis(1));
-        // Also a task without a window, and one that joins does not prolong the window.
+        // A task without a window joins, too, and joining does not extend the window.
         assert_joins(&mut session, keyed(first + 2), first).await;
         assert_eq!(process.status_of(first).await, kept);
         it.clock().advance(Duration::from_millis(1));
@@ -307,7 +307,7 @@ pub(super) async fn a_window_that_is_over_does_not_free_the_key_of_a_running_tas
     assert_stored(&mut session, throttled(2)).await;
 }
 
-pub(super) async fn a_clock_that_is_put_back_prolongs_a_window_by_the_step(it: &dyn Harness) {
+pub(super) async fn setting_the_clock_back_extends_a_window_by_as_much(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.run(throttled(1), done()).await;
@@ -318,7 +318,7 @@ pub(super) async fn a_clock_that_is_put_back_prolongs_a_window_by_the_step(it: &
     assert_joins(&mut session, throttled(2), 1).await;
     it.clock().advance(SECOND);
     assert_stored(&mut session, throttled(2)).await;
-    // The result is not kept for longer, and neither is the key.
+    // The retention does not become longer, and a key is not held beyond it.
     session.run_first(id(2), done()).await;
     it.clock().set_wall(it.clock().wall() - 10 * HOUR);
     process.maintain(100).await;
@@ -326,7 +326,9 @@ pub(super) async fn a_clock_that_is_put_back_prolongs_a_window_by_the_step(it: &
     assert_stored(&mut session, throttled(3)).await;
 }
 
-pub(super) async fn a_live_task_holds_a_key_before_one_in_its_window(it: &dyn Harness) {
+pub(super) async fn a_live_task_takes_precedence_over_an_ended_task_in_its_window(
+    it: &dyn Harness,
+) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.run(throttled(1), dead()).await;
@@ -362,7 +364,7 @@ pub(super) async fn a_key_belongs_to_a_type_and_a_queue(it: &dyn Harness) {
     assert_stored(&mut session, queued(6)).await;
 }
 
-pub(super) async fn nothing_is_left_of_keys(it: &dyn Harness) {
+pub(super) async fn maintenance_removes_all_data_about_keys(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.run(throttled(1), done()).await;

@@ -25,7 +25,8 @@ pub(super) enum Step {
     Enqueue {
         session: u8,
         tasks: Vec<New>,
-        /// The tasks have keys. (If only some had, the order in which they are stored would depend on the store.)
+        /// `true` if all tasks have keys, `false` if none has. (If only some had keys, the order in which they wait would depend on
+        /// the store.)
         is_keyed: bool,
     },
     Turn(TurnStep),

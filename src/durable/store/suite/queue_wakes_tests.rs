@@ -13,8 +13,12 @@ use crate::durable::store::{NewTask, TaskState, Verdict};
 /// The tasks that show that no wake-up came before an event: each one ends at a time that the case chooses.
 const SENTINELS: std::ops::Range<u64> = 1_000..1_010;
 
+/// The tasks whose ends show that all earlier events have arrived.
+const BARRIERS: std::ops::Range<u64> = 2_000..2_040;
+
 /// A process with a session of the queue `q`, and its events.
 pub(super) struct Idle<'a> {
+    process: &'a Process,
     pub(super) session: Session<'a>,
     pub(super) events: Events,
 }
@@ -28,15 +32,26 @@ impl<'a> Idle<'a> {
     pub(super) async fn with(process: &'a Process, session: Session<'a>) -> Self {
         let events = process.events();
         process.status(SENTINELS).await;
-        let mut idle = Self { session, events };
-        idle.rest().await;
+        let mut idle = Self {
+            process,
+            session,
+            events,
+        };
+        idle.session.rest().await;
+        idle.events.drain();
         idle
     }
 
-    /// Is idle again. Earlier events must not wake it.
-    pub(super) async fn rest(&mut self) {
+    /// Is idle again. Earlier events, which may still be on their way, must not wake it.
+    pub(super) async fn rest(&mut self, other: &Process) {
         self.session.rest().await;
-        self.events.drain();
+        for barrier in BARRIERS {
+            self.process.status([barrier]).await;
+            if other.cancel([barrier]).await == 1 {
+                return self.events.ended(barrier).await;
+            }
+        }
+        panic!("no barrier is left");
     }
 
     /// Is woken, and claims this task.
@@ -64,11 +79,13 @@ async fn woken_first<'a, 'b>(
     if is_one { (one, other) } else { (other, one) }
 }
 
-/// Stores the sentinels.
+/// Stores the sentinels and the barriers.
 pub(super) async fn prepare(process: &Process) -> Session<'_> {
     let mut session = process.session().await;
-    let sentinels = SENTINELS.map(|number| delayed(number, 1_000 * HOUR));
-    session.enqueue(sentinels).await;
+    let late = SENTINELS.chain(BARRIERS);
+    session
+        .enqueue(late.map(|number| delayed(number, 1_000 * HOUR)))
+        .await;
     session
 }
 
@@ -78,13 +95,13 @@ pub(super) async fn a_new_task_wakes_a_session_of_its_queue(it: &dyn Harness) {
     let mut other = Idle::with(&three, three.session_in("r").await).await;
     let mut idle = Idle::of(&two).await;
     for number in 1..5 {
-        other.rest().await;
+        other.rest(&one).await;
         producer.enqueue([queued(number)]).await;
         idle.starts(number).await;
         idle.session.rest().await;
         producer.enqueue([in_queue("r", task(100 + number))]).await;
         other.starts(100 + number).await;
-        idle.rest().await;
+        idle.rest(&one).await;
     }
 }
 
@@ -96,7 +113,7 @@ pub(super) async fn a_new_task_wakes_nobody_while_its_queue_is_full(it: &dyn Har
     let mut idle = Idle::of(&two).await;
     producer.enqueue([queued(1)]).await;
     let epoch = busy.claim(1).await.epoch;
-    idle.rest().await;
+    idle.rest(&one).await;
     producer.enqueue((2..9).map(queued)).await;
     idle.sleeps(&one, 1_000).await;
     // A turn that leaves these tasks wakes nobody either.
@@ -116,7 +133,7 @@ pub(super) async fn a_new_task_wakes_nobody_while_its_queue_is_paused(it: &dyn H
     producer.enqueue((1..9).map(queued)).await;
     idle.sleeps(&one, 1_000).await;
     // Other queues are not paused.
-    default.rest().await;
+    default.rest(&one).await;
     producer.enqueue([task(9)]).await;
     default.starts(9).await;
     one.resume_queue("q").await;
@@ -139,7 +156,7 @@ pub(super) async fn a_freed_permit_wakes_a_session(it: &dyn Harness) {
             default.enqueue([queued(number)]).await;
             let epoch = busy.claim(9).await.epoch;
             default.enqueue([queued(number + 1)]).await;
-            idle.rest().await;
+            idle.rest(&one).await;
             match is_own {
                 true => busy.report(epoch, number, verdict).await,
                 false => default.report(epoch, number, verdict).await,
@@ -162,7 +179,7 @@ pub(super) async fn a_cancelled_run_that_ends_wakes_a_session(it: &dyn Harness) 
     let mut idle = Idle::of(&two).await;
     default.enqueue([queued(1), queued(2)]).await;
     let epoch = busy.claim(9).await.epoch;
-    idle.rest().await;
+    idle.rest(&one).await;
     assert_eq!(one.cancel([1]).await, 1);
     idle.sleeps(&one, 1_000).await;
     default.report(epoch, 1, Verdict::Release).await;
@@ -177,13 +194,13 @@ pub(super) async fn a_raised_limit_wakes_a_session(it: &dyn Harness) {
     let mut idle = Idle::of(&two).await;
     busy.enqueue((1..=9).map(queued)).await;
     q.claim(9).await;
-    idle.rest().await;
+    idle.rest(&one).await;
     assert!(one.set_queue("q", max_running(1)).await);
     assert!(one.set_queue("q", max_running(2)).await);
     idle.sleeps(&one, 1_000).await;
     one.set_queue("q", max_running(3)).await;
     idle.starts(3).await;
-    idle.rest().await;
+    idle.rest(&one).await;
     one.set_queue("q", QueueSettings::new()).await;
     idle.starts(4).await;
 }
@@ -196,7 +213,7 @@ pub(super) async fn a_turn_that_leaves_tasks_and_room_wakes_another(it: &dyn Har
     one.set_queue("q", max_running(2)).await;
     let mut first = Idle::of(&two).await;
     let mut second = Idle::of(&three).await;
-    first.rest().await;
+    first.rest(&one).await;
     producer.enqueue((1..=4).map(queued)).await;
     one.resume_queue("q").await;
     let (woken, other) = woken_first(&mut first, &mut second).await;
@@ -219,7 +236,7 @@ pub(super) async fn a_freed_permit_wakes_a_session_of_each_type(it: &dyn Harness
     one.pause_queue("q").await;
     let mut even = Idle::with(&three, three.session_of_in(&["even"], "q").await).await;
     producer.enqueue([typed(5)]).await;
-    odd.rest().await;
+    odd.rest(&one).await;
     one.resume_queue("q").await;
     even.starts(2).await;
     odd.starts(5).await;
@@ -270,9 +287,9 @@ pub(super) async fn a_claim_that_is_taken_back_wakes_a_session(it: &dyn Harness)
     // Its next turns are the last ones that find nothing.
     it.clock().advance(LEASE);
     default.turn(wanting(0)).await;
-    idle.rest().await;
+    idle.rest(&one).await;
     it.clock().advance(LEASE / 3 - Duration::from_millis(1));
-    idle.rest().await;
+    idle.rest(&one).await;
     it.clock().advance(Duration::from_millis(1));
     idle.events.drain();
     default.turn(wanting(0)).await;
@@ -299,7 +316,7 @@ pub(super) async fn a_task_that_ends_with_its_worker_wakes_a_session(it: &dyn Ha
         }
         it.clock().advance(LEASE);
         default.turn(wanting(0)).await;
-        idle.rest().await;
+        idle.rest(&one).await;
         it.clock().advance(LEASE / 3);
         idle.events.drain();
         default.turn(wanting(0)).await;
@@ -353,28 +370,28 @@ pub(super) async fn a_session_that_must_wait_for_the_rate_is_woken(it: &dyn Harn
         assert_eq!((turned.claim, turned.more), (None, false));
         let next = turned.next.expect("the rate lets a task start later");
         assert!(next < LEASE, "{next:?}");
-        idle.rest().await;
+        idle.rest(&one).await;
     };
     // A new task.
     let short = max_running(9).rate(Rate::every(SECOND).burst(2));
     one.set_queue("q", short).await;
-    idle.rest().await;
+    idle.rest(&one).await;
     default.enqueue([queued(3)]).await;
     waits(&mut idle).await;
     // A shorter interval.
     let long = max_running(9).rate(Rate::every(10 * SECOND));
     one.set_queue("q", long).await;
-    idle.rest().await;
+    idle.rest(&one).await;
     one.set_queue("q", short).await;
     waits(&mut idle).await;
     // The end of a pause.
     one.pause_queue("q").await;
-    idle.rest().await;
+    idle.rest(&one).await;
     one.resume_queue("q").await;
     waits(&mut idle).await;
     // A higher limit, and a permit that is free.
     one.set_queue("q", short.max_running(2)).await;
-    idle.rest().await;
+    idle.rest(&one).await;
     default.report(epoch, 1, done()).await;
     waits(&mut idle).await;
     it.clock().advance(SECOND);
@@ -419,7 +436,7 @@ pub(super) async fn a_resumed_type_wakes_a_session_of_each_queue(it: &dyn Harnes
         .enqueue(queues.map(|(queue, number)| in_queue(queue, typed(number))))
         .await;
     for idle in [&mut q, &mut r] {
-        idle.rest().await;
+        idle.rest(&one).await;
     }
     q.sleeps(&one, 1_000).await;
     one.resume("odd").await;

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use throng::durable::{DurableClient, DurableExecutor, RedisStore};
+use throng::durable::{DurableClient, DurableExecutor, RedisStore, SpawnOptions};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
@@ -175,28 +175,37 @@ pub(super) fn spawn_all(rules: &Rules) -> Sample {
 
 /// A thousand spawners, each of which waits for each of its tasks.
 pub(super) fn spawn_1000(rules: &Rules) -> Sample {
+    spawn_by_1000(rules, |_| SpawnOptions::new(), |spawned| spawned)
+}
+
+/// The same, with options for each number. `stored` is the number of tasks that are then stored.
+pub(super) fn spawn_by_1000(
+    rules: &Rules,
+    options: fn(u64) -> SpawnOptions,
+    stored: fn(u64) -> u64,
+) -> Sample {
     with_server(rules, Fsync::EverySecond, |server| {
         let (runtime, client) = begin(server);
-        let mut stored = 0;
+        let mut spawned = 0;
         let sample = server.rounds(rules, rules.scaled(ROUND), |tasks| {
             let share = tasks.div_ceil(SPAWNERS);
-            let client = client.clone();
+            let (client, first) = (client.clone(), spawned);
             on_worker(&runtime, async move {
-                let spawners = (0..SPAWNERS).map(|spawner| spawner * share);
-                let spawners = spawners.map(|first| spawner(client.clone(), first, share));
+                let spawners = (0..SPAWNERS).map(|spawner| first + spawner * share);
+                let spawners = spawners.map(|first| spawner(client.clone(), first, share, options));
                 spawners.collect::<JoinSet<_>>().join_all().await;
             });
-            stored += share * SPAWNERS;
+            spawned += share * SPAWNERS;
         });
-        assert_eq!(count(&runtime, &client).waiting, stored);
+        assert_eq!(count(&runtime, &client).waiting, stored(spawned));
         sample
     })
 }
 
-async fn spawner(client: DurableClient, first: u64, share: u64) {
+async fn spawner(client: DurableClient, first: u64, share: u64, options: fn(u64) -> SpawnOptions) {
     for number in first..first + share {
-        let stored = client.spawn(Nothing::new(number)).await;
-        drop(stored.expect("a task can be stored"));
+        let stored = client.spawn_with(Nothing::new(number), options(number));
+        drop(stored.await.expect("a task can be stored"));
     }
 }
 

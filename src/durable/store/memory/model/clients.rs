@@ -71,6 +71,13 @@ impl Model {
         for id in remove.into_iter().take(budget) {
             self.tasks.remove(&id);
         }
+        let tasks = &self.tasks;
+        self.delayed
+            .retain(|&(due, id)| tasks.get(&id).is_some_and(|row| row.is_delayed_until(due)));
+        self.keyed.retain(|_, ids| {
+            ids.retain(|id| tasks.contains_key(id));
+            !ids.is_empty()
+        });
         more
     }
 
@@ -96,10 +103,11 @@ impl Model {
         row.state == State::Waiting && !is_served
     }
 
-    /// Returns the number of tasks, claims and sessions.
+    /// Returns the number of tasks, claims, sessions and keys.
     #[cfg(test)]
     pub(in super::super) fn leftovers(&self) -> u64 {
-        let tasks = self.tasks.len() + self.ready_queue.len() + self.claims.len();
-        (tasks + self.sessions.len()) as u64
+        let tasks =
+            self.tasks.len() + self.ready_queue.len() + self.delayed.len() + self.claims.len();
+        (tasks + self.sessions.len() + self.keyed.len()) as u64
     }
 }

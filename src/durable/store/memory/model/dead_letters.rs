@@ -32,7 +32,7 @@ impl Model {
     pub(in super::super) fn replay_dead_letters(&mut self, filter: &DeadFilter) -> u64 {
         let mut ids: Vec<_> = self.dead_rows(filter).map(|row| row.task.id).collect();
         ids.sort();
-        // Those whose keys other tasks hold stay dead letters. Of two with one key, the first one gets it.
+        // A dead letter whose key another task holds is not replayed. Of several with one key, that with the lowest id is.
         let mut replayed = 0;
         for id in ids {
             if self.may_replay(id) {
@@ -44,9 +44,9 @@ impl Model {
         replayed
     }
 
-    /// Returns `true` if no other task holds the key of a dead letter.
+    /// Returns `true` unless another task holds a key that the dead letter would get back.
     fn may_replay(&self, id: TaskId) -> bool {
-        let key = self.tasks[&id].task.key.filter(|key| !key.is_until_started);
+        let key = self.tasks[&id].task.key;
         let holder = key.and_then(|key| self.holder(key.hash));
         holder.is_none_or(|holder| holder == id)
     }

@@ -7,6 +7,7 @@ use super::state::Model;
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
 use crate::durable::failure::{Cause, Effect, Failure};
+use crate::durable::queue::Priority;
 use crate::durable::store::{Enqueue, Enqueued, NewTask};
 
 impl Model {
@@ -68,13 +69,22 @@ impl Model {
             crashes: 0,
             lost: 0,
             cancel: false,
-            was_claimed: false,
             stored_at: now,
             errors: VecDeque::new(),
             watchers: BTreeSet::from([endpoint]),
         };
+        self.uses_priorities |= task.priority != Priority::Normal;
+        self.groups.are_used |= task.group.is_some();
+        if let State::Delayed { due } = row.state {
+            self.delayed.insert((due, task.id));
+        }
         let is_ready = row.state == State::Waiting;
         self.tasks.insert(task.id, row);
+        if let Some(key) = task.key {
+            let ids = self.keyed.entry(key.hash).or_default();
+            ids.retain(|id| self.tasks.contains_key(id));
+            ids.insert(task.id);
+        }
         if is_ready {
             self.push_back(task.id);
         }

@@ -36,27 +36,29 @@ impl Model {
 
     /// Returns `true` if a task may start as far as its group is concerned.
     pub(super) fn may_start_in_group(&self, row: &Row) -> bool {
-        let (queue, group) = (&row.task.queue, row.task.group.as_ref());
-        group.is_none_or(|group| {
-            let is_held = self
-                .groups
-                .holds
-                .contains_key(&(queue.clone(), group.clone()));
-            !is_held && self.group_permits(queue, group) > 0
-        })
+        let group = row.task.group.as_ref();
+        group.is_none_or(|group| self.may_group_start(&row.task.queue, group))
+    }
+
+    /// Returns `true` if a group is not held and has a permit.
+    fn may_group_start(&self, queue: &QueueName, group: &GroupName) -> bool {
+        let holds = &self.groups.holds;
+        !holds.contains_key(&(queue.clone(), group.clone())) && self.group_permits(queue, group) > 0
     }
 
     /// Groups of which a task may start from now on go behind the others, in the order of their names. Those of which none may start any
     /// more lose their turns.
     pub(super) fn update_group_turns(&mut self) {
+        if !self.groups.are_used {
+            return;
+        }
         let waiting = self.ready_queue.iter().map(|id| &self.tasks[id]);
-        let may_start = waiting.filter(|row| self.may_start_in_group(row));
-        let ring: BTreeSet<_> = may_start
-            .filter_map(|row| {
-                let group = row.task.group.clone()?;
-                Some((row.task.queue.clone(), row.task.priority, group))
-            })
-            .collect();
+        let waiting = waiting.filter_map(|row| {
+            let group = row.task.group.clone()?;
+            Some((row.task.queue.clone(), row.task.priority, group))
+        });
+        let mut ring: BTreeSet<_> = waiting.collect();
+        ring.retain(|(queue, _, group)| self.may_group_start(queue, group));
         self.groups
             .numbers
             .retain(|sublist, _| ring.contains(sublist));
@@ -90,9 +92,10 @@ impl Model {
             return;
         };
         if let Some(group) = row.task.group.clone() {
-            self.groups
-                .holds
-                .insert((row.task.queue.clone(), group), until);
+            let queue = row.task.queue.clone();
+            self.groups.holds.insert((queue.clone(), group), until);
+            // An idle session may have to check earlier now.
+            self.freed.insert(queue);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Keys, which keep tasks from being stored more than once.
+//! Keys: which task holds a key, and what becomes of another task with that key.
 
 use super::row::{Row, State};
 use super::state::Model;
@@ -11,12 +11,9 @@ impl Row {
     /// Returns the key of the task, if the task holds it. `time` is the store time.
     fn held_key(&self, now: u64, time: u64) -> Option<KeyHash> {
         let key = self.task.key.filter(|_| !self.is_expired(time))?;
-        let holds = match key.is_until_started {
-            true => self.is_alive() && !self.was_claimed,
-            false => self.is_alive(),
-        };
-        let is_in_window = now < self.stored_at + millis(key.window);
-        (holds || is_in_window).then_some(key.hash)
+        let window = millis(key.window);
+        let is_in_window = window > 0 && now < self.stored_at + window;
+        (self.is_alive() || is_in_window).then_some(key.hash)
     }
 
     fn is_alive(&self) -> bool {
@@ -28,18 +25,19 @@ impl Row {
 }
 
 impl Model {
-    /// Returns the task that holds a key. If the clock was put back, a task in its window may hold it beside one that is
-    /// alive, which counts then.
+    /// Returns the task that holds a key. If the clock was put back, an ended task in its window and a live one may both hold it;
+    /// the live one counts.
     pub(super) fn holder(&self, key: KeyHash) -> Option<TaskId> {
         let (now, time) = (self.wall(), self.store_time());
-        let rows = self.tasks.values();
+        let rows = self.keyed.get(&key).into_iter().flatten();
+        let rows = rows.filter_map(|id| self.tasks.get(id));
         let mut holders = rows.filter(|row| row.held_key(now, time) == Some(key));
         let first = holders.clone().next();
         let alive = holders.find(|row| row.is_alive());
         alive.or(first).map(|row| row.task.id)
     }
 
-    /// Resolves the conflict of a new task with one that holds its key, if there is one.
+    /// Resolves the conflict between a new task and the task that holds its key, if there is one.
     pub(super) fn resolve_conflict(
         &mut self,
         position: usize,
@@ -47,10 +45,14 @@ impl Model {
     ) -> Option<KeyConflict> {
         let key = task.key?;
         let holder = self.holder(key.hash)?;
-        let row = &self.tasks[&holder];
+        // An earlier request, whose answer was lost, has stored the task.
+        if holder == task.id {
+            return None;
+        }
+        let held = self.tasks[&holder].task.key;
         let resolution = match key.conflict {
-            // Its payload has been seen, or it has ended within its window.
-            Conflict::Replace if row.was_claimed || !row.is_alive() => Conflict::Join,
+            // Otherwise, a worker may have read the payload.
+            Conflict::Replace if held.is_none_or(|held| !held.is_until_started) => Conflict::Join,
             resolution => resolution,
         };
         if resolution == Conflict::Replace {
@@ -78,12 +80,12 @@ impl Model {
             .map_or(u64::MAX, |latest| row.stored_at + millis(latest));
         let due = (now + millis(task.delay)).min(latest);
         match row.state {
-            // It has waited for its turn, and keeps it.
+            // It keeps its place in the queue.
             State::Waiting if due <= now && !is_other_kind => {}
             State::Waiting if due <= now => self.note_ready(holder),
             _ if due <= now => self.push_back(holder),
             _ => {
-                row.state = State::Delayed { due };
+                self.delay(holder, due);
                 self.ready_queue.retain(|&other| other != holder);
             }
         }

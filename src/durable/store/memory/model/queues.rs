@@ -64,6 +64,13 @@ impl Model {
         }
     }
 
+    fn is_limited(&self, name: &QueueName) -> bool {
+        let row = self.queues.get(name);
+        row.is_some_and(|row| {
+            row.settings.max_running.is_some() || row.settings.groups.max_running.is_some()
+        })
+    }
+
     fn running_in(&self, name: &QueueName) -> u64 {
         let is_running = |row: &&Row| matches!(row.state, State::Running { .. });
         let rows = self.tasks.values().filter(is_running);
@@ -98,7 +105,10 @@ impl Model {
 
     /// Records that a task stops running, so that another one of its queue may start.
     pub(super) fn free(&mut self, id: TaskId) {
-        if let Some(row) = self.tasks.get(&id) {
+        // Without a maximum, no task waits for the end of another.
+        if let Some(row) = self.tasks.get(&id)
+            && self.is_limited(&row.task.queue)
+        {
             self.freed.insert(row.task.queue.clone());
         }
     }

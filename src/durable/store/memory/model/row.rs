@@ -20,8 +20,6 @@ pub(super) struct Row {
     pub(super) crashes: u32,
     pub(super) lost: u32,
     pub(super) cancel: bool,
-    /// `true` if a worker has claimed the task.
-    pub(super) was_claimed: bool,
     /// When the task was stored, in milliseconds since 1970.
     pub(super) stored_at: u64,
     /// The errors of the last attempts after which the task was to run again: the attempt, the time and the error.
@@ -55,6 +53,10 @@ pub(super) enum State {
 }
 
 impl Row {
+    pub(super) fn is_delayed_until(&self, due: u64) -> bool {
+        self.state == State::Delayed { due }
+    }
+
     /// Returns the kind of the type of the task, whatever its queue and its priority.
     pub(super) fn of(&self) -> Kind {
         Kind::in_envelope(&self.task.name, self.task.envelope)

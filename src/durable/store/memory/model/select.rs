@@ -48,17 +48,23 @@ impl Model {
         };
         let want = request.want.min(self.room(queue));
         let session = &self.sessions[&request.session];
-        for (priority, most) in turns.order() {
+        // Without tasks of other priorities, there is no need to look for them.
+        let order = turns.order().into_iter();
+        let order = order.filter(|&(priority, most)| {
+            most > 0 && (self.uses_priorities || priority == Priority::Normal)
+        });
+        for (priority, most) in order {
             let most = want.min(most);
-            selection.take_from_groups(
-                self,
-                self.sublists(session, queue, priority),
-                priority,
-                most,
-            );
+            if self.groups.are_used {
+                let sublists = self.sublists(session, queue, priority);
+                selection.take_from_groups(self, sublists, priority, most);
+            }
             let rows = self.claimable(session, priority);
             for row in rows.filter(|row| row.task.group.is_none()) {
-                selection.take(row, most);
+                if selection.tasks.len() == most || selection.is_full {
+                    break;
+                }
+                selection.take(row);
             }
             if !selection.tasks.is_empty() {
                 let started = selection.tasks.len() as u64;
@@ -130,7 +136,7 @@ impl Selection {
                 && !self.is_full
                 && let Some(row) = sublist.rows.pop_front()
             {
-                self.take(row, most);
+                self.take(row);
             }
             let given = self.tasks.len() - before;
             if given > 0 {
@@ -141,9 +147,9 @@ impl Selection {
         }
     }
 
-    /// Takes a task, unless the claim has enough tasks.
-    fn take(&mut self, row: &Row, most: usize) {
-        if self.tasks.len() >= most || self.is_full || row.is_quarantined() && !self.quarantined {
+    /// Takes a task, unless it is too large, or is quarantined while the claim may have no such task.
+    fn take(&mut self, row: &Row) {
+        if row.is_quarantined() && !self.quarantined {
             return;
         }
         self.bytes += row.task.payload.len();

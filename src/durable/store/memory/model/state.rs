@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use super::row::{Row, State};
 use crate::durable::clock::{Clock, millis};
 use crate::durable::failure::{Cause, Effect, Failure};
+use crate::durable::key::KeyHash;
 use crate::durable::queue::group::GroupName;
 use crate::durable::queue::name::QueueName;
 use crate::durable::queue::priority::PriorityTurns;
@@ -26,6 +27,8 @@ pub(in super::super) struct Model {
     pub(super) tasks: BTreeMap<TaskId, Row>,
     /// The waiting tasks, in the order in which they are to run.
     pub(super) ready_queue: VecDeque<TaskId>,
+    /// The delayed tasks, by the time when they are due. Tasks that were delayed until then may be among them.
+    pub(super) delayed: BTreeSet<(u64, TaskId)>,
     pub(super) claims: BTreeMap<Epoch, Lease>,
     pub(super) sessions: BTreeMap<SessionId, Session>,
     pub(super) endpoints: BTreeMap<usize, Endpoint>,
@@ -36,6 +39,10 @@ pub(in super::super) struct Model {
     pub(super) paused: BTreeMap<String, Vec<Kind>>,
     pub(super) queues: BTreeMap<QueueName, QueueRow>,
     pub(super) groups: GroupTurns,
+    /// `true` if a task with another priority than the normal one has been stored.
+    pub(super) uses_priorities: bool,
+    /// For each key, the tasks that were stored with it. They need not hold it, or exist, any more.
+    pub(super) keyed: BTreeMap<KeyHash, BTreeSet<TaskId>>,
     /// The queues, kinds and groups of the tasks that the current request has made ready.
     pub(super) new_ready: Vec<(QueueName, Kind, Option<GroupName>)>,
     /// The queues in which the current request may let waiting tasks start.
@@ -60,6 +67,8 @@ pub(super) struct GroupTurns {
     /// For each group and priority of which a task waits and may start: the group with the lowest number is the next to be served.
     pub(super) numbers: BTreeMap<(QueueName, Priority, GroupName), u64>,
     pub(super) last: u64,
+    /// `true` if a task with a group has been stored.
+    pub(super) are_used: bool,
     /// The times until which groups are held, in milliseconds since 1970.
     pub(super) holds: BTreeMap<(QueueName, GroupName), u64>,
 }
@@ -101,7 +110,7 @@ pub(super) struct Session {
     pub(super) claim: Option<Epoch>,
     /// The first task of its last enqueue.
     pub(super) first: Option<TaskId>,
-    /// The answer to that.
+    /// The answer to its last enqueue.
     pub(super) enqueued: Enqueued,
 }
 
@@ -123,6 +132,7 @@ impl Model {
             clock,
             tasks: BTreeMap::new(),
             ready_queue: VecDeque::new(),
+            delayed: BTreeSet::new(),
             claims: BTreeMap::new(),
             sessions: BTreeMap::new(),
             endpoints: BTreeMap::new(),
@@ -132,6 +142,8 @@ impl Model {
             paused: BTreeMap::new(),
             queues: BTreeMap::new(),
             groups: GroupTurns::default(),
+            uses_priorities: false,
+            keyed: BTreeMap::new(),
             new_ready: Vec::new(),
             freed: BTreeSet::new(),
             totals: Counts::default(),
@@ -177,11 +189,23 @@ impl Model {
 
     /// Returns the time when the first of the delayed tasks is due.
     pub(super) fn earliest_due(&self) -> Option<u64> {
-        let due = self.tasks.values().filter_map(|row| match row.state {
-            State::Delayed { due } => Some(due),
-            _ => None,
-        });
-        due.min()
+        let mut delayed = self.delayed.iter();
+        let first = delayed.find(|&&(due, id)| self.is_delayed_until(id, due));
+        first.map(|&(due, _)| due)
+    }
+
+    /// Delays a task until `due`.
+    pub(super) fn delay(&mut self, id: TaskId, due: u64) {
+        if let Some(row) = self.tasks.get_mut(&id) {
+            row.state = State::Delayed { due };
+            self.delayed.insert((due, id));
+        }
+    }
+
+    /// Returns `true` if a member of [`delayed`](Self::delayed) is still delayed until this time.
+    pub(super) fn is_delayed_until(&self, id: TaskId, due: u64) -> bool {
+        let row = self.tasks.get(&id);
+        row.is_some_and(|row| row.is_delayed_until(due))
     }
 
     // ===== Tasks that become ready =====

@@ -1,6 +1,6 @@
 //! A worker's turn: applies verdicts, takes back expired claims, makes delayed tasks ready, and claims tasks.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::time::Duration;
 
 use super::row::{Row, State};
@@ -164,15 +164,11 @@ impl Model {
                 self.totals.retried += 1;
                 row.push_error(now, error);
                 row.failures += 1;
-                row.state = State::Delayed {
-                    due: now + millis(*after),
-                };
+                self.delay(id, now + millis(*after));
             }
             Verdict::Snooze { after } => {
                 self.totals.snoozed += 1;
-                row.state = State::Delayed {
-                    due: now + millis(*after),
-                };
+                self.delay(id, now + millis(*after));
             }
             Verdict::Release | Verdict::HoldGroup { .. } => {
                 self.totals.released += 1;
@@ -210,12 +206,15 @@ impl Model {
         for (priority, group) in served {
             self.group_served(&queue, priority, &group);
         }
-        self.ready_queue
-            .retain(|&id| tasks.iter().all(|task| task.id != id));
+        let claimed: HashSet<_> = tasks.iter().map(|task| task.id).collect();
+        if !claimed.is_empty() {
+            self.ready_queue.retain(|id| !claimed.contains(id));
+        }
         for task in &tasks {
             if let Some(row) = self.tasks.get_mut(&task.id) {
                 row.state = State::Running { epoch };
-                row.was_claimed = true;
+                // The claim frees a key that is held only until the start.
+                row.task.key = row.task.key.filter(|key| !key.is_until_started);
             }
         }
         if tasks.is_empty() {
@@ -239,15 +238,18 @@ impl Model {
     /// Moves delayed tasks that are due into the ready queue, the earliest first. Returns `true` if there were any.
     fn make_due(&mut self) -> bool {
         let now = self.wall();
-        let due = self.tasks.iter().filter_map(|(&id, row)| match row.state {
-            State::Delayed { due } if due <= now => Some((due, id)),
-            _ => None,
-        });
-        let due: BTreeSet<_> = due.collect();
-        for &(_, id) in due.iter().take(MAX_DUE) {
-            self.push_back(id);
+        let mut count = 0;
+        while let Some(&(due, id)) = self.delayed.first()
+            && due <= now
+            && count < MAX_DUE
+        {
+            self.delayed.pop_first();
+            if self.is_delayed_until(id, due) {
+                self.push_back(id);
+                count += 1;
+            }
         }
-        !due.is_empty()
+        count > 0
     }
 
     /// Returns the time until a worker must check again: until a task is due or a lease expires.

@@ -9,9 +9,9 @@
 -- 2 kinds: finds lists of kinds that no route names. If the numbers agree once these lists are counted, and there are no
 --   strays, the census ends here.
 -- 3 strays: drains lists that no route names and no worker reads, because routes were lost.
--- 4 running, 5 delayed: restores missing rows of `alive`, `held_keys`, `claims` and `lease`, derived from other rows. Step 8 does so, too.
+-- 4 running, 5 delayed: restore missing rows of `alive` and `held_keys` from the entries. Step 4 also restores `claims` and `lease`.
 -- 6 tombstones, 7 alive: tombstones, and tasks that are neither running nor delayed, become unlisted.
--- 8 lists: reads all lists. A task that is in a list is no longer unlisted.
+-- 8 lists: reads all lists. A task that is in a list is no longer unlisted. It restores `alive` and `held_keys`, too.
 -- 9 unlisted: ends the tasks that are still unlisted.
 --
 -- A task that is not lost is never ended: while `meta` has the field `census`, each script that adds an entry to a list
@@ -105,9 +105,10 @@ local function make_census(page)
     if #ids == 0 then return end
     local back = {}
     for i, row in ipairs(call('HMGET', ALIVE, unpack(ids))) do
-      local is_bad = not row or #row ~= ALIVE_KIND_END and #row < ALIVE_KEY_END
-      if is_bad and is_intact(ids[i], entries[i]) and (row or not has_ended(ids[i], entries[i])) then
-        back[#back + 1], back[#back + 2] = ids[i], alive_row(entries[i])
+      local is_sound = is_intact(ids[i], entries[i])
+      local whole = is_sound and alive_row(entries[i])
+      if is_sound and (not row or #row ~= #whole) and (row or not has_ended(ids[i], entries[i])) then
+        back[#back + 1], back[#back + 2] = ids[i], whole
       end
     end
     if #back == 0 then return end
@@ -317,7 +318,7 @@ local function make_census(page)
   function steps.tombstones(p)
     local scan, some, cancelled = call('HSCAN', TOMBSTONES, p.cursor, 'COUNT', page), {}, {}
     for i = 1, #scan[2], 2 do some[#some + 1], cancelled[#some + 1] = scan[2][i], sub(scan[2][i], TOMBSTONE_KIND, TOMBSTONE_KIND_END) end
-    -- The last task of a kind may have been cancelled, or may have got another kind.
+    -- No route may name the list: the last task of the kind was cancelled, or a replacement gave it another kind.
     add_lists(p, cancelled)
     if #some > 0 then call('SADD', UNLISTED, unpack(some)) end
     p.cursor = scan[1]

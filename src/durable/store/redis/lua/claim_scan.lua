@@ -18,8 +18,8 @@ local function tombstones_at(id)
 end
 
 -- Returns a scan of the entries of a list or a sublist in which some may be cancelled or quarantined. Entries that are passed over stay at
--- its head.
-local function scan_entries(key)
+-- its head. If there are any, the scan reads `page_size` entries at a time.
+local function scan_entries(key, page_size)
   local scan = {
     key = key, scanned = {}, passed = {}, quarantined = {}, damaged = {}, tombstones_by_id = {}, removed = 0, tombstones = tombstones,
   }
@@ -45,7 +45,7 @@ local function scan_entries(key)
   -- Reads one more entry than is needed, so that it is known whether any is left.
   local function read(n)
     if scan.is_over then return false end
-    n = is_plain and n + 1 or MAX_BATCH
+    n = is_plain and n + 1 or page_size
     page, at = call('LRANGE', key, #scanned, #scanned + n - 1), 1
     scan.is_over = #page < n
     return #page > 0

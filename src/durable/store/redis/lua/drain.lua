@@ -2,6 +2,7 @@
 -- in their order.
 --
 -- Needs: transaction, lists.
+-- Reads: epoch, tombstones.
 -- Undo: drain.
 
 -- `true` if a draining list is empty, and can be removed from the routes.

@@ -1,6 +1,7 @@
 -- Adds delayed tasks that are due to their lists, as one transaction.
 --
 -- Needs: transaction, entry, lists, outcomes.
+-- Reads: epoch, tombstones.
 -- Undo: due.
 
 -- Returns the lowest score of a sorted set, which is the first due time or the first end of a lease.

@@ -1,7 +1,8 @@
 -- Stores a batch of tasks. This is the only script that a server without memory refuses: its first write fails, so it has
 -- no effect.
 --
--- Needs: session, lists, store_time, entry, held_keys, key_conflicts.
+-- Needs: session, lists, store_time.
+-- On demand: key_conflicts.
 -- Undo: enqueue.
 -- KEYS: NONE, META, SESSIONS, READY, ALIVE, PAYLOADS, DELAYED, DUE, RESULTS, DEAD, DIED, ERRORS, TOMBSTONES, IDLE, ROUTES,
 --   UNLISTED, QUEUES, PERMITS, HELD_KEYS, RINGS, GROUPS, HOLDS.
@@ -15,13 +16,13 @@
 -- ARGV[7]   -> version of the routes that the client knows
 -- ARGV[8]   -> number of lists that these routes assign to the waiting tasks, g; 0 if that is only the main list; -1 if
 --   some tasks have groups, so that the script assigns them
--- ARGV[9]   -> number of tasks with keys, k
+-- ARGV[9]   -> records of the tasks with keys, one after the other: see `key_conflicts.lua`
 -- ARGV[10..] -> w + d times (id, row in `alive`); w + d entries, those of waiting tasks first, list by list; d delays in
---   milliseconds; p times (id, payload); g times (list, number of tasks); k times what `key_conflicts.lua` describes, in the order of the request
+--   milliseconds; p times (id, payload); g times (list, number of tasks)
 --
--- Output: OK, or ROUTES if the client's routes are not those of the store. Both mean that all tasks are stored, by this
--- execution or by an earlier one. If other tasks hold the keys of some, these are not stored, and the output is a table: OK or ROUTES,
--- and for each of them its position in the request 2, what has happened to it 1 (see `key_conflicts.lua`), id of the other task 16.
+-- Output: OK, or ROUTES if the client's routes are not those of the store. Both mean that all tasks are stored, by this execution or
+-- by an earlier one, except those with conflicts. If there are conflicts, the output is a table: OK or ROUTES, and a string that has
+-- for each task that is not stored: its position in the request 2, the resolution 1 (see `key_conflicts.lua`), id of the holder 16.
 --
 -- Errors:
 -- NOSESSION         -> the session has ended, or has sent a later request
@@ -70,9 +71,11 @@ if call('EXISTS', DIED) == 1 then
   end
 end
 
--- A task whose key another one holds counts as stored.
-local conflicts = ARGV[9] ~= '0' and resolve_conflicts(ids, is_stored, waiting_count, delayed_count, payload_count)
-any_stored = any_stored or conflicts and conflicts.any
+-- A task whose key another task holds is treated as stored, so nothing is written for it.
+local conflicts = ARGV[9] ~= '' and load_key_conflicts()(ARGV[9], ids, is_stored, 10 + 2 * total,
+  { waiting = waiting_count, delayed = delayed_count, payloads = payload_count })
+local replaced = conflicts and conflicts.replacements
+any_stored = any_stored or conflicts and conflicts.is_any
 
 -- Returns the arguments of tasks that do not exist yet, from `from` on, with `each` arguments for a task.
 local function arguments_of_new(from, first, last, each)
@@ -109,12 +112,13 @@ if delayed_count > 0 then
   end
 end
 
-if conflicts then alive, delayed, dues, payloads = conflicts.merge(alive, entries, delayed, dues, payloads) end
+if replaced then alive, delayed, dues, payloads = replaced.merge(alive, entries, delayed, dues, payloads) end
 
 -- The bundles of entries by list; nil if all are added to the main list.
 local bundles
 local is_known = ARGV[7] == version
-if not is_known or any_stored or conflicts or ARGV[8] == '-1' then
+-- The client sorts the waiting tasks by list, unless one may replace another, or has a group.
+if not is_known or any_stored or conflicts and conflicts.may_replace or ARGV[8] == '-1' then
   bundles = lists().at_the_end(entries)
 elseif ARGV[8] ~= '0' then
   -- The client has computed the lists and the number of tasks for each.
@@ -125,6 +129,10 @@ elseif ARGV[8] ~= '0' then
     bundles[i] = { list = list, key = key_of(list), entries = { unpack(entries, first, last) } }
     list_at, first = list_at + 2, last + 1
   end
+end
+
+for _, bundle in ipairs(replaced and bundles or {}) do
+  if bundle.group then groups().read_turn(bundle) end
 end
 
 -- Rows by id are written first, then the entries that make the tasks run, and the number of the request last: it confirms
@@ -147,7 +155,7 @@ if bundles then
     if bundle.group then
       groups().push('RPUSH', bundle)
     else
-      if conflicts then bundle.before = call('LLEN', key) end
+      if replaced then bundle.before = call('LLEN', key) end
       call('RPUSH', key, unpack(bundle.entries))
       bundle.is_pushed = true
     end
@@ -169,6 +177,6 @@ elseif #entries > 0 then
 end
 -- Woken workers may not know the new due time.
 if is_earlier then pcall(lists().wake_one) end
-if conflicts then pcall(conflicts.clean_up) end
+if replaced then pcall(replaced.clean_up) end
 local answer = is_known and 'OK' or 'ROUTES'
 return session.answer and { answer, session.answer } or answer

@@ -12,8 +12,8 @@ local function is_entry(row) return row and #row >= ENTRY_PAYLOAD - 1 end
 -- Returns `true` if `errors` may have a row of a task with these flags.
 local function has_errors(flags) return flags % 8 >= 4 end
 
--- Returns the key of the task of an entry that begins behind the first `before` bytes of a row, and its mode. Without a key, it is
--- empty.
+-- Returns the key of a task and its mode, given a row whose entry begins after `before` bytes. If the task has no key, returns an
+-- empty key and the mode 0.
 local function task_key(row, before)
   if byte(row, before + ENTRY_FLAGS) % 4 < 2 or (byte(row, before + ENTRY_EXTENSION) or 0) % 4 < 2 then return '', 0 end
   local last = before + ENTRY_PAYLOAD + 1 + number_at('>I2', row, before + ENTRY_PAYLOAD)

@@ -1,6 +1,8 @@
 -- Computes epochs. The field `epoch` of `meta` holds three numbers of 7 bytes: the last epoch; the *ceiling*, which the
 -- epochs of the next minutes do not exceed; and the time at which the ceiling was raised, in microseconds. If a server may
 -- have lost the last claims, its new epochs are above the ceiling: see `advance_epochs.lua`.
+--
+-- Reads: epoch, tombstones.
 
 -- Returns a new epoch and the new value of the field `epoch`. The new epoch exceeds the last one by at least `step`, and
 -- is not below `least`. With `above_ceiling`, it also exceeds all epochs that a copy may lack. An unreadable field counts

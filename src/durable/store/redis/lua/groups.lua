@@ -20,7 +20,7 @@
 local made_groups
 function groups()
   if made_groups then return made_groups end
-  local turns = {}
+  local turns, tombstones_text = {}, nil
 
   -- Adds a function that undoes a write to those of the current transaction. The write may have failed.
   local function undo_with(undo)
@@ -144,30 +144,48 @@ function groups()
 
   local function entries_in(list) return tonumber(call('HGET', GROUPS, 'n' .. list) or '') or 0 end
 
-  -- Returns `true` if a sublist has only entries of cancelled tasks.
+  -- Returns `true` unless it is known that no list has entries of cancelled or replaced tasks. Not every script has read their number.
+  local function may_have_tombstones()
+    if tombstones_text == nil then tombstones_text = meta[5] end
+    if tombstones_text == nil then tombstones_text = call('HGET', META, 'tombstones') end
+    return tombstones_text ~= '0'
+  end
+
+  -- Returns `true` if a sublist has only entries of cancelled or replaced tasks.
   local function has_only_tombstones(key)
     local left = {}
-    for _, entry in ipairs(call('LRANGE', key, 0, 4 * MAX_BATCH)) do
-      local tombstone = tombstone_of(entry)
-      left[tombstone] = left[tombstone] or tonumber(call('HGET', TOMBSTONES, tombstone) or '') or 0
-      if left[tombstone] == 0 then return false end
-      left[tombstone] = left[tombstone] - 1
+    for from = 0, 4 * MAX_BATCH - 1, 16 do
+      local entries = call('LRANGE', key, from, from + 15)
+      for _, entry in ipairs(entries) do
+        local tombstone = tombstone_of(entry)
+        left[tombstone] = left[tombstone] or tonumber(call('HGET', TOMBSTONES, tombstone) or '') or 0
+        if left[tombstone] == 0 then return false end
+        left[tombstone] = left[tombstone] - 1
+      end
+      if #entries < 16 then return true end
     end
     return true
   end
 
-  -- Pushes entries into a sublist. `turn` is the turn of the group if it has moved from another list. A group of which only cancelled tasks
-  -- were left counts as new.
+  -- Reads the turn of the group of a bundle, and whether the group counts as new in the list: only cancelled or replaced tasks are left.
+  -- A script that replaces tasks reads this before, so that a group that has tasks before and after it keeps its turn.
+  local function read_turn(bundle)
+    local before = turn_in(bundle.list, bundle.group)
+    bundle.turn_before = before
+    bundle.is_new = not before or before ~= 'inf' and may_have_tombstones() and has_only_tombstones(bundle.key)
+  end
+
+  -- Pushes entries into a sublist. `turn` is the turn of the group if it has moved from another list.
   local function push(command, bundle)
     local list, queue, group, key = bundle.list, bundle.queue, bundle.group, bundle.key
     queues().mark_grouped(queue, undo_with)
-    local before = turn_in(list, group)
-    local is_new = not before or meta[5] ~= '0' and before ~= 'inf' and has_only_tombstones(key)
+    if bundle.is_new == nil then read_turn(bundle) end
+    local before = bundle.turn_before
     bundle.before = call('LLEN', key)
     call(command, key, unpack(bundle.entries))
     bundle.is_pushed = true
     add_entries(list, #bundle.entries)
-    if not is_new then return end
+    if not bundle.is_new then return end
     if may_start(queue, group) then write_turn(list, group, before, bundle.turn or next_turn(queue))
     else block(list, queue, group, before) end
   end
@@ -226,7 +244,7 @@ function groups()
 
   made_groups = {
     sublist_key = sublist_key, ring_key = ring_key, turn_in = turn_in, ring_of = ring_of, permits_key = permits_key, free_permits = free_permits, is_held = is_held,
-    unblock = unblock, update = update, add_blocked = add_blocked, mark = function(queue) queues().mark_grouped(queue, undo_with) end, push = push, add_entries = add_entries, entries_in = entries_in, write_served = write_served,
+    unblock = unblock, update = update, add_blocked = add_blocked, mark = function(queue) queues().mark_grouped(queue, undo_with) end, read_turn = read_turn, push = push, add_entries = add_entries, entries_in = entries_in, write_served = write_served,
     write_turn = write_turn, hold = hold, end_holds = end_holds, hold_wait = hold_wait,
   }
   return made_groups

@@ -1,28 +1,27 @@
--- Keys, which keep tasks from being stored more than once.
+-- Keys: which task holds a key.
 --
--- A row of `held_keys` names the task that was the last to get the key: see `layout.lua`. Its mode is 1 if the task holds the key until
--- a worker claims it, plus 2 if a worker has claimed it. The task holds the key only while it is alive or in its window. So whatever
--- ends a task frees its key, and maintenance removes the row later.
+-- A row of `held_keys` names the task that got the key last: see `layout.lua`. The row alone does not say that the key is held: the
+-- task must also be alive, or in its window with its end still kept. So a script that ends a task need not change the row;
+-- maintenance removes it. If a task holds its key only until a worker claims it, the claim removes the row.
 --
 -- Needs: entry, store_time.
 
--- Returns `true` if the result of a task is kept. A large one is not read: it counts as kept until maintenance removes it.
+-- Returns `true` if the result of a task is kept. A large result is not read, since that costs time: it counts as kept until
+-- maintenance removes it.
 local function has_kept_result(id)
   local length = call('HSTRLEN', RESULTS, id)
   if length < RESULT_STATE or length > 4096 then return length > 4096 end
   return number_at('>I6', call('HGET', RESULTS, id)) > store_time()
 end
 
--- Returns the id of the task that holds a key, given the row of the key, and `true` if the task is alive and was never claimed.
-local function holder_of(key, row)
-  if not row or #row < HELD_ENTRY - 1 then return nil end
-  local id, mode = sub(row, 1, HELD_ID_END), byte(row, HELD_MODE)
-  local alive = call('HGET', ALIVE, id)
-  -- Another task may have the id meanwhile.
-  if alive and sub(alive, ALIVE_KEY, ALIVE_KEY_END) ~= key then return nil end
-  if alive and mode ~= 3 then return id, mode < 2 end
+-- Returns the task that holds a key, given the rows of the key and of its task in `alive`, and `true` if the payload of that
+-- task can be replaced.
+local function holder_of(key, row, alive)
+  if not row or #row < HELD_UNTIL_END then return nil end
+  local id = sub(row, 1, HELD_ID_END)
+  -- If the row has no such key, a later task has the same id.
+  if alive then return sub(alive, ALIVE_KEY, ALIVE_KEY_END) == key and id or nil, #row >= HELD_ENTRY end
   if number_at('>I6', row, HELD_UNTIL) <= now then return nil end
-  if alive then return id, false end
   local since = tonumber(call('ZSCORE', DIED, id) or '-inf')
   return (has_kept_result(id) or since + DEAD_RETENTION > store_time()) and id or nil, false
 end

@@ -1,290 +1,120 @@
--- Resolves conflicts of new tasks with those that hold their keys. A task whose key another one holds is not stored. It may replace the
--- payload of that one.
+-- Resolves the conflicts between new tasks and the tasks that hold their keys. A new task whose key is held is not stored, but it
+-- may replace the payload of the task that holds the key.
 --
--- The arguments of `enqueue` for each task with a key:
+-- The argument is `p` if one of the tasks may replace the payload of another one, else `-`, and then a record for each new task with a
+-- key, in the order of the request:
 --
--- [1] -> its position among the tasks, those that wait first
--- [2] -> its position in the request
--- [3] -> key
--- [4] -> window in milliseconds
--- [5] -> what happens to it if another task holds the key: `j`, it joins that task; `r`, it is rejected; `p`, it replaces the payload
---   of that task, or joins it
--- [6] -> time in milliseconds after which a task whose payload is replaced is due at the latest, or empty
--- [7] -> kinds of the task with the priorities high, normal and low, of 8 bytes each
+-- [1] -> position in the arguments, where waiting tasks precede delayed ones, 2
+-- [2] -> position in the request, 2
+-- [3] -> key, 16
+-- [4] -> 1 if it holds the key only until a worker claims it, else 0, 1
+-- [5] -> what it does if another task holds the key, 1: `j` joins that task; `r` is rejected; `p` replaces the payload of that task,
+--   or joins it if that is not possible
+-- [6] -> window in milliseconds, or 0, 6
+-- [7] -> limit for the delay of a replaced task, in milliseconds since that was stored; the maximum if there is none, 6
+-- [8] -> kinds of the task with the priorities high, normal and low, 8 each
 --
--- Needs: entry, intact_entry, lists, store_time, held_keys.
+-- Needs: held_keys.
+-- On demand: replacements.
 
--- Returns what is to be written for tasks with keys. `is_stored` records those that are not stored.
-local function resolve_conflicts(ids, is_stored, waiting_count, delayed_count, payload_count)
-  local KEY_ARGUMENTS = 7
+-- Returns what is to be written for tasks with keys. `is_stored` records those that are not stored. `first_entry` is the position of
+-- the first entry among the arguments, and `tasks` has the numbers of waiting and of delayed tasks, and of payloads.
+local function resolve_conflicts(records, ids, is_stored, first_entry, tasks)
+  local RECORD, KEY, HOLDING, RESOLUTION, LIMIT, NO_WINDOW = 58, 4, 20, 21, 28, '\0\0\0\0\0\0'
+  local result, answer, keys = { is_any = false, may_replace = sub(records, 1, 1) == 'p' }, {}, {}
+  for at = 2, #records, RECORD do keys[#keys + 1] = sub(records, at + KEY, at + HOLDING - 1) end
+  -- The rows of keys, and the rows before. The keys that change, each followed by its row. Positions of the tasks of this request that
+  -- hold keys, by key.
+  local rows, before, changed, own = {}, {}, {}, {}
+  for i, row in ipairs(call('HMGET', HELD_KEYS, unpack(keys))) do
+    if row then rows[keys[i]], before[keys[i]] = row, row end
+  end
+  local alive, replacements
 
-  local function append(to, more)
-    if #more == 0 then return to end
-    to = to or {}
-    for i = 1, #more do to[#to + 1] = more[i] end
-    return to
+  -- The ends of windows, by how tasks hold their keys: most of the tasks of a request do it in one way.
+  local ends = {}
+  local function end_of_window(holding)
+    local window = sub(holding, 3)
+    ends[holding] = window == NO_WINDOW and window or pack('>I6', now + number_at('>I6', window))
+    return ends[holding]
   end
 
-  -- Inserts entries that are ready now, each before those of new tasks that are not before it in the request.
-  local function insert_entries(entries, more)
-    table.sort(more, function(a, b) return a.at < b.at or a.at == b.at and a.nth < b.nth end)
-    local before, index = 0, 1
-    for i, it in ipairs(more) do
-      while index < it.at do
-        if not is_stored[index] then before = before + 1 end
-        index = index + 1
-      end
-      table.insert(entries, before + i, it.entry)
-    end
+  -- Has a new task hold its key.
+  local function hold(index, key, at)
+    local holding = sub(records, at + HOLDING, at + LIMIT - 1)
+    local row = ids[index] .. (ends[holding] or end_of_window(holding))
+    if byte(holding) == 1 then row = row .. pack('>I6', now) .. ARGV[first_entry + index - 1] end
+    local n = #changed
+    own[key], rows[key], changed[n + 1], changed[n + 2] = index, row, key, row
   end
 
-  local total = waiting_count + delayed_count
-  local first_entry, first_delay = 10 + 2 * total, 10 + 3 * total
-  local first_payload = first_delay + delayed_count
-  local at = first_payload + 2 * payload_count + 2 * math.max(tonumber(ARGV[8]), 0)
-  local result = { any = false, answer = '', alive = {}, delayed = {}, dues = {}, payloads = {}, entries = {} }
-  -- The rows of keys that were read or changed, the keys that change, with their rows before, and other changes.
-  local rows, changed, before, writes, undos, unused_payloads = {}, {}, {}, {}, {}, {}
-  -- The positions of tasks of this request that hold keys, by id, their keys, and the other tasks that are replaced, by id.
-  local own, is_own, pending = {}, {}, {}
-  -- The number of entries that claims are to pass over.
-  local buried = 0
-
-  local function row_of(key)
-    if rows[key] == nil then
-      rows[key] = call('HGET', HELD_KEYS, key)
-      before[key] = rows[key]
-    end
-    return rows[key]
-  end
-
+  -- Changes the row of a key that a task has held before.
   local function change(key, row)
-    if not changed[key] then changed[#changed + 1], changed[key] = key, true end
+    if not own[key] and rows[key] == before[key] then changed[#changed + 1], changed[#changed + 2] = key, row end
     rows[key] = row
   end
 
-  -- Returns the argument with the payload of a task, or nil if its entry contains that.
-  local function payload_argument(id)
-    for i = first_payload, first_payload + 2 * payload_count - 1, 2 do
-      if ARGV[i] == id then return i end
-    end
+  -- Reads the rows of `alive` of the tasks that the rows of keys name, by key.
+  local function read_alive()
+    local held, holders = {}, {}
+    for key, row in pairs(before) do held[#held + 1], holders[#holders + 1] = key, sub(row, 1, HELD_ID_END) end
+    alive = {}
+    for i, row in ipairs(#held > 0 and call('HMGET', ALIVE, unpack(holders)) or {}) do alive[held[i]] = row end
   end
 
-  -- Returns an entry with the payload of the entry `new`, which becomes ready at `due`, 6 bytes.
-  local function with_payload(entry, new, due, kinds)
-    local _, mode = task_key(entry, 0)
-    local from = 1 + 8 * math.floor(mode / 16)
-    local name_at = ENTRY_PAYLOAD + extension_length(new)
-    return sub(entry, 1, ENTRY_READY_AT - 1) .. due .. sub(kinds, from, from + 7) .. sub(new, ENTRY_FLAGS, ENTRY_PAYLOAD - 1)
-      .. sub(entry, ENTRY_PAYLOAD, ENTRY_PAYLOAD + extension_length(entry) - 1) .. sub(new, name_at)
+  -- Returns the task that holds a key, and `true` if its payload can be replaced.
+  local function find_holder(key, row)
+    if own[key] then return sub(row, 1, HELD_ID_END), #row >= HELD_ENTRY end
+    if not alive then read_alive() end
+    return holder_of(key, row, alive[key])
   end
 
-  -- Replaces a task of the same request: one of the two takes the place of both.
-  local function replace_own(task, holder, row)
-    local old, new = own[holder], task.index
-    local entry = with_payload(ARGV[first_entry + old - 1], ARGV[first_entry + new - 1], pack('>I6', task.due), task.kinds)
-    local is_waiting = task.due <= now
-    local slot = is_waiting == (old <= waiting_count) and old or new
-    local old_payload, new_payload = payload_argument(holder), payload_argument(ids[new])
-    if old_payload then ARGV[old_payload] = '' end
-    if new_payload then ARGV[new_payload] = holder end
-    is_stored[old], is_stored[new] = true, true
-    is_stored[slot] = nil
-    ids[slot], ARGV[8 + 2 * slot], ARGV[9 + 2 * slot], ARGV[first_entry + slot - 1] = holder, holder, alive_row(entry), entry
-    if not is_waiting then ARGV[first_delay + slot - waiting_count - 1] = string.format('%.0f', task.due - now) end
-    own[holder] = slot
-    change(task.key, sub(row, 1, HELD_MODE) .. entry)
-  end
-
-  -- Finds an entry in the lists of its kind. The last one counts: claims pass over the others.
-  local function place_of(entry)
-    local path = lists().path_of(sub(entry, ENTRY_KIND, ENTRY_KIND_END))
-    local group = task_group(entry, 0)
-    for from = 1, #path, 16 do
-      local list = sub(path, from, from + 15)
-      local key = group == '' and key_of(list) or groups().sublist_key(list, group)
-      local index = call('LPOS', key, entry, 'RANK', -1)
-      if index then return key, index end
-    end
-  end
-
-  -- Has a claim pass over an entry that is in a list.
-  local function bury(entry)
-    local tombstone = tombstone_of(entry)
-    local found = call('HGET', TOMBSTONES, tombstone)
-    found = found and (tonumber(found) or 1) or 0
-    buried = buried + 1
-    writes[#writes + 1] = function() call('HSET', TOMBSTONES, tombstone, found + 1) end
-    undos[#undos + 1] = function(try)
-      if found > 0 then try('HSET', TOMBSTONES, tombstone, found) else try('HDEL', TOMBSTONES, tombstone) end
-    end
-  end
-
-  -- Writes the number of tombstones. It is written once and as a whole, so that it can be undone whether it was written or not.
-  local function write_tombstones()
-    if buried == 0 then return end
-    local before = tonumber(meta[5]) or call('HLEN', TOMBSTONES)
-    writes[#writes + 1] = function() call('HSET', META, 'tombstones', before + buried) end
-    undos[#undos + 1] = function(try) try('HSET', META, 'tombstones', before) end
-  end
-
-  -- Returns the entry of a task, and `true` if it can be read and has this key. The row of a key has only a copy, which may be
-  -- damaged. That of a waiting task is compared with its list. A delayed task has its entry elsewhere.
-  local function entry_of(id, key, row, due)
-    local entry = due and call('HGET', DELAYED, id) or sub(row, HELD_ENTRY)
-    if not is_intact(id, entry) then return entry, false end
-    local found, mode = task_key(entry, 0)
-    return entry, found == key and mode < 48
-  end
-
-  -- Returns a task that waits or is delayed, and that may be replaced, or nil if its entry cannot be found.
-  local function find_stored(id, key, row)
-    if pending[id] then return pending[id] end
-    local it = { id = id, due = call('ZSCORE', DUE, id), alive = call('HGET', ALIVE, id) }
-    local is_sound
-    it.entry, is_sound = entry_of(id, key, row, it.due)
-    if not is_sound then return nil end
-    if not it.due then it.key, it.index = place_of(it.entry) end
-    if not it.due and not it.key then return nil end
-    it.is_waiting, it.new = not it.due, it.entry
-    pending[#pending + 1], pending[id] = it, it
-    return it
-  end
-
-  -- Replaces the payload of a task that waits or is delayed. Returns `false` if its entry cannot be found. Several tasks of the request
-  -- may replace it, one after the other, so it is written at the end.
-  local function replace_stored(task, holder, row)
-    local it = find_stored(holder, task.key, row)
-    if not it then return false end
-    local is_waiting = task.due <= now
-    -- A task that goes on waiting keeps the time since when it is ready. Otherwise, its list would seem young, and be served late.
-    local ready_at = is_waiting and it.is_waiting and sub(it.new, ENTRY_READY_AT, ENTRY_KIND - 1) or pack('>I6', task.due)
-    local new = with_payload(it.entry, ARGV[first_entry + task.index - 1], ready_at, task.kinds)
-    local has_kind = sub(new, ENTRY_KIND, ENTRY_KIND_END) == sub(it.new, ENTRY_KIND, ENTRY_KIND_END)
-    local is_appended = is_waiting and not (it.is_waiting and has_kind)
-    if is_appended and not (it.is_waiting and it.at) then it.at, it.nth = task.at, task.nth end
-    it.has_moved = it.has_moved or not is_waiting or not it.is_waiting or not has_kind
-    it.is_waiting, it.new, it.new_due, it.payload = is_waiting, new, task.due, payload_argument(ids[task.index])
-    change(task.key, sub(row, 1, HELD_MODE) .. new)
-    return true
-  end
-
-  -- Has a replaced task keep its place in its list.
-  local function write_in_place(it)
-    local key = it.key
-    writes[#writes + 1] = function() call('LSET', key, it.index, it.new) end
-    undos[#undos + 1] = function(try)
-      if try('LINDEX', key, it.index) == it.new then try('LSET', key, it.index, it.entry) end
-    end
-  end
-
-  -- Takes a replaced task out of its place.
-  local function take_out(it)
-    if not it.due then return bury(it.entry) end
-    undos[#undos + 1] = function(try)
-      try('HSET', DELAYED, it.id, it.entry)
-      try('ZADD', DUE, it.due, it.id)
-    end
-    if not it.is_waiting then return end
-    writes[#writes + 1] = function()
-      call('ZREM', DUE, it.id)
-      call('HDEL', DELAYED, it.id)
-    end
-  end
-
-  -- Replaces a payload that the entry does not contain. One that is not overwritten is removed after everything else, so it is not read.
-  local function write_payload(it)
-    local was_apart = byte(it.entry, ENTRY_FLAGS) % 2 == 0
-    if not it.payload then
-      if was_apart then unused_payloads[#unused_payloads + 1] = it.id end
-      return
-    end
-    append(result.payloads, { it.id, ARGV[it.payload + 1] })
-    local before_payload = was_apart and call('HGET', PAYLOADS, it.id)
-    undos[#undos + 1] = function(try)
-      if before_payload then try('HSET', PAYLOADS, it.id, before_payload) else try('HDEL', PAYLOADS, it.id) end
-    end
-  end
-
-  local function write_replaced(it)
-    undos[#undos + 1] = function(try) try('HSET', ALIVE, it.id, it.alive) end
-    if not it.has_moved then
-      write_in_place(it)
-    else
-      take_out(it)
-      if it.is_waiting then
-        result.entries[#result.entries + 1] = { at = it.at, nth = it.nth, entry = it.new }
-      else
-        append(result.delayed, { it.id, it.new })
-        append(result.dues, { it.new_due, it.id })
-      end
-    end
-    append(result.alive, { it.id, alive_row(it.new) })
-    write_payload(it)
-  end
-
-  local function resolve(task)
-    local row, conflict = row_of(task.key), task.conflict
-    local holder, is_unclaimed
-    if is_own[task.key] then holder, is_unclaimed = sub(row, 1, HELD_ID_END), true
-    else holder, is_unclaimed = holder_of(task.key, row) end
-    if not holder then
-      local entry = ARGV[first_entry + task.index - 1]
-      local _, mode = task_key(entry, 0)
-      if is_stored[task.index] then return end
-      own[ids[task.index]], is_own[task.key] = task.index, true
-      local until_at = task.window > 0 and now + task.window or 0
-      return change(task.key, ids[task.index] .. pack('>I6I6', until_at, now) .. char(mode % 2) .. entry)
-    end
-    result.any = true
-    if conflict == 'p' then
-      if task.latest then task.due = math.min(task.due, number_at('>I6', row, HELD_SINCE) + task.latest) end
-      local replace = is_own[task.key] and replace_own or replace_stored
-      if not is_unclaimed or replace(task, holder, row) == false then conflict = 'j' end
-    end
-    if own[holder] ~= task.index then is_stored[task.index] = true end
-    result.answer = result.answer .. pack('>I2', task.position) .. conflict .. holder
-  end
-
-  -- A task with a delay that waits after all is behind the waiting tasks with keys that are before it in the request.
-  local last = 0
-  for i = 1, tonumber(ARGV[9]) do
-    local index = tonumber(ARGV[at])
-    if index <= waiting_count then last = math.max(last, index) end
-    local delay = index > waiting_count and tonumber(ARGV[first_delay + index - waiting_count - 1]) or 0
-    resolve({
-      index = index, position = tonumber(ARGV[at + 1]), key = ARGV[at + 2], window = tonumber(ARGV[at + 3]), conflict = ARGV[at + 4],
-      latest = tonumber(ARGV[at + 5]), kinds = ARGV[at + 6], due = now + delay, nth = i, at = index <= waiting_count and index or last + 1,
+  -- Replaces the payload of the task that holds a key. Returns `false` if that is not possible.
+  local function replace(index, key, holder, at, last)
+    replacements = replacements or load_replacements()(ids, is_stored, first_entry, tasks, own, change)
+    local limit, kinds = number_at('>I6c24', records, at + LIMIT)
+    return replacements.replace({
+      index = index, key = key, holder = holder, row = rows[key], limit = limit, kinds = kinds, last = last,
     })
-    at = at + KEY_ARGUMENTS
   end
 
-  for _, it in ipairs(pending) do write_replaced(it) end
-  write_tombstones()
-
-  -- Adds the replaced tasks to what is written for new ones.
-  function result.merge(alive, entries, delayed, dues, payloads)
-    insert_entries(entries, result.entries)
-    return append(alive, result.alive), append(delayed, result.delayed), append(dues, result.dues), append(payloads, result.payloads)
+  -- The position of the last waiting task with a key so far.
+  local last = 0
+  for n, key in ipairs(keys) do
+    local at = 2 + (n - 1) * RECORD
+    local index, row, holder, is_replaceable = number_at('>I2', records, at), rows[key], nil, false
+    if index <= tasks.waiting and index > last then last = index end
+    if row then holder, is_replaceable = find_holder(key, row) end
+    if not holder or holder == ids[index] then
+      -- If the task exists, an earlier request, whose answer was lost, has stored it.
+      if not is_stored[index] then hold(index, key, at) end
+    else
+      local resolution = sub(records, at + RESOLUTION, at + RESOLUTION)
+      result.is_any, is_stored[index] = true, true
+      if resolution == 'p' and not (is_replaceable and replace(index, key, holder, at, last)) then resolution = 'j' end
+      answer[#answer + 1] = sub(records, at + 2, at + 3) .. resolution .. holder
+    end
   end
+  result.answer = concat(answer)
+  if replacements then result.replacements = replacements.finish() end
 
   function result.write()
-    for _, write in ipairs(writes) do write() end
-    for _, key in ipairs(changed) do call('HSET', HELD_KEYS, key, rows[key]) end
+    -- Replacements may have changed rows again.
+    for i = 1, replacements and #changed or 0, 2 do changed[i + 1] = rows[changed[i]] end
+    if #changed > 0 then call('HSET', HELD_KEYS, unpack(changed)) end
+    if replacements then replacements.write() end
   end
 
-  -- Undoes the changes, after the new tasks were removed.
+  -- Undoes the changes. The new tasks have been removed before.
   function result.restore(try)
-    for i = #undos, 1, -1 do undos[i](try) end
-    for _, key in ipairs(changed) do
+    if replacements then replacements.restore(try) end
+    for i = 1, #changed, 2 do
+      local key = changed[i]
       if before[key] then try('HSET', HELD_KEYS, key, before[key]) else try('HDEL', HELD_KEYS, key) end
     end
   end
 
-  -- Removes payloads that the entries contain now.
-  function result.clean_up()
-    if #unused_payloads > 0 then call('HDEL', PAYLOADS, unpack(unused_payloads)) end
-  end
-
   return result
 end
+
+return resolve_conflicts

@@ -7,8 +7,9 @@
 -- An entry, which is a row of `ready`, `ready:<list>` and `delayed`: id 16, client id of the producer 8, retention 6,
 -- maximum number of crashes 2, failures 4, crashes 2, losses 2, time at which it became ready 6, kind 8, flags 1, length of
 -- the payload 4, extension if the flags say so, payload if the flags say that it is here, name. The extension: its length,
--- without these bytes, 2; what it contains 1: 1 if the task is in a named queue. Then, for a named queue: priority 1, length of the
--- name 1, name; for a task with a group, which adds 4: length of the name 1, name; for a task with a key, which adds 2: key 16, mode 1: priority, times 16, plus 1 if it holds the key until it is claimed.
+-- without these bytes, 2; flags 1: 1 in a named queue, 2 with a key, 4 with a group. In a named queue: priority 1, length of its name 1,
+-- name. With a group: length of its name 1, name. With a key: key 16, mode 1: 16 times the priority, plus 1 if the task holds the key
+-- only until it is claimed.
 ENTRY_ID_END = 16
 ENTRY_CLIENT = 17
 ENTRY_CLIENT_END = 24
@@ -49,13 +50,14 @@ ALIVE_KIND_END = 22
 ALIVE_KEY = 23
 ALIVE_KEY_END = 38
 
--- A row of `held_keys`: id 16, end of the window 6, time at which the task was stored 6, mode 1, entry until the task is claimed.
+-- A row of `held_keys`: id 16, end of the window 6 (0: none). If the task holds the key only until it is claimed: time at which it was
+-- stored 6, copy of its entry.
 HELD_ID_END = 16
 HELD_UNTIL = 17
+HELD_UNTIL_END = 22
 HELD_SINCE = 23
 HELD_SINCE_END = 28
-HELD_MODE = 29
-HELD_ENTRY = 30
+HELD_ENTRY = 29
 
 -- The owner of a claim, the field `<epoch>o` of `claims`: client id 8, lease in milliseconds 6, session in decimal digits.
 OWNER_CLIENT_END = 8

@@ -154,7 +154,7 @@ local function lists()
       if bundle.group then
         groups().push(command, bundle)
       else
-        -- With tombstones, the entries that are pushed may have been there before: see `undo/begin.lua`.
+        -- If there are tombstones, the list may already have equal entries. The undo then needs its length: see `has_entries`.
         if meta[5] and meta[5] ~= '0' then bundle.before = call('LLEN', key) end
         call(command, key, unpack(bundle.entries))
         bundle.is_pushed = true

@@ -1,6 +1,7 @@
 -- Opens a session. Without a session, it only ensures that the layout is written.
 --
 -- Needs: session, lists, set_lists, session_counts, transaction, notifications, reap, epochs.
+-- Reads: epoch, tombstones.
 -- KEYS: all.
 --
 -- ARGV[1] -> session, or empty

@@ -4,6 +4,7 @@
 -- error 2, error.
 --
 -- Needs: transaction, entry, lists, queues, notifications, store_time, results.
+-- Reads: epoch, tombstones.
 -- Undo: outcomes.
 --
 -- A script creates its functions in each run. These are rarely needed, so they are created on demand.
@@ -33,10 +34,10 @@ local function make_outcomes()
   local function tally(collected, what) collected.counts[what] = (collected.counts[what] or 0) + 1 end
 
   -- Records that a task has ended. Clients that await a dead task request its status, since it may have been replayed.
-  local function finish(collected, id, entry, task_state)
+  local function finish(collected, id, entry, task_state, row)
     collected.ended[#collected.ended + 1], collected.states[#collected.ended + 1] = id, task_state
     collected.alive[#collected.alive + 1] = id
-    collected.alive[#collected.alive + 1] = alive_row(entry)
+    collected.alive[#collected.alive + 1] = row or alive_row(entry)
     notify(sub(entry, ENTRY_CLIENT, ENTRY_CLIENT_END), id, task_state)
   end
 
@@ -75,12 +76,13 @@ local function make_outcomes()
     finish(collected, id, entry, task_state)
   end
 
-  local function mark_dead(collected, id, entry, reason, error)
+  -- `row` is the row of `alive`, if it cannot be derived from the entry.
+  local function mark_dead(collected, id, entry, reason, error, row)
     collected.dead[#collected.dead + 1] = id
     collected.dead[#collected.dead + 1] = char(reason) .. pack('>I4', #error) .. error .. entry
     collected.died[#collected.died + 1] = store_time()
     collected.died[#collected.died + 1] = id
-    finish(collected, id, entry, '')
+    finish(collected, id, entry, '', row)
   end
 
   -- Records that a row is missing or unreadable. Its bytes are kept as evidence.
@@ -92,12 +94,12 @@ local function make_outcomes()
   -- Ends a task of which a part is lost. If the task was alive, it becomes a dead letter with an entry of what is known.
   local function mark_damaged(collected, id, error, rest)
     record_damage(collected, error, rest or id)
-    local row = call('HGET', ALIVE, id)
-    if not row then return end
-    row = row .. string.rep('\0', ALIVE_KIND_END)
+    local alive = call('HGET', ALIVE, id)
+    if not alive then return end
+    local row = alive .. string.rep('\0', ALIVE_KIND_END)
     local entry = id .. sub(row, 1, ALIVE_RETENTION_END) .. string.rep('\0', 16) .. sub(row, ALIVE_KIND, ALIVE_KIND_END) .. string.rep('\0', 5)
     tally(collected, 'ended_apart')
-    mark_dead(collected, id, entry, DAMAGED, error)
+    mark_dead(collected, id, entry, DAMAGED, error, alive)
   end
 
   -- Counts rows that were recently found to be missing or unreadable.

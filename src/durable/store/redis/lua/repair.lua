@@ -3,6 +3,7 @@
 -- `routing.rs`.
 --
 -- Needs: lists, entry, groups.
+-- Reads: epoch, tombstones.
 local repaired, last_repair, evidence = state.repaired or 0, state.last_repair, {}
 local function record_repair(what, row)
   repaired, last_repair = repaired + 1, what

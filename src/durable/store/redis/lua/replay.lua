@@ -1,6 +1,7 @@
 -- Replays dead letters, in the order of the ids, or deletes them, as one transaction.
 --
 -- Needs: lists, entry, intact_entry, dead_letter_row, store_time, held_keys.
+-- Reads: epoch, tombstones.
 -- Undo: replay.
 -- KEYS: NONE, META, READY, ALIVE, PAYLOADS, LEASE, RESULTS, HELD_KEYS, DEAD, DIED, ERRORS, TOMBSTONES, IDLE, ROUTES, UNLISTED, QUEUES, PERMITS, RINGS, GROUPS, HOLDS.
 --
@@ -8,28 +9,28 @@
 -- ARGV[2]   -> number of ids, n
 -- ARGV[3..] -> n ids
 --
--- Output: the number of dead letters found. Those whose keys other tasks hold are not replayed, and do not count.
+-- Output: the number of dead letters replayed or deleted. One whose key another task holds is not replayed, and not counted.
 --
 -- Errors: UNDONE or PARTIAL if a command failed
 local is_replay = ARGV[1] == 'replay'
 local ids, scores, dead, alive, entries = {}, {}, {}, {}, {}
--- The rows of `held_keys` that change: the keys, the new rows, or false if they are removed, and the rows before.
+-- The changes of `held_keys`: keys, new rows (false: removed), previous rows. `is_taken`: by key, the dead letter that gets it.
 local keys, keys_after, keys_before, is_taken = {}, {}, {}, {}
 
 local function change_key(key, row, before)
   keys[#keys + 1], keys_after[#keys + 1], keys_before[#keys + 1] = key, row, before
 end
 
--- Gives a dead letter its key again, unless a worker has taken it away for ever. Returns `false` if another task holds it.
+-- Gives a dead letter its key again, unless it held the key only until it was claimed. Returns `false` if another task holds the key.
 local function take_key(id, entry)
   local key, mode = task_key(entry, 0)
   if key == '' or mode % 2 == 1 then return true end
   local row = call('HGET', HELD_KEYS, key)
-  local holder = is_taken[key] or holder_of(key, row)
+  local holder = is_taken[key] or row and holder_of(key, row, call('HGET', ALIVE, sub(row, 1, HELD_ID_END)))
   if holder and holder ~= id then return false end
   is_taken[key] = id
-  local is_own = row and #row >= HELD_ENTRY - 1 and sub(row, 1, HELD_ID_END) == id
-  change_key(key, is_own and row or id .. pack('>I6I6', 0, now) .. char(2), row)
+  local is_own = row and #row >= HELD_UNTIL_END and sub(row, 1, HELD_ID_END) == id
+  change_key(key, is_own and row or id .. pack('>I6', 0), row)
   return true
 end
 

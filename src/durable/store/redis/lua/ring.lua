@@ -45,7 +45,7 @@ local function select_from_groups(list, queue)
     -- It had a turn in a list that was not checked when it was held.
     if has_holds and groups().is_held(queue, sublist.group) then sublist.permits = 0 end
     local key = groups().sublist_key(list, sublist.group)
-    sublist.scan = scan_entries(key)
+    sublist.scan = scan_entries(key, 32)
     order[#order + 1] = sublist
   end
   while #claimed < want and not is_full and idle < MAX_IDLE_LANES do

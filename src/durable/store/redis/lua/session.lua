@@ -9,7 +9,7 @@
 -- [7] -> set of types that the session claims, or empty
 -- [8] -> epochs of claims that were suspected since the last request, each followed by a space
 -- [9] -> newest layout that the process of the session knows, a space, and a description of the process
--- [10] -> what became of the tasks of the last enqueue whose keys were held: see `enqueue.lua`; absent if there were none
+-- [10] -> conflicts in the answer to the last enqueue, as `enqueue.lua` returns them; absent if there were none
 --
 -- An unreadable row counts as missing: the client opens another session.
 local sessions = {}
@@ -22,6 +22,7 @@ local function find_session(id)
   local is_read, row = pcall(cmsgpack.unpack, packed)
   if not is_read or type(row) ~= 'table' or (#row ~= 9 and #row ~= 10) then return nil end
   if type(row[1]) ~= 'number' or type(row[3]) ~= 'string' or type(row[7]) ~= 'string' then return nil end
+  if row[10] and type(row[10]) ~= 'string' then return nil end
   local s = {
     number = row[1], claim = row[2], undelivered = row[3], first = row[4], at = row[5], client = row[6],
     set = row[7] or '', suspects = row[8] or '', process = row[9] or '', answer = row[10], row = packed,

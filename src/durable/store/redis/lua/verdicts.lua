@@ -88,7 +88,8 @@ local function apply_done(name, epoch, first, n)
   local errors = #failed > 0 and call('HMGET', ERRORS, unpack(failed))
   local permits = any_queued and queues().permits_of(ids_done, rows) or nil
   state.transaction = {
-    undo = 'done', ids = ids_done, rows = rows, results = results, flags = flags, failed = failed, errors = errors, permits = permits, tails = tails,
+    undo = 'done', ids = ids_done, rows = rows, results = results, flags = flags, failed = failed, errors = errors, permits = permits,
+    tails = tails,
   }
   write_bins()
   if #results > 0 then call('HSET', RESULTS, unpack(results)) end

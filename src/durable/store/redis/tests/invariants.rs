@@ -88,15 +88,25 @@ for id in pairs(alive) do
   local entry = waiting[id] or delayed[id] or string.sub(running[id] or '', 17)
   if #entry > 55 and string.byte(entry, 55) % 2 == 0 then expect('has a payload', payloads[id], id) end
 end
+local function key_of(entry)
+  if string.byte(entry, 55) % 4 < 2 or string.byte(entry, 62) % 4 < 2 then return '' end
+  local last = 61 + struct.unpack('>I2', entry, 60)
+  return string.sub(entry, last - 16, last - 1)
+end
+local function tail_of(entry)
+  local key, _, group = key_of(entry), group_of(entry)
+  return (key == '' and group and string.rep('\0', 16) or key) .. (group or '')
+end
 local held = hash('held_keys')
 for id, row in pairs(alive) do
   local entry = waiting[id] or delayed[id]
   local whole = entry or string.sub(running[id] or '', 17)
+  if #whole >= 59 then expect('is alive with the key and the group of its entry', string.sub(row, 23) == tail_of(whole), id) end
   if #row >= 38 and #whole > 61 and string.byte(whole, 62) % 4 >= 2 then
     local key = held[string.sub(row, 23, 38)] or ''
     local has_key, mode = string.sub(key, 1, 16) == id, string.byte(whole, 61 + struct.unpack('>I2', whole, 60))
     expect('has its key', has_key or mode % 2 == 1, id)
-    if has_key and string.byte(key, 29) < 2 then expect('waits with the entry of its key', string.sub(key, 30) == entry, id) end
+    if has_key and mode % 2 == 1 then expect('waits with the entry of its key', string.sub(key, 29) == entry, id) end
   end
 end
 for id in pairs(due) do expect('is due and alive', alive[id] and delayed[id], id) end

@@ -34,7 +34,6 @@ const TIME: Values = Values::Number(0..=1 << 60);
 const INTERVAL: Values = Values::Number(1..=1 << 45);
 const FLAG: Values = Values::Number(0..=1);
 const PRIORITY: Values = Values::Number(0..=2);
-const KEY_MODE: Values = Values::Number(0..=3);
 /// A limit of a queue.
 const LIMIT: Values = Values::Optional(&Values::Number(1..=u32::MAX as i64));
 
@@ -114,7 +113,6 @@ const TASK: &[Column] = &[
     Column("group_name", Values::Optional(&Values::Text), "NULL"),
     Column("priority", PRIORITY, "1"),
     Column("key", Values::Optional(&Values::Id), "NULL"),
-    Column("key_mode", Values::Optional(&KEY_MODE), "NULL"),
     Column("key_since", Values::Optional(&TIME), "NULL"),
     Column("key_until", Values::Optional(&ANY), "NULL"),
     Column("payload", Values::Optional(&Values::Bytes), "NULL"),

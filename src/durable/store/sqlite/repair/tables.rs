@@ -86,7 +86,7 @@ const TABLES: [Table; 11] = [
             "SELECT id FROM {} NOT INDEXED ORDER BY id DESC",
             "SELECT id FROM {} WHERE at IS NOT NULL ORDER BY state, at",
             "SELECT id FROM {} WHERE at IS NOT NULL ORDER BY state DESC, at DESC",
-            "SELECT id FROM {} WHERE key IS NOT NULL AND state < 2 AND key_mode < 3 ORDER BY key",
+            "SELECT id FROM {} WHERE key IS NOT NULL AND state < 2 ORDER BY key",
             "SELECT id FROM {} WHERE key IS NOT NULL AND key_until IS NOT NULL ORDER BY key, key_until",
         ],
     },

@@ -55,7 +55,7 @@ async fn a_damaged_task_frees_its_key() {
     assert_eq!(worker.holder(new(3)).await, Some(id(0)));
     assert_eq!(worker.holder(new(4)).await, None);
     assert_eq!(worker.holder(new(5)).await, Some(id(2)));
-    // The damaged one cannot have its key again while the other one holds it.
+    // The damaged task is not replayed while another task holds its key.
     let replay = || worker.store.replay_dead_letters(DeadFilter::all());
     assert_eq!(replay().await.unwrap(), 0);
     let claim = worker.claim(9).await;
@@ -65,7 +65,7 @@ async fn a_damaged_task_frees_its_key() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_garbled_is_forgotten() {
+async fn a_garbled_answer_counts_as_one_without_conflicts() {
     let file = File::new();
     let worker = Worker::new(&file.open().await).await;
     worker.enqueue([keyed(1, Key::new("key"))]).await;
@@ -83,12 +83,12 @@ async fn an_answer_that_is_garbled_is_forgotten() {
 
 /// A store without keys writes nothing about them.
 #[tokio::test]
-async fn a_store_without_keys_has_empty_indices() {
+async fn tasks_without_keys_write_no_data_about_keys() {
     let file = File::new();
     let worker = Worker::new(&file.open().await).await;
     worker.enqueue((0..100).map(|n| task(n).0)).await;
     worker.claim(10).await;
-    let sql = "SELECT count(*) FROM throng_task WHERE key IS NOT NULL OR key_mode IS NOT NULL";
+    let sql = "SELECT count(*) FROM throng_task WHERE key IS NOT NULL OR key_since IS NOT NULL";
     assert_eq!(file.number(sql), 0);
     assert_eq!(file.number("SELECT count(answer) FROM throng_session"), 0);
 }

@@ -50,6 +50,7 @@ where
 
     fn run(&mut self, tx: &mut Transaction<'_>) -> Result<(), rusqlite::Error> {
         tx.next_turn = None;
+        tx.emptied.clear();
         self.answer = match (self.run)(tx) {
             Err(Fault::Sqlite(error)) => return Err(error),
             answer => answer.map_err(Fault::without_effect),

@@ -118,15 +118,15 @@ impl KeyChoice {
     /// Returns the key of a task with this name in a queue.
     fn of(&self, name: &str, queue: &QueueName) -> NewKey {
         let key = Key::new(format!("key {}", self.text)).of(name, queue);
-        let key = key.expect("it has no options");
+        let key = key.expect("a key without options is valid");
         let replaces = self.conflict == Conflict::Replace;
+        let is_until_started = self.is_until_started || replaces;
         NewKey {
             conflict: self.conflict,
-            is_until_started: self.is_until_started || replaces,
-            window: if replaces {
-                Duration::ZERO
-            } else {
-                self.window
+            is_until_started,
+            window: match is_until_started {
+                true => Duration::ZERO,
+                false => self.window,
             },
             latest: self.latest.filter(|_| replaces),
             ..key
@@ -181,7 +181,7 @@ pub(super) fn queue(is_named: bool) -> QueueName {
     queue_name(if is_named { "q" } else { "" })
 }
 
-/// The ids of the tasks that steps choose. A task with a key has a new id.
+/// The ids of the tasks that steps choose by number. Each spawn with a key gives the task a new id.
 #[derive(Default)]
 pub(super) struct Ids([u64; 12]);
 

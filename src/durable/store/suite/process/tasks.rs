@@ -95,15 +95,15 @@ pub(in crate::durable::store::suite) fn at_priority(priority: Priority, task: Ne
     NewTask { priority, ..task }
 }
 
-/// Returns a task with the key `key`, which it holds until it ends.
+/// Returns a task with the key "key", which it holds until it ends.
 pub(in crate::durable::store::suite) fn keyed(number: u64) -> NewTask {
     with_key(Key::new("key"), task(number))
 }
 
-pub(in crate::durable::store::suite) fn with_key(key: Key, task: NewTask) -> NewTask {
+pub(in crate::durable::store) fn with_key(key: Key, task: NewTask) -> NewTask {
     let delay = key.delay().unwrap_or(task.delay);
     let key = key.of(&task.name, &task.queue);
-    let key = Some(key.expect("its options fit together"));
+    let key = Some(key.expect("the options of the key do not exclude each other"));
     NewTask { delay, key, ..task }
 }
 

@@ -51,14 +51,14 @@ local function reversed(entries)
   return some
 end
 
--- Returns `true` if a list has these entries from one index on, and they were not there before. `before` is the length of the list
--- before, if it is known.
+-- Returns `true` if a list has these entries from an index on, and did not have them before. `before` is the previous length of the
+-- list, or nil if it was not read.
 local function has_entries(key, from, entries, before)
   local there = redis.pcall('LRANGE', key, from, from + #entries - 1)
   if there.err or #there ~= #entries then return false end
   for i = 1, #entries do if there[i] ~= entries[i] then return false end end
   if before then return redis.pcall('LLEN', key) == before + #entries end
-  -- A cancelled task may have left the same entry, but then there is a tombstone.
+  -- A cancelled or replaced task may have left an equal entry, but then there is a tombstone.
   local tombstone = string.sub(entries[1], 1, ENTRY_ID_END) .. string.sub(entries[1], ENTRY_KIND, ENTRY_KIND_END)
   return redis.pcall('HEXISTS', TOMBSTONES, tombstone) ~= 1
 end

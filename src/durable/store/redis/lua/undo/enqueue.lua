@@ -4,7 +4,7 @@ function undo.enqueue()
   for i, entry in ipairs(u.entries) do ids[i] = string.sub(entry, 1, ENTRY_ID_END) end
   local is_written = {}
   for _, id in ipairs(every_second(u.payloads or {}, 1)) do is_written[id] = true end
-  -- A replaced task may have a payload from before, although none was written for it.
+  -- Only payloads that this request wrote are removed: a replaced task may have one from before.
   local function remove_rows(some)
     local payloads = {}
     for _, id in ipairs(some) do

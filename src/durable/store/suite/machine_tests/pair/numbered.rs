@@ -1,6 +1,7 @@
 //! Numbered requests, and the comparison of their answers.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::{Claimed, Outcome, Pair, equal, refusal, same};
 use crate::durable::TaskId;
@@ -138,12 +139,15 @@ impl<H: Harness> Pair<H> {
         answered: TurnAnswer,
     ) -> Outcome {
         let context = || format!("\n  model: {expected:?}\n  store: {answered:?}");
-        // A repeated turn drains nothing, so after a pause a store may have to look again.
+        // A repeated turn drains nothing, so after a pause a store may have to look again. If the turn was to go idle, it says so
+        // by `next`.
         let same_more = expected.more == answered.more || self.has_paused && answered.more;
+        let looks_again = self.has_paused && answered.next == Some(Duration::ZERO);
         let same_rest = expected.refused == answered.refused && same_more;
         // The store may have to check whether others have died.
         let foreign = self.opened.iter().any(|&other| other != process);
         let same_next = expected.next == answered.next
+            || looks_again
             || foreign
                 && answered
                     .next
