@@ -33,8 +33,8 @@
 //! | `queues` | hash | the limits of named queues, and how far they are used: see `lua/queues.lua` |
 //! | `permits:<queue>`, `permits:<queue>\0<group>` | sets | ids of the running tasks of a named queue, and of those of a group |
 //! | `ready:<list>:<group>` | lists | the entries of the waiting tasks of a group in a list, in order |
-//! | `rings:<list>` | sorted sets | groups with waiting tasks in a list, by their turns: see `lua/groups.lua` |
-//! | `holds:<queue>` | sorted sets | groups of a queue that are held, by the time at which that is over |
+//! | `groups:ring:<list>` | sorted sets | groups with waiting tasks in a list, by their turns: see `lua/groups.lua` |
+//! | `groups:hold:<queue>` | sorted sets | groups of a queue that are held, by the time at which that is over |
 //! | `groups` | hash | the turns that were issued, and what else scripts know about groups |
 //! | `held_keys` | hash | by key of a task: the task that got the key last, and what a replacement needs: see `lua/held_keys.lua` |
 //! | `idle:<set>` | sorted sets | client and session of idle workers that know a set of types, by the time at which they went idle |
@@ -47,7 +47,7 @@
 //! would run, and fail half-way at the first key that has moved.
 
 /// The names of the keys in the scripts. In Redis, they are in lower case.
-pub(super) const ALL: [&str; 32] = [
+pub(super) const ALL: [&str; 30] = [
     "NONE",
     "META",
     "SESSIONS",
@@ -77,9 +77,7 @@ pub(super) const ALL: [&str; 32] = [
     "QUEUES",
     "PERMITS",
     "HELD_KEYS",
-    "RINGS",
     "GROUPS",
-    "HOLDS",
 ];
 
 /// Returns the prefix of all keys of a partition.

@@ -38,10 +38,10 @@ pub(super) const FILES: &[(&str, &str)] = files![
     "advance_epochs" "cancel" "close" "counts" "dead_letters" "enqueue" "errors" "maintain" "open" "payload" "queue" "renew"
     "replay" "routes" "status" "turn" "upgrade"
     // Parts.
-    "base" "census" "claim" "claim_scan" "claims" "dead_letter_row" "drain" "due" "entry" "epochs" "group_repair" "groups" "held_keys" "ids" "intact_entry"
+    "alive_row" "base" "census" "claim" "claim_scan" "claim_state" "claims" "dead_letter_row" "drain" "due" "entry" "epochs" "group_repair" "groups" "held_keys" "ids" "intact_entry"
     "key_conflicts" "lists"
     "liveness" "notifications" "orphans" "outcomes" "queues" "reap" "remove_session" "replacements" "repair" "repair_meta" "restore_keys"
-    "results" "ring" "server_time" "session" "session_activity" "session_counts" "set_lists" "store_time" "transaction" "verdicts"
+    "results" "ring" "selection" "server_time" "session" "session_activity" "session_counts" "set_lists" "store_time" "transaction" "verdicts"
     // Files that run if a command fails.
     "undo/begin" "undo/cancel" "undo/claim" "undo/done" "undo/drain" "undo/due" "undo/end" "undo/enqueue"
     "undo/outcomes" "undo/queue" "undo/replay"

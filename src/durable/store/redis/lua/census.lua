@@ -24,7 +24,7 @@
 -- Fields of `meta`: `census`, which exists during a census; `progress`, its step, cursor and lists; `survey`, the result of
 -- the last census: by how much the numbers still differed, and the lists that no route names.
 --
--- Needs: transaction, entry, intact_entry, lists, outcomes, drain, repair, group_repair, restore_keys.
+-- Needs: transaction, entry, alive_row, intact_entry, lists, outcomes, drain, repair, group_repair, restore_keys.
 
 -- The lease of a claim whose owner is lost, in milliseconds, and the number of shared lists that are searched for strays.
 local LOST_LEASE, SHARED_LISTS = 10000, 1024
@@ -96,7 +96,7 @@ local function make_census(page)
   end
 
   local function has_ended(id, entry)
-    local tombstone = call('HGET', TOMBSTONES, tombstone_of(entry))
+    local tombstone = call('HGET', TOMBSTONES, lists().tombstone_of(entry))
     return tombstone or call('HEXISTS', RESULTS, id) == 1 or call('ZSCORE', DIED, id)
   end
 
@@ -106,7 +106,7 @@ local function make_census(page)
     local back = {}
     for i, row in ipairs(call('HMGET', ALIVE, unpack(ids))) do
       local is_sound = is_intact(ids[i], entries[i])
-      local whole = is_sound and alive_row(entries[i])
+      local whole = is_sound and alive_row(entries[i], 0)
       if is_sound and (not row or #row ~= #whole) and (row or not has_ended(ids[i], entries[i])) then
         back[#back + 1], back[#back + 2] = ids[i], whole
       end
@@ -152,7 +152,7 @@ local function make_census(page)
   -- Gives permits to running tasks of named queues that have none. Without them, too many tasks could start.
   local function restore_permits_of(ids, entries)
     for i, id in ipairs(ids) do
-      local queue, group = queues().queue_of(entries[i], 0), task_group(entries[i], 0)
+      local queue, group = queues().queue_of(entries[i], 0), queues().group_of(entries[i], 0)
       local key = PERMITS .. ':' .. queue
       if queue ~= '' then
         remove_other_type('SCARD', key)
@@ -260,7 +260,7 @@ local function make_census(page)
         local path, own = lists().path_of(kind), lists().own(kind)
         local key = key_of(own)
         remove_other_type('LLEN', key)
-        if is_any_in(own, key) then path = path .. own end
+        if lists().is_any_in(own, key) then path = path .. own end
         for at = 1, #path, 16 do
           local is_added
           p.lists, is_added = with_list(p.lists, sub(path, at, at + 15))
@@ -429,7 +429,7 @@ local function make_census(page)
     for at = 1, #p.lists, 16 do
       local list = sub(p.lists, at, at + 15)
       local key = key_of(list)
-      if #others < 8192 and call('HEXISTS', ROUTES, 'l' .. list) == 0 and is_any_in(list, key) then others = others .. list end
+      if #others < 8192 and call('HEXISTS', ROUTES, 'l' .. list) == 0 and lists().is_any_in(list, key) then others = others .. list end
     end
     local survey = { left = missing_tasks(all_lists(others)), lists = others }
     call('HSET', META, 'survey', cmsgpack.pack(survey))

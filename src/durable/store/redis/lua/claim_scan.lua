@@ -1,13 +1,9 @@
 -- Reads the entries of a list or a sublist one by one, and selects those that a claim takes.
 --
--- Needs: entry, lists.
-local want, want_bytes = math.min(tonumber(ARGV[4]), MAX_BATCH), tonumber(ARGV[5])
--- If the number of tombstones is unknown, this is an estimate.
-local tombstones = tonumber(meta[5]) or call('HLEN', TOMBSTONES)
--- The claimed entries, the size of their payloads, and `true` if the next one is too large.
-local claimed, claimed_bytes, is_full = {}, 0, false
--- `true` if the payload of an entry may be elsewhere, or if an entry may have an extension.
-local any_separate, any_extension = false, false
+-- Needs: claim_state, entry, lists.
+
+-- The size of the claimed payloads, and `true` if the next one is too large.
+local claimed_bytes, is_full = 0, false
 -- `true` if the claim may have a quarantined task.
 local may_be_quarantined = false
 
@@ -18,8 +14,8 @@ local function tombstones_at(id)
 end
 
 -- Returns a scan of the entries of a list or a sublist in which some may be cancelled or quarantined. Entries that are passed over stay at
--- its head. If there are any, the scan reads `page_size` entries at a time.
-local function scan_entries(key, page_size)
+-- its head. If there are any, the scan reads `page_size` entries at a time. The group of a list is empty.
+local function scan_entries(key, group, page_size)
   local scan = {
     key = key, scanned = {}, passed = {}, quarantined = {}, damaged = {}, tombstones_by_id = {}, removed = 0, tombstones = tombstones,
   }
@@ -32,7 +28,7 @@ local function scan_entries(key, page_size)
   -- are the first.
   local function is_tombstone(entry)
     if tombstones == 0 then return false end
-    local id = tombstone_of(entry)
+    local id = sub(entry, 1, ENTRY_ID_END) .. sub(entry, ENTRY_KIND, ENTRY_KIND_END) .. group
     if not tombstones_by_id[id] then
       local found = tombstones_at(id)
       tombstones_by_id[id] = { before = found, left = found }

@@ -5,7 +5,7 @@
 -- On demand: key_conflicts.
 -- Undo: enqueue.
 -- KEYS: NONE, META, SESSIONS, READY, ALIVE, PAYLOADS, DELAYED, DUE, RESULTS, DEAD, DIED, ERRORS, TOMBSTONES, IDLE, ROUTES,
---   UNLISTED, QUEUES, PERMITS, HELD_KEYS, RINGS, GROUPS, HOLDS.
+--   UNLISTED, QUEUES, PERMITS, HELD_KEYS, GROUPS.
 --
 -- ARGV[1]   -> session
 -- ARGV[2]   -> number of the request
@@ -131,8 +131,10 @@ elseif ARGV[8] ~= '0' then
   end
 end
 
-for _, bundle in ipairs(replaced and bundles or {}) do
-  if bundle.group then groups().read_turn(bundle) end
+if replaced and bundles then
+  for _, bundle in ipairs(bundles) do
+    if bundle.group then groups().read_turn(bundle) end
+  end
 end
 
 -- Rows by id are written first, then the entries that make the tasks run, and the number of the request last: it confirms

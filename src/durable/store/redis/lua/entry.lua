@@ -20,29 +20,6 @@ local function task_key(row, before)
   return sub(row, last - 16, last - 1), byte(row, last) or 0
 end
 
--- Returns the group of the task of an entry that begins behind the first `before` bytes of a row. Without a group, it is empty.
-local function task_group(row, before)
-  if (byte(row, before + ENTRY_FLAGS) or 0) % 4 < 2 or (byte(row, before + ENTRY_EXTENSION) or 0) % 8 < 4 then return '' end
-  local at = before + ENTRY_QUEUE + (byte(row, before + ENTRY_QUEUE_LENGTH) or 0)
-  return sub(row, at + 1, at + (byte(row, at) or 0))
-end
-
--- Returns the field of `tombstones` for an entry.
-local function tombstone_of(entry)
-  return sub(entry, 1, ENTRY_ID_END) .. sub(entry, ENTRY_KIND, ENTRY_KIND_END) .. task_group(entry, 0)
-end
-
--- Returns the key and the group of the task of an entry, as they are in its row in `alive`.
-local function alive_tail(row, before)
-  local key, group = task_key(row, before), task_group(row, before)
-  return (key == '' and group ~= '' and string.rep('\0', 16) or key) .. group
-end
-
--- Returns the row of a task in `alive`.
-local function alive_row(entry)
-  return sub(entry, ENTRY_CLIENT, ENTRY_RETENTION_END) .. sub(entry, ENTRY_KIND, ENTRY_KIND_END) .. alive_tail(entry, 0)
-end
-
 -- Returns `true` if one more crash makes the task a dead letter. A worker runs only one such task at a time.
 local function is_quarantined(entry)
   local crashes, lost = number_at('>I2I2', entry, ENTRY_CRASHES)

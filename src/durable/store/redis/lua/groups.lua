@@ -1,11 +1,11 @@
 -- Groups of tasks within named queues, which take turns. See `queue/group.rs` for their settings.
 --
--- Tasks of a group wait in *sublists*: `ready:<list>:<group>` is the sublist of a group in a list. The sorted set `rings:<list>` has the
+-- Tasks of a group wait in *sublists*: `ready:<list>:<group>` is the sublist of a group in a list. The sorted set `groups:ring:<list>` has the
 -- groups with a sublist, even if there are only cancelled tasks in it. The score is the turn of the group: a number if a task may start as far as
 -- the group is concerned, that is if the group is not held and has a permit, and otherwise `inf`. The group with the lowest number is
 -- the next to be served. Groups with the same number are in the order of their names.
 --
--- A running task of a group holds a permit: its id is in the set `permits:<queue>\0<group>`. The sorted set `holds:<queue>` has the
+-- A running task of a group holds a permit: its id is in the set `permits:<queue>\0<group>`. The sorted set `groups:hold:<queue>` has the
 -- groups that are held, by the time at which their hold is over.
 --
 -- Fields of `groups`:
@@ -30,9 +30,9 @@ function groups()
   end
 
   local function sublist_key(list, group) return READY .. ':' .. list .. ':' .. group end
-  local function ring_key(list) return RINGS .. ':' .. list end
+  local function ring_key(list) return GROUPS .. ':ring:' .. list end
   local function permits_key(queue, group) return PERMITS .. ':' .. queue .. '\0' .. group end
-  local function holds_key(queue) return HOLDS .. ':' .. queue end
+  local function holds_key(queue) return GROUPS .. ':hold:' .. queue end
 
   local function write_field(field, before, after)
     undo_with(function(attempt)
@@ -152,12 +152,12 @@ function groups()
   end
 
   -- Returns `true` if a sublist has only entries of cancelled or replaced tasks.
-  local function has_only_tombstones(key)
+  local function has_only_tombstones(key, group)
     local left = {}
     for from = 0, 4 * MAX_BATCH - 1, 16 do
       local entries = call('LRANGE', key, from, from + 15)
       for _, entry in ipairs(entries) do
-        local tombstone = tombstone_of(entry)
+        local tombstone = sub(entry, 1, ENTRY_ID_END) .. sub(entry, ENTRY_KIND, ENTRY_KIND_END) .. group
         left[tombstone] = left[tombstone] or tonumber(call('HGET', TOMBSTONES, tombstone) or '') or 0
         if left[tombstone] == 0 then return false end
         left[tombstone] = left[tombstone] - 1
@@ -172,7 +172,7 @@ function groups()
   local function read_turn(bundle)
     local before = turn_in(bundle.list, bundle.group)
     bundle.turn_before = before
-    bundle.is_new = not before or before ~= 'inf' and may_have_tombstones() and has_only_tombstones(bundle.key)
+    bundle.is_new = not before or before ~= 'inf' and may_have_tombstones() and has_only_tombstones(bundle.key, bundle.group)
   end
 
   -- Pushes entries into a sublist. `turn` is the turn of the group if it has moved from another list.

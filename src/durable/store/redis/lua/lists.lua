@@ -59,12 +59,6 @@ local function wake(list, most, row)
   end
 end
 
--- Returns `true` if a list with this key has entries, perhaps in sublists.
-local function is_any_in(list, key)
-  local ring = RINGS .. ':' .. list
-  return call('EXISTS', key, ring) > 0
-end
-
 local made_lists
 local function lists()
   if made_lists then return made_lists end
@@ -105,6 +99,22 @@ local function lists()
     if #kinds > 0 then read_paths(kinds) end
   end
 
+  -- Returns the group of the task of an entry, which may be unreadable. Without a group, it is empty.
+  local function group_of(entry)
+    return (byte(entry, ENTRY_FLAGS) or 0) % 4 >= 2 and queues().group_of(entry, 0) or ''
+  end
+
+  -- Returns the field of `tombstones` for an entry.
+  local function tombstone_of(entry)
+    return sub(entry, 1, ENTRY_ID_END) .. sub(entry, ENTRY_KIND, ENTRY_KIND_END) .. group_of(entry)
+  end
+
+  -- Returns `true` if a list with this key has entries, perhaps in sublists.
+  local function is_any_in(list, key)
+    local ring = GROUPS .. ':ring:' .. list
+    return call('EXISTS', key, ring) > 0
+  end
+
   -- Bundles entries by list. `choose` selects the list from the path of an entry's kind. Unreadable entries are assigned to
   -- the list `other`, where a claim finds them. Fields of a bundle: `list`, the `key` of the list or the sublist, and `entries`; for a
   -- sublist, also `queue` and `group`.
@@ -112,7 +122,7 @@ local function lists()
     local bundles, bundles_by_key, last, last_group, bundle = {}, {}, nil, nil, nil
     load_paths(entries)
     for _, entry in ipairs(entries) do
-      local kind, group = sub(entry, ENTRY_KIND, ENTRY_KIND_END), task_group(entry, 0)
+      local kind, group = sub(entry, ENTRY_KIND, ENTRY_KIND_END), group_of(entry)
       if kind ~= last or group ~= last_group then
         local list = #kind == 8 and choose(paths[kind]) or other
         local key = group == '' and key_of(list) or groups().sublist_key(list, group)
@@ -209,7 +219,7 @@ local function lists()
   end
 
   made_lists = {
-    own = hex, path_of = path_of, bundled = bundled, at_the_end = at_the_end, at_the_head = at_the_head,
+    own = hex, path_of = path_of, group_of = group_of, tombstone_of = tombstone_of, is_any_in = is_any_in, bundled = bundled, at_the_end = at_the_end, at_the_head = at_the_head,
     mark_listed = mark_listed, push = push, wake_for = wake_for, wake_one = wake_one, wake_queue = wake_queue, wake_for_committed = wake_for_committed,
   }
   return made_lists

@@ -3,7 +3,7 @@
 -- A row of `errors` contains, for each attempt, the oldest first: attempt number 4, time of the failure 6, length of the
 -- error 2, error.
 --
--- Needs: transaction, entry, lists, queues, notifications, store_time, results.
+-- Needs: transaction, entry, alive_row, lists, queues, notifications, store_time, results.
 -- Reads: epoch, tombstones.
 -- Undo: outcomes.
 --
@@ -37,7 +37,7 @@ local function make_outcomes()
   local function finish(collected, id, entry, task_state, row)
     collected.ended[#collected.ended + 1], collected.states[#collected.ended + 1] = id, task_state
     collected.alive[#collected.alive + 1] = id
-    collected.alive[#collected.alive + 1] = row or alive_row(entry)
+    collected.alive[#collected.alive + 1] = row or alive_row(entry, 0)
     notify(sub(entry, ENTRY_CLIENT, ENTRY_CLIENT_END), id, task_state)
   end
 

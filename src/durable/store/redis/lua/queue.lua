@@ -2,7 +2,7 @@
 --
 -- Needs: lists, queues, groups, entry.
 -- Undo: queue.
--- KEYS: NONE, META, READY, LEASE, RUNNING, TOMBSTONES, IDLE, ROUTES, QUEUES, PERMITS, RINGS, GROUPS, HOLDS.
+-- KEYS: NONE, META, READY, LEASE, RUNNING, TOMBSTONES, IDLE, ROUTES, QUEUES, PERMITS, GROUPS.
 --
 -- ARGV[1] -> queue
 -- ARGV[2] -> "read", "set", "pause" or "resume"
@@ -66,7 +66,7 @@ local function update_groups()
   local seen, ids = {}, call('SMEMBERS', permits)
   for from = 1, #ids, MAX_BATCH do
     for _, row in ipairs(call('HMGET', RUNNING, unpack(ids, from, math.min(from + MAX_BATCH - 1, #ids)))) do
-      local group = row and task_group(row, RUNNING_ENTRY - 1) or ''
+      local group = row and queues().group_of(row, RUNNING_ENTRY - 1) or ''
       if group ~= '' and not seen[group] then
         seen[group] = true
         groups().update(queue, group)

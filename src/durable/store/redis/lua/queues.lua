@@ -11,8 +11,6 @@
 --
 -- A running task of a named queue holds a permit: its id is in the set `permits:<queue>`. A task with a group holds a second one: see
 -- `groups.lua`.
---
--- Needs: entry.
 local made_queues
 local groups
 local function queues()
@@ -124,6 +122,15 @@ local function queues()
     return sub(row, at, at + length - 1)
   end
 
+  -- Returns the group of the task of such an entry. Without a group, it is empty.
+  local function group_of(row, before)
+    if #row < before + ENTRY_QUEUE_LENGTH or byte(row, before + ENTRY_FLAGS) % 4 < 2 or byte(row, before + ENTRY_EXTENSION) % 8 < 4 then
+      return ''
+    end
+    local at = before + ENTRY_QUEUE + byte(row, before + ENTRY_QUEUE_LENGTH)
+    return sub(row, at + 1, at + (byte(row, at) or 0))
+  end
+
   -- Returns the ids of the tasks that hold permits, by queue, and by queue and group. `rows` has their rows in `running`, in the order of the ids, and
   -- false for others.
   local function permits_of(ids, rows)
@@ -135,7 +142,7 @@ local function queues()
         if queue ~= '' then
           permits[queue] = permits[queue] or {}
           permits[queue][#permits[queue] + 1] = ids[n]
-          local group = task_group(row, RUNNING_ENTRY - 1)
+          local group = group_of(row, RUNNING_ENTRY - 1)
           if group ~= '' then
             local both = queue .. '\0' .. group
             permits[both] = permits[both] or {}
@@ -163,7 +170,7 @@ local function queues()
 
   made_queues = {
     has_permit = has_permit, room = room, use_rate = use_rate, priority_turns = priority_turns, count_priority = count_priority,
-    queue_of = queue_of, is_grouped = is_grouped, group_settings = group_settings, mark_grouped = mark_grouped, permits_of = permits_of, take_permits = take_permits,
+    queue_of = queue_of, group_of = group_of, is_grouped = is_grouped, group_settings = group_settings, mark_grouped = mark_grouped, permits_of = permits_of, take_permits = take_permits,
   }
   return made_queues
 end

@@ -31,7 +31,7 @@ local function restore_permits()
       local queue = queues().queue_of(row, RUNNING_ENTRY - 1)
       local key = PERMITS .. ':' .. queue
       if queue ~= '' then pcall(call, 'SADD', key, page[2][i]) end
-      local group = task_group(row, RUNNING_ENTRY - 1)
+      local group = queues().group_of(row, RUNNING_ENTRY - 1)
       if queue ~= '' and group ~= '' then pcall(call, 'SADD', groups().permits_key(queue, group), page[2][i]) end
     end
     cursor = page[1]
@@ -88,7 +88,7 @@ local function repair_keys()
   each_set(function(set) remove_other_type('ZCARD', IDLE .. ':' .. set) end)
   each_queue(function(queue)
     if remove_other_type('SCARD', PERMITS .. ':' .. queue) then restore_permits() end
-    remove_other_type('ZCARD', HOLDS .. ':' .. queue)
+    remove_other_type('ZCARD', GROUPS .. ':hold:' .. queue)
   end)
 end
 

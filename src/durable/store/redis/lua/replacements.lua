@@ -1,6 +1,6 @@
 -- Replaces the payloads of tasks that hold keys, and that no worker has claimed.
 --
--- Needs: entry, intact_entry, lists.
+-- Needs: entry, alive_row, intact_entry, lists.
 
 -- Returns the replacements of a request, which has these ids, arguments and numbers of tasks. `own` has the positions of its tasks
 -- that hold keys, by key, and `change` changes the row of a key.
@@ -60,7 +60,7 @@ local function replacements_of(ids, is_stored, first_entry, tasks, own, change)
     if new_payload then ARGV[new_payload] = task.holder end
     is_stored[old], is_stored[new] = true, true
     is_stored[slot] = nil
-    ids[slot], ARGV[8 + 2 * slot], ARGV[9 + 2 * slot], ARGV[first_entry + slot - 1] = task.holder, task.holder, alive_row(entry), entry
+    ids[slot], ARGV[8 + 2 * slot], ARGV[9 + 2 * slot], ARGV[first_entry + slot - 1] = task.holder, task.holder, alive_row(entry, 0), entry
     if not is_waiting then ARGV[first_delay + slot - tasks.waiting - 1] = string.format('%.0f', task.due - now) end
     own[task.key] = slot
     change(task.key, sub(task.row, 1, HELD_SINCE_END) .. entry)
@@ -69,7 +69,7 @@ local function replacements_of(ids, is_stored, first_entry, tasks, own, change)
 
   -- Returns the list of an entry and its index there. If the list has equal entries, only the last is valid: claims skip the others.
   local function place_of(entry)
-    local path, group = lists().path_of(sub(entry, ENTRY_KIND, ENTRY_KIND_END)), task_group(entry, 0)
+    local path, group = lists().path_of(sub(entry, ENTRY_KIND, ENTRY_KIND_END)), lists().group_of(entry)
     for from = 1, #path, 16 do
       local list = sub(path, from, from + 15)
       local key = group == '' and key_of(list) or groups().sublist_key(list, group)
@@ -80,7 +80,7 @@ local function replacements_of(ids, is_stored, first_entry, tasks, own, change)
 
   -- Makes claims skip an entry in a list, by a tombstone.
   local function add_tombstone(entry)
-    local tombstone = tombstone_of(entry)
+    local tombstone = lists().tombstone_of(entry)
     local found = call('HGET', TOMBSTONES, tombstone)
     found = found and (tonumber(found) or 1) or 0
     new_tombstones = new_tombstones + 1
@@ -190,7 +190,7 @@ local function replacements_of(ids, is_stored, first_entry, tasks, own, change)
         append(result.dues, { it.new_due, it.id })
       end
     end
-    append(result.alive, { it.id, alive_row(it.new) })
+    append(result.alive, { it.id, alive_row(it.new, 0) })
     write_payload(it)
   end
 

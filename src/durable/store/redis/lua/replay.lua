@@ -1,9 +1,9 @@
 -- Replays dead letters, in the order of the ids, or deletes them, as one transaction.
 --
--- Needs: lists, entry, intact_entry, dead_letter_row, store_time, held_keys.
+-- Needs: lists, entry, alive_row, intact_entry, dead_letter_row, store_time, held_keys.
 -- Reads: epoch, tombstones.
 -- Undo: replay.
--- KEYS: NONE, META, READY, ALIVE, PAYLOADS, LEASE, RESULTS, HELD_KEYS, DEAD, DIED, ERRORS, TOMBSTONES, IDLE, ROUTES, UNLISTED, QUEUES, PERMITS, RINGS, GROUPS, HOLDS.
+-- KEYS: NONE, META, READY, ALIVE, PAYLOADS, LEASE, RESULTS, HELD_KEYS, DEAD, DIED, ERRORS, TOMBSTONES, IDLE, ROUTES, UNLISTED, QUEUES, PERMITS, GROUPS.
 --
 -- ARGV[1]   -> "replay" or "delete"
 -- ARGV[2]   -> number of ids, n
@@ -64,7 +64,7 @@ for i = 1, tonumber(ARGV[2]) do
     local flags = byte(entry, ENTRY_FLAGS)
     entries[#ids] = sub(entry, 1, ENTRY_FAILURES - 1) .. string.rep('\0', 14) .. sub(entry, ENTRY_KIND, ENTRY_FLAGS - 1)
       .. char(has_errors(flags) and flags - 4 or flags) .. sub(entry, ENTRY_FLAGS + 1)
-    alive[at], alive[at + 1] = id, alive_row(entry)
+    alive[at], alive[at + 1] = id, alive_row(entry, 0)
   end
 end
 if #ids == 0 then return 0 end

@@ -3,7 +3,7 @@
 -- Needs: groups, claim_scan.
 
 -- The number of sublists without a task to claim that a claim looks at.
-local MAX_IDLE_LANES = 256
+local MAX_IDLE_SUBLISTS = 256
 
 -- Returns the next groups of a ring, from a rank on, that have turns. Fields of a sublist: `group`, its `turn`, the `permits` of the group,
 -- the `scan` of its entries, `ids` of claimed tasks, and, after the selection, `is_served` and `has_rest`.
@@ -45,10 +45,10 @@ local function select_from_groups(list, queue)
     -- It had a turn in a list that was not checked when it was held.
     if has_holds and groups().is_held(queue, sublist.group) then sublist.permits = 0 end
     local key = groups().sublist_key(list, sublist.group)
-    sublist.scan = scan_entries(key, 32)
+    sublist.scan = scan_entries(key, sublist.group, 32)
     order[#order + 1] = sublist
   end
-  while #claimed < want and not is_full and idle < MAX_IDLE_LANES do
+  while #claimed < want and not is_full and idle < MAX_IDLE_SUBLISTS do
     local sublist = next_sublist()
     if not sublist then break end
     if not sublist.scan then open(sublist) end

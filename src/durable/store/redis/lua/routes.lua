@@ -3,7 +3,7 @@
 -- routes.
 --
 -- Needs: lists.
--- KEYS: NONE, META, ROUTES, READY, LEASE, TOMBSTONES, IDLE, QUEUES, PERMITS, RINGS, GROUPS, HOLDS.
+-- KEYS: NONE, META, ROUTES, READY, LEASE, TOMBSTONES, IDLE, QUEUES, PERMITS, GROUPS.
 --
 -- ARGV[1]   -> version that was read, or empty to read the routes
 -- ARGV[2]   -> number of lists that must be empty, e
@@ -27,7 +27,7 @@ local empty, rows, fields = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[
 local full = {}
 for i = 7, 6 + empty do
   local key = key_of(ARGV[i])
-  if is_any_in(ARGV[i], key) then full[#full + 1] = ARGV[i] end
+  if lists().is_any_in(ARGV[i], key) then full[#full + 1] = ARGV[i] end
 end
 if #full > 0 then return full end
 local at = 7 + empty
@@ -66,7 +66,7 @@ pcall(function()
   for i = first, first + 2 * rows - 1, 2 do
     local list = string.match(ARGV[i], '^l(%x+)$')
     local key = list and key_of(list)
-    if key and is_any_in(list, key) then wake(list, 1, ARGV[i + 1]) end
+    if key and lists().is_any_in(list, key) then wake(list, 1, ARGV[i + 1]) end
   end
 end)
 return 'OK'

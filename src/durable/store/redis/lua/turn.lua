@@ -131,9 +131,9 @@ local more, lists_left, next_check, goes_idle = false, {}, 0, false
 local wait
 -- The milliseconds until the first hold of a group is over.
 local hold_wait
-local function has_tasks(list)
+local function has_tasks(list, has_groups)
   local key = key_of(list)
-  if is_empty and key == list_key then return false end
+  if is_empty and list == claimed_list then return false end
   if has_groups and selection().ring_head(list, accepts_quarantined) then return true end
   if tombstones == 0 and (accepts_quarantined or not any_quarantined) then return call('LLEN', key) > 0 end
   return selection().has_claimable(key, accepts_quarantined)
@@ -142,19 +142,19 @@ if not skipped.next_check then
   state.name = 'next_check'
   -- Tasks that cannot start yet because of their queue do not count. If only its rate prevents a start, the answer says for how long.
   local room = math.huge
-  has_groups = queue ~= '' and queues().is_grouped(queue)
+  local has_groups = queue ~= '' and queues().is_grouped(queue)
   hold_wait = has_groups and groups().hold_wait(queue) or nil
   if queue ~= '' then room, wait = queues().room(queue) end
   local may_start = room > 0 or wait
   for _, list in ipairs(may_start and leaves or {}) do
-    if has_tasks(list) then lists_left[#lists_left + 1] = list end
+    if has_tasks(list, has_groups) then lists_left[#lists_left + 1] = list end
   end
   for _, list in ipairs(may_start and draining or {}) do
     local key = key_of(list)
-    if is_any_in(list, key) then lists_left[#lists_left + 1] = list end
+    if lists().is_any_in(list, key) then lists_left[#lists_left + 1] = list end
   end
   wait = #lists_left > 0 and wait or nil
-  more = #lists_left > 0 and not wait or not leaves and has_tasks(MAIN)
+  more = #lists_left > 0 and not wait or not leaves and has_tasks(MAIN, has_groups)
   next_check = math.min(next_due or first_of(DUE), next_lease_end or first_of(LEASE))
   next_check = math.min(next_check, wait and now + wait or math.huge, hold_wait and now + hold_wait or math.huge)
   next_check = next_check == math.huge and -1 or math.max(next_check - now, 0)
@@ -180,7 +180,7 @@ if not leaves then
 else
   -- A worker that has got as many tasks as it wanted may have no free permit when the rate lets the next task start, or when a hold is
   -- over.
-  is_full = #claimed >= tonumber(ARGV[4])
+  local is_full = #claimed >= tonumber(ARGV[4])
   for _, list in ipairs((more or is_full) and lists_left or {}) do pcall(wake, list, 1) end
   if is_full and hold_wait then pcall(lists().wake_queue, queue, 1) end
   if #state.pushed > 0 or state.freed then pcall(lists().wake_for_committed) end

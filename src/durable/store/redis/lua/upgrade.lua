@@ -2,7 +2,7 @@
 -- that layout. Nothing is converted.
 --
 -- Needs: session, lists, liveness.
--- KEYS: NONE, META, SESSIONS, READY, TOMBSTONES, IDLE, ROUTES, QUEUES, PERMITS, RINGS, GROUPS, HOLDS.
+-- KEYS: NONE, META, SESSIONS, READY, TOMBSTONES, IDLE, ROUTES, QUEUES, PERMITS, GROUPS.
 --
 -- Output: descriptions of the processes that prevent it; none if the store has this layout now
 if tonumber(meta[1]) == LAYOUT then return {} end

@@ -1,6 +1,6 @@
 -- Applies verdicts. The completed tasks of a claim are one transaction, and so are those with other verdicts.
 --
--- Needs: session_activity, transaction, entry, queues, notifications, results, outcomes, claims.
+-- Needs: session_activity, transaction, entry, alive_row, queues, notifications, results, outcomes, claims.
 -- Undo: done.
 local refused, position = state.refused or {}, 0
 state.refused = refused
@@ -45,7 +45,7 @@ local function apply_done(name, epoch, first, n)
   local rows, held = held_rows(epoch, first, n)
   if held == 0 then return end
   expiry_bins = {}
-  local ids_done, payload_ids, failed, results, states, own_client, tails = {}, {}, {}, {}, {}, ARGV[3], nil
+  local ids_done, payload_ids, failed, results, states, own_client, alive = {}, {}, {}, {}, {}, ARGV[3], nil
   local retention, ids, expiry, is_output_sent, any_queued
   for i = 1, n do
     local row = rows[i]
@@ -58,10 +58,9 @@ local function apply_done(name, epoch, first, n)
         if flags % 2 == 0 then payload_ids[#payload_ids + 1] = id end
         if has_errors(flags) then failed[#failed + 1] = id end
         any_queued = any_queued or flags % 4 >= 2
-        local tail = alive_tail(row, RUNNING_EPOCH_END)
-        if tail ~= '' then
-          tails = tails or {}
-          tails[#ids_done] = tail
+        if flags % 4 >= 2 then
+          alive = alive or {}
+          alive[#ids_done] = alive_row(row, RUNNING_EPOCH_END)
         end
       end
       -- Neighbours are likely to have the same retention.
@@ -89,7 +88,7 @@ local function apply_done(name, epoch, first, n)
   local permits = any_queued and queues().permits_of(ids_done, rows) or nil
   state.transaction = {
     undo = 'done', ids = ids_done, rows = rows, results = results, flags = flags, failed = failed, errors = errors, permits = permits,
-    tails = tails,
+    alive = alive,
   }
   write_bins()
   if #results > 0 then call('HSET', RESULTS, unpack(results)) end
@@ -114,9 +113,9 @@ local function make_apply_others()
   end
 
   local function apply_other(collected, id, entry, flag, what, one, two)
-    local group = task_group(entry, 0)
     local then_what, wait = string.match(what, '^(%S+) (%d+)$')
-    if wait and group ~= '' then
+    local group = wait and queues().group_of(entry, 0) or ''
+    if group ~= '' then
       collected.holds[#collected.holds + 1] = { queue = queues().queue_of(entry, 0), group = group, till = now + wait }
     end
     what = then_what or what

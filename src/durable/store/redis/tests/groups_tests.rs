@@ -91,7 +91,7 @@ async fn the_last_task_of_a_group_leaves_no_key() {
     while let Some(claim) = worker.turn(Vec::new(), 9).await.claim {
         worker.turn(done(&claim), 0).await;
     }
-    for pattern in ["ready*", "rings*", "holds*", "permits*", "alive", "running"] {
+    for pattern in ["ready*", "groups:*", "permits*", "alive", "running"] {
         let pattern = format!("throng:{{default:0}}:{pattern}");
         let none = redis::Value::Array(Vec::new());
         assert_eq!(server.ask(&["KEYS", &pattern]), none, "{pattern}");
@@ -108,12 +108,12 @@ const DAMAGES: [&str; 11] = [
     "HSET groups tq x",
     "HSET groups n0000000000000001 x",
     "HDEL groups tq",
-    "DEL rings:*",
-    "SET rings:* x",
-    "ZADD rings:* 1 nobody",
-    "ZADD rings:* 1 a",
+    "DEL groups:ring:*",
+    "SET groups:ring:* x",
+    "ZADD groups:ring:* 1 nobody",
+    "ZADD groups:ring:* 1 a",
     "DEL permits:q\0*",
-    "SET holds:q x",
+    "SET groups:hold:q x",
 ];
 
 #[tokio::test]

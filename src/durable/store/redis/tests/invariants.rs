@@ -59,9 +59,9 @@ for field, n in pairs(groups) do
   if list then expect('has entries in sublists', waits_in[list] == tonumber(n), list) end
 end
 local ringed = {}
-for _, key in ipairs(redis.call('KEYS', base .. 'rings:*')) do
-  local list = string.sub(key, #base + 7)
-  for group, turn in pairs(scores('rings:' .. list)) do
+for _, key in ipairs(redis.call('KEYS', base .. 'groups:ring:*')) do
+  local list = string.sub(key, #base + 13)
+  for group, turn in pairs(scores('groups:ring:' .. list)) do
     local queue = sublists[list .. group]
     expect('is in a ring and waits', queue, list .. group)
     local holder = (queue or '') .. '\0' .. group
@@ -69,7 +69,7 @@ for _, key in ipairs(redis.call('KEYS', base .. 'rings:*')) do
     expect('the queue is known to have groups', string.byte(settings) and string.byte(settings) >= 2, list)
     local limit = #settings == 27 and struct.unpack('>I4', settings, 20) or 0
     local is_full = limit > 0 and call('SCARD', 'permits:' .. holder) >= limit
-    local may_start = not is_full and not call('ZSCORE', 'holds:' .. (queue or ''), group)
+    local may_start = not is_full and not call('ZSCORE', 'groups:hold:' .. (queue or ''), group)
     expect('has a turn if it may start: ' .. turn, (turn ~= 'inf') == may_start, list .. group)
     local blocked = groups['b' .. holder] or ''
     local is_blocked = false

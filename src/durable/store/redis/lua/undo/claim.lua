@@ -18,8 +18,8 @@ end
 
 function undo.claim()
   restore_session()
-  for _, scan in ipairs(u.scans) do restore_scan(scan) end
-  if #u.scans == 0 and #u.entries > 0 and not has_entries(u.key, 0, u.entries) then
+  for _, scan in ipairs(u.choice and u.choice.scans or {}) do restore_scan(scan) end
+  if not u.choice and #u.entries > 0 and not has_entries(u.key, 0, u.entries) then
     local key = u.key
     try_all('LPUSH', key, reversed(u.entries))
   end
@@ -32,7 +32,7 @@ function undo.claim()
     local key = PERMITS .. ':' .. u.queue
     try('SREM', key, unpack(u.ids))
   end
-  for _, sublist in ipairs(u.sublists) do
+  for _, sublist in ipairs(u.choice and u.choice.sublists or {}) do
     local key = PERMITS .. ':' .. u.queue .. '\0' .. sublist.group
     try_all('SREM', key, sublist.ids)
   end

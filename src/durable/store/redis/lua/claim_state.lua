@@ -1,0 +1,8 @@
+-- What the parts of a claim share. The server creates the functions of a script in each run, so only these variables are in every turn.
+local want, want_bytes = math.min(tonumber(ARGV[4]), MAX_BATCH), tonumber(ARGV[5])
+-- If the number of tombstones is unknown, this is an estimate.
+local tombstones = tonumber(meta[5]) or call('HLEN', TOMBSTONES)
+-- The claimed entries.
+local claimed = {}
+-- `true` if the payload of an entry may be elsewhere, or if an entry may have an extension.
+local any_separate, any_extension = false, false

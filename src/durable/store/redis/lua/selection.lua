@@ -1,0 +1,93 @@
+-- Selects the tasks of a claim if waiting tasks have groups, if some are cancelled, quarantined or damaged, or if workers have different
+-- sets.
+--
+-- Needs: claim_state, entry, lists, outcomes, claim_scan, ring.
+
+-- Returns `true` if a list has a task that may be claimed. It may be quarantined if `accepts_quarantined`. Also returns `true`
+-- if an entry before that belongs to a cancelled task.
+local function has_claimable(key, accepts_quarantined)
+  local tombstones_by_id, is_any_cancelled = {}, false
+  for from = 0, 4 * MAX_BATCH - 1, 64 do
+    local entries = call('LRANGE', key, from, from + 63)
+    if #entries == 0 then return false, is_any_cancelled end
+    for _, entry in ipairs(entries) do
+      local id = lists().tombstone_of(entry)
+      tombstones_by_id[id] = tombstones_by_id[id] or tombstones > 0 and tombstones_at(id) or 0
+      if tombstones_by_id[id] > 0 then
+        tombstones_by_id[id], is_any_cancelled = tombstones_by_id[id] - 1, true
+      elseif accepts_quarantined or not is_entry(entry) or not is_quarantined(entry) then
+        return true, is_any_cancelled
+      end
+    end
+  end
+  return true, is_any_cancelled
+end
+
+-- Ends the tasks of unreadable entries, if their ids are known.
+local function end_unreadable(rows)
+  local outcomes = make_outcomes()
+  local collected, scanned = outcomes.begin(), {}
+  for _, row in ipairs(rows) do
+    local id = sub(row, 1, ENTRY_ID_END)
+    if not scanned[id] then outcomes.mark_damaged(collected, id, 'its entry cannot be read', row) end
+    scanned[id] = true
+  end
+  outcomes.write('damaged', collected)
+end
+
+-- Returns `true` if a list has a task of a group that may be claimed, and its entry if that is known. Also returns `true` if an entry before
+-- that belongs to a cancelled task.
+local function ring_head(list, accepts_quarantined)
+  local is_any_cancelled = false
+  for rank = 0, MAX_IDLE_SUBLISTS - 1, 16 do
+    local sublists, is_more = read_ring(list, rank, 16)
+    for _, sublist in ipairs(sublists) do
+      local key = groups().sublist_key(list, sublist.group)
+      local is_claimable, is_cancelled = true, false
+      if tombstones > 0 or any_quarantined and not accepts_quarantined then
+        is_claimable, is_cancelled = has_claimable(key, accepts_quarantined)
+      end
+      is_any_cancelled = is_any_cancelled or is_cancelled
+      if is_claimable then return true, is_any_cancelled, key end
+    end
+    if not is_more then return false, is_any_cancelled end
+  end
+  return true, is_any_cancelled
+end
+
+-- Selects up to the wanted number of tasks from a list: those of groups come first, if tasks of the queue may have groups. Fields of the
+-- result: the `scans` of the list and of the `sublists`, and `damaged` entries.
+local function select_tasks(list, queue, has_groups, accepts_quarantined)
+  local choice = { scans = {}, sublists = {}, damaged = {} }
+  local scans, sublists = choice.scans, choice.sublists
+  may_be_quarantined = accepts_quarantined
+  if has_groups then
+    for i, sublist in ipairs(select_from_groups(list, queue)) do scans[i], sublists[i] = sublist.scan, sublist end
+  end
+  if #claimed < want and not is_full then
+    local key = key_of(list)
+    scans[#scans + 1] = scan_entries(key, '', MAX_BATCH)
+    scans[#scans].select(want)
+  end
+  for _, scan in ipairs(scans) do
+    scan.prepare()
+    for _, row in ipairs(scan.damaged) do choice.damaged[#choice.damaged + 1] = row end
+  end
+
+  -- Removes the selected entries. The tasks of groups get permits, and the groups that were served go to the end of the ring.
+  function choice.take()
+    local taken = 0
+    for _, sublist in ipairs(sublists) do
+      local key = groups().permits_key(queue, sublist.group)
+      if #sublist.ids > 0 then call('SADD', key, unpack(sublist.ids)) end
+      taken = taken + #sublist.scan.scanned - #sublist.scan.passed
+    end
+    for _, scan in ipairs(scans) do scan.take() end
+    if taken > 0 then groups().add_entries(list, -taken) end
+    if #sublists > 0 then groups().write_served(list, queue, sublists) end
+  end
+
+  return choice
+end
+
+return { has_claimable = has_claimable, ring_head = ring_head, select_tasks = select_tasks, end_unreadable = end_unreadable }
