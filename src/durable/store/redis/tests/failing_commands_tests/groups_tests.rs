@@ -1,8 +1,10 @@
 //! Commands fail while groups of a queue take turns, while they are held, and while their limit changes.
 
 use super::*;
+use crate::durable::Key;
 use crate::durable::queue::{Groups, QueueSettings};
 use crate::durable::store::QueueChange;
+use crate::durable::store::suite::with_key;
 
 const GROUPS: [&str; 3] = ["a", "b", "c"];
 
@@ -53,7 +55,7 @@ async fn finish(worker: &Worker, scene: &Scene, trial: Trial) {
         if info.waiting + info.running == 0
             && worker.turn(Vec::new(), 9).await.next > Some(9 * SECOND)
         {
-            for pattern in ["ready:*:?", "rings:*", "holds:*", "permits:*"] {
+            for pattern in ["ready:*:?", "groups:ring:*", "groups:hold:*", "permits:*"] {
                 let keys: Vec<String> = scene.ask(&["KEYS", &scene.key(pattern)]);
                 assert!(keys.is_empty(), "{trial:?}: {keys:?}");
             }
@@ -224,7 +226,7 @@ async fn a_closed_session_gives_permits_of_groups_back() {
 #[tokio::test]
 async fn lost_rows_of_groups_are_restored() {
     needs_redis!();
-    for lost in ["groups", "rings:*", "permits:q\0?"] {
+    for lost in ["groups", "groups:ring:*", "permits:q\0?"] {
         for_each_command(async |scene, trial| {
             let (worker, claim) = groups_in(scene).await;
             let keys: Vec<String> = scene.ask(&["KEYS", &scene.key(lost)]);
@@ -243,4 +245,54 @@ async fn lost_rows_of_groups_are_restored() {
         })
         .await;
     }
+}
+
+/// Tasks of groups are replaced: one stays, one is the only one of its group and is postponed while another task of the group is stored,
+/// one becomes ready, and one joins.
+#[tokio::test]
+async fn tasks_of_groups_are_replaced_if_and_only_if_the_answer_says_so() {
+    needs_redis!();
+    let keyed = |text: &str, group, number, delay| {
+        let task = NewTask {
+            delay,
+            ..grouped(number, "q", group)
+        };
+        with_key(Key::new(text).replace(), task)
+    };
+    for_each_command(async |scene, trial| {
+        let (worker, claim) = groups_in(scene).await;
+        let holders = [
+            keyed("stays", "a", NEW + 20, Duration::ZERO),
+            keyed("is postponed", "d", NEW + 21, Duration::ZERO),
+            keyed("is due", "e", NEW + 22, 20 * SECOND),
+            with_key(Key::new("joined"), grouped(NEW + 23, "q", "b")),
+        ];
+        worker.enqueue(holders).await;
+        let others = || {
+            [
+                keyed("stays", "x", NEW + 30, Duration::ZERO),
+                keyed("is postponed", "x", NEW + 31, SECOND),
+                keyed("is due", "x", NEW + 32, Duration::ZERO),
+                with_key(Key::new("joined"), grouped(NEW + 33, "q", "x")),
+                keyed("new", "d", NEW + 34, Duration::ZERO),
+            ]
+        };
+        let store = &worker.store;
+        let request = worker.new_enqueue(others());
+        let send = || store.enqueue(Arc::clone(&request));
+        let (answer, has_failed) = scene.send(trial, false, send).await;
+        scene.check(trial);
+        let before = if answer.is_ok() { 8 + 4 } else { 8 + 3 };
+        assert_eq!(waiting(&worker).await, before, "{trial:?}");
+        if answer.is_err() {
+            let request = worker.new_enqueue(others());
+            let answer = store.enqueue(request).await.unwrap();
+            assert_eq!(answer.conflicts.len(), 4, "{trial:?}");
+            scene.check(trial);
+        }
+        worker.turn(done(&claim), 0).await;
+        finish(&worker, scene, trial).await;
+        has_failed
+    })
+    .await;
 }
