@@ -325,6 +325,7 @@ macro_rules! store_suite {
                 cancelled_tasks_may_be_all_of_a_group
                 tasks_of_a_group_change_their_lists
                 nothing_is_left_of_a_group
+                a_group_keeps_its_turn_while_its_list_drains
             }
             grouped_keys_tests {
                 a_replaced_task_stays_in_its_group
@@ -348,6 +349,7 @@ macro_rules! store_suite {
                 a_full_worker_has_another_one_wait_for_a_hold
                 a_freed_permit_of_a_group_wakes_a_session
                 a_raised_limit_of_groups_wakes_a_session
+                a_worker_that_wants_nothing_waits_for_a_hold
             }
             queue_wakes_tests {
                 a_new_task_wakes_a_session_of_its_queue

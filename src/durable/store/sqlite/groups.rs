@@ -81,12 +81,15 @@ pub(super) fn sublist_of(
     Ok(sublist)
 }
 
-/// Returns the time until the first hold of a queue is over.
+/// Returns the time until the first hold of a queue is over. The default queue has no groups.
 pub(super) fn hold_wait(
     db: &Connection,
     queue: &QueueName,
     now: i64,
 ) -> Result<Option<Duration>, rusqlite::Error> {
+    if queue.is_default() {
+        return Ok(None);
+    }
     let sql = "SELECT min(until) FROM throng_group_hold WHERE queue = ?1";
     let mut statement = db.prepare_cached(sql)?;
     let until: Option<i64> = statement.query_row([queue.as_str()], |row| row.get(0))?;

@@ -23,6 +23,10 @@ pub(super) fn idle_turn(
     let Some(set) = reader.snapshot(|db| set_of_new_turn(db, request))? else {
         return Ok(None);
     };
+    // A full worker has another session wait for a hold. The writer wakes that session.
+    if request.want == 0 && reader.snapshot(|db| has_hold(reader, db, set))? {
+        return Ok(None);
+    }
     match check(reader, request, set)? {
         Some(turned) if request.go_idle && !turned.more => go_idle_with(reader, request, set),
         found => Ok(found),
@@ -77,13 +81,9 @@ fn check(reader: &ReadConnection, request: &Turn, set: SetId) -> Result<Option<T
         if allowed.tasks > 0 || allowed.is_stale {
             return Ok(None);
         }
-        let queue = routes.queue(set);
-        let hold = match queue.is_default() {
-            true => None,
-            false => groups::hold_wait(db, &queue, now.wall)?,
-        };
-        // If a hold is over, the writer ends it. A full worker has another session wait for it.
-        if hold.is_some_and(|hold| hold.is_zero() || request.want == 0) {
+        let hold = groups::hold_wait(db, &routes.queue(set), now.wall)?;
+        // If a hold is over, the writer ends it.
+        if hold == Some(Duration::ZERO) {
             return Ok(None);
         }
         let next = next_check(db, &reader.shared, now)?;
@@ -95,6 +95,13 @@ fn check(reader: &ReadConnection, request: &Turn, set: SetId) -> Result<Option<T
             ..TurnAnswer::default()
         }))
     })
+}
+
+/// Returns `true` if a group of the queue of a set is held.
+fn has_hold(reader: &ReadConnection, db: &Connection, set: SetId) -> Result<bool, Fault> {
+    let routes = reader.shared.routes.load(db)?;
+    let now = Now::read(&reader.clock);
+    Ok(groups::hold_wait(db, &routes.queue(set), now.wall)?.is_some())
 }
 
 /// Returns the set of the session if it exists, if the turn is not a repetition, and if it reports nothing new about the

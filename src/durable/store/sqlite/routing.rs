@@ -145,7 +145,8 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Returns the sublist and the position of a task that moves to another list. A new sublist has the turn of the old one.
+    /// Returns the sublist and the position of a task that moves to another list. The group keeps its turn there, even if a task of it has
+    /// been put into that list before.
     fn place_in(
         &mut self,
         id: TaskId,
@@ -160,12 +161,15 @@ impl Transaction<'_> {
         let mut statement = self.db.prepare_cached(sql)?;
         let turn =
             statement.query_row([from.number(), sublist], |row| row.get::<_, Option<i64>>(0));
-        let turn = turn.optional()?.flatten().unwrap_or_default();
+        let turn = turn.optional()?.flatten();
         drop(statement);
         let new_sublist = match self.group_of(id)? {
-            Some(group) => groups::sublist_of(self.db, to, &group, || turn)?,
+            Some(group) => groups::sublist_of(self.db, to, &group, || turn.unwrap_or_default())?,
             None => NO_GROUP,
         };
+        let sql =
+            "UPDATE throng_group SET turn = ?3 WHERE list = ?1 AND sublist = ?2 AND turn > ?3";
+        self.execute(sql, params![to.number(), new_sublist, turn])?;
         Ok((
             new_sublist,
             self.queue.next_tail_of(self.db, to, new_sublist)?,

@@ -80,9 +80,6 @@ fn add_hold(
     turned: &mut TurnAnswer,
 ) -> Result<(), Fault> {
     let queue = queue_of(tx, session);
-    if queue.is_default() {
-        return Ok(());
-    }
     if let Some(wait) = groups::hold_wait(tx.db, &queue, tx.now.wall)? {
         turned.next = earlier(turned.next, wait);
         // A worker that has got as many tasks as it wanted may have no free permit when the hold is over.

@@ -196,3 +196,15 @@ pub(super) async fn a_raised_limit_of_groups_wakes_a_session(it: &dyn Harness) {
         .await;
     idle.starts(2).await;
 }
+
+/// A worker without a free permit may go idle, too.
+pub(super) async fn a_worker_that_wants_nothing_waits_for_a_hold(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut q = process.session_in("q").await;
+    q.enqueue([grouped("a", 1), grouped("a", 2)]).await;
+    hold_next(&mut q, 1, 3 * SECOND).await;
+    for want in [0, 1] {
+        let turned = q.turn(wanting(want).go_idle()).await;
+        assert_eq!((turned.claim, turned.next), (None, Some(3 * SECOND)));
+    }
+}

@@ -448,3 +448,17 @@ pub(super) async fn nothing_is_left_of_a_group(it: &dyn Harness) {
     // The settings of the queue remain.
     assert!(it.leftovers() <= 1, "{}", it.leftovers());
 }
+
+/// A released task is put into the list into which the others of its group drain later.
+pub(super) async fn a_group_keeps_its_turn_while_its_list_drains(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut q = process.session_in("q").await;
+    q.enqueue(tasks_of("b", 1..=3)).await;
+    let epoch = q.claim(1).await.epoch;
+    q.enqueue(tasks_of("a", [4, 5])).await;
+    process.pause("job").await;
+    q.report(epoch, 1, Verdict::Release).await;
+    q.rest().await;
+    process.resume("job").await;
+    assert_eq!(ids(&q.claim(9).await), [1, 4, 2, 5, 3].map(id));
+}

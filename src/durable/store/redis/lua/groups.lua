@@ -185,7 +185,10 @@ function groups()
     call(command, key, unpack(bundle.entries))
     bundle.is_pushed = true
     add_entries(list, #bundle.entries)
-    if not bundle.is_new then return end
+    -- If a task of the group was put into this list before the others move there, the group keeps its turn.
+    local is_later = bundle.turn and before and before ~= 'inf' and tonumber(bundle.turn) < tonumber(before)
+    if is_later then write_turn(list, group, before, bundle.turn) end
+    if is_later or not bundle.is_new then return end
     if may_start(queue, group) then write_turn(list, group, before, bundle.turn or next_turn(queue))
     else block(list, queue, group, before) end
   end
