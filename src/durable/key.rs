@@ -232,7 +232,7 @@ impl Key {
     }
 
     /// If another task holds the key, gives that task the payload and the delay of this spawn; the delay starts again. The handles of
-    /// all spawns await that task, which keeps its id, its priority and its other options. As with
+    /// all spawns await that task, which keeps its id, its priority, its group and its other options. As with
     /// [`until_started`](Self::until_started), a task holds the key only until a worker claims it, so a payload is never replaced
     /// once a run has started.
     ///
