@@ -162,6 +162,7 @@ if bundles then
       bundle.is_pushed = true
     end
   end
+  if ARGV[8] == '-1' or replaced then lists().count_grouped(bundles) end
 elseif #entries > 0 then
   if meta[3] then lists().mark_listed(entries) end
   call('RPUSH', READY, unpack(entries))

@@ -175,7 +175,16 @@ function groups()
     bundle.is_new = not before or before ~= 'inf' and may_have_tombstones() and has_only_tombstones(bundle.key, bundle.group)
   end
 
-  -- Pushes entries into a sublist. `turn` is the turn of the group if it has moved from another list.
+  -- Counts the entries of bundles that have been pushed.
+  local function count_pushed(bundles)
+    local counts = {}
+    for _, it in ipairs(bundles) do
+      if it.group then counts[it.list] = (counts[it.list] or 0) + #it.entries end
+    end
+    for list, n in pairs(counts) do add_entries(list, n) end
+  end
+
+  -- Pushes entries into a sublist. `count_pushed` must follow. `turn` is the turn of the group if it has moved from another list.
   local function push(command, bundle)
     local list, queue, group, key = bundle.list, bundle.queue, bundle.group, bundle.key
     queues().mark_grouped(queue, undo_with)
@@ -184,7 +193,6 @@ function groups()
     bundle.before = call('LLEN', key)
     call(command, key, unpack(bundle.entries))
     bundle.is_pushed = true
-    add_entries(list, #bundle.entries)
     -- If a task of the group was put into this list before the others move there, the group keeps its turn.
     local is_later = bundle.turn and before and before ~= 'inf' and tonumber(bundle.turn) < tonumber(before)
     if is_later then write_turn(list, group, before, bundle.turn) end
@@ -247,7 +255,7 @@ function groups()
 
   made_groups = {
     sublist_key = sublist_key, ring_key = ring_key, turn_in = turn_in, ring_of = ring_of, permits_key = permits_key, free_permits = free_permits, is_held = is_held,
-    unblock = unblock, update = update, add_blocked = add_blocked, mark = function(queue) queues().mark_grouped(queue, undo_with) end, read_turn = read_turn, push = push, add_entries = add_entries, entries_in = entries_in, write_served = write_served,
+    unblock = unblock, update = update, add_blocked = add_blocked, mark = function(queue) queues().mark_grouped(queue, undo_with) end, read_turn = read_turn, push = push, count_pushed = count_pushed, add_entries = add_entries, entries_in = entries_in, write_served = write_served,
     write_turn = write_turn, hold = hold, end_holds = end_holds, hold_wait = hold_wait,
   }
   return made_groups

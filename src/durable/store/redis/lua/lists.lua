@@ -157,6 +157,13 @@ local function lists()
     if #some > 0 and not pcall(call, 'SREM', UNLISTED, unpack(some)) then call('HDEL', META, 'census') end
   end
 
+  -- Counts the entries of groups that were pushed.
+  local function count_grouped(bundles)
+    for _, bundle in ipairs(bundles) do
+      if bundle.group then return groups().count_pushed(bundles) end
+    end
+  end
+
   local function push(command, bundles)
     for _, bundle in ipairs(bundles) do
       local key = bundle.key
@@ -170,6 +177,7 @@ local function lists()
         bundle.is_pushed = true
       end
     end
+    count_grouped(bundles)
   end
 
   -- Returns the number of entries of a bundle for which workers are woken. Those of a full group cannot start. (A worker that is woken
@@ -187,7 +195,7 @@ local function lists()
     end
     -- If the rows of one queue cannot be read, workers of other queues are woken nevertheless.
     for _, bundle in ipairs(bundles) do
-      pcall(wake, bundle.list, math.min(awaited[bundle.list], 4))
+      if awaited[bundle.list] > 0 then pcall(wake, bundle.list, math.min(awaited[bundle.list], 4)) end
       awaited[bundle.list] = 0
     end
   end
@@ -220,7 +228,7 @@ local function lists()
 
   made_lists = {
     own = hex, path_of = path_of, group_of = group_of, tombstone_of = tombstone_of, is_any_in = is_any_in, bundled = bundled, at_the_end = at_the_end, at_the_head = at_the_head,
-    mark_listed = mark_listed, push = push, wake_for = wake_for, wake_one = wake_one, wake_queue = wake_queue, wake_for_committed = wake_for_committed,
+    mark_listed = mark_listed, push = push, count_grouped = count_grouped, wake_for = wake_for, wake_one = wake_one, wake_queue = wake_queue, wake_for_committed = wake_for_committed,
   }
   return made_lists
 end

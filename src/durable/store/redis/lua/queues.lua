@@ -122,33 +122,30 @@ local function queues()
     return sub(row, at, at + length - 1)
   end
 
-  -- Returns the group of the task of such an entry. Without a group, it is empty.
+  -- Returns the group of the task of such an entry, and the queue. Without a group, both are empty.
   local function group_of(row, before)
     if #row < before + ENTRY_QUEUE_LENGTH or byte(row, before + ENTRY_FLAGS) % 4 < 2 or byte(row, before + ENTRY_EXTENSION) % 8 < 4 then
-      return ''
+      return '', ''
     end
-    local at = before + ENTRY_QUEUE + byte(row, before + ENTRY_QUEUE_LENGTH)
-    return sub(row, at + 1, at + (byte(row, at) or 0))
+    local from = before + ENTRY_QUEUE
+    local at = from + byte(row, before + ENTRY_QUEUE_LENGTH)
+    return sub(row, at + 1, at + (byte(row, at) or 0)), sub(row, from, at - 1)
   end
 
   -- Returns the ids of the tasks that hold permits, by queue, and by queue and group. `rows` has their rows in `running`, in the order of the ids, and
   -- false for others.
   local function permits_of(ids, rows)
     local permits, n = {}, 0
+    local function add(holder, id)
+      local of = permits[holder]
+      if of then of[#of + 1] = id else permits[holder] = { id } end
+    end
     for _, row in ipairs(rows) do
       if row then
         n = n + 1
-        local queue = queue_of(row, RUNNING_ENTRY - 1)
-        if queue ~= '' then
-          permits[queue] = permits[queue] or {}
-          permits[queue][#permits[queue] + 1] = ids[n]
-          local group = group_of(row, RUNNING_ENTRY - 1)
-          if group ~= '' then
-            local both = queue .. '\0' .. group
-            permits[both] = permits[both] or {}
-            permits[both][#permits[both] + 1] = ids[n]
-          end
-        end
+        local group, queue = group_of(row, RUNNING_ENTRY - 1)
+        if group ~= '' then add(queue .. '\0' .. group, ids[n]) else queue = queue_of(row, RUNNING_ENTRY - 1) end
+        if queue ~= '' then add(queue, ids[n]) end
       end
     end
     return permits

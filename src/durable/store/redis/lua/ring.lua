@@ -18,13 +18,13 @@ local function read_ring(list, rank, n)
 end
 
 -- Returns a function that returns the sublists of a list, and then again those that were passed to the second function.
-local function sublists_of(list)
+local function sublists_of(list, quantum)
   local sublists, at, rank, is_more = {}, 0, 0, true
   local function next_sublist()
     at = at + 1
     if not sublists[at] and is_more then
       local page
-      page, is_more = read_ring(list, rank, math.max(math.min(want - #claimed, 64), 1))
+      page, is_more = read_ring(list, rank, math.max(math.min(math.ceil((want - #claimed) / quantum), 64), 1))
       rank = rank + #page
       for _, sublist in ipairs(page) do sublists[#sublists + 1] = sublist end
     end
@@ -38,7 +38,7 @@ end
 -- the next one. Returns the sublists, those that were served last at the end.
 local function select_from_groups(list, queue)
   local max_running, quantum = queues().group_settings(queue)
-  local next_sublist, return_sublist = sublists_of(list)
+  local next_sublist, return_sublist = sublists_of(list, quantum)
   local has_holds, order, idle = groups().hold_wait(queue), {}, 0
   local function open(sublist)
     sublist.permits = max_running > 0 and groups().free_permits(queue, sublist.group) or math.huge

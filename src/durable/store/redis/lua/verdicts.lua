@@ -45,7 +45,7 @@ local function apply_done(name, epoch, first, n)
   local rows, held = held_rows(epoch, first, n)
   if held == 0 then return end
   expiry_bins = {}
-  local ids_done, payload_ids, failed, results, states, own_client, alive = {}, {}, {}, {}, {}, ARGV[3], nil
+  local ids_done, payload_ids, failed, results, states, own_client = {}, {}, {}, {}, {}, ARGV[3]
   local retention, ids, expiry, is_output_sent, any_queued
   for i = 1, n do
     local row = rows[i]
@@ -58,10 +58,6 @@ local function apply_done(name, epoch, first, n)
         if flags % 2 == 0 then payload_ids[#payload_ids + 1] = id end
         if has_errors(flags) then failed[#failed + 1] = id end
         any_queued = any_queued or flags % 4 >= 2
-        if flags % 4 >= 2 then
-          alive = alive or {}
-          alive[#ids_done] = alive_row(row, RUNNING_EPOCH_END)
-        end
       end
       -- Neighbours are likely to have the same retention.
       if sub(row, RUNNING_RETENTION, RUNNING_RETENTION_END) ~= retention then
@@ -88,7 +84,7 @@ local function apply_done(name, epoch, first, n)
   local permits = any_queued and queues().permits_of(ids_done, rows) or nil
   state.transaction = {
     undo = 'done', ids = ids_done, rows = rows, results = results, flags = flags, failed = failed, errors = errors, permits = permits,
-    alive = alive,
+    alive_row = alive_row,
   }
   write_bins()
   if #results > 0 then call('HSET', RESULTS, unpack(results)) end

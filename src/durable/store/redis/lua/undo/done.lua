@@ -6,8 +6,7 @@ function undo.done()
       local at = #alive + 1
       local id = u.ids[(at + 1) / 2]
       running[at], running[at + 1] = id, row
-      alive[at], alive[at + 1] = id, u.alive and u.alive[(at + 1) / 2]
-        or string.sub(row, RUNNING_CLIENT, RUNNING_RETENTION_END) .. string.sub(row, RUNNING_KIND, RUNNING_KIND_END)
+      alive[at], alive[at + 1] = id, u.alive_row(row, RUNNING_EPOCH_END)
     end
   end
   for i, flag in ipairs(u.flags or {}) do
