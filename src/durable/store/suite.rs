@@ -350,6 +350,7 @@ macro_rules! store_suite {
                 a_freed_permit_of_a_group_wakes_a_session
                 a_raised_limit_of_groups_wakes_a_session
                 a_worker_that_wants_nothing_waits_for_a_hold
+                a_worker_that_a_claim_fills_hands_a_hold_on
             }
             queue_wakes_tests {
                 a_new_task_wakes_a_session_of_its_queue

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Harness;
 use super::process::*;
-use super::queue_wakes_tests::{Idle, prepare};
+use super::queue_wakes_tests::{Idle, prepare, woken_first};
 use crate::durable::store::Verdict;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -207,4 +207,33 @@ pub(super) async fn a_worker_that_wants_nothing_waits_for_a_hold(it: &dyn Harnes
         let turned = q.turn(wanting(want).go_idle()).await;
         assert_eq!((turned.claim, turned.next), (None, Some(3 * SECOND)));
     }
+}
+
+/// The end of a hold is handed on, also by a worker that ends no task itself.
+pub(super) async fn a_worker_that_a_claim_fills_hands_a_hold_on(it: &dyn Harness) {
+    let (one, two, three) = (Process::of(it), Process::of(it), Process::of(it));
+    let mut producer = prepare(&one).await;
+    let mut busy = one.session_in("q").await;
+    one.set_queue("q", max_running(3)).await;
+    producer
+        .enqueue([grouped("a", 1), grouped("c", 2), grouped("d", 3)])
+        .await;
+    let epoch = busy.claim(3).await.epoch;
+    let mut first = Idle::of(&two).await;
+    let mut second = Idle::of(&three).await;
+    first.rest(&one).await;
+    // The queue is full, so these wake nobody.
+    producer.enqueue([grouped("a", 5), grouped("b", 4)]).await;
+    let turn = wanting(0)
+        .verdict(epoch, 1, hold(SECOND, dead()))
+        .verdict(epoch, 2, done());
+    producer.turn(turn).await;
+    let (woken, other) = woken_first(&mut first, &mut second).await;
+    assert_eq!(ids(&woken.session.claim(1).await), [id(4)]);
+    other.events.woken().await;
+    let turned = other.session.turn(wanting(1).go_idle()).await;
+    assert!(
+        turned.claim.is_none() && turned.next <= Some(SECOND),
+        "{turned:?}"
+    );
 }

@@ -68,7 +68,7 @@ impl<'a> Idle<'a> {
 }
 
 /// Waits until one of two sessions is woken. Returns it, and then the other one.
-async fn woken_first<'a, 'b>(
+pub(super) async fn woken_first<'a, 'b>(
     one: &'b mut Idle<'a>,
     other: &'b mut Idle<'a>,
 ) -> (&'b mut Idle<'a>, &'b mut Idle<'a>) {
