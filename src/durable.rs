@@ -145,6 +145,8 @@ mod queue;
 mod report;
 mod resend;
 mod run;
+pub(crate) mod schedule;
+mod schedules;
 mod spawn_queue;
 pub(crate) mod store;
 mod task;
@@ -173,6 +175,10 @@ pub use self::named_queue::Queue;
 pub use self::options::SpawnOptions;
 pub use self::queue::{Priority, QueueInfo, QueueSettings, Rate};
 pub use self::run::Run;
+#[cfg(feature = "cron")]
+pub use self::schedule::{Cron, ParseCronError};
+pub use self::schedule::{Every, Missed, Overlap, ScheduleInfo, ScheduleOptions, When};
+pub use self::schedules::Schedules;
 pub use self::store::Store;
 #[cfg(any(test, feature = "test-util"))]
 pub use self::store::memory::MemoryStore;

@@ -12,10 +12,11 @@ use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::queue::QueueInfo;
 use crate::durable::queue::name::QueueName;
 use crate::durable::resend::{STORE_TIMEOUT, resend};
+use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
     Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, QueueChange, RenewAnswer,
-    SessionId, Store, TaskState, Turn, TurnAnswer,
+    ScheduleAnswer, ScheduleChange, SessionId, Store, StoredSchedule, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableClient, DurableExecutor,
@@ -245,6 +246,24 @@ impl Backend for Faulty {
 
     fn change_queue(&self, queue: QueueName, change: QueueChange) -> Answer<'_, bool> {
         self.store.change_queue(queue, change)
+    }
+
+    fn schedule(&self, name: ScheduleName) -> Answer<'_, ScheduleAnswer> {
+        self.store.schedule(name)
+    }
+
+    fn schedules(
+        &self,
+        after: Option<ScheduleName>,
+        limit: usize,
+    ) -> Answer<'_, Vec<StoredSchedule>> {
+        self.store.schedules(after, limit)
+    }
+
+    /// The answer is lost, or the request is, or it is sent twice.
+    fn change_schedule(&self, change: StdArc<ScheduleChange>) -> Answer<'_, Option<Enqueued>> {
+        let change = move || self.store.change_schedule(StdArc::clone(&change));
+        Box::pin(self.send(None, None, change))
     }
 
     fn queue(&self, queue: QueueName) -> Answer<'_, QueueInfo> {

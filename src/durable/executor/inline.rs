@@ -149,6 +149,7 @@ impl InlineExecutor {
             quarantined: true,
             lease: LEASE,
             go_idle: false,
+            computes: 0,
         })
     }
 }

@@ -32,16 +32,17 @@ macro_rules! files {
 /// The files in `lua` of which scripts consist, by name.
 pub(super) const FILES: &[(&str, &str)] = files![
     // Scripts.
-    "advance_epochs" "cancel" "close" "counts" "dead_letters" "enqueue" "errors" "maintain" "open" "payload" "queue" "renew"
-    "replay" "routes" "status" "turn" "upgrade"
+    "advance_epochs" "cancel" "change_schedule" "close" "counts" "dead_letters" "enqueue" "errors" "maintain" "open" "payload" "queue" "read_schedules"
+    "renew" "replay" "routes" "status" "turn" "upgrade"
     // Parts.
-    "base" "census" "claim" "claims" "dead_letter_row" "drain" "due" "entry" "epochs" "held_keys" "ids" "intact_entry"
+    "add_tasks" "base" "census" "claim" "claims" "dead_letter_row" "drain" "due" "entry" "epochs" "held_keys" "ids" "intact_entry"
     "key_conflicts" "lists"
-    "liveness" "notifications" "orphans" "outcomes" "queues" "reap" "remove_session" "repair" "repair_meta" "restore_keys"
-    "results" "server_time" "session" "session_activity" "session_counts" "set_lists" "store_time" "transaction" "verdicts"
+    "liveness" "notifications" "orphans" "outcomes" "queues" "reap" "remove_session" "repair" "repair_meta" "repair_schedules"
+    "restore_keys"
+    "results" "schedules" "server_time" "session" "session_activity" "session_counts" "set_lists" "store_time" "transaction" "verdicts"
     // Files that run if a command fails.
     "undo/begin" "undo/cancel" "undo/claim" "undo/done" "undo/drain" "undo/due" "undo/end" "undo/enqueue"
-    "undo/outcomes" "undo/replay"
+    "undo/outcomes" "undo/replay" "undo/schedule"
 ];
 
 /// The source of the time in a script.
@@ -97,6 +98,8 @@ pub(super) struct Scripts {
     pub(super) errors: Script,
     pub(super) routes: Script,
     pub(super) queue: Script,
+    pub(super) change_schedule: Script,
+    pub(super) read_schedules: Script,
     pub(super) advance_epochs: Script,
     pub(super) upgrade: Script,
 }
@@ -143,6 +146,8 @@ impl Scripts {
             errors: script("errors"),
             routes: script("routes"),
             queue: script("queue"),
+            change_schedule: script("change_schedule"),
+            read_schedules: script("read_schedules"),
             advance_epochs: script("advance_epochs"),
             upgrade: script("upgrade"),
         }
@@ -246,13 +251,15 @@ fn compose(name: &'static str, time: TimeSource) -> String {
     }
 }
 
-/// Returns the part `base`. Only scripts that use the last two fields of `meta` read them, since each field takes time.
+/// Returns the part `base`. Only scripts that use the last fields of `meta` read them, since each field takes time.
 fn base(parts: &[&str]) -> String {
     let uses = |field| parts.iter().any(|part| part.contains(field));
-    match uses("meta[4]") || uses("meta[5]") {
-        true => file("base").to_owned(),
-        false => file("base").replace(", 'epoch', 'tombstones'", ""),
-    }
+    let unused = match (uses("meta[4]") || uses("meta[5]"), uses("meta[6]")) {
+        (_, true) => "",
+        (true, false) => ", 'schedules'",
+        (false, false) => ", 'epoch', 'tombstones', 'schedules'",
+    };
+    file("base").replace(unused, "")
 }
 
 /// Returns a script whose parts are a function, followed by code that runs if a command fails: see `lua/transaction.lua`.

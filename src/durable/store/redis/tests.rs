@@ -171,6 +171,7 @@ impl Worker {
             quarantined: true,
             lease: LEASE,
             go_idle: want > 0,
+            computes: 3,
         })
     }
 

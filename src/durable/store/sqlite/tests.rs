@@ -347,6 +347,7 @@ impl Worker {
             lease: LEASE,
             quarantined: true,
             go_idle,
+            computes: 3,
         }
     }
 

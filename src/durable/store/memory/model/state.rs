@@ -12,8 +12,9 @@ use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::queue::QueueSettings;
 use crate::durable::queue::name::QueueName;
 use crate::durable::queue::priority::PriorityTurns;
+use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::kind::{Kind, TypeSet};
-use crate::durable::store::{DeadReason, Enqueued, Epoch, Event, SessionId};
+use crate::durable::store::{DeadReason, Enqueued, Epoch, Event, ScheduleRow, SessionId};
 use crate::durable::{Counts, TaskId};
 
 /// The number of endpoints that are woken, at most, for tasks that became ready together.
@@ -34,6 +35,7 @@ pub(in super::super) struct Model {
     /// The kinds of the paused types, by the names of the types.
     pub(super) paused: BTreeMap<String, Vec<Kind>>,
     pub(super) queues: BTreeMap<QueueName, QueueRow>,
+    pub(super) schedules: BTreeMap<ScheduleName, ScheduleState>,
     /// The queues and kinds of the tasks that the current request has made ready.
     pub(super) new_ready: Vec<(QueueName, Kind)>,
     /// The queues in which the current request may let waiting tasks start.
@@ -50,6 +52,13 @@ pub(super) struct QueueRow {
     /// The time up to which the rate is used, in microseconds since 1970.
     pub(super) used_until: u64,
     pub(super) turns: PriorityTurns,
+}
+
+/// A schedule.
+pub(super) struct ScheduleState {
+    pub(super) row: ScheduleRow,
+    /// The time at which it is handed out next, in milliseconds since 1970.
+    pub(super) hand_out: Option<u64>,
 }
 
 /// The lease of a claim.
@@ -119,6 +128,7 @@ impl Model {
             last_endpoint: 0,
             paused: BTreeMap::new(),
             queues: BTreeMap::new(),
+            schedules: BTreeMap::new(),
             new_ready: Vec::new(),
             freed: BTreeSet::new(),
             totals: Counts::default(),

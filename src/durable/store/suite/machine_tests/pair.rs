@@ -440,6 +440,7 @@ fn all() -> TurnRequest {
         lease: Duration::from_secs(30),
         quarantined: true,
         go_idle: false,
+        computes: 0,
     }
 }
 

@@ -34,6 +34,7 @@ pub(super) struct TurnRequest {
     pub(super) lease: Duration,
     pub(super) quarantined: bool,
     pub(super) go_idle: bool,
+    pub(super) computes: u8,
 }
 
 pub(super) fn enqueue(session: SessionId, number: u64, tasks: &[NewTask]) -> Arc<Enqueue> {
@@ -62,6 +63,7 @@ impl TurnRequest {
             lease: self.lease,
             quarantined: self.quarantined,
             go_idle: self.go_idle,
+            computes: self.computes,
         })
     }
 

@@ -33,6 +33,7 @@ impl<H: Harness> Pair<H> {
             lease: step.lease,
             quarantined: step.quarantined,
             go_idle: step.go_idle,
+            computes: 0,
         };
         self.send(at, Request::Turn(request)).await
     }
