@@ -34,6 +34,12 @@ impl Worker {
             .filter(|_| self.firing.is_none() && self.checks())
     }
 
+    /// Has the next turn find out whether a schedule is due, since the store's clock may have been moved.
+    pub(super) fn recheck_schedules(&mut self) {
+        let now = Instant::now();
+        self.next_tick = self.next_tick.map(|next| next.min(now));
+    }
+
     /// Handles what the answer to a turn says about schedules.
     pub(super) fn note_schedules(
         &mut self,

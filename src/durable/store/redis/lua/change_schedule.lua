@@ -35,7 +35,7 @@ if before == '' and time > 0 and time <= now then return 'CHANGED' end
 if time == 0 then
   -- The first write must be one that a server without memory accepts; it then accepts the others.
   local key = times
-  call('ZREM', key, name)
+  call('ZREM', key, '')
 end
 
 -- Counts tasks that were not stored because others hold their keys.

@@ -18,6 +18,10 @@ local function repair_schedules()
     local time = is_readable and number_at('>I6', row, SCHEDULE_TIME) or 0
     if not is_readable then
       call('HDEL', SCHEDULES, name)
+      for needs = 1, 2 do
+        local times = schedules().times_of(needs)
+        call('ZREM', times, name)
+      end
       record_repair('the row of a schedule cannot be read: ' .. name, row)
     elseif time > 0 and not call('ZSCORE', key, name) then
       call('ZADD', key, time, name)
