@@ -22,7 +22,7 @@ use crate::durable::store::{
 const COLUMNS: &str = "name, version, needs, time, started, skipped, last_task, body";
 
 /// Selects the time at which the first schedule is handed out that needs one of the builds in `?1`.
-const EARLIEST: &str = "SELECT hand_out FROM throng_schedule
+pub(super) const EARLIEST: &str = "SELECT hand_out FROM throng_schedule
      WHERE hand_out IS NOT NULL AND needs & ?1 ORDER BY hand_out LIMIT 1";
 
 pub(super) fn get(reader: &ReadConnection, name: &ScheduleName) -> Result<ScheduleAnswer, Fault> {

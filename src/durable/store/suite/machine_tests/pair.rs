@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -15,12 +16,13 @@ use crate::durable::store::suite::Harness;
 use crate::durable::store::suite::baseline_tests::adds_up;
 use crate::durable::store::suite::process::id;
 use crate::durable::store::{
-    Epoch, Event, MAX_STORE_TIME_STEP, QueueChange, RenewAnswer, SessionId, Store,
+    Epoch, Event, MAX_STORE_TIME_STEP, QueueChange, RenewAnswer, ScheduleChange, SessionId, Store,
 };
 use crate::durable::{Counts, TaskId};
 
 mod dead_letters;
 mod numbered;
+mod schedules;
 
 /// The number of passes after which maintenance must be finished.
 const MANY_ROUNDS: usize = 200;
@@ -36,6 +38,8 @@ pub(super) struct Pair<H> {
     /// All tasks that were ever claimed.
     claimed: Vec<Claimed>,
     ids: Ids,
+    /// The last change of a schedule.
+    schedule_change: Option<Arc<ScheduleChange>>,
     /// The number of verdicts so far.
     marks: u64,
     /// The number of processes that were started.
@@ -90,6 +94,7 @@ impl<H: Harness> Pair<H> {
             epochs: [Vec::new(), Vec::new()],
             claimed: Vec::new(),
             ids: Ids::default(),
+            schedule_change: None,
             marks: 0,
             started: 0,
             opened: BTreeSet::new(),
@@ -153,6 +158,9 @@ impl<H: Harness> Pair<H> {
             Step::Counts { process } => self.counts(*process).await,
             Step::Pause { other, is_paused } => self.pause(*other, *is_paused).await,
             Step::ChangeQueue(change) => self.change_queue(*change).await,
+            Step::ChangeSchedule(step) => self.change_schedule(step).await,
+            Step::ChangeScheduleAgain => self.send_schedule_change().await,
+            Step::ListSchedules { after, limit } => self.list_schedules(*after, *limit).await,
             Step::Maintain { budget } => self.maintain(*budget).await,
             Step::Dead { choice, limit } => self.dead_letters(choice, *limit).await,
             Step::Replay { choice } => self.replay(choice).await,
@@ -165,6 +173,7 @@ impl<H: Harness> Pair<H> {
         let ids: Vec<_> = (0..12).map(id).collect();
         self.counts(0).await?;
         self.status(0, ids.clone()).await?;
+        self.list_schedules(None, 9).await?;
         self.dead_letters(&Choice::All, 100).await?;
         for other in [false, true] {
             self.pause(other, false).await?;
@@ -440,7 +449,7 @@ fn all() -> TurnRequest {
         lease: Duration::from_secs(30),
         quarantined: true,
         go_idle: false,
-        computes: 0,
+        computes: 3,
     }
 }
 

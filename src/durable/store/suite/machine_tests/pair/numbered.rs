@@ -33,7 +33,7 @@ impl<H: Harness> Pair<H> {
             lease: step.lease,
             quarantined: step.quarantined,
             go_idle: step.go_idle,
-            computes: 0,
+            computes: step.computes,
         };
         self.send(at, Request::Turn(request)).await
     }
@@ -141,7 +141,8 @@ impl<H: Harness> Pair<H> {
         let context = || format!("\n  model: {expected:?}\n  store: {answered:?}");
         // A repeated turn drains nothing, so after a pause a store may have to look again.
         let same_more = expected.more == answered.more || self.has_paused && answered.more;
-        let same_rest = expected.refused == answered.refused && same_more;
+        let same_due = expected.due == answered.due && expected.next_due == answered.next_due;
+        let same_rest = expected.refused == answered.refused && same_more && same_due;
         // The store may have to check whether others have died.
         let foreign = self.opened.iter().any(|&other| other != process);
         let same_next = expected.next == answered.next
