@@ -48,7 +48,7 @@ fn last_ticks(ticks: &Ticks, first: u64, last: u64, limit: usize) -> Vec<u64> {
     let before = |&tick: &u64| {
         let before = ticks.last_until(tick.saturating_sub(1), first);
         // A search for ticks after `first` does not find `first`.
-        before.or((tick > first).then_some(first))
+        before.or_else(|| (tick > first).then_some(first))
     };
     let mut found: Vec<_> = std::iter::successors(Some(last), before)
         .take(limit)

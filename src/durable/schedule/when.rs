@@ -97,7 +97,10 @@ impl Spec {
         match self {
             Self::Every(ticks) => Ok(Ticks::Every(*ticks)),
             #[cfg(feature = "cron")]
-            Self::Cron { expression, zone } => CronTicks::new(expression, zone).map(Ticks::Cron),
+            Self::Cron { expression, zone } => {
+                let ticks = CronTicks::new(expression, zone);
+                ticks.map(|ticks| Ticks::Cron(Box::new(ticks)))
+            }
             #[cfg(not(feature = "cron"))]
             Self::Cron { .. } => Err(String::from(
                 "this build cannot compute the times of a cron expression: enable the feature `cron`",
@@ -123,7 +126,7 @@ impl fmt::Display for Spec {
 pub(crate) enum Ticks {
     Every(RegularTicks),
     #[cfg(feature = "cron")]
-    Cron(CronTicks),
+    Cron(Box<CronTicks>),
 }
 
 /// The latest tick: four thousand years after 1970. Stores have six bytes for the time at which a schedule is handed out.

@@ -53,6 +53,7 @@ mod renew;
 mod reply;
 mod routes_cache;
 mod routing;
+mod schedule_row;
 mod schedules;
 mod scripts;
 mod session_state;

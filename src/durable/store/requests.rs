@@ -91,7 +91,7 @@ pub(crate) struct TurnAnswer {
     pub(crate) next: Option<Duration>,
     /// Although tasks were claimed, this worker is woken when there are more.
     pub(crate) is_idle: bool,
-    /// The schedules that are due: at most [`MAX_HAND_OUTS`](super::MAX_HAND_OUTS) in a partition. A turn that only hands out schedules
+    /// The schedules that are due, in no particular order: at most [`MAX_HAND_OUTS`](super::MAX_HAND_OUTS) in a partition. A turn that only hands out schedules
     /// does not use its number, so they are not handed out again if the answer is lost, but later.
     pub(crate) due: Vec<DueSchedule>,
     /// The time until the next schedule is handed out that the turn may be handed.

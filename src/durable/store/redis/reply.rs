@@ -4,7 +4,7 @@ use redis::Value;
 
 use super::entry::{self, Entry};
 use super::error::unexpected_answer;
-use super::{partitions, schedules};
+use super::{partitions, schedule_row};
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
 use crate::durable::failure::Failure;
@@ -227,7 +227,7 @@ fn due(
         let schedule = StoredSchedule {
             name: ScheduleName::new(&name).ok()?,
             home: partition,
-            row: schedules::unpack(&row)?,
+            row: schedule_row::unpack(&row)?,
         };
         Some(DueSchedule { now, schedule })
     });

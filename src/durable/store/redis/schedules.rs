@@ -8,8 +8,7 @@ use redis::Value;
 use super::inner::{Inner, after_others};
 use super::reply::{self, Reader};
 use super::scripts::Arguments;
-use super::{enqueue, entry};
-use crate::durable::TaskId;
+use super::{enqueue, schedule_row};
 use crate::durable::failure::Failure;
 use crate::durable::key::KeyHash;
 use crate::durable::schedule::name::ScheduleName;
@@ -87,7 +86,7 @@ async fn read(
     let now = parts.number()? as u64;
     let rows = parts.rest(Reader::optional_bytes)?;
     let found = names.iter().zip(rows).filter_map(|(name, row)| {
-        let row = unpack(&row?)?;
+        let row = schedule_row::unpack(&row?)?;
         Some(StoredSchedule {
             name: name.clone(),
             home: partition,
@@ -140,7 +139,7 @@ async fn change_in(
     let mut arguments = Arguments::default();
     arguments.push(change.name.as_str());
     arguments.push(before);
-    arguments.push(after.map(pack).unwrap_or_default());
+    arguments.push(after.map(schedule_row::pack).unwrap_or_default());
     let now = inner.server_time();
     enqueue::push_tasks(&mut arguments, &tasks, &inner.client_id, &routes, now);
     let script = &inner.scripts.change_schedule;
@@ -155,92 +154,4 @@ async fn change_in(
     Ok(Some(Enqueued {
         conflicts: stored.conflicts,
     }))
-}
-
-/// The positions in a row, counted from zero: see `lua/layout.lua`.
-mod layout {
-    use std::ops::Range;
-
-    pub(super) const VERSION: Range<usize> = 0..8;
-    pub(super) const NEEDS: usize = 8;
-    pub(super) const TIME: Range<usize> = 9..15;
-    pub(super) const STARTED: Range<usize> = 15..21;
-    pub(super) const SKIPPED: Range<usize> = 21..27;
-    pub(super) const LAST_TASK: Range<usize> = 27..43;
-    pub(super) const BODY: usize = 43;
-}
-
-/// Returns a row as it is stored.
-fn pack(row: &ScheduleRow) -> Vec<u8> {
-    let mut packed = row.version.to_be_bytes().to_vec();
-    packed.push(row.needs);
-    for number in [row.time.unwrap_or(0), row.started, row.skipped] {
-        packed.extend(&number.to_be_bytes()[2..]);
-    }
-    packed.extend(row.last_task.map_or([0; 16], TaskId::to_bytes));
-    packed.extend(&row.body);
-    packed
-}
-
-/// Reads a stored row. Returns `None` if a part of it is missing.
-pub(super) fn unpack(packed: &[u8]) -> Option<ScheduleRow> {
-    let body = packed.get(layout::BODY..)?;
-    let last_task = packed[layout::LAST_TASK].try_into().ok()?;
-    Some(ScheduleRow {
-        version: entry::number(&packed[layout::VERSION]),
-        needs: packed[layout::NEEDS],
-        time: Some(entry::number(&packed[layout::TIME])).filter(|&time| time > 0),
-        started: entry::number(&packed[layout::STARTED]),
-        skipped: entry::number(&packed[layout::SKIPPED]),
-        last_task: Some(TaskId::from_bytes(last_task)).filter(|_| last_task != [0; 16]),
-        body: body.to_vec(),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::HashMap;
-
-    use super::super::names;
-    use super::*;
-
-    #[test]
-    fn a_row_has_the_documented_layout() {
-        let mut row = ScheduleRow {
-            version: 0x0102_0304_0506_0708,
-            needs: 2,
-            time: Some(9),
-            started: 10,
-            skipped: 11,
-            last_task: Some(TaskId::from_bytes([12; 16])),
-            body: b"body".to_vec(),
-        };
-        let packed = pack(&row);
-        let mut expected = vec![1, 2, 3, 4, 5, 6, 7, 8, 2];
-        expected.extend([0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0, 11]);
-        expected.extend([12; 16]);
-        expected.extend(b"body");
-        assert_eq!(packed, expected);
-        assert_eq!(unpack(&packed).as_ref(), Some(&row));
-        assert_eq!(unpack(&packed[..layout::BODY - 1]), None);
-        (row.time, row.last_task) = (None, None);
-        assert_eq!(unpack(&pack(&row)), Some(row));
-    }
-
-    #[test]
-    fn scripts_have_the_same_layout() {
-        let lua: HashMap<_, usize> = names::layout()
-            .map(|(name, position)| (name, position.parse().unwrap()))
-            .filter(|(name, _)| name.starts_with("SCHEDULE_"))
-            .collect();
-        // Lua counts positions from one, and includes the last one.
-        let expected = HashMap::from([
-            ("SCHEDULE_VERSION_END", layout::VERSION.end),
-            ("SCHEDULE_NEEDS", layout::NEEDS + 1),
-            ("SCHEDULE_TIME", layout::TIME.start + 1),
-            ("SCHEDULE_STARTED", layout::STARTED.start + 1),
-            ("SCHEDULE_BODY", layout::BODY + 1),
-        ]);
-        assert_eq!(lua, expected);
-    }
 }
