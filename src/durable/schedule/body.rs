@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::options::{Missed, Overlap};
-use super::when::Spec;
+use super::when::{MAX_TICK, Spec};
 use crate::durable::TaskId;
 use crate::durable::envelope::{TICK_ENVELOPE, seal_tick};
 use crate::durable::key::{Conflict, KeyHash, NewKey};
@@ -69,7 +69,17 @@ impl Body {
         let (text, payload) = rest.split_at_checked(len)?;
         let mut body: Self = serde_json::from_slice(text).ok()?;
         body.definition.template.payload = payload.to_vec();
-        Some(body)
+        Some(body).filter(Self::is_possible)
+    }
+
+    /// Returns `true` if no computation with the times can overflow.
+    fn is_possible(&self) -> bool {
+        let times = [self.tick, self.last, Some(self.definition.jitter)];
+        let is_every = |spec: &Spec| match spec {
+            Spec::Every(ticks) => ticks.period() > 0,
+            Spec::Cron { .. } => true,
+        };
+        is_every(&self.definition.spec) && times.iter().flatten().all(|&time| time <= MAX_TICK)
     }
 }
 
@@ -180,8 +190,16 @@ mod tests {
         for len in 0..stored.len() {
             assert_eq!(Body::decode(&stored[..len]), None, "{len}");
         }
-        let other = String::from_utf8_lossy(&stored).replace("every", "moons");
-        assert_eq!(Body::decode(other.as_bytes()), None);
+        let text = String::from_utf8_lossy(&stored);
+        for (from, to) in [
+            ("every", "moons"),
+            (":60000", ":00000"),
+            ("60000,", "9e18,"),
+        ] {
+            let other = text.replace(from, to);
+            assert_ne!(other, text, "{from}");
+            assert_eq!(Body::decode(other.as_bytes()), None, "{to}");
+        }
     }
 
     #[test]

@@ -130,7 +130,7 @@ pub(crate) enum Ticks {
 }
 
 /// The latest tick: four thousand years after 1970. Stores have six bytes for the time at which a schedule is handed out.
-const MAX_TICK: u64 = 1 << 47;
+pub(crate) const MAX_TICK: u64 = 1 << 47;
 
 impl Ticks {
     /// Returns the first tick after a time.
