@@ -2,6 +2,13 @@
 --
 -- Needs: repair, schedules.
 
+local function remove_times(name)
+  for needs = 1, 2 do
+    local key = schedules().times_of(needs)
+    call('ZREM', key, name)
+  end
+end
+
 -- Examines a page of schedules. Removes rows that cannot be read: such a schedule is defined again when a process of its program starts.
 -- Hands out schedules that are in no sorted set.
 local function repair_schedules()
@@ -18,10 +25,7 @@ local function repair_schedules()
     local time = is_readable and number_at('>I6', row, SCHEDULE_TIME) or 0
     if not is_readable then
       call('HDEL', SCHEDULES, name)
-      for needs = 1, 2 do
-        local times = schedules().times_of(needs)
-        call('ZREM', times, name)
-      end
+      remove_times(name)
       record_repair('the row of a schedule cannot be read: ' .. name, row)
     elseif time > 0 and not call('ZSCORE', key, name) then
       call('ZADD', key, time, name)
