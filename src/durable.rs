@@ -82,6 +82,12 @@
 //! start first. An executor serves the default queue, or the queues that are passed to [`Builder::serve`]. Each of them can have a
 //! weight, and a maximum number of the executor's permits ([`ServedQueue`]).
 //!
+//! # Schedules
+//!
+//! A [schedule](DurableClient::schedule) stores a task again and again: [every](Every) so often or, with the feature `cron`, at the times
+//! of a cron expression in a time zone. The executors of the store fire it, without a leader, and each time fires once.
+//! [`ScheduleOptions`] determine what happens after an outage, and while an earlier task has not ended.
+//!
 //! # If a process exits at a given step
 //!
 //! The test suite kills processes, freezes them or cuts their connections at each of these steps.
@@ -107,6 +113,7 @@
 //! | A message to a worker is lost. | The next worker is notified, and all workers also poll. |
 //! | A message to a process that awaits the task is lost. | The process requests its status when messages arrive again, or after a few seconds at most. |
 //! | The process that awaits the task dies. | It keeps its output, and another process can attach to its id. |
+//! | A worker dies while it fires a [schedule](DurableClient::schedule). | The task of that time is stored once: by this worker, or by another one 5 s later. |
 //! | A worker is shut down. | It may end within the grace period. Otherwise, it is given back, and goes ahead of the waiting tasks. |
 //! | The task crashes its worker each time. | It becomes a dead letter after [three crashes](SpawnOptions::max_crashes), and no other task does. |
 
@@ -145,6 +152,8 @@ mod queue;
 mod report;
 mod resend;
 mod run;
+pub(crate) mod schedule;
+mod schedules;
 mod spawn_queue;
 pub(crate) mod store;
 mod task;
@@ -173,6 +182,10 @@ pub use self::named_queue::Queue;
 pub use self::options::SpawnOptions;
 pub use self::queue::{Priority, QueueInfo, QueueSettings, Rate};
 pub use self::run::Run;
+#[cfg(feature = "cron")]
+pub use self::schedule::{Cron, ParseCronError};
+pub use self::schedule::{Every, Missed, Overlap, ScheduleInfo, ScheduleOptions, When};
+pub use self::schedules::Schedules;
 pub use self::store::Store;
 #[cfg(any(test, feature = "test-util"))]
 pub use self::store::memory::MemoryStore;

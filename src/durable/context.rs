@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::{Arc as StdArc, OnceLock};
+use std::time::{Duration, SystemTime};
 
 use tokio_util::sync::CancellationToken;
 
@@ -18,6 +19,7 @@ pub struct TaskContext<App> {
     failures: u32,
     crashes: u32,
     epoch: Epoch,
+    tick: Option<u64>,
     stop: Stop,
 }
 
@@ -58,8 +60,15 @@ impl<App> TaskContext<App> {
             failures: claimed.failures,
             crashes: claimed.crashes,
             epoch,
+            tick: None,
             stop,
         }
+    }
+
+    /// Sets the time at which a schedule has fired, in milliseconds since 1970.
+    pub(crate) fn at_tick(mut self, tick: Option<u64>) -> Self {
+        self.tick = tick;
+        self
     }
 
     /// Returns the value that the executor was [started](crate::durable::Builder::start) with.
@@ -105,6 +114,25 @@ impl<App> TaskContext<App> {
     /// services that act once for each key.
     pub fn idempotency_key(&self) -> String {
         self.id.to_string()
+    }
+
+    /// Returns the time for which a [schedule](DurableClient::schedule) has stored this task, or `None` if no schedule has. It is
+    /// the same in all runs of the task. If the task is late, it is in the past, for example while an outage is made up for.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use throng::durable::{TaskContext, TaskError};
+    /// # use std::time::SystemTime;
+    /// # async fn report_until(_: SystemTime) -> Result<(), TaskError> { Ok(()) }
+    /// async fn nightly(cx: TaskContext<()>) -> Result<(), TaskError> {
+    ///     report_until(cx.tick().unwrap_or_else(SystemTime::now)).await
+    /// }
+    /// # let _ = nightly;
+    /// ```
+    pub fn tick(&self) -> Option<SystemTime> {
+        let since_1970 = self.tick.map(Duration::from_millis);
+        since_1970.and_then(|time| SystemTime::UNIX_EPOCH.checked_add(time))
     }
 
     /// Waits until the run should stop, and returns the reason.

@@ -63,6 +63,27 @@ mod imp {
     pub(crate) fn died(store: &str, id: TaskId, error: &str) {
         tracing::error!(store, task.id = %id, error, "a task has become a dead letter");
     }
+
+    /// A schedule has fired.
+    pub(crate) fn schedule_fired(store: &str, schedule: &str, started: usize, skipped: usize) {
+        tracing::debug!(store, schedule, started, skipped, "a schedule has fired");
+    }
+
+    /// A schedule that is due cannot be fired by this process.
+    pub(crate) fn schedule_failed(store: &str, schedule: &str, error: &str) {
+        tracing::warn!(store, schedule, error, "a schedule cannot be fired here");
+    }
+
+    /// A definition has replaced another one of the same revision.
+    pub(crate) fn schedule_flipped(store: &str, schedule: &str, revision: u32) {
+        tracing::warn!(
+            store,
+            schedule,
+            revision,
+            "the definition of a schedule replaces another one of the same revision: if several releases define it, \
+             increase the revision with each change"
+        );
+    }
 }
 
 #[cfg(not(feature = "tracing"))]
@@ -76,6 +97,9 @@ mod imp {
     }
 
     pub(crate) fn store_failed(_: &str, _: &Failure, _: u32) {}
+    pub(crate) fn schedule_fired(_: &str, _: &str, _: usize, _: usize) {}
+    pub(crate) fn schedule_failed(_: &str, _: &str, _: &str) {}
+    pub(crate) fn schedule_flipped(_: &str, _: &str, _: u32) {}
     pub(crate) fn refused(_: &str, _: TaskId) {}
     pub(crate) fn lease_lost(_: &str, _: Epoch) {}
     pub(crate) fn waits_stalled(_: &str, _: usize) {}

@@ -43,6 +43,7 @@ use super::failure::Failure;
 use super::key::KeyHash;
 use super::queue::QueueInfo;
 use super::queue::name::QueueName;
+use super::schedule::name::ScheduleName;
 use super::{AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, TaskId};
 
 #[cfg(any(test, feature = "redis", feature = "sqlite-unbundled"))]
@@ -71,6 +72,19 @@ pub(crate) use self::requests::{
     Claim, Claimed, DeadPayload, Enqueue, Epoch, Event, QueueChange, RenewAnswer, SessionId,
     TaskState, Turn, TurnAnswer, Verdict, Verdicts,
 };
+#[cfg_attr(
+    not(any(
+        test,
+        feature = "redis",
+        feature = "sqlite-unbundled",
+        feature = "test-util"
+    )),
+    allow(unused_imports, reason = "only stores use some of them")
+)]
+pub(crate) use self::schedules::{
+    DueSchedule, HAND_OUT_INTERVAL, MAX_HAND_OUTS, ScheduleAnswer, ScheduleChange, ScheduleRow,
+    StoredSchedule,
+};
 pub(crate) use super::DeadReason;
 pub(crate) use super::key::{Enqueued, KeyConflict};
 pub(crate) use super::task::{MAX_BATCH_BYTES, MAX_BATCH_TASKS, MAX_PAYLOAD_BYTES, NewTask};
@@ -91,6 +105,7 @@ pub(crate) mod redis;
 mod requests;
 #[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
 pub(crate) mod routes;
+mod schedules;
 #[cfg(feature = "sqlite-unbundled")]
 pub(crate) mod sqlite;
 #[cfg(test)]
@@ -146,7 +161,8 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// until then is in it.
     fn enqueue(&self, request: Arc<Enqueue>) -> Answer<'_, Enqueued>;
 
-    /// Accepts verdicts, takes back the tasks of expired claims, makes delayed tasks due, and claims tasks, in this order.
+    /// Accepts verdicts, takes back the tasks of expired claims, makes delayed tasks due, hands out schedules, and claims tasks, in this
+    /// order.
     fn turn(&self, request: Arc<Turn>) -> Answer<'_, TurnAnswer>;
 
     /// Renews the leases of claims, and confirms that their tasks have arrived.
@@ -194,6 +210,21 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// Returns the state of a named queue.
     fn queue(&self, queue: QueueName) -> Answer<'_, QueueInfo>;
+
+    /// Returns a schedule, and the store's time.
+    fn schedule(&self, name: ScheduleName) -> Answer<'_, ScheduleAnswer>;
+
+    /// Returns at most `limit` schedules, in the order of their names: those after `after` or, without it, the first ones.
+    fn schedules(
+        &self,
+        after: Option<ScheduleName>,
+        limit: usize,
+    ) -> Answer<'_, Vec<StoredSchedule>>;
+
+    /// Changes a schedule, and stores tasks in the same step. Returns what became of the tasks, or `None` if the schedule has
+    /// another version than the change replaces, so nothing has changed. A repeated request changes nothing, and is answered as if all
+    /// tasks had been stored.
+    fn change_schedule(&self, change: Arc<ScheduleChange>) -> Answer<'_, Option<Enqueued>>;
 
     /// Removes at most `budget` things that need not be kept any longer. Returns `true` if there are more.
     fn maintain(&self, budget: usize) -> Answer<'_, bool>;

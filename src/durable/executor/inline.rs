@@ -46,6 +46,8 @@ use crate::durable::{DurableClient, DurableError};
 /// assert_eq!(handle.await?, 1);
 /// # Ok(()) }
 /// ```
+///
+/// It fires no [schedules](DurableClient::schedule): use [`Schedules::fire_now`](crate::durable::Schedules::fire_now) instead.
 pub struct InlineExecutor {
     client: DurableClient,
     runner: StdArc<dyn TaskRunner>,
@@ -149,6 +151,7 @@ impl InlineExecutor {
             quarantined: true,
             lease: LEASE,
             go_idle: false,
+            computes: 0,
         })
     }
 }

@@ -26,6 +26,7 @@ mod leases;
 mod permit;
 mod queue_session;
 mod runs;
+mod schedules;
 mod shares;
 mod state;
 mod turns;
@@ -55,6 +56,7 @@ impl Worker {
                 answer = answer(&mut self.opening) => self.opened(answer),
                 answer = answer(&mut self.confirming) => self.confirmed(answer),
                 answer = answer(&mut self.renewal) => self.renewed(answer),
+                _ = answer(&mut self.firing) => self.fired(),
                 Some(message) = self.messages.recv() => self.on_all(message),
                 () = sleep_until_some(timer) => {}
             }
@@ -69,10 +71,12 @@ impl Worker {
     /// Returns the time at which there is something to do if nothing happens before.
     fn timer(&self) -> Option<Instant> {
         let must_send = self.turn.is_none() && (self.may_claim() || self.unanswered.is_some());
-        let next_poll = self.next_poll();
+        let (next_poll, next_tick) = (self.next_poll(), self.next_tick());
+        let next_tick = next_tick.filter(|_| !self.is_busy());
         let times = [
             // A pause that is over has been cleared.
             next_poll.max(self.pause).filter(|_| next_poll.is_some()),
+            next_tick.max(self.pause).filter(|_| next_tick.is_some()),
             self.pause
                 .filter(|_| must_send || !self.pending_verdicts.is_empty()),
             self.next_renewal.filter(|_| self.renewal.is_none()),

@@ -58,6 +58,10 @@ pub(crate) struct Worker {
     pub(super) next_renewal: Option<Instant>,
     /// The time since which the runtime has not run the probe.
     pub(super) probed: Option<Duration>,
+    /// The schedules that the store has handed out, and that are being fired.
+    pub(super) firing: Option<InFlight<()>>,
+    /// The time at which the next schedule is handed out, as far as the store has said.
+    pub(super) next_tick: Option<Instant>,
     /// Tasks that are to be cancelled, and may be in the claim that is in flight.
     pub(super) early_cancels: HashSet<TaskId>,
     /// The number of runs that await durable handles.
@@ -142,6 +146,8 @@ impl Worker {
             renewal: None,
             next_renewal: None,
             probed: None,
+            firing: None,
+            next_tick: None,
             early_cancels: HashSet::new(),
             waiting: StdArc::default(),
             full_since: None,

@@ -39,7 +39,7 @@ impl Worker {
     }
 
     /// Returns `true` while the worker must not send a turn, because it waits for an answer to an earlier request.
-    fn is_busy(&self) -> bool {
+    pub(super) fn is_busy(&self) -> bool {
         self.turn.is_some() || self.opening.is_some() || self.confirming.is_some()
     }
 
@@ -49,8 +49,11 @@ impl Worker {
             return Some(self.current);
         }
         let stuck = self.next_stuck(now);
+        let is_tick = self.next_tick().is_some_and(|next| next <= now);
+        let ticking = is_tick.then_some(self.current);
         let claiming = || self.next_claiming(now);
-        stuck.or_else(claiming).or_else(|| self.next_reporting())
+        let found = stuck.or_else(claiming).or(ticking);
+        found.or_else(|| self.next_reporting())
     }
 
     /// Returns a session that must let the store wake another one, since it cannot claim the tasks for which it was woken, or that
@@ -65,7 +68,7 @@ impl Worker {
 
     /// Returns `true` if the worker checks at given times. While its runtime is stuck, it leaves that to others, which also decide
     /// on its leases.
-    fn checks(&self) -> bool {
+    pub(super) fn checks(&self) -> bool {
         self.stopping.is_none() && !self.is_stalled()
     }
 
@@ -110,6 +113,10 @@ impl Worker {
 
     fn new_turn(&mut self, session: SessionId) -> Turn {
         let verdicts = self.pending_verdicts.take();
+        let computes = self.computes();
+        if computes != 0 {
+            self.next_tick = None;
+        }
         let room = self.claims.permits().room(self.current);
         let want = self.free(self.unstored()).min(room).min(MAX_BATCH_TASKS);
         let current = &mut self.sessions[self.current];
@@ -125,6 +132,7 @@ impl Worker {
             quarantined: !self.claims.has_quarantined(),
             lease: self.store_lease(),
             go_idle: want > 0,
+            computes,
         }
     }
 
@@ -157,11 +165,13 @@ impl Worker {
     pub(super) fn turned(&mut self, answer: Result<TurnAnswer, Failure>) {
         let sent = self.turn.take().map_or_else(since_boot, |turn| turn.sent);
         match answer {
-            Ok(answer) => {
+            Ok(mut answer) => {
                 self.failures = 0;
                 self.tally.turns.add(1);
                 if let Some(request) = self.unanswered.take() {
                     self.note_answer(&request, &answer);
+                    let due = std::mem::take(&mut answer.due);
+                    self.note_schedules(&request, due, answer.next_due);
                     self.confirm(&request, &answer.refused);
                 }
                 match answer.claim {

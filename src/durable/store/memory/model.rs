@@ -15,6 +15,7 @@ mod keys;
 mod leases;
 mod queues;
 mod row;
+mod schedules;
 mod sessions;
 mod state;
 mod turn;

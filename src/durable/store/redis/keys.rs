@@ -33,6 +33,8 @@
 //! | `queues` | hash | the limits of named queues, and how far they are used: see `lua/queues.lua` |
 //! | `permits:<queue>` | sets | ids of the running tasks of a named queue |
 //! | `held_keys` | hash | by key of a task: the task that got the key last, and what a replacement needs: see `lua/held_keys.lua` |
+//! | `schedules` | hash | by name: the rows of schedules |
+//! | `schedule_times:<needs>` | sorted sets | names of schedules that certain builds compute, by the time at which they are handed out: see `lua/schedules.lua` |
 //! | `idle:<set>` | sorted sets | client and session of idle workers that know a set of types, by the time at which they went idle |
 //!
 //! A process receives messages on the channel `client:`, followed by its client id. Rows are described in
@@ -43,7 +45,7 @@
 //! would run, and fail half-way at the first key that has moved.
 
 /// The names of the keys in the scripts. In Redis, they are in lower case.
-pub(super) const ALL: [&str; 29] = [
+pub(super) const ALL: [&str; 31] = [
     "NONE",
     "META",
     "SESSIONS",
@@ -73,6 +75,8 @@ pub(super) const ALL: [&str; 29] = [
     "QUEUES",
     "PERMITS",
     "HELD_KEYS",
+    "SCHEDULES",
+    "SCHEDULE_TIMES",
 ];
 
 /// Returns the prefix of all keys of a partition.

@@ -4,14 +4,16 @@ use redis::Value;
 
 use super::entry::{self, Entry};
 use super::error::unexpected_answer;
-use super::partitions;
+use super::{partitions, schedule_row};
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
 use crate::durable::failure::Failure;
 use crate::durable::key::Conflict;
+use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::totals::FIELDS;
 use crate::durable::store::{
-    Claim, Claimed, DeadPayload, DeadReason, Epoch, KeyConflict, TaskState, TurnAnswer,
+    Claim, Claimed, DeadPayload, DeadReason, DueSchedule, Epoch, KeyConflict, StoredSchedule,
+    TaskState, TurnAnswer,
 };
 use crate::durable::{AttemptError, Counts, DeadLetter};
 use std::time::Duration;
@@ -40,7 +42,7 @@ impl Reader {
     }
 
     /// Reads bytes, or `None` if the store has none.
-    fn optional_bytes(&mut self) -> Result<Option<Vec<u8>>, Failure> {
+    pub(super) fn optional_bytes(&mut self) -> Result<Option<Vec<u8>>, Failure> {
         match self.next()? {
             Value::Nil => Ok(None),
             part => bytes(part).map(Some),
@@ -190,18 +192,46 @@ pub(super) fn turned(answer: Value, partition: usize) -> Result<PartitionAnswer,
     if let Some(claim) = claim.as_mut().filter(|_| is_repeated) {
         claim.tasks.sort_unstable_by_key(|task| task.id);
     }
+    let (due, next_due) = match parts.0.len() {
+        0 => Default::default(),
+        _ => due(&mut parts, partition)?,
+    };
     let turned = TurnAnswer {
         refused: Vec::new(),
         claim,
         more,
         next: next.map(Duration::from_millis),
         is_idle,
+        due,
+        next_due,
     };
     Ok(PartitionAnswer {
         turned,
         refused,
         is_drained,
     })
+}
+
+/// Reads the schedules that a turn has handed out, and the time until the next one is handed out.
+fn due(
+    parts: &mut Reader,
+    partition: usize,
+) -> Result<(Vec<DueSchedule>, Option<Duration>), Failure> {
+    let schedules = parts
+        .list()?
+        .rest(|part| Ok((part.text()?, part.bytes()?)))?;
+    let next = u64::try_from(parts.number()?).ok();
+    let now = parts.number()? as u64;
+    // Maintenance removes rows that cannot be read.
+    let due = schedules.into_iter().filter_map(|(name, row)| {
+        let schedule = StoredSchedule {
+            name: ScheduleName::new(&name).ok()?,
+            home: partition,
+            row: schedule_row::unpack(&row)?,
+        };
+        Some(DueSchedule { now, schedule })
+    });
+    Ok((due.collect(), next.map(Duration::from_millis)))
 }
 
 fn claim(

@@ -57,6 +57,7 @@ mod proxy;
 mod queues_tests;
 mod routes_tests;
 mod scene;
+mod schedules_tests;
 mod script_times_tests;
 mod scripts_tests;
 #[path = "../../../../tests/support/redis_server.rs"]
@@ -171,6 +172,7 @@ impl Worker {
             quarantined: true,
             lease: LEASE,
             go_idle: want > 0,
+            computes: 3,
         })
     }
 

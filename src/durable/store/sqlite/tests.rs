@@ -38,6 +38,7 @@ mod model_tests;
 mod peers_tests;
 mod processes_tests;
 mod queues_tests;
+mod schedules_tests;
 mod tokens_tests;
 mod upgrade_tests;
 mod writer_tests;
@@ -347,6 +348,7 @@ impl Worker {
             lease: LEASE,
             quarantined: true,
             go_idle,
+            computes: 3,
         }
     }
 

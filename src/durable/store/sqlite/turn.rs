@@ -8,6 +8,7 @@ use super::next_check::{is_any_ready, next_check};
 use super::queues;
 use super::reap;
 use super::renew::renew_lease;
+use super::schedules;
 use super::session::{self, Session};
 use super::state::State;
 use super::transaction::Transaction;
@@ -31,6 +32,7 @@ pub(super) fn turn(tx: &mut Transaction<'_>, request: &Turn) -> Result<TurnAnswe
     let lists = session.set.map(|set| tx.routes.reads(set));
     turned.more = is_any_ready(tx.db, lists.into_iter().flatten(), quarantined)?;
     turned.next = next_check(tx.db, tx.shared, tx.now)?;
+    turned.next_due = schedules::next_hand_out(tx.db, tx.now, request.computes)?;
     if turned.more {
         apply_limits(tx, &session, request.want, &mut turned)?;
     }
@@ -72,6 +74,8 @@ fn take(tx: &mut Transaction<'_>, session: &Session, request: &Turn) -> Result<T
     let mut changed = reap::reap_dead(tx)?;
     changed |= reap::reap_late(tx, session.id)?;
     changed |= make_due(tx)?;
+    // This alone is no change that a repetition must repeat.
+    let due = schedules::hand_out(tx, request.computes)?;
     let claim = claim(tx, session.set, request)?;
     // A turn that changes nothing writes nothing.
     if changed || claim.is_some() || !request.verdicts.is_empty() {
@@ -81,6 +85,7 @@ fn take(tx: &mut Transaction<'_>, session: &Session, request: &Turn) -> Result<T
     Ok(TurnAnswer {
         refused,
         claim,
+        due,
         ..TurnAnswer::default()
     })
 }

@@ -88,6 +88,32 @@ pub(super) enum Step {
     },
     /// Pauses, resumes or limits the named queue.
     ChangeQueue(QueueChange),
+    ChangeSchedule(ScheduleStep),
+    /// The last change of a schedule again, as if its answer was lost.
+    ChangeScheduleAgain,
+    ListSchedules {
+        after: Option<u8>,
+        limit: usize,
+    },
+}
+
+/// A change of one of a few schedules.
+#[derive(Clone, Debug)]
+pub(super) struct ScheduleStep {
+    schedule: u8,
+    /// The version that it replaces is the one that the store has.
+    is_current: bool,
+    /// `None`: the schedule is removed.
+    row: Option<ScheduleRowChoice>,
+    /// The tasks that it stores.
+    tasks: Vec<New>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct ScheduleRowChoice {
+    needs: u8,
+    /// The time after which it is handed out, or `None` if it is not.
+    after: Option<Duration>,
 }
 
 #[derive(Clone, Debug)]
@@ -127,6 +153,7 @@ pub(super) struct TurnStep {
     lease: Duration,
     quarantined: bool,
     go_idle: bool,
+    computes: u8,
     /// Use the number of the last request if that was a turn.
     same_number: bool,
 }
@@ -234,14 +261,19 @@ fn turn() -> impl Strategy<Value = TurnStep> {
     let above = prop::sample::select(&[0, 0, 3_600_000_000][..]);
     let floor = prop::option::weighted(0.2, (0..4_u8, above));
     let report = (verdicts, prop::option::of(0..4_u8), floor);
-    let flags = (any::<bool>(), any::<bool>(), prop::bool::weighted(0.1));
+    let flags = (
+        any::<bool>(),
+        any::<bool>(),
+        0..4_u8,
+        prop::bool::weighted(0.1),
+    );
     (any::<u8>(), report, wants, seconds(&[9, 9, 30]), flags).prop_map(
         |(
             session,
             (verdicts, received, floor),
             (want, want_bytes),
             lease,
-            (quarantined, go_idle, same_number),
+            (quarantined, go_idle, computes, same_number),
         )| {
             TurnStep {
                 session,
@@ -253,6 +285,7 @@ fn turn() -> impl Strategy<Value = TurnStep> {
                 lease,
                 quarantined,
                 go_idle,
+                computes,
                 same_number,
             }
         },
@@ -307,6 +340,21 @@ fn queue_change() -> impl Strategy<Value = QueueChange> {
     ]
 }
 
+fn schedule_step() -> impl Strategy<Value = ScheduleStep> {
+    let after = prop::option::weighted(0.8, seconds(&[0, 1, 5, 9, 60]));
+    let row = (1..=2_u8, after).prop_map(|(needs, after)| ScheduleRowChoice { needs, after });
+    let choices = (0..3_u8, prop::bool::weighted(0.8));
+    let tasks = prop::collection::vec(new(), 0..3);
+    (choices, prop::option::weighted(0.8, row), tasks).prop_map(
+        |((schedule, is_current), row, tasks)| ScheduleStep {
+            schedule,
+            is_current,
+            row,
+            tasks,
+        },
+    )
+}
+
 fn enqueue() -> impl Strategy<Value = Step> {
     let tasks = prop::collection::vec(new(), 0..5);
     let choices = (any::<u8>(), tasks, any::<bool>());
@@ -342,6 +390,10 @@ fn step() -> impl Strategy<Value = Step> {
         3 => any().prop_map(|process| Step::Counts { process }),
         3 => pause(),
         4 => queue_change().prop_map(Step::ChangeQueue),
+        6 => schedule_step().prop_map(Step::ChangeSchedule),
+        1 => Just(Step::ChangeScheduleAgain),
+        1 => (prop::option::of(0..3_u8), 0..4_usize)
+            .prop_map(|(after, limit)| Step::ListSchedules { after, limit }),
     ]
 }
 

@@ -98,6 +98,6 @@ impl Model {
     #[cfg(test)]
     pub(in super::super) fn leftovers(&self) -> u64 {
         let tasks = self.tasks.len() + self.ready_queue.len() + self.claims.len();
-        (tasks + self.sessions.len()) as u64
+        (tasks + self.sessions.len() + self.schedules.len()) as u64
     }
 }

@@ -13,8 +13,9 @@ use crate::durable::key::KeyHash;
 use crate::durable::queue::QueueSettings;
 use crate::durable::queue::name::QueueName;
 use crate::durable::queue::priority::PriorityTurns;
+use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::kind::{Kind, TypeSet};
-use crate::durable::store::{DeadReason, Enqueued, Epoch, Event, SessionId};
+use crate::durable::store::{DeadReason, Enqueued, Epoch, Event, ScheduleRow, SessionId};
 use crate::durable::{Counts, TaskId};
 
 /// The number of endpoints that are woken, at most, for tasks that became ready together.
@@ -37,6 +38,7 @@ pub(in super::super) struct Model {
     pub(super) queues: BTreeMap<QueueName, QueueRow>,
     /// For each key, the tasks that were stored with it. They need not hold it, or exist, any more.
     pub(super) keyed: BTreeMap<KeyHash, BTreeSet<TaskId>>,
+    pub(super) schedules: BTreeMap<ScheduleName, ScheduleState>,
     /// The queues and kinds of the tasks that the current request has made ready.
     pub(super) new_ready: Vec<(QueueName, Kind)>,
     /// The queues in which the current request may let waiting tasks start.
@@ -53,6 +55,13 @@ pub(super) struct QueueRow {
     /// The time up to which the rate is used, in microseconds since 1970.
     pub(super) used_until: u64,
     pub(super) turns: PriorityTurns,
+}
+
+/// A schedule.
+pub(super) struct ScheduleState {
+    pub(super) row: ScheduleRow,
+    /// The time at which it is handed out next, in milliseconds since 1970.
+    pub(super) hand_out: Option<u64>,
 }
 
 /// The lease of a claim.
@@ -123,6 +132,7 @@ impl Model {
             paused: BTreeMap::new(),
             queues: BTreeMap::new(),
             keyed: BTreeMap::new(),
+            schedules: BTreeMap::new(),
             new_ready: Vec::new(),
             freed: BTreeSet::new(),
             totals: Counts::default(),

@@ -34,6 +34,7 @@ impl Model {
         let quarantined = request.quarantined && !claimed.clone().any(|task| task.quarantined);
         let left = self.first_left(request.session, quarantined);
         turned.next = self.next_check();
+        turned.next_due = self.next_hand_out(request.computes);
         let queue = self.queue_of(request.session);
         let started = turned.claim.as_ref().map_or(0, |claim| claim.tasks.len());
         if left.is_some() && self.room(&queue) == 0 {
@@ -59,6 +60,8 @@ impl Model {
             self.apply_all(verdicts, &mut refused);
         }
         let changed = self.reap_dead() | self.reap_late(request.session) | self.make_due();
+        // This alone is no change that a repetition must repeat.
+        let due = self.hand_out(request.computes);
         let claim = self.claim(request);
         // A turn that changes nothing writes nothing.
         if changed || claim.is_some() || !request.verdicts.is_empty() {
@@ -67,6 +70,7 @@ impl Model {
         TurnAnswer {
             refused,
             claim,
+            due,
             ..TurnAnswer::default()
         }
     }

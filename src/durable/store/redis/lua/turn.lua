@@ -1,7 +1,8 @@
--- Applies verdicts, reaps late claims, makes delayed tasks due, and claims tasks, in this order.
+-- Applies verdicts, reaps late claims, makes delayed tasks due, hands out schedules, and claims tasks, in this order.
 --
 -- Needs: session, session_activity, lists, set_lists, transaction, entry, notifications, claims, reap, verdicts, due, drain,
---   claim.
+--   schedules, claim.
+-- Reads: schedules.
 -- KEYS: all.
 --
 -- ARGV[1]  -> session
@@ -15,7 +16,8 @@
 -- ARGV[9]  -> number of claims with verdicts, c
 -- ARGV[10] -> epoch of the claim that answered the last turn, or empty
 -- ARGV[11] -> epoch that new ones exceed
--- ARGV[12..] -> c times: epoch; number of completed tasks, n; n ids; n outputs; number of other tasks, m; m ids; m times
+-- ARGV[12] -> bits of the builds whose schedules the turn may be handed: see `schedules.lua`
+-- ARGV[13..] -> c times: epoch; number of completed tasks, n; n ids; n outputs; number of other tasks, m; m ids; m times
 --   one of these verdicts:
 --     retry, delay in milliseconds, error
 --     snooze, delay in milliseconds, empty
@@ -32,6 +34,11 @@
 -- [7] -> 1 if this repeats an earlier answer, else 0
 -- [8] -> 1 if the session is idle although tasks were claimed, else 0
 -- [9] -> 1 if a draining list is empty, else 0
+--
+-- Then, if the store has schedules, and the turn may be handed some:
+-- [10] -> name and row of each schedule that is handed out
+-- [11] -> milliseconds until the next one is, or -1
+-- [12] -> time in milliseconds since 1970
 --
 -- Errors:
 -- NOSESSION         -> the session has ended, or has sent a later request
@@ -59,6 +66,8 @@ local accepts_quarantined, lease, verdict_claims = ARGV[6] == '1', tonumber(ARGV
 -- The first due time, and the first end of a lease; nil if it has changed since it was read.
 local next_due, next_lease_end = nil, nil
 local has_changed = false
+-- The schedules that are handed out, and the time at which the next one is; nil in a store without schedules.
+local computes, due_schedules, next_schedule = tonumber(ARGV[12]), {}, nil
 
 -- Stores the turn in the session, unless it has changed nothing, or only reports a failure.
 local function save()
@@ -86,8 +95,9 @@ if number == session.number then
     call('HDEL', CLAIMS, epoch .. 's')
   end
   if session.is_changed then save_session(ARGV[1], session) end
+  if meta[6] and computes > 0 then next_schedule = schedules().first_time(computes) end
 else
-  if verdict_claims > 0 and not take_verdicts(session, 12, verdict_claims) then
+  if verdict_claims > 0 and not take_verdicts(session, 13, verdict_claims) then
     state.name = nil
     -- The effects so far are counted, and clients are notified of them.
     pcall(flush)
@@ -103,6 +113,10 @@ else
     state.name = 'due'
     next_due = make_due()
     has_changed = has_changed or not next_due
+  end
+  if meta[6] and computes > 0 and not skipped.schedules then
+    state.name = 'schedules'
+    due_schedules, next_schedule = schedules().hand_out(computes)
   end
   if draining and #draining > 0 and not skipped.drain then
     state.name = 'drain'
@@ -172,7 +186,11 @@ else
   for _, list in ipairs((more or is_full) and lists_left or {}) do pcall(wake, list, 1) end
   if #state.pushed > 0 or state.freed then pcall(lists().wake_for_committed) end
 end
-return {
+local answer = {
   refused, epoch, claimed, payloads, more and 1 or 0, next_check, is_repeated and 1 or 0, goes_idle and #claimed > 0 and 1 or 0,
   is_drained and 1 or 0,
 }
+if next_schedule then
+  answer[10], answer[11], answer[12] = due_schedules, next_schedule < math.huge and math.max(next_schedule - now, 0) or -1, now
+end
+return answer

@@ -20,7 +20,7 @@ struct Table {
     scans: &'static [&'static str],
 }
 
-const TABLES: [Table; 8] = [
+const TABLES: [Table; 9] = [
     Table {
         name: "throng_session",
         key: &["id"],
@@ -86,6 +86,15 @@ const TABLES: [Table; 8] = [
         scans: &[
             "SELECT name, * FROM {} ORDER BY name",
             "SELECT name, * FROM {} ORDER BY name DESC",
+        ],
+    },
+    Table {
+        name: "throng_schedule",
+        key: &["name"],
+        scans: &[
+            "SELECT name, * FROM {} ORDER BY name",
+            "SELECT name, * FROM {} ORDER BY name DESC",
+            "SELECT name FROM {} WHERE hand_out IS NOT NULL ORDER BY hand_out",
         ],
     },
     Table {

@@ -129,6 +129,7 @@ impl Pair {
                 lease: LEASE,
                 quarantined: true,
                 go_idle: true,
+                computes: 0,
             })
         };
         let sessions = self.sessions[session];

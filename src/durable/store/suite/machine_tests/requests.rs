@@ -7,8 +7,9 @@ use super::{Choice, KeyChoice, New, Types, VerdictChoice};
 use crate::durable::key::{Conflict, NewKey};
 use crate::durable::queue::Priority;
 use crate::durable::queue::name::QueueName;
+use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::kind::{Kind, TypeSet};
-use crate::durable::store::suite::process::{id, queue_name};
+use crate::durable::store::suite::process::{id, queue_name, schedule_name};
 use crate::durable::store::{
     DeadReason, Enqueue, Epoch, NewTask, SessionId, Turn, Verdict, Verdicts,
 };
@@ -34,6 +35,7 @@ pub(super) struct TurnRequest {
     pub(super) lease: Duration,
     pub(super) quarantined: bool,
     pub(super) go_idle: bool,
+    pub(super) computes: u8,
 }
 
 pub(super) fn enqueue(session: SessionId, number: u64, tasks: &[NewTask]) -> Arc<Enqueue> {
@@ -62,6 +64,7 @@ impl TurnRequest {
             lease: self.lease,
             quarantined: self.quarantined,
             go_idle: self.go_idle,
+            computes: self.computes,
         })
     }
 
@@ -164,6 +167,11 @@ impl Choice {
             Self::Tasks(tasks) => DeadFilter::ids(ids.of_all(tasks)),
         }
     }
+}
+
+/// Returns the name of a schedule.
+pub(super) fn schedule(number: u8) -> ScheduleName {
+    schedule_name(&format!("{number}"))
 }
 
 /// Returns the named queue, or the default queue.

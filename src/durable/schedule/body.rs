@@ -1,0 +1,232 @@
+//! [`Body`]: the part of a schedule's row that stores do not read.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::options::{Missed, Overlap};
+use super::when::{MAX_TICK, Spec};
+use crate::durable::TaskId;
+use crate::durable::envelope::{TICK_ENVELOPE, seal_tick};
+use crate::durable::key::{Conflict, KeyHash, NewKey};
+use crate::durable::queue::Priority;
+use crate::durable::queue::name::QueueName;
+use crate::durable::store::NewTask;
+
+/// What a user has defined. Two schedules with the same definition are the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Definition {
+    pub(crate) spec: Spec,
+    pub(crate) missed: Missed,
+    pub(crate) overlap: Overlap,
+    /// In milliseconds.
+    pub(crate) jitter: u64,
+    pub(crate) template: Template,
+}
+
+/// What all tasks of a schedule have in common.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Template {
+    pub(crate) name: String,
+    pub(crate) queue: QueueName,
+    pub(crate) priority: Priority,
+    /// In milliseconds.
+    pub(crate) retention: u64,
+    pub(crate) max_crashes: u32,
+    /// The encoded task, without an envelope. It is not a part of the text: see [`Body::encode`].
+    #[serde(skip)]
+    pub(crate) payload: Vec<u8>,
+}
+
+/// The part of a schedule's row that stores do not read. Times are in milliseconds since 1970.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Body {
+    pub(crate) definition: Definition,
+    pub(crate) revision: u32,
+    /// The next tick, or `None` if none is known.
+    pub(crate) tick: Option<u64>,
+    /// The last tick that has fired.
+    pub(crate) last: Option<u64>,
+    pub(crate) is_paused: bool,
+}
+
+/// The maximum size of the payload of a schedule's tasks: a turn may hand out many schedules.
+pub(crate) const MAX_SCHEDULE_PAYLOAD_BYTES: usize = 16 << 10;
+
+impl Body {
+    /// Returns the body as it is stored: the length of a text in JSON, in four bytes, the text, and the payload of the tasks.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let text = serde_json::to_vec(self).unwrap_or_default();
+        let len = u32::try_from(text.len()).unwrap_or_default();
+        let payload = &*self.definition.template.payload;
+        [&len.to_be_bytes()[..], &*text, payload].concat()
+    }
+
+    /// Reads a stored body. Returns `None` if that is damaged, or was written by a later version of the crate.
+    pub(crate) fn decode(stored: &[u8]) -> Option<Self> {
+        let (len, rest) = stored.split_first_chunk()?;
+        let len = usize::try_from(u32::from_be_bytes(*len)).ok()?;
+        let (text, payload) = rest.split_at_checked(len)?;
+        let mut body: Self = serde_json::from_slice(text).ok()?;
+        body.definition.template.payload = payload.to_vec();
+        Some(body).filter(Self::is_possible)
+    }
+
+    /// Returns `true` if no computation with the times can overflow.
+    fn is_possible(&self) -> bool {
+        let times = [self.tick, self.last, Some(self.definition.jitter)];
+        let is_every = |spec: &Spec| match spec {
+            Spec::Every(ticks) => ticks.period() > 0,
+            Spec::Cron { .. } => true,
+        };
+        is_every(&self.definition.spec) && times.iter().flatten().all(|&time| time <= MAX_TICK)
+    }
+}
+
+impl Definition {
+    /// Returns the time at which a schedule is handed out for a tick: the tick, and a part of the jitter that depends on both.
+    pub(crate) fn time_of(&self, name: &str, tick: u64) -> u64 {
+        let mixed = TaskId::derive("jitter", &id_bytes(name, tick, 0)).to_bytes();
+        let number = mixed[..6]
+            .iter()
+            .fold(0, |number, &byte| number << 8 | u64::from(byte));
+        tick + number % (self.jitter + 1)
+    }
+
+    /// Returns the task of a tick.
+    ///
+    /// The tick determines the id, so a task whose end is kept is not stored again, even if the schedule was removed and
+    /// defined anew. `can_have` says whether a task of this queue with this key can have an id.
+    pub(crate) fn task(
+        &self,
+        name: &str,
+        tick: u64,
+        can_have: impl Fn(TaskId, &QueueName, Option<KeyHash>) -> bool,
+    ) -> NewTask {
+        // Even without a key, the task must be in the partition of the schedule.
+        let hash = KeyHash::of_schedule(name);
+        let template = &self.template;
+        let mut ids = (0..).map(|salt| TaskId::derive("schedule", &id_bytes(name, tick, salt)));
+        let id = ids.find(|&id| can_have(id, &template.queue, Some(hash)));
+        NewTask {
+            id: id.unwrap_or_else(TaskId::new),
+            name: template.name.clone().into(),
+            envelope: TICK_ENVELOPE,
+            payload: seal_tick(tick, &template.payload),
+            queue: template.queue.clone(),
+            priority: template.priority,
+            key: self.overlap.key(hash),
+            delay: Duration::ZERO,
+            retention: Duration::from_millis(template.retention),
+            max_crashes: template.max_crashes,
+        }
+    }
+}
+
+impl Overlap {
+    /// Returns the key that the tasks of a schedule have.
+    fn key(self, hash: KeyHash) -> Option<NewKey> {
+        let conflict = match self {
+            Self::Skip => Conflict::Join,
+            Self::Allow => return None,
+            Self::Replace => Conflict::Replace,
+        };
+        Some(NewKey {
+            hash,
+            conflict,
+            is_until_started: conflict == Conflict::Replace,
+            window: Duration::ZERO,
+            latest: None,
+        })
+    }
+}
+
+/// Returns what the hash of a tick of a schedule is computed from.
+fn id_bytes(name: &str, tick: u64, salt: u32) -> Vec<u8> {
+    [name.as_bytes(), &tick.to_be_bytes(), &salt.to_be_bytes()].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::durable::schedule::every::Every;
+    use crate::durable::schedule::when::When;
+
+    fn body(payload: &[u8]) -> Body {
+        let when = When::from(Every::new(Duration::from_secs(60)));
+        Body {
+            definition: Definition {
+                spec: when.spec().unwrap(),
+                missed: Missed::default(),
+                overlap: Overlap::default(),
+                jitter: 0,
+                template: Template {
+                    name: "job".into(),
+                    queue: QueueName::new("q").unwrap(),
+                    priority: Priority::Low,
+                    retention: 1,
+                    max_crashes: 3,
+                    payload: payload.to_vec(),
+                },
+            },
+            revision: 7,
+            tick: Some(60_000),
+            last: None,
+            is_paused: false,
+        }
+    }
+
+    #[test]
+    fn a_stored_body_is_read_again() {
+        for payload in [&b""[..], b"\x00\xff{}"] {
+            let body = body(payload);
+            assert_eq!(Body::decode(&body.encode()), Some(body));
+        }
+    }
+
+    #[test]
+    fn a_damaged_body_is_not_read() {
+        let stored = body(b"").encode();
+        for len in 0..stored.len() {
+            assert_eq!(Body::decode(&stored[..len]), None, "{len}");
+        }
+        let text = String::from_utf8_lossy(&stored);
+        for (from, to) in [
+            ("every", "moons"),
+            (":60000", ":00000"),
+            ("60000,", "9e18,"),
+        ] {
+            let other = text.replace(from, to);
+            assert_ne!(other, text, "{from}");
+            assert_eq!(Body::decode(other.as_bytes()), None, "{to}");
+        }
+    }
+
+    #[test]
+    fn an_id_depends_on_the_name_and_the_tick() {
+        let definition = body(b"").definition;
+        let id = |name, tick| definition.task(name, tick, |_, _, _| true).id;
+        assert_eq!(id("a", 1), id("a", 1));
+        assert_ne!(id("a", 1), id("b", 1));
+        assert_ne!(id("a", 1), id("a", 2));
+        // The first id that the store can have.
+        let first = id("a", 1);
+        let other = definition.task("a", 1, |id, _, _| id != first).id;
+        assert_ne!(other, first);
+    }
+
+    #[test]
+    fn jitter_is_a_part_of_the_whole() {
+        let mut definition = body(b"").definition;
+        assert_eq!(definition.time_of("a", 60_000), 60_000);
+        definition.jitter = 30_000;
+        let times: Vec<_> = (1..=100)
+            .map(|nth| definition.time_of("a", nth * 60_000))
+            .collect();
+        let parts = times.iter().zip(1..).map(|(time, nth)| time - nth * 60_000);
+        let parts: std::collections::BTreeSet<_> = parts.collect();
+        assert!(parts.len() > 90);
+        assert!(parts.last() <= Some(&30_000));
+        assert!(parts.first() < Some(&3_000) && parts.last() > Some(&27_000));
+    }
+}

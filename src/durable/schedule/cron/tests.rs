@@ -1,0 +1,184 @@
+use super::*;
+
+/// Returns the ticks after a time in a zone, each as its day, local time and offset.
+fn ticks(expression: &str, zone: &str, after: &str, count: usize) -> Vec<String> {
+    let ticks = CronTicks::new(expression, zone).unwrap();
+    let zone = TimeZone::get(zone).unwrap();
+    let after: jiff::civil::DateTime = after.parse().unwrap();
+    let after = zone.to_ambiguous_zoned(after).earlier().unwrap();
+    let mut time = after.timestamp().as_millisecond() as u64;
+    let mut found = Vec::new();
+    for _ in 0..count {
+        time = ticks.next_after(time).unwrap();
+        let tick = Timestamp::from_millisecond(time as i64).unwrap();
+        let tick = tick.to_zoned(zone.clone());
+        found.push(tick.strftime("%d %H:%M%z").to_string());
+    }
+    found
+}
+
+/// What happens where clocks are set is documented, so another version of a dependency must not change it.
+#[test]
+fn ticks_where_clocks_are_set() {
+    let berlin = "Europe/Berlin";
+    let new_york = "America/New_York";
+    for (expression, zone, after, expected) in [
+        // A fixed time that is skipped fires right after the gap.
+        (
+            "30 2 * * *",
+            berlin,
+            "2026-03-28T00:00",
+            ["28 02:30+0100", "29 03:00+0200", "30 02:30+0200"],
+        ),
+        // One that comes twice fires the first time.
+        (
+            "30 2 * * *",
+            berlin,
+            "2026-10-24T00:00",
+            ["24 02:30+0200", "25 02:30+0200", "26 02:30+0100"],
+        ),
+        // Others follow real time.
+        (
+            "*/20 * * * *",
+            berlin,
+            "2026-03-29T01:30",
+            ["29 01:40+0100", "29 03:00+0200", "29 03:20+0200"],
+        ),
+        (
+            "*/30 * * * *",
+            berlin,
+            "2026-10-25T02:15",
+            ["25 02:30+0200", "25 02:00+0100", "25 02:30+0100"],
+        ),
+        (
+            "0 * * * *",
+            new_york,
+            "2026-03-08T00:30",
+            ["08 01:00-0500", "08 03:00-0400", "08 04:00-0400"],
+        ),
+        (
+            "0 * * * *",
+            new_york,
+            "2026-11-01T00:30",
+            ["01 01:00-0400", "01 01:00-0500", "01 02:00-0500"],
+        ),
+        // A gap at midnight, and one of half an hour.
+        (
+            "0 0 * * *",
+            "America/Santiago",
+            "2026-09-05T12:00",
+            ["06 01:00-0300", "07 00:00-0300", "08 00:00-0300"],
+        ),
+        (
+            "15 2 * * *",
+            "Australia/Lord_Howe",
+            "2026-10-03T12:00",
+            ["04 02:30+1100", "05 02:15+1100", "06 02:15+1100"],
+        ),
+        (
+            "0 0 31 * *",
+            "UTC",
+            "2026-01-31T01:00",
+            ["31 00:00+0000", "31 00:00+0000", "31 00:00+0000"],
+        ),
+    ] {
+        assert_eq!(ticks(expression, zone, after, 3), expected, "{expression}");
+    }
+}
+
+/// The day was skipped in this zone. That is an error of the search, and not the next year.
+#[test]
+fn a_day_that_a_zone_has_skipped_has_no_tick() {
+    let ticks = CronTicks::new("0 9 30 12 *", "Pacific/Apia").unwrap();
+    let new_year: Timestamp = "2011-01-01T00:00:00Z".parse().unwrap();
+    let new_year = new_year.as_millisecond() as u64;
+    assert_eq!(ticks.next_after(new_year), None);
+    let later = new_year + 366 * 24 * 3600 * 1000;
+    assert!(ticks.next_after(later).is_some());
+}
+
+const ZONES: [&str; 8] = [
+    "Europe/Berlin",
+    "America/New_York",
+    "Australia/Lord_Howe",
+    "America/Santiago",
+    "Africa/Casablanca",
+    "Asia/Tehran",
+    "Asia/Kathmandu",
+    "UTC",
+];
+
+#[test]
+fn ticks_rise_in_all_zones() {
+    // The frequent ones are tested over fewer years.
+    let expressions = [
+        ("30 2 * * *", 10),
+        ("0 0 * * *", 10),
+        ("59 1 * * *", 10),
+        ("15 2 * * 7", 10),
+        ("0 3 1 * *", 10),
+        ("0 0 L * *", 10),
+        ("0 9 * * MON#2", 10),
+        ("30 8-17 * * MON-FRI", 2),
+        ("0 */6 * * *", 2),
+        ("*/30 * * * *", 1),
+    ];
+    for zone in ZONES {
+        for (expression, years) in expressions {
+            let ticks = CronTicks::new(expression, zone).unwrap();
+            let (mut time, start) = (1_767_225_600_000, 1_767_225_600_000);
+            let mut count = 0;
+            while time < start + years * 365 * 24 * 3600 * 1000 {
+                let next = ticks.next_after(time).unwrap();
+                assert!(next > time, "{zone} {expression} {time}");
+                (time, count) = (next, count + 1);
+            }
+            assert!(count >= years * 12, "{zone} {expression} {count}");
+        }
+    }
+}
+
+/// The last tick up to a time is one of those that a search into the future finds.
+#[test]
+fn the_last_tick_is_one_of_the_next_ones() {
+    for zone in ZONES {
+        for expression in ["30 2 * * *", "*/20 * * * *", "0 * * * *", "0 0 1 1 *"] {
+            let ticks = CronTicks::new(expression, zone).unwrap();
+            let start = 1_774_000_000_000;
+            // The end of March, when clocks are set in Europe.
+            let (mut tick, mut count) = (ticks.next_after(start).unwrap(), 0);
+            while count < 300 {
+                let next = ticks.next_after(tick).unwrap();
+                for time in [tick, tick + 1_000, tick + (next - tick) / 2, next - 1] {
+                    assert_eq!(ticks.last_until(time, start), Some(tick), "{zone} {time}");
+                }
+                (tick, count) = (next, count + 1);
+            }
+            assert_eq!(ticks.last_until(tick, tick), None);
+            assert_eq!(ticks.last_until(start, start), None);
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_parsed_is_refused() {
+    for expression in [
+        "",
+        "0 3 * *",
+        "0 25 * * *",
+        "60 3 * * *",
+        "0 3 * * * * * *",
+        "x",
+    ] {
+        let error = Cron::parse(expression, "UTC").unwrap_err().to_string();
+        assert!(error.contains("use five fields"), "{expression}: {error}");
+    }
+    let error = Cron::parse("0 3 * * *", "Europe/Bielefeld").unwrap_err();
+    assert!(error.to_string().contains("Europe/Berlin"), "{error}");
+}
+
+#[test]
+fn spaces_make_no_other_definition() {
+    let one = Cron::parse(" 0  3 * * *\t", "UTC").unwrap();
+    assert_eq!(one, Cron::parse("0 3 * * *", "UTC").unwrap());
+}

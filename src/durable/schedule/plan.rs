@@ -1,0 +1,130 @@
+//! [`Plan`]: which tasks a schedule stores when it is due, and when it is due next.
+
+use super::options::Missed;
+use super::when::Ticks;
+
+/// The time after which a tick counts as missed, in milliseconds.
+const MISSED_AFTER: u64 = 60_000;
+
+/// What a schedule does at a time. It depends on nothing else than the arguments of [`new`](Self::new), so all workers do the
+/// same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// The ticks for which tasks are stored, in their order.
+    pub(crate) ticks: Vec<u64>,
+    /// The last tick that has passed.
+    pub(crate) last: u64,
+    /// The tick after that, or `None` if none is known.
+    pub(crate) next: Option<u64>,
+}
+
+impl Plan {
+    /// Returns what a schedule does for its tick `tick` at the time `now`.
+    pub(crate) fn new(ticks: &Ticks, missed: Missed, tick: u64, now: u64) -> Self {
+        // If the clock was put back since, the tick is in the future.
+        let now = now.max(tick);
+        let is_missed =
+            now - tick > MISSED_AFTER || ticks.next_after(tick).is_some_and(|next| next <= now);
+        let last = match is_missed {
+            true => ticks.last_until(now, tick).unwrap_or(tick),
+            false => tick,
+        };
+        let chosen = match missed {
+            _ if !is_missed => vec![tick],
+            Missed::Once => vec![last],
+            Missed::Skip => Vec::new(),
+            Missed::All(limit) => last_ticks(ticks, tick, last, limit as usize),
+        };
+        Self {
+            ticks: chosen,
+            last,
+            next: ticks.next_after(now),
+        }
+    }
+}
+
+/// Returns the last `limit` ticks from `first` to `last`, in their order.
+fn last_ticks(ticks: &Ticks, first: u64, last: u64, limit: usize) -> Vec<u64> {
+    let before = |&tick: &u64| {
+        let before = ticks.last_until(tick.saturating_sub(1), first);
+        // A search for ticks after `first` does not find `first`.
+        before.or_else(|| (tick > first).then_some(first))
+    };
+    let mut found: Vec<_> = std::iter::successors(Some(last), before)
+        .take(limit)
+        .collect();
+    found.reverse();
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::durable::schedule::every::Every;
+
+    const MINUTE: u64 = 60_000;
+
+    fn every(minutes: u64) -> Ticks {
+        let every = Every::new(Duration::from_secs(60 * minutes));
+        Ticks::Every(every.ticks().unwrap())
+    }
+
+    fn plan(missed: Missed, minutes: u64, tick: u64, now: u64) -> (Vec<u64>, u64, u64) {
+        let plan = Plan::new(&every(minutes), missed, tick * MINUTE, now);
+        let ticks = plan.ticks.iter().map(|tick| tick / MINUTE);
+        (
+            ticks.collect(),
+            plan.last / MINUTE,
+            plan.next.unwrap() / MINUTE,
+        )
+    }
+
+    const ALL: [Missed; 3] = [Missed::Once, Missed::Skip, Missed::All(5)];
+
+    #[test]
+    fn a_tick_fires_within_a_minute() {
+        for missed in ALL {
+            for late in [0, 1, 1_000, MINUTE] {
+                assert_eq!(plan(missed, 10, 20, 20 * MINUTE + late), (vec![20], 20, 30));
+            }
+        }
+    }
+
+    #[test]
+    fn a_missed_tick_fires_as_the_schedule_says() {
+        let now = 20 * MINUTE + MINUTE + 1;
+        assert_eq!(plan(Missed::Once, 10, 20, now), (vec![20], 20, 30));
+        assert_eq!(plan(Missed::Skip, 10, 20, now), (vec![], 20, 30));
+        assert_eq!(plan(Missed::All(5), 10, 20, now), (vec![20], 20, 30));
+    }
+
+    #[test]
+    fn of_several_missed_ticks_the_last_ones_fire() {
+        let now = 95 * MINUTE;
+        assert_eq!(plan(Missed::Once, 10, 20, now), (vec![90], 90, 100));
+        assert_eq!(plan(Missed::Skip, 10, 20, now), (vec![], 90, 100));
+        let all = |limit| plan(Missed::All(limit), 10, 20, now);
+        assert_eq!(all(5), (vec![50, 60, 70, 80, 90], 90, 100));
+        assert_eq!(all(8), (vec![20, 30, 40, 50, 60, 70, 80, 90], 90, 100));
+        assert_eq!(all(64), all(8));
+    }
+
+    /// More than one tick has passed, although none of them is a minute ago.
+    #[test]
+    fn ticks_in_quick_succession_are_missed() {
+        let ticks = Ticks::Every(Every::new(Duration::from_secs(1)).ticks().unwrap());
+        let plan = |missed| Plan::new(&ticks, missed, 10_000, 12_500);
+        assert_eq!(plan(Missed::Once).ticks, [12_000]);
+        assert_eq!(plan(Missed::All(2)).ticks, [11_000, 12_000]);
+        assert_eq!(plan(Missed::Skip).next, Some(13_000));
+    }
+
+    #[test]
+    fn a_clock_that_was_put_back_repeats_no_tick() {
+        for missed in ALL {
+            assert_eq!(plan(missed, 10, 60, MINUTE), (vec![60], 60, 70));
+        }
+    }
+}

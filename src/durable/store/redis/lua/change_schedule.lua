@@ -1,0 +1,69 @@
+-- Changes a schedule, and stores tasks in the same step. A server without memory refuses this, unless the schedule is paused or removed.
+--
+-- Needs: lists, add_tasks, schedules.
+-- Reads: schedules.
+-- Undo: schedule.
+-- KEYS: NONE, META, READY, ALIVE, PAYLOADS, DELAYED, DUE, RESULTS, DEAD, DIED, ERRORS, TOMBSTONES, IDLE, ROUTES, UNLISTED,
+--   QUEUES, PERMITS, HELD_KEYS, SCHEDULES, SCHEDULE_TIMES.
+--
+-- ARGV[1]   -> name of the schedule
+-- ARGV[2]   -> version of the row that this replaces; empty if there must be none; `moved` if there must be none, since the schedule
+--   was in another partition
+-- ARGV[3]   -> new row, or empty to remove the schedule. All of the tasks count as started in it.
+-- ARGV[4..] -> the tasks: see `add_tasks.lua`
+--
+-- Output: as that of `enqueue.lua`, or CHANGED if the row has another version, so nothing has changed. If the row is the new one already,
+-- or there is none to be removed, the output is OK.
+--
+-- Errors: UNDONE or PARTIAL if a command failed
+local name, before, after = ARGV[1], ARGV[2], ARGV[3]
+local row = call('HGET', SCHEDULES, name)
+-- A row that cannot be read counts as missing.
+if row and #row < SCHEDULE_BODY - 1 then row = false end
+local found = row and sub(row, 1, SCHEDULE_VERSION_END) or ''
+if found == sub(after, 1, SCHEDULE_VERSION_END) then return 'OK' end
+if found ~= (before == 'moved' and '' or before) then return 'CHANGED' end
+
+-- Returns the sorted set of a row, and the time in it, or 0.
+local function time_of(some)
+  if not some or some == '' then return schedules().times_of(1), 0 end
+  return schedules().times_of(byte(some, SCHEDULE_NEEDS)), number_at('>I6', some, SCHEDULE_TIME)
+end
+local times, time = time_of(after)
+local times_before, time_before = time_of(row)
+-- A tick that has passed may have been fired before the schedule was removed.
+if before == '' and time > 0 and time <= now then return 'CHANGED' end
+if time == 0 then
+  -- The first write must be one that a server without memory accepts; it then accepts the others.
+  local key = times
+  call('ZREM', key, '')
+end
+
+-- Counts tasks that were not stored because others hold their keys.
+local function count_conflicts(unstored)
+  local n = #unstored / 19
+  local started, skipped = number_at('>I6I6', after, SCHEDULE_STARTED)
+  return sub(after, 1, SCHEDULE_STARTED - 1) .. pack('>I6I6', math.max(started - n, 0), skipped + n) .. sub(unstored, -16)
+    .. sub(after, SCHEDULE_BODY)
+end
+
+local is_earlier = time > 0 and time < math.min(schedules().first_in(1), schedules().first_in(2))
+local answer = add_tasks({ undo = 'schedule', row = row, times = times_before, time = time_before, other_times = times }, function(unstored)
+  call('HSET', META, 'schedules', '')
+  meta[6] = ''
+  if after == '' then call('HDEL', SCHEDULES, name)
+  else call('HSET', SCHEDULES, name, unstored and count_conflicts(unstored) or after) end
+  if time_before > 0 and (time == 0 or times_before ~= times) then
+    local key = times_before
+    call('ZREM', key, name)
+  end
+  if time > 0 then
+    local key = times
+    call('ZADD', key, time, name)
+  end
+end)
+-- The change is made. Failures from here on do not matter.
+pcall(schedules().save_first)
+-- Woken workers may not know the new time.
+if is_earlier then pcall(lists().wake_one) end
+return answer

@@ -1,0 +1,38 @@
+-- Repairs schedules.
+--
+-- Needs: repair, schedules.
+-- Reads: schedules.
+
+local function remove_times(name)
+  for needs = 1, 2 do
+    local key = schedules().times_of(needs)
+    call('ZREM', key, name)
+  end
+end
+
+-- Examines a page of schedules. Removes rows that cannot be read: such a schedule is defined again when a process of its program starts.
+-- Hands out schedules that are in no sorted set.
+local function repair_schedules()
+  if call('EXISTS', SCHEDULES) == 0 then
+    if meta[6] then call('HDEL', META, 'schedules', 'schedules_cursor') end
+    return
+  end
+  local from = cursor_of(call('HGET', META, 'schedules_cursor'))
+  local scan = call('HSCAN', SCHEDULES, from, 'COUNT', 64)
+  for i = 1, #scan[2], 2 do
+    local name, row = scan[2][i], scan[2][i + 1]
+    local is_readable = #row >= SCHEDULE_BODY - 1
+    local key = schedules().times_of(is_readable and byte(row, SCHEDULE_NEEDS) or 1)
+    local time = is_readable and number_at('>I6', row, SCHEDULE_TIME) or 0
+    if not is_readable then
+      call('HDEL', SCHEDULES, name)
+      remove_times(name)
+      record_repair('the row of a schedule cannot be read: ' .. name, row)
+    elseif time > 0 and not call('ZSCORE', key, name) then
+      call('ZADD', key, time, name)
+      record_repair('a schedule would not have been handed out: ' .. name)
+    end
+  end
+  if scan[1] ~= from then call('HSET', META, 'schedules_cursor', scan[1]) end
+  schedules().save_first()
+end

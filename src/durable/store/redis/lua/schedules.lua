@@ -1,0 +1,78 @@
+-- Schedules: when they are handed out. See `store/schedules.rs`, and `layout.lua` for the rows of `schedules`.
+--
+-- A schedule that is not paused is in the sorted set `schedule_times:<needs>`, with the time at which it is handed out next. The field
+-- `schedules` of `meta` has the first time in each of these sets, or 0, in 6 bytes; it is missing if there is no schedule. A turn reads
+-- only this field unless a schedule is due. The time there may be too early, but never too late: the sets count. While a schedule is
+-- changed, the field is empty, and the next turn writes it again.
+--
+-- Reads: schedules.
+local made_schedules
+local function schedules()
+  if made_schedules then return made_schedules end
+
+  local function times_of(needs) return SCHEDULE_TIMES .. ':' .. needs end
+
+  -- Returns the first time at which a schedule is handed out that needs a build.
+  local function first_in(needs)
+    local key = times_of(needs)
+    return tonumber(call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] or 'inf')
+  end
+
+  -- Writes the first times again. Returns them.
+  local function save_first()
+    local every, cron = first_in(1), first_in(2)
+    if math.min(every, cron) == math.huge and call('EXISTS', SCHEDULES) == 0 then
+      call('HDEL', META, 'schedules')
+    else
+      local field = pack('>I6I6', every < math.huge and every or 0, cron < math.huge and cron or 0)
+      if field ~= meta[6] then call('HSET', META, 'schedules', field) end
+    end
+    return every, cron
+  end
+
+  -- Returns the first of the times of schedules that these builds compute.
+  local function first_of_builds(computes, every, cron)
+    return math.min(computes % 2 == 1 and every or math.huge, computes >= 2 and cron or math.huge)
+  end
+
+  -- Returns the first time at which a schedule is handed out that these builds compute.
+  local function first_time(computes)
+    if #meta[6] ~= 12 then return first_of_builds(computes, save_first()) end
+    local every, cron = number_at('>I6I6', meta[6])
+    return first_of_builds(computes, every > 0 and every or math.huge, cron > 0 and cron or math.huge)
+  end
+
+  -- Hands out due schedules that need a build: adds their names and rows to `due`. Those that are not to be handed out are removed
+  -- from the sorted set.
+  local function hand_out_of(needs, due)
+    local key = times_of(needs)
+    local names = call('ZRANGEBYSCORE', key, '-inf', now, 'LIMIT', 0, MAX_HAND_OUTS - #due / 2)
+    if #names == 0 then return end
+    local again, others = {}, {}
+    for i, row in ipairs(call('HMGET', SCHEDULES, unpack(names))) do
+      if row and #row >= SCHEDULE_BODY - 1 and number_at('>I6', row, SCHEDULE_TIME) > 0 then
+        again[#again + 1], again[#again + 2] = now + HAND_OUT_INTERVAL, names[i]
+        due[#due + 1], due[#due + 2] = names[i], row
+      else
+        others[#others + 1] = names[i]
+      end
+    end
+    if #again > 0 then call('ZADD', key, unpack(again)) end
+    if #others > 0 then call('ZREM', key, unpack(others)) end
+  end
+
+  -- Hands out the schedules that are due and that these builds compute. Returns their names and rows, and the time at which the next
+  -- one is handed out.
+  local function hand_out(computes)
+    local first, due = first_time(computes), {}
+    if first > now then return due, first end
+    if computes % 2 == 1 then hand_out_of(1, due) end
+    if computes >= 2 and #due < 2 * MAX_HAND_OUTS then hand_out_of(2, due) end
+    return due, first_of_builds(computes, save_first())
+  end
+
+  made_schedules = {
+    times_of = times_of, first_in = first_in, save_first = save_first, first_time = first_time, hand_out = hand_out,
+  }
+  return made_schedules
+end

@@ -1,0 +1,157 @@
+//! Reads and changes schedules.
+//!
+//! A schedule is in the partition of its tasks, so that one script can change it and store them. A request for a schedule by its
+//! name reads all partitions.
+
+use redis::Value;
+
+use super::inner::{Inner, after_others};
+use super::reply::{self, Reader};
+use super::scripts::Arguments;
+use super::{enqueue, schedule_row};
+use crate::durable::failure::Failure;
+use crate::durable::key::KeyHash;
+use crate::durable::schedule::name::ScheduleName;
+use crate::durable::store::{
+    Enqueued, MAX_HAND_OUTS, ScheduleAnswer, ScheduleChange, ScheduleRow, StoredSchedule,
+};
+
+/// Returns a schedule.
+pub(super) async fn get(inner: &Inner, name: &ScheduleName) -> Result<ScheduleAnswer, Failure> {
+    let mut time = 0;
+    for partition in inner.partitions.all() {
+        let (now, mut found) = read(inner, partition, std::slice::from_ref(name)).await?;
+        let found = found.pop();
+        if found.is_some() {
+            return Ok(ScheduleAnswer { now, found });
+        }
+        time = now;
+    }
+    Ok(ScheduleAnswer {
+        now: time,
+        found: None,
+    })
+}
+
+/// Returns schedules in the order of their names.
+pub(super) async fn list(
+    inner: &Inner,
+    after: Option<&ScheduleName>,
+    limit: usize,
+) -> Result<Vec<StoredSchedule>, Failure> {
+    let mut names = Vec::new();
+    for partition in inner.partitions.all() {
+        let all = names_in(inner, partition).await?.into_iter();
+        let chosen = all.filter(|name| after.is_none_or(|after| name > after));
+        names.extend(chosen.map(|name| (name, partition)));
+    }
+    names.sort_unstable();
+    names.dedup_by(|one, other| one.0 == other.0);
+    names.truncate(limit);
+    let mut found = Vec::new();
+    for partition in inner.partitions.all() {
+        let own = names.iter().filter(|(_, home)| *home == partition);
+        let own: Vec<_> = own.map(|(name, _)| name.clone()).collect();
+        for names in own.chunks(MAX_HAND_OUTS) {
+            found.extend(read(inner, partition, names).await?.1);
+        }
+    }
+    found.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+    Ok(found)
+}
+
+/// Returns the names of all schedules of a partition.
+async fn names_in(inner: &Inner, partition: usize) -> Result<Vec<ScheduleName>, Failure> {
+    let mut arguments = Arguments::default();
+    arguments.push_number(0);
+    let script = &inner.scripts.read_schedules;
+    let answer = inner.run(script, partition, arguments).await?;
+    let names = Reader::new(answer)?.rest(Reader::text)?;
+    // Nothing else can be found by its name.
+    let names = names.iter().filter_map(|name| ScheduleName::new(name).ok());
+    Ok(names.collect())
+}
+
+/// Returns the time, and those of these schedules that are in a partition.
+async fn read(
+    inner: &Inner,
+    partition: usize,
+    names: &[ScheduleName],
+) -> Result<(u64, Vec<StoredSchedule>), Failure> {
+    let mut arguments = Arguments::default();
+    arguments.push_number(names.len());
+    names.iter().for_each(|name| arguments.push(name.as_str()));
+    let script = &inner.scripts.read_schedules;
+    let mut parts = Reader::new(inner.run(script, partition, arguments).await?)?;
+    let now = parts.number()? as u64;
+    let rows = parts.rest(Reader::optional_bytes)?;
+    let found = names.iter().zip(rows).filter_map(|(name, row)| {
+        let row = schedule_row::unpack(&row?)?;
+        Some(StoredSchedule {
+            name: name.clone(),
+            home: partition,
+            row,
+        })
+    });
+    Ok((now, found.collect()))
+}
+
+/// Changes a schedule. If its tasks are now in another partition, it moves there: it is removed first, so it is never in two of them.
+/// If this process dies in between, the schedule is missing until a process defines it again.
+pub(super) async fn change(
+    inner: &Inner,
+    change: &ScheduleChange,
+) -> Result<Option<Enqueued>, Failure> {
+    let key = KeyHash::of_schedule(change.name.as_str());
+    let home = inner.partitions.home(&change.queue, Some(key));
+    let (home, after) = (home.unwrap_or_default(), change.after.as_ref());
+    let version = change.before.map(|(version, _)| version.to_be_bytes());
+    let version = version.map(Vec::from).unwrap_or_default();
+    match change.before {
+        Some((_, before)) if before != home || change.after.is_none() => {
+            let removed = change_in(inner, before, change, version, None).await?;
+            if removed.is_none() || change.after.is_none() {
+                return Ok(removed);
+            }
+            let moved = change_in(inner, home, change, MOVED.into(), after).await;
+            moved.map_err(|failure| after_others(failure, 1))
+        }
+        _ => change_in(inner, home, change, version, after).await,
+    }
+}
+
+/// Says instead of a version that a schedule has moved from another partition.
+const MOVED: &str = "moved";
+
+/// Replaces the row of a schedule in a partition.
+async fn change_in(
+    inner: &Inner,
+    partition: usize,
+    change: &ScheduleChange,
+    before: Vec<u8>,
+    after: Option<&ScheduleRow>,
+) -> Result<Option<Enqueued>, Failure> {
+    let tasks: Vec<_> = match after {
+        Some(_) => change.tasks.iter().collect(),
+        None => Vec::new(),
+    };
+    let routes = enqueue::routes_for(inner, partition, &tasks).await?;
+    let mut arguments = Arguments::default();
+    arguments.push(change.name.as_str());
+    arguments.push(before);
+    arguments.push(after.map(schedule_row::pack).unwrap_or_default());
+    let now = inner.server_time();
+    enqueue::push_tasks(&mut arguments, &tasks, &inner.client_id, &routes, now);
+    let script = &inner.scripts.change_schedule;
+    let answer = inner.run_storing(script, partition, arguments).await?;
+    if matches!(&answer, Value::BulkString(answer) if answer == b"CHANGED") {
+        return Ok(None);
+    }
+    let stored = reply::enqueued(answer)?;
+    if stored.has_other_routes {
+        inner.routes.remove(partition);
+    }
+    Ok(Some(Enqueued {
+        conflicts: stored.conflicts,
+    }))
+}

@@ -1,0 +1,345 @@
+//! Schedules: the costs of a store without them, damage, a full server, partitions, and many that are due at once.
+
+use super::super::time::Time;
+use super::scene::{HOUR, SECOND, Scene};
+use super::*;
+use crate::durable::clock::millis;
+use crate::durable::schedule::name::ScheduleName;
+use crate::durable::schedule::step;
+use crate::durable::store::{DueSchedule, MAX_HAND_OUTS, ScheduleChange, ScheduleRow, Store};
+use crate::durable::{DurableClient, DurableTask, Every, Overlap, ScheduleOptions, SpawnOptions};
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Job;
+
+impl DurableTask for Job {
+    const NAME: &'static str = "job";
+    type Output = ();
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn name(name: &str) -> ScheduleName {
+    ScheduleName::new(name).unwrap()
+}
+
+/// A change that defines a schedule which is handed out at a time, and whose body is not read.
+fn new_schedule(of: &str, time: Duration) -> ScheduleChange {
+    ScheduleChange {
+        name: name(of),
+        before: None,
+        after: Some(ScheduleRow {
+            version: 7,
+            needs: 1,
+            time: Some(millis(time)),
+            started: 0,
+            skipped: 0,
+            last_task: None,
+            body: b"body".to_vec(),
+        }),
+        queue: QueueName::DEFAULT,
+        tasks: Vec::new(),
+    }
+}
+
+async fn define_rows(scene: &Scene, names: &[&str]) {
+    for of in names {
+        let change = new_schedule(of, scene.clock.wall() + SECOND);
+        let changed = scene.worker.store.change_schedule(Arc::new(change)).await;
+        assert!(changed.unwrap().is_some());
+    }
+}
+
+fn client_of(worker: &Worker) -> DurableClient {
+    DurableClient::open(Store(worker.store.clone()))
+}
+
+async fn due(worker: &Worker) -> Vec<DueSchedule> {
+    worker.turn(Vec::new(), 0).await.due
+}
+
+async fn due_names(worker: &Worker) -> Vec<String> {
+    let due = due(worker).await;
+    let names = due.iter().map(|due| due.schedule.name.as_str().to_owned());
+    names.collect()
+}
+
+fn firing(store: &RedisStore, due: &DueSchedule) -> Arc<ScheduleChange> {
+    let can_have = |id: TaskId, queue: &_, key| store.can_have(id, queue, key);
+    Arc::new(step::fire(due, &can_have).unwrap())
+}
+
+/// Returns the number of commands on data that the server has run since the last call.
+fn commands(server: &Server) -> u64 {
+    let redis::Value::BulkString(text) = server.ask(&["INFO", "commandstats"]) else {
+        panic!("a text");
+    };
+    server.ask(&["CONFIG", "RESETSTAT"]);
+    let text = String::from_utf8(text).unwrap();
+    let calls = text.lines().filter_map(|line| {
+        let (command, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+        let first = command.chars().next()?;
+        // Lists, hashes, sets and sorted sets.
+        let is_data =
+            "lhsz".contains(first) && !command.starts_with("hello") && !command.starts_with("se");
+        is_data.then(|| rest.split(',').next()?.parse::<u64>().ok())?
+    });
+    calls.sum()
+}
+
+/// The numbers are those of the time before there were schedules.
+#[tokio::test]
+async fn a_store_without_schedules_runs_no_command_for_them() {
+    needs_redis!();
+    let server = Server::start();
+    let worker = Worker::new(open(&server.url()).await).await;
+    worker.turn(Vec::new(), 1).await;
+    commands(&server);
+    assert_eq!(worker.turn(Vec::new(), 1).await.claim, None);
+    let idle = commands(&server);
+    worker.enqueue([task(1)]).await;
+    let enqueue = commands(&server);
+    let claim = worker.claim(1).await;
+    let claimed = commands(&server);
+    worker.turn(done(&claim), 0).await;
+    let done = commands(&server);
+    assert_eq!([idle, enqueue, claimed, done], [7, 10, 13, 18]);
+}
+
+// ===== Damage =====
+
+#[tokio::test]
+async fn a_row_that_cannot_be_read_hurts_no_other() {
+    needs_redis!();
+    for garbled in ["''", "'x'", "string.sub(row, 1, 42)"] {
+        let scene = Scene::new().await;
+        define_rows(&scene, &["a", "b"]).await;
+        scene.run(&format!(
+            "local row = call('HGET', 'schedules', 'a') call('HSET', 'schedules', 'a', {garbled})"
+        ));
+        scene.clock.advance(SECOND);
+        assert_eq!(due_names(&scene.worker).await, ["b"], "{garbled}");
+        scene.maintain().await;
+        assert_eq!(scene.worker.store.damage().map(|it| it.0), Some(1));
+        let listed = scene.worker.store.schedules(None, 9).await.unwrap();
+        assert_eq!(listed.len(), 1, "{garbled}");
+        // It can be defined again.
+        define_rows(&scene, &["a"]).await;
+        scene.clock.advance(SECOND);
+        assert_eq!(due_names(&scene.worker).await, ["a"], "{garbled}");
+        scene.check();
+    }
+}
+
+/// Also before maintenance has removed the row.
+#[tokio::test]
+async fn a_garbled_row_is_replaced_or_removed() {
+    needs_redis!();
+    for is_removed in [false, true] {
+        let scene = Scene::new().await;
+        define_rows(&scene, &["a"]).await;
+        scene.run("call('HSET', 'schedules', 'a', 'x')");
+        let store = &scene.worker.store;
+        assert_eq!(store.schedule(name("a")).await.unwrap().found, None);
+        match is_removed {
+            false => define_rows(&scene, &["a"]).await,
+            true => scene.maintain().await,
+        }
+        let found = store.schedule(name("a")).await.unwrap().found;
+        assert_eq!(found.is_some(), !is_removed);
+        scene.maintain().await;
+        scene.check();
+    }
+}
+
+#[tokio::test]
+async fn a_schedule_that_would_not_be_handed_out_is_repaired() {
+    needs_redis!();
+    for damage in [
+        "call('DEL', 'schedule_times:1')",
+        "call('SET', 'schedule_times:1', 'x')",
+        "call('ZREM', 'schedule_times:1', 'a')",
+        "call('HDEL', 'meta', 'schedules')",
+        "call('HSET', 'meta', 'schedules', 'garbled')",
+        "call('HSET', 'meta', 'schedules', string.rep('\\255', 12))",
+        "call('HSET', 'meta', 'schedules_cursor', 'garbled')",
+    ] {
+        let scene = Scene::new().await;
+        define_rows(&scene, &["a", "b"]).await;
+        scene.run(damage);
+        scene.maintain().await;
+        scene.check();
+        scene.clock.advance(SECOND);
+        assert_eq!(due_names(&scene.worker).await, ["a", "b"], "{damage}");
+    }
+}
+
+#[tokio::test]
+async fn schedules_that_are_lost_are_defined_again() {
+    needs_redis!();
+    let scene = Scene::new().await;
+    define_rows(&scene, &["a"]).await;
+    scene.run("call('SET', 'schedules', 'x')");
+    // Tasks are not affected.
+    scene.worker.enqueue([task(1)]).await;
+    assert_eq!(scene.run_all(&scene.worker).await, [id(1)]);
+    scene.maintain().await;
+    assert_eq!(scene.worker.store.schedules(None, 9).await.unwrap(), []);
+    define_rows(&scene, &["a"]).await;
+    scene.clock.advance(SECOND);
+    assert_eq!(due_names(&scene.worker).await, ["a"]);
+}
+
+// ===== A full server =====
+
+#[tokio::test]
+async fn a_full_server_fires_when_there_is_room() {
+    needs_redis!();
+    let server = Server::start();
+    let clock = Clock::manual();
+    let builder = RedisStore::builder(&server.url());
+    let store = RedisStore::open_as(&builder, Time::manual(clock.clone())).await;
+    let worker = Worker::new(store.unwrap()).await;
+    let client = client_of(&worker);
+    let (store, schedules) = (&worker.store, client.schedules());
+    for name in ["a", "paused", "removed"] {
+        client
+            .schedule(name, Every::new(MINUTE), Job)
+            .await
+            .unwrap();
+    }
+    clock.advance(MINUTE);
+    server.ask(&["CONFIG", "SET", "maxmemory", "1"]);
+    let before = schedules.get("a").await.unwrap().unwrap();
+    for round in 0..2 {
+        let due = due(&worker).await;
+        assert_eq!(due.len(), 3, "{round}");
+        let fired = store.change_schedule(firing(store, &due[0])).await;
+        assert_fails(fired, &Cause::Full, Effect::None);
+        assert_eq!(schedules.get("a").await.unwrap().unwrap(), before);
+        clock.advance(5 * SECOND);
+    }
+    assert!(schedules.pause("paused").await.unwrap());
+    assert!(schedules.remove("removed").await.unwrap());
+    server.ask(&["CONFIG", "SET", "maxmemory", "0"]);
+    let due = due(&worker).await;
+    assert_eq!(due.len(), 1);
+    let fired = store.change_schedule(firing(store, &due[0])).await;
+    assert!(fired.unwrap().is_some());
+    assert_eq!(store.counts().await.unwrap().waiting, 1);
+}
+
+// ===== Partitions =====
+
+async fn open_divided(server: &Server, clock: &Clock) -> Worker {
+    let mut builder = RedisStore::builder(&server.url());
+    builder.partitions(4);
+    let store = RedisStore::open_as(&builder, Time::manual(clock.clone())).await;
+    Worker::new(store.unwrap()).await
+}
+
+#[tokio::test]
+async fn schedules_of_all_partitions_fire() {
+    needs_redis!();
+    let (server, clock) = (Server::start(), Clock::manual());
+    let worker = open_divided(&server, &clock).await;
+    let client = client_of(&worker);
+    let names: Vec<_> = (0..16).map(|number| format!("{number:02}")).collect();
+    for (number, name) in names.iter().enumerate() {
+        let queue = (number % 2 == 1).then(|| format!("q{number}"));
+        let spawn = queue.map_or_else(SpawnOptions::new, |queue| SpawnOptions::new().queue(queue));
+        let options = ScheduleOptions::new().spawn(spawn);
+        let defined = client
+            .schedule_with(name, Every::new(MINUTE), Job, options)
+            .await;
+        assert!(defined.unwrap());
+    }
+    let listed = client.schedules().list(Some("03"), 8).await.unwrap();
+    assert!(listed.iter().map(|info| &info.name).eq(&names[4..12]));
+    clock.advance(MINUTE);
+    let due = due(&worker).await;
+    assert_eq!(due.len(), 16);
+    for due in &due {
+        let fired = worker
+            .store
+            .change_schedule(firing(&worker.store, due))
+            .await;
+        assert_eq!(fired.unwrap(), Some(Default::default()));
+    }
+    assert_eq!(worker.store.counts().await.unwrap().waiting, 16);
+}
+
+/// The tasks are now in another queue, so the schedule moves to its partition.
+#[tokio::test]
+async fn a_schedule_moves_to_the_partition_of_its_tasks() {
+    needs_redis!();
+    let (server, clock) = (Server::start(), Clock::manual());
+    let worker = open_divided(&server, &clock).await;
+    let client = client_of(&worker);
+    let mut homes = std::collections::BTreeSet::new();
+    for number in 0..12 {
+        let spawn = SpawnOptions::new().queue(format!("q{number}"));
+        let options = ScheduleOptions::new().overlap(Overlap::Allow).spawn(spawn);
+        let defined = client
+            .schedule_with("a", Every::new(MINUTE), Job, options)
+            .await;
+        assert!(defined.unwrap());
+        assert_eq!(worker.store.schedules(None, 9).await.unwrap().len(), 1);
+        let found = worker.store.schedule(name("a")).await.unwrap().found;
+        homes.insert(found.unwrap().home);
+        // Its tick has passed, and is not forgotten.
+        if number % 2 == 0 {
+            clock.advance(MINUTE);
+            continue;
+        }
+        let due = due(&worker).await;
+        let fired = worker
+            .store
+            .change_schedule(firing(&worker.store, &due[0]))
+            .await;
+        assert_eq!(fired.unwrap(), Some(Default::default()));
+    }
+    assert_eq!(homes.len(), 4);
+    let info = client.schedules().get("a").await.unwrap().unwrap();
+    assert_eq!((info.started, info.queue.as_deref()), (6, Some("q11")));
+    assert!(client.schedules().remove("a").await.unwrap());
+    assert_eq!(client.schedules().get("a").await.unwrap(), None);
+}
+
+// ===== Many schedules =====
+
+/// Ten thousand are due at once. No turn is handed more than a part, and all are handed out soon.
+#[tokio::test]
+async fn very_many_schedules_are_handed_out_in_short_scripts() {
+    needs_redis!();
+    const SCHEDULES: usize = 10_000;
+    let scene = Scene::new().await;
+    define_rows(&scene, &["0"]).await;
+    scene.run(&format!(
+        "local row, time = call('HGET', 'schedules', '0'), call('ZSCORE', 'schedule_times:1', '0')
+        for i = 1, {SCHEDULES} - 1 do
+          call('HSET', 'schedules', i, row)
+          call('ZADD', 'schedule_times:1', time, i)
+        end"
+    ));
+    scene.clock.advance(SECOND);
+    let mut meter = meter::Meter::new(&scene.server);
+    let (mut handed_out, mut turns) = (0, 0);
+    while handed_out < SCHEDULES {
+        let turned = meter.measure(scene.worker.turn(Vec::new(), 0)).await;
+        assert!(turned.due.len() <= MAX_HAND_OUTS);
+        handed_out += turned.due.len();
+        turns += 1;
+    }
+    assert_eq!(
+        (handed_out, turns),
+        (SCHEDULES, SCHEDULES.div_ceil(MAX_HAND_OUTS))
+    );
+    let taken = meter.taken.iter();
+    // Other processes may delay some of them.
+    let least = taken.min().copied();
+    assert!(least <= Some(meter::LIMIT), "{least:?}");
+    assert_eq!(due(&scene.worker).await, []);
+    scene.clock.advance(HOUR);
+    assert_eq!(due(&scene.worker).await.len(), MAX_HAND_OUTS);
+}

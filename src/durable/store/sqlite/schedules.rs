@@ -1,0 +1,190 @@
+//! Schedules: when to hand them out, and their rows.
+
+use std::time::Duration;
+
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::enqueue;
+use super::error::Fault;
+use super::meta::MAX_ISSUED;
+use super::reader::ReadConnection;
+use super::time::Now;
+use super::transaction::Transaction;
+use crate::durable::TaskId;
+use crate::durable::clock::millis;
+use crate::durable::schedule::name::ScheduleName;
+use crate::durable::store::{
+    DueSchedule, Enqueued, HAND_OUT_INTERVAL, MAX_HAND_OUTS, ScheduleAnswer, ScheduleChange,
+    ScheduleRow, StoredSchedule,
+};
+
+/// The columns that [`read`] reads.
+const COLUMNS: &str = "name, version, needs, time, started, skipped, last_task, body";
+
+/// Selects the time at which the first schedule is handed out that needs one of the builds in `?1`.
+pub(super) const EARLIEST: &str = "SELECT hand_out FROM throng_schedule
+     WHERE hand_out IS NOT NULL AND needs & ?1 ORDER BY hand_out LIMIT 1";
+
+pub(super) fn get(reader: &ReadConnection, name: &ScheduleName) -> Result<ScheduleAnswer, Fault> {
+    let now = Now::read(&reader.clock);
+    reader.snapshot(|db| {
+        Ok(ScheduleAnswer {
+            now: now.wall as u64,
+            found: find(db, name)?,
+        })
+    })
+}
+
+pub(super) fn list(
+    reader: &ReadConnection,
+    after: Option<&ScheduleName>,
+    limit: usize,
+) -> Result<Vec<StoredSchedule>, Fault> {
+    let after = after.map_or("", ScheduleName::as_str);
+    reader.snapshot(|db| {
+        let mut statement = db.prepare_cached(&format!(
+            "SELECT {COLUMNS} FROM throng_schedule WHERE name > ?1 ORDER BY name LIMIT ?2"
+        ))?;
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let found = statement.query_map(params![after, limit], read)?;
+        Ok(found.collect::<Result<_, _>>()?)
+    })
+}
+
+pub(super) fn change(
+    tx: &mut Transaction<'_>,
+    change: &ScheduleChange,
+) -> Result<Option<Enqueued>, Fault> {
+    let found = find(tx.db, &change.name)?.map(|it| it.row.version);
+    if found == change.after.as_ref().map(|row| row.version) {
+        // It is repeated, or there is nothing to remove.
+        return Ok(Some(Enqueued::default()));
+    }
+    let time = change.after.as_ref().and_then(|row| row.time);
+    let is_late = change.before.is_none() && time.is_some_and(|time| time <= tx.now.wall as u64);
+    if is_late || found != change.before.map(|(version, _)| version) {
+        return Ok(None);
+    }
+    let enqueued = enqueue::store_all(tx, &change.tasks)?;
+    match change.after.clone() {
+        None => drop(tx.execute(
+            "DELETE FROM throng_schedule WHERE name = ?1",
+            [change.name.as_str()],
+        )?),
+        Some(mut row) => {
+            row.count_conflicts(&enqueued.conflicts);
+            check_earliest(tx, row.time)?;
+            save(tx, &change.name, &row)?;
+        }
+    }
+    Ok(Some(enqueued))
+}
+
+/// Checks whether a schedule is handed out before all others. If so, a worker that waits until the first of those must be
+/// woken.
+fn check_earliest(tx: &mut Transaction<'_>, time: Option<u64>) -> Result<(), Fault> {
+    if let Some(time) = time {
+        let earliest = tx.number(EARLIEST, [i64::from(u8::MAX)])?;
+        tx.notices.has_earlier_task |= earliest.is_none_or(|earliest| (time as i64) < earliest);
+    }
+    Ok(())
+}
+
+/// Hands out the schedules that are due and need one of these builds, the earliest first.
+pub(super) fn hand_out(tx: &Transaction<'_>, computes: u8) -> Result<Vec<DueSchedule>, Fault> {
+    let now = tx.now.wall;
+    // Most turns find none.
+    if earliest(tx.db, computes)?.is_none_or(|earliest| earliest > now) {
+        return Ok(Vec::new());
+    }
+    let mut statement = tx.db.prepare_cached(&format!(
+        "SELECT {COLUMNS} FROM throng_schedule WHERE hand_out <= ?1 AND needs & ?2
+         ORDER BY hand_out, name LIMIT ?3"
+    ))?;
+    let most = MAX_HAND_OUTS as i64;
+    let due = statement.query_map(params![now, computes, most], read)?;
+    let due = due.collect::<Result<Vec<_>, _>>()?;
+    let again = now + millis(HAND_OUT_INTERVAL) as i64;
+    for schedule in &due {
+        let sql = "UPDATE throng_schedule SET hand_out = ?2 WHERE name = ?1";
+        tx.execute(sql, params![schedule.name.as_str(), again])?;
+    }
+    let now = now as u64;
+    let due = due
+        .into_iter()
+        .map(|schedule| DueSchedule { now, schedule });
+    Ok(due.collect())
+}
+
+/// Returns the time until the first schedule is handed out that needs one of these builds.
+pub(super) fn next_hand_out(
+    db: &Connection,
+    now: Now,
+    computes: u8,
+) -> Result<Option<Duration>, rusqlite::Error> {
+    let left = |at| u64::try_from(at - now.wall).unwrap_or_default();
+    let earliest = earliest(db, computes)?;
+    Ok(earliest.map(|at| Duration::from_millis(left(at))))
+}
+
+fn earliest(db: &Connection, computes: u8) -> Result<Option<i64>, rusqlite::Error> {
+    if computes == 0 {
+        return Ok(None);
+    }
+    let mut statement = db.prepare_cached(EARLIEST)?;
+    statement.query_row([computes], |row| row.get(0)).optional()
+}
+
+fn find(db: &Connection, name: &ScheduleName) -> Result<Option<StoredSchedule>, rusqlite::Error> {
+    let mut statement = db.prepare_cached(&format!(
+        "SELECT {COLUMNS} FROM throng_schedule WHERE name = ?1"
+    ))?;
+    statement.query_row([name.as_str()], read).optional()
+}
+
+fn save(
+    tx: &Transaction<'_>,
+    name: &ScheduleName,
+    row: &ScheduleRow,
+) -> Result<(), rusqlite::Error> {
+    let time = row.time.map(|time| time as i64);
+    let sql = "INSERT OR REPLACE INTO throng_schedule
+             (name, version, needs, time, hand_out, started, skipped, last_task, body)
+         VALUES (?1, ?2, ?3, ?4, ?4, ?5, ?6, ?7, ?8)";
+    let values = params![
+        name.as_str(),
+        row.version as i64,
+        row.needs,
+        time,
+        row.started as i64,
+        row.skipped as i64,
+        row.last_task.map(TaskId::to_bytes),
+        row.body,
+    ];
+    tx.execute(sql, values).map(drop)
+}
+
+fn read(row: &Row<'_>) -> Result<StoredSchedule, rusqlite::Error> {
+    let number = |column| match row.get(column)? {
+        number @ 0..=MAX_ISSUED => Ok(number as u64),
+        number => Err(rusqlite::Error::IntegralValueOutOfRange(column, number)),
+    };
+    let name: String = row.get(0)?;
+    // A repair removes a row that has no valid name.
+    let invalid = |_| rusqlite::Error::IntegralValueOutOfRange(0, 0);
+    let name = ScheduleName::new(&name).map_err(invalid)?;
+    let time: Option<i64> = row.get(3)?;
+    Ok(StoredSchedule {
+        name,
+        home: 0,
+        row: ScheduleRow {
+            version: row.get::<_, i64>(1)? as u64,
+            needs: row.get(2)?,
+            time: time.map(|_| number(3)).transpose()?,
+            started: number(4)?,
+            skipped: number(5)?,
+            last_task: row.get::<_, Option<_>>(6)?.map(TaskId::from_bytes),
+            body: row.get(7)?,
+        },
+    })
+}

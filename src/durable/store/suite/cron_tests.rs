@@ -1,0 +1,72 @@
+//! Schedules with cron expressions.
+
+use std::time::Duration;
+
+use super::Harness;
+use super::process::*;
+use super::scheduler::*;
+use super::ticks_tests::missed;
+use crate::durable::store::HAND_OUT_INTERVAL;
+use crate::durable::{Cron, Missed, ScheduleOptions};
+
+pub(super) async fn a_night_without_workers_is_made_up_for(it: &dyn Harness) {
+    let scheduler = Scheduler::of(it);
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    let cron = |expression| Cron::parse(expression, "Europe/Berlin").unwrap();
+    scheduler
+        .define("once", cron("0 3 * * *"), missed(Missed::Once))
+        .await;
+    scheduler
+        .define("skip", cron("0 3 * * *"), missed(Missed::Skip))
+        .await;
+    scheduler
+        .define("all", cron("*/10 * * * *"), missed(Missed::All(5)))
+        .await;
+    let three = scheduler
+        .info("once")
+        .await
+        .next_tick
+        .map(since_1970)
+        .unwrap();
+    // All workers are down from two to five.
+    it.clock().set_wall(three - HOUR);
+    process.fire_all(&mut session).await;
+    run_all(&mut session).await;
+    it.clock().advance(3 * HOUR - MINUTE);
+    process.fire_all(&mut session).await;
+    let mut ticks: Vec<_> = run_all(&mut session).await;
+    ticks.sort_unstable();
+    let at = |minute: u64| three.as_secs() + 60 * minute;
+    assert_eq!(ticks, [at(0), at(70), at(80), at(90), at(100), at(110)]);
+    let next = scheduler.info("skip").await.next_tick.map(since_1970);
+    assert_eq!(next.unwrap(), three + 24 * HOUR);
+}
+
+pub(super) async fn a_schedule_without_a_tick_is_stuck(it: &dyn Harness) {
+    let scheduler = Scheduler::of(it);
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    let never = Cron::parse("0 0 30 2 *", "UTC").unwrap();
+    scheduler
+        .define("never", never, ScheduleOptions::new())
+        .await;
+    scheduler.define_minutely("a").await;
+    let info = scheduler.info("never").await;
+    assert_eq!(info.next_tick, None);
+    assert!(info.stuck.unwrap().contains("0 0 30 2 * UTC"));
+    // Others are not affected.
+    let tick = scheduler.pass("a", Duration::ZERO).await;
+    assert_eq!(process.fire_all(&mut session).await, 1);
+    assert_eq!(run_all(&mut session).await, [tick]);
+    // It is tried again after a day.
+    it.clock().advance(24 * HOUR);
+    let due = due(&mut session).await;
+    assert_eq!(names(&due), ["a", "never"]);
+    for due in &due {
+        process.fire(due).await;
+    }
+    it.clock().advance(HAND_OUT_INTERVAL);
+    assert_eq!(process.fire_all(&mut session).await, 0);
+    assert_eq!(scheduler.info("never").await.started, 0);
+}

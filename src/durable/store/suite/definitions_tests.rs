@@ -1,0 +1,242 @@
+//! What the store has after schedules were defined, again and differently.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Harness;
+use super::process::*;
+use super::scheduler::*;
+use crate::durable::store::{ScheduleChange, ScheduleRow};
+use crate::durable::{Every, Missed, ScheduleOptions};
+
+pub(super) async fn a_definition_that_is_repeated_changes_nothing(it: &dyn Harness) {
+    let schedulers: Vec<_> = (0..3).map(|_| Scheduler::of(it)).collect();
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    let names: Vec<_> = (0..10).map(|number| format!("{number}")).collect();
+    let define_all = async || {
+        for (scheduler, name) in schedulers
+            .iter()
+            .flat_map(|it| names.iter().map(move |name| (it, name)))
+        {
+            scheduler.define_minutely(name).await;
+        }
+    };
+    define_all().await;
+    for _ in 0..4 {
+        let before = process.0.0.schedules(None, 100).await.unwrap();
+        let tick = schedulers[0].pass("0", Duration::ZERO).await;
+        // A due schedule is not put off, and one that has fired is not repeated.
+        define_all().await;
+        assert_eq!(process.0.0.schedules(None, 100).await.unwrap(), before);
+        assert_eq!(process.fire_all(&mut session).await, names.len());
+        define_all().await;
+        assert_eq!(run_all(&mut session).await, vec![tick; names.len()]);
+    }
+}
+
+pub(super) async fn a_definition_that_changes_at_a_tick_loses_no_tick(it: &dyn Harness) {
+    let scheduler = Scheduler::of(it);
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    let moment = Duration::from_millis(100);
+    let every = |minutes: u32| Every::new(minutes * MINUTE);
+    scheduler
+        .define("a", every(2), ScheduleOptions::new())
+        .await;
+    let first = scheduler.pass("a", moment).await;
+    // The tick has passed, and has not fired yet.
+    scheduler
+        .define("a", every(1), ScheduleOptions::new())
+        .await;
+    assert_eq!(process.fire_all(&mut session).await, 1);
+    assert_eq!(run_all(&mut session).await, [first]);
+    // The tick is over, and comes in the new definition, too.
+    scheduler
+        .define("a", every(2), ScheduleOptions::new())
+        .await;
+    assert_eq!(process.fire_all(&mut session).await, 0);
+    let next = scheduler.info("a").await.next_tick.map(since_1970).unwrap();
+    assert_eq!(next.as_secs(), first + 120);
+    // The next tick has not come yet.
+    it.clock().advance(next - moment - it.clock().wall());
+    scheduler
+        .define("a", every(1), ScheduleOptions::new())
+        .await;
+    assert_eq!(process.fire_all(&mut session).await, 0);
+    assert_eq!(scheduler.pass("a", Duration::ZERO).await, next.as_secs());
+    assert_eq!(process.fire_all(&mut session).await, 1);
+    assert_eq!(run_all(&mut session).await, [next.as_secs()]);
+}
+
+pub(super) async fn a_removed_schedule_does_not_repeat_a_tick(it: &dyn Harness) {
+    let scheduler = Scheduler::of(it);
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    scheduler.define_minutely("a").await;
+    let tick = scheduler.pass("a", Duration::ZERO).await;
+    let due = the_due(&mut session).await;
+    assert_eq!(process.fire(&due).await, 1);
+    assert!(scheduler.client.schedules().remove("a").await.unwrap());
+    scheduler.define_minutely("a").await;
+    assert_eq!(process.fire_all(&mut session).await, 0);
+    let next = scheduler.info("a").await.next_tick.map(since_1970);
+    assert_eq!(next.unwrap().as_secs(), tick + 60);
+    // Neither does a request of before.
+    assert_eq!(process.change(&process.firing(&due)).await, None);
+    assert_eq!(run_all(&mut session).await, [tick]);
+}
+
+pub(super) async fn a_new_schedule_that_arrives_late_is_refused(it: &dyn Harness) {
+    let scheduler = Scheduler::of(it);
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    scheduler.define_minutely("a").await;
+    let found = process.0.0.schedule(schedule_name("a")).await.unwrap();
+    let found = found.found.unwrap();
+    // It was computed by a client that had not found the schedule, before the tick.
+    let late = Arc::new(ScheduleChange {
+        name: found.name,
+        before: None,
+        after: Some(ScheduleRow {
+            version: 7,
+            ..found.row
+        }),
+        queue: queue_name(""),
+        tasks: Vec::new(),
+    });
+    assert_eq!(process.change(&late).await, None);
+    let tick = scheduler.pass("a", Duration::ZERO).await;
+    assert_eq!(process.fire_all(&mut session).await, 1);
+    assert!(scheduler.client.schedules().remove("a").await.unwrap());
+    assert_eq!(process.change(&late).await, None);
+    assert_eq!(due(&mut session).await, []);
+    assert_eq!(run_all(&mut session).await, [tick]);
+}
+
+pub(super) async fn the_highest_revision_wins(it: &dyn Harness) {
+    let (old, new) = (Scheduler::of(it), Scheduler::of(it));
+    let define = async |scheduler: &Scheduler<'_>, revision| {
+        let options = ScheduleOptions::new().revision(revision);
+        let every = Every::new(revision.max(1) * MINUTE);
+        let defined = scheduler
+            .client
+            .schedule_with("a", every, Job, options)
+            .await;
+        defined.unwrap()
+    };
+    assert!(define(&old, 1).await);
+    for _ in 0..3 {
+        assert!(define(&new, 2).await);
+        assert!(!define(&old, 1).await);
+    }
+    let info = new.info("a").await;
+    assert_eq!((info.revision, &*info.when), (2, "every 120s"));
+    // With the same revision, the last one wins.
+    let options = ScheduleOptions::new().revision(2).missed(Missed::Skip);
+    old.define("a", Every::new(MINUTE), options).await;
+    assert_eq!(new.info("a").await.when, "every 60s");
+    // The same definition may get a later revision.
+    let options = ScheduleOptions::new().revision(5).missed(Missed::Skip);
+    let before = new.info("a").await.next_tick;
+    old.define("a", Every::new(MINUTE), options).await;
+    let info = new.info("a").await;
+    assert_eq!((info.revision, info.next_tick), (5, before));
+}
+
+pub(super) async fn schedules_are_listed_in_pages(it: &dyn Harness) {
+    let scheduler = Scheduler::of(it);
+    let schedules = scheduler.client.schedules();
+    let names: Vec<_> = (0..7).map(|number| format!("s{number}")).collect();
+    for name in names.iter().rev() {
+        scheduler.define_minutely(name).await;
+    }
+    let list = async |after: Option<&str>, limit| {
+        let page = schedules.list(after, limit).await.unwrap();
+        page.into_iter().map(|info| info.name).collect::<Vec<_>>()
+    };
+    assert_eq!(list(None, 100).await, names);
+    assert_eq!(list(None, 3).await, names[..3]);
+    assert_eq!(list(Some("s2"), 3).await, names[3..6]);
+    assert_eq!(list(Some("s5"), 3).await, names[6..]);
+    assert_eq!(list(Some("s1x"), 1).await, names[2..3]);
+    assert_eq!(list(Some("s6"), 3).await, names[7..]);
+    assert_eq!(list(None, 0).await, names[..0]);
+    let all = schedules.list(None, 1).await.unwrap();
+    assert_eq!(all[0], scheduler.info("s0").await);
+}
+
+pub(super) async fn an_unknown_schedule_cannot_be_changed(it: &dyn Harness) {
+    let scheduler = Scheduler::of(it);
+    let schedules = scheduler.client.schedules();
+    assert_eq!(schedules.get("a").await.unwrap(), None);
+    assert!(!schedules.pause("a").await.unwrap());
+    assert!(!schedules.resume("a").await.unwrap());
+    assert!(!schedules.remove("a").await.unwrap());
+    assert_eq!(schedules.fire_now("a").await.unwrap(), None);
+    assert!(schedules.get("a b").await.unwrap_err().is_invalid());
+}
+
+pub(super) async fn a_schedule_fires_when_it_is_told_to(it: &dyn Harness) {
+    let scheduler = Scheduler::of(it);
+    let schedules = scheduler.client.schedules();
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    scheduler.define_minutely("a").await;
+    let before = scheduler.info("a").await;
+    schedules.pause("a").await.unwrap();
+    let first = schedules.fire_now("a").await.unwrap();
+    assert_eq!(scheduler.info("a").await.last_task, first);
+    // It has not ended.
+    assert_eq!(schedules.fire_now("a").await.unwrap(), first);
+    let now = it.clock().wall().as_secs();
+    assert_eq!(run_all(&mut session).await, [now]);
+    let second = schedules.fire_now("a").await.unwrap();
+    assert_ne!(second, first);
+    assert_eq!(run_all(&mut session).await, [now]);
+    schedules.resume("a").await.unwrap();
+    let after = scheduler.info("a").await;
+    assert_eq!((after.started, after.skipped), (2, 1));
+    assert_eq!(after.next_tick, before.next_tick);
+    let tick = scheduler.pass("a", Duration::ZERO).await;
+    assert_eq!(process.fire_all(&mut session).await, 1);
+    assert_eq!(run_all(&mut session).await, [tick]);
+}
+
+/// It was written by a later version of the crate, or is damaged.
+pub(super) async fn a_definition_that_cannot_be_read_is_shown(it: &dyn Harness) {
+    let scheduler = Scheduler::of(it);
+    let schedules = scheduler.client.schedules();
+    let process = Process::of(it);
+    for name in ["a", "b", "c"] {
+        scheduler.define_minutely(name).await;
+    }
+    for name in ["a", "b"] {
+        let found = process.0.0.schedule(schedule_name(name)).await.unwrap();
+        let found = found.found.unwrap();
+        let change = ScheduleChange {
+            name: found.name,
+            before: Some((found.row.version, found.home)),
+            after: Some(ScheduleRow {
+                version: 7,
+                body: b"garbled".to_vec(),
+                ..found.row
+            }),
+            queue: queue_name(""),
+            tasks: Vec::new(),
+        };
+        assert!(process.change(&Arc::new(change)).await.is_some());
+    }
+    let listed = schedules.list(None, 9).await.unwrap();
+    let stuck: Vec<_> = listed.iter().map(|info| info.stuck.is_some()).collect();
+    assert_eq!(stuck, [true, true, false]);
+    assert!(schedules.pause("a").await.unwrap_err().is_invalid());
+    // It is removed, or defined again.
+    assert!(schedules.remove("a").await.unwrap());
+    scheduler.define_minutely("b").await;
+    let infos = (scheduler.info("b").await, scheduler.info("c").await);
+    assert_eq!(
+        (infos.0.stuck, infos.0.next_tick),
+        (None, infos.1.next_tick)
+    );
+}

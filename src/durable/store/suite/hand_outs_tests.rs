@@ -1,0 +1,274 @@
+//! To whom schedules are handed out, and that each tick fires once.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Harness;
+use super::process::*;
+use super::scheduler::*;
+use crate::durable::schedule::when::{COMPUTES_CRON, COMPUTES_EVERY};
+use crate::durable::store::{HAND_OUT_INTERVAL, MAX_HAND_OUTS, ScheduleChange, ScheduleRow};
+use crate::durable::{Every, ScheduleOptions, SpawnOptions};
+
+pub(super) async fn a_due_schedule_is_handed_out_to_one_worker(it: &dyn Harness) {
+    let scheduler = Scheduler::of(it);
+    let process = Process::of(it);
+    let (mut one, mut two) = (process.session().await, process.session().await);
+    assert_eq!(one.turn(wanting(0)).await.next_due, None);
+    scheduler.define_minutely("a").await;
+    let left = Duration::from_secs(60 - it.clock().wall().as_secs() % 60);
+    let turned = one.turn(wanting(0)).await;
+    assert_eq!((turned.due, turned.next_due), (vec![], Some(left)));
+    it.clock().advance(left - Duration::from_millis(1));
+    assert_eq!(due(&mut one).await, []);
+    it.clock().advance(Duration::from_millis(1));
+    let turned = one.turn(wanting(0)).await;
+    assert_eq!(names(&turned.due), ["a"]);
+    assert_eq!(turned.next_due, Some(HAND_OUT_INTERVAL));
+    assert_eq!(due(&mut two).await, []);
+    // If nobody fires it, it is handed out again.
+    it.clock().advance(HAND_OUT_INTERVAL);
+    assert_eq!(names(&due(&mut two).await), ["a"]);
+    assert_eq!(due(&mut one).await, []);
+}
+
+pub(super) async fn a_schedule_is_handed_out_to_builds_that_compute_it(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    for (name, needs) in [("a", COMPUTES_EVERY), ("b", COMPUTES_CRON)] {
+        store_row(it, &process, name, needs, SECOND).await;
+    }
+    it.clock().advance(SECOND);
+    for (computes, handed_out) in [
+        (0, vec![]),
+        (COMPUTES_CRON, vec!["b"]),
+        (COMPUTES_EVERY, vec!["a"]),
+    ] {
+        let turned = session.turn(wanting(0).computing(computes)).await;
+        assert_eq!(names(&turned.due), handed_out);
+        let next = (computes != 0).then_some(HAND_OUT_INTERVAL);
+        assert_eq!(turned.next_due, next);
+    }
+}
+
+/// Stores the row of a schedule that is handed out after a while.
+async fn store_row(
+    it: &dyn Harness,
+    process: &Process,
+    name: &str,
+    needs: u8,
+    after: Duration,
+) -> Arc<ScheduleChange> {
+    let time = (it.clock().wall() + after).as_millis() as u64;
+    let change = Arc::new(ScheduleChange {
+        name: schedule_name(name),
+        before: None,
+        after: Some(ScheduleRow {
+            version: fastrand::u64(1..),
+            needs,
+            time: Some(time),
+            started: 0,
+            skipped: 0,
+            last_task: None,
+            body: b"body".to_vec(),
+        }),
+        queue: queue_name(""),
+        tasks: Vec::new(),
+    });
+    assert!(process.change(&change).await.is_some());
+    change
+}
+
+pub(super) async fn a_turn_that_hands_out_does_not_use_its_number(it: &dyn Harness) {
+    let scheduler = Scheduler::of(it);
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    scheduler.define_minutely("a").await;
+    scheduler.pass("a", Duration::ZERO).await;
+    assert_eq!(due(&mut session).await.len(), 1);
+    session.enqueue_again([task(1)]).await.unwrap();
+    assert_eq!(process.counts().await.waiting, 1);
+}
+
+pub(super) async fn many_schedules_are_handed_out_in_parts(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    let count = 3 * MAX_HAND_OUTS + 1;
+    for number in 0..count {
+        let needs = 1 + (number % 2) as u8;
+        store_row(it, &process, &format!("{number:04}"), needs, SECOND).await;
+    }
+    it.clock().advance(SECOND);
+    let mut all = BTreeSet::new();
+    for nth in 0..4 {
+        let turned = session.turn(wanting(0)).await;
+        assert!(turned.due.len() <= MAX_HAND_OUTS);
+        all.extend(names(&turned.due).into_iter().map(str::to_owned));
+        let next = if nth < 3 {
+            Duration::ZERO
+        } else {
+            HAND_OUT_INTERVAL
+        };
+        assert_eq!(turned.next_due, Some(next));
+    }
+    assert_eq!(all.len(), count);
+}
+
+pub(super) async fn an_earlier_schedule_wakes_a_worker(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    let mut events = process.events();
+    session.rest().await;
+    store_row(it, &process, "a", COMPUTES_EVERY, HOUR).await;
+    events.woken().await;
+    session.rest().await;
+    store_row(it, &process, "b", COMPUTES_EVERY, 2 * HOUR).await;
+    store_row(it, &process, "c", COMPUTES_EVERY, SECOND).await;
+    events.woken().await;
+    let next = session.turn(wanting(0)).await.next_due;
+    assert_eq!(next, Some(SECOND));
+}
+
+/// The worker that has the schedule dies before it fires it, or after it.
+pub(super) async fn each_tick_is_stored_once_whatever_dies(it: &dyn Harness) {
+    let scheduler = Scheduler::of(it);
+    let last = Process::of(it);
+    let mut session = last.session().await;
+    scheduler.define_minutely("a").await;
+    let mut ticks = Vec::new();
+    for round in 0..6 {
+        ticks.push(scheduler.pass("a", Duration::ZERO).await);
+        let dying = Process::of(it);
+        let due = the_due(&mut dying.session().await).await;
+        let fires = round % 2 == 0;
+        if fires {
+            assert_eq!(dying.fire(&due).await, 1);
+        }
+        dying.kill(it);
+        assert_eq!(last.fire_all(&mut session).await, 0);
+        it.clock().advance(HAND_OUT_INTERVAL);
+        assert_eq!(last.fire_all(&mut session).await, usize::from(!fires));
+        assert_eq!(run_all(&mut session).await, ticks[round..]);
+    }
+    assert_eq!(scheduler.info("a").await.started, 6);
+    assert_eq!(last.counts().await.done, 6);
+}
+
+pub(super) async fn a_change_that_is_sent_again_fires_once(it: &dyn Harness) {
+    let scheduler = Scheduler::of(it);
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    scheduler.define_minutely("a").await;
+    for _ in 0..20 {
+        let tick = scheduler.pass("a", Duration::ZERO).await;
+        let change = process.firing(&the_due(&mut session).await);
+        for _ in 0..3 {
+            let changed = process.change(&change).await;
+            assert_eq!(changed, Some(Default::default()));
+        }
+        assert_eq!(run_all(&mut session).await, [tick]);
+        // The task has ended.
+        assert!(process.change(&change).await.is_some());
+        assert!(run_all(&mut session).await.is_empty());
+    }
+    assert_eq!(scheduler.info("a").await.started, 20);
+}
+
+pub(super) async fn of_two_workers_with_a_schedule_one_fires_it(it: &dyn Harness) {
+    let scheduler = Scheduler::of(it);
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    scheduler.define_minutely("a").await;
+    let tick = scheduler.pass("a", Duration::ZERO).await;
+    let slow = process.firing(&the_due(&mut session).await);
+    it.clock().advance(HAND_OUT_INTERVAL);
+    let fast = process.firing(&the_due(&mut session).await);
+    assert!(process.change(&fast).await.is_some());
+    assert_eq!(process.change(&slow).await, None);
+    assert_eq!(run_all(&mut session).await, [tick]);
+    // Also much later.
+    scheduler.pass("a", Duration::ZERO).await;
+    assert_eq!(process.fire_all(&mut session).await, 1);
+    assert_eq!(process.change(&slow).await, None);
+    assert_eq!(process.change(&fast).await, None);
+    assert_eq!(scheduler.info("a").await.started, 2);
+}
+
+/// The time at which the store hands it out is damaged. Whoever is handed it writes the time again.
+pub(super) async fn a_schedule_that_is_handed_out_early_does_not_fire(it: &dyn Harness) {
+    let scheduler = Scheduler::of(it);
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    scheduler.define_minutely("a").await;
+    for is_paused in [false, true] {
+        if is_paused {
+            scheduler.client.schedules().pause("a").await.unwrap();
+        }
+        hand_out_early(it, &process, "a").await;
+        it.clock().advance(Duration::from_millis(1));
+        assert_eq!(process.fire_all(&mut session).await, 0);
+        assert_eq!(due(&mut session).await, []);
+        it.clock().advance(HAND_OUT_INTERVAL);
+        assert_eq!(due(&mut session).await, []);
+    }
+    assert_eq!(session.turn(wanting(0)).await.next_due, None);
+    scheduler.client.schedules().resume("a").await.unwrap();
+    let tick = scheduler.pass("a", Duration::ZERO).await;
+    assert_eq!(process.fire_all(&mut session).await, 1);
+    assert_eq!(run_all(&mut session).await, [tick]);
+}
+
+async fn hand_out_early(it: &dyn Harness, process: &Process, name: &str) {
+    let found = process.0.0.schedule(schedule_name(name)).await.unwrap();
+    let found = found.found.unwrap();
+    let change = ScheduleChange {
+        name: found.name,
+        before: Some((found.row.version, found.home)),
+        after: Some(ScheduleRow {
+            version: fastrand::u64(1..),
+            time: Some(it.clock().wall().as_millis() as u64),
+            ..found.row
+        }),
+        queue: queue_name(""),
+        tasks: Vec::new(),
+    };
+    assert!(process.change(&Arc::new(change)).await.is_some());
+}
+
+pub(super) async fn a_task_is_in_the_queue_of_its_schedule(it: &dyn Harness) {
+    let scheduler = Scheduler::of(it);
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    let mut queued = process.session_in("q").await;
+    let options = ScheduleOptions::new().spawn(SpawnOptions::new().queue("q"));
+    scheduler.define("a", Every::new(MINUTE), options).await;
+    let tick = scheduler.pass("a", Duration::ZERO).await;
+    // Any session may fire it.
+    assert_eq!(process.fire_all(&mut session).await, 1);
+    assert!(run_all(&mut session).await.is_empty());
+    assert_eq!(run_all(&mut queued).await, [tick]);
+    assert_eq!(scheduler.info("a").await.queue.as_deref(), Some("q"));
+}
+
+pub(super) async fn nothing_is_left_of_a_removed_schedule(it: &dyn Harness) {
+    let scheduler = Scheduler::of(it);
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    let before = it.leftovers();
+    for name in ["a", "b"] {
+        scheduler.define_minutely(name).await;
+    }
+    scheduler.pass("a", Duration::ZERO).await;
+    assert_eq!(process.fire_all(&mut session).await, 2);
+    run_all(&mut session).await;
+    for name in ["a", "b"] {
+        assert!(scheduler.client.schedules().remove(name).await.unwrap());
+        assert!(!scheduler.client.schedules().remove(name).await.unwrap());
+    }
+    let turned = session.turn(wanting(0)).await;
+    assert_eq!((turned.due, turned.next_due), (vec![], None));
+    it.age(24 * HOUR);
+    while process.maintain(100).await {}
+    assert_eq!(it.leftovers(), before);
+}

@@ -1,0 +1,139 @@
+//! The vocabulary of the cases of schedules: a client that defines them, and workers that are handed them.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+
+use super::Harness;
+use super::process::*;
+use crate::durable::envelope::tick;
+use crate::durable::schedule::step;
+use crate::durable::store::{Claim, DueSchedule, Enqueued, ScheduleChange};
+use crate::durable::{
+    DurableClient, DurableTask, Every, ScheduleInfo, ScheduleOptions, TaskId, When,
+};
+
+pub(super) const MINUTE: Duration = Duration::from_secs(60);
+
+/// The task of the schedules.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Job;
+
+impl DurableTask for Job {
+    const NAME: &'static str = "job";
+    type Output = ();
+}
+
+/// A client of a store.
+pub(super) struct Scheduler<'a> {
+    it: &'a dyn Harness,
+    pub(super) client: DurableClient,
+}
+
+impl<'a> Scheduler<'a> {
+    pub(super) fn of(it: &'a dyn Harness) -> Self {
+        Self {
+            it,
+            client: DurableClient::open(it.connect()),
+        }
+    }
+
+    pub(super) async fn define(&self, name: &str, when: impl Into<When>, options: ScheduleOptions) {
+        let defined = self.client.schedule_with(name, when, Job, options).await;
+        assert!(defined.unwrap());
+    }
+
+    /// Defines a schedule that fires at every full minute, and otherwise is as by default.
+    pub(super) async fn define_minutely(&self, name: &str) {
+        let options = ScheduleOptions::new();
+        self.define(name, Every::new(MINUTE), options).await;
+    }
+
+    pub(super) async fn info(&self, name: &str) -> ScheduleInfo {
+        let info = self.client.schedules().get(name).await.unwrap();
+        info.expect("there is such a schedule")
+    }
+
+    /// Advances the clock to a time after the next tick of a schedule. Returns the tick, in seconds since 1970.
+    pub(super) async fn pass(&self, name: &str, after: Duration) -> u64 {
+        let next = self.info(name).await.next_tick;
+        let next = since_1970(next.expect("a tick is known"));
+        self.it
+            .clock()
+            .advance(next + after - self.it.clock().wall());
+        next.as_secs()
+    }
+}
+
+pub(super) fn since_1970(time: SystemTime) -> Duration {
+    time.duration_since(SystemTime::UNIX_EPOCH).unwrap()
+}
+
+/// Returns the schedules that a turn is handed.
+pub(super) async fn due(session: &mut Session<'_>) -> Vec<DueSchedule> {
+    session.turn(wanting(0)).await.due
+}
+
+/// Returns the only schedule that a turn is handed.
+pub(super) async fn the_due(session: &mut Session<'_>) -> DueSchedule {
+    let mut due = due(session).await;
+    assert_eq!(due.len(), 1);
+    due.remove(0)
+}
+
+pub(super) fn names(due: &[DueSchedule]) -> Vec<&str> {
+    let names = due.iter().map(|due| due.schedule.name.as_str());
+    names.collect()
+}
+
+impl Process {
+    /// Returns the change that fires a schedule.
+    pub(super) fn firing(&self, due: &DueSchedule) -> Arc<ScheduleChange> {
+        let can_have = |id: TaskId, queue: &_, key| self.0.0.can_have(id, queue, key);
+        Arc::new(step::fire(due, &can_have).unwrap())
+    }
+
+    pub(super) async fn change(&self, change: &Arc<ScheduleChange>) -> Option<Enqueued> {
+        let changed = self.0.0.change_schedule(Arc::clone(change)).await;
+        changed.unwrap()
+    }
+
+    /// Fires a schedule that nobody else has changed. Returns the number of tasks that are stored.
+    pub(super) async fn fire(&self, due: &DueSchedule) -> usize {
+        let change = self.firing(due);
+        let enqueued = self.change(&change).await.expect("it has this version");
+        change.tasks.len() - enqueued.conflicts.len()
+    }
+
+    /// Fires the schedules that a turn is handed. Returns the number of tasks that are stored.
+    pub(super) async fn fire_all(&self, session: &mut Session<'_>) -> usize {
+        let mut tasks = 0;
+        for due in due(session).await {
+            tasks += self.fire(&due).await;
+        }
+        tasks
+    }
+}
+
+/// Claims all tasks that wait, and ends them. Returns their ticks, in seconds since 1970.
+pub(super) async fn run_all(session: &mut Session<'_>) -> Vec<u64> {
+    let mut ticks = Vec::new();
+    while let Some(claim) = session.turn(wanting(256)).await.claim {
+        ticks.extend(ticks_of(&claim));
+        let verdicts = claim.tasks.iter().map(|task| (task.id, done()));
+        let turn = wanting(0).verdicts(claim.epoch, verdicts.collect());
+        assert_eq!(session.turn(turn).await.refused, []);
+    }
+    ticks
+}
+
+/// Returns the ticks of claimed tasks, in seconds since 1970.
+pub(super) fn ticks_of(claim: &Claim) -> Vec<u64> {
+    let payloads = claim
+        .tasks
+        .iter()
+        .map(|task| task.payload.as_ref().unwrap());
+    let ticks = payloads.map(|payload| tick(payload).expect("a schedule has stored it"));
+    ticks.map(|tick| tick / 1000).collect()
+}
