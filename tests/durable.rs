@@ -34,6 +34,8 @@ mod handles;
 mod health;
 #[path = "durable/idle.rs"]
 mod idle;
+#[path = "durable/keys.rs"]
+mod keys;
 #[path = "durable/leases.rs"]
 mod leases;
 #[path = "durable/nested.rs"]

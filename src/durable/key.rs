@@ -337,18 +337,30 @@ mod tests {
 
     #[test]
     fn options_that_exclude_each_other_are_refused() {
-        let (second, of) = (Duration::from_secs(1), |key: Key| {
-            key.of("a", &QueueName::DEFAULT)
-        });
-        assert!(of(Key::new("k").replace().throttle(second)).is_err());
-        assert!(of(Key::new("k").until_started().throttle(second)).is_err());
-        assert!(of(Key::new("k").debounce(second).reject()).is_err());
-        assert!(of(Key::new("k").reject().debounce(second)).is_err());
-        assert!(of(Key::new("k").replace().reject()).is_err());
-        assert!(of(Key::new("k").at_latest(second)).is_err());
+        let (second, key) = (Duration::from_secs(1), || Key::new("k"));
+        // The message names the options to choose from, so it also says which check has refused the key.
+        let refused = |key: Key, options: &str| {
+            let reason = key.of("a", &QueueName::DEFAULT).unwrap_err();
+            assert!(reason.starts_with(options), "{reason}");
+        };
+        let replaces = "`throttle` cannot be combined with `replace`";
+        refused(key().replace().throttle(second), replaces);
+        refused(key().throttle(second).debounce(second), replaces);
+        let starts = "`throttle` cannot be combined with `until_started`";
+        refused(key().until_started().throttle(second), starts);
+        let rejects = "`reject` cannot be combined with `replace`";
+        refused(key().debounce(second).reject(), rejects);
+        refused(key().reject().debounce(second), rejects);
+        refused(key().replace().reject(), rejects);
+        refused(key().at_latest(second), "`at_latest` limits a `debounce`");
+    }
+
+    #[test]
+    fn a_debounced_key_delays_no_longer_than_its_limit() {
+        let second = Duration::from_secs(1);
         let debounced = Key::new("k").debounce(3 * second).at_latest(second);
         assert_eq!(debounced.delay(), Some(second));
-        let debounced = of(debounced).unwrap();
+        let debounced = debounced.of("a", &QueueName::DEFAULT).unwrap();
         assert!(debounced.is_until_started);
         assert_eq!(debounced.conflict, Conflict::Replace);
     }

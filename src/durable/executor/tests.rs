@@ -14,8 +14,8 @@ use crate::durable::queue::name::QueueName;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{Answer, Enqueue, NewTask, SessionId, Store, Turn};
 use crate::durable::{
-    Builder, DurableClient, DurableError, DurableExecutor, DurableHandle, DurableTask, MemoryStore,
-    Run, SpawnOptions, TaskContext, TaskError, TaskId,
+    Builder, DurableClient, DurableError, DurableExecutor, DurableHandle, DurableTask, Key,
+    MemoryStore, Run, SpawnOptions, TaskContext, TaskError, TaskId,
 };
 use crate::retry::Retry;
 use crate::sync::{Mutex, lock};

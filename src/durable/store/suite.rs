@@ -23,6 +23,7 @@ mod events_tests;
 mod fences_tests;
 mod hand_outs_tests;
 mod harness;
+mod held_keys_tests;
 mod key_conflicts_tests;
 mod keys_tests;
 mod leases_tests;

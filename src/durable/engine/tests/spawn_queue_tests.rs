@@ -10,6 +10,7 @@ use tokio::time::{advance, sleep, timeout};
 use super::{Faulty, Held, Number, lost};
 use crate::durable::engine::batch_sender::BatchSender;
 use crate::durable::failure::{Cause, Effect, Failure};
+use crate::durable::key::{Conflict, KeyConflict};
 use crate::durable::queue::Priority;
 use crate::durable::queue::name::QueueName;
 use crate::durable::resend::STORE_TIMEOUT;
@@ -212,6 +213,29 @@ async fn a_queue_without_a_sender_refuses_tasks() {
 }
 
 // ===== The queue =====
+
+#[tokio::test]
+async fn each_caller_gets_the_conflicts_of_its_own_tasks() {
+    let queue = StdArc::new(SpawnQueue::new());
+    let numbers = [0..1, 1..3, 3..4, 4..6];
+    let callers = numbers.map(|numbers| push(&queue, numbers.map(task)));
+    let batch = next(&queue).await;
+    let conflict = |position, holder| KeyConflict {
+        position,
+        holder: id(holder),
+        resolution: Conflict::Join,
+    };
+    let conflicts = [(0, 10), (2, 12), (4, 14), (5, 15)];
+    let conflicts = conflicts.map(|(at, holder)| conflict(at, holder)).into();
+    batch.finish(&Ok(Enqueued { conflicts }));
+    let mut answers = Vec::new();
+    for stored in callers {
+        answers.push(stored.await.unwrap().unwrap().conflicts);
+    }
+    let last = vec![conflict(0, 14), conflict(1, 15)];
+    let expected = [vec![conflict(0, 10)], vec![conflict(1, 12)], vec![], last];
+    assert_eq!(answers, expected);
+}
 
 #[tokio::test(start_paused = true)]
 async fn requests_that_are_too_old_fail_with_a_batch() {

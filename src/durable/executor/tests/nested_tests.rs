@@ -230,3 +230,35 @@ async fn long_runs_are_not_reported() {
     futures::future::join_all(handles).await;
     assert_eq!(executor.metrics().stalled_waits, 0);
 }
+
+/// To run again would not help: it would join itself again.
+#[tokio::test(start_paused = true)]
+async fn a_run_that_awaits_its_own_task_has_failed() {
+    let client = client_of(&MemoryStore::new());
+    let own = || SpawnOptions::new().key(Key::new("own"));
+    let seen = StdArc::new(Mutex::new(Vec::new()));
+    let errors = StdArc::clone(&seen);
+    let act = move |number, cx: TaskContext<App>| {
+        let errors = StdArc::clone(&errors);
+        async move {
+            let is_again = !lock(&errors).is_empty();
+            if is_again {
+                return Ok(number);
+            }
+            let same = cx.client().spawn_with(Number(1), own()).await?;
+            assert!(same.was_joined());
+            let some_time = Duration::from_secs(3600);
+            let error = timeout(some_time, same).await?.unwrap_err();
+            lock(&errors).push(error.clone());
+            Err(error.into())
+        }
+    };
+    let _executor = builder(&client).start(App::new(act)).await.unwrap();
+    let spawned = client.spawn_with(Number(0), own()).await.unwrap();
+    let id = spawned.id();
+    let end = spawned.await;
+    let errors = lock(&seen);
+    assert!(errors[0].is_would_deadlock() && errors[0].task_id() == Some(id));
+    // The only attempt counts.
+    assert!(end.is_err_and(|error| error.is_dead()));
+}

@@ -1,6 +1,6 @@
 //! The tests of keys, which run on each store.
 
-use super::{key_conflicts_tests, keys_tests, run};
+use super::{held_keys_tests, key_conflicts_tests, keys_tests, run};
 
 /// Defines one test for each case, on one store.
 macro_rules! keys_suite {
@@ -24,6 +24,12 @@ macro_rules! keys_suite {
                     a_live_task_takes_precedence_over_an_ended_task_in_its_window
                     a_key_belongs_to_a_type_and_a_queue
                     maintenance_removes_all_data_about_keys
+                }
+                held_keys_tests {
+                    tasks_that_are_sent_again_do_not_conflict_with_themselves
+                    a_task_that_is_sent_again_after_its_claim_does_not_hold_its_key_again
+                    a_replayed_dead_letter_keeps_its_window
+                    a_dead_letter_that_has_expired_holds_no_key
                 }
                 key_conflicts_tests {
                     a_debounced_task_runs_once_with_the_last_payload

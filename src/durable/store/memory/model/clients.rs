@@ -69,6 +69,10 @@ impl Model {
         for id in remove.into_iter().take(budget) {
             self.tasks.remove(&id);
         }
+        self.keyed.retain(|_, ids| {
+            ids.retain(|id| self.tasks.contains_key(id));
+            !ids.is_empty()
+        });
         more
     }
 
@@ -94,10 +98,10 @@ impl Model {
         row.state == State::Waiting && !is_served
     }
 
-    /// Returns the number of tasks, claims and sessions.
+    /// Returns the number of tasks, claims, sessions, schedules and keys.
     #[cfg(test)]
     pub(in super::super) fn leftovers(&self) -> u64 {
         let tasks = self.tasks.len() + self.ready_queue.len() + self.claims.len();
-        (tasks + self.sessions.len() + self.schedules.len()) as u64
+        (tasks + self.sessions.len() + self.schedules.len() + self.keyed.len()) as u64
     }
 }

@@ -7,6 +7,7 @@ use super::state::Model;
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
 use crate::durable::failure::{Cause, Effect, Failure};
+use crate::durable::queue::Priority;
 use crate::durable::store::{Enqueue, Enqueued, NewTask};
 
 impl Model {
@@ -78,6 +79,10 @@ impl Model {
             errors: VecDeque::new(),
             watchers: BTreeSet::from([endpoint]),
         };
+        self.uses_priorities |= task.priority != Priority::Normal;
+        if let State::Delayed { due } = row.state {
+            self.delayed.insert((due, task.id));
+        }
         let is_ready = row.state == State::Waiting;
         self.tasks.insert(task.id, row);
         if let Some(key) = task.key {

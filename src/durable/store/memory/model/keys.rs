@@ -85,7 +85,7 @@ impl Model {
             State::Waiting if due <= now => self.note_ready(holder),
             _ if due <= now => self.push_back(holder),
             _ => {
-                row.state = State::Delayed { due };
+                self.delay(holder, due);
                 self.ready_queue.retain(|&other| other != holder);
             }
         }

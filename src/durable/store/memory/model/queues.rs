@@ -64,6 +64,11 @@ impl Model {
         }
     }
 
+    fn is_limited(&self, name: &QueueName) -> bool {
+        let row = self.queues.get(name);
+        row.is_some_and(|row| row.settings.max_running.is_some())
+    }
+
     fn running_in(&self, name: &QueueName) -> u64 {
         let is_running = |row: &&Row| matches!(row.state, State::Running { .. });
         let rows = self.tasks.values().filter(is_running);
@@ -107,7 +112,8 @@ impl Model {
     /// waits, since not every session knows it. If a task must wait for the rate of its queue, the session finds out how long.
     pub(super) fn wake_for_freed(&mut self) {
         let mut freed = std::mem::take(&mut self.freed);
-        freed.retain(|queue| self.permits(queue) > 0);
+        // Without a maximum, no task waits for the end of another.
+        freed.retain(|queue| self.is_limited(queue) && self.permits(queue) > 0);
         let waits = |id: &TaskId| {
             let row = &self.tasks[id];
             let may_start = freed.contains(&row.task.queue) && !self.is_paused(row);

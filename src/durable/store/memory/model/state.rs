@@ -27,6 +27,8 @@ pub(in super::super) struct Model {
     pub(super) tasks: BTreeMap<TaskId, Row>,
     /// The waiting tasks, in the order in which they are to run.
     pub(super) ready_queue: VecDeque<TaskId>,
+    /// The delayed tasks, by the time when they are due. Tasks that were delayed until then may be among them.
+    pub(super) delayed: BTreeSet<(u64, TaskId)>,
     pub(super) claims: BTreeMap<Epoch, Lease>,
     pub(super) sessions: BTreeMap<SessionId, Session>,
     pub(super) endpoints: BTreeMap<usize, Endpoint>,
@@ -36,6 +38,8 @@ pub(in super::super) struct Model {
     /// The kinds of the paused types, by the names of the types.
     pub(super) paused: BTreeMap<String, Vec<Kind>>,
     pub(super) queues: BTreeMap<QueueName, QueueRow>,
+    /// `true` if a task with another priority than the normal one has been stored.
+    pub(super) uses_priorities: bool,
     /// For each key, the tasks that were stored with it. They need not hold it, or exist, any more.
     pub(super) keyed: BTreeMap<KeyHash, BTreeSet<TaskId>>,
     pub(super) schedules: BTreeMap<ScheduleName, ScheduleState>,
@@ -123,6 +127,7 @@ impl Model {
             clock,
             tasks: BTreeMap::new(),
             ready_queue: VecDeque::new(),
+            delayed: BTreeSet::new(),
             claims: BTreeMap::new(),
             sessions: BTreeMap::new(),
             endpoints: BTreeMap::new(),
@@ -131,6 +136,7 @@ impl Model {
             last_endpoint: 0,
             paused: BTreeMap::new(),
             queues: BTreeMap::new(),
+            uses_priorities: false,
             keyed: BTreeMap::new(),
             schedules: BTreeMap::new(),
             new_ready: Vec::new(),
@@ -178,11 +184,22 @@ impl Model {
 
     /// Returns the time when the first of the delayed tasks is due.
     pub(super) fn earliest_due(&self) -> Option<u64> {
-        let due = self.tasks.values().filter_map(|row| match row.state {
-            State::Delayed { due } => Some(due),
-            _ => None,
-        });
-        due.min()
+        let mut delayed = self.delayed.iter();
+        let first = delayed.find(|&&(due, id)| self.is_delayed_until(id, due));
+        first.map(|&(due, _)| due)
+    }
+
+    /// Delays a task until `due`.
+    pub(super) fn delay(&mut self, id: TaskId, due: u64) {
+        if let Some(row) = self.tasks.get_mut(&id) {
+            row.state = State::Delayed { due };
+            self.delayed.insert((due, id));
+        }
+    }
+
+    pub(super) fn is_delayed_until(&self, id: TaskId, due: u64) -> bool {
+        let state = self.tasks.get(&id).map(|row| &row.state);
+        state == Some(&State::Delayed { due })
     }
 
     // ===== Tasks that become ready =====

@@ -1,6 +1,6 @@
 //! A worker's turn: applies verdicts, takes back expired claims, makes delayed tasks ready, and claims tasks.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::time::Duration;
 
 use super::row::{Row, State};
@@ -8,6 +8,7 @@ use super::state::{Lease, Model};
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
 use crate::durable::failure::Failure;
+use crate::durable::queue::Priority;
 use crate::durable::queue::name::QueueName;
 use crate::durable::queue::priority::PriorityTurns;
 use crate::durable::store::kind::Kind;
@@ -159,15 +160,11 @@ impl Model {
                 self.totals.retried += 1;
                 row.push_error(now, error);
                 row.failures += 1;
-                row.state = State::Delayed {
-                    due: now + millis(*after),
-                };
+                self.delay(id, now + millis(*after));
             }
             Verdict::Snooze { after } => {
                 self.totals.snoozed += 1;
-                row.state = State::Delayed {
-                    due: now + millis(*after),
-                };
+                self.delay(id, now + millis(*after));
             }
             Verdict::Release => {
                 self.totals.released += 1;
@@ -197,8 +194,10 @@ impl Model {
         let queue = self.queue_of(request.session);
         let (tasks, turns) = self.select(request, &queue);
         self.started(&queue, turns, tasks.len());
-        self.ready_queue
-            .retain(|&id| tasks.iter().all(|task| task.id != id));
+        let claimed: HashSet<_> = tasks.iter().map(|task| task.id).collect();
+        if !claimed.is_empty() {
+            self.ready_queue.retain(|id| !claimed.contains(id));
+        }
         for task in &tasks {
             if let Some(row) = self.tasks.get_mut(&task.id) {
                 row.state = State::Running { epoch };
@@ -230,7 +229,12 @@ impl Model {
         let mut turns = self.priority_turns(queue);
         let want = request.want.min(self.room(queue));
         let session = &self.sessions[&request.session];
-        for (priority, most) in turns.order() {
+        // Without tasks of other priorities, there is no need to look for them.
+        let order = turns.order().into_iter();
+        let order = order.filter(|&(priority, most)| {
+            most > 0 && (self.uses_priorities || priority == Priority::Normal)
+        });
+        for (priority, most) in order {
             for row in self.ready_queue.iter().map(|id| &self.tasks[id]) {
                 let is_claimable = session.knows(row.kind) && !self.is_paused(row);
                 let is_next = is_claimable && row.task.priority == priority;
@@ -257,15 +261,18 @@ impl Model {
     /// Moves delayed tasks that are due into the ready queue, the earliest first. Returns `true` if there were any.
     fn make_due(&mut self) -> bool {
         let now = self.wall();
-        let due = self.tasks.iter().filter_map(|(&id, row)| match row.state {
-            State::Delayed { due } if due <= now => Some((due, id)),
-            _ => None,
-        });
-        let due: BTreeSet<_> = due.collect();
-        for &(_, id) in due.iter().take(MAX_DUE) {
-            self.push_back(id);
+        let mut count = 0;
+        while let Some(&(due, id)) = self.delayed.first()
+            && due <= now
+            && count < MAX_DUE
+        {
+            self.delayed.pop_first();
+            if self.is_delayed_until(id, due) {
+                self.push_back(id);
+                count += 1;
+            }
         }
-        !due.is_empty()
+        count > 0
     }
 
     /// Returns the time until a worker must check again: until a task is due or a lease expires.

@@ -45,10 +45,16 @@ for id in pairs(alive) do
   local entry = waiting[id] or delayed[id] or string.sub(running[id] or '', 17)
   if #entry > 55 and string.byte(entry, 55) % 2 == 0 then expect('has a payload', payloads[id], id) end
 end
+local function key_of(entry)
+  if string.byte(entry, 55) % 4 < 2 or string.byte(entry, 62) % 4 < 2 then return '' end
+  local last = 61 + struct.unpack('>I2', entry, 60)
+  return string.sub(entry, last - 16, last - 1)
+end
 local held = hash('held_keys')
 for id, row in pairs(alive) do
   local entry = waiting[id] or delayed[id]
   local whole = entry or string.sub(running[id] or '', 17)
+  if #whole >= 59 then expect('is alive with the key of its entry', string.sub(row, 23) == key_of(whole), id) end
   if #row == 38 and #whole > 61 then
     local key = held[string.sub(row, 23)] or ''
     local has_key, mode = string.sub(key, 1, 16) == id, string.byte(whole, 61 + struct.unpack('>I2', whole, 60))

@@ -243,3 +243,72 @@ async fn a_task_with_a_large_output_holds_its_key_in_its_window() {
     assert_eq!(store(&scene, throttled(2)).await, None);
     scene.check();
 }
+
+/// A task that is delayed twice without a claim between has two entries in its list, and one row in `tombstones`.
+#[tokio::test]
+async fn a_task_that_is_delayed_again_and_again_has_as_many_tombstones() {
+    needs_redis!();
+    let scene = Scene::new().await;
+    assert_eq!(store(&scene, replacing("k", task(1))).await, None);
+    for times in 1..=3 {
+        let answer = store(&scene, replacing("k", later(2, SECOND))).await;
+        assert_eq!(answer, Some((id(1), Conflict::Replace)));
+        let count = scene.run("return tonumber(call('HGET', 'meta', 'tombstones'))");
+        assert_eq!(count, redis::Value::Int(times));
+        scene.check();
+        let answer = store(&scene, replacing("k", task(3))).await;
+        assert_eq!(answer, Some((id(1), Conflict::Replace)));
+    }
+    assert_eq!(scene.run_all(&scene.worker).await, [id(1)]);
+    scene.check();
+}
+
+/// Each page has more held keys than free ones, so no pass asks for another one.
+#[tokio::test]
+async fn passes_of_maintenance_examine_one_page_of_keys_after_the_other() {
+    needs_redis!();
+    const KEYS: u64 = 6 * MAX_BATCH_TASKS as u64;
+    let scene = Scene::new().await;
+    let new = |number: u64| joining(&number.to_string(), later(number, HOUR));
+    for first in (0..KEYS).step_by(MAX_BATCH_TASKS) {
+        let numbers = first..first + MAX_BATCH_TASKS as u64;
+        scene.worker.enqueue(numbers.map(new)).await;
+    }
+    let free = (0..KEYS).step_by(6).map(id).collect();
+    scene.worker.store.cancel(free).await.unwrap();
+    for _ in 0..20 {
+        assert!(!scene.worker.store.maintain(1_000).await.unwrap());
+    }
+    let left = scene.ask(&["HLEN", &scene.key("held_keys")]);
+    assert_eq!(left, redis::Value::Int(5 * KEYS as i64 / 6));
+    scene.check();
+}
+
+/// Returns how often entries were added to a list.
+const RPUSH_CALLS: &str = "
+return tonumber(string.match(redis.call('INFO', 'commandstats'), 'cmdstat_rpush:calls=(%d+)'))";
+
+/// The client sorts the tasks by list, unless one may replace another: then the script does.
+#[tokio::test]
+async fn tasks_of_a_batch_with_keys_are_added_to_each_list_at_once() {
+    needs_redis!();
+    let server = Server::start();
+    let store = Arc::new(open(&server.url()).await);
+    let worker = Worker::of_names(&store, &["job"]).await;
+    let _other = Worker::of_names(&store, &["mail"]).await;
+    // From now on, the client knows the routes.
+    worker.enqueue([named(0, "job"), named(1, "mail")]).await;
+    let added = || server.ask(&["EVAL", RPUSH_CALLS, "0"]);
+    let kinds: [fn(&str, NewTask) -> NewTask; 2] = [joining, replacing];
+    for (first, with_key) in [10, 20].into_iter().zip(kinds) {
+        let new = |nth: u64| {
+            let name = ["job", "mail"][nth as usize % 2];
+            with_key(&format!("{first} {nth}"), named(first + nth, name))
+        };
+        let redis::Value::Int(before) = added() else {
+            panic!("a number");
+        };
+        worker.enqueue((0..8).map(new)).await;
+        assert_eq!(added(), redis::Value::Int(before + 2), "{first}");
+    }
+}

@@ -182,11 +182,106 @@ async fn a_dead_letter_gets_its_key_again_or_stays_dead() {
             let joined = |position| enqueued.conflicts.iter().any(|it| it.position == position);
             assert_eq!(joined(0), seen[0] == TaskState::Waiting, "{trial:?}");
             assert_eq!(joined(1), seen[2] != TaskState::Absent, "{trial:?}");
-            while let Some(claim) = mail.turn(Vec::new(), 9).await.claim {
-                mail.turn(done(&claim), 0).await;
-            }
+            run_rest(&mail).await;
             has_failed
         })
         .await;
+    }
+}
+
+#[tokio::test]
+async fn a_task_that_is_not_done_after_all_keeps_its_key() {
+    needs_redis!();
+    for_each_command(async |scene, trial| {
+        let store = &scene.other.store;
+        let mail = Worker::of_names(store, &["mail"]).await;
+        let keyed = |number| with_key(Key::new("key"), named(number, "mail"));
+        mail.enqueue([named(NEW, "mail"), keyed(NEW + 1)]).await;
+        let claim = claim_any(&mail).await;
+        let request = mail.new_turn(done(&claim), 0);
+        let send = || store.turn(Arc::clone(&request));
+        // A turn that failed is not sent again, so nothing hides what it has left.
+        let (_, has_failed) = scene.send(trial, false, send).await;
+        scene.check(trial);
+        let seen = store.status(vec![id(NEW + 1)]).await.unwrap();
+        let enqueued = store.enqueue(mail.new_enqueue([keyed(NEW + 2)])).await;
+        let is_joined = !enqueued.unwrap().conflicts.is_empty();
+        assert_eq!(is_joined, seen[0] == TaskState::Running, "{trial:?}");
+        mail.turn(done(&claim), 0).await;
+        run_rest(&mail).await;
+        has_failed
+    })
+    .await;
+}
+
+/// The task becomes a dead letter, or stays as it was.
+#[tokio::test]
+async fn a_damaged_task_keeps_its_key_until_it_has_ended() {
+    needs_redis!();
+    for_each_command(async |scene, trial| {
+        let store = &scene.other.store;
+        let keyed = |number, delay| with_key(Key::new("key"), delayed(number, delay));
+        scene.other.enqueue([keyed(NEW, HOUR / 2)]).await;
+        scene.run(&format!(
+            "{ID} return call('HSET', 'delayed', id({NEW}), 'x')"
+        ));
+        scene.clock.advance(HOUR / 2);
+        let worker = Worker::of(store).await;
+        let request = worker.new_turn(Vec::new(), 0);
+        let send = || store.turn(Arc::clone(&request));
+        let (_, has_failed) = scene.send(trial, false, send).await;
+        let seen = store.status(vec![id(NEW)]).await.unwrap();
+        let request = worker.new_enqueue([keyed(NEW + 1, HOUR)]);
+        let enqueued = store.enqueue(request).await.unwrap();
+        let is_joined = !enqueued.conflicts.is_empty();
+        let is_delayed = seen[0] == TaskState::Delayed;
+        assert_eq!(is_joined, is_delayed, "{trial:?}: {seen:?}");
+        if !is_delayed {
+            // The last command removes the entry. If it fails, maintenance does.
+            scene.run(&format!("{ID} return call('HDEL', 'delayed', id({NEW}))"));
+        }
+        has_failed
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_large_payload_is_replaced_by_another_if_and_only_if_the_answer_says_so() {
+    needs_redis!();
+    for_each_command(async |scene, trial| {
+        let store = &scene.other.store;
+        let filled_with = |byte, number| NewTask {
+            payload: vec![byte; 2000],
+            ..task(number)
+        };
+        let before = replacing("key", filled_with(1, NEW));
+        scene.other.enqueue([before]).await;
+        let new = replacing("key", filled_with(2, NEW + 1));
+        let request = scene.other.new_enqueue([new]);
+        let send = || store.enqueue(Arc::clone(&request));
+        let (answer, has_failed) = scene.send(trial, false, send).await;
+        let payload = scene.run(&format!(
+            "{ID} return string.byte(call('HGET', 'payloads', id({NEW})))"
+        ));
+        let expected = if answer.is_ok() { 2 } else { 1 };
+        assert_eq!(payload, redis::Value::Int(expected), "{trial:?}");
+        has_failed
+    })
+    .await;
+}
+
+/// Claims as many tasks as there are, but at least one.
+async fn claim_any(worker: &Worker) -> Claim {
+    loop {
+        if let Some(claim) = worker.turn(Vec::new(), 9).await.claim {
+            return claim;
+        }
+    }
+}
+
+/// Runs all tasks of a type that only this worker knows.
+async fn run_rest(worker: &Worker) {
+    while let Some(claim) = worker.turn(Vec::new(), 9).await.claim {
+        worker.turn(done(&claim), 0).await;
     }
 }
