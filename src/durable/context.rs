@@ -65,7 +65,7 @@ impl<App> TaskContext<App> {
         }
     }
 
-    /// Sets the time at which a schedule has fired, in milliseconds since 1970.
+    /// Sets the tick for which a schedule has stored the task, in milliseconds since 1970.
     pub(crate) fn at_tick(mut self, tick: Option<u64>) -> Self {
         self.tick = tick;
         self
@@ -116,8 +116,13 @@ impl<App> TaskContext<App> {
         self.id.to_string()
     }
 
-    /// Returns the time for which a [schedule](DurableClient::schedule) has stored this task, or `None` if no schedule has. It is
-    /// the same in all runs of the task. If the task is late, it is in the past, for example while an outage is made up for.
+    /// Returns the *tick* of the task: the time for which a [schedule](DurableClient::schedule) has stored it. Returns `None` if no
+    /// schedule has stored the task.
+    ///
+    /// All runs of the task have the same tick, and it does not include [jitter](crate::durable::ScheduleOptions::jitter). So use
+    /// it instead of the current time to determine, for example, which day a report covers: the task may run much later, for
+    /// instance after an outage. For a task that [`fire_now`](crate::durable::Schedules::fire_now) has stored, the tick is the
+    /// time of that call.
     ///
     /// # Examples
     ///

@@ -8,10 +8,10 @@
 //! | 1 | 1 |
 //! | | payload |
 //!
-//! | bytes | envelope of a payload, version 2: for the tasks of schedules |
+//! | bytes | envelope of a payload, version 2, for the tasks of schedules |
 //! | --- | --- |
 //! | 1 | 2 |
-//! | 1 | flags. 1: there is a trace context, which this build does not write; 2: there is a tick |
+//! | 1 | flags. 1: there is a trace context, which this build reads but does not write; 2: there is a tick |
 //! | 25 | trace context, if there is one: trace id 16, span id 8, trace flags 1 |
 //! | 8 | tick, if there is one, in milliseconds since 1970, big-endian |
 //! | | payload |
@@ -56,12 +56,12 @@ pub(crate) fn open_payload(sealed: &[u8]) -> Option<&[u8]> {
     open(sealed).map(|(_, payload)| payload)
 }
 
-/// Returns the tick of a task of a schedule, in milliseconds since 1970.
+/// Returns the tick of a task that a schedule has stored, in milliseconds since 1970.
 pub(crate) fn tick(sealed: &[u8]) -> Option<u64> {
     open(sealed)?.0
 }
 
-/// Returns the tick, if there is one, and the payload.
+/// Returns the tick, if there is one, and the payload. Returns `None` if the envelope cannot be read.
 fn open(sealed: &[u8]) -> Option<(Option<u64>, &[u8])> {
     let (flags, rest) = match sealed {
         [1, payload @ ..] => return Some((None, payload)),

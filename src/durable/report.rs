@@ -64,24 +64,29 @@ mod imp {
         tracing::error!(store, task.id = %id, error, "a task has become a dead letter");
     }
 
-    /// A schedule has fired.
+    /// A schedule has fired. It has stored `started` tasks, and `skipped` ones were not stored because of earlier tasks.
     pub(crate) fn schedule_fired(store: &str, schedule: &str, started: usize, skipped: usize) {
         tracing::debug!(store, schedule, started, skipped, "a schedule has fired");
     }
 
-    /// A schedule that is due cannot be fired by this process.
+    /// A schedule is due, but this process could not fire it. It is handed out again.
     pub(crate) fn schedule_failed(store: &str, schedule: &str, error: &str) {
-        tracing::warn!(store, schedule, error, "a schedule cannot be fired here");
+        tracing::warn!(
+            store,
+            schedule,
+            error,
+            "this process could not fire a schedule, which is handed out again"
+        );
     }
 
-    /// A definition has replaced another one of the same revision.
+    /// A definition replaces another one of the same revision. Two releases may be replacing each other's definitions.
     pub(crate) fn schedule_flipped(store: &str, schedule: &str, revision: u32) {
         tracing::warn!(
             store,
             schedule,
             revision,
-            "the definition of a schedule replaces another one of the same revision: if several releases define it, \
-             increase the revision with each change"
+            "the definition of a schedule replaces another one of the same revision: increase the revision with each change, so \
+             that processes of an older release do not restore the old definition"
         );
     }
 }

@@ -1,4 +1,6 @@
-//! Schedules: what a user defines, and what follows from it. Nothing here sends requests.
+//! Schedules: what a user defines, when a schedule fires, and what it then stores.
+//!
+//! The files of this folder only compute. [`Schedules`](super::Schedules) and the executors send the requests.
 
 pub(crate) mod body;
 #[cfg(feature = "cron")]

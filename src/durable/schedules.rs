@@ -1,4 +1,4 @@
-//! [`Schedules`]: defines schedules, lists them, and changes them.
+//! [`DurableClient::schedule`] defines schedules, and [`Schedules`] lists and changes them.
 
 use std::fmt;
 use std::sync::Arc as StdArc;
@@ -17,34 +17,40 @@ use super::schedule::{ScheduleInfo, ScheduleOptions, When};
 use super::store::{Enqueued, ScheduleAnswer, ScheduleChange, StoredSchedule};
 use super::{DurableClient, DurableError, DurableTask, SpawnOptions, TaskId};
 
-/// The number of times that a change is tried again because others have changed the schedule meanwhile.
+/// The maximum number of times that a change is computed, since others may change the schedule before it takes effect.
 const MAX_TRIES: usize = 32;
 
 impl DurableClient {
-    /// Defines a *schedule*, which stores a task again and again at the given times, and returns `true`. Every process may do
-    /// this whenever it starts: if the store has the same definition already, nothing changes, and no time is fired twice or
-    /// left out.
+    /// Defines a *schedule*, which stores a task again and again at the given times. Every process may call this whenever it
+    /// starts: if the store already has the same definition, nothing changes, and no time is repeated or lost. Returns `true` if
+    /// the store now has this definition, and `false` if it keeps another one with a later
+    /// [revision](ScheduleOptions::revision).
     ///
-    /// A schedule needs no process of its own and no leader. The executors of the store fire it, one of them at each time,
-    /// whether or not they run its tasks. For each time at which it fires, its *tick*, one task is stored, even if processes
-    /// die or requests are lost. [`TaskContext::tick`](super::TaskContext::tick) returns the tick of a task. If there was no
-    /// executor at a tick, [`Missed`](super::Missed) determines what happens. The store's clock counts.
+    /// A *tick* is a time at which the schedule fires. For each tick, one task is stored, even if processes die or requests are
+    /// lost. There is no leader: any executor of the store may fire the schedule, even if it does not run tasks of this type. The
+    /// store's clock determines when a tick has come. [`TaskContext::tick`](super::TaskContext::tick) returns the tick of a task.
+    /// If no executor was there at a tick, [`Missed`](super::Missed) determines whether a task is stored. If an earlier task has
+    /// not ended, [`Overlap`](super::Overlap) does.
     ///
     /// The name identifies the schedule: 1 to 64 ASCII letters, digits, and the characters `._:/-`. Another definition with the
-    /// same name replaces the old one, unless that has a later [revision](ScheduleOptions::revision): then this
-    /// returns `false`. If an old and a new release define a schedule differently, increase the revision with the release, or
-    /// the last process that starts wins.
+    /// same name replaces the old one, unless the old one has a later revision. Two definitions are the same if they have the
+    /// same times, the same options apart from the revision, and the same encoded task. If an old and a new release define a
+    /// schedule differently, increase the revision with the release. Otherwise, the process that started last determines the
+    /// definition.
+    ///
+    /// To run a task only once at a later time, spawn it with a [delay](SpawnOptions::delay) instead.
     ///
     /// # Errors
     ///
     /// - The name, the times or the options are [invalid](DurableError::is_invalid). The message names the remedy.
     /// - The encoded task is [larger](DurableError::is_too_large) than 16 KiB, or it cannot be
     ///   [encoded](DurableError::is_encode).
-    /// - The store does not answer. It is safe to call this again.
+    /// - The store does not answer, or other processes kept [changing](DurableError::is_busy) the schedule. It is safe to call
+    ///   this again.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the schedule may or may not be defined.
+    /// If the future is dropped, the schedule may or may not be defined. It is safe to call this again.
     ///
     /// # Examples
     ///
@@ -80,7 +86,8 @@ impl DurableClient {
             .await
     }
 
-    /// Defines a schedule with options.
+    /// Defines a schedule with options: what happens after an outage or if tasks overlap, the jitter, the revision, and the options
+    /// of the tasks. Otherwise, this does the same as [`schedule`](Self::schedule).
     ///
     /// # Errors
     ///
@@ -142,12 +149,12 @@ impl DurableClient {
         Err(self.contended())
     }
 
-    /// Returns the interface to the schedules of the store.
+    /// Returns the interface that lists, pauses, fires and removes the schedules of the store.
     pub fn schedules(&self) -> Schedules<'_> {
         Schedules { client: self }
     }
 
-    /// Returns what is stored of a definition.
+    /// Returns the definition as it is stored.
     fn definition<T: DurableTask>(
         &self,
         when: &When,
@@ -196,23 +203,24 @@ impl DurableClient {
         self.ask(None, |store| store.schedule(name.clone())).await
     }
 
-    /// Changes a schedule. Returns `None` if somebody else has changed it meanwhile.
+    /// Changes a schedule. Returns `None` if it was changed after it was read.
     async fn change(&self, change: ScheduleChange) -> Result<Option<Enqueued>, DurableError> {
         let change = StdArc::new(change);
         self.ask(None, |store| store.change_schedule(StdArc::clone(&change)))
             .await
     }
 
-    /// The error of a change that others have prevented again and again.
+    /// Returns the error for a change that did not take effect because others kept changing the schedule.
     fn contended(&self) -> DurableError {
         let failure = Failure::new(Effect::None, Cause::Busy);
         DurableError::store(self.store_name(), None, failure)
     }
 }
 
-/// The schedules of a store: see [`DurableClient::schedules`].
+/// The schedules of a store, from [`DurableClient::schedules`].
 ///
-/// An administration program does not need the code of the tasks.
+/// [`DurableClient::schedule`] defines a schedule. This interface reads, pauses, fires and removes schedules by their names. It
+/// does not need the types of their tasks, so an administration program can use it.
 ///
 /// # Examples
 ///
@@ -226,12 +234,12 @@ impl DurableClient {
 /// # let hourly = Every::new(std::time::Duration::from_secs(3600));
 /// client.schedule("sweep", hourly, Sweep {}).await?;
 ///
-/// client.schedules().pause("sweep").await?; // while the disk is replaced
+/// client.schedules().pause("sweep").await?; // for instance, while a disk is replaced
 /// let sweep = client.schedules().get("sweep").await?;
 /// assert!(sweep.is_some_and(|it| it.is_paused));
 /// client.schedules().resume("sweep").await?;
 ///
-/// let task = client.schedules().fire_now("sweep").await?; // one task more, now
+/// let task = client.schedules().fire_now("sweep").await?; // stores one more task now
 /// assert!(task.is_some());
 /// client.schedules().remove("sweep").await?;
 /// # Ok(()) }
@@ -242,29 +250,47 @@ pub struct Schedules<'a> {
 }
 
 impl Schedules<'_> {
-    /// Returns the state of a schedule, or `None` if there is none with this name.
+    /// Returns the state of a schedule, or `None` if there is no schedule with this name.
     ///
     /// # Errors
     ///
-    /// - The name is [invalid](DurableError::is_invalid).
-    /// - The store does not answer.
+    /// - The name is [invalid](DurableError::is_invalid). The message names the remedy.
+    /// - The store does not answer. It is safe to call this again.
     ///
     /// # Cancel safety
     ///
     /// Nothing is lost if the future is dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableClient, DurableTask, Every, MemoryStore};
+    /// # #[derive(Serialize, Deserialize)] struct Sweep {}
+    /// # impl DurableTask for Sweep { const NAME: &'static str = "sweep"; type Output = (); }
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// # let hourly = Every::new(std::time::Duration::from_secs(3600));
+    /// # client.schedule("sweep", hourly, Sweep {}).await?;
+    /// if let Some(sweep) = client.schedules().get("sweep").await? {
+    ///     println!("{} fires at {:?}", sweep.when, sweep.next_tick);
+    /// }
+    /// assert!(client.schedules().get("unknown").await?.is_none());
+    /// # Ok(()) }
+    /// ```
     pub async fn get(&self, name: &str) -> Result<Option<ScheduleInfo>, DurableError> {
         let name = self.client.schedule_name(name)?;
         let answer = self.client.find(&name).await?;
         Ok(answer.found.as_ref().map(info))
     }
 
-    /// Returns the states of at most `limit` schedules, in the order of their names: those after the name `after`, or the first
-    /// ones. To read all of them, pass the last name of each page on.
+    /// Returns the states of at most `limit` schedules, in the order of their names. It begins after the name `after` or, with
+    /// `None`, with the first schedule. To read all schedules, pass the last name of each page as `after` of the next one.
     ///
     /// # Errors
     ///
-    /// - The name is [invalid](DurableError::is_invalid).
-    /// - The store does not answer.
+    /// - The name is [invalid](DurableError::is_invalid). The message names the remedy.
+    /// - The store does not answer. It is safe to call this again.
     ///
     /// # Cancel safety
     ///
@@ -295,23 +321,44 @@ impl Schedules<'_> {
         Ok(found.iter().map(info).collect())
     }
 
-    /// Pauses a schedule: it does not fire until it is [resumed](Self::resume), even if it is defined again. Does nothing if it
-    /// is paused. Returns `false` if there is no such schedule.
+    /// Pauses a schedule: it does not fire until it is [resumed](Self::resume), even if it is defined again. Does nothing if the
+    /// schedule is paused. Returns `false` if there is no schedule with this name.
+    ///
+    /// Tasks that the schedule has stored still run. The schedule stays paused even after all processes exit.
     ///
     /// # Errors
     ///
-    /// - The name is [invalid](DurableError::is_invalid), or the stored definition is damaged.
-    /// - The store does not answer. It is safe to call this again.
+    /// - The name is [invalid](DurableError::is_invalid), or the stored definition cannot be read. The message names the remedy.
+    /// - The store does not answer, or other processes kept [changing](DurableError::is_busy) the schedule. It is safe to call
+    ///   this again.
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, the schedule may or may not be paused.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableClient, DurableTask, Every, MemoryStore};
+    /// # #[derive(Serialize, Deserialize)] struct Sweep {}
+    /// # impl DurableTask for Sweep { const NAME: &'static str = "sweep"; type Output = (); }
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// # let hourly = Every::new(std::time::Duration::from_secs(3600));
+    /// # client.schedule("sweep", hourly, Sweep {}).await?;
+    /// assert!(client.schedules().pause("sweep").await?);
+    /// let sweep = client.schedules().get("sweep").await?;
+    /// assert!(sweep.is_some_and(|it| it.is_paused));
+    /// # Ok(()) }
+    /// ```
     pub async fn pause(&self, name: &str) -> Result<bool, DurableError> {
         self.set_paused(name, true).await
     }
 
-    /// Resumes a schedule. Does nothing if it is not paused. The ticks that have passed meanwhile count as
-    /// [missed](super::Missed). Returns `false` if there is no such schedule.
+    /// Resumes a schedule. Does nothing if the schedule is not paused. If ticks have passed while it was paused,
+    /// [`Missed`](super::Missed) determines for which of them tasks are stored, as after an outage. Returns `false` if there is no
+    /// schedule with this name.
     ///
     /// # Errors
     ///
@@ -320,20 +367,57 @@ impl Schedules<'_> {
     /// # Cancel safety
     ///
     /// If the future is dropped, the schedule may or may not be resumed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableClient, DurableTask, Every, MemoryStore};
+    /// # #[derive(Serialize, Deserialize)] struct Sweep {}
+    /// # impl DurableTask for Sweep { const NAME: &'static str = "sweep"; type Output = (); }
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// # let hourly = Every::new(std::time::Duration::from_secs(3600));
+    /// # client.schedule("sweep", hourly, Sweep {}).await?;
+    /// client.schedules().pause("sweep").await?;
+    /// assert!(client.schedules().resume("sweep").await?);
+    /// assert!(!client.schedules().resume("unknown").await?);
+    /// # Ok(()) }
+    /// ```
     pub async fn resume(&self, name: &str) -> Result<bool, DurableError> {
         self.set_paused(name, false).await
     }
 
-    /// Stores a task of a schedule now, even if the schedule is paused. Its ticks stay as they are. Returns the id of the task,
-    /// or `None` if there is no such schedule. If an earlier task [prevents](super::Overlap) this one, it is the id of that task.
+    /// Stores a task of a schedule now, even if the schedule is paused. The ticks of the schedule stay the same. The
+    /// [tick](super::TaskContext::tick) of the task is the current time of the store.
+    ///
+    /// Returns the id of the task. If the task is not stored because an [earlier task](super::Overlap) has not ended, returns the
+    /// id of that one. Returns `None` if there is no schedule with this name.
     ///
     /// # Errors
     ///
-    /// As [`pause`](Self::pause).
+    /// As [`pause`](Self::pause). But if the store does not answer, the task may be stored, so another call may store a second one.
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, the task may or may not be stored.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableClient, DurableTask, Every, MemoryStore};
+    /// # #[derive(Serialize, Deserialize)] struct Sweep {}
+    /// # impl DurableTask for Sweep { const NAME: &'static str = "sweep"; type Output = (); }
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// # let hourly = Every::new(std::time::Duration::from_secs(3600));
+    /// # client.schedule("sweep", hourly, Sweep {}).await?;
+    /// let id = client.schedules().fire_now("sweep").await?.expect("it is defined");
+    /// let handle = client.attach::<Sweep>(id); // awaits the task
+    /// # drop(handle);
+    /// # Ok(()) }
+    /// ```
     pub async fn fire_now(&self, name: &str) -> Result<Option<TaskId>, DurableError> {
         let name = self.client.schedule_name(name)?;
         let key = KeyHash::of_schedule(name.as_str());
@@ -355,16 +439,35 @@ impl Schedules<'_> {
         Err(self.client.contended())
     }
 
-    /// Removes a schedule. The tasks that it has stored remain. Returns `false` if there is no such schedule.
+    /// Removes a schedule. The tasks that it has stored remain. Returns `false` if there is no schedule with this name.
+    ///
+    /// A process that still defines the schedule creates it again, so deploy programs without the definition first.
     ///
     /// # Errors
     ///
-    /// - The name is [invalid](DurableError::is_invalid).
-    /// - The store does not answer. It is safe to call this again.
+    /// - The name is [invalid](DurableError::is_invalid). The message names the remedy.
+    /// - The store does not answer, or other processes kept [changing](DurableError::is_busy) the schedule. It is safe to call
+    ///   this again.
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, the schedule may or may not be removed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableClient, DurableTask, Every, MemoryStore};
+    /// # #[derive(Serialize, Deserialize)] struct Sweep {}
+    /// # impl DurableTask for Sweep { const NAME: &'static str = "sweep"; type Output = (); }
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// # let hourly = Every::new(std::time::Duration::from_secs(3600));
+    /// # client.schedule("sweep", hourly, Sweep {}).await?;
+    /// assert!(client.schedules().remove("sweep").await?);
+    /// assert!(client.schedules().get("sweep").await?.is_none());
+    /// # Ok(()) }
+    /// ```
     pub async fn remove(&self, name: &str) -> Result<bool, DurableError> {
         let name = self.client.schedule_name(name)?;
         for _ in 0..MAX_TRIES {
@@ -395,7 +498,7 @@ impl Schedules<'_> {
         Err(self.client.contended())
     }
 
-    /// Returns a new id for a task of a schedule.
+    /// Returns a new id for a task of a schedule, in the partition of the schedule.
     fn new_id(&self, queue: &QueueName, key: KeyHash) -> TaskId {
         let mut ids = std::iter::repeat_with(TaskId::new);
         let found = ids.find(|&id| self.can_have(id, queue, Some(key)));
@@ -447,11 +550,11 @@ fn info(stored: &StoredSchedule) -> ScheduleInfo {
     }
 }
 
-/// Returns why a schedule is stuck, if it is.
+/// Returns the reason why a schedule has no next tick, and the remedy, or `None` if it has one.
 fn without_tick(body: &Body) -> Option<String> {
     let stuck = || {
         format!(
-            "no time is known at which `{}` fires: correct it, or update the time zone database",
+            "no time is known at which `{}` fires: define other times, or update the time zone database",
             body.definition.spec
         )
     };

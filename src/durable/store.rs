@@ -161,8 +161,8 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// until then is in it.
     fn enqueue(&self, request: Arc<Enqueue>) -> Answer<'_, Enqueued>;
 
-    /// Accepts verdicts, takes back the tasks of expired claims, makes delayed tasks due, hands out schedules, and claims tasks, in this
-    /// order.
+    /// Accepts verdicts, takes back the tasks of expired claims, makes delayed tasks due, hands out due schedules, and claims
+    /// tasks, in this order.
     fn turn(&self, request: Arc<Turn>) -> Answer<'_, TurnAnswer>;
 
     /// Renews the leases of claims, and confirms that their tasks have arrived.
@@ -211,19 +211,19 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Returns the state of a named queue.
     fn queue(&self, queue: QueueName) -> Answer<'_, QueueInfo>;
 
-    /// Returns a schedule, and the store's time.
+    /// Returns the schedule with this name, if there is one, and the store's time.
     fn schedule(&self, name: ScheduleName) -> Answer<'_, ScheduleAnswer>;
 
-    /// Returns at most `limit` schedules, in the order of their names: those after `after` or, without it, the first ones.
+    /// Returns at most `limit` schedules in the order of their names: the first ones or, with `after`, those after that name.
     fn schedules(
         &self,
         after: Option<ScheduleName>,
         limit: usize,
     ) -> Answer<'_, Vec<StoredSchedule>>;
 
-    /// Changes a schedule, and stores tasks in the same step. Returns what became of the tasks, or `None` if the schedule has
-    /// another version than the change replaces, so nothing has changed. A repeated request changes nothing, and is answered as if all
-    /// tasks had been stored.
+    /// Changes a schedule, and stores tasks in the same step. Returns the conflicts of tasks whose keys are held. Returns `None`,
+    /// and changes nothing, if the row does not have the version that the change replaces, or if a new schedule is due already. A
+    /// repeated request changes nothing, and the answer is the same as if all tasks had been stored.
     fn change_schedule(&self, change: Arc<ScheduleChange>) -> Answer<'_, Option<Enqueued>>;
 
     /// Removes at most `budget` things that need not be kept any longer. Returns `true` if there are more.

@@ -14,13 +14,13 @@ use crate::support::within;
 
 on_all_stores! {
     each_tick_runs_once,
-    a_schedule_that_is_defined_by_all_processes_is_one,
+    a_schedule_that_many_processes_define_exists_once,
 }
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// The ticks of the runs, with the number of runs of each.
+/// The number of runs of each tick.
 #[derive(Clone, Default)]
 struct Ticks(Arc<Mutex<BTreeMap<SystemTime, usize>>>);
 
@@ -35,7 +35,7 @@ impl Ticks {
     }
 }
 
-/// Two processes fire and run what a third one has defined.
+/// Two processes fire the schedule of a third process, and run its tasks.
 async fn each_tick_runs_once(store: TestStore) {
     let (ticks, client) = (Ticks::default(), store.client().await);
     let options = ScheduleOptions::new()
@@ -72,7 +72,7 @@ async fn each_tick_runs_once(store: TestStore) {
     assert!(fired >= ticks.len() as u64);
 }
 
-async fn a_schedule_that_is_defined_by_all_processes_is_one(store: TestStore) {
+async fn a_schedule_that_many_processes_define_exists_once(store: TestStore) {
     let mut tasks = Vec::new();
     for _ in 0..4 {
         let client = store.client().await;
@@ -137,7 +137,7 @@ async fn a_running_executor_fires_at_the_tick() {
     assert!(ticks.0.lock().unwrap().values().all(|&runs| runs == 1));
 }
 
-/// All permits are taken, and the executor claims nothing.
+/// All permits are taken, so the executor claims no task.
 #[tokio::test]
 async fn a_busy_executor_fires_at_the_tick() {
     let (clock, client) = timed();
@@ -163,7 +163,7 @@ async fn a_busy_executor_fires_at_the_tick() {
     within(held.pass()).await;
     for round in 1..=2 {
         clock.advance(MINUTE);
-        // The first one waits for the permit, so the second one is skipped.
+        // The task of the first tick waits for the permit, so the second tick is skipped.
         match round {
             1 => fires(&client, "a", 1).await,
             _ => {
@@ -224,7 +224,7 @@ async fn a_task_of_no_schedule_has_no_tick() {
 }
 
 #[tokio::test]
-async fn what_is_not_possible_is_refused() {
+async fn invalid_definitions_are_refused() {
     let (_, client) = timed();
     let minute = Every::new(MINUTE);
     let refused = async |name: &str, every, options| {
@@ -255,7 +255,7 @@ async fn a_cron_expression_fires_in_its_zone() {
     let info = client.schedules().get("a").await.unwrap().unwrap();
     assert_eq!(info.when, "0 3 * * * Europe/Berlin");
     let next = info.next_tick.unwrap().duration_since(UNIX_EPOCH).unwrap();
-    // In summer, this is one o'clock in UTC. The manual clock begins in September.
+    // The manual clock begins in September. In summer, three o'clock in Berlin is one o'clock in UTC.
     assert_eq!(next.as_secs() % (24 * 3600), 3600);
     let _executor = start(&client, |number, _| async move { Ok(number) }).await;
     clock.advance(24 * 3600 * SECOND);

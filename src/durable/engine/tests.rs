@@ -262,7 +262,7 @@ impl Backend for Faulty {
         self.store.schedules(after, limit)
     }
 
-    /// The answer is lost, or the request is, or it is sent twice.
+    /// Loses the request or its answer, or sends the request twice.
     fn change_schedule(&self, change: StdArc<ScheduleChange>) -> Answer<'_, Option<Enqueued>> {
         let change = move || self.store.change_schedule(StdArc::clone(&change));
         Box::pin(self.send(None, None, change))
@@ -474,7 +474,7 @@ async fn patience_ends() {
     );
 }
 
-/// Stores nothing but its tick.
+/// Counts the runs of its tick.
 #[derive(Serialize, Deserialize)]
 struct Tick;
 
@@ -494,7 +494,7 @@ impl Run<StdArc<Runs>> for Tick {
     }
 }
 
-/// The answers to changes of schedules are lost, the changes are, and so are turns that hand schedules out.
+/// The store loses changes of schedules and the answers to them, and turns that hand schedules out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_tick_fires_once_on_a_store_that_loses_requests_and_answers() {
     const TICKS: u64 = 60;
@@ -522,7 +522,7 @@ async fn each_tick_fires_once_on_a_store_that_loses_requests_and_answers() {
             break;
         }
         assert!(std::time::Instant::now() < end, "{counts:?}");
-        // What was handed out to a worker that has not received it is handed out again.
+        // If a worker did not receive a schedule that it was handed, the schedule is handed out again.
         clock.advance(HAND_OUT_INTERVAL);
         tokio::time::sleep(Duration::from_millis(2)).await;
     }

@@ -34,7 +34,8 @@ pub struct Metrics {
     /// The number of times that no permit became free for 30 s while this process awaited tasks that wait for a worker.
     /// A likely cause: runs await handles in Tokio tasks that they have spawned, and so keep their permits.
     pub stalled_waits: u64,
-    /// Tasks that it has stored for [schedules](crate::durable::DurableClient::schedule).
+    /// Tasks that it has stored for [schedules](crate::durable::DurableClient::schedule), whether or not it runs them. Those of
+    /// [`fire_now`](crate::durable::Schedules::fire_now) are not counted.
     pub fired: u64,
     /// Requests to the store that took effect.
     pub turns: u64,

@@ -13,11 +13,11 @@ pub(crate) struct QueueName(Option<Arc<str>>);
 /// The maximum length of a name in bytes. Stores keep the length in one byte.
 const MAX_BYTES: usize = 64;
 
-/// Checks the name of a thing of this kind.
+/// Checks the name of a queue or of a schedule: `kind` says which.
 ///
 /// # Errors
 ///
-/// This cannot be its name. Returns the reason, and the remedy.
+/// The name is invalid. Returns the reason, and the remedy.
 pub(crate) fn check_name(name: &str, kind: &str) -> Result<(), String> {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._:/-".contains(&byte);
     match name.len() {

@@ -13,13 +13,13 @@ use crate::durable::queue::Priority;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::NewTask;
 
-/// What a user has defined. Two schedules with the same definition are the same.
+/// What a user has defined, apart from the revision. A definition that equals the stored one changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Definition {
     pub(crate) spec: Spec,
     pub(crate) missed: Missed,
     pub(crate) overlap: Overlap,
-    /// In milliseconds.
+    /// The maximum delay of a tick, in milliseconds.
     pub(crate) jitter: u64,
     pub(crate) template: Template,
 }
@@ -30,10 +30,10 @@ pub(crate) struct Template {
     pub(crate) name: String,
     pub(crate) queue: QueueName,
     pub(crate) priority: Priority,
-    /// In milliseconds.
+    /// The time for which the end of a task is kept, in milliseconds.
     pub(crate) retention: u64,
     pub(crate) max_crashes: u32,
-    /// The encoded task, without an envelope. It is not a part of the text: see [`Body::encode`].
+    /// The encoded task, without an envelope. It is stored after the text, not in it: see [`Body::encode`].
     #[serde(skip)]
     pub(crate) payload: Vec<u8>,
 }
@@ -45,16 +45,16 @@ pub(crate) struct Body {
     pub(crate) revision: u32,
     /// The next tick, or `None` if none is known.
     pub(crate) tick: Option<u64>,
-    /// The last tick that has fired.
+    /// The last tick that was handled. It has stored a task unless it was missed or skipped.
     pub(crate) last: Option<u64>,
     pub(crate) is_paused: bool,
 }
 
-/// The maximum size of the payload of a schedule's tasks: a turn may hand out many schedules.
+/// The maximum size of the payload of a schedule's tasks. It is small because a turn may hand out many schedules.
 pub(crate) const MAX_SCHEDULE_PAYLOAD_BYTES: usize = 16 << 10;
 
 impl Body {
-    /// Returns the body as it is stored: the length of a text in JSON, in four bytes, the text, and the payload of the tasks.
+    /// Returns the body as it is stored: the length of a JSON text in four bytes, the text, and the payload of the tasks.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let text = serde_json::to_vec(self).unwrap_or_default();
         let len = u32::try_from(text.len()).unwrap_or_default();
@@ -62,7 +62,7 @@ impl Body {
         [&len.to_be_bytes()[..], &*text, payload].concat()
     }
 
-    /// Reads a stored body. Returns `None` if that is damaged, or was written by a later version of the crate.
+    /// Reads a stored body. Returns `None` if the body is damaged, or was written by a later version of the crate.
     pub(crate) fn decode(stored: &[u8]) -> Option<Self> {
         let (len, rest) = stored.split_first_chunk()?;
         let len = usize::try_from(u32::from_be_bytes(*len)).ok()?;
@@ -72,7 +72,7 @@ impl Body {
         Some(body).filter(Self::is_possible)
     }
 
-    /// Returns `true` if no computation with the times can overflow.
+    /// Returns `true` if no computation with the times can overflow or divide by zero.
     fn is_possible(&self) -> bool {
         let times = [self.tick, self.last, Some(self.definition.jitter)];
         let is_every = |spec: &Spec| match spec {
@@ -84,7 +84,8 @@ impl Body {
 }
 
 impl Definition {
-    /// Returns the time at which a schedule is handed out for a tick: the tick, and a part of the jitter that depends on both.
+    /// Returns the time at which a schedule is handed out for a tick: the tick plus a part of the jitter. The part depends only on
+    /// the name and the tick, so all processes compute the same time.
     pub(crate) fn time_of(&self, name: &str, tick: u64) -> u64 {
         let mixed = TaskId::derive("jitter", &id_bytes(name, tick, 0)).to_bytes();
         let number = mixed[..6]
@@ -95,15 +96,15 @@ impl Definition {
 
     /// Returns the task of a tick.
     ///
-    /// The tick determines the id, so a task whose end is kept is not stored again, even if the schedule was removed and
-    /// defined anew. `can_have` says whether a task of this queue with this key can have an id.
+    /// The id is derived from the name and the tick. So while the end of the task is kept, the task is not stored again, even if
+    /// the schedule was removed and defined again. `can_have` returns `true` if a task in this queue with this key can have an id.
     pub(crate) fn task(
         &self,
         name: &str,
         tick: u64,
         can_have: impl Fn(TaskId, &QueueName, Option<KeyHash>) -> bool,
     ) -> NewTask {
-        // Even without a key, the task must be in the partition of the schedule.
+        // The task must be in the partition of the schedule, even if it has no key.
         let hash = KeyHash::of_schedule(name);
         let template = &self.template;
         let mut ids = (0..).map(|salt| TaskId::derive("schedule", &id_bytes(name, tick, salt)));
@@ -124,7 +125,7 @@ impl Definition {
 }
 
 impl Overlap {
-    /// Returns the key that the tasks of a schedule have.
+    /// Returns the key of the tasks of a schedule, if they have one.
     fn key(self, hash: KeyHash) -> Option<NewKey> {
         let conflict = match self {
             Self::Skip => Conflict::Join,
@@ -141,7 +142,7 @@ impl Overlap {
     }
 }
 
-/// Returns what the hash of a tick of a schedule is computed from.
+/// Returns the bytes from which the ids of a tick are derived.
 fn id_bytes(name: &str, tick: u64, salt: u32) -> Vec<u8> {
     [name.as_bytes(), &tick.to_be_bytes(), &salt.to_be_bytes()].concat()
 }
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stored_body_is_read_again() {
+    fn a_stored_body_can_be_read() {
         for payload in [&b""[..], b"\x00\xff{}"] {
             let body = body(payload);
             assert_eq!(Body::decode(&body.encode()), Some(body));
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_body_is_not_read() {
+    fn a_damaged_body_is_refused() {
         let stored = body(b"").encode();
         for len in 0..stored.len() {
             assert_eq!(Body::decode(&stored[..len]), None, "{len}");
@@ -209,14 +210,14 @@ mod tests {
         assert_eq!(id("a", 1), id("a", 1));
         assert_ne!(id("a", 1), id("b", 1));
         assert_ne!(id("a", 1), id("a", 2));
-        // The first id that the store can have.
+        // If the store cannot have the first id, the next one is taken.
         let first = id("a", 1);
         let other = definition.task("a", 1, |id, _, _| id != first).id;
         assert_ne!(other, first);
     }
 
     #[test]
-    fn jitter_is_a_part_of_the_whole() {
+    fn each_tick_is_delayed_by_a_part_of_the_jitter() {
         let mut definition = body(b"").definition;
         assert_eq!(definition.time_of("a", 60_000), 60_000);
         definition.jitter = 30_000;

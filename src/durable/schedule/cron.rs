@@ -1,4 +1,4 @@
-//! [`Cron`]: fires at the times of a cron expression in a time zone.
+//! [`Cron`]: the times of a cron expression in a time zone.
 
 use std::error::Error;
 use std::fmt;
@@ -6,20 +6,24 @@ use std::fmt;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 
-/// The times of a cron expression in a time zone: see [`DurableClient::schedule`](crate::durable::DurableClient::schedule).
-/// This needs the feature `cron`.
+/// The times of a cron expression in a time zone, for a [schedule](crate::durable::DurableClient::schedule) that fires at
+/// certain times of the day. [`Every`](crate::durable::Every) is simpler if only the interval matters.
+///
+/// This type needs the feature `cron`. Only executors that are compiled with this feature fire such a schedule; others leave it
+/// to them.
 ///
 /// An expression has five fields, separated by spaces: minute, hour, day of the month, month, and day of the week (0 or 7 is
-/// Sunday). A field is `*`, a number, a range such as `1-5`, a list such as `1,15`, or has a step such as `*/10`. Months and
-/// days of the week also have names (`JAN`, `MON`). `L` is the last day of the month, and `MON#2` the second Monday. If both
-/// days are restricted, a day that matches one of them is enough. A sixth field, before the others, is the second.
+/// Sunday). A field is `*`, a number, a range such as `1-5` or a list such as `1,15`, and may have a step, such as `*/10`. Months
+/// and days of the week also have names (`JAN`, `MON`). `L` is the last day of the month, and `MON#2` is the second Monday. If
+/// both the day of the month and the day of the week are restricted, a day that matches either of them is enough. An optional
+/// sixth field, in front of the others, is the second.
 ///
-/// The zone is a name of the IANA time zone database, such as `Europe/Berlin`, or `UTC`. The rules are those of the system of
-/// the process that computes a time; with the feature `cron-bundled`, they are compiled into the program.
+/// The zone is a name from the IANA time zone database, such as `Europe/Berlin`, or `UTC`. The process that computes a time
+/// uses the database of its system. With the feature `cron-bundled`, it uses one that is compiled into the program.
 ///
-/// When clocks are set forward, a fixed time that is skipped fires right after the gap. When they are set back, a fixed time
-/// that comes twice fires once, the first time. An expression that fires in each hour or each minute, such as `*/20 * * * *`,
-/// follows real time in both cases.
+/// When clocks are set forward, a fixed time that is skipped fires right after the gap. When clocks are set back, a fixed time
+/// that comes twice fires only the first time. An expression that fires in every hour or every minute, such as `*/20 * * * *`,
+/// leaves out the times that are skipped, and fires at both occurrences of a time that comes twice.
 ///
 /// # Examples
 ///
@@ -32,7 +36,7 @@ use jiff::{Timestamp, Zoned};
 /// # drop((nightly, on_workdays));
 ///
 /// let error = Cron::parse("0 25 * * *", "UTC").unwrap_err();
-/// println!("{error}"); // it names the remedy
+/// println!("{error}"); // the message names the remedy
 /// assert!(Cron::parse("0 3 * * *", "Europe/Bielefeld").is_err());
 /// # Ok(()) }
 /// ```
@@ -43,13 +47,13 @@ pub struct Cron {
 }
 
 impl Cron {
-    /// Parses an expression, and finds its zone.
+    /// Parses an expression, and looks its time zone up.
     ///
     /// # Errors
     ///
-    /// The expression cannot be parsed, or the zone is not known.
+    /// The expression cannot be parsed, or the time zone is not known. The message names the remedy.
     pub fn parse(expression: &str, zone: &str) -> Result<Self, ParseCronError> {
-        // Spaces do not matter, so they must not make another definition.
+        // Expressions that differ only in spaces must be equal, or each would replace the definition of the other.
         let fields: Vec<_> = expression.split_whitespace().collect();
         let expression = fields.join(" ");
         CronTicks::new(&expression, zone).map_err(ParseCronError)?;
@@ -86,15 +90,15 @@ impl CronTicks {
     ///
     /// # Errors
     ///
-    /// The expression cannot be parsed, or the zone is not known. Returns the reason, and the remedy.
+    /// The expression cannot be parsed, or the time zone is not known. Returns the reason, and the remedy.
     pub(crate) fn new(expression: &str, zone: &str) -> Result<Self, String> {
         let cron = expression.parse::<croner::Cron>().map_err(|error| {
             format!("{expression:?} is not a cron expression ({error}): use five fields such as `0 3 * * *`")
         })?;
         let zone = TimeZone::get(zone).map_err(|error| {
             format!(
-                "the time zone {zone:?} is not known ({error}): use a name such as `Europe/Berlin`, and the feature `cron-bundled` \
-                 if the system has no time zone database"
+                "the time zone {zone:?} is not known ({error}): use a name such as `Europe/Berlin`, or enable the feature \
+                 `cron-bundled` if the system has no time zone database"
             )
         })?;
         Ok(Self { cron, zone })
@@ -109,14 +113,14 @@ impl CronTicks {
 
     /// Returns the last tick up to a time, or `None` if there is none after `start`.
     ///
-    /// It is found by the same computation as the other ticks, so it is one of them: a search into the past may have other
-    /// results where clocks are set.
+    /// This searches forwards, as for the next tick, so that both find the same ticks: where clocks are set, a search backwards
+    /// may find other ones.
     pub(crate) fn last_until(&self, time: u64, start: u64) -> Option<u64> {
         let is_due = |second| {
             let next = self.next_after_second(second);
             next.filter(|&next| next <= to_second(time))
         };
-        // A tick is after the lower second and up to the time. This is not so for the upper one.
+        // There is a tick between `lower` and `time`, but none between `upper` and `time`.
         let (mut lower, mut upper) = (to_second(start), to_second(time));
         let mut tick = is_due(lower)?;
         while upper - lower > 1 {

@@ -1,4 +1,4 @@
-//! [`Every`]: fires at regular intervals.
+//! [`Every`]: times at regular intervals.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::durable::clock::millis;
 
-/// Times at regular intervals: see [`DurableClient::schedule`](crate::durable::DurableClient::schedule).
+/// Times at regular intervals, for a [schedule](crate::durable::DurableClient::schedule) that fires once in each period.
 ///
-/// A schedule fires at each [`anchor`](Self::anchor) plus a multiple of the period. So every process computes the same
-/// times, and a restart does not shift them. By default, the anchor is the beginning of 1970 in UTC: with a period of five
-/// minutes, a schedule fires at every full five minutes.
+/// The times are the [`anchor`](Self::anchor), and all times before and after it whose distance is a multiple of the period. So
+/// every process computes the same times, and a restart does not shift them. By default, the anchor is the beginning of 1970 in
+/// UTC. With a period of five minutes, a schedule then fires at 12:00, at 12:05, and so on.
 ///
 /// # Examples
 ///
@@ -30,7 +30,8 @@ pub struct Every {
 }
 
 impl Every {
-    /// Returns the times of a period, which must have at least one second. Fractions of a millisecond are ignored.
+    /// Returns the times with this period. Fractions of a millisecond are ignored. If the period is shorter than a second,
+    /// [`schedule`](crate::durable::DurableClient::schedule) fails.
     pub fn new(period: Duration) -> Self {
         Self {
             period,
@@ -38,8 +39,8 @@ impl Every {
         }
     }
 
-    /// Sets one of the times at which the schedule fires. It may be in the past or in the future: it only determines where
-    /// the others are.
+    /// Sets one of the times at which the schedule fires, which determines all others. It may be in the past or in the future, and
+    /// the schedule also fires before it. The default is the beginning of 1970 in UTC.
     #[must_use]
     pub fn anchor(mut self, anchor: SystemTime) -> Self {
         self.anchor = anchor;
@@ -70,7 +71,7 @@ impl Every {
 /// The minimum period in milliseconds.
 const MIN_PERIOD: u64 = 1_000;
 
-/// Ticks at regular intervals: `phase` and each multiple of `period` after it, in milliseconds since 1970.
+/// Ticks at regular intervals: `phase` plus each multiple of `period`, in milliseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RegularTicks {
     period: u64,
@@ -82,7 +83,7 @@ impl RegularTicks {
         self.period
     }
 
-    /// Returns the first tick after a time.
+    /// Returns the first tick after a time, or `None` if the number would be too large.
     pub(crate) fn next_after(&self, time: u64) -> Option<u64> {
         match time.checked_sub(self.phase) {
             None => Some(self.phase),
@@ -92,7 +93,7 @@ impl RegularTicks {
         }
     }
 
-    /// Returns the last tick up to a time.
+    /// Returns the last tick up to a time, or `None` if there is none.
     pub(crate) fn last_until(&self, time: u64) -> Option<u64> {
         let since = time.checked_sub(self.phase)?;
         Some(self.phase + since / self.period * self.period)
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_are_multiples_of_the_period_from_the_anchor_on() {
+    fn ticks_are_whole_periods_from_the_anchor() {
         for (anchor, phase) in [(0, 0), (70, 10_000), (-70, 50_000), (-60, 0), (10, 10_000)] {
             let ticks = ticks(60, anchor);
             assert_eq!(
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn before_the_first_tick_there_is_none() {
+    fn there_is_no_tick_before_the_first_one() {
         let ticks = ticks(60, 10);
         assert_eq!(ticks.last_until(9_999), None);
         assert_eq!(ticks.next_after(0), Some(10_000));

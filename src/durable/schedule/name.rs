@@ -13,7 +13,7 @@ impl ScheduleName {
     ///
     /// # Errors
     ///
-    /// This cannot be the name of a schedule. Returns the reason, and the remedy.
+    /// The name is invalid. Returns the reason, and the remedy.
     pub(crate) fn new(name: &str) -> Result<Self, String> {
         check_name(name, "schedule")?;
         Ok(Self(name.into()))

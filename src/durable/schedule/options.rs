@@ -38,30 +38,31 @@ impl ScheduleOptions {
         Self::default()
     }
 
-    /// Sets what happens to times at which no worker was there.
+    /// Sets what happens to ticks that no executor has handled in time. The default is [`Missed::Once`].
     #[must_use]
     pub fn missed(mut self, missed: Missed) -> Self {
         self.missed = missed;
         self
     }
 
-    /// Sets what happens at a time if the task of an earlier time has not ended.
+    /// Sets what happens at a tick if an earlier task of the schedule has not ended. The default is [`Overlap::Skip`].
     #[must_use]
     pub fn overlap(mut self, overlap: Overlap) -> Self {
         self.overlap = overlap;
         self
     }
 
-    /// Delays each task by a part of this time, so that many schedules do not fire at once. The part depends only on the
-    /// name of the schedule and on the time at which it fires. The default is zero.
+    /// Delays each tick by a part of this time, so that many schedules do not fire at once. The part depends only on the name of
+    /// the schedule and on the tick. [`TaskContext::tick`](crate::durable::TaskContext::tick) returns the tick without it. The
+    /// default is zero, and the maximum is a day.
     #[must_use]
     pub fn jitter(mut self, jitter: Duration) -> Self {
         self.jitter = jitter;
         self
     }
 
-    /// Sets the options of the tasks. They cannot have an [id](SpawnOptions::id), a [key](SpawnOptions::key) or a
-    /// [delay](SpawnOptions::delay): these belong to the schedule.
+    /// Sets the options of the tasks. An [id](SpawnOptions::id), a [key](SpawnOptions::key) or a [delay](SpawnOptions::delay) is
+    /// refused, because the schedule determines them.
     #[must_use]
     pub fn spawn(mut self, options: SpawnOptions) -> Self {
         self.spawn = options;
@@ -85,56 +86,59 @@ impl ScheduleOptions {
         ];
         if let Some((what, _)) = refused.iter().find(|(_, is_set)| *is_set) {
             return Err(format!(
-                "the tasks of a schedule cannot have {what} of their own: leave it out"
+                "the tasks of a schedule cannot have {what} of their own: remove it from the options of the tasks"
             ));
         }
         match self.missed {
-            Missed::All(0) => Err("`Missed::All(0)` runs no missed task: use `Missed::Skip`".into()),
+            Missed::All(0) => Err("`Missed::All(0)` stores no task: use `Missed::Skip`".into()),
             Missed::All(MAX_MISSED_TICKS..) => Err(format!(
-                "`Missed::All` runs at most {} missed tasks: use a lower limit",
+                "`Missed::All` stores at most {} tasks: use a lower limit",
                 MAX_MISSED_TICKS - 1
             )),
             Missed::All(_) if self.overlap != Overlap::Allow => Err(
-                "`Missed::All` stores several tasks at once, of which only one would run: use `Overlap::Allow` with it".into(),
+                "`Missed::All` stores several tasks at once, of which this `Overlap` would keep one: use `Overlap::Allow`".into(),
             ),
             _ if self.jitter > MAX_JITTER => {
-                Err("the jitter is longer than a day: use a shorter one".into())
+                Err("the jitter is longer than a day: use at most a day".into())
             }
             _ => Ok(()),
         }
     }
 }
 
-/// The number of missed ticks is below this, so that their tasks fit into one request.
+/// The limit of [`Missed::All`] must be below this, so that the tasks fit into one request.
 const MAX_MISSED_TICKS: u32 = 65;
 
 const MAX_JITTER: Duration = Duration::from_secs(24 * 3600);
 
-/// What happens to *missed* times of a schedule: those that are more than a minute ago, or before the last one, when a
-/// worker finds the schedule due.
+/// What happens to the *missed* ticks of a schedule, after an outage or a pause.
+///
+/// A tick that is handled at most a minute late and before the next tick is not missed: it stores a task. Otherwise, all ticks
+/// that have passed are missed, including the last one. So with a period of a few seconds, even a short delay makes ticks
+/// missed. [Jitter](ScheduleOptions::jitter) does not count as a delay.
 ///
 /// # Examples
 ///
 /// ```
 /// use throng::durable::{Missed, Overlap, ScheduleOptions};
 ///
-/// // After an outage, the hourly reports of the last day are made up for.
+/// // After an outage, an hourly schedule makes up for the last day.
 /// let options = ScheduleOptions::new().missed(Missed::All(24)).overlap(Overlap::Allow);
 /// # drop(options);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Missed {
-    /// One task is stored, for the last of them.
+    /// One task is stored, for the last missed tick. This is the default.
     #[default]
     Once,
     /// No task is stored.
     Skip,
-    /// A task is stored for each of them, but at most for so many (up to 64) of the last ones. This needs [`Overlap::Allow`].
+    /// A task is stored for each missed tick, but only for this many of the last ones: 1 to 64. This needs [`Overlap::Allow`].
     All(u32),
 }
 
-/// What happens at a time of a schedule if the task of an earlier time has not ended. A dead letter has ended.
+/// What happens at a tick of a schedule if an earlier task of the schedule has not ended. A dead letter has ended.
 ///
 /// # Examples
 ///
@@ -147,14 +151,14 @@ pub enum Missed {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Overlap {
-    /// No task is stored, and the time counts as [skipped](crate::durable::ScheduleInfo::skipped).
+    /// No task is stored, and the tick counts as [skipped](crate::durable::ScheduleInfo::skipped). This is the default.
     #[default]
     Skip,
     /// Another task is stored. Both may run at once.
     Allow,
-    /// If the earlier task still waits for a worker, it takes over the new time, and the new one counts as
-    /// [skipped](crate::durable::ScheduleInfo::skipped). If the earlier task has started, another one is stored. So at most
-    /// one waits.
+    /// If the earlier task still waits for a worker, it gets the payload and the tick of the new one, which counts as
+    /// [skipped](crate::durable::ScheduleInfo::skipped). If the earlier task has started, another task is stored, and both may
+    /// run at once.
     Replace,
 }
 

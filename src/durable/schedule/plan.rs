@@ -6,8 +6,8 @@ use super::when::Ticks;
 /// The time after which a tick counts as missed, in milliseconds.
 const MISSED_AFTER: u64 = 60_000;
 
-/// What a schedule does at a time. It depends on nothing else than the arguments of [`new`](Self::new), so all workers do the
-/// same.
+/// What a schedule does when it is due. The plan depends only on the arguments of [`new`](Self::new), so all workers compute the
+/// same plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     /// The ticks for which tasks are stored, in their order.
@@ -19,9 +19,9 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Returns what a schedule does for its tick `tick` at the time `now`.
+    /// Returns what a schedule does at the time `now`, if `tick` is its next tick.
     pub(crate) fn new(ticks: &Ticks, missed: Missed, tick: u64, now: u64) -> Self {
-        // If the clock was put back since, the tick is in the future.
+        // If the clock was put back, the tick may be in the future.
         let now = now.max(tick);
         let is_missed =
             now - tick > MISSED_AFTER || ticks.next_after(tick).is_some_and(|next| next <= now);
@@ -47,7 +47,7 @@ impl Plan {
 fn last_ticks(ticks: &Ticks, first: u64, last: u64, limit: usize) -> Vec<u64> {
     let before = |&tick: &u64| {
         let before = ticks.last_until(tick.saturating_sub(1), first);
-        // A search for ticks after `first` does not find `first`.
+        // `last_until` does not find `first`, since it returns only ticks after it.
         before.or_else(|| (tick > first).then_some(first))
     };
     let mut found: Vec<_> = std::iter::successors(Some(last), before)
@@ -84,7 +84,7 @@ mod tests {
     const ALL: [Missed; 3] = [Missed::Once, Missed::Skip, Missed::All(5)];
 
     #[test]
-    fn a_tick_fires_within_a_minute() {
+    fn a_tick_that_is_at_most_a_minute_late_fires() {
         for missed in ALL {
             for late in [0, 1, 1_000, MINUTE] {
                 assert_eq!(plan(missed, 10, 20, 20 * MINUTE + late), (vec![20], 20, 30));
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missed_tick_fires_as_the_schedule_says() {
+    fn a_missed_tick_is_handled_as_the_option_says() {
         let now = 20 * MINUTE + MINUTE + 1;
         assert_eq!(plan(Missed::Once, 10, 20, now), (vec![20], 20, 30));
         assert_eq!(plan(Missed::Skip, 10, 20, now), (vec![], 20, 30));
@@ -111,9 +111,9 @@ mod tests {
         assert_eq!(all(64), all(8));
     }
 
-    /// More than one tick has passed, although none of them is a minute ago.
+    /// All of them are missed, the last one included, although none of them is a minute late.
     #[test]
-    fn ticks_in_quick_succession_are_missed() {
+    fn ticks_are_missed_if_several_have_passed() {
         let ticks = Ticks::Every(Every::new(Duration::from_secs(1)).ticks().unwrap());
         let plan = |missed| Plan::new(&ticks, missed, 10_000, 12_500);
         assert_eq!(plan(Missed::Once).ticks, [12_000]);

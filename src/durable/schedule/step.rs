@@ -1,4 +1,5 @@
-//! The changes of a schedule: firing, and what a user does to it. Each returns the change that the store is to make.
+//! The steps of a schedule: it is fired, defined, paused, resumed or removed. Each function computes the change that the store is
+//! to make.
 
 use super::body::{Body, Definition};
 use super::name::ScheduleName;
@@ -9,29 +10,29 @@ use crate::durable::key::KeyHash;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::{DueSchedule, NewTask, ScheduleChange, ScheduleRow, StoredSchedule};
 
-/// The time after which a schedule without a next tick is tried again, in milliseconds: a day. The rules of its zone may
-/// have changed by then.
+/// The time after which a schedule without a next tick is computed again, in milliseconds: a day. By then, the rules of its time
+/// zone may have been updated.
 const STUCK_INTERVAL: u64 = 24 * 3600 * 1000;
 
-/// Says whether a task of this queue and with this key can have an id.
+/// Returns `true` if a task in this queue with this key can have an id.
 type CanHave<'a> = &'a dyn Fn(TaskId, &QueueName, Option<KeyHash>) -> bool;
 
 /// Returns the change that fires a schedule that was handed out.
 ///
 /// # Errors
 ///
-/// This process cannot compute its ticks. Returns the reason.
+/// The definition cannot be read, or this process cannot compute its ticks. Returns the reason, and the remedy.
 pub(crate) fn fire(due: &DueSchedule, can_have: CanHave<'_>) -> Result<ScheduleChange, String> {
     let (stored, now) = (&due.schedule, due.now);
     let mut body = read(&stored.row)?;
     let (ticks, name) = (body.definition.spec.ticks()?, stored.name.as_str());
     let mut tasks = Vec::new();
     match body.tick {
-        // It is not due. The time at which the store hands it out was damaged, and is written again.
+        // The schedule is paused or not due, so the store's time for handing it out was damaged. The change writes that time again.
         _ if body.is_paused => {}
         Some(tick) if body.definition.time_of(name, tick) > now => {}
         Some(tick) => {
-            // The jitter of the tick delays it: it is not late because of that.
+            // A tick that is delayed by its jitter is not late.
             let jitter = body.definition.time_of(name, tick) - tick;
             let plan = Plan::new(
                 &ticks,
@@ -52,7 +53,7 @@ pub(crate) fn fire(due: &DueSchedule, can_have: CanHave<'_>) -> Result<ScheduleC
 ///
 /// # Errors
 ///
-/// The definition cannot be read. Returns the reason.
+/// The definition cannot be read. Returns the reason, and the remedy.
 pub(crate) fn fire_now(
     stored: &StoredSchedule,
     now: u64,
@@ -62,7 +63,7 @@ pub(crate) fn fire_now(
     let body = read(&stored.row)?;
     let task = body.definition.task(stored.name.as_str(), now, can_have);
     let mut change = change(stored, &body, now, vec![NewTask { id, ..task }]);
-    // It is due when it was due before.
+    // The schedule stays due at the same time.
     if let Some(row) = &mut change.after {
         row.time = stored.row.time;
     }
@@ -73,7 +74,7 @@ pub(crate) fn fire_now(
 ///
 /// # Errors
 ///
-/// The definition cannot be read. Returns the reason.
+/// The definition cannot be read. Returns the reason, and the remedy.
 pub(crate) fn set_paused(
     stored: &StoredSchedule,
     now: u64,
@@ -98,20 +99,20 @@ pub(crate) fn remove(stored: &StoredSchedule) -> ScheduleChange {
     }
 }
 
-/// What is to be done about a definition.
+/// What follows from a definition, given what the store has.
 #[derive(Debug)]
 pub(crate) enum Definitive {
-    /// It is the definition that the store has.
+    /// The store has this definition already.
     Unchanged,
-    /// The store has the definition of a later revision.
+    /// The store has another definition with a later revision.
     Superseded,
     /// The store is to make this change.
     Change(ScheduleChange),
-    /// The same. It replaces another definition of the same revision.
+    /// The store is to make this change, which replaces another definition of the same revision.
     Flip(ScheduleChange),
 }
 
-/// Returns what is to be done about a definition, given what the store has.
+/// Returns what follows from a definition, given what the store has. A stored definition that cannot be read is replaced.
 pub(crate) fn define(
     name: &ScheduleName,
     found: Option<&StoredSchedule>,
@@ -136,7 +137,7 @@ pub(crate) fn define(
         is_paused: body.as_ref().is_some_and(|body| body.is_paused),
     };
     new.tick = match &body {
-        // Only the revision changes.
+        // Only the revision changes, so the next tick stays the same.
         Some(body) if body.definition == *definition => body.tick,
         _ => ticks.next_after(time_before(body.as_ref(), now)),
     };
@@ -157,8 +158,8 @@ pub(crate) fn define(
     }
 }
 
-/// Returns the time after which the ticks of a new definition begin. A tick of the old one that has passed and has not fired
-/// yet is not forgotten: the new definition begins before it.
+/// Returns the time after which the ticks of a new definition begin. If a tick of the old definition has passed but was not
+/// handled yet, they begin before that tick, so that it is not lost.
 fn time_before(body: Option<&Body>, now: u64) -> u64 {
     let Some(body) = body else { return now };
     let pending = body.tick.map_or(now, |tick| tick.saturating_sub(1));
@@ -169,11 +170,12 @@ fn time_before(body: Option<&Body>, now: u64) -> u64 {
 ///
 /// # Errors
 ///
-/// It cannot be read. Returns the reason, and the remedy.
+/// The body cannot be read. Returns the reason, and the remedy.
 pub(crate) fn read(row: &ScheduleRow) -> Result<Body, String> {
     Body::decode(&row.body).ok_or_else(|| {
         String::from(
-            "its definition cannot be read: it is damaged, or was written by a later version of the crate; define it again",
+            "the definition of the schedule cannot be read: if a later version of the crate has written it, update this program; \
+             otherwise it is damaged, so define the schedule again",
         )
     })
 }
@@ -195,7 +197,7 @@ fn change(stored: &StoredSchedule, body: &Body, now: u64, tasks: Vec<NewTask>) -
     }
 }
 
-/// Returns the row of a schedule that has stored no task.
+/// Returns a row with these contents and a new version, for a schedule that has stored no task.
 fn row_of(name: &ScheduleName, body: &Body, now: u64) -> ScheduleRow {
     let definition = &body.definition;
     let time = match body.tick {

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::cron::{Cron, CronTicks};
 use super::every::{Every, RegularTicks};
 
-/// The times at which a schedule fires: an [`Every`] or, with the feature `cron`, a `Cron`, both of which convert into it.
+/// The times at which a schedule fires: an [`Every`] or, with the feature `cron`, a `Cron`. Both convert into this type, so it is
+/// rarely named.
 ///
 /// # Examples
 ///
@@ -48,7 +49,7 @@ impl When {
     ///
     /// # Errors
     ///
-    /// They are not possible. Returns the reason, and the remedy.
+    /// The times are invalid. Returns the reason, and the remedy.
     pub(crate) fn spec(&self) -> Result<Spec, String> {
         match &self.0 {
             Timetable::Every(every) => every.ticks().map(Spec::Every),
@@ -61,7 +62,8 @@ impl When {
     }
 }
 
-/// The times at which a schedule fires, as they are stored. Every build reads all of them, but [`Ticks`] may need a feature.
+/// The times at which a schedule fires, as they are stored. Every build can read all variants, but some need a feature to compute
+/// their [`Ticks`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Spec {
@@ -69,9 +71,10 @@ pub(crate) enum Spec {
     Cron { expression: String, zone: String },
 }
 
-/// The bits of the specifications that builds compute. A schedule *needs* one of them, and a worker is handed the
-/// schedules that its build computes.
+/// The bit of builds that compute the ticks of [`Spec::Every`]. A schedule *needs* one such bit, and the store hands it only to
+/// workers whose build has that bit.
 pub(crate) const COMPUTES_EVERY: u8 = 1;
+/// The bit of builds that compute the ticks of [`Spec::Cron`].
 pub(crate) const COMPUTES_CRON: u8 = 2;
 /// The bits of this build.
 pub(crate) const COMPUTES: u8 = match cfg!(feature = "cron") {
@@ -80,7 +83,7 @@ pub(crate) const COMPUTES: u8 = match cfg!(feature = "cron") {
 };
 
 impl Spec {
-    /// Returns the bit of the builds that compute this.
+    /// Returns the bit of the builds that compute these ticks.
     pub(crate) fn needs(&self) -> u8 {
         match self {
             Self::Every(_) => COMPUTES_EVERY,
@@ -129,11 +132,11 @@ pub(crate) enum Ticks {
     Cron(Box<CronTicks>),
 }
 
-/// The latest tick: four thousand years after 1970. Stores have six bytes for the time at which a schedule is handed out.
+/// The latest possible tick: about 4,460 years after 1970. Redis stores the time at which a schedule is handed out in six bytes.
 pub(crate) const MAX_TICK: u64 = 1 << 47;
 
 impl Ticks {
-    /// Returns the first tick after a time.
+    /// Returns the first tick after a time, or `None` if none is known.
     pub(crate) fn next_after(&self, time: u64) -> Option<u64> {
         let next = match self {
             Self::Every(ticks) => ticks.next_after(time),
@@ -143,7 +146,7 @@ impl Ticks {
         next.filter(|&next| next > time && next <= MAX_TICK)
     }
 
-    /// Returns the last tick up to a time that is after `start`.
+    /// Returns the last tick up to `time`, or `None` if there is none after `start`.
     pub(crate) fn last_until(&self, time: u64, start: u64) -> Option<u64> {
         let last = match self {
             Self::Every(ticks) => ticks.last_until(time),

@@ -50,7 +50,7 @@ pub(crate) struct Turn {
     /// is a task. This holds until the next turn. A store may also do so if it has claimed less than was wanted, and then
     /// [says so](TurnAnswer::is_idle).
     pub(crate) go_idle: bool,
-    /// The [bits](crate::durable::schedule::when::COMPUTES) of the schedules that the turn may be handed. Zero: none.
+    /// The [bits](crate::durable::schedule::when::COMPUTES) of the schedules that the turn may be handed, or zero for none.
     pub(crate) computes: u8,
 }
 
@@ -91,10 +91,11 @@ pub(crate) struct TurnAnswer {
     pub(crate) next: Option<Duration>,
     /// Although tasks were claimed, this worker is woken when there are more.
     pub(crate) is_idle: bool,
-    /// The schedules that are due, in no particular order: at most [`MAX_HAND_OUTS`](super::MAX_HAND_OUTS) in a partition. A turn that only hands out schedules
-    /// does not use its number, so they are not handed out again if the answer is lost, but later.
+    /// The schedules that are handed out, in no particular order: at most [`MAX_HAND_OUTS`](super::MAX_HAND_OUTS) in each
+    /// partition. If the answer is lost, a repeated turn does not return them: they are handed out again after the usual
+    /// interval. A turn that only hands out schedules does not use its number.
     pub(crate) due: Vec<DueSchedule>,
-    /// The time until the next schedule is handed out that the turn may be handed.
+    /// The time until the next schedule is due, of those that the turn may be handed.
     pub(crate) next_due: Option<Duration>,
 }
 

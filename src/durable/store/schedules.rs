@@ -1,12 +1,12 @@
-//! Schedules, as stores see them: they know when to hand a schedule out, and replace its row as a whole.
+//! The part of schedules that stores implement: a store hands a schedule out when it is due, and replaces its row as a whole.
 //!
-//! A store does not read the *body* of a row, and computes no tick. Each row has a *version*, which its writer chooses at
-//! random. A [change](ScheduleChange) names the version that it replaces, so of several changes of one version, one takes
-//! effect. It stores tasks in the same step. So a tick whose task is stored by a change is never fired twice: the change that
-//! fires it also replaces the row that says that it is to be fired.
+//! A store neither reads the *body* of a row nor computes ticks. Each row has a *version*, which its writer chooses at random. A
+//! [change](ScheduleChange) names the version that it replaces, so only one of several changes of the same version takes effect. A
+//! change stores its tasks in the same step. So no tick fires twice: the change that fires a tick also replaces the row in which
+//! that tick is the next one.
 //!
-//! A turn *hands out* the schedules that are due. This changes only the time at which each of them is handed out next, and
-//! only by [`HAND_OUT_INTERVAL`]: a worker that dies with a schedule delays it by that time.
+//! A turn *hands out* the schedules that are due. This changes only the time at which each of them is handed out next, to
+//! [`HAND_OUT_INTERVAL`] later. So a worker that dies while it handles a schedule delays the schedule by that time.
 
 use std::time::Duration;
 
@@ -15,33 +15,33 @@ use crate::durable::TaskId;
 use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::name::ScheduleName;
 
-/// The time after which a schedule is handed out again unless it has been changed.
+/// The time after which a schedule is handed out again, unless a change has replaced its row.
 pub(crate) const HAND_OUT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The number of schedules that a turn hands out, at most.
+/// The maximum number of schedules that a turn hands out in one partition.
 pub(crate) const MAX_HAND_OUTS: usize = 64;
 
 /// The row of a schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ScheduleRow {
-    /// Not zero.
+    /// A random number, which is not zero.
     pub(crate) version: u64,
     /// The [bit](crate::durable::schedule::when::COMPUTES) of the builds that can compute its ticks.
     pub(crate) needs: u8,
-    /// The time at which it is handed out, in milliseconds since 1970, or `None` if it is not.
+    /// The time at which the schedule is handed out, in milliseconds since 1970, or `None` while it is paused.
     pub(crate) time: Option<u64>,
-    /// The number of tasks that it has stored.
+    /// The number of tasks that the schedule has stored.
     pub(crate) started: u64,
     /// The number of tasks that were not stored because another task held their key.
     pub(crate) skipped: u64,
-    /// The last task that was stored, or because of which a later one was not stored.
+    /// The last task that was stored or, if a later task was not stored because its key was held, the holder of the key.
     pub(crate) last_task: Option<TaskId>,
-    /// The rest, which stores do not read: see [`Body`](crate::durable::schedule::body::Body).
+    /// The rest of the row, which stores do not read: see [`Body`](crate::durable::schedule::body::Body).
     pub(crate) body: Vec<u8>,
 }
 
 impl ScheduleRow {
-    /// Counts tasks that were not stored because others held their keys.
+    /// Corrects the counts of a row in which all tasks count as started, if some were not stored because others held their keys.
     #[cfg_attr(
         not(any(test, feature = "sqlite-unbundled", feature = "test-util")),
         allow(dead_code, reason = "with Redis, a script does this")
@@ -59,7 +59,7 @@ impl ScheduleRow {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoredSchedule {
     pub(crate) name: ScheduleName,
-    /// The partition that has the row.
+    /// The partition in which the row is stored.
     pub(crate) home: usize,
     pub(crate) row: ScheduleRow,
 }
@@ -75,7 +75,7 @@ pub(crate) struct ScheduleAnswer {
 /// A schedule that a turn has handed out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DueSchedule {
-    /// The store's time, in milliseconds since 1970.
+    /// The store's time at which it was handed out, in milliseconds since 1970.
     pub(crate) now: u64,
     pub(crate) schedule: StoredSchedule,
 }
@@ -84,12 +84,12 @@ pub(crate) struct DueSchedule {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ScheduleChange {
     pub(crate) name: ScheduleName,
-    /// The version of the row that this replaces, and its partition, or `None` if the schedule is new. Then it must not be due
-    /// yet, so that a request that arrives late does not fire a tick that was fired before the schedule was removed.
+    /// The version and the partition of the row that this change replaces, or `None` if the schedule is new. A new schedule must
+    /// not be due yet. Otherwise, a request that arrives late could repeat a tick that fired before the schedule was removed.
     pub(crate) before: Option<(u64, usize)>,
-    /// The new row, or `None` if the schedule is removed. Of the tasks below, all count as started.
+    /// The new row, in which all `tasks` count as started, or `None` if the schedule is removed.
     pub(crate) after: Option<ScheduleRow>,
-    /// The queue of the tasks. In a store with several partitions, it determines the partition of the row: see
+    /// The queue of the tasks. In a store with several partitions, it determines the partition of the new row: see
     /// [`can_have`](super::Backend::can_have).
     pub(crate) queue: QueueName,
     /// The tasks that are stored in the same step.

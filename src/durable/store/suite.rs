@@ -388,6 +388,6 @@ store_suite!(in_sqlite, crate::durable::store::suite::sqlite::Sqlite, 64);
 #[cfg(feature = "redis")]
 store_suite!(in_redis, crate::durable::store::suite::redis::Redis, 128);
 
-// They use the macro `store_suite`, so they must come after it.
+// These modules use the macro `store_suite`, so they must come after it.
 mod keys;
 mod schedules;

@@ -1,7 +1,8 @@
 //! How a worker fires the schedules that the store has handed out to it.
 //!
-//! Any worker of the store may be handed a schedule, whether or not it runs the tasks. It computes what the schedule is to do, and
-//! asks the store for that change. If it dies, or if the request is lost, the schedule is handed out again after a while.
+//! The store may hand a schedule to any worker whose build computes its ticks, even if the worker does not run the tasks. The
+//! worker computes what the schedule does, and requests that change. If the worker dies, or if the request is lost, the store
+//! hands the schedule out again after [`HAND_OUT_INTERVAL`](crate::durable::store::HAND_OUT_INTERVAL).
 
 use std::sync::Arc as StdArc;
 use std::time::Duration;
@@ -19,7 +20,8 @@ use crate::durable::schedule::when::COMPUTES;
 use crate::durable::store::{DueSchedule, Turn};
 
 impl Worker {
-    /// Returns the schedules that the next turn may be handed: none while others are fired, so that they are bounded.
+    /// Returns the bits of the schedules that the next turn may be handed: none while others are being fired, so that the number of
+    /// schedules in this process is bounded.
     pub(super) fn computes(&self) -> u8 {
         match self.firing.is_some() || self.stopping.is_some() {
             true => 0,
@@ -27,20 +29,20 @@ impl Worker {
         }
     }
 
-    /// Returns the time of the next turn that is sent because of schedules, even if no task could run. Otherwise, a fleet that is busy
-    /// would fire no schedule.
+    /// Returns the time of the next turn that is sent because of schedules. It is sent even if no permit is free: otherwise, no
+    /// schedule would fire while all workers are busy.
     pub(super) fn next_tick(&self) -> Option<Instant> {
         self.next_tick
             .filter(|_| self.firing.is_none() && self.checks())
     }
 
-    /// Has the next turn find out whether a schedule is due, since the store's clock may have been moved.
+    /// Makes the next turn find out whether a schedule is due, since the store's clock may have been set.
     pub(super) fn recheck_schedules(&mut self) {
         let now = Instant::now();
         self.next_tick = self.next_tick.map(|next| next.min(now));
     }
 
-    /// Handles what the answer to a turn says about schedules.
+    /// Fires the schedules that a turn has handed out, and records when the next one is due.
     pub(super) fn note_schedules(
         &mut self,
         request: &Turn,
@@ -57,14 +59,14 @@ impl Worker {
         }
     }
 
-    /// Records that the schedules are fired. The next turn finds out when others are due.
+    /// Records that all schedules have been fired. The next turn finds out when others are due.
     pub(super) fn fired(&mut self) {
         self.firing = None;
         self.next_tick = Some(Instant::now());
     }
 }
 
-/// Fires schedules, all at once: a store may write several changes together.
+/// Fires schedules concurrently, since a store may write several changes together.
 async fn fire_all(
     engine: StdArc<Engine>,
     tally: StdArc<Tally>,
@@ -75,7 +77,7 @@ async fn fire_all(
         let (engine, tally) = (StdArc::clone(&engine), StdArc::clone(&tally));
         fires.spawn(async move { fire(&engine, &tally, &due).await });
     }
-    // A panic while ticks are computed concerns one schedule.
+    // A panic while the ticks of a schedule are computed must not affect the others, so it is ignored.
     while fires.join_next().await.is_some() {}
     Ok(())
 }
@@ -94,7 +96,7 @@ async fn fire(engine: &Engine, tally: &Tally, due: &DueSchedule) {
             tally.fired.add(tasks - skipped);
             report::schedule_fired(store_name, name, tasks - skipped, skipped);
         }
-        // Somebody else has changed it meanwhile.
+        // The schedule was changed after it was handed out: another worker has fired it, or a client has changed it.
         Ok(None) => {}
         Err(failure) => report::schedule_failed(store_name, name, &failure.to_string()),
     }

@@ -58,9 +58,9 @@ pub(crate) struct Worker {
     pub(super) next_renewal: Option<Instant>,
     /// The time since which the runtime has not run the probe.
     pub(super) probed: Option<Duration>,
-    /// The schedules that the store has handed out, and that are being fired.
+    /// The request that fires the schedules which the store has handed out.
     pub(super) firing: Option<InFlight<()>>,
-    /// The time at which the next schedule is handed out, as far as the store has said.
+    /// The time at which the next schedule is handed out, according to the last answer of the store.
     pub(super) next_tick: Option<Instant>,
     /// Tasks that are to be cancelled, and may be in the claim that is in flight.
     pub(super) early_cancels: HashSet<TaskId>,

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Returns the ticks after a time in a zone, each as its day, local time and offset.
+/// Returns the ticks after a local time in a zone. Each consists of its day, its local time and its offset.
 fn ticks(expression: &str, zone: &str, after: &str, count: usize) -> Vec<String> {
     let ticks = CronTicks::new(expression, zone).unwrap();
     let zone = TimeZone::get(zone).unwrap();
@@ -17,9 +17,9 @@ fn ticks(expression: &str, zone: &str, after: &str, count: usize) -> Vec<String>
     found
 }
 
-/// What happens where clocks are set is documented, so another version of a dependency must not change it.
+/// The documentation says what happens where clocks are set, so a new version of a dependency must not change it.
 #[test]
-fn ticks_where_clocks_are_set() {
+fn ticks_are_as_documented_where_clocks_are_set() {
     let berlin = "Europe/Berlin";
     let new_york = "America/New_York";
     for (expression, zone, after, expected) in [
@@ -30,14 +30,14 @@ fn ticks_where_clocks_are_set() {
             "2026-03-28T00:00",
             ["28 02:30+0100", "29 03:00+0200", "30 02:30+0200"],
         ),
-        // One that comes twice fires the first time.
+        // A fixed time that comes twice fires the first time.
         (
             "30 2 * * *",
             berlin,
             "2026-10-24T00:00",
             ["24 02:30+0200", "25 02:30+0200", "26 02:30+0100"],
         ),
-        // Others follow real time.
+        // Other expressions leave out skipped times, and fire at both occurrences of a time that comes twice.
         (
             "*/20 * * * *",
             berlin,
@@ -62,7 +62,7 @@ fn ticks_where_clocks_are_set() {
             "2026-11-01T00:30",
             ["01 01:00-0400", "01 01:00-0500", "01 02:00-0500"],
         ),
-        // A gap at midnight, and one of half an hour.
+        // The gap is at midnight, or lasts half an hour.
         (
             "0 0 * * *",
             "America/Santiago",
@@ -86,7 +86,7 @@ fn ticks_where_clocks_are_set() {
     }
 }
 
-/// The day was skipped in this zone. That is an error of the search, and not the next year.
+/// In 2011, this zone skipped the day. The search then fails, and does not continue with the next year.
 #[test]
 fn a_day_that_a_zone_has_skipped_has_no_tick() {
     let ticks = CronTicks::new("0 9 30 12 *", "Pacific/Apia").unwrap();
@@ -109,8 +109,8 @@ const ZONES: [&str; 8] = [
 ];
 
 #[test]
-fn ticks_rise_in_all_zones() {
-    // The frequent ones are tested over fewer years.
+fn each_tick_is_later_than_the_one_before() {
+    // Expressions with many ticks are tested over fewer years.
     let expressions = [
         ("30 2 * * *", 10),
         ("0 0 * * *", 10),
@@ -138,14 +138,13 @@ fn ticks_rise_in_all_zones() {
     }
 }
 
-/// The last tick up to a time is one of those that a search into the future finds.
 #[test]
-fn the_last_tick_is_one_of_the_next_ones() {
+fn the_last_tick_is_one_that_a_search_forwards_finds() {
     for zone in ZONES {
         for expression in ["30 2 * * *", "*/20 * * * *", "0 * * * *", "0 0 1 1 *"] {
             let ticks = CronTicks::new(expression, zone).unwrap();
             let start = 1_774_000_000_000;
-            // The end of March, when clocks are set in Europe.
+            // This is the end of March, when clocks are set in Europe.
             let (mut tick, mut count) = (ticks.next_after(start).unwrap(), 0);
             while count < 300 {
                 let next = ticks.next_after(tick).unwrap();
@@ -161,7 +160,7 @@ fn the_last_tick_is_one_of_the_next_ones() {
 }
 
 #[test]
-fn what_cannot_be_parsed_is_refused() {
+fn an_invalid_expression_or_zone_is_refused() {
     for expression in [
         "",
         "0 3 * *",
@@ -178,7 +177,7 @@ fn what_cannot_be_parsed_is_refused() {
 }
 
 #[test]
-fn spaces_make_no_other_definition() {
+fn spaces_do_not_change_a_definition() {
     let one = Cron::parse(" 0  3 * * *\t", "UTC").unwrap();
     assert_eq!(one, Cron::parse("0 3 * * *", "UTC").unwrap());
 }

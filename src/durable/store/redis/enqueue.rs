@@ -106,7 +106,7 @@ pub(super) fn arguments(
     arguments
 }
 
-/// Adds what `lua/add_tasks.lua` describes.
+/// Adds the arguments that describe tasks: see `lua/add_tasks.lua`.
 pub(super) fn push_tasks(
     arguments: &mut Arguments,
     batch: &[&NewTask],

@@ -128,7 +128,7 @@ impl Inner {
         self.link.run_after(script, &arguments, &advance).await
     }
 
-    /// Runs a script that stores what a caller relies on. If the store is to wait for the disk, returns when that is on the disk.
+    /// Runs a script that stores tasks or schedules. If the store is to wait for the disk, returns when they are on the disk.
     pub(super) async fn run_storing(
         &self,
         script: &Script,

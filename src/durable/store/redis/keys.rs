@@ -5,7 +5,7 @@
 //!
 //! | key | type | content |
 //! | --- | --- | --- |
-//! | `meta` | hash | the layout, the number of partitions, the last epoch and its ceiling, the replication id of the server, store time (see `lua/store_time.lua`), the progress of maintenance, and the totals; see `lua/repair.lua` for how damage is repaired |
+//! | `meta` | hash | the layout, the number of partitions, the last epoch and its ceiling, the replication id of the server, store time (see `lua/store_time.lua`), the times at which the next schedules are handed out, the progress of maintenance, and the totals; see `lua/repair.lua` for how damage is repaired |
 //! | `none` | | never exists |
 //! | `sessions` | hash | by session: its last request |
 //! | `ready`, `ready:<list>` | lists | the entries of waiting tasks, in order: in one list while all workers know the same types |
@@ -34,7 +34,7 @@
 //! | `permits:<queue>` | sets | ids of the running tasks of a named queue |
 //! | `held_keys` | hash | by key of a task: the task that got the key last, and what a replacement needs: see `lua/held_keys.lua` |
 //! | `schedules` | hash | by name: the rows of schedules |
-//! | `schedule_times:<needs>` | sorted sets | names of schedules that certain builds compute, by the time at which they are handed out: see `lua/schedules.lua` |
+//! | `schedule_times:<needs>` | sorted sets | names of the schedules that need a build, by the time of their next hand-out: see `lua/schedules.lua` |
 //! | `idle:<set>` | sorted sets | client and session of idle workers that know a set of types, by the time at which they went idle |
 //!
 //! A process receives messages on the channel `client:`, followed by its client id. Rows are described in

@@ -212,7 +212,7 @@ pub(super) fn turned(answer: Value, partition: usize) -> Result<PartitionAnswer,
     })
 }
 
-/// Reads the schedules that a turn has handed out, and the time until the next one is handed out.
+/// Reads the schedules that a turn has handed out, and the time until the next one is due.
 fn due(
     parts: &mut Reader,
     partition: usize,
@@ -222,7 +222,7 @@ fn due(
         .rest(|part| Ok((part.text()?, part.bytes()?)))?;
     let next = u64::try_from(parts.number()?).ok();
     let now = parts.number()? as u64;
-    // Maintenance removes rows that cannot be read.
+    // Unreadable rows are left out: maintenance removes them.
     let due = schedules.into_iter().filter_map(|(name, row)| {
         let schedule = StoredSchedule {
             name: ScheduleName::new(&name).ok()?,

@@ -1,7 +1,7 @@
 //! Reads and changes schedules.
 //!
-//! A schedule is in the partition of its tasks, so that one script can change it and store them. A request for a schedule by its
-//! name reads all partitions.
+//! A schedule is in the partition of its tasks, so that one script can change the schedule and store its tasks. Its name does not
+//! determine the partition, so a request for a schedule looks into all of them.
 
 use redis::Value;
 
@@ -16,7 +16,7 @@ use crate::durable::store::{
     Enqueued, MAX_HAND_OUTS, ScheduleAnswer, ScheduleChange, ScheduleRow, StoredSchedule,
 };
 
-/// Returns a schedule.
+/// Returns the schedule with this name, and the server's time.
 pub(super) async fn get(inner: &Inner, name: &ScheduleName) -> Result<ScheduleAnswer, Failure> {
     let mut time = 0;
     for partition in inner.partitions.all() {
@@ -33,7 +33,7 @@ pub(super) async fn get(inner: &Inner, name: &ScheduleName) -> Result<ScheduleAn
     })
 }
 
-/// Returns schedules in the order of their names.
+/// Returns at most `limit` schedules in the order of their names, those after `after`.
 pub(super) async fn list(
     inner: &Inner,
     after: Option<&ScheduleName>,
@@ -67,12 +67,12 @@ async fn names_in(inner: &Inner, partition: usize) -> Result<Vec<ScheduleName>, 
     let script = &inner.scripts.read_schedules;
     let answer = inner.run(script, partition, arguments).await?;
     let names = Reader::new(answer)?.rest(Reader::text)?;
-    // Nothing else can be found by its name.
+    // A damaged name is left out, since it cannot be looked up.
     let names = names.iter().filter_map(|name| ScheduleName::new(name).ok());
     Ok(names.collect())
 }
 
-/// Returns the time, and those of these schedules that are in a partition.
+/// Returns the server's time, and those of these schedules that are in a partition.
 async fn read(
     inner: &Inner,
     partition: usize,
@@ -96,8 +96,9 @@ async fn read(
     Ok((now, found.collect()))
 }
 
-/// Changes a schedule. If its tasks are now in another partition, it moves there: it is removed first, so it is never in two of them.
-/// If this process dies in between, the schedule is missing until a process defines it again.
+/// Changes a schedule. If its tasks are now in another partition, the schedule moves there. It is removed from the old partition
+/// first, so it is never in both. If this process dies between these two steps, the schedule is missing until a process defines it
+/// again.
 pub(super) async fn change(
     inner: &Inner,
     change: &ScheduleChange,
@@ -120,10 +121,10 @@ pub(super) async fn change(
     }
 }
 
-/// Says instead of a version that a schedule has moved from another partition.
+/// The text that a request contains instead of a version if the schedule was removed from another partition.
 const MOVED: &str = "moved";
 
-/// Replaces the row of a schedule in a partition.
+/// Replaces, stores or removes the row of a schedule in a partition.
 async fn change_in(
     inner: &Inner,
     partition: usize,

@@ -160,7 +160,7 @@ struct PartitionTurn<'a> {
     received: Option<Epoch>,
     want: usize,
     go_idle: GoIdle,
-    /// The schedules that the turn may be handed.
+    /// The bits of the schedules that the turn may be handed.
     computes: u8,
 }
 

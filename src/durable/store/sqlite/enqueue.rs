@@ -50,7 +50,7 @@ pub(super) fn enqueue(tx: &mut Transaction<'_>, request: &Enqueue) -> Result<Enq
     Ok(enqueued)
 }
 
-/// Stores tasks whose keys no other task holds.
+/// Stores tasks, except those whose keys other tasks hold. Returns the conflicts.
 pub(super) fn store_all(tx: &mut Transaction<'_>, tasks: &[NewTask]) -> Result<Enqueued, Fault> {
     prepare_priorities(tx, tasks)?;
     check_earliest(tx, tasks)?;

@@ -1,4 +1,4 @@
-//! Schedules: when to hand them out, and their rows.
+//! Schedules: reads, changes and hands them out.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::durable::store::{
 /// The columns that [`read`] reads.
 const COLUMNS: &str = "name, version, needs, time, started, skipped, last_task, body";
 
-/// Selects the time at which the first schedule is handed out that needs one of the builds in `?1`.
+/// Selects the time at which the next schedule is handed out, of those that the builds in `?1` compute.
 pub(super) const EARLIEST: &str = "SELECT hand_out FROM throng_schedule
      WHERE hand_out IS NOT NULL AND needs & ?1 ORDER BY hand_out LIMIT 1";
 
@@ -57,7 +57,7 @@ pub(super) fn change(
 ) -> Result<Option<Enqueued>, Fault> {
     let found = find(tx.db, &change.name)?.map(|it| it.row.version);
     if found == change.after.as_ref().map(|row| row.version) {
-        // It is repeated, or there is nothing to remove.
+        // The request is repeated, or there is no schedule to remove.
         return Ok(Some(Enqueued::default()));
     }
     let time = change.after.as_ref().and_then(|row| row.time);
@@ -80,8 +80,7 @@ pub(super) fn change(
     Ok(Some(enqueued))
 }
 
-/// Checks whether a schedule is handed out before all others. If so, a worker that waits until the first of those must be
-/// woken.
+/// If a schedule is handed out before all others, requests that a worker is woken: the workers wait for the others.
 fn check_earliest(tx: &mut Transaction<'_>, time: Option<u64>) -> Result<(), Fault> {
     if let Some(time) = time {
         let earliest = tx.number(EARLIEST, [i64::from(u8::MAX)])?;
@@ -90,10 +89,10 @@ fn check_earliest(tx: &mut Transaction<'_>, time: Option<u64>) -> Result<(), Fau
     Ok(())
 }
 
-/// Hands out the schedules that are due and need one of these builds, the earliest first.
+/// Hands out the due schedules that these builds compute, the earliest first.
 pub(super) fn hand_out(tx: &Transaction<'_>, computes: u8) -> Result<Vec<DueSchedule>, Fault> {
     let now = tx.now.wall;
-    // Most turns find none.
+    // Most turns find no due schedule, and this query is cheaper.
     if earliest(tx.db, computes)?.is_none_or(|earliest| earliest > now) {
         return Ok(Vec::new());
     }
@@ -116,7 +115,7 @@ pub(super) fn hand_out(tx: &Transaction<'_>, computes: u8) -> Result<Vec<DueSche
     Ok(due.collect())
 }
 
-/// Returns the time until the first schedule is handed out that needs one of these builds.
+/// Returns the time until the next schedule is due, of those that these builds compute.
 pub(super) fn next_hand_out(
     db: &Connection,
     now: Now,
@@ -170,7 +169,7 @@ fn read(row: &Row<'_>) -> Result<StoredSchedule, rusqlite::Error> {
         number => Err(rusqlite::Error::IntegralValueOutOfRange(column, number)),
     };
     let name: String = row.get(0)?;
-    // A repair removes a row that has no valid name.
+    // A repair removes rows without a valid name.
     let invalid = |_| rusqlite::Error::IntegralValueOutOfRange(0, 0);
     let name = ScheduleName::new(&name).map_err(invalid)?;
     let time: Option<i64> = row.get(3)?;

@@ -47,9 +47,9 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// are in microseconds. The columns `since_normal` and `since_low` are those of `PriorityTurns`. The name of the default queue is
 /// empty.
 ///
-/// The table `throng_schedule` contains the schedules: see `ScheduleRow`. The column `hand_out` is the time at which a schedule is
-/// handed out next, in milliseconds since 1970. It is `NULL` if `time` is, and otherwise later than `time` while a worker handles the
-/// schedule.
+/// The table `throng_schedule` contains the schedules: see `ScheduleRow`. The column `hand_out` is the time at which a schedule
+/// is handed out next, in milliseconds since 1970. It is `NULL` if `time` is `NULL`. It is later than `time` after the schedule
+/// was handed out, until a change replaces the row.
 ///
 /// The table of tasks has no row ids: ids that were created one after the other lie side by side, so a batch of them
 /// touches few pages.

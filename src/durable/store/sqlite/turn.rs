@@ -74,7 +74,7 @@ fn take(tx: &mut Transaction<'_>, session: &Session, request: &Turn) -> Result<T
     let mut changed = reap::reap_dead(tx)?;
     changed |= reap::reap_late(tx, session.id)?;
     changed |= make_due(tx)?;
-    // This alone is no change that a repetition must repeat.
+    // A repeated turn need not return the same schedules, so this alone does not use the number.
     let due = schedules::hand_out(tx, request.computes)?;
     let claim = claim(tx, session.set, request)?;
     // A turn that changes nothing writes nothing.

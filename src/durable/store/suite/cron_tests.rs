@@ -9,7 +9,7 @@ use super::ticks_tests::missed;
 use crate::durable::store::HAND_OUT_INTERVAL;
 use crate::durable::{Cron, Missed, ScheduleOptions};
 
-pub(super) async fn a_night_without_workers_is_made_up_for(it: &dyn Harness) {
+pub(super) async fn ticks_that_were_missed_at_night_are_made_up_for(it: &dyn Harness) {
     let scheduler = Scheduler::of(it);
     let process = Process::of(it);
     let mut session = process.session().await;
@@ -29,7 +29,7 @@ pub(super) async fn a_night_without_workers_is_made_up_for(it: &dyn Harness) {
         .next_tick
         .map(since_1970)
         .unwrap();
-    // All workers are down from two to five.
+    // All workers are down from two o'clock to five o'clock.
     it.clock().set_wall(three - HOUR);
     process.fire_all(&mut session).await;
     run_all(&mut session).await;
@@ -55,11 +55,11 @@ pub(super) async fn a_schedule_without_a_tick_is_stuck(it: &dyn Harness) {
     let info = scheduler.info("never").await;
     assert_eq!(info.next_tick, None);
     assert!(info.stuck.unwrap().contains("0 0 30 2 * UTC"));
-    // Others are not affected.
+    // Other schedules are not affected.
     let tick = scheduler.pass("a", Duration::ZERO).await;
     assert_eq!(process.fire_all(&mut session).await, 1);
     assert_eq!(run_all(&mut session).await, [tick]);
-    // It is tried again after a day.
+    // It is computed again after a day.
     it.clock().advance(24 * HOUR);
     let due = due(&mut session).await;
     assert_eq!(names(&due), ["a", "never"]);

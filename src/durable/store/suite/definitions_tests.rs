@@ -1,4 +1,4 @@
-//! What the store has after schedules were defined, again and differently.
+//! Schedules that are defined once, again or differently, and what [`Schedules`](crate::durable::Schedules) does to them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,13 +45,13 @@ pub(super) async fn a_definition_that_changes_at_a_tick_loses_no_tick(it: &dyn H
         .define("a", every(2), ScheduleOptions::new())
         .await;
     let first = scheduler.pass("a", moment).await;
-    // The tick has passed, and has not fired yet.
+    // The tick has passed, but was not handled yet.
     scheduler
         .define("a", every(1), ScheduleOptions::new())
         .await;
     assert_eq!(process.fire_all(&mut session).await, 1);
     assert_eq!(run_all(&mut session).await, [first]);
-    // The tick is over, and comes in the new definition, too.
+    // The tick was handled, and the new definition has the same tick.
     scheduler
         .define("a", every(2), ScheduleOptions::new())
         .await;
@@ -82,19 +82,19 @@ pub(super) async fn a_removed_schedule_does_not_repeat_a_tick(it: &dyn Harness) 
     assert_eq!(process.fire_all(&mut session).await, 0);
     let next = scheduler.info("a").await.next_tick.map(since_1970);
     assert_eq!(next.unwrap().as_secs(), tick + 60);
-    // Neither does a request of before.
+    // A request from before the removal does not repeat it either.
     assert_eq!(process.change(&process.firing(&due)).await, None);
     assert_eq!(run_all(&mut session).await, [tick]);
 }
 
-pub(super) async fn a_new_schedule_that_arrives_late_is_refused(it: &dyn Harness) {
+pub(super) async fn a_new_schedule_whose_tick_has_passed_is_refused(it: &dyn Harness) {
     let scheduler = Scheduler::of(it);
     let process = Process::of(it);
     let mut session = process.session().await;
     scheduler.define_minutely("a").await;
     let found = process.0.0.schedule(schedule_name("a")).await.unwrap();
     let found = found.found.unwrap();
-    // It was computed by a client that had not found the schedule, before the tick.
+    // A client that did not find the schedule has computed this request before the tick.
     let late = Arc::new(ScheduleChange {
         name: found.name,
         before: None,
@@ -132,7 +132,7 @@ pub(super) async fn the_highest_revision_wins(it: &dyn Harness) {
     }
     let info = new.info("a").await;
     assert_eq!((info.revision, &*info.when), (2, "every 120s"));
-    // With the same revision, the last one wins.
+    // Of definitions with the same revision, the last one wins.
     let options = ScheduleOptions::new().revision(2).missed(Missed::Skip);
     old.define("a", Every::new(MINUTE), options).await;
     assert_eq!(new.info("a").await.when, "every 60s");
@@ -177,7 +177,7 @@ pub(super) async fn an_unknown_schedule_cannot_be_changed(it: &dyn Harness) {
     assert!(schedules.get("a b").await.unwrap_err().is_invalid());
 }
 
-pub(super) async fn a_schedule_fires_when_it_is_told_to(it: &dyn Harness) {
+pub(super) async fn fire_now_stores_a_task_and_keeps_the_ticks(it: &dyn Harness) {
     let scheduler = Scheduler::of(it);
     let schedules = scheduler.client.schedules();
     let process = Process::of(it);
@@ -187,7 +187,7 @@ pub(super) async fn a_schedule_fires_when_it_is_told_to(it: &dyn Harness) {
     schedules.pause("a").await.unwrap();
     let first = schedules.fire_now("a").await.unwrap();
     assert_eq!(scheduler.info("a").await.last_task, first);
-    // It has not ended.
+    // The first task has not ended, so no other one is stored.
     assert_eq!(schedules.fire_now("a").await.unwrap(), first);
     let now = it.clock().wall().as_secs();
     assert_eq!(run_all(&mut session).await, [now]);
@@ -203,8 +203,8 @@ pub(super) async fn a_schedule_fires_when_it_is_told_to(it: &dyn Harness) {
     assert_eq!(run_all(&mut session).await, [tick]);
 }
 
-/// It was written by a later version of the crate, or is damaged.
-pub(super) async fn a_definition_that_cannot_be_read_is_shown(it: &dyn Harness) {
+/// A later version of the crate has written the definition, or it is damaged.
+pub(super) async fn a_definition_that_cannot_be_read_is_listed_as_stuck(it: &dyn Harness) {
     let scheduler = Scheduler::of(it);
     let schedules = scheduler.client.schedules();
     let process = Process::of(it);
@@ -231,7 +231,7 @@ pub(super) async fn a_definition_that_cannot_be_read_is_shown(it: &dyn Harness) 
     let stuck: Vec<_> = listed.iter().map(|info| info.stuck.is_some()).collect();
     assert_eq!(stuck, [true, true, false]);
     assert!(schedules.pause("a").await.unwrap_err().is_invalid());
-    // It is removed, or defined again.
+    // Such a schedule can be removed, and can be defined again.
     assert!(schedules.remove("a").await.unwrap());
     scheduler.define_minutely("b").await;
     let infos = (scheduler.info("b").await, scheduler.info("c").await);

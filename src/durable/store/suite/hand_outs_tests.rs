@@ -1,4 +1,4 @@
-//! To whom schedules are handed out, and that each tick fires once.
+//! Schedules are handed out to workers, and each tick fires once.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,13 +27,13 @@ pub(super) async fn a_due_schedule_is_handed_out_to_one_worker(it: &dyn Harness)
     assert_eq!(names(&turned.due), ["a"]);
     assert_eq!(turned.next_due, Some(HAND_OUT_INTERVAL));
     assert_eq!(due(&mut two).await, []);
-    // If nobody fires it, it is handed out again.
+    // If no worker fires it, it is handed out again.
     it.clock().advance(HAND_OUT_INTERVAL);
     assert_eq!(names(&due(&mut two).await), ["a"]);
     assert_eq!(due(&mut one).await, []);
 }
 
-pub(super) async fn a_schedule_is_handed_out_to_builds_that_compute_it(it: &dyn Harness) {
+pub(super) async fn a_schedule_is_handed_out_only_to_builds_that_compute_it(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     for (name, needs) in [("a", COMPUTES_EVERY), ("b", COMPUTES_CRON)] {
@@ -52,7 +52,7 @@ pub(super) async fn a_schedule_is_handed_out_to_builds_that_compute_it(it: &dyn 
     }
 }
 
-/// Stores the row of a schedule that is handed out after a while.
+/// Stores the row of a schedule that is handed out after a given time.
 async fn store_row(
     it: &dyn Harness,
     process: &Process,
@@ -91,7 +91,7 @@ pub(super) async fn a_turn_that_hands_out_does_not_use_its_number(it: &dyn Harne
     assert_eq!(process.counts().await.waiting, 1);
 }
 
-pub(super) async fn many_schedules_are_handed_out_in_parts(it: &dyn Harness) {
+pub(super) async fn many_due_schedules_are_handed_out_in_several_turns(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let count = 3 * MAX_HAND_OUTS + 1;
@@ -130,8 +130,8 @@ pub(super) async fn an_earlier_schedule_wakes_a_worker(it: &dyn Harness) {
     assert_eq!(next, Some(SECOND));
 }
 
-/// The worker that has the schedule dies before it fires it, or after it.
-pub(super) async fn each_tick_is_stored_once_whatever_dies(it: &dyn Harness) {
+/// The worker that was handed the schedule dies before it fires the schedule, or afterwards.
+pub(super) async fn each_tick_is_stored_once_if_workers_die(it: &dyn Harness) {
     let scheduler = Scheduler::of(it);
     let last = Process::of(it);
     let mut session = last.session().await;
@@ -168,14 +168,14 @@ pub(super) async fn a_change_that_is_sent_again_fires_once(it: &dyn Harness) {
             assert_eq!(changed, Some(Default::default()));
         }
         assert_eq!(run_all(&mut session).await, [tick]);
-        // The task has ended.
+        // A repeated request stores nothing after the task has ended either.
         assert!(process.change(&change).await.is_some());
         assert!(run_all(&mut session).await.is_empty());
     }
     assert_eq!(scheduler.info("a").await.started, 20);
 }
 
-pub(super) async fn of_two_workers_with_a_schedule_one_fires_it(it: &dyn Harness) {
+pub(super) async fn only_one_of_two_workers_with_a_schedule_fires_it(it: &dyn Harness) {
     let scheduler = Scheduler::of(it);
     let process = Process::of(it);
     let mut session = process.session().await;
@@ -187,7 +187,7 @@ pub(super) async fn of_two_workers_with_a_schedule_one_fires_it(it: &dyn Harness
     assert!(process.change(&fast).await.is_some());
     assert_eq!(process.change(&slow).await, None);
     assert_eq!(run_all(&mut session).await, [tick]);
-    // Also much later.
+    // The changes are also refused after the next tick.
     scheduler.pass("a", Duration::ZERO).await;
     assert_eq!(process.fire_all(&mut session).await, 1);
     assert_eq!(process.change(&slow).await, None);
@@ -195,7 +195,7 @@ pub(super) async fn of_two_workers_with_a_schedule_one_fires_it(it: &dyn Harness
     assert_eq!(scheduler.info("a").await.started, 2);
 }
 
-/// The time at which the store hands it out is damaged. Whoever is handed it writes the time again.
+/// The store's time for handing the schedule out is damaged. The worker that is handed the schedule writes the time again.
 pub(super) async fn a_schedule_that_is_handed_out_early_does_not_fire(it: &dyn Harness) {
     let scheduler = Scheduler::of(it);
     let process = Process::of(it);
@@ -244,7 +244,7 @@ pub(super) async fn a_task_is_in_the_queue_of_its_schedule(it: &dyn Harness) {
     let options = ScheduleOptions::new().spawn(SpawnOptions::new().queue("q"));
     scheduler.define("a", Every::new(MINUTE), options).await;
     let tick = scheduler.pass("a", Duration::ZERO).await;
-    // Any session may fire it.
+    // A session of another queue may fire the schedule.
     assert_eq!(process.fire_all(&mut session).await, 1);
     assert!(run_all(&mut session).await.is_empty());
     assert_eq!(run_all(&mut queued).await, [tick]);

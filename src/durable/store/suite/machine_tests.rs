@@ -89,7 +89,7 @@ pub(super) enum Step {
     /// Pauses, resumes or limits the named queue.
     ChangeQueue(QueueChange),
     ChangeSchedule(ScheduleStep),
-    /// The last change of a schedule again, as if its answer was lost.
+    /// Sends the last change of a schedule again, as if its answer had been lost.
     ChangeScheduleAgain,
     ListSchedules {
         after: Option<u8>,
@@ -101,18 +101,18 @@ pub(super) enum Step {
 #[derive(Clone, Debug)]
 pub(super) struct ScheduleStep {
     schedule: u8,
-    /// The version that it replaces is the one that the store has.
+    /// `true` if the change names the version that the store has.
     is_current: bool,
-    /// `None`: the schedule is removed.
+    /// The new row, or `None` if the schedule is removed.
     row: Option<ScheduleRowChoice>,
-    /// The tasks that it stores.
+    /// The tasks that the change stores.
     tasks: Vec<New>,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct ScheduleRowChoice {
     needs: u8,
-    /// The time after which it is handed out, or `None` if it is not.
+    /// The time after which it is handed out, or `None` if it is paused.
     after: Option<Duration>,
 }
 

@@ -360,7 +360,7 @@ impl TurnOptions {
         }
     }
 
-    /// May be handed schedules that these builds compute.
+    /// Lets the turn be handed the schedules that these builds compute.
     pub(super) fn computing(self, computes: u8) -> Self {
         Self { computes, ..self }
     }

@@ -1,4 +1,4 @@
-//! The vocabulary of the cases of schedules: a client that defines them, and workers that are handed them.
+//! Helpers for the cases of schedules: a client that defines schedules, and workers that fire them.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -16,7 +16,7 @@ use crate::durable::{
 
 pub(super) const MINUTE: Duration = Duration::from_secs(60);
 
-/// The task of the schedules.
+/// The task that all schedules store.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Job;
 
@@ -44,7 +44,7 @@ impl<'a> Scheduler<'a> {
         assert!(defined.unwrap());
     }
 
-    /// Defines a schedule that fires at every full minute, and otherwise is as by default.
+    /// Defines a schedule that fires at every full minute, with the default options.
     pub(super) async fn define_minutely(&self, name: &str) {
         let options = ScheduleOptions::new();
         self.define(name, Every::new(MINUTE), options).await;
@@ -55,7 +55,7 @@ impl<'a> Scheduler<'a> {
         info.expect("there is such a schedule")
     }
 
-    /// Advances the clock to a time after the next tick of a schedule. Returns the tick, in seconds since 1970.
+    /// Advances the clock to the next tick of a schedule, plus `after`. Returns the tick, in seconds since 1970.
     pub(super) async fn pass(&self, name: &str, after: Duration) -> u64 {
         let next = self.info(name).await.next_tick;
         let next = since_1970(next.expect("a tick is known"));
@@ -70,12 +70,12 @@ pub(super) fn since_1970(time: SystemTime) -> Duration {
     time.duration_since(SystemTime::UNIX_EPOCH).unwrap()
 }
 
-/// Returns the schedules that a turn is handed.
+/// Sends a turn, and returns the schedules that it is handed.
 pub(super) async fn due(session: &mut Session<'_>) -> Vec<DueSchedule> {
     session.turn(wanting(0)).await.due
 }
 
-/// Returns the only schedule that a turn is handed.
+/// Sends a turn, and returns the only schedule that it is handed.
 pub(super) async fn the_due(session: &mut Session<'_>) -> DueSchedule {
     let mut due = due(session).await;
     assert_eq!(due.len(), 1);
@@ -99,7 +99,7 @@ impl Process {
         changed.unwrap()
     }
 
-    /// Fires a schedule that nobody else has changed. Returns the number of tasks that are stored.
+    /// Fires a schedule whose row nobody else has changed. Returns the number of tasks that are stored.
     pub(super) async fn fire(&self, due: &DueSchedule) -> usize {
         let change = self.firing(due);
         let enqueued = self.change(&change).await.expect("it has this version");

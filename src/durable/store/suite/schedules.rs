@@ -1,4 +1,4 @@
-//! The cases of schedules, on each store.
+//! The tests of schedules, on each store.
 
 #[cfg(feature = "cron")]
 use super::cron_tests;
@@ -11,13 +11,13 @@ macro_rules! schedules_suite {
             store_suite! { of $harness;
                 hand_outs_tests {
                     a_due_schedule_is_handed_out_to_one_worker
-                    a_schedule_is_handed_out_to_builds_that_compute_it
+                    a_schedule_is_handed_out_only_to_builds_that_compute_it
                     a_turn_that_hands_out_does_not_use_its_number
-                    many_schedules_are_handed_out_in_parts
+                    many_due_schedules_are_handed_out_in_several_turns
                     an_earlier_schedule_wakes_a_worker
-                    each_tick_is_stored_once_whatever_dies
+                    each_tick_is_stored_once_if_workers_die
                     a_change_that_is_sent_again_fires_once
-                    of_two_workers_with_a_schedule_one_fires_it
+                    only_one_of_two_workers_with_a_schedule_fires_it
                     a_schedule_that_is_handed_out_early_does_not_fire
                     a_task_is_in_the_queue_of_its_schedule
                     nothing_is_left_of_a_removed_schedule
@@ -26,15 +26,15 @@ macro_rules! schedules_suite {
                     a_definition_that_is_repeated_changes_nothing
                     a_definition_that_changes_at_a_tick_loses_no_tick
                     a_removed_schedule_does_not_repeat_a_tick
-                    a_new_schedule_that_arrives_late_is_refused
+                    a_new_schedule_whose_tick_has_passed_is_refused
                     the_highest_revision_wins
                     schedules_are_listed_in_pages
                     an_unknown_schedule_cannot_be_changed
-                    a_schedule_fires_when_it_is_told_to
-                    a_definition_that_cannot_be_read_is_shown
+                    fire_now_stores_a_task_and_keeps_the_ticks
+                    a_definition_that_cannot_be_read_is_listed_as_stuck
                 }
                 ticks_tests {
-                    missed_ticks_fire_as_their_schedule_says
+                    missed_ticks_are_handled_as_the_option_says
                     a_tick_is_not_repeated_if_the_clock_is_put_back
                     a_tick_is_skipped_while_an_earlier_task_has_not_ended
                     a_dead_letter_does_not_block_the_next_tick
@@ -55,7 +55,7 @@ macro_rules! cron_suite {
         mod $store {
             store_suite! { of $harness;
                 cron_tests {
-                    a_night_without_workers_is_made_up_for
+                    ticks_that_were_missed_at_night_are_made_up_for
                     a_schedule_without_a_tick_is_stuck
                 }
             }

@@ -1,4 +1,4 @@
-//! Which ticks fire, and for which of them tasks are stored.
+//! Ticks fire once, late, or not at all, as the options of their schedule say.
 
 use std::time::Duration;
 
@@ -19,7 +19,8 @@ fn overlap(overlap: Overlap) -> ScheduleOptions {
     ScheduleOptions::new().overlap(overlap)
 }
 
-/// Defines schedules that miss some of their ticks. Returns the ticks of their tasks, and the first tick.
+/// Lets a schedule miss its ticks for the time of an outage, with each kind of [`Missed`]. Returns the ticks of the tasks,
+/// counted from the first missed one, and that tick.
 async fn ticks_after_outage(it: &dyn Harness, outage: Duration) -> (Vec<Vec<u64>>, u64) {
     let scheduler = Scheduler::of(it);
     let process = Process::of(it);
@@ -38,7 +39,7 @@ async fn ticks_after_outage(it: &dyn Harness, outage: Duration) -> (Vec<Vec<u64>
                 .map(|tick| (tick - first) / 600)
                 .collect(),
         );
-        // After that, it is as ever.
+        // The next tick fires as usual.
         let next = scheduler.pass("a", Duration::ZERO).await;
         assert_eq!(process.fire_all(&mut session).await, 1);
         assert_eq!(run_all(&mut session).await, [next]);
@@ -47,11 +48,11 @@ async fn ticks_after_outage(it: &dyn Harness, outage: Duration) -> (Vec<Vec<u64>
     (ticks, first)
 }
 
-pub(super) async fn missed_ticks_fire_as_their_schedule_says(it: &dyn Harness) {
-    // No worker was there for three hours, in which 19 ticks have passed.
+pub(super) async fn missed_ticks_are_handled_as_the_option_says(it: &dyn Harness) {
+    // There was no worker for three hours, in which 19 ticks have passed.
     let (ticks, _) = ticks_after_outage(it, 3 * HOUR).await;
     assert_eq!(ticks, [vec![18], vec![], vec![14, 15, 16, 17, 18]]);
-    // A tick that is at most a minute ago is not missed.
+    // A tick that is at most a minute late is not missed.
     let (ticks, _) = ticks_after_outage(it, MINUTE).await;
     assert_eq!(ticks, [[0], [0], [0]]);
     let (ticks, _) = ticks_after_outage(it, MINUTE + Duration::from_millis(1)).await;
@@ -137,7 +138,7 @@ pub(super) async fn a_waiting_task_takes_over_the_next_tick(it: &dyn Harness) {
     assert_eq!(process.fire_all(&mut session).await, 0);
     let claim = session.claim(9).await;
     assert_eq!(ticks_of(&claim), [second]);
-    // One that has started is left alone.
+    // A task that has started keeps its tick, and another one is stored.
     let third = scheduler.pass("a", Duration::ZERO).await;
     assert_eq!(process.fire_all(&mut session).await, 1);
     process.renew([claim.epoch]).await;
@@ -197,7 +198,7 @@ pub(super) async fn jitter_delays_a_tick(it: &dyn Harness) {
     let scheduler = Scheduler::of(it);
     let process = Process::of(it);
     let mut session = process.session().await;
-    // The jitter does not count as lateness.
+    // A tick that is delayed by its jitter is not missed.
     let jitter = 10 * MINUTE;
     let options = missed(Missed::Skip).jitter(jitter);
     scheduler.define("a", Every::new(HOUR), options).await;

@@ -46,7 +46,7 @@ impl Model {
         Ok(enqueued)
     }
 
-    /// Stores tasks whose keys no other task holds.
+    /// Stores tasks, except those whose keys other tasks hold. Returns the conflicts.
     pub(super) fn store_all(&mut self, endpoint: usize, tasks: &[NewTask]) -> Enqueued {
         let mut enqueued = Enqueued::default();
         for (position, task) in tasks.iter().enumerate() {

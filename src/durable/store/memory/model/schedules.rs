@@ -1,4 +1,4 @@
-//! Schedules.
+//! Schedules: reads, changes and hands them out.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -38,7 +38,7 @@ impl Model {
     ) -> Option<Enqueued> {
         let found = self.schedules.get(&change.name).map(|it| it.row.version);
         if found == change.after.as_ref().map(|row| row.version) {
-            // It is repeated, or there is nothing to remove.
+            // The request is repeated, or there is no schedule to remove.
             return Some(Enqueued::default());
         }
         let is_late = change.before.is_none() && self.is_due(change);
@@ -69,7 +69,7 @@ impl Model {
         time.is_some_and(|time| time <= self.wall())
     }
 
-    /// Hands out the schedules that are due and need one of these builds, the earliest first.
+    /// Hands out the due schedules that these builds compute, the earliest first.
     pub(super) fn hand_out(&mut self, computes: u8) -> Vec<DueSchedule> {
         let now = self.wall();
         let due = self.schedules.iter().filter_map(|(name, it)| {
@@ -89,7 +89,7 @@ impl Model {
         handed_out
     }
 
-    /// Returns the time until the first schedule is handed out that needs one of these builds.
+    /// Returns the time until the next schedule is due, of those that these builds compute.
     pub(super) fn next_hand_out(&self, computes: u8) -> Option<Duration> {
         let earliest = self.earliest_hand_out(computes)?;
         Some(Duration::from_millis(earliest.saturating_sub(self.wall())))

@@ -61,10 +61,10 @@ pub(super) struct QueueRow {
     pub(super) turns: PriorityTurns,
 }
 
-/// A schedule.
+/// The state of a schedule.
 pub(super) struct ScheduleState {
     pub(super) row: ScheduleRow,
-    /// The time at which it is handed out next, in milliseconds since 1970.
+    /// The time at which it is handed out next, in milliseconds since 1970, or `None` while it is paused.
     pub(super) hand_out: Option<u64>,
 }
 

@@ -61,7 +61,7 @@ impl Model {
             self.apply_all(verdicts, &mut refused);
         }
         let changed = self.reap_dead() | self.reap_late(request.session) | self.make_due();
-        // This alone is no change that a repetition must repeat.
+        // A repeated turn need not return the same schedules, so this alone does not use the number.
         let due = self.hand_out(request.computes);
         let claim = self.claim(request);
         // A turn that changes nothing writes nothing.

@@ -1,4 +1,4 @@
--- Stores tasks that do not exist yet, for `enqueue.lua` and `change_schedule.lua`. The arguments from the fourth on are the same:
+-- Stores tasks that do not exist yet, for `enqueue.lua` and `change_schedule.lua`. Both have the same arguments from the fourth on:
 --
 -- ARGV[4]   -> number of waiting tasks, w
 -- ARGV[5]   -> number of delayed tasks, d
@@ -13,8 +13,9 @@
 -- On demand: key_conflicts.
 -- Undo: enqueue.
 
--- Stores the tasks, and then calls `confirm`, which writes that this has happened, with what became of the tasks whose keys were held,
--- or nil. `transaction` says how both are undone. Returns the output of `enqueue.lua`.
+-- Stores the tasks, and then calls `confirm`, which writes that they are stored. Its argument is the text about the tasks that
+-- are not stored because of their keys, as in the output of `enqueue.lua`, or nil. `transaction` describes how both are undone.
+-- Returns the output of `enqueue.lua`.
 local function add_tasks(transaction, confirm)
   local waiting_count, delayed_count, payload_count = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
   local total = waiting_count + delayed_count

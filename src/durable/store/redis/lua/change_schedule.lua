@@ -1,4 +1,5 @@
--- Changes a schedule, and stores tasks in the same step. A server without memory refuses this, unless the schedule is paused or removed.
+-- Changes a schedule, and stores tasks in the same step. A server without memory refuses this, unless the schedule is removed or is
+-- paused afterwards.
 --
 -- Needs: lists, add_tasks, schedules.
 -- Reads: schedules.
@@ -7,13 +8,13 @@
 --   QUEUES, PERMITS, HELD_KEYS, SCHEDULES, SCHEDULE_TIMES.
 --
 -- ARGV[1]   -> name of the schedule
--- ARGV[2]   -> version of the row that this replaces; empty if there must be none; `moved` if there must be none, since the schedule
---   was in another partition
--- ARGV[3]   -> new row, or empty to remove the schedule. All of the tasks count as started in it.
+-- ARGV[2]   -> version of the row that this replaces; empty if the schedule is new; `moved` if it was removed from another
+--   partition. In the last two cases, there must be no row
+-- ARGV[3]   -> new row, in which all of the tasks count as started; empty to remove the schedule
 -- ARGV[4..] -> the tasks: see `add_tasks.lua`
 --
--- Output: as that of `enqueue.lua`, or CHANGED if the row has another version, so nothing has changed. If the row is the new one already,
--- or there is none to be removed, the output is OK.
+-- Output: that of `enqueue.lua`, or CHANGED if the row has another version or a new schedule is due already; then nothing has
+-- changed. If the new row is stored already, or there is no row to remove, the output is OK.
 --
 -- Errors: UNDONE or PARTIAL if a command failed
 local name, before, after = ARGV[1], ARGV[2], ARGV[3]
@@ -31,7 +32,7 @@ local function time_of(some)
 end
 local times, time = time_of(after)
 local times_before, time_before = time_of(row)
--- A tick that has passed may have been fired before the schedule was removed.
+-- A tick that has passed may have fired before the schedule was removed.
 if before == '' and time > 0 and time <= now then return 'CHANGED' end
 if time == 0 then
   -- The first write must be one that a server without memory accepts; it then accepts the others.
@@ -39,7 +40,7 @@ if time == 0 then
   call('ZREM', key, '')
 end
 
--- Counts tasks that were not stored because others hold their keys.
+-- Returns the new row, in which tasks that were not stored because others hold their keys count as skipped.
 local function count_conflicts(unstored)
   local n = #unstored / 19
   local started, skipped = number_at('>I6I6', after, SCHEDULE_STARTED)
@@ -62,7 +63,7 @@ local answer = add_tasks({ undo = 'schedule', row = row, times = times_before, t
     call('ZADD', key, time, name)
   end
 end)
--- The change is made. Failures from here on do not matter.
+-- The change has taken effect. Failures from here on do not change that.
 pcall(schedules().save_first)
 -- Woken workers may not know the new time.
 if is_earlier then pcall(lists().wake_one) end

@@ -1,5 +1,5 @@
--- Stores a batch of tasks. This and `change_schedule.lua` are the only scripts that a server without memory refuses: the first write
--- fails, so there is no effect.
+-- Stores a batch of tasks. A server without memory refuses only this script and `change_schedule.lua`: the first write fails, so
+-- the script has no effect.
 --
 -- Needs: session, lists, add_tasks.
 -- KEYS: NONE, META, SESSIONS, READY, ALIVE, PAYLOADS, DELAYED, DUE, RESULTS, DEAD, DIED, ERRORS, TOMBSTONES, IDLE, ROUTES,

@@ -73,8 +73,9 @@ RESULT_STATE = 7
 PLAN_QUEUE_LENGTH = 9
 PLAN_QUEUE = 10
 
--- A row of `schedules`: version 8, bit of the builds that compute it 1, time at which it is handed out, or 0, 6, number of its tasks 6,
--- number of skipped ones 6, id of the last task, or zeros, 16, and the rest, which scripts do not read: see `schedule/body.rs`.
+-- A row of `schedules`: version 8, bit of the builds that compute its ticks 1, time at which it is handed out (0 while it is
+-- paused) 6, number of started tasks 6, number of skipped tasks 6, id of the last task (zeros if there is none) 16, and the body,
+-- which scripts do not read: see `schedule/body.rs`.
 SCHEDULE_VERSION_END = 8
 SCHEDULE_NEEDS = 9
 SCHEDULE_TIME = 10

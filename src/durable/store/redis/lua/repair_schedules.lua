@@ -1,4 +1,4 @@
--- Repairs schedules.
+-- Repairs rows of schedules, and the sorted sets from which schedules are handed out.
 --
 -- Needs: repair, schedules.
 -- Reads: schedules.
@@ -10,8 +10,8 @@ local function remove_times(name)
   end
 end
 
--- Examines a page of schedules. Removes rows that cannot be read: such a schedule is defined again when a process of its program starts.
--- Hands out schedules that are in no sorted set.
+-- Examines a page of schedules. Removes rows that cannot be read: such a schedule is defined again when a process of its program
+-- starts. Adds schedules that are not paused to their sorted set if they are missing there.
 local function repair_schedules()
   if call('EXISTS', SCHEDULES) == 0 then
     if meta[6] then call('HDEL', META, 'schedules', 'schedules_cursor') end
@@ -30,7 +30,7 @@ local function repair_schedules()
       record_repair('the row of a schedule cannot be read: ' .. name, row)
     elseif time > 0 and not call('ZSCORE', key, name) then
       call('ZADD', key, time, name)
-      record_repair('a schedule would not have been handed out: ' .. name)
+      record_repair('a schedule was in no sorted set, and is handed out again: ' .. name)
     end
   end
   if scan[1] ~= from then call('HSET', META, 'schedules_cursor', scan[1]) end

@@ -1,4 +1,4 @@
--- Applies verdicts, reaps late claims, makes delayed tasks due, hands out schedules, and claims tasks, in this order.
+-- Applies verdicts, reaps late claims, makes delayed tasks due, hands out due schedules, and claims tasks, in this order.
 --
 -- Needs: session, session_activity, lists, set_lists, transaction, entry, notifications, claims, reap, verdicts, due, drain,
 --   schedules, claim.
@@ -37,7 +37,7 @@
 --
 -- Then, if the store has schedules, and the turn may be handed some:
 -- [10] -> name and row of each schedule that is handed out
--- [11] -> milliseconds until the next one is, or -1
+-- [11] -> milliseconds until the next schedule is handed out, or -1 if there is none
 -- [12] -> time in milliseconds since 1970
 --
 -- Errors:
@@ -66,7 +66,7 @@ local accepts_quarantined, lease, verdict_claims = ARGV[6] == '1', tonumber(ARGV
 -- The first due time, and the first end of a lease; nil if it has changed since it was read.
 local next_due, next_lease_end = nil, nil
 local has_changed = false
--- The schedules that are handed out, and the time at which the next one is; nil in a store without schedules.
+-- The schedules that are handed out, and the time at which the next one is handed out: nil if the store has no schedule.
 local computes, due_schedules, next_schedule = tonumber(ARGV[12]), {}, nil
 
 -- Stores the turn in the session, unless it has changed nothing, or only reports a failure.

@@ -1,4 +1,4 @@
-//! Schedules: the costs of a store without them, damage, a full server, partitions, and many that are due at once.
+//! Schedules in Redis: their costs for a store without schedules, damage, a full server, partitions, and many that are due at once.
 
 use super::super::time::Time;
 use super::scene::{HOUR, SECOND, Scene};
@@ -23,7 +23,7 @@ fn name(name: &str) -> ScheduleName {
     ScheduleName::new(name).unwrap()
 }
 
-/// A change that defines a schedule which is handed out at a time, and whose body is not read.
+/// Returns a change that defines a schedule. It is handed out at the given time, and its body cannot be read.
 fn new_schedule(of: &str, time: Duration) -> ScheduleChange {
     ScheduleChange {
         name: name(of),
@@ -87,7 +87,7 @@ fn commands(server: &Server) -> u64 {
     calls.sum()
 }
 
-/// The numbers are those of the time before there were schedules.
+/// The numbers are those that were measured before the crate had schedules.
 #[tokio::test]
 async fn a_store_without_schedules_runs_no_command_for_them() {
     needs_redis!();
@@ -109,7 +109,7 @@ async fn a_store_without_schedules_runs_no_command_for_them() {
 // ===== Damage =====
 
 #[tokio::test]
-async fn a_row_that_cannot_be_read_hurts_no_other() {
+async fn a_row_that_cannot_be_read_affects_no_other_schedule() {
     needs_redis!();
     for garbled in ["''", "'x'", "string.sub(row, 1, 42)"] {
         let scene = Scene::new().await;
@@ -123,7 +123,7 @@ async fn a_row_that_cannot_be_read_hurts_no_other() {
         assert_eq!(scene.worker.store.damage().map(|it| it.0), Some(1));
         let listed = scene.worker.store.schedules(None, 9).await.unwrap();
         assert_eq!(listed.len(), 1, "{garbled}");
-        // It can be defined again.
+        // The schedule can be defined again.
         define_rows(&scene, &["a"]).await;
         scene.clock.advance(SECOND);
         assert_eq!(due_names(&scene.worker).await, ["a"], "{garbled}");
@@ -131,7 +131,7 @@ async fn a_row_that_cannot_be_read_hurts_no_other() {
     }
 }
 
-/// Also before maintenance has removed the row.
+/// A new definition also replaces the row before maintenance has removed it.
 #[tokio::test]
 async fn a_garbled_row_is_replaced_or_removed() {
     needs_redis!();
@@ -175,7 +175,7 @@ async fn a_schedule_that_would_not_be_handed_out_is_repaired() {
 }
 
 #[tokio::test]
-async fn schedules_that_are_lost_are_defined_again() {
+async fn lost_schedules_can_be_defined_again() {
     needs_redis!();
     let scene = Scene::new().await;
     define_rows(&scene, &["a"]).await;
@@ -193,7 +193,7 @@ async fn schedules_that_are_lost_are_defined_again() {
 // ===== A full server =====
 
 #[tokio::test]
-async fn a_full_server_fires_when_there_is_room() {
+async fn a_full_server_fires_schedules_once_it_has_memory() {
     needs_redis!();
     let server = Server::start();
     let clock = Clock::manual();
@@ -269,7 +269,7 @@ async fn schedules_of_all_partitions_fire() {
     assert_eq!(worker.store.counts().await.unwrap().waiting, 16);
 }
 
-/// The tasks are now in another queue, so the schedule moves to its partition.
+/// Each definition puts the tasks into another queue, so the schedule moves to the partition of that queue.
 #[tokio::test]
 async fn a_schedule_moves_to_the_partition_of_its_tasks() {
     needs_redis!();
@@ -287,7 +287,7 @@ async fn a_schedule_moves_to_the_partition_of_its_tasks() {
         assert_eq!(worker.store.schedules(None, 9).await.unwrap().len(), 1);
         let found = worker.store.schedule(name("a")).await.unwrap().found;
         homes.insert(found.unwrap().home);
-        // Its tick has passed, and is not forgotten.
+        // A tick that has passed is not lost when the schedule moves.
         if number % 2 == 0 {
             clock.advance(MINUTE);
             continue;
@@ -308,9 +308,9 @@ async fn a_schedule_moves_to_the_partition_of_its_tasks() {
 
 // ===== Many schedules =====
 
-/// Ten thousand are due at once. No turn is handed more than a part, and all are handed out soon.
+/// Each turn hands out a limited number of them, and no schedule is left out.
 #[tokio::test]
-async fn very_many_schedules_are_handed_out_in_short_scripts() {
+async fn ten_thousand_due_schedules_are_handed_out_in_short_scripts() {
     needs_redis!();
     const SCHEDULES: usize = 10_000;
     let scene = Scene::new().await;
@@ -336,7 +336,7 @@ async fn very_many_schedules_are_handed_out_in_short_scripts() {
         (SCHEDULES, SCHEDULES.div_ceil(MAX_HAND_OUTS))
     );
     let taken = meter.taken.iter();
-    // Other processes may delay some of them.
+    // Other processes may delay some of the scripts, so the shortest time counts.
     let least = taken.min().copied();
     assert!(least <= Some(meter::LIMIT), "{least:?}");
     assert_eq!(due(&scene.worker).await, []);

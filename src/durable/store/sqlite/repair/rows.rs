@@ -92,7 +92,7 @@ const SCHEDULE: &[Column] = &[
     Column("name", Values::ScheduleName, ""),
     Column("version", ANY, "random()"),
     Column("needs", Values::Number(1..=u8::MAX as i64), ""),
-    // The worker that it is handed out to finds out when it is due, or that it is paused.
+    // With 0, the schedule is handed out at once. The worker then finds out when it is due, or that it is paused.
     Column("time", Values::Optional(&TIME), "0"),
     Column("hand_out", Values::Optional(&TIME), "0"),
     Column("started", TIME, "0"),
@@ -224,8 +224,8 @@ pub(super) fn repair_queues(db: &Connection, damage: &mut Damage) -> Result<(), 
     Ok(())
 }
 
-/// Repairs the rows of schedules. A row without a readable definition is removed: the schedule is defined again when a process of its
-/// program starts.
+/// Repairs the rows of schedules. Removes rows whose name, build or body is lost: such a schedule is defined again when a process
+/// of its program starts.
 pub(super) fn repair_schedules(db: &Connection, damage: &mut Damage) -> Result<(), Fault> {
     let table = "throng_schedule";
     for bad in find_invalid(db, table, &["name"], SCHEDULE, |_| true)? {

@@ -1,4 +1,4 @@
-//! Schedules: how they are looked up, other processes, and what damage does to them.
+//! Schedules in SQLite: their index, other processes, and damage.
 
 use super::super::schedules::EARLIEST;
 use super::*;
@@ -11,7 +11,7 @@ fn name(name: &str) -> ScheduleName {
     ScheduleName::new(name).unwrap()
 }
 
-/// A schedule that is due in a second.
+/// Returns a change that defines a schedule, which is due in a second.
 fn new_schedule(of: &str, clock: &Clock) -> ScheduleChange {
     ScheduleChange {
         name: name(of),
@@ -78,9 +78,9 @@ async fn an_idle_turn_in_another_process_is_handed_what_is_due() {
     assert_eq!(one.due().await, [""; 0]);
 }
 
-/// A garbled value costs at most its own schedule, which can be defined again.
+/// At most the schedule of the garbled row is lost, and it can be defined again.
 #[tokio::test]
-async fn a_garbled_row_hurts_no_other_schedule() {
+async fn a_garbled_row_affects_no_other_schedule() {
     let file = File::new();
     drop(file.open().await);
     let columns = file.texts("SELECT name FROM pragma_table_info('throng_schedule')");
@@ -122,7 +122,7 @@ async fn assert_survives(garbled: &str) {
         ..new_schedule("a", &clock)
     };
     let change = match change.before {
-        // Each change has a version of its own.
+        // Each change needs a new version.
         Some(_) => ScheduleChange {
             after: change.after.map(|row| ScheduleRow { version: 3, ..row }),
             ..change

@@ -1,5 +1,6 @@
--- Restores a schedule, and then removes the tasks that were stored with it. If it cannot be restored, the tasks stay: the store
--- says that they are stored. If they cannot be removed, the schedule stores them again, under the same ids.
+-- Restores a schedule, and then removes the tasks that were stored with it. If the schedule cannot be restored, the tasks stay,
+-- since its row says that they are stored. If the tasks cannot be removed, firing the schedule again finds them, since they have
+-- the same ids.
 function undo.schedule()
   try('HSET', META, 'schedules', '')
   if u.row then try('HSET', SCHEDULES, ARGV[1], u.row) else try('HDEL', SCHEDULES, ARGV[1]) end

@@ -1,4 +1,4 @@
-//! Commands fail while schedules are handed out, fired and changed.
+//! Commands that fail while schedules are handed out, fired or changed.
 
 use super::*;
 use crate::durable::clock::millis;
@@ -52,7 +52,7 @@ async fn version(scene: &Scene) -> Option<u64> {
     read(scene).await.found.map(|found| found.row.version)
 }
 
-/// A task that is new, one that is too large for an entry, and one whose key another task holds.
+/// Returns a new task, one that is too large for an entry, one with a key, and one whose key the third task holds.
 fn tasks() -> Vec<NewTask> {
     let key = Key::new("held").of("job", &QueueName::DEFAULT).unwrap();
     let keyed = |number| NewTask {
@@ -62,7 +62,7 @@ fn tasks() -> Vec<NewTask> {
     vec![task(NEW), large(NEW + 1), keyed(NEW + 2), keyed(NEW + 3)]
 }
 
-/// Sends a change, of which one command fails. It has taken effect if and only if the answer says so.
+/// Sends a change, of which one command fails, and checks that it has taken effect if and only if the answer says so.
 async fn assert_whole(scene: &Scene, trial: Trial, change: ScheduleChange) -> bool {
     let before = version(scene).await;
     let after = change.after.as_ref().map(|row| row.version);
@@ -145,9 +145,8 @@ async fn a_schedule_is_paused_or_removed_as_a_whole() {
     }
 }
 
-/// A schedule that no worker receives is handed out again.
 #[tokio::test]
-async fn no_due_schedule_is_forgotten() {
+async fn a_due_schedule_is_handed_out_again_after_a_failure() {
     needs_redis!();
     for_each_command(async |scene, trial| {
         define(scene).await;
@@ -167,7 +166,7 @@ async fn no_due_schedule_is_forgotten() {
 }
 
 #[tokio::test]
-async fn maintenance_of_schedules_is_repeated() {
+async fn maintenance_repairs_schedules_after_a_failure() {
     needs_redis!();
     for_each_command(async |scene, trial| {
         define(scene).await;

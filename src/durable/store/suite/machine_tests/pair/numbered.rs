@@ -140,7 +140,7 @@ impl<H: Harness> Pair<H> {
         mut answered: TurnAnswer,
     ) -> Outcome {
         for turned in [&mut expected, &mut answered] {
-            // The order of schedules that need different builds depends on the store.
+            // Stores return schedules that need different builds in different orders.
             let by_name = |due: &DueSchedule| due.schedule.name.clone();
             turned.due.sort_by_key(by_name);
         }

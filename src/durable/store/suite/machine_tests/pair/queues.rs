@@ -1,4 +1,4 @@
-//! Requests about the named queue, and the comparison of their answers.
+//! Sends requests about the named queue to both stores, and compares the answers.
 
 use super::{Outcome, Pair, Session, Types, requests, same};
 use crate::durable::store::QueueChange;
@@ -27,8 +27,8 @@ impl<H: Harness> Pair<H> {
         same((expected, answered))
     }
 
-    /// Opens a session of the named queue if there is none: stores differ in when they notice that the last one is dead, and
-    /// its tasks are served by nobody.
+    /// Opens a session of the named queue if there is none. Otherwise, the stores would differ in when they notice that the last
+    /// session is dead, and that no worker serves the queue.
     async fn serve_queue(&mut self, process: u8) {
         let is_served = |session: &Session| session.is_queued && !session.closed;
         if self.has_queues && !self.sessions.iter().any(is_served) {

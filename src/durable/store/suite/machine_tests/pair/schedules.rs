@@ -1,4 +1,4 @@
-//! Requests about schedules, and the comparison of their answers.
+//! Sends requests about schedules to both stores, and compares the answers.
 
 use std::sync::Arc;
 
@@ -45,14 +45,14 @@ impl<H: Harness> Pair<H> {
         self.send_schedule_change().await
     }
 
-    /// Returns the version that the stores have.
+    /// Returns the version and the partition of the row that the model has.
     async fn version(&mut self, name: &ScheduleName) -> Option<(u64, usize)> {
         let [model, _] = self.stores(0);
         let found = model.0.schedule(name.clone()).await.unwrap().found;
         found.map(|found| (found.row.version, found.home))
     }
 
-    /// Sends the last change, perhaps once more.
+    /// Sends the last change, which may have been sent before, and compares the rows afterwards.
     pub(super) async fn send_schedule_change(&mut self) -> Outcome {
         let Some(change) = self.schedule_change.clone() else {
             return Ok(());
