@@ -273,7 +273,7 @@ impl Schedules<'_> {
     /// # let hourly = Every::new(std::time::Duration::from_secs(3600));
     /// # client.schedule("sweep", hourly, Sweep {}).await?;
     /// if let Some(sweep) = client.schedules().get("sweep").await? {
-    ///     println!("{} fires at {:?}", sweep.when, sweep.next_tick);
+    ///     println!("{} fires at {:?}", sweep.name, sweep.next_tick);
     /// }
     /// assert!(client.schedules().get("unknown").await?.is_none());
     /// # Ok(()) }
