@@ -117,15 +117,17 @@ pub(super) fn push_tasks(
     let kinds = kinds(batch);
     // Of several tasks with one id, only the first is stored.
     let mut ids = HashSet::with_capacity(batch.len());
-    let tasks = batch.iter().copied().filter(|task| ids.insert(task.id));
-    let (delayed, mut waiting): (Vec<_>, Vec<_>) = tasks.partition(|task| millis(task.delay) != 0);
-    let list_of = |task: &&NewTask| known.routes.entrance(kinds[&named(task)]);
+    let tasks = (0..).zip(batch.iter().copied());
+    let tasks = tasks.filter(|(_, task)| ids.insert(task.id));
+    let (delayed, mut waiting): (Vec<Placed<'_>>, Vec<_>) =
+        tasks.partition(|(_, task)| millis(task.delay) != 0);
+    let list_of = |(_, task): &Placed<'_>| known.routes.entrance(kinds[&named(task)]);
     // If a task may replace another, the script needs the order of the request, and determines the lists itself.
     if !batch.iter().any(|task| may_replace(task)) {
         waiting.sort_by_key(list_of);
     }
     let lists = runs_of_lists(waiting.iter().map(list_of));
-    let all = || waiting.iter().chain(&delayed);
+    let all = || waiting.iter().chain(&delayed).map(|&(_, task)| task);
     let separate = || all().filter(|task| task.payload.len() > MAX_INLINE_PAYLOAD);
 
     arguments.push_number(waiting.len());
@@ -133,7 +135,7 @@ pub(super) fn push_tasks(
     arguments.push_number(separate().count());
     arguments.push(&*known.version);
     arguments.push_number(lists.len());
-    arguments.push(key_records(batch, &waiting, &delayed));
+    arguments.push(key_records(&waiting, &delayed));
     for task in all() {
         arguments.push(task.id.to_bytes());
         arguments.push(alive_row(task, client_id, kinds[&named(task)]));
@@ -141,7 +143,7 @@ pub(super) fn push_tasks(
     all().for_each(|task| arguments.push(entry::pack(task, client_id, kinds[&named(task)], now)));
     delayed
         .iter()
-        .for_each(|task| arguments.push(millis_text(task.delay)));
+        .for_each(|(_, task)| arguments.push(millis_text(task.delay)));
     for task in separate() {
         arguments.push(task.id.to_bytes());
         arguments.push(&*task.payload);
@@ -152,6 +154,9 @@ pub(super) fn push_tasks(
     }
 }
 
+/// A task, and its position in the batch.
+type Placed<'a> = (u16, &'a NewTask);
+
 /// Returns `true` if the task replaces the payload of a task that holds its key.
 fn may_replace(task: &NewTask) -> bool {
     task.key
@@ -159,21 +164,24 @@ fn may_replace(task: &NewTask) -> bool {
 }
 
 /// Returns the records of the tasks with keys, in the order of the batch: see `lua/key_conflicts.lua`.
-fn key_records(batch: &[&NewTask], waiting: &[&NewTask], delayed: &[&NewTask]) -> Vec<u8> {
-    if batch.iter().all(|task| task.key.is_none()) {
-        return Vec::new();
-    }
+fn key_records(waiting: &[Placed<'_>], delayed: &[Placed<'_>]) -> Vec<u8> {
     let all = waiting.iter().chain(delayed).zip(1..);
-    let indices: HashMap<_, u16> = all.map(|(task, index)| (task.id, index)).collect();
-    let mut records = Vec::new();
-    for (position, task) in (0..).zip(batch) {
-        // Without an index, another task with the same id precedes it in the batch.
-        if let (Some(key), Some(&index)) = (&task.key, indices.get(&task.id)) {
-            push_key_record(&mut records, index, position, task, key);
-        }
+    let keyed = all.filter_map(|(&(at, task), index)| Some((at, index, task, task.key.as_ref()?)));
+    let mut keyed: Vec<_> = keyed.collect();
+    keyed.sort_unstable_by_key(|it| it.0);
+    let may_replace = keyed.iter().any(|it| may_replace(it.2));
+    let mut records = Vec::with_capacity(1 + keyed.len() * KEY_RECORD_LEN);
+    if !keyed.is_empty() {
+        records.push(if may_replace { b'p' } else { b'-' });
+    }
+    for (position, index, task, key) in keyed {
+        push_key_record(&mut records, index, position, task, key);
     }
     records
 }
+
+/// The length of a record of a key, in bytes.
+const KEY_RECORD_LEN: usize = 58;
 
 fn push_key_record(records: &mut Vec<u8>, index: u16, position: u16, task: &NewTask, key: &NewKey) {
     let conflict = match key.conflict {

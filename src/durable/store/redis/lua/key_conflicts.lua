@@ -1,7 +1,8 @@
 -- Resolves the conflicts between new tasks and the tasks that hold their keys. A new task whose key is held is not stored, but it
 -- may replace the payload of the task that holds the key.
 --
--- A record describes a new task with a key. The records are in the order of the request:
+-- The argument is `p` if one of the tasks may replace the payload of another one, else `-`, and then a record for each new task with a
+-- key, in the order of the request:
 --
 -- [1] -> position in the arguments, where waiting tasks precede delayed ones, 2
 -- [2] -> position in the request, 2
@@ -19,29 +20,38 @@
 -- Returns what is to be written for tasks with keys. `is_stored` records those that are not stored. `first_entry` is the position of
 -- the first entry among the arguments, and `tasks` has the numbers of waiting and of delayed tasks, and of payloads.
 local function resolve_conflicts(records, ids, is_stored, first_entry, tasks)
-  local RECORD, KEY, IS_UNTIL_STARTED, RESOLUTION, WINDOW, LIMIT, NO_WINDOW = 58, 4, 20, 21, 22, 28, '\0\0\0\0\0\0'
-  local result, answer, keys = { is_any = false, may_replace = false }, {}, {}
-  for at = 1, #records, RECORD do keys[#keys + 1] = sub(records, at + KEY, at + IS_UNTIL_STARTED - 1) end
-  -- The rows of keys, and the rows before. The keys that change. Positions of the tasks of this request that hold keys, by key.
-  local rows, before, changed, is_changed, own = {}, {}, {}, {}, {}
+  local RECORD, KEY, HOLDING, RESOLUTION, LIMIT, NO_WINDOW = 58, 4, 20, 21, 28, '\0\0\0\0\0\0'
+  local result, answer, keys = { is_any = false, may_replace = sub(records, 1, 1) == 'p' }, {}, {}
+  for at = 2, #records, RECORD do keys[#keys + 1] = sub(records, at + KEY, at + HOLDING - 1) end
+  -- The rows of keys, and the rows before. The keys that change, each followed by its row. Positions of the tasks of this request that
+  -- hold keys, by key.
+  local rows, before, changed, own = {}, {}, {}, {}
   for i, row in ipairs(call('HMGET', HELD_KEYS, unpack(keys))) do
     if row then rows[keys[i]], before[keys[i]] = row, row end
   end
   local alive, replacements
 
-  local function change(key, row)
-    if not is_changed[key] then changed[#changed + 1], is_changed[key] = key, true end
-    rows[key] = row
+  -- The ends of windows, by how tasks hold their keys: most of the tasks of a request do it in one way.
+  local ends = {}
+  local function end_of_window(holding)
+    local window = sub(holding, 3)
+    ends[holding] = window == NO_WINDOW and window or pack('>I6', now + number_at('>I6', window))
+    return ends[holding]
   end
 
   -- Has a new task hold its key.
   local function hold(index, key, at)
-    own[key] = index
-    local window = sub(records, at + WINDOW, at + LIMIT - 1)
-    if window ~= NO_WINDOW then window = pack('>I6', now + number_at('>I6', window)) end
-    local row = ids[index] .. window
-    if byte(records, at + IS_UNTIL_STARTED) == 1 then row = row .. pack('>I6', now) .. ARGV[first_entry + index - 1] end
-    change(key, row)
+    local holding = sub(records, at + HOLDING, at + LIMIT - 1)
+    local row = ids[index] .. (ends[holding] or end_of_window(holding))
+    if byte(holding) == 1 then row = row .. pack('>I6', now) .. ARGV[first_entry + index - 1] end
+    local n = #changed
+    own[key], rows[key], changed[n + 1], changed[n + 2] = index, row, key, row
+  end
+
+  -- Changes the row of a key that a task has held before.
+  local function change(key, row)
+    if not own[key] and rows[key] == before[key] then changed[#changed + 1], changed[#changed + 2] = key, row end
+    rows[key] = row
   end
 
   -- Reads the rows of `alive` of the tasks that the rows of keys name, by key.
@@ -71,35 +81,35 @@ local function resolve_conflicts(records, ids, is_stored, first_entry, tasks)
   -- The position of the last waiting task with a key so far.
   local last = 0
   for n, key in ipairs(keys) do
-    local at = 1 + (n - 1) * RECORD
-    local index, row, resolution = number_at('>I2', records, at), rows[key], sub(records, at + RESOLUTION, at + RESOLUTION)
+    local at = 2 + (n - 1) * RECORD
+    local index, row, holder, is_replaceable = number_at('>I2', records, at), rows[key], nil, false
     if index <= tasks.waiting and index > last then last = index end
-    if resolution == 'p' then result.may_replace = true end
-    local holder, is_replaceable
     if row then holder, is_replaceable = find_holder(key, row) end
     if not holder or holder == ids[index] then
       -- If the task exists, an earlier request, whose answer was lost, has stored it.
       if not is_stored[index] then hold(index, key, at) end
     else
+      local resolution = sub(records, at + RESOLUTION, at + RESOLUTION)
       result.is_any, is_stored[index] = true, true
       if resolution == 'p' and not (is_replaceable and replace(index, key, holder, at, last)) then resolution = 'j' end
       answer[#answer + 1] = sub(records, at + 2, at + 3) .. resolution .. holder
     end
   end
   result.answer = concat(answer)
-  result.replacements = replacements and replacements.finish()
+  if replacements then result.replacements = replacements.finish() end
 
   function result.write()
-    local pairs_of_rows = {}
-    for i, key in ipairs(changed) do pairs_of_rows[2 * i - 1], pairs_of_rows[2 * i] = key, rows[key] end
-    if #changed > 0 then call('HSET', HELD_KEYS, unpack(pairs_of_rows)) end
-    if result.replacements then result.replacements.write() end
+    -- Replacements may have changed rows again.
+    for i = 1, replacements and #changed or 0, 2 do changed[i + 1] = rows[changed[i]] end
+    if #changed > 0 then call('HSET', HELD_KEYS, unpack(changed)) end
+    if replacements then replacements.write() end
   end
 
   -- Undoes the changes. The new tasks have been removed before.
   function result.restore(try)
-    if result.replacements then result.replacements.restore(try) end
-    for _, key in ipairs(changed) do
+    if replacements then replacements.restore(try) end
+    for i = 1, #changed, 2 do
+      local key = changed[i]
       if before[key] then try('HSET', HELD_KEYS, key, before[key]) else try('HDEL', HELD_KEYS, key) end
     end
   end
