@@ -70,7 +70,8 @@ impl SpawnOptions {
         self
     }
 
-    /// Sets the time before which the task does not run. The default is zero.
+    /// Sets the time before which the task does not run. The default is zero. It cannot be combined with
+    /// [`Key::debounce`], which delays the task.
     #[must_use]
     pub fn delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
@@ -79,7 +80,8 @@ impl SpawnOptions {
 
     /// Sets the time for which the end of the task is kept. The default is
     /// [`RETENTION`](super::DurableTask::RETENTION). If it is zero, the end is not kept, and the task cannot be awaited.
-    /// Otherwise, the end is kept for longer while no executor runs on the store.
+    /// Otherwise, the end is kept for longer while no executor runs on the store. With [`Key::throttle`], it is kept for at least
+    /// the window.
     #[must_use]
     pub fn retention(mut self, retention: Duration) -> Self {
         self.retention = Some(retention);

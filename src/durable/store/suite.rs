@@ -7,7 +7,7 @@
 pub(super) use self::harness::temp_folder;
 use self::harness::{Harness, run, runtime};
 #[cfg(feature = "redis")]
-pub(super) use self::process::{id, task};
+pub(super) use self::process::{id, task, with_key};
 
 mod baseline_tests;
 mod cancel_tests;

@@ -12,9 +12,9 @@
 //! Parts may need other parts. Each part precedes what needs it. A part that is listed as `On demand` ends with a `return`, and
 //! becomes a function `load_<part>` together with the parts that only it needs: what few runs of a script use costs the others
 //! nothing. `Reads` lists the optional fields of `meta` that the file uses: `epoch` and `tombstones`, which are `meta[4]` and
-//! `meta[5]`, and `schedules`, which is `meta[6]`. `Undo` names a file in `lua/undo`, which undoes what the script or part has
-//! written if a command fails: see `lua/transaction.lua`. `KEYS` lists the keys in their order, or is `all`. In the rest of the
-//! script, the names of keys and constants are replaced: see `names.rs`.
+//! `meta[5]`, and `schedules`, which is `meta[6]`; a field that no file of the script reads is nil. `Undo` names a file in `lua/undo`,
+//! which undoes what the script or part has written if a command fails: see `lua/transaction.lua`. `KEYS` lists the keys in their
+//! order, or is `all`. In the rest of the script, the names of keys and constants are replaced: see `names.rs`.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -257,6 +257,8 @@ impl Parts {
         let code = inner.code.concat();
         self.code
             .push(format!("local function load_{name}()\n{code}end\n"));
+        self.undo.extend(inner.undo);
+        self.reads_all_of_meta |= inner.reads_all_of_meta;
     }
 }
 

@@ -20,7 +20,7 @@ use crate::durable::{Counts, DeadFilter, DeadLetter, TaskId};
 
 pub(super) use self::tasks::*;
 #[cfg(feature = "redis")]
-pub(in crate::durable::store) use self::tasks::{id, task};
+pub(in crate::durable::store) use self::tasks::{id, task, with_key};
 
 mod tasks;
 

@@ -69,8 +69,11 @@ impl Model {
         for id in remove.into_iter().take(budget) {
             self.tasks.remove(&id);
         }
+        let tasks = &self.tasks;
+        self.delayed
+            .retain(|&(due, id)| tasks.get(&id).is_some_and(|row| row.is_delayed_until(due)));
         self.keyed.retain(|_, ids| {
-            ids.retain(|id| self.tasks.contains_key(id));
+            ids.retain(|id| tasks.contains_key(id));
             !ids.is_empty()
         });
         more
@@ -101,7 +104,8 @@ impl Model {
     /// Returns the number of tasks, claims, sessions, schedules and keys.
     #[cfg(test)]
     pub(in super::super) fn leftovers(&self) -> u64 {
-        let tasks = self.tasks.len() + self.ready_queue.len() + self.claims.len();
+        let tasks =
+            self.tasks.len() + self.ready_queue.len() + self.delayed.len() + self.claims.len();
         (tasks + self.sessions.len() + self.schedules.len() + self.keyed.len()) as u64
     }
 }

@@ -103,7 +103,10 @@ impl Model {
 
     /// Records that a task stops running, so that another one of its queue may start.
     pub(super) fn free(&mut self, id: TaskId) {
-        if let Some(row) = self.tasks.get(&id) {
+        // Without a maximum, no task waits for the end of another.
+        if let Some(row) = self.tasks.get(&id)
+            && self.is_limited(&row.task.queue)
+        {
             self.freed.insert(row.task.queue.clone());
         }
     }
@@ -112,8 +115,7 @@ impl Model {
     /// waits, since not every session knows it. If a task must wait for the rate of its queue, the session finds out how long.
     pub(super) fn wake_for_freed(&mut self) {
         let mut freed = std::mem::take(&mut self.freed);
-        // Without a maximum, no task waits for the end of another.
-        freed.retain(|queue| self.is_limited(queue) && self.permits(queue) > 0);
+        freed.retain(|queue| self.permits(queue) > 0);
         let waits = |id: &TaskId| {
             let row = &self.tasks[id];
             let may_start = freed.contains(&row.task.queue) && !self.is_paused(row);

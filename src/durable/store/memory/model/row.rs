@@ -53,6 +53,10 @@ pub(super) enum State {
 }
 
 impl Row {
+    pub(super) fn is_delayed_until(&self, due: u64) -> bool {
+        self.state == State::Delayed { due }
+    }
+
     /// Returns the kind of the type of the task, whatever its queue and its priority.
     pub(super) fn of(&self) -> Kind {
         Kind::in_envelope(&self.task.name, self.task.envelope)

@@ -197,9 +197,10 @@ impl Model {
         }
     }
 
+    /// Returns `true` if a member of [`delayed`](Self::delayed) is still delayed until this time.
     pub(super) fn is_delayed_until(&self, id: TaskId, due: u64) -> bool {
-        let state = self.tasks.get(&id).map(|row| &row.state);
-        state == Some(&State::Delayed { due })
+        let row = self.tasks.get(&id);
+        row.is_some_and(|row| row.is_delayed_until(due))
     }
 
     // ===== Tasks that become ready =====

@@ -4,20 +4,14 @@ use super::scene::{HOUR, SECOND, Scene, later};
 use super::*;
 use crate::durable::Key;
 use crate::durable::key::Conflict;
-
-fn with_key(key: Key, task: NewTask) -> NewTask {
-    let key = key.of(&task.name, &task.queue);
-    NewTask {
-        key: Some(key.unwrap()),
-        ..task
-    }
-}
+use crate::durable::store::suite::with_key;
 
 fn joining(text: &str, task: NewTask) -> NewTask {
     with_key(Key::new(text), task)
 }
 
-fn replacing(text: &str, task: NewTask) -> NewTask {
+/// A task that replaces the payload of the one that holds its key.
+pub(super) fn replacing(text: &str, task: NewTask) -> NewTask {
     with_key(Key::new(text).replace(), task)
 }
 
@@ -58,6 +52,22 @@ async fn a_garbled_copy_of_an_entry_damages_no_task() {
             assert_eq!(scene.worker.store.damage(), None, "{change}");
             scene.check();
         }
+    }
+}
+
+/// Without its copy of the entry, the row still says who holds the key.
+#[tokio::test]
+async fn a_row_without_a_copy_of_the_entry_holds_the_key() {
+    needs_redis!();
+    for (len, delay) in [(22, HOUR), (22, Duration::ZERO), (25, HOUR), (28, HOUR)] {
+        let scene = Scene::new().await;
+        assert_eq!(store(&scene, replacing("k", later(1, delay))).await, None);
+        change_row(&scene, &format!("string.sub(row, 1, {len})"));
+        let answer = store(&scene, replacing("k", task(2))).await;
+        assert_eq!(answer, Some((id(1), Conflict::Join)), "{len}");
+        scene.clock.advance(HOUR);
+        assert_eq!(scene.run_all(&scene.worker).await, [id(1)], "{len}");
+        assert_eq!(store(&scene, replacing("k", task(3))).await, None);
     }
 }
 

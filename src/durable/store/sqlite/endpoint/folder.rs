@@ -23,8 +23,8 @@ pub(in super::super) fn file_name(id: EndpointId, suffix: &str) -> String {
 /// Creates the folder, and a new lock file in it.
 pub(super) fn join(folder: &Path) -> io::Result<(EndpointId, File)> {
     loop {
-        let created = fs::create_dir_all(folder.join(IDLE))
-            .and_then(|()| fs::create_dir_all(folder.join(WATCHERS)))
+        let created = create_folder(&folder.join(IDLE))
+            .and_then(|()| create_folder(&folder.join(WATCHERS)))
             .and_then(|()| create_lock_file(folder));
         match created {
             // Meanwhile, the last endpoint has left and has removed the folder.
@@ -32,6 +32,23 @@ pub(super) fn join(folder: &Path) -> io::Result<(EndpointId, File)> {
             created => return created,
         }
     }
+}
+
+/// Creates a folder and its parents. `create_dir_all` fails if a folder exists when it creates it, and is removed before it looks:
+/// the last endpoint may leave at that moment.
+fn create_folder(path: &Path) -> io::Result<()> {
+    loop {
+        match fs::create_dir_all(path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && !is_blocked(path) => {}
+            created => return created,
+        }
+    }
+}
+
+/// Returns `true` if something else than a folder is in the place of a folder or of its parent.
+fn is_blocked(path: &Path) -> bool {
+    let is_other = |it: &Path| fs::symlink_metadata(it).is_ok_and(|found| !found.is_dir());
+    path.ancestors().take(2).any(is_other)
 }
 
 /// Removes the folder if no endpoint is in it. Each step fails if an endpoint has joined meanwhile.
@@ -81,7 +98,7 @@ pub(super) fn is_unlocked(file: &File) -> bool {
 /// Creates a marker. If the last endpoint removed the folder while this one joined, creates the folder again.
 pub(super) fn create_marker(marker: &Path) -> io::Result<()> {
     let created = File::create(marker).or_else(|error| {
-        fs::create_dir_all(marker.parent().ok_or(error)?)?;
+        create_folder(marker.parent().ok_or(error)?)?;
         File::create(marker)
     });
     created.map(drop)
@@ -122,4 +139,47 @@ pub(super) fn endpoints(
         let hex = name.to_str()?.strip_suffix(suffix)?;
         u64::from_str_radix(hex, 16).ok().map(|id| id as EndpointId)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+    use crate::durable::store::suite::temp_folder;
+
+    #[test]
+    fn a_file_in_the_place_of_a_folder_is_an_error() {
+        let parent = temp_folder();
+        let folder = parent.path().join("tasks.db-throng");
+        fs::write(&folder, "").unwrap();
+        assert!(join(&folder).is_err());
+        fs::remove_file(&folder).unwrap();
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join(IDLE), "").unwrap();
+        assert!(join(&folder).is_err());
+        fs::remove_file(folder.join(IDLE)).unwrap();
+        std::os::unix::fs::symlink("nowhere", folder.join(IDLE)).unwrap();
+        assert!(join(&folder).is_err());
+        fs::remove_file(folder.join(IDLE)).unwrap();
+        assert!(join(&folder).is_ok());
+    }
+
+    /// Endpoints join and leave at once, so folders are often removed while others create them.
+    #[test]
+    fn an_endpoint_can_join_while_the_last_one_leaves() {
+        let parent = temp_folder();
+        let folder = parent.path().join("tasks.db-throng");
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..2_000 {
+                        let (id, _file) = join(&folder).unwrap();
+                        fs::remove_file(folder.join(file_name(id, ".lock"))).unwrap();
+                        remove_if_empty(&folder);
+                    }
+                });
+            }
+        });
+    }
 }

@@ -79,7 +79,7 @@ pub(in crate::durable::store::suite) fn keyed(number: u64) -> NewTask {
     with_key(Key::new("key"), task(number))
 }
 
-pub(in crate::durable::store::suite) fn with_key(key: Key, task: NewTask) -> NewTask {
+pub(in crate::durable::store) fn with_key(key: Key, task: NewTask) -> NewTask {
     let delay = key.delay().unwrap_or(task.delay);
     let key = key.of(&task.name, &task.queue);
     let key = Some(key.expect("the options of the key do not exclude each other"));

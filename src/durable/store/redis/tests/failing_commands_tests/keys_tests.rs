@@ -1,21 +1,10 @@
 //! Keys while commands fail: tasks get and free keys, and are replaced.
 
+use super::super::keys_tests::replacing;
 use super::*;
 use crate::durable::Key;
 use crate::durable::key::{Conflict, Enqueued, KeyConflict};
-
-fn with_key(key: Key, task: NewTask) -> NewTask {
-    let key = key.of(&task.name, &task.queue);
-    NewTask {
-        key: Some(key.unwrap()),
-        ..task
-    }
-}
-
-/// A task that replaces the payload of the one that holds its key.
-fn replacing(key: &str, task: NewTask) -> NewTask {
-    with_key(Key::new(key).replace(), task)
-}
+use crate::durable::store::suite::with_key;
 
 /// Tasks with keys: two that wait, two that are delayed, and one that cannot be replaced.
 fn holders() -> [NewTask; 5] {
