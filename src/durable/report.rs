@@ -69,7 +69,7 @@ mod imp {
         tracing::debug!(store, schedule, started, skipped, "a schedule has fired");
     }
 
-    /// A schedule is due, but this process could not fire it. It is handed out again.
+    /// A schedule is due, but this process could not fire it. It is handed out again. This is reported once until it fires.
     pub(crate) fn schedule_failed(store: &str, schedule: &str, error: &str) {
         tracing::warn!(
             store,
@@ -77,6 +77,11 @@ mod imp {
             error,
             "this process could not fire a schedule, which is handed out again"
         );
+    }
+
+    /// The store did not say which schedules are due. It is asked again.
+    pub(crate) fn schedules_unread(store: &str, failure: &Failure) {
+        tracing::debug!(store, %failure, "the store did not say which schedules are due, and is asked again");
     }
 
     /// A definition replaces another one of the same revision. Two releases may be replacing each other's definitions.
@@ -104,6 +109,7 @@ mod imp {
     pub(crate) fn store_failed(_: &str, _: &Failure, _: u32) {}
     pub(crate) fn schedule_fired(_: &str, _: &str, _: usize, _: usize) {}
     pub(crate) fn schedule_failed(_: &str, _: &str, _: &str) {}
+    pub(crate) fn schedules_unread(_: &str, _: &Failure) {}
     pub(crate) fn schedule_flipped(_: &str, _: &str, _: u32) {}
     pub(crate) fn refused(_: &str, _: TaskId) {}
     pub(crate) fn lease_lost(_: &str, _: Epoch) {}

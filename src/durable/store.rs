@@ -82,7 +82,7 @@ pub(crate) use self::requests::{
     allow(unused_imports, reason = "only stores use some of them")
 )]
 pub(crate) use self::schedules::{
-    DueSchedule, HAND_OUT_INTERVAL, MAX_HAND_OUTS, ScheduleAnswer, ScheduleChange, ScheduleRow,
+    DueSchedule, HAND_OUT_INTERVAL, HandOut, MAX_HAND_OUTS, ScheduleAnswer, ScheduleChange, ScheduleRow,
     StoredSchedule,
 };
 pub(crate) use super::DeadReason;
@@ -161,8 +161,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// until then is in it.
     fn enqueue(&self, request: Arc<Enqueue>) -> Answer<'_, Enqueued>;
 
-    /// Accepts verdicts, takes back the tasks of expired claims, makes delayed tasks due, hands out due schedules, and claims
-    /// tasks, in this order.
+    /// Accepts verdicts, takes back the tasks of expired claims, makes delayed tasks due, and claims tasks, in this order.
     fn turn(&self, request: Arc<Turn>) -> Answer<'_, TurnAnswer>;
 
     /// Renews the leases of claims, and confirms that their tasks have arrived.
@@ -210,6 +209,10 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// Returns the state of a named queue.
     fn queue(&self, queue: QueueName) -> Answer<'_, QueueInfo>;
+
+    /// Hands out due schedules, of those that need one of these [bits](crate::durable::schedule::when::COMPUTES). If the answer is
+    /// lost, they are handed out again after the usual interval.
+    fn hand_out(&self, computes: u8) -> Answer<'_, HandOut>;
 
     /// Returns the schedule with this name, if there is one, and the store's time.
     fn schedule(&self, name: ScheduleName) -> Answer<'_, ScheduleAnswer>;

@@ -15,7 +15,7 @@ use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
-    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, QueueChange, RenewAnswer,
+    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HandOut, QueueChange, RenewAnswer,
     ScheduleAnswer, ScheduleChange, SessionId, StoredSchedule, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::{AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, TaskId};
@@ -194,6 +194,10 @@ impl Backend for MonitoredStore {
 
     fn can_have(&self, id: TaskId, queue: &QueueName, key: Option<KeyHash>) -> bool {
         self.store.can_have(id, queue, key)
+    }
+
+    fn hand_out(&self, computes: u8) -> Answer<'_, HandOut> {
+        self.record("handing out schedules", self.store.hand_out(computes))
     }
 
     fn schedule(&self, name: ScheduleName) -> Answer<'_, ScheduleAnswer> {

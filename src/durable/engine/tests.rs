@@ -15,7 +15,7 @@ use crate::durable::resend::{STORE_TIMEOUT, resend};
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
-    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HAND_OUT_INTERVAL, QueueChange,
+    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HAND_OUT_INTERVAL, HandOut, QueueChange,
     RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, Store, StoredSchedule, TaskState, Turn,
     TurnAnswer,
 };
@@ -248,6 +248,11 @@ impl Backend for Faulty {
 
     fn change_queue(&self, queue: QueueName, change: QueueChange) -> Answer<'_, bool> {
         self.store.change_queue(queue, change)
+    }
+
+    /// Loses the request or its answer, or sends the request twice.
+    fn hand_out(&self, computes: u8) -> Answer<'_, HandOut> {
+        Box::pin(self.send(None, None, move || self.store.hand_out(computes)))
     }
 
     fn schedule(&self, name: ScheduleName) -> Answer<'_, ScheduleAnswer> {
@@ -494,7 +499,7 @@ impl Run<StdArc<Runs>> for Tick {
     }
 }
 
-/// The store loses changes of schedules and the answers to them, and turns that hand schedules out.
+/// The store loses requests for due schedules, changes of schedules, and the answers to them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_tick_fires_once_on_a_store_that_loses_requests_and_answers() {
     const TICKS: u64 = 60;

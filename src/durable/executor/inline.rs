@@ -152,7 +152,6 @@ impl InlineExecutor {
             quarantined: true,
             lease: LEASE,
             go_idle: false,
-            computes: 0,
         })
     }
 }

@@ -145,7 +145,6 @@ fn claim_all(session: SessionId) -> Turn {
         quarantined: true,
         lease: Duration::from_secs(10),
         go_idle: false,
-        computes: 0,
     }
 }
 

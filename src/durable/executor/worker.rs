@@ -50,13 +50,14 @@ impl Worker {
             self.tally_runs();
             self.send_turn();
             self.send_renewal();
+            self.fire_due();
             let timer = self.timer();
             tokio::select! {
                 answer = answer(&mut self.turn) => self.turned(answer),
                 answer = answer(&mut self.opening) => self.opened(answer),
                 answer = answer(&mut self.confirming) => self.confirmed(answer),
                 answer = answer(&mut self.renewal) => self.renewed(answer),
-                _ = answer(&mut self.firing) => self.fired(),
+                fired = answer(&mut self.firing) => self.fired(fired),
                 Some(message) = self.messages.recv() => self.on_all(message),
                 () = sleep_until_some(timer) => {}
             }
@@ -71,12 +72,11 @@ impl Worker {
     /// Returns the time at which there is something to do if nothing happens before.
     fn timer(&self) -> Option<Instant> {
         let must_send = self.turn.is_none() && (self.may_claim() || self.unanswered.is_some());
-        let (next_poll, next_tick) = (self.next_poll(), self.next_tick());
-        let next_tick = next_tick.filter(|_| !self.is_busy());
+        let next_poll = self.next_poll();
         let times = [
             // A pause that is over has been cleared.
             next_poll.max(self.pause).filter(|_| next_poll.is_some()),
-            next_tick.max(self.pause).filter(|_| next_tick.is_some()),
+            self.next_tick(),
             self.pause
                 .filter(|_| must_send || !self.pending_verdicts.is_empty()),
             self.next_renewal.filter(|_| self.renewal.is_none()),
@@ -159,7 +159,8 @@ impl Worker {
     fn is_over(&self) -> bool {
         let is_stored = self.pending_verdicts.is_empty()
             && self.unanswered.is_none()
-            && self.confirming.is_none();
+            && self.confirming.is_none()
+            && self.firing.is_none();
         let is_late = self.deadline().is_some_and(|end| end <= Instant::now());
         self.stopping.is_some() && self.claims.held() == 0 && (is_stored || is_late)
     }

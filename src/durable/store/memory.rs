@@ -11,7 +11,7 @@ use self::model::Model;
 use super::kind::TypeSet;
 use super::{
     Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, QueueChange, RenewAnswer,
-    ScheduleAnswer, ScheduleChange, SessionId, Store, StoredSchedule, TaskState, Turn, TurnAnswer,
+    HandOut, ScheduleAnswer, ScheduleChange, SessionId, Store, StoredSchedule, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::clock::Clock;
 use crate::durable::failure::Failure;
@@ -284,6 +284,10 @@ impl Backend for Connection {
 
     fn queue(&self, queue: QueueName) -> Answer<'_, QueueInfo> {
         self.run("queue", move |model, _| Ok(model.queue(&queue)))
+    }
+
+    fn hand_out(&self, computes: u8) -> Answer<'_, HandOut> {
+        self.run("hand out", move |model, _| Ok(model.hand_out(computes)))
     }
 
     fn schedule(&self, name: ScheduleName) -> Answer<'_, ScheduleAnswer> {

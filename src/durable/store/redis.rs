@@ -22,7 +22,7 @@ pub use self::probe::RedisReport;
 pub(crate) use self::time::Time;
 use super::{
     Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, QueueChange, RenewAnswer,
-    ScheduleAnswer, ScheduleChange, SessionId, Store, StoredSchedule, TaskState, Turn, TurnAnswer,
+    HandOut, ScheduleAnswer, ScheduleChange, SessionId, Store, StoredSchedule, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::key::KeyHash;
@@ -402,6 +402,10 @@ impl Backend for RedisStore {
 
     fn queue(&self, queue: QueueName) -> Answer<'_, QueueInfo> {
         self.request(move |inner| async move { queues::read(&inner, &queue).await })
+    }
+
+    fn hand_out(&self, computes: u8) -> Answer<'_, HandOut> {
+        self.request(move |inner| async move { schedules::hand_out(inner, computes).await })
     }
 
     fn schedule(&self, name: ScheduleName) -> Answer<'_, ScheduleAnswer> {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::DueSchedule;
 use crate::durable::queue::QueueSettings;
 use crate::durable::spawn_queue::WriteBatch;
 use crate::durable::{DeadReason, Status, TaskId};
@@ -50,8 +49,6 @@ pub(crate) struct Turn {
     /// is a task. This holds until the next turn. A store may also do so if it has claimed less than was wanted, and then
     /// [says so](TurnAnswer::is_idle).
     pub(crate) go_idle: bool,
-    /// The [bits](crate::durable::schedule::when::COMPUTES) of the schedules that the turn may be handed, or zero for none.
-    pub(crate) computes: u8,
 }
 
 /// The verdicts on tasks of one claim.
@@ -91,12 +88,9 @@ pub(crate) struct TurnAnswer {
     pub(crate) next: Option<Duration>,
     /// Although tasks were claimed, this worker is woken when there are more.
     pub(crate) is_idle: bool,
-    /// The schedules that are handed out, in no particular order: at most [`MAX_HAND_OUTS`](super::MAX_HAND_OUTS) in each
-    /// partition. If the answer is lost, a repeated turn does not return them: they are handed out again after the usual
-    /// interval. A turn that only hands out schedules does not use its number.
-    pub(crate) due: Vec<DueSchedule>,
-    /// The time until the next schedule is due, of those that the turn may be handed.
-    pub(crate) next_due: Option<Duration>,
+    /// The time until the next schedule is due, of those whose ticks this build computes. In a store with several partitions,
+    /// schedules in others than that of the claim may be left out.
+    pub(crate) next_tick: Option<Duration>,
 }
 
 /// Tasks that were claimed together.

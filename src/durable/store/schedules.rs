@@ -5,8 +5,9 @@
 //! change stores its tasks in the same step. So no tick fires twice: the change that fires a tick also replaces the row in which
 //! that tick is the next one.
 //!
-//! A turn *hands out* the schedules that are due. This changes only the time at which each of them is handed out next, to
-//! [`HAND_OUT_INTERVAL`] later. So a worker that dies while it handles a schedule delays the schedule by that time.
+//! A store *hands out* the schedules that are due to the worker that asks for them. This changes only the time at which each of them
+//! is handed out next, to [`HAND_OUT_INTERVAL`] later. So a worker that dies while it handles a schedule delays the schedule by that
+//! time.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use crate::durable::schedule::name::ScheduleName;
 /// The time after which a schedule is handed out again, unless a change has replaced its row.
 pub(crate) const HAND_OUT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The maximum number of schedules that a turn hands out in one partition.
+/// The maximum number of schedules that a request hands out in one partition.
 pub(crate) const MAX_HAND_OUTS: usize = 64;
 
 /// The row of a schedule.
@@ -72,7 +73,16 @@ pub(crate) struct ScheduleAnswer {
     pub(crate) found: Option<StoredSchedule>,
 }
 
-/// A schedule that a turn has handed out.
+/// The schedules that are due.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HandOut {
+    /// Some of them, in no particular order: at most [`MAX_HAND_OUTS`] in each partition.
+    pub(crate) due: Vec<DueSchedule>,
+    /// The time until the next one is handed out, or `None` if there is none.
+    pub(crate) next: Option<Duration>,
+}
+
+/// A schedule that was handed out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DueSchedule {
     /// The store's time at which it was handed out, in milliseconds since 1970.

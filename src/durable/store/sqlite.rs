@@ -26,7 +26,7 @@ use self::transaction::Transaction;
 use self::writer::Writer;
 use super::{
     Answer, Backend, DeadPayload, Enqueue, Epoch, Event, MAX_BATCH_BYTES, RenewAnswer,
-    ScheduleAnswer, ScheduleChange, SessionId, Store, StoredSchedule, TaskState, Turn, TurnAnswer,
+    HandOut, ScheduleAnswer, ScheduleChange, SessionId, Store, StoredSchedule, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::clock::Clock;
 use crate::durable::failure::{Cause, Effect, Failure};
@@ -276,6 +276,21 @@ impl SqliteStore {
         })
     }
 
+    async fn hand_out_due(&self, computes: u8) -> Result<HandOut, Failure> {
+        let next = self.read(move || {
+            self.reader
+                .run(move |reader| schedules::next_hand_out(reader, computes))
+        });
+        match next.await? {
+            Some(Duration::ZERO) => {
+                let hand_out = move |tx: &mut Transaction<'_>| schedules::hand_out(tx, computes);
+                self.writer.run(0, hand_out).await
+            }
+            // Nothing is due, so nothing is written.
+            next => Ok(HandOut { due: Vec::new(), next }),
+        }
+    }
+
     async fn take_turn(&self, request: Arc<Turn>) -> Result<TurnAnswer, Failure> {
         // A session that was woken is likely to find a task, so it does not check first.
         if request.verdicts.is_empty() && !self.shared.endpoint.was_woken(request.session) {
@@ -413,6 +428,10 @@ impl Backend for SqliteStore {
             self.reader
                 .run(move |reader| queries::queue(reader, &queue))
         })
+    }
+
+    fn hand_out(&self, computes: u8) -> Answer<'_, HandOut> {
+        Box::pin(self.hand_out_due(computes))
     }
 
     fn schedule(&self, name: ScheduleName) -> Answer<'_, ScheduleAnswer> {

@@ -1,8 +1,9 @@
-//! How a worker fires the schedules that the store has handed out to it.
+//! How a worker fires schedules.
 //!
-//! The store may hand a schedule to any worker whose build computes its ticks, even if the worker does not run the tasks. The
-//! worker computes what the schedule does, and requests that change. If the worker dies, or if the request is lost, the store
-//! hands the schedule out again after [`HAND_OUT_INTERVAL`](crate::durable::store::HAND_OUT_INTERVAL).
+//! The worker asks the store for due schedules at the time at which the store has said that the next one is due, and at least once per
+//! lease. So schedules fire even while all workers are busy. The store may hand a schedule to any worker whose build computes its
+//! ticks, even if the worker does not run the tasks. The worker computes what the schedule does, and requests that change. If the
+//! worker dies, or if the request is lost, the store hands the schedule out again after [`HAND_OUT_INTERVAL`].
 
 use std::sync::Arc as StdArc;
 use std::time::Duration;
@@ -11,93 +12,122 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::state::{InFlight, Worker};
+use super::turns::MAX_REST;
 use crate::durable::engine::Engine;
 use crate::durable::executor::metrics::Tally;
 use crate::durable::failure::Failure;
 use crate::durable::report;
+use crate::durable::schedule::name::ScheduleName;
 use crate::durable::schedule::step;
 use crate::durable::schedule::when::COMPUTES;
-use crate::durable::store::{DueSchedule, Turn};
+use crate::durable::store::{DueSchedule, HAND_OUT_INTERVAL};
+
+/// The schedules that the store has handed out.
+#[derive(Debug)]
+pub(super) struct Fired {
+    /// For each of them, the reason why this process could not fire it, if there is one.
+    outcomes: Vec<(ScheduleName, Option<String>)>,
+    /// The time until the next schedule is due.
+    next: Option<Duration>,
+}
 
 impl Worker {
-    /// Returns the bits of the schedules that the next turn may be handed: none while others are being fired, so that the number of
-    /// schedules in this process is bounded.
-    pub(super) fn computes(&self) -> u8 {
-        match self.firing.is_some() || self.stopping.is_some() {
-            true => 0,
-            false => COMPUTES,
-        }
-    }
-
-    /// Returns the time of the next turn that is sent because of schedules. It is sent even if no permit is free: otherwise, no
-    /// schedule would fire while all workers are busy.
+    /// Returns the time at which the worker asks for due schedules, unless it is firing some, or leaves that to others.
     pub(super) fn next_tick(&self) -> Option<Instant> {
-        self.next_tick
-            .filter(|_| self.firing.is_none() && self.checks())
+        Some(self.next_tick).filter(|_| self.firing.is_none() && self.checks())
     }
 
-    /// Makes the next turn find out whether a schedule is due, since the store's clock may have been set.
+    /// Asks for due schedules if it is time, and fires them.
+    pub(super) fn fire_due(&mut self) {
+        if self.next_tick().is_some_and(|next| next <= Instant::now()) {
+            let (engine, tally) = (StdArc::clone(&self.engine), StdArc::clone(&self.tally));
+            self.firing = Some(InFlight::new(fire_all(engine, tally)));
+        }
+    }
+
+    /// Records when a schedule is due, of those that a turn has seen.
+    pub(super) fn note_tick(&mut self, next: Option<Duration>) {
+        if let Some(next) = next.filter(|&next| next < MAX_REST) {
+            self.next_tick = self.next_tick.min(Instant::now() + next);
+        }
+    }
+
+    /// Has the worker find out whether a schedule is due, since the store's clock may have been set.
     pub(super) fn recheck_schedules(&mut self) {
-        let now = Instant::now();
-        self.next_tick = self.next_tick.map(|next| next.min(now));
+        self.note_tick(Some(Duration::ZERO));
     }
 
-    /// Fires the schedules that a turn has handed out, and records when the next one is due.
-    pub(super) fn note_schedules(
-        &mut self,
-        request: &Turn,
-        due: Vec<DueSchedule>,
-        next: Option<Duration>,
-    ) {
-        if request.computes == 0 {
-            return;
-        }
-        self.next_tick = next.map(|next| Instant::now() + next);
-        if !due.is_empty() {
-            let fired = fire_all(StdArc::clone(&self.engine), StdArc::clone(&self.tally), due);
-            self.firing = Some(InFlight::new(fired));
-        }
-    }
-
-    /// Records that all schedules have been fired. The next turn finds out when others are due.
-    pub(super) fn fired(&mut self) {
+    /// Records which schedules were fired, and when the worker asks for others.
+    pub(super) fn fired(&mut self, fired: Result<Fired, Failure>) {
         self.firing = None;
-        self.next_tick = Some(Instant::now());
+        let most = self.settings.lease.min(MAX_REST);
+        let wait = match fired {
+            Ok(fired) => {
+                let is_any = !fired.outcomes.is_empty();
+                self.report_unfired(fired.outcomes);
+                // Meanwhile, other schedules may have become due.
+                if is_any { Duration::ZERO } else { fired.next.unwrap_or(most) }
+            }
+            Err(failure) => {
+                report::schedules_unread(&self.engine.store_name, &failure);
+                HAND_OUT_INTERVAL
+            }
+        };
+        self.next_tick = Instant::now() + wait.min(most);
     }
-}
 
-/// Fires schedules concurrently, since a store may write several changes together.
-async fn fire_all(
-    engine: StdArc<Engine>,
-    tally: StdArc<Tally>,
-    due: Vec<DueSchedule>,
-) -> Result<(), Failure> {
-    let mut fires = JoinSet::new();
-    for due in due {
-        let (engine, tally) = (StdArc::clone(&engine), StdArc::clone(&tally));
-        fires.spawn(async move { fire(&engine, &tally, &due).await });
-    }
-    // A panic while the ticks of a schedule are computed must not affect the others, so it is ignored.
-    while fires.join_next().await.is_some() {}
-    Ok(())
-}
-
-async fn fire(engine: &Engine, tally: &Tally, due: &DueSchedule) {
-    let (store_name, name) = (&engine.store_name, due.schedule.name.as_str());
-    let can_have = |id, queue: &_, key| engine.store.can_have(id, queue, key);
-    let change = match step::fire(due, &can_have) {
-        Ok(change) => change,
-        Err(reason) => return report::schedule_failed(store_name, name, &reason),
-    };
-    let tasks = change.tasks.len();
-    match engine.store.change_schedule(StdArc::new(change)).await {
-        Ok(Some(enqueued)) => {
-            let skipped = enqueued.conflicts.len();
-            tally.fired.add(tasks - skipped);
-            report::schedule_fired(store_name, name, tasks - skipped, skipped);
+    /// Warns of schedules that this worker cannot fire, once for each until it can.
+    fn report_unfired(&mut self, outcomes: Vec<(ScheduleName, Option<String>)>) {
+        for (name, reason) in outcomes {
+            match reason {
+                None => drop(self.unfired.remove(&name)),
+                Some(reason) => {
+                    let store_name = &self.engine.store_name;
+                    if self.unfired.insert(name.clone()) {
+                        report::schedule_failed(store_name, name.as_str(), &reason);
+                    }
+                }
+            }
         }
-        // The schedule was changed after it was handed out: another worker has fired it, or a client has changed it.
-        Ok(None) => {}
-        Err(failure) => report::schedule_failed(store_name, name, &failure.to_string()),
     }
+}
+
+/// Asks for due schedules, and fires them concurrently, since a store may write several changes together.
+async fn fire_all(engine: StdArc<Engine>, tally: StdArc<Tally>) -> Result<Fired, Failure> {
+    let handed_out = engine.store.hand_out(COMPUTES).await?;
+    let mut fires = JoinSet::new();
+    for due in handed_out.due {
+        let (engine, tally) = (StdArc::clone(&engine), StdArc::clone(&tally));
+        fires.spawn(async move {
+            let reason = fire(&engine, &tally, &due).await.err();
+            (due.schedule.name, reason)
+        });
+    }
+    let mut outcomes = Vec::new();
+    while let Some(fired) = fires.join_next().await {
+        // A panic while the ticks of a schedule are computed must not affect the others, so it is ignored.
+        outcomes.extend(fired);
+    }
+    let next = handed_out.next;
+    Ok(Fired { outcomes, next })
+}
+
+/// Fires a schedule that was handed out.
+///
+/// # Errors
+///
+/// This process could not do it. Returns the reason.
+async fn fire(engine: &Engine, tally: &Tally, due: &DueSchedule) -> Result<(), String> {
+    let can_have = |id, queue: &_, key| engine.store.can_have(id, queue, key);
+    let change = step::fire(due, &can_have)?;
+    let (tasks, change) = (change.tasks.len(), StdArc::new(change));
+    let changed = engine.store.change_schedule(change).await;
+    // If it was changed after it was handed out, another worker has fired it, or a client has changed it.
+    if let Some(enqueued) = changed.map_err(|failure| failure.to_string())? {
+        let skipped = enqueued.conflicts.len();
+        tally.fired.add(tasks - skipped);
+        let (store_name, name) = (&engine.store_name, due.schedule.name.as_str());
+        report::schedule_fired(store_name, name, tasks - skipped, skipped);
+    }
+    Ok(())
 }

@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::queue_session::QueueSession;
+use super::schedules::Fired;
 use super::shares::Shares;
 use crate::durable::TaskId;
 use crate::durable::clock::since_boot;
@@ -22,6 +23,7 @@ use crate::durable::executor::pending_verdicts::PendingVerdicts;
 use crate::durable::executor::permits::Permits;
 use crate::durable::executor::served_queue::QueueShare;
 use crate::durable::failure::Failure;
+use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::{Claim, RenewAnswer, SessionId, Turn, TurnAnswer};
 use crate::sync::Number;
 
@@ -58,10 +60,12 @@ pub(crate) struct Worker {
     pub(super) next_renewal: Option<Instant>,
     /// The time since which the runtime has not run the probe.
     pub(super) probed: Option<Duration>,
-    /// The request that fires the schedules which the store has handed out.
-    pub(super) firing: Option<InFlight<()>>,
-    /// The time at which the next schedule is handed out, according to the last answer of the store.
-    pub(super) next_tick: Option<Instant>,
+    /// The requests that fire due schedules.
+    pub(super) firing: Option<InFlight<Fired>>,
+    /// The time at which the worker asks for due schedules.
+    pub(super) next_tick: Instant,
+    /// The schedules that this worker could not fire the last time.
+    pub(super) unfired: HashSet<ScheduleName>,
     /// Tasks that are to be cancelled, and may be in the claim that is in flight.
     pub(super) early_cancels: HashSet<TaskId>,
     /// The number of runs that await durable handles.
@@ -147,7 +151,8 @@ impl Worker {
             next_renewal: None,
             probed: None,
             firing: None,
-            next_tick: None,
+            next_tick: Instant::now(),
+            unfired: HashSet::new(),
             early_cancels: HashSet::new(),
             waiting: StdArc::default(),
             full_since: None,

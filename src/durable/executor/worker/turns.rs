@@ -17,7 +17,7 @@ use crate::durable::{TaskId, report};
 
 /// The maximum time between two turns of an idle worker, which is also at most a lease. An idle worker is woken by messages;
 /// but a wake-up may be lost with the process that owed it, and timers stand still while the machine sleeps.
-const MAX_REST: Duration = Duration::from_secs(60);
+pub(super) const MAX_REST: Duration = Duration::from_secs(60);
 
 impl Worker {
     pub(super) fn send_turn(&mut self) {
@@ -39,7 +39,7 @@ impl Worker {
     }
 
     /// Returns `true` while the worker must not send a turn, because it waits for an answer to an earlier request.
-    pub(super) fn is_busy(&self) -> bool {
+    fn is_busy(&self) -> bool {
         self.turn.is_some() || self.opening.is_some() || self.confirming.is_some()
     }
 
@@ -49,11 +49,8 @@ impl Worker {
             return Some(self.current);
         }
         let stuck = self.next_stuck(now);
-        let is_tick = self.next_tick().is_some_and(|next| next <= now);
-        let ticking = is_tick.then_some(self.current);
         let claiming = || self.next_claiming(now);
-        let found = stuck.or_else(claiming).or(ticking);
-        found.or_else(|| self.next_reporting())
+        stuck.or_else(claiming).or_else(|| self.next_reporting())
     }
 
     /// Returns a session that must let the store wake another one, since it cannot claim the tasks for which it was woken, or that
@@ -113,10 +110,6 @@ impl Worker {
 
     fn new_turn(&mut self, session: SessionId) -> Turn {
         let verdicts = self.pending_verdicts.take();
-        let computes = self.computes();
-        if computes != 0 {
-            self.next_tick = None;
-        }
         let room = self.claims.permits().room(self.current);
         let want = self.free(self.unstored()).min(room).min(MAX_BATCH_TASKS);
         let current = &mut self.sessions[self.current];
@@ -132,7 +125,6 @@ impl Worker {
             quarantined: !self.claims.has_quarantined(),
             lease: self.store_lease(),
             go_idle: want > 0,
-            computes,
         }
     }
 
@@ -165,13 +157,12 @@ impl Worker {
     pub(super) fn turned(&mut self, answer: Result<TurnAnswer, Failure>) {
         let sent = self.turn.take().map_or_else(since_boot, |turn| turn.sent);
         match answer {
-            Ok(mut answer) => {
+            Ok(answer) => {
                 self.failures = 0;
                 self.tally.turns.add(1);
                 if let Some(request) = self.unanswered.take() {
                     self.note_answer(&request, &answer);
-                    let due = std::mem::take(&mut answer.due);
-                    self.note_schedules(&request, due, answer.next_due);
+                    self.note_tick(answer.next_tick);
                     self.confirm(&request, &answer.refused);
                 }
                 match answer.claim {

@@ -10,9 +10,10 @@ use crate::durable::clock::millis;
 use crate::durable::failure::Failure;
 use crate::durable::key::Conflict;
 use crate::durable::schedule::name::ScheduleName;
+use crate::durable::schedule::when::{COMPUTES, COMPUTES_CRON, COMPUTES_EVERY};
 use crate::durable::store::totals::FIELDS;
 use crate::durable::store::{
-    Claim, Claimed, DeadPayload, DeadReason, DueSchedule, Epoch, KeyConflict, StoredSchedule,
+    Claim, Claimed, DeadPayload, DeadReason, DueSchedule, Epoch, HandOut, KeyConflict, StoredSchedule,
     TaskState, TurnAnswer,
 };
 use crate::durable::{AttemptError, Counts, DeadLetter};
@@ -192,9 +193,9 @@ pub(super) fn turned(answer: Value, partition: usize) -> Result<PartitionAnswer,
     if let Some(claim) = claim.as_mut().filter(|_| is_repeated) {
         claim.tasks.sort_unstable_by_key(|task| task.id);
     }
-    let (due, next_due) = match parts.0.len() {
-        0 => Default::default(),
-        _ => due(&mut parts, partition)?,
+    let next_tick = match parts.0.len() {
+        0 => None,
+        _ => next_tick(&mut parts)?,
     };
     let turned = TurnAnswer {
         refused: Vec::new(),
@@ -202,8 +203,7 @@ pub(super) fn turned(answer: Value, partition: usize) -> Result<PartitionAnswer,
         more,
         next: next.map(Duration::from_millis),
         is_idle,
-        due,
-        next_due,
+        next_tick,
     };
     Ok(PartitionAnswer {
         turned,
@@ -212,11 +212,23 @@ pub(super) fn turned(answer: Value, partition: usize) -> Result<PartitionAnswer,
     })
 }
 
-/// Reads the schedules that a turn has handed out, and the time until the next one is due.
-fn due(
-    parts: &mut Reader,
-    partition: usize,
-) -> Result<(Vec<DueSchedule>, Option<Duration>), Failure> {
+/// Reads the time until the next schedule is handed out, of those whose ticks this build computes.
+fn next_tick(parts: &mut Reader) -> Result<Option<Duration>, Failure> {
+    let (field, now) = (parts.bytes()?, parts.number()? as u64);
+    let Ok(field) = <[u8; 12]>::try_from(field) else {
+        // The script that hands schedules out writes the field again.
+        return Ok(Some(Duration::ZERO));
+    };
+    let firsts = [(COMPUTES_EVERY, &field[..6]), (COMPUTES_CRON, &field[6..])];
+    let computed = firsts.iter().filter(|(needs, _)| COMPUTES & needs != 0);
+    let times = computed.map(|(_, first)| entry::number(first));
+    let first = times.filter(|&time| time > 0).min();
+    Ok(first.map(|first| Duration::from_millis(first.saturating_sub(now))))
+}
+
+/// Reads the schedules that a partition hands out.
+pub(super) fn handed_out(answer: Value, partition: usize) -> Result<HandOut, Failure> {
+    let mut parts = Reader::new(answer)?;
     let schedules = parts
         .list()?
         .rest(|part| Ok((part.text()?, part.bytes()?)))?;
@@ -231,7 +243,10 @@ fn due(
         };
         Some(DueSchedule { now, schedule })
     });
-    Ok((due.collect(), next.map(Duration::from_millis)))
+    Ok(HandOut {
+        due: due.collect(),
+        next: next.map(Duration::from_millis),
+    })
 }
 
 fn claim(

@@ -3,18 +3,60 @@
 //! A schedule is in the partition of its tasks, so that one script can change the schedule and store its tasks. Its name does not
 //! determine the partition, so a request for a schedule looks into all of them.
 
-use redis::Value;
+use std::sync::Arc;
 
+use redis::Value;
+use tokio::task::JoinSet;
+
+use super::error::unexpected_answer;
 use super::inner::{Inner, after_others};
 use super::reply::{self, Reader};
 use super::scripts::Arguments;
+use super::turns::earlier;
 use super::{enqueue, schedule_row};
 use crate::durable::failure::Failure;
 use crate::durable::key::KeyHash;
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::{
-    Enqueued, MAX_HAND_OUTS, ScheduleAnswer, ScheduleChange, ScheduleRow, StoredSchedule,
+    Enqueued, HAND_OUT_INTERVAL, HandOut, MAX_HAND_OUTS, ScheduleAnswer, ScheduleChange, ScheduleRow, StoredSchedule,
 };
+
+/// Hands out the due schedules of all partitions that answer. Fails only if none of them does.
+pub(super) async fn hand_out(inner: Arc<Inner>, computes: u8) -> Result<HandOut, Failure> {
+    let mut answers = JoinSet::new();
+    for partition in inner.partitions.all() {
+        let inner = Arc::clone(&inner);
+        answers.spawn(async move { hand_out_of(&inner, partition, computes).await });
+    }
+    let (mut whole, mut last_failure) = (None::<HandOut>, None);
+    while let Some(answer) = answers.join_next().await {
+        match answer.unwrap_or_else(|_| Err(unexpected_answer(&Value::Nil))) {
+            Ok(part) => {
+                let whole = whole.get_or_insert_default();
+                whole.due.extend(part.due);
+                whole.next = earlier(whole.next, part.next);
+            }
+            Err(failure) => last_failure = Some(failure),
+        }
+    }
+    match (whole, last_failure) {
+        // The partitions that have failed are asked again soon.
+        (Some(whole), Some(_)) => Ok(HandOut {
+            next: earlier(whole.next, Some(HAND_OUT_INTERVAL)),
+            ..whole
+        }),
+        (whole, None) => Ok(whole.unwrap_or_default()),
+        (None, Some(failure)) => Err(failure),
+    }
+}
+
+async fn hand_out_of(inner: &Inner, partition: usize, computes: u8) -> Result<HandOut, Failure> {
+    let mut arguments = Arguments::default();
+    arguments.push_number(computes);
+    let script = &inner.scripts.hand_out;
+    let answer = inner.run(script, partition, arguments).await?;
+    reply::handed_out(answer, partition)
+}
 
 /// Returns the schedule with this name, and the server's time.
 pub(super) async fn get(inner: &Inner, name: &ScheduleName) -> Result<ScheduleAnswer, Failure> {

@@ -36,8 +36,8 @@ macro_rules! files {
 /// The files in `lua` of which scripts consist, by name.
 pub(super) const FILES: &[(&str, &str)] = files![
     // Scripts.
-    "advance_epochs" "cancel" "change_schedule" "close" "counts" "dead_letters" "enqueue" "errors" "maintain" "open" "payload" "queue" "read_schedules"
-    "renew" "replay" "routes" "status" "turn" "upgrade"
+    "advance_epochs" "cancel" "change_schedule" "close" "counts" "dead_letters" "enqueue" "errors" "hand_out" "maintain" "open"
+    "payload" "queue" "read_schedules" "renew" "replay" "routes" "status" "turn" "upgrade"
     // Parts.
     "add_tasks" "base" "census" "claim" "claims" "dead_letter_row" "drain" "due" "entry" "epochs" "held_keys" "ids" "intact_entry"
     "key_conflicts" "lists"
@@ -104,6 +104,7 @@ pub(super) struct Scripts {
     pub(super) queue: Script,
     pub(super) change_schedule: Script,
     pub(super) read_schedules: Script,
+    pub(super) hand_out: Script,
     pub(super) advance_epochs: Script,
     pub(super) upgrade: Script,
 }
@@ -152,6 +153,7 @@ impl Scripts {
             queue: script("queue"),
             change_schedule: script("change_schedule"),
             read_schedules: script("read_schedules"),
+            hand_out: script("hand_out"),
             advance_epochs: script("advance_epochs"),
             upgrade: script("upgrade"),
         }
@@ -258,7 +260,7 @@ impl Parts {
         self.code
             .push(format!("local function load_{name}()\n{code}end\n"));
         self.undo.extend(inner.undo);
-        self.reads_all_of_meta |= inner.reads_all_of_meta;
+        self.reads.extend(inner.reads);
     }
 }
 

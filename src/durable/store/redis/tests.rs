@@ -172,7 +172,6 @@ impl Worker {
             quarantined: true,
             lease: LEASE,
             go_idle: want > 0,
-            computes: 3,
         })
     }
 

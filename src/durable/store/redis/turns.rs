@@ -113,7 +113,6 @@ async fn release(inner: &Inner, request: &Turn, claim: Claim) {
         }],
         want: 0,
         go_idle: false,
-        computes: 0,
         ..request.clone()
     };
     let part = PartitionTurn::of(&release, inner.partitions, partition, None);
@@ -128,12 +127,11 @@ fn add(whole: &mut TurnAnswer, part: TurnAnswer) {
     whole.claim = whole.claim.take().or(part.claim);
     whole.more |= part.more;
     whole.is_idle |= part.is_idle;
-    whole.due.extend(part.due);
     whole.next = earlier(whole.next, part.next);
-    whole.next_due = earlier(whole.next_due, part.next_due);
+    whole.next_tick = earlier(whole.next_tick, part.next_tick);
 }
 
-fn earlier(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
+pub(super) fn earlier(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
     one.into_iter().chain(other).min()
 }
 
@@ -160,8 +158,6 @@ struct PartitionTurn<'a> {
     received: Option<Epoch>,
     want: usize,
     go_idle: GoIdle,
-    /// The bits of the schedules that the turn may be handed.
-    computes: u8,
 }
 
 /// When a session goes idle: it is then woken when there are tasks.
@@ -205,7 +201,6 @@ impl<'a> PartitionTurn<'a> {
                 true => request.want,
                 false => 0,
             },
-            computes: request.computes,
             go_idle: GoIdle::when(request.go_idle, home.is_some() || partitions.count() == 1),
         }
     }
@@ -230,7 +225,6 @@ fn arguments(request: &Turn, part: &PartitionTurn<'_>, client_id: &str) -> (Argu
     arguments.push_number(part.verdicts.len());
     arguments.push(part.received.map_or_else(String::new, epoch_text));
     arguments.push(epoch_text(request.floor));
-    arguments.push_number(part.computes);
     let mut positions = Vec::new();
     for verdicts in &part.verdicts {
         let sent = SentVerdicts::of(verdicts, positions.len());

@@ -11,6 +11,7 @@ use super::queues::{self, Allowance};
 use super::reader::ReadConnection;
 use super::schedules;
 use super::time::Now;
+use crate::durable::schedule::when::COMPUTES;
 use crate::durable::store::kind::SetId;
 use crate::durable::store::{Turn, TurnAnswer};
 
@@ -77,17 +78,13 @@ fn check(reader: &ReadConnection, request: &Turn, set: SetId) -> Result<Option<T
         if allowed.tasks > 0 || allowed.is_stale {
             return Ok(None);
         }
-        let next_due = schedules::next_hand_out(db, now, request.computes)?;
-        if next_due == Some(Duration::ZERO) {
-            return Ok(None);
-        }
         let next = next_check(db, &reader.shared, now)?;
         if next == Some(Duration::ZERO) || is_any_worker_dead(db, &reader.shared.endpoint)? {
             return Ok(None);
         }
         Ok(Some(TurnAnswer {
             next: next.into_iter().chain(allowed.wait).min(),
-            next_due,
+            next_tick: schedules::wait(db, now, COMPUTES)?,
             ..TurnAnswer::default()
         }))
     })

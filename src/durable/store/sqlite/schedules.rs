@@ -13,17 +13,18 @@ use super::transaction::Transaction;
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
 use crate::durable::schedule::name::ScheduleName;
+use crate::durable::schedule::when::{COMPUTES_CRON, COMPUTES_EVERY};
 use crate::durable::store::{
-    DueSchedule, Enqueued, HAND_OUT_INTERVAL, MAX_HAND_OUTS, ScheduleAnswer, ScheduleChange,
+    DueSchedule, Enqueued, HAND_OUT_INTERVAL, HandOut, MAX_HAND_OUTS, ScheduleAnswer, ScheduleChange,
     ScheduleRow, StoredSchedule,
 };
 
 /// The columns that [`read`] reads.
 const COLUMNS: &str = "name, version, needs, time, started, skipped, last_task, body";
 
-/// Selects the time at which the next schedule is handed out, of those that the builds in `?1` compute.
+/// Selects the time at which the next schedule is handed out, of those that need the build `?1`.
 pub(super) const EARLIEST: &str = "SELECT hand_out FROM throng_schedule
-     WHERE hand_out IS NOT NULL AND needs & ?1 ORDER BY hand_out LIMIT 1";
+     WHERE needs = ?1 AND hand_out IS NOT NULL ORDER BY hand_out LIMIT 1";
 
 pub(super) fn get(reader: &ReadConnection, name: &ScheduleName) -> Result<ScheduleAnswer, Fault> {
     let now = Now::read(&reader.clock);
@@ -83,40 +84,53 @@ pub(super) fn change(
 /// If a schedule is handed out before all others, requests that a worker is woken: the workers wait for the others.
 fn check_earliest(tx: &mut Transaction<'_>, time: Option<u64>) -> Result<(), Fault> {
     if let Some(time) = time {
-        let earliest = tx.number(EARLIEST, [i64::from(u8::MAX)])?;
+        let earliest = earliest(tx.db, u8::MAX)?;
         tx.notices.has_earlier_task |= earliest.is_none_or(|earliest| (time as i64) < earliest);
     }
     Ok(())
 }
 
-/// Hands out the due schedules that these builds compute, the earliest first.
-pub(super) fn hand_out(tx: &Transaction<'_>, computes: u8) -> Result<Vec<DueSchedule>, Fault> {
-    let now = tx.now.wall;
-    // Most turns find no due schedule, and this query is cheaper.
-    if earliest(tx.db, computes)?.is_none_or(|earliest| earliest > now) {
-        return Ok(Vec::new());
+/// Hands out the due schedules that these builds compute.
+pub(super) fn hand_out(tx: &Transaction<'_>, computes: u8) -> Result<HandOut, Fault> {
+    let mut due = Vec::new();
+    for needs in bits(computes) {
+        due.extend(due_of(tx, needs, MAX_HAND_OUTS - due.len())?);
     }
-    let mut statement = tx.db.prepare_cached(&format!(
-        "SELECT {COLUMNS} FROM throng_schedule WHERE hand_out <= ?1 AND needs & ?2
-         ORDER BY hand_out, name LIMIT ?3"
-    ))?;
-    let most = MAX_HAND_OUTS as i64;
-    let due = statement.query_map(params![now, computes, most], read)?;
-    let due = due.collect::<Result<Vec<_>, _>>()?;
-    let again = now + millis(HAND_OUT_INTERVAL) as i64;
-    for schedule in &due {
+    let again = tx.now.wall + millis(HAND_OUT_INTERVAL) as i64;
+    for DueSchedule { schedule, .. } in &due {
         let sql = "UPDATE throng_schedule SET hand_out = ?2 WHERE name = ?1";
         tx.execute(sql, params![schedule.name.as_str(), again])?;
     }
-    let now = now as u64;
-    let due = due
-        .into_iter()
-        .map(|schedule| DueSchedule { now, schedule });
-    Ok(due.collect())
+    let next = wait(tx.db, tx.now, computes)?;
+    Ok(HandOut { due, next })
 }
 
-/// Returns the time until the next schedule is due, of those that these builds compute.
+/// Returns the due schedules that need this build, the earliest first.
+fn due_of(tx: &Transaction<'_>, needs: u8, limit: usize) -> Result<Vec<DueSchedule>, Fault> {
+    let mut statement = tx.db.prepare_cached(&format!(
+        "SELECT {COLUMNS} FROM throng_schedule WHERE needs = ?1 AND hand_out <= ?2
+         ORDER BY hand_out, name LIMIT ?3"
+    ))?;
+    let now = tx.now.wall;
+    let due = statement.query_map(params![needs, now, limit as i64], read)?;
+    let due = due.map(|schedule| {
+        let now = now as u64;
+        schedule.map(|schedule| DueSchedule { now, schedule })
+    });
+    Ok(due.collect::<Result<_, _>>()?)
+}
+
+/// Returns the time until the next schedule is handed out, of those that these builds compute.
 pub(super) fn next_hand_out(
+    reader: &ReadConnection,
+    computes: u8,
+) -> Result<Option<Duration>, Fault> {
+    let now = Now::read(&reader.clock);
+    reader.snapshot(|db| Ok(wait(db, now, computes)?))
+}
+
+/// The same, for a request that has begun.
+pub(super) fn wait(
     db: &Connection,
     now: Now,
     computes: u8,
@@ -127,11 +141,20 @@ pub(super) fn next_hand_out(
 }
 
 fn earliest(db: &Connection, computes: u8) -> Result<Option<i64>, rusqlite::Error> {
-    if computes == 0 {
-        return Ok(None);
-    }
     let mut statement = db.prepare_cached(EARLIEST)?;
-    statement.query_row([computes], |row| row.get(0)).optional()
+    let mut found = Vec::new();
+    for needs in bits(computes) {
+        let first = statement.query_row([needs], |row| row.get::<_, i64>(0));
+        found.extend(first.optional()?);
+    }
+    Ok(found.into_iter().min())
+}
+
+/// Returns each of these bits alone.
+fn bits(computes: u8) -> impl Iterator<Item = u8> {
+    [COMPUTES_EVERY, COMPUTES_CRON]
+        .into_iter()
+        .filter(move |bit| computes & bit != 0)
 }
 
 fn find(db: &Connection, name: &ScheduleName) -> Result<Option<StoredSchedule>, rusqlite::Error> {

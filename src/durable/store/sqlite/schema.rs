@@ -186,7 +186,7 @@ CREATE TABLE IF NOT EXISTS throng_schedule (
     last_task BLOB,
     body BLOB NOT NULL
 ) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS throng_schedule_hand_out ON throng_schedule (hand_out, needs)
+CREATE INDEX IF NOT EXISTS throng_schedule_hand_out ON throng_schedule (needs, hand_out)
     WHERE hand_out IS NOT NULL;
 CREATE TABLE IF NOT EXISTS throng_damaged (
     number INTEGER PRIMARY KEY,

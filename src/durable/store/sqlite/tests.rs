@@ -348,7 +348,6 @@ impl Worker {
             lease: LEASE,
             quarantined: true,
             go_idle,
-            computes: 3,
         }
     }
 

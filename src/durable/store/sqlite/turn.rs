@@ -13,6 +13,7 @@ use super::session::{self, Session};
 use super::state::State;
 use super::transaction::Transaction;
 use super::verdicts;
+use crate::durable::schedule::when::COMPUTES;
 use crate::durable::store::{Claim, Epoch, Turn, TurnAnswer};
 
 /// The number of delayed tasks that a turn makes due, at most.
@@ -32,7 +33,7 @@ pub(super) fn turn(tx: &mut Transaction<'_>, request: &Turn) -> Result<TurnAnswe
     let lists = session.set.map(|set| tx.routes.reads(set));
     turned.more = is_any_ready(tx.db, lists.into_iter().flatten(), quarantined)?;
     turned.next = next_check(tx.db, tx.shared, tx.now)?;
-    turned.next_due = schedules::next_hand_out(tx.db, tx.now, request.computes)?;
+    turned.next_tick = schedules::wait(tx.db, tx.now, COMPUTES)?;
     if turned.more {
         apply_limits(tx, &session, request.want, &mut turned)?;
     }
@@ -74,8 +75,6 @@ fn take(tx: &mut Transaction<'_>, session: &Session, request: &Turn) -> Result<T
     let mut changed = reap::reap_dead(tx)?;
     changed |= reap::reap_late(tx, session.id)?;
     changed |= make_due(tx)?;
-    // A repeated turn need not return the same schedules, so this alone does not use the number.
-    let due = schedules::hand_out(tx, request.computes)?;
     let claim = claim(tx, session.set, request)?;
     // A turn that changes nothing writes nothing.
     if changed || claim.is_some() || !request.verdicts.is_empty() {
@@ -85,7 +84,6 @@ fn take(tx: &mut Transaction<'_>, session: &Session, request: &Turn) -> Result<T
     Ok(TurnAnswer {
         refused,
         claim,
-        due,
         ..TurnAnswer::default()
     })
 }

@@ -31,10 +31,10 @@ pub(super) async fn ticks_that_were_missed_at_night_are_made_up_for(it: &dyn Har
         .unwrap();
     // All workers are down from two o'clock to five o'clock.
     it.clock().set_wall(three - HOUR);
-    process.fire_all(&mut session).await;
+    process.fire_due().await;
     run_all(&mut session).await;
     it.clock().advance(3 * HOUR - MINUTE);
-    process.fire_all(&mut session).await;
+    process.fire_due().await;
     let mut ticks: Vec<_> = run_all(&mut session).await;
     ticks.sort_unstable();
     let at = |minute: u64| three.as_secs() + 60 * minute;
@@ -57,16 +57,16 @@ pub(super) async fn a_schedule_without_a_tick_is_stuck(it: &dyn Harness) {
     assert!(info.stuck.unwrap().contains("0 0 30 2 * UTC"));
     // Other schedules are not affected.
     let tick = scheduler.pass("a", Duration::ZERO).await;
-    assert_eq!(process.fire_all(&mut session).await, 1);
+    assert_eq!(process.fire_due().await, 1);
     assert_eq!(run_all(&mut session).await, [tick]);
     // It is computed again after a day.
     it.clock().advance(24 * HOUR);
-    let due = due(&mut session).await;
+    let due = process.due().await;
     assert_eq!(names(&due), ["a", "never"]);
     for due in &due {
         process.fire(due).await;
     }
     it.clock().advance(HAND_OUT_INTERVAL);
-    assert_eq!(process.fire_all(&mut session).await, 0);
+    assert_eq!(process.fire_due().await, 0);
     assert_eq!(scheduler.info("never").await.started, 0);
 }

@@ -29,7 +29,7 @@ pub(super) async fn a_definition_that_is_repeated_changes_nothing(it: &dyn Harne
         // A due schedule is not put off, and one that has fired is not repeated.
         define_all().await;
         assert_eq!(process.0.0.schedules(None, 100).await.unwrap(), before);
-        assert_eq!(process.fire_all(&mut session).await, names.len());
+        assert_eq!(process.fire_due().await, names.len());
         define_all().await;
         assert_eq!(run_all(&mut session).await, vec![tick; names.len()]);
     }
@@ -49,13 +49,13 @@ pub(super) async fn a_definition_that_changes_at_a_tick_loses_no_tick(it: &dyn H
     scheduler
         .define("a", every(1), ScheduleOptions::new())
         .await;
-    assert_eq!(process.fire_all(&mut session).await, 1);
+    assert_eq!(process.fire_due().await, 1);
     assert_eq!(run_all(&mut session).await, [first]);
     // The tick was handled, and the new definition has the same tick.
     scheduler
         .define("a", every(2), ScheduleOptions::new())
         .await;
-    assert_eq!(process.fire_all(&mut session).await, 0);
+    assert_eq!(process.fire_due().await, 0);
     let next = scheduler.info("a").await.next_tick.map(since_1970).unwrap();
     assert_eq!(next.as_secs(), first + 120);
     // The next tick has not come yet.
@@ -63,9 +63,9 @@ pub(super) async fn a_definition_that_changes_at_a_tick_loses_no_tick(it: &dyn H
     scheduler
         .define("a", every(1), ScheduleOptions::new())
         .await;
-    assert_eq!(process.fire_all(&mut session).await, 0);
+    assert_eq!(process.fire_due().await, 0);
     assert_eq!(scheduler.pass("a", Duration::ZERO).await, next.as_secs());
-    assert_eq!(process.fire_all(&mut session).await, 1);
+    assert_eq!(process.fire_due().await, 1);
     assert_eq!(run_all(&mut session).await, [next.as_secs()]);
 }
 
@@ -75,11 +75,11 @@ pub(super) async fn a_removed_schedule_does_not_repeat_a_tick(it: &dyn Harness) 
     let mut session = process.session().await;
     scheduler.define_minutely("a").await;
     let tick = scheduler.pass("a", Duration::ZERO).await;
-    let due = the_due(&mut session).await;
+    let due = process.the_due().await;
     assert_eq!(process.fire(&due).await, 1);
     assert!(scheduler.client.schedules().remove("a").await.unwrap());
     scheduler.define_minutely("a").await;
-    assert_eq!(process.fire_all(&mut session).await, 0);
+    assert_eq!(process.fire_due().await, 0);
     let next = scheduler.info("a").await.next_tick.map(since_1970);
     assert_eq!(next.unwrap().as_secs(), tick + 60);
     // A request from before the removal does not repeat it either.
@@ -107,10 +107,10 @@ pub(super) async fn a_new_schedule_whose_tick_has_passed_is_refused(it: &dyn Har
     });
     assert_eq!(process.change(&late).await, None);
     let tick = scheduler.pass("a", Duration::ZERO).await;
-    assert_eq!(process.fire_all(&mut session).await, 1);
+    assert_eq!(process.fire_due().await, 1);
     assert!(scheduler.client.schedules().remove("a").await.unwrap());
     assert_eq!(process.change(&late).await, None);
-    assert_eq!(due(&mut session).await, []);
+    assert_eq!(process.due().await, []);
     assert_eq!(run_all(&mut session).await, [tick]);
 }
 
@@ -199,7 +199,7 @@ pub(super) async fn fire_now_stores_a_task_and_keeps_the_ticks(it: &dyn Harness)
     assert_eq!((after.started, after.skipped), (2, 1));
     assert_eq!(after.next_tick, before.next_tick);
     let tick = scheduler.pass("a", Duration::ZERO).await;
-    assert_eq!(process.fire_all(&mut session).await, 1);
+    assert_eq!(process.fire_due().await, 1);
     assert_eq!(run_all(&mut session).await, [tick]);
 }
 

@@ -8,34 +8,47 @@ use super::Harness;
 use super::process::*;
 use super::scheduler::*;
 use crate::durable::schedule::when::{COMPUTES_CRON, COMPUTES_EVERY};
-use crate::durable::store::{HAND_OUT_INTERVAL, MAX_HAND_OUTS, ScheduleChange, ScheduleRow};
+use crate::durable::store::{HAND_OUT_INTERVAL, HandOut, MAX_HAND_OUTS, ScheduleChange, ScheduleRow};
 use crate::durable::{Every, ScheduleOptions, SpawnOptions};
 
 pub(super) async fn a_due_schedule_is_handed_out_to_one_worker(it: &dyn Harness) {
     let scheduler = Scheduler::of(it);
-    let process = Process::of(it);
-    let (mut one, mut two) = (process.session().await, process.session().await);
-    assert_eq!(one.turn(wanting(0)).await.next_due, None);
+    let (one, two) = (Process::of(it), Process::of(it));
+    let mut session = one.session().await;
+    assert_eq!(one.hand_out().await, HandOut::default());
+    assert_eq!(session.turn(wanting(0)).await.next_tick, None);
     scheduler.define_minutely("a").await;
     let left = Duration::from_secs(60 - it.clock().wall().as_secs() % 60);
-    let turned = one.turn(wanting(0)).await;
-    assert_eq!((turned.due, turned.next_due), (vec![], Some(left)));
+    let none_yet = HandOut {
+        due: vec![],
+        next: Some(left),
+    };
+    assert_eq!(one.hand_out().await, none_yet);
+    assert_eq!(session.turn(wanting(0)).await.next_tick, Some(left));
     it.clock().advance(left - Duration::from_millis(1));
-    assert_eq!(due(&mut one).await, []);
+    assert_eq!(one.due().await, []);
     it.clock().advance(Duration::from_millis(1));
-    let turned = one.turn(wanting(0)).await;
-    assert_eq!(names(&turned.due), ["a"]);
-    assert_eq!(turned.next_due, Some(HAND_OUT_INTERVAL));
-    assert_eq!(due(&mut two).await, []);
+    // A turn only says that a schedule is due.
+    assert_eq!(
+        session.turn(wanting(0)).await.next_tick,
+        Some(Duration::ZERO)
+    );
+    let handed_out = one.hand_out().await;
+    assert_eq!(names(&handed_out.due), ["a"]);
+    assert_eq!(handed_out.next, Some(HAND_OUT_INTERVAL));
+    assert_eq!(
+        session.turn(wanting(0)).await.next_tick,
+        Some(HAND_OUT_INTERVAL)
+    );
+    assert_eq!(two.due().await, []);
     // If no worker fires it, it is handed out again.
     it.clock().advance(HAND_OUT_INTERVAL);
-    assert_eq!(names(&due(&mut two).await), ["a"]);
-    assert_eq!(due(&mut one).await, []);
+    assert_eq!(names(&two.due().await), ["a"]);
+    assert_eq!(one.due().await, []);
 }
 
 pub(super) async fn a_schedule_is_handed_out_only_to_builds_that_compute_it(it: &dyn Harness) {
     let process = Process::of(it);
-    let mut session = process.session().await;
     for (name, needs) in [("a", COMPUTES_EVERY), ("b", COMPUTES_CRON)] {
         store_row(it, &process, name, needs, SECOND).await;
     }
@@ -45,10 +58,10 @@ pub(super) async fn a_schedule_is_handed_out_only_to_builds_that_compute_it(it: 
         (COMPUTES_CRON, vec!["b"]),
         (COMPUTES_EVERY, vec!["a"]),
     ] {
-        let turned = session.turn(wanting(0).computing(computes)).await;
-        assert_eq!(names(&turned.due), handed_out);
+        let answer = process.0.0.hand_out(computes).await.unwrap();
+        assert_eq!(names(&answer.due), handed_out);
         let next = (computes != 0).then_some(HAND_OUT_INTERVAL);
-        assert_eq!(turned.next_due, next);
+        assert_eq!(answer.next, next);
     }
 }
 
@@ -80,20 +93,8 @@ async fn store_row(
     change
 }
 
-pub(super) async fn a_turn_that_hands_out_does_not_use_its_number(it: &dyn Harness) {
-    let scheduler = Scheduler::of(it);
+pub(super) async fn many_due_schedules_are_handed_out_in_several_steps(it: &dyn Harness) {
     let process = Process::of(it);
-    let mut session = process.session().await;
-    scheduler.define_minutely("a").await;
-    scheduler.pass("a", Duration::ZERO).await;
-    assert_eq!(due(&mut session).await.len(), 1);
-    session.enqueue_again([task(1)]).await.unwrap();
-    assert_eq!(process.counts().await.waiting, 1);
-}
-
-pub(super) async fn many_due_schedules_are_handed_out_in_several_turns(it: &dyn Harness) {
-    let process = Process::of(it);
-    let mut session = process.session().await;
     let count = 3 * MAX_HAND_OUTS + 1;
     for number in 0..count {
         let needs = 1 + (number % 2) as u8;
@@ -102,15 +103,15 @@ pub(super) async fn many_due_schedules_are_handed_out_in_several_turns(it: &dyn 
     it.clock().advance(SECOND);
     let mut all = BTreeSet::new();
     for nth in 0..4 {
-        let turned = session.turn(wanting(0)).await;
-        assert!(turned.due.len() <= MAX_HAND_OUTS);
-        all.extend(names(&turned.due).into_iter().map(str::to_owned));
+        let answer = process.hand_out().await;
+        assert!(answer.due.len() <= MAX_HAND_OUTS);
+        all.extend(names(&answer.due).into_iter().map(str::to_owned));
         let next = if nth < 3 {
             Duration::ZERO
         } else {
             HAND_OUT_INTERVAL
         };
-        assert_eq!(turned.next_due, Some(next));
+        assert_eq!(answer.next, Some(next));
     }
     assert_eq!(all.len(), count);
 }
@@ -126,7 +127,7 @@ pub(super) async fn an_earlier_schedule_wakes_a_worker(it: &dyn Harness) {
     store_row(it, &process, "b", COMPUTES_EVERY, 2 * HOUR).await;
     store_row(it, &process, "c", COMPUTES_EVERY, SECOND).await;
     events.woken().await;
-    let next = session.turn(wanting(0)).await.next_due;
+    let next = session.turn(wanting(0)).await.next_tick;
     assert_eq!(next, Some(SECOND));
 }
 
@@ -140,15 +141,15 @@ pub(super) async fn each_tick_is_stored_once_if_workers_die(it: &dyn Harness) {
     for round in 0..6 {
         ticks.push(scheduler.pass("a", Duration::ZERO).await);
         let dying = Process::of(it);
-        let due = the_due(&mut dying.session().await).await;
+        let due = dying.the_due().await;
         let fires = round % 2 == 0;
         if fires {
             assert_eq!(dying.fire(&due).await, 1);
         }
         dying.kill(it);
-        assert_eq!(last.fire_all(&mut session).await, 0);
+        assert_eq!(last.fire_due().await, 0);
         it.clock().advance(HAND_OUT_INTERVAL);
-        assert_eq!(last.fire_all(&mut session).await, usize::from(!fires));
+        assert_eq!(last.fire_due().await, usize::from(!fires));
         assert_eq!(run_all(&mut session).await, ticks[round..]);
     }
     assert_eq!(scheduler.info("a").await.started, 6);
@@ -162,7 +163,7 @@ pub(super) async fn a_change_that_is_sent_again_fires_once(it: &dyn Harness) {
     scheduler.define_minutely("a").await;
     for _ in 0..20 {
         let tick = scheduler.pass("a", Duration::ZERO).await;
-        let change = process.firing(&the_due(&mut session).await);
+        let change = process.firing(&process.the_due().await);
         for _ in 0..3 {
             let changed = process.change(&change).await;
             assert_eq!(changed, Some(Default::default()));
@@ -181,15 +182,15 @@ pub(super) async fn only_one_of_two_workers_with_a_schedule_fires_it(it: &dyn Ha
     let mut session = process.session().await;
     scheduler.define_minutely("a").await;
     let tick = scheduler.pass("a", Duration::ZERO).await;
-    let slow = process.firing(&the_due(&mut session).await);
+    let slow = process.firing(&process.the_due().await);
     it.clock().advance(HAND_OUT_INTERVAL);
-    let fast = process.firing(&the_due(&mut session).await);
+    let fast = process.firing(&process.the_due().await);
     assert!(process.change(&fast).await.is_some());
     assert_eq!(process.change(&slow).await, None);
     assert_eq!(run_all(&mut session).await, [tick]);
     // The changes are also refused after the next tick.
     scheduler.pass("a", Duration::ZERO).await;
-    assert_eq!(process.fire_all(&mut session).await, 1);
+    assert_eq!(process.fire_due().await, 1);
     assert_eq!(process.change(&slow).await, None);
     assert_eq!(process.change(&fast).await, None);
     assert_eq!(scheduler.info("a").await.started, 2);
@@ -207,15 +208,15 @@ pub(super) async fn a_schedule_that_is_handed_out_early_does_not_fire(it: &dyn H
         }
         hand_out_early(it, &process, "a").await;
         it.clock().advance(Duration::from_millis(1));
-        assert_eq!(process.fire_all(&mut session).await, 0);
-        assert_eq!(due(&mut session).await, []);
+        assert_eq!(process.fire_due().await, 0);
+        assert_eq!(process.due().await, []);
         it.clock().advance(HAND_OUT_INTERVAL);
-        assert_eq!(due(&mut session).await, []);
+        assert_eq!(process.due().await, []);
     }
-    assert_eq!(session.turn(wanting(0)).await.next_due, None);
+    assert_eq!(process.hand_out().await, HandOut::default());
     scheduler.client.schedules().resume("a").await.unwrap();
     let tick = scheduler.pass("a", Duration::ZERO).await;
-    assert_eq!(process.fire_all(&mut session).await, 1);
+    assert_eq!(process.fire_due().await, 1);
     assert_eq!(run_all(&mut session).await, [tick]);
 }
 
@@ -245,7 +246,7 @@ pub(super) async fn a_task_is_in_the_queue_of_its_schedule(it: &dyn Harness) {
     scheduler.define("a", Every::new(MINUTE), options).await;
     let tick = scheduler.pass("a", Duration::ZERO).await;
     // A session of another queue may fire the schedule.
-    assert_eq!(process.fire_all(&mut session).await, 1);
+    assert_eq!(process.fire_due().await, 1);
     assert!(run_all(&mut session).await.is_empty());
     assert_eq!(run_all(&mut queued).await, [tick]);
     assert_eq!(scheduler.info("a").await.queue.as_deref(), Some("q"));
@@ -260,14 +261,14 @@ pub(super) async fn nothing_is_left_of_a_removed_schedule(it: &dyn Harness) {
         scheduler.define_minutely(name).await;
     }
     scheduler.pass("a", Duration::ZERO).await;
-    assert_eq!(process.fire_all(&mut session).await, 2);
+    assert_eq!(process.fire_due().await, 2);
     run_all(&mut session).await;
     for name in ["a", "b"] {
         assert!(scheduler.client.schedules().remove(name).await.unwrap());
         assert!(!scheduler.client.schedules().remove(name).await.unwrap());
     }
-    let turned = session.turn(wanting(0)).await;
-    assert_eq!((turned.due, turned.next_due), (vec![], None));
+    assert_eq!(process.hand_out().await, HandOut::default());
+    assert_eq!(session.turn(wanting(0)).await.next_tick, None);
     it.age(24 * HOUR);
     while process.maintain(100).await {}
     assert_eq!(it.leftovers(), before);

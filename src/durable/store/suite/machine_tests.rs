@@ -89,6 +89,8 @@ pub(super) enum Step {
     /// Pauses, resumes or limits the named queue.
     ChangeQueue(QueueChange),
     ChangeSchedule(ScheduleStep),
+    /// Asks for due schedules, as a build that computes some of them.
+    HandOut(u8),
     /// Sends the last change of a schedule again, as if its answer had been lost.
     ChangeScheduleAgain,
     ListSchedules {
@@ -153,7 +155,6 @@ pub(super) struct TurnStep {
     lease: Duration,
     quarantined: bool,
     go_idle: bool,
-    computes: u8,
     /// Use the number of the last request if that was a turn.
     same_number: bool,
 }
@@ -264,7 +265,6 @@ fn turn() -> impl Strategy<Value = TurnStep> {
     let flags = (
         any::<bool>(),
         any::<bool>(),
-        0..4_u8,
         prop::bool::weighted(0.1),
     );
     (any::<u8>(), report, wants, seconds(&[9, 9, 30]), flags).prop_map(
@@ -273,7 +273,7 @@ fn turn() -> impl Strategy<Value = TurnStep> {
             (verdicts, received, floor),
             (want, want_bytes),
             lease,
-            (quarantined, go_idle, computes, same_number),
+            (quarantined, go_idle, same_number),
         )| {
             TurnStep {
                 session,
@@ -285,7 +285,6 @@ fn turn() -> impl Strategy<Value = TurnStep> {
                 lease,
                 quarantined,
                 go_idle,
-                computes,
                 same_number,
             }
         },
@@ -391,6 +390,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => pause(),
         4 => queue_change().prop_map(Step::ChangeQueue),
         6 => schedule_step().prop_map(Step::ChangeSchedule),
+        6 => (0..4_u8).prop_map(Step::HandOut),
         1 => Just(Step::ChangeScheduleAgain),
         1 => (prop::option::of(0..3_u8), 0..4_usize)
             .prop_map(|(after, limit)| Step::ListSchedules { after, limit }),

@@ -10,7 +10,6 @@ use tokio::sync::mpsc;
 use super::Harness;
 use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::queue::{QueueInfo, QueueSettings};
-use crate::durable::schedule::when::{COMPUTES_CRON, COMPUTES_EVERY};
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
     Claim, DeadPayload, Enqueue, Enqueued, Epoch, Event, NewTask, QueueChange, RenewAnswer,
@@ -235,7 +234,6 @@ impl Session<'_> {
             lease: options.lease,
             quarantined: options.quarantined,
             go_idle: options.go_idle,
-            computes: options.computes,
         };
         let turned = self.store.0.turn(Arc::new(request)).await?;
         let answered = turned.claim.as_ref().map(|claim| claim.epoch);
@@ -306,7 +304,6 @@ pub(super) struct TurnOptions {
     lease: Duration,
     quarantined: bool,
     go_idle: bool,
-    computes: u8,
 }
 
 /// The options of a turn that claims up to `want` tasks of any size.
@@ -319,7 +316,6 @@ pub(super) fn wanting(want: usize) -> TurnOptions {
         lease: LEASE,
         quarantined: true,
         go_idle: false,
-        computes: COMPUTES_EVERY | COMPUTES_CRON,
     }
 }
 
@@ -358,11 +354,6 @@ impl TurnOptions {
             quarantined: false,
             ..self
         }
-    }
-
-    /// Lets the turn be handed the schedules that these builds compute.
-    pub(super) fn computing(self, computes: u8) -> Self {
-        Self { computes, ..self }
     }
 
     pub(super) fn go_idle(self) -> Self {

@@ -9,7 +9,8 @@ use super::Harness;
 use super::process::*;
 use crate::durable::envelope::tick;
 use crate::durable::schedule::step;
-use crate::durable::store::{Claim, DueSchedule, Enqueued, ScheduleChange};
+use crate::durable::schedule::when::{COMPUTES_CRON, COMPUTES_EVERY};
+use crate::durable::store::{Claim, DueSchedule, Enqueued, HandOut, ScheduleChange};
 use crate::durable::{
     DurableClient, DurableTask, Every, ScheduleInfo, ScheduleOptions, TaskId, When,
 };
@@ -70,17 +71,6 @@ pub(super) fn since_1970(time: SystemTime) -> Duration {
     time.duration_since(SystemTime::UNIX_EPOCH).unwrap()
 }
 
-/// Sends a turn, and returns the schedules that it is handed.
-pub(super) async fn due(session: &mut Session<'_>) -> Vec<DueSchedule> {
-    session.turn(wanting(0)).await.due
-}
-
-/// Sends a turn, and returns the only schedule that it is handed.
-pub(super) async fn the_due(session: &mut Session<'_>) -> DueSchedule {
-    let mut due = due(session).await;
-    assert_eq!(due.len(), 1);
-    due.remove(0)
-}
 
 pub(super) fn names(due: &[DueSchedule]) -> Vec<&str> {
     let names = due.iter().map(|due| due.schedule.name.as_str());
@@ -88,6 +78,24 @@ pub(super) fn names(due: &[DueSchedule]) -> Vec<&str> {
 }
 
 impl Process {
+    /// Asks for due schedules, as a build with all features.
+    pub(super) async fn hand_out(&self) -> HandOut {
+        let computes = COMPUTES_EVERY | COMPUTES_CRON;
+        self.0.0.hand_out(computes).await.unwrap()
+    }
+
+    /// Returns the schedules that are handed out.
+    pub(super) async fn due(&self) -> Vec<DueSchedule> {
+        self.hand_out().await.due
+    }
+
+    /// Returns the only schedule that is handed out.
+    pub(super) async fn the_due(&self) -> DueSchedule {
+        let mut due = self.due().await;
+        assert_eq!(due.len(), 1);
+        due.remove(0)
+    }
+
     /// Returns the change that fires a schedule.
     pub(super) fn firing(&self, due: &DueSchedule) -> Arc<ScheduleChange> {
         let can_have = |id: TaskId, queue: &_, key| self.0.0.can_have(id, queue, key);
@@ -106,10 +114,10 @@ impl Process {
         change.tasks.len() - enqueued.conflicts.len()
     }
 
-    /// Fires the schedules that a turn is handed. Returns the number of tasks that are stored.
-    pub(super) async fn fire_all(&self, session: &mut Session<'_>) -> usize {
+    /// Fires the schedules that are due. Returns the number of tasks that are stored.
+    pub(super) async fn fire_due(&self) -> usize {
         let mut tasks = 0;
-        for due in due(session).await {
+        for due in self.due().await {
             tasks += self.fire(&due).await;
         }
         tasks

@@ -12,8 +12,7 @@ macro_rules! schedules_suite {
                 hand_outs_tests {
                     a_due_schedule_is_handed_out_to_one_worker
                     a_schedule_is_handed_out_only_to_builds_that_compute_it
-                    a_turn_that_hands_out_does_not_use_its_number
-                    many_due_schedules_are_handed_out_in_several_turns
+                    many_due_schedules_are_handed_out_in_several_steps
                     an_earlier_schedule_wakes_a_worker
                     each_tick_is_stored_once_if_workers_die
                     a_change_that_is_sent_again_fires_once

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::Harness;
 use super::process::*;
 use super::scheduler::*;
+use crate::durable::store::HandOut;
 use crate::durable::{Every, Missed, Overlap, ScheduleOptions};
 
 const TEN_MINUTES: Duration = Duration::from_secs(600);
@@ -31,7 +32,7 @@ async fn ticks_after_outage(it: &dyn Harness, outage: Duration) -> (Vec<Vec<u64>
             .define("a", Every::new(TEN_MINUTES), missed(policy))
             .await;
         first = scheduler.pass("a", outage).await;
-        process.fire_all(&mut session).await;
+        process.fire_due().await;
         ticks.push(
             run_all(&mut session)
                 .await
@@ -41,7 +42,7 @@ async fn ticks_after_outage(it: &dyn Harness, outage: Duration) -> (Vec<Vec<u64>
         );
         // The next tick fires as usual.
         let next = scheduler.pass("a", Duration::ZERO).await;
-        assert_eq!(process.fire_all(&mut session).await, 1);
+        assert_eq!(process.fire_due().await, 1);
         assert_eq!(run_all(&mut session).await, [next]);
         assert!(scheduler.client.schedules().remove("a").await.unwrap());
     }
@@ -65,7 +66,7 @@ pub(super) async fn a_tick_is_not_repeated_if_the_clock_is_put_back(it: &dyn Har
     let mut session = process.session().await;
     scheduler.define_minutely("a").await;
     let tick = scheduler.pass("a", Duration::ZERO).await;
-    assert_eq!(process.fire_all(&mut session).await, 1);
+    assert_eq!(process.fire_due().await, 1);
     it.clock().set_wall(it.clock().wall() - HOUR);
     for is_changed in [false, true] {
         if is_changed {
@@ -75,11 +76,11 @@ pub(super) async fn a_tick_is_not_repeated_if_the_clock_is_put_back(it: &dyn Har
         }
         for _ in 0..3 {
             it.clock().advance(MINUTE);
-            assert_eq!(process.fire_all(&mut session).await, 0);
+            assert_eq!(process.fire_due().await, 0);
         }
     }
     assert_eq!(scheduler.pass("a", Duration::ZERO).await, tick + 60);
-    assert_eq!(process.fire_all(&mut session).await, 1);
+    assert_eq!(process.fire_due().await, 1);
     assert_eq!(run_all(&mut session).await, [tick, tick + 60]);
 }
 
@@ -89,13 +90,13 @@ pub(super) async fn a_tick_is_skipped_while_an_earlier_task_has_not_ended(it: &d
     let mut session = process.session().await;
     scheduler.define_minutely("a").await;
     scheduler.pass("a", Duration::ZERO).await;
-    assert_eq!(process.fire_all(&mut session).await, 1);
+    assert_eq!(process.fire_due().await, 1);
     let claim = session.claim(1).await;
     let id = claim.tasks[0].id;
     for _ in 0..3 {
         scheduler.pass("a", Duration::ZERO).await;
         process.renew([claim.epoch]).await;
-        assert_eq!(process.fire_all(&mut session).await, 0);
+        assert_eq!(process.fire_due().await, 0);
     }
     let info = scheduler.info("a").await;
     assert_eq!((info.started, info.skipped), (1, 3));
@@ -103,7 +104,7 @@ pub(super) async fn a_tick_is_skipped_while_an_earlier_task_has_not_ended(it: &d
     let end = wanting(0).verdicts(claim.epoch, vec![(id, done())]);
     assert_eq!(session.turn(end).await.refused, []);
     let tick = scheduler.pass("a", Duration::ZERO).await;
-    assert_eq!(process.fire_all(&mut session).await, 1);
+    assert_eq!(process.fire_due().await, 1);
     assert_eq!(run_all(&mut session).await, [tick]);
     let info = scheduler.info("a").await;
     assert_eq!((info.started, info.skipped), (2, 3));
@@ -116,12 +117,12 @@ pub(super) async fn a_dead_letter_does_not_block_the_next_tick(it: &dyn Harness)
     let mut session = process.session().await;
     scheduler.define_minutely("a").await;
     scheduler.pass("a", Duration::ZERO).await;
-    assert_eq!(process.fire_all(&mut session).await, 1);
+    assert_eq!(process.fire_due().await, 1);
     let claim = session.claim(1).await;
     let end = wanting(0).verdicts(claim.epoch, vec![(claim.tasks[0].id, dead())]);
     assert_eq!(session.turn(end).await.refused, []);
     let tick = scheduler.pass("a", Duration::ZERO).await;
-    assert_eq!(process.fire_all(&mut session).await, 1);
+    assert_eq!(process.fire_due().await, 1);
     assert_eq!(run_all(&mut session).await, [tick]);
 }
 
@@ -133,14 +134,14 @@ pub(super) async fn a_waiting_task_takes_over_the_next_tick(it: &dyn Harness) {
         .define("a", Every::new(MINUTE), overlap(Overlap::Replace))
         .await;
     scheduler.pass("a", Duration::ZERO).await;
-    assert_eq!(process.fire_all(&mut session).await, 1);
+    assert_eq!(process.fire_due().await, 1);
     let second = scheduler.pass("a", Duration::ZERO).await;
-    assert_eq!(process.fire_all(&mut session).await, 0);
+    assert_eq!(process.fire_due().await, 0);
     let claim = session.claim(9).await;
     assert_eq!(ticks_of(&claim), [second]);
     // A task that has started keeps its tick, and another one is stored.
     let third = scheduler.pass("a", Duration::ZERO).await;
-    assert_eq!(process.fire_all(&mut session).await, 1);
+    assert_eq!(process.fire_due().await, 1);
     process.renew([claim.epoch]).await;
     assert_eq!(run_all(&mut session).await, [third]);
     let info = scheduler.info("a").await;
@@ -157,7 +158,7 @@ pub(super) async fn overlapping_tasks_are_allowed(it: &dyn Harness) {
     let mut ticks = Vec::new();
     for _ in 0..3 {
         ticks.push(scheduler.pass("a", Duration::ZERO).await);
-        assert_eq!(process.fire_all(&mut session).await, 1);
+        assert_eq!(process.fire_due().await, 1);
     }
     assert_eq!(run_all(&mut session).await, ticks);
     let info = scheduler.info("a").await;
@@ -179,17 +180,16 @@ pub(super) async fn a_schedule_that_is_resumed_makes_up_for_missed_ticks(it: &dy
         scheduler
             .define("a", Every::new(MINUTE), missed(policy))
             .await;
-        let turned = session.turn(wanting(0)).await;
-        assert_eq!((turned.due, turned.next_due), (vec![], None));
+        assert_eq!(process.hand_out().await, HandOut::default());
         assert!(scheduler.info("a").await.is_paused);
         assert!(schedules.resume("a").await.unwrap());
-        process.fire_all(&mut session).await;
+        process.fire_due().await;
         let ticks = run_all(&mut session).await;
         let ticks: Vec<_> = ticks.iter().map(|tick| (tick - first) / 60).collect();
         assert_eq!(ticks, expected);
         let next = scheduler.pass("a", Duration::ZERO).await;
         assert_eq!(next, first + 11 * 60);
-        assert_eq!(process.fire_all(&mut session).await, 1);
+        assert_eq!(process.fire_due().await, 1);
         assert_eq!(run_all(&mut session).await, [next]);
     }
 }
@@ -204,12 +204,12 @@ pub(super) async fn jitter_delays_a_tick(it: &dyn Harness) {
     scheduler.define("a", Every::new(HOUR), options).await;
     for _ in 0..3 {
         let tick = scheduler.pass("a", Duration::ZERO).await;
-        let wait = session.turn(wanting(0)).await.next_due.unwrap();
+        let wait = process.hand_out().await.next.unwrap();
         assert!(wait <= jitter);
         it.clock().advance(wait - Duration::from_millis(1));
-        assert_eq!(process.fire_all(&mut session).await, 0);
+        assert_eq!(process.fire_due().await, 0);
         it.clock().advance(Duration::from_millis(1));
-        assert_eq!(process.fire_all(&mut session).await, 1);
+        assert_eq!(process.fire_due().await, 1);
         assert_eq!(run_all(&mut session).await, [tick]);
     }
 }

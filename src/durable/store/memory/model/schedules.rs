@@ -8,7 +8,7 @@ use super::state::{Model, ScheduleState};
 use crate::durable::clock::millis;
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::{
-    DueSchedule, Enqueued, HAND_OUT_INTERVAL, MAX_HAND_OUTS, ScheduleAnswer, ScheduleChange,
+    DueSchedule, Enqueued, HAND_OUT_INTERVAL, HandOut, MAX_HAND_OUTS, ScheduleAnswer, ScheduleChange,
     ScheduleRow, StoredSchedule,
 };
 
@@ -70,7 +70,14 @@ impl Model {
     }
 
     /// Hands out the due schedules that these builds compute, the earliest first.
-    pub(super) fn hand_out(&mut self, computes: u8) -> Vec<DueSchedule> {
+    pub(in super::super) fn hand_out(&mut self, computes: u8) -> HandOut {
+        HandOut {
+            due: self.hand_out_due(computes),
+            next: self.next_hand_out(computes),
+        }
+    }
+
+    fn hand_out_due(&mut self, computes: u8) -> Vec<DueSchedule> {
         let now = self.wall();
         let due = self.schedules.iter().filter_map(|(name, it)| {
             let time = it.hand_out.filter(|&time| time <= now)?;

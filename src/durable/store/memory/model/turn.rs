@@ -11,6 +11,7 @@ use crate::durable::failure::Failure;
 use crate::durable::queue::Priority;
 use crate::durable::queue::name::QueueName;
 use crate::durable::queue::priority::PriorityTurns;
+use crate::durable::schedule::when::COMPUTES;
 use crate::durable::store::kind::Kind;
 use crate::durable::store::{
     Claim, Claimed, Epoch, SessionId, Turn, TurnAnswer, Verdict, Verdicts,
@@ -35,7 +36,7 @@ impl Model {
         let quarantined = request.quarantined && !claimed.clone().any(|task| task.quarantined);
         let left = self.first_left(request.session, quarantined);
         turned.next = self.next_check();
-        turned.next_due = self.next_hand_out(request.computes);
+        turned.next_tick = self.next_hand_out(COMPUTES);
         let queue = self.queue_of(request.session);
         let started = turned.claim.as_ref().map_or(0, |claim| claim.tasks.len());
         if left.is_some() && self.room(&queue) == 0 {
@@ -61,8 +62,6 @@ impl Model {
             self.apply_all(verdicts, &mut refused);
         }
         let changed = self.reap_dead() | self.reap_late(request.session) | self.make_due();
-        // A repeated turn need not return the same schedules, so this alone does not use the number.
-        let due = self.hand_out(request.computes);
         let claim = self.claim(request);
         // A turn that changes nothing writes nothing.
         if changed || claim.is_some() || !request.verdicts.is_empty() {
@@ -71,7 +70,6 @@ impl Model {
         TurnAnswer {
             refused,
             claim,
-            due,
             ..TurnAnswer::default()
         }
     }

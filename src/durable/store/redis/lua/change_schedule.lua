@@ -25,13 +25,13 @@ local found = row and sub(row, 1, SCHEDULE_VERSION_END) or ''
 if found == sub(after, 1, SCHEDULE_VERSION_END) then return 'OK' end
 if found ~= (before == 'moved' and '' or before) then return 'CHANGED' end
 
--- Returns the sorted set of a row, and the time in it, or 0.
+-- Returns the sorted set of a row, and the time of the row, or 0.
 local function time_of(some)
-  if not some or some == '' then return schedules().times_of(1), 0 end
-  return schedules().times_of(byte(some, SCHEDULE_NEEDS)), number_at('>I6', some, SCHEDULE_TIME)
+  if not some or some == '' then return schedule_times(1), 0 end
+  return schedule_times(byte(some, SCHEDULE_NEEDS)), number_at('>I6', some, SCHEDULE_TIME)
 end
 local times, time = time_of(after)
-local times_before, time_before = time_of(row)
+local times_before = time_of(row)
 -- A tick that has passed may have fired before the schedule was removed.
 if before == '' and time > 0 and time <= now then return 'CHANGED' end
 if time == 0 then
@@ -48,23 +48,23 @@ local function count_conflicts(unstored)
     .. sub(after, SCHEDULE_BODY)
 end
 
-local is_earlier = time > 0 and time < math.min(schedules().first_in(1), schedules().first_in(2))
-local answer = add_tasks({ undo = 'schedule', row = row, times = times_before, time = time_before, other_times = times }, function(unstored)
+local is_earlier = time > 0 and time < math.min(first_hand_out_of(1), first_hand_out_of(2))
+-- The time at which the schedule would have been handed out. If this change is undone, it still will be.
+local key_before = times_before
+local hand_out = row and call('ZSCORE', key_before, name)
+local answer = add_tasks({ undo = 'schedule', row = row, times = times_before, time = hand_out, other_times = times }, function(unstored)
   call('HSET', META, 'schedules', '')
   meta[6] = ''
   if after == '' then call('HDEL', SCHEDULES, name)
   else call('HSET', SCHEDULES, name, unstored and count_conflicts(unstored) or after) end
-  if time_before > 0 and (time == 0 or times_before ~= times) then
-    local key = times_before
-    call('ZREM', key, name)
-  end
+  if hand_out and (time == 0 or times_before ~= times) then call('ZREM', key_before, name) end
   if time > 0 then
     local key = times
     call('ZADD', key, time, name)
   end
 end)
 -- The change has taken effect. Failures from here on do not change that.
-pcall(schedules().save_first)
+pcall(save_first_hand_outs)
 -- Woken workers may not know the new time.
 if is_earlier then pcall(lists().wake_one) end
 return answer

@@ -5,7 +5,7 @@
 
 local function remove_times(name)
   for needs = 1, 2 do
-    local key = schedules().times_of(needs)
+    local key = schedule_times(needs)
     call('ZREM', key, name)
   end
 end
@@ -21,8 +21,9 @@ local function repair_schedules()
   local scan = call('HSCAN', SCHEDULES, from, 'COUNT', 64)
   for i = 1, #scan[2], 2 do
     local name, row = scan[2][i], scan[2][i + 1]
-    local is_readable = #row >= SCHEDULE_BODY - 1
-    local key = schedules().times_of(is_readable and byte(row, SCHEDULE_NEEDS) or 1)
+    local needs = byte(row, SCHEDULE_NEEDS)
+    local is_readable = #row >= SCHEDULE_BODY - 1 and (needs == 1 or needs == 2)
+    local key = schedule_times(is_readable and needs or 1)
     local time = is_readable and number_at('>I6', row, SCHEDULE_TIME) or 0
     if not is_readable then
       call('HDEL', SCHEDULES, name)
@@ -34,5 +35,5 @@ local function repair_schedules()
     end
   end
   if scan[1] ~= from then call('HSET', META, 'schedules_cursor', scan[1]) end
-  schedules().save_first()
+  save_first_hand_outs()
 end

@@ -1,7 +1,7 @@
--- Applies verdicts, reaps late claims, makes delayed tasks due, hands out due schedules, and claims tasks, in this order.
+-- Applies verdicts, reaps late claims, makes delayed tasks due, and claims tasks, in this order.
 --
 -- Needs: session, session_activity, lists, set_lists, transaction, entry, notifications, claims, reap, verdicts, due, drain,
---   schedules, claim.
+--   claim.
 -- Reads: schedules.
 -- KEYS: all.
 --
@@ -16,8 +16,7 @@
 -- ARGV[9]  -> number of claims with verdicts, c
 -- ARGV[10] -> epoch of the claim that answered the last turn, or empty
 -- ARGV[11] -> epoch that new ones exceed
--- ARGV[12] -> bits of the builds whose schedules the turn may be handed: see `schedules.lua`
--- ARGV[13..] -> c times: epoch; number of completed tasks, n; n ids; n outputs; number of other tasks, m; m ids; m times
+-- ARGV[12..] -> c times: epoch; number of completed tasks, n; n ids; n outputs; number of other tasks, m; m ids; m times
 --   one of these verdicts:
 --     retry, delay in milliseconds, error
 --     snooze, delay in milliseconds, empty
@@ -35,10 +34,9 @@
 -- [8] -> 1 if the session is idle although tasks were claimed, else 0
 -- [9] -> 1 if a draining list is empty, else 0
 --
--- Then, if the store has schedules, and the turn may be handed some:
--- [10] -> name and row of each schedule that is handed out
--- [11] -> milliseconds until the next schedule is handed out, or -1 if there is none
--- [12] -> time in milliseconds since 1970
+-- Then, if the store has schedules:
+-- [10] -> the field `schedules` of `meta`: see `schedules.lua`
+-- [11] -> time in milliseconds since 1970
 --
 -- Errors:
 -- NOSESSION         -> the session has ended, or has sent a later request
@@ -66,8 +64,6 @@ local accepts_quarantined, lease, verdict_claims = ARGV[6] == '1', tonumber(ARGV
 -- The first due time, and the first end of a lease; nil if it has changed since it was read.
 local next_due, next_lease_end = nil, nil
 local has_changed = false
--- The schedules that are handed out, and the time at which the next one is handed out: nil if the store has no schedule.
-local computes, due_schedules, next_schedule = tonumber(ARGV[12]), {}, nil
 
 -- Stores the turn in the session, unless it has changed nothing, or only reports a failure.
 local function save()
@@ -95,9 +91,8 @@ if number == session.number then
     call('HDEL', CLAIMS, epoch .. 's')
   end
   if session.is_changed then save_session(ARGV[1], session) end
-  if meta[6] and computes > 0 then next_schedule = schedules().first_time(computes) end
 else
-  if verdict_claims > 0 and not take_verdicts(session, 13, verdict_claims) then
+  if verdict_claims > 0 and not take_verdicts(session, 12, verdict_claims) then
     state.name = nil
     -- The effects so far are counted, and clients are notified of them.
     pcall(flush)
@@ -113,10 +108,6 @@ else
     state.name = 'due'
     next_due = make_due()
     has_changed = has_changed or not next_due
-  end
-  if meta[6] and computes > 0 and not skipped.schedules then
-    state.name = 'schedules'
-    due_schedules, next_schedule = schedules().hand_out(computes)
   end
   if draining and #draining > 0 and not skipped.drain then
     state.name = 'drain'
@@ -190,7 +181,5 @@ local answer = {
   refused, epoch, claimed, payloads, more and 1 or 0, next_check, is_repeated and 1 or 0, goes_idle and #claimed > 0 and 1 or 0,
   is_drained and 1 or 0,
 }
-if next_schedule then
-  answer[10], answer[11], answer[12] = due_schedules, next_schedule < math.huge and math.max(next_schedule - now, 0) or -1, now
-end
+if meta[6] then answer[10], answer[11] = meta[6], now end
 return answer

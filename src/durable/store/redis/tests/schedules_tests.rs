@@ -6,7 +6,7 @@ use super::*;
 use crate::durable::clock::millis;
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::schedule::step;
-use crate::durable::store::{DueSchedule, MAX_HAND_OUTS, ScheduleChange, ScheduleRow, Store};
+use crate::durable::store::{DueSchedule, HandOut, MAX_HAND_OUTS, ScheduleChange, ScheduleRow, Store};
 use crate::durable::{DurableClient, DurableTask, Every, Overlap, ScheduleOptions, SpawnOptions};
 
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -54,8 +54,12 @@ fn client_of(worker: &Worker) -> DurableClient {
     DurableClient::open(Store(worker.store.clone()))
 }
 
+async fn hand_out(worker: &Worker) -> HandOut {
+    settled(|| worker.store.hand_out(3)).await.unwrap()
+}
+
 async fn due(worker: &Worker) -> Vec<DueSchedule> {
-    worker.turn(Vec::new(), 0).await.due
+    hand_out(worker).await.due
 }
 
 async fn due_names(worker: &Worker) -> Vec<String> {
@@ -308,7 +312,7 @@ async fn a_schedule_moves_to_the_partition_of_its_tasks() {
 
 // ===== Many schedules =====
 
-/// Each turn hands out a limited number of them, and no schedule is left out.
+/// Each request hands out a limited number of them, and no schedule is left out.
 #[tokio::test]
 async fn ten_thousand_due_schedules_are_handed_out_in_short_scripts() {
     needs_redis!();
@@ -324,15 +328,15 @@ async fn ten_thousand_due_schedules_are_handed_out_in_short_scripts() {
     ));
     scene.clock.advance(SECOND);
     let mut meter = meter::Meter::new(&scene.server);
-    let (mut handed_out, mut turns) = (0, 0);
+    let (mut handed_out, mut requests) = (0, 0);
     while handed_out < SCHEDULES {
-        let turned = meter.measure(scene.worker.turn(Vec::new(), 0)).await;
-        assert!(turned.due.len() <= MAX_HAND_OUTS);
-        handed_out += turned.due.len();
-        turns += 1;
+        let answer = meter.measure(hand_out(&scene.worker)).await;
+        assert!(answer.due.len() <= MAX_HAND_OUTS);
+        handed_out += answer.due.len();
+        requests += 1;
     }
     assert_eq!(
-        (handed_out, turns),
+        (handed_out, requests),
         (SCHEDULES, SCHEDULES.div_ceil(MAX_HAND_OUTS))
     );
     let taken = meter.taken.iter();

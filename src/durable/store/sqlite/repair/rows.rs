@@ -91,7 +91,7 @@ const QUEUE: &[Column] = &[
 const SCHEDULE: &[Column] = &[
     Column("name", Values::ScheduleName, ""),
     Column("version", ANY, "random()"),
-    Column("needs", Values::Number(1..=u8::MAX as i64), ""),
+    Column("needs", Values::Number(1..=2), ""),
     // With 0, the schedule is handed out at once. The worker then finds out when it is due, or that it is paused.
     Column("time", Values::Optional(&TIME), "0"),
     Column("hand_out", Values::Optional(&TIME), "0"),

@@ -94,7 +94,7 @@ const TABLES: [Table; 9] = [
         scans: &[
             "SELECT name, * FROM {} ORDER BY name",
             "SELECT name, * FROM {} ORDER BY name DESC",
-            "SELECT name FROM {} WHERE hand_out IS NOT NULL ORDER BY hand_out",
+            "SELECT name FROM {} WHERE hand_out IS NOT NULL ORDER BY needs, hand_out",
         ],
     },
     Table {

@@ -129,7 +129,6 @@ impl Pair {
                 lease: LEASE,
                 quarantined: true,
                 go_idle: true,
-                computes: 0,
             })
         };
         let sessions = self.sessions[session];

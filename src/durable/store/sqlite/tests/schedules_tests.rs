@@ -38,7 +38,7 @@ impl Worker {
     }
 
     async fn due(&self) -> Vec<String> {
-        let due = self.turn(vec![], 0).await.due;
+        let due = self.store.hand_out(3).await.unwrap().due;
         let names = due.iter().map(|due| due.schedule.name.as_str().to_owned());
         names.collect()
     }
@@ -65,14 +65,14 @@ async fn the_next_schedule_is_looked_up_in_an_index() {
 }
 
 #[tokio::test]
-async fn an_idle_turn_in_another_process_is_handed_what_is_due() {
+async fn another_process_is_handed_what_is_due() {
     let (file, clock) = (File::new(), Clock::manual());
     let one = worker(&file, &clock).await;
     let two = worker(&file, &clock).await;
     two.go_idle().await;
     one.define("a", &clock).await;
     let turned = two.turn(vec![], 1).await;
-    assert_eq!(turned.next_due, Some(SECOND));
+    assert_eq!(turned.next_tick, Some(SECOND));
     clock.advance(SECOND);
     assert_eq!(two.due().await, ["a"]);
     assert_eq!(one.due().await, [""; 0]);

@@ -160,6 +160,7 @@ impl<H: Harness> Pair<H> {
             Step::Pause { other, is_paused } => self.pause(*other, *is_paused).await,
             Step::ChangeQueue(change) => self.change_queue(*change).await,
             Step::ChangeSchedule(step) => self.change_schedule(step).await,
+            Step::HandOut(computes) => self.hand_out(*computes).await,
             Step::ChangeScheduleAgain => self.send_schedule_change().await,
             Step::ListSchedules { after, limit } => self.list_schedules(*after, *limit).await,
             Step::Maintain { budget } => self.maintain(*budget).await,
@@ -419,7 +420,6 @@ fn all() -> TurnRequest {
         lease: Duration::from_secs(30),
         quarantined: true,
         go_idle: false,
-        computes: 3,
     }
 }
 

@@ -35,7 +35,6 @@ pub(super) struct TurnRequest {
     pub(super) lease: Duration,
     pub(super) quarantined: bool,
     pub(super) go_idle: bool,
-    pub(super) computes: u8,
 }
 
 pub(super) fn enqueue(session: SessionId, number: u64, tasks: &[NewTask]) -> Arc<Enqueue> {
@@ -64,7 +63,6 @@ impl TurnRequest {
             lease: self.lease,
             quarantined: self.quarantined,
             go_idle: self.go_idle,
-            computes: self.computes,
         })
     }
 

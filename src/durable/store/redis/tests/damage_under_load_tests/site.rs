@@ -128,7 +128,6 @@ impl Site {
             quarantined: true,
             lease: SHORT,
             go_idle: false,
-            computes: 0,
         };
         killed.turn(Arc::new(turn)).await.unwrap();
         site

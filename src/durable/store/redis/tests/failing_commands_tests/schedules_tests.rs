@@ -3,7 +3,7 @@
 use super::*;
 use crate::durable::clock::millis;
 use crate::durable::schedule::name::ScheduleName;
-use crate::durable::store::{HAND_OUT_INTERVAL, ScheduleAnswer, ScheduleChange, ScheduleRow};
+use crate::durable::store::{HAND_OUT_INTERVAL, HandOut, ScheduleAnswer, ScheduleChange, ScheduleRow};
 use crate::durable::{Key, TaskId};
 
 fn name() -> ScheduleName {
@@ -45,6 +45,11 @@ async fn define(scene: &Scene) {
 
 async fn read(scene: &Scene) -> ScheduleAnswer {
     scene.other.store.schedule(name()).await.unwrap()
+}
+
+/// Returns the number of schedules that are handed out.
+async fn due(scene: &Scene) -> usize {
+    scene.worker.store.hand_out(3).await.unwrap().due.len()
 }
 
 /// Returns the version that the store has.
@@ -100,7 +105,7 @@ async fn a_schedule_fires_as_a_whole() {
     for_each_command(async |scene, trial| {
         define(scene).await;
         scene.clock.advance(SECOND);
-        assert_eq!(scene.worker.turn(Vec::new(), 0).await.due.len(), 1);
+        assert_eq!(due(scene).await, 1);
         let row = ScheduleRow {
             started: 4,
             ..row(2, 2, Some(scene.clock.wall() + HOUR))
@@ -137,8 +142,8 @@ async fn a_schedule_is_paused_or_removed_as_a_whole() {
             let after = (!is_removed).then(|| row(2, 1, None));
             let has_failed = assert_whole(scene, trial, change(Some(1), after)).await;
             scene.clock.advance(HOUR);
-            let turned = scene.worker.turn(Vec::new(), 0).await;
-            assert_eq!((turned.due, turned.next_due), (vec![], None), "{trial:?}");
+            let handed_out = scene.worker.store.hand_out(3).await.unwrap();
+            assert_eq!(handed_out, HandOut::default(), "{trial:?}");
             has_failed
         })
         .await;
@@ -151,15 +156,11 @@ async fn a_due_schedule_is_handed_out_again_after_a_failure() {
     for_each_command(async |scene, trial| {
         define(scene).await;
         scene.clock.advance(SECOND);
-        let request = scene.worker.new_turn(Vec::new(), 9);
-        let store = &scene.worker.store;
-        let send = || store.turn(Arc::clone(&request));
-        let (answer, has_failed) = scene.send(trial, true, send).await;
-        answer.unwrap();
+        let send = || scene.worker.store.hand_out(3);
+        let (_, has_failed) = scene.send(trial, true, send).await;
         scene.check(trial);
         scene.clock.advance(HAND_OUT_INTERVAL);
-        let due = scene.worker.turn(Vec::new(), 0).await.due;
-        assert_eq!(due.len(), 1, "{trial:?}");
+        assert_eq!(due(scene).await, 1, "{trial:?}");
         has_failed
     })
     .await;
@@ -176,11 +177,7 @@ async fn maintenance_repairs_schedules_after_a_failure() {
         answer.unwrap();
         while scene.other.store.maintain(100).await.unwrap() {}
         scene.clock.advance(SECOND);
-        assert_eq!(
-            scene.worker.turn(Vec::new(), 0).await.due.len(),
-            1,
-            "{trial:?}"
-        );
+        assert_eq!(due(scene).await, 1, "{trial:?}");
         has_failed
     })
     .await;

@@ -6,7 +6,8 @@ use super::{Outcome, Pair, requests, same};
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::suite::Harness;
 use crate::durable::store::suite::machine_tests::ScheduleStep;
-use crate::durable::store::{ScheduleChange, ScheduleRow};
+use crate::durable::failure::Failure;
+use crate::durable::store::{DueSchedule, HandOut, ScheduleChange, ScheduleRow};
 
 impl<H: Harness> Pair<H> {
     pub(super) async fn change_schedule(&mut self, step: &ScheduleStep) -> Outcome {
@@ -62,6 +63,23 @@ impl<H: Harness> Pair<H> {
         same((changed, tested.0.change_schedule(Arc::clone(&change)).await))?;
         let found = model.0.schedule(change.name.clone()).await;
         same((found, tested.0.schedule(change.name.clone()).await))
+    }
+
+    pub(super) async fn hand_out(&mut self, computes: u8) -> Outcome {
+        let [model, tested] = self.stores(0);
+        let [expected, answered] = [
+            model.0.hand_out(computes).await,
+            tested.0.hand_out(computes).await,
+        ];
+        // Stores return schedules that need different builds in different orders.
+        let sorted = |answer: Result<HandOut, Failure>| {
+            answer.map(|mut handed_out| {
+                let by_name = |due: &DueSchedule| due.schedule.name.clone();
+                handed_out.due.sort_by_key(by_name);
+                handed_out
+            })
+        };
+        same((sorted(expected), sorted(answered)))
     }
 
     pub(super) async fn list_schedules(&mut self, after: Option<u8>, limit: usize) -> Outcome {
