@@ -10,7 +10,7 @@ use super::failure::{Cause, Effect, Failure};
 use super::key::KeyHash;
 use super::queue::name::QueueName;
 use super::report;
-use super::schedule::body::{Body, Definition, MAX_SCHEDULE_PAYLOAD_BYTES, Template};
+use super::schedule::body::{Body, Definition, Head, MAX_SCHEDULE_PAYLOAD_BYTES, Template};
 use super::schedule::name::ScheduleName;
 use super::schedule::step::{self, Definitive};
 use super::schedule::{ScheduleInfo, ScheduleOptions, When};
@@ -136,6 +136,7 @@ impl DurableClient {
             let change = match step::define(&name, found, now, &definition, revision, &ticks) {
                 Definitive::Unchanged => return Ok(true),
                 Definitive::Superseded => return Ok(false),
+                Definitive::Never => return Err(self.never_fires(&definition)),
                 Definitive::Change(change) => change,
                 Definitive::Flip(change) => {
                     report::schedule_flipped(self.store_name(), name.as_str(), revision);
@@ -210,9 +211,14 @@ impl DurableClient {
             .await
     }
 
+    fn never_fires(&self, definition: &Definition) -> DurableError {
+        let spec = &definition.spec;
+        self.invalid(format!("there is no time at which `{spec}` fires: use other times"))
+    }
+
     /// Returns the error for a change that did not take effect because others kept changing the schedule.
     fn contended(&self) -> DurableError {
-        let failure = Failure::new(Effect::None, Cause::Busy);
+        let failure = Failure::new(Effect::None, Cause::Contended);
         DurableError::store(self.store_name(), None, failure)
     }
 }
@@ -520,18 +526,19 @@ impl fmt::Debug for Schedules<'_> {
 fn info(stored: &StoredSchedule) -> ScheduleInfo {
     let row = &stored.row;
     let body = step::read(row);
+    let head = Head::decode(&row.body).unwrap_or_default();
     let unread = ScheduleInfo {
         name: stored.name.as_str().to_owned(),
         task: String::new(),
         when: String::new(),
         queue: None,
-        revision: 0,
+        revision: head.revision,
         next_tick: None,
         last_tick: None,
         last_task: row.last_task,
         started: row.started,
         skipped: row.skipped,
-        is_paused: false,
+        is_paused: head.is_paused,
         stuck: body.as_ref().err().cloned(),
     };
     match body {
@@ -540,10 +547,8 @@ fn info(stored: &StoredSchedule) -> ScheduleInfo {
             task: body.definition.template.name.clone(),
             when: body.definition.spec.to_string(),
             queue: body.definition.template.queue.clone().into(),
-            revision: body.revision,
-            next_tick: body.tick.and_then(time),
+            next_tick: body.next.and_then(|next| time(next.tick)),
             last_tick: body.last.and_then(time),
-            is_paused: body.is_paused,
             stuck: without_tick(&body),
             ..unread
         },
@@ -558,7 +563,7 @@ fn without_tick(body: &Body) -> Option<String> {
             body.definition.spec
         )
     };
-    body.tick.is_none().then(stuck)
+    body.next.is_none().then(stuck)
 }
 
 fn time(millis: u64) -> Option<SystemTime> {

@@ -83,7 +83,7 @@ pub(crate) use self::requests::{
 )]
 pub(crate) use self::schedules::{
     DueSchedule, HAND_OUT_INTERVAL, HandOut, MAX_HAND_OUTS, ScheduleAnswer, ScheduleChange, ScheduleRow,
-    StoredSchedule,
+    StoredSchedule, repeated,
 };
 pub(crate) use super::DeadReason;
 pub(crate) use super::key::{Enqueued, KeyConflict};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::options::{Missed, Overlap};
-use super::when::{MAX_TICK, Spec};
+use super::when::{MAX_TICK, Spec, Ticks};
 use crate::durable::TaskId;
 use crate::durable::envelope::{TICK_ENVELOPE, seal_tick};
 use crate::durable::key::{Conflict, KeyHash, NewKey};
@@ -41,57 +41,101 @@ pub(crate) struct Template {
 /// The part of a schedule's row that stores do not read. Times are in milliseconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Body {
+    #[serde(skip)]
+    pub(crate) head: Head,
     pub(crate) definition: Definition,
-    pub(crate) revision: u32,
     /// The next tick, or `None` if none is known.
-    pub(crate) tick: Option<u64>,
+    pub(crate) next: Option<NextTick>,
     /// The last tick that was handled. It has stored a task unless it was missed or skipped.
     pub(crate) last: Option<u64>,
+}
+
+/// The part of a body that every version of the crate can read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) revision: u32,
     pub(crate) is_paused: bool,
+}
+
+/// A tick, and the time at which it fires: the tick plus a part of the jitter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct NextTick {
+    pub(crate) tick: u64,
+    pub(crate) time: u64,
 }
 
 /// The maximum size of the payload of a schedule's tasks. It is small because a turn may hand out many schedules.
 pub(crate) const MAX_SCHEDULE_PAYLOAD_BYTES: usize = 16 << 10;
 
 impl Body {
-    /// Returns the body as it is stored: the length of a JSON text in four bytes, the text, and the payload of the tasks.
+    /// Returns the body as it is stored: the revision in four bytes, 1 or 0 for `is_paused`, the length of a JSON text in four bytes,
+    /// the text, and the payload of the tasks.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let text = serde_json::to_vec(self).unwrap_or_default();
         let len = u32::try_from(text.len()).unwrap_or_default();
-        let payload = &*self.definition.template.payload;
-        [&len.to_be_bytes()[..], &*text, payload].concat()
+        let mut stored = self.head.revision.to_be_bytes().to_vec();
+        stored.push(u8::from(self.head.is_paused));
+        stored.extend(len.to_be_bytes());
+        stored.extend(text);
+        stored.extend(&self.definition.template.payload);
+        stored
     }
 
     /// Reads a stored body. Returns `None` if the body is damaged, or was written by a later version of the crate.
     pub(crate) fn decode(stored: &[u8]) -> Option<Self> {
-        let (len, rest) = stored.split_first_chunk()?;
+        let (head, rest) = Head::split(stored)?;
+        let (len, rest) = rest.split_first_chunk()?;
         let len = usize::try_from(u32::from_be_bytes(*len)).ok()?;
         let (text, payload) = rest.split_at_checked(len)?;
         let mut body: Self = serde_json::from_slice(text).ok()?;
         body.definition.template.payload = payload.to_vec();
+        body.head = head;
         Some(body).filter(Self::is_possible)
     }
 
     /// Returns `true` if no computation with the times can overflow or divide by zero.
     fn is_possible(&self) -> bool {
-        let times = [self.tick, self.last, Some(self.definition.jitter)];
+        let next = self.next.map(|next| next.time);
+        let times = [next, self.last, Some(self.definition.jitter)];
         let is_every = |spec: &Spec| match spec {
             Spec::Every(ticks) => ticks.period() > 0,
             Spec::Cron { .. } => true,
         };
-        is_every(&self.definition.spec) && times.iter().flatten().all(|&time| time <= MAX_TICK)
+        is_every(&self.definition.spec)
+            && times.iter().flatten().all(|&time| time <= LAST_TIME)
+            && self.next.is_none_or(|next| next.tick <= next.time)
+    }
+}
+
+/// The latest possible time of a tick that is delayed by its jitter.
+const LAST_TIME: u64 = 2 * MAX_TICK - 1;
+
+impl Head {
+    /// Reads the head of a stored body. Returns `None` if the body is damaged.
+    pub(crate) fn decode(stored: &[u8]) -> Option<Self> {
+        Self::split(stored).map(|(head, _)| head)
+    }
+
+    fn split(stored: &[u8]) -> Option<(Self, &[u8])> {
+        let (revision, rest) = stored.split_first_chunk()?;
+        let (&paused, rest) = rest.split_first()?;
+        let head = Self {
+            revision: u32::from_be_bytes(*revision),
+            is_paused: paused == 1,
+        };
+        Some((head, rest)).filter(|_| paused <= 1)
     }
 }
 
 impl Definition {
-    /// Returns the time at which a schedule is handed out for a tick: the tick plus a part of the jitter. The part depends only on
-    /// the name and the tick, so all processes compute the same time.
-    pub(crate) fn time_of(&self, name: &str, tick: u64) -> u64 {
-        let mixed = TaskId::derive("jitter", &id_bytes(name, tick, 0)).to_bytes();
-        let number = mixed[..6]
-            .iter()
-            .fold(0, |number, &byte| number << 8 | u64::from(byte));
-        tick + number % (self.jitter + 1)
+    /// Returns the first tick after a time.
+    pub(crate) fn next_after(&self, name: &str, ticks: &Ticks, time: u64) -> Option<NextTick> {
+        let tick = ticks.next_after(time)?;
+        let time = match self.jitter {
+            0 => tick,
+            jitter => tick + jitter_of(name, tick, jitter.min(distance_after(ticks, tick))),
+        };
+        Some(NextTick { tick, time })
     }
 
     /// Returns the task of a tick.
@@ -142,6 +186,22 @@ impl Overlap {
     }
 }
 
+/// Returns the longest possible delay of a tick: it fires before the next one.
+fn distance_after(ticks: &Ticks, tick: u64) -> u64 {
+    let next = ticks.next_after(tick).unwrap_or(u64::MAX);
+    next - tick - 1
+}
+
+/// Returns the delay of a tick, which is at most `jitter`. It depends only on the name and the tick, so all processes compute the
+/// same delay.
+fn jitter_of(name: &str, tick: u64, jitter: u64) -> u64 {
+    let mixed = TaskId::derive("jitter", &id_bytes(name, tick, 0)).to_bytes();
+    let number = mixed[..6]
+        .iter()
+        .fold(0, |number, &byte| number << 8 | u64::from(byte));
+    number % (jitter + 1)
+}
+
 /// Returns the bytes from which the ids of a tick are derived.
 fn id_bytes(name: &str, tick: u64, salt: u32) -> Vec<u8> {
     [name.as_bytes(), &tick.to_be_bytes(), &salt.to_be_bytes()].concat()
@@ -170,10 +230,15 @@ mod tests {
                     payload: payload.to_vec(),
                 },
             },
-            revision: 7,
-            tick: Some(60_000),
+            head: Head {
+                revision: 7,
+                is_paused: true,
+            },
+            next: Some(NextTick {
+                tick: 60_000,
+                time: 60_000,
+            }),
             last: None,
-            is_paused: false,
         }
     }
 
@@ -200,7 +265,11 @@ mod tests {
             let other = text.replace(from, to);
             assert_ne!(other, text, "{from}");
             assert_eq!(Body::decode(other.as_bytes()), None, "{to}");
+            // Its head can still be read.
+            assert_eq!(Head::decode(other.as_bytes()), Some(body(b"").head));
         }
+        assert_eq!(Head::decode(&stored[..4]), None);
+        assert_eq!(Head::decode(b"garbled"), None);
     }
 
     #[test]
@@ -216,18 +285,28 @@ mod tests {
         assert_ne!(other, first);
     }
 
+    /// The delay also ends before the next tick.
     #[test]
     fn each_tick_is_delayed_by_a_part_of_the_jitter() {
         let mut definition = body(b"").definition;
-        assert_eq!(definition.time_of("a", 60_000), 60_000);
-        definition.jitter = 30_000;
-        let times: Vec<_> = (1..=100)
-            .map(|nth| definition.time_of("a", nth * 60_000))
-            .collect();
-        let parts = times.iter().zip(1..).map(|(time, nth)| time - nth * 60_000);
-        let parts: std::collections::BTreeSet<_> = parts.collect();
-        assert!(parts.len() > 90);
-        assert!(parts.last() <= Some(&30_000));
-        assert!(parts.first() < Some(&3_000) && parts.last() > Some(&27_000));
+        let ticks = definition.spec.ticks().unwrap();
+        for (jitter, most) in [
+            (0, 0),
+            (30_000, 30_000),
+            (60_000, 59_999),
+            (86_400_000, 59_999),
+        ] {
+            definition.jitter = jitter;
+            let mut delays = std::collections::BTreeSet::new();
+            for nth in 1..=100 {
+                let next = definition.next_after("a", &ticks, nth * 60_000 - 1);
+                let NextTick { tick, time } = next.unwrap();
+                assert_eq!(tick, nth * 60_000);
+                delays.insert(time - tick);
+            }
+            assert!(delays.last() <= Some(&most));
+            assert!(delays.len() == 1 || delays.len() > 90);
+            assert!(delays.first() <= Some(&(most / 10)) && delays.last() >= Some(&(most / 10 * 9)));
+        }
     }
 }

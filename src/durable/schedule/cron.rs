@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-use jiff::tz::TimeZone;
+use jiff::tz::{AmbiguousOffset, TimeZone};
 use jiff::{Timestamp, Zoned};
 
 /// The times of a cron expression in a time zone, for a [schedule](crate::durable::DurableClient::schedule) that fires at
@@ -21,9 +21,9 @@ use jiff::{Timestamp, Zoned};
 /// The zone is a name from the IANA time zone database, such as `Europe/Berlin`, or `UTC`. The process that computes a time
 /// uses the database of its system. With the feature `cron-bundled`, it uses one that is compiled into the program.
 ///
-/// When clocks are set forward, a fixed time that is skipped fires right after the gap. When clocks are set back, a fixed time
-/// that comes twice fires only the first time. An expression that fires in every hour or every minute, such as `*/20 * * * *`,
-/// leaves out the times that are skipped, and fires at both occurrences of a time that comes twice.
+/// When clocks are set forward, a time that is skipped fires right after the gap. When clocks are set back, a time that comes twice
+/// fires only the first time. If the hour is `*` or begins with `*/`, this is different: such an expression leaves out the times that
+/// are skipped, and fires at both occurrences of a time that comes twice.
 ///
 /// # Examples
 ///
@@ -77,11 +77,19 @@ impl fmt::Display for ParseCronError {
 impl Error for ParseCronError {}
 
 /// The ticks of a cron expression in a time zone.
+///
+/// The expression is evaluated for *local seconds*: the seconds since 1970 that a clock of the zone would show if UTC had its local
+/// time. This file then finds out when the clock shows a time, so it determines what happens where clocks are set.
 #[derive(Debug)]
 pub(crate) struct CronTicks {
     cron: croner::Cron,
     zone: TimeZone,
+    /// `true` if the hour is fixed: each local time fires once.
+    is_fixed: bool,
 }
+
+/// The maximum length of an expression in bytes. It bounds the time in which the next tick is found.
+const MAX_LEN: usize = 256;
 
 const MILLIS_PER_SECOND: i64 = 1_000;
 
@@ -92,16 +100,17 @@ impl CronTicks {
     ///
     /// The expression cannot be parsed, or the time zone is not known. Returns the reason, and the remedy.
     pub(crate) fn new(expression: &str, zone: &str) -> Result<Self, String> {
-        let cron = expression.parse::<croner::Cron>().map_err(|error| {
-            format!("{expression:?} is not a cron expression ({error}): use five fields such as `0 3 * * *`")
-        })?;
-        let zone = TimeZone::get(zone).map_err(|error| {
-            format!(
-                "the time zone {zone:?} is not known ({error}): use a name such as `Europe/Berlin`, or enable the feature \
-                 `cron-bundled` if the system has no time zone database"
-            )
-        })?;
-        Ok(Self { cron, zone })
+        let cron = parse(expression)?;
+        let zone = find_zone(zone)?;
+        let fields: Vec<_> = expression.split_whitespace().collect();
+        // The hour is the fourth field from the end.
+        let hour = fields.iter().rev().nth(3);
+        let is_fixed = hour.is_some_and(|hour| !hour.starts_with('*'));
+        Ok(Self {
+            cron,
+            zone,
+            is_fixed,
+        })
     }
 
     /// Returns the first tick after a time, in milliseconds since 1970.
@@ -134,11 +143,106 @@ impl CronTicks {
     }
 
     fn next_after_second(&self, second: i64) -> Option<i64> {
-        let time: Zoned = Timestamp::from_second(second)
-            .ok()?
-            .to_zoned(self.zone.clone());
+        let next = match self.is_fixed {
+            true => self.next_fixed(second),
+            false => self.next_running(second),
+        };
+        next.filter(|&next| next > second)
+    }
+
+    /// Returns the next second, if each local time fires once.
+    fn next_fixed(&self, second: i64) -> Option<i64> {
+        let mut passed = second + self.offset(second)?;
+        let changes = self.zone.preceding(Timestamp::from_second(second + 1).ok()?);
+        if let Some(change) = changes.map(|it| it.timestamp().as_second()).next() {
+            // After a clock was set back, all local times that it had shown before have passed.
+            passed = passed.max(change + self.offset(change - 1)? - 1);
+        }
+        self.first_showing(self.next_local(passed)?)
+    }
+
+    /// Returns the next second, if each local time fires whenever the clock shows it.
+    fn next_running(&self, second: i64) -> Option<i64> {
+        let (mut since, mut passed) = (second, second + self.offset(second)?);
+        loop {
+            let next = self.next_local(passed)? - self.offset(since)?;
+            let mut changes = self.zone.following(Timestamp::from_second(since).ok()?);
+            let change = changes.next().map(|it| it.timestamp().as_second());
+            let Some(change) = change.filter(|&change| change <= next) else {
+                return Some(next);
+            };
+            // The clock is set before that, so the search goes on at the time that it shows then.
+            (since, passed) = (change, change + self.offset(change)? - 1);
+        }
+    }
+
+    /// Returns the first second at which the clock shows a local time or a later one.
+    fn first_showing(&self, local: i64) -> Option<i64> {
+        let time = Timestamp::from_second(local).ok()?;
+        let time = TimeZone::UTC.to_datetime(time);
+        match self.zone.to_ambiguous_timestamp(time).offset() {
+            AmbiguousOffset::Unambiguous { offset } => Some(local - i64::from(offset.seconds())),
+            AmbiguousOffset::Fold { before, .. } => Some(local - i64::from(before.seconds())),
+            AmbiguousOffset::Gap { after, .. } => {
+                let before_gap = Timestamp::from_second(local - i64::from(after.seconds())).ok()?;
+                let gap = self.zone.following(before_gap).next()?;
+                Some(gap.timestamp().as_second())
+            }
+        }
+    }
+
+    /// Returns the first local second after `local` that the expression contains.
+    fn next_local(&self, local: i64) -> Option<i64> {
+        let time: Zoned = Timestamp::from_second(local).ok()?.to_zoned(TimeZone::UTC);
         let next = self.cron.find_next_occurrence(&time, false).ok()?;
-        Some(next.timestamp().as_second()).filter(|&next| next > second)
+        Some(next.timestamp().as_second()).filter(|&next| next > local)
+    }
+
+    /// Returns how far local time is ahead of UTC, in seconds.
+    fn offset(&self, second: i64) -> Option<i64> {
+        let time = Timestamp::from_second(second).ok()?;
+        Some(self.zone.to_offset(time).seconds().into())
+    }
+}
+
+/// Parses an expression of five or six fields.
+///
+/// # Errors
+///
+/// The expression is invalid. Returns the reason, and the remedy.
+fn parse(expression: &str) -> Result<croner::Cron, String> {
+    let use_fields = "use five fields such as `0 3 * * *`";
+    if expression.len() > MAX_LEN {
+        return Err(format!(
+            "the cron expression has more than {MAX_LEN} characters: {use_fields}"
+        ));
+    }
+    if !(5..=6).contains(&expression.split_whitespace().count()) {
+        return Err(format!(
+            "{expression:?} is not a cron expression: {use_fields}"
+        ));
+    }
+    expression.parse().map_err(|error: croner::errors::CronError| {
+        format!("{expression:?} is not a cron expression ({error}): {use_fields}")
+    })
+}
+
+/// Returns the time zone with this name.
+///
+/// # Errors
+///
+/// There is none. Returns the reason, and the remedy.
+fn find_zone(name: &str) -> Result<TimeZone, String> {
+    let unknown = |reason: &str| {
+        format!(
+            "the time zone {name:?} is not known{reason}: use a name such as `Europe/Berlin`, or enable the feature `cron-bundled` if \
+             the system has no time zone database"
+        )
+    };
+    let zone = TimeZone::get(name).map_err(|error| unknown(&format!(" ({error})")))?;
+    match zone.is_unknown() {
+        true => Err(unknown("")),
+        false => Ok(zone),
     }
 }
 

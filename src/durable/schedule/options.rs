@@ -53,8 +53,8 @@ impl ScheduleOptions {
     }
 
     /// Delays each tick by a part of this time, so that many schedules do not fire at once. The part depends only on the name of
-    /// the schedule and on the tick. [`TaskContext::tick`](crate::durable::TaskContext::tick) returns the tick without it. The
-    /// default is zero, and the maximum is a day.
+    /// the schedule and on the tick, and it ends before the next tick. [`TaskContext::tick`](crate::durable::TaskContext::tick)
+    /// returns the tick without it. The default is zero, and the maximum is a day.
     #[must_use]
     pub fn jitter(mut self, jitter: Duration) -> Self {
         self.jitter = jitter;
@@ -113,9 +113,8 @@ const MAX_JITTER: Duration = Duration::from_secs(24 * 3600);
 
 /// What happens to the *missed* ticks of a schedule, after an outage or a pause.
 ///
-/// A tick that is handled at most a minute late and before the next tick is not missed: it stores a task. Otherwise, all ticks
-/// that have passed are missed, including the last one. So with a period of a few seconds, even a short delay makes ticks
-/// missed. [Jitter](ScheduleOptions::jitter) does not count as a delay.
+/// A tick is missed if no executor has handled it within a minute, or before the next tick. So with a period of a few seconds, even a
+/// short delay makes ticks missed. A tick that is not missed stores a task. [Jitter](ScheduleOptions::jitter) does not count as a delay.
 ///
 /// # Examples
 ///
@@ -129,12 +128,12 @@ const MAX_JITTER: Duration = Duration::from_secs(24 * 3600);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Missed {
-    /// One task is stored, for the last missed tick. This is the default.
+    /// One task is stored, for the last tick. This is the default.
     #[default]
     Once,
-    /// No task is stored.
+    /// No task is stored for a missed tick.
     Skip,
-    /// A task is stored for each missed tick, but only for this many of the last ones: 1 to 64. This needs [`Overlap::Allow`].
+    /// A task is stored for each tick, but only for this many of the last ones: 1 to 64. This needs [`Overlap::Allow`].
     All(u32),
 }
 

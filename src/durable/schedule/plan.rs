@@ -1,4 +1,4 @@
-//! [`Plan`]: which tasks a schedule stores when it is due, and when it is due next.
+//! [`Plan`]: which tasks a schedule stores when it is due.
 
 use super::options::Missed;
 use super::when::Ticks;
@@ -14,8 +14,8 @@ pub(crate) struct Plan {
     pub(crate) ticks: Vec<u64>,
     /// The last tick that has passed.
     pub(crate) last: u64,
-    /// The tick after that, or `None` if none is known.
-    pub(crate) next: Option<u64>,
+    /// The time after which the ticks continue.
+    pub(crate) next_from: u64,
 }
 
 impl Plan {
@@ -23,22 +23,18 @@ impl Plan {
     pub(crate) fn new(ticks: &Ticks, missed: Missed, tick: u64, now: u64) -> Self {
         // If the clock was put back, the tick may be in the future.
         let now = now.max(tick);
-        let is_missed =
-            now - tick > MISSED_AFTER || ticks.next_after(tick).is_some_and(|next| next <= now);
-        let last = match is_missed {
-            true => ticks.last_until(now, tick).unwrap_or(tick),
-            false => tick,
-        };
+        // All ticks before the last one are missed.
+        let last = ticks.last_until(now, tick).unwrap_or(tick);
+        let is_missed = now - last > MISSED_AFTER;
         let chosen = match missed {
-            _ if !is_missed => vec![tick],
-            Missed::Once => vec![last],
-            Missed::Skip => Vec::new(),
             Missed::All(limit) => last_ticks(ticks, tick, last, limit as usize),
+            Missed::Skip if is_missed => Vec::new(),
+            Missed::Once | Missed::Skip => vec![last],
         };
         Self {
             ticks: chosen,
             last,
-            next: ticks.next_after(now),
+            next_from: now,
         }
     }
 }
@@ -77,7 +73,7 @@ mod tests {
         (
             ticks.collect(),
             plan.last / MINUTE,
-            plan.next.unwrap() / MINUTE,
+            every(minutes).next_after(plan.next_from).unwrap() / MINUTE,
         )
     }
 
@@ -103,6 +99,7 @@ mod tests {
     #[test]
     fn of_several_missed_ticks_the_last_ones_fire() {
         let now = 95 * MINUTE;
+        // The last tick is missed, too.
         assert_eq!(plan(Missed::Once, 10, 20, now), (vec![90], 90, 100));
         assert_eq!(plan(Missed::Skip, 10, 20, now), (vec![], 90, 100));
         let all = |limit| plan(Missed::All(limit), 10, 20, now);
@@ -111,14 +108,19 @@ mod tests {
         assert_eq!(all(64), all(8));
     }
 
-    /// All of them are missed, the last one included, although none of them is a minute late.
     #[test]
-    fn ticks_are_missed_if_several_have_passed() {
+    fn the_last_tick_fires_if_only_earlier_ones_are_missed() {
+        let now = 90 * MINUTE + MINUTE;
+        assert_eq!(plan(Missed::Once, 10, 20, now), (vec![90], 90, 100));
+        assert_eq!(plan(Missed::Skip, 10, 20, now), (vec![90], 90, 100));
+        assert_eq!(plan(Missed::All(2), 10, 20, now), (vec![80, 90], 90, 100));
+        // With a short period, ticks are missed although they are not a minute late.
         let ticks = Ticks::Every(Every::new(Duration::from_secs(1)).ticks().unwrap());
         let plan = |missed| Plan::new(&ticks, missed, 10_000, 12_500);
         assert_eq!(plan(Missed::Once).ticks, [12_000]);
+        assert_eq!(plan(Missed::Skip).ticks, [12_000]);
         assert_eq!(plan(Missed::All(2)).ticks, [11_000, 12_000]);
-        assert_eq!(plan(Missed::Skip).next, Some(13_000));
+        assert_eq!(plan(Missed::Skip).next_from, 12_500);
     }
 
     #[test]

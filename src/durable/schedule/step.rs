@@ -1,7 +1,7 @@
 //! The steps of a schedule: it is fired, defined, paused, resumed or removed. Each function computes the change that the store is
 //! to make.
 
-use super::body::{Body, Definition};
+use super::body::{Body, Definition, Head, NextTick};
 use super::name::ScheduleName;
 use super::plan::Plan;
 use super::when::Ticks;
@@ -27,24 +27,20 @@ pub(crate) fn fire(due: &DueSchedule, can_have: CanHave<'_>) -> Result<ScheduleC
     let mut body = read(&stored.row)?;
     let (ticks, name) = (body.definition.spec.ticks()?, stored.name.as_str());
     let mut tasks = Vec::new();
-    match body.tick {
+    let definition = &body.definition;
+    match body.next {
         // The schedule is paused or not due, so the store's time for handing it out was damaged. The change writes that time again.
-        _ if body.is_paused => {}
-        Some(tick) if body.definition.time_of(name, tick) > now => {}
-        Some(tick) => {
+        _ if body.head.is_paused => {}
+        Some(NextTick { time, .. }) if time > now => {}
+        Some(NextTick { tick, time }) => {
             // A tick that is delayed by its jitter is not late.
-            let jitter = body.definition.time_of(name, tick) - tick;
-            let plan = Plan::new(
-                &ticks,
-                body.definition.missed,
-                tick,
-                now.saturating_sub(jitter),
-            );
-            let task = |&tick| body.definition.task(name, tick, can_have);
+            let plan = Plan::new(&ticks, definition.missed, tick, now - (time - tick));
+            let task = |&tick| definition.task(name, tick, can_have);
             tasks.extend(plan.ticks.iter().map(task));
-            (body.tick, body.last) = (plan.next, Some(plan.last));
+            body.next = definition.next_after(name, &ticks, plan.next_from);
+            body.last = Some(plan.last);
         }
-        None => body.tick = ticks.next_after(now.max(body.last.unwrap_or(0))),
+        None => body.next = definition.next_after(name, &ticks, now.max(body.last.unwrap_or(0))),
     }
     Ok(change(stored, &body, now, tasks))
 }
@@ -81,10 +77,10 @@ pub(crate) fn set_paused(
     is_paused: bool,
 ) -> Result<Option<ScheduleChange>, String> {
     let mut body = read(&stored.row)?;
-    if body.is_paused == is_paused {
+    if body.head.is_paused == is_paused {
         return Ok(None);
     }
-    body.is_paused = is_paused;
+    body.head.is_paused = is_paused;
     Ok(Some(change(stored, &body, now, Vec::new())))
 }
 
@@ -106,13 +102,16 @@ pub(crate) enum Definitive {
     Unchanged,
     /// The store has another definition with a later revision.
     Superseded,
+    /// There is no time at which the schedule would fire.
+    Never,
     /// The store is to make this change.
     Change(ScheduleChange),
     /// The store is to make this change, which replaces another definition of the same revision.
     Flip(ScheduleChange),
 }
 
-/// Returns what follows from a definition, given what the store has. A stored definition that cannot be read is replaced.
+/// Returns what follows from a definition, given what the store has. A stored definition that cannot be read is replaced, unless its
+/// revision is later.
 pub(crate) fn define(
     name: &ScheduleName,
     found: Option<&StoredSchedule>,
@@ -121,36 +120,34 @@ pub(crate) fn define(
     revision: u32,
     ticks: &Ticks,
 ) -> Definitive {
+    let head = found.and_then(|found| Head::decode(&found.row.body));
     let body = found.and_then(|found| Body::decode(&found.row.body));
-    match &body {
-        Some(body) if body.definition == *definition && body.revision >= revision => {
-            return Definitive::Unchanged;
-        }
-        Some(body) if body.revision > revision => return Definitive::Superseded,
+    let body = body.map(|body| body.without_future(now));
+    let is_same = body.as_ref().is_some_and(|it| it.definition == *definition && it.next.is_some());
+    match head {
+        Some(head) if is_same && head.revision >= revision => return Definitive::Unchanged,
+        Some(head) if head.revision > revision => return Definitive::Superseded,
         _ => {}
     }
-    let mut new = Body {
-        definition: definition.clone(),
-        revision,
-        tick: None,
-        last: body.as_ref().and_then(|body| body.last),
-        is_paused: body.as_ref().is_some_and(|body| body.is_paused),
-    };
-    new.tick = match &body {
+    let next = match &body {
         // Only the revision changes, so the next tick stays the same.
-        Some(body) if body.definition == *definition => body.tick,
-        _ => ticks.next_after(time_before(body.as_ref(), now)),
+        Some(body) if is_same => body.next,
+        body => definition.next_after(name.as_str(), ticks, time_before(body.as_ref(), now)),
     };
-    let is_flip = body.is_some_and(|body| body.revision == revision);
+    if next.is_none() {
+        return Definitive::Never;
+    }
+    let is_paused = head.is_some_and(|head| head.is_paused);
+    let new = Body {
+        head: Head { revision, is_paused },
+        definition: definition.clone(),
+        next,
+        last: body.as_ref().and_then(|body| body.last),
+    };
+    let is_flip = !is_same && head.is_some_and(|head| head.revision == revision);
     let change = match found {
         Some(found) => change(found, &new, now, Vec::new()),
-        None => ScheduleChange {
-            name: name.clone(),
-            before: None,
-            after: Some(row_of(name, &new, now)),
-            queue: definition.template.queue.clone(),
-            tasks: Vec::new(),
-        },
+        None => first_change(name, &new, now),
     };
     match is_flip {
         true => Definitive::Flip(change),
@@ -162,8 +159,26 @@ pub(crate) fn define(
 /// handled yet, they begin before that tick, so that it is not lost.
 fn time_before(body: Option<&Body>, now: u64) -> u64 {
     let Some(body) = body else { return now };
-    let pending = body.tick.map_or(now, |tick| tick.saturating_sub(1));
+    let pending = body.next.map_or(now, |next| next.tick.saturating_sub(1));
     now.min(pending).max(body.last.unwrap_or(0))
+}
+
+/// How far the store's clock may be put back without affecting a schedule that is defined afterwards, in milliseconds: a day.
+const MAX_PUT_BACK: u64 = 24 * 3600 * 1000;
+
+impl Body {
+    /// Forgets the ticks that were handled while the store's clock was far ahead. Otherwise, the schedule would not fire until
+    /// the clock shows that time again.
+    fn without_future(self, now: u64) -> Self {
+        match self.last.is_some_and(|last| last > now + MAX_PUT_BACK) {
+            true => Self {
+                last: None,
+                next: None,
+                ..self
+            },
+            false => self,
+        }
+    }
 }
 
 /// Reads the body of a row.
@@ -180,13 +195,19 @@ pub(crate) fn read(row: &ScheduleRow) -> Result<Body, String> {
     })
 }
 
+/// Returns the revision of a stored definition, or 0 if it is damaged.
+#[cfg(feature = "redis")]
+pub(crate) fn revision(stored: &StoredSchedule) -> u32 {
+    Head::decode(&stored.row.body).unwrap_or_default().revision
+}
+
 /// Returns the change that replaces a body and stores tasks.
 fn change(stored: &StoredSchedule, body: &Body, now: u64, tasks: Vec<NewTask>) -> ScheduleChange {
     let row = ScheduleRow {
         started: stored.row.started + tasks.len() as u64,
         skipped: stored.row.skipped,
         last_task: tasks.last().map(|task| task.id).or(stored.row.last_task),
-        ..row_of(&stored.name, body, now)
+        ..row_of(body, now)
     };
     ScheduleChange {
         name: stored.name.clone(),
@@ -197,17 +218,27 @@ fn change(stored: &StoredSchedule, body: &Body, now: u64, tasks: Vec<NewTask>) -
     }
 }
 
+/// Returns the change that stores a new schedule.
+fn first_change(name: &ScheduleName, body: &Body, now: u64) -> ScheduleChange {
+    ScheduleChange {
+        name: name.clone(),
+        before: None,
+        after: Some(row_of(body, now)),
+        queue: body.definition.template.queue.clone(),
+        tasks: Vec::new(),
+    }
+}
+
 /// Returns a row with these contents and a new version, for a schedule that has stored no task.
-fn row_of(name: &ScheduleName, body: &Body, now: u64) -> ScheduleRow {
-    let definition = &body.definition;
-    let time = match body.tick {
-        _ if body.is_paused => None,
-        Some(tick) => Some(definition.time_of(name.as_str(), tick)),
+fn row_of(body: &Body, now: u64) -> ScheduleRow {
+    let time = match body.next {
+        _ if body.head.is_paused => None,
+        Some(next) => Some(next.time),
         None => Some(now + STUCK_INTERVAL),
     };
     ScheduleRow {
         version: fastrand::u64(1..),
-        needs: definition.spec.needs(),
+        needs: body.definition.spec.needs(),
         time,
         started: 0,
         skipped: 0,

@@ -11,8 +11,9 @@
 
 use std::time::Duration;
 
-use super::NewTask;
+use super::{Enqueued, KeyConflict, NewTask};
 use crate::durable::TaskId;
+use crate::durable::key::Conflict;
 use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::name::ScheduleName;
 
@@ -47,12 +48,27 @@ impl ScheduleRow {
         not(any(test, feature = "sqlite-unbundled", feature = "test-util")),
         allow(dead_code, reason = "with Redis, a script does this")
     )]
-    pub(crate) fn count_conflicts(&mut self, conflicts: &[super::KeyConflict]) {
+    pub(crate) fn count_conflicts(&mut self, conflicts: &[KeyConflict]) {
         self.started = self.started.saturating_sub(conflicts.len() as u64);
         self.skipped += conflicts.len() as u64;
         if let Some(last) = conflicts.last() {
             self.last_task = Some(last.holder);
         }
+    }
+}
+
+/// Returns what a store answers if it has made a change already, given the last task in the row. If that is not the last task of the
+/// change, its key was held.
+pub(crate) fn repeated(change: &ScheduleChange, last_task: Option<TaskId>) -> Enqueued {
+    let last = change.tasks.last().zip(last_task);
+    let conflict = last.filter(|(task, holder)| task.id != *holder);
+    let conflict = conflict.map(|(_, holder)| KeyConflict {
+        position: change.tasks.len() - 1,
+        holder,
+        resolution: Conflict::Join,
+    });
+    Enqueued {
+        conflicts: conflict.into_iter().collect(),
     }
 }
 

@@ -1,9 +1,12 @@
 //! How a worker fires schedules.
 //!
-//! The worker asks the store for due schedules at the time at which the store has said that the next one is due, and at least once per
-//! lease. So schedules fire even while all workers are busy. The store may hand a schedule to any worker whose build computes its
-//! ticks, even if the worker does not run the tasks. The worker computes what the schedule does, and requests that change. If the
-//! worker dies, or if the request is lost, the store hands the schedule out again after [`HAND_OUT_INTERVAL`].
+//! The worker asks the store for due schedules at the time at which the store has said that the next one is due. The store may hand a
+//! schedule to any worker whose build computes its ticks, even if the worker does not run the tasks. The worker computes what the
+//! schedule does, and requests that change. If the worker dies, or if the request is lost, the store hands the schedule out again after
+//! [`HAND_OUT_INTERVAL`].
+//!
+//! A store wakes an idle worker when a schedule is due earlier than all others. While all workers are busy, none is woken, so each
+//! also asks at [regular intervals](Worker::look_interval).
 
 use std::sync::Arc as StdArc;
 use std::time::Duration;
@@ -12,7 +15,6 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::state::{InFlight, Worker};
-use super::turns::MAX_REST;
 use crate::durable::engine::Engine;
 use crate::durable::executor::metrics::Tally;
 use crate::durable::failure::Failure;
@@ -21,6 +23,9 @@ use crate::durable::schedule::name::ScheduleName;
 use crate::durable::schedule::step;
 use crate::durable::schedule::when::COMPUTES;
 use crate::durable::store::{DueSchedule, HAND_OUT_INTERVAL};
+
+/// The maximum time between two requests for due schedules. A tick that is found so late is not missed.
+const MAX_LOOK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The schedules that the store has handed out.
 #[derive(Debug)]
@@ -47,7 +52,7 @@ impl Worker {
 
     /// Records when a schedule is due, of those that a turn has seen.
     pub(super) fn note_tick(&mut self, next: Option<Duration>) {
-        if let Some(next) = next.filter(|&next| next < MAX_REST) {
+        if let Some(next) = next.filter(|&next| next < MAX_LOOK_INTERVAL) {
             self.next_tick = self.next_tick.min(Instant::now() + next);
         }
     }
@@ -57,10 +62,15 @@ impl Worker {
         self.note_tick(Some(Duration::ZERO));
     }
 
+    /// Returns the maximum time between two requests for due schedules.
+    fn look_interval(&self) -> Duration {
+        MAX_LOOK_INTERVAL.min(3 * self.settings.lease)
+    }
+
     /// Records which schedules were fired, and when the worker asks for others.
     pub(super) fn fired(&mut self, fired: Result<Fired, Failure>) {
         self.firing = None;
-        let most = self.settings.lease.min(MAX_REST);
+        let most = self.look_interval();
         let wait = match fired {
             Ok(fired) => {
                 let is_any = !fired.outcomes.is_empty();

@@ -17,7 +17,7 @@ use crate::durable::{TaskId, report};
 
 /// The maximum time between two turns of an idle worker, which is also at most a lease. An idle worker is woken by messages;
 /// but a wake-up may be lost with the process that owed it, and timers stand still while the machine sleeps.
-pub(super) const MAX_REST: Duration = Duration::from_secs(60);
+const MAX_REST: Duration = Duration::from_secs(60);
 
 impl Worker {
     pub(super) fn send_turn(&mut self) {

@@ -86,15 +86,65 @@ fn ticks_are_as_documented_where_clocks_are_set() {
     }
 }
 
-/// In 2011, this zone skipped the day. The search then fails, and does not continue with the next year.
+/// In 2011, this zone skipped the day. The tick is at the first moment of the next day.
 #[test]
-fn a_day_that_a_zone_has_skipped_has_no_tick() {
-    let ticks = CronTicks::new("0 9 30 12 *", "Pacific/Apia").unwrap();
-    let new_year: Timestamp = "2011-01-01T00:00:00Z".parse().unwrap();
-    let new_year = new_year.as_millisecond() as u64;
-    assert_eq!(ticks.next_after(new_year), None);
-    let later = new_year + 366 * 24 * 3600 * 1000;
-    assert!(ticks.next_after(later).is_some());
+fn a_day_that_a_zone_has_skipped_fires_after_it() {
+    let expected = ["31 00:00+1400", "30 09:00+1400"];
+    let found = ticks("0 9 30 12 *", "Pacific/Apia", "2011-01-01T00:00", 2);
+    assert_eq!(found, expected);
+}
+
+/// Each zone and each time at which its clock is set: the ticks before and after it are those of a search through all minutes.
+#[test]
+fn ticks_are_those_of_a_search_through_all_minutes() {
+    const HOURS: i64 = 50;
+    let expressions = ["30 2 * * *", "0,30 0,2,14 * * *", "15 1-3 * * *", "*/20 2 * * *"];
+    let running = ["*/20 * * * *", "5 * * * *", "59 */3 * * *"];
+    for zone in ZONES {
+        let changes = TimeZone::get(zone).unwrap();
+        let start: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        for change in changes.following(start).take(2) {
+            let from = change.timestamp().as_second() / 3600 * 3600 - HOURS / 2 * 3600;
+            for (expression, is_fixed) in expressions
+                .map(|it| (it, true))
+                .into_iter()
+                .chain(running.map(|it| (it, false)))
+            {
+                let ticks = CronTicks::new(expression, zone).unwrap();
+                let expected = search(&ticks, is_fixed, from, HOURS * 60);
+                let mut found = Vec::new();
+                let mut second = from;
+                while let Some(next) = ticks.next_after_second(second) {
+                    if next >= from + HOURS * 3600 {
+                        break;
+                    }
+                    found.push(next);
+                    second = next;
+                }
+                assert!(found.len() > 1);
+                assert_eq!(found, expected, "{expression} in {zone} at {change:?}");
+            }
+        }
+    }
+}
+
+/// Returns the minutes after `from` in which an expression fires. If it is fixed, each local time fires in the first minute in which the
+/// clock shows that time or a later one.
+fn search(ticks: &CronTicks, is_fixed: bool, from: i64, minutes: i64) -> Vec<i64> {
+    let local = |second| second + ticks.offset(second).unwrap();
+    let fires = |local: i64| ticks.next_local(local - 1) == Some(local);
+    // A local time that the clock has shown before the search begins has fired.
+    let mut shown = (0..24 * 60).map(|nth| local(from - 60 * nth)).max().unwrap();
+    let mut found = Vec::new();
+    for second in (1..minutes).map(|nth| from + 60 * nth) {
+        let fires = match is_fixed {
+            true => (shown / 60 + 1..=local(second) / 60).any(|minute| fires(60 * minute)),
+            false => fires(local(second)),
+        };
+        shown = shown.max(local(second));
+        found.extend(fires.then_some(second));
+    }
+    found
 }
 
 const ZONES: [&str; 8] = [
@@ -167,13 +217,18 @@ fn an_invalid_expression_or_zone_is_refused() {
         "0 25 * * *",
         "60 3 * * *",
         "0 3 * * * * * *",
+        "0 0 3 * * * 2030",
+        "@daily",
         "x",
+        &format!("{}1 3 * * *", "1,".repeat(200)),
     ] {
         let error = Cron::parse(expression, "UTC").unwrap_err().to_string();
         assert!(error.contains("use five fields"), "{expression}: {error}");
     }
-    let error = Cron::parse("0 3 * * *", "Europe/Bielefeld").unwrap_err();
-    assert!(error.to_string().contains("Europe/Berlin"), "{error}");
+    for zone in ["Europe/Bielefeld", "Etc/Unknown", ""] {
+        let error = Cron::parse("0 3 * * *", zone).unwrap_err();
+        assert!(error.to_string().contains("Europe/Berlin"), "{error}");
+    }
 }
 
 #[test]

@@ -107,6 +107,19 @@ pub(super) fn enqueued(answer: Value) -> Result<StoredAnswer, Failure> {
     })
 }
 
+/// Reads the answer of `change_schedule` if the change was made already: the last task in the row, if there is one.
+pub(super) fn repeated(answer: &Value) -> Option<Option<TaskId>> {
+    match answer {
+        Value::Array(parts) => match &**parts {
+            [text, Value::BulkString(id)] if is_text(text, b"REPEATED") => {
+                Some(schedule_row::task(id))
+            }
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
 fn is_text(answer: &Value, text: &[u8]) -> bool {
     matches!(answer, Value::BulkString(answer) if answer == text)
 }

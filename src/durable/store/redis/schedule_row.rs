@@ -32,16 +32,22 @@ pub(super) fn pack(row: &ScheduleRow) -> Vec<u8> {
 /// Reads a stored row. Returns `None` if a part of it is missing.
 pub(super) fn unpack(packed: &[u8]) -> Option<ScheduleRow> {
     let body = packed.get(layout::BODY..)?;
-    let last_task = packed[layout::LAST_TASK].try_into().ok()?;
+    let last_task = task(&packed[layout::LAST_TASK]);
     Some(ScheduleRow {
         version: entry::number(&packed[layout::VERSION]),
         needs: packed[layout::NEEDS],
         time: Some(entry::number(&packed[layout::TIME])).filter(|&time| time > 0),
         started: entry::number(&packed[layout::STARTED]),
         skipped: entry::number(&packed[layout::SKIPPED]),
-        last_task: Some(TaskId::from_bytes(last_task)).filter(|_| last_task != [0; 16]),
+        last_task,
         body: body.to_vec(),
     })
+}
+
+/// Reads the id of a task. Returns `None` if there is none.
+pub(super) fn task(stored: &[u8]) -> Option<TaskId> {
+    let id = stored.try_into().ok()?;
+    Some(TaskId::from_bytes(id)).filter(|_| id != [0; 16])
 }
 
 #[cfg(test)]
@@ -86,6 +92,7 @@ mod tests {
             ("SCHEDULE_NEEDS", layout::NEEDS + 1),
             ("SCHEDULE_TIME", layout::TIME.start + 1),
             ("SCHEDULE_STARTED", layout::STARTED.start + 1),
+            ("SCHEDULE_LAST_TASK", layout::LAST_TASK.start + 1),
             ("SCHEDULE_BODY", layout::BODY + 1),
         ]);
         assert_eq!(lua, expected);

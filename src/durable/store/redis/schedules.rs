@@ -17,8 +17,10 @@ use super::{enqueue, schedule_row};
 use crate::durable::failure::Failure;
 use crate::durable::key::KeyHash;
 use crate::durable::schedule::name::ScheduleName;
+use crate::durable::schedule::step;
 use crate::durable::store::{
     Enqueued, HAND_OUT_INTERVAL, HandOut, MAX_HAND_OUTS, ScheduleAnswer, ScheduleChange, ScheduleRow, StoredSchedule,
+    repeated,
 };
 
 /// Hands out the due schedules of all partitions that answer. Fails only if none of them does.
@@ -59,20 +61,39 @@ async fn hand_out_of(inner: &Inner, partition: usize, computes: u8) -> Result<Ha
 }
 
 /// Returns the schedule with this name, and the server's time.
+///
+/// Two processes that define a schedule at the same time, in different queues, may each store a row. Of these, the first row with the
+/// highest revision is kept.
 pub(super) async fn get(inner: &Inner, name: &ScheduleName) -> Result<ScheduleAnswer, Failure> {
-    let mut time = 0;
+    let (mut time, mut kept) = (0, None::<StoredSchedule>);
     for partition in inner.partitions.all() {
         let (now, mut found) = read(inner, partition, std::slice::from_ref(name)).await?;
-        let found = found.pop();
-        if found.is_some() {
-            return Ok(ScheduleAnswer { now, found });
+        time = time.max(now);
+        let Some(found) = found.pop() else { continue };
+        let is_later = |kept: &StoredSchedule| step::revision(&found) > step::revision(kept);
+        let other = match kept.take_if(|kept| is_later(kept)) {
+            Some(replaced) => Some(replaced),
+            None if kept.is_some() => Some(found.clone()),
+            None => None,
+        };
+        kept.get_or_insert(found);
+        if let Some(other) = other {
+            // If this fails, the next request removes it.
+            remove(inner, &other).await.ok();
         }
-        time = now;
     }
     Ok(ScheduleAnswer {
         now: time,
-        found: None,
+        found: kept,
     })
+}
+
+/// Removes a row, unless it has changed.
+async fn remove(inner: &Inner, row: &StoredSchedule) -> Result<(), Failure> {
+    let change = step::remove(row);
+    let version = Vec::from(row.row.version.to_be_bytes());
+    change_in(inner, row.home, &change, version, None).await?;
+    Ok(())
 }
 
 /// Returns at most `limit` schedules in the order of their names, those after `after`.
@@ -156,11 +177,30 @@ pub(super) async fn change(
             if removed.is_none() || change.after.is_none() {
                 return Ok(removed);
             }
-            let moved = change_in(inner, home, change, MOVED.into(), after).await;
+            let moved = add(inner, home, change, MOVED.into()).await;
             moved.map_err(|failure| after_others(failure, 1))
         }
-        _ => change_in(inner, home, change, version, after).await,
+        Some(_) => change_in(inner, home, change, version, after).await,
+        None => add(inner, home, change, version).await,
     }
+}
+
+/// Adds the row of a schedule to a partition that has none. Returns `None` if another process has added one to another partition, and
+/// that one is kept.
+async fn add(
+    inner: &Inner,
+    partition: usize,
+    change: &ScheduleChange,
+    before: Vec<u8>,
+) -> Result<Option<Enqueued>, Failure> {
+    let added = change_in(inner, partition, change, before, change.after.as_ref()).await?;
+    if added.is_none() || inner.partitions.count() == 1 {
+        return Ok(added);
+    }
+    // If the row is added, a failure of the check does not change that.
+    let found = get(inner, &change.name).await.ok().and_then(|it| it.found);
+    let is_kept = found.is_none_or(|found| found.home == partition);
+    Ok(added.filter(|_| is_kept))
 }
 
 /// The text that a request contains instead of a version if the schedule was removed from another partition.
@@ -189,6 +229,9 @@ async fn change_in(
     let answer = inner.run_storing(script, partition, arguments).await?;
     if matches!(&answer, Value::BulkString(answer) if answer == b"CHANGED") {
         return Ok(None);
+    }
+    if let Some(last_task) = reply::repeated(&answer) {
+        return Ok(Some(repeated(change, last_task)));
     }
     let stored = reply::enqueued(answer)?;
     if stored.has_other_routes {

@@ -16,7 +16,7 @@ use crate::durable::schedule::name::ScheduleName;
 use crate::durable::schedule::when::{COMPUTES_CRON, COMPUTES_EVERY};
 use crate::durable::store::{
     DueSchedule, Enqueued, HAND_OUT_INTERVAL, HandOut, MAX_HAND_OUTS, ScheduleAnswer, ScheduleChange,
-    ScheduleRow, StoredSchedule,
+    ScheduleRow, StoredSchedule, repeated,
 };
 
 /// The columns that [`read`] reads.
@@ -56,10 +56,11 @@ pub(super) fn change(
     tx: &mut Transaction<'_>,
     change: &ScheduleChange,
 ) -> Result<Option<Enqueued>, Fault> {
-    let found = find(tx.db, &change.name)?.map(|it| it.row.version);
+    let row = find(tx.db, &change.name)?.map(|it| it.row);
+    let found = row.as_ref().map(|row| row.version);
     if found == change.after.as_ref().map(|row| row.version) {
         // The request is repeated, or there is no schedule to remove.
-        return Ok(Some(Enqueued::default()));
+        return Ok(Some(repeated(change, row.and_then(|row| row.last_task))));
     }
     let time = change.after.as_ref().and_then(|row| row.time);
     let is_late = change.before.is_none() && time.is_some_and(|time| time <= tx.now.wall as u64);

@@ -1,13 +1,16 @@
 //! Schedules with cron expressions.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::Harness;
 use super::process::*;
 use super::scheduler::*;
 use super::ticks_tests::missed;
-use crate::durable::store::HAND_OUT_INTERVAL;
-use crate::durable::{Cron, Missed, ScheduleOptions};
+use crate::durable::schedule::body::Body;
+use crate::durable::schedule::when::{COMPUTES_CRON, Spec};
+use crate::durable::store::{HAND_OUT_INTERVAL, ScheduleChange, ScheduleRow};
+use crate::durable::{Cron, Missed};
 
 pub(super) async fn ticks_that_were_missed_at_night_are_made_up_for(it: &dyn Harness) {
     let scheduler = Scheduler::of(it);
@@ -43,15 +46,43 @@ pub(super) async fn ticks_that_were_missed_at_night_are_made_up_for(it: &dyn Har
     assert_eq!(next.unwrap(), three + 24 * HOUR);
 }
 
+/// Stores a schedule that never fires.
+async fn store_without_tick(it: &dyn Harness, process: &Process, name: &str) {
+    let found = process.0.0.schedule(schedule_name("a")).await.unwrap();
+    let row = found.found.unwrap().row;
+    let mut body = Body::decode(&row.body).unwrap();
+    body.next = None;
+    body.definition.spec = Spec::Cron {
+        expression: "0 0 30 2 *".into(),
+        zone: "UTC".into(),
+    };
+    let day_later = it.clock().wall() + 24 * HOUR;
+    let change = ScheduleChange {
+        name: schedule_name(name),
+        before: None,
+        after: Some(ScheduleRow {
+            needs: COMPUTES_CRON,
+            time: Some(day_later.as_millis() as u64),
+            body: body.encode(),
+            ..row
+        }),
+        queue: queue_name(""),
+        tasks: Vec::new(),
+    };
+    assert!(process.change(&Arc::new(change)).await.is_some());
+}
+
 pub(super) async fn a_schedule_without_a_tick_is_stuck(it: &dyn Harness) {
     let scheduler = Scheduler::of(it);
     let process = Process::of(it);
     let mut session = process.session().await;
     let never = Cron::parse("0 0 30 2 *", "UTC").unwrap();
-    scheduler
-        .define("never", never, ScheduleOptions::new())
-        .await;
+    let error = scheduler.client.schedule("never", never, Job).await;
+    let error = error.unwrap_err();
+    assert!(error.is_invalid() && error.to_string().contains("0 0 30 2 * UTC"), "{error}");
+    // The rules of a time zone may change, so a schedule may have no tick later.
     scheduler.define_minutely("a").await;
+    store_without_tick(it, &process, "never").await;
     let info = scheduler.info("never").await;
     assert_eq!(info.next_tick, None);
     assert!(info.stuck.unwrap().contains("0 0 30 2 * UTC"));

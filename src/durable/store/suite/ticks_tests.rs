@@ -52,6 +52,9 @@ async fn ticks_after_outage(it: &dyn Harness, outage: Duration) -> (Vec<Vec<u64>
 pub(super) async fn missed_ticks_are_handled_as_the_option_says(it: &dyn Harness) {
     // There was no worker for three hours, in which 19 ticks have passed.
     let (ticks, _) = ticks_after_outage(it, 3 * HOUR).await;
+    assert_eq!(ticks, [vec![18], vec![18], vec![14, 15, 16, 17, 18]]);
+    // The last of them is missed, too.
+    let (ticks, _) = ticks_after_outage(it, 3 * HOUR + 2 * MINUTE).await;
     assert_eq!(ticks, [vec![18], vec![], vec![14, 15, 16, 17, 18]]);
     // A tick that is at most a minute late is not missed.
     let (ticks, _) = ticks_after_outage(it, MINUTE).await;
@@ -170,25 +173,25 @@ pub(super) async fn a_schedule_that_is_resumed_makes_up_for_missed_ticks(it: &dy
     let schedules = scheduler.client.schedules();
     let process = Process::of(it);
     let mut session = process.session().await;
-    for (policy, expected) in [(Missed::Once, vec![10]), (Missed::Skip, vec![])] {
+    for (policy, expected) in [(Missed::Once, vec![1]), (Missed::Skip, vec![])] {
         scheduler
-            .define("a", Every::new(MINUTE), missed(policy))
+            .define("a", Every::new(TEN_MINUTES), missed(policy))
             .await;
         assert!(schedules.pause("a").await.unwrap());
-        let first = scheduler.pass("a", 10 * MINUTE + SECOND).await;
+        let first = scheduler.pass("a", 15 * MINUTE).await;
         // It stays paused, even if it is defined again.
         scheduler
-            .define("a", Every::new(MINUTE), missed(policy))
+            .define("a", Every::new(TEN_MINUTES), missed(policy))
             .await;
         assert_eq!(process.hand_out().await, HandOut::default());
         assert!(scheduler.info("a").await.is_paused);
         assert!(schedules.resume("a").await.unwrap());
         process.fire_due().await;
         let ticks = run_all(&mut session).await;
-        let ticks: Vec<_> = ticks.iter().map(|tick| (tick - first) / 60).collect();
+        let ticks: Vec<_> = ticks.iter().map(|tick| (tick - first) / 600).collect();
         assert_eq!(ticks, expected);
         let next = scheduler.pass("a", Duration::ZERO).await;
-        assert_eq!(next, first + 11 * 60);
+        assert_eq!(next, first + 2 * 600);
         assert_eq!(process.fire_due().await, 1);
         assert_eq!(run_all(&mut session).await, [next]);
     }

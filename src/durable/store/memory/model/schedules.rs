@@ -9,7 +9,7 @@ use crate::durable::clock::millis;
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::{
     DueSchedule, Enqueued, HAND_OUT_INTERVAL, HandOut, MAX_HAND_OUTS, ScheduleAnswer, ScheduleChange,
-    ScheduleRow, StoredSchedule,
+    ScheduleRow, StoredSchedule, repeated,
 };
 
 impl Model {
@@ -39,7 +39,8 @@ impl Model {
         let found = self.schedules.get(&change.name).map(|it| it.row.version);
         if found == change.after.as_ref().map(|row| row.version) {
             // The request is repeated, or there is no schedule to remove.
-            return Some(Enqueued::default());
+            let row = self.schedules.get(&change.name).map(|it| &it.row);
+            return Some(repeated(change, row.and_then(|row| row.last_task)));
         }
         let is_late = change.before.is_none() && self.is_due(change);
         if is_late || found != change.before.map(|(version, _)| version) {

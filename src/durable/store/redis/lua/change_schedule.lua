@@ -14,7 +14,8 @@
 -- ARGV[4..] -> the tasks: see `add_tasks.lua`
 --
 -- Output: that of `enqueue.lua`, or CHANGED if the row has another version or a new schedule is due already; then nothing has
--- changed. If the new row is stored already, or there is no row to remove, the output is OK.
+-- changed. If there is no row to remove, the output is OK. If the new row is stored already, the output is REPEATED, and the id of the
+-- last task in it.
 --
 -- Errors: UNDONE or PARTIAL if a command failed
 local name, before, after = ARGV[1], ARGV[2], ARGV[3]
@@ -22,7 +23,7 @@ local row = call('HGET', SCHEDULES, name)
 -- A row that cannot be read counts as missing.
 if row and #row < SCHEDULE_BODY - 1 then row = false end
 local found = row and sub(row, 1, SCHEDULE_VERSION_END) or ''
-if found == sub(after, 1, SCHEDULE_VERSION_END) then return 'OK' end
+if found == sub(after, 1, SCHEDULE_VERSION_END) then return row and { 'REPEATED', sub(row, SCHEDULE_LAST_TASK, SCHEDULE_BODY - 1) } or 'OK' end
 if found ~= (before == 'moved' and '' or before) then return 'CHANGED' end
 
 -- Returns the sorted set of a row, and the time of the row, or 0.

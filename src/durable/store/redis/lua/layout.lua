@@ -80,6 +80,7 @@ SCHEDULE_VERSION_END = 8
 SCHEDULE_NEEDS = 9
 SCHEDULE_TIME = 10
 SCHEDULE_STARTED = 16
+SCHEDULE_LAST_TASK = 28
 SCHEDULE_BODY = 44
 
 -- The settings of a queue in `queues`: see `queues.lua`.
