@@ -213,7 +213,9 @@ impl DurableClient {
 
     fn never_fires(&self, definition: &Definition) -> DurableError {
         let spec = &definition.spec;
-        self.invalid(format!("there is no time at which `{spec}` fires: use other times"))
+        self.invalid(format!(
+            "there is no time at which `{spec}` fires: use other times"
+        ))
     }
 
     /// Returns the error for a change that did not take effect because others kept changing the schedule.

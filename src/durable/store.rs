@@ -82,8 +82,8 @@ pub(crate) use self::requests::{
     allow(unused_imports, reason = "only stores use some of them")
 )]
 pub(crate) use self::schedules::{
-    DueSchedule, HAND_OUT_INTERVAL, HandOut, MAX_HAND_OUTS, ScheduleAnswer, ScheduleChange, ScheduleRow,
-    StoredSchedule, repeated,
+    DueSchedule, HAND_OUT_INTERVAL, HandOut, MAX_HAND_OUTS, ScheduleAnswer, ScheduleChange,
+    ScheduleRow, StoredSchedule, repeated,
 };
 pub(crate) use super::DeadReason;
 pub(crate) use super::key::{Enqueued, KeyConflict};

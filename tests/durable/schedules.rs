@@ -191,6 +191,32 @@ async fn a_busy_executor_fires_at_the_tick() {
     executor.shutdown(Duration::ZERO).await;
 }
 
+/// No worker is woken for a schedule that is defined while all permits are taken, so the executor asks for one now and then.
+#[tokio::test]
+async fn a_busy_executor_learns_of_a_new_schedule() {
+    let (clock, client) = timed();
+    let (door, held) = (Door::new(), Door::new());
+    let (blocked, begun) = (door.clone(), held.clone());
+    let mut builder = builder(&client);
+    builder.lease(Duration::from_millis(100)).max_running(1);
+    let executor = builder.start(App::new(move |number, _| {
+        let (door, begun) = (blocked.clone(), begun.clone());
+        async move {
+            begun.open();
+            door.pass().await;
+            Ok(number)
+        }
+    }));
+    let executor = executor.await.unwrap();
+    let _blocking = spawn(&client, 1).await;
+    within(held.pass()).await;
+    let minute = Every::new(MINUTE);
+    client.schedule("a", minute, Number(7)).await.unwrap();
+    clock.advance(MINUTE);
+    fires(&client, "a", 1).await;
+    executor.shutdown(Duration::ZERO).await;
+}
+
 #[tokio::test]
 async fn tasks_have_the_options_of_their_schedule() {
     let (_, client) = timed();
@@ -237,6 +263,8 @@ async fn invalid_definitions_are_refused() {
     refused("", minute, ScheduleOptions::new()).await;
     refused("a b", minute, ScheduleOptions::new()).await;
     refused("a", Every::new(Duration::ZERO), ScheduleOptions::new()).await;
+    let error = refused("a", Every::new(Duration::MAX), ScheduleOptions::new()).await;
+    assert!(error.contains("there is no time"), "{error}");
     refused("a", minute, spawn(SpawnOptions::new().id(id(1)))).await;
     refused("a", minute, spawn(SpawnOptions::new().key(Key::new("k")))).await;
     refused("a", minute, spawn(SpawnOptions::new().delay(SECOND))).await;

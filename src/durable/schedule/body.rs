@@ -306,7 +306,9 @@ mod tests {
             }
             assert!(delays.last() <= Some(&most));
             assert!(delays.len() == 1 || delays.len() > 90);
-            assert!(delays.first() <= Some(&(most / 10)) && delays.last() >= Some(&(most / 10 * 9)));
+            assert!(
+                delays.first() <= Some(&(most / 10)) && delays.last() >= Some(&(most / 10 * 9))
+            );
         }
     }
 }

@@ -153,7 +153,9 @@ impl CronTicks {
     /// Returns the next second, if each local time fires once.
     fn next_fixed(&self, second: i64) -> Option<i64> {
         let mut passed = second + self.offset(second)?;
-        let changes = self.zone.preceding(Timestamp::from_second(second + 1).ok()?);
+        let changes = self
+            .zone
+            .preceding(Timestamp::from_second(second + 1).ok()?);
         if let Some(change) = changes.map(|it| it.timestamp().as_second()).next() {
             // After a clock was set back, all local times that it had shown before have passed.
             passed = passed.max(change + self.offset(change - 1)? - 1);
@@ -222,9 +224,11 @@ fn parse(expression: &str) -> Result<croner::Cron, String> {
             "{expression:?} is not a cron expression: {use_fields}"
         ));
     }
-    expression.parse().map_err(|error: croner::errors::CronError| {
-        format!("{expression:?} is not a cron expression ({error}): {use_fields}")
-    })
+    expression
+        .parse()
+        .map_err(|error: croner::errors::CronError| {
+            format!("{expression:?} is not a cron expression ({error}): {use_fields}")
+        })
 }
 
 /// Returns the time zone with this name.

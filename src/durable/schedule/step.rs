@@ -123,7 +123,9 @@ pub(crate) fn define(
     let head = found.and_then(|found| Head::decode(&found.row.body));
     let body = found.and_then(|found| Body::decode(&found.row.body));
     let body = body.map(|body| body.without_future(now));
-    let is_same = body.as_ref().is_some_and(|it| it.definition == *definition && it.next.is_some());
+    let is_same = body
+        .as_ref()
+        .is_some_and(|it| it.definition == *definition && it.next.is_some());
     match head {
         Some(head) if is_same && head.revision >= revision => return Definitive::Unchanged,
         Some(head) if head.revision > revision => return Definitive::Superseded,
@@ -139,7 +141,10 @@ pub(crate) fn define(
     }
     let is_paused = head.is_some_and(|head| head.is_paused);
     let new = Body {
-        head: Head { revision, is_paused },
+        head: Head {
+            revision,
+            is_paused,
+        },
         definition: definition.clone(),
         next,
         last: body.as_ref().and_then(|body| body.last),

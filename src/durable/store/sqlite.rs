@@ -25,8 +25,8 @@ use self::shared::Shared;
 use self::transaction::Transaction;
 use self::writer::Writer;
 use super::{
-    Answer, Backend, DeadPayload, Enqueue, Epoch, Event, MAX_BATCH_BYTES, RenewAnswer,
-    HandOut, ScheduleAnswer, ScheduleChange, SessionId, Store, StoredSchedule, TaskState, Turn, TurnAnswer,
+    Answer, Backend, DeadPayload, Enqueue, Epoch, Event, HandOut, MAX_BATCH_BYTES, RenewAnswer,
+    ScheduleAnswer, ScheduleChange, SessionId, Store, StoredSchedule, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::clock::Clock;
 use crate::durable::failure::{Cause, Effect, Failure};
@@ -287,7 +287,10 @@ impl SqliteStore {
                 self.writer.run(0, hand_out).await
             }
             // Nothing is due, so nothing is written.
-            next => Ok(HandOut { due: Vec::new(), next }),
+            next => Ok(HandOut {
+                due: Vec::new(),
+                next,
+            }),
         }
     }
 

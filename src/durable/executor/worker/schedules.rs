@@ -76,7 +76,11 @@ impl Worker {
                 let is_any = !fired.outcomes.is_empty();
                 self.report_unfired(fired.outcomes);
                 // Meanwhile, other schedules may have become due.
-                if is_any { Duration::ZERO } else { fired.next.unwrap_or(most) }
+                if is_any {
+                    Duration::ZERO
+                } else {
+                    fired.next.unwrap_or(most)
+                }
             }
             Err(failure) => {
                 report::schedules_unread(&self.engine.store_name, &failure);

@@ -98,7 +98,12 @@ fn a_day_that_a_zone_has_skipped_fires_after_it() {
 #[test]
 fn ticks_are_those_of_a_search_through_all_minutes() {
     const HOURS: i64 = 50;
-    let expressions = ["30 2 * * *", "0,30 0,2,14 * * *", "15 1-3 * * *", "*/20 2 * * *"];
+    let expressions = [
+        "30 2 * * *",
+        "0,30 0,2,14 * * *",
+        "15 1-3 * * *",
+        "*/20 2 * * *",
+    ];
     let running = ["*/20 * * * *", "5 * * * *", "59 */3 * * *"];
     for zone in ZONES {
         let changes = TimeZone::get(zone).unwrap();
@@ -134,7 +139,10 @@ fn search(ticks: &CronTicks, is_fixed: bool, from: i64, minutes: i64) -> Vec<i64
     let local = |second| second + ticks.offset(second).unwrap();
     let fires = |local: i64| ticks.next_local(local - 1) == Some(local);
     // A local time that the clock has shown before the search begins has fired.
-    let mut shown = (0..24 * 60).map(|nth| local(from - 60 * nth)).max().unwrap();
+    let mut shown = (0..24 * 60)
+        .map(|nth| local(from - 60 * nth))
+        .max()
+        .unwrap();
     let mut found = Vec::new();
     for second in (1..minutes).map(|nth| from + 60 * nth) {
         let fires = match is_fixed {

@@ -13,8 +13,8 @@ use crate::durable::schedule::name::ScheduleName;
 use crate::durable::schedule::when::{COMPUTES, COMPUTES_CRON, COMPUTES_EVERY};
 use crate::durable::store::totals::FIELDS;
 use crate::durable::store::{
-    Claim, Claimed, DeadPayload, DeadReason, DueSchedule, Epoch, HandOut, KeyConflict, StoredSchedule,
-    TaskState, TurnAnswer,
+    Claim, Claimed, DeadPayload, DeadReason, DueSchedule, Epoch, HandOut, KeyConflict,
+    StoredSchedule, TaskState, TurnAnswer,
 };
 use crate::durable::{AttemptError, Counts, DeadLetter};
 use std::time::Duration;

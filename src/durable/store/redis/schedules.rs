@@ -19,8 +19,8 @@ use crate::durable::key::KeyHash;
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::schedule::step;
 use crate::durable::store::{
-    Enqueued, HAND_OUT_INTERVAL, HandOut, MAX_HAND_OUTS, ScheduleAnswer, ScheduleChange, ScheduleRow, StoredSchedule,
-    repeated,
+    Enqueued, HAND_OUT_INTERVAL, HandOut, MAX_HAND_OUTS, ScheduleAnswer, ScheduleChange,
+    ScheduleRow, StoredSchedule, repeated,
 };
 
 /// Hands out the due schedules of all partitions that answer. Fails only if none of them does.
@@ -207,7 +207,7 @@ async fn add(
 const MOVED: &str = "moved";
 
 /// Replaces, stores or removes the row of a schedule in a partition.
-async fn change_in(
+pub(super) async fn change_in(
     inner: &Inner,
     partition: usize,
     change: &ScheduleChange,

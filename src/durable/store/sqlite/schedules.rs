@@ -15,8 +15,8 @@ use crate::durable::clock::millis;
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::schedule::when::{COMPUTES_CRON, COMPUTES_EVERY};
 use crate::durable::store::{
-    DueSchedule, Enqueued, HAND_OUT_INTERVAL, HandOut, MAX_HAND_OUTS, ScheduleAnswer, ScheduleChange,
-    ScheduleRow, StoredSchedule, repeated,
+    DueSchedule, Enqueued, HAND_OUT_INTERVAL, HandOut, MAX_HAND_OUTS, ScheduleAnswer,
+    ScheduleChange, ScheduleRow, StoredSchedule, repeated,
 };
 
 /// The columns that [`read`] reads.

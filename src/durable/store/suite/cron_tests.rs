@@ -79,7 +79,10 @@ pub(super) async fn a_schedule_without_a_tick_is_stuck(it: &dyn Harness) {
     let never = Cron::parse("0 0 30 2 *", "UTC").unwrap();
     let error = scheduler.client.schedule("never", never, Job).await;
     let error = error.unwrap_err();
-    assert!(error.is_invalid() && error.to_string().contains("0 0 30 2 * UTC"), "{error}");
+    assert!(
+        error.is_invalid() && error.to_string().contains("0 0 30 2 * UTC"),
+        "{error}"
+    );
     // The rules of a time zone may change, so a schedule may have no tick later.
     scheduler.define_minutely("a").await;
     store_without_tick(it, &process, "never").await;

@@ -203,7 +203,24 @@ pub(super) async fn fire_now_stores_a_task_and_keeps_the_ticks(it: &dyn Harness)
     assert_eq!(run_all(&mut session).await, [tick]);
 }
 
-/// A later version of the crate has written the definition, or it is damaged.
+/// Replaces the body of a schedule.
+async fn replace_body(process: &Process, name: &str, body: &[u8]) {
+    let found = process.0.0.schedule(schedule_name(name)).await.unwrap();
+    let found = found.found.unwrap();
+    let change = ScheduleChange {
+        name: found.name,
+        before: Some((found.row.version, found.home)),
+        after: Some(ScheduleRow {
+            version: fastrand::u64(1..),
+            body: body.to_vec(),
+            ..found.row
+        }),
+        queue: queue_name(""),
+        tasks: Vec::new(),
+    };
+    assert!(process.change(&Arc::new(change)).await.is_some());
+}
+
 pub(super) async fn a_definition_that_cannot_be_read_is_listed_as_stuck(it: &dyn Harness) {
     let scheduler = Scheduler::of(it);
     let schedules = scheduler.client.schedules();
@@ -212,20 +229,7 @@ pub(super) async fn a_definition_that_cannot_be_read_is_listed_as_stuck(it: &dyn
         scheduler.define_minutely(name).await;
     }
     for name in ["a", "b"] {
-        let found = process.0.0.schedule(schedule_name(name)).await.unwrap();
-        let found = found.found.unwrap();
-        let change = ScheduleChange {
-            name: found.name,
-            before: Some((found.row.version, found.home)),
-            after: Some(ScheduleRow {
-                version: 7,
-                body: b"garbled".to_vec(),
-                ..found.row
-            }),
-            queue: queue_name(""),
-            tasks: Vec::new(),
-        };
-        assert!(process.change(&Arc::new(change)).await.is_some());
+        replace_body(&process, name, b"garbled").await;
     }
     let listed = schedules.list(None, 9).await.unwrap();
     let stuck: Vec<_> = listed.iter().map(|info| info.stuck.is_some()).collect();
@@ -239,4 +243,72 @@ pub(super) async fn a_definition_that_cannot_be_read_is_listed_as_stuck(it: &dyn
         (infos.0.stuck, infos.0.next_tick),
         (None, infos.1.next_tick)
     );
+}
+
+/// The body is that of a later version of the crate, of which this version can read only the head.
+pub(super) async fn a_definition_of_a_later_release_is_kept(it: &dyn Harness) {
+    let scheduler = Scheduler::of(it);
+    let schedules = scheduler.client.schedules();
+    let process = Process::of(it);
+    scheduler.define_minutely("a").await;
+    replace_body(&process, "a", b"\0\0\0\x09\x01later").await;
+    let define = async |revision| {
+        let options = ScheduleOptions::new().revision(revision);
+        let every = Every::new(MINUTE);
+        let defined = scheduler
+            .client
+            .schedule_with("a", every, Job, options)
+            .await;
+        defined.unwrap()
+    };
+    assert!(!define(8).await);
+    let info = scheduler.info("a").await;
+    assert_eq!((info.revision, info.is_paused), (9, true));
+    assert!(info.stuck.unwrap().contains("update this program"));
+    // A release with the same revision or a later one replaces it, and the schedule stays paused.
+    assert!(define(10).await);
+    let info = scheduler.info("a").await;
+    assert_eq!(
+        (info.revision, info.is_paused, info.stuck),
+        (10, true, None)
+    );
+    assert!(schedules.resume("a").await.unwrap());
+    let tick = scheduler.pass("a", Duration::ZERO).await;
+    assert_eq!(process.fire_due().await, 1);
+    assert_eq!(run_all(&mut process.session().await).await, [tick]);
+}
+
+/// A definition repairs the schedule, even if it has not changed.
+pub(super) async fn a_clock_that_was_far_ahead_does_not_silence_a_schedule(it: &dyn Harness) {
+    let scheduler = Scheduler::of(it);
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    let year = 365 * 24 * HOUR;
+    scheduler.define_minutely("a").await;
+    let before = it.clock().wall();
+    it.clock().set_wall(before + 30 * year);
+    assert_eq!(process.fire_due().await, 1);
+    assert_eq!(run_all(&mut session).await.len(), 1);
+    it.clock().set_wall(before);
+    assert_eq!(process.fire_due().await, 0);
+    scheduler.define_minutely("a").await;
+    let tick = scheduler.pass("a", Duration::ZERO).await;
+    assert!(tick < (before + 2 * MINUTE).as_secs());
+    assert_eq!(process.fire_due().await, 1);
+    assert_eq!(run_all(&mut session).await, [tick]);
+}
+
+/// The answer is lost, and the client sends the request again.
+pub(super) async fn a_repeated_change_tells_which_task_holds_the_key(it: &dyn Harness) {
+    let scheduler = Scheduler::of(it);
+    let process = Process::of(it);
+    scheduler.define_minutely("a").await;
+    let first = scheduler.client.schedules().fire_now("a").await.unwrap();
+    scheduler.pass("a", Duration::ZERO).await;
+    let change = process.firing(&process.the_due().await);
+    for _ in 0..2 {
+        let changed = process.change(&change).await.unwrap();
+        let holders: Vec<_> = changed.conflicts.iter().map(|it| it.holder).collect();
+        assert_eq!(Some(&*holders), first.as_ref().map(std::slice::from_ref));
+    }
 }

@@ -8,7 +8,9 @@ use super::Harness;
 use super::process::*;
 use super::scheduler::*;
 use crate::durable::schedule::when::{COMPUTES_CRON, COMPUTES_EVERY};
-use crate::durable::store::{HAND_OUT_INTERVAL, HandOut, MAX_HAND_OUTS, ScheduleChange, ScheduleRow};
+use crate::durable::store::{
+    HAND_OUT_INTERVAL, HandOut, MAX_HAND_OUTS, ScheduleChange, ScheduleRow,
+};
 use crate::durable::{Every, ScheduleOptions, SpawnOptions};
 
 pub(super) async fn a_due_schedule_is_handed_out_to_one_worker(it: &dyn Harness) {

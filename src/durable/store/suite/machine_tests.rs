@@ -262,11 +262,7 @@ fn turn() -> impl Strategy<Value = TurnStep> {
     let above = prop::sample::select(&[0, 0, 3_600_000_000][..]);
     let floor = prop::option::weighted(0.2, (0..4_u8, above));
     let report = (verdicts, prop::option::of(0..4_u8), floor);
-    let flags = (
-        any::<bool>(),
-        any::<bool>(),
-        prop::bool::weighted(0.1),
-    );
+    let flags = (any::<bool>(), any::<bool>(), prop::bool::weighted(0.1));
     (any::<u8>(), report, wants, seconds(&[9, 9, 30]), flags).prop_map(
         |(
             session,

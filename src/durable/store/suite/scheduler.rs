@@ -71,7 +71,6 @@ pub(super) fn since_1970(time: SystemTime) -> Duration {
     time.duration_since(SystemTime::UNIX_EPOCH).unwrap()
 }
 
-
 pub(super) fn names(due: &[DueSchedule]) -> Vec<&str> {
     let names = due.iter().map(|due| due.schedule.name.as_str());
     names.collect()

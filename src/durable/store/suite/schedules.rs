@@ -31,6 +31,9 @@ macro_rules! schedules_suite {
                     an_unknown_schedule_cannot_be_changed
                     fire_now_stores_a_task_and_keeps_the_ticks
                     a_definition_that_cannot_be_read_is_listed_as_stuck
+                    a_definition_of_a_later_release_is_kept
+                    a_clock_that_was_far_ahead_does_not_silence_a_schedule
+                    a_repeated_change_tells_which_task_holds_the_key
                 }
                 ticks_tests {
                     missed_ticks_are_handled_as_the_option_says

@@ -8,8 +8,8 @@ use super::state::{Model, ScheduleState};
 use crate::durable::clock::millis;
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::{
-    DueSchedule, Enqueued, HAND_OUT_INTERVAL, HandOut, MAX_HAND_OUTS, ScheduleAnswer, ScheduleChange,
-    ScheduleRow, StoredSchedule, repeated,
+    DueSchedule, Enqueued, HAND_OUT_INTERVAL, HandOut, MAX_HAND_OUTS, ScheduleAnswer,
+    ScheduleChange, ScheduleRow, StoredSchedule, repeated,
 };
 
 impl Model {

@@ -23,7 +23,8 @@ local function save_first_hand_outs()
   if math.min(every, cron) == math.huge and call('EXISTS', SCHEDULES) == 0 then
     call('HDEL', META, 'schedules')
   else
-    local field = pack('>I6I6', every < math.huge and every or 0, cron < math.huge and cron or 0)
+    -- A garbled time may be 0 or below.
+    local field = pack('>I6I6', every < math.huge and math.max(every, 1) or 0, cron < math.huge and math.max(cron, 1) or 0)
     if field ~= meta[6] then call('HSET', META, 'schedules', field) end
   end
   return every, cron

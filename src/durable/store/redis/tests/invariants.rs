@@ -113,7 +113,7 @@ end
 local field = call('HGET', 'meta', 'schedules') or ''
 if #field == 12 then
   for needs, time in ipairs({ struct.unpack('>I6I6', field) }) do
-    if needs < 3 then expect('is not handed out late', first[needs] == math.huge or time > 0 and time <= first[needs], needs) end
+    if needs < 3 then expect('is not handed out late', first[needs] == math.huge or time > 0 and time <= math.max(first[needs], 1), needs) end
   end
 end
 return wrong";

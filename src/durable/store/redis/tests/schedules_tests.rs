@@ -1,13 +1,19 @@
 //! Schedules in Redis: their costs for a store without schedules, damage, a full server, partitions, and many that are due at once.
 
+use super::super::schedules;
 use super::super::time::Time;
 use super::scene::{HOUR, SECOND, Scene};
 use super::*;
 use crate::durable::clock::millis;
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::schedule::step;
-use crate::durable::store::{DueSchedule, HandOut, MAX_HAND_OUTS, ScheduleChange, ScheduleRow, Store};
-use crate::durable::{DurableClient, DurableTask, Every, Overlap, ScheduleOptions, SpawnOptions};
+use crate::durable::store::{
+    DueSchedule, HandOut, MAX_HAND_OUTS, ScheduleChange, ScheduleRow, Store,
+};
+use crate::durable::{
+    DurableClient, DurableExecutor, DurableTask, Every, Overlap, Run, ScheduleOptions, ServedQueue,
+    SpawnOptions, TaskContext, TaskError,
+};
 
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Job;
@@ -15,6 +21,12 @@ struct Job;
 impl DurableTask for Job {
     const NAME: &'static str = "job";
     type Output = ();
+}
+
+impl Run<()> for Job {
+    async fn run(self, _: TaskContext<()>) -> Result<(), TaskError> {
+        Ok(())
+    }
 }
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -115,7 +127,12 @@ async fn a_store_without_schedules_runs_no_command_for_them() {
 #[tokio::test]
 async fn a_row_that_cannot_be_read_affects_no_other_schedule() {
     needs_redis!();
-    for garbled in ["''", "'x'", "string.sub(row, 1, 42)"] {
+    for garbled in [
+        "''",
+        "'x'",
+        "string.sub(row, 1, 42)",
+        r"string.sub(row, 1, 8) .. '\3' .. string.sub(row, 10)",
+    ] {
         let scene = Scene::new().await;
         define_rows(&scene, &["a", "b"]).await;
         scene.run(&format!(
@@ -167,6 +184,9 @@ async fn a_schedule_that_would_not_be_handed_out_is_repaired() {
         "call('HSET', 'meta', 'schedules', 'garbled')",
         "call('HSET', 'meta', 'schedules', string.rep('\\255', 12))",
         "call('HSET', 'meta', 'schedules_cursor', 'garbled')",
+        // A member of the wrong set is not handed out there.
+        "call('ZADD', 'schedule_times:2', 0, 'a')",
+        "call('ZADD', 'schedule_times:2', -1, 'unknown')",
     ] {
         let scene = Scene::new().await;
         define_rows(&scene, &["a", "b"]).await;
@@ -308,6 +328,91 @@ async fn a_schedule_moves_to_the_partition_of_its_tasks() {
     assert_eq!((info.started, info.queue.as_deref()), (6, Some("q11")));
     assert!(client.schedules().remove("a").await.unwrap());
     assert_eq!(client.schedules().get("a").await.unwrap(), None);
+}
+
+/// An executor of one queue works in one partition, but fires the schedules of all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_executor_of_one_queue_fires_the_schedules_of_all_partitions() {
+    needs_redis!();
+    let (server, clock) = (Server::start(), Clock::manual());
+    let worker = open_divided(&server, &clock).await;
+    let client = client_of(&worker);
+    let mut builder = DurableExecutor::builder(client.clone());
+    builder
+        .register::<Job>()
+        .serve(ServedQueue::new("q0"))
+        .lease(Duration::from_millis(100));
+    let executor = builder.start(()).await.unwrap();
+    let names: Vec<_> = (0..8).map(|number| format!("s{number}")).collect();
+    for name in &names {
+        let spawn = SpawnOptions::new().queue(format!("of-{name}"));
+        let options = ScheduleOptions::new().spawn(spawn);
+        let every = Every::new(MINUTE);
+        client
+            .schedule_with(name, every, Job, options)
+            .await
+            .unwrap();
+    }
+    clock.advance(MINUTE);
+    let started = async || {
+        let all = client.schedules().list(None, 9).await.unwrap();
+        all.iter().map(|info| info.started).collect::<Vec<_>>()
+    };
+    let fires = async {
+        while started().await != [1; 8] {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(DEADLINE, fires).await.unwrap();
+    executor.shutdown(Duration::ZERO).await;
+}
+
+/// Several processes have found no schedule, and define it in different queues.
+#[tokio::test]
+async fn only_one_row_of_a_name_is_kept() {
+    needs_redis!();
+    let (server, clock) = (Server::start(), Clock::manual());
+    let worker = open_divided(&server, &clock).await;
+    let store = &worker.store;
+    let row = |queue: &str, revision: u8| {
+        let mut change = new_schedule("a", clock.wall() + SECOND);
+        change.queue = QueueName::new(queue).unwrap();
+        let row = change.after.as_mut().unwrap();
+        row.version = fastrand::u64(1..);
+        row.body = vec![0, 0, 0, revision, 0];
+        Arc::new(change)
+    };
+    // They are added without the check that follows, as if all of them were added at the same time.
+    let mut homes = std::collections::BTreeSet::new();
+    for (number, revision) in [(0, 1), (1, 3), (2, 3), (3, 2), (4, 0), (5, 1)] {
+        let change = row(&format!("q{number}"), revision);
+        let home = store.inner.partitions.of_queue(&change.queue).unwrap();
+        homes.insert(home);
+        let added =
+            schedules::change_in(&store.inner, home, &change, vec![], change.after.as_ref());
+        added.await.unwrap();
+    }
+    assert!(homes.len() > 2);
+    let found = store.schedule(name("a")).await.unwrap().found.unwrap();
+    assert_eq!(step::revision(&found), 3);
+    clock.advance(SECOND);
+    let due = due(&worker).await;
+    assert_eq!(due.len(), 1);
+    assert_eq!(due[0].schedule.row.version, found.row.version);
+    // A process whose row is not kept learns of it.
+    let mut kept = 0;
+    for number in 0..6 {
+        clock.advance(HOUR);
+        let change = row(&format!("q{number}"), 1);
+        let added = store.change_schedule(Arc::clone(&change)).await.unwrap();
+        kept += usize::from(added.is_some());
+        let found = store.schedule(name("a")).await.unwrap().found.unwrap();
+        assert_eq!(step::revision(&found), 3, "{number}");
+    }
+    assert_eq!(kept, 0);
+    assert!(client_of(&worker).schedules().remove("a").await.unwrap());
+    clock.advance(HOUR);
+    assert_eq!(hand_out(&worker).await, HandOut::default());
 }
 
 // ===== Many schedules =====

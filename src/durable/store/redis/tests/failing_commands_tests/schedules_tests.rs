@@ -3,7 +3,9 @@
 use super::*;
 use crate::durable::clock::millis;
 use crate::durable::schedule::name::ScheduleName;
-use crate::durable::store::{HAND_OUT_INTERVAL, HandOut, ScheduleAnswer, ScheduleChange, ScheduleRow};
+use crate::durable::store::{
+    HAND_OUT_INTERVAL, HandOut, ScheduleAnswer, ScheduleChange, ScheduleRow,
+};
 use crate::durable::{Key, TaskId};
 
 fn name() -> ScheduleName {
@@ -81,6 +83,8 @@ async fn assert_whole(scene: &Scene, trial: Trial, change: ScheduleChange) -> bo
         assert_eq!(version(scene).await, before, "{trial:?}");
         let seen = scene.other.store.status(tasks.clone()).await.unwrap();
         assert!(seen.iter().all(|it| *it == TaskState::Absent), "{trial:?}");
+        // It is handed out again after the usual interval, and not at once.
+        assert_eq!(due(scene).await, 0, "{trial:?}");
         assert!(send().await.unwrap().is_some(), "{trial:?}");
     } else {
         assert!(answer.unwrap().is_some(), "{trial:?}");

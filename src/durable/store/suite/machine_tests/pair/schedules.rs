@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::{Outcome, Pair, requests, same};
+use crate::durable::failure::Failure;
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::suite::Harness;
 use crate::durable::store::suite::machine_tests::ScheduleStep;
-use crate::durable::failure::Failure;
 use crate::durable::store::{DueSchedule, HandOut, ScheduleChange, ScheduleRow};
 
 impl<H: Harness> Pair<H> {
