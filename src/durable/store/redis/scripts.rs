@@ -11,7 +11,7 @@
 //!
 //! Parts may need other parts. Each part precedes what needs it. A part that is listed as `On demand` ends with a `return`, and
 //! becomes a function `load_<part>` together with the parts that only it needs: what few runs of a script use costs the others
-//! nothing. `Reads` lists the optional fields of `meta` that the file uses: `epoch` and `tombstones`, which are `meta[4]` and
+//! nothing. A part that is listed as `Ends with` follows the script: scripts with the same end share it. `Reads` lists the optional fields of `meta` that the file uses: `epoch` and `tombstones`, which are `meta[4]` and
 //! `meta[5]`, and `schedules`, which is `meta[6]`; a field that no file of the script reads is nil. `Undo` names a file in `lua/undo`,
 //! which undoes what the script or part has written if a command fails: see `lua/transaction.lua`. `KEYS` lists the keys in their
 //! order, or is `all`. In the rest of the script, the names of keys and constants are replaced: see `names.rs`.
@@ -244,9 +244,14 @@ impl Parts {
         for part in listed(code, "On demand:") {
             self.add_on_demand(part);
         }
+        let last = listed(code, "Ends with:");
+        for part in last.iter().flat_map(|part| listed(file(part), "Needs:")) {
+            self.add(part);
+        }
         self.code.push(code.to_owned());
         self.undo.extend(listed(code, "Undo:"));
         self.reads.extend(listed(code, "Reads:"));
+        last.into_iter().for_each(|part| self.add(part));
     }
 
     /// Adds a function that contains a file, after the parts that only the file needs.

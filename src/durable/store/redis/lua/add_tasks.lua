@@ -1,4 +1,10 @@
--- Stores tasks that do not exist yet, for `enqueue.lua` and `change_schedule.lua`. Both have the same arguments from the fourth on:
+-- Stores tasks that do not exist yet: the end of `enqueue.lua` and `change_schedule.lua`, which define two variables:
+--
+-- transaction -> how the transaction is undone: see `transaction.lua`
+-- confirm     -> function that writes that the tasks are stored. Its argument is the text about the tasks that are not stored because
+--   of their keys, as in the output of `enqueue.lua`, or nil
+--
+-- Both have the same arguments from the fourth on:
 --
 -- ARGV[4]   -> number of waiting tasks, w
 -- ARGV[5]   -> number of delayed tasks, d
@@ -13,148 +19,142 @@
 -- On demand: key_conflicts.
 -- Undo: enqueue.
 
--- Stores the tasks, and then calls `confirm`, which writes that they are stored. Its argument is the text about the tasks that
--- are not stored because of their keys, as in the output of `enqueue.lua`, or nil. `transaction` describes how both are undone.
--- Returns the output of `enqueue.lua`.
-local function add_tasks(transaction, confirm)
-  local waiting_count, delayed_count, payload_count = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-  local total = waiting_count + delayed_count
-  if total > MAX_BATCH then return redis.error_reply('ERR more tasks than a batch may have') end
-  transaction.entries = {}
-  if total == 0 then
-    state.transaction = transaction
-    confirm()
-    return 'OK'
-  end
-
-  -- Finds the tasks that exist: those that are alive, or have ended and are still kept. Expired ones are removed.
-  local is_stored, any_stored = {}, false
-  local ids = {}
-  for i = 1, total do ids[i] = ARGV[8 + 2 * i] end
-  for i, row in ipairs(call('HMGET', ALIVE, unpack(ids))) do
-    if row then is_stored[i], any_stored = true, true end
-  end
-  -- For a few tasks, reading their rows is as cheap as testing whether there are any.
-  if total <= 8 or call('EXISTS', RESULTS) == 1 then
-    for i, row in ipairs(call('HMGET', RESULTS, unpack(ids))) do
-      if row and #row >= RESULT_STATE and number_at('>I6', row) > store_time() then
-        is_stored[i], any_stored = true, true
-      elseif row then
-        call('HDEL', RESULTS, ids[i])
-      end
-    end
-  end
-  if call('EXISTS', DIED) == 1 then
-    for i, since in ipairs(call('ZMSCORE', DIED, unpack(ids))) do
-      if since and since + DEAD_RETENTION > store_time() then
-        is_stored[i], any_stored = true, true
-      elseif since then
-        call('HDEL', PAYLOADS, ids[i])
-        call('HDEL', ERRORS, ids[i])
-        call('HDEL', DEAD, ids[i])
-        call('ZREM', DIED, ids[i])
-      end
-    end
-  end
-
-  -- A task whose key another task holds is treated as stored, so nothing is written for it.
-  local conflicts = ARGV[9] ~= '' and load_key_conflicts()(ARGV[9], ids, is_stored, 10 + 2 * total,
-    { waiting = waiting_count, delayed = delayed_count, payloads = payload_count })
-  local replaced = conflicts and conflicts.replacements
-  any_stored = any_stored or conflicts and conflicts.is_any
-
-  -- Returns the arguments of tasks that do not exist yet, from `from` on, with `each` arguments for a task.
-  local function arguments_of_new(from, first, last, each)
-    if last < first then return {} end
-    if not any_stored then return { unpack(ARGV, from, from + (last - first + 1) * each - 1) } end
-    local part = {}
-    for i = first, last do
-      for k = 0, each - 1 do
-        if not is_stored[i] then part[#part + 1] = ARGV[from + (i - first) * each + k] end
-      end
-    end
-    return part
-  end
-  local at = 10
-  local alive = arguments_of_new(at, 1, total, 2)
-  at = at + 2 * total
-  local entries = arguments_of_new(at, 1, waiting_count, 1)
-  at = at + waiting_count
-  local delayed, dues, payloads, is_earlier
-  if payload_count > 0 then
-    local new = {}
-    payloads = {}
-    for i = 1, #alive, 2 do new[alive[i]] = true end
-    for i = at + 2 * delayed_count, at + 2 * (delayed_count + payload_count) - 1, 2 do
-      if new[ARGV[i]] then payloads[#payloads + 1], payloads[#payloads + 2] = ARGV[i], ARGV[i + 1] end
-    end
-  end
-  if delayed_count > 0 then
-    delayed, dues = {}, {}
-    local rows, delays = arguments_of_new(at, waiting_count + 1, total, 1), arguments_of_new(at + delayed_count, waiting_count + 1, total, 1)
-    for i, entry in ipairs(rows) do
-      delayed[2 * i - 1], delayed[2 * i] = sub(entry, 1, ENTRY_ID_END), entry
-      dues[2 * i - 1], dues[2 * i] = now + delays[i], delayed[2 * i - 1]
-    end
-  end
-
-  if replaced then alive, delayed, dues, payloads = replaced.merge(alive, entries, delayed, dues, payloads) end
-
-  -- The groups of entries by list; nil if all are added to the main list.
-  local groups
-  local is_known = ARGV[7] == version
-  -- The client sorts the waiting tasks by list, unless one may replace another.
-  if not is_known or any_stored or conflicts and conflicts.may_replace then
-    groups = lists().at_the_end(entries)
-  elseif ARGV[8] ~= '0' then
-    -- The client has computed the lists and the number of tasks for each.
-    groups = {}
-    local list_at, first = at + 2 * (delayed_count + payload_count), 1
-    for i = 1, tonumber(ARGV[8]) do
-      local list, last = ARGV[list_at], first + ARGV[list_at + 1] - 1
-      groups[i] = { list = list, key = key_of(list), entries = { unpack(entries, first, last) } }
-      list_at, first = list_at + 2, last + 1
-    end
-  end
-
-  -- Rows by id are written first, then the entries that make the tasks run.
-  for field, value in pairs({ entries = entries, groups = groups, delayed = delayed, payloads = payloads }) do transaction[field] = value end
-  transaction.restore = conflicts and conflicts.restore
-  state.transaction = transaction
-  if payloads and #payloads > 0 then call('HSET', PAYLOADS, unpack(payloads)) end
-  if delayed and #delayed > 0 then call('HSET', DELAYED, unpack(delayed)) end
-  if #alive > 0 then call('HSET', ALIVE, unpack(alive)) end
-  if dues and #dues > 0 then
-    local first = tonumber(call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2] or 'inf')
-    for i = 1, #dues, 2 do is_earlier = is_earlier or dues[i] < first end
-    call('ZADD', DUE, unpack(dues))
-  end
-  if conflicts then conflicts.write() end
-  if groups then
-    for _, group in ipairs(groups) do
-      local key = group.key
-      if meta[3] then lists().mark_listed(group.entries) end
-      if replaced then group.before = call('LLEN', key) end
-      call('RPUSH', key, unpack(group.entries))
-      group.is_pushed = true
-    end
-  elseif #entries > 0 then
-    if meta[3] then lists().mark_listed(entries) end
-    call('RPUSH', READY, unpack(entries))
-    state.transaction.is_pushed = true
-  end
-  local unstored = conflicts and conflicts.answer ~= '' and conflicts.answer or nil
-  confirm(unstored)
-
-  -- The tasks are stored. Failures from here on do not change that.
-  if groups then
-    for _, group in ipairs(groups) do pcall(wake, group.list, math.min(4, #group.entries)) end
-  elseif #entries > 0 then
-    pcall(wake, MAIN, math.min(4, #entries))
-  end
-  -- Woken workers may not know the new due time.
-  if is_earlier then pcall(lists().wake_one) end
-  if replaced then pcall(replaced.clean_up) end
-  local answer = is_known and 'OK' or 'ROUTES'
-  return unstored and { answer, unstored } or answer
+local waiting_count, delayed_count, payload_count = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local total = waiting_count + delayed_count
+if total > MAX_BATCH then return redis.error_reply('ERR more tasks than a batch may have') end
+if total == 0 then
+  transaction.entries, state.transaction = {}, transaction
+  confirm()
+  return 'OK'
 end
+
+-- Finds the tasks that exist: those that are alive, or have ended and are still kept. Expired ones are removed.
+local is_stored, any_stored = {}, false
+local ids = {}
+for i = 1, total do ids[i] = ARGV[8 + 2 * i] end
+for i, row in ipairs(call('HMGET', ALIVE, unpack(ids))) do
+  if row then is_stored[i], any_stored = true, true end
+end
+-- For a few tasks, reading their rows is as cheap as testing whether there are any.
+if total <= 8 or call('EXISTS', RESULTS) == 1 then
+  for i, row in ipairs(call('HMGET', RESULTS, unpack(ids))) do
+    if row and #row >= RESULT_STATE and number_at('>I6', row) > store_time() then
+      is_stored[i], any_stored = true, true
+    elseif row then
+      call('HDEL', RESULTS, ids[i])
+    end
+  end
+end
+if call('EXISTS', DIED) == 1 then
+  for i, since in ipairs(call('ZMSCORE', DIED, unpack(ids))) do
+    if since and since + DEAD_RETENTION > store_time() then
+      is_stored[i], any_stored = true, true
+    elseif since then
+      call('HDEL', PAYLOADS, ids[i])
+      call('HDEL', ERRORS, ids[i])
+      call('HDEL', DEAD, ids[i])
+      call('ZREM', DIED, ids[i])
+    end
+  end
+end
+
+-- A task whose key another task holds is treated as stored, so nothing is written for it.
+local conflicts = ARGV[9] ~= '' and load_key_conflicts()(ARGV[9], ids, is_stored, 10 + 2 * total,
+  { waiting = waiting_count, delayed = delayed_count, payloads = payload_count })
+local replaced = conflicts and conflicts.replacements
+any_stored = any_stored or conflicts and conflicts.is_any
+
+-- Returns the arguments of tasks that do not exist yet, from `from` on, with `each` arguments for a task.
+local function arguments_of_new(from, first, last, each)
+  if last < first then return {} end
+  if not any_stored then return { unpack(ARGV, from, from + (last - first + 1) * each - 1) } end
+  local part = {}
+  for i = first, last do
+    for k = 0, each - 1 do
+      if not is_stored[i] then part[#part + 1] = ARGV[from + (i - first) * each + k] end
+    end
+  end
+  return part
+end
+local at = 10
+local alive = arguments_of_new(at, 1, total, 2)
+at = at + 2 * total
+local entries = arguments_of_new(at, 1, waiting_count, 1)
+at = at + waiting_count
+local delayed, dues, payloads, is_earlier
+if payload_count > 0 then
+  local new = {}
+  payloads = {}
+  for i = 1, #alive, 2 do new[alive[i]] = true end
+  for i = at + 2 * delayed_count, at + 2 * (delayed_count + payload_count) - 1, 2 do
+    if new[ARGV[i]] then payloads[#payloads + 1], payloads[#payloads + 2] = ARGV[i], ARGV[i + 1] end
+  end
+end
+if delayed_count > 0 then
+  delayed, dues = {}, {}
+  local rows, delays = arguments_of_new(at, waiting_count + 1, total, 1), arguments_of_new(at + delayed_count, waiting_count + 1, total, 1)
+  for i, entry in ipairs(rows) do
+    delayed[2 * i - 1], delayed[2 * i] = sub(entry, 1, ENTRY_ID_END), entry
+    dues[2 * i - 1], dues[2 * i] = now + delays[i], delayed[2 * i - 1]
+  end
+end
+
+if replaced then alive, delayed, dues, payloads = replaced.merge(alive, entries, delayed, dues, payloads) end
+
+-- The groups of entries by list; nil if all are added to the main list.
+local groups
+local is_known = ARGV[7] == version
+-- The client sorts the waiting tasks by list, unless one may replace another.
+if not is_known or any_stored or conflicts and conflicts.may_replace then
+  groups = lists().at_the_end(entries)
+elseif ARGV[8] ~= '0' then
+  -- The client has computed the lists and the number of tasks for each.
+  groups = {}
+  local list_at, first = at + 2 * (delayed_count + payload_count), 1
+  for i = 1, tonumber(ARGV[8]) do
+    local list, last = ARGV[list_at], first + ARGV[list_at + 1] - 1
+    groups[i] = { list = list, key = key_of(list), entries = { unpack(entries, first, last) } }
+    list_at, first = list_at + 2, last + 1
+  end
+end
+
+-- Rows by id are written first, then the entries that make the tasks run.
+transaction.entries, transaction.groups, transaction.delayed, transaction.payloads = entries, groups, delayed, payloads
+transaction.restore = conflicts and conflicts.restore
+state.transaction = transaction
+if payloads and #payloads > 0 then call('HSET', PAYLOADS, unpack(payloads)) end
+if delayed and #delayed > 0 then call('HSET', DELAYED, unpack(delayed)) end
+if #alive > 0 then call('HSET', ALIVE, unpack(alive)) end
+if dues and #dues > 0 then
+  local first = tonumber(call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2] or 'inf')
+  for i = 1, #dues, 2 do is_earlier = is_earlier or dues[i] < first end
+  call('ZADD', DUE, unpack(dues))
+end
+if conflicts then conflicts.write() end
+if groups then
+  for _, group in ipairs(groups) do
+    local key = group.key
+    if meta[3] then lists().mark_listed(group.entries) end
+    if replaced then group.before = call('LLEN', key) end
+    call('RPUSH', key, unpack(group.entries))
+    group.is_pushed = true
+  end
+elseif #entries > 0 then
+  if meta[3] then lists().mark_listed(entries) end
+  call('RPUSH', READY, unpack(entries))
+  transaction.is_pushed = true
+end
+local unstored = conflicts and conflicts.answer ~= '' and conflicts.answer or nil
+confirm(unstored)
+
+-- The tasks are stored. Failures from here on do not change that.
+if groups then
+  for _, group in ipairs(groups) do pcall(wake, group.list, math.min(4, #group.entries)) end
+elseif #entries > 0 then
+  pcall(wake, MAIN, math.min(4, #entries))
+end
+-- Woken workers may not know the new due time.
+if is_earlier then pcall(lists().wake_one) end
+if replaced then pcall(replaced.clean_up) end
+local answer = is_known and 'OK' or 'ROUTES'
+return unstored and { answer, unstored } or answer

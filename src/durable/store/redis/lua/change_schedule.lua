@@ -1,7 +1,8 @@
 -- Changes a schedule, and stores tasks in the same step. A server without memory refuses this, unless the schedule is removed or is
 -- paused afterwards.
 --
--- Needs: lists, add_tasks, schedules.
+-- Needs: lists, schedules.
+-- Ends with: add_tasks.
 -- Reads: schedules.
 -- Undo: schedule.
 -- KEYS: NONE, META, READY, ALIVE, PAYLOADS, DELAYED, DUE, RESULTS, DEAD, DIED, ERRORS, TOMBSTONES, IDLE, ROUTES, UNLISTED,
@@ -53,7 +54,10 @@ local is_earlier = time > 0 and time < math.min(first_hand_out_of(1), first_hand
 -- The time at which the schedule would have been handed out. If this change is undone, it still will be.
 local key_before = times_before
 local hand_out = row and call('ZSCORE', key_before, name)
-local answer = add_tasks({ undo = 'schedule', row = row, times = times_before, time = hand_out, other_times = times }, function(unstored)
+local transaction = { undo = 'schedule', row = row, times = times_before, time = hand_out, other_times = times }
+
+-- Writes the new row.
+local function confirm(unstored)
   call('HSET', META, 'schedules', '')
   meta[6] = ''
   if after == '' then call('HDEL', SCHEDULES, name)
@@ -63,9 +67,8 @@ local answer = add_tasks({ undo = 'schedule', row = row, times = times_before, t
     local key = times
     call('ZADD', key, time, name)
   end
-end)
--- The change has taken effect. Failures from here on do not change that.
-pcall(save_first_hand_outs)
--- Woken workers may not know the new time.
-if is_earlier then pcall(lists().wake_one) end
-return answer
+  -- The change has taken effect. Failures from here on do not change that.
+  pcall(save_first_hand_outs)
+  -- Woken workers may not know the new time.
+  if is_earlier then pcall(lists().wake_one) end
+end

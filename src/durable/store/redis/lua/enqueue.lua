@@ -1,7 +1,8 @@
 -- Stores a batch of tasks. A server without memory refuses only this script and `change_schedule.lua`: the first write fails, so
 -- the script has no effect.
 --
--- Needs: session, lists, add_tasks.
+-- Needs: session, lists.
+-- Ends with: add_tasks.
 -- KEYS: NONE, META, SESSIONS, READY, ALIVE, PAYLOADS, DELAYED, DUE, RESULTS, DEAD, DIED, ERRORS, TOMBSTONES, IDLE, ROUTES,
 --   UNLISTED, QUEUES, PERMITS, HELD_KEYS.
 --
@@ -29,9 +30,11 @@ if number == session.number then
 end
 if total == 0 then return 'OK' end
 
--- The number of the request is written last: it confirms that everything else is written.
-return add_tasks({ undo = 'enqueue', session = session }, function(conflicts)
+local transaction = { undo = 'enqueue', session = session }
+
+-- Writes the number of the request. It is written last, since it confirms that everything else is written.
+local function confirm(conflicts)
   session.number, session.claim, session.first, session.at = number, '', ARGV[3], now
   session.answer = conflicts
   save_session(ARGV[1], session)
-end)
+end
