@@ -1,5 +1,6 @@
--- Stores tasks that do not exist yet: the end of `enqueue.lua` and `change_schedule.lua`, which define two variables:
+-- Stores tasks that do not exist yet: the end of `enqueue.lua` and `change_schedule.lua`, which define these variables:
 --
+-- waiting_count, delayed_count, total -> numbers of tasks
 -- transaction -> how the transaction is undone: see `transaction.lua`
 -- confirm     -> function that writes that the tasks are stored. Its argument is the text about the tasks that are not stored because
 --   of their keys, as in the output of `enqueue.lua`, or nil
@@ -19,8 +20,7 @@
 -- On demand: key_conflicts.
 -- Undo: enqueue.
 
-local waiting_count, delayed_count, payload_count = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local total = waiting_count + delayed_count
+local payload_count = tonumber(ARGV[6])
 if total > MAX_BATCH then return redis.error_reply('ERR more tasks than a batch may have') end
 if total == 0 then
   transaction.entries, state.transaction = {}, transaction

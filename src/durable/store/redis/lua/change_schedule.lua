@@ -20,6 +20,8 @@
 --
 -- Errors: UNDONE or PARTIAL if a command failed
 local name, before, after = ARGV[1], ARGV[2], ARGV[3]
+local waiting_count, delayed_count = tonumber(ARGV[4]), tonumber(ARGV[5])
+local total = waiting_count + delayed_count
 local row = call('HGET', SCHEDULES, name)
 -- A row that cannot be read counts as missing.
 if row and #row < SCHEDULE_BODY - 1 then row = false end

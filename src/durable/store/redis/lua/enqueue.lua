@@ -20,7 +20,8 @@
 -- UNDONE or PARTIAL -> a command failed
 local session, number = find_session(ARGV[1]), tonumber(ARGV[2])
 if not session or number < session.number then return redis.error_reply('NOSESSION it has ended') end
-local waiting_count, total = tonumber(ARGV[4]), ARGV[4] + ARGV[5]
+local waiting_count, delayed_count = tonumber(ARGV[4]), tonumber(ARGV[5])
+local total = waiting_count + delayed_count
 if number == session.number then
   if session.first ~= ARGV[3] then return redis.error_reply('NOSESSION it has ended') end
   local first = 10 + 2 * total
