@@ -1,8 +1,9 @@
 -- Stores tasks that do not exist yet: the end of `enqueue.lua` and `change_schedule.lua`, which define these variables:
 --
 -- waiting_count, delayed_count, total -> numbers of tasks
--- transaction -> how the transaction is undone: see `transaction.lua`
--- confirm     -> function that writes that the tasks are stored. Its argument is the text about the tasks that are not stored because
+-- undo_by -> name of the function that undoes the transaction: see `transaction.lua`
+-- change  -> what that function needs to know
+-- confirm -> function that writes that the tasks are stored. Its argument is the text about the tasks that are not stored because
 --   of their keys, as in the output of `enqueue.lua`, or nil
 --
 -- Both have the same arguments from the fourth on:
@@ -23,7 +24,7 @@
 local payload_count = tonumber(ARGV[6])
 if total > MAX_BATCH then return redis.error_reply('ERR more tasks than a batch may have') end
 if total == 0 then
-  transaction.entries, state.transaction = {}, transaction
+  state.transaction = { undo = undo_by, change = change, entries = {} }
   confirm()
   return 'OK'
 end
@@ -119,8 +120,10 @@ elseif ARGV[8] ~= '0' then
 end
 
 -- Rows by id are written first, then the entries that make the tasks run.
-transaction.entries, transaction.groups, transaction.delayed, transaction.payloads = entries, groups, delayed, payloads
-transaction.restore = conflicts and conflicts.restore
+local transaction = {
+  undo = undo_by, change = change, entries = entries, groups = groups, delayed = delayed, payloads = payloads,
+  restore = conflicts and conflicts.restore,
+}
 state.transaction = transaction
 if payloads and #payloads > 0 then call('HSET', PAYLOADS, unpack(payloads)) end
 if delayed and #delayed > 0 then call('HSET', DELAYED, unpack(delayed)) end

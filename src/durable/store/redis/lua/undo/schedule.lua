@@ -3,9 +3,9 @@
 -- the same ids.
 function undo.schedule()
   try('HSET', META, 'schedules', '')
-  if u.row then try('HSET', SCHEDULES, ARGV[1], u.row) else try('HDEL', SCHEDULES, ARGV[1]) end
-  local key, time = u.times, u.time
+  if u.change.row then try('HSET', SCHEDULES, ARGV[1], u.change.row) else try('HDEL', SCHEDULES, ARGV[1]) end
+  local key, time = u.change.times, u.change.time
   if time then try('ZADD', key, time, ARGV[1]) else try('ZREM', key, ARGV[1]) end
-  if u.other_times ~= key then try('ZREM', u.other_times, ARGV[1]) end
+  if u.change.other_times ~= key then try('ZREM', u.change.other_times, ARGV[1]) end
   undo.enqueue()
 end
