@@ -2,7 +2,8 @@
 --
 -- waiting_count, delayed_count, total -> numbers of tasks
 -- undo_by -> name of the function that undoes the transaction: see `transaction.lua`
--- change  -> what that function needs to know
+-- session -> session of the request, or nil
+-- schedule -> what restores a schedule, or nil
 -- confirm -> function that writes that the tasks are stored. Its argument is the text about the tasks that are not stored because
 --   of their keys, as in the output of `enqueue.lua`, or nil
 --
@@ -24,7 +25,7 @@
 local payload_count = tonumber(ARGV[6])
 if total > MAX_BATCH then return redis.error_reply('ERR more tasks than a batch may have') end
 if total == 0 then
-  state.transaction = { undo = undo_by, change = change, entries = {} }
+  state.transaction = { undo = undo_by, session = session, schedule = schedule, entries = {} }
   confirm()
   return 'OK'
 end
@@ -121,7 +122,7 @@ end
 
 -- Rows by id are written first, then the entries that make the tasks run.
 local transaction = {
-  undo = undo_by, change = change, entries = entries, groups = groups, delayed = delayed, payloads = payloads,
+  undo = undo_by, session = session, schedule = schedule, entries = entries, groups = groups, delayed = delayed, payloads = payloads,
   restore = conflicts and conflicts.restore,
 }
 state.transaction = transaction

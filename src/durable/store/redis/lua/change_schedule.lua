@@ -56,7 +56,7 @@ local is_earlier = time > 0 and time < math.min(first_hand_out_of(1), first_hand
 -- The time at which the schedule would have been handed out. If this change is undone, it still will be.
 local key_before = times_before
 local hand_out = row and call('ZSCORE', key_before, name)
-local undo_by, change = 'schedule', { row = row, times = times_before, time = hand_out, other_times = times }
+local undo_by, session, schedule = 'schedule', nil, { row = row, times = times_before, time = hand_out, other_times = times }
 
 -- Writes the new row.
 local function confirm(unstored)

@@ -31,7 +31,7 @@ if number == session.number then
 end
 if total == 0 then return 'OK' end
 
-local undo_by, change = 'enqueue', session
+local undo_by, schedule = 'enqueue', nil
 
 -- Writes the number of the request. It is written last, since it confirms that everything else is written.
 local function confirm(conflicts)

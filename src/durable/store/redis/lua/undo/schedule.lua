@@ -3,9 +3,9 @@
 -- the same ids.
 function undo.schedule()
   try('HSET', META, 'schedules', '')
-  if u.change.row then try('HSET', SCHEDULES, ARGV[1], u.change.row) else try('HDEL', SCHEDULES, ARGV[1]) end
-  local key, time = u.change.times, u.change.time
+  if u.schedule.row then try('HSET', SCHEDULES, ARGV[1], u.schedule.row) else try('HDEL', SCHEDULES, ARGV[1]) end
+  local key, time = u.schedule.times, u.schedule.time
   if time then try('ZADD', key, time, ARGV[1]) else try('ZREM', key, ARGV[1]) end
-  if u.change.other_times ~= key then try('ZREM', u.change.other_times, ARGV[1]) end
+  if u.schedule.other_times ~= key then try('ZREM', u.schedule.other_times, ARGV[1]) end
   undo.enqueue()
 end
