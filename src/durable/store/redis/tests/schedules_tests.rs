@@ -192,9 +192,9 @@ async fn a_schedule_that_would_not_be_handed_out_is_repaired() {
         define_rows(&scene, &["a", "b"]).await;
         scene.run(damage);
         scene.maintain().await;
-        scene.check();
         scene.clock.advance(SECOND);
         assert_eq!(due_names(&scene.worker).await, ["a", "b"], "{damage}");
+        scene.check();
     }
 }
 
