@@ -429,12 +429,16 @@ impl Schedules<'_> {
     pub async fn fire_now(&self, name: &str) -> Result<Option<TaskId>, DurableError> {
         let name = self.client.schedule_name(name)?;
         let key = KeyHash::of_schedule(name.as_str());
+        let mut id = TaskId::new();
         for _ in 0..MAX_TRIES {
             let ScheduleAnswer { now, found } = self.client.find(&name).await?;
             let Some(found) = found else { return Ok(None) };
             let body = step::read(&found.row).map_err(|reason| self.client.invalid(reason))?;
             let queue = body.definition.template.queue;
-            let id = self.new_id(&queue, key);
+            // If an earlier request has taken effect, the same id stores no second task.
+            if !self.can_have(id, &queue, Some(key)) {
+                id = self.new_id(&queue, key);
+            }
             let change = step::fire_now(&found, now, id, &|id, queue, key| {
                 self.can_have(id, queue, key)
             });

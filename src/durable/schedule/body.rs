@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::options::{Missed, Overlap};
+use super::options::{MAX_MISSED_TICKS, Missed, Overlap};
 use super::when::{MAX_TICK, Spec, Ticks};
 use crate::durable::TaskId;
 use crate::durable::envelope::{TICK_ENVELOPE, seal_tick};
@@ -93,7 +93,7 @@ impl Body {
         Some(body).filter(Self::is_possible)
     }
 
-    /// Returns `true` if no computation with the times can overflow or divide by zero.
+    /// Returns `true` if no computation with the times can overflow or divide by zero, and no request has too many tasks.
     fn is_possible(&self) -> bool {
         let next = self.next.map(|next| next.time);
         let times = [next, self.last, Some(self.definition.jitter)];
@@ -104,6 +104,7 @@ impl Body {
         is_every(&self.definition.spec)
             && times.iter().flatten().all(|&time| time <= LAST_TIME)
             && self.next.is_none_or(|next| next.tick <= next.time)
+            && !matches!(self.definition.missed, Missed::All(MAX_MISSED_TICKS..))
     }
 }
 
@@ -259,6 +260,7 @@ mod tests {
         let text = String::from_utf8_lossy(&stored);
         for (from, to) in [
             ("every", "moons"),
+            ("\"Once\"", "{\"All\":65}"),
             (":60000", ":00000"),
             ("60000,", "9e18,"),
         ] {

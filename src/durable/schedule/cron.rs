@@ -21,8 +21,8 @@ use jiff::{Timestamp, Zoned};
 /// The zone is a name from the IANA time zone database, such as `Europe/Berlin`, or `UTC`. The process that computes a time
 /// uses the database of its system. With the feature `cron-bundled`, it uses one that is compiled into the program.
 ///
-/// When clocks are set forward, a time that is skipped fires right after the gap. When clocks are set back, a time that comes twice
-/// fires only the first time. If the hour is `*` or begins with `*/`, this is different: such an expression leaves out the times that
+/// When clocks are set forward, a time that is skipped fires right after the gap; several such times fire once. When clocks are set
+/// back, a time that comes twice fires only the first time. If the hour is `*` or begins with `*/`, this is different: such an expression leaves out the times that
 /// are skipped, and fires at both occurrences of a time that comes twice.
 ///
 /// # Examples
@@ -56,11 +56,9 @@ impl Cron {
         // Expressions that differ only in spaces must be equal, or each would replace the definition of the other.
         let fields: Vec<_> = expression.split_whitespace().collect();
         let expression = fields.join(" ");
-        CronTicks::new(&expression, zone).map_err(ParseCronError)?;
-        Ok(Self {
-            expression,
-            zone: zone.to_owned(),
-        })
+        let ticks = CronTicks::new(&expression, zone).map_err(ParseCronError)?;
+        let zone = ticks.zone.iana_name().unwrap_or(zone).to_owned();
+        Ok(Self { expression, zone })
     }
 }
 
@@ -90,6 +88,12 @@ pub(crate) struct CronTicks {
 
 /// The maximum length of an expression in bytes. It bounds the time in which the next tick is found.
 const MAX_LEN: usize = 256;
+
+/// The time in seconds by which a clock is set at most, and more: in 2011, a zone skipped a day.
+const MAX_CHANGE: i64 = 2 * 24 * 3600;
+
+/// The number of ticks that a search backwards passes one by one.
+const MAX_STEPS: usize = 8;
 
 const MILLIS_PER_SECOND: i64 = 1_000;
 
@@ -132,6 +136,13 @@ impl CronTicks {
         // There is a tick between `lower` and `time`, but none between `upper` and `time`.
         let (mut lower, mut upper) = (to_second(start), to_second(time));
         let mut tick = is_due(lower)?;
+        // Rare ticks take long to find, but there are few.
+        for _ in 0..MAX_STEPS {
+            match is_due(tick) {
+                Some(later) => (lower, tick) = (tick, later),
+                None => return u64::try_from(tick * MILLIS_PER_SECOND).ok(),
+            }
+        }
         while upper - lower > 1 {
             let middle = lower + (upper - lower) / 2;
             match is_due(middle) {
@@ -166,16 +177,29 @@ impl CronTicks {
     /// Returns the next second, if each local time fires whenever the clock shows it.
     fn next_running(&self, second: i64) -> Option<i64> {
         let (mut since, mut passed) = (second, second + self.offset(second)?);
+        let mut local = self.next_local(passed)?;
         loop {
-            let next = self.next_local(passed)? - self.offset(since)?;
-            let mut changes = self.zone.following(Timestamp::from_second(since).ok()?);
-            let change = changes.next().map(|it| it.timestamp().as_second());
-            let Some(change) = change.filter(|&change| change <= next) else {
+            let next = local - self.offset(since)?;
+            let change = self.change_after(since)?;
+            if change > next {
                 return Some(next);
-            };
-            // The clock is set before that, so the search goes on at the time that it shows then.
-            (since, passed) = (change, change + self.offset(change)? - 1);
+            }
+            if change - since > MAX_CHANGE && local - passed > 4 * MAX_CHANGE {
+                // No local time between the two fires, however often the clock shows it.
+                (since, passed) = (next - 2 * MAX_CHANGE, local - MAX_CHANGE);
+            } else {
+                // The clock is set before that, so the search goes on at the time that it shows then.
+                (since, passed) = (change, change + self.offset(change)? - 1);
+                local = self.next_local(passed)?;
+            }
         }
+    }
+
+    /// Returns the first time after a second at which the clock is set, or `i64::MAX` if it is never set again.
+    fn change_after(&self, second: i64) -> Option<i64> {
+        let mut changes = self.zone.following(Timestamp::from_second(second).ok()?);
+        let change = changes.next();
+        Some(change.map_or(i64::MAX, |it| it.timestamp().as_second()))
     }
 
     /// Returns the first second at which the clock shows a local time or a later one.
@@ -219,7 +243,10 @@ fn parse(expression: &str) -> Result<croner::Cron, String> {
             "the cron expression has more than {MAX_LEN} characters: {use_fields}"
         ));
     }
-    if !(5..=6).contains(&expression.split_whitespace().count()) {
+    let fields: Vec<_> = expression.split_whitespace().rev().collect();
+    let mut allowed = ALLOWED.iter().zip(&fields);
+    let are_allowed = allowed.all(|(allowed, field)| is_field(field, allowed));
+    if !(5..=6).contains(&fields.len()) || !are_allowed {
         return Err(format!(
             "{expression:?} is not a cron expression: {use_fields}"
         ));
@@ -229,6 +256,26 @@ fn parse(expression: &str) -> Result<croner::Cron, String> {
         .map_err(|error: croner::errors::CronError| {
             format!("{expression:?} is not a cron expression ({error}): {use_fields}")
         })
+}
+
+/// The characters that each field may contain, the last field first, besides those of numbers, ranges, lists and steps. The parser
+/// accepts more, among which are expressions whose next tick takes seconds to find.
+const ALLOWED: [&str; 6] = [
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZ#",
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZ",
+    "L",
+    "",
+    "",
+    "",
+];
+
+fn is_field(field: &str, allowed: &str) -> bool {
+    let is_allowed = |char: char| {
+        char.is_ascii_digit()
+            || "*/,-".contains(char)
+            || allowed.contains(char.to_ascii_uppercase())
+    };
+    field.split(',').all(|item| !item.is_empty()) && field.chars().all(is_allowed)
 }
 
 /// Returns the time zone with this name.

@@ -107,7 +107,7 @@ impl ScheduleOptions {
 }
 
 /// The limit of [`Missed::All`] must be below this, so that the tasks fit into one request.
-const MAX_MISSED_TICKS: u32 = 65;
+pub(crate) const MAX_MISSED_TICKS: u32 = 65;
 
 const MAX_JITTER: Duration = Duration::from_secs(24 * 3600);
 

@@ -122,7 +122,8 @@ pub(crate) fn define(
 ) -> Definitive {
     let head = found.and_then(|found| Head::decode(&found.row.body));
     let body = found.and_then(|found| Body::decode(&found.row.body));
-    let body = body.map(|body| body.without_future(now));
+    let due = definition.next_after(name.as_str(), ticks, now);
+    let body = body.map(|body| body.without_future(now, due));
     let is_same = body
         .as_ref()
         .is_some_and(|it| it.definition == *definition && it.next.is_some());
@@ -172,16 +173,19 @@ fn time_before(body: Option<&Body>, now: u64) -> u64 {
 const MAX_PUT_BACK: u64 = 24 * 3600 * 1000;
 
 impl Body {
-    /// Forgets the ticks that were handled while the store's clock was far ahead. Otherwise, the schedule would not fire until
-    /// the clock shows that time again.
-    fn without_future(self, now: u64) -> Self {
-        match self.last.is_some_and(|last| last > now + MAX_PUT_BACK) {
-            true => Self {
-                last: None,
-                next: None,
-                ..self
-            },
-            false => self,
+    /// Forgets ticks that were handled or computed while the store's clock was far ahead. Otherwise, the schedule would not fire until
+    /// the clock shows that time again. `due` is the first tick after now.
+    fn without_future(self, now: u64, due: Option<NextTick>) -> Self {
+        let is_ahead = |time: u64, of: u64| time > of + MAX_PUT_BACK;
+        let last_is = self.last.is_some_and(|last| is_ahead(last, now));
+        let next_is = self
+            .next
+            .zip(due)
+            .is_some_and(|(next, due)| is_ahead(next.tick, due.tick));
+        Self {
+            last: self.last.filter(|_| !last_is),
+            next: self.next.filter(|_| !last_is && !next_is),
+            ..self
         }
     }
 }

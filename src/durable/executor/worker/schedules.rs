@@ -39,12 +39,16 @@ pub(super) struct Fired {
 impl Worker {
     /// Returns the time at which the worker asks for due schedules, unless it is firing some, or leaves that to others.
     pub(super) fn next_tick(&self) -> Option<Instant> {
-        Some(self.next_tick).filter(|_| self.firing.is_none() && self.checks())
+        let next = self.next_tick.max(self.tick_pause);
+        Some(next).filter(|_| self.firing.is_none() && self.checks())
     }
 
     /// Asks for due schedules if it is time, and fires them.
     pub(super) fn fire_due(&mut self) {
-        if self.next_tick().is_some_and(|next| next <= Instant::now()) {
+        let now = Instant::now();
+        if self.next_tick().is_some_and(|next| next <= now) {
+            // A turn may bring this forward while the request is in flight.
+            self.next_tick = now + self.look_interval();
             let (engine, tally) = (StdArc::clone(&self.engine), StdArc::clone(&self.tally));
             self.firing = Some(InFlight::new(fire_all(engine, tally)));
         }
@@ -70,24 +74,24 @@ impl Worker {
     /// Records which schedules were fired, and when the worker asks for others.
     pub(super) fn fired(&mut self, fired: Result<Fired, Failure>) {
         self.firing = None;
-        let most = self.look_interval();
-        let wait = match fired {
+        let now = Instant::now();
+        match fired {
             Ok(fired) => {
                 let is_any = !fired.outcomes.is_empty();
                 self.report_unfired(fired.outcomes);
                 // Meanwhile, other schedules may have become due.
-                if is_any {
-                    Duration::ZERO
+                self.note_tick(if is_any {
+                    Some(Duration::ZERO)
                 } else {
-                    fired.next.unwrap_or(most)
-                }
+                    fired.next
+                });
             }
             Err(failure) => {
                 report::schedules_unread(&self.engine.store_name, &failure);
-                HAND_OUT_INTERVAL
+                self.tick_pause = now + HAND_OUT_INTERVAL;
+                self.next_tick = self.tick_pause;
             }
-        };
-        self.next_tick = Instant::now() + wait.min(most);
+        }
     }
 
     /// Warns of schedules that this worker cannot fire, once for each until it can.

@@ -64,6 +64,8 @@ pub(crate) struct Worker {
     pub(super) firing: Option<InFlight<Fired>>,
     /// The time at which the worker asks for due schedules.
     pub(super) next_tick: Instant,
+    /// Until then, the worker does not ask for due schedules, because the store has not answered.
+    pub(super) tick_pause: Instant,
     /// The schedules that this worker could not fire the last time.
     pub(super) unfired: HashSet<ScheduleName>,
     /// Tasks that are to be cancelled, and may be in the claim that is in flight.
@@ -152,6 +154,7 @@ impl Worker {
             probed: None,
             firing: None,
             next_tick: Instant::now(),
+            tick_pause: Instant::now(),
             unfired: HashSet::new(),
             early_cancels: HashSet::new(),
             waiting: StdArc::default(),

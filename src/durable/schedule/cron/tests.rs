@@ -217,6 +217,21 @@ fn the_last_tick_is_one_that_a_search_forwards_finds() {
     }
 }
 
+/// Rare ticks take long to find, so this must not search for each time at which the clock is set.
+#[test]
+fn a_rare_tick_is_found_past_many_changes_of_the_clock() {
+    for zone in ZONES {
+        for (expression, first) in [("0 * 29 2 *", "29 00:00"), ("*/30 * 29 2 *", "29 00:00")] {
+            let found = ticks(expression, zone, "2025-03-01T00:00", 2);
+            assert!(found[0].starts_with(first), "{zone} {found:?}");
+            let ticks = CronTicks::new(expression, zone).unwrap();
+            let later = ticks.next_after(1_772_000_000_000).unwrap();
+            let last = ticks.last_until(later + 30 * 3600 * 1000, 1_772_000_000_000);
+            assert!(last >= Some(later + 23 * 3600 * 1000), "{zone}");
+        }
+    }
+}
+
 #[test]
 fn an_invalid_expression_or_zone_is_refused() {
     for expression in [
@@ -228,6 +243,13 @@ fn an_invalid_expression_or_zone_is_refused() {
         "0 0 3 * * * 2030",
         "@daily",
         "x",
+        // The parser accepts these, but they are slow or misleading.
+        "* , * * * *",
+        "0,,1 3 * * *",
+        "0 3 15W * *",
+        "0 3 * * +MON",
+        "? 3 * * *",
+        "0 JAN * * *",
         &format!("{}1 3 * * *", "1,".repeat(200)),
     ] {
         let error = Cron::parse(expression, "UTC").unwrap_err().to_string();
@@ -240,7 +262,10 @@ fn an_invalid_expression_or_zone_is_refused() {
 }
 
 #[test]
-fn spaces_do_not_change_a_definition() {
+fn the_spelling_does_not_change_a_definition() {
     let one = Cron::parse(" 0  3 * * *\t", "UTC").unwrap();
     assert_eq!(one, Cron::parse("0 3 * * *", "UTC").unwrap());
+    // Nor does the spelling of the zone.
+    let berlin = |zone| Cron::parse("0 3 * * *", zone).unwrap();
+    assert_eq!(berlin("europe/berlin"), berlin("Europe/Berlin"));
 }

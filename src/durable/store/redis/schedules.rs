@@ -3,6 +3,7 @@
 //! A schedule is in the partition of its tasks, so that one script can change the schedule and store its tasks. Its name does not
 //! determine the partition, so a request for a schedule looks into all of them.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use redis::Value;
@@ -14,7 +15,7 @@ use super::reply::{self, Reader};
 use super::scripts::Arguments;
 use super::turns::earlier;
 use super::{enqueue, schedule_row};
-use crate::durable::failure::Failure;
+use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::key::KeyHash;
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::schedule::step;
@@ -65,34 +66,65 @@ async fn hand_out_of(inner: &Inner, partition: usize, computes: u8) -> Result<Ha
 /// Two processes that define a schedule at the same time, in different queues, may each store a row. Of these, the first row with the
 /// highest revision is kept.
 pub(super) async fn get(inner: &Inner, name: &ScheduleName) -> Result<ScheduleAnswer, Failure> {
-    let (mut time, mut kept) = (0, None::<StoredSchedule>);
-    for partition in inner.partitions.all() {
-        let (now, mut found) = read(inner, partition, std::slice::from_ref(name)).await?;
-        time = time.max(now);
-        let Some(found) = found.pop() else { continue };
-        let is_later = |kept: &StoredSchedule| step::revision(&found) > step::revision(kept);
-        let other = match kept.take_if(|kept| is_later(kept)) {
-            Some(replaced) => Some(replaced),
-            None if kept.is_some() => Some(found.clone()),
-            None => None,
-        };
-        kept.get_or_insert(found);
-        if let Some(other) = other {
-            // If this fails, the next request removes it.
-            remove(inner, &other).await.ok();
+    for _ in 0..MAX_READS {
+        let (now, mut rows) = read_all(inner, name).await?;
+        if rows.is_empty() && inner.partitions.count() > 1 {
+            // It may have moved to a partition that was read before.
+            rows = read_all(inner, name).await?.1;
+        }
+        let order = |row: &StoredSchedule| (step::revision(row), Reverse(row.home));
+        rows.sort_unstable_by_key(order);
+        let found = rows.pop();
+        if rows.is_empty() || is_there(inner, found.as_ref()).await? {
+            remove_all(inner, rows).await;
+            return Ok(ScheduleAnswer { now, found });
         }
     }
-    Ok(ScheduleAnswer {
-        now: time,
-        found: kept,
-    })
+    Err(Failure::new(Effect::None, Cause::Contended))
 }
 
-/// Removes a row, unless it has changed.
-async fn remove(inner: &Inner, row: &StoredSchedule) -> Result<(), Failure> {
-    let change = step::remove(row);
-    let version = Vec::from(row.row.version.to_be_bytes());
-    change_in(inner, row.home, &change, version, None).await?;
+/// How often the partitions are read, since a schedule may move meanwhile.
+const MAX_READS: usize = 32;
+
+/// Returns the server's time, and the rows with this name in all partitions.
+async fn read_all(
+    inner: &Inner,
+    name: &ScheduleName,
+) -> Result<(u64, Vec<StoredSchedule>), Failure> {
+    let (mut time, mut rows) = (0, Vec::new());
+    for partition in inner.partitions.all() {
+        let (now, found) = read(inner, partition, std::slice::from_ref(name)).await?;
+        time = time.max(now);
+        rows.extend(found);
+    }
+    Ok((time, rows))
+}
+
+/// Returns `true` if a row that was read is still there. Otherwise, another one may be the same schedule, which has moved.
+async fn is_there(inner: &Inner, row: Option<&StoredSchedule>) -> Result<bool, Failure> {
+    let Some(row) = row else { return Ok(true) };
+    let (_, found) = read(inner, row.home, std::slice::from_ref(&row.name)).await?;
+    Ok(found.iter().any(|it| it.row.version == row.row.version))
+}
+
+/// Removes rows, except for those that have changed. If a request fails, the next process that reads the schedule repeats it.
+async fn remove_all(inner: &Inner, rows: Vec<StoredSchedule>) {
+    for row in rows {
+        let version = row.row.version.to_be_bytes().to_vec();
+        remove(inner, row.home, &row.name, version).await.ok();
+    }
+}
+
+/// Removes all rows but one of each schedule that has several.
+pub(super) async fn remove_duplicates(inner: &Inner) -> Result<(), Failure> {
+    let mut names = Vec::new();
+    for partition in inner.partitions.all() {
+        names.extend(names_in(inner, partition).await?);
+    }
+    names.sort_unstable();
+    for pair in names.windows(2).filter(|pair| pair[0] == pair[1]) {
+        get(inner, &pair[0]).await?;
+    }
     Ok(())
 }
 
@@ -110,13 +142,29 @@ pub(super) async fn list(
     }
     names.sort_unstable();
     names.dedup_by(|one, other| one.0 == other.0);
-    names.truncate(limit);
+    let mut found = Vec::new();
+    // Rows that cannot be read are left out, and the page continues with the next ones.
+    for names in names.chunks(limit.clamp(1, MAX_HAND_OUTS)) {
+        found.extend(read_page(inner, names).await?);
+        if found.len() >= limit {
+            break;
+        }
+    }
+    found.truncate(limit);
+    Ok(found)
+}
+
+/// Returns the rows with these names, in their order.
+async fn read_page(
+    inner: &Inner,
+    names: &[(ScheduleName, usize)],
+) -> Result<Vec<StoredSchedule>, Failure> {
     let mut found = Vec::new();
     for partition in inner.partitions.all() {
         let own = names.iter().filter(|(_, home)| *home == partition);
         let own: Vec<_> = own.map(|(name, _)| name.clone()).collect();
-        for names in own.chunks(MAX_HAND_OUTS) {
-            found.extend(read(inner, partition, names).await?.1);
+        if !own.is_empty() {
+            found.extend(read(inner, partition, &own).await?.1);
         }
     }
     found.sort_unstable_by(|one, other| one.name.cmp(&other.name));
@@ -160,8 +208,7 @@ async fn read(
 }
 
 /// Changes a schedule. If its tasks are now in another partition, the schedule moves there. It is removed from the old partition
-/// first, so it is never in both. If this process dies between these two steps, the schedule is missing until a process defines it
-/// again.
+/// first. If this process dies between these two steps, the schedule is missing until a process defines it again.
 pub(super) async fn change(
     inner: &Inner,
     change: &ScheduleChange,
@@ -172,17 +219,32 @@ pub(super) async fn change(
     let version = change.before.map(|(version, _)| version.to_be_bytes());
     let version = version.map(Vec::from).unwrap_or_default();
     match change.before {
-        Some((_, before)) if before != home || change.after.is_none() => {
-            let removed = change_in(inner, before, change, version, None).await?;
-            if removed.is_none() || change.after.is_none() {
-                return Ok(removed);
+        Some((_, before)) if after.is_none() => {
+            let removed = remove(inner, before, &change.name, version).await?;
+            Ok((removed != Removal::Changed).then(Enqueued::default))
+        }
+        Some((_, before)) if before != home => {
+            match remove_once(inner, before, &change.name, version).await? {
+                Removal::Removed => {
+                    let moved = add(inner, home, change, MOVED.into()).await;
+                    moved.map_err(|failure| after_others(failure, 1))
+                }
+                Removal::Absent => moved_before(inner, change).await,
+                Removal::Changed => Ok(None),
             }
-            let moved = add(inner, home, change, MOVED.into()).await;
-            moved.map_err(|failure| after_others(failure, 1))
         }
         Some(_) => change_in(inner, home, change, version, after).await,
         None => add(inner, home, change, version).await,
     }
+}
+
+/// Returns the answer if a change has moved the schedule before, and its answer was lost. Returns `None` if another process has moved
+/// or removed the schedule.
+async fn moved_before(inner: &Inner, change: &ScheduleChange) -> Result<Option<Enqueued>, Failure> {
+    let found = get(inner, &change.name).await?.found.map(|it| it.row);
+    let version = change.after.as_ref().map(|row| row.version);
+    let own = found.filter(|row| Some(row.version) == version);
+    Ok(own.map(|row| repeated(change, row.last_task)))
 }
 
 /// Adds the row of a schedule to a partition that has none. Returns `None` if another process has added one to another partition, and
@@ -197,16 +259,67 @@ async fn add(
     if added.is_none() || inner.partitions.count() == 1 {
         return Ok(added);
     }
-    // If the row is added, a failure of the check does not change that.
-    let found = get(inner, &change.name).await.ok().and_then(|it| it.found);
-    let is_kept = found.is_none_or(|found| found.home == partition);
+    // The row is added, so a request that is repeated because this fails changes nothing.
+    let found = get(inner, &change.name).await?.found;
+    let is_kept = found.is_some_and(|found| found.home == partition);
     Ok(added.filter(|_| is_kept))
+}
+
+/// What the removal of a row has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Removal {
+    /// The row, with the expected version.
+    Removed,
+    /// No row.
+    Absent,
+    /// A row with another version, which is kept.
+    Changed,
+}
+
+/// Removes the row of a schedule from a partition if it has a version.
+async fn remove(
+    inner: &Inner,
+    partition: usize,
+    name: &ScheduleName,
+    version: Vec<u8>,
+) -> Result<Removal, Failure> {
+    let mut arguments = Arguments::default();
+    arguments.push(name.as_str());
+    arguments.push(version);
+    arguments.push("");
+    let routes = enqueue::routes_for(inner, partition, &[]).await?;
+    let now = inner.server_time();
+    enqueue::push_tasks(&mut arguments, &[], &inner.client_id, &routes, now);
+    let script = &inner.scripts.change_schedule;
+    match inner.run_storing(script, partition, arguments).await? {
+        Value::BulkString(text) if text == b"REMOVED" => Ok(Removal::Removed),
+        Value::BulkString(text) if text == b"CHANGED" => Ok(Removal::Changed),
+        _ => Ok(Removal::Absent),
+    }
+}
+
+/// The same. If the first answer is lost, sends the request again. If there is no row then, the first request has removed it.
+async fn remove_once(
+    inner: &Inner,
+    partition: usize,
+    name: &ScheduleName,
+    version: Vec<u8>,
+) -> Result<Removal, Failure> {
+    match remove(inner, partition, name, version.clone()).await {
+        Err(failure) if failure.effect == Effect::Unknown => {
+            match remove(inner, partition, name, version).await? {
+                Removal::Absent => Ok(Removal::Removed),
+                other => Ok(other),
+            }
+        }
+        answer => answer,
+    }
 }
 
 /// The text that a request contains instead of a version if the schedule was removed from another partition.
 const MOVED: &str = "moved";
 
-/// Replaces, stores or removes the row of a schedule in a partition.
+/// Replaces or stores the row of a schedule in a partition.
 pub(super) async fn change_in(
     inner: &Inner,
     partition: usize,
@@ -214,10 +327,7 @@ pub(super) async fn change_in(
     before: Vec<u8>,
     after: Option<&ScheduleRow>,
 ) -> Result<Option<Enqueued>, Failure> {
-    let tasks: Vec<_> = match after {
-        Some(_) => change.tasks.iter().collect(),
-        None => Vec::new(),
-    };
+    let tasks: Vec<_> = change.tasks.iter().collect();
     let routes = enqueue::routes_for(inner, partition, &tasks).await?;
     let mut arguments = Arguments::default();
     arguments.push(change.name.as_str());

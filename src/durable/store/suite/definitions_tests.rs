@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Harness;
 use super::process::*;
 use super::scheduler::*;
-use crate::durable::store::{ScheduleChange, ScheduleRow};
+use crate::durable::store::{HAND_OUT_INTERVAL, ScheduleChange, ScheduleRow};
 use crate::durable::{Every, Missed, ScheduleOptions};
 
 pub(super) async fn a_definition_that_is_repeated_changes_nothing(it: &dyn Harness) {
@@ -296,6 +296,42 @@ pub(super) async fn a_clock_that_was_far_ahead_does_not_silence_a_schedule(it: &
     assert!(tick < (before + 2 * MINUTE).as_secs());
     assert_eq!(process.fire_due().await, 1);
     assert_eq!(run_all(&mut session).await, [tick]);
+}
+
+/// The first definition was made while the clock was ahead, so its tick is far away.
+pub(super) async fn a_definition_of_a_clock_that_was_ahead_is_replaced(it: &dyn Harness) {
+    let scheduler = Scheduler::of(it);
+    let process = Process::of(it);
+    let before = it.clock().wall();
+    it.clock().set_wall(before + 365 * 24 * HOUR);
+    scheduler.define_minutely("a").await;
+    it.clock().set_wall(before);
+    scheduler.define_minutely("a").await;
+    let tick = scheduler.pass("a", Duration::ZERO).await;
+    assert!(tick < (before + 2 * MINUTE).as_secs());
+    assert_eq!(process.fire_due().await, 1);
+}
+
+/// The clock is ahead when the schedule is handed out, and the worker dies.
+pub(super) async fn maintenance_corrects_a_hand_out_of_a_clock_that_was_ahead(it: &dyn Harness) {
+    let scheduler = Scheduler::of(it);
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    scheduler.define_minutely("a").await;
+    let before = it.clock().wall();
+    it.clock().set_wall(before + 24 * HOUR);
+    assert_eq!(process.due().await.len(), 1);
+    it.clock().set_wall(before);
+    // One that was handed out in time is handed out again after the usual interval.
+    scheduler.define_minutely("b").await;
+    scheduler.pass("b", Duration::ZERO).await;
+    assert_eq!(names(&process.due().await), ["b"]);
+    while process.maintain(100).await {}
+    assert_eq!(names(&process.due().await), ["a"]);
+    let left = Some(HAND_OUT_INTERVAL);
+    assert_eq!(session.turn(wanting(0)).await.next_tick, left);
+    it.clock().advance(HAND_OUT_INTERVAL);
+    assert_eq!(process.due().await.len(), 2);
 }
 
 /// The answer is lost, and the client sends the request again.

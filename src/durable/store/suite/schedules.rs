@@ -33,6 +33,8 @@ macro_rules! schedules_suite {
                     a_definition_that_cannot_be_read_is_listed_as_stuck
                     a_definition_of_a_later_release_is_kept
                     a_clock_that_was_far_ahead_does_not_silence_a_schedule
+                    a_definition_of_a_clock_that_was_ahead_is_replaced
+                    maintenance_corrects_a_hand_out_of_a_clock_that_was_ahead
                     a_repeated_change_tells_which_task_holds_the_key
                 }
                 ticks_tests {

@@ -65,6 +65,7 @@ impl Model {
         let letters = self.dead_letters(&DeadFilter::all(), usize::MAX);
         let excess = letters.iter().skip(MAX_DEAD_LETTERS as usize);
         remove.extend(excess.map(|letter| letter.id));
+        self.repair_hand_outs();
         let more = remove.len() > budget;
         for id in remove.into_iter().take(budget) {
             self.tasks.remove(&id);

@@ -103,6 +103,17 @@ impl Model {
         Some(Duration::from_millis(earliest.saturating_sub(self.wall())))
     }
 
+    /// Corrects the times of schedules that were handed out while the clock was ahead.
+    pub(super) fn repair_hand_outs(&mut self) {
+        let latest = self.wall() + millis(HAND_OUT_INTERVAL);
+        for it in self.schedules.values_mut() {
+            let is_late = |at: &u64| *at > latest.max(it.row.time.unwrap_or(0));
+            if it.hand_out.is_some_and(|at| is_late(&at)) {
+                it.hand_out = it.row.time;
+            }
+        }
+    }
+
     fn earliest_hand_out(&self, computes: u8) -> Option<u64> {
         let schedules = self.schedules.values();
         let computed = schedules.filter(|it| it.row.needs & computes != 0);

@@ -5,7 +5,7 @@
 -- session -> session of the request, or nil
 -- schedule -> what restores a schedule, or nil
 -- confirm -> function that writes that the tasks are stored. Its argument is the text about the tasks that are not stored because
---   of their keys, as in the output of `enqueue.lua`, or nil
+--   of their keys, as in the output of `enqueue.lua`, or nil. If there is no task, the function may return the output of the script
 --
 -- Both have the same arguments from the fourth on:
 --
@@ -26,8 +26,7 @@ local payload_count = tonumber(ARGV[6])
 if total > MAX_BATCH then return redis.error_reply('ERR more tasks than a batch may have') end
 if total == 0 then
   state.transaction = { undo = undo_by, session = session, schedule = schedule, entries = {} }
-  confirm()
-  return 'OK'
+  return confirm() or 'OK'
 end
 
 -- Finds the tasks that exist: those that are alive, or have ended and are still kept. Expired ones are removed.

@@ -15,7 +15,7 @@
 -- ARGV[4..] -> the tasks: see `add_tasks.lua`
 --
 -- Output: that of `enqueue.lua`, or CHANGED if the row has another version or a new schedule is due already; then nothing has
--- changed. If there is no row to remove, the output is OK. If the new row is stored already, the output is REPEATED, and the id of the
+-- changed. If the row is removed, the output is REMOVED, or OK if there is none. If the new row is stored already, the output is REPEATED, and the id of the
 -- last task in it.
 --
 -- Errors: UNDONE or PARTIAL if a command failed
@@ -73,4 +73,5 @@ local function confirm(unstored)
   pcall(save_first_hand_outs)
   -- Woken workers may not know the new time.
   if is_earlier then pcall(lists().wake_one) end
+  return after == '' and 'REMOVED'
 end

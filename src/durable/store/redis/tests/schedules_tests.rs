@@ -393,6 +393,7 @@ async fn only_one_row_of_a_name_is_kept() {
         added.await.unwrap();
     }
     assert!(homes.len() > 2);
+    // Maintenance would keep the same one.
     let found = store.schedule(name("a")).await.unwrap().found.unwrap();
     assert_eq!(step::revision(&found), 3);
     clock.advance(SECOND);
@@ -413,6 +414,129 @@ async fn only_one_row_of_a_name_is_kept() {
     assert!(client_of(&worker).schedules().remove("a").await.unwrap());
     clock.advance(HOUR);
     assert_eq!(hand_out(&worker).await, HandOut::default());
+}
+
+/// No process reads the schedule, so maintenance removes the additional rows.
+#[tokio::test]
+async fn maintenance_keeps_one_row_of_a_name() {
+    needs_redis!();
+    let (server, clock) = (Server::start(), Clock::manual());
+    let worker = open_divided(&server, &clock).await;
+    let store = &worker.store;
+    for home in 0..4 {
+        let mut change = new_schedule("a", clock.wall() + SECOND);
+        change.after.as_mut().unwrap().version = home as u64 + 1;
+        let added =
+            schedules::change_in(&store.inner, home, &change, vec![], change.after.as_ref());
+        added.await.unwrap();
+    }
+    store.maintain(100).await.unwrap();
+    clock.advance(SECOND);
+    let due = due(&worker).await;
+    assert_eq!(due.len(), 1);
+    assert_eq!(due[0].schedule.home, 0);
+}
+
+/// Returns a queue whose tasks are in a partition.
+fn queue_in(worker: &Worker, home: usize) -> String {
+    let partitions = worker.store.inner.partitions;
+    let is_there = |name: &String| {
+        let queue = QueueName::new(name).unwrap();
+        partitions.of_queue(&queue) == Some(home)
+    };
+    let mut names = (0..).map(|number| format!("q{number}"));
+    names.find(is_there).unwrap()
+}
+
+async fn define_in(worker: &Worker, home: usize, revision: u32) {
+    let spawn = SpawnOptions::new().queue(queue_in(worker, home));
+    let options = ScheduleOptions::new()
+        .overlap(Overlap::Allow)
+        .revision(revision)
+        .spawn(spawn);
+    let client = client_of(worker);
+    let defined = client.schedule_with("a", Every::new(MINUTE), Job, options);
+    assert!(defined.await.unwrap());
+}
+
+/// A reader sees the schedule both in its old and in its new partition, if it moves while the reader reads the partitions.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_schedule_that_moves_while_others_read_it_is_not_lost() {
+    needs_redis!();
+    let (server, clock) = (Server::start(), Clock::manual());
+    let mover = open_divided(&server, &clock).await;
+    let reader = client_of(&open_divided(&server, &clock).await);
+    let reading = tokio::spawn(async move {
+        loop {
+            assert!(reader.schedules().get("a").await.is_ok());
+        }
+    });
+    for nth in 0..200 {
+        define_in(&mover, 3 * (nth % 2), 0).await;
+        let rows = mover.store.schedules(None, 9).await.unwrap();
+        assert_eq!(rows.len(), 1, "{nth}");
+    }
+    reading.abort();
+    assert!(reading.await.unwrap_err().is_cancelled());
+}
+
+/// A process has read the schedule, and defines it differently, after another one has moved it and its tick has fired.
+#[tokio::test]
+async fn a_slow_move_repeats_no_tick() {
+    needs_redis!();
+    let (server, clock) = (Server::start(), Clock::manual());
+    let worker = open_divided(&server, &clock).await;
+    let store = &worker.store;
+    define_in(&worker, 0, 0).await;
+    let stale = store.schedule(name("a")).await.unwrap().found.unwrap();
+    define_in(&worker, 1, 1).await;
+    clock.advance(MINUTE);
+    let fired = firing(store, &due(&worker).await[0]);
+    assert!(store.change_schedule(fired).await.unwrap().is_some());
+    let slow = ScheduleChange {
+        before: Some((stale.row.version, stale.home)),
+        queue: QueueName::new(&queue_in(&worker, 2)).unwrap(),
+        after: Some(ScheduleRow {
+            version: 7,
+            ..stale.row
+        }),
+        ..new_schedule("a", clock.wall())
+    };
+    let slow = Arc::new(slow);
+    for _ in 0..2 {
+        assert_eq!(
+            store.change_schedule(Arc::clone(&slow)).await.unwrap(),
+            None
+        );
+    }
+    assert_eq!(hand_out(&worker).await.due, []);
+    assert_eq!(store.counts().await.unwrap().waiting, 1);
+}
+
+/// The answers of both steps are lost.
+#[tokio::test]
+async fn a_move_that_is_sent_again_moves_once() {
+    needs_redis!();
+    let (server, clock) = (Server::start(), Clock::manual());
+    let worker = open_divided(&server, &clock).await;
+    let store = &worker.store;
+    define_in(&worker, 0, 0).await;
+    let row = store.schedule(name("a")).await.unwrap().found.unwrap();
+    let moving = Arc::new(ScheduleChange {
+        before: Some((row.row.version, row.home)),
+        queue: QueueName::new(&queue_in(&worker, 2)).unwrap(),
+        after: Some(ScheduleRow {
+            version: 7,
+            ..row.row
+        }),
+        ..new_schedule("a", clock.wall())
+    });
+    for _ in 0..3 {
+        let moved = store.change_schedule(Arc::clone(&moving)).await.unwrap();
+        assert_eq!(moved, Some(Default::default()));
+        let found = store.schedule(name("a")).await.unwrap().found.unwrap();
+        assert_eq!((found.home, found.row.version), (2, 7));
+    }
 }
 
 // ===== Many schedules =====

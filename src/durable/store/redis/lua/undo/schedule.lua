@@ -7,5 +7,5 @@ function undo.schedule()
   local key, time = u.schedule.times, u.schedule.time
   if time then try('ZADD', key, time, ARGV[1]) else try('ZREM', key, ARGV[1]) end
   if u.schedule.other_times ~= key then try('ZREM', u.schedule.other_times, ARGV[1]) end
-  undo.enqueue()
+  if not state.is_partial then undo.enqueue() end
 end
