@@ -275,6 +275,23 @@ mod tests {
     }
 
     #[test]
+    fn a_body_with_impossible_times_is_refused() {
+        let with = |tick, time, last, jitter| {
+            let mut body = body(b"");
+            (body.next, body.last) = (Some(NextTick { tick, time }), Some(last));
+            body.definition.jitter = jitter;
+            Body::decode(&body.encode()).is_some()
+        };
+        let most = LAST_TIME;
+        assert!(with(0, most, 0, 0) && with(most, most, most, most));
+        assert!(!with(0, most + 1, 0, 0));
+        assert!(!with(0, 0, most + 1, 0));
+        assert!(!with(0, 0, 0, most + 1));
+        // No tick fires before its time.
+        assert!(!with(1, 0, 0, 0));
+    }
+
+    #[test]
     fn an_id_depends_on_the_name_and_the_tick() {
         let definition = body(b"").definition;
         let id = |name, tick| definition.task(name, tick, |_, _, _| true).id;
@@ -311,6 +328,25 @@ mod tests {
             assert!(
                 delays.first() <= Some(&(most / 10)) && delays.last() >= Some(&(most / 10 * 9))
             );
+        }
+    }
+
+    /// So many ticks have each possible delay.
+    #[test]
+    fn the_jitter_ends_before_the_next_tick() {
+        let mut definition = body(b"").definition;
+        definition.spec = When::from(Every::new(Duration::from_secs(1)))
+            .spec()
+            .unwrap();
+        let ticks = definition.spec.ticks().unwrap();
+        for (jitter, most) in [(9, 9), (999, 999), (1_000, 999), (60_000, 999)] {
+            definition.jitter = jitter;
+            let delays = (0..20_000).map(|nth| {
+                let next = definition.next_after("a", &ticks, nth * 1_000).unwrap();
+                next.time - next.tick
+            });
+            let delays: std::collections::BTreeSet<_> = delays.collect();
+            assert!(delays.into_iter().eq(0..=most), "{jitter}");
         }
     }
 }

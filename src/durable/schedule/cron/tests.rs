@@ -128,7 +128,19 @@ fn ticks_are_those_of_a_search_through_all_minutes() {
                 }
                 assert!(found.len() > 1);
                 assert_eq!(found, expected, "{expression} in {zone} at {change:?}");
+                assert_found_from_each_minute(&ticks, &expected, change.timestamp().as_second());
             }
+        }
+    }
+}
+
+/// Asserts that a search finds the next of these ticks from each minute within three hours of a time.
+fn assert_found_from_each_minute(ticks: &CronTicks, all: &[i64], time: i64) {
+    for minute in -180..180 {
+        let second = time + 60 * minute;
+        let next = all.iter().copied().find(|&tick| tick > second);
+        if next.is_some() {
+            assert_eq!(ticks.next_after_second(second), next, "{ticks:?} {second}");
         }
     }
 }

@@ -103,4 +103,10 @@ pub(super) async fn a_schedule_without_a_tick_is_stuck(it: &dyn Harness) {
     it.clock().advance(HAND_OUT_INTERVAL);
     assert_eq!(process.fire_due().await, 0);
     assert_eq!(scheduler.info("never").await.started, 0);
+    // A task that is stored meanwhile does not put that off.
+    it.clock().advance(12 * HOUR);
+    let fired = scheduler.client.schedules().fire_now("never").await;
+    assert!(fired.unwrap().is_some());
+    it.clock().advance(12 * HOUR);
+    assert_eq!(names(&process.due().await), ["a", "never"]);
 }

@@ -205,20 +205,8 @@ pub(super) async fn fire_now_stores_a_task_and_keeps_the_ticks(it: &dyn Harness)
 
 /// Replaces the body of a schedule.
 async fn replace_body(process: &Process, name: &str, body: &[u8]) {
-    let found = process.0.0.schedule(schedule_name(name)).await.unwrap();
-    let found = found.found.unwrap();
-    let change = ScheduleChange {
-        name: found.name,
-        before: Some((found.row.version, found.home)),
-        after: Some(ScheduleRow {
-            version: fastrand::u64(1..),
-            body: body.to_vec(),
-            ..found.row
-        }),
-        queue: queue_name(""),
-        tasks: Vec::new(),
-    };
-    assert!(process.change(&Arc::new(change)).await.is_some());
+    let edit = |row: &mut ScheduleRow| row.body = body.to_vec();
+    process.edit_row(name, edit).await;
 }
 
 pub(super) async fn a_definition_that_cannot_be_read_is_listed_as_stuck(it: &dyn Harness) {

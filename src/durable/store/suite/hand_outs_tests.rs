@@ -133,6 +133,27 @@ pub(super) async fn an_earlier_schedule_wakes_a_worker(it: &dyn Harness) {
     assert_eq!(next, Some(SECOND));
 }
 
+pub(super) async fn a_schedule_that_is_not_the_first_wakes_no_worker(it: &dyn Harness) {
+    let (one, two) = (Process::of(it), Process::of(it));
+    store_row(it, &one, "a", COMPUTES_EVERY, HOUR).await;
+    // The end of this task shows that no wake-up came before.
+    let sentinel = delayed(1, 1_000 * HOUR);
+    one.session().await.enqueue([sentinel]).await;
+    let mut session = two.session().await;
+    let mut events = two.events();
+    two.status([1]).await;
+    session.rest().await;
+    events.drain();
+    store_row(it, &one, "b", COMPUTES_EVERY, 2 * HOUR).await;
+    store_row(it, &one, "c", COMPUTES_CRON, 3 * HOUR).await;
+    one.edit_row("b", |row| row.started = 1).await;
+    one.edit_row("c", |row| row.time = None).await;
+    assert_eq!(one.cancel([1]).await, 1);
+    events.ended_without_wake(1).await;
+    store_row(it, &one, "d", COMPUTES_CRON, SECOND).await;
+    events.woken().await;
+}
+
 /// The worker that was handed the schedule dies before it fires the schedule, or afterwards.
 pub(super) async fn each_tick_is_stored_once_if_workers_die(it: &dyn Harness) {
     let scheduler = Scheduler::of(it);
@@ -204,39 +225,38 @@ pub(super) async fn a_schedule_that_is_handed_out_early_does_not_fire(it: &dyn H
     let process = Process::of(it);
     let mut session = process.session().await;
     scheduler.define_minutely("a").await;
-    for is_paused in [false, true] {
-        if is_paused {
-            scheduler.client.schedules().pause("a").await.unwrap();
-        }
-        hand_out_early(it, &process, "a").await;
-        it.clock().advance(Duration::from_millis(1));
-        assert_eq!(process.fire_due().await, 0);
-        assert_eq!(process.due().await, []);
-        it.clock().advance(HAND_OUT_INTERVAL);
-        assert_eq!(process.due().await, []);
-    }
-    assert_eq!(process.hand_out().await, HandOut::default());
-    scheduler.client.schedules().resume("a").await.unwrap();
+    hand_out_early(it, &process, "a").await;
+    it.clock().advance(Duration::from_millis(1));
+    assert_eq!(process.fire_due().await, 0);
+    assert_eq!(process.due().await, []);
+    it.clock().advance(HAND_OUT_INTERVAL);
+    assert_eq!(process.due().await, []);
     let tick = scheduler.pass("a", Duration::ZERO).await;
     assert_eq!(process.fire_due().await, 1);
     assert_eq!(run_all(&mut session).await, [tick]);
 }
 
+pub(super) async fn a_paused_schedule_that_is_handed_out_does_not_fire(it: &dyn Harness) {
+    let scheduler = Scheduler::of(it);
+    let schedules = scheduler.client.schedules();
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    scheduler.define_minutely("a").await;
+    assert!(schedules.pause("a").await.unwrap());
+    let tick = scheduler.pass("a", Duration::ZERO).await;
+    hand_out_early(it, &process, "a").await;
+    it.clock().advance(Duration::from_millis(1));
+    assert_eq!(process.fire_due().await, 0);
+    assert_eq!(process.hand_out().await, HandOut::default());
+    assert!(schedules.resume("a").await.unwrap());
+    assert_eq!(process.fire_due().await, 1);
+    assert_eq!(run_all(&mut session).await, [tick]);
+}
+
 async fn hand_out_early(it: &dyn Harness, process: &Process, name: &str) {
-    let found = process.0.0.schedule(schedule_name(name)).await.unwrap();
-    let found = found.found.unwrap();
-    let change = ScheduleChange {
-        name: found.name,
-        before: Some((found.row.version, found.home)),
-        after: Some(ScheduleRow {
-            version: fastrand::u64(1..),
-            time: Some(it.clock().wall().as_millis() as u64),
-            ..found.row
-        }),
-        queue: queue_name(""),
-        tasks: Vec::new(),
-    };
-    assert!(process.change(&Arc::new(change)).await.is_some());
+    let now = it.clock().wall().as_millis() as u64;
+    let edit = |row: &mut ScheduleRow| row.time = Some(now);
+    process.edit_row(name, edit).await;
 }
 
 pub(super) async fn a_task_is_in_the_queue_of_its_schedule(it: &dyn Harness) {

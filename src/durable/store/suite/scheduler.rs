@@ -10,7 +10,7 @@ use super::process::*;
 use crate::durable::envelope::tick;
 use crate::durable::schedule::step;
 use crate::durable::schedule::when::{COMPUTES_CRON, COMPUTES_EVERY};
-use crate::durable::store::{Claim, DueSchedule, Enqueued, HandOut, ScheduleChange};
+use crate::durable::store::{Claim, DueSchedule, Enqueued, HandOut, ScheduleChange, ScheduleRow};
 use crate::durable::{
     DurableClient, DurableTask, Every, ScheduleInfo, ScheduleOptions, TaskId, When,
 };
@@ -104,6 +104,25 @@ impl Process {
     pub(super) async fn change(&self, change: &Arc<ScheduleChange>) -> Option<Enqueued> {
         let changed = self.0.0.change_schedule(Arc::clone(change)).await;
         changed.unwrap()
+    }
+
+    /// Replaces the row of a schedule by one that `edit` has changed, and that has a new version.
+    pub(super) async fn edit_row(&self, name: &str, edit: impl FnOnce(&mut ScheduleRow)) {
+        let found = self.0.0.schedule(schedule_name(name)).await.unwrap();
+        let found = found.found.expect("there is such a schedule");
+        let mut row = ScheduleRow {
+            version: fastrand::u64(1..),
+            ..found.row
+        };
+        edit(&mut row);
+        let change = ScheduleChange {
+            name: found.name,
+            before: Some((found.row.version, found.home)),
+            after: Some(row),
+            queue: queue_name(""),
+            tasks: Vec::new(),
+        };
+        assert!(self.change(&Arc::new(change)).await.is_some());
     }
 
     /// Fires a schedule whose row nobody else has changed. Returns the number of tasks that are stored.

@@ -14,10 +14,12 @@ macro_rules! schedules_suite {
                     a_schedule_is_handed_out_only_to_builds_that_compute_it
                     many_due_schedules_are_handed_out_in_several_steps
                     an_earlier_schedule_wakes_a_worker
+                    a_schedule_that_is_not_the_first_wakes_no_worker
                     each_tick_is_stored_once_if_workers_die
                     a_change_that_is_sent_again_fires_once
                     only_one_of_two_workers_with_a_schedule_fires_it
                     a_schedule_that_is_handed_out_early_does_not_fire
+                    a_paused_schedule_that_is_handed_out_does_not_fire
                     a_task_is_in_the_queue_of_its_schedule
                     nothing_is_left_of_a_removed_schedule
                 }
@@ -40,6 +42,7 @@ macro_rules! schedules_suite {
                 ticks_tests {
                     missed_ticks_are_handled_as_the_option_says
                     a_tick_is_not_repeated_if_the_clock_is_put_back
+                    a_schedule_that_is_computed_again_repeats_no_tick
                     a_tick_is_skipped_while_an_earlier_task_has_not_ended
                     a_dead_letter_does_not_block_the_next_tick
                     a_waiting_task_takes_over_the_next_tick

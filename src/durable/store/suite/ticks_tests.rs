@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::Harness;
 use super::process::*;
 use super::scheduler::*;
-use crate::durable::store::HandOut;
+use crate::durable::schedule::body::Body;
+use crate::durable::store::{HandOut, ScheduleRow};
 use crate::durable::{Every, Missed, Overlap, ScheduleOptions};
 
 const TEN_MINUTES: Duration = Duration::from_secs(600);
@@ -71,10 +72,10 @@ pub(super) async fn a_tick_is_not_repeated_if_the_clock_is_put_back(it: &dyn Har
     let tick = scheduler.pass("a", Duration::ZERO).await;
     assert_eq!(process.fire_due().await, 1);
     it.clock().set_wall(it.clock().wall() - HOUR);
-    for is_changed in [false, true] {
-        if is_changed {
+    for policy in [None, Some(Missed::Skip), Some(Missed::Once)] {
+        if let Some(policy) = policy {
             scheduler
-                .define("a", Every::new(MINUTE), missed(Missed::Skip))
+                .define("a", Every::new(MINUTE), missed(policy))
                 .await;
         }
         for _ in 0..3 {
@@ -85,6 +86,29 @@ pub(super) async fn a_tick_is_not_repeated_if_the_clock_is_put_back(it: &dyn Har
     assert_eq!(scheduler.pass("a", Duration::ZERO).await, tick + 60);
     assert_eq!(process.fire_due().await, 1);
     assert_eq!(run_all(&mut session).await, [tick, tick + 60]);
+}
+
+/// No next tick was known, as after a change of the rules of a time zone. Meanwhile, the clock was put back.
+pub(super) async fn a_schedule_that_is_computed_again_repeats_no_tick(it: &dyn Harness) {
+    let scheduler = Scheduler::of(it);
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    scheduler.define_minutely("a").await;
+    let tick = scheduler.pass("a", Duration::ZERO).await;
+    assert_eq!(process.fire_due().await, 1);
+    assert_eq!(run_all(&mut session).await, [tick]);
+    it.clock().set_wall(it.clock().wall() - HOUR);
+    let now = it.clock().wall().as_millis() as u64;
+    let forget_tick = |row: &mut ScheduleRow| {
+        let mut body = Body::decode(&row.body).unwrap();
+        body.next = None;
+        (row.body, row.time) = (body.encode(), Some(now));
+    };
+    process.edit_row("a", forget_tick).await;
+    assert_eq!(process.fire_due().await, 0);
+    assert_eq!(scheduler.pass("a", Duration::ZERO).await, tick + 60);
+    assert_eq!(process.fire_due().await, 1);
+    assert_eq!(run_all(&mut session).await, [tick + 60]);
 }
 
 pub(super) async fn a_tick_is_skipped_while_an_earlier_task_has_not_ended(it: &dyn Harness) {

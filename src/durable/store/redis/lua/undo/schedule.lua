@@ -2,7 +2,6 @@
 -- since its row says that they are stored. If the tasks cannot be removed, firing the schedule again finds them, since they have
 -- the same ids.
 function undo.schedule()
-  try('HSET', META, 'schedules', '')
   if u.schedule.row then try('HSET', SCHEDULES, ARGV[1], u.schedule.row) else try('HDEL', SCHEDULES, ARGV[1]) end
   local key, time = u.schedule.times, u.schedule.time
   if time then try('ZADD', key, time, ARGV[1]) else try('ZREM', key, ARGV[1]) end
