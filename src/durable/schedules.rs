@@ -10,7 +10,7 @@ use super::failure::{Cause, Effect, Failure};
 use super::key::KeyHash;
 use super::queue::name::QueueName;
 use super::report;
-use super::schedule::body::{Body, Definition, Head, MAX_SCHEDULE_PAYLOAD_BYTES, Template};
+use super::schedule::body::{Body, BodyHead, Definition, MAX_SCHEDULE_PAYLOAD_BYTES, Template};
 use super::schedule::name::ScheduleName;
 use super::schedule::step::{self, Definitive};
 use super::schedule::{ScheduleInfo, ScheduleOptions, When};
@@ -532,7 +532,7 @@ impl fmt::Debug for Schedules<'_> {
 fn info(stored: &StoredSchedule) -> ScheduleInfo {
     let row = &stored.row;
     let body = step::read(row);
-    let head = Head::decode(&row.body).unwrap_or_default();
+    let head = BodyHead::decode(&row.body).unwrap_or_default();
     let unread = ScheduleInfo {
         name: stored.name.as_str().to_owned(),
         task: String::new(),

@@ -42,7 +42,7 @@ pub(crate) struct Template {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Body {
     #[serde(skip)]
-    pub(crate) head: Head,
+    pub(crate) head: BodyHead,
     pub(crate) definition: Definition,
     /// The next tick, or `None` if none is known.
     pub(crate) next: Option<NextTick>,
@@ -52,7 +52,7 @@ pub(crate) struct Body {
 
 /// The part of a body that every version of the crate can read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Head {
+pub(crate) struct BodyHead {
     pub(crate) revision: u32,
     pub(crate) is_paused: bool,
 }
@@ -83,7 +83,7 @@ impl Body {
 
     /// Reads a stored body. Returns `None` if the body is damaged, or was written by a later version of the crate.
     pub(crate) fn decode(stored: &[u8]) -> Option<Self> {
-        let (head, rest) = Head::split(stored)?;
+        let (head, rest) = BodyHead::split(stored)?;
         let (len, rest) = rest.split_first_chunk()?;
         let len = usize::try_from(u32::from_be_bytes(*len)).ok()?;
         let (text, payload) = rest.split_at_checked(len)?;
@@ -111,7 +111,7 @@ impl Body {
 /// The latest possible time of a tick that is delayed by its jitter.
 const LAST_TIME: u64 = 2 * MAX_TICK - 1;
 
-impl Head {
+impl BodyHead {
     /// Reads the head of a stored body. Returns `None` if the body is damaged.
     pub(crate) fn decode(stored: &[u8]) -> Option<Self> {
         Self::split(stored).map(|(head, _)| head)
@@ -231,7 +231,7 @@ mod tests {
                     payload: payload.to_vec(),
                 },
             },
-            head: Head {
+            head: BodyHead {
                 revision: 7,
                 is_paused: true,
             },
@@ -268,10 +268,10 @@ mod tests {
             assert_ne!(other, text, "{from}");
             assert_eq!(Body::decode(other.as_bytes()), None, "{to}");
             // Its head can still be read.
-            assert_eq!(Head::decode(other.as_bytes()), Some(body(b"").head));
+            assert_eq!(BodyHead::decode(other.as_bytes()), Some(body(b"").head));
         }
-        assert_eq!(Head::decode(&stored[..4]), None);
-        assert_eq!(Head::decode(b"garbled"), None);
+        assert_eq!(BodyHead::decode(&stored[..4]), None);
+        assert_eq!(BodyHead::decode(b"garbled"), None);
     }
 
     #[test]

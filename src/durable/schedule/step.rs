@@ -1,7 +1,7 @@
 //! The steps of a schedule: it is fired, defined, paused, resumed or removed. Each function computes the change that the store is
 //! to make.
 
-use super::body::{Body, Definition, Head, NextTick};
+use super::body::{Body, BodyHead, Definition, NextTick};
 use super::name::ScheduleName;
 use super::plan::Plan;
 use super::when::Ticks;
@@ -120,7 +120,7 @@ pub(crate) fn define(
     revision: u32,
     ticks: &Ticks,
 ) -> Definitive {
-    let head = found.and_then(|found| Head::decode(&found.row.body));
+    let head = found.and_then(|found| BodyHead::decode(&found.row.body));
     let body = found.and_then(|found| Body::decode(&found.row.body));
     let due = definition.next_after(name.as_str(), ticks, now);
     let body = body.map(|body| body.without_future(now, due));
@@ -142,7 +142,7 @@ pub(crate) fn define(
     }
     let is_paused = head.is_some_and(|head| head.is_paused);
     let new = Body {
-        head: Head {
+        head: BodyHead {
             revision,
             is_paused,
         },
@@ -207,7 +207,9 @@ pub(crate) fn read(row: &ScheduleRow) -> Result<Body, String> {
 /// Returns the revision of a stored definition, or 0 if it is damaged.
 #[cfg(feature = "redis")]
 pub(crate) fn revision(stored: &StoredSchedule) -> u32 {
-    Head::decode(&stored.row.body).unwrap_or_default().revision
+    BodyHead::decode(&stored.row.body)
+        .unwrap_or_default()
+        .revision
 }
 
 /// Returns the change that replaces a body and stores tasks.

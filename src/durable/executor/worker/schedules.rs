@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::state::{InFlight, Worker};
+use super::state::{Fired, InFlight, Worker};
 use crate::durable::engine::Engine;
 use crate::durable::executor::metrics::Tally;
 use crate::durable::failure::Failure;
@@ -26,15 +26,6 @@ use crate::durable::store::{DueSchedule, HAND_OUT_INTERVAL};
 
 /// The maximum time between two requests for due schedules. A tick that is found so late is not missed.
 const MAX_LOOK_INTERVAL: Duration = Duration::from_secs(30);
-
-/// The schedules that the store has handed out.
-#[derive(Debug)]
-pub(super) struct Fired {
-    /// For each of them, the reason why this process could not fire it, if there is one.
-    outcomes: Vec<(ScheduleName, Option<String>)>,
-    /// The time until the next schedule is due.
-    next: Option<Duration>,
-}
 
 impl Worker {
     /// Returns the time at which the worker asks for due schedules, unless it is firing some, or leaves that to others.

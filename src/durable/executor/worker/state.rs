@@ -10,7 +10,6 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::queue_session::QueueSession;
-use super::schedules::Fired;
 use super::shares::Shares;
 use crate::durable::TaskId;
 use crate::durable::clock::since_boot;
@@ -100,6 +99,15 @@ pub(super) struct Confirmed {
     pub(super) claim: Claim,
     pub(super) sent: Duration,
     pub(super) confirmed: bool,
+}
+
+/// The schedules that the store has handed out.
+#[derive(Debug)]
+pub(super) struct Fired {
+    /// For each of them, the reason why this process could not fire it, if there is one.
+    pub(super) outcomes: Vec<(ScheduleName, Option<String>)>,
+    /// The time until the next schedule is due.
+    pub(super) next: Option<Duration>,
 }
 
 impl<T> InFlight<T> {

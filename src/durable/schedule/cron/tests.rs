@@ -277,7 +277,7 @@ fn an_invalid_expression_or_zone_is_refused() {
 fn the_spelling_does_not_change_a_definition() {
     let one = Cron::parse(" 0  3 * * *\t", "UTC").unwrap();
     assert_eq!(one, Cron::parse("0 3 * * *", "UTC").unwrap());
-    // Nor does the spelling of the zone.
+    // The spelling of the zone does not change it either.
     let berlin = |zone| Cron::parse("0 3 * * *", zone).unwrap();
     assert_eq!(berlin("europe/berlin"), berlin("Europe/Berlin"));
 }

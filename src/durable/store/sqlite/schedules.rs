@@ -158,13 +158,6 @@ fn bits(computes: u8) -> impl Iterator<Item = u8> {
         .filter(move |bit| computes & bit != 0)
 }
 
-/// Corrects the times of schedules that were handed out while the clock was ahead.
-pub(super) fn repair_hand_outs(tx: &Transaction<'_>) -> Result<(), rusqlite::Error> {
-    let latest = tx.now.wall + millis(HAND_OUT_INTERVAL) as i64;
-    let sql = "UPDATE throng_schedule SET hand_out = time WHERE hand_out > max(time, ?1)";
-    tx.execute(sql, [latest]).map(drop)
-}
-
 fn find(db: &Connection, name: &ScheduleName) -> Result<Option<StoredSchedule>, rusqlite::Error> {
     let mut statement = db.prepare_cached(&format!(
         "SELECT {COLUMNS} FROM throng_schedule WHERE name = ?1"
