@@ -84,6 +84,13 @@
 //!
 //! The tasks of a queue can be divided into groups, such as customers, which take turns ([`SpawnOptions::group`]).
 //!
+//! # Schedules
+//!
+//! A [schedule](DurableClient::schedule) stores a task again and again: [`Every`] period or, with the feature `cron`, at the
+//! times of a cron expression in a time zone. Each time is a *tick*. There is no leader: any executor of the store may fire the
+//! schedule, and each tick fires once. [`ScheduleOptions`] determine what happens after an outage, and while an earlier task has
+//! not ended. [`Schedules`] lists, pauses, fires and removes schedules.
+//!
 //! # If a process exits at a given step
 //!
 //! The test suite kills processes, freezes them or cuts their connections at each of these steps.
@@ -109,6 +116,7 @@
 //! | A message to a worker is lost. | The next worker is notified, and all workers also poll. |
 //! | A message to a process that awaits the task is lost. | The process requests its status when messages arrive again, or after a few seconds at most. |
 //! | The process that awaits the task dies. | It keeps its output, and another process can attach to its id. |
+//! | A worker dies while it fires a [schedule](DurableClient::schedule). | The task of the tick is stored once: by this worker, or by another one 5 s later. |
 //! | A worker is shut down. | It may end within the grace period. Otherwise, it is given back, and goes ahead of the waiting tasks. |
 //! | The task crashes its worker each time. | It becomes a dead letter after [three crashes](SpawnOptions::max_crashes), and no other task does. |
 
@@ -147,6 +155,8 @@ mod queue;
 mod report;
 mod resend;
 mod run;
+pub(crate) mod schedule;
+mod schedules;
 mod spawn_queue;
 pub(crate) mod store;
 mod task;
@@ -175,6 +185,10 @@ pub use self::named_queue::Queue;
 pub use self::options::SpawnOptions;
 pub use self::queue::{Groups, Priority, QueueInfo, QueueSettings, Rate};
 pub use self::run::Run;
+#[cfg(feature = "cron")]
+pub use self::schedule::{Cron, ParseCronError};
+pub use self::schedule::{Every, Missed, Overlap, ScheduleInfo, ScheduleOptions, When};
+pub use self::schedules::Schedules;
 pub use self::store::Store;
 #[cfg(any(test, feature = "test-util"))]
 pub use self::store::memory::MemoryStore;

@@ -45,6 +45,8 @@ mod panics;
 #[cfg(all(unix, feature = "redis"))]
 #[path = "durable/redis_example.rs"]
 mod redis_example;
+#[path = "durable/schedules.rs"]
+mod schedules;
 #[path = "durable/shutdown.rs"]
 mod shutdown;
 #[path = "durable/spawn.rs"]

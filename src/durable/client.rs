@@ -52,7 +52,7 @@ pub struct DurableClient {
 }
 
 /// The default of [`SpawnOptions::max_crashes`].
-const DEFAULT_MAX_CRASHES: u32 = 3;
+pub(crate) const DEFAULT_MAX_CRASHES: u32 = 3;
 
 impl DurableClient {
     /// Opens a client of a store. If the system refuses a thread for it, every request fails with an error that
@@ -513,14 +513,14 @@ impl DurableClient {
     }
 
     /// Returns the queue with this name, or the default queue.
-    fn queue_name(&self, name: Option<&str>) -> Result<QueueName, DurableError> {
+    pub(crate) fn queue_name(&self, name: Option<&str>) -> Result<QueueName, DurableError> {
         let queue = name.map(QueueName::new).transpose();
         let queue = queue.map_err(|reason| self.invalid(reason))?;
         Ok(queue.unwrap_or_default())
     }
 
     /// Returns the group with this name in a queue.
-    fn group_name(
+    pub(crate) fn group_name(
         &self,
         name: Option<&str>,
         queue: &QueueName,
@@ -535,12 +535,12 @@ impl DurableClient {
         }
     }
 
-    fn invalid(&self, reason: String) -> DurableError {
+    pub(crate) fn invalid(&self, reason: String) -> DurableError {
         DurableError::invalid(self.store_name(), reason)
     }
 
     /// Returns the given id, or a new one, for a task in this queue and with this key, if it has one.
-    fn new_id(
+    pub(crate) fn new_id(
         &self,
         given: Option<TaskId>,
         queue: &QueueName,

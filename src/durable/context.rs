@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::{Arc as StdArc, OnceLock};
+use std::time::{Duration, SystemTime};
 
 use tokio_util::sync::CancellationToken;
 
@@ -20,6 +21,7 @@ pub struct TaskContext<App> {
     failures: u32,
     crashes: u32,
     epoch: Epoch,
+    tick: Option<u64>,
     stop: Stop,
 }
 
@@ -61,8 +63,15 @@ impl<App> TaskContext<App> {
             failures: claimed.failures,
             crashes: claimed.crashes,
             epoch,
+            tick: None,
             stop,
         }
+    }
+
+    /// Sets the tick for which a schedule has stored the task, in milliseconds since 1970.
+    pub(crate) fn at_tick(mut self, tick: Option<u64>) -> Self {
+        self.tick = tick;
+        self
     }
 
     /// Returns the value that the executor was [started](crate::durable::Builder::start) with.
@@ -113,6 +122,30 @@ impl<App> TaskContext<App> {
     /// services that act once for each key.
     pub fn idempotency_key(&self) -> String {
         self.id.to_string()
+    }
+
+    /// Returns the *tick* of the task: the time for which a [schedule](DurableClient::schedule) has stored it. Returns `None` if no
+    /// schedule has stored the task.
+    ///
+    /// All runs of the task have the same tick, and it does not include [jitter](crate::durable::ScheduleOptions::jitter). So use
+    /// it instead of the current time to determine, for example, which day a report covers: the task may run much later, for
+    /// instance after an outage. For a task that [`fire_now`](crate::durable::Schedules::fire_now) has stored, the tick is the
+    /// time of that call.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use throng::durable::{TaskContext, TaskError};
+    /// # use std::time::SystemTime;
+    /// # async fn report_until(_: SystemTime) -> Result<(), TaskError> { Ok(()) }
+    /// async fn nightly(cx: TaskContext<()>) -> Result<(), TaskError> {
+    ///     report_until(cx.tick().unwrap_or_else(SystemTime::now)).await
+    /// }
+    /// # let _ = nightly;
+    /// ```
+    pub fn tick(&self) -> Option<SystemTime> {
+        let since_1970 = self.tick.map(Duration::from_millis);
+        since_1970.and_then(|time| SystemTime::UNIX_EPOCH.checked_add(time))
     }
 
     /// Waits until the run should stop, and returns the reason.

@@ -8,11 +8,12 @@
 //! | 1 | 1 |
 //! | | payload |
 //!
-//! | bytes | envelope of a payload, version 2: this build reads it, and does not write it |
+//! | bytes | envelope of a payload, version 2, for the tasks of schedules |
 //! | --- | --- |
 //! | 1 | 2 |
-//! | 1 | flags. 1: there is a trace context |
+//! | 1 | flags. 1: there is a trace context, which this build reads but does not write; 2: there is a tick |
 //! | 25 | trace context, if there is one: trace id 16, span id 8, trace flags 1 |
+//! | 8 | tick, if there is one, in milliseconds since 1970, big-endian |
 //! | | payload |
 //!
 //! | bytes | envelope of an output, version 1 |
@@ -28,11 +29,14 @@ use serde::Serialize;
 
 /// The version of the envelope in which this build stores payloads.
 pub(crate) const PAYLOAD_ENVELOPE: u8 = 1;
+/// The version of the envelope in which this build stores the payloads of tasks with a tick.
+pub(crate) const TICK_ENVELOPE: u8 = 2;
 /// The versions of the envelopes of payloads that this build reads.
 pub(crate) const KNOWN_PAYLOAD_ENVELOPES: [u8; 2] = [1, 2];
 
 const HAS_TRACE_CONTEXT: u8 = 1;
 const TRACE_CONTEXT_BYTES: usize = 16 + 8 + 1;
+const HAS_TICK: u8 = 2;
 
 const OUTPUT_ENVELOPE: u8 = 1;
 
@@ -42,12 +46,38 @@ pub(crate) fn seal_payload(mut payload: Vec<u8>) -> Vec<u8> {
     payload
 }
 
+/// Returns an encoded task of a schedule as it is stored. The tick is in milliseconds since 1970.
+pub(crate) fn seal_tick(tick: u64, payload: &[u8]) -> Vec<u8> {
+    [&[TICK_ENVELOPE, HAS_TICK], &tick.to_be_bytes()[..], payload].concat()
+}
+
 /// Returns the contents of the envelope of a payload, or `None` if it cannot be read.
 pub(crate) fn open_payload(sealed: &[u8]) -> Option<&[u8]> {
-    match sealed {
-        [1, payload @ ..] | [2, 0, payload @ ..] => Some(payload),
-        [2, HAS_TRACE_CONTEXT, rest @ ..] => rest.get(TRACE_CONTEXT_BYTES..),
-        _ => None,
+    open(sealed).map(|(_, payload)| payload)
+}
+
+/// Returns the tick of a task that a schedule has stored, in milliseconds since 1970.
+pub(crate) fn tick(sealed: &[u8]) -> Option<u64> {
+    open(sealed)?.0
+}
+
+/// Returns the tick, if there is one, and the payload. Returns `None` if the envelope cannot be read.
+fn open(sealed: &[u8]) -> Option<(Option<u64>, &[u8])> {
+    let (flags, rest) = match sealed {
+        [1, payload @ ..] => return Some((None, payload)),
+        [2, flags @ 0..=3, rest @ ..] => (flags, rest),
+        _ => return None,
+    };
+    let rest = match flags & HAS_TRACE_CONTEXT {
+        0 => rest,
+        _ => rest.get(TRACE_CONTEXT_BYTES..)?,
+    };
+    match flags & HAS_TICK {
+        0 => Some((None, rest)),
+        _ => {
+            let (tick, payload) = rest.split_first_chunk()?;
+            Some((Some(u64::from_be_bytes(*tick)), payload))
+        }
     }
 }
 
@@ -101,7 +131,20 @@ mod tests {
         for (len, sealed) in [(0, &[][..]), (1, &[2]), (26, &traced[..26])] {
             assert_eq!(open_payload(sealed), None, "{len}");
         }
-        assert_eq!(open_payload(b"\x02\x02payload"), None, "an unknown flag");
+        assert_eq!(open_payload(b"\x02\x04payload"), None, "an unknown flag");
         assert_eq!(open_payload(b"\x03payload"), None, "a newer version");
+    }
+
+    #[test]
+    fn a_tick_is_stored_with_the_payload() {
+        let sealed = seal_tick(0x0102_0304, b"payload");
+        assert_eq!(sealed, b"\x02\x02\x00\x00\x00\x00\x01\x02\x03\x04payload");
+        assert_eq!(open_payload(&sealed), Some(&b"payload"[..]));
+        assert_eq!(tick(&sealed), Some(0x0102_0304));
+        assert_eq!(tick(b"\x01payload"), None);
+        assert_eq!(open_payload(&sealed[..9]), None, "a part of the tick");
+        let traced = [&b"\x02\x03"[..], &[9; TRACE_CONTEXT_BYTES], &sealed[2..]];
+        assert_eq!(open_payload(&traced.concat()), Some(&b"payload"[..]));
+        assert_eq!(tick(&traced.concat()), Some(0x0102_0304));
     }
 }

@@ -258,9 +258,10 @@ impl DurableError {
             .is_some_and(|failure| failure.effect == Effect::Unknown)
     }
 
-    /// Returns `true` if other processes kept the store locked for longer than a request waits.
+    /// Returns `true` if other processes kept the store locked for longer than a request waits, or kept changing the same
+    /// [schedule](super::Schedules). It is safe to try again.
     pub fn is_busy(&self) -> bool {
-        self.is_failure(|cause| matches!(cause, Cause::Busy))
+        self.is_failure(|cause| matches!(cause, Cause::Busy | Cause::Contended))
     }
 
     /// Returns `true` if the store has no space left.

@@ -34,6 +34,8 @@ pub(crate) enum Effect {
 pub(crate) enum Cause {
     /// Other processes keep the store locked.
     Busy,
+    /// Others kept changing what the request changes.
+    Contended,
     /// The store has no space left.
     Full,
     /// The store cannot be written.
@@ -112,6 +114,9 @@ impl fmt::Display for Failure {
             Cause::Busy => f.write_str(
                 "others keep the store locked: try again, or find out which process does",
             ),
+            Cause::Contended => {
+                f.write_str("others keep changing the same thing: find out which processes do, and try again")
+            }
             Cause::Full => {
                 f.write_str("there is no room left for the store: make some, and try again")
             }

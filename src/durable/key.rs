@@ -305,6 +305,14 @@ impl KeyHash {
         let hash = hash.finalize();
         Self(std::array::from_fn(|i| hash[i]))
     }
+
+    /// Returns the key of the tasks of a schedule. The hash begins with a length that no name of a type has, so it differs from
+    /// that of every [`Key`].
+    pub(crate) fn of_schedule(name: &str) -> Self {
+        let hash = Sha256::new().chain_update(u64::MAX.to_le_bytes());
+        let hash = hash.chain_update(name).finalize();
+        Self(std::array::from_fn(|i| hash[i]))
+    }
 }
 
 #[cfg(test)]

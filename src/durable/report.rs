@@ -63,6 +63,37 @@ mod imp {
     pub(crate) fn died(store: &str, id: TaskId, error: &str) {
         tracing::error!(store, task.id = %id, error, "a task has become a dead letter");
     }
+
+    /// A schedule has fired. It has stored `started` tasks, and `skipped` ones were not stored because of earlier tasks.
+    pub(crate) fn schedule_fired(store: &str, schedule: &str, started: usize, skipped: usize) {
+        tracing::debug!(store, schedule, started, skipped, "a schedule has fired");
+    }
+
+    /// A schedule is due, but this process could not fire it. It is handed out again. This is reported once until it fires.
+    pub(crate) fn schedule_failed(store: &str, schedule: &str, error: &str) {
+        tracing::warn!(
+            store,
+            schedule,
+            error,
+            "this process could not fire a schedule, which is handed out again"
+        );
+    }
+
+    /// The store did not say which schedules are due. It is asked again.
+    pub(crate) fn schedules_unread(store: &str, failure: &Failure) {
+        tracing::debug!(store, %failure, "the store did not say which schedules are due, and is asked again");
+    }
+
+    /// A definition replaces another one of the same revision. Two releases may be replacing each other's definitions.
+    pub(crate) fn schedule_flipped(store: &str, schedule: &str, revision: u32) {
+        tracing::warn!(
+            store,
+            schedule,
+            revision,
+            "the definition of a schedule replaces another one of the same revision: increase the revision with each change, so \
+             that processes of an older release do not restore the old definition"
+        );
+    }
 }
 
 #[cfg(not(feature = "tracing"))]
@@ -76,6 +107,10 @@ mod imp {
     }
 
     pub(crate) fn store_failed(_: &str, _: &Failure, _: u32) {}
+    pub(crate) fn schedule_fired(_: &str, _: &str, _: usize, _: usize) {}
+    pub(crate) fn schedule_failed(_: &str, _: &str, _: &str) {}
+    pub(crate) fn schedules_unread(_: &str, _: &Failure) {}
+    pub(crate) fn schedule_flipped(_: &str, _: &str, _: u32) {}
     pub(crate) fn refused(_: &str, _: TaskId) {}
     pub(crate) fn lease_lost(_: &str, _: Epoch) {}
     pub(crate) fn waits_stalled(_: &str, _: usize) {}

@@ -44,6 +44,7 @@ use super::failure::Failure;
 use super::key::KeyHash;
 use super::queue::QueueInfo;
 use super::queue::name::QueueName;
+use super::schedule::name::ScheduleName;
 use super::{AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, TaskId};
 
 #[cfg(any(test, feature = "redis", feature = "sqlite-unbundled"))]
@@ -72,6 +73,19 @@ pub(crate) use self::requests::{
     Claim, Claimed, DeadPayload, Enqueue, Epoch, Event, QueueChange, RenewAnswer, SessionId,
     TaskState, Turn, TurnAnswer, Verdict, Verdicts,
 };
+#[cfg_attr(
+    not(any(
+        test,
+        feature = "redis",
+        feature = "sqlite-unbundled",
+        feature = "test-util"
+    )),
+    allow(unused_imports, reason = "only stores use some of them")
+)]
+pub(crate) use self::schedules::{
+    DueSchedule, HAND_OUT_INTERVAL, HandOut, MAX_HAND_OUTS, ScheduleAnswer, ScheduleChange,
+    ScheduleRow, StoredSchedule, repeated,
+};
 pub(crate) use super::DeadReason;
 pub(crate) use super::key::{Enqueued, KeyConflict};
 pub(crate) use super::task::{MAX_BATCH_BYTES, MAX_BATCH_TASKS, MAX_PAYLOAD_BYTES, NewTask};
@@ -92,6 +106,7 @@ pub(crate) mod redis;
 mod requests;
 #[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
 pub(crate) mod routes;
+mod schedules;
 #[cfg(feature = "sqlite-unbundled")]
 pub(crate) mod sqlite;
 #[cfg(test)]
@@ -195,6 +210,25 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// Returns the state of a named queue.
     fn queue(&self, queue: QueueName) -> Answer<'_, QueueInfo>;
+
+    /// Hands out due schedules, of those that need one of these [bits](crate::durable::schedule::when::COMPUTES). If the answer is
+    /// lost, they are handed out again after the usual interval.
+    fn hand_out(&self, computes: u8) -> Answer<'_, HandOut>;
+
+    /// Returns the schedule with this name, if there is one, and the store's time.
+    fn schedule(&self, name: ScheduleName) -> Answer<'_, ScheduleAnswer>;
+
+    /// Returns at most `limit` schedules in the order of their names: the first ones or, with `after`, those after that name.
+    fn schedules(
+        &self,
+        after: Option<ScheduleName>,
+        limit: usize,
+    ) -> Answer<'_, Vec<StoredSchedule>>;
+
+    /// Changes a schedule, and stores tasks in the same step. Returns the conflicts of tasks whose keys are held. Returns `None`,
+    /// and changes nothing, if the row does not have the version that the change replaces, or if a new schedule is due already. A
+    /// repeated request changes nothing, and the answer is the same as if all tasks had been stored.
+    fn change_schedule(&self, change: Arc<ScheduleChange>) -> Answer<'_, Option<Enqueued>>;
 
     /// Removes at most `budget` things that need not be kept any longer. Returns `true` if there are more.
     fn maintain(&self, budget: usize) -> Answer<'_, bool>;

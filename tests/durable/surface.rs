@@ -3,9 +3,9 @@
 use throng::Retry;
 use throng::durable::{
     Builder, Clock, Counts, DeadFilter, DeadLetter, DeadLetters, DeadReason, Durability,
-    DurableClient, DurableError, DurableExecutor, DurableHandle, InlineExecutor, MemoryStore,
-    Metrics, ParseTaskIdError, ServedQueue, SpawnOptions, Status, StopReason, Store, TaskContext,
-    TaskError, TaskId,
+    DurableClient, DurableError, DurableExecutor, DurableHandle, Every, InlineExecutor,
+    MemoryStore, Metrics, ParseTaskIdError, ScheduleInfo, ScheduleOptions, Schedules, ServedQueue,
+    SpawnOptions, Status, StopReason, Store, TaskContext, TaskError, TaskId, When,
 };
 
 use crate::harness::{
@@ -40,8 +40,12 @@ const _: () = {
     is_thread_safe::<DurableHandle<std::rc::Rc<u8>>>();
     is_thread_safe::<InlineExecutor>();
     is_thread_safe::<MemoryStore>();
+    is_thread_safe::<Every>();
     is_thread_safe::<Metrics>();
     is_thread_safe::<ParseTaskIdError>();
+    is_thread_safe::<ScheduleInfo>();
+    is_thread_safe::<ScheduleOptions>();
+    is_thread_safe::<Schedules<'static>>();
     is_thread_safe::<ServedQueue>();
     is_thread_safe::<SpawnOptions>();
     is_thread_safe::<Status>();
@@ -50,6 +54,9 @@ const _: () = {
     is_thread_safe::<TaskContext<App>>();
     is_thread_safe::<TaskError>();
     is_thread_safe::<TaskId>();
+    is_thread_safe::<When>();
+    #[cfg(feature = "cron")]
+    is_thread_safe::<throng::durable::Cron>();
     #[cfg(feature = "sqlite")]
     is_thread_safe::<throng::durable::SqliteStore>();
 };

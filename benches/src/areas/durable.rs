@@ -10,6 +10,7 @@ mod ours;
 mod plain;
 mod program;
 mod redis;
+mod schedules;
 mod tasks;
 mod types;
 mod worker;
@@ -23,6 +24,7 @@ use tempfile::TempDir;
 
 use self::apalis::Apalis;
 use self::plain::{Batched, OneCommit};
+use self::schedules::Tasks;
 pub(crate) use self::worker::work;
 use super::{Area, Peer, Unit, Workload};
 use crate::disk;
@@ -108,6 +110,7 @@ fn workloads() -> Vec<Workload> {
         ),
         Workload::absolute("sqlite/kill", Unit::MS, kill::kill),
         beside_another_type("sqlite/beside-another-type", ours::types),
+        schedules_due("sqlite/schedules-due", schedules::sqlite),
     ];
     let timed = workloads
         .into_iter()
@@ -132,6 +135,23 @@ fn beside_another_type(
             Peer::new("throng", move |rules| run(rules, types::Other::Idle)),
             Peer::new("alone", move |rules| run(rules, types::Other::None))
                 .note(Some("without the second worker: the bar is 1.2 times this")),
+        ],
+    )
+}
+
+/// Ten thousand schedules that are due in the same second, for an executor that runs their tasks, and for one that does not.
+fn schedules_due(
+    name: &'static str,
+    run: impl Fn(&Rules, Tasks) -> Sample + Copy + 'static,
+) -> Workload {
+    Workload::new(
+        name,
+        Unit::MS,
+        vec![
+            Peer::new("throng", move |rules| run(rules, Tasks::Run))
+                .note(Some("until the last task is stored: the bar is 2000 ms")),
+            Peer::new("only-fires", move |rules| run(rules, Tasks::Wait))
+                .note(Some("the executor does not run the tasks")),
         ],
     )
 }

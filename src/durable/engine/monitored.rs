@@ -12,10 +12,12 @@ use crate::durable::failure::{Cause, Failure};
 use crate::durable::key::KeyHash;
 use crate::durable::queue::QueueInfo;
 use crate::durable::queue::name::QueueName;
+use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
-    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, QueueChange, RenewAnswer,
-    SessionId, TaskState, Turn, TurnAnswer,
+    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HandOut, QueueChange,
+    RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, StoredSchedule, TaskState, Turn,
+    TurnAnswer,
 };
 use crate::durable::{AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, TaskId};
 use crate::sync::{Mutex, lock};
@@ -193,6 +195,26 @@ impl Backend for MonitoredStore {
 
     fn can_have(&self, id: TaskId, queue: &QueueName, key: Option<KeyHash>) -> bool {
         self.store.can_have(id, queue, key)
+    }
+
+    fn hand_out(&self, computes: u8) -> Answer<'_, HandOut> {
+        self.record("handing out schedules", self.store.hand_out(computes))
+    }
+
+    fn schedule(&self, name: ScheduleName) -> Answer<'_, ScheduleAnswer> {
+        self.record("reading a schedule", self.store.schedule(name))
+    }
+
+    fn schedules(
+        &self,
+        after: Option<ScheduleName>,
+        limit: usize,
+    ) -> Answer<'_, Vec<StoredSchedule>> {
+        self.record("listing schedules", self.store.schedules(after, limit))
+    }
+
+    fn change_schedule(&self, change: StdArc<ScheduleChange>) -> Answer<'_, Option<Enqueued>> {
+        self.record("changing a schedule", self.store.change_schedule(change))
     }
 
     fn change_queue(&self, queue: QueueName, change: QueueChange) -> Answer<'_, bool> {

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc as StdArc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
@@ -12,14 +12,17 @@ use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::queue::QueueInfo;
 use crate::durable::queue::name::QueueName;
 use crate::durable::resend::{STORE_TIMEOUT, resend};
+use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
-    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, QueueChange, RenewAnswer,
-    SessionId, Store, TaskState, Turn, TurnAnswer,
+    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HAND_OUT_INTERVAL, HandOut,
+    QueueChange, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, Store, StoredSchedule,
+    TaskState, Turn, TurnAnswer,
 };
 use crate::durable::{
-    AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableClient, DurableExecutor,
-    DurableTask, MemoryStore, Run, SpawnOptions, TaskContext, TaskError, TaskId,
+    AttemptError, Clock, Counts, DeadFilter, DeadLetter, Durability, DurableClient,
+    DurableExecutor, DurableTask, Every, MemoryStore, Missed, Overlap, Run, ScheduleOptions,
+    SpawnOptions, TaskContext, TaskError, TaskId,
 };
 use crate::retry::Retry;
 use crate::sync::{Mutex, lock};
@@ -247,6 +250,29 @@ impl Backend for Faulty {
         self.store.change_queue(queue, change)
     }
 
+    /// Loses the request or its answer, or sends the request twice.
+    fn hand_out(&self, computes: u8) -> Answer<'_, HandOut> {
+        Box::pin(self.send(None, None, move || self.store.hand_out(computes)))
+    }
+
+    fn schedule(&self, name: ScheduleName) -> Answer<'_, ScheduleAnswer> {
+        self.store.schedule(name)
+    }
+
+    fn schedules(
+        &self,
+        after: Option<ScheduleName>,
+        limit: usize,
+    ) -> Answer<'_, Vec<StoredSchedule>> {
+        self.store.schedules(after, limit)
+    }
+
+    /// Loses the request or its answer, or sends the request twice.
+    fn change_schedule(&self, change: StdArc<ScheduleChange>) -> Answer<'_, Option<Enqueued>> {
+        let change = move || self.store.change_schedule(StdArc::clone(&change));
+        Box::pin(self.send(None, None, change))
+    }
+
     fn queue(&self, queue: QueueName) -> Answer<'_, QueueInfo> {
         self.store.queue(queue)
     }
@@ -451,4 +477,71 @@ async fn patience_ends() {
         "{:?}",
         start.elapsed()
     );
+}
+
+/// Counts the runs of its tick.
+#[derive(Serialize, Deserialize)]
+struct Tick;
+
+impl DurableTask for Tick {
+    const NAME: &'static str = "tick";
+    type Output = ();
+}
+
+impl Run<StdArc<Runs>> for Tick {
+    async fn run(self, cx: TaskContext<StdArc<Runs>>) -> Result<(), TaskError> {
+        let tick = cx
+            .tick()
+            .and_then(|tick| tick.duration_since(UNIX_EPOCH).ok());
+        let minute = tick.expect("a schedule has stored it").as_secs() / 60;
+        *lock(cx.app()).entry(minute).or_default() += 1;
+        Ok(())
+    }
+}
+
+/// The store loses requests for due schedules, changes of schedules, and the answers to them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_tick_fires_once_on_a_store_that_loses_requests_and_answers() {
+    const TICKS: u64 = 60;
+    let clock = Clock::manual();
+    let memory = MemoryStore::with_clock(&clock);
+    let client = DurableClient::open(memory.clone());
+    let all = ScheduleOptions::new()
+        .missed(Missed::All(64))
+        .overlap(Overlap::Allow)
+        .spawn(SpawnOptions::new().max_crashes(1_000));
+    let minute = Every::new(Duration::from_secs(60));
+    client.schedule_with("a", minute, Tick, all).await.unwrap();
+    let runs = StdArc::new(Runs::default());
+    let worker = DurableClient::open(Faulty::store(&memory, 50, 7));
+    let executor = DurableExecutor::builder(worker)
+        .register::<Tick>()
+        .retry(Retry::exponential().base(Duration::from_millis(1)))
+        .start(StdArc::clone(&runs))
+        .await
+        .expect("the store answers in time");
+    let end = std::time::Instant::now() + Duration::from_secs(60);
+    loop {
+        let counts = client.counts().await.unwrap();
+        if counts.done >= TICKS {
+            break;
+        }
+        assert!(std::time::Instant::now() < end, "{counts:?}");
+        // If a worker did not receive a schedule that it was handed, the schedule is handed out again.
+        clock.advance(HAND_OUT_INTERVAL);
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    executor.shutdown(Duration::from_secs(5)).await;
+    let info = client.schedules().get("a").await.unwrap().unwrap();
+    let stored = client.counts().await.unwrap().stored;
+    assert_eq!((info.started, info.skipped), (stored, 0));
+    let runs = lock(&runs);
+    let first = *runs.keys().min().expect("some have run");
+    for minute in first..first + TICKS {
+        assert!(runs.contains_key(&minute), "{}", minute - first);
+    }
+    let ticks = info
+        .last_tick
+        .and_then(|tick| tick.duration_since(UNIX_EPOCH).ok());
+    assert_eq!(stored, ticks.unwrap().as_secs() / 60 - first + 1);
 }

@@ -15,6 +15,9 @@ use crate::durable::{DurableClient, DurableError};
 
 /// Runs tasks on the caller, one at a time, when the caller calls [`run_due`](Self::run_due): for tests.
 ///
+/// This executor does not fire [schedules](DurableClient::schedule). A test can store their tasks with
+/// [`Schedules::fire_now`](crate::durable::Schedules::fire_now).
+///
 /// # Examples
 ///
 /// ```

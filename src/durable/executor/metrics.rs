@@ -34,6 +34,9 @@ pub struct Metrics {
     /// The number of times that no permit became free for 30 s while this process awaited tasks that wait for a worker.
     /// A likely cause: runs await handles in Tokio tasks that they have spawned, and so keep their permits.
     pub stalled_waits: u64,
+    /// Tasks that it has stored for [schedules](crate::durable::DurableClient::schedule), whether or not it runs them. Those of
+    /// [`fire_now`](crate::durable::Schedules::fire_now) are not counted.
+    pub fired: u64,
     /// Requests to the store that took effect.
     pub turns: u64,
     /// Requests that the store did not answer, or refused.
@@ -55,6 +58,7 @@ pub(crate) struct Tally {
     pub(crate) refused: Number,
     pub(crate) leases_lost: Number,
     pub(crate) stalled_waits: Number,
+    pub(crate) fired: Number,
     pub(crate) turns: Number,
     pub(crate) failures: Number,
 }
@@ -87,6 +91,7 @@ impl Tally {
             refused: get(&self.refused),
             leases_lost: get(&self.leases_lost),
             stalled_waits: get(&self.stalled_waits),
+            fired: get(&self.fired),
             turns: get(&self.turns),
             failures: get(&self.failures),
         }

@@ -10,7 +10,7 @@ use std::sync::Arc as StdArc;
 use std::time::Duration;
 
 use crate::durable::context::Stop;
-use crate::durable::envelope::{open_output, open_payload, seal_output};
+use crate::durable::envelope::{open_output, open_payload, seal_output, tick};
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
     Claimed, DeadReason, Epoch, MAX_ATTEMPT_ERROR_BYTES, MAX_ERROR_BYTES, MAX_PAYLOAD_BYTES,
@@ -111,6 +111,7 @@ impl<App: Send + Sync + 'static> TaskRunner for AppRunner<App> {
         }
         let (app, client) = (StdArc::clone(&self.app), self.client.clone());
         let cx = TaskContext::new(app, client, &claimed, epoch, stop.clone());
+        let cx = cx.at_tick(tick(&payload));
         let (retry, failures) = (self.retry, claimed.failures.saturating_add(1));
         Box::pin(report::in_span(&claimed, epoch, async move {
             let output = contained(Box::pin(decode_and_run(run_fn, payload, cx))).await;

@@ -12,7 +12,7 @@ use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::queue::Priority;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::kind::TypeSet;
-use crate::durable::store::{Answer, Enqueue, NewTask, SessionId, Store, Turn};
+use crate::durable::store::{Answer, Enqueue, HAND_OUT_INTERVAL, NewTask, SessionId, Store, Turn};
 use crate::durable::{
     Builder, DurableClient, DurableError, DurableExecutor, DurableHandle, DurableTask, Key,
     MemoryStore, Run, SpawnOptions, TaskContext, TaskError, TaskId,
@@ -24,6 +24,7 @@ mod damage_tests;
 mod groups_tests;
 mod nested_tests;
 mod queues_tests;
+mod schedules_tests;
 mod shares_tests;
 mod shutdown_tests;
 

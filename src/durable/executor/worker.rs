@@ -26,6 +26,7 @@ mod leases;
 mod permit;
 mod queue_session;
 mod runs;
+mod schedules;
 mod shares;
 mod state;
 mod turns;
@@ -49,12 +50,14 @@ impl Worker {
             self.tally_runs();
             self.send_turn();
             self.send_renewal();
+            self.fire_due();
             let timer = self.timer();
             tokio::select! {
                 answer = answer(&mut self.turn) => self.turned(answer),
                 answer = answer(&mut self.opening) => self.opened(answer),
                 answer = answer(&mut self.confirming) => self.confirmed(answer),
                 answer = answer(&mut self.renewal) => self.renewed(answer),
+                fired = answer(&mut self.firing) => self.fired(fired),
                 Some(message) = self.messages.recv() => self.on_all(message),
                 () = sleep_until_some(timer) => {}
             }
@@ -73,6 +76,7 @@ impl Worker {
         let times = [
             // A pause that is over has been cleared.
             next_poll.max(self.pause).filter(|_| next_poll.is_some()),
+            self.next_tick(),
             self.pause
                 .filter(|_| must_send || !self.pending_verdicts.is_empty()),
             self.next_renewal.filter(|_| self.renewal.is_none()),
@@ -155,7 +159,8 @@ impl Worker {
     fn is_over(&self) -> bool {
         let is_stored = self.pending_verdicts.is_empty()
             && self.unanswered.is_none()
-            && self.confirming.is_none();
+            && self.confirming.is_none()
+            && self.firing.is_none();
         let is_late = self.deadline().is_some_and(|end| end <= Instant::now());
         self.stopping.is_some() && self.claims.held() == 0 && (is_stored || is_late)
     }

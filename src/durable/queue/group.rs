@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 /// How a queue serves its groups: see [`QueueSettings::grouped`](super::QueueSettings::grouped).
 ///
 /// A group consists of those tasks of a queue that were spawned with the same [`SpawnOptions::group`](super::super::SpawnOptions::group),
@@ -70,7 +72,8 @@ impl Default for Groups {
 }
 
 /// The name of a group.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub(crate) struct GroupName(Arc<str>);
 
 /// The maximum length of a name in bytes. Stores keep the length in one byte.
@@ -97,6 +100,20 @@ impl GroupName {
 
     pub(crate) fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl TryFrom<String> for GroupName {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        Self::new(&name)
+    }
+}
+
+impl From<GroupName> for String {
+    fn from(name: GroupName) -> Self {
+        name.as_str().to_owned()
     }
 }
 

@@ -13,6 +13,21 @@ pub(crate) struct QueueName(Option<Arc<str>>);
 /// The maximum length of a name in bytes. Stores keep the length in one byte.
 const MAX_BYTES: usize = 64;
 
+/// Checks the name of a queue or of a schedule: `kind` says which.
+///
+/// # Errors
+///
+/// The name is invalid. Returns the reason, and the remedy.
+pub(crate) fn check_name(name: &str, kind: &str) -> Result<(), String> {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._:/-".contains(&byte);
+    match name.len() {
+        1..=MAX_BYTES if name.bytes().all(is_allowed) => Ok(()),
+        _ => Err(format!(
+            "{name:?} cannot be the name of a {kind}: use 1 to {MAX_BYTES} ASCII letters, digits, and the characters `._:/-`"
+        )),
+    }
+}
+
 impl QueueName {
     /// The default queue.
     pub(crate) const DEFAULT: Self = Self(None);
@@ -23,13 +38,8 @@ impl QueueName {
     ///
     /// This cannot be the name of a queue. Returns the reason, and the remedy.
     pub(crate) fn new(name: &str) -> Result<Self, String> {
-        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._:/-".contains(&byte);
-        match name.len() {
-            1..=MAX_BYTES if name.bytes().all(is_allowed) => Ok(Self(Some(name.into()))),
-            _ => Err(format!(
-                "{name:?} cannot be the name of a queue: use 1 to {MAX_BYTES} ASCII letters, digits, and the characters `._:/-`"
-            )),
-        }
+        check_name(name, "queue")?;
+        Ok(Self(Some(name.into())))
     }
 
     pub(crate) fn is_default(&self) -> bool {

@@ -10,13 +10,15 @@ use tokio::sync::mpsc;
 use self::model::Model;
 use super::kind::TypeSet;
 use super::{
-    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, QueueChange, RenewAnswer,
-    SessionId, Store, TaskState, Turn, TurnAnswer,
+    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HandOut, QueueChange,
+    RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, Store, StoredSchedule, TaskState, Turn,
+    TurnAnswer,
 };
 use crate::durable::clock::Clock;
 use crate::durable::failure::Failure;
 use crate::durable::queue::QueueInfo;
 use crate::durable::queue::name::QueueName;
+use crate::durable::schedule::name::ScheduleName;
 use crate::durable::{AttemptError, Counts, DeadFilter, DeadLetter, Durability, TaskId};
 use crate::sync::{Mutex, lock};
 
@@ -283,6 +285,30 @@ impl Backend for Connection {
 
     fn queue(&self, queue: QueueName) -> Answer<'_, QueueInfo> {
         self.run("queue", move |model, _| Ok(model.queue(&queue)))
+    }
+
+    fn hand_out(&self, computes: u8) -> Answer<'_, HandOut> {
+        self.run("hand out", move |model, _| Ok(model.hand_out(computes)))
+    }
+
+    fn schedule(&self, name: ScheduleName) -> Answer<'_, ScheduleAnswer> {
+        self.run("schedule", move |model, _| Ok(model.schedule(&name)))
+    }
+
+    fn schedules(
+        &self,
+        after: Option<ScheduleName>,
+        limit: usize,
+    ) -> Answer<'_, Vec<StoredSchedule>> {
+        self.run("schedules", move |model, _| {
+            Ok(model.schedules(after.as_ref(), limit))
+        })
+    }
+
+    fn change_schedule(&self, change: StdArc<ScheduleChange>) -> Answer<'_, Option<Enqueued>> {
+        self.run("change_schedule", move |model, endpoint| {
+            Ok(model.change_schedule(endpoint, &change))
+        })
     }
 
     /// One process uses the store, so it always has the newest layout.

@@ -21,13 +21,15 @@ use self::inner::Inner;
 pub use self::probe::RedisReport;
 pub(crate) use self::time::Time;
 use super::{
-    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, QueueChange, RenewAnswer,
-    SessionId, Store, TaskState, Turn, TurnAnswer,
+    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HandOut, QueueChange,
+    RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, Store, StoredSchedule, TaskState, Turn,
+    TurnAnswer,
 };
 use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::key::KeyHash;
 use crate::durable::queue::QueueInfo;
 use crate::durable::queue::name::QueueName;
+use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableError, Health, TaskId,
@@ -52,6 +54,8 @@ mod renew;
 mod reply;
 mod routes_cache;
 mod routing;
+mod schedule_row;
+mod schedules;
 mod scripts;
 mod session_state;
 mod sessions;
@@ -399,6 +403,28 @@ impl Backend for RedisStore {
 
     fn queue(&self, queue: QueueName) -> Answer<'_, QueueInfo> {
         self.request(move |inner| async move { queues::read(&inner, &queue).await })
+    }
+
+    fn hand_out(&self, computes: u8) -> Answer<'_, HandOut> {
+        self.request(move |inner| async move { schedules::hand_out(inner, computes).await })
+    }
+
+    fn schedule(&self, name: ScheduleName) -> Answer<'_, ScheduleAnswer> {
+        self.request(move |inner| async move { schedules::get(&inner, &name).await })
+    }
+
+    fn schedules(
+        &self,
+        after: Option<ScheduleName>,
+        limit: usize,
+    ) -> Answer<'_, Vec<StoredSchedule>> {
+        self.request(
+            move |inner| async move { schedules::list(&inner, after.as_ref(), limit).await },
+        )
+    }
+
+    fn change_schedule(&self, change: Arc<ScheduleChange>) -> Answer<'_, Option<Enqueued>> {
+        self.request(move |inner| async move { schedules::change(&inner, &change).await })
     }
 
     fn paused_types(&self) -> Answer<'_, Vec<String>> {

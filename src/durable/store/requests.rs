@@ -103,6 +103,9 @@ pub(crate) struct TurnAnswer {
     pub(crate) next: Option<Duration>,
     /// Although tasks were claimed, this worker is woken when there are more.
     pub(crate) is_idle: bool,
+    /// The time until the next schedule is due, of those whose ticks this build computes. In a store with several partitions,
+    /// schedules in others than that of the claim may be left out.
+    pub(crate) next_tick: Option<Duration>,
 }
 
 /// Tasks that were claimed together.

@@ -25,16 +25,18 @@ use self::shared::Shared;
 use self::transaction::Transaction;
 use self::writer::Writer;
 use super::{
-    Answer, Backend, DeadPayload, Enqueue, Epoch, Event, MAX_BATCH_BYTES, RenewAnswer, SessionId,
-    Store, TaskState, Turn, TurnAnswer,
+    Answer, Backend, DeadPayload, Enqueue, Epoch, Event, HandOut, MAX_BATCH_BYTES, RenewAnswer,
+    ScheduleAnswer, ScheduleChange, SessionId, Store, StoredSchedule, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::clock::Clock;
 use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::queue::QueueInfo;
 use crate::durable::queue::name::QueueName;
+use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::layouts::Layouts;
 use crate::durable::store::{Enqueued, QueueChange};
+use crate::durable::task::bytes_of;
 use crate::durable::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableError, TaskId,
 };
@@ -68,6 +70,7 @@ mod repair;
 mod ring;
 mod route_cache;
 mod routing;
+mod schedules;
 mod schema;
 mod session;
 mod shared;
@@ -275,6 +278,24 @@ impl SqliteStore {
         })
     }
 
+    async fn hand_out_due(&self, computes: u8) -> Result<HandOut, Failure> {
+        let next = self.read(move || {
+            self.reader
+                .run(move |reader| schedules::next_hand_out(reader, computes))
+        });
+        match next.await? {
+            Some(Duration::ZERO) => {
+                let hand_out = move |tx: &mut Transaction<'_>| schedules::hand_out(tx, computes);
+                self.writer.run(0, hand_out).await
+            }
+            // Nothing is due, so nothing is written.
+            next => Ok(HandOut {
+                due: Vec::new(),
+                next,
+            }),
+        }
+    }
+
     async fn take_turn(&self, request: Arc<Turn>) -> Result<TurnAnswer, Failure> {
         // A session that was woken is likely to find a task, so it does not check first.
         if request.verdicts.is_empty() && !self.shared.endpoint.was_woken(request.session) {
@@ -412,6 +433,35 @@ impl Backend for SqliteStore {
             self.reader
                 .run(move |reader| queries::queue(reader, &queue))
         })
+    }
+
+    fn hand_out(&self, computes: u8) -> Answer<'_, HandOut> {
+        Box::pin(self.hand_out_due(computes))
+    }
+
+    fn schedule(&self, name: ScheduleName) -> Answer<'_, ScheduleAnswer> {
+        self.read(move || {
+            let name = name.clone();
+            self.reader.run(move |reader| schedules::get(reader, &name))
+        })
+    }
+
+    fn schedules(
+        &self,
+        after: Option<ScheduleName>,
+        limit: usize,
+    ) -> Answer<'_, Vec<StoredSchedule>> {
+        self.read(move || {
+            let after = after.clone();
+            self.reader
+                .run(move |reader| schedules::list(reader, after.as_ref(), limit))
+        })
+    }
+
+    fn change_schedule(&self, change: Arc<ScheduleChange>) -> Answer<'_, Option<Enqueued>> {
+        let bytes = bytes_of(&change.tasks);
+        let run = move |tx: &mut Transaction<'_>| schedules::change(tx, &change);
+        self.writer.run(bytes, run)
     }
 
     fn paused_types(&self) -> Answer<'_, Vec<String>> {

@@ -13,7 +13,10 @@ mod baseline_tests;
 mod cancel_tests;
 mod claims_tests;
 mod clock_tests;
+#[cfg(feature = "cron")]
+mod cron_tests;
 mod dead_letters_tests;
+mod definitions_tests;
 mod enqueue_tests;
 mod errors_tests;
 mod events_tests;
@@ -21,6 +24,7 @@ mod fences_tests;
 mod group_holds_tests;
 mod grouped_keys_tests;
 mod groups_tests;
+mod hand_outs_tests;
 mod harness;
 mod held_keys_tests;
 mod key_conflicts_tests;
@@ -37,10 +41,12 @@ mod queues_tests;
 mod rates_tests;
 #[cfg(feature = "redis")]
 mod redis;
+mod scheduler;
 mod sessions_tests;
 #[cfg(feature = "sqlite-unbundled")]
 mod sqlite;
 mod status_tests;
+mod ticks_tests;
 mod types_tests;
 mod unserved_tests;
 mod verdicts_tests;
@@ -430,5 +436,6 @@ store_suite!(in_sqlite, crate::durable::store::suite::sqlite::Sqlite, 64);
 #[cfg(feature = "redis")]
 store_suite!(in_redis, crate::durable::store::suite::redis::Redis, 128);
 
-// `keys` uses the macro `store_suite`, so it must come after it.
+// These modules use the macro `store_suite`, so they must come after it.
 mod keys;
+mod schedules;

@@ -20,6 +20,7 @@
 //! | `beside-another-type` | 1.2 times as long as alone |
 //! | `drain-queues` | 0.7 of the plain drain |
 //! | `one-at-a-time` | p50 1.5 ms |
+//! | `schedules-due` | 2 s |
 
 mod ceiling;
 mod keys;
@@ -28,6 +29,7 @@ mod ours;
 mod peers;
 mod queues;
 mod scale;
+mod schedules;
 mod server;
 
 use self::ours::Drain;
@@ -35,7 +37,7 @@ pub(super) use self::ours::work;
 pub(super) use self::peers::{PEERS, needs_peers};
 use self::queues::Waiting;
 use self::server::Fsync;
-use super::{Peer, Unit, Workload, beside_another_type};
+use super::{Peer, Unit, Workload, beside_another_type, schedules_due};
 use crate::measure::{Rules, Sample};
 
 /// Tasks that wait to be drained.
@@ -202,6 +204,7 @@ fn others() -> Vec<Workload> {
         drain_queues(),
         drain_groups(),
         Workload::absolute("redis/one-at-a-time", Unit::US, queues::one_at_a_time),
+        schedules_due("redis/schedules-due", schedules::due),
     ]
 }
 

@@ -149,6 +149,9 @@ impl Worker {
         let is_meant = |it: &&mut QueueSession| session.is_none() || it.id == session;
         let sessions = self.sessions.iter_mut().filter(is_meant);
         sessions.for_each(QueueSession::wake);
+        if session.is_none() {
+            self.recheck_schedules();
+        }
     }
 
     /// Asks runs to stop, including those whose tasks are in an answer of the store that has not arrived yet.

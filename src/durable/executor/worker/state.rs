@@ -22,6 +22,7 @@ use crate::durable::executor::pending_verdicts::PendingVerdicts;
 use crate::durable::executor::permits::Permits;
 use crate::durable::executor::served_queue::QueueShare;
 use crate::durable::failure::Failure;
+use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::{Claim, RenewAnswer, SessionId, Turn, TurnAnswer};
 use crate::sync::Number;
 
@@ -58,6 +59,14 @@ pub(crate) struct Worker {
     pub(super) next_renewal: Option<Instant>,
     /// The time since which the runtime has not run the probe.
     pub(super) probed: Option<Duration>,
+    /// The requests that fire due schedules.
+    pub(super) firing: Option<InFlight<Fired>>,
+    /// The time at which the worker asks for due schedules.
+    pub(super) next_tick: Instant,
+    /// Until then, the worker does not ask for due schedules, because the store has not answered.
+    pub(super) tick_pause: Instant,
+    /// The schedules that this worker could not fire the last time.
+    pub(super) unfired: HashSet<ScheduleName>,
     /// Tasks that are to be cancelled, and may be in the claim that is in flight.
     pub(super) early_cancels: HashSet<TaskId>,
     /// The number of runs that await durable handles.
@@ -90,6 +99,15 @@ pub(super) struct Confirmed {
     pub(super) claim: Claim,
     pub(super) sent: Duration,
     pub(super) confirmed: bool,
+}
+
+/// The schedules that the store has handed out.
+#[derive(Debug)]
+pub(super) struct Fired {
+    /// For each of them, the reason why this process could not fire it, if there is one.
+    pub(super) outcomes: Vec<(ScheduleName, Option<String>)>,
+    /// The time until the next schedule is due.
+    pub(super) next: Option<Duration>,
 }
 
 impl<T> InFlight<T> {
@@ -142,6 +160,10 @@ impl Worker {
             renewal: None,
             next_renewal: None,
             probed: None,
+            firing: None,
+            next_tick: Instant::now(),
+            tick_pause: Instant::now(),
+            unfired: HashSet::new(),
             early_cancels: HashSet::new(),
             waiting: StdArc::default(),
             full_since: None,

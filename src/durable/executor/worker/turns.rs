@@ -65,7 +65,7 @@ impl Worker {
 
     /// Returns `true` if the worker checks at given times. While its runtime is stuck, it leaves that to others, which also decide
     /// on its leases.
-    fn checks(&self) -> bool {
+    pub(super) fn checks(&self) -> bool {
         self.stopping.is_none() && !self.is_stalled()
     }
 
@@ -162,6 +162,7 @@ impl Worker {
                 self.tally.turns.add(1);
                 if let Some(request) = self.unanswered.take() {
                     self.note_answer(&request, &answer);
+                    self.note_tick(answer.next_tick);
                     self.confirm(&request, &answer.refused);
                 }
                 match answer.claim {

@@ -16,6 +16,7 @@ mod keys;
 mod leases;
 mod queues;
 mod row;
+mod schedules;
 mod select;
 mod sessions;
 mod state;

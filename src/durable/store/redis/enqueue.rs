@@ -35,7 +35,8 @@ pub(super) async fn enqueue(inner: &Inner, request: &Enqueue) -> Result<Enqueued
         let now = inner.server_time();
         let arguments = arguments(request, &batch, &inner.client_id, &routes, now);
         failpoint("redis.before-enqueue");
-        let stored = inner.run_enqueue(partition, arguments).await;
+        let script = &inner.scripts.enqueue;
+        let stored = inner.run_storing(script, partition, arguments).await;
         let answer = stored.map_err(|failure| after_others(failure, nth))?;
         let answer = reply::enqueued(answer)?;
         if answer.has_other_routes {
@@ -58,7 +59,7 @@ pub(super) async fn enqueue(inner: &Inner, request: &Enqueue) -> Result<Enqueued
 
 /// Returns the routes of a partition for these tasks. If they are the first ones with another priority than the normal one, prepares
 /// lists for them.
-async fn routes_for(
+pub(super) async fn routes_for(
     inner: &Inner,
     partition: usize,
     batch: &[&NewTask],
@@ -98,6 +99,22 @@ pub(super) fn arguments(
     now: u64,
 ) -> Arguments {
     let first = batch.first().map(|task| task.id.to_bytes().to_vec());
+    let mut arguments = Arguments::default();
+    arguments.push_number(request.session);
+    arguments.push_number(request.number);
+    arguments.push(first.unwrap_or_default());
+    push_tasks(&mut arguments, batch, client_id, known, now);
+    arguments
+}
+
+/// Adds the arguments that describe tasks: see `lua/add_tasks.lua`.
+pub(super) fn push_tasks(
+    arguments: &mut Arguments,
+    batch: &[&NewTask],
+    client_id: &str,
+    known: &KnownRoutes,
+    now: u64,
+) {
     let kinds = kinds(batch);
     // Of several tasks with one id, only the first is stored.
     let mut ids = HashSet::with_capacity(batch.len());
@@ -114,10 +131,6 @@ pub(super) fn arguments(
     let all = || waiting.iter().chain(&delayed).map(|&(_, task)| task);
     let separate = || all().filter(|task| task.payload.len() > MAX_INLINE_PAYLOAD);
 
-    let mut arguments = Arguments::default();
-    arguments.push_number(request.session);
-    arguments.push_number(request.number);
-    arguments.push(first.unwrap_or_default());
     arguments.push_number(waiting.len());
     arguments.push_number(delayed.len());
     arguments.push_number(separate().count());
@@ -146,7 +159,6 @@ pub(super) fn arguments(
         arguments.push(routing::list_text(list));
         arguments.push_number(tasks);
     }
-    arguments
 }
 
 /// A task, and its position in the batch.

@@ -128,14 +128,15 @@ impl Inner {
         self.link.run_after(script, &arguments, &advance).await
     }
 
-    /// Runs the script `enqueue`. If the store is to wait for the disk, returns when the tasks are on the disk.
-    pub(super) async fn run_enqueue(
+    /// Runs a script that stores tasks or schedules. If the store is to wait for the disk, returns when they are on the disk.
+    pub(super) async fn run_storing(
         &self,
+        script: &Script,
         partition: usize,
         mut arguments: Arguments,
     ) -> Result<Value, Failure> {
         self.time.push_to(&mut arguments);
-        let (script, keys) = (&self.scripts.enqueue, &self.keys[partition]);
+        let keys = &self.keys[partition];
         match &self.disk {
             Some(disk) if self.waits_for_disk() => disk.run_to_disk(script, keys, &arguments).await,
             _ => self.link.run(script, keys, &arguments).await,

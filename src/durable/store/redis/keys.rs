@@ -5,7 +5,7 @@
 //!
 //! | key | type | content |
 //! | --- | --- | --- |
-//! | `meta` | hash | the layout, the number of partitions, the last epoch and its ceiling, the replication id of the server, store time (see `lua/store_time.lua`), the progress of maintenance, and the totals; see `lua/repair.lua` for how damage is repaired |
+//! | `meta` | hash | the layout, the number of partitions, the last epoch and its ceiling, the replication id of the server, store time (see `lua/store_time.lua`), the times at which the next schedules are handed out, the progress of maintenance, and the totals; see `lua/repair.lua` for how damage is repaired |
 //! | `none` | | never exists |
 //! | `sessions` | hash | by session: its last request |
 //! | `ready`, `ready:<list>` | lists | the entries of waiting tasks, in order: in one list while all workers know the same types |
@@ -37,6 +37,8 @@
 //! | `groups:hold:<queue>` | sorted sets | groups of a queue that are held, by the time at which that is over |
 //! | `groups` | hash | the turns that were issued, and what else scripts know about groups |
 //! | `held_keys` | hash | by key of a task: the task that got the key last, and what a replacement needs: see `lua/held_keys.lua` |
+//! | `schedules` | hash | by name: the rows of schedules |
+//! | `schedule_times:<needs>` | sorted sets | names of the schedules that need a build, by the time of their next hand-out: see `lua/schedules.lua` |
 //! | `idle:<set>` | sorted sets | client and session of idle workers that know a set of types, by the time at which they went idle |
 //!
 //! A process receives messages on the channel `client:`, followed by its client id. Rows are described in
@@ -47,7 +49,7 @@
 //! would run, and fail half-way at the first key that has moved.
 
 /// The names of the keys in the scripts. In Redis, they are in lower case.
-pub(super) const ALL: [&str; 30] = [
+pub(super) const ALL: [&str; 32] = [
     "NONE",
     "META",
     "SESSIONS",
@@ -78,6 +80,8 @@ pub(super) const ALL: [&str; 30] = [
     "PERMITS",
     "HELD_KEYS",
     "GROUPS",
+    "SCHEDULES",
+    "SCHEDULE_TIMES",
 ];
 
 /// Returns the prefix of all keys of a partition.

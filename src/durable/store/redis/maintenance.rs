@@ -2,8 +2,8 @@
 
 use super::inner::Inner;
 use super::reply::Reader;
-use super::routing;
 use super::scripts::Arguments;
+use super::{routing, schedules};
 use crate::durable::failure::Failure;
 use crate::sync::lock;
 
@@ -13,6 +13,10 @@ pub(super) async fn maintain(inner: &Inner, budget: usize) -> Result<bool, Failu
     let budget = budget.div_ceil(inner.partitions.count());
     for partition in inner.partitions.all() {
         more |= maintain_in(inner, partition, budget).await?;
+    }
+    if inner.partitions.count() > 1 {
+        // If this fails, a later pass repeats it.
+        schedules::remove_duplicates(inner).await.ok();
     }
     Ok(more)
 }

@@ -10,8 +10,8 @@ use crate::durable::clock::millis;
 use crate::durable::queue::priority::{LOW_PERIOD, MAX_SHARES, NORMAL_PERIOD};
 use crate::durable::store::layouts::Layouts;
 use crate::durable::store::{
-    CEILING_AHEAD, DEAD_LETTER_RETENTION, DeadReason, MAX_BATCH_TASKS, MAX_DEAD_LETTERS,
-    MAX_ERRORS, MAX_STORE_TIME_STEP,
+    CEILING_AHEAD, DEAD_LETTER_RETENTION, DeadReason, HAND_OUT_INTERVAL, MAX_BATCH_TASKS,
+    MAX_DEAD_LETTERS, MAX_ERRORS, MAX_HAND_OUTS, MAX_STORE_TIME_STEP,
 };
 
 /// The constants of scripts, by their names.
@@ -34,7 +34,9 @@ fn constants(layouts: Layouts) -> Vec<(&'static str, String)> {
         ("LOW_PERIOD", LOW_PERIOD.to_string()),
         ("MAX_SHARES", MAX_SHARES.to_string()),
         ("CEILING_AHEAD", CEILING_AHEAD.as_micros().to_string()),
+        ("MAX_HAND_OUTS", MAX_HAND_OUTS.to_string()),
         // The following times are in milliseconds.
+        ("HAND_OUT_INTERVAL", millis(HAND_OUT_INTERVAL).to_string()),
         ("DAY", (24 * 3600 * 1000).to_string()),
         // How long damage is reported after it was found.
         ("DAMAGE_REPORT_TIME", (3600 * 1000).to_string()),

@@ -4,14 +4,17 @@ use redis::Value;
 
 use super::entry::{self, Entry};
 use super::error::unexpected_answer;
-use super::partitions;
+use super::{partitions, schedule_row};
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
 use crate::durable::failure::Failure;
 use crate::durable::key::Conflict;
+use crate::durable::schedule::name::ScheduleName;
+use crate::durable::schedule::when::{COMPUTES, COMPUTES_CRON, COMPUTES_EVERY};
 use crate::durable::store::totals::FIELDS;
 use crate::durable::store::{
-    Claim, Claimed, DeadPayload, DeadReason, Epoch, KeyConflict, TaskState, TurnAnswer,
+    Claim, Claimed, DeadPayload, DeadReason, DueSchedule, Epoch, HandOut, KeyConflict,
+    StoredSchedule, TaskState, TurnAnswer,
 };
 use crate::durable::{AttemptError, Counts, DeadLetter};
 use std::time::Duration;
@@ -40,7 +43,7 @@ impl Reader {
     }
 
     /// Reads bytes, or `None` if the store has none.
-    fn optional_bytes(&mut self) -> Result<Option<Vec<u8>>, Failure> {
+    pub(super) fn optional_bytes(&mut self) -> Result<Option<Vec<u8>>, Failure> {
         match self.next()? {
             Value::Nil => Ok(None),
             part => bytes(part).map(Some),
@@ -102,6 +105,19 @@ pub(super) fn enqueued(answer: Value) -> Result<StoredAnswer, Failure> {
         has_other_routes: answer == b"ROUTES",
         conflicts: conflicts.iter().map(conflict).collect(),
     })
+}
+
+/// Reads the answer of `change_schedule` if the change was made already: the last task in the row, if there is one.
+pub(super) fn repeated(answer: &Value) -> Option<Option<TaskId>> {
+    match answer {
+        Value::Array(parts) => match &**parts {
+            [text, Value::BulkString(id)] if is_text(text, b"REPEATED") => {
+                Some(schedule_row::task(id))
+            }
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 fn is_text(answer: &Value, text: &[u8]) -> bool {
@@ -190,17 +206,59 @@ pub(super) fn turned(answer: Value, partition: usize) -> Result<PartitionAnswer,
     if let Some(claim) = claim.as_mut().filter(|_| is_repeated) {
         claim.tasks.sort_unstable_by_key(|task| task.id);
     }
+    let next_tick = match parts.0.len() {
+        0 => None,
+        _ => next_tick(&mut parts)?,
+    };
     let turned = TurnAnswer {
         refused: Vec::new(),
         claim,
         more,
         next: next.map(Duration::from_millis),
         is_idle,
+        next_tick,
     };
     Ok(PartitionAnswer {
         turned,
         refused,
         is_drained,
+    })
+}
+
+/// Reads the time until the next schedule is handed out, of those whose ticks this build computes.
+fn next_tick(parts: &mut Reader) -> Result<Option<Duration>, Failure> {
+    let (field, now) = (parts.bytes()?, parts.number()? as u64);
+    let Ok(field) = <[u8; 12]>::try_from(field) else {
+        // The script that hands schedules out writes the field again.
+        return Ok(Some(Duration::ZERO));
+    };
+    let firsts = [(COMPUTES_EVERY, &field[..6]), (COMPUTES_CRON, &field[6..])];
+    let computed = firsts.iter().filter(|(needs, _)| COMPUTES & needs != 0);
+    let times = computed.map(|(_, first)| entry::number(first));
+    let first = times.filter(|&time| time > 0).min();
+    Ok(first.map(|first| Duration::from_millis(first.saturating_sub(now))))
+}
+
+/// Reads the schedules that a partition hands out.
+pub(super) fn handed_out(answer: Value, partition: usize) -> Result<HandOut, Failure> {
+    let mut parts = Reader::new(answer)?;
+    let schedules = parts
+        .list()?
+        .rest(|part| Ok((part.text()?, part.bytes()?)))?;
+    let next = u64::try_from(parts.number()?).ok();
+    let now = parts.number()? as u64;
+    // Unreadable rows are left out: maintenance removes them.
+    let due = schedules.into_iter().filter_map(|(name, row)| {
+        let schedule = StoredSchedule {
+            name: ScheduleName::new(&name).ok()?,
+            home: partition,
+            row: schedule_row::unpack(&row)?,
+        };
+        Some(DueSchedule { now, schedule })
+    });
+    Ok(HandOut {
+        due: due.collect(),
+        next: next.map(Duration::from_millis),
     })
 }
 

@@ -11,11 +11,12 @@
 //!
 //! Parts may need other parts. Each part precedes what needs it. A part that is listed as `On demand` ends with a `return`, and
 //! becomes a function `load_<part>` together with the parts that only it needs: what few runs of a script use costs the others
-//! nothing. `Reads: epoch, tombstones` has the script read these fields of `meta`, which are `meta[4]` and `meta[5]`; otherwise, both
-//! are nil. `Undo` names a file in `lua/undo`, which undoes what the script or part has written if a command fails: see
-//! `lua/transaction.lua`. `KEYS` lists the keys in their order, or is `all`. In the rest of the script, the names of keys and constants
-//! are replaced: see `names.rs`.
+//! nothing. A part that is listed as `Ends with` follows the script: scripts with the same end share it. `Reads` lists the optional fields of `meta` that the file uses: `epoch` and `tombstones`, which are `meta[4]` and
+//! `meta[5]`, and `schedules`, which is `meta[6]`; a field that no file of the script reads is nil. `Undo` names a file in `lua/undo`,
+//! which undoes what the script or part has written if a command fails: see `lua/transaction.lua`. `KEYS` lists the keys in their
+//! order, or is `all`. In the rest of the script, the names of keys and constants are replaced: see `names.rs`.
 
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::sync::LazyLock;
 
@@ -35,16 +36,17 @@ macro_rules! files {
 /// The files in `lua` of which scripts consist, by name.
 pub(super) const FILES: &[(&str, &str)] = files![
     // Scripts.
-    "advance_epochs" "cancel" "close" "counts" "dead_letters" "enqueue" "errors" "maintain" "open" "payload" "queue" "renew"
-    "replay" "routes" "status" "turn" "upgrade"
+    "advance_epochs" "cancel" "change_schedule" "close" "counts" "dead_letters" "enqueue" "errors" "hand_out" "maintain" "open"
+    "payload" "queue" "read_schedules" "renew" "replay" "routes" "status" "turn" "upgrade"
     // Parts.
-    "alive_row" "base" "census" "claim" "claim_scan" "claim_state" "claims" "dead_letter_row" "drain" "due" "entry" "epochs" "group_repair" "groups" "held_keys" "ids" "intact_entry"
-    "key_conflicts" "lists"
-    "liveness" "notifications" "orphans" "outcomes" "queues" "reap" "remove_session" "replacements" "repair" "repair_meta" "restore_keys"
-    "results" "ring" "selection" "server_time" "session" "session_activity" "session_counts" "set_lists" "store_time" "transaction" "verdicts"
+    "add_tasks" "alive_row" "base" "census" "claim" "claim_scan" "claim_state" "claims" "dead_letter_row" "drain" "due"
+    "entry" "epochs" "group_repair" "groups" "held_keys" "ids" "intact_entry" "key_conflicts" "lists" "liveness"
+    "notifications" "orphans" "outcomes" "queues" "reap" "remove_session" "repair" "repair_meta" "repair_schedules"
+    "replacements" "restore_keys" "results" "ring" "schedules" "selection" "server_time" "session" "session_activity"
+    "session_counts" "set_lists" "store_time" "transaction" "verdicts"
     // Files that run if a command fails.
     "undo/begin" "undo/cancel" "undo/claim" "undo/done" "undo/drain" "undo/due" "undo/end" "undo/enqueue"
-    "undo/outcomes" "undo/queue" "undo/replay"
+    "undo/outcomes" "undo/queue" "undo/replay" "undo/schedule"
 ];
 
 /// The source of the time in a script.
@@ -100,6 +102,9 @@ pub(super) struct Scripts {
     pub(super) errors: Script,
     pub(super) routes: Script,
     pub(super) queue: Script,
+    pub(super) change_schedule: Script,
+    pub(super) read_schedules: Script,
+    pub(super) hand_out: Script,
     pub(super) advance_epochs: Script,
     pub(super) upgrade: Script,
 }
@@ -146,6 +151,9 @@ impl Scripts {
             errors: script("errors"),
             routes: script("routes"),
             queue: script("queue"),
+            change_schedule: script("change_schedule"),
+            read_schedules: script("read_schedules"),
+            hand_out: script("hand_out"),
             advance_epochs: script("advance_epochs"),
             upgrade: script("upgrade"),
         }
@@ -218,7 +226,8 @@ struct Parts {
     names: Vec<&'static str>,
     code: Vec<String>,
     undo: Vec<&'static str>,
-    reads_all_of_meta: bool,
+    /// The optional fields of `meta` that the parts read.
+    reads: BTreeSet<&'static str>,
 }
 
 impl Parts {
@@ -235,9 +244,14 @@ impl Parts {
         for part in listed(code, "On demand:") {
             self.add_on_demand(part);
         }
+        let last = listed(code, "Ends with:");
+        for part in last.iter().flat_map(|part| listed(file(part), "Needs:")) {
+            self.add(part);
+        }
         self.code.push(code.to_owned());
         self.undo.extend(listed(code, "Undo:"));
-        self.reads_all_of_meta |= !listed(code, "Reads:").is_empty();
+        self.reads.extend(listed(code, "Reads:"));
+        last.into_iter().for_each(|part| self.add(part));
     }
 
     /// Adds a function that contains a file, after the parts that only the file needs.
@@ -251,7 +265,7 @@ impl Parts {
         self.code
             .push(format!("local function load_{name}()\n{code}end\n"));
         self.undo.extend(inner.undo);
-        self.reads_all_of_meta |= inner.reads_all_of_meta;
+        self.reads.extend(inner.reads);
     }
 }
 
@@ -261,7 +275,7 @@ fn compose(name: &'static str, time: TimeSource) -> String {
     parts.add(name);
     let before = listed(file(name), "Before base:");
     let before: String = before.into_iter().map(file).collect();
-    let base = base(parts.reads_all_of_meta);
+    let base = base(&parts.reads);
     let head = format!("{}{before}{base}", time.part());
     match &*parts.undo {
         [] => head + &parts.code.concat(),
@@ -269,12 +283,15 @@ fn compose(name: &'static str, time: TimeSource) -> String {
     }
 }
 
-/// Returns the part `base`. Only some scripts read the last two fields of `meta`, since each field takes time.
-fn base(reads_all_of_meta: bool) -> String {
-    match reads_all_of_meta {
-        true => file("base").to_owned(),
-        false => file("base").replace(", 'epoch', 'tombstones'", ""),
-    }
+/// Returns the part `base`. It reads an optional field of `meta` only in scripts that use the field or a later one, since each
+/// field takes time.
+fn base(reads: &BTreeSet<&str>) -> String {
+    let unused = match (reads.contains("epoch"), reads.contains("schedules")) {
+        (_, true) => "",
+        (true, false) => ", 'schedules'",
+        (false, false) => ", 'epoch', 'tombstones', 'schedules'",
+    };
+    file("base").replace(unused, "")
 }
 
 /// Returns a script whose parts are a function, followed by code that runs if a command fails: see `lua/transaction.lua`.

@@ -59,6 +59,7 @@ mod proxy;
 mod queues_tests;
 mod routes_tests;
 mod scene;
+mod schedules_tests;
 mod script_times_tests;
 mod scripts_tests;
 #[path = "../../../../tests/support/redis_server.rs"]

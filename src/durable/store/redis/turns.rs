@@ -127,10 +127,12 @@ fn add(whole: &mut TurnAnswer, part: TurnAnswer) {
     whole.claim = whole.claim.take().or(part.claim);
     whole.more |= part.more;
     whole.is_idle |= part.is_idle;
-    whole.next = match (whole.next, part.next) {
-        (Some(one), Some(other)) => Some(one.min(other)),
-        (one, other) => one.or(other),
-    };
+    whole.next = earlier(whole.next, part.next);
+    whole.next_tick = earlier(whole.next_tick, part.next_tick);
+}
+
+pub(super) fn earlier(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
+    one.into_iter().chain(other).min()
 }
 
 /// Ensures that a busy session is idle in no partition, including those that this turn has not visited. If a request

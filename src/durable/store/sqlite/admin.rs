@@ -9,8 +9,9 @@ use super::queues::QueueRow;
 use super::repair;
 use super::state::{State, StoredState, dead_letter_cutoff};
 use super::transaction::Transaction;
+use crate::durable::clock::millis;
 use crate::durable::queue::name::QueueName;
-use crate::durable::store::{MAX_DEAD_LETTERS, QueueChange};
+use crate::durable::store::{HAND_OUT_INTERVAL, MAX_DEAD_LETTERS, QueueChange};
 use crate::durable::{DeadFilter, TaskId};
 
 pub(super) fn cancel(tx: &mut Transaction<'_>, ids: &[TaskId]) -> Result<u64, Fault> {
@@ -157,10 +158,18 @@ pub(super) fn maintain(tx: &mut Transaction<'_>, budget: usize) -> Result<bool, 
             left -= 1;
         }
     }
+    repair_hand_outs(tx)?;
     tx.meta.raise_ceiling(tx.now);
     repair::check(tx)?;
     sweep(tx)?;
     Ok(more)
+}
+
+/// Corrects the times of schedules that were handed out while the clock was ahead.
+fn repair_hand_outs(tx: &Transaction<'_>) -> Result<(), rusqlite::Error> {
+    let latest = tx.now.wall + millis(HAND_OUT_INTERVAL) as i64;
+    let sql = "UPDATE throng_schedule SET hand_out = time WHERE hand_out > max(time, ?1)";
+    tx.execute(sql, [latest]).map(drop)
 }
 
 /// Returns ended tasks whose retention is over.

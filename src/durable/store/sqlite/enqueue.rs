@@ -39,6 +39,21 @@ pub(super) fn enqueue(tx: &mut Transaction<'_>, request: &Enqueue) -> Result<Enq
     if first.is_none() {
         return Ok(Enqueued::default());
     }
+    let enqueued = store_all(tx, tasks)?;
+    tx.execute(
+        "UPDATE throng_session SET number = ?2, first = ?3, claim = NULL WHERE id = ?1",
+        params![session.id, request.number as i64, first],
+    )?;
+    if !enqueued.conflicts.is_empty() {
+        let answer = keys::answer_column(request.number, &enqueued);
+        let sql = "UPDATE throng_session SET answer = ?2 WHERE id = ?1";
+        tx.execute(sql, params![session.id, answer])?;
+    }
+    Ok(enqueued)
+}
+
+/// Stores tasks, except those whose keys other tasks hold. Returns the conflicts.
+pub(super) fn store_all(tx: &mut Transaction<'_>, tasks: &[NewTask]) -> Result<Enqueued, Fault> {
     prepare_priorities(tx, tasks)?;
     check_earliest(tx, tasks)?;
     let mut inserts = Inserts::prepare(tx.db)?;
@@ -60,15 +75,6 @@ pub(super) fn enqueue(tx: &mut Transaction<'_>, request: &Enqueue) -> Result<Enq
         }
     }
     tx.remove_emptied_sublists()?;
-    tx.execute(
-        "UPDATE throng_session SET number = ?2, first = ?3, claim = NULL WHERE id = ?1",
-        params![session.id, request.number as i64, first],
-    )?;
-    if !enqueued.conflicts.is_empty() {
-        let answer = keys::answer_column(request.number, &enqueued);
-        let sql = "UPDATE throng_session SET answer = ?2 WHERE id = ?1";
-        tx.execute(sql, params![session.id, answer])?;
-    }
     Ok(enqueued)
 }
 

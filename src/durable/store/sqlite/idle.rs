@@ -10,7 +10,9 @@ use super::groups;
 use super::next_check::{UNREACHABLE_CHECK_INTERVAL, earlier, is_any_ready, next_check};
 use super::queues::{self, Allowance};
 use super::reader::ReadConnection;
+use super::schedules;
 use super::time::Now;
+use crate::durable::schedule::when::COMPUTES;
 use crate::durable::store::kind::SetId;
 use crate::durable::store::{Turn, TurnAnswer};
 
@@ -92,6 +94,7 @@ fn check(reader: &ReadConnection, request: &Turn, set: SetId) -> Result<Option<T
         }
         Ok(Some(TurnAnswer {
             next: next.into_iter().chain(allowed.wait).chain(hold).min(),
+            next_tick: schedules::wait(db, now, COMPUTES)?,
             ..TurnAnswer::default()
         }))
     })

@@ -47,6 +47,7 @@ pub(super) fn repair(db: &Connection, old: &Connection, now: Now) -> Result<Dama
     meta::repair(db, now, &mut damage)?;
     rows::remove_invalid(db, &mut damage)?;
     rows::repair_queues(db, &mut damage)?;
+    rows::repair_schedules(db, &mut damage)?;
     meta::close_sessions_of_unknown_sets(db, now, &mut damage)?;
     rows::end_invalid_tasks(db, now, &mut damage)?;
     meta::restore_priorities(db)?;

@@ -52,6 +52,10 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// are in microseconds. The columns `since_normal` and `since_low` are those of `PriorityTurns`. The name of the default queue is
 /// empty.
 ///
+/// The table `throng_schedule` contains the schedules: see `ScheduleRow`. The column `hand_out` is the time at which a schedule
+/// is handed out next, in milliseconds since 1970. It is `NULL` if `time` is `NULL`. It is later than `time` after the schedule
+/// was handed out, until a change replaces the row.
+///
 /// The table of tasks has no row ids: ids that were created one after the other lie side by side, so a batch of them
 /// touches few pages.
 const SCHEMA: &str = "
@@ -205,6 +209,19 @@ CREATE TABLE IF NOT EXISTS throng_queue (
     since_normal INTEGER NOT NULL DEFAULT 0,
     since_low INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS throng_schedule (
+    name TEXT PRIMARY KEY NOT NULL,
+    version INTEGER NOT NULL,
+    needs INTEGER NOT NULL,
+    time INTEGER,
+    hand_out INTEGER,
+    started INTEGER NOT NULL,
+    skipped INTEGER NOT NULL,
+    last_task BLOB,
+    body BLOB NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS throng_schedule_hand_out ON throng_schedule (needs, hand_out)
+    WHERE hand_out IS NOT NULL;
 CREATE TABLE IF NOT EXISTS throng_damaged (
     number INTEGER PRIMARY KEY,
     at INTEGER NOT NULL,

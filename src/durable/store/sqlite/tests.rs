@@ -39,6 +39,7 @@ mod model_tests;
 mod peers_tests;
 mod processes_tests;
 mod queues_tests;
+mod schedules_tests;
 mod tokens_tests;
 mod upgrade_tests;
 mod writer_tests;

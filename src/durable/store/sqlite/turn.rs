@@ -9,11 +9,13 @@ use super::next_check::{earlier, is_any_ready, next_check};
 use super::queues;
 use super::reap;
 use super::renew::renew_lease;
+use super::schedules;
 use super::session::{self, Session};
 use super::state::State;
 use super::transaction::Transaction;
 use super::verdicts;
 use crate::durable::queue::name::QueueName;
+use crate::durable::schedule::when::COMPUTES;
 use crate::durable::store::{Claim, Epoch, Turn, TurnAnswer};
 
 /// The number of delayed tasks that a turn makes due, at most.
@@ -34,6 +36,7 @@ pub(super) fn turn(tx: &mut Transaction<'_>, request: &Turn) -> Result<TurnAnswe
     turned.more = is_any_ready(tx.db, lists.into_iter().flatten(), quarantined)?;
     turned.next = next_check(tx.db, tx.shared, tx.now)?;
     add_hold(tx, &session, request.want, &mut turned)?;
+    turned.next_tick = schedules::wait(tx.db, tx.now, COMPUTES)?;
     if turned.more {
         apply_limits(tx, &session, request.want, &mut turned)?;
     }

@@ -88,6 +88,34 @@ pub(super) enum Step {
     },
     /// Pauses, resumes or limits the named queue.
     ChangeQueue(QueueChange),
+    ChangeSchedule(ScheduleStep),
+    /// Asks for due schedules, as a build that computes some of them.
+    HandOut(u8),
+    /// Sends the last change of a schedule again, as if its answer had been lost.
+    ChangeScheduleAgain,
+    ListSchedules {
+        after: Option<u8>,
+        limit: usize,
+    },
+}
+
+/// A change of one of a few schedules.
+#[derive(Clone, Debug)]
+pub(super) struct ScheduleStep {
+    schedule: u8,
+    /// `true` if the change names the version that the store has.
+    is_current: bool,
+    /// The new row, or `None` if the schedule is removed.
+    row: Option<ScheduleRowChoice>,
+    /// The tasks that the change stores.
+    tasks: Vec<New>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct ScheduleRowChoice {
+    needs: u8,
+    /// The time after which it is handed out, or `None` if it is paused.
+    after: Option<Duration>,
 }
 
 #[derive(Clone, Debug)]
@@ -322,6 +350,21 @@ fn queue_change() -> impl Strategy<Value = QueueChange> {
     ]
 }
 
+fn schedule_step() -> impl Strategy<Value = ScheduleStep> {
+    let after = prop::option::weighted(0.8, seconds(&[0, 1, 5, 9, 60]));
+    let row = (1..=2_u8, after).prop_map(|(needs, after)| ScheduleRowChoice { needs, after });
+    let choices = (0..3_u8, prop::bool::weighted(0.8));
+    let tasks = prop::collection::vec(new(), 0..3);
+    (choices, prop::option::weighted(0.8, row), tasks).prop_map(
+        |((schedule, is_current), row, tasks)| ScheduleStep {
+            schedule,
+            is_current,
+            row,
+            tasks,
+        },
+    )
+}
+
 fn enqueue() -> impl Strategy<Value = Step> {
     let tasks = prop::collection::vec(new(), 0..5);
     let choices = (any::<u8>(), tasks, any::<bool>());
@@ -357,6 +400,11 @@ fn step() -> impl Strategy<Value = Step> {
         3 => any().prop_map(|process| Step::Counts { process }),
         3 => pause(),
         4 => queue_change().prop_map(Step::ChangeQueue),
+        6 => schedule_step().prop_map(Step::ChangeSchedule),
+        6 => (0..4_u8).prop_map(Step::HandOut),
+        1 => Just(Step::ChangeScheduleAgain),
+        1 => (prop::option::of(0..3_u8), 0..4_usize)
+            .prop_map(|(after, limit)| Step::ListSchedules { after, limit }),
     ]
 }
 

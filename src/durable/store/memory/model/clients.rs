@@ -67,6 +67,7 @@ impl Model {
         let letters = self.dead_letters(&DeadFilter::all(), usize::MAX);
         let excess = letters.iter().skip(MAX_DEAD_LETTERS as usize);
         remove.extend(excess.map(|letter| letter.id));
+        self.repair_hand_outs();
         let more = remove.len() > budget;
         for id in remove.into_iter().take(budget) {
             self.tasks.remove(&id);
@@ -103,11 +104,11 @@ impl Model {
         row.state == State::Waiting && !is_served
     }
 
-    /// Returns the number of tasks, claims, sessions and keys.
+    /// Returns the number of tasks, claims, sessions, schedules and keys.
     #[cfg(test)]
     pub(in super::super) fn leftovers(&self) -> u64 {
         let tasks =
             self.tasks.len() + self.ready_queue.len() + self.delayed.len() + self.claims.len();
-        (tasks + self.sessions.len() + self.keyed.len()) as u64
+        (tasks + self.sessions.len() + self.schedules.len() + self.keyed.len()) as u64
     }
 }

@@ -26,17 +26,11 @@ impl Model {
                 false => Err(Failure::new(Effect::None, Cause::NoSession)),
             };
         }
-        let mut enqueued = Enqueued::default();
         if first.is_none() {
-            return Ok(enqueued);
+            return Ok(Enqueued::default());
         }
         let earliest = self.earliest_due();
-        for (position, task) in tasks.iter().enumerate() {
-            match self.resolve_conflict(position, task) {
-                Some(conflict) => enqueued.conflicts.push(conflict),
-                None => self.store(endpoint, task),
-            }
-        }
+        let enqueued = self.store_all(endpoint, tasks);
         if let Some(session) = self.sessions.get_mut(&request.session) {
             session.number = request.number;
             session.claim = None;
@@ -50,6 +44,18 @@ impl Model {
         }
         self.wake_for_new_ready();
         Ok(enqueued)
+    }
+
+    /// Stores tasks, except those whose keys other tasks hold. Returns the conflicts.
+    pub(super) fn store_all(&mut self, endpoint: usize, tasks: &[NewTask]) -> Enqueued {
+        let mut enqueued = Enqueued::default();
+        for (position, task) in tasks.iter().enumerate() {
+            match self.resolve_conflict(position, task) {
+                Some(conflict) => enqueued.conflicts.push(conflict),
+                None => self.store(endpoint, task),
+            }
+        }
+        enqueued
     }
 
     fn store(&mut self, endpoint: usize, task: &NewTask) {

@@ -14,8 +14,9 @@ use crate::durable::queue::group::GroupName;
 use crate::durable::queue::name::QueueName;
 use crate::durable::queue::priority::PriorityTurns;
 use crate::durable::queue::{Priority, QueueSettings};
+use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::kind::{Kind, TypeSet};
-use crate::durable::store::{DeadReason, Enqueued, Epoch, Event, SessionId};
+use crate::durable::store::{DeadReason, Enqueued, Epoch, Event, ScheduleRow, SessionId};
 use crate::durable::{Counts, TaskId};
 
 /// The number of endpoints that are woken, at most, for tasks that became ready together.
@@ -43,6 +44,7 @@ pub(in super::super) struct Model {
     pub(super) uses_priorities: bool,
     /// For each key, the tasks that were stored with it. They need not hold it, or exist, any more.
     pub(super) keyed: BTreeMap<KeyHash, BTreeSet<TaskId>>,
+    pub(super) schedules: BTreeMap<ScheduleName, ScheduleState>,
     /// The queues, kinds and groups of the tasks that the current request has made ready.
     pub(super) new_ready: Vec<(QueueName, Kind, Option<GroupName>)>,
     /// The queues in which the current request may let waiting tasks start.
@@ -71,6 +73,13 @@ pub(super) struct GroupTurns {
     pub(super) are_used: bool,
     /// The times until which groups are held, in milliseconds since 1970.
     pub(super) holds: BTreeMap<(QueueName, GroupName), u64>,
+}
+
+/// The state of a schedule.
+pub(super) struct ScheduleState {
+    pub(super) row: ScheduleRow,
+    /// The time at which it is handed out next, in milliseconds since 1970, or `None` while it is paused.
+    pub(super) hand_out: Option<u64>,
 }
 
 /// The lease of a claim.
@@ -144,6 +153,7 @@ impl Model {
             groups: GroupTurns::default(),
             uses_priorities: false,
             keyed: BTreeMap::new(),
+            schedules: BTreeMap::new(),
             new_ready: Vec::new(),
             freed: BTreeSet::new(),
             totals: Counts::default(),

@@ -10,6 +10,7 @@ use crate::durable::TaskId;
 use crate::durable::clock::millis;
 use crate::durable::failure::Failure;
 use crate::durable::queue::name::QueueName;
+use crate::durable::schedule::when::COMPUTES;
 use crate::durable::store::kind::Kind;
 use crate::durable::store::{Claim, Epoch, SessionId, Turn, TurnAnswer, Verdict, Verdicts};
 
@@ -31,6 +32,7 @@ impl Model {
         let claimed = turned.claim.iter().flat_map(|claim| &claim.tasks);
         let quarantined = request.quarantined && !claimed.clone().any(|task| task.quarantined);
         let left = self.first_left(request.session, quarantined);
+        turned.next_tick = self.next_hand_out(COMPUTES);
         let queue = self.queue_of(request.session);
         let hold = self.hold_wait(&queue);
         turned.next = self.next_check().into_iter().chain(hold).min();

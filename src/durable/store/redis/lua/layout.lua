@@ -75,6 +75,16 @@ RESULT_STATE = 7
 PLAN_QUEUE_LENGTH = 9
 PLAN_QUEUE = 10
 
+-- A row of `schedules`: version 8, bit of the builds that compute its ticks 1, time at which it is handed out (0 while it is
+-- paused) 6, number of started tasks 6, number of skipped tasks 6, id of the last task (zeros if there is none) 16, and the body,
+-- which scripts do not read: see `schedule/body.rs`.
+SCHEDULE_VERSION_END = 8
+SCHEDULE_NEEDS = 9
+SCHEDULE_TIME = 10
+SCHEDULE_STARTED = 16
+SCHEDULE_LAST_TASK = 28
+SCHEDULE_BODY = 44
+
 -- The settings of a queue in `queues`: see `queues.lua`.
 SETTINGS_REVISION = 16
 SETTINGS_GROUPS = 20

@@ -70,7 +70,7 @@ local function repair_keys()
   local keys = {
     HLEN = {
       SESSIONS, ALIVE, PAYLOADS, DELAYED, RUNNING, CLAIMS, RESULTS, EXPIRY_BINS, DEAD, ERRORS, CANCEL, TOMBSTONES,
-      WATCHERS, ROUTES, QUEUES, HELD_KEYS, GROUPS,
+      WATCHERS, ROUTES, QUEUES, HELD_KEYS, GROUPS, SCHEDULES,
     },
     LLEN = { READY, DAMAGE }, ZCARD = { DUE, LEASE, EXPIRY, DIED, AWAITING }, SCARD = { QUARANTINED, UNLISTED },
   }
@@ -79,6 +79,7 @@ local function repair_keys()
       if remove_other_type(command, key) and key == QUEUES then pause_queues() end
     end
   end
+  for needs = 1, 2 do remove_other_type('ZCARD', SCHEDULE_TIMES .. ':' .. needs) end
   each_list(function(list)
     remove_other_type('LLEN', key_of(list))
     local key = groups().ring_key(list)

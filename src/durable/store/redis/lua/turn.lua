@@ -2,6 +2,7 @@
 --
 -- Needs: session, session_activity, lists, set_lists, transaction, entry, notifications, claims, reap, verdicts, due, drain,
 --   claim.
+-- Reads: schedules.
 -- KEYS: all.
 --
 -- ARGV[1]  -> session
@@ -33,6 +34,10 @@
 -- [7] -> 1 if this repeats an earlier answer, else 0
 -- [8] -> 1 if the session is idle although tasks were claimed, else 0
 -- [9] -> 1 if a draining list is empty, else 0
+--
+-- Then, if the store has schedules:
+-- [10] -> the field `schedules` of `meta`: see `schedules.lua`
+-- [11] -> time in milliseconds since 1970
 --
 -- Errors:
 -- NOSESSION         -> the session has ended, or has sent a later request
@@ -185,7 +190,9 @@ else
   if is_full and hold_wait then pcall(lists().wake_queue, queue, 1) end
   if #state.pushed > 0 or state.freed then pcall(lists().wake_for_committed) end
 end
-return {
+local answer = {
   refused, epoch, claimed, payloads, more and 1 or 0, next_check, is_repeated and 1 or 0, goes_idle and #claimed > 0 and 1 or 0,
   is_drained and 1 or 0,
 }
+if meta[6] then answer[10], answer[11] = meta[6], now end
+return answer

@@ -20,6 +20,7 @@ mod keys_tests;
 mod maintenance_tests;
 mod queues_tests;
 mod reads_tests;
+mod schedules_tests;
 mod sessions_tests;
 mod turns_tests;
 

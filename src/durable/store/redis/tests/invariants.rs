@@ -152,4 +152,25 @@ for id in pairs(results) do
   expect('is in a bin', binned[id], id)
   expect('has ended', not alive[id], id)
 end
+local first = { math.huge, math.huge }
+for needs = 1, 2 do
+  for name, time in pairs(scores('schedule_times:' .. needs)) do
+    local row = call('HGET', 'schedules', name)
+    expect('is handed out and there', row and true or false, name)
+    expect('is handed out to builds that compute it', row and struct.unpack('>I1', row, 9) == needs, name)
+    first[needs] = math.min(first[needs], tonumber(time))
+  end
+end
+for name, row in pairs(hash('schedules')) do
+  local needs, time = struct.unpack('>I1I6', row, 9)
+  local handed_out = call('ZSCORE', 'schedule_times:' .. needs, name)
+  expect('is handed out', (time > 0) == (handed_out and true or false), name)
+  expect('has the field of schedules', call('HEXISTS', 'meta', 'schedules') == 1, name)
+end
+local field = call('HGET', 'meta', 'schedules') or ''
+if #field == 12 then
+  for needs, time in ipairs({ struct.unpack('>I6I6', field) }) do
+    if needs < 3 then expect('is not handed out late', first[needs] == math.huge or time > 0 and time <= math.max(first[needs], 1), needs) end
+  end
+end
 return wrong";

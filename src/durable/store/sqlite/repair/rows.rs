@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use rusqlite::types::{ToSql, ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, Row, Statement, params, params_from_iter};
 
+use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::DeadReason;
 use crate::durable::store::sqlite::claimed_tasks::ClaimedTasks;
 use crate::durable::store::sqlite::damage::Damage;
@@ -21,6 +22,7 @@ enum Values {
     Id,
     Number(RangeInclusive<i64>),
     Text,
+    ScheduleName,
     Bytes,
     /// The tasks that a claim holds.
     ClaimedTasks,
@@ -94,6 +96,18 @@ const QUEUE: &[Column] = &[
     Column("since_normal", TIME, "0"),
     Column("since_low", TIME, "0"),
 ];
+const SCHEDULE: &[Column] = &[
+    Column("name", Values::ScheduleName, ""),
+    Column("version", ANY, "random()"),
+    Column("needs", Values::Number(1..=2), ""),
+    // With 0, the schedule is handed out at once. The worker then finds out when it is due, or that it is paused.
+    Column("time", Values::Optional(&TIME), "0"),
+    Column("hand_out", Values::Optional(&TIME), "0"),
+    Column("started", TIME, "0"),
+    Column("skipped", TIME, "0"),
+    Column("last_task", Values::Optional(&Values::Id), "NULL"),
+    Column("body", Values::Bytes, ""),
+];
 const TASK: &[Column] = &[
     Column("state", Values::Number(0..=5), "4"),
     Column("list", Values::Optional(&ANY), "NULL"),
@@ -129,6 +143,9 @@ impl Values {
             (Self::Id, ValueRef::Blob(bytes)) => bytes.len() == 16,
             (Self::Number(range), ValueRef::Integer(number)) => range.contains(&number),
             (Self::Text, ValueRef::Text(bytes)) => std::str::from_utf8(bytes).is_ok(),
+            (Self::ScheduleName, ValueRef::Text(bytes)) => {
+                std::str::from_utf8(bytes).is_ok_and(|name| ScheduleName::new(name).is_ok())
+            }
             (Self::ClaimedTasks, ValueRef::Blob(bytes)) => {
                 bytes.len() % ClaimedTasks::ENTRY_LEN == 0
             }
@@ -213,6 +230,21 @@ pub(super) fn repair_queues(db: &Connection, damage: &mut Damage) -> Result<(), 
         match Values::Text.has(bad.key[0].0.value()) {
             true => bad.replace(db, "throng_queue", "name", QUEUE)?,
             false => bad.remove(db, "throng_queue", &["name"])?,
+        }
+    }
+    Ok(())
+}
+
+/// Repairs the rows of schedules. Removes rows whose name, build or body is lost: such a schedule is defined again when a process
+/// of its program starts.
+pub(super) fn repair_schedules(db: &Connection, damage: &mut Damage) -> Result<(), Fault> {
+    let table = "throng_schedule";
+    for bad in find_invalid(db, table, &["name"], SCHEDULE, |_| true)? {
+        damage.add(1, || bad.describe(table));
+        let is_lost = |column: &Column| column.2.is_empty() && bad.columns.contains(&column.0);
+        match SCHEDULE.iter().any(is_lost) {
+            true => bad.remove(db, table, &["name"])?,
+            false => bad.replace(db, table, "name", SCHEDULE)?,
         }
     }
     Ok(())

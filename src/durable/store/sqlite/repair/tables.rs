@@ -20,7 +20,7 @@ struct Table {
     scans: &'static [&'static str],
 }
 
-const TABLES: [Table; 11] = [
+const TABLES: [Table; 12] = [
     Table {
         name: "throng_session",
         key: &["id"],
@@ -114,6 +114,15 @@ const TABLES: [Table; 11] = [
         scans: &[
             "SELECT name, * FROM {} ORDER BY name",
             "SELECT name, * FROM {} ORDER BY name DESC",
+        ],
+    },
+    Table {
+        name: "throng_schedule",
+        key: &["name"],
+        scans: &[
+            "SELECT name, * FROM {} ORDER BY name",
+            "SELECT name, * FROM {} ORDER BY name DESC",
+            "SELECT name FROM {} WHERE hand_out IS NOT NULL ORDER BY needs, hand_out",
         ],
     },
     Table {

@@ -72,6 +72,8 @@ impl DamagedStore {
         let failed = "INSERT INTO throng_error (id, attempt, at, error)
             SELECT id, 1, 0, 'it has failed before' FROM throng_task;
             UPDATE throng_task SET failures = 1;
+            INSERT INTO throng_schedule (name, version, needs, time, hand_out, started, skipped, body)
+                SELECT hex(id), 1, 1, at, at, 0, 0, zeroblob(30) FROM throng_task;
             INSERT INTO throng_damaged (at, found, what) VALUES (0, 1, 'long ago')";
         file.connect().execute_batch(failed).unwrap();
         Self {

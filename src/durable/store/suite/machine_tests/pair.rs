@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -15,12 +16,14 @@ use crate::durable::store::suite::Harness;
 use crate::durable::store::suite::baseline_tests::adds_up;
 use crate::durable::store::suite::process::id;
 use crate::durable::store::{
-    Epoch, Event, MAX_STORE_TIME_STEP, QueueChange, RenewAnswer, SessionId, Store,
+    Epoch, Event, MAX_STORE_TIME_STEP, QueueChange, RenewAnswer, ScheduleChange, SessionId, Store,
 };
 use crate::durable::{Counts, TaskId};
 
 mod dead_letters;
 mod numbered;
+mod queues;
+mod schedules;
 
 /// The number of passes after which maintenance must be finished.
 const MANY_ROUNDS: usize = 200;
@@ -36,6 +39,8 @@ pub(super) struct Pair<H> {
     /// All tasks that were ever claimed.
     claimed: Vec<Claimed>,
     ids: Ids,
+    /// The last change of a schedule.
+    schedule_change: Option<Arc<ScheduleChange>>,
     /// The number of verdicts so far.
     marks: u64,
     /// The number of processes that were started.
@@ -90,6 +95,7 @@ impl<H: Harness> Pair<H> {
             epochs: [Vec::new(), Vec::new()],
             claimed: Vec::new(),
             ids: Ids::default(),
+            schedule_change: None,
             marks: 0,
             started: 0,
             opened: BTreeSet::new(),
@@ -153,6 +159,10 @@ impl<H: Harness> Pair<H> {
             Step::Counts { process } => self.counts(*process).await,
             Step::Pause { other, is_paused } => self.pause(*other, *is_paused).await,
             Step::ChangeQueue(change) => self.change_queue(*change).await,
+            Step::ChangeSchedule(step) => self.change_schedule(step).await,
+            Step::HandOut(computes) => self.hand_out(*computes).await,
+            Step::ChangeScheduleAgain => self.send_schedule_change().await,
+            Step::ListSchedules { after, limit } => self.list_schedules(*after, *limit).await,
             Step::Maintain { budget } => self.maintain(*budget).await,
             Step::Dead { choice, limit } => self.dead_letters(choice, *limit).await,
             Step::Replay { choice } => self.replay(choice).await,
@@ -174,6 +184,7 @@ impl<H: Harness> Pair<H> {
         let ids: Vec<_> = (0..12).map(id).collect();
         self.counts(0).await?;
         self.status(0, ids.clone()).await?;
+        self.list_schedules(None, 9).await?;
         self.dead_letters(&Choice::All, 100).await?;
         for other in [false, true] {
             self.pause(other, false).await?;
@@ -371,37 +382,6 @@ impl<H: Harness> Pair<H> {
         let paused = model.0.set_paused(name.clone(), is_paused).await;
         same((paused, tested.0.set_paused(name, is_paused).await))?;
         same((model.0.paused_types().await, tested.0.paused_types().await))
-    }
-
-    async fn change_queue(&mut self, change: QueueChange) -> Outcome {
-        let queue = requests::queue(true);
-        let [model, tested] = self.stores(0);
-        let changed = model.0.change_queue(queue.clone(), change).await;
-        same((changed, tested.0.change_queue(queue, change).await))?;
-        self.queue(0).await
-    }
-
-    /// Compares what the stores say about the named queue.
-    async fn queue(&mut self, process: u8) -> Outcome {
-        self.serve_queue(process).await;
-        let queue = requests::queue(true);
-        let [model, tested] = self.stores(process);
-        let expected = model.0.queue(queue.clone()).await;
-        let answered = tested.0.queue(queue).await;
-        if let Ok(info) = &answered {
-            let limit = info.settings.max_running.map(u64::from);
-            self.limit = if info.is_paused { Some(0) } else { limit };
-        }
-        same((expected, answered))
-    }
-
-    /// Opens a session of the named queue if there is none: stores differ in when they notice that the last one is dead, and
-    /// its tasks are served by nobody.
-    async fn serve_queue(&mut self, process: u8) {
-        let is_served = |session: &Session| session.is_queued && !session.closed;
-        if self.has_queues && !self.sessions.iter().any(is_served) {
-            self.open(process, Types::All, true).await;
-        }
     }
 
     async fn counts(&mut self, process: u8) -> Outcome {

@@ -8,8 +8,9 @@ use crate::durable::key::{Conflict, NewKey};
 use crate::durable::queue::Priority;
 use crate::durable::queue::group::GroupName;
 use crate::durable::queue::name::QueueName;
+use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::kind::{Kind, TypeSet};
-use crate::durable::store::suite::process::{id, queue_name};
+use crate::durable::store::suite::process::{id, queue_name, schedule_name};
 use crate::durable::store::{
     DeadReason, Enqueue, Epoch, NewTask, SessionId, Turn, Verdict, Verdicts,
 };
@@ -174,6 +175,11 @@ impl Choice {
             Self::Tasks(tasks) => DeadFilter::ids(ids.of_all(tasks)),
         }
     }
+}
+
+/// Returns the name of a schedule.
+pub(super) fn schedule(number: u8) -> ScheduleName {
+    schedule_name(&format!("{number}"))
 }
 
 /// Returns the named queue, or the default queue.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::durable::queue::group::GroupName;
 use crate::durable::queue::name::QueueName;
 use crate::durable::queue::{Priority, QueueSettings};
+use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{Claimed, DeadReason, NewTask, TaskState, Verdict};
 use crate::durable::{Key, TaskId};
@@ -113,6 +114,10 @@ pub(in crate::durable::store::suite) fn queue_name(name: &str) -> QueueName {
         "" => QueueName::DEFAULT,
         name => QueueName::new(name).expect("it is a valid name"),
     }
+}
+
+pub(in crate::durable::store::suite) fn schedule_name(name: &str) -> ScheduleName {
+    ScheduleName::new(name).expect("it is a valid name")
 }
 
 pub(in crate::durable::store::suite) fn max_running(max_running: u32) -> QueueSettings {

@@ -13,7 +13,7 @@ function undo.enqueue()
     try_all('HDEL', ALIVE, some)
     try_all('HDEL', PAYLOADS, payloads)
   end
-  restore_session()
+  if u.session then restore_session() end
   remove_pushed(u.bundles or #u.entries > 0 and { { key = READY, entries = u.entries, is_pushed = u.is_pushed } })
   if not state.is_partial then remove_rows(ids) end
   local was_partial = state.is_partial

@@ -143,7 +143,8 @@ impl<H: Harness> Pair<H> {
         // by `next`.
         let same_more = expected.more == answered.more || self.has_paused && answered.more;
         let looks_again = self.has_paused && answered.next == Some(Duration::ZERO);
-        let same_rest = expected.refused == answered.refused && same_more;
+        let same_tick = expected.next_tick == answered.next_tick;
+        let same_rest = expected.refused == answered.refused && same_more && same_tick;
         // The store may have to check whether others have died.
         let foreign = self.opened.iter().any(|&other| other != process);
         let same_next = expected.next == answered.next

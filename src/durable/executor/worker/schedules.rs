@@ -1,0 +1,142 @@
+//! How a worker fires schedules.
+//!
+//! The worker asks the store for due schedules at the time at which the store has said that the next one is due. The store may hand a
+//! schedule to any worker whose build computes its ticks, even if the worker does not run the tasks. The worker computes what the
+//! schedule does, and requests that change. If the worker dies, or if the request is lost, the store hands the schedule out again after
+//! [`HAND_OUT_INTERVAL`].
+//!
+//! A store wakes an idle worker when a schedule is due earlier than all others. While all workers are busy, none is woken, so each
+//! also asks at [regular intervals](Worker::look_interval).
+
+use std::sync::Arc as StdArc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::state::{Fired, InFlight, Worker};
+use crate::durable::engine::Engine;
+use crate::durable::executor::metrics::Tally;
+use crate::durable::failure::Failure;
+use crate::durable::report;
+use crate::durable::schedule::name::ScheduleName;
+use crate::durable::schedule::step;
+use crate::durable::schedule::when::COMPUTES;
+use crate::durable::store::{DueSchedule, HAND_OUT_INTERVAL};
+
+/// The maximum time between two requests for due schedules. A tick that is found so late is not missed.
+const MAX_LOOK_INTERVAL: Duration = Duration::from_secs(30);
+
+impl Worker {
+    /// Returns the time at which the worker asks for due schedules, unless it is firing some, or leaves that to others.
+    pub(super) fn next_tick(&self) -> Option<Instant> {
+        let next = self.next_tick.max(self.tick_pause);
+        Some(next).filter(|_| self.firing.is_none() && self.checks())
+    }
+
+    /// Asks for due schedules if it is time, and fires them.
+    pub(super) fn fire_due(&mut self) {
+        let now = Instant::now();
+        if self.next_tick().is_some_and(|next| next <= now) {
+            // A turn may bring this forward while the request is in flight.
+            self.next_tick = now + self.look_interval();
+            let (engine, tally) = (StdArc::clone(&self.engine), StdArc::clone(&self.tally));
+            self.firing = Some(InFlight::new(fire_all(engine, tally)));
+        }
+    }
+
+    /// Records when a schedule is due, of those that a turn has seen.
+    pub(super) fn note_tick(&mut self, next: Option<Duration>) {
+        if let Some(next) = next.filter(|&next| next < MAX_LOOK_INTERVAL) {
+            self.next_tick = self.next_tick.min(Instant::now() + next);
+        }
+    }
+
+    /// Has the worker find out whether a schedule is due, since the store's clock may have been set.
+    pub(super) fn recheck_schedules(&mut self) {
+        self.note_tick(Some(Duration::ZERO));
+    }
+
+    /// Returns the maximum time between two requests for due schedules.
+    fn look_interval(&self) -> Duration {
+        MAX_LOOK_INTERVAL.min(3 * self.settings.lease)
+    }
+
+    /// Records which schedules were fired, and when the worker asks for others.
+    pub(super) fn fired(&mut self, fired: Result<Fired, Failure>) {
+        self.firing = None;
+        let now = Instant::now();
+        match fired {
+            Ok(fired) => {
+                let is_any = !fired.outcomes.is_empty();
+                self.report_unfired(fired.outcomes);
+                // Meanwhile, other schedules may have become due.
+                self.note_tick(if is_any {
+                    Some(Duration::ZERO)
+                } else {
+                    fired.next
+                });
+            }
+            Err(failure) => {
+                report::schedules_unread(&self.engine.store_name, &failure);
+                self.tick_pause = now + HAND_OUT_INTERVAL;
+                self.next_tick = self.tick_pause;
+            }
+        }
+    }
+
+    /// Warns of schedules that this worker cannot fire, once for each until it can.
+    fn report_unfired(&mut self, outcomes: Vec<(ScheduleName, Option<String>)>) {
+        for (name, reason) in outcomes {
+            match reason {
+                None => drop(self.unfired.remove(&name)),
+                Some(reason) => {
+                    let store_name = &self.engine.store_name;
+                    if self.unfired.insert(name.clone()) {
+                        report::schedule_failed(store_name, name.as_str(), &reason);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Asks for due schedules, and fires them concurrently, since a store may write several changes together.
+async fn fire_all(engine: StdArc<Engine>, tally: StdArc<Tally>) -> Result<Fired, Failure> {
+    let handed_out = engine.store.hand_out(COMPUTES).await?;
+    let mut fires = JoinSet::new();
+    for due in handed_out.due {
+        let (engine, tally) = (StdArc::clone(&engine), StdArc::clone(&tally));
+        fires.spawn(async move {
+            let reason = fire(&engine, &tally, &due).await.err();
+            (due.schedule.name, reason)
+        });
+    }
+    let mut outcomes = Vec::new();
+    while let Some(fired) = fires.join_next().await {
+        // A panic while the ticks of a schedule are computed must not affect the others, so it is ignored.
+        outcomes.extend(fired);
+    }
+    let next = handed_out.next;
+    Ok(Fired { outcomes, next })
+}
+
+/// Fires a schedule that was handed out.
+///
+/// # Errors
+///
+/// This process could not do it. Returns the reason.
+async fn fire(engine: &Engine, tally: &Tally, due: &DueSchedule) -> Result<(), String> {
+    let can_have = |id, queue: &_, key| engine.store.can_have(id, queue, key);
+    let change = step::fire(due, &can_have)?;
+    let (tasks, change) = (change.tasks.len(), StdArc::new(change));
+    let changed = engine.store.change_schedule(change).await;
+    // If it was changed after it was handed out, another worker has fired it, or a client has changed it.
+    if let Some(enqueued) = changed.map_err(|failure| failure.to_string())? {
+        let skipped = enqueued.conflicts.len();
+        tally.fired.add(tasks - skipped);
+        let (store_name, name) = (&engine.store_name, due.schedule.name.as_str());
+        report::schedule_fired(store_name, name, tasks - skipped, skipped);
+    }
+    Ok(())
+}

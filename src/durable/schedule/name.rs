@@ -1,0 +1,25 @@
+//! [`ScheduleName`]: the name of a schedule.
+
+use std::sync::Arc;
+
+use crate::durable::queue::name::check_name;
+
+/// The name of a schedule.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ScheduleName(Arc<str>);
+
+impl ScheduleName {
+    /// Returns the schedule with this name.
+    ///
+    /// # Errors
+    ///
+    /// The name is invalid. Returns the reason, and the remedy.
+    pub(crate) fn new(name: &str) -> Result<Self, String> {
+        check_name(name, "schedule")?;
+        Ok(Self(name.into()))
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}

@@ -1,0 +1,123 @@
+//! The part of schedules that stores implement: a store hands a schedule out when it is due, and replaces its row as a whole.
+//!
+//! A store neither reads the *body* of a row nor computes ticks. Each row has a *version*, which its writer chooses at random. A
+//! [change](ScheduleChange) names the version that it replaces, so only one of several changes of the same version takes effect. A
+//! change stores its tasks in the same step. So no tick fires twice: the change that fires a tick also replaces the row in which
+//! that tick is the next one.
+//!
+//! A store *hands out* the schedules that are due to the worker that asks for them. This changes only the time at which each of them
+//! is handed out next, to [`HAND_OUT_INTERVAL`] later. So a worker that dies while it handles a schedule delays the schedule by that
+//! time.
+
+use std::time::Duration;
+
+use super::{Enqueued, KeyConflict, NewTask};
+use crate::durable::TaskId;
+use crate::durable::key::Conflict;
+use crate::durable::queue::name::QueueName;
+use crate::durable::schedule::name::ScheduleName;
+
+/// The time after which a schedule is handed out again, unless a change has replaced its row.
+pub(crate) const HAND_OUT_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The maximum number of schedules that a request hands out in one partition.
+pub(crate) const MAX_HAND_OUTS: usize = 64;
+
+/// The row of a schedule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ScheduleRow {
+    /// A random number, which is not zero.
+    pub(crate) version: u64,
+    /// The [bit](crate::durable::schedule::when::COMPUTES) of the builds that can compute its ticks.
+    pub(crate) needs: u8,
+    /// The time at which the schedule is handed out, in milliseconds since 1970, or `None` while it is paused.
+    pub(crate) time: Option<u64>,
+    /// The number of tasks that the schedule has stored.
+    pub(crate) started: u64,
+    /// The number of tasks that were not stored because another task held their key.
+    pub(crate) skipped: u64,
+    /// The last task that was stored or, if a later task was not stored because its key was held, the holder of the key.
+    pub(crate) last_task: Option<TaskId>,
+    /// The rest of the row, which stores do not read: see [`Body`](crate::durable::schedule::body::Body).
+    pub(crate) body: Vec<u8>,
+}
+
+impl ScheduleRow {
+    /// Corrects the counts of a row in which all tasks count as started, if some were not stored because others held their keys.
+    #[cfg_attr(
+        not(any(test, feature = "sqlite-unbundled", feature = "test-util")),
+        allow(dead_code, reason = "with Redis, a script does this")
+    )]
+    pub(crate) fn count_conflicts(&mut self, conflicts: &[KeyConflict]) {
+        self.started = self.started.saturating_sub(conflicts.len() as u64);
+        self.skipped += conflicts.len() as u64;
+        if let Some(last) = conflicts.last() {
+            self.last_task = Some(last.holder);
+        }
+    }
+}
+
+/// Returns what a store answers if it has made a change already, given the last task in the row. If that is not the last task of the
+/// change, its key was held.
+pub(crate) fn repeated(change: &ScheduleChange, last_task: Option<TaskId>) -> Enqueued {
+    let last = change.tasks.last().zip(last_task);
+    let conflict = last.filter(|(task, holder)| task.id != *holder);
+    let conflict = conflict.map(|(_, holder)| KeyConflict {
+        position: change.tasks.len() - 1,
+        holder,
+        resolution: Conflict::Join,
+    });
+    Enqueued {
+        conflicts: conflict.into_iter().collect(),
+    }
+}
+
+/// A schedule in a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StoredSchedule {
+    pub(crate) name: ScheduleName,
+    /// The partition in which the row is stored.
+    pub(crate) home: usize,
+    pub(crate) row: ScheduleRow,
+}
+
+/// The answer to a request for a schedule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ScheduleAnswer {
+    /// The store's time, in milliseconds since 1970.
+    pub(crate) now: u64,
+    pub(crate) found: Option<StoredSchedule>,
+}
+
+/// The schedules that are due.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HandOut {
+    /// Some of them, in no particular order: at most [`MAX_HAND_OUTS`] in each partition.
+    pub(crate) due: Vec<DueSchedule>,
+    /// The time until the next one is handed out, or `None` if there is none.
+    pub(crate) next: Option<Duration>,
+}
+
+/// A schedule that was handed out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DueSchedule {
+    /// The store's time at which it was handed out, in milliseconds since 1970.
+    pub(crate) now: u64,
+    pub(crate) schedule: StoredSchedule,
+}
+
+/// A change of a schedule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ScheduleChange {
+    pub(crate) name: ScheduleName,
+    /// The version and the partition of the row that this change replaces, or `None` if the schedule is new. A new schedule must
+    /// not be due yet. Otherwise, a request that arrives late could repeat a tick that fired before the schedule was removed.
+    pub(crate) before: Option<(u64, usize)>,
+    /// The new row, in which all `tasks` count as started, or `None` if the schedule is removed.
+    pub(crate) after: Option<ScheduleRow>,
+    /// The queue of the tasks. In a store with several partitions, it determines the partition of the new row: see
+    /// [`can_have`](super::Backend::can_have).
+    pub(crate) queue: QueueName,
+    /// The tasks that are stored in the same step.
+    pub(crate) tasks: Vec<NewTask>,
+}
