@@ -47,6 +47,7 @@ mod claim;
 mod claimed_tasks;
 mod claims;
 mod damage;
+mod drain;
 mod endpoint;
 mod enqueue;
 mod error;

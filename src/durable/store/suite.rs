@@ -17,6 +17,7 @@ mod clock_tests;
 mod cron_tests;
 mod dead_letters_tests;
 mod definitions_tests;
+mod draining_groups_tests;
 mod enqueue_tests;
 mod errors_tests;
 mod events_tests;
@@ -332,6 +333,12 @@ macro_rules! store_suite {
                 tasks_of_a_group_change_their_lists
                 nothing_is_left_of_a_group
                 a_group_keeps_its_turn_while_its_list_drains
+            }
+            draining_groups_tests {
+                groups_that_wait_for_the_first_worker_take_turns
+                groups_of_several_draining_lists_take_turns
+                groups_take_turns_after_a_type_is_paused
+                more_groups_than_a_turn_drains_take_turns
             }
             grouped_keys_tests {
                 a_replaced_task_stays_in_its_group

@@ -177,7 +177,7 @@ fn insert(
                 queue: task.queue.as_str().to_owned(),
                 name: group.as_str().to_owned(),
             });
-            (sublist, is_awaited) = tx.sublist_for(list, group.as_ref())?;
+            (sublist, is_awaited) = tx.sublist_for(list, kind, group.as_ref())?;
             let position = tx.queue.next_tail_of(tx.db, list, sublist)?;
             (State::Waiting, Some(position), None)
         }

@@ -16,6 +16,7 @@ use super::transaction::Transaction;
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
 use crate::durable::queue::name::QueueName;
+use crate::durable::store::kind::Kind;
 use crate::durable::store::routes::ListId;
 
 /// The group of a task, and the queue of the group.
@@ -99,7 +100,7 @@ pub(super) fn hold_wait(
 
 impl Transaction<'_> {
     /// Returns the turn of the groups of which a task may start because of the current request. They are behind all others.
-    fn next_turn(&mut self) -> i64 {
+    pub(super) fn next_turn(&mut self) -> i64 {
         *self.next_turn.get_or_insert_with(|| {
             self.meta.group_turn += 1;
             self.meta.group_turn
@@ -111,14 +112,38 @@ impl Transaction<'_> {
     pub(super) fn sublist_for(
         &mut self,
         list: ListId,
+        kind: Kind,
         group: Option<&TaskGroup>,
     ) -> Result<(i64, bool), rusqlite::Error> {
         let Some(group) = group else {
             return Ok((NO_GROUP, true));
         };
-        let turn = self.next_turn();
+        let turn = match self.turn_before(list, kind, group)? {
+            Some(turn) => turn,
+            None => self.next_turn(),
+        };
         let sublist = sublist_of(self.db, list, group, || turn)?;
         Ok((sublist, permits(self.db, group)? > 0))
+    }
+
+    /// Returns the first turn that a group has in the lists which drain into a list: it keeps this turn there.
+    fn turn_before(
+        &self,
+        list: ListId,
+        kind: Kind,
+        group: &TaskGroup,
+    ) -> Result<Option<i64>, rusqlite::Error> {
+        let sql = "SELECT turn FROM throng_group
+             WHERE queue = ?1 AND name = ?2 AND list = ?3 AND turn IS NOT NULL";
+        let path = self.routes.path(kind).iter();
+        let mut first: Option<i64> = None;
+        for other in path.take_while(|&&other| other != list) {
+            let mut statement = self.db.prepare_cached(sql)?;
+            let params = params![group.queue, group.name, other.number()];
+            let turn = statement.query_row(params, |row| row.get(0)).optional()?;
+            first = first.into_iter().chain(turn).min();
+        }
+        Ok(first)
     }
 
     /// Returns the group of a task, if it has one.

@@ -192,7 +192,7 @@ impl Transaction<'_> {
     ) -> Result<(), Fault> {
         let list = self.routes.entrance(kind);
         self.take_out_of_list(task)?;
-        let (sublist, is_awaited) = self.sublist_of_task(id, list)?;
+        let (sublist, is_awaited) = self.sublist_of_task(id, list, kind)?;
         let stays = (Some(list.number()), sublist) == (task.list, task.sublist);
         let position = match sublist == NO_GROUP || stays {
             true => position,

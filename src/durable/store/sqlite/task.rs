@@ -75,8 +75,9 @@ impl Transaction<'_> {
 
     /// Appends a task to the ready queue.
     pub(super) fn push_back(&mut self, id: TaskId, from: State) -> Result<(), Fault> {
-        let list = self.routes.entrance(self.kind(id)?);
-        let (sublist, is_awaited) = self.sublist_of_task(id, list)?;
+        let kind = self.kind(id)?;
+        let list = self.routes.entrance(kind);
+        let (sublist, is_awaited) = self.sublist_of_task(id, list, kind)?;
         let position = self.queue.next_tail_of(self.db, list, sublist)?;
         self.push(id, (list, sublist, position), is_awaited, from)
     }
@@ -95,8 +96,9 @@ impl Transaction<'_> {
                 "UPDATE throng_task SET lost = lost + ?2, crashes = crashes + ?3 WHERE id = ?1",
                 params![id.to_bytes(), lost, crashes],
             )?;
-            let list = self.routes.leaf(self.kind(id)?);
-            let (sublist, is_awaited) = self.sublist_of_task(id, list)?;
+            let kind = self.kind(id)?;
+            let list = self.routes.leaf(kind);
+            let (sublist, is_awaited) = self.sublist_of_task(id, list, kind)?;
             let position = self.queue.next_head_of(self.db, list, sublist)?;
             self.push(id, (list, sublist, position), is_awaited, State::Running)?;
         }
@@ -130,9 +132,10 @@ impl Transaction<'_> {
         &mut self,
         id: TaskId,
         list: ListId,
+        kind: Kind,
     ) -> Result<(i64, bool), rusqlite::Error> {
         let group = self.group_of(id)?;
-        self.sublist_for(list, group.as_ref())
+        self.sublist_for(list, kind, group.as_ref())
     }
 
     /// Removes a waiting task from its list.

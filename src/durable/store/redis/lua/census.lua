@@ -228,7 +228,7 @@ local function make_census(page)
   local function drain_stray(p, list)
     local first = stray_in(list)
     if not first then return false end
-    if is_entry(first) then drain(list, page, list) else end_stray(list, first) end
+    if is_entry(first) then drain_round({ list }, page, MAX_DRAINED_GROUPS, list, '') else end_stray(list, first) end
     for _, bundle in ipairs(state.pushed) do p.lists = with_list(p.lists, bundle.list) end
     return true
   end

@@ -1,19 +1,35 @@
--- Moves waiting tasks out of draining lists, one list per transaction. Tasks of a kind move to the next list of their path,
+-- Moves waiting tasks out of draining lists, one list or sublist per transaction. Tasks of a kind move to the next list of their path,
 -- in their order.
+--
+-- Nobody claims from a draining list. So its groups take turns in moving: otherwise, a group with many tasks would move all of them, and
+-- start them, before a task of another group can be claimed.
 --
 -- Needs: transaction, lists.
 -- Reads: epoch, tombstones.
 -- Undo: drain.
+
+-- The number of groups of which a script moves tasks.
+local MAX_DRAINED_GROUPS = 64
 
 -- `true` if a draining list is empty, and can be removed from the routes.
 local is_drained = false
 -- `true` if tasks have moved to the end of the list that they came from, since their path is damaged.
 local is_stuck = false
 
+-- Has a group of which some tasks have moved wait for its next turn to move some, or removes it from a list in which it has none left.
+local function pass_turn(source, queue, is_empty)
+  if is_empty then
+    groups().write_turn(source.list, source.group, source.turn, nil)
+  elseif source.turn ~= 'inf' and queue ~= '' then
+    groups().write_turn(source.list, source.group, source.turn, groups().next_turn(queue))
+  end
+end
+
 -- Moves at most `most` entries out of a list, or out of the sublist of a group. Unreadable ones are moved to the list `other`. Returns the
 -- number of entries.
-local function drain_key(list, key, most, other, sublist)
-  local entries = call('LRANGE', key, 0, most - 1)
+local function drain_source(source, most, other, queue)
+  local list, key = source.list, source.key
+  local entries, length = call('LRANGE', key, 0, most - 1), call('LLEN', key)
   local bundles = lists().bundled(entries, function(path)
     local at = 1
     while sub(path, at, at + 15) ~= list and at < #path do at = at + 16 end
@@ -24,47 +40,65 @@ local function drain_key(list, key, most, other, sublist)
     is_stuck = is_stuck or bundle.list == list
     local key = bundle.key
     bundle.before = call('LLEN', key)
-    -- The order of the groups is kept.
-    bundle.turn = sublist and sublist.turn ~= 'inf' and sublist.turn or nil
   end
-  state.transaction = { undo = 'drain', bundles = bundles, key = key, entries = entries, length = call('LLEN', key) }
+  state.transaction = { undo = 'drain', bundles = bundles, key = key, entries = entries, length = length }
   lists().push('RPUSH', bundles)
   if #entries > 0 then call('LTRIM', key, #entries, -1) end
-  if sublist then
+  if source.group then
     groups().add_entries(list, -#entries)
-    if #entries < most then groups().write_turn(list, sublist.group, sublist.turn, nil) end
+    pass_turn(source, queue, #entries == length and not is_stuck)
   end
   state.transaction = nil
   for _, bundle in ipairs(bundles) do state.pushed[#state.pushed + 1] = bundle end
   return #entries
 end
 
--- The same for a list and its sublists.
-local function drain(list, most, other)
-  local key = key_of(list)
-  local moved = drain_key(list, key, most, other, nil)
-  while moved < most do
-    local first = groups().ring_of(list, 0, 0)
-    if not first[1] then
-      is_drained = true
-      break
-    end
-    local sublist = groups().sublist_key(list, first[1])
-    moved = moved + drain_key(list, sublist, most - moved, other, { group = first[1], turn = first[2] })
-    if is_stuck then break end
-  end
-  return moved
+-- Compares groups by their turns. Those with the same turn stay in their order.
+local function by_turn(one, two)
+  if one.turn ~= two.turn then return tonumber(one.turn) < tonumber(two.turn) end
+  return one.nth < two.nth
 end
 
-local function drain_all(draining, leaves)
-  local budget, moved = MAX_BATCH, 0
-  repeat
-    moved = 0
-    -- The last list is drained first: its tasks are older, and sessions claim from the list that they move to.
-    for i = #draining, 1, -1 do
-      local n = budget > 0 and drain(draining[i], budget, leaves[1]) or 0
-      budget, moved = budget - n, moved + n
+-- Returns the lists of which tasks without a group are to move. The last one is drained first: its tasks are older, and sessions claim
+-- from the list that they move to. Also returns the groups whose turn it is in any of the lists, and groups that have no turn.
+local function sources_of(draining, most_groups)
+  local plain, grouped, blocked = {}, {}, {}
+  for i = #draining, 1, -1 do
+    local list = draining[i]
+    local key, ring = key_of(list), groups().ring_of(list, 0, most_groups - 1)
+    local is_any = call('EXISTS', key) == 1
+    if is_any then plain[#plain + 1] = { list = list, key = key } end
+    for j = 1, #ring, 2 do
+      local some, key = ring[j + 1] == 'inf' and blocked or grouped, groups().sublist_key(list, ring[j])
+      some[#some + 1] = { list = list, key = key, group = ring[j], turn = ring[j + 1], nth = #some }
     end
-    -- Tasks may have moved into a list that was drained before.
-  until moved == 0 or budget <= 0 or #draining == 1 or is_stuck
+    is_drained = is_drained or not is_any and #ring == 0
+  end
+  table.sort(grouped, by_turn)
+  return plain, grouped, blocked
+end
+
+-- Moves the same number of tasks of each group, and also of the tasks without a group. Tasks that cannot start move last. Returns the
+-- number of tasks, and of groups.
+local function drain_round(draining, most, most_groups, other, queue)
+  local plain, grouped, blocked = sources_of(draining, most_groups)
+  if #plain + #grouped == 0 then grouped = blocked end
+  local n, left = math.min(#grouped, most_groups), most
+  local each = n > 0 and math.max(math.floor(most / (#plain + n)), 1) or most
+  for i = 1, n do
+    if left > 0 then left = left - drain_source(grouped[i], math.min(each, left), other, queue) end
+  end
+  for _, source in ipairs(plain) do
+    if left > 0 then left = left - drain_source(source, math.min(each, left), other, queue) end
+  end
+  return most - left, n
+end
+
+local function drain_all(draining, leaves, queue)
+  local left, groups_left = MAX_BATCH, MAX_DRAINED_GROUPS
+  repeat
+    local moved, moved_groups = drain_round(draining, left, groups_left, leaves[1], queue)
+    left, groups_left = left - moved, groups_left - moved_groups
+    -- Tasks may have moved into a list that was drained before, and groups may have had fewer tasks than their share.
+  until moved == 0 or left <= 0 or groups_left <= 0 or is_stuck
 end

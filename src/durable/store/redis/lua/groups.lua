@@ -184,7 +184,19 @@ function groups()
     for list, n in pairs(counts) do add_entries(list, n) end
   end
 
-  -- Pushes entries into a sublist. `count_pushed` must follow. `turn` is the turn of the group if it has moved from another list.
+  -- Returns the turn of a group that is new in a list: the first one that it has in the lists which drain into this one, or nil.
+  local function turn_before(list, group, path)
+    local first = nil
+    for at = 1, #(path or ''), 16 do
+      local other = sub(path, at, at + 15)
+      if other == list then break end
+      local turn = turn_in(other, group)
+      if turn and turn ~= 'inf' and (not first or tonumber(turn) < tonumber(first)) then first = turn end
+    end
+    return first
+  end
+
+  -- Pushes entries into a sublist. `count_pushed` must follow.
   local function push(command, bundle)
     local list, queue, group, key = bundle.list, bundle.queue, bundle.group, bundle.key
     queues().mark_grouped(queue, undo_with)
@@ -193,11 +205,8 @@ function groups()
     bundle.before = call('LLEN', key)
     call(command, key, unpack(bundle.entries))
     bundle.is_pushed = true
-    -- If a task of the group was put into this list before the others move there, the group keeps its turn.
-    local is_later = bundle.turn and before and before ~= 'inf' and tonumber(bundle.turn) < tonumber(before)
-    if is_later then write_turn(list, group, before, bundle.turn) end
-    if is_later or not bundle.is_new then return end
-    if may_start(queue, group) then write_turn(list, group, before, bundle.turn or next_turn(queue))
+    if not bundle.is_new then return end
+    if may_start(queue, group) then write_turn(list, group, before, turn_before(list, group, bundle.path) or next_turn(queue))
     else block(list, queue, group, before) end
   end
 
@@ -256,7 +265,7 @@ function groups()
   made_groups = {
     sublist_key = sublist_key, ring_key = ring_key, turn_in = turn_in, ring_of = ring_of, permits_key = permits_key, free_permits = free_permits, is_held = is_held,
     unblock = unblock, update = update, add_blocked = add_blocked, mark = function(queue) queues().mark_grouped(queue, undo_with) end, read_turn = read_turn, push = push, count_pushed = count_pushed, add_entries = add_entries, entries_in = entries_in, write_served = write_served,
-    write_turn = write_turn, hold = hold, end_holds = end_holds, hold_wait = hold_wait,
+    write_turn = write_turn, next_turn = next_turn, hold = hold, end_holds = end_holds, hold_wait = hold_wait,
   }
   return made_groups
 end

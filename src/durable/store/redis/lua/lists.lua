@@ -117,7 +117,7 @@ local function lists()
 
   -- Bundles entries by list. `choose` selects the list from the path of an entry's kind. Unreadable entries are assigned to
   -- the list `other`, where a claim finds them. Fields of a bundle: `list`, the `key` of the list or the sublist, and `entries`; for a
-  -- sublist, also `queue` and `group`.
+  -- sublist, also `queue`, `group` and the `path` of the first entry.
   local function bundled(entries, choose, other)
     local bundles, bundles_by_key, last, last_group, bundle = {}, {}, nil, nil, nil
     load_paths(entries)
@@ -129,7 +129,9 @@ local function lists()
         if not bundles_by_key[key] then
           bundles_by_key[key] = { list = list, key = key, entries = {} }
           bundles[#bundles + 1] = bundles_by_key[key]
-          if group ~= '' then bundles_by_key[key].queue, bundles_by_key[key].group = queues().queue_of(entry, 0), group end
+          if group ~= '' then
+            bundles_by_key[key].queue, bundles_by_key[key].group, bundles_by_key[key].path = queues().queue_of(entry, 0), group, paths[kind]
+          end
         end
         last, last_group, bundle = kind, group, bundles_by_key[key].entries
       end

@@ -112,7 +112,7 @@ else
   end
   if draining and #draining > 0 and not skipped.drain then
     state.name = 'drain'
-    drain_all(draining, leaves)
+    drain_all(draining, leaves, queue)
   end
   if queue ~= '' and queues().is_grouped(queue) and not skipped.holds then
     state.name = 'holds'

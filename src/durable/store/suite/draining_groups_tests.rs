@@ -1,0 +1,152 @@
+//! Groups take turns while their list drains, too.
+
+use std::collections::BTreeSet;
+
+use super::Harness;
+use super::process::*;
+use crate::durable::TaskId;
+use crate::durable::store::NewTask;
+
+/// A group with many tasks, and groups with few, whose ids come last.
+#[derive(Clone, Copy)]
+struct Backlog {
+    first: u64,
+    large: u64,
+    groups: u64,
+    each: u64,
+}
+
+const BACKLOG: Backlog = Backlog {
+    first: 0,
+    large: 1_000,
+    groups: 40,
+    each: 20,
+};
+
+/// The size that users care about. It takes about a minute with SQLite.
+const LARGE_BACKLOG: Backlog = Backlog {
+    first: 0,
+    large: 20_000,
+    groups: 50,
+    each: 20,
+};
+
+/// Returns the backlog to test. Claims of different sizes need different ids.
+fn backlog(want: usize) -> Backlog {
+    let backlog = match std::env::var_os("THRONG_LONG") {
+        Some(_) => LARGE_BACKLOG,
+        None => BACKLOG,
+    };
+    Backlog {
+        first: 100_000 * want as u64,
+        ..backlog
+    }
+}
+
+impl Backlog {
+    /// Stores the tasks. `name_of` is the number of the task that has the type of a task.
+    async fn store(self, session: &mut Session<'_>, name_of: impl Fn(u64) -> u64) {
+        let large = (0..self.large).map(|number| (number, "large".to_owned()));
+        let small = (0..self.groups * self.each)
+            .map(|number| (self.large + number, format!("small {}", number / self.each)));
+        let tasks = large.chain(small).map(|(number, group)| NewTask {
+            name: typed(name_of(self.first + number)).name,
+            ..grouped(&group, self.first + number)
+        });
+        for batch in tasks.collect::<Vec<_>>().chunks(256) {
+            session.enqueue(batch.to_vec()).await;
+        }
+    }
+
+    /// Claims tasks until all tasks of the small groups have started. Checks that not many others have started before.
+    async fn drain(self, session: &mut Session<'_>, want: usize) {
+        let (mut started, mut left) = (0, self.groups * self.each);
+        while left > 0 {
+            let turned = session.turn(wanting(want)).await;
+            assert!(turned.more || turned.claim.is_some(), "{left} are left");
+            let Some(claim) = turned.claim else { continue };
+            for id in ids(&claim) {
+                started += u64::from(left > 0);
+                left -= u64::from(self.is_small(id));
+            }
+            let ended = ids(&claim).into_iter().map(|id| (id, done())).collect();
+            session.turn(wanting(0).verdicts(claim.epoch, ended)).await;
+        }
+        let ideal = (self.groups + 1) * self.each;
+        assert!(started * 100 <= ideal * 105, "{started} > {ideal}");
+    }
+
+    fn is_small(self, task: TaskId) -> bool {
+        task >= id(self.first + self.large)
+    }
+}
+
+/// Each type has a list of its own until a worker knows both.
+pub(super) async fn groups_that_wait_for_the_first_worker_take_turns(it: &dyn Harness) {
+    for want in [10, 256] {
+        let process = Process::of(it);
+        let mut producer = process.session_of_in(&["job"], "other").await;
+        backlog(want).store(&mut producer, |number| number).await;
+        let mut q = process.session_of_in(&["even", "odd"], "q").await;
+        backlog(want).drain(&mut q, want).await;
+        end_all(&process, q, backlog(want)).await;
+    }
+}
+
+/// All tasks of the large group have one type, and those of the small groups have the other.
+pub(super) async fn groups_of_several_draining_lists_take_turns(it: &dyn Harness) {
+    for want in [10, 256] {
+        let process = Process::of(it);
+        let mut producer = process.session_of_in(&["job"], "other").await;
+        let backlog = backlog(want);
+        let type_of = |number| u64::from(backlog.is_small(id(number)));
+        backlog.store(&mut producer, type_of).await;
+        let mut q = process.session_of_in(&["even", "odd"], "q").await;
+        backlog.drain(&mut q, want).await;
+        end_all(&process, q, backlog).await;
+    }
+}
+
+pub(super) async fn groups_take_turns_after_a_type_is_paused(it: &dyn Harness) {
+    for want in [10, 256] {
+        let process = Process::of(it);
+        let mut q = process.session_of_in(&["even", "odd", "job"], "q").await;
+        backlog(want).store(&mut q, |number| number).await;
+        process.pause("job").await;
+        backlog(want).drain(&mut q, want).await;
+        process.resume("job").await;
+        end_all(&process, q, backlog(want)).await;
+    }
+}
+
+/// A turn moves a few tasks of some groups. Then it is the turn of the other groups to move.
+pub(super) async fn more_groups_than_a_turn_drains_take_turns(it: &dyn Harness) {
+    const GROUPS: u64 = 300;
+    let process = Process::of(it);
+    let mut producer = process.session_of_in(&["job"], "other").await;
+    let tasks = (0..8 * GROUPS).map(|number| NewTask {
+        name: typed(0).name,
+        ..grouped(&(number % GROUPS).to_string(), number)
+    });
+    for batch in tasks.collect::<Vec<_>>().chunks(256) {
+        producer.enqueue(batch.to_vec()).await;
+    }
+    let mut q = process.session_of_in(&["even", "odd"], "q").await;
+    let (mut started, mut served) = (0, BTreeSet::new());
+    while served.len() < GROUPS as usize {
+        let claim = q.claim(64).await;
+        started += claim.tasks.len();
+        served.extend(claim.tasks.into_iter().map(|task| task.group));
+    }
+    // If the first 256 groups moved all their tasks first, these would be 2,048.
+    assert!(started <= 1_280, "{started}");
+}
+
+/// Removes the tasks that are left, and closes the session.
+async fn end_all(process: &Process, session: Session<'_>, backlog: Backlog) {
+    session.close().await;
+    let all = backlog.large + backlog.groups * backlog.each;
+    for first in (backlog.first..backlog.first + all).step_by(256) {
+        process.cancel(first..first + 256).await;
+    }
+}
