@@ -60,7 +60,8 @@ impl SpawnOptions {
     ///
     /// The groups of a queue take turns, so a group with many tasks does not delay the others. [`Groups`](super::Groups) can limit how
     /// many tasks of each group run at once. Tasks of the queue without a group start when no task of a group may start. Within one queue,
-    /// this holds for each [priority](Self::priority): tasks of a higher one come first.
+    /// this holds for each [priority](Self::priority): tasks of a higher one come first. It also holds only among tasks that the same workers
+    /// can run: if some workers of the queue know other types than the others do, the groups take turns among each of these sets of types.
     ///
     /// # Examples
     ///
