@@ -31,7 +31,8 @@ const LARGE_BACKLOG: Backlog = Backlog {
     each: 20,
 };
 
-/// Returns the backlog to test. Claims of different sizes need different ids.
+/// Returns the backlog to test. Claims of different sizes need different ids. (The large claims come first: in Redis, cancelled tasks of the
+/// large group stay.)
 fn backlog(want: usize) -> Backlog {
     let backlog = match std::env::var_os("THRONG_LONG") {
         Some(_) => LARGE_BACKLOG,
@@ -83,7 +84,7 @@ impl Backlog {
 
 /// Each type has a list of its own until a worker knows both.
 pub(super) async fn groups_that_wait_for_the_first_worker_take_turns(it: &dyn Harness) {
-    for want in [10, 256] {
+    for want in [256, 10] {
         let process = Process::of(it);
         let mut producer = process.session_of_in(&["job"], "other").await;
         backlog(want).store(&mut producer, |number| number).await;
@@ -95,7 +96,7 @@ pub(super) async fn groups_that_wait_for_the_first_worker_take_turns(it: &dyn Ha
 
 /// All tasks of the large group have one type, and those of the small groups have the other.
 pub(super) async fn groups_of_several_draining_lists_take_turns(it: &dyn Harness) {
-    for want in [10, 256] {
+    for want in [256, 10] {
         let process = Process::of(it);
         let mut producer = process.session_of_in(&["job"], "other").await;
         let backlog = backlog(want);
@@ -108,7 +109,7 @@ pub(super) async fn groups_of_several_draining_lists_take_turns(it: &dyn Harness
 }
 
 pub(super) async fn groups_take_turns_after_a_type_is_paused(it: &dyn Harness) {
-    for want in [10, 256] {
+    for want in [256, 10] {
         let process = Process::of(it);
         let mut q = process.session_of_in(&["even", "odd", "job"], "q").await;
         backlog(want).store(&mut q, |number| number).await;
@@ -134,12 +135,12 @@ pub(super) async fn more_groups_than_a_turn_drains_take_turns(it: &dyn Harness) 
     let mut q = process.session_of_in(&["even", "odd"], "q").await;
     let (mut started, mut served) = (0, BTreeSet::new());
     while served.len() < GROUPS as usize {
-        let claim = q.claim(64).await;
+        let claim = q.claim(256).await;
         started += claim.tasks.len();
         served.extend(claim.tasks.into_iter().map(|task| task.group));
     }
     // If the first 256 groups moved all their tasks first, these would be 2,048.
-    assert!(started <= 1_280, "{started}");
+    assert!(started <= 1_400, "{started}");
 }
 
 /// Removes the tasks that are left, and closes the session.

@@ -80,4 +80,74 @@ impl Harness for Sqlite {
             .sum();
         rows as u64
     }
+
+    fn broken_invariants(&self) -> Vec<String> {
+        let db = rusqlite::Connection::open(&self.path).expect("the file can be opened");
+        let mut broken = Vec::new();
+        for (what, sql) in INVARIANTS {
+            let mut statement = db.prepare(sql).expect("the query is valid");
+            let rows = statement.query_map([], |row| row.get::<_, String>(0));
+            let rows = rows.expect("the rows can be read");
+            broken.extend(rows.map(|row| format!("{what}: {}", row.expect("a text"))));
+        }
+        broken
+    }
 }
+
+/// Queries that select the rows which break an invariant of groups.
+const INVARIANTS: [(&str, &str); 9] = [
+    (
+        "a sublist has no group",
+        "SELECT list || ' ' || sublist FROM throng_ready AS ready
+         WHERE sublist <> 0 AND NOT EXISTS (SELECT 1 FROM throng_group AS it
+             WHERE it.list = ready.list AND it.sublist = ready.sublist)",
+    ),
+    (
+        "no task of a group waits",
+        "SELECT list || ' ' || name FROM throng_group AS it
+         WHERE NOT EXISTS (SELECT 1 FROM throng_ready AS ready
+             WHERE it.list = ready.list AND it.sublist = ready.sublist)",
+    ),
+    (
+        "a group has a turn and may not start, or has none and may",
+        "SELECT list || ' ' || it.name FROM throng_group AS it
+         LEFT JOIN throng_queue AS queue ON queue.name = it.queue
+         WHERE (turn IS NOT NULL) <> (
+             (group_max IS NULL OR group_max > (SELECT count(*) FROM throng_group_run AS run
+                 WHERE run.queue = it.queue AND run.name = it.name))
+             AND NOT EXISTS (SELECT 1 FROM throng_group_hold AS hold
+                 WHERE hold.queue = it.queue AND hold.name = it.name))",
+    ),
+    (
+        "a task waits in another sublist than its group",
+        "SELECT hex(task.id) FROM throng_ready AS ready JOIN throng_task AS task ON task.id = ready.id
+         LEFT JOIN throng_group AS it ON it.list = ready.list AND it.sublist = ready.sublist
+         WHERE it.name IS NOT task.group_name OR task.group_name IS NOT NULL AND it.queue IS NOT task.queue
+             OR task.list IS NOT ready.list OR task.sublist IS NOT ready.sublist
+             OR task.place IS NOT ready.place",
+    ),
+    (
+        "a task is missing",
+        "SELECT hex(id) FROM throng_ready AS ready
+         WHERE NOT EXISTS (SELECT 1 FROM throng_task AS task WHERE task.id = ready.id)",
+    ),
+    (
+        "a task waits twice",
+        "SELECT hex(id) FROM throng_ready GROUP BY id HAVING count(*) > 1",
+    ),
+    (
+        "a task has a permit and does not run",
+        "SELECT hex(run.id) FROM throng_group_run AS run LEFT JOIN throng_now AS task ON task.id = run.id
+         WHERE now IS NOT 2 OR group_name IS NOT run.name OR task.queue IS NOT run.queue",
+    ),
+    (
+        "a task runs without a permit",
+        "SELECT hex(task.id) FROM throng_now AS task WHERE now = 2 AND group_name IS NOT NULL
+             AND NOT EXISTS (SELECT 1 FROM throng_group_run AS run WHERE run.id = task.id)",
+    ),
+    (
+        "a turn was never issued",
+        "SELECT list || ' ' || name FROM throng_group
+         WHERE turn > (SELECT group_turn FROM throng_meta)",
+    ),
+];

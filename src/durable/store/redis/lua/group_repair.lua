@@ -56,7 +56,9 @@ local function check_sublist(list, group, turn)
       groups().write_turn(list, group, turn, nil)
       record_repair('a group without tasks is in a ring', group)
     elseif queue then
-      if turn == 'inf' then groups().add_blocked(list, queue, group) end
+      -- The field of the queue may have been lost. Without it, no claim looks for groups.
+      groups().mark(queue)
+      if turn == 'inf' then groups().add_blocked(list, queue, { group }) end
       groups().update(queue, group)
     end
   end)

@@ -20,7 +20,8 @@
 local made_groups
 function groups()
   if made_groups then return made_groups end
-  local turns, tombstones_text = {}, nil
+  local turns, lists_of_queue, has_holds = {}, {}, {}
+  local tombstones_text, looks_left = nil, 4 * MAX_BATCH
 
   -- Adds a function that undoes a write to those of the current transaction. The write may have failed.
   local function undo_with(undo)
@@ -41,14 +42,38 @@ function groups()
     if after then call('HSET', GROUPS, field, after) else call('HDEL', GROUPS, field) end
   end
 
-  -- Writes the turn of a group in a list, or removes the group. `before` is its turn before, or false.
-  local function write_turn(list, group, before, after)
-    local key = ring_key(list)
+  -- The same for several fields.
+  local function write_fields(fields, before, after)
     undo_with(function(attempt)
-      if before then attempt('ZADD', key, before, group) else attempt('ZREM', key, group) end
+      for i, field in ipairs(fields) do
+        if before[i] then attempt('HSET', GROUPS, field, before[i]) else attempt('HDEL', GROUPS, field) end
+      end
     end)
-    if after then call('ZADD', key, after, group) else call('ZREM', key, group) end
+    local rows, gone = {}, {}
+    for i, field in ipairs(fields) do
+      if after[i] then rows[#rows + 1], rows[#rows + 2] = field, after[i] else gone[#gone + 1] = field end
+    end
+    if #rows > 0 then call('HSET', GROUPS, unpack(rows)) end
+    if #gone > 0 then call('HDEL', GROUPS, unpack(gone)) end
   end
+
+  -- Writes the turns of some groups in a list, or removes those whose turn is false. `before` has their turns before. A batch may have many
+  -- groups, so this takes two commands at most.
+  local function write_turns(list, names, before, after)
+    local key, rows, gone = ring_key(list), {}, {}
+    undo_with(function(attempt)
+      for i, name in ipairs(names) do
+        if before[i] then attempt('ZADD', key, before[i], name) else attempt('ZREM', key, name) end
+      end
+    end)
+    for i, name in ipairs(names) do
+      if after[i] then rows[#rows + 1], rows[#rows + 2] = after[i], name else gone[#gone + 1] = name end
+    end
+    if #rows > 0 then call('ZADD', key, unpack(rows)) end
+    if #gone > 0 then call('ZREM', key, unpack(gone)) end
+  end
+
+  local function write_turn(list, group, before, after) write_turns(list, { group }, { before or false }, { after or false }) end
 
   -- Returns the turn of a group in a list as a text, or false.
   local function turn_in(list, group)
@@ -79,7 +104,8 @@ function groups()
 
   local function is_held(queue, group)
     local key = holds_key(queue)
-    return call('ZSCORE', key, group) and true or false
+    if has_holds[queue] == nil then has_holds[queue] = call('EXISTS', key) == 1 end
+    return has_holds[queue] and call('ZSCORE', key, group) and true or false
   end
 
   -- Returns how many tasks of a group may start, if only its limit matters.
@@ -93,46 +119,84 @@ function groups()
   -- Returns `true` if a task may start as far as its group is concerned.
   local function may_start(queue, group) return free_permits(queue, group) > 0 and not is_held(queue, group) end
 
-  -- Adds a list to those in which a group has to wait for a turn.
-  local function add_blocked(list, queue, group)
-    local field = 'b' .. queue .. '\0' .. group
-    local before = call('HGET', GROUPS, field)
-    for at = 1, #(before or ''), 16 do if sub(before, at, at + 15) == list then return end end
-    write_field(field, before, (before or '') .. list)
-  end
-
-  local function block(list, queue, group, before)
-    write_turn(list, group, before, 'inf')
-    add_blocked(list, queue, group)
-  end
-
-  -- Has a group that may be served again take turns in each list in which it had to wait.
-  local function unblock(queue, group)
-    local field = 'b' .. queue .. '\0' .. group
-    local blocked = call('HGET', GROUPS, field)
-    if not blocked or not may_start(queue, group) then return end
-    for at = 1, #blocked, 16 do
-      local list = sub(blocked, at, at + 15)
-      local before = turn_in(list, group)
-      if before == 'inf' then write_turn(list, group, before, next_turn(queue)) end
+  -- Adds a list to those in which groups have to wait for a turn.
+  local function add_blocked(list, queue, names)
+    local all, fields, before, after = {}, {}, {}, {}
+    for i, name in ipairs(names) do all[i] = 'b' .. queue .. '\0' .. name end
+    for i, row in ipairs(call('HMGET', GROUPS, unpack(all))) do
+      local at = 1
+      while row and sub(row, at, at + 15) ~= list and at < #row do at = at + 16 end
+      if not row or at > #row then
+        fields[#fields + 1], before[#fields + 1], after[#fields + 1] = all[i], row, (row or '') .. list
+      end
     end
-    write_field(field, blocked, nil)
+    if #fields > 0 then write_fields(fields, before, after) end
   end
 
-  -- Takes the turns of a group away that may not be served any more, in the lists that workers of the queue read. If it has a turn in
-  -- another list, a claim finds out.
-  local function block_everywhere(queue, group)
-    local lists = call('HGET', ROUTES, 'q' .. queue) or ''
-    for at = 1, #lists, 16 do
-      local list = sub(lists, at, at + 15)
-      local before = turn_in(list, group)
-      if before and before ~= 'inf' then block(list, queue, group, before) end
+  -- Takes the turns of groups in a list away.
+  local function block(list, queue, names, before)
+    if #names == 0 then return end
+    local after = {}
+    for i = 1, #names do after[i] = 'inf' end
+    write_turns(list, names, before, after)
+    add_blocked(list, queue, names)
+  end
+
+  -- Returns those of the groups whose turns in a list are chosen, and these turns.
+  local function with_turns(list, names, choose)
+    local key, some, turns_of_some = ring_key(list), {}, {}
+    for i, turn in ipairs(call('ZMSCORE', key, unpack(names))) do
+      if turn and choose(turn) then some[#some + 1], turns_of_some[#some + 1] = names[i], turn end
+    end
+    return some, turns_of_some
+  end
+
+  -- Returns the groups that may be served again, by list in which they had to wait, and their fields, before the change and after it.
+  local function awaited_by_list(queue, names)
+    local all, lists_in_order, by_list, fields, rows = {}, {}, {}, {}, {}
+    for i, name in ipairs(names) do all[i] = 'b' .. queue .. '\0' .. name end
+    for i, row in ipairs(call('HMGET', GROUPS, unpack(all))) do
+      if row and may_start(queue, names[i]) then
+        fields[#fields + 1], rows[#fields + 1] = all[i], row
+        for at = 1, #row, 16 do
+          local list = sub(row, at, at + 15)
+          if not by_list[list] then by_list[list], lists_in_order[#lists_in_order + 1] = {}, list end
+          by_list[list][#by_list[list] + 1] = names[i]
+        end
+      end
+    end
+    return lists_in_order, by_list, fields, rows
+  end
+
+  -- Has those of the groups that may be served again take turns in each list in which they had to wait.
+  local function unblock(queue, names)
+    local lists_in_order, by_list, fields, rows = awaited_by_list(queue, names)
+    for _, list in ipairs(lists_in_order) do
+      local some, before = with_turns(list, by_list[list], function(turn) return turn == 'inf' end)
+      local after = {}
+      for i = 1, #some do after[i] = next_turn(queue) end
+      if #some > 0 then write_turns(list, some, before, after) end
+    end
+    if #fields > 0 then write_fields(fields, rows, {}) end
+  end
+
+  -- Takes the turns of groups away that may not be served any more, in the lists that workers of the queue read, except for one. If a group
+  -- has a turn in another list, a claim finds out.
+  local function block_everywhere(queue, names, except)
+    if #names == 0 then return end
+    lists_of_queue[queue] = lists_of_queue[queue] or call('HGET', ROUTES, 'q' .. queue) or ''
+    for at = 1, #lists_of_queue[queue], 16 do
+      local list = sub(lists_of_queue[queue], at, at + 15)
+      if list ~= except then
+        local some, before = with_turns(list, names, function(turn) return turn ~= 'inf' end)
+        block(list, queue, some, before)
+      end
     end
   end
 
   -- Has a group take turns if and only if it may be served.
   local function update(queue, group)
-    if may_start(queue, group) then unblock(queue, group) else block_everywhere(queue, group) end
+    if may_start(queue, group) then unblock(queue, { group }) else block_everywhere(queue, { group }) end
   end
 
   -- Changes the number of entries in the sublists of a list.
@@ -151,20 +215,27 @@ function groups()
     return tombstones_text ~= '0'
   end
 
-  -- Returns `true` if a sublist has only entries of cancelled or replaced tasks.
+  -- Returns the tombstones of the entries of a group, with one command, as numbers by id. `known` has those that were read before.
+  local function add_tombstones(ids, known)
+    for i, row in ipairs(call('HMGET', TOMBSTONES, unpack(ids))) do known[ids[i]] = known[ids[i]] or tonumber(row or '') or 0 end
+  end
+
+  -- Returns `true` if a sublist is known to have only entries of cancelled or replaced tasks. A script reads a limited number of entries.
   local function has_only_tombstones(key, group)
-    local left = {}
-    for from = 0, 4 * MAX_BATCH - 1, 16 do
-      local entries = call('LRANGE', key, from, from + 15)
-      for _, entry in ipairs(entries) do
-        local tombstone = sub(entry, 1, ENTRY_ID_END) .. sub(entry, ENTRY_KIND, ENTRY_KIND_END) .. group
-        left[tombstone] = left[tombstone] or tonumber(call('HGET', TOMBSTONES, tombstone) or '') or 0
-        if left[tombstone] == 0 then return false end
-        left[tombstone] = left[tombstone] - 1
+    local left, from, n = {}, 0, 2
+    while looks_left > 0 do
+      local entries, ids = call('LRANGE', key, from, from + n - 1), {}
+      looks_left = looks_left - #entries
+      for i, entry in ipairs(entries) do ids[i] = sub(entry, 1, ENTRY_ID_END) .. sub(entry, ENTRY_KIND, ENTRY_KIND_END) .. group end
+      if #ids > 0 then add_tombstones(ids, left) end
+      for _, id in ipairs(ids) do
+        if left[id] == 0 then return false end
+        left[id] = left[id] - 1
       end
-      if #entries < 16 then return true end
+      if #entries < n then return true end
+      from, n = from + n, math.min(2 * n, 64)
     end
-    return true
+    return false
   end
 
   -- Reads the turn of the group of a bundle, and whether the group counts as new in the list: only cancelled or replaced tasks are left.
@@ -207,26 +278,27 @@ function groups()
     bundle.is_pushed = true
     if not bundle.is_new then return end
     if may_start(queue, group) then write_turn(list, group, before, turn_before(list, group, bundle.path) or next_turn(queue))
-    else block(list, queue, group, before) end
+    else block(list, queue, { group }, { before }) end
   end
 
   -- Removes groups without a sublist, and writes the turns of those that were served, in this order.
   local function write_served(list, queue, sublists)
-    local last, before = nil, nil
+    local names, before, after, full, blocked, blocked_before = {}, {}, {}, {}, {}, {}
+    local first = last_turn(queue)
+    local last = first
     for _, sublist in ipairs(sublists) do
-      if not sublist.has_rest then write_turn(list, sublist.group, sublist.turn, nil)
-      elseif sublist.permits <= 0 then block(list, queue, sublist.group, sublist.turn)
-      elseif sublist.is_served then
-        if not last then
-          before = last_turn(queue)
-          last = before
-        end
-        last = last + 1
-        write_turn(list, sublist.group, sublist.turn, turn_text(last))
+      if sublist.permits <= 0 then full[#full + 1] = sublist.group end
+      if sublist.has_rest and sublist.permits <= 0 then
+        blocked[#blocked + 1], blocked_before[#blocked + 1] = sublist.group, sublist.turn
+      elseif sublist.is_served or not sublist.has_rest then
+        if sublist.has_rest then last = last + 1 end
+        names[#names + 1], before[#names + 1], after[#names + 1] = sublist.group, sublist.turn, sublist.has_rest and turn_text(last)
       end
-      if sublist.permits <= 0 then block_everywhere(queue, sublist.group) end
     end
-    if last then write_field('t' .. queue, turn_text(before), turn_text(last)) end
+    if #names > 0 then write_turns(list, names, before, after) end
+    block(list, queue, blocked, blocked_before)
+    block_everywhere(queue, full, list)
+    if last > first then write_field('t' .. queue, turn_text(first), turn_text(last)) end
   end
 
   -- Holds a group until a time. This replaces an earlier hold.
@@ -237,7 +309,8 @@ function groups()
       if before then attempt('ZADD', key, before, group) else attempt('ZREM', key, group) end
     end)
     call('ZADD', key, till, group)
-    block_everywhere(queue, group)
+    has_holds[queue] = true
+    block_everywhere(queue, { group })
   end
 
   -- Ends the holds of a queue whose time is over, as a transaction.
@@ -245,13 +318,15 @@ function groups()
     local key = holds_key(queue)
     local over = call('ZRANGEBYSCORE', key, '-inf', now, 'WITHSCORES', 'LIMIT', 0, MAX_BATCH)
     if #over == 0 then return end
+    local names = {}
     state.transaction = { undo = 'nothing' }
     for i = 1, #over, 2 do
       local group, before = over[i], over[i + 1]
       undo_with(function(attempt) attempt('ZADD', key, before, group) end)
       call('ZREM', key, group)
-      unblock(queue, group)
+      names[#names + 1] = group
     end
+    unblock(queue, names)
     state.transaction = nil
   end
 
@@ -263,7 +338,7 @@ function groups()
   end
 
   made_groups = {
-    sublist_key = sublist_key, ring_key = ring_key, turn_in = turn_in, ring_of = ring_of, permits_key = permits_key, free_permits = free_permits, is_held = is_held,
+    sublist_key = sublist_key, ring_key = ring_key, turn_in = turn_in, ring_of = ring_of, permits_key = permits_key, free_permits = free_permits, is_held = is_held, may_start = may_start,
     unblock = unblock, update = update, add_blocked = add_blocked, mark = function(queue) queues().mark_grouped(queue, undo_with) end, read_turn = read_turn, push = push, count_pushed = count_pushed, add_entries = add_entries, entries_in = entries_in, write_served = write_served,
     write_turn = write_turn, next_turn = next_turn, hold = hold, end_holds = end_holds, hold_wait = hold_wait,
   }

@@ -158,11 +158,16 @@ local function queues()
       local key = PERMITS .. ':' .. holder
       call('SREM', key, unpack(ids))
     end
+    local freed = {}
     for holder in pairs(permits) do
       local queue, group = string.match(holder, '^(%Z+)%z(.+)$')
       if not queue then state.freed[holder] = true
-      elseif group_settings(queue) > 0 then groups().unblock(queue, group) end
+      elseif group_settings(queue) > 0 then
+        freed[queue] = freed[queue] or {}
+        freed[queue][#freed[queue] + 1] = group
+      end
     end
+    for queue, names in pairs(freed) do groups().unblock(queue, names) end
   end
 
   made_queues = {

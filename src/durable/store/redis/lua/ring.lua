@@ -5,6 +5,10 @@
 -- The number of sublists without a task to claim that a claim looks at.
 local MAX_IDLE_SUBLISTS = 256
 
+-- The number of tasks that a claim takes if their groups have a limit. The permits of each group cost some commands, and the server is
+-- blocked meanwhile.
+local MAX_LIMITED = 128
+
 -- Returns the next groups of a ring, from a rank on, that have turns. Fields of a sublist: `group`, its `turn`, the `permits` of the group,
 -- the `scan` of its entries, `ids` of claimed tasks, and, after the selection, `is_served` and `has_rest`.
 local function read_ring(list, rank, n)
@@ -45,10 +49,10 @@ local function select_from_groups(list, queue)
     -- It had a turn in a list that was not checked when it was held.
     if has_holds and groups().is_held(queue, sublist.group) then sublist.permits = 0 end
     local key = groups().sublist_key(list, sublist.group)
-    sublist.scan = scan_entries(key, sublist.group, 32)
+    sublist.scan = scan_entries(key, sublist.group)
     order[#order + 1] = sublist
   end
-  while #claimed < want and not is_full and idle < MAX_IDLE_SUBLISTS do
+  while #claimed < want and not is_full and idle < MAX_IDLE_SUBLISTS and scans_left > 0 do
     local sublist = next_sublist()
     if not sublist then break end
     if not sublist.scan then open(sublist) end
@@ -63,6 +67,8 @@ local function select_from_groups(list, queue)
     else
       idle = idle + 1
     end
+    -- The next turn continues here. Tasks without a group come after those that are left.
+    if max_running > 0 and #claimed >= MAX_LIMITED then want = #claimed end
   end
   table.sort(order, function(a, b) return (a.nth or 0) < (b.nth or 0) end)
   for _, sublist in ipairs(order) do sublist.has_rest = sublist.scan.has_rest() end

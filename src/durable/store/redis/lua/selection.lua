@@ -3,24 +3,29 @@
 --
 -- Needs: claim_state, entry, lists, outcomes, claim_scan, ring.
 
--- Returns `true` if a list has a task that may be claimed. It may be quarantined if `accepts_quarantined`. Also returns `true`
--- if an entry before that belongs to a cancelled task.
+-- The number of entries that a script may still read to find a list with a task to claim. The claim reads them again.
+local looks_left = 4 * MAX_BATCH
+
+-- Returns `true` if a list has a task that may be claimed, or if too many entries would have to be read to know that. It may be quarantined
+-- if `accepts_quarantined`. Also returns `true` if an entry before that belongs to a cancelled task.
 local function has_claimable(key, accepts_quarantined)
-  local tombstones_by_id, is_any_cancelled = {}, false
-  for from = 0, 4 * MAX_BATCH - 1, 64 do
-    local entries = call('LRANGE', key, from, from + 63)
+  local left_by_id, is_any_cancelled, from, n = {}, false, 0, 4
+  while looks_left > 0 do
+    local entries, ids = call('LRANGE', key, from, from + n - 1), {}
     if #entries == 0 then return false, is_any_cancelled end
-    for _, entry in ipairs(entries) do
-      local id = lists().tombstone_of(entry)
-      tombstones_by_id[id] = tombstones_by_id[id] or tombstones > 0 and tombstones_at(id) or 0
-      if tombstones_by_id[id] > 0 then
-        tombstones_by_id[id], is_any_cancelled = tombstones_by_id[id] - 1, true
+    looks_left = looks_left - #entries
+    for i, entry in ipairs(entries) do ids[i] = lists().tombstone_of(entry) end
+    if tombstones > 0 then read_tombstones(ids, left_by_id) end
+    for i, entry in ipairs(entries) do
+      if (left_by_id[ids[i]] or 0) > 0 then
+        left_by_id[ids[i]], is_any_cancelled = left_by_id[ids[i]] - 1, true
       elseif accepts_quarantined or not is_entry(entry) or not is_quarantined(entry) then
         return true, is_any_cancelled
       end
     end
+    from, n = from + n, math.min(2 * n, MAX_BATCH)
   end
-  return true, is_any_cancelled
+  return call('EXISTS', key) == 1, is_any_cancelled
 end
 
 -- Ends the tasks of unreadable entries, if their ids are known.
@@ -36,15 +41,15 @@ local function end_unreadable(rows)
 end
 
 -- Returns `true` if a list has a task of a group that may be claimed, and its entry if that is known. Also returns `true` if an entry before
--- that belongs to a cancelled task.
-local function ring_head(list, accepts_quarantined)
+-- that belongs to a cancelled task. A group may have a turn in this list although it is full or held: see `block_everywhere`.
+local function ring_head(list, queue, accepts_quarantined)
   local is_any_cancelled = false
   for rank = 0, MAX_IDLE_SUBLISTS - 1, 16 do
     local sublists, is_more = read_ring(list, rank, 16)
     for _, sublist in ipairs(sublists) do
       local key = groups().sublist_key(list, sublist.group)
-      local is_claimable, is_cancelled = true, false
-      if tombstones > 0 or any_quarantined and not accepts_quarantined then
+      local is_claimable, is_cancelled = groups().may_start(queue, sublist.group), false
+      if is_claimable and (tombstones > 0 or any_quarantined and not accepts_quarantined) then
         is_claimable, is_cancelled = has_claimable(key, accepts_quarantined)
       end
       is_any_cancelled = is_any_cancelled or is_cancelled
@@ -66,7 +71,7 @@ local function select_tasks(list, queue, has_groups, accepts_quarantined)
   end
   if #claimed < want and not is_full then
     local key = key_of(list)
-    scans[#scans + 1] = scan_entries(key, '', MAX_BATCH)
+    scans[#scans + 1] = scan_entries(key, '')
     scans[#scans].select(want)
   end
   for _, scan in ipairs(scans) do

@@ -139,7 +139,7 @@ local hold_wait
 local function has_tasks(list, has_groups)
   local key = key_of(list)
   if is_empty and list == claimed_list then return false end
-  if has_groups and selection().ring_head(list, accepts_quarantined) then return true end
+  if has_groups and selection().ring_head(list, queue, accepts_quarantined) then return true end
   if tombstones == 0 and (accepts_quarantined or not any_quarantined) then return call('LLEN', key) > 0 end
   return selection().has_claimable(key, accepts_quarantined)
 end
