@@ -84,10 +84,10 @@
 //!
 //! # Schedules
 //!
-//! A [schedule](DurableClient::schedule) stores a task again and again: [`Every`] period or, with the feature `cron`, at the
-//! times of a cron expression in a time zone. Each time is a *tick*. There is no leader: any executor of the store may fire the
-//! schedule, and each tick fires once. [`ScheduleOptions`] determine what happens after an outage, and while an earlier task has
-//! not ended. [`Schedules`] lists, pauses, fires and removes schedules.
+//! A [schedule](DurableClient::schedule) stores a task again and again: at regular intervals ([`Every`]) or, with the feature
+//! `cron`, at the times of a cron expression in a time zone. Each of these times is a *tick*. There is no leader: any executor of
+//! the store may fire the schedule, and each tick fires once. [`ScheduleOptions`] determine what happens after an outage, and while
+//! an earlier task has not ended. [`Schedules`] lists, pauses, resumes, fires and removes schedules.
 //!
 //! # If a process exits at a given step
 //!

@@ -13,7 +13,8 @@ use crate::durable::queue::Priority;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::NewTask;
 
-/// What a user has defined, apart from the revision. A definition that equals the stored one changes nothing.
+/// What a user has defined, apart from the revision. If it equals the stored definition, and the schedule has a next tick, defining
+/// the schedule changes nothing but the revision.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Definition {
     pub(crate) spec: Spec,
@@ -24,7 +25,7 @@ pub(crate) struct Definition {
     pub(crate) template: Template,
 }
 
-/// What all tasks of a schedule have in common.
+/// The properties that all tasks of a schedule have in common.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Template {
     pub(crate) name: String,
@@ -33,7 +34,7 @@ pub(crate) struct Template {
     /// The time for which the end of a task is kept, in milliseconds.
     pub(crate) retention: u64,
     pub(crate) max_crashes: u32,
-    /// The encoded task, without an envelope. It is stored after the text, not in it: see [`Body::encode`].
+    /// The encoded task, without an envelope. It is stored after the JSON text, not in it: see [`Body::encode`].
     #[serde(skip)]
     pub(crate) payload: Vec<u8>,
 }
@@ -46,7 +47,7 @@ pub(crate) struct Body {
     pub(crate) definition: Definition,
     /// The next tick, or `None` if none is known.
     pub(crate) next: Option<NextTick>,
-    /// The last tick that was handled. It has stored a task unless it was missed or skipped.
+    /// The last tick that was handled. A task was stored for it, unless it was missed or skipped.
     pub(crate) last: Option<u64>,
 }
 
@@ -64,12 +65,12 @@ pub(crate) struct NextTick {
     pub(crate) time: u64,
 }
 
-/// The maximum size of the payload of a schedule's tasks. It is small because a turn may hand out many schedules.
+/// The maximum size of the payload of a schedule's tasks. It is small because one request may hand out many schedules.
 pub(crate) const MAX_SCHEDULE_PAYLOAD_BYTES: usize = 16 << 10;
 
 impl Body {
-    /// Returns the body as it is stored: the revision in four bytes, 1 or 0 for `is_paused`, the length of a JSON text in four bytes,
-    /// the text, and the payload of the tasks.
+    /// Returns the body as it is stored: the revision in four bytes, one byte that is 1 if the schedule is paused and 0 otherwise,
+    /// the length of a JSON text in four bytes, the text, and the payload of the tasks.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let text = serde_json::to_vec(self).unwrap_or_default();
         let len = u32::try_from(text.len()).unwrap_or_default();
@@ -81,7 +82,7 @@ impl Body {
         stored
     }
 
-    /// Reads a stored body. Returns `None` if the body is damaged, or was written by a later version of the crate.
+    /// Reads a stored body. Returns `None` if the body is damaged, or if only later versions of the crate can read it.
     pub(crate) fn decode(stored: &[u8]) -> Option<Self> {
         let (head, rest) = BodyHead::split(stored)?;
         let (len, rest) = rest.split_first_chunk()?;
@@ -108,7 +109,7 @@ impl Body {
     }
 }
 
-/// The latest possible time of a tick that is delayed by its jitter.
+/// The latest time that a body may contain: the largest number that fits into six bytes, since Redis stores times in six bytes.
 const LAST_TIME: u64 = 2 * MAX_TICK - 1;
 
 impl BodyHead {
@@ -142,7 +143,8 @@ impl Definition {
     /// Returns the task of a tick.
     ///
     /// The id is derived from the name and the tick. So while the end of the task is kept, the task is not stored again, even if
-    /// the schedule was removed and defined again. `can_have` returns `true` if a task in this queue with this key can have an id.
+    /// the schedule was removed and defined again. `can_have` returns `true` if a task with this id can be in this queue and
+    /// have this key.
     pub(crate) fn task(
         &self,
         name: &str,
@@ -187,7 +189,7 @@ impl Overlap {
     }
 }
 
-/// Returns the longest possible delay of a tick: it fires before the next one.
+/// Returns the longest possible delay of a tick. A delayed tick fires before the next tick.
 fn distance_after(ticks: &Ticks, tick: u64) -> u64 {
     let next = ticks.next_after(tick).unwrap_or(u64::MAX);
     next - tick - 1
@@ -298,13 +300,13 @@ mod tests {
         assert_eq!(id("a", 1), id("a", 1));
         assert_ne!(id("a", 1), id("b", 1));
         assert_ne!(id("a", 1), id("a", 2));
-        // If the store cannot have the first id, the next one is taken.
+        // If the task cannot have the first id, it gets the next one.
         let first = id("a", 1);
         let other = definition.task("a", 1, |id, _, _| id != first).id;
         assert_ne!(other, first);
     }
 
-    /// The delay also ends before the next tick.
+    /// Each delay also ends before the next tick.
     #[test]
     fn each_tick_is_delayed_by_a_part_of_the_jitter() {
         let mut definition = body(b"").definition;
@@ -331,7 +333,7 @@ mod tests {
         }
     }
 
-    /// So many ticks have each possible delay.
+    /// Among 20,000 ticks, each possible delay occurs.
     #[test]
     fn the_jitter_ends_before_the_next_tick() {
         let mut definition = body(b"").definition;
