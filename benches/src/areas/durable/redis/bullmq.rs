@@ -27,8 +27,8 @@ const QUEUE: &str = "q";
 /// The number of jobs that a worker runs at a time.
 const CONCURRENCY: usize = 64;
 
-/// The time for storing jobs before the first of them is due.
-const STORING: u64 = 4_000;
+/// The time in milliseconds for storing jobs before the first of them is due.
+const STORING: u64 = 8_000;
 
 /// The period of schedules in milliseconds.
 const PERIOD: u64 = 1_000;
