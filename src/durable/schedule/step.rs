@@ -124,17 +124,19 @@ pub(crate) fn define(
     let body = found.and_then(|found| Body::decode(&found.row.body));
     let due = definition.next_after(name.as_str(), ticks, now);
     let body = body.map(|body| body.without_future(now, due));
-    let is_same = body
-        .as_ref()
-        .is_some_and(|it| it.definition == *definition && it.next.is_some());
+    let is_same = |body: &Body| body.definition == *definition;
+    let is_same = body.as_ref().is_some_and(is_same);
+    let has_tick = body.as_ref().is_some_and(|body| body.next.is_some());
     match head {
-        Some(head) if is_same && head.revision >= revision => return Definitive::Unchanged,
+        Some(head) if is_same && has_tick && head.revision >= revision => {
+            return Definitive::Unchanged;
+        }
         Some(head) if head.revision > revision => return Definitive::Superseded,
         _ => {}
     }
     let next = match &body {
         // Only the revision changes, so the next tick stays the same.
-        Some(body) if is_same => body.next,
+        Some(body) if is_same && has_tick => body.next,
         body => definition.next_after(name.as_str(), ticks, time_before(body.as_ref(), now)),
     };
     if next.is_none() {
