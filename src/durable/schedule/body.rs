@@ -262,7 +262,6 @@ mod tests {
         let text = String::from_utf8_lossy(&stored);
         for (from, to) in [
             ("every", "moons"),
-            ("\"Once\"", "{\"All\":65}"),
             (":60000", ":00000"),
             ("60000,", "9e18,"),
         ] {
@@ -271,6 +270,12 @@ mod tests {
             assert_eq!(Body::decode(other.as_bytes()), None, "{to}");
             // Its head can still be read.
             assert_eq!(BodyHead::decode(other.as_bytes()), Some(body(b"").head));
+        }
+        // A request could not contain so many tasks.
+        for (limit, is_read) in [(MAX_MISSED_TICKS - 1, true), (MAX_MISSED_TICKS, false)] {
+            let mut body = body(b"");
+            body.definition.missed = Missed::All(limit);
+            assert_eq!(Body::decode(&body.encode()).is_some(), is_read);
         }
         assert_eq!(BodyHead::decode(&stored[..4]), None);
         assert_eq!(BodyHead::decode(b"garbled"), None);
