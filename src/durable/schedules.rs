@@ -12,7 +12,7 @@ use super::queue::name::QueueName;
 use super::report;
 use super::schedule::body::{Body, BodyHead, Definition, MAX_SCHEDULE_PAYLOAD_BYTES, Template};
 use super::schedule::name::ScheduleName;
-use super::schedule::step::{self, Definitive};
+use super::schedule::step::{self, DefinitionEffect};
 use super::schedule::{ScheduleInfo, ScheduleOptions, When};
 use super::store::{Enqueued, ScheduleAnswer, ScheduleChange, StoredSchedule};
 use super::{DurableClient, DurableError, DurableTask, SpawnOptions, TaskId};
@@ -29,7 +29,8 @@ impl DurableClient {
     /// lost. There is no leader: any executor of the store may fire the schedule, even if it does not run tasks of this type. The
     /// store's clock determines when a tick has come. [`TaskContext::tick`](super::TaskContext::tick) returns the tick of a task.
     /// If no executor was running at a tick, [`Missed`](super::Missed) determines whether a task is stored. If an earlier task has
-    /// not ended, [`Overlap`](super::Overlap) does.
+    /// not ended, [`Overlap`](super::Overlap) does. While all executors are busy, it may take 30 s until one of them learns of a new
+    /// schedule.
     ///
     /// The name identifies the schedule. It consists of 1 to 64 ASCII letters, digits, and the characters `._:/-`. Another
     /// definition with the same name replaces the old one, unless the old one has a higher revision. Two definitions are the same
@@ -133,11 +134,11 @@ impl DurableClient {
             let revision = options.revision;
             let found = found.as_ref();
             let change = match step::define(&name, found, now, &definition, revision, &ticks) {
-                Definitive::Unchanged => return Ok(true),
-                Definitive::Superseded => return Ok(false),
-                Definitive::Never => return Err(self.never_fires(&definition)),
-                Definitive::Change(change) => change,
-                Definitive::Flip(change) => {
+                DefinitionEffect::Unchanged => return Ok(true),
+                DefinitionEffect::Superseded => return Ok(false),
+                DefinitionEffect::Never => return Err(self.never_fires(&definition)),
+                DefinitionEffect::Change(change) => change,
+                DefinitionEffect::Flip(change) => {
                     report::schedule_flipped(self.store_name(), name.as_str(), revision);
                     change
                 }
@@ -262,7 +263,8 @@ impl Schedules<'_> {
     /// # Errors
     ///
     /// - The name is [invalid](DurableError::is_invalid). The message names the remedy.
-    /// - The store does not answer. It is safe to call this again.
+    /// - The store does not answer, or other processes kept [changing](DurableError::is_busy) the schedule. It is safe to call
+    ///   this again.
     ///
     /// # Cancel safety
     ///

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::options::{MAX_MISSED_TICKS, Missed, Overlap};
+use super::options::{MAX_JITTER, MAX_MISSED_TICKS, Missed, Overlap};
 use super::when::{MAX_TICK, Spec, Ticks};
 use crate::durable::TaskId;
+use crate::durable::clock::millis;
 use crate::durable::envelope::{TICK_ENVELOPE, seal_tick};
 use crate::durable::key::{Conflict, KeyHash, NewKey};
 use crate::durable::queue::Priority;
@@ -97,13 +98,15 @@ impl Body {
     /// Returns `true` if no computation with the times can overflow or divide by zero, and no request has too many tasks.
     fn is_possible(&self) -> bool {
         let next = self.next.map(|next| next.time);
-        let times = [next, self.last, Some(self.definition.jitter)];
+        let times = [next, self.last];
         let is_every = |spec: &Spec| match spec {
             Spec::Every(ticks) => ticks.period() > 0,
             Spec::Cron { .. } => true,
         };
         is_every(&self.definition.spec)
             && times.iter().flatten().all(|&time| time <= LAST_TIME)
+            // A tick that is delayed still fits into a row.
+            && self.definition.jitter <= millis(MAX_JITTER)
             && self.next.is_none_or(|next| next.tick <= next.time)
             && !matches!(self.definition.missed, Missed::All(MAX_MISSED_TICKS..))
     }
@@ -289,11 +292,11 @@ mod tests {
             body.definition.jitter = jitter;
             Body::decode(&body.encode()).is_some()
         };
-        let most = LAST_TIME;
-        assert!(with(0, most, 0, 0) && with(most, most, most, most));
+        let (most, jitter) = (LAST_TIME, millis(MAX_JITTER));
+        assert!(with(0, most, 0, 0) && with(most, most, most, jitter));
         assert!(!with(0, most + 1, 0, 0));
         assert!(!with(0, 0, most + 1, 0));
-        assert!(!with(0, 0, 0, most + 1));
+        assert!(!with(0, 0, 0, jitter + 1));
         // No tick fires before its time.
         assert!(!with(1, 0, 0, 0));
     }

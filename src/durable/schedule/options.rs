@@ -113,7 +113,7 @@ impl ScheduleOptions {
 /// The limit of [`Missed::All`] must be below this, so that the tasks fit into one request.
 pub(crate) const MAX_MISSED_TICKS: u32 = 65;
 
-const MAX_JITTER: Duration = Duration::from_secs(24 * 3600);
+pub(crate) const MAX_JITTER: Duration = Duration::from_secs(24 * 3600);
 
 /// What happens to the *missed* ticks of a schedule, after an outage or a pause.
 ///

@@ -97,7 +97,7 @@ pub(crate) fn remove(stored: &StoredSchedule) -> ScheduleChange {
 
 /// The effect of a definition, given what the store has.
 #[derive(Debug)]
-pub(crate) enum Definitive {
+pub(crate) enum DefinitionEffect {
     /// The store has this definition already.
     Unchanged,
     /// The store has another definition with a higher revision.
@@ -119,7 +119,7 @@ pub(crate) fn define(
     definition: &Definition,
     revision: u32,
     ticks: &Ticks,
-) -> Definitive {
+) -> DefinitionEffect {
     let head = found.and_then(|found| BodyHead::decode(&found.row.body));
     let body = found.and_then(|found| Body::decode(&found.row.body));
     let due = definition.next_after(name.as_str(), ticks, now);
@@ -129,9 +129,9 @@ pub(crate) fn define(
     let has_tick = body.as_ref().is_some_and(|body| body.next.is_some());
     match head {
         Some(head) if is_same && has_tick && head.revision >= revision => {
-            return Definitive::Unchanged;
+            return DefinitionEffect::Unchanged;
         }
-        Some(head) if head.revision > revision => return Definitive::Superseded,
+        Some(head) if head.revision > revision => return DefinitionEffect::Superseded,
         _ => {}
     }
     let next = match &body {
@@ -140,7 +140,7 @@ pub(crate) fn define(
         body => definition.next_after(name.as_str(), ticks, time_before(body.as_ref(), now)),
     };
     if next.is_none() {
-        return Definitive::Never;
+        return DefinitionEffect::Never;
     }
     let is_paused = head.is_some_and(|head| head.is_paused);
     let new = Body {
@@ -158,8 +158,8 @@ pub(crate) fn define(
         None => first_change(name, &new, now),
     };
     match is_flip {
-        true => Definitive::Flip(change),
-        false => Definitive::Change(change),
+        true => DefinitionEffect::Flip(change),
+        false => DefinitionEffect::Change(change),
     }
 }
 

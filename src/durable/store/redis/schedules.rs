@@ -21,7 +21,7 @@ use crate::durable::schedule::name::ScheduleName;
 use crate::durable::schedule::step;
 use crate::durable::store::{
     Enqueued, HAND_OUT_INTERVAL, HandOut, MAX_HAND_OUTS, ScheduleAnswer, ScheduleChange,
-    ScheduleRow, StoredSchedule, repeated,
+    StoredSchedule, repeated,
 };
 
 /// Hands out the due schedules of all partitions that answer. Fails only if none of them does.
@@ -215,11 +215,11 @@ pub(super) async fn change(
 ) -> Result<Option<Enqueued>, Failure> {
     let key = KeyHash::of_schedule(change.name.as_str());
     let home = inner.partitions.home(&change.queue, Some(key));
-    let (home, after) = (home.unwrap_or_default(), change.after.as_ref());
+    let home = home.unwrap_or_default();
     let version = change.before.map(|(version, _)| version.to_be_bytes());
     let version = version.map(Vec::from).unwrap_or_default();
     match change.before {
-        Some((_, before)) if after.is_none() => {
+        Some((_, before)) if change.after.is_none() => {
             let removed = remove(inner, before, &change.name, version).await?;
             Ok((removed != Removal::Changed).then(Enqueued::default))
         }
@@ -233,7 +233,7 @@ pub(super) async fn change(
                 Removal::Changed => Ok(None),
             }
         }
-        Some(_) => change_in(inner, home, change, version, after).await,
+        Some(_) => change_in(inner, home, change, version).await,
         None => add(inner, home, change, version).await,
     }
 }
@@ -255,12 +255,13 @@ async fn add(
     change: &ScheduleChange,
     before: Vec<u8>,
 ) -> Result<Option<Enqueued>, Failure> {
-    let added = change_in(inner, partition, change, before, change.after.as_ref()).await?;
+    let added = change_in(inner, partition, change, before).await?;
     if added.is_none() || inner.partitions.count() == 1 {
         return Ok(added);
     }
-    // The row is added, so a request that is repeated because this fails changes nothing.
-    let found = get(inner, &change.name).await?.found;
+    // The row is added, so a failure does not mean that the request had no effect. If it is repeated, it changes nothing.
+    let found = get(inner, &change.name).await;
+    let found = found.map_err(|failure| after_others(failure, 1))?.found;
     let is_kept = found.is_some_and(|found| found.home == partition);
     Ok(added.filter(|_| is_kept))
 }
@@ -308,7 +309,8 @@ async fn remove_once(
 ) -> Result<Removal, Failure> {
     match remove(inner, partition, name, version.clone()).await {
         Err(failure) if failure.effect == Effect::Unknown => {
-            match remove(inner, partition, name, version).await? {
+            let again = remove(inner, partition, name, version).await;
+            match again.map_err(|failure| after_others(failure, 1))? {
                 Removal::Absent => Ok(Removal::Removed),
                 other => Ok(other),
             }
@@ -326,13 +328,13 @@ pub(super) async fn change_in(
     partition: usize,
     change: &ScheduleChange,
     before: Vec<u8>,
-    after: Option<&ScheduleRow>,
 ) -> Result<Option<Enqueued>, Failure> {
     let tasks: Vec<_> = change.tasks.iter().collect();
     let routes = enqueue::routes_for(inner, partition, &tasks).await?;
     let mut arguments = Arguments::default();
     arguments.push(change.name.as_str());
     arguments.push(before);
+    let after = change.after.as_ref();
     arguments.push(after.map(schedule_row::pack).unwrap_or_default());
     let now = inner.server_time();
     enqueue::push_tasks(&mut arguments, &tasks, &inner.client_id, &routes, now);

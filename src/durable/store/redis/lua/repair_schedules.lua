@@ -22,7 +22,8 @@ local function repair_schedules()
   for i = 1, #scan[2], 2 do
     local name, row = scan[2][i], scan[2][i + 1]
     local needs = byte(row, SCHEDULE_NEEDS)
-    local is_readable = #row >= SCHEDULE_BODY - 1 and (needs == 1 or needs == 2) and string.find(name, '^[%w._:/-]+$')
+    local is_valid = #name <= 64 and string.find(name, '^[%w._:/-]+$')
+    local is_readable = #row >= SCHEDULE_BODY - 1 and (needs == 1 or needs == 2) and is_valid
     local key = schedule_times(is_readable and needs or 1)
     local time = is_readable and number_at('>I6', row, SCHEDULE_TIME) or 0
     if not is_readable then
