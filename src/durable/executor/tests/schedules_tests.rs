@@ -45,6 +45,19 @@ impl Scene {
         })
     }
 
+    /// A client that records when its worker asks, and whose store does not answer then.
+    fn failing_client(&self) -> DurableClient {
+        let asked = StdArc::clone(&self.asked);
+        client_with(&self.store, move |name| {
+            let fails = name == "hand out";
+            if fails {
+                lock(&asked).push(Instant::now());
+            }
+            let failure = Failure::new(Effect::None, Cause::Full);
+            Box::pin(async move { if fails { Err(failure) } else { Ok(()) } })
+        })
+    }
+
     /// Defines a schedule that is due after this time, as another process does.
     async fn define(&self, name: &str, after: Duration) {
         let anchor = std::time::SystemTime::UNIX_EPOCH + self.clock.wall() + after;
@@ -172,19 +185,10 @@ async fn a_worker_that_has_fired_a_schedule_asks_again_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_is_not_answered_asks_again_after_an_interval() {
-    let asked = StdArc::new(Mutex::new(Vec::new()));
-    let times = StdArc::clone(&asked);
-    let client = client_with(&MemoryStore::new(), move |name| {
-        let fails = name == "hand out";
-        if fails {
-            lock(&times).push(Instant::now());
-        }
-        let failure = Failure::new(Effect::None, Cause::Full);
-        Box::pin(async move { if fails { Err(failure) } else { Ok(()) } })
-    });
+    let scene = Scene::new();
+    let client = scene.failing_client();
     let _executor = start_busy(&client, 3600 * SECOND).await;
-    until("it asks again", || lock(&asked).len() == 3).await;
-    let asked = lock(&asked);
+    let asked = scene.asked(3).await;
     assert_about(asked[2] - asked[1], HAND_OUT_INTERVAL);
 }
 
@@ -194,15 +198,7 @@ async fn turns_do_not_shorten_the_pause_after_a_failure() {
     let scene = Scene::new();
     scene.define("a", SECOND).await;
     scene.clock.advance(SECOND);
-    let asked = StdArc::clone(&scene.asked);
-    let client = client_with(&scene.store, move |name| {
-        let fails = name == "hand out";
-        if fails {
-            lock(&asked).push(Instant::now());
-        }
-        let failure = Failure::new(Effect::None, Cause::Full);
-        Box::pin(async move { if fails { Err(failure) } else { Ok(()) } })
-    });
+    let client = scene.failing_client();
     let app = App::new(|number, _| async move { Ok(number) });
     let executor = builder(&client).start(app).await.unwrap();
     for number in 0..20 {
