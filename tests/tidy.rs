@@ -430,7 +430,7 @@ fn walk(folder: &str, files: &mut Vec<String>) {
         let path = format!("{folder}{}", name.to_string_lossy());
         if !root().join(&path).is_dir() {
             files.push(path);
-        } else if name != "target" && name != ".git" {
+        } else if name != "target" && name != ".git" && name != "node_modules" {
             walk(&format!("{path}/"), files);
         }
     }

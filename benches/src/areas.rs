@@ -73,6 +73,7 @@ impl Unit {
     pub(crate) const US: Self = Self::less("us");
     pub(crate) const MS: Self = Self::less("ms");
     pub(crate) const PERCENT: Self = Self::more("%");
+    pub(crate) const TASKS_PER_S: Self = Self::more("tasks/s");
     pub(crate) const MB_PER_S: Self = Self::more("MB/s");
     pub(crate) const THREADS: Self = Self::less("threads");
     /// Threads that there should be: so many at least.

@@ -12,7 +12,7 @@ use super::queue::name::QueueName;
 use super::report;
 use super::schedule::body::{Body, BodyHead, Definition, MAX_SCHEDULE_PAYLOAD_BYTES, Template};
 use super::schedule::name::ScheduleName;
-use super::schedule::step::{self, Definitive};
+use super::schedule::step::{self, DefinitionEffect};
 use super::schedule::{ScheduleInfo, ScheduleOptions, When};
 use super::store::{Enqueued, ScheduleAnswer, ScheduleChange, StoredSchedule};
 use super::{DurableClient, DurableError, DurableTask, SpawnOptions, TaskId};
@@ -22,21 +22,21 @@ const MAX_TRIES: usize = 32;
 
 impl DurableClient {
     /// Defines a *schedule*, which stores a task again and again at the given times. Every process may call this whenever it
-    /// starts: if the store already has the same definition, nothing changes, and no time is repeated or lost. Returns `true` if
-    /// the store now has this definition, and `false` if it keeps another one with a later
-    /// [revision](ScheduleOptions::revision).
+    /// starts: if the store already has the same definition, the schedule continues unchanged. Returns `true` if the store now has
+    /// this definition, and `false` if it keeps another one with a higher [revision](ScheduleOptions::revision).
     ///
     /// A *tick* is a time at which the schedule fires. For each tick, one task is stored, even if processes die or requests are
     /// lost. There is no leader: any executor of the store may fire the schedule, even if it does not run tasks of this type. The
     /// store's clock determines when a tick has come. [`TaskContext::tick`](super::TaskContext::tick) returns the tick of a task.
-    /// If no executor was there at a tick, [`Missed`](super::Missed) determines whether a task is stored. If an earlier task has
-    /// not ended, [`Overlap`](super::Overlap) does.
+    /// If no executor was running at a tick, [`Missed`](super::Missed) determines whether a task is stored. If an earlier task has
+    /// not ended, [`Overlap`](super::Overlap) does. While all executors are busy, it may take 30 s until one of them learns of a new
+    /// schedule.
     ///
-    /// The name identifies the schedule: 1 to 64 ASCII letters, digits, and the characters `._:/-`. Another definition with the
-    /// same name replaces the old one, unless the old one has a later revision. Two definitions are the same if they have the
-    /// same times, the same options apart from the revision, and the same encoded task. If an old and a new release define a
-    /// schedule differently, increase the revision with the release. Otherwise, the process that started last determines the
-    /// definition.
+    /// The name identifies the schedule. It consists of 1 to 64 ASCII letters, digits, and the characters `._:/-`. Another
+    /// definition with the same name replaces the old one, unless the old one has a higher revision. Two definitions are the same
+    /// if they have the same times, the same options apart from the revision, and the same encoded task. If an old and a new
+    /// release define a schedule differently, increase the revision with the release. Otherwise, the process that started last
+    /// determines the definition.
     ///
     /// To run a task only once at a later time, spawn it with a [delay](SpawnOptions::delay) instead.
     ///
@@ -86,8 +86,8 @@ impl DurableClient {
             .await
     }
 
-    /// Defines a schedule with options: what happens after an outage or if tasks overlap, the jitter, the revision, and the options
-    /// of the tasks. Otherwise, this does the same as [`schedule`](Self::schedule).
+    /// Defines a schedule with options: what happens after an outage or when tasks overlap, the jitter, the revision, and the
+    /// options of the tasks. Otherwise, this does the same as [`schedule`](Self::schedule).
     ///
     /// # Errors
     ///
@@ -134,11 +134,11 @@ impl DurableClient {
             let revision = options.revision;
             let found = found.as_ref();
             let change = match step::define(&name, found, now, &definition, revision, &ticks) {
-                Definitive::Unchanged => return Ok(true),
-                Definitive::Superseded => return Ok(false),
-                Definitive::Never => return Err(self.never_fires(&definition)),
-                Definitive::Change(change) => change,
-                Definitive::Flip(change) => {
+                DefinitionEffect::Unchanged => return Ok(true),
+                DefinitionEffect::Superseded => return Ok(false),
+                DefinitionEffect::Never => return Err(self.never_fires(&definition)),
+                DefinitionEffect::Change(change) => change,
+                DefinitionEffect::Flip(change) => {
                     report::schedule_flipped(self.store_name(), name.as_str(), revision);
                     change
                 }
@@ -205,7 +205,7 @@ impl DurableClient {
         self.ask(None, |store| store.schedule(name.clone())).await
     }
 
-    /// Changes a schedule. Returns `None` if it was changed after it was read.
+    /// Changes a schedule. Returns `None` if another change has taken effect since the schedule was read.
     async fn change(&self, change: ScheduleChange) -> Result<Option<Enqueued>, DurableError> {
         let change = StdArc::new(change);
         self.ask(None, |store| store.change_schedule(StdArc::clone(&change)))
@@ -264,7 +264,8 @@ impl Schedules<'_> {
     /// # Errors
     ///
     /// - The name is [invalid](DurableError::is_invalid). The message names the remedy.
-    /// - The store does not answer. It is safe to call this again.
+    /// - The store does not answer, or other processes kept [changing](DurableError::is_busy) the schedule. It is safe to call
+    ///   this again.
     ///
     /// # Cancel safety
     ///
@@ -293,8 +294,8 @@ impl Schedules<'_> {
         Ok(answer.found.as_ref().map(info))
     }
 
-    /// Returns the states of at most `limit` schedules, in the order of their names. It begins after the name `after` or, with
-    /// `None`, with the first schedule. To read all schedules, pass the last name of each page as `after` of the next one.
+    /// Returns the states of at most `limit` schedules, in the order of their names. The list begins after the name `after` or,
+    /// with `None`, with the first schedule. To read all schedules, pass the last name of each page as `after` of the next one.
     ///
     /// # Errors
     ///
@@ -331,7 +332,7 @@ impl Schedules<'_> {
     }
 
     /// Pauses a schedule: it does not fire until it is [resumed](Self::resume), even if it is defined again. Does nothing if the
-    /// schedule is paused. Returns `false` if there is no schedule with this name.
+    /// schedule is already paused. Returns `false` if there is no schedule with this name.
     ///
     /// Tasks that the schedule has stored still run. The schedule stays paused even after all processes exit.
     ///
@@ -400,8 +401,8 @@ impl Schedules<'_> {
     /// Stores a task of a schedule now, even if the schedule is paused. The ticks of the schedule stay the same. The
     /// [tick](super::TaskContext::tick) of the task is the current time of the store.
     ///
-    /// Returns the id of the task. If the task is not stored because an [earlier task](super::Overlap) has not ended, returns the
-    /// id of that one. Returns `None` if there is no schedule with this name.
+    /// Returns the id of the task. If the task is not stored because of an [earlier task](super::Overlap), returns the id of the
+    /// earlier one. Returns `None` if there is no schedule with this name.
     ///
     /// # Errors
     ///

@@ -186,6 +186,9 @@ fn prepare(_: &Rules, rows: &[String]) -> io::Result<TempDir> {
     if rows.iter().any(|row| redis::needs_peers(row)) {
         redis::PEERS.build(dir.path())?;
     }
+    if rows.iter().any(|row| row.ends_with("/bullmq")) {
+        redis::BULLMQ.build(dir.path())?;
+    }
     Ok(dir)
 }
 

@@ -545,3 +545,40 @@ async fn each_tick_fires_once_on_a_store_that_loses_requests_and_answers() {
         .and_then(|tick| tick.duration_since(UNIX_EPOCH).ok());
     assert_eq!(stored, ticks.unwrap().as_secs() / 60 - first + 1);
 }
+
+/// A change takes effect, its answer is lost, and the schedule changes before the request is sent again.
+#[tokio::test]
+async fn a_call_of_fire_now_stores_one_task_at_most() {
+    const CALLS: u64 = 30;
+    let memory = MemoryStore::new();
+    let client = DurableClient::open(Faulty::store(&memory, 60, 3));
+    let other = DurableClient::open(memory.clone());
+    let options = ScheduleOptions::new().overlap(Overlap::Allow);
+    let daily = Every::new(Duration::from_secs(24 * 3600));
+    let defined = other.schedule_with("a", daily, Tick, options);
+    assert!(defined.await.unwrap());
+    let changing = async {
+        loop {
+            assert!(other.schedules().pause("a").await.unwrap());
+            assert!(other.schedules().resume("a").await.unwrap());
+            // The store answers at once, so this would not let the other future continue.
+            tokio::task::yield_now().await;
+        }
+    };
+    let firing = async {
+        let mut succeeded = 0;
+        for _ in 0..CALLS {
+            succeeded += u64::from(client.schedules().fire_now("a").await.is_ok());
+        }
+        succeeded
+    };
+    let succeeded = tokio::select! {
+        () = changing => unreachable!(),
+        succeeded = firing => succeeded,
+    };
+    let stored = other.counts().await.unwrap().stored;
+    assert!(
+        (succeeded..=CALLS).contains(&stored),
+        "{succeeded} {stored}"
+    );
+}

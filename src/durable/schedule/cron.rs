@@ -14,16 +14,17 @@ use jiff::{Timestamp, Zoned};
 ///
 /// An expression has five fields, separated by spaces: minute, hour, day of the month, month, and day of the week (0 or 7 is
 /// Sunday). A field is `*`, a number, a range such as `1-5` or a list such as `1,15`, and may have a step, such as `*/10`. Months
-/// and days of the week also have names (`JAN`, `MON`). `L` is the last day of the month, and `MON#2` is the second Monday. If
-/// both the day of the month and the day of the week are restricted, a day that matches either of them is enough. An optional
-/// sixth field, in front of the others, is the second.
+/// and days of the week also have names (`JAN`, `MON`). `L` is the last day of the month, and `MON#2` is the second Monday. If both
+/// the day of the month and the day of the week are restricted, a day that matches either of them is enough. An optional sixth
+/// field, in front of the others, is for the second.
 ///
-/// The zone is a name from the IANA time zone database, such as `Europe/Berlin`, or `UTC`. The process that computes a time
-/// uses the database of its system. With the feature `cron-bundled`, it uses one that is compiled into the program.
+/// The zone is a name from the IANA time zone database, such as `Europe/Berlin`, or `UTC`. The process that computes a time uses
+/// the database of its system. With the feature `cron-bundled`, a database is also compiled into the program, and is used if the
+/// system has none.
 ///
 /// When clocks are set forward, a time that is skipped fires right after the gap; several such times fire once. When clocks are set
-/// back, a time that comes twice fires only the first time. If the hour is `*` or begins with `*/`, this is different: such an expression leaves out the times that
-/// are skipped, and fires at both occurrences of a time that comes twice.
+/// back, a time that occurs twice fires only at its first occurrence. An expression whose hour begins with `*` behaves differently:
+/// it does not fire for the times that are skipped, and it fires at both occurrences of a time that occurs twice.
 ///
 /// # Examples
 ///
@@ -47,7 +48,7 @@ pub struct Cron {
 }
 
 impl Cron {
-    /// Parses an expression, and looks its time zone up.
+    /// Parses an expression, and looks up its time zone.
     ///
     /// # Errors
     ///
@@ -76,23 +77,24 @@ impl Error for ParseCronError {}
 
 /// The ticks of a cron expression in a time zone.
 ///
-/// The expression is evaluated for *local seconds*: the seconds since 1970 that a clock of the zone would show if UTC had its local
-/// time. This file then finds out when the clock shows a time, so it determines what happens where clocks are set.
+/// A *local second* represents a local time of the zone, by the number of seconds from 1970 to that time if both are read as UTC.
+/// The parser's crate evaluates the expression for local seconds only. This file then determines when a clock of the zone shows a
+/// local second, so this file decides what happens when clocks are set.
 #[derive(Debug)]
 pub(crate) struct CronTicks {
     cron: croner::Cron,
     zone: TimeZone,
-    /// `true` if the hour is fixed: each local time fires once.
+    /// `true` if the hour does not begin with `*`. Each local time then fires once, even if the clock shows it twice or never.
     is_fixed: bool,
 }
 
 /// The maximum length of an expression in bytes. It bounds the time in which the next tick is found.
 const MAX_LEN: usize = 256;
 
-/// The time in seconds by which a clock is set at most, and more: in 2011, a zone skipped a day.
+/// A time in seconds that is longer than any by which a clock is set. In 2011, Samoa set its clocks forward by a day.
 const MAX_CHANGE: i64 = 2 * 24 * 3600;
 
-/// The number of ticks that a search backwards passes one by one.
+/// The number of ticks that [`last_until`](CronTicks::last_until) passes one by one before it starts a binary search.
 const MAX_STEPS: usize = 8;
 
 const MILLIS_PER_SECOND: i64 = 1_000;
@@ -126,8 +128,8 @@ impl CronTicks {
 
     /// Returns the last tick up to a time, or `None` if there is none after `start`.
     ///
-    /// This searches forwards, as for the next tick, so that both find the same ticks: where clocks are set, a search backwards
-    /// may find other ones.
+    /// This searches forwards, as the search for the next tick does, so that both find the same ticks. When clocks are set, a
+    /// search backwards could find different ones.
     pub(crate) fn last_until(&self, time: u64, start: u64) -> Option<u64> {
         let is_due = |second| {
             let next = self.next_after_second(second);
@@ -136,7 +138,7 @@ impl CronTicks {
         // There is a tick between `lower` and `time`, but none between `upper` and `time`.
         let (mut lower, mut upper) = (to_second(start), to_second(time));
         let mut tick = is_due(lower)?;
-        // Rare ticks take long to find, but there are few.
+        // Each rare tick takes long to find, but there are few of them, so a binary search would take longer.
         for _ in 0..MAX_STEPS {
             match is_due(tick) {
                 Some(later) => (lower, tick) = (tick, later),
@@ -161,7 +163,7 @@ impl CronTicks {
         next.filter(|&next| next > second)
     }
 
-    /// Returns the next second, if each local time fires once.
+    /// Returns the next second at which the schedule fires, if each local time fires once.
     fn next_fixed(&self, second: i64) -> Option<i64> {
         let mut passed = second + self.offset(second)?;
         let changes = self
@@ -174,7 +176,7 @@ impl CronTicks {
         self.first_showing(self.next_local(passed)?)
     }
 
-    /// Returns the next second, if each local time fires whenever the clock shows it.
+    /// Returns the next second at which the schedule fires, if each local time fires whenever the clock shows it.
     fn next_running(&self, second: i64) -> Option<i64> {
         let (mut since, mut passed) = (second, second + self.offset(second)?);
         let mut local = self.next_local(passed)?;
@@ -185,10 +187,10 @@ impl CronTicks {
                 return Some(next);
             }
             if change - since > MAX_CHANGE && local - passed > 4 * MAX_CHANGE {
-                // No local time between the two fires, however often the clock shows it.
+                // No local second between `passed` and `local` fires, so the changes of the clock before `next` do not matter.
                 (since, passed) = (next - 2 * MAX_CHANGE, local - MAX_CHANGE);
             } else {
-                // The clock is set before that, so the search goes on at the time that it shows then.
+                // The clock is set before `next`, so the search continues from the local time that the clock then shows.
                 (since, passed) = (change, change + self.offset(change)? - 1);
                 local = self.next_local(passed)?;
             }
@@ -217,7 +219,7 @@ impl CronTicks {
         }
     }
 
-    /// Returns the first local second after `local` that the expression contains.
+    /// Returns the first local second after `local` that matches the expression.
     fn next_local(&self, local: i64) -> Option<i64> {
         let time: Zoned = Timestamp::from_second(local).ok()?.to_zoned(TimeZone::UTC);
         let next = self.cron.find_next_occurrence(&time, false).ok()?;
@@ -240,7 +242,7 @@ fn parse(expression: &str) -> Result<croner::Cron, String> {
     let use_fields = "use five fields such as `0 3 * * *`";
     if expression.len() > MAX_LEN {
         return Err(format!(
-            "the cron expression has more than {MAX_LEN} characters: {use_fields}"
+            "the cron expression is longer than {MAX_LEN} bytes: {use_fields}"
         ));
     }
     let fields: Vec<_> = expression.split_whitespace().rev().collect();
@@ -259,7 +261,7 @@ fn parse(expression: &str) -> Result<croner::Cron, String> {
 }
 
 /// The characters that each field may contain, the last field first, besides those of numbers, ranges, lists and steps. The parser
-/// accepts more, among which are expressions whose next tick takes seconds to find.
+/// would accept more, but it takes seconds to find the next tick of some of these expressions.
 const ALLOWED: [&str; 6] = [
     "ABCDEFGHIJKLMNOPQRSTUVWXYZ#",
     "ABCDEFGHIJKLMNOPQRSTUVWXYZ",
@@ -282,7 +284,7 @@ fn is_field(field: &str, allowed: &str) -> bool {
 ///
 /// # Errors
 ///
-/// There is none. Returns the reason, and the remedy.
+/// No time zone with this name is known. Returns the reason, and the remedy.
 fn find_zone(name: &str) -> Result<TimeZone, String> {
     let unknown = |reason: &str| {
         format!(

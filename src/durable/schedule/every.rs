@@ -83,7 +83,7 @@ impl RegularTicks {
         self.period
     }
 
-    /// Returns the first tick after a time, or `None` if the number would be too large.
+    /// Returns the first tick after a time, or `None` if the number of that tick would be too large.
     pub(crate) fn next_after(&self, time: u64) -> Option<u64> {
         match time.checked_sub(self.phase) {
             None => Some(self.phase),

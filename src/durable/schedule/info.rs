@@ -33,8 +33,8 @@ pub struct ScheduleInfo {
     pub name: String,
     /// The [name](crate::durable::DurableTask::NAME) of the type of its tasks. It is empty if the definition cannot be read.
     pub task: String,
-    /// The times at which it fires, such as `every 300s`, or `0 3 * * * Europe/Berlin`. The text is empty if the definition cannot
-    /// be read.
+    /// The times at which the schedule fires, such as `every 300s` or `0 3 * * * Europe/Berlin`. The text is empty if the
+    /// definition cannot be read.
     pub when: String,
     /// The queue of its tasks, or `None` for the default queue.
     pub queue: Option<String>,
@@ -43,20 +43,20 @@ pub struct ScheduleInfo {
     /// The next tick, without [jitter](crate::durable::ScheduleOptions::jitter), or `None` if the schedule is stuck. If the tick is
     /// in the past, the schedule is paused, is delayed by its jitter, or waits for an executor.
     pub next_tick: Option<SystemTime>,
-    /// The last tick that an executor has handled, or `None` if there was none. It has stored no task if it was
+    /// The last tick that an executor has handled, or `None` if there was none. No task was stored for it if it was
     /// [missed](crate::durable::Missed) or skipped.
     pub last_tick: Option<SystemTime>,
-    /// The last task that it has stored. If a later task was not stored because of an [earlier one](crate::durable::Overlap), this
-    /// is the earlier one.
+    /// The last task that the schedule has stored. If a later task was not stored because of an
+    /// [earlier one](crate::durable::Overlap), this is the earlier one.
     pub last_task: Option<TaskId>,
-    /// The number of tasks that it has stored, including those of [`fire_now`](crate::durable::Schedules::fire_now).
+    /// The number of tasks that the schedule has stored, including those of [`fire_now`](crate::durable::Schedules::fire_now).
     pub started: u64,
     /// The number of tasks that were not stored because of an [earlier task](crate::durable::Overlap). Ticks that were
     /// [missed](crate::durable::Missed) are not counted.
     pub skipped: u64,
-    /// `true` if it does not fire until it is [resumed](crate::durable::Schedules::resume).
+    /// `true` if the schedule does not fire until it is [resumed](crate::durable::Schedules::resume).
     pub is_paused: bool,
-    /// The reason why it does not fire, and the remedy, if it is *stuck*: no next tick is known, or the definition cannot be read.
-    /// A schedule without a next tick is computed again after a day. `None` if it is not stuck.
+    /// The reason why the schedule does not fire, and the remedy, if it is *stuck*: no next tick is known, or the definition cannot
+    /// be read. If no next tick is known, an executor searches for one again after a day. `None` if the schedule is not stuck.
     pub stuck: Option<String>,
 }

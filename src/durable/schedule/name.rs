@@ -9,7 +9,7 @@ use crate::durable::queue::name::check_name;
 pub(crate) struct ScheduleName(Arc<str>);
 
 impl ScheduleName {
-    /// Returns the schedule with this name.
+    /// Returns the name of a schedule.
     ///
     /// # Errors
     ///

@@ -52,9 +52,9 @@ impl ScheduleOptions {
         self
     }
 
-    /// Delays each tick by a part of this time, so that many schedules do not fire at once. The part depends only on the name of
+    /// Delays each tick by a part of this time, so that many schedules do not fire at once. The delay depends only on the name of
     /// the schedule and on the tick, and it ends before the next tick. [`TaskContext::tick`](crate::durable::TaskContext::tick)
-    /// returns the tick without it. The default is zero, and the maximum is a day.
+    /// returns the tick without the delay. The default is zero, and the maximum is a day.
     #[must_use]
     pub fn jitter(mut self, jitter: Duration) -> Self {
         self.jitter = jitter;
@@ -69,15 +69,19 @@ impl ScheduleOptions {
         self
     }
 
-    /// Sets the revision of the definition. A store ignores a definition whose revision is lower than that of the definition
-    /// that it has. So processes of an old release do not undo what a newer release has defined. The default is 0.
+    /// Sets the revision of the definition. A definition is ignored if the store has one with a higher revision. So processes of an
+    /// old release do not undo what a newer release has defined. The default is 0.
     #[must_use]
     pub fn revision(mut self, revision: u32) -> Self {
         self.revision = revision;
         self
     }
 
-    /// Returns the reason why these options are not possible, and the remedy.
+    /// Checks the options.
+    ///
+    /// # Errors
+    ///
+    /// A schedule cannot have these options. Returns the reason, and the remedy.
     pub(crate) fn check(&self) -> Result<(), String> {
         let refused = [
             ("an id", self.spawn.id.is_some()),
@@ -96,7 +100,7 @@ impl ScheduleOptions {
                 MAX_MISSED_TICKS - 1
             )),
             Missed::All(_) if self.overlap != Overlap::Allow => Err(
-                "`Missed::All` stores several tasks at once, of which this `Overlap` would keep one: use `Overlap::Allow`".into(),
+                "`Missed::All` stores several tasks at once, of which this `Overlap` would keep only one: use `Overlap::Allow`".into(),
             ),
             _ if self.jitter > MAX_JITTER => {
                 Err("the jitter is longer than a day: use at most a day".into())
@@ -109,12 +113,13 @@ impl ScheduleOptions {
 /// The limit of [`Missed::All`] must be below this, so that the tasks fit into one request.
 pub(crate) const MAX_MISSED_TICKS: u32 = 65;
 
-const MAX_JITTER: Duration = Duration::from_secs(24 * 3600);
+pub(crate) const MAX_JITTER: Duration = Duration::from_secs(24 * 3600);
 
 /// What happens to the *missed* ticks of a schedule, after an outage or a pause.
 ///
-/// A tick is missed if no executor has handled it within a minute, or before the next tick. So with a period of a few seconds, even a
-/// short delay makes ticks missed. A tick that is not missed stores a task. [Jitter](ScheduleOptions::jitter) does not count as a delay.
+/// A tick is missed if no executor has handled it within a minute, or before the next tick. So with a period of a few seconds,
+/// ticks are missed even after a short delay. [Jitter](ScheduleOptions::jitter) does not count as a delay. These options do not
+/// affect a tick that is not missed.
 ///
 /// # Examples
 ///
@@ -128,16 +133,17 @@ const MAX_JITTER: Duration = Duration::from_secs(24 * 3600);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Missed {
-    /// One task is stored, for the last tick. This is the default.
+    /// One task is stored, for the last tick that has passed. This is the default.
     #[default]
     Once,
     /// No task is stored for a missed tick.
     Skip,
-    /// A task is stored for each tick, but only for this many of the last ones: 1 to 64. This needs [`Overlap::Allow`].
+    /// A task is stored for each tick that has passed, but at most for this number of the last ones (1 to 64). This needs
+    /// [`Overlap::Allow`].
     All(u32),
 }
 
-/// What happens at a tick of a schedule if an earlier task of the schedule has not ended. A dead letter has ended.
+/// What happens at a tick of a schedule if an earlier task of the schedule has not ended. A dead letter counts as ended.
 ///
 /// # Examples
 ///
@@ -155,9 +161,9 @@ pub enum Overlap {
     Skip,
     /// Another task is stored. Both may run at once.
     Allow,
-    /// If the earlier task still waits for a worker, it gets the payload and the tick of the new one, which counts as
-    /// [skipped](crate::durable::ScheduleInfo::skipped). If the earlier task has started, another task is stored, and both may
-    /// run at once.
+    /// If the earlier task has not started yet, it gets the payload and the tick of the new task, and the new tick counts as
+    /// [skipped](crate::durable::ScheduleInfo::skipped). If the earlier task has started, another task is stored, and both may run
+    /// at once.
     Replace,
 }
 

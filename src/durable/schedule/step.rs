@@ -1,5 +1,5 @@
-//! The steps of a schedule: it is fired, defined, paused, resumed or removed. Each function computes the change that the store is
-//! to make.
+//! The steps of a schedule: firing, defining, pausing, resuming and removing it. Each function computes the change that the store
+//! is to make.
 
 use super::body::{Body, BodyHead, Definition, NextTick};
 use super::name::ScheduleName;
@@ -10,11 +10,11 @@ use crate::durable::key::KeyHash;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::{DueSchedule, NewTask, ScheduleChange, ScheduleRow, StoredSchedule};
 
-/// The time after which a schedule without a next tick is computed again, in milliseconds: a day. By then, the rules of its time
-/// zone may have been updated.
+/// The time after which a worker searches again for the next tick of a schedule that has none, in milliseconds: a day. By then, the
+/// rules of its time zone may have been updated.
 const STUCK_INTERVAL: u64 = 24 * 3600 * 1000;
 
-/// Returns `true` if a task in this queue with this key can have an id.
+/// A function that returns `true` if a task with this id can be in this queue and have this key.
 type CanHave<'a> = &'a dyn Fn(TaskId, &QueueName, Option<KeyHash>) -> bool;
 
 /// Returns the change that fires a schedule that was handed out.
@@ -29,7 +29,7 @@ pub(crate) fn fire(due: &DueSchedule, can_have: CanHave<'_>) -> Result<ScheduleC
     let mut tasks = Vec::new();
     let definition = &body.definition;
     match body.next {
-        // The schedule is paused or not due, so the store's time for handing it out was damaged. The change writes that time again.
+        // The schedule is paused or not due, so its stored hand-out time was damaged. The change corrects it.
         _ if body.head.is_paused => {}
         Some(NextTick { time, .. }) if time > now => {}
         Some(NextTick { tick, time }) => {
@@ -95,12 +95,12 @@ pub(crate) fn remove(stored: &StoredSchedule) -> ScheduleChange {
     }
 }
 
-/// What follows from a definition, given what the store has.
+/// The effect of a definition, given what the store has.
 #[derive(Debug)]
-pub(crate) enum Definitive {
+pub(crate) enum DefinitionEffect {
     /// The store has this definition already.
     Unchanged,
-    /// The store has another definition with a later revision.
+    /// The store has another definition with a higher revision.
     Superseded,
     /// There is no time at which the schedule would fire.
     Never,
@@ -110,8 +110,8 @@ pub(crate) enum Definitive {
     Flip(ScheduleChange),
 }
 
-/// Returns what follows from a definition, given what the store has. A stored definition that cannot be read is replaced, unless its
-/// revision is later.
+/// Returns the effect of a definition, given what the store has. A stored definition that cannot be read is replaced, unless its
+/// revision is higher.
 pub(crate) fn define(
     name: &ScheduleName,
     found: Option<&StoredSchedule>,
@@ -119,26 +119,28 @@ pub(crate) fn define(
     definition: &Definition,
     revision: u32,
     ticks: &Ticks,
-) -> Definitive {
+) -> DefinitionEffect {
     let head = found.and_then(|found| BodyHead::decode(&found.row.body));
     let body = found.and_then(|found| Body::decode(&found.row.body));
     let due = definition.next_after(name.as_str(), ticks, now);
     let body = body.map(|body| body.without_future(now, due));
-    let is_same = body
-        .as_ref()
-        .is_some_and(|it| it.definition == *definition && it.next.is_some());
+    let is_same = |body: &Body| body.definition == *definition;
+    let is_same = body.as_ref().is_some_and(is_same);
+    let has_tick = body.as_ref().is_some_and(|body| body.next.is_some());
     match head {
-        Some(head) if is_same && head.revision >= revision => return Definitive::Unchanged,
-        Some(head) if head.revision > revision => return Definitive::Superseded,
+        Some(head) if is_same && has_tick && head.revision >= revision => {
+            return DefinitionEffect::Unchanged;
+        }
+        Some(head) if head.revision > revision => return DefinitionEffect::Superseded,
         _ => {}
     }
     let next = match &body {
         // Only the revision changes, so the next tick stays the same.
-        Some(body) if is_same => body.next,
+        Some(body) if is_same && has_tick => body.next,
         body => definition.next_after(name.as_str(), ticks, time_before(body.as_ref(), now)),
     };
     if next.is_none() {
-        return Definitive::Never;
+        return DefinitionEffect::Never;
     }
     let is_paused = head.is_some_and(|head| head.is_paused);
     let new = Body {
@@ -156,8 +158,8 @@ pub(crate) fn define(
         None => first_change(name, &new, now),
     };
     match is_flip {
-        true => Definitive::Flip(change),
-        false => Definitive::Change(change),
+        true => DefinitionEffect::Flip(change),
+        false => DefinitionEffect::Change(change),
     }
 }
 
@@ -169,12 +171,12 @@ fn time_before(body: Option<&Body>, now: u64) -> u64 {
     now.min(pending).max(body.last.unwrap_or(0))
 }
 
-/// How far the store's clock may be put back without affecting a schedule that is defined afterwards, in milliseconds: a day.
+/// The maximum time by which a stored tick may be ahead, in milliseconds: a day. A definition forgets ticks that are further ahead.
 const MAX_PUT_BACK: u64 = 24 * 3600 * 1000;
 
 impl Body {
-    /// Forgets ticks that were handled or computed while the store's clock was far ahead. Otherwise, the schedule would not fire until
-    /// the clock shows that time again. `due` is the first tick after now.
+    /// Forgets ticks that were handled or computed while the store's clock was far ahead. Otherwise, the schedule would not fire
+    /// until the clock shows that time again. `due` is the first tick after `now`.
     fn without_future(self, now: u64, due: Option<NextTick>) -> Self {
         let is_ahead = |time: u64, of: u64| time > of + MAX_PUT_BACK;
         let last_is = self.last.is_some_and(|last| is_ahead(last, now));
@@ -240,7 +242,7 @@ fn first_change(name: &ScheduleName, body: &Body, now: u64) -> ScheduleChange {
     }
 }
 
-/// Returns a row with these contents and a new version, for a schedule that has stored no task.
+/// Returns a row with this body and a new version, for a schedule that has stored no task.
 fn row_of(body: &Body, now: u64) -> ScheduleRow {
     let time = match body.next {
         _ if body.head.is_paused => None,

@@ -132,7 +132,8 @@ pub(crate) enum Ticks {
     Cron(Box<CronTicks>),
 }
 
-/// The latest possible tick: about 4,460 years after 1970. Redis stores the time at which a schedule is handed out in six bytes.
+/// The latest possible tick: about 4,460 years after 1970. Redis stores the time at which a schedule is handed out in six bytes,
+/// which also have room for the jitter.
 pub(crate) const MAX_TICK: u64 = 1 << 47;
 
 impl Ticks {

@@ -101,8 +101,9 @@ mod turns;
 /// the thread's event loop. With [`wait_for_disk`](RedisStoreBuilder::wait_for_disk), it has a third connection.
 /// Clones of a [client](crate::durable::DurableClient), its handles and its executors share the store.
 ///
-/// An idle client sends 8 commands a minute. An idle worker sends 14: it polls for tasks every 7.5 s (with the default lease
-/// of ten seconds; less often with a longer one), removes expired results twice a minute, and pings silent connections.
+/// An idle client sends 8 commands a minute. An idle worker sends 16: it polls for tasks every 7.5 s (with the default lease
+/// of ten seconds; less often with a longer one), asks for due schedules and removes expired results twice a minute each, and
+/// pings silent connections.
 ///
 /// # Permissions
 ///

@@ -3,11 +3,11 @@
 //! A store neither reads the *body* of a row nor computes ticks. Each row has a *version*, which its writer chooses at random. A
 //! [change](ScheduleChange) names the version that it replaces, so only one of several changes of the same version takes effect. A
 //! change stores its tasks in the same step. So no tick fires twice: the change that fires a tick also replaces the row in which
-//! that tick is the next one.
+//! that tick was the next one.
 //!
-//! A store *hands out* the schedules that are due to the worker that asks for them. This changes only the time at which each of them
-//! is handed out next, to [`HAND_OUT_INTERVAL`] later. So a worker that dies while it handles a schedule delays the schedule by that
-//! time.
+//! A worker asks for due schedules, and the store *hands them out* to it. The only effect in the store is that each of them is not
+//! handed out again for [`HAND_OUT_INTERVAL`], unless a change replaces its row. So if a worker dies while it handles a schedule,
+//! it delays the schedule by that time at most.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ pub(crate) struct ScheduleRow {
     pub(crate) skipped: u64,
     /// The last task that was stored or, if a later task was not stored because its key was held, the holder of the key.
     pub(crate) last_task: Option<TaskId>,
-    /// The rest of the row, which stores do not read: see [`Body`](crate::durable::schedule::body::Body).
+    /// The part of the row that stores do not read: see [`Body`](crate::durable::schedule::body::Body).
     pub(crate) body: Vec<u8>,
 }
 
@@ -57,8 +57,8 @@ impl ScheduleRow {
     }
 }
 
-/// Returns what a store answers if it has made a change already, given the last task in the row. If that is not the last task of the
-/// change, its key was held.
+/// Returns the answer of a store that has made a change already, given the last task in the row. If that is not the last task of
+/// the change, the last task of the change was not stored, because its key was held.
 pub(crate) fn repeated(change: &ScheduleChange, last_task: Option<TaskId>) -> Enqueued {
     let last = change.tasks.last().zip(last_task);
     let conflict = last.filter(|(task, holder)| task.id != *holder);
@@ -94,7 +94,8 @@ pub(crate) struct ScheduleAnswer {
 pub(crate) struct HandOut {
     /// Some of them, in no particular order: at most [`MAX_HAND_OUTS`] in each partition.
     pub(crate) due: Vec<DueSchedule>,
-    /// The time until the next one is handed out, or `None` if there is none.
+    /// The time until the next schedule is handed out, among those whose ticks the worker's build computes, or `None` if there is
+    /// none.
     pub(crate) next: Option<Duration>,
 }
 
@@ -110,8 +111,9 @@ pub(crate) struct DueSchedule {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ScheduleChange {
     pub(crate) name: ScheduleName,
-    /// The version and the partition of the row that this change replaces, or `None` if the schedule is new. A new schedule must
-    /// not be due yet. Otherwise, a request that arrives late could repeat a tick that fired before the schedule was removed.
+    /// The version and the partition of the row that this change replaces, or `None` if the schedule is new. A store refuses a new
+    /// schedule that is already due. Otherwise, a request that arrives late could repeat a tick that fired before the schedule was
+    /// removed.
     pub(crate) before: Option<(u64, usize)>,
     /// The new row, in which all `tasks` count as started, or `None` if the schedule is removed.
     pub(crate) after: Option<ScheduleRow>,

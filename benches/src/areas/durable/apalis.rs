@@ -1,7 +1,7 @@
 //! The peer apalis-sqlite: a program of its own, since its SQLite and ours cannot be linked into one.
 
 use super::new_dir;
-use super::program::Program;
+use super::program::{Language, Program};
 use crate::areas::Peer;
 use crate::measure::{Rules, Sample};
 
@@ -10,6 +10,7 @@ pub(super) const NAME: &str = "apalis-sqlite";
 pub(super) const PROGRAM: Program = Program {
     folder: "apalis-sqlite",
     file: "apalis-sqlite-peer",
+    language: Language::Rust,
 };
 
 /// The workloads that apalis supports.

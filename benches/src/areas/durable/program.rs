@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::measure::Rules;
@@ -12,36 +12,29 @@ use crate::measure::Rules;
 pub(super) struct Program {
     /// Its folder, in that of this package.
     pub(super) folder: &'static str,
-    /// The file that is built.
+    /// The file that is built, or the script.
     pub(super) file: &'static str,
+    pub(super) language: Language,
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum Language {
+    Rust,
+    /// A script for Node.js. What it needs is installed in its folder.
+    JavaScript,
 }
 
 impl Program {
     /// Puts the program into the prepared directory, or else the reason why there is none.
     pub(super) fn build(self, dir: &Path) -> io::Result<()> {
-        let Self { folder, file } = self;
-        let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
-        let own = std::env::current_exe()?;
-        let target = own.parent().map(|beside| beside.join(folder));
-        let target = target.ok_or(io::ErrorKind::NotFound)?;
+        let folder = self.folder;
         eprintln!("# building {folder}: the first time, this takes minutes");
-        let built = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-            .args(["build", "--release", "--quiet", "--manifest-path"])
-            .arg(manifest.join("Cargo.toml"))
-            .arg("--target-dir")
-            .arg(&target)
-            .output();
-        let complaint = match built {
-            Ok(built) if built.status.success() => {
-                let program = target.join("release").join(file);
-                return fs::copy(program, dir.join(file)).map(drop);
-            }
-            Ok(built) => {
-                let said = String::from_utf8_lossy(&built.stderr).into_owned();
-                let mut errors = said.lines().filter(|line| line.starts_with("error"));
-                errors.next().unwrap_or("cargo failed").to_owned()
-            }
-            Err(error) => format!("cargo cannot be started: {error}"),
+        let built = match self.language {
+            Language::Rust => self.compile(dir),
+            Language::JavaScript => self.install(),
+        };
+        let Err(complaint) = built else {
+            return Ok(());
         };
         eprintln!("# {folder} cannot be built, and is left out: {complaint}");
         fs::write(dir.join(self.complaint()), complaint)
@@ -53,13 +46,74 @@ impl Program {
             .dir
             .as_ref()
             .expect("the runner has prepared a directory");
-        match fs::read_to_string(root.join(self.complaint())) {
-            Ok(complaint) => Err(complaint),
-            Err(_) => Ok(Command::new(root.join(self.file))),
+        match (
+            fs::read_to_string(root.join(self.complaint())),
+            self.language,
+        ) {
+            (Ok(complaint), _) => Err(complaint),
+            (Err(_), Language::Rust) => Ok(Command::new(root.join(self.file))),
+            (Err(_), Language::JavaScript) => {
+                let mut command = Command::new("node");
+                command.arg(self.sources().join(self.file));
+                Ok(command)
+            }
         }
+    }
+
+    fn compile(self, dir: &Path) -> Result<(), String> {
+        let Self { folder, file, .. } = self;
+        let own = std::env::current_exe().map_err(|error| error.to_string())?;
+        let target = own.with_file_name(folder);
+        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        cargo
+            .args(["build", "--release", "--quiet", "--manifest-path"])
+            .arg(self.sources().join("Cargo.toml"))
+            .arg("--target-dir")
+            .arg(&target);
+        succeed(&mut cargo, "cargo")?;
+        let copied = fs::copy(target.join("release").join(file), dir.join(file));
+        copied.map(drop).map_err(|error| error.to_string())
+    }
+
+    /// Installs the packages of the lock file, unless they are there.
+    fn install(self) -> Result<(), String> {
+        let missing = |complaint| format!("{complaint}: install Node.js 20 or later, with npm");
+        succeed(Command::new("node").arg("--version"), "node").map_err(missing)?;
+        let folder = self.sources();
+        let changed = |file| fs::metadata(folder.join(file)).and_then(|file| file.modified());
+        // npm writes this file last.
+        let installed = changed("node_modules/.package-lock.json");
+        let wanted = changed("package-lock.json").map_err(|error| error.to_string())?;
+        if installed.is_ok_and(|installed| installed >= wanted) {
+            return Ok(());
+        }
+        let mut npm = Command::new("npm");
+        npm.args(["ci", "--no-audit", "--no-fund"])
+            .current_dir(folder);
+        succeed(&mut npm, "npm").map_err(missing)
+    }
+
+    fn sources(self) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join(self.folder)
     }
 
     fn complaint(self) -> String {
         format!("{}-complaint", self.folder)
     }
+}
+
+/// Runs a command. If it fails, returns what it says first about that.
+fn succeed(command: &mut Command, name: &str) -> Result<(), String> {
+    let output = command.output();
+    let output = output.map_err(|error| format!("{name} cannot be started: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let mut errors = said
+        .lines()
+        .filter(|line| line.starts_with("error") || line.starts_with("npm error"));
+    Err(errors
+        .next()
+        .map_or_else(|| format!("{name} failed"), str::to_owned))
 }

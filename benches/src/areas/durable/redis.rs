@@ -21,7 +21,10 @@
 //! | `drain-queues` | 0.7 of the plain drain |
 //! | `one-at-a-time` | p50 1.5 ms |
 //! | `schedules-due` | 2 s |
+//!
+//! [`bullmq`] compares limits, priorities, delays and schedules with those of BullMQ.
 
+mod bullmq;
 mod ceiling;
 mod keys;
 mod latency;
@@ -32,6 +35,7 @@ mod scale;
 mod schedules;
 mod server;
 
+pub(super) use self::bullmq::{PROGRAM as BULLMQ, work_stamped};
 use self::ours::Drain;
 pub(super) use self::ours::work;
 pub(super) use self::peers::{PEERS, needs_peers};
@@ -57,6 +61,7 @@ pub(super) fn workloads() -> Vec<Workload> {
     all.extend(drains_at_scale());
     all.extend(spawns());
     all.extend(others());
+    all.extend(bullmq::workloads());
     all
 }
 

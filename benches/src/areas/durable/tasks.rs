@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::Write as _;
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use throng::durable::{DurableTask, Run, TaskContext, TaskError};
@@ -28,6 +28,10 @@ pub(super) struct Mail(pub(super) String);
 /// Says when it begins.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Stamp(Payload);
+
+/// The task of a schedule: says when it begins, with its tick as its number.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Tick(Payload);
 
 /// Sleeps, and says when it begins and ends.
 #[derive(Serialize, Deserialize)]
@@ -92,6 +96,12 @@ impl Stamp {
     }
 }
 
+impl Tick {
+    pub(super) fn new(number: u64) -> Self {
+        Self(Payload::new(number))
+    }
+}
+
 impl Nap {
     pub(super) fn new(number: u64) -> Self {
         Self(Payload::new(number))
@@ -121,6 +131,11 @@ impl DurableTask for Mail {
 
 impl DurableTask for Stamp {
     const NAME: &'static str = "bench.stamp";
+    type Output = ();
+}
+
+impl DurableTask for Tick {
+    const NAME: &'static str = "bench.tick";
     type Output = ();
 }
 
@@ -162,12 +177,32 @@ impl Run<Starts> for Stamp {
     }
 }
 
+impl Run<Starts> for Tick {
+    async fn run(self, cx: TaskContext<Starts>) -> Result<(), TaskError> {
+        let begun = monotonic_ns();
+        let tick = cx.tick().expect("only schedules store it");
+        let tick = tick.duration_since(UNIX_EPOCH).expect("it is after 1970");
+        let mut starts = cx.app().0.lock().expect("nobody panics with it");
+        starts.push((tick.as_millis() as u64, begun));
+        Ok(())
+    }
+}
+
 impl Run<Ledger> for Slow {
     async fn run(self, cx: TaskContext<Ledger>) -> Result<(), TaskError> {
         cx.app().write('S', self.0.number);
         tokio::time::sleep(SLOW).await;
         cx.app().write('E', self.0.number);
         Ok(())
+    }
+}
+
+impl Starts {
+    /// Prints a line for each start.
+    pub(super) fn print(&self) {
+        for (number, begun) in self.0.lock().expect("nobody panics with it").iter() {
+            println!("{number} {begun}");
+        }
     }
 }
 

@@ -27,6 +27,11 @@ enum Order {
     Redis {
         url: String,
     },
+    /// As a worker of another system: it tells at the end when tasks have begun.
+    RedisStamped {
+        url: String,
+        max_running: usize,
+    },
 }
 
 /// Runs tasks in this process, until nobody holds the other end of its input any longer.
@@ -40,6 +45,7 @@ pub(crate) fn work(order: &str) -> Result<(), String> {
     let obeyed = match order {
         Order::Sqlite { dir, ledger } => work_in(&dir, ledger.as_deref()),
         Order::Redis { url } => redis::work(&url),
+        Order::RedisStamped { url, max_running } => redis::work_stamped(&url, max_running),
     };
     obeyed.map_err(|error| error.to_string())
 }
@@ -66,10 +72,7 @@ fn work_in(dir: &Path, ledger: Option<&Path>) -> Result<(), Box<dyn Error>> {
     println!("ready");
     io::stdin().read_to_end(&mut Vec::new())?;
     drop(executor);
-    let starts = starts.0.lock().expect("nobody panics with it");
-    for (number, begun) in starts.iter() {
-        println!("{number} {begun}");
-    }
+    starts.print();
     Ok(())
 }
 
@@ -97,11 +100,23 @@ impl Worker {
         })
     }
 
+    /// The same, and it tells at the end when tasks have begun.
+    pub(super) fn start_stamped(url: &str, max_running: usize) -> Self {
+        Self::start_with(&Order::RedisStamped {
+            url: url.to_owned(),
+            max_running,
+        })
+    }
+
     fn start_with(order: &Order) -> Self {
         let order = serde_json::to_string(order).expect("a path is UTF-8");
         let own = std::env::current_exe().expect("this program is a file");
-        let mut child = Command::new(own)
-            .args(["worker", &order])
+        Self::start_program(Command::new(own).args(["worker", &order]))
+    }
+
+    /// Starts a worker of another system, which behaves like ours.
+    pub(super) fn start_program(command: &mut Command) -> Self {
+        let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

@@ -45,6 +45,19 @@ impl Scene {
         })
     }
 
+    /// A client that records when its worker asks, and whose store does not answer then.
+    fn failing_client(&self) -> DurableClient {
+        let asked = StdArc::clone(&self.asked);
+        client_with(&self.store, move |name| {
+            let fails = name == "hand out";
+            if fails {
+                lock(&asked).push(Instant::now());
+            }
+            let failure = Failure::new(Effect::None, Cause::Full);
+            Box::pin(async move { if fails { Err(failure) } else { Ok(()) } })
+        })
+    }
+
     /// Defines a schedule that is due after this time, as another process does.
     async fn define(&self, name: &str, after: Duration) {
         let anchor = std::time::SystemTime::UNIX_EPOCH + self.clock.wall() + after;
@@ -172,20 +185,66 @@ async fn a_worker_that_has_fired_a_schedule_asks_again_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_is_not_answered_asks_again_after_an_interval() {
-    let asked = StdArc::new(Mutex::new(Vec::new()));
-    let times = StdArc::clone(&asked);
-    let client = client_with(&MemoryStore::new(), move |name| {
-        let fails = name == "hand out";
-        if fails {
-            lock(&times).push(Instant::now());
-        }
-        let failure = Failure::new(Effect::None, Cause::Full);
-        Box::pin(async move { if fails { Err(failure) } else { Ok(()) } })
-    });
+    let scene = Scene::new();
+    let client = scene.failing_client();
     let _executor = start_busy(&client, 3600 * SECOND).await;
-    until("it asks again", || lock(&asked).len() == 3).await;
-    let asked = lock(&asked);
+    let asked = scene.asked(3).await;
     assert_about(asked[2] - asked[1], HAND_OUT_INTERVAL);
+}
+
+/// Each turn says that a schedule is due.
+#[tokio::test(start_paused = true)]
+async fn turns_do_not_shorten_the_pause_after_a_failure() {
+    let scene = Scene::new();
+    scene.define("a", SECOND).await;
+    scene.clock.advance(SECOND);
+    let client = scene.failing_client();
+    let app = App::new(|number, _| async move { Ok(number) });
+    let executor = builder(&client).start(app).await.unwrap();
+    for number in 0..20 {
+        let ran = spawn(&client, number).await.unwrap().await.unwrap();
+        assert_eq!(ran, number);
+        sleep(SECOND).await;
+    }
+    assert!(executor.metrics().turns >= 20);
+    let asked = scene.asked(3).await;
+    for pair in asked.windows(2) {
+        assert_about(pair[1] - pair[0], HAND_OUT_INTERVAL);
+    }
+}
+
+/// While the worker asks, a turn says when a schedule is due. The answer does not contain the schedule, which is paused then.
+#[tokio::test(start_paused = true)]
+async fn an_answer_does_not_hide_a_schedule_that_a_turn_has_seen() {
+    let scene = Scene::new();
+    let client = scene.client(|name| match name {
+        "hand out" => 10 * SECOND,
+        _ => Duration::ZERO,
+    });
+    let app = App::new(|number, _| async move {
+        if number == 2 {
+            pending::<()>().await;
+        }
+        sleep(3 * SECOND).await;
+        Ok(number)
+    });
+    let mut builder = builder(&client);
+    builder.lease(3600 * SECOND).max_running(1);
+    let executor = builder.start(app).await.unwrap();
+    // A worker that has just started asks twice.
+    let began = scene.asked(2).await[1];
+    let first = spawn(&client, 1).await.unwrap();
+    until("it runs", || executor.metrics().running == 1).await;
+    let _second = spawn(&client, 2).await.unwrap();
+    // All permits are taken, so the worker learns of the schedule only by the turn that ends the first task.
+    scene.define("a", 20 * SECOND).await;
+    assert_eq!(first.await.unwrap(), 1);
+    let turned = Instant::now();
+    let schedules = scene.definer.schedules();
+    assert!(schedules.pause("a").await.unwrap());
+    tokio::time::sleep_until(began + 11 * SECOND).await;
+    assert!(schedules.resume("a").await.unwrap());
+    assert_about(scene.asked(3).await[2] - turned, 20 * SECOND);
 }
 
 /// Meanwhile, it runs tasks.

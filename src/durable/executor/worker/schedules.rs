@@ -1,12 +1,12 @@
 //! How a worker fires schedules.
 //!
-//! The worker asks the store for due schedules at the time at which the store has said that the next one is due. The store may hand a
-//! schedule to any worker whose build computes its ticks, even if the worker does not run the tasks. The worker computes what the
-//! schedule does, and requests that change. If the worker dies, or if the request is lost, the store hands the schedule out again after
-//! [`HAND_OUT_INTERVAL`].
+//! The store's answers to turns and to requests for due schedules say when the next schedule is due. The worker asks for due
+//! schedules at that time. The store may hand a schedule to any worker whose build computes its ticks, even if the worker does not
+//! run the tasks. The worker computes what the schedule does, and requests that change. If the worker dies, or if the request is
+//! lost, the store hands the schedule out again after [`HAND_OUT_INTERVAL`].
 //!
-//! A store wakes an idle worker when a schedule is due earlier than all others. While all workers are busy, none is woken, so each
-//! also asks at [regular intervals](Worker::look_interval).
+//! If a change makes a schedule due earlier than all others, the store wakes an idle worker. While all workers are busy, none is
+//! woken, so each worker also asks at [regular intervals](Worker::look_interval).
 
 use std::sync::Arc as StdArc;
 use std::time::Duration;
@@ -24,11 +24,11 @@ use crate::durable::schedule::step;
 use crate::durable::schedule::when::COMPUTES;
 use crate::durable::store::{DueSchedule, HAND_OUT_INTERVAL};
 
-/// The maximum time between two requests for due schedules. A tick that is found so late is not missed.
+/// The maximum time between two requests for due schedules. A tick counts as missed after a minute, so this interval is shorter.
 const MAX_LOOK_INTERVAL: Duration = Duration::from_secs(30);
 
 impl Worker {
-    /// Returns the time at which the worker asks for due schedules, unless it is firing some, or leaves that to others.
+    /// Returns the time at which the worker asks for due schedules, or `None` while it fires some or leaves that to other workers.
     pub(super) fn next_tick(&self) -> Option<Instant> {
         let next = self.next_tick.max(self.tick_pause);
         Some(next).filter(|_| self.firing.is_none() && self.checks())
@@ -45,14 +45,14 @@ impl Worker {
         }
     }
 
-    /// Records when a schedule is due, of those that a turn has seen.
+    /// Records the time until the next schedule is due, as the store has answered.
     pub(super) fn note_tick(&mut self, next: Option<Duration>) {
         if let Some(next) = next.filter(|&next| next < MAX_LOOK_INTERVAL) {
             self.next_tick = self.next_tick.min(Instant::now() + next);
         }
     }
 
-    /// Has the worker find out whether a schedule is due, since the store's clock may have been set.
+    /// Makes the worker ask for due schedules soon, since a message may have been lost, or the store's clock may have been set.
     pub(super) fn recheck_schedules(&mut self) {
         self.note_tick(Some(Duration::ZERO));
     }
@@ -85,7 +85,7 @@ impl Worker {
         }
     }
 
-    /// Warns of schedules that this worker cannot fire, once for each until it can.
+    /// Warns about each schedule that this worker cannot fire. A warning is repeated only after the worker has fired the schedule.
     fn report_unfired(&mut self, outcomes: Vec<(ScheduleName, Option<String>)>) {
         for (name, reason) in outcomes {
             match reason {
@@ -125,7 +125,7 @@ async fn fire_all(engine: StdArc<Engine>, tally: StdArc<Tally>) -> Result<Fired,
 ///
 /// # Errors
 ///
-/// This process could not do it. Returns the reason.
+/// The change could not be computed or stored. Returns the reason.
 async fn fire(engine: &Engine, tally: &Tally, due: &DueSchedule) -> Result<(), String> {
     let can_have = |id, queue: &_, key| engine.store.can_have(id, queue, key);
     let change = step::fire(due, &can_have)?;

@@ -17,7 +17,7 @@ fn ticks(expression: &str, zone: &str, after: &str, count: usize) -> Vec<String>
     found
 }
 
-/// The documentation says what happens where clocks are set, so a new version of a dependency must not change it.
+/// The documentation says what happens when clocks are set, so a new version of a dependency must not change it.
 #[test]
 fn ticks_are_as_documented_where_clocks_are_set() {
     let berlin = "Europe/Berlin";
@@ -30,14 +30,14 @@ fn ticks_are_as_documented_where_clocks_are_set() {
             "2026-03-28T00:00",
             ["28 02:30+0100", "29 03:00+0200", "30 02:30+0200"],
         ),
-        // A fixed time that comes twice fires the first time.
+        // A fixed time that occurs twice fires at its first occurrence.
         (
             "30 2 * * *",
             berlin,
             "2026-10-24T00:00",
             ["24 02:30+0200", "25 02:30+0200", "26 02:30+0100"],
         ),
-        // Other expressions leave out skipped times, and fire at both occurrences of a time that comes twice.
+        // Other expressions do not fire for skipped times, and fire at both occurrences of a time that occurs twice.
         (
             "*/20 * * * *",
             berlin,
@@ -86,7 +86,7 @@ fn ticks_are_as_documented_where_clocks_are_set() {
     }
 }
 
-/// In 2011, this zone skipped the day. The tick is at the first moment of the next day.
+/// In 2011, this zone skipped 30 December. The tick is at the first moment of the next day.
 #[test]
 fn a_day_that_a_zone_has_skipped_fires_after_it() {
     let expected = ["31 00:00+1400", "30 09:00+1400"];
@@ -94,7 +94,7 @@ fn a_day_that_a_zone_has_skipped_fires_after_it() {
     assert_eq!(found, expected);
 }
 
-/// Each zone and each time at which its clock is set: the ticks before and after it are those of a search through all minutes.
+/// In each zone, the ticks before and after each change of the clock are those that a search through all minutes finds.
 #[test]
 fn ticks_are_those_of_a_search_through_all_minutes() {
     const HOURS: i64 = 50;
@@ -145,8 +145,8 @@ fn assert_found_from_each_minute(ticks: &CronTicks, all: &[i64], time: i64) {
     }
 }
 
-/// Returns the minutes after `from` in which an expression fires. If it is fixed, each local time fires in the first minute in which the
-/// clock shows that time or a later one.
+/// Returns the minutes after `from` in which an expression fires. If its hour is fixed, each local time fires in the first minute
+/// in which the clock shows that time or a later one.
 fn search(ticks: &CronTicks, is_fixed: bool, from: i64, minutes: i64) -> Vec<i64> {
     let local = |second| second + ticks.offset(second).unwrap();
     let fires = |local: i64| ticks.next_local(local - 1) == Some(local);

@@ -14,7 +14,7 @@ pub(super) async fn maintain(inner: &Inner, budget: usize) -> Result<bool, Failu
     for partition in inner.partitions.all() {
         more |= maintain_in(inner, partition, budget).await?;
     }
-    if inner.partitions.count() > 1 {
+    if !more && inner.partitions.count() > 1 {
         // If this fails, a later pass repeats it.
         schedules::remove_duplicates(inner).await.ok();
     }

@@ -1,7 +1,7 @@
 //! Reads and changes schedules.
 //!
 //! A schedule is in the partition of its tasks, so that one script can change the schedule and store its tasks. Its name does not
-//! determine the partition, so a request for a schedule looks into all of them.
+//! determine the partition, so a request for a schedule reads all partitions.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::durable::schedule::name::ScheduleName;
 use crate::durable::schedule::step;
 use crate::durable::store::{
     Enqueued, HAND_OUT_INTERVAL, HandOut, MAX_HAND_OUTS, ScheduleAnswer, ScheduleChange,
-    ScheduleRow, StoredSchedule, repeated,
+    StoredSchedule, repeated,
 };
 
 /// Hands out the due schedules of all partitions that answer. Fails only if none of them does.
@@ -63,13 +63,13 @@ async fn hand_out_of(inner: &Inner, partition: usize, computes: u8) -> Result<Ha
 
 /// Returns the schedule with this name, and the server's time.
 ///
-/// Two processes that define a schedule at the same time, in different queues, may each store a row. Of these, the first row with the
-/// highest revision is kept.
+/// Two processes that define a schedule at the same time, in different queues, may each store a row. The row with the highest
+/// revision is kept. If several rows have that revision, the one in the first partition is kept.
 pub(super) async fn get(inner: &Inner, name: &ScheduleName) -> Result<ScheduleAnswer, Failure> {
     for _ in 0..MAX_READS {
         let (now, mut rows) = read_all(inner, name).await?;
         if rows.is_empty() && inner.partitions.count() > 1 {
-            // It may have moved to a partition that was read before.
+            // The schedule may have moved to a partition that had already been read.
             rows = read_all(inner, name).await?.1;
         }
         let order = |row: &StoredSchedule| (step::revision(row), Reverse(row.home));
@@ -83,7 +83,7 @@ pub(super) async fn get(inner: &Inner, name: &ScheduleName) -> Result<ScheduleAn
     Err(Failure::new(Effect::None, Cause::Contended))
 }
 
-/// How often the partitions are read, since a schedule may move meanwhile.
+/// The maximum number of times that the partitions are read, since a schedule may move while they are read.
 const MAX_READS: usize = 32;
 
 /// Returns the server's time, and the rows with this name in all partitions.
@@ -100,14 +100,14 @@ async fn read_all(
     Ok((time, rows))
 }
 
-/// Returns `true` if a row that was read is still there. Otherwise, another one may be the same schedule, which has moved.
+/// Returns `true` if a row that was read is still there. Otherwise, the schedule may have moved, and another row may be newer.
 async fn is_there(inner: &Inner, row: Option<&StoredSchedule>) -> Result<bool, Failure> {
     let Some(row) = row else { return Ok(true) };
     let (_, found) = read(inner, row.home, std::slice::from_ref(&row.name)).await?;
     Ok(found.iter().any(|it| it.row.version == row.row.version))
 }
 
-/// Removes rows, except for those that have changed. If a request fails, the next process that reads the schedule repeats it.
+/// Removes rows, except for those that have changed. If a request fails, the next process that reads the schedule removes the row.
 async fn remove_all(inner: &Inner, rows: Vec<StoredSchedule>) {
     for row in rows {
         let version = row.row.version.to_be_bytes().to_vec();
@@ -128,7 +128,7 @@ pub(super) async fn remove_duplicates(inner: &Inner) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns at most `limit` schedules in the order of their names, those after `after`.
+/// Returns at most `limit` schedules whose names come after `after`, in the order of their names.
 pub(super) async fn list(
     inner: &Inner,
     after: Option<&ScheduleName>,
@@ -154,7 +154,7 @@ pub(super) async fn list(
     Ok(found)
 }
 
-/// Returns the rows with these names, in their order.
+/// Returns the rows with these names, in the order of the names.
 async fn read_page(
     inner: &Inner,
     names: &[(ScheduleName, usize)],
@@ -215,11 +215,11 @@ pub(super) async fn change(
 ) -> Result<Option<Enqueued>, Failure> {
     let key = KeyHash::of_schedule(change.name.as_str());
     let home = inner.partitions.home(&change.queue, Some(key));
-    let (home, after) = (home.unwrap_or_default(), change.after.as_ref());
+    let home = home.unwrap_or_default();
     let version = change.before.map(|(version, _)| version.to_be_bytes());
     let version = version.map(Vec::from).unwrap_or_default();
     match change.before {
-        Some((_, before)) if after.is_none() => {
+        Some((_, before)) if change.after.is_none() => {
             let removed = remove(inner, before, &change.name, version).await?;
             Ok((removed != Removal::Changed).then(Enqueued::default))
         }
@@ -233,13 +233,13 @@ pub(super) async fn change(
                 Removal::Changed => Ok(None),
             }
         }
-        Some(_) => change_in(inner, home, change, version, after).await,
+        Some(_) => change_in(inner, home, change, version).await,
         None => add(inner, home, change, version).await,
     }
 }
 
-/// Returns the answer if a change has moved the schedule before, and its answer was lost. Returns `None` if another process has moved
-/// or removed the schedule.
+/// Returns the answer if an earlier attempt of this change has moved the schedule, and its answer was lost. Returns `None` if
+/// another process has moved or removed the schedule.
 async fn moved_before(inner: &Inner, change: &ScheduleChange) -> Result<Option<Enqueued>, Failure> {
     let found = get(inner, &change.name).await?.found.map(|it| it.row);
     let version = change.after.as_ref().map(|row| row.version);
@@ -247,36 +247,37 @@ async fn moved_before(inner: &Inner, change: &ScheduleChange) -> Result<Option<E
     Ok(own.map(|row| repeated(change, row.last_task)))
 }
 
-/// Adds the row of a schedule to a partition that has none. Returns `None` if another process has added one to another partition, and
-/// that one is kept.
+/// Adds the row of a schedule to a partition that has none. Returns `None` if another process has added a row to another partition,
+/// and that row is kept.
 async fn add(
     inner: &Inner,
     partition: usize,
     change: &ScheduleChange,
     before: Vec<u8>,
 ) -> Result<Option<Enqueued>, Failure> {
-    let added = change_in(inner, partition, change, before, change.after.as_ref()).await?;
+    let added = change_in(inner, partition, change, before).await?;
     if added.is_none() || inner.partitions.count() == 1 {
         return Ok(added);
     }
-    // The row is added, so a request that is repeated because this fails changes nothing.
-    let found = get(inner, &change.name).await?.found;
+    // The row is added, so a failure does not mean that the request had no effect. If it is repeated, it changes nothing.
+    let found = get(inner, &change.name).await;
+    let found = found.map_err(|failure| after_others(failure, 1))?.found;
     let is_kept = found.is_some_and(|found| found.home == partition);
     Ok(added.filter(|_| is_kept))
 }
 
-/// What the removal of a row has found.
+/// The result of the removal of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Removal {
-    /// The row, with the expected version.
+    /// The row had the expected version, and is removed.
     Removed,
-    /// No row.
+    /// There was no row.
     Absent,
-    /// A row with another version, which is kept.
+    /// The row has another version, and is kept.
     Changed,
 }
 
-/// Removes the row of a schedule from a partition if it has a version.
+/// Removes the row of a schedule from a partition if the row has this version.
 async fn remove(
     inner: &Inner,
     partition: usize,
@@ -298,7 +299,8 @@ async fn remove(
     }
 }
 
-/// The same. If the first answer is lost, sends the request again. If there is no row then, the first request has removed it.
+/// Does the same as [`remove`] but, if the first answer is lost, sends the request again. If there is no row then, the first
+/// request is assumed to have removed it.
 async fn remove_once(
     inner: &Inner,
     partition: usize,
@@ -307,7 +309,8 @@ async fn remove_once(
 ) -> Result<Removal, Failure> {
     match remove(inner, partition, name, version.clone()).await {
         Err(failure) if failure.effect == Effect::Unknown => {
-            match remove(inner, partition, name, version).await? {
+            let again = remove(inner, partition, name, version).await;
+            match again.map_err(|failure| after_others(failure, 1))? {
                 Removal::Absent => Ok(Removal::Removed),
                 other => Ok(other),
             }
@@ -325,13 +328,13 @@ pub(super) async fn change_in(
     partition: usize,
     change: &ScheduleChange,
     before: Vec<u8>,
-    after: Option<&ScheduleRow>,
 ) -> Result<Option<Enqueued>, Failure> {
     let tasks: Vec<_> = change.tasks.iter().collect();
     let routes = enqueue::routes_for(inner, partition, &tasks).await?;
     let mut arguments = Arguments::default();
     arguments.push(change.name.as_str());
     arguments.push(before);
+    let after = change.after.as_ref();
     arguments.push(after.map(schedule_row::pack).unwrap_or_default());
     let now = inner.server_time();
     enqueue::push_tasks(&mut arguments, &tasks, &inner.client_id, &routes, now);

@@ -1,4 +1,4 @@
-//! Schedules: reads, changes and hands them out.
+//! Reads schedules, changes them and hands them out.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::durable::store::{
 /// The columns that [`read`] reads.
 const COLUMNS: &str = "name, version, needs, time, started, skipped, last_task, body";
 
-/// Selects the time at which the next schedule is handed out, of those that need the build `?1`.
+/// Selects the time at which the next schedule that needs the build `?1` is handed out.
 pub(super) const EARLIEST: &str = "SELECT hand_out FROM throng_schedule
      WHERE needs = ?1 AND hand_out IS NOT NULL ORDER BY hand_out LIMIT 1";
 
@@ -82,7 +82,7 @@ pub(super) fn change(
     Ok(Some(enqueued))
 }
 
-/// If a schedule is handed out before all others, requests that a worker is woken: the workers wait for the others.
+/// If a schedule is due before all others, requests that a worker be woken, since no worker expects a schedule at that time.
 fn check_earliest(tx: &mut Transaction<'_>, time: Option<u64>) -> Result<(), Fault> {
     if let Some(time) = time {
         let earliest = earliest(tx.db, u8::MAX)?;
@@ -91,7 +91,7 @@ fn check_earliest(tx: &mut Transaction<'_>, time: Option<u64>) -> Result<(), Fau
     Ok(())
 }
 
-/// Hands out the due schedules that these builds compute.
+/// Hands out the due schedules whose ticks these builds compute.
 pub(super) fn hand_out(tx: &Transaction<'_>, computes: u8) -> Result<HandOut, Fault> {
     let mut due = Vec::new();
     for needs in bits(computes) {
@@ -121,7 +121,7 @@ fn due_of(tx: &Transaction<'_>, needs: u8, limit: usize) -> Result<Vec<DueSchedu
     Ok(due.collect::<Result<_, _>>()?)
 }
 
-/// Returns the time until the next schedule is handed out, of those that these builds compute.
+/// Returns the time until the next schedule is handed out, among those whose ticks these builds compute.
 pub(super) fn next_hand_out(
     reader: &ReadConnection,
     computes: u8,
@@ -130,7 +130,7 @@ pub(super) fn next_hand_out(
     reader.snapshot(|db| Ok(wait(db, now, computes)?))
 }
 
-/// The same, for a request that has begun.
+/// Returns the same as [`next_hand_out`], in a request that has begun.
 pub(super) fn wait(
     db: &Connection,
     now: Now,
@@ -193,7 +193,7 @@ fn read(row: &Row<'_>) -> Result<StoredSchedule, rusqlite::Error> {
         number => Err(rusqlite::Error::IntegralValueOutOfRange(column, number)),
     };
     let name: String = row.get(0)?;
-    // A repair removes rows without a valid name.
+    // If the name is invalid, the row is damaged, and a repair removes it.
     let invalid = |_| rusqlite::Error::IntegralValueOutOfRange(0, 0);
     let name = ScheduleName::new(&name).map_err(invalid)?;
     let time: Option<i64> = row.get(3)?;

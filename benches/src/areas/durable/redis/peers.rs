@@ -8,12 +8,13 @@ use serde::Deserialize;
 use super::server::{Fsync, Meter, Server, cpu_ns, with_server};
 use crate::areas::Peer;
 use crate::areas::durable::latencies;
-use crate::areas::durable::program::Program;
+use crate::areas::durable::program::{Language, Program};
 use crate::measure::{Rules, Sample};
 
 pub(in crate::areas::durable) const PEERS: Program = Program {
     folder: "redis-peers",
     file: "redis-peers",
+    language: Language::Rust,
 };
 
 const APALIS: &str = "apalis-redis";

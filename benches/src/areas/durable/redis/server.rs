@@ -102,7 +102,7 @@ impl Server {
     }
 
     /// The first line of the answer to a command.
-    fn ask(&self, command: &str) -> io::Result<String> {
+    pub(super) fn ask(&self, command: &str) -> io::Result<String> {
         self.lines(command)?
             .next()
             .unwrap_or_else(|| Ok(String::new()))

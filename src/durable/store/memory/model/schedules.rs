@@ -1,4 +1,4 @@
-//! Schedules: reads, changes and hands them out.
+//! Reads schedules, changes them and hands them out.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -70,7 +70,7 @@ impl Model {
         time.is_some_and(|time| time <= self.wall())
     }
 
-    /// Hands out the due schedules that these builds compute, the earliest first.
+    /// Hands out the due schedules whose ticks these builds compute, the earliest first.
     pub(in super::super) fn hand_out(&mut self, computes: u8) -> HandOut {
         HandOut {
             due: self.hand_out_due(computes),
@@ -97,7 +97,7 @@ impl Model {
         handed_out
     }
 
-    /// Returns the time until the next schedule is due, of those that these builds compute.
+    /// Returns the time until the next schedule is handed out, among those whose ticks these builds compute.
     pub(super) fn next_hand_out(&self, computes: u8) -> Option<Duration> {
         let earliest = self.earliest_hand_out(computes)?;
         Some(Duration::from_millis(earliest.saturating_sub(self.wall())))

@@ -3,11 +3,11 @@
 -- waiting_count, delayed_count, total -> numbers of tasks
 -- undo_by -> name of the function that undoes the transaction: see `transaction.lua`
 -- session -> session of the request, or nil
--- schedule -> what restores a schedule, or nil
+-- schedule -> table from which the transaction restores the schedule if it is undone, or nil
 -- confirm -> function that writes that the tasks are stored. Its argument is the text about the tasks that are not stored because
 --   of their keys, as in the output of `enqueue.lua`, or nil. If there is no task, the function may return the output of the script
 --
--- Both have the same arguments from the fourth on:
+-- Both scripts have the same arguments from the fourth on:
 --
 -- ARGV[4]   -> number of waiting tasks, w
 -- ARGV[5]   -> number of delayed tasks, d

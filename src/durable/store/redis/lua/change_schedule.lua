@@ -1,5 +1,5 @@
--- Changes a schedule, and stores tasks in the same step. A server without memory refuses this, unless the schedule is removed or is
--- paused afterwards.
+-- Changes a schedule, and stores tasks in the same step. A server without memory refuses this, unless the change removes the
+-- schedule or leaves it paused.
 --
 -- Needs: lists, schedules.
 -- Ends with: add_tasks.
@@ -15,8 +15,8 @@
 -- ARGV[4..] -> the tasks: see `add_tasks.lua`
 --
 -- Output: that of `enqueue.lua`, or CHANGED if the row has another version or a new schedule is due already; then nothing has
--- changed. If the row is removed, the output is REMOVED, or OK if there is none. If the new row is stored already, the output is REPEATED, and the id of the
--- last task in it.
+-- changed. If the row is removed, the output is REMOVED, or OK if there is none. If the new row is stored already, the output is
+-- REPEATED, and the id of the last task in the row.
 --
 -- Errors: UNDONE or PARTIAL if a command failed
 local name, before, after = ARGV[1], ARGV[2], ARGV[3]
@@ -29,14 +29,14 @@ local found = row and sub(row, 1, SCHEDULE_VERSION_END) or ''
 if found == sub(after, 1, SCHEDULE_VERSION_END) then return row and { 'REPEATED', sub(row, SCHEDULE_LAST_TASK, SCHEDULE_BODY - 1) } or 'OK' end
 if found ~= (before == 'moved' and '' or before) then return 'CHANGED' end
 
--- Returns the sorted set of a row, and the time of the row, or 0.
+-- Returns the sorted set of a row, and the time of the row, which is 0 if the schedule is paused or missing.
 local function time_of(some)
   if not some or some == '' then return schedule_times(1), 0 end
   return schedule_times(byte(some, SCHEDULE_NEEDS)), number_at('>I6', some, SCHEDULE_TIME)
 end
 local times, time = time_of(after)
 local times_before = time_of(row)
--- A tick that has passed may have fired before the schedule was removed.
+-- The tick of a new schedule that is due may have fired already, before the schedule was removed.
 if before == '' and time > 0 and time <= now then return 'CHANGED' end
 if time == 0 then
   -- The first write must be one that a server without memory accepts; it then accepts the others.
@@ -53,7 +53,7 @@ local function count_conflicts(unstored)
 end
 
 local is_earlier = time > 0 and time < math.min(first_hand_out_of(1), first_hand_out_of(2))
--- The time at which the schedule would have been handed out. If this change is undone, it still will be.
+-- The time at which the schedule would be handed out next. If this change is undone, the time is written again.
 local key_before = times_before
 local hand_out = row and call('ZSCORE', key_before, name)
 local undo_by, session, schedule = 'schedule', nil, { row = row, times = times_before, time = hand_out, other_times = times }
@@ -71,7 +71,7 @@ local function confirm(unstored)
   end
   -- The change has taken effect. Failures from here on do not change that.
   pcall(save_first_hand_outs)
-  -- Woken workers may not know the new time.
+  -- Idle workers do not expect a schedule at the new time, so one is woken.
   if is_earlier then pcall(lists().wake_one) end
   return after == '' and 'REMOVED'
 end

@@ -8,13 +8,13 @@
 --
 -- Output:
 -- [1] -> name and row of each schedule
--- [2] -> milliseconds until the next schedule is handed out, or -1 if there is none
+-- [2] -> milliseconds until the next schedule of these builds is handed out, or -1 if there is none
 -- [3] -> time in milliseconds since 1970
 local computes, due = tonumber(ARGV[1]), {}
 local first = meta[6] and first_hand_out(computes) or math.huge
 
--- Hands out the due schedules in the sorted set of a build: adds their names and rows to `due`. Removes from the set what does not
--- belong there: schedules that are paused, whose rows are missing or cannot be read, or that need another build.
+-- Hands out the due schedules in the sorted set of a build: adds their names and rows to `due`. Removes the schedules from the set
+-- that do not belong there: those that are paused or need another build, and those whose rows are missing or cannot be read.
 local function hand_out_of(needs)
   local key = schedule_times(needs)
   local names = call('ZRANGEBYSCORE', key, '-inf', now, 'LIMIT', 0, MAX_HAND_OUTS - #due / 2)
@@ -28,7 +28,7 @@ local function hand_out_of(needs)
       others[#others + 1] = names[i]
     end
   end
-  -- As in `schedules.lua`, this comes first.
+  -- This must be the first write, for the same reason as in `first_hand_out`.
   call('ZREM', key, unpack(others))
   if #again > 0 then call('ZADD', key, unpack(again)) end
 end

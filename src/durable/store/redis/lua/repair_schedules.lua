@@ -11,7 +11,7 @@ local function remove_times(name)
 end
 
 -- Examines a page of schedules. Removes rows that cannot be read: such a schedule is defined again when a process of its program
--- starts. Adds schedules that are not paused to their sorted set if they are missing there.
+-- starts. Adds schedules that are not paused to their sorted set if they are missing there, and corrects times that are too late.
 local function repair_schedules()
   if call('EXISTS', SCHEDULES) == 0 then
     if meta[6] then call('HDEL', META, 'schedules', 'schedules_cursor') end
@@ -22,7 +22,8 @@ local function repair_schedules()
   for i = 1, #scan[2], 2 do
     local name, row = scan[2][i], scan[2][i + 1]
     local needs = byte(row, SCHEDULE_NEEDS)
-    local is_readable = #row >= SCHEDULE_BODY - 1 and (needs == 1 or needs == 2) and string.find(name, '^[%w._:/-]+$')
+    local is_valid = #name <= 64 and string.find(name, '^[%w._:/-]+$')
+    local is_readable = #row >= SCHEDULE_BODY - 1 and (needs == 1 or needs == 2) and is_valid
     local key = schedule_times(is_readable and needs or 1)
     local time = is_readable and number_at('>I6', row, SCHEDULE_TIME) or 0
     if not is_readable then
@@ -32,7 +33,7 @@ local function repair_schedules()
     elseif time > 0 then
       local hand_out = call('ZSCORE', key, name)
       if not hand_out then record_repair('a schedule was in no sorted set, and is handed out again: ' .. name) end
-      -- It was handed out while the clock was ahead.
+      -- A time that is too late was written while the clock was ahead.
       local is_late = hand_out and tonumber(hand_out) > math.max(time, now + HAND_OUT_INTERVAL)
       if not hand_out or is_late then call('ZADD', key, time, name) end
     end

@@ -1,11 +1,11 @@
--- When schedules are handed out. See `store/schedules.rs`, and `layout.lua` for the rows of `schedules`.
+-- Determines when schedules are handed out. See `store/schedules.rs`, and `layout.lua` for the rows of `schedules`.
 --
 -- A schedule that is not paused is in the sorted set `schedule_times:<needs>`, with the time at which it is handed out next.
--- `needs` is the bit of the builds that compute its ticks: 1 for intervals, 2 for cron expressions. The field `schedules` of
--- `meta` contains the first time in each of these sets, or 0 if the set is empty, in 6 bytes each. The field is missing if there
--- is no schedule. Turns return it, so that workers know when to ask for due schedules. A time in the field may be too early, but is
--- never too late; the sets are authoritative. While a schedule is being changed, the field is empty. If it stays empty because a
--- command fails, workers ask at once, which writes the field again.
+-- `needs` is the bit of the builds that compute its ticks: 1 for intervals, 2 for cron expressions. The field `schedules` of `meta`
+-- contains the first time in each of these sets, or 0 if the set is empty, in 6 bytes each. The field is missing if there is no
+-- schedule. Turns return it, so that workers know when to ask for due schedules. A time in the field may be too early, but is never
+-- too late; the sets are authoritative. While a schedule is being changed, the field is empty. If it stays empty because a command
+-- fails, workers ask for due schedules at once, and `hand_out.lua` writes the field again.
 --
 -- Reads: schedules.
 
@@ -30,12 +30,12 @@ local function save_first_hand_outs()
   return every, cron
 end
 
--- Returns the earlier of the two times, of those that these builds compute.
+-- Returns the earlier of the two times, or only the one whose schedules these builds compute.
 local function first_of_builds(computes, every, cron)
   return math.min(computes % 2 == 1 and every or math.huge, computes >= 2 and cron or math.huge)
 end
 
--- Returns the time at which the next schedule is handed out, of those that these builds compute.
+-- Returns the time at which the next schedule is handed out, among those whose ticks these builds compute.
 local function first_hand_out(computes)
   if #meta[6] ~= 12 then
     -- The first write must be one that a server without memory accepts; it then accepts the others.

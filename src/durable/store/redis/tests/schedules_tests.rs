@@ -165,6 +165,39 @@ async fn a_row_that_cannot_be_read_affects_no_other_schedule() {
     }
 }
 
+/// Such a row is also left out of a page, which continues with the next one.
+#[tokio::test]
+async fn a_row_that_cannot_be_read_does_not_end_a_page() {
+    needs_redis!();
+    let scene = Scene::new().await;
+    define_rows(&scene, &["a", "b", "c"]).await;
+    scene.run("call('HSET', 'schedules', 'a', 'x')");
+    let listed = scene.worker.store.schedules(None, 1).await.unwrap();
+    let names: Vec<_> = listed.iter().map(|it| it.name.as_str()).collect();
+    assert_eq!(names, ["b"]);
+}
+
+#[tokio::test]
+async fn a_row_with_an_impossible_name_is_removed() {
+    needs_redis!();
+    for bad in [r"'\255'", "'not valid'", "''", "string.rep('n', 65)"] {
+        let scene = Scene::new().await;
+        define_rows(&scene, &["a"]).await;
+        scene.run(&format!(
+            "call('HSET', 'schedules', {bad}, call('HGET', 'schedules', 'a'))
+            call('ZADD', 'schedule_times:1', 0, {bad})"
+        ));
+        scene.maintain().await;
+        assert_eq!(scene.worker.store.damage().map(|it| it.0), Some(1), "{bad}");
+        scene.run(
+            "assert(call('HLEN', 'schedules') == 1 and call('ZCARD', 'schedule_times:1') == 1)",
+        );
+        scene.clock.advance(SECOND);
+        assert_eq!(due_names(&scene.worker).await, ["a"], "{bad}");
+        scene.check();
+    }
+}
+
 /// A new definition also replaces the row before maintenance has removed it.
 #[tokio::test]
 async fn a_garbled_row_is_replaced_or_removed() {

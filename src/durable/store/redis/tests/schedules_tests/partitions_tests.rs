@@ -1,9 +1,15 @@
 //! Schedules in a store with several partitions.
 
+use super::super::proxy::Trick;
 use super::*;
+use crate::durable::store::StoredSchedule;
 
 async fn open_divided(server: &Server, clock: &Clock) -> Worker {
-    let mut builder = RedisStore::builder(&server.url());
+    open_divided_at(&server.url(), clock).await
+}
+
+async fn open_divided_at(url: &str, clock: &Clock) -> Worker {
+    let mut builder = RedisStore::builder(url);
     builder.partitions(4);
     let store = RedisStore::open_as(&builder, Time::manual(clock.clone())).await;
     Worker::new(store.unwrap()).await
@@ -164,8 +170,7 @@ async fn only_one_row_of_a_name_is_kept() {
         let change = row(&format!("q{number}"), revision);
         let home = store.inner.partitions.of_queue(&change.queue).unwrap();
         homes.insert(home);
-        let added =
-            schedules::change_in(&store.inner, home, &change, vec![], change.after.as_ref());
+        let added = schedules::change_in(&store.inner, home, &change, vec![]);
         added.await.unwrap();
     }
     assert!(homes.len() > 2);
@@ -202,8 +207,7 @@ async fn maintenance_keeps_one_row_of_a_name() {
     for home in 0..4 {
         let mut change = new_schedule("a", clock.wall() + SECOND);
         change.after.as_mut().unwrap().version = home as u64 + 1;
-        let added =
-            schedules::change_in(&store.inner, home, &change, vec![], change.after.as_ref());
+        let added = schedules::change_in(&store.inner, home, &change, vec![]);
         added.await.unwrap();
     }
     store.maintain(100).await.unwrap();
@@ -269,11 +273,15 @@ async fn a_slow_move_repeats_no_tick() {
     clock.advance(MINUTE);
     let fired = firing(store, &due(&worker).await[0]);
     assert!(store.change_schedule(fired).await.unwrap().is_some());
+    // Its revision is the highest, so its row would be kept if it were stored.
+    let mut body = stale.row.body.clone();
+    body[..4].copy_from_slice(&9_u32.to_be_bytes());
     let slow = ScheduleChange {
         before: Some((stale.row.version, stale.home)),
         queue: QueueName::new(&queue_in(&worker, 2)).unwrap(),
         after: Some(ScheduleRow {
             version: 7,
+            body,
             ..stale.row
         }),
         ..new_schedule("a", clock.wall())
@@ -289,6 +297,19 @@ async fn a_slow_move_repeats_no_tick() {
     assert_eq!(store.counts().await.unwrap().waiting, 1);
 }
 
+/// Returns a change that moves a schedule to the third partition.
+fn move_of(worker: &Worker, from: StoredSchedule, clock: &Clock) -> Arc<ScheduleChange> {
+    Arc::new(ScheduleChange {
+        before: Some((from.row.version, from.home)),
+        queue: QueueName::new(&queue_in(worker, 2)).unwrap(),
+        after: Some(ScheduleRow {
+            version: 7,
+            ..from.row
+        }),
+        ..new_schedule("a", clock.wall())
+    })
+}
+
 /// The answers of both steps are lost.
 #[tokio::test]
 async fn a_move_that_is_sent_again_moves_once() {
@@ -298,19 +319,54 @@ async fn a_move_that_is_sent_again_moves_once() {
     let store = &worker.store;
     define_in(&worker, 0, 0).await;
     let row = store.schedule(name("a")).await.unwrap().found.unwrap();
-    let moving = Arc::new(ScheduleChange {
-        before: Some((row.row.version, row.home)),
-        queue: QueueName::new(&queue_in(&worker, 2)).unwrap(),
-        after: Some(ScheduleRow {
-            version: 7,
-            ..row.row
-        }),
-        ..new_schedule("a", clock.wall())
-    });
+    let moving = move_of(&worker, row, &clock);
     for _ in 0..3 {
         let moved = store.change_schedule(Arc::clone(&moving)).await.unwrap();
         assert_eq!(moved, Some(Default::default()));
         let found = store.schedule(name("a")).await.unwrap().found.unwrap();
         assert_eq!((found.home, found.row.version), (2, 7));
     }
+}
+
+/// The first step is sent again at once, and finds that it has taken effect.
+#[tokio::test]
+async fn a_move_goes_on_if_the_answer_to_its_first_step_is_lost() {
+    needs_redis!();
+    let (server, clock) = (Server::start(), Clock::manual());
+    let proxy = Proxy::to(server.port()).await;
+    let worker = open_divided_at(&proxy.url(), &clock).await;
+    let store = &worker.store;
+    define_in(&worker, 0, 0).await;
+    let row = store.schedule(name("a")).await.unwrap().found.unwrap();
+    let moving = move_of(&worker, row, &clock);
+    proxy.play(Trick::Lose);
+    let moved = store.change_schedule(moving).await.unwrap();
+    assert_eq!(moved, Some(Default::default()));
+    let found = store.schedule(name("a")).await.unwrap().found.unwrap();
+    assert_eq!((found.home, found.row.version), (2, 7));
+}
+
+/// The row is stored, but another partition cannot be read, so the process does not learn whether the row is kept.
+#[tokio::test]
+async fn a_definition_that_was_not_checked_may_have_taken_effect() {
+    needs_redis!();
+    let (server, clock) = (Server::start(), Clock::manual());
+    let worker = open_divided(&server, &clock).await;
+    let store = &worker.store;
+    let mut change = new_schedule("a", clock.wall() + SECOND);
+    change.queue = QueueName::new(&queue_in(&worker, 0)).unwrap();
+    let change = Arc::new(change);
+    let schedules = meta_of(3).replace(":meta", ":schedules");
+    server.ask(&["SET", &schedules, "x"]);
+    let failure = store
+        .change_schedule(Arc::clone(&change))
+        .await
+        .unwrap_err();
+    assert_eq!(failure.effect, Effect::Unknown, "{failure}");
+    server.ask(&["DEL", &schedules]);
+    let found = store.schedule(name("a")).await.unwrap().found.unwrap();
+    assert_eq!((found.home, found.row.version), (0, 7));
+    // A repetition changes nothing, and tells that the definition is stored.
+    let changed = store.change_schedule(change).await.unwrap();
+    assert_eq!(changed, Some(Default::default()));
 }
