@@ -6,7 +6,7 @@ use std::sync::Arc as StdArc;
 use std::time::Duration;
 
 use super::engine::Engine;
-use super::envelope::{PAYLOAD_ENVELOPE, seal_payload};
+use super::envelope::{envelope_of, seal_payload};
 use super::key::{Conflict, NewKey};
 use super::queue::group::GroupName;
 use super::queue::name::QueueName;
@@ -15,7 +15,7 @@ use super::store::{
     Answer, Backend, Enqueued, KeyConflict, MAX_BATCH_BYTES, MAX_BATCH_TASKS, MAX_PAYLOAD_BYTES,
     NewTask, Store,
 };
-use super::task::bytes_of;
+use super::task::{TaskNames, bytes_of};
 use super::{
     AttemptError, Counts, DeadLetters, Durability, DurableError, DurableHandle, DurableTask,
     Health, Key, Queue, SpawnOptions, Status, TaskId, TaskTypes,
@@ -219,7 +219,7 @@ impl DurableClient {
     /// Returns a handle of a task that was spawned earlier, or by another process. It does not check that the task exists
     /// and is a `T`: awaiting the handle does.
     pub fn attach<T: DurableTask>(&self, id: TaskId) -> DurableHandle<T::Output> {
-        DurableHandle::new(&self.engine, id, T::NAME)
+        DurableHandle::new(&self.engine, id, TaskNames::of::<T>())
     }
 
     /// Returns the status of a task.
@@ -479,7 +479,7 @@ impl DurableClient {
         let encoded = task.encode();
         let encoded =
             encoded.map_err(|error| DurableError::encode(self.store_name(), id, error))?;
-        let payload = seal_payload(encoded);
+        let payload = seal_payload(T::VERSION, encoded);
         if payload.len() > MAX_PAYLOAD_BYTES {
             let len = payload.len();
             return Err(DurableError::too_large(
@@ -500,7 +500,8 @@ impl DurableClient {
         Ok(NewTask {
             id,
             name: T::NAME.into(),
-            envelope: PAYLOAD_ENVELOPE,
+            envelope: envelope_of(T::VERSION),
+            version: T::VERSION,
             payload,
             queue,
             group,

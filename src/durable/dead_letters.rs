@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::engine::Engine;
 use super::envelope::open_payload;
 use super::store::Backend;
+use super::task::{TaskNames, decode_version};
 use super::{DeadFilter, DeadLetter, DurableError, DurableTask, TaskId};
 
 /// The tasks of a store that have failed for good: see
@@ -144,16 +145,20 @@ impl<'a> DeadLetters<'a> {
             return Ok(None);
         };
         let store_name = &self.engine.store_name;
-        if *name != *T::NAME {
+        if !TaskNames::of::<T>().contains(&name) {
             let error = format!("its name is {name:?}, not {:?}", T::NAME);
             return Err(DurableError::decode_task(store_name, id, error));
         }
-        let task = T::decode(&payload);
+        let Some(it) = open_payload(&payload) else {
+            let error = "it was stored by another version of this crate";
+            return Err(DurableError::decode_task(store_name, id, error));
+        };
+        let task = decode_version(it.version, it.bytes);
         task.map(Some)
             .map_err(|error| DurableError::decode_task(store_name, id, error))
     }
 
-    /// Returns the name and the payload of a dead letter, without the envelope.
+    /// Returns the name and the payload of a dead letter, in its envelope.
     async fn read(&self, id: TaskId) -> Result<Option<(Arc<str>, Vec<u8>)>, DurableError> {
         let read = |store: &'a dyn Backend| store.dead_letter_payload(id);
         let Some(found) = self.engine.ask(Some(id), read).await? else {
@@ -162,13 +167,9 @@ impl<'a> DeadLetters<'a> {
         let store_name = &self.engine.store_name;
         let damaged = |error| DurableError::damaged(store_name, id, error);
         let payload = found.payload.map_err(damaged)?;
-        match open_payload(&payload) {
-            Some(bytes) => Ok(Some((found.name, bytes.to_vec()))),
-            None if payload.is_empty() => Err(damaged(String::from("its payload is empty"))),
-            None => {
-                let error = "it was stored by another version of this crate";
-                Err(DurableError::decode_task(store_name, id, error))
-            }
+        match payload.is_empty() {
+            true => Err(damaged(String::from("its payload is empty"))),
+            false => Ok(Some((found.name, payload))),
         }
     }
 

@@ -8,10 +8,11 @@
 //! | 1 | 1 |
 //! | | payload |
 //!
-//! | bytes | envelope of a payload, version 2, for the tasks of schedules |
+//! | bytes | envelope of a payload, version 2, for tasks of schedules, and for later [versions](super::DurableTask::VERSION) of a type |
 //! | --- | --- |
 //! | 1 | 2 |
 //! | 1 | flags. 1: there is a trace context, which this build reads but does not write; 2: there is a tick |
+//! | 1 | version of the payload |
 //! | 25 | trace context, if there is one: trace id 16, span id 8, trace flags 1 |
 //! | 8 | tick, if there is one, in milliseconds since 1970, big-endian |
 //! | | payload |
@@ -27,12 +28,12 @@ use std::error::Error;
 
 use serde::Serialize;
 
-/// The version of the envelope in which this build stores payloads.
-pub(crate) const PAYLOAD_ENVELOPE: u8 = 1;
-/// The version of the envelope in which this build stores the payloads of tasks with a tick.
-pub(crate) const TICK_ENVELOPE: u8 = 2;
+/// The envelope in which this build stores payloads of version 1 without a tick.
+pub(crate) const SHORT_ENVELOPE: u8 = 1;
+/// The envelope in which this build stores other payloads.
+pub(crate) const LONG_ENVELOPE: u8 = 2;
 /// The versions of the envelopes of payloads that this build reads.
-pub(crate) const KNOWN_PAYLOAD_ENVELOPES: [u8; 2] = [1, 2];
+pub(crate) const KNOWN_PAYLOAD_ENVELOPES: [u8; 2] = [SHORT_ENVELOPE, LONG_ENVELOPE];
 
 const HAS_TRACE_CONTEXT: u8 = 1;
 const TRACE_CONTEXT_BYTES: usize = 16 + 8 + 1;
@@ -40,45 +41,69 @@ const HAS_TICK: u8 = 2;
 
 const OUTPUT_ENVELOPE: u8 = 1;
 
-/// Returns an encoded task as it is stored.
-pub(crate) fn seal_payload(mut payload: Vec<u8>) -> Vec<u8> {
-    payload.insert(0, PAYLOAD_ENVELOPE);
+/// A payload that was taken out of its envelope.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OpenPayload<'a> {
+    /// The version of the type that has encoded the task.
+    pub(crate) version: u8,
+    /// The tick of a task that a schedule has stored, in milliseconds since 1970.
+    pub(crate) tick: Option<u64>,
+    /// The encoded task.
+    pub(crate) bytes: &'a [u8],
+}
+
+/// Returns the envelope of the tasks of a version without a tick.
+pub(crate) const fn envelope_of(version: u8) -> u8 {
+    match version {
+        1 => SHORT_ENVELOPE,
+        _ => LONG_ENVELOPE,
+    }
+}
+
+/// Returns a task that a version of its type has encoded, as it is stored.
+pub(crate) fn seal_payload(version: u8, mut payload: Vec<u8>) -> Vec<u8> {
+    let head: &[u8] = match envelope_of(version) {
+        SHORT_ENVELOPE => &[SHORT_ENVELOPE],
+        _ => &[LONG_ENVELOPE, 0, version],
+    };
+    payload.splice(..0, head.iter().copied());
     payload
 }
 
 /// Returns an encoded task of a schedule as it is stored. The tick is in milliseconds since 1970.
-pub(crate) fn seal_tick(tick: u64, payload: &[u8]) -> Vec<u8> {
-    [&[TICK_ENVELOPE, HAS_TICK], &tick.to_be_bytes()[..], payload].concat()
+pub(crate) fn seal_tick(tick: u64, version: u8, payload: &[u8]) -> Vec<u8> {
+    let head = [LONG_ENVELOPE, HAS_TICK, version];
+    [&head[..], &tick.to_be_bytes(), payload].concat()
 }
 
 /// Returns the contents of the envelope of a payload, or `None` if it cannot be read.
-pub(crate) fn open_payload(sealed: &[u8]) -> Option<&[u8]> {
-    open(sealed).map(|(_, payload)| payload)
-}
-
-/// Returns the tick of a task that a schedule has stored, in milliseconds since 1970.
-pub(crate) fn tick(sealed: &[u8]) -> Option<u64> {
-    open(sealed)?.0
-}
-
-/// Returns the tick, if there is one, and the payload. Returns `None` if the envelope cannot be read.
-fn open(sealed: &[u8]) -> Option<(Option<u64>, &[u8])> {
-    let (flags, rest) = match sealed {
-        [1, payload @ ..] => return Some((None, payload)),
-        [2, flags @ 0..=3, rest @ ..] => (flags, rest),
+pub(crate) fn open_payload(sealed: &[u8]) -> Option<OpenPayload<'_>> {
+    let (flags, version, rest) = match sealed {
+        [SHORT_ENVELOPE, bytes @ ..] => (0, 1, bytes),
+        [
+            LONG_ENVELOPE,
+            flags @ 0..=3,
+            version @ 1..=u8::MAX,
+            rest @ ..,
+        ] => (*flags, *version, rest),
         _ => return None,
     };
     let rest = match flags & HAS_TRACE_CONTEXT {
         0 => rest,
         _ => rest.get(TRACE_CONTEXT_BYTES..)?,
     };
-    match flags & HAS_TICK {
-        0 => Some((None, rest)),
+    let (tick, bytes) = match flags & HAS_TICK {
+        0 => (None, rest),
         _ => {
-            let (tick, payload) = rest.split_first_chunk()?;
-            Some((Some(u64::from_be_bytes(*tick)), payload))
+            let (tick, bytes) = rest.split_first_chunk()?;
+            (Some(u64::from_be_bytes(*tick)), bytes)
         }
-    }
+    };
+    Some(OpenPayload {
+        version,
+        tick,
+        bytes,
+    })
 }
 
 /// Returns the output of a task with this name as it is stored.
@@ -122,29 +147,42 @@ mod tests {
         assert!(seal_output(&"n".repeat(1 << 16), &()).is_err());
     }
 
+    fn opened(sealed: &[u8]) -> Option<(u8, Option<u64>, &[u8])> {
+        open_payload(sealed).map(|it| (it.version, it.tick, it.bytes))
+    }
+
     #[test]
     fn payloads_are_read_from_both_envelopes() {
-        assert_eq!(open_payload(b"\x01payload"), Some(&b"payload"[..]));
-        assert_eq!(open_payload(b"\x02\x00payload"), Some(&b"payload"[..]));
-        let traced = [&b"\x02\x01"[..], &[9; TRACE_CONTEXT_BYTES], b"payload"].concat();
-        assert_eq!(open_payload(&traced), Some(&b"payload"[..]));
-        for (len, sealed) in [(0, &[][..]), (1, &[2]), (26, &traced[..26])] {
-            assert_eq!(open_payload(sealed), None, "{len}");
+        assert_eq!(seal_payload(1, b"payload".into()), b"\x01payload");
+        assert_eq!(opened(b"\x01payload"), Some((1, None, &b"payload"[..])));
+        assert_eq!(seal_payload(7, b"payload".into()), b"\x02\x00\x07payload");
+        let expected = Some((7, None, &b"payload"[..]));
+        assert_eq!(opened(b"\x02\x00\x07payload"), expected);
+        let traced = [&b"\x02\x01\x07"[..], &[9; TRACE_CONTEXT_BYTES], b"payload"].concat();
+        assert_eq!(opened(&traced), expected);
+        for sealed in [&[][..], &[2], &[2, 0], &traced[..27]] {
+            assert_eq!(opened(sealed), None, "{sealed:?}");
         }
-        assert_eq!(open_payload(b"\x02\x04payload"), None, "an unknown flag");
-        assert_eq!(open_payload(b"\x03payload"), None, "a newer version");
+        assert_eq!(opened(b"\x02\x00\x00payload"), None, "no version");
+        assert_eq!(opened(b"\x02\x04\x01payload"), None, "an unknown flag");
+        assert_eq!(opened(b"\x03payload"), None, "a newer envelope");
     }
 
     #[test]
     fn a_tick_is_stored_with_the_payload() {
-        let sealed = seal_tick(0x0102_0304, b"payload");
-        assert_eq!(sealed, b"\x02\x02\x00\x00\x00\x00\x01\x02\x03\x04payload");
-        assert_eq!(open_payload(&sealed), Some(&b"payload"[..]));
-        assert_eq!(tick(&sealed), Some(0x0102_0304));
-        assert_eq!(tick(b"\x01payload"), None);
-        assert_eq!(open_payload(&sealed[..9]), None, "a part of the tick");
-        let traced = [&b"\x02\x03"[..], &[9; TRACE_CONTEXT_BYTES], &sealed[2..]];
-        assert_eq!(open_payload(&traced.concat()), Some(&b"payload"[..]));
-        assert_eq!(tick(&traced.concat()), Some(0x0102_0304));
+        let sealed = seal_tick(0x0102_0304, 5, b"payload");
+        assert_eq!(
+            sealed,
+            b"\x02\x02\x05\x00\x00\x00\x00\x01\x02\x03\x04payload"
+        );
+        let expected = Some((5, Some(0x0102_0304), &b"payload"[..]));
+        assert_eq!(opened(&sealed), expected);
+        assert_eq!(opened(&sealed[..10]), None, "a part of the tick");
+        let traced = [
+            &b"\x02\x03\x05"[..],
+            &[9; TRACE_CONTEXT_BYTES],
+            &sealed[3..],
+        ];
+        assert_eq!(opened(&traced.concat()), expected);
     }
 }

@@ -17,6 +17,7 @@ use super::envelope::open_output;
 use super::executor::scope::{self, Wait};
 use super::key::Conflict;
 use super::store::TaskState;
+use super::task::TaskNames;
 use super::{AttemptError, DurableError, Status, TaskId};
 use crate::blocking::BlockingPool;
 use crate::completion::{Slot, forward};
@@ -89,8 +90,8 @@ pub struct DurableHandle<T> {
     /// `None` if the handle was deserialised, and not attached yet.
     engine: Option<StdArc<Engine>>,
     id: TaskId,
-    /// The name of the type of the task. `None` if the handle was deserialised.
-    name: Option<&'static str>,
+    /// The names of the type of the task. `None` if the handle was deserialised.
+    names: Option<TaskNames>,
     /// What the spawn that returned the handle did, because the task held the key.
     conflict: Option<Conflict>,
     waiting: Option<Waiting>,
@@ -112,12 +113,12 @@ impl Waiting {
 }
 
 impl<T> DurableHandle<T> {
-    /// Returns a handle of a task whose type has this name.
-    pub(crate) fn new(engine: &StdArc<Engine>, id: TaskId, name: &'static str) -> Self {
+    /// Returns a handle of a task whose type has these names.
+    pub(crate) fn new(engine: &StdArc<Engine>, id: TaskId, names: TaskNames) -> Self {
         Self {
             engine: Some(StdArc::clone(engine)),
             id,
-            name: Some(name),
+            names: Some(names),
             conflict: None,
             waiting: None,
             output: PhantomData,
@@ -242,9 +243,9 @@ impl<T: DeserializeOwned> DurableHandle<T> {
     fn decode(&self, sealed: &[u8]) -> Result<T, Box<dyn Error + Send + Sync>> {
         let (name, output) = open_output(sealed)
             .ok_or("its envelope cannot be read; another version of throng may have written it")?;
-        match self.name {
-            Some(expected) if expected != name => {
-                Err(format!("the task is a `{name}`, not a `{expected}`").into())
+        match self.names {
+            Some(expected) if !expected.contains(name) => {
+                Err(format!("the task is a `{name}`, not a `{}`", expected.current).into())
             }
             _ => Ok(serde_json::from_slice(output)?),
         }
@@ -375,7 +376,7 @@ impl<T> Clone for DurableHandle<T> {
         Self {
             engine: self.engine.clone(),
             id: self.id,
-            name: self.name,
+            names: self.names,
             conflict: self.conflict,
             waiting: None,
             output: PhantomData,
@@ -396,7 +397,7 @@ impl<'de, T> Deserialize<'de> for DurableHandle<T> {
         Ok(Self {
             engine: None,
             id: TaskId::deserialize(deserializer)?,
-            name: None,
+            names: None,
             conflict: None,
             waiting: None,
             output: PhantomData,

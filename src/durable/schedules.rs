@@ -188,6 +188,7 @@ impl DurableClient {
         let queue = self.queue_name(options.queue.as_deref().or(T::QUEUE))?;
         Ok(Template {
             name: T::NAME.to_owned(),
+            version: T::VERSION,
             group: self.group_name(options.group.as_deref(), &queue)?,
             queue,
             priority: options.priority.unwrap_or(T::PRIORITY),

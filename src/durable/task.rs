@@ -1,7 +1,9 @@
-//! [`DurableTask`]: the arguments of a task. [`NewTask`]: a task that is to be stored, and the limits of a request.
+//! [`DurableTask`]: the arguments of a task. [`TaskNames`]: the names of a type. [`NewTask`]: a task that is to be stored, and the limits of a request.
 
 use std::borrow::Cow;
+use std::cmp::Ordering;
 use std::error::Error;
+use std::iter;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -17,8 +19,7 @@ use super::store::kind::Kind;
 /// A type whose values can be stored as tasks. A program that only spawns and awaits tasks needs nothing else of them.
 ///
 /// The value holds the task's arguments. A worker also implements [`Run`](super::Run), which defines what the task does.
-/// A task is stored as JSON. A newer version of the program can read it as long as serde can, so give new fields a
-/// `#[serde(default)]`.
+/// A task is stored as JSON.
 ///
 /// # Examples
 ///
@@ -38,10 +39,65 @@ use super::store::kind::Kind;
 /// # let task = SendMail { to: "a@b.c".into() };
 /// # assert_eq!(task.encode().unwrap(), br#"{"to":"a@b.c"}"#);
 /// ```
+///
+/// # Changing a type
+///
+/// Tasks wait while programs are replaced, so a program reads tasks that an older or a newer one has stored. Stored tasks are never
+/// rewritten.
+///
+/// - **A new field** needs only a `#[serde(default)]`: older programs ignore it, and newer ones have the default.
+/// - **Any other change** makes a new [`VERSION`](Self::VERSION). [`migrate`](Self::migrate) reads the tasks of the older ones.
+/// - **A new name** is a new [`NAME`](Self::NAME). The old one becomes one of the [`FORMER_NAMES`](Self::FORMER_NAMES).
+///
+/// A worker never claims a task with a name or a version that it does not know. Such a task waits for a worker that knows it, without
+/// a time limit; [`Counts::unserved`](super::Counts::unserved) includes it. So it does not matter in which order
+/// workers and producers are replaced, and a task that a newer program has stored survives a return to the older one. To keep tasks
+/// from waiting during a deployment, replace workers first.
+///
+/// ```
+/// use std::error::Error;
+///
+/// use serde::{Deserialize, Serialize};
+/// use throng::durable::DurableTask;
+///
+/// #[derive(Serialize, Deserialize)]
+/// struct SendMail {
+///     to: Vec<String>,
+/// }
+///
+/// /// Version 1, which was called `email`.
+/// #[derive(Deserialize)]
+/// struct Email {
+///     to: String,
+/// }
+///
+/// impl DurableTask for SendMail {
+///     const NAME: &'static str = "mail.send";
+///     const FORMER_NAMES: &'static [&'static str] = &["email"];
+///     const VERSION: u8 = 2;
+///     type Output = ();
+///
+///     fn migrate(_: u8, bytes: &[u8]) -> Result<Self, Box<dyn Error + Send + Sync>> {
+///         let Email { to } = serde_json::from_slice(bytes)?;
+///         Ok(Self { to: vec![to] })
+///     }
+/// }
+/// # assert_eq!(SendMail::migrate(1, br#"{"to":"a@b.c"}"#).unwrap().to, ["a@b.c"]);
+/// ```
 pub trait DurableTask: Serialize + DeserializeOwned + Send + 'static {
     /// The name under which tasks of this type are stored. It must be the same in all programs that use a store, and must
-    /// not change when the type is renamed.
+    /// not change when the type is renamed in the program.
     const NAME: &'static str;
+
+    /// The names under which older programs store tasks of this type. A worker that [registers](super::Builder::register) the type
+    /// runs these tasks, too.
+    ///
+    /// [Keys](super::SpawnOptions::key), [pauses](super::TaskTypes::pause) and the filters of dead letters distinguish the names.
+    const FORMER_NAMES: &'static [&'static str] = &[];
+
+    /// The version of the encoded form, from 1 to 255: see [changing a type](Self#changing-a-type). Increase it by 1 when
+    /// [`decode`](Self::decode) can no longer read older tasks, or when older programs must not run newer ones.
+    const VERSION: u8 = 1;
 
     /// The result of a successful task. It is stored as JSON, of at most 1 MiB. A task that returns a larger
     /// output becomes a dead letter ([`OutputTooLarge`](super::DeadReason::OutputTooLarge)) and does not run
@@ -69,13 +125,65 @@ pub trait DurableTask: Serialize + DeserializeOwned + Send + 'static {
         Ok(serde_json::to_vec(self)?)
     }
 
-    /// Decodes a task that [`encode`](Self::encode) has encoded, perhaps in an older version of the program.
+    /// Decodes a task of this [`VERSION`](Self::VERSION) that [`encode`](Self::encode) has encoded.
     ///
     /// # Errors
     ///
-    /// The task cannot be decoded. Then it becomes a dead letter.
+    /// The task cannot be decoded. Then it becomes a dead letter ([`Unreadable`](super::DeadReason::Unreadable)), which can be
+    /// replayed when a program can read it. A panic has the same effect.
     fn decode(bytes: &[u8]) -> Result<Self, Box<dyn Error + Send + Sync>> {
         Ok(serde_json::from_slice(bytes)?)
+    }
+
+    /// Decodes a task of an older version: see [changing a type](Self#changing-a-type). By default, it is decoded as one of this
+    /// version.
+    ///
+    /// # Errors
+    ///
+    /// As [`decode`](Self::decode).
+    fn migrate(version: u8, bytes: &[u8]) -> Result<Self, Box<dyn Error + Send + Sync>> {
+        let _ = version;
+        Self::decode(bytes)
+    }
+}
+
+/// Decodes a task that a version of its type has encoded.
+pub(crate) fn decode_version<T: DurableTask>(
+    version: u8,
+    bytes: &[u8],
+) -> Result<T, Box<dyn Error + Send + Sync>> {
+    match version.cmp(&T::VERSION) {
+        Ordering::Less => T::migrate(version, bytes),
+        Ordering::Equal => T::decode(bytes),
+        Ordering::Greater => {
+            let known = T::VERSION;
+            Err(format!("its version is {version}, and this program knows {known} at most").into())
+        }
+    }
+}
+
+/// The names under which the tasks of a type may be stored.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TaskNames {
+    pub(crate) current: &'static str,
+    former: &'static [&'static str],
+}
+
+impl TaskNames {
+    pub(crate) fn of<T: DurableTask>() -> Self {
+        const { assert!(T::VERSION > 0, "`VERSION` is 0: the first version is 1") };
+        Self {
+            current: T::NAME,
+            former: T::FORMER_NAMES,
+        }
+    }
+
+    pub(crate) fn all(self) -> impl Iterator<Item = &'static str> {
+        iter::once(self.current).chain(self.former.iter().copied())
+    }
+
+    pub(crate) fn contains(self, name: &str) -> bool {
+        self.all().any(|other| other == name)
     }
 }
 
@@ -95,6 +203,8 @@ pub(crate) struct NewTask {
     pub(crate) name: Cow<'static, str>,
     /// The version of the envelope around the payload.
     pub(crate) envelope: u8,
+    /// The version of the payload.
+    pub(crate) version: u8,
     pub(crate) payload: Vec<u8>,
     pub(crate) queue: QueueName,
     /// The group of the task, which is in a named queue.
@@ -111,8 +221,14 @@ pub(crate) struct NewTask {
 }
 
 impl NewTask {
+    /// Returns the kind of the type of the task, whatever its queue and its priority.
+    pub(crate) fn type_kind(&self) -> Kind {
+        Kind::in_envelope(&self.name, self.envelope).with_version(self.version)
+    }
+
+    /// Returns the kind of the task.
     pub(crate) fn kind(&self) -> Kind {
-        Kind::in_envelope(&self.name, self.envelope).placed(&self.queue, self.priority)
+        self.type_kind().placed(&self.queue, self.priority)
     }
 }
 

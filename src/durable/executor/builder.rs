@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 use super::DurableExecutor;
 #[cfg(any(test, feature = "test-util"))]
 use super::inline::InlineExecutor;
-use super::registry::{AppRunner, Registry};
+use super::registry::{Ambiguity, AppRunner, Registry};
 use super::served_queue::{QueueShare, ServedQueue};
 use super::worker::{FOREVER, Settings};
 use crate::durable::store::kind::TypeSet;
@@ -81,8 +81,9 @@ impl DurableExecutor {
 }
 
 impl<App: Send + Sync + 'static> Builder<App> {
-    /// Lets the executor run tasks of this type. It never claims a task of another type: that task waits,
-    /// without a time limit, for a worker that has registered its type.
+    /// Lets the executor run tasks of this type: those of its [version](crate::durable::DurableTask::VERSION) and of older ones, also
+    /// under its [former names](crate::durable::DurableTask::FORMER_NAMES). The executor never claims another task: that task waits,
+    /// without a time limit, for a worker that knows its type and its version.
     pub fn register<T: Run<App>>(&mut self) -> &mut Self {
         self.registry.register::<T>();
         self
@@ -146,7 +147,7 @@ impl<App: Send + Sync + 'static> Builder<App> {
     /// # Errors
     ///
     /// - The store does not answer.
-    /// - An option is [invalid](DurableError::is_invalid): no type is [registered](Self::register),
+    /// - An option is [invalid](DurableError::is_invalid): no type is [registered](Self::register), two types have the same name,
     ///   [`max_running`](Self::max_running) or [`stall_limit`](Self::stall_limit) is zero, [`lease`](Self::lease) is
     ///   shorter than 100 ms, or a [served queue](Self::serve) has an invalid name, a weight of zero, or a maximum of zero
     ///   running tasks. The message names the value and the remedy.
@@ -238,7 +239,13 @@ impl<App: Send + Sync + 'static> Builder<App> {
     /// Returns the registered types, as stores identify them.
     fn set(&self) -> Result<TypeSet, DurableError> {
         let invalid = |reason| DurableError::invalid(self.client.store_name(), reason);
-        let set = TypeSet::of_names(self.registry.names());
+        if let Some(Ambiguity { name, types }) = self.registry.ambiguity() {
+            let [one, other] = types;
+            return Err(invalid(format!(
+                "`{one}` and `{other}` both have the name {name:?}: give each type a name of its own"
+            )));
+        }
+        let set = TypeSet::of_versions(self.registry.versions());
         let set = set.map_err(|(one, other)| {
             let reason =
                 format!("the names {one:?} and {other:?} have the same hash: rename one of them");

@@ -1,6 +1,6 @@
 //! [`Registry`]: the types of tasks that an executor can run.
 
-use std::any::Any;
+use std::any::{Any, TypeId, type_name};
 use std::collections::HashMap;
 use std::error::Error;
 use std::future::poll_fn;
@@ -10,12 +10,13 @@ use std::sync::Arc as StdArc;
 use std::time::Duration;
 
 use crate::durable::context::Stop;
-use crate::durable::envelope::{open_output, open_payload, seal_output, tick};
+use crate::durable::envelope::{OpenPayload, open_output, open_payload, seal_output};
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
     Claimed, DeadReason, Epoch, MAX_ATTEMPT_ERROR_BYTES, MAX_ERROR_BYTES, MAX_PAYLOAD_BYTES,
     Verdict,
 };
+use crate::durable::task::{TaskNames, decode_version};
 use crate::durable::task_error::Next;
 use crate::durable::{
     DurableClient, DurableError, Run, StopReason, TaskContext, TaskError, report,
@@ -23,13 +24,37 @@ use crate::durable::{
 use crate::retry::Retry;
 use crate::unwind::contain;
 
-/// The types of tasks that an executor can run, by name.
+/// The types of tasks that an executor can run, by name. A type with former names is there several times.
 pub(crate) struct Registry<App> {
-    types: HashMap<&'static str, RunFn<App>>,
+    types: HashMap<&'static str, Registered<App>>,
+    /// A name that two of the types have, and these types.
+    ambiguity: Option<Ambiguity>,
+}
+
+/// A type of tasks, under one of its names.
+struct Registered<App> {
+    run: RunFn<App>,
+    /// The newest version that can run.
+    version: u8,
+    type_id: TypeId,
+    type_name: &'static str,
+}
+
+/// A name that two registered types have.
+#[derive(Clone, Copy)]
+pub(crate) struct Ambiguity {
+    pub(crate) name: &'static str,
+    pub(crate) types: [&'static str; 2],
 }
 
 /// Decodes a task of one type and runs it.
-type RunFn<App> = fn(&[u8], TaskContext<App>) -> Result<EncodedRun, String>;
+type RunFn<App> = fn(StoredTask<'_>, TaskContext<App>) -> Result<EncodedRun, String>;
+
+/// A task as it was stored.
+struct StoredTask<'a> {
+    name: &'static str,
+    payload: OpenPayload<'a>,
+}
 
 /// A run of a task, which returns the encoded output in its envelope.
 type EncodedRun = Pin<Box<dyn Future<Output = Result<Vec<u8>, TaskError>> + Send>>;
@@ -69,6 +94,7 @@ impl<App> Registry<App> {
     pub(crate) fn new() -> Self {
         Self {
             types: HashMap::new(),
+            ambiguity: None,
         }
     }
 
@@ -76,11 +102,32 @@ impl<App> Registry<App> {
     where
         App: Send + Sync + 'static,
     {
-        self.types.insert(T::NAME, run_one::<T, App>);
+        for name in TaskNames::of::<T>().all() {
+            let registered = Registered {
+                run: run_one::<T, App>,
+                version: T::VERSION,
+                type_id: TypeId::of::<T>(),
+                type_name: type_name::<T>(),
+            };
+            let other = self.types.insert(name, registered);
+            if let Some(other) = other.filter(|other| other.type_id != TypeId::of::<T>()) {
+                let types = [other.type_name, type_name::<T>()];
+                self.ambiguity = Some(Ambiguity { name, types });
+            }
+        }
+    }
+
+    pub(crate) fn ambiguity(&self) -> Option<Ambiguity> {
+        self.ambiguity
     }
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> {
         self.types.keys().copied()
+    }
+
+    /// Returns the names of the types, each with the newest version that can run.
+    pub(crate) fn versions(&self) -> impl Iterator<Item = (&'static str, u8)> {
+        self.types.iter().map(|(&name, it)| (name, it.version))
     }
 }
 
@@ -88,9 +135,18 @@ impl<App> Clone for Registry<App> {
     fn clone(&self) -> Self {
         Self {
             types: self.types.clone(),
+            ambiguity: self.ambiguity,
         }
     }
 }
+
+impl<App> Clone for Registered<App> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<App> Copy for Registered<App> {}
 
 impl<App: Send + Sync + 'static> TaskRunner for AppRunner<App> {
     fn set(&self) -> &TypeSet {
@@ -103,18 +159,19 @@ impl<App: Send + Sync + 'static> TaskRunner for AppRunner<App> {
             Err(error) => return damaged(error),
         };
         // A claim has only types of the set, so this name, and the envelope below, are not those that were stored.
-        let Some(&run_fn) = self.registry.types.get(&*claimed.name) else {
+        let Some((&name, registered)) = self.registry.types.get_key_value(&*claimed.name) else {
             return damaged(format!("its name cannot be read: {:?}", claimed.name));
         };
-        if open_payload(&payload).is_none() {
+        let opened = open_payload(&payload).filter(|it| it.version <= registered.version);
+        let Some(tick) = opened.map(|it| it.tick) else {
             return damaged(String::from("the envelope of its payload cannot be read"));
-        }
+        };
         let (app, client) = (StdArc::clone(&self.app), self.client.clone());
         let cx = TaskContext::new(app, client, &claimed, epoch, stop.clone());
-        let cx = cx.at_tick(tick(&payload));
+        let (cx, run_fn) = (cx.at_tick(tick), registered.run);
         let (retry, failures) = (self.retry, claimed.failures.saturating_add(1));
         Box::pin(report::in_span(&claimed, epoch, async move {
-            let output = contained(Box::pin(decode_and_run(run_fn, payload, cx))).await;
+            let output = contained(Box::pin(decode_and_run(run_fn, name, payload, cx))).await;
             RunOutcome {
                 panicked: matches!(output, Err(Failed::Panicked(_))),
                 verdict: verdict(output, &retry, failures, stop.reason()),
@@ -135,11 +192,29 @@ enum Failed {
 type Output = Result<Vec<u8>, Failed>;
 
 /// Decodes and runs a task. All of this is code of the user.
-async fn decode_and_run<App>(run_fn: RunFn<App>, payload: Vec<u8>, cx: TaskContext<App>) -> Output {
-    let bytes = open_payload(&payload).unwrap_or_default();
-    let run = run_fn(bytes, cx).map_err(Failed::Unreadable)?;
-    let output = run.await;
+async fn decode_and_run<App>(
+    run_fn: RunFn<App>,
+    name: &'static str,
+    payload: Vec<u8>,
+    cx: TaskContext<App>,
+) -> Output {
+    let output = decode(run_fn, name, payload, cx)?.await;
     output.map_err(|error| Failed::Error(next(&error), error.group_hold, error.describe()))
+}
+
+/// Decodes a task. A panic shows that the task cannot be decoded, as an error does.
+fn decode<App>(
+    run_fn: RunFn<App>,
+    name: &'static str,
+    payload: Vec<u8>,
+    cx: TaskContext<App>,
+) -> Result<EncodedRun, Failed> {
+    let decoded = catch_unwind(AssertUnwindSafe(|| {
+        let payload = open_payload(&payload).ok_or("its envelope cannot be read")?;
+        run_fn(StoredTask { name, payload }, cx)
+    }));
+    let decoded = decoded.unwrap_or_else(|panic| Err(message(panic)));
+    decoded.map_err(Failed::Unreadable)
 }
 
 /// Returns what follows a run that has ended with an error. A run that must not wait for another one has not failed.
@@ -164,13 +239,16 @@ fn is_would_deadlock(error: &TaskError) -> bool {
 }
 
 fn run_one<T: Run<App>, App: Send + Sync + 'static>(
-    bytes: &[u8],
+    stored: StoredTask<'_>,
     cx: TaskContext<App>,
 ) -> Result<EncodedRun, String> {
-    let task = T::decode(bytes).map_err(|error| error.to_string())?;
+    let StoredTask { name, payload } = stored;
+    let task = decode_version::<T>(payload.version, payload.bytes);
+    let task = task.map_err(|error| error.to_string())?;
     Ok(Box::pin(async move {
         let output = task.run(cx).await?;
-        seal_output(T::NAME, &output)
+        // Programs that have stored the task under a former name know only that name.
+        seal_output(name, &output)
             .map_err(|error| TaskError::fatal(format!("its output cannot be encoded: {error}")))
     }))
 }
@@ -194,12 +272,16 @@ async fn contained(mut run: Pin<Box<dyn Future<Output = Output> + Send>>) -> Out
 }
 
 fn panicked(panic: Box<dyn Any + Send>) -> Failed {
+    Failed::Panicked(message(panic))
+}
+
+fn message(panic: Box<dyn Any + Send>) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     let text = format!("it panicked: {}", text.unwrap_or("no message"));
     // The payload of a panic may be of any type, and its drop may panic.
     contain(|| drop(panic));
-    Failed::Panicked(text)
+    text
 }
 
 /// Returns the verdict on a run.

@@ -8,7 +8,7 @@ use super::options::{MAX_JITTER, MAX_MISSED_TICKS, Missed, Overlap};
 use super::when::{MAX_TICK, Spec, Ticks};
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
-use crate::durable::envelope::{TICK_ENVELOPE, seal_tick};
+use crate::durable::envelope::{LONG_ENVELOPE, seal_tick};
 use crate::durable::key::{Conflict, KeyHash, NewKey};
 use crate::durable::queue::Priority;
 use crate::durable::queue::group::GroupName;
@@ -31,6 +31,8 @@ pub(crate) struct Definition {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Template {
     pub(crate) name: String,
+    /// The version of the payload.
+    pub(crate) version: u8,
     pub(crate) queue: QueueName,
     pub(crate) group: Option<GroupName>,
     pub(crate) priority: Priority,
@@ -106,6 +108,7 @@ impl Body {
             Spec::Cron { .. } => true,
         };
         is_every(&self.definition.spec)
+            && self.definition.template.version > 0
             && times.iter().flatten().all(|&time| time <= LAST_TIME)
             // A tick that is delayed still fits into a row.
             && self.definition.jitter <= millis(MAX_JITTER)
@@ -164,8 +167,9 @@ impl Definition {
         NewTask {
             id: id.unwrap_or_else(TaskId::new),
             name: template.name.clone().into(),
-            envelope: TICK_ENVELOPE,
-            payload: seal_tick(tick, &template.payload),
+            envelope: LONG_ENVELOPE,
+            version: template.version,
+            payload: seal_tick(tick, template.version, &template.payload),
             queue: template.queue.clone(),
             group: template.group.clone(),
             priority: template.priority,
@@ -232,6 +236,7 @@ mod tests {
                 jitter: 0,
                 template: Template {
                     name: "job".into(),
+                    version: 2,
                     queue: QueueName::new("q").unwrap(),
                     group: Some(GroupName::new("g").unwrap()),
                     priority: Priority::Low,
@@ -270,6 +275,7 @@ mod tests {
         for (from, to) in [
             ("every", "moons"),
             ("\"g\"", "\"\" "),
+            ("\"version\":2", "\"version\":0"),
             (":60000", ":00000"),
             ("60000,", "9e18,"),
         ] {

@@ -1,23 +1,22 @@
 //! [`Kind`] and [`TypeSet`]: the types of tasks, as stores identify them.
 
 use std::fmt;
+use std::iter;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::durable::envelope::KNOWN_PAYLOAD_ENVELOPES;
-#[cfg(test)]
-use crate::durable::envelope::PAYLOAD_ENVELOPE;
+use crate::durable::envelope::{KNOWN_PAYLOAD_ENVELOPES, LONG_ENVELOPE, SHORT_ENVELOPE};
 use crate::durable::queue::Priority;
 use crate::durable::queue::name::QueueName;
 
 /// The type of a task, as stores identify it: a hash of its name and of the version of its envelope.
 ///
-/// It consists of the first 8 bytes of the SHA-256 hash of the version, in one byte, and the name. The highest bit is
-/// set, so the signed number is negative. Stores save it with each task, and use it to find the
-/// workers that know the type. Since it includes the version, a build never claims a task whose
-/// envelope it cannot read: the task waits for a build that can.
+/// It consists of the first 7 bytes of the SHA-256 hash of the version of the envelope, in one byte, and the name, and of the
+/// [version](crate::durable::DurableTask::VERSION) of the type minus 1. The highest bit is set, so the signed number is negative.
+/// Stores save it with each task, and use it to find the workers that know the type. Since it includes both versions, a build never
+/// claims a task that it cannot read: the task waits for a build that can.
 ///
 /// In a named queue, or with a [`Priority`] other than normal, the type has another kind: see [`placed`](Self::placed).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -27,16 +26,30 @@ impl Kind {
     /// Returns the type of the tasks with this name that this build stores.
     #[cfg(test)]
     pub(crate) fn of(name: &str) -> Self {
-        Self::in_envelope(name, PAYLOAD_ENVELOPE)
+        Self::in_envelope(name, SHORT_ENVELOPE)
     }
 
-    /// Returns the types of the tasks with this name that this build can read.
+    /// Returns the types of the tasks with this name that are in envelopes which this build can read, as those of version 1.
     pub(crate) fn all_of(name: &str) -> [Self; KNOWN_PAYLOAD_ENVELOPES.len()] {
-        KNOWN_PAYLOAD_ENVELOPES.map(|version| Self::in_envelope(name, version))
+        KNOWN_PAYLOAD_ENVELOPES.map(|envelope| Self::in_envelope(name, envelope))
     }
 
-    pub(crate) fn in_envelope(name: &str, version: u8) -> Self {
-        Self(hash(&[&[version], name.as_bytes()].concat()) | i64::MIN)
+    /// Returns the types of the tasks with this name that a build can read which knows the versions up to `newest`.
+    fn readable(name: &str, newest: u8) -> impl Iterator<Item = Self> {
+        let long = Self::in_envelope(name, LONG_ENVELOPE);
+        let short = Self::in_envelope(name, SHORT_ENVELOPE);
+        iter::once(short).chain((1..=newest).map(move |version| long.with_version(version)))
+    }
+
+    /// Returns the type of the tasks with this name that are in an envelope, and of version 1.
+    pub(crate) fn in_envelope(name: &str, envelope: u8) -> Self {
+        let hash = hash(&[&[envelope], name.as_bytes()].concat());
+        Self(hash | i64::MIN).with_version(1)
+    }
+
+    /// Returns another version of this type. Versions begin with 1.
+    pub(crate) fn with_version(self, version: u8) -> Self {
+        Self(self.0 & !0xff | i64::from(version.saturating_sub(1)))
     }
 
     /// Returns the kind of the tasks of this type that are in a queue and have a priority. In the default queue, with the normal
@@ -119,16 +132,25 @@ impl From<TypeSet> for StoredTypeSet {
 }
 
 impl TypeSet {
-    /// Returns the set of the types with these names, in each envelope that this build reads, in the default queue.
+    /// Returns the set of version 1 of the types with these names: see [`of_versions`](Self::of_versions).
+    #[cfg(test)]
+    pub(crate) fn of_names<'a>(
+        names: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Self, (&'a str, &'a str)> {
+        Self::of_versions(names.into_iter().map(|name| (name, 1)))
+    }
+
+    /// Returns the set of the types with these names, in each envelope that this build reads, in the default queue. A type has all
+    /// versions up to the one beside its name.
     ///
     /// # Errors
     ///
     /// If two different names have the same kind, so no store could distinguish them. Returns the names.
-    pub(crate) fn of_names<'a>(
-        names: impl IntoIterator<Item = &'a str>,
+    pub(crate) fn of_versions<'a>(
+        types: impl IntoIterator<Item = (&'a str, u8)>,
     ) -> Result<Self, (&'a str, &'a str)> {
-        let kinds_of = |name| Kind::all_of(name).map(|kind| (kind, name));
-        let mut named: Vec<_> = names.into_iter().flat_map(kinds_of).collect();
+        let kinds_of = |(name, newest)| Kind::readable(name, newest).map(move |kind| (kind, name));
+        let mut named: Vec<_> = types.into_iter().flat_map(kinds_of).collect();
         named.sort_unstable();
         named.dedup();
         match named.windows(2).find(|pair| pair[0].0 == pair[1].0) {

@@ -38,7 +38,7 @@ pub(crate) struct Routes {
     sets: BTreeMap<SetId, TypeSet>,
     /// The path of each kind that a set has contained.
     paths: BTreeMap<Kind, Vec<ListId>>,
-    /// The kinds of the paused types, by the names of the types.
+    /// The kinds of version 1 of the paused types, by the names of the types. All versions of these types are paused.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     paused: BTreeMap<String, BTreeSet<Kind>>,
     /// `true` if tasks may have another priority than the normal one.
@@ -241,14 +241,14 @@ impl Routes {
         self.paths.values().flatten().copied().collect()
     }
 
-    /// Returns the kinds of the tasks of a type, in all queues and with all priorities.
+    /// Returns the kinds of the tasks of all versions of a type, in all queues and with all priorities.
     #[cfg(feature = "sqlite-unbundled")]
     pub(crate) fn kinds_of(&self, of: Kind) -> BTreeSet<Kind> {
         let sets = self.sets();
         let kinds = sets.flat_map(|set| self.kinds(set));
         let is_of = |&kind: &Kind| {
             let mut found = self.sets.values().filter_map(|set| set.find(kind));
-            found.any(|(found, _)| found == of)
+            found.any(|(found, _)| found.with_version(1) == of)
         };
         kinds.filter(is_of).collect()
     }
@@ -297,7 +297,7 @@ impl Routes {
             return None;
         }
         let mut found = self.sets.values().filter_map(|set| set.find(kind));
-        let of = found.next().map_or(kind, |(of, _)| of);
+        let of = found.next().map_or(kind, |(of, _)| of).with_version(1);
         let mut paused = self.paused.iter();
         let paused = paused.find(|(_, kinds)| kinds.contains(&of));
         paused.map(|(name, _)| &**name)

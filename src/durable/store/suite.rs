@@ -51,6 +51,7 @@ mod ticks_tests;
 mod types_tests;
 mod unserved_tests;
 mod verdicts_tests;
+mod versions_tests;
 
 /// One test for each case, on one kind of store.
 macro_rules! store_suite {
@@ -250,6 +251,12 @@ macro_rules! store_suite {
                 a_backlog_of_a_paused_type_delays_no_task
                 a_paused_task_is_not_unserved
                 an_unknown_type_can_be_paused
+            }
+            versions_tests {
+                a_task_of_a_newer_version_waits_for_a_newer_worker
+                all_versions_of_a_type_are_paused
+                a_replaced_task_has_the_version_of_its_payload
+                a_worker_knows_many_versions
             }
             unserved_tests {
                 tasks_that_no_live_worker_knows_are_unserved

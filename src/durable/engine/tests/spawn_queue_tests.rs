@@ -338,6 +338,7 @@ fn task(number: u64) -> NewTask {
         id: id(number),
         name: "number".into(),
         envelope: 1,
+        version: 1,
         queue: QueueName::DEFAULT,
         group: None,
         priority: Priority::Normal,

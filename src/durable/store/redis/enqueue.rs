@@ -205,7 +205,7 @@ fn push_key_record(records: &mut Vec<u8>, index: u16, position: u16, task: &NewT
     records.extend(&limit.to_be_bytes()[2..]);
     match may_replace(task) {
         true => {
-            let of_type = Kind::in_envelope(&task.name, task.envelope);
+            let of_type = task.type_kind();
             let kinds = Priority::ALL.map(|it| of_type.placed(&task.queue, it).to_bytes());
             records.extend(kinds.concat());
         }
@@ -213,11 +213,12 @@ fn push_key_record(records: &mut Vec<u8>, index: u16, position: u16, task: &NewT
     }
 }
 
-/// What the kind of a task depends on: its name, the version of its envelope, its queue, and its priority.
-type Named<'a> = (&'a str, u8, &'a QueueName, Priority);
+/// What the kind of a task depends on: its name, the versions of its envelope and of its payload, its queue, and its priority.
+type Named<'a> = (&'a str, [u8; 2], &'a QueueName, Priority);
 
 fn named(task: &NewTask) -> Named<'_> {
-    (&task.name, task.envelope, &task.queue, task.priority)
+    let versions = [task.envelope, task.version];
+    (&task.name, versions, &task.queue, task.priority)
 }
 
 /// Returns the kinds of tasks. Each is computed once.

@@ -313,6 +313,7 @@ mod tests {
             id: TaskId::from_bytes([7; 16]),
             name: "mail".into(),
             envelope: 1,
+            version: 1,
             queue: QueueName::DEFAULT,
             group: None,
             priority: Priority::Normal,

@@ -61,6 +61,7 @@ pub(super) fn store_all(tx: &mut Transaction<'_>, tasks: &[NewTask]) -> Result<E
     let are_alike = |one: &NewTask, next: &NewTask| {
         one.name == next.name
             && one.envelope == next.envelope
+            && one.version == next.version
             && one.queue == next.queue
             && one.priority == next.priority
     };

@@ -105,7 +105,7 @@ impl Transaction<'_> {
         let due = self.now.wall.saturating_add(millis(new.delay) as i64);
         let latest = key.latest.map_or(i64::MAX, |latest| millis(latest) as i64);
         let due = due.min(since.saturating_add(latest));
-        let kind = Kind::in_envelope(&new.name, new.envelope).placed(&new.queue, priority);
+        let kind = new.type_kind().placed(&new.queue, priority);
         self.replace_payload(id, &task, new)?;
         let is_other_kind = self.replace_kind(id, kind)?;
         self.reschedule(id, &task, due, is_other_kind.then_some(kind))?;

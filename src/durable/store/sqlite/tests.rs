@@ -425,6 +425,7 @@ fn task(n: u64) -> Task {
         id: id(n),
         name: "name".into(),
         envelope: 1,
+        version: 1,
         queue: QueueName::DEFAULT,
         priority: Priority::Normal,
         group: None,

@@ -122,6 +122,8 @@ pub(super) struct ScheduleRowChoice {
 pub(super) struct New {
     task: u8,
     other_name: bool,
+    /// Version 2 of the other type.
+    is_newer: bool,
     /// In the named queue.
     is_queued: bool,
     /// The group in the named queue. Tasks of groups have one type, and those of a group have one priority: a group that has waited in one
@@ -179,6 +181,8 @@ pub(super) enum Types {
     All,
     Job,
     Other,
+    /// All types, but only version 1 of the other one.
+    Older,
 }
 
 /// A selection of dead letters.
@@ -203,13 +207,15 @@ fn new() -> impl Strategy<Value = New> {
     // Some payloads are too large for the row of their task.
     let len = prop_oneof![9 => 0..20_usize, 1 => Just(2_000)];
     let group = prop::sample::select(&[None, Some('a'), Some('b'), Some('c')][..]);
-    let place = (any::<bool>(), any::<bool>(), group, priority());
+    let name = (any::<bool>(), any::<bool>());
+    let place = (name, any::<bool>(), group, priority());
     (0..12_u8, place, len, times, (0..3_u32, key())).prop_map(
         |(task, place, len, (delay, retention), (max_crashes, key))| {
-            let (other_name, is_queued, group, priority) = place;
+            let ((other_name, is_newer), is_queued, group, priority) = place;
             New {
                 task,
                 other_name,
+                is_newer,
                 is_queued,
                 group,
                 priority,
@@ -305,7 +311,7 @@ fn choice() -> impl Strategy<Value = Choice> {
 }
 
 fn types() -> impl Strategy<Value = Types> {
-    prop::sample::select(&[Types::All, Types::Job, Types::Other][..])
+    prop::sample::select(&[Types::All, Types::Job, Types::Other, Types::Older][..])
 }
 
 /// Times in milliseconds reveal what happens one millisecond early.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Harness;
 use super::process::*;
-use crate::durable::envelope::tick;
+use crate::durable::envelope::open_payload;
 use crate::durable::schedule::step;
 use crate::durable::schedule::when::{COMPUTES_CRON, COMPUTES_EVERY};
 use crate::durable::store::{Claim, DueSchedule, Enqueued, HandOut, ScheduleChange, ScheduleRow};
@@ -160,6 +160,10 @@ pub(super) fn ticks_of(claim: &Claim) -> Vec<u64> {
         .tasks
         .iter()
         .map(|task| task.payload.as_ref().unwrap());
-    let ticks = payloads.map(|payload| tick(payload).expect("a schedule has stored it"));
+    let ticks = payloads.map(|payload| {
+        open_payload(payload)
+            .and_then(|it| it.tick)
+            .expect("a schedule has stored it")
+    });
     ticks.map(|tick| tick / 1000).collect()
 }

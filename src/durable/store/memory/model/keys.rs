@@ -73,6 +73,7 @@ impl Model {
         };
         row.task.payload.clone_from(&task.payload);
         row.task.envelope = task.envelope;
+        row.task.version = task.version;
         let kind = std::mem::replace(&mut row.kind, row.task.kind());
         let is_other_kind = kind != row.kind;
         let latest = key

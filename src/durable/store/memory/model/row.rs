@@ -57,9 +57,9 @@ impl Row {
         self.state == State::Delayed { due }
     }
 
-    /// Returns the kind of the type of the task, whatever its queue and its priority.
+    /// Returns the kind of version 1 of the type of the task, whatever its queue and its priority.
     pub(super) fn of(&self) -> Kind {
-        Kind::in_envelope(&self.task.name, self.task.envelope)
+        self.task.type_kind().with_version(1)
     }
 
     pub(super) fn is_held(&self, epoch: Epoch) -> bool {

@@ -36,7 +36,7 @@ pub(in super::super) struct Model {
     pub(super) last_session: SessionId,
     pub(super) last_epoch: Epoch,
     pub(super) last_endpoint: usize,
-    /// The kinds of the paused types, by the names of the types.
+    /// The kinds of version 1 of the paused types, by the names of the types. All versions of these types are paused.
     pub(super) paused: BTreeMap<String, Vec<Kind>>,
     pub(super) queues: BTreeMap<QueueName, QueueRow>,
     pub(super) groups: GroupTurns,

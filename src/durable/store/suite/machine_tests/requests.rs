@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Choice, KeyChoice, New, Types, VerdictChoice};
+use crate::durable::envelope::envelope_of;
 use crate::durable::key::{Conflict, NewKey};
 use crate::durable::queue::Priority;
 use crate::durable::queue::group::GroupName;
 use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::name::ScheduleName;
-use crate::durable::store::kind::{Kind, TypeSet};
+use crate::durable::store::kind::TypeSet;
 use crate::durable::store::suite::process::{id, queue_name, schedule_name};
 use crate::durable::store::{
     DeadReason, Enqueue, Epoch, NewTask, SessionId, Turn, Verdict, Verdicts,
@@ -84,10 +85,9 @@ impl New {
     ) -> NewTask {
         let is_queued = self.is_queued && has_queues;
         let group = self.group.filter(|_| is_queued);
-        let (name, queue) = (
-            name(self.other_name && has_types && group.is_none()),
-            queue(is_queued),
-        );
+        let is_other = self.other_name && has_types && group.is_none();
+        let version = if is_other && self.is_newer { 2 } else { 1 };
+        let (name, queue) = (name(is_other), queue(is_queued));
         let key = has_keys.then(|| self.key.of(name, &queue));
         if has_keys {
             ids.renew(self.task);
@@ -95,7 +95,8 @@ impl New {
         NewTask {
             id: ids.of(self.task),
             name: name.into(),
-            envelope: 1,
+            envelope: envelope_of(version),
+            version,
             payload: vec![self.task; self.len],
             queue,
             group: group
@@ -158,12 +159,15 @@ impl VerdictChoice {
 
 impl Types {
     pub(super) fn set(self) -> TypeSet {
-        let names: &[bool] = match self {
-            Self::All => &[true, false],
-            Self::Job => &[false],
-            Self::Other => &[true],
+        let versions: &[(bool, u8)] = match self {
+            Self::All => &[(true, 2), (false, 1)],
+            Self::Job => &[(false, 1)],
+            Self::Other => &[(true, 2)],
+            Self::Older => &[(true, 1), (false, 1)],
         };
-        TypeSet::of(names.iter().map(|&other| Kind::of(name(other))))
+        let versions = versions.iter();
+        let set = TypeSet::of_versions(versions.map(|&(other, newest)| (name(other), newest)));
+        set.expect("the names have different hashes")
     }
 }
 

@@ -46,6 +46,7 @@ pub(in crate::durable::store) fn task(number: u64) -> NewTask {
         id: id(number),
         name: "job".into(),
         envelope: 1,
+        version: 1,
         queue: QueueName::DEFAULT,
         group: None,
         priority: Priority::Normal,
