@@ -61,3 +61,5 @@ mod time;
 mod types;
 #[path = "durable/user_code.rs"]
 mod user_code;
+#[path = "durable/versions.rs"]
+mod versions;
