@@ -26,6 +26,8 @@ macro_rules! groups_suite {
                     tasks_of_a_group_change_their_lists
                     nothing_is_left_of_a_group
                     a_group_keeps_its_turn_while_its_list_drains
+                    quarantined_tasks_of_many_groups_delay_no_other_group
+                    quarantined_tasks_of_many_groups_delay_no_other_list
                 }
                 draining_groups_tests {
                     groups_that_wait_for_the_first_worker_take_turns

@@ -462,3 +462,70 @@ pub(super) async fn a_group_keeps_its_turn_while_its_list_drains(it: &dyn Harnes
     process.resume("job").await;
     assert_eq!(ids(&q.claim(9).await), [1, 4, 2, 5, 3].map(id));
 }
+
+/// Has more groups than a claim in Redis looks at, each with a task of this type that one more crash makes a dead letter.
+async fn quarantine_many_groups(process: &Process, producer: &mut Session<'_>, name_of: u64) {
+    let tasks = (0..300).map(|number| NewTask {
+        name: typed(name_of).name,
+        max_crashes: 2,
+        ..grouped(&format!("poison {number}"), number)
+    });
+    for batch in tasks.collect::<Vec<_>>().chunks(256) {
+        producer.enqueue(batch.to_vec()).await;
+    }
+    let mut left = 300;
+    while left > 0 {
+        let mut victim = process.session_of_in(&["even", "odd"], "q").await;
+        let mut epochs = Vec::new();
+        while left > 0 {
+            let claim = victim.claim(256).await;
+            left -= claim.tasks.len();
+            epochs.push(claim.epoch);
+        }
+        process.renew(epochs).await;
+        process.0.0.close_session(victim.id).await.unwrap();
+    }
+}
+
+/// A worker that runs a quarantined task, for a long time, starts tasks that are not quarantined.
+pub(super) async fn quarantined_tasks_of_many_groups_delay_no_other_group(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut q = process.session_of_in(&["even", "odd"], "q").await;
+    quarantine_many_groups(&process, &mut q, 0).await;
+    let other = NewTask {
+        name: typed(0).name,
+        ..grouped("sound", 1_000)
+    };
+    q.enqueue([other]).await;
+    for _ in 0..10 {
+        let turned = q.turn(wanting(9).without_quarantined()).await;
+        if let Some(claim) = turned.claim {
+            assert_eq!(ids(&claim), [id(1_000)]);
+            return;
+        }
+        assert!(turned.more);
+    }
+    panic!("the worker claims nothing");
+}
+
+pub(super) async fn quarantined_tasks_of_many_groups_delay_no_other_list(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut q = process.session_of_in(&["even", "odd"], "q").await;
+    // Another worker knows only one of the types, so each has a list.
+    let _odd = process.session_of_in(&["odd"], "q").await;
+    quarantine_many_groups(&process, &mut q, 0).await;
+    let other = NewTask {
+        name: typed(1).name,
+        ..grouped("sound", 1_000)
+    };
+    q.enqueue([other]).await;
+    for _ in 0..10 {
+        let turned = q.turn(wanting(9).without_quarantined()).await;
+        if let Some(claim) = turned.claim {
+            assert_eq!(ids(&claim), [id(1_000)]);
+            return;
+        }
+        assert!(turned.more);
+    }
+    panic!("the worker claims nothing");
+}
