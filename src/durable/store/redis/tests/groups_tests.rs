@@ -277,3 +277,21 @@ async fn a_queue_without_groups_does_not_look_for_them() {
     assert_eq!(calls("sadd") + calls("srem"), 3, "{stats}");
     assert_eq!(calls("zscore"), 0, "{stats}");
 }
+
+/// A group of which no task runs, and that waits for nothing, has no other rows that lead to its permits.
+#[tokio::test]
+async fn permits_of_a_group_of_another_type_are_repaired() {
+    needs_redis!();
+    let server = Server::start();
+    let store = Arc::new(open(&server.url()).await);
+    let worker = Worker::of_queue(&store, "q").await;
+    set(&store, Groups::new().max_running(1)).await;
+    worker
+        .enqueue((0..3).map(|number| grouped(number, "q", "a")))
+        .await;
+    server.ask(&["SET", "throng:{default:0}:permits:q\0a", "x"]);
+    for _ in 0..6 {
+        while store.maintain(1000).await.unwrap() {}
+    }
+    assert_eq!(worker.claim(9).await.tasks.len(), 1);
+}
