@@ -295,3 +295,45 @@ async fn permits_of_a_group_of_another_type_are_repaired() {
     }
     assert_eq!(worker.claim(9).await.tasks.len(), 1);
 }
+
+/// The ring of a draining list is lost. The list seems to be empty then, although tasks of groups wait in it.
+#[tokio::test]
+async fn tasks_of_groups_survive_the_loss_of_the_ring_of_a_draining_list() {
+    needs_redis!();
+    let server = Server::start();
+    let store = Arc::new(open(&server.url()).await);
+    let producer = Worker::of_queue(&store, "other").await;
+    let of_type = |number| NewTask {
+        name: "mail".into(),
+        ..grouped(number, "q", "a")
+    };
+    producer.enqueue((0..600).map(of_type).take(256)).await;
+    producer.enqueue((256..300).map(of_type)).await;
+    let set = TypeSet::of_names(["mail", "job"]).unwrap();
+    let worker = Worker::of_set(&store, Some(set.in_queue(queue_name("q")))).await;
+    let redis::Value::Array(keys) = server.ask(&["KEYS", "throng:{default:0}:groups:ring:*"])
+    else {
+        panic!("a list of keys");
+    };
+    assert_eq!(keys.len(), 1);
+    for key in keys {
+        let redis::Value::BulkString(key) = key else {
+            panic!("a key");
+        };
+        server.ask(&["DEL", &String::from_utf8(key).unwrap()]);
+    }
+    for _ in 0..3 {
+        worker.turn(Vec::new(), 0).await;
+    }
+    for _ in 0..6 {
+        while store.maintain(1000).await.unwrap() {}
+    }
+    let mut started = 0;
+    for _ in 0..10 {
+        while let Some(claim) = worker.turn(Vec::new(), 256).await.claim {
+            started += claim.tasks.len();
+            worker.turn(done(&claim), 0).await;
+        }
+    }
+    assert_eq!(started, 300);
+}
