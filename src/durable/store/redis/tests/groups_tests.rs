@@ -337,3 +337,33 @@ async fn tasks_of_groups_survive_the_loss_of_the_ring_of_a_draining_list() {
     }
     assert_eq!(started, 300);
 }
+
+/// A task of each of many groups runs when the limit is lowered.
+#[tokio::test]
+async fn a_change_of_the_limit_of_many_groups_takes_a_limited_time() {
+    needs_redis!();
+    let server = Server::start();
+    let store = Arc::new(open(&server.url()).await);
+    let worker = Worker::of_queue(&store, "q").await;
+    set(&store, Groups::new()).await;
+    let groups = 5_000;
+    let tasks = (0..2 * groups).map(|number| grouped(number, "q", &(number % groups).to_string()));
+    store_all(&worker, tasks).await;
+    let mut running = 0;
+    while running < groups as usize {
+        running += worker.claim(256).await.tasks.len();
+    }
+    let mut meter = Meter::new(&server);
+    meter
+        .measure(set(&store, Groups::new().max_running(1)))
+        .await;
+    meter
+        .measure(set(&store, Groups::new().max_running(2)))
+        .await;
+    println!("{:?}", meter.taken);
+    assert!(
+        meter.taken.iter().all(|taken| *taken < 2 * LIMIT),
+        "{:?}",
+        meter.taken
+    );
+}
