@@ -367,3 +367,39 @@ async fn a_change_of_the_limit_of_many_groups_takes_a_limited_time() {
         meter.taken
     );
 }
+
+/// The first worker of a queue knows many types, whose tasks have waited in a list each.
+#[tokio::test]
+async fn draining_many_lists_with_many_groups_takes_a_limited_time() {
+    needs_redis!();
+    let server = Server::start();
+    let store = Arc::new(open(&server.url()).await);
+    let producer = Worker::of_queue(&store, "other").await;
+    let names: Vec<&'static str> = (0..100)
+        .map(|number| &*format!("type {number}").leak())
+        .collect();
+    let tasks = (0..6_400).map(|number| NewTask {
+        name: names[number as usize % 100].into(),
+        ..grouped(number, "q", &(number / 100).to_string())
+    });
+    store_all(&producer, tasks).await;
+    let set = TypeSet::of_names(names.iter().copied()).unwrap();
+    let worker = Worker::of_set(&store, Some(set.in_queue(queue_name("q")))).await;
+    let mut meter = Meter::new(&server);
+    let (mut started, mut turns) = (0, 0);
+    while started < 6_400 {
+        let turned = meter.measure(worker.turn(Vec::new(), 256)).await;
+        started += turned.claim.map_or(0, |claim| claim.tasks.len());
+        turns += 1;
+        assert!(turns < 2_000, "{started}");
+    }
+    let mut taken = meter.taken.clone();
+    taken.sort_unstable();
+    println!(
+        "{turns} turns, {:?} {:?} {:?}",
+        taken[0],
+        taken[turns / 2],
+        taken[turns - 1]
+    );
+    assert!(taken[turns / 2] < LIMIT, "{:?}", meter.taken);
+}
