@@ -403,3 +403,31 @@ async fn draining_many_lists_with_many_groups_takes_a_limited_time() {
     );
     assert!(taken[turns / 2] < LIMIT, "{:?}", meter.taken);
 }
+
+/// A request comes after the number of the last turn is lost, and before maintenance.
+#[tokio::test]
+async fn waiting_groups_keep_their_turns_if_the_last_turn_is_lost() {
+    needs_redis!();
+    let server = Server::start();
+    let store = Arc::new(open(&server.url()).await);
+    let worker = Worker::of_queue(&store, "q").await;
+    worker
+        .enqueue((0..100).map(|number| grouped(number, "q", "before")))
+        .await;
+    while let Some(claim) = worker.turn(Vec::new(), 1).await.claim {
+        worker.turn(done(&claim), 0).await;
+    }
+    worker.enqueue([grouped(100, "q", "waits")]).await;
+    server.ask(&["HDEL", "throng:{default:0}:groups", "tq"]);
+    worker
+        .enqueue((200..250).map(|number| grouped(number, "q", "busy")))
+        .await;
+    for _ in 0..6 {
+        while store.maintain(1000).await.unwrap() {}
+    }
+    let mut started = Vec::new();
+    for _ in 0..10 {
+        started.extend(worker.claim(1).await.tasks.into_iter().map(|task| task.id));
+    }
+    assert!(started.contains(&id(100)), "{started:?}");
+}
