@@ -431,3 +431,34 @@ async fn waiting_groups_keep_their_turns_if_the_last_turn_is_lost() {
     }
     assert!(started.contains(&id(100)), "{started:?}");
 }
+
+#[tokio::test]
+async fn a_group_with_a_damaged_turn_is_served() {
+    needs_redis!();
+    let server = Server::start();
+    let store = Arc::new(open(&server.url()).await);
+    let worker = Worker::of_queue(&store, "q").await;
+    worker.enqueue([grouped(100, "q", "waits")]).await;
+    worker
+        .enqueue((200..250).map(|number| grouped(number, "q", "busy")))
+        .await;
+    let redis::Value::Array(keys) = server.ask(&["KEYS", "throng:{default:0}:groups:ring:*"])
+    else {
+        panic!("a list of keys");
+    };
+    for key in keys {
+        let redis::Value::BulkString(key) = key else {
+            panic!("a key");
+        };
+        let key = String::from_utf8(key).unwrap();
+        server.ask(&["ZADD", &key, "1e300", "waits"]);
+    }
+    for _ in 0..6 {
+        while store.maintain(1000).await.unwrap() {}
+    }
+    let mut started = Vec::new();
+    for _ in 0..10 {
+        started.extend(worker.claim(1).await.tasks.into_iter().map(|task| task.id));
+    }
+    assert!(started.contains(&id(100)), "{started:?}");
+}
