@@ -158,3 +158,18 @@ async fn damaged_rows_of_groups_are_restored() {
         }
     }
 }
+
+/// The turn of a group is lost, although its tasks may start.
+#[tokio::test]
+async fn a_group_whose_turn_is_lost_is_served() {
+    let file = File::new();
+    let worker = worker(&file.open().await).await;
+    worker.enqueue((0..3).map(|n| grouped(n, "a"))).await;
+    let db = file.connect();
+    db.execute_batch("UPDATE throng_group SET turn = NULL")
+        .unwrap();
+    worker.turn(vec![], 0).await;
+    worker.store.maintain(100).await.unwrap();
+    let claim = worker.turn(vec![], 9).await.claim;
+    assert_eq!(claim.map(|claim| claim.tasks.len()), Some(3));
+}
