@@ -28,6 +28,7 @@ macro_rules! groups_suite {
                     a_group_keeps_its_turn_while_its_list_drains
                     quarantined_tasks_of_many_groups_delay_no_other_group
                     quarantined_tasks_of_many_groups_delay_no_other_list
+                    a_group_is_held_in_a_list_that_no_worker_reads
                 }
                 draining_groups_tests {
                     groups_that_wait_for_the_first_worker_take_turns

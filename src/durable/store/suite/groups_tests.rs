@@ -529,3 +529,30 @@ pub(super) async fn quarantined_tasks_of_many_groups_delay_no_other_list(it: &dy
     }
     panic!("the worker claims nothing");
 }
+
+/// Its list has no reader when the group is held.
+pub(super) async fn a_group_is_held_in_a_list_that_no_worker_reads(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut even = process.session_of_in(&["even"], "q").await;
+    let odd = process.session_of_in(&["odd"], "q").await;
+    let new = |number: u64| NewTask {
+        name: typed(number).name,
+        ..grouped("a", number)
+    };
+    even.enqueue((1..=6).map(new)).await;
+    let of_b = |number: u64| NewTask {
+        group: grouped("b", 0).group,
+        ..new(number)
+    };
+    even.enqueue([of_b(7)]).await;
+    odd.close().await;
+    let claim = even.claim(1).await;
+    assert_eq!(ids(&claim), [id(2)]);
+    even.report(claim.epoch, 2, hold(SECOND, Verdict::Release))
+        .await;
+    let mut odd = process.session_of_in(&["odd"], "q").await;
+    assert_eq!(ids(&odd.claim(9).await), [id(7)]);
+    assert!(!odd.turn(wanting(9)).await.more);
+    it.clock().advance(SECOND);
+    assert_eq!(ids(&odd.claim(9).await), [1, 3, 5].map(id));
+}
