@@ -74,7 +74,7 @@ impl Backlog {
             session.turn(wanting(0).verdicts(claim.epoch, ended)).await;
         }
         let ideal = (self.groups + 1) * self.each;
-        assert!(started * 100 <= ideal * 105, "{started} > {ideal}");
+        assert!(started * 100 <= ideal * 103, "{started} > {ideal}");
     }
 
     fn is_small(self, task: TaskId) -> bool {
