@@ -404,6 +404,32 @@ async fn draining_many_lists_with_many_groups_takes_a_limited_time() {
     assert!(taken[turns / 2] < LIMIT, "{:?}", meter.taken);
 }
 
+/// The first groups are in one of the lists, and each of the others has as many groups as a script reads of it.
+#[tokio::test]
+async fn groups_of_one_of_many_draining_lists_move_first() {
+    needs_redis!();
+    let server = Server::start();
+    let store = Arc::new(open(&server.url()).await);
+    let producer = Worker::of_queue(&store, "other").await;
+    let names: Vec<&'static str> = (0..40)
+        .map(|number| &*format!("type {number}").leak())
+        .collect();
+    let first = (0..20).map(|number| NewTask {
+        name: names[7].into(),
+        ..grouped(number, "q", &format!("first {number}"))
+    });
+    producer.enqueue(first).await;
+    let others = (20..20 + 160).map(|number| NewTask {
+        name: names[number as usize % 40].into(),
+        ..grouped(number, "q", &number.to_string())
+    });
+    producer.enqueue(others).await;
+    let set = TypeSet::of_names(names.iter().copied()).unwrap();
+    let worker = Worker::of_set(&store, Some(set.in_queue(queue_name("q")))).await;
+    let claim = worker.claim(20).await;
+    assert!(claim.tasks.iter().all(|task| task.id < id(20)));
+}
+
 /// A request comes after the number of the last turn is lost, and before maintenance.
 #[tokio::test]
 async fn waiting_groups_keep_their_turns_if_the_last_turn_is_lost() {
