@@ -247,6 +247,7 @@ macro_rules! store_suite {
                 a_resumed_type_wakes_a_worker
                 the_only_type_wakes_a_worker_when_it_is_resumed
                 a_returned_task_is_claimed_with_those_that_wait
+                a_task_that_returns_after_a_pause_is_claimed_at_once
                 tasks_that_pass_two_lists_are_claimed_at_once
                 a_backlog_of_a_paused_type_delays_no_task
                 a_paused_task_is_not_unserved

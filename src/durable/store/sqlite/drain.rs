@@ -3,6 +3,8 @@
 //! Nobody claims from a draining list. So its groups take turns in moving: otherwise, a group with many tasks would move all of them, and
 //! start them, before a task of another group can be claimed.
 
+use std::sync::Arc;
+
 use rusqlite::params;
 
 use super::error::Fault;
@@ -44,20 +46,20 @@ impl Transaction<'_> {
     /// Moves tasks out of the draining lists of a set.
     pub(super) fn drain(&mut self, set: SetId) -> Result<(), Fault> {
         let mut left = MAX_DRAINED;
-        while left > 0 {
-            let draining = self.routes.draining(set);
-            if draining.is_empty() {
-                break;
+        loop {
+            let routes = Arc::clone(&self.routes);
+            let draining = routes.draining(set);
+            if draining.is_empty() || left == 0 {
+                return Ok(());
             }
             let moved = self.drain_round(&draining, left)?;
             left -= moved.min(left);
-            // Lists that are empty now are removed from the draining lists.
+            // Lists that are empty now are removed from the draining lists. Then other lists may drain.
             self.change_routes(|_| ())?;
-            if moved == 0 {
-                break;
+            if moved == 0 && Arc::ptr_eq(&routes, &self.routes) {
+                return Ok(());
             }
         }
-        Ok(())
     }
 
     /// Moves up to `limit` tasks: the same number of each group, and also of the tasks without a group. Tasks that cannot start move last.

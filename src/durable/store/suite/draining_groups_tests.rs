@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use super::Harness;
 use super::process::*;
 use crate::durable::TaskId;
-use crate::durable::store::NewTask;
+use crate::durable::queue::Groups;
+use crate::durable::store::{Claim, DEAD_LETTER_RETENTION, NewTask};
 
 /// A group with many tasks, and groups with few, whose ids come last.
 #[derive(Clone, Copy)]
@@ -141,6 +142,84 @@ pub(super) async fn more_groups_than_a_turn_drains_take_turns(it: &dyn Harness) 
     }
     // If the first 256 groups moved all their tasks first, these would be 2,048.
     assert!(started <= 1_400, "{started}");
+}
+
+/// The groups of one list have every other turn, and those of the other list have the rest.
+pub(super) async fn groups_of_two_draining_lists_are_served_in_one_order(it: &dyn Harness) {
+    const GROUPS: u64 = 520;
+    let process = Process::of(it);
+    let mut producer = process.session_of_in(&["job"], "other").await;
+    for number in 0..GROUPS {
+        let task = NewTask {
+            name: typed(number).name,
+            ..grouped(&number.to_string(), number)
+        };
+        producer.enqueue([task]).await;
+    }
+    let mut q = process.session_of_in(&["even", "odd"], "q").await;
+    let mut started = Vec::new();
+    while started.len() < 40 {
+        started.extend(ids(&q.claim(10).await));
+    }
+    assert!(started.into_iter().eq((0..40).map(id)));
+}
+
+/// Returns a session and its claim, and a session that knows only another type. The remaining tasks are in a list that drains.
+async fn draining(
+    process: &Process,
+    tasks: Vec<NewTask>,
+    running: usize,
+) -> ([Session<'_>; 2], Option<Claim>) {
+    let mut q = process.session_of_in(&["even", "odd"], "q").await;
+    let limit = groups(Groups::new().max_running(1));
+    process.set_queue("q", limit).await;
+    let even = |task| NewTask {
+        name: typed(0).name,
+        ..task
+    };
+    for batch in tasks.chunks(256) {
+        q.enqueue(batch.iter().cloned().map(even)).await;
+    }
+    let claim = q.turn(wanting(running)).await.claim;
+    ([q, process.session_of_in(&["odd"], "q").await], claim)
+}
+
+pub(super) async fn full_groups_drain_after_tasks_without_a_group(it: &dyn Harness) {
+    let process = Process::of(it);
+    let full = (0..280).map(|number| grouped(&(number / 4).to_string(), number));
+    let tasks = full.chain((280..480).map(queued)).collect();
+    let ([mut q, _], running) = draining(&process, tasks, 70).await;
+    assert_eq!(running.map(|claim| claim.tasks.len()), Some(70));
+    let claim = q.claim(256).await;
+    assert!(ids(&claim).into_iter().eq((280..480).map(id)));
+}
+
+pub(super) async fn tasks_without_a_group_drain_beside_a_group(it: &dyn Harness) {
+    let process = Process::of(it);
+    let group = (0..300).map(|number| grouped("a", number));
+    let tasks = group.chain((300..400).map(queued)).collect();
+    let ([mut q, _], _) = draining(&process, tasks, 0).await;
+    let expected = [0].into_iter().chain(300..308);
+    assert!(ids(&q.claim(9).await).into_iter().eq(expected.map(id)));
+}
+
+pub(super) async fn nothing_is_left_of_groups_that_have_drained(it: &dyn Harness) {
+    let process = Process::of(it);
+    let tasks = (0..8).map(|number| grouped(&(number % 2).to_string(), number));
+    let ([mut q, odd], mut claim) = draining(&process, tasks.collect(), 2).await;
+    q.rest().await;
+    while let Some(running) = claim {
+        let ended = ids(&running).into_iter().map(|id| (id, done()));
+        let turn = wanting(9).verdicts(running.epoch, ended.collect());
+        claim = q.turn(turn).await.claim;
+    }
+    q.close().await;
+    odd.close().await;
+    process.set_queue("q", Default::default()).await;
+    it.age(DEAD_LETTER_RETENTION);
+    while process.maintain(9).await {}
+    // The settings of the queue remain.
+    assert!(it.leftovers() <= 1, "{}", it.leftovers());
 }
 
 /// Removes the tasks that are left, and closes the session.

@@ -26,12 +26,19 @@ macro_rules! groups_suite {
                     tasks_of_a_group_change_their_lists
                     nothing_is_left_of_a_group
                     a_group_keeps_its_turn_while_its_list_drains
+                    quarantined_tasks_of_many_groups_delay_no_other_group
+                    quarantined_tasks_of_many_groups_delay_no_other_list
+                    a_group_is_held_in_a_list_that_no_worker_reads
                 }
                 draining_groups_tests {
                     groups_that_wait_for_the_first_worker_take_turns
                     groups_of_several_draining_lists_take_turns
                     groups_take_turns_after_a_type_is_paused
                     more_groups_than_a_turn_drains_take_turns
+                    groups_of_two_draining_lists_are_served_in_one_order
+                    full_groups_drain_after_tasks_without_a_group
+                    tasks_without_a_group_drain_beside_a_group
+                    nothing_is_left_of_groups_that_have_drained
                 }
                 grouped_keys_tests {
                     a_replaced_task_stays_in_its_group

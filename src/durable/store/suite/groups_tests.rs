@@ -462,3 +462,97 @@ pub(super) async fn a_group_keeps_its_turn_while_its_list_drains(it: &dyn Harnes
     process.resume("job").await;
     assert_eq!(ids(&q.claim(9).await), [1, 4, 2, 5, 3].map(id));
 }
+
+/// Has more groups than a claim in Redis looks at, each with a task of this type that one more crash makes a dead letter.
+async fn quarantine_many_groups(process: &Process, producer: &mut Session<'_>, name_of: u64) {
+    let tasks = (0..300).map(|number| NewTask {
+        name: typed(name_of).name,
+        max_crashes: 2,
+        ..grouped(&format!("poison {number}"), number)
+    });
+    for batch in tasks.collect::<Vec<_>>().chunks(256) {
+        producer.enqueue(batch.to_vec()).await;
+    }
+    let mut left = 300;
+    while left > 0 {
+        let mut victim = process.session_of_in(&["even", "odd"], "q").await;
+        let mut epochs = Vec::new();
+        while left > 0 {
+            let claim = victim.claim(256).await;
+            left -= claim.tasks.len();
+            epochs.push(claim.epoch);
+        }
+        process.renew(epochs).await;
+        process.0.0.close_session(victim.id).await.unwrap();
+    }
+}
+
+/// Stores a task that is not quarantined. Checks that a worker that runs a quarantined task claims it soon, and does not ask again and
+/// again before there is such a task.
+async fn assert_claims_soon(session: &mut Session<'_>, task: NewTask) {
+    let turned = session.turn(wanting(9).without_quarantined()).await;
+    assert_eq!((turned.claim, turned.more), (None, false));
+    let number = task.id;
+    session.enqueue([task]).await;
+    for _ in 0..3 {
+        let turned = session.turn(wanting(9).without_quarantined()).await;
+        if let Some(claim) = turned.claim {
+            assert_eq!(ids(&claim), [number]);
+            return;
+        }
+        assert!(turned.more || turned.next <= Some(SECOND / 10));
+    }
+    panic!("the worker claims nothing");
+}
+
+/// A worker that runs a quarantined task, for a long time, starts tasks that are not quarantined.
+pub(super) async fn quarantined_tasks_of_many_groups_delay_no_other_group(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut q = process.session_of_in(&["even", "odd"], "q").await;
+    quarantine_many_groups(&process, &mut q, 0).await;
+    let other = NewTask {
+        name: typed(0).name,
+        ..grouped("sound", 1_000)
+    };
+    assert_claims_soon(&mut q, other).await;
+}
+
+pub(super) async fn quarantined_tasks_of_many_groups_delay_no_other_list(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut q = process.session_of_in(&["even", "odd"], "q").await;
+    // Another worker knows only one of the types, so each has a list.
+    let _odd = process.session_of_in(&["odd"], "q").await;
+    quarantine_many_groups(&process, &mut q, 0).await;
+    let other = NewTask {
+        name: typed(1).name,
+        ..grouped("sound", 1_000)
+    };
+    assert_claims_soon(&mut q, other).await;
+}
+
+/// Its list has no reader when the group is held.
+pub(super) async fn a_group_is_held_in_a_list_that_no_worker_reads(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut even = process.session_of_in(&["even"], "q").await;
+    let odd = process.session_of_in(&["odd"], "q").await;
+    let new = |number: u64| NewTask {
+        name: typed(number).name,
+        ..grouped("a", number)
+    };
+    even.enqueue((1..=6).map(new)).await;
+    let of_b = |number: u64| NewTask {
+        group: grouped("b", 0).group,
+        ..new(number)
+    };
+    even.enqueue([of_b(7)]).await;
+    odd.close().await;
+    let claim = even.claim(1).await;
+    assert_eq!(ids(&claim), [id(2)]);
+    even.report(claim.epoch, 2, hold(SECOND, Verdict::Release))
+        .await;
+    let mut odd = process.session_of_in(&["odd"], "q").await;
+    assert_eq!(ids(&odd.claim(9).await), [id(7)]);
+    assert!(!odd.turn(wanting(9)).await.more);
+    it.clock().advance(SECOND);
+    assert_eq!(ids(&odd.claim(9).await), [1, 3, 5].map(id));
+}

@@ -94,6 +94,18 @@ pub(super) async fn a_run_of_a_paused_type_goes_on(it: &dyn Harness) {
     assert_eq!(claim_all(&mut session).await.0, [3, 5].map(id));
 }
 
+/// The pause gives each type a list of its own, and the list that they had before is empty.
+pub(super) async fn a_task_that_returns_after_a_pause_is_claimed_at_once(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session_of(&["even", "odd"]).await;
+    session.enqueue([typed(0)]).await;
+    let claim = session.claim(9).await;
+    process.pause("odd").await;
+    let turn = wanting(9).verdict(claim.epoch, 0, Verdict::Release);
+    let claim = session.turn(turn).await.claim;
+    assert_eq!(ids(&claim.expect("it waits")), [id(0)]);
+}
+
 pub(super) async fn a_type_stays_paused_after_all_processes_exit(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session_of(&["even", "odd"]).await;

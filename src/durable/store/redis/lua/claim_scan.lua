@@ -26,7 +26,7 @@ end
 -- its head. The group of a list is empty.
 local function scan_entries(key, group)
   local scan = {
-    key = key, scanned = {}, passed = {}, quarantined = {}, damaged = {}, tombstones_by_id = {}, removed = 0, tombstones = tombstones,
+    key = key, group = group, scanned = {}, passed = {}, quarantined = {}, damaged = {}, tombstones_by_id = {}, removed = 0, tombstones = tombstones,
   }
   local scanned, passed, tombstones_by_id = scan.scanned, scan.passed, scan.tombstones_by_id
   local is_plain = tombstones == 0 and not any_quarantined

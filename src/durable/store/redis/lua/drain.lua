@@ -59,20 +59,62 @@ local function by_turn(one, two)
   return one.nth < two.nth
 end
 
+-- Reads the next `n` groups of a draining list into a page, in the order of their turns.
+local function read_groups(page, n)
+  local rows = groups().ring_of(page.list, #page, #page + n - 1)
+  for i = 1, #rows, 2 do
+    local key = groups().sublist_key(page.list, rows[i])
+    page[#page + 1] = { list = page.list, key = key, group = rows[i], turn = rows[i + 1] }
+  end
+  page.is_more = #rows == 2 * n
+end
+
+-- Returns the turn of the last group of a page.
+local function last_turn_of(page) return tonumber(page[#page].turn) end
+
+-- Returns the page with more groups in its list whose last group has the first turn, or nil. Groups after that turn may not be read yet.
+-- Also returns the number of groups up to it.
+local function first_page(pages)
+  local first, known = nil, 0
+  for _, page in ipairs(pages) do
+    if page.is_more and (not first or last_turn_of(page) < last_turn_of(first)) then first = page end
+  end
+  for _, page in ipairs(pages) do
+    for _, source in ipairs(page) do
+      if not first or tonumber(source.turn) <= last_turn_of(first) then known = known + 1 end
+    end
+  end
+  return first, known
+end
+
+-- Returns a page of each list. They have the groups whose turn it is first in any of the lists: `most`, if there are enough.
+local function pages_of(draining, most)
+  local pages = {}
+  for i = #draining, 1, -1 do
+    pages[#pages + 1] = { list = draining[i] }
+    read_groups(pages[#pages], math.max(math.ceil(2 * most / #draining), 4))
+  end
+  local first, known = first_page(pages)
+  while first and known < most do
+    read_groups(first, #first)
+    first, known = first_page(pages)
+  end
+  return pages
+end
+
 -- Returns the lists of which tasks without a group are to move. The last one is drained first: its tasks are older, and sessions claim
 -- from the list that they move to. Also returns the groups whose turn it is in any of the lists, and groups that have no turn.
 local function sources_of(draining, most_groups)
   local plain, grouped, blocked = {}, {}, {}
-  for i = #draining, 1, -1 do
-    local list = draining[i]
-    local key, ring = key_of(list), groups().ring_of(list, 0, most_groups - 1)
+  for _, page in ipairs(pages_of(draining, most_groups)) do
+    local key = key_of(page.list)
     local is_any = call('EXISTS', key) == 1
-    if is_any then plain[#plain + 1] = { list = list, key = key } end
-    for j = 1, #ring, 2 do
-      local some, key = ring[j + 1] == 'inf' and blocked or grouped, groups().sublist_key(list, ring[j])
-      some[#some + 1] = { list = list, key = key, group = ring[j], turn = ring[j + 1], nth = #some }
+    if is_any then plain[#plain + 1] = { list = page.list, key = key } end
+    for _, source in ipairs(page) do
+      local some = source.turn == 'inf' and blocked or grouped
+      some[#some + 1], source.nth = source, #some + 1
     end
-    is_drained = is_drained or not is_any and #ring == 0
+    is_drained = is_drained or not is_any and #page == 0
   end
   table.sort(grouped, by_turn)
   return plain, grouped, blocked

@@ -70,6 +70,9 @@ local function select_from_groups(list, queue)
     -- The next turn continues here. Tasks without a group come after those that are left.
     if max_running > 0 and #claimed >= MAX_LIMITED then want = #claimed end
   end
+  -- If the claim stops because of quarantined tasks, the next one looks at other groups.
+  local is_over = idle >= MAX_IDLE_SUBLISTS or scans_left <= 0
+  for _, sublist in ipairs(order) do sublist.is_served = sublist.is_served or is_over and #sublist.scan.passed > 0 end
   table.sort(order, function(a, b) return (a.nth or 0) < (b.nth or 0) end)
   for _, sublist in ipairs(order) do sublist.has_rest = sublist.scan.has_rest() end
   return order

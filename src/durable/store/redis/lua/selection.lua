@@ -6,8 +6,9 @@
 -- The number of entries that a script may still read to find a list with a task to claim. The claim reads them again.
 local looks_left = 4 * MAX_BATCH
 
--- Returns `true` if a list has a task that may be claimed, or if too many entries would have to be read to know that. It may be quarantined
--- if `accepts_quarantined`. Also returns `true` if an entry before that belongs to a cancelled task.
+-- Returns `true` if a list has a task that may be claimed, or so many entries of cancelled tasks that a claim should remove some. The task
+-- may be quarantined if `accepts_quarantined`. Returns 'perhaps' if too many entries would have to be read to know that. Also returns
+-- `true` if an entry before that belongs to a cancelled task.
 local function has_claimable(key, accepts_quarantined)
   local left_by_id, is_any_cancelled, from, n = {}, false, 0, 4
   while looks_left > 0 do
@@ -25,7 +26,7 @@ local function has_claimable(key, accepts_quarantined)
     end
     from, n = from + n, math.min(2 * n, MAX_BATCH)
   end
-  return call('EXISTS', key) == 1, is_any_cancelled
+  return call('EXISTS', key) == 1 and (is_any_cancelled or 'perhaps'), is_any_cancelled
 end
 
 -- Ends the tasks of unreadable entries, if their ids are known.
@@ -40,24 +41,27 @@ local function end_unreadable(rows)
   outcomes.write('damaged', collected)
 end
 
--- Returns `true` if a list has a task of a group that may be claimed, and its entry if that is known. Also returns `true` if an entry before
--- that belongs to a cancelled task. A group may have a turn in this list although it is full or held: see `block_everywhere`.
+-- Returns `true` if a list has a task of a group that may be claimed, and then its sublist. Also returns `true` if a claim should pass over
+-- groups that are full or held, or should remove entries of cancelled tasks: see `block_everywhere`. Returns 'perhaps' if too many groups
+-- would have to be looked at. The second result is `true` if an entry before that belongs to a cancelled task.
 local function ring_head(list, queue, accepts_quarantined)
-  local is_any_cancelled = false
+  local is_any, is_any_cancelled, is_any_blocked = false, false, false
   for rank = 0, MAX_IDLE_SUBLISTS - 1, 16 do
     local sublists, is_more = read_ring(list, rank, 16)
     for _, sublist in ipairs(sublists) do
       local key = groups().sublist_key(list, sublist.group)
       local is_claimable, is_cancelled = groups().may_start(queue, sublist.group), false
+      is_any_blocked = is_any_blocked or not is_claimable
       if is_claimable and (tombstones > 0 or any_quarantined and not accepts_quarantined) then
         is_claimable, is_cancelled = has_claimable(key, accepts_quarantined)
       end
       is_any_cancelled = is_any_cancelled or is_cancelled
-      if is_claimable then return true, is_any_cancelled, key end
+      if is_claimable == true then return true, is_any_cancelled, key end
+      is_any = is_any or is_claimable
     end
-    if not is_more then return false, is_any_cancelled end
+    if not is_more then return is_any, is_any_cancelled end
   end
-  return true, is_any_cancelled
+  return is_any_blocked or is_any_cancelled or 'perhaps', is_any_cancelled
 end
 
 -- Selects up to the wanted number of tasks from a list: those of groups come first, if tasks of the queue may have groups. Fields of the

@@ -130,8 +130,8 @@ end
 if any_quarantined then
   for _, entry in ipairs(claimed) do accepts_quarantined = accepts_quarantined and not (is_entry(entry) and is_quarantined(entry)) end
 end
--- `more` is `true` if tasks are left. `lists_left` has their lists, except for the main one.
-local more, lists_left, next_check, goes_idle = false, {}, 0, false
+-- `more` is `true` if tasks are left. `lists_left` has their lists, except for the main one. `may_be_more` is `true` if nobody knows.
+local more, lists_left, next_check, goes_idle, may_be_more = false, {}, 0, false, false
 -- The milliseconds until a task may start, if only the rate of the queue prevents that now.
 local wait
 -- The milliseconds until the first hold of a group is over.
@@ -139,9 +139,12 @@ local hold_wait
 local function has_tasks(list, has_groups)
   local key = key_of(list)
   if is_empty and list == claimed_list then return false end
-  if has_groups and selection().ring_head(list, queue, accepts_quarantined) then return true end
+  local is_any = has_groups and selection().ring_head(list, queue, accepts_quarantined)
+  if is_any == true then return true end
   if tombstones == 0 and (accepts_quarantined or not any_quarantined) then return call('LLEN', key) > 0 end
-  return selection().has_claimable(key, accepts_quarantined)
+  local is_plain = selection().has_claimable(key, accepts_quarantined)
+  may_be_more = may_be_more or is_any == 'perhaps' or is_plain == 'perhaps'
+  return is_plain == true
 end
 if not skipped.next_check then
   state.name = 'next_check'
@@ -162,6 +165,8 @@ if not skipped.next_check then
   more = #lists_left > 0 and not wait or not leaves and has_tasks(MAIN, has_groups)
   next_check = math.min(next_due or first_of(DUE), next_lease_end or first_of(LEASE))
   next_check = math.min(next_check, wait and now + wait or math.huge, hold_wait and now + hold_wait or math.huge)
+  -- The next claim looks at other groups.
+  if may_be_more then next_check = math.min(next_check, now + 100) end
   next_check = next_check == math.huge and -1 or math.max(next_check - now, 0)
   -- The number wanted was reduced if the types of the session are paused.
   goes_idle = not more and not first_error and (ARGV[8] == '2' and #claimed < tonumber(ARGV[4]) or ARGV[8] == '1' and #claimed == 0)

@@ -277,3 +277,214 @@ async fn a_queue_without_groups_does_not_look_for_them() {
     assert_eq!(calls("sadd") + calls("srem"), 3, "{stats}");
     assert_eq!(calls("zscore"), 0, "{stats}");
 }
+
+/// A group of which no task runs, and that waits for nothing, has no other rows that lead to its permits.
+#[tokio::test]
+async fn permits_of_a_group_of_another_type_are_repaired() {
+    needs_redis!();
+    let server = Server::start();
+    let store = Arc::new(open(&server.url()).await);
+    let worker = Worker::of_queue(&store, "q").await;
+    set(&store, Groups::new().max_running(1)).await;
+    worker
+        .enqueue((0..3).map(|number| grouped(number, "q", "a")))
+        .await;
+    server.ask(&["SET", "throng:{default:0}:permits:q\0a", "x"]);
+    for _ in 0..6 {
+        while store.maintain(1000).await.unwrap() {}
+    }
+    assert_eq!(worker.claim(9).await.tasks.len(), 1);
+}
+
+/// The ring of a draining list is lost. The list seems to be empty then, although tasks of groups wait in it.
+#[tokio::test]
+async fn tasks_of_groups_survive_the_loss_of_the_ring_of_a_draining_list() {
+    needs_redis!();
+    let server = Server::start();
+    let store = Arc::new(open(&server.url()).await);
+    let producer = Worker::of_queue(&store, "other").await;
+    let of_type = |number| NewTask {
+        name: "mail".into(),
+        ..grouped(number, "q", "a")
+    };
+    producer.enqueue((0..600).map(of_type).take(256)).await;
+    producer.enqueue((256..300).map(of_type)).await;
+    let set = TypeSet::of_names(["mail", "job"]).unwrap();
+    let worker = Worker::of_set(&store, Some(set.in_queue(queue_name("q")))).await;
+    let redis::Value::Array(keys) = server.ask(&["KEYS", "throng:{default:0}:groups:ring:*"])
+    else {
+        panic!("a list of keys");
+    };
+    assert_eq!(keys.len(), 1);
+    for key in keys {
+        let redis::Value::BulkString(key) = key else {
+            panic!("a key");
+        };
+        server.ask(&["DEL", &String::from_utf8(key).unwrap()]);
+    }
+    for _ in 0..3 {
+        worker.turn(Vec::new(), 0).await;
+    }
+    for _ in 0..6 {
+        while store.maintain(1000).await.unwrap() {}
+    }
+    let mut started = 0;
+    for _ in 0..10 {
+        while let Some(claim) = worker.turn(Vec::new(), 256).await.claim {
+            started += claim.tasks.len();
+            worker.turn(done(&claim), 0).await;
+        }
+    }
+    assert_eq!(started, 300);
+}
+
+/// A task of each of many groups runs when the limit is lowered.
+#[tokio::test]
+async fn a_change_of_the_limit_of_many_groups_takes_a_limited_time() {
+    needs_redis!();
+    let server = Server::start();
+    let store = Arc::new(open(&server.url()).await);
+    let worker = Worker::of_queue(&store, "q").await;
+    set(&store, Groups::new()).await;
+    let groups = 5_000;
+    let tasks = (0..2 * groups).map(|number| grouped(number, "q", &(number % groups).to_string()));
+    store_all(&worker, tasks).await;
+    let mut running = 0;
+    while running < groups as usize {
+        running += worker.claim(256).await.tasks.len();
+    }
+    let mut meter = Meter::new(&server);
+    meter
+        .measure(set(&store, Groups::new().max_running(1)))
+        .await;
+    meter
+        .measure(set(&store, Groups::new().max_running(2)))
+        .await;
+    println!("{:?}", meter.taken);
+    assert!(
+        meter.taken.iter().all(|taken| *taken < 2 * LIMIT),
+        "{:?}",
+        meter.taken
+    );
+}
+
+/// The first worker of a queue knows many types, whose tasks have waited in a list each.
+#[tokio::test]
+async fn draining_many_lists_with_many_groups_takes_a_limited_time() {
+    needs_redis!();
+    let server = Server::start();
+    let store = Arc::new(open(&server.url()).await);
+    let producer = Worker::of_queue(&store, "other").await;
+    let names: Vec<&'static str> = (0..100)
+        .map(|number| &*format!("type {number}").leak())
+        .collect();
+    let tasks = (0..6_400).map(|number| NewTask {
+        name: names[number as usize % 100].into(),
+        ..grouped(number, "q", &(number / 100).to_string())
+    });
+    store_all(&producer, tasks).await;
+    let set = TypeSet::of_names(names.iter().copied()).unwrap();
+    let worker = Worker::of_set(&store, Some(set.in_queue(queue_name("q")))).await;
+    let mut meter = Meter::new(&server);
+    let (mut started, mut turns) = (0, 0);
+    while started < 6_400 {
+        let turned = meter.measure(worker.turn(Vec::new(), 256)).await;
+        started += turned.claim.map_or(0, |claim| claim.tasks.len());
+        turns += 1;
+        assert!(turns < 2_000, "{started}");
+    }
+    let mut taken = meter.taken.clone();
+    taken.sort_unstable();
+    println!(
+        "{turns} turns, {:?} {:?} {:?}",
+        taken[0],
+        taken[turns / 2],
+        taken[turns - 1]
+    );
+    assert!(taken[turns / 2] < LIMIT, "{:?}", meter.taken);
+}
+
+/// The first groups are in one of the lists, and each of the others has as many groups as a script reads of it.
+#[tokio::test]
+async fn groups_of_one_of_many_draining_lists_move_first() {
+    needs_redis!();
+    let server = Server::start();
+    let store = Arc::new(open(&server.url()).await);
+    let producer = Worker::of_queue(&store, "other").await;
+    let names: Vec<&'static str> = (0..40)
+        .map(|number| &*format!("type {number}").leak())
+        .collect();
+    let first = (0..20).map(|number| NewTask {
+        name: names[7].into(),
+        ..grouped(number, "q", &format!("first {number}"))
+    });
+    producer.enqueue(first).await;
+    let others = (20..20 + 160).map(|number| NewTask {
+        name: names[number as usize % 40].into(),
+        ..grouped(number, "q", &number.to_string())
+    });
+    producer.enqueue(others).await;
+    let set = TypeSet::of_names(names.iter().copied()).unwrap();
+    let worker = Worker::of_set(&store, Some(set.in_queue(queue_name("q")))).await;
+    let claim = worker.claim(20).await;
+    assert!(claim.tasks.iter().all(|task| task.id < id(20)));
+}
+
+/// A request comes after the number of the last turn is lost, and before maintenance.
+#[tokio::test]
+async fn waiting_groups_keep_their_turns_if_the_last_turn_is_lost() {
+    needs_redis!();
+    let server = Server::start();
+    let store = Arc::new(open(&server.url()).await);
+    let worker = Worker::of_queue(&store, "q").await;
+    worker
+        .enqueue((0..100).map(|number| grouped(number, "q", "before")))
+        .await;
+    while let Some(claim) = worker.turn(Vec::new(), 1).await.claim {
+        worker.turn(done(&claim), 0).await;
+    }
+    worker.enqueue([grouped(100, "q", "waits")]).await;
+    server.ask(&["HDEL", "throng:{default:0}:groups", "tq"]);
+    worker
+        .enqueue((200..250).map(|number| grouped(number, "q", "busy")))
+        .await;
+    for _ in 0..6 {
+        while store.maintain(1000).await.unwrap() {}
+    }
+    let mut started = Vec::new();
+    for _ in 0..10 {
+        started.extend(worker.claim(1).await.tasks.into_iter().map(|task| task.id));
+    }
+    assert!(started.contains(&id(100)), "{started:?}");
+}
+
+#[tokio::test]
+async fn a_group_with_a_damaged_turn_is_served() {
+    needs_redis!();
+    let server = Server::start();
+    let store = Arc::new(open(&server.url()).await);
+    let worker = Worker::of_queue(&store, "q").await;
+    worker.enqueue([grouped(100, "q", "waits")]).await;
+    worker
+        .enqueue((200..250).map(|number| grouped(number, "q", "busy")))
+        .await;
+    let redis::Value::Array(keys) = server.ask(&["KEYS", "throng:{default:0}:groups:ring:*"])
+    else {
+        panic!("a list of keys");
+    };
+    for key in keys {
+        let redis::Value::BulkString(key) = key else {
+            panic!("a key");
+        };
+        let key = String::from_utf8(key).unwrap();
+        server.ask(&["ZADD", &key, "1e300", "waits"]);
+    }
+    for _ in 0..6 {
+        while store.maintain(1000).await.unwrap() {}
+    }
+    let mut started = Vec::new();
+    for _ in 0..10 {
+        started.extend(worker.claim(1).await.tasks.into_iter().map(|task| task.id));
+    }
+    assert!(started.contains(&id(100)), "{started:?}");
+}

@@ -6,6 +6,8 @@ use super::*;
 use crate::durable::queue::group::GroupName;
 use crate::durable::queue::{Groups, QueueSettings};
 use crate::durable::store::QueueChange;
+use crate::durable::store::kind::Kind;
+use crate::durable::store::routes::Routes;
 
 fn grouped(n: u64, group: &str) -> NewTask {
     NewTask {
@@ -157,4 +159,45 @@ async fn damaged_rows_of_groups_are_restored() {
             );
         }
     }
+}
+
+/// The turn of a group is lost, although its tasks may start.
+#[tokio::test]
+async fn a_group_whose_turn_is_lost_is_served() {
+    let file = File::new();
+    let worker = worker(&file.open().await).await;
+    worker.enqueue((0..3).map(|n| grouped(n, "a"))).await;
+    let db = file.connect();
+    db.execute_batch("UPDATE throng_group SET turn = NULL")
+        .unwrap();
+    worker.turn(vec![], 0).await;
+    worker.store.maintain(100).await.unwrap();
+    let claim = worker.turn(vec![], 9).await.claim;
+    assert_eq!(claim.map(|claim| claim.tasks.len()), Some(3));
+}
+
+/// Returns `true` if a list drains, according to the stored routes.
+fn is_any_draining(file: &File) -> bool {
+    let db = file.connect();
+    let sql = "SELECT routes FROM throng_meta";
+    let text: String = db.query_row(sql, [], |row| row.get(0)).unwrap();
+    let routes: Routes = serde_json::from_str(&text).unwrap();
+    routes.sets().any(|set| !routes.draining(set).is_empty())
+}
+
+#[tokio::test]
+async fn a_list_with_full_groups_drains() {
+    let file = File::new();
+    let store = file.open().await;
+    let worker = worker(&store).await;
+    set(&store, Groups::new().max_running(1)).await;
+    worker.enqueue((0..3).map(|n| grouped(n, "a"))).await;
+    assert!(worker.turn(vec![], 1).await.claim.is_some());
+    // Of the types that wait in one list until then, this worker knows only one.
+    let set = TypeSet::of([Kind::in_envelope("name", 1)]);
+    let set = set.in_queue(queue());
+    store.open_session(Some(set)).await.unwrap();
+    assert!(is_any_draining(&file));
+    worker.turn(vec![], 1).await;
+    assert!(!is_any_draining(&file));
 }

@@ -47,8 +47,6 @@ pub(super) struct Pair<H> {
     started: usize,
     /// The processes that ever had a session.
     opened: BTreeSet<usize>,
-    /// A type was paused before.
-    has_paused: bool,
     /// Tasks and sessions may be in the named queue, and tasks may have other priorities than the normal one.
     has_queues: bool,
     /// The maximum number of tasks of the named queue that may run after a claim.
@@ -99,7 +97,6 @@ impl<H: Harness> Pair<H> {
             marks: 0,
             started: 0,
             opened: BTreeSet::new(),
-            has_paused: false,
             has_queues,
             limit: None,
             unmaintained: Duration::ZERO,
@@ -376,7 +373,6 @@ impl<H: Harness> Pair<H> {
     }
 
     async fn pause(&mut self, other: bool, is_paused: bool) -> Outcome {
-        self.has_paused |= is_paused;
         let name = requests::name(other).to_owned();
         let [model, tested] = self.stores(0);
         let paused = model.0.set_paused(name.clone(), is_paused).await;

@@ -51,15 +51,15 @@ local function reversed(entries)
   return some
 end
 
--- Returns `true` if a list has these entries from an index on, and did not have them before. `before` is the previous length of the
--- list, or nil if it was not read.
-local function has_entries(key, from, entries, before)
+-- Returns `true` if a list, or the sublist of a group, has these entries from an index on, and did not have them before. `before` is
+-- the previous length, or nil if it was not read.
+local function has_entries(key, group, from, entries, before)
   local there = redis.pcall('LRANGE', key, from, from + #entries - 1)
   if there.err or #there ~= #entries then return false end
   for i = 1, #entries do if there[i] ~= entries[i] then return false end end
   if before then return redis.pcall('LLEN', key) == before + #entries end
   -- A cancelled or replaced task may have left an equal entry, but then there is a tombstone.
-  local tombstone = string.sub(entries[1], 1, ENTRY_ID_END) .. string.sub(entries[1], ENTRY_KIND, ENTRY_KIND_END)
+  local tombstone = string.sub(entries[1], 1, ENTRY_ID_END) .. string.sub(entries[1], ENTRY_KIND, ENTRY_KIND_END) .. group
   return redis.pcall('HEXISTS', TOMBSTONES, tombstone) ~= 1
 end
 
@@ -85,6 +85,6 @@ end
 local function remove_pushed(bundles)
   for _, bundle in ipairs(bundles or {}) do
     local key, n = bundle.key, #bundle.entries
-    if bundle.is_pushed or has_entries(key, -n, bundle.entries, bundle.before) then try('LTRIM', key, 0, -n - 1) end
+    if bundle.is_pushed or has_entries(key, bundle.group or '', -n, bundle.entries, bundle.before) then try('LTRIM', key, 0, -n - 1) end
   end
 end

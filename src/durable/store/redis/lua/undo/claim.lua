@@ -2,7 +2,7 @@
 local function restore_scan(scan)
   local key = scan.key
   if not scan.length then
-    if #scan.scanned > 0 and not has_entries(key, 0, scan.scanned) then try_all('LPUSH', key, reversed(scan.scanned)) end
+    if #scan.scanned > 0 and not has_entries(key, scan.group, 0, scan.scanned) then try_all('LPUSH', key, reversed(scan.scanned)) end
     return
   end
   for id, tombstone in pairs(scan.tombstones_by_id) do
@@ -19,7 +19,7 @@ end
 function undo.claim()
   restore_session()
   for _, scan in ipairs(u.choice and u.choice.scans or {}) do restore_scan(scan) end
-  if not u.choice and #u.entries > 0 and not has_entries(u.key, 0, u.entries) then
+  if not u.choice and #u.entries > 0 and not has_entries(u.key, '', 0, u.entries) then
     local key = u.key
     try_all('LPUSH', key, reversed(u.entries))
   end

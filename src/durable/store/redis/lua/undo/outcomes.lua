@@ -4,7 +4,7 @@ function undo.outcomes()
   for i, id in ipairs(u.ids) do rows[2 * i - 1], rows[2 * i] = id, u.rows[i] end
   for _, bundle in ipairs(u.bundles or {}) do
     local key, n = bundle.key, #bundle.entries
-    if has_entries(key, 0, reversed(bundle.entries), bundle.before) then try('LTRIM', key, n, -1) end
+    if has_entries(key, bundle.group or '', 0, reversed(bundle.entries), bundle.before) then try('LTRIM', key, n, -1) end
   end
   restore_errors(u.failed, u.errors_before)
   try_all('SREM', QUARANTINED, u.quarantined)

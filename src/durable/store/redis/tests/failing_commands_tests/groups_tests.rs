@@ -296,3 +296,28 @@ async fn tasks_of_groups_are_replaced_if_and_only_if_the_answer_says_so() {
     })
     .await;
 }
+
+/// A task of a group was cancelled, and its entry is left. It is stored again at the same time, so its new entry is equal.
+#[tokio::test]
+async fn a_cancelled_task_of_a_group_is_stored_again_as_a_whole() {
+    needs_redis!();
+    for_each_command(async |scene, trial| {
+        let (worker, claim) = groups_in(scene).await;
+        let again = || NewTask {
+            retention: Duration::ZERO,
+            ..grouped(NEW + 10, "q", "d")
+        };
+        worker.enqueue([again()]).await;
+        worker.store.cancel(vec![id(NEW + 10)]).await.unwrap();
+        let request = worker.new_enqueue([again()]);
+        let (answer, has_failed) = scene
+            .send(trial, true, || worker.store.enqueue(Arc::clone(&request)))
+            .await;
+        answer.unwrap();
+        scene.check(trial);
+        worker.turn(done(&claim), 0).await;
+        finish(&worker, scene, trial).await;
+        has_failed
+    })
+    .await;
+}

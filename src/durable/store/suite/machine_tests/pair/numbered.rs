@@ -95,6 +95,8 @@ impl<H: Harness> Pair<H> {
 
     async fn send_turn(&mut self, session: usize, number: u64, turn: &TurnRequest) -> Outcome {
         let [model, tested] = self.sessions[session].ids;
+        let sent = &self.sessions[session].sent;
+        let is_repeated = sent.iter().any(|&(other, _)| other == number);
         let stores = self.stores_of(session);
         let request = turn.to(model, number, &self.epochs[0]);
         let expected = stores[0].0.turn(request).await;
@@ -106,7 +108,7 @@ impl<H: Harness> Pair<H> {
                 let process = self.sessions[session].process;
                 let floors = [0, 1].map(|side| turn.floor(&self.epochs[side]));
                 let claims = self.epochs[0].len();
-                self.turned(process, floors, expected, answered)?;
+                self.turned(process, floors, is_repeated, expected, answered)?;
                 match self.epochs[0].len() > claims {
                     true => self.check_limit(session).await,
                     false => Ok(()),
@@ -135,14 +137,15 @@ impl<H: Harness> Pair<H> {
         &mut self,
         process: usize,
         floors: [Epoch; 2],
+        is_repeated: bool,
         expected: TurnAnswer,
         answered: TurnAnswer,
     ) -> Outcome {
         let context = || format!("\n  model: {expected:?}\n  store: {answered:?}");
-        // A repeated turn drains nothing, so after a pause a store may have to look again. If the turn was to go idle, it says so
-        // by `next`.
-        let same_more = expected.more == answered.more || self.has_paused && answered.more;
-        let looks_again = self.has_paused && answered.next == Some(Duration::ZERO);
+        // A repeated turn drains nothing. So a store may have to look again, even if no task in its draining lists may start. If the
+        // turn was to go idle, it says so by `next`.
+        let same_more = expected.more == answered.more || is_repeated && answered.more;
+        let looks_again = is_repeated && answered.next == Some(Duration::ZERO);
         let same_tick = expected.next_tick == answered.next_tick;
         let same_rest = expected.refused == answered.refused && same_more && same_tick;
         // The store may have to check whether others have died.
