@@ -1,0 +1,270 @@
+//! A mail service: two customers, a provider that limits the rate, a nightly report, and a deploy in the middle.
+//!
+//! ```sh
+//! cargo run --features sqlite,redis,cron --example queue -- [--redis | --store FILE_OR_URL]
+//! ```
+//!
+//! The tasks are kept in a SQLite file or, with `--redis`, in a redis-server that ends with this program.
+//!
+//! - *Customers.* One of them sends many mails, and the other one only a few afterwards. The mails of each customer are a group of
+//!   the queue `mail`, and groups take turns, so the second customer does not wait for the first.
+//! - *The provider* delivers 50 mails per second. The queue has that rate, for all processes together. When the provider asks for a
+//!   break for one customer, only the group of that customer waits.
+//! - *A key.* Somebody asks three times to reset a password, and gets one mail.
+//! - *A schedule* stores a report every night. Nights take two seconds here.
+//! - *A deploy.* A process of the next release starts, and the old one ends. No mail is lost or sent twice.
+//!
+//! The program takes about ten seconds, and fails if one of this does not hold. More workers can be started by hand:
+//! `queue --store FILE_OR_URL worker --release 2 --provider ADDRESS`.
+
+#[path = "queue/board.rs"]
+mod board;
+#[path = "queue/provider.rs"]
+mod provider;
+#[path = "queue/release.rs"]
+mod release;
+#[path = "durable_redis/server.rs"]
+mod server;
+#[path = "queue/worker.rs"]
+mod worker;
+
+use std::error::Error;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+use throng::durable::{
+    DurableClient, DurableError, DurableHandle, Groups, Key, QueueSettings, Rate, RedisStore,
+    SpawnOptions, SqliteStore,
+};
+use tokio::signal::ctrl_c;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::timeout;
+
+use self::board::Board;
+use self::provider::Provider;
+use self::release::{MAIL, SendMail, work};
+use self::server::Server;
+use self::worker::Worker;
+
+/// Sends mails for two customers with tasks in a queue: fair, at a limited rate, with a nightly report and a deploy in the middle.
+#[derive(Debug, Parser)]
+struct Args {
+    /// The SQLite file or the URL of the Redis that keeps the tasks; without it, a file that is removed at the end
+    #[arg(long, value_name = "FILE_OR_URL", global = true)]
+    store: Option<String>,
+
+    /// Keeps the tasks in a redis-server that ends with this program
+    #[arg(long, conflicts_with = "store")]
+    redis: bool,
+
+    #[command(subcommand)]
+    role: Option<Role>,
+}
+
+#[derive(Clone, Copy, Debug, Subcommand)]
+enum Role {
+    /// Runs tasks until standard input ends
+    Worker {
+        /// The release of the program
+        #[arg(long)]
+        release: u32,
+        /// The address of the mail provider
+        #[arg(long)]
+        provider: SocketAddr,
+    },
+}
+
+type Fault = Box<dyn Error + Send + Sync>;
+type Result<T, E = Fault> = std::result::Result<T, E>;
+
+/// The customers, and the number of mails that each of them sends.
+const CUSTOMERS: [(&str, usize); 2] = [("acme", 250), ("bob's shop", 20)];
+/// The number of mails per second that the provider delivers.
+const RATE: u32 = 50;
+/// The number of mails that may be sent at once after a pause.
+const BURST: u32 = 10;
+/// The maximum duration of the demonstration.
+const MAX_DURATION: Duration = Duration::from_secs(60);
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    // `run` ends its processes and removes its folder in this case, too.
+    let ended = tokio::select! {
+        ended = run(Args::parse()) => ended,
+        _ = ctrl_c() => Err("ended by Ctrl-C".into()),
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(args: Args) -> Result<()> {
+    match (args.role, args.store) {
+        (Some(Role::Worker { release, provider }), Some(store)) => {
+            work(open(&store).await?, release, provider).await
+        }
+        (Some(Role::Worker { .. }), None) => Err("a worker needs --store".into()),
+        (None, Some(store)) => demonstrate(open(&store).await?, &store).await,
+        (None, None) if args.redis => {
+            let server = Server::start()?;
+            demonstrate(server.open().await?, &server.url()).await
+        }
+        (None, None) => {
+            let folder = tempfile::tempdir()?;
+            let file = folder.path().join("tasks.db").display().to_string();
+            demonstrate(open(&file).await?, &file).await
+        }
+    }
+}
+
+/// Opens the store in a SQLite file or in a Redis, which may also be used for something else.
+async fn open(store: &str) -> Result<DurableClient, DurableError> {
+    match store.contains("://") {
+        true => {
+            let mut store = RedisStore::builder(store);
+            Ok(DurableClient::open(store.namespace("queue").open().await?))
+        }
+        false => Ok(DurableClient::open(SqliteStore::open(store).await?)),
+    }
+}
+
+// ===== The demonstration =====
+
+async fn demonstrate(client: DurableClient, store: &str) -> Result<()> {
+    let (sender, events) = unbounded_channel();
+    let provider = Provider::start(sender.clone()).await?;
+    limit(&client).await?;
+    let old = Worker::start(1, store, provider.address, &sender).await?;
+    let mails = spawn_mails(&client).await?;
+    let board = Board::new(&CUSTOMERS, mails.len());
+    let shown = tokio::spawn(show(events, board));
+    let sent = async {
+        half_sent(&provider, mails.len()).await;
+        let new = deploy(store, &provider, old, &sender).await?;
+        for mail in mails {
+            mail.await?;
+        }
+        report(&client).await?;
+        new.finish().await
+    };
+    timeout(MAX_DURATION, sent).await??;
+    let address = provider.address;
+    let audit = provider.finish();
+    drop(sender);
+    let board = shown.await?;
+    println!("The provider at {address} has seen: {audit}");
+    audit.check()?;
+    board.check()
+}
+
+/// Sets the limits of the queue, which hold for all processes together.
+async fn limit(client: &DurableClient) -> Result<()> {
+    let settings = QueueSettings::new()
+        .rate(Rate::per_second(RATE).burst(BURST))
+        .grouped(Groups::new());
+    client.queue(MAIL).set(settings).await?;
+    Ok(())
+}
+
+/// Stores the mails: those of the first customer, then those of the second one.
+async fn spawn_mails(client: &DurableClient) -> Result<Vec<DurableHandle<()>>> {
+    let mut mails = Vec::new();
+    for (customer, count) in CUSTOMERS {
+        let all = (1..=count).map(|number| {
+            let mail = SendMail {
+                customer: customer.into(),
+                to: format!("reader-{number}@example.org"),
+            };
+            (mail, SpawnOptions::new().group(customer))
+        });
+        mails.extend(client.spawn_all_with(all).await?);
+    }
+    for _ in 0..3 {
+        let reset = SendMail {
+            customer: CUSTOMERS[1].0.into(),
+            to: "forgetful@example.org".into(),
+        };
+        let options = SpawnOptions::new().group(CUSTOMERS[1].0);
+        let mail = client
+            .spawn_with(reset, options.key(Key::new("reset")))
+            .await?;
+        if !mail.was_joined() {
+            mails.push(mail);
+        }
+    }
+    Ok(mails)
+}
+
+/// Waits until half of the mails are sent.
+async fn half_sent(provider: &Provider, mails: usize) {
+    let mut sent = provider.sent();
+    // The provider lives as long as this waits.
+    sent.wait_for(|&sent| 2 * sent >= mails).await.ok();
+}
+
+/// Starts a process of the next release, and has the old one end.
+async fn deploy(
+    store: &str,
+    provider: &Provider,
+    old: Worker,
+    events: &UnboundedSender<Event>,
+) -> Result<Worker> {
+    let new = Worker::start(2, store, provider.address, events).await?;
+    old.finish().await?;
+    Ok(new)
+}
+
+/// Says what the store knows about the nightly report, and has it written once more.
+async fn report(client: &DurableClient) -> Result<()> {
+    let schedules = client.schedules();
+    let info = schedules
+        .get(release::NIGHTLY)
+        .await?
+        .ok_or("no schedule")?;
+    ensure(
+        info.revision == 2,
+        "the new release has not defined the report",
+    )?;
+    let id = schedules
+        .fire_now(release::NIGHTLY)
+        .await?
+        .ok_or("no schedule")?;
+    client.attach::<release::Report>(id).await?;
+    Ok(())
+}
+
+/// An event in the provider or in a worker.
+#[derive(Debug)]
+enum Event {
+    /// A mail of this customer was delivered.
+    Sent(String),
+    /// The provider asks for a break for this customer.
+    Refused(String),
+    /// A worker of this release has started.
+    Began(u32),
+    /// A worker of this release has ended.
+    Ended(u32),
+    /// The report of this tick was written.
+    Reported { tick: String, text: String },
+}
+
+/// Shows the events until the program ends.
+async fn show(mut events: UnboundedReceiver<Event>, mut board: Board) -> Board {
+    while let Some(event) = events.recv().await {
+        board.show(event);
+    }
+    board
+}
+
+fn ensure(holds: bool, otherwise: &str) -> Result<()> {
+    match holds {
+        true => Ok(()),
+        false => Err(otherwise.into()),
+    }
+}
