@@ -1,21 +1,22 @@
-//! A mail service: two customers, a provider that limits the rate, a nightly report, and a deploy in the middle.
+//! A mail service: two customers, a provider that limits the rate, a nightly report, and a deployment of the next release.
 //!
 //! ```sh
 //! cargo run --features sqlite,redis,cron --example queue -- [--redis | --store FILE_OR_URL]
 //! ```
 //!
-//! The tasks are kept in a SQLite file or, with `--redis`, in a redis-server that ends with this program.
+//! Each mail is a task of the queue `mail`. The tasks are kept in a SQLite file or, with `--redis`, in a redis-server that ends with
+//! this program. The program shows the following:
 //!
-//! - *Customers.* One of them sends many mails, and the other one only a few afterwards. The mails of each customer are a group of
-//!   the queue `mail`, and groups take turns, so the second customer does not wait for the first.
-//! - *The provider* delivers 50 mails per second. The queue has that rate, for all processes together. When the provider asks for a
-//!   break for one customer, only the group of that customer waits.
-//! - *A key.* Somebody asks three times to reset a password, and gets one mail.
-//! - *A schedule* stores a report every night. Nights take two seconds here.
-//! - *A deploy.* A process of the next release starts, and the old one ends. No mail is lost or sent twice.
+//! - *Groups.* The first customer sends many mails, and the second customer sends a few mails afterwards. The mails of each customer
+//!   form a group. Groups take turns, so the second customer does not wait for the first one.
+//! - *A rate.* The provider accepts 50 mails per second, and the queue has this rate, which holds for all processes together.
+//! - *A hold.* The provider asks for a break in the mails of one customer. Then only the group of this customer waits.
+//! - *A key.* A user asks three times for a mail that resets a password. The three tasks have the same key, so one mail is sent.
+//! - *A schedule.* It stores a task every night, which writes a report. A night takes two seconds in this example.
+//! - *A deployment.* A process of the next release starts, and then the process of the old release ends. No mail is lost or sent twice.
 //!
-//! The program takes about ten seconds, and fails if one of this does not hold. More workers can be started by hand:
-//! `queue --store FILE_OR_URL worker --release 2 --provider ADDRESS`.
+//! The program takes about ten seconds, and fails if any of these statements is false. While it runs, you can start more workers
+//! yourself: `queue --store FILE_OR_URL worker --release 2 --provider ADDRESS`.
 
 #[path = "queue/board.rs"]
 mod board;
@@ -48,10 +49,10 @@ use self::release::{MAIL, SendMail, work};
 use self::server::Server;
 use self::worker::Worker;
 
-/// Sends mails for two customers with tasks in a queue: fair, at a limited rate, with a nightly report and a deploy in the middle.
+/// Sends the mails of two customers, who take turns, at a limited rate. A schedule writes reports, and a new release is deployed.
 #[derive(Debug, Parser)]
 struct Args {
-    /// The SQLite file or the URL of the Redis that keeps the tasks; without it, a file that is removed at the end
+    /// The SQLite file, or the URL of the Redis server, that keeps the tasks; by default, a file that is removed at the end
     #[arg(long, value_name = "FILE_OR_URL", global = true)]
     store: Option<String>,
 
@@ -81,16 +82,16 @@ type Result<T, E = Fault> = std::result::Result<T, E>;
 
 /// The customers, and the number of mails that each of them sends.
 const CUSTOMERS: [(&str, usize); 2] = [("acme", 250), ("bob's shop", 20)];
-/// The number of mails per second that the provider delivers.
+/// The number of mails per second that the provider accepts.
 const RATE: u32 = 50;
-/// The number of mails that may be sent at once after a pause.
+/// The number of mails that may be sent at once if none were sent for a while.
 const BURST: u32 = 10;
 /// The maximum duration of the demonstration.
 const MAX_DURATION: Duration = Duration::from_secs(60);
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    // `run` ends its processes and removes its folder in this case, too.
+    // Ctrl-C drops the future of `run`, which ends its processes and removes its folder.
     let ended = tokio::select! {
         ended = run(Args::parse()) => ended,
         _ = ctrl_c() => Err("ended by Ctrl-C".into()),
@@ -123,7 +124,7 @@ async fn run(args: Args) -> Result<()> {
     }
 }
 
-/// Opens the store in a SQLite file or in a Redis, which may also be used for something else.
+/// Opens the store in a SQLite file or in a Redis server, which may also keep data of other programs.
 async fn open(store: &str) -> Result<DurableClient, DurableError> {
     match store.contains("://") {
         true => {
@@ -158,7 +159,7 @@ async fn demonstrate(client: DurableClient, store: &str) -> Result<()> {
     let audit = provider.finish();
     drop(sender);
     let board = shown.await?;
-    println!("The provider at {address} has seen: {audit}");
+    println!("The provider at {address} reports: {audit}.");
     audit.check()?;
     board.check()
 }
@@ -172,7 +173,7 @@ async fn limit(client: &DurableClient) -> Result<()> {
     Ok(())
 }
 
-/// Stores the mails: those of the first customer, then those of the second one.
+/// Stores the mails: those of the first customer, then those of the second one, and then the mail that resets a password.
 async fn spawn_mails(client: &DurableClient) -> Result<Vec<DurableHandle<()>>> {
     let mut mails = Vec::new();
     for (customer, count) in CUSTOMERS {
@@ -194,6 +195,7 @@ async fn spawn_mails(client: &DurableClient) -> Result<Vec<DurableHandle<()>>> {
         let mail = client
             .spawn_with(reset, options.key(Key::new("reset")))
             .await?;
+        // A handle that was joined awaits a task that is counted already.
         if !mail.was_joined() {
             mails.push(mail);
         }
@@ -204,11 +206,11 @@ async fn spawn_mails(client: &DurableClient) -> Result<Vec<DurableHandle<()>>> {
 /// Waits until half of the mails are sent.
 async fn half_sent(provider: &Provider, mails: usize) {
     let mut sent = provider.sent();
-    // The provider lives as long as this waits.
+    // An error means that the provider has ended, but it lives for longer than this function.
     sent.wait_for(|&sent| 2 * sent >= mails).await.ok();
 }
 
-/// Starts a process of the next release, and has the old one end.
+/// Starts a process of the next release, and then ends the process of the old one.
 async fn deploy(
     store: &str,
     provider: &Provider,
@@ -220,7 +222,7 @@ async fn deploy(
     Ok(new)
 }
 
-/// Says what the store knows about the nightly report, and has it written once more.
+/// Checks that the new release has defined the nightly report, and has the report written once more.
 async fn report(client: &DurableClient) -> Result<()> {
     let schedules = client.schedules();
     let info = schedules
@@ -239,7 +241,7 @@ async fn report(client: &DurableClient) -> Result<()> {
     Ok(())
 }
 
-/// An event in the provider or in a worker.
+/// An event of the provider or of a worker.
 #[derive(Debug)]
 enum Event {
     /// A mail of this customer was delivered.

@@ -1,4 +1,4 @@
-//! [`Board`]: shows what happens.
+//! [`Board`]: shows the events to a person.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,11 +8,13 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use super::{Event, Result, ensure};
 
-/// A progress bar for each customer, on standard error if that is a terminal, and lines above them.
+/// Shows a progress bar for each customer on standard error, if that is a terminal. Above the bars, it writes lines to standard output.
 pub(crate) struct Board {
     bars: MultiProgress,
     of_customers: HashMap<String, ProgressBar>,
+    /// `true` once the break was announced. The provider may refuse several mails in the break.
     on_break: bool,
+    /// The ticks of the reports.
     ticks: Vec<String>,
 }
 
@@ -24,7 +26,7 @@ impl Board {
         let others: usize = customers.iter().map(|it| it.1).sum();
         let mut of_customers = HashMap::new();
         for (nth, (customer, count)) in customers.iter().enumerate() {
-            // The last customer also has the mails of others.
+            // The last customer also has the mail that resets a password, which its count does not include.
             let more = if nth + 1 == customers.len() {
                 mails - others
             } else {
@@ -49,14 +51,14 @@ impl Board {
             Event::Refused(customer) if !self.on_break => {
                 self.on_break = true;
                 self.say(format_args!(
-                    "The provider asks for a break for {customer}. The others go on."
+                    "The provider asks for a break for {customer}. Only its mails wait."
                 ));
             }
             Event::Refused(_) => {}
             Event::Began(release) => self.say(format_args!("Release {release} has started.")),
             Event::Ended(release) => self.say(format_args!("Release {release} has ended.")),
             Event::Reported { tick, text } => {
-                self.say(format_args!("The nightly report says: {text}."));
+                self.say(format_args!("The nightly report counts {text}."));
                 self.ticks.push(tick);
             }
         }
@@ -73,11 +75,11 @@ impl Board {
 
     /// Writes a line above the bars.
     fn say(&self, line: impl fmt::Display) {
-        // If nobody reads it any more, the tasks run all the same.
+        // If nobody reads the lines any more, the tasks run all the same.
         self.bars.suspend(|| writeln!(io::stdout(), "{line}").ok());
     }
 
-    /// Fails if the reports were not those of different nights.
+    /// Fails if two reports are of the same night, or if there are fewer than three reports.
     pub(crate) fn check(mut self) -> Result<()> {
         let reports = self.ticks.len();
         self.ticks.sort_unstable();

@@ -1,4 +1,4 @@
-//! [`Provider`]: delivers mails, over TCP, and finds out whether it is asked too often.
+//! [`Provider`]: delivers mails that it receives over TCP, and records what the workers request.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
@@ -14,7 +14,7 @@ use tokio::task::AbortHandle;
 
 use super::{BURST, CUSTOMERS, Event, RATE, Result, ensure};
 
-/// The provider of this program. It ends with it.
+/// The mail provider, which is a part of the main process.
 pub(crate) struct Provider {
     pub(crate) address: SocketAddr,
     mailer: Arc<Mailer>,
@@ -24,11 +24,11 @@ pub(crate) struct Provider {
 /// The answer of the provider.
 pub(crate) enum Answer {
     Done(String),
-    /// The customer is to wait.
+    /// The mails of the customer are to wait for this time.
     Busy(Duration),
 }
 
-/// The number of mails after which the provider asks for a break for the first customer.
+/// The number of mails of the first customer after which the provider asks for a break.
 const BREAK_AFTER: usize = 60;
 /// The duration of the break.
 const BREAK: Duration = Duration::from_millis(1500);
@@ -68,12 +68,12 @@ impl Provider {
         })
     }
 
-    /// Returns the number of delivered mails, as it changes.
+    /// Returns a receiver of the number of delivered mails.
     pub(crate) fn sent(&self) -> watch::Receiver<usize> {
         self.mailer.sent.subscribe()
     }
 
-    /// Ends the provider. Returns what it has seen.
+    /// Ends the provider, and returns what it has recorded.
     pub(crate) fn finish(self) -> Audit {
         self.server.abort();
         std::mem::take(&mut self.mailer.ledger().audit)
@@ -96,24 +96,27 @@ struct Mailer {
 
 #[derive(Default)]
 struct Ledger {
+    /// The idempotency keys of the delivered mails.
     keys: HashSet<String>,
-    /// When the mails of the last second were delivered.
+    /// The times at which the mails of the last second were delivered.
     recent: VecDeque<Instant>,
-    /// The end of the break of the first customer.
+    /// The end of the break of the first customer, if it has begun.
     break_ends: Option<Instant>,
     audit: Audit,
 }
 
-/// What the provider has seen.
+/// The numbers that the provider has recorded.
 #[derive(Debug, Default)]
 pub(crate) struct Audit {
     /// The number of mails of each customer.
     sent: HashMap<String, usize>,
+    /// The number of requests for mails that were delivered before.
     repeated: usize,
+    /// The number of requests that were refused in the break.
     refused: usize,
     /// The maximum number of mails in one second.
     most: usize,
-    /// The number of mails up to the last one of the second customer.
+    /// The number of mails that were delivered up to, and including, the last one of the second customer.
     last_of_second: usize,
 }
 
@@ -136,7 +139,7 @@ impl Mailer {
         Ok(())
     }
 
-    /// Delivers a mail, unless it was delivered before.
+    /// Delivers a mail, unless it was delivered before or its customer has a break. Returns the answer.
     fn deliver(&self, key: &str, customer: &str) -> String {
         let mut ledger = self.ledger();
         if ledger.has_break(customer) {
@@ -156,7 +159,7 @@ impl Mailer {
 }
 
 impl Ledger {
-    /// Returns `true` if the customer has to wait.
+    /// Returns `true` if the mails of the customer are to wait.
     fn has_break(&mut self, customer: &str) -> bool {
         let (first, now) = (CUSTOMERS[0].0, Instant::now());
         if customer != first {
@@ -188,7 +191,7 @@ impl Ledger {
 }
 
 impl Audit {
-    /// Fails if the provider was asked for something that it should not have been.
+    /// Fails if a mail is missing or was requested again, or if the rate, the hold or the groups had no effect.
     pub(crate) fn check(&self) -> Result<()> {
         let sent = |nth: usize| self.sent.get(CUSTOMERS[nth].0).copied().unwrap_or_default();
         let counts = [sent(0), sent(1)];
@@ -198,11 +201,14 @@ impl Audit {
             "mails are missing",
         )?;
         ensure(self.repeated == 0, "mails were sent twice")?;
-        // Requests of two adjacent seconds may arrive in one.
+        // Requests that are sent within two seconds may arrive within one.
         let most = (RATE + BURST) as usize * 3 / 2;
         ensure(self.most <= most, "the mails came too fast")?;
-        ensure(self.refused > 0, "the provider had no reason for a break")?;
-        ensure(self.refused <= 20, "the customer did not wait in the break")?;
+        ensure(self.refused > 0, "the provider has not asked for a break")?;
+        ensure(
+            self.refused <= 20,
+            "the first customer did not wait in the break",
+        )?;
         ensure(
             self.last_of_second < 100,
             "the second customer had to wait for the first",
@@ -215,8 +221,8 @@ impl fmt::Display for Audit {
         let sent: usize = self.sent.values().sum();
         write!(
             f,
-            "{sent} mails, {} at most in a second, {} refused in a break; {} had been sent when the last one of {} was",
-            self.most, self.refused, self.last_of_second, CUSTOMERS[1].0
+            "{sent} mails, at most {} of them in one second; {} requests refused in the break; the last mail of {} was number {}",
+            self.most, self.refused, CUSTOMERS[1].0, self.last_of_second
         )
     }
 }

@@ -1,4 +1,4 @@
-//! What a worker of some release does: its tasks, and its schedule.
+//! The tasks that a worker runs, and the schedule that its release defines.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use super::provider::{Answer, ask};
 
 /// The queue of mails.
 pub(crate) const MAIL: &str = "mail";
-/// The name of the schedule.
+/// The name of the schedule of the report.
 pub(crate) const NIGHTLY: &str = "nightly-report";
 
 /// Sends a mail for a customer.
@@ -48,11 +48,11 @@ struct App {
 
 impl Run<App> for SendMail {
     async fn run(self, cx: TaskContext<App>) -> Result<(), TaskError> {
-        // If this process is killed after the mail was sent, the task runs again. With this key, the provider sends no second mail.
+        // If this process is killed after the mail was sent, the task runs again. Because of this key, the provider sends no second mail.
         let request = format!("mail {} {}", cx.idempotency_key(), self.customer);
         match ask(cx.app().provider, &request).await {
             Ok(Answer::Done(_)) => Ok(()),
-            // Mails of other customers are sent meanwhile.
+            // The provider refuses only this customer, so the mails of other customers are still sent.
             Ok(Answer::Busy(wait)) => Err(TaskError::retry_after(
                 "the provider asks for a break",
                 wait,
@@ -77,7 +77,7 @@ impl Run<App> for Report {
     }
 }
 
-/// The number of mails that a process sends at once.
+/// The maximum number of mails that a process sends at once.
 const AT_ONCE: usize = 8;
 /// The time for which running tasks may continue when the process is told to end.
 const GRACE: Duration = Duration::from_secs(5);
@@ -98,10 +98,10 @@ pub(crate) async fn work(client: DurableClient, release: u32, provider: SocketAd
     Ok(())
 }
 
-/// Defines the nightly report. Each process does so when it starts, and the revision tells the releases apart: a process of an old
-/// release does not undo what a newer one has defined.
+/// Defines the schedule of the nightly report. Each process does this when it starts. Because of the revision, a process of an old
+/// release does not undo what a newer release has defined.
 ///
-/// A real service would use `0 3 * * *`. Here, there is a night every two seconds and, since release 2, every three.
+/// A real service would use `0 3 * * *`. In this example, a night comes every two seconds, and every three seconds in release 2.
 async fn define(client: &DurableClient, release: u32) -> Result<()> {
     let nights = if release == 1 {
         "*/2 * * * * *"
@@ -114,8 +114,8 @@ async fn define(client: &DurableClient, release: u32) -> Result<()> {
     Ok(())
 }
 
-/// Tells the main process what happens.
+/// Reports an event to the main process.
 fn say(what: impl std::fmt::Display) {
-    // If nobody reads it any more, the tasks run all the same.
+    // If nobody reads the lines any more, the tasks run all the same.
     writeln!(io::stdout(), "{what}").ok();
 }

@@ -1,4 +1,4 @@
-//! [`Worker`]: a process that runs tasks, as the main process sees it.
+//! [`Worker`]: the main process's handle to a process that runs tasks.
 
 use std::env;
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ impl Worker {
         command.args(["--release", &release.to_string()]);
         command.args(["--provider", &provider.to_string()]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        // In a group of its own: Ctrl-C goes to the main process only.
+        // The worker has a process group of its own, so that Ctrl-C goes to the main process only.
         let mut child = command.kill_on_drop(true).process_group(0).spawn()?;
         let mut lines = BufReader::new(child.stdout.take().ok_or("no pipe")?).lines();
         lines
@@ -38,7 +38,7 @@ impl Worker {
         Ok(Self(child))
     }
 
-    /// Ends its standard input, and waits until it has ended.
+    /// Closes the standard input of the worker, which tells it to end, and waits until it has ended.
     pub(crate) async fn finish(mut self) -> Result<()> {
         drop(self.0.stdin.take());
         match self.0.wait().await?.success() {
