@@ -7,10 +7,10 @@
 //! Each mail is a task of the queue `mail`. The tasks are kept in a SQLite file or, with `--redis`, in a redis-server that ends with
 //! this program. The program shows the following:
 //!
-//! - *Groups.* The first customer sends many mails, and the second customer sends a few mails afterwards. The mails of each customer
+//! - *Groups.* The first customer sends many mails, and the second customer sends fewer mails afterwards. The mails of each customer
 //!   form a group. Groups take turns, so the second customer does not wait for the first one.
 //! - *A rate.* The provider accepts 50 mails per second, and the queue has this rate, which holds for all processes together.
-//! - *A hold.* The provider asks for a break in the mails of one customer. Then only the group of this customer waits.
+//! - *A hold.* The provider asks for a break in the mails of one customer. Then only the group of this customer waits, and the other one goes on.
 //! - *A key.* A user asks three times for a mail that resets a password. The three tasks have the same key, so one mail is sent.
 //! - *A schedule.* It stores a task every night, which writes a report. A night takes two seconds in this example.
 //! - *A deployment.* A process of the next release starts, and then the process of the old release ends. No mail is lost or sent twice.
@@ -81,7 +81,7 @@ type Fault = Box<dyn Error + Send + Sync>;
 type Result<T, E = Fault> = std::result::Result<T, E>;
 
 /// The customers, and the number of mails that each of them sends.
-const CUSTOMERS: [(&str, usize); 2] = [("acme", 250), ("bob's shop", 20)];
+const CUSTOMERS: [(&str, usize); 2] = [("acme", 250), ("bob's shop", 60)];
 /// The number of mails per second that the provider accepts.
 const RATE: u32 = 50;
 /// The number of mails that may be sent at once if none were sent for a while.
@@ -138,6 +138,10 @@ async fn open(store: &str) -> Result<DurableClient, DurableError> {
 // ===== The demonstration =====
 
 async fn demonstrate(client: DurableClient, store: &str) -> Result<()> {
+    let [(first, many), (second, few)] = CUSTOMERS;
+    println!(
+        "{first} sends {many} mails, and {second} then sends {few}. The provider accepts {RATE} mails per second."
+    );
     let (sender, events) = unbounded_channel();
     let provider = Provider::start(sender.clone()).await?;
     limit(&client).await?;

@@ -51,7 +51,7 @@ impl Board {
             Event::Refused(customer) if !self.on_break => {
                 self.on_break = true;
                 self.say(format_args!(
-                    "The provider asks for a break for {customer}. Only its mails wait."
+                    "The provider asks for a break for {customer}. Only its mails wait, and those of others go on."
                 ));
             }
             Event::Refused(_) => {}

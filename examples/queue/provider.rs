@@ -29,7 +29,7 @@ pub(crate) enum Answer {
 }
 
 /// The number of mails of the first customer after which the provider asks for a break.
-const BREAK_AFTER: usize = 60;
+const BREAK_AFTER: usize = 20;
 /// The duration of the break.
 const BREAK: Duration = Duration::from_millis(1500);
 const SECOND: Duration = Duration::from_secs(1);
@@ -118,6 +118,8 @@ pub(crate) struct Audit {
     most: usize,
     /// The number of mails that were delivered up to, and including, the last one of the second customer.
     last_of_second: usize,
+    /// The number of mails of the second customer that were delivered in the break of the first one.
+    in_break: usize,
 }
 
 impl Mailer {
@@ -186,6 +188,7 @@ impl Ledger {
         *self.audit.sent.entry(customer.to_owned()).or_default() += 1;
         if customer == CUSTOMERS[1].0 {
             self.audit.last_of_second = self.keys.len();
+            self.audit.in_break += usize::from(self.break_ends.is_some_and(|end| now < end));
         }
     }
 }
@@ -208,6 +211,10 @@ impl Audit {
         ensure(
             self.refused <= 20,
             "the first customer did not wait in the break",
+        )?;
+        ensure(
+            self.in_break >= 20,
+            "the second customer waited in the break of the first",
         )?;
         ensure(
             self.last_of_second < 100,

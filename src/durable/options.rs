@@ -59,7 +59,8 @@ impl SpawnOptions {
     /// By default, the task has no group. The default queue has no groups, so a spawn into it fails if the task has a group.
     ///
     /// The groups of a queue take turns, so a group with many tasks does not delay the others. [`Groups`](super::Groups) can limit how
-    /// many tasks of each group run at once. A task without a group starts only when no task of a group may start.
+    /// many tasks of each group run at once. A task without a group starts only when no task of a group may start,
+    /// so such tasks may wait for long in a queue whose groups always have tasks.
     ///
     /// The groups take turns within each [priority](Self::priority): tasks of a higher priority start first, whatever their groups are.
     /// They also take turns only among types that the same workers have [registered](super::Builder::register). If some workers of the

@@ -39,8 +39,8 @@ impl Groups {
     /// default. The limit of the whole queue, [`QueueSettings::max_running`](super::QueueSettings::max_running), applies as well, and
     /// tasks count in the same way for both limits.
     ///
-    /// With a limit of 1, the tasks of a group that have the same [priority](super::Priority) start one after the other, in the order in
-    /// which they were stored. While a task is [delayed](super::super::SpawnOptions::delay), or waits to be tried again, later tasks of
+    /// With a limit of 1, the tasks of a group that have the same type and the same [priority](super::Priority) start one after the other,
+    /// in the order in which they were stored. While a task is [delayed](super::super::SpawnOptions::delay), or waits to be tried again, later tasks of
     /// its group start before it.
     #[must_use]
     pub fn max_running(mut self, max_running: u32) -> Self {
@@ -94,7 +94,7 @@ impl GroupName {
                     .into(),
             ),
             len => Err(format!(
-                "the name of a group has {len} bytes, and at most {MAX_BYTES} are possible: use a shorter one, such as a hash"
+                "the name of a group has {len} bytes, and at most {MAX_BYTES} are allowed: use a shorter one, such as a hash"
             )),
         }
     }
