@@ -82,7 +82,8 @@
 //! start first. An executor serves the default queue, or the queues that are passed to [`Builder::serve`]. Each of them can have a
 //! weight, and a maximum number of the executor's permits ([`ServedQueue`]).
 //!
-//! The tasks of a queue can be divided into groups, such as customers, which take turns ([`SpawnOptions::group`]).
+//! The tasks of a named queue can have groups, for example one for each customer. Groups take turns, so a group with many tasks does not
+//! delay the others ([`SpawnOptions::group`], [`Groups`]).
 //!
 //! # Schedules
 //!

@@ -89,7 +89,7 @@ impl<App> TaskContext<App> {
         self.id
     }
 
-    /// Returns the [group](crate::durable::SpawnOptions::group) of the task, if it has one.
+    /// Returns the [group](crate::durable::SpawnOptions::group) of the task, or `None` if it has no group.
     pub fn group(&self) -> Option<&str> {
         self.group.as_ref().map(GroupName::as_str)
     }

@@ -56,12 +56,15 @@ impl SpawnOptions {
     }
 
     /// Sets the group of the task within its named [queue](Self::queue): any text of 1 to 64 bytes, for example the id of a customer.
-    /// The default queue has no groups.
+    /// By default, the task has no group. The default queue has no groups, so a spawn into it fails if the task has a group.
     ///
     /// The groups of a queue take turns, so a group with many tasks does not delay the others. [`Groups`](super::Groups) can limit how
-    /// many tasks of each group run at once. Tasks of the queue without a group start when no task of a group may start. Within one queue,
-    /// this holds for each [priority](Self::priority): tasks of a higher one come first. It also holds only among tasks that the same workers
-    /// can run: if some workers of the queue know other types than the others do, the groups take turns among each of these sets of types.
+    /// many tasks of each group run at once. A task without a group starts only when no task of a group may start,
+    /// so such tasks may wait for long in a queue whose groups always have tasks.
+    ///
+    /// The groups take turns within each [priority](Self::priority): tasks of a higher priority start first, whatever their groups are.
+    /// They also take turns only among types that the same workers have [registered](super::Builder::register). If some workers of the
+    /// queue have registered other types than the rest, the groups take turns separately for each set of types that the same workers share.
     ///
     /// # Examples
     ///

@@ -20,7 +20,7 @@
 //! changes in the script or transaction in which a task starts or stops running, so no claim exceeds a limit. Each step that
 //! lets a task of a queue start wakes an idle session of the queue: it stores a task, ends a run, raises a limit, or ends a pause.
 //! If only the rate prevents a start, the answer to a turn says how long to wait. The tasks of a queue may have *groups*, which are served in
-//! turn; each group can have a limit of its own, and can be held for a while.
+//! turn; each group can have a limit of its own, and can be held for a time.
 //!
 //! ```text
 //!                 enqueue                       claim                  verdict

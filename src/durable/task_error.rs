@@ -28,7 +28,7 @@ use std::time::Duration;
 /// ```
 pub struct TaskError {
     pub(crate) next: Next,
-    /// The time for which the group of the task is held.
+    /// The time for which the group of the task is held, or `None` if it is not held.
     pub(crate) group_hold: Option<Duration>,
     source: Option<Box<dyn Error + Send + Sync>>,
 }
@@ -63,10 +63,10 @@ impl TaskError {
         Self::new(Next::Snooze(wait), None)
     }
 
-    /// Also holds the [group](super::SpawnOptions::group) of the task: none of its tasks starts before `wait` is over, in any process.
-    /// Other groups are not affected. Tasks of the group that are running continue. For a task without a group, this does nothing.
+    /// Also holds the [group](super::SpawnOptions::group) of the task: until `wait` is over, no task of the group starts in any process.
+    /// Tasks of the group that are running continue, and other groups are not affected. If the task has no group, this has no effect.
     ///
-    /// It replaces an earlier hold of the group, even a longer one. With a `wait` of zero, it ends the hold.
+    /// The hold replaces an earlier hold of the group, even one that would last longer. A `wait` of zero ends the earlier hold.
     ///
     /// # Examples
     ///
@@ -74,7 +74,7 @@ impl TaskError {
     /// use std::time::Duration;
     /// use throng::durable::TaskError;
     ///
-    /// // A service has answered with the status 429 for this customer.
+    /// // A service has answered a request for this customer with the status 429.
     /// fn too_many_requests(retry_after: Duration) -> TaskError {
     ///     TaskError::retry_after("429 Too Many Requests", retry_after).and_hold_group(retry_after)
     /// }

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 
 /// How a queue serves its groups: see [`QueueSettings::grouped`](super::QueueSettings::grouped).
 ///
-/// A group consists of those tasks of a queue that were spawned with the same [`SpawnOptions::group`](super::super::SpawnOptions::group),
-/// for example those of one customer. The groups take turns: each one starts up to [`quantum`](Self::quantum) tasks, then the next
-/// one follows. So a group with many tasks does not delay the other groups.
+/// A group consists of the tasks of a queue that were spawned with the same [`SpawnOptions::group`](super::super::SpawnOptions::group),
+/// for example those of one customer. The groups take turns: one group starts up to [`quantum`](Self::quantum) tasks, and then the
+/// next group does. So a group with many tasks does not delay the other groups.
 ///
 /// # Examples
 ///
@@ -27,7 +27,7 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// Returns settings without a limit, and with a quantum of 1.
+    /// Returns settings with no limit and a quantum of 1.
     pub fn new() -> Self {
         Self {
             max_running: None,
@@ -36,19 +36,20 @@ impl Groups {
     }
 
     /// Sets the maximum number of tasks of each group that run at once, over all workers: at least 1. There is no maximum by
-    /// default. It counts as [`QueueSettings::max_running`](super::QueueSettings::max_running) does, which also holds.
+    /// default. The limit of the whole queue, [`QueueSettings::max_running`](super::QueueSettings::max_running), applies as well, and
+    /// tasks count in the same way for both limits.
     ///
-    /// With 1, the tasks of a group that have the same [priority](super::Priority) start one after the other, in the order in which they
-    /// were stored. But a task that is [delayed](super::super::SpawnOptions::delay), or that is tried again later, is overtaken by
-    /// the next ones of its group meanwhile.
+    /// With a limit of 1, the tasks of a group that have the same type and the same [priority](super::Priority) start one after the other,
+    /// in the order in which they were stored. While a task is [delayed](super::super::SpawnOptions::delay), or waits to be tried again, later tasks of
+    /// its group start before it.
     #[must_use]
     pub fn max_running(mut self, max_running: u32) -> Self {
         self.max_running = Some(max_running);
         self
     }
 
-    /// Sets the maximum number of tasks that a group starts before it is the next group's turn: at least 1, which is the default. A
-    /// larger quantum costs less per task, but a group may wait longer for its turn.
+    /// Sets the maximum number of tasks that a group starts before it is the next group's turn: at least 1, which is the default. With
+    /// a larger quantum, the store does less work for each task, but a group may wait longer for its turn.
     #[must_use]
     pub fn quantum(mut self, quantum: u32) -> Self {
         self.quantum = quantum;
@@ -93,7 +94,7 @@ impl GroupName {
                     .into(),
             ),
             len => Err(format!(
-                "the name of a group has {len} bytes, and at most {MAX_BYTES} are possible: use a shorter one, such as a hash"
+                "the name of a group has {len} bytes, and at most {MAX_BYTES} are allowed: use a shorter one, such as a hash"
             )),
         }
     }

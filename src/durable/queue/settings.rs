@@ -53,8 +53,8 @@ impl QueueSettings {
         self
     }
 
-    /// Sets how the queue serves its [groups](super::super::SpawnOptions::group). By default, groups have no limit, and a quantum
-    /// of 1.
+    /// Sets how the queue serves its [groups](super::super::SpawnOptions::group). By default, groups have no limit, and the quantum
+    /// is 1.
     #[must_use]
     pub fn grouped(mut self, groups: Groups) -> Self {
         self.groups = groups;

@@ -74,8 +74,8 @@ pub(crate) enum Verdict {
     /// The task is given back, and goes ahead of the waiting tasks. (Tasks of one claim that are given back together are
     /// in the order of their ids.)
     Release,
-    /// The group of the task is held: none of its tasks starts before this time is over, whatever was said before. Apart from that, this
-    /// is the verdict `then`, which is not `Done`. Without a group, nothing is held.
+    /// The group of the task is held: no task of the group starts before this time is over. This replaces an earlier hold. Apart from
+    /// that, this is the verdict `then`, which is not `Done`. If the task has no group, nothing is held.
     HoldGroup { wait: Duration, then: Box<Self> },
 }
 

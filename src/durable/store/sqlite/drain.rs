@@ -1,7 +1,7 @@
 //! Moves waiting tasks out of draining lists.
 //!
-//! Nobody claims from a draining list. So its groups take turns in moving: otherwise, a group with many tasks would move all of them, and
-//! start them, before a task of another group can be claimed.
+//! No claim takes tasks from a draining list. So the groups of the list take turns when their tasks move. Otherwise, all tasks of a large
+//! group would move, and could start, before any task of another group could be claimed.
 
 use std::sync::Arc;
 
@@ -148,7 +148,7 @@ impl Transaction<'_> {
         Ok(rows.len())
     }
 
-    /// Has a group of which some tasks have moved wait for its next turn to move some.
+    /// Puts a group of which some tasks have moved behind the others.
     fn pass_turn(&mut self, source: &Source) -> Result<(), Fault> {
         let turn = self.next_turn();
         let sql = "UPDATE throng_group SET turn = ?3

@@ -1,9 +1,9 @@
-//! Groups of tasks within named queues, which take turns.
+//! The groups of tasks within named queues, which take turns.
 //!
-//! Tasks of a group wait in *sublists*: a sublist is the part of a list that has the tasks of one group. It has a row in `throng_group` while
-//! tasks wait in it. The column `turn` is a number if a task may start as far as the group is concerned: it is not held, and has a
-//! permit. The sublist of a list with the lowest number is the next to be served. The number of running tasks of a group is the
-//! number of its rows in `throng_group_run`.
+//! The tasks of a group wait in *sublists*: a sublist is the part of a list that has the tasks of one group. It has a row in `throng_group`
+//! while tasks wait in it. The column `turn` is a number if the group lets a task start, that is, if the group is not held and has a
+//! permit; otherwise, it is `NULL`. Among the sublists of a list, the one with the lowest number is served next. The number of running
+//! tasks of a group is the number of its rows in `throng_group_run`. The groups that are held have rows in `throng_group_hold`.
 
 use std::time::Duration;
 
@@ -107,8 +107,8 @@ impl Transaction<'_> {
         })
     }
 
-    /// Returns the sublist of a list for a task of a group, and `true` if a session is to be woken for the task. (A session that is woken
-    /// for a group that is held learns how long.)
+    /// Returns the sublist of a list for a task of a group, and `true` if a session is to be woken for the task. (If the group is held, the
+    /// session that is woken learns when the hold ends.)
     pub(super) fn sublist_for(
         &mut self,
         list: ListId,
@@ -183,7 +183,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Has the sublists of a group have turns if and only if its tasks may start.
+    /// Gives turns to the sublists of a group if its tasks may start; otherwise, takes them away.
     pub(super) fn update_group(&mut self, group: &TaskGroup) -> Result<(), rusqlite::Error> {
         let may_start = may_start(self.db, group)?;
         let turn = may_start.then(|| self.next_turn());
@@ -243,7 +243,7 @@ impl Transaction<'_> {
 
     // ===== Holds and limits =====
 
-    /// Holds the group of a task. This replaces an earlier hold.
+    /// Holds the group of a task. This replaces an earlier hold of the group.
     pub(super) fn hold_group(&mut self, id: TaskId, wait: Duration) -> Result<(), Fault> {
         let Some(group) = self.group_of(id)? else {
             return Ok(());

@@ -1,4 +1,4 @@
-//! [`Ring`]: the sublists of lists, in the order in which groups are served. [`Groups`]: the limits of the groups of a queue.
+//! [`Ring`]: the sublists of some lists, in the order in which their groups are served. [`Groups`]: the limits of the groups of a queue.
 
 use std::collections::VecDeque;
 

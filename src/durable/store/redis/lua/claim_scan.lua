@@ -7,8 +7,8 @@ local claimed_bytes, is_full = 0, false
 -- `true` if the claim may have a quarantined task.
 local may_be_quarantined = false
 
--- The number of entries that the scans of a script may still read if some tasks are cancelled or quarantined. What they remove is removed
--- for good, so the next turn continues behind it.
+-- The number of entries that the scans of a script may still read if some tasks are cancelled or quarantined. The entries that they remove
+-- are removed for good, so the next turn of a worker continues after them.
 local scans_left = 4 * MAX_BATCH
 
 -- Reads how many tombstones there are of these ids, kinds and groups, with one command. `known` has the numbers that were read before.

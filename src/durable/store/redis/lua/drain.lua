@@ -1,14 +1,14 @@
--- Moves waiting tasks out of draining lists, one list or sublist per transaction. Tasks of a kind move to the next list of their path,
--- in their order.
+-- Moves waiting tasks out of draining lists, one list or sublist per transaction. The tasks of a kind move to the next list of their path,
+-- and keep their order.
 --
--- Nobody claims from a draining list. So its groups take turns in moving: otherwise, a group with many tasks would move all of them, and
--- start them, before a task of another group can be claimed.
+-- No claim takes tasks from a draining list. So the groups of the list take turns when their tasks move. Otherwise, all tasks of a large
+-- group would move, and could start, before any task of another group could be claimed.
 --
 -- Needs: transaction, lists.
 -- Reads: epoch, tombstones.
 -- Undo: drain.
 
--- The number of groups of which a script moves tasks.
+-- The maximum number of groups of which a script moves tasks.
 local MAX_DRAINED_GROUPS = 64
 
 -- `true` if a draining list is empty, and can be removed from the routes.
@@ -16,7 +16,7 @@ local is_drained = false
 -- `true` if tasks have moved to the end of the list that they came from, since their path is damaged.
 local is_stuck = false
 
--- Has a group of which some tasks have moved wait for its next turn to move some, or removes it from a list in which it has none left.
+-- Puts a group of which some tasks have moved behind the others, or removes it from a list in which it has no task left.
 local function pass_turn(source, queue, is_empty)
   if is_empty then
     groups().write_turn(source.list, source.group, source.turn, nil)

@@ -1,18 +1,18 @@
--- Groups of tasks within named queues, which take turns. See `queue/group.rs` for their settings.
+-- The groups of tasks within named queues, which take turns. See `queue/group.rs` for their settings.
 --
--- Tasks of a group wait in *sublists*: `ready:<list>:<group>` is the sublist of a group in a list. The sorted set `groups:ring:<list>` has the
--- groups with a sublist, even if there are only cancelled tasks in it. The score is the turn of the group: a number if a task may start as far as
--- the group is concerned, that is if the group is not held and has a permit, and otherwise `inf`. The group with the lowest number is
--- the next to be served. Groups with the same number are in the order of their names.
+-- The tasks of a group wait in *sublists*: `ready:<list>:<group>` is the sublist of a group in a list. The sorted set `groups:ring:<list>` has
+-- the groups that have a sublist, even if the sublist has only entries of cancelled tasks. The score of a group is its turn. The turn is
+-- a number if the group lets a task start, that is, if it is not held and has a permit; otherwise, the turn is `inf`. The group with
+-- the lowest number is served next. Groups with the same number are in the order of their names.
 --
--- A running task of a group holds a permit: its id is in the set `permits:<queue>\0<group>`. The sorted set `groups:hold:<queue>` has the
--- groups that are held, by the time at which their hold is over.
+-- A running task of a group has a permit: its id is in the set `permits:<queue>\0<group>`. The sorted set `groups:hold:<queue>` has the
+-- groups that are held. The score of a group is the time at which its hold is over.
 --
 -- Fields of `groups`:
 --
--- n<list>            -> number of entries in the sublists of a list
+-- n<list>            -> number of entries in all sublists of a list
 -- b<queue>\0<group>  -> lists in which the turn of a group is `inf`, 16 bytes each
--- t<queue>           -> last turn that was issued
+-- t<queue>           -> last turn that was issued in a queue
 --
 -- Each write is undone with the transaction in which it happens: see `undo_with`.
 --
@@ -87,7 +87,7 @@ function groups()
     return call('ZRANGE', key, first, last, 'WITHSCORES')
   end
 
-  -- Returns a text of a turn that is exact.
+  -- Returns a turn as a text without rounding it.
   local function turn_text(turn) return string.format('%.0f', turn) end
 
   local function last_turn(queue) return tonumber(call('HGET', GROUPS, 't' .. queue) or '') or 0 end
@@ -133,7 +133,7 @@ function groups()
     if #fields > 0 then write_fields(fields, before, after) end
   end
 
-  -- Takes the turns of groups in a list away.
+  -- Takes away the turns of groups in a list.
   local function block(list, queue, names, before)
     if #names == 0 then return end
     local after = {}
@@ -168,7 +168,7 @@ function groups()
     return lists_in_order, by_list, fields, rows
   end
 
-  -- Has those of the groups that may be served again take turns in each list in which they had to wait.
+  -- Gives turns to those of the groups that may be served again, in each list in which they had to wait.
   local function unblock(queue, names)
     local lists_in_order, by_list, fields, rows = awaited_by_list(queue, names)
     for _, list in ipairs(lists_in_order) do
@@ -180,8 +180,8 @@ function groups()
     if #fields > 0 then write_fields(fields, rows, {}) end
   end
 
-  -- Takes the turns of groups away that may not be served any more, in the lists that workers of the queue read, except for one. If a group
-  -- has a turn in another list, a claim finds out.
+  -- Takes away the turns of groups that may no longer be served, in the lists that workers of the queue read, except for one list. If such
+  -- a group still has a turn in a list that no worker reads, a later claim from that list takes it away.
   local function block_everywhere(queue, names, except)
     if #names == 0 then return end
     lists_of_queue[queue] = lists_of_queue[queue] or call('HGET', ROUTES, 'q' .. queue) or ''
@@ -194,7 +194,7 @@ function groups()
     end
   end
 
-  -- Has a group take turns if and only if it may be served.
+  -- Gives a group turns if it may be served; otherwise, takes them away.
   local function update(queue, group)
     if may_start(queue, group) then unblock(queue, { group }) else block_everywhere(queue, { group }) end
   end

@@ -1,12 +1,12 @@
--- Selects the tasks that a claim takes from the groups of a list.
+-- Selects the tasks that a claim takes from the groups of a list, in the order of the ring.
 --
 -- Needs: groups, claim_scan.
 
--- The number of sublists without a task to claim that a claim looks at.
+-- The maximum number of sublists without a claimable task that a claim reads.
 local MAX_IDLE_SUBLISTS = 256
 
--- The number of tasks that a claim takes if their groups have a limit. The permits of each group cost some commands, and the server is
--- blocked meanwhile.
+-- The number of tasks after which a claim stops if the groups have a limit. The permits of each group take some commands, during which the
+-- server does nothing else.
 local MAX_LIMITED = 128
 
 -- Returns the next groups of a ring, from a rank on, that have turns. Fields of a sublist: `group`, its `turn`, the `permits` of the group,
@@ -38,8 +38,8 @@ local function sublists_of(list, quantum)
   return function() return next_sublist() or table.remove(again, 1) end, function(sublist) again[#again + 1] = sublist end
 end
 
--- Selects up to the wanted number of tasks from the groups of a list. Each group gives up to a quantum of tasks, then it is the turn of
--- the next one. Returns the sublists, those that were served last at the end.
+-- Selects up to the wanted number of tasks from the groups of a list: up to a quantum of tasks from one group, then from the next one.
+-- Returns the sublists in the order in which they were last served.
 local function select_from_groups(list, queue)
   local max_running, quantum = queues().group_settings(queue)
   local next_sublist, return_sublist = sublists_of(list, quantum)

@@ -1,5 +1,5 @@
--- Selects the tasks of a claim if waiting tasks have groups, if some are cancelled, quarantined or damaged, or if workers have different
--- sets.
+-- Selects the tasks of a claim if some waiting tasks have groups, or are cancelled, quarantined or damaged, or if the workers have
+-- different sets. Other claims do not need this file.
 --
 -- Needs: claim_state, entry, lists, outcomes, claim_scan, ring.
 
