@@ -33,6 +33,14 @@ pub struct DeadLetters<'a> {
     engine: &'a Engine,
 }
 
+/// The payload of a dead letter.
+struct DeadPayload {
+    name: Arc<str>,
+    /// The version of the type that has encoded it.
+    version: u8,
+    bytes: Vec<u8>,
+}
+
 impl<'a> DeadLetters<'a> {
     pub(crate) fn new(engine: &'a Engine) -> Self {
         Self { engine }
@@ -90,7 +98,7 @@ impl<'a> DeadLetters<'a> {
     /// ```
     pub async fn payload(&self, id: TaskId) -> Result<Option<Vec<u8>>, DurableError> {
         let found = self.read(id).await?;
-        Ok(found.map(|(_, payload)| payload))
+        Ok(found.map(|found| found.bytes))
     }
 
     /// Returns the task of a dead letter, decoded as it is for a run. Returns `None` if no dead letter has this id.
@@ -98,7 +106,7 @@ impl<'a> DeadLetters<'a> {
     /// # Errors
     ///
     /// As [`payload`](Self::payload). The error also [`is_decode`](DurableError::is_decode) if the dead letter has another
-    /// [name](DurableTask::NAME) than `T`, or cannot be [decoded](DurableTask::decode).
+    /// [name](DurableTask::NAME) than those that `T` has or had, has a newer [version](DurableTask::VERSION), or cannot be [decoded](DurableTask::decode).
     ///
     /// # Cancel safety
     ///
@@ -141,25 +149,22 @@ impl<'a> DeadLetters<'a> {
     /// # Ok(()) }
     /// ```
     pub async fn task<T: DurableTask>(&self, id: TaskId) -> Result<Option<T>, DurableError> {
-        let Some((name, payload)) = self.read(id).await? else {
+        let Some(found) = self.read(id).await? else {
             return Ok(None);
         };
         let store_name = &self.engine.store_name;
-        if !TaskNames::of::<T>().contains(&name) {
+        let name = &found.name;
+        if !TaskNames::of::<T>().contains(name) {
             let error = format!("its name is {name:?}, not {:?}", T::NAME);
             return Err(DurableError::decode_task(store_name, id, error));
         }
-        let Some(it) = open_payload(&payload) else {
-            let error = "it was stored by another version of this crate";
-            return Err(DurableError::decode_task(store_name, id, error));
-        };
-        let task = decode_version(it.version, it.bytes);
+        let task = decode_version(found.version, &found.bytes);
         task.map(Some)
             .map_err(|error| DurableError::decode_task(store_name, id, error))
     }
 
-    /// Returns the name and the payload of a dead letter, in its envelope.
-    async fn read(&self, id: TaskId) -> Result<Option<(Arc<str>, Vec<u8>)>, DurableError> {
+    /// Returns the payload of a dead letter, without the envelope.
+    async fn read(&self, id: TaskId) -> Result<Option<DeadPayload>, DurableError> {
         let read = |store: &'a dyn Backend| store.dead_letter_payload(id);
         let Some(found) = self.engine.ask(Some(id), read).await? else {
             return Ok(None);
@@ -167,9 +172,17 @@ impl<'a> DeadLetters<'a> {
         let store_name = &self.engine.store_name;
         let damaged = |error| DurableError::damaged(store_name, id, error);
         let payload = found.payload.map_err(damaged)?;
-        match payload.is_empty() {
-            true => Err(damaged(String::from("its payload is empty"))),
-            false => Ok(Some((found.name, payload))),
+        match open_payload(&payload) {
+            Some(it) => Ok(Some(DeadPayload {
+                name: found.name,
+                version: it.version,
+                bytes: it.bytes.to_vec(),
+            })),
+            None if payload.is_empty() => Err(damaged(String::from("its payload is empty"))),
+            None => {
+                let error = "it was stored by another version of this crate";
+                Err(DurableError::decode_task(store_name, id, error))
+            }
         }
     }
 

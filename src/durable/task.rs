@@ -1,4 +1,5 @@
-//! [`DurableTask`]: the arguments of a task. [`TaskNames`]: the names of a type. [`NewTask`]: a task that is to be stored, and the limits of a request.
+//! [`DurableTask`]: the arguments of a task. [`TaskNames`]: the names of a type. [`NewTask`]: a task that is to be stored. The limits of
+//! a request.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -42,17 +43,19 @@ use super::store::kind::Kind;
 ///
 /// # Changing a type
 ///
-/// Tasks wait while programs are replaced, so a program reads tasks that an older or a newer one has stored. Stored tasks are never
-/// rewritten.
+/// Tasks may wait while programs are replaced. So a program may read tasks that an older or a newer program has stored. Stored tasks
+/// are never rewritten.
 ///
-/// - **A new field** needs only a `#[serde(default)]`: older programs ignore it, and newer ones have the default.
-/// - **Any other change** makes a new [`VERSION`](Self::VERSION). [`migrate`](Self::migrate) reads the tasks of the older ones.
-/// - **A new name** is a new [`NAME`](Self::NAME). The old one becomes one of the [`FORMER_NAMES`](Self::FORMER_NAMES).
+/// - **A new field** needs only `#[serde(default)]`: newer programs use the default for tasks that lack the field, and older programs
+///   ignore it, unless the type has `#[serde(deny_unknown_fields)]`.
+/// - **Any other change of the fields** needs a new [`VERSION`](Self::VERSION). [`migrate`](Self::migrate) then decodes the tasks of
+///   older versions.
+/// - **A new name**: change [`NAME`](Self::NAME), and add the old name to [`FORMER_NAMES`](Self::FORMER_NAMES).
 ///
-/// A worker never claims a task with a name or a version that it does not know. Such a task waits for a worker that knows it, without
-/// a time limit; [`Counts::unserved`](super::Counts::unserved) includes it. So it does not matter in which order
-/// workers and producers are replaced, and a task that a newer program has stored survives a return to the older one. To keep tasks
-/// from waiting during a deployment, replace workers first.
+/// A worker never claims a task with a name or a version that it does not know. Such a task waits, without a time limit, for a worker
+/// that knows them; [`Counts::unserved`](super::Counts::unserved) includes it. So workers and producers can be replaced in any order. If
+/// you return to an older program, the tasks of the newer one stay in the store and wait. To avoid waiting during a deployment, replace
+/// the workers first.
 ///
 /// ```
 /// use std::error::Error;
@@ -85,18 +88,20 @@ use super::store::kind::Kind;
 /// # assert_eq!(SendMail::migrate(1, br#"{"to":"a@b.c"}"#).unwrap().to, ["a@b.c"]);
 /// ```
 pub trait DurableTask: Serialize + DeserializeOwned + Send + 'static {
-    /// The name under which tasks of this type are stored. It must be the same in all programs that use a store, and must
-    /// not change when the type is renamed in the program.
+    /// The name under which tasks of this type are stored. It must be the same in all programs that use a store, and must not change
+    /// when only the Rust type is renamed. To change it, see [changing a type](Self#changing-a-type).
     const NAME: &'static str;
 
-    /// The names under which older programs store tasks of this type. A worker that [registers](super::Builder::register) the type
-    /// runs these tasks, too.
+    /// The names under which older programs store tasks of this type. A worker that [registers](super::Builder::register) the type also
+    /// runs tasks with these names. Handles and [`DeadLetters::task`](super::DeadLetters::task) accept them, too.
     ///
-    /// [Keys](super::SpawnOptions::key), [pauses](super::TaskTypes::pause) and the filters of dead letters distinguish the names.
+    /// [Keys](super::SpawnOptions::key), [pauses](super::TaskTypes::pause) and filters of dead letters treat each name as a type of its
+    /// own. For example, a task with the old name and a task with the new name can hold the same key.
     const FORMER_NAMES: &'static [&'static str] = &[];
 
-    /// The version of the encoded form, from 1 to 255: see [changing a type](Self#changing-a-type). Increase it by 1 when
-    /// [`decode`](Self::decode) can no longer read older tasks, or when older programs must not run newer ones.
+    /// The version of the encoded form, from 1 to 255: see [changing a type](Self#changing-a-type). Increase it by 1 if
+    /// [`decode`](Self::decode) can no longer read the tasks of older programs, or if older programs must not run the tasks of newer
+    /// ones.
     const VERSION: u8 = 1;
 
     /// The result of a successful task. It is stored as JSON, of at most 1 MiB. A task that returns a larger
@@ -129,14 +134,14 @@ pub trait DurableTask: Serialize + DeserializeOwned + Send + 'static {
     ///
     /// # Errors
     ///
-    /// The task cannot be decoded. Then it becomes a dead letter ([`Unreadable`](super::DeadReason::Unreadable)), which can be
-    /// replayed when a program can read it. A panic has the same effect.
+    /// The task cannot be decoded. It then becomes a dead letter ([`Unreadable`](super::DeadReason::Unreadable)), which can be
+    /// replayed once a program can decode it. A panic has the same effect.
     fn decode(bytes: &[u8]) -> Result<Self, Box<dyn Error + Send + Sync>> {
         Ok(serde_json::from_slice(bytes)?)
     }
 
-    /// Decodes a task of an older version: see [changing a type](Self#changing-a-type). By default, it is decoded as one of this
-    /// version.
+    /// Decodes a task of an older `version`, which is lower than [`VERSION`](Self::VERSION): see
+    /// [changing a type](Self#changing-a-type). By default, this calls [`decode`](Self::decode).
     ///
     /// # Errors
     ///

@@ -142,6 +142,17 @@ async fn a_newer_worker_migrates_older_tasks(store: TestStore) {
     assert_eq!(letter.expect("it is there").currency, "EUR");
     let letter = client.dead_letters().task::<OldBill>(id).await.unwrap();
     assert_eq!(letter.expect("it is there").cents, 15);
+    let payload = client.dead_letters().payload(id).await.unwrap();
+    assert_eq!(payload.expect("it is there"), br#"{"cents":15}"#);
+    // A program cannot read one of a newer version.
+    let newer = client.spawn(Bill::new(15)).await.unwrap();
+    let id = newer.id();
+    assert!(within(newer).await.is_err_and(|error| error.is_dead()));
+    let letter = client.dead_letters().task::<OldBill>(id).await;
+    assert!(letter.is_err_and(|error| error.is_decode()));
+    let payload = client.dead_letters().payload(id).await.unwrap();
+    let expected = br#"{"amount":15,"currency":"EUR"}"#;
+    assert_eq!(payload.expect("it is there"), expected);
 }
 
 /// During a deployment, there are old and new producers and workers.

@@ -81,9 +81,9 @@ impl DurableExecutor {
 }
 
 impl<App: Send + Sync + 'static> Builder<App> {
-    /// Lets the executor run tasks of this type: those of its [version](crate::durable::DurableTask::VERSION) and of older ones, also
-    /// under its [former names](crate::durable::DurableTask::FORMER_NAMES). The executor never claims another task: that task waits,
-    /// without a time limit, for a worker that knows its type and its version.
+    /// Lets the executor run tasks of this type, of its [version](crate::durable::DurableTask::VERSION) and of all older versions, under
+    /// its name and its [former names](crate::durable::DurableTask::FORMER_NAMES). The executor never claims any other task. Such a task
+    /// waits, without a time limit, for a worker that knows its name and its version.
     pub fn register<T: Run<App>>(&mut self) -> &mut Self {
         self.registry.register::<T>();
         self
@@ -147,7 +147,8 @@ impl<App: Send + Sync + 'static> Builder<App> {
     /// # Errors
     ///
     /// - The store does not answer.
-    /// - An option is [invalid](DurableError::is_invalid): no type is [registered](Self::register), two types have the same name,
+    /// - An option is [invalid](DurableError::is_invalid): no type is [registered](Self::register), two registered types share a
+    ///   name or a former name,
     ///   [`max_running`](Self::max_running) or [`stall_limit`](Self::stall_limit) is zero, [`lease`](Self::lease) is
     ///   shorter than 100 ms, or a [served queue](Self::serve) has an invalid name, a weight of zero, or a maximum of zero
     ///   running tasks. The message names the value and the remedy.
@@ -242,7 +243,7 @@ impl<App: Send + Sync + 'static> Builder<App> {
         if let Some(Ambiguity { name, types }) = self.registry.ambiguity() {
             let [one, other] = types;
             return Err(invalid(format!(
-                "`{one}` and `{other}` both have the name {name:?}: give each type a name of its own"
+                "`{one}` and `{other}` share the name {name:?}: give each type a name that no other type has or had"
             )));
         }
         let set = TypeSet::of_versions(self.registry.versions());
