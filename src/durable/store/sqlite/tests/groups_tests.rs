@@ -200,4 +200,5 @@ async fn a_list_with_full_groups_drains() {
     assert!(is_any_draining(&file));
     worker.turn(vec![], 1).await;
     assert!(!is_any_draining(&file));
+    assert_eq!(file.number("SELECT count(*) FROM throng_group"), 1);
 }
