@@ -161,7 +161,7 @@ local function make_census(page)
       if queue ~= '' and group ~= '' then
         local key = groups().permits_key(queue, group)
         remove_other_type('SCARD', key)
-        if call('SADD', key, id) == 1 then change_groups(function() groups().update(queue, group) end) end
+        if call('SADD', key, id) == 1 then change_groups(function() groups().update(queue, { group }) end) end
       end
     end
   end

@@ -42,7 +42,7 @@ local function restore_sublist(list, group)
     groups().write_turn(list, group, nil, 1)
     groups().add_entries(list, call('LLEN', key))
     if queue then groups().mark(queue) end
-    if queue then groups().update(queue, group) end
+    if queue then groups().update(queue, { group }) end
   end)
   record_repair('a group is in no ring', group)
   return true
@@ -59,7 +59,7 @@ local function check_sublist(list, group, turn)
       -- The field of the queue may have been lost. Without it, no claim looks for groups.
       groups().mark(queue)
       if turn == 'inf' then groups().add_blocked(list, queue, { group }) end
-      groups().update(queue, group)
+      groups().update(queue, { group })
     end
   end)
 end
@@ -106,7 +106,7 @@ local function check_group_row(field, is_empty)
   local queue, group = string.match(rest, '^(%Z+)%z(.+)$')
   if form == 'b' and queue and row and #row % 16 == 0 then
     check_group_permits(queue, group)
-    change_groups(function() groups().update(queue, group) end)
+    change_groups(function() groups().update(queue, { group }) end)
   elseif form == 'n' and #rest == 16 and row and is_integer(row) then
     if is_empty then recount_sublists(rest) end
   elseif form ~= 't' or not row or not is_integer(row) or is_empty then

@@ -194,9 +194,14 @@ function groups()
     end
   end
 
-  -- Has a group take turns if and only if it may be served.
-  local function update(queue, group)
-    if may_start(queue, group) then unblock(queue, { group }) else block_everywhere(queue, { group }) end
+  -- Has groups take turns if and only if they may be served.
+  local function update(queue, names)
+    local full = {}
+    for _, name in ipairs(names) do
+      if not may_start(queue, name) then full[#full + 1] = name end
+    end
+    unblock(queue, names)
+    block_everywhere(queue, full)
   end
 
   -- Changes the number of entries in the sublists of a list.
