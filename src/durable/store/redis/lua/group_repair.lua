@@ -87,19 +87,6 @@ local function check_group_permits(queue, group)
   state.freed[queue] = true
 end
 
--- Restores the last turn of a queue if it is lost: new turns must be behind those in the rings.
-local function check_last_turn(queue)
-  if not queues().is_grouped(queue) then return end
-  local stored, last = tonumber(call('HGET', GROUPS, 't' .. queue) or ''), 0
-  if stored then return end
-  local lists_of_queue = call('HGET', ROUTES, 'q' .. queue) or ''
-  for at = 1, #lists_of_queue, 16 do
-    local key = groups().ring_key(sub(lists_of_queue, at, at + 15))
-    last = math.max(last, tonumber(call('ZREVRANGEBYSCORE', key, '(inf', '-inf', 'WITHSCORES', 'LIMIT', 0, 1)[2] or '0'))
-  end
-  if last > 0 then call('HSET', GROUPS, 't' .. queue, string.format('%.0f', last)) end
-end
-
 -- Checks a row of `groups`. Rows of groups that have nothing to wait for are removed.
 local function check_group_row(field, is_empty)
   local form, rest, row = sub(field, 1, 1), sub(field, 2), call('HGET', GROUPS, field)
@@ -120,6 +107,5 @@ local function repair_groups()
   local some = call('HRANDFIELD', GROUPS, GROUPS_PER_PASS)
   local is_empty = #some > 0 and call('EXISTS', ALIVE) == 0
   for _, field in ipairs(some) do check_group_row(field, is_empty) end
-  each_queue(check_last_turn)
   check_rings()
 end

@@ -21,7 +21,7 @@ local made_groups
 function groups()
   if made_groups then return made_groups end
   local turns, lists_of_queue, has_holds = {}, {}, {}
-  local tombstones_text, looks_left = nil, 4 * MAX_BATCH
+  local tombstones_text, looks_left, MAX_TURN = nil, 4 * MAX_BATCH, 1e15
 
   -- Adds a function that undoes a write to those of the current transaction. The write may have failed.
   local function undo_with(undo)
@@ -90,7 +90,26 @@ function groups()
   -- Returns a text of a turn that is exact.
   local function turn_text(turn) return string.format('%.0f', turn) end
 
-  local function last_turn(queue) return tonumber(call('HGET', GROUPS, 't' .. queue) or '') or 0 end
+  -- Returns the lists that may have tasks of a queue.
+  local function lists_of(queue)
+    lists_of_queue[queue] = lists_of_queue[queue] or call('HGET', ROUTES, 'q' .. queue) or ''
+    return lists_of_queue[queue]
+  end
+
+  -- Returns the last turn in the rings of a queue. Turns above `MAX_TURN` were never issued.
+  local function last_turn_in_rings(queue)
+    local last, ids = 0, lists_of(queue)
+    for at = 1, #ids, 16 do
+      local key = ring_key(sub(ids, at, at + 15))
+      last = math.max(last, tonumber(call('ZREVRANGEBYSCORE', key, MAX_TURN, 0, 'WITHSCORES', 'LIMIT', 0, 1)[2] or 0))
+    end
+    return last
+  end
+
+  -- Returns the last turn that was issued. If it is lost, new turns must be behind those in the rings nevertheless.
+  local function last_turn(queue)
+    return tonumber(call('HGET', GROUPS, 't' .. queue) or '') or last_turn_in_rings(queue)
+  end
 
   -- Returns the turn of the groups that may be served because of this request. They are behind all others.
   local function next_turn(queue)
@@ -184,9 +203,9 @@ function groups()
   -- has a turn in another list, a claim finds out.
   local function block_everywhere(queue, names, except)
     if #names == 0 then return end
-    lists_of_queue[queue] = lists_of_queue[queue] or call('HGET', ROUTES, 'q' .. queue) or ''
-    for at = 1, #lists_of_queue[queue], 16 do
-      local list = sub(lists_of_queue[queue], at, at + 15)
+    local ids = lists_of(queue)
+    for at = 1, #ids, 16 do
+      local list = sub(ids, at, at + 15)
       if list ~= except then
         local some, before = with_turns(list, names, function(turn) return turn ~= 'inf' end)
         block(list, queue, some, before)
