@@ -138,7 +138,7 @@ function groups()
   -- Returns `true` if a task may start as far as its group is concerned.
   local function may_start(queue, group) return free_permits(queue, group) > 0 and not is_held(queue, group) end
 
-  -- Adds a list to those in which groups have to wait for a turn.
+  -- Adds a list to those in which groups have to wait for a turn. Returns `true` if that was not known of some.
   local function add_blocked(list, queue, names)
     local all, fields, before, after = {}, {}, {}, {}
     for i, name in ipairs(names) do all[i] = 'b' .. queue .. '\0' .. name end
@@ -150,6 +150,7 @@ function groups()
       end
     end
     if #fields > 0 then write_fields(fields, before, after) end
+    return #fields > 0
   end
 
   -- Takes the turns of groups in a list away.
@@ -187,7 +188,7 @@ function groups()
     return lists_in_order, by_list, fields, rows
   end
 
-  -- Has those of the groups that may be served again take turns in each list in which they had to wait.
+  -- Has those of the groups that may be served again take turns in each list in which they had to wait. Returns `true` if there were any.
   local function unblock(queue, names)
     local lists_in_order, by_list, fields, rows = awaited_by_list(queue, names)
     for _, list in ipairs(lists_in_order) do
@@ -197,6 +198,7 @@ function groups()
       if #some > 0 then write_turns(list, some, before, after) end
     end
     if #fields > 0 then write_fields(fields, rows, {}) end
+    return #fields > 0
   end
 
   -- Takes the turns of groups away that may not be served any more, in the lists that workers of the queue read, except for one. If a group
@@ -213,14 +215,15 @@ function groups()
     end
   end
 
-  -- Has groups take turns if and only if they may be served.
+  -- Has groups take turns if and only if they may be served. Returns `true` if some had to wait although they could be served.
   local function update(queue, names)
     local full = {}
     for _, name in ipairs(names) do
       if not may_start(queue, name) then full[#full + 1] = name end
     end
-    unblock(queue, names)
+    local is_any = unblock(queue, names)
     block_everywhere(queue, full)
+    return is_any
   end
 
   -- Changes the number of entries in the sublists of a list.
@@ -364,7 +367,7 @@ function groups()
   made_groups = {
     sublist_key = sublist_key, ring_key = ring_key, turn_in = turn_in, ring_of = ring_of, permits_key = permits_key, free_permits = free_permits, is_held = is_held, may_start = may_start,
     unblock = unblock, update = update, add_blocked = add_blocked, mark = function(queue) queues().mark_grouped(queue, undo_with) end, read_turn = read_turn, push = push, count_pushed = count_pushed, add_entries = add_entries, entries_in = entries_in, write_served = write_served,
-    write_turn = write_turn, next_turn = next_turn, hold = hold, end_holds = end_holds, hold_wait = hold_wait,
+    write_turn = write_turn, last_turn = last_turn, next_turn = next_turn, hold = hold, end_holds = end_holds, hold_wait = hold_wait,
   }
   return made_groups
 end
