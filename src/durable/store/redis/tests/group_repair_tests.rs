@@ -154,3 +154,19 @@ async fn a_sublist_of_another_type_is_repaired_among_many_groups() {
     while store.maintain(1000).await.unwrap() {}
     assert_eq!(started(&start_all(&worker).await), 249);
 }
+
+/// The number of the last turn is lost. The next request, not maintenance, notices that.
+#[tokio::test]
+async fn a_new_turn_is_behind_those_in_the_ring() {
+    needs_redis!();
+    let server = Server::start();
+    let store = Arc::new(open(&server.url()).await);
+    let worker = Worker::of_queue(&store, "q").await;
+    worker
+        .enqueue((0..9).map(|number| grouped(number, "q", "waits")))
+        .await;
+    worker.claim(5).await;
+    server.ask(&["HDEL", "throng:{default:0}:groups", "tq"]);
+    worker.enqueue([grouped(10, "q", "new")]).await;
+    assert_eq!(worker.claim(1).await.tasks[0].id, id(5));
+}
