@@ -1,0 +1,151 @@
+//! A fleet that serves queues with limits, keys, groups and schedules, and whose processes are killed again and again.
+//!
+//! What must hold is read from the ledger afterwards. A run counts for the limits of its queue from its start to its end or to
+//! the death of its process, and only for as long as it certainly had its lease.
+
+#[path = "torture/baseline.rs"]
+mod baseline;
+#[path = "torture/chore.rs"]
+pub(crate) mod chore;
+#[path = "torture/ends.rs"]
+mod ends;
+#[path = "torture/fleet.rs"]
+mod fleet;
+#[path = "torture/producers.rs"]
+pub(crate) mod producers;
+#[path = "torture/runs.rs"]
+mod runs;
+#[path = "torture/ticks.rs"]
+mod ticks;
+
+use std::time::Duration;
+
+use throng::durable::Counts;
+use tokio::time::sleep;
+
+use self::baseline::Baseline;
+use self::chore::{Act, Chore, Kind, Lane, MAX_RUNNING, Origin};
+use self::fleet::{Fleet, Record};
+use self::producers::{Produced, Producers};
+use self::runs::{History, Run};
+use super::job::Job;
+use super::site::Site;
+use super::support::rounds;
+
+on_both_stores! {
+    every_promise_is_kept,
+}
+
+/// The lease of the workers, in milliseconds.
+const LEASE: u64 = 1500;
+
+async fn every_promise_is_kept(mut site: Site) {
+    prepare(&site).await;
+    let baseline = Baseline::of(&site);
+    let defined = ticks::define(&site.client).await;
+    let mut fleet = Fleet::start(&site);
+    let producers = Producers::start(&site.client);
+    // It runs all the time, so that at least its process is killed while it has something to do.
+    let options = Lane::Plain.options();
+    let held = site.client.spawn_with(held(), options).await;
+    let held = held.expect("it is stored").id();
+    for _ in 0..rounds(16, 300) {
+        sleep(Duration::from_millis(rounds(400, 2000) as u64)).await;
+        fleet.strike();
+    }
+    let produced = producers.end().await;
+    fleet.calm_down();
+    let schedules = ticks::end(&site.client).await;
+    site.folder.open_gate();
+    let counts = site.at_rest().await;
+    let mut record = fleet.end().await;
+    record.told.push(held);
+
+    let history = History::of(&site.folder.ledger(), &record);
+    let most = assert_limits(&history, record.slack());
+    let ticks = ticks::assert_once_each(&history, &schedules, defined);
+    ends::assert_one_end_each(&site, &counts, &history, &produced, &record);
+    ends::assert_handles(&history, &produced).await;
+    ends::assert_joins(&history, &produced);
+    ends::assert_windows(&produced);
+    report(&counts, &record, &produced, &history, (most, ticks));
+    ends::assert_keys_are_free(&site).await;
+    // Its sessions are gone, as are those of the workers.
+    site.client.close().await.expect("it ends in order");
+    site.client = site.address.client().await;
+    baseline::assert_reached(&site, &baseline, record.deaths.len()).await;
+}
+
+async fn prepare(site: &Site) {
+    for lane in Lane::ALL {
+        if let Some(queue) = lane.queue() {
+            let set = site.client.queue(queue).set(lane.settings()).await;
+            assert!(set.expect("the store answers"));
+        }
+    }
+}
+
+/// A chore that ends when the gate is opened.
+fn held() -> Chore {
+    Chore {
+        lane: Lane::Plain,
+        origin: Origin::Free,
+        serial: 0,
+        act: Act::Do(Job::Wait),
+    }
+}
+
+/// Asserts that no limit was exceeded. Returns the highest number of tasks of the limited queue that ran at once.
+fn assert_limits(history: &History, slack: u64) -> usize {
+    let is_in = |lane| move |run: &Run| run.note.chore.lane == lane;
+    let of = |lane| move |run: &Run| is_in(lane)(run).then_some(lane);
+    let most = history.assert_at_most(MAX_RUNNING, of(Lane::Limited));
+    assert_eq!(most, MAX_RUNNING, "the limit is reached");
+    history.assert_at_most(1, |run| run.note.group.clone());
+    history.assert_in_order();
+    history.assert_rate(slack, is_in(Lane::Rated));
+    history.assert_at_most(1, |run| Some(run.id));
+    history.assert_at_most(1, |run| match &run.note.chore.origin {
+        Origin::Keyed(kind, number) if !kind.is_until_started() => {
+            Some(format!("{kind:?} {number}"))
+        }
+        Origin::Schedule(name) if name == "skip" => Some(name.clone()),
+        _ => None,
+    });
+    most
+}
+
+/// Asserts that something has happened, and prints it.
+fn report(
+    counts: &Counts,
+    record: &Record,
+    produced: &Produced,
+    history: &History,
+    (most, ticks): (usize, usize),
+) {
+    let of =
+        |is: fn(&producers::Spawned) -> bool| produced.spawned.iter().filter(|it| is(it)).count();
+    let joined = of(|it| it.handle.was_joined());
+    let replaced = of(|it| it.handle.has_replaced());
+    let rejected = produced.rejected.len();
+    let (killed, frozen) = (record.deaths.len(), record.freezes.len());
+    println!(
+        "{killed} processes were killed and {frozen} frozen; {} tasks, {} runs, {ticks} ticks; {joined} joined, {replaced} \
+         replaced, {rejected} rejected; {} crashed, {} lost, {} late; up to {most} at once",
+        counts.stored,
+        history.runs.len(),
+        counts.crashed,
+        counts.lost,
+        record.late,
+    );
+    let happened = [joined, replaced, rejected, produced.cancelled.len()];
+    assert!(happened.iter().all(|&times| times > 0), "{happened:?}");
+    let happened = [counts.crashed, counts.retried, counts.snoozed, counts.died];
+    assert!(happened.iter().all(|&times| times > 0), "{counts:?}");
+    let kinds = Kind::ALL.map(|kind| history.runs.iter().filter(|run| is_of(run, kind)).count());
+    assert!(kinds.iter().all(|&times| times > 0), "{kinds:?}");
+}
+
+fn is_of(run: &Run, kind: Kind) -> bool {
+    matches!(run.note.chore.origin, Origin::Keyed(of, _) if of == kind)
+}
