@@ -43,8 +43,14 @@ pub(super) struct Produced {
 }
 
 pub(super) struct Producers {
-    is_over: Arc<AtomicBool>,
+    orders: Arc<Orders>,
     running: JoinSet<Produced>,
+}
+
+#[derive(Default)]
+struct Orders {
+    is_over: AtomicBool,
+    is_paused: AtomicBool,
 }
 
 /// The number of groups.
@@ -57,7 +63,7 @@ const STEP: Duration = Duration::from_millis(100);
 impl Producers {
     /// One producer for each queue, and one for each kind of keys, so that it knows which spawn was the last.
     pub(super) fn start(client: &DurableClient) -> Self {
-        let is_over = Arc::default();
+        let orders = Arc::<Orders>::default();
         let mut running = JoinSet::new();
         let queues = [
             Source::Plain,
@@ -74,14 +80,19 @@ impl Producers {
                 serial: 0,
                 produced: Produced::default(),
             };
-            running.spawn(producer.run(source, Arc::clone(&is_over)));
+            running.spawn(producer.run(source, Arc::clone(&orders)));
         }
-        Self { is_over, running }
+        Self { orders, running }
+    }
+
+    /// Has them store nothing for a while, or go on.
+    pub(super) fn pause_if(&self, is_paused: bool) {
+        self.orders.is_paused.store(is_paused, Ordering::SeqCst);
     }
 
     /// Ends them, and returns what they have done.
     pub(super) async fn end(mut self) -> Produced {
-        self.is_over.store(true, Ordering::SeqCst);
+        self.orders.is_over.store(true, Ordering::SeqCst);
         let mut all = Produced::default();
         while let Some(produced) = within(self.running.join_next()).await {
             let mut produced = produced.expect("nobody panics");
@@ -112,20 +123,27 @@ struct Producer {
 }
 
 impl Producer {
-    async fn run(mut self, source: Source, is_over: Arc<AtomicBool>) -> Produced {
-        while !is_over.load(Ordering::SeqCst) {
-            match source {
-                Source::Plain => self.store_plain().await,
-                Source::Limited => self.store_all(4, limited).await,
-                Source::Grouped => self.store_all(6, grouped).await,
-                Source::Rated if self.steps.is_multiple_of(25) => self.store_all(40, rated).await,
-                Source::Rated => {}
-                Source::Keys(kind) => self.store_keyed(kind).await,
+    async fn run(mut self, source: Source, orders: Arc<Orders>) -> Produced {
+        while !orders.is_over.load(Ordering::SeqCst) {
+            if !orders.is_paused.load(Ordering::SeqCst) {
+                self.step(source).await;
             }
-            self.steps += 1;
             sleep(STEP).await;
         }
         self.produced
+    }
+
+    async fn step(&mut self, source: Source) {
+        self.steps += 1;
+        match source {
+            Source::Plain => self.store_plain().await,
+            Source::Limited => self.store_all(4, limited).await,
+            Source::Grouped => self.store_all(6, grouped).await,
+            // Many at once, so that an excess over the rate is seen.
+            Source::Rated if self.steps % 25 == 1 => self.store_all(36, rated).await,
+            Source::Rated => {}
+            Source::Keys(kind) => self.store_keyed(kind).await,
+        }
     }
 
     /// Stores chores in one request.
