@@ -86,7 +86,7 @@ pub(super) async fn assert_handles(history: &History, produced: &Produced) {
         for (one, end) in some.iter().zip(ends) {
             let id = one.id();
             let is_right = match &end {
-                Ok(Outcome { pid, epoch }) => history.has_end(id, *pid, *epoch),
+                Ok(Outcome { pid, epoch }) => history.is_final(id, *pid, *epoch),
                 Err(error) if error.is_cancelled() => cancelled.contains(&id),
                 Err(error) => error.is_dead() && fatal.contains(&id),
             };

@@ -61,7 +61,7 @@ impl Freeze {
 /// The number of strikes from one that also kills the storer to the next.
 const STORER_PERIOD: u64 = 3;
 /// The same, of those that also freeze a worker.
-const FREEZE_PERIOD: u64 = 8;
+const FREEZE_PERIOD: u64 = 6;
 /// The time for which a worker is frozen: longer than a lease.
 const FROZEN: Duration = Duration::from_millis(LEASE * 3 / 2);
 

@@ -259,15 +259,23 @@ fn plain(random: &mut Numbers, serial: u64) -> (Chore, SpawnOptions) {
     )
 }
 
+/// Some acts take so long that another worker still does them when one that was frozen goes on.
+fn any_slow_act(random: &mut Numbers) -> Act {
+    match random.below(60) {
+        0 => Act::Do(Job::Work(1000)),
+        _ => any_act(random),
+    }
+}
+
 fn limited(random: &mut Numbers, serial: u64) -> (Chore, SpawnOptions) {
-    let chore = free(Lane::Limited, serial, any_act(random));
+    let chore = free(Lane::Limited, serial, any_slow_act(random));
     (chore, any_priority(random, Lane::Limited.options()))
 }
 
 fn grouped(random: &mut Numbers, serial: u64) -> (Chore, SpawnOptions) {
     let act = match random.below(15) {
         0 => Act::Hold(50),
-        _ => any_act(random),
+        _ => any_slow_act(random),
     };
     let group = format!("group-{}", random.below(GROUPS));
     let options = Lane::Grouped.options().group(group);

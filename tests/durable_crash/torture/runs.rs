@@ -28,7 +28,8 @@ pub(super) struct Run {
 /// All runs, in the order in which they began.
 pub(super) struct History {
     pub(super) runs: Vec<Run>,
-    ends: HashSet<(TaskId, u32, u64)>,
+    /// The last run of each task.
+    last: HashMap<TaskId, (u64, usize)>,
 }
 
 impl History {
@@ -43,9 +44,12 @@ impl History {
             let is_new = claims.insert((run.id, run.epoch));
             assert!(is_new, "a claim lets a task start once: {run:?}");
         }
-        let ended = runs.iter().filter(|run| run.end.as_deref() == Some("end"));
-        let ends = ended.map(|run| (run.id, run.pid, run.epoch)).collect();
-        Self { runs, ends }
+        let mut last = HashMap::new();
+        for (n, run) in runs.iter().enumerate() {
+            let last = last.entry(run.id).or_default();
+            *last = (run.epoch, n).max(*last);
+        }
+        Self { runs, last }
     }
 
     pub(super) fn ids(&self) -> HashSet<TaskId> {
@@ -59,9 +63,13 @@ impl History {
         ended.map(|run| run.id).collect()
     }
 
-    /// Returns `true` if this run has come to its end.
-    pub(super) fn has_end(&self, id: TaskId, pid: u32, epoch: u64) -> bool {
-        self.ends.contains(&(id, pid, epoch))
+    /// Returns `true` if this run has come to its end, and no other worker has claimed the task later: then, only the verdict of
+    /// that one counts.
+    pub(super) fn is_final(&self, id: TaskId, pid: u32, epoch: u64) -> bool {
+        self.last.get(&id).is_some_and(|&(_, last)| {
+            let run = &self.runs[last];
+            (run.pid, run.epoch, run.end.as_deref()) == (pid, epoch, Some("end"))
+        })
     }
 
     /// Returns the time at which each task has started first.
