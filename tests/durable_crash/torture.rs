@@ -45,12 +45,29 @@ const MAX_WAITING: u64 = 500;
 async fn every_promise_is_kept(mut site: Site) {
     prepare(&site).await;
     let baseline = Baseline::of(&site);
+    let outcome = torture(&site).await;
+    outcome.assert_limits();
+    let (history, produced) = (&outcome.history, &outcome.produced);
+    ends::assert_one_end_each(&site, &outcome.counts, history, produced, &outcome.record);
+    ends::assert_handles(history, produced).await;
+    ends::assert_joins(history, produced);
+    ends::assert_windows(produced);
+    outcome.report();
+    ends::assert_keys_are_free(&site).await;
+    // Its sessions are gone, as are those of the workers.
+    site.client.close().await.expect("it ends in order");
+    site.client = site.address.client().await;
+    let killed = outcome.record.deaths.len();
+    baseline::assert_reached(&site, &baseline, killed).await;
+}
+
+/// Kills processes while tasks of all kinds are stored and run, and then lets all tasks end.
+async fn torture(site: &Site) -> Tortured {
     let defined = ticks::define(&site.client).await;
-    let mut fleet = Fleet::start(&site);
+    let mut fleet = Fleet::start(site);
     let producers = Producers::start(&site.client);
-    // It runs all the time, so that at least its process is killed while it has something to do.
-    let options = Lane::Plain.options();
-    let held = site.client.spawn_with(held(), options).await;
+    // It runs all the time, so that at least the last of the deaths interrupts a run.
+    let held = site.client.spawn_with(held(), Lane::Plain.options()).await;
     let held = held.expect("it is stored").id();
     for _ in 0..rounds(16, 300) {
         sleep(Duration::from_millis(rounds(400, 2000) as u64)).await;
@@ -59,25 +76,21 @@ async fn every_promise_is_kept(mut site: Site) {
     }
     let produced = producers.end().await;
     fleet.calm_down();
+    fleet.strike_runner(site, held).await;
     let schedules = ticks::end(&site.client).await;
     site.folder.open_gate();
     let counts = site.at_rest().await;
     let mut record = fleet.end().await;
     record.told.push(held);
-
     let history = History::of(&site.folder.ledger(), &record);
-    let most = assert_limits(&history, record.slack());
     let ticks = ticks::assert_once_each(&history, &schedules, defined);
-    ends::assert_one_end_each(&site, &counts, &history, &produced, &record);
-    ends::assert_handles(&history, &produced).await;
-    ends::assert_joins(&history, &produced);
-    ends::assert_windows(&produced);
-    report(&counts, &record, &produced, &history, (most, ticks));
-    ends::assert_keys_are_free(&site).await;
-    // Its sessions are gone, as are those of the workers.
-    site.client.close().await.expect("it ends in order");
-    site.client = site.address.client().await;
-    baseline::assert_reached(&site, &baseline, record.deaths.len()).await;
+    Tortured {
+        counts,
+        record,
+        produced,
+        history,
+        ticks,
+    }
 }
 
 async fn prepare(site: &Site) {
@@ -99,56 +112,70 @@ fn held() -> Chore {
     }
 }
 
-/// Asserts that no limit was exceeded. Returns the highest number of tasks of the limited queue that ran at once.
-fn assert_limits(history: &History, slack: u64) -> usize {
-    let is_in = |lane| move |run: &Run| run.note.chore.lane == lane;
-    let of = |lane| move |run: &Run| is_in(lane)(run).then_some(lane);
-    let most = history.assert_at_most(MAX_RUNNING, of(Lane::Limited));
-    assert_eq!(most, MAX_RUNNING, "the limit is reached");
-    history.assert_at_most(1, |run| run.note.group.clone());
-    history.assert_in_order();
-    history.assert_rate(slack, is_in(Lane::Rated));
-    history.assert_at_most(1, |run| Some(run.id));
-    history.assert_at_most(1, |run| match &run.note.chore.origin {
+/// What has happened.
+struct Tortured {
+    counts: Counts,
+    record: Record,
+    produced: Produced,
+    history: History,
+    ticks: usize,
+}
+
+impl Tortured {
+    /// Asserts that no limit was exceeded, and that the limit of the queue that has one was reached.
+    fn assert_limits(&self) {
+        let history = &self.history;
+        let is_in = |lane| move |run: &Run| run.note.chore.lane == lane;
+        let of = |lane| move |run: &Run| is_in(lane)(run).then_some(lane);
+        let most = history.assert_at_most(MAX_RUNNING, of(Lane::Limited));
+        assert_eq!(most, MAX_RUNNING, "the limit is reached");
+        history.assert_at_most(1, |run| run.note.group.clone());
+        history.assert_in_order();
+        history.assert_rate(self.record.slack(), is_in(Lane::Rated));
+        history.assert_at_most(1, |run| Some(run.id));
+        history.assert_at_most(1, key_until_end);
+    }
+
+    /// Prints what has happened, and asserts that it is not too little.
+    fn report(&self) {
+        let (counts, record) = (&self.counts, &self.record);
+        let spawned = || self.produced.spawned.iter();
+        let joined = spawned().filter(|it| it.handle.was_joined()).count();
+        let replaced = spawned().filter(|it| it.handle.has_replaced()).count();
+        let [rejected, cancelled] =
+            [&self.produced.rejected, &self.produced.cancelled].map(Vec::len);
+        println!(
+            "{} killed, {} frozen; {} tasks, {} runs, {} ticks; {joined} joined, {replaced} replaced, {rejected} rejected, \
+             {cancelled} cancelled; {} crashed, {} lost, {} late, {} dead",
+            record.deaths.len(),
+            record.freezes.len(),
+            counts.stored,
+            self.history.runs.len(),
+            self.ticks,
+            counts.crashed,
+            counts.lost,
+            record.late,
+            counts.dead,
+        );
+        let taken_back = (counts.crashed + counts.lost) as usize;
+        let happened = [joined, replaced, rejected, cancelled, taken_back];
+        assert!(happened.iter().all(|&times| times > 0), "{happened:?}");
+        let happened = [counts.retried, counts.snoozed, counts.died];
+        assert!(happened.iter().all(|&times| times > 0), "{counts:?}");
+        let runs_of = |kind| self.history.runs.iter().any(|run| is_of(run, kind));
+        assert!(Kind::ALL.into_iter().all(runs_of), "all kinds of keys");
+    }
+}
+
+/// Returns the key that the task of a run holds until it ends, if there is one.
+fn key_until_end(run: &Run) -> Option<String> {
+    match &run.note.chore.origin {
         Origin::Keyed(kind, number) if !kind.is_until_started() => {
             Some(format!("{kind:?} {number}"))
         }
         Origin::Schedule(name) if name == "skip" => Some(name.clone()),
         _ => None,
-    });
-    most
-}
-
-/// Asserts that something has happened, and prints it.
-fn report(
-    counts: &Counts,
-    record: &Record,
-    produced: &Produced,
-    history: &History,
-    (most, ticks): (usize, usize),
-) {
-    let of =
-        |is: fn(&producers::Spawned) -> bool| produced.spawned.iter().filter(|it| is(it)).count();
-    let joined = of(|it| it.handle.was_joined());
-    let replaced = of(|it| it.handle.has_replaced());
-    let rejected = produced.rejected.len();
-    let (killed, frozen) = (record.deaths.len(), record.freezes.len());
-    println!(
-        "{killed} processes were killed and {frozen} frozen; {} tasks, {} runs, {ticks} ticks; {joined} joined, {replaced} \
-         replaced, {rejected} rejected; {} crashed, {} lost, {} late; up to {most} at once",
-        counts.stored,
-        history.runs.len(),
-        counts.crashed,
-        counts.lost,
-        record.late,
-    );
-    let happened = [joined, replaced, rejected, produced.cancelled.len()];
-    assert!(happened.iter().all(|&times| times > 0), "{happened:?}");
-    let taken_back = counts.crashed + counts.lost;
-    let happened = [taken_back, counts.retried, counts.snoozed, counts.died];
-    assert!(happened.iter().all(|&times| times > 0), "{counts:?}");
-    let kinds = Kind::ALL.map(|kind| history.runs.iter().filter(|run| is_of(run, kind)).count());
-    assert!(kinds.iter().all(|&times| times > 0), "{kinds:?}");
+    }
 }
 
 fn is_of(run: &Run, kind: Kind) -> bool {

@@ -9,7 +9,7 @@ use throng::durable::TaskId;
 use super::LEASE;
 use crate::child::{Plan, Role, Work};
 use crate::job::{Line, now};
-use crate::process::Process;
+use crate::process::{Process, until};
 use crate::site::{PATIENT, Site};
 use crate::support::Numbers;
 
@@ -107,13 +107,29 @@ impl Fleet {
         }
     }
 
-    /// Returns a worker that is not frozen.
+    /// Returns a worker that is not frozen: if possible, and mostly, one that works already.
     fn victim(&mut self) -> usize {
         let frozen = self.frozen.map(|(worker, _)| worker);
-        match self.random.below(3) as usize {
-            victim if frozen == Some(victim) => (victim + 1) % 3,
-            victim => victim,
-        }
+        let victims = (0..3).filter(|&worker| frozen != Some(worker));
+        let is_ready = |worker: &usize| !self.workers[*worker].heard("ready").is_empty();
+        let ready: Vec<_> = victims.clone().filter(is_ready).collect();
+        let victims = match self.strikes % 4 > 0 && !ready.is_empty() {
+            true => ready,
+            false => victims.collect(),
+        };
+        victims[self.random.below(victims.len() as u64) as usize]
+    }
+
+    /// Kills the worker that runs a task.
+    pub(super) async fn strike_runner(&mut self, site: &Site, id: TaskId) {
+        let look = async || {
+            let last = site.lines("start", id).pop()?;
+            let mut workers = self.workers.iter();
+            workers.position(|worker| worker.pid() == last.pid)
+        };
+        let runner = until("one of them runs it", look).await;
+        self.record.kill(&mut self.workers[runner]);
+        self.workers[runner] = Process::start(&self.plans[0]);
     }
 
     fn kill_storer(&mut self) {
