@@ -34,6 +34,8 @@ pub(super) struct Record {
     has_times: bool,
     /// The processes that were killed, and the time right before that.
     pub(super) deaths: Vec<(u32, u64)>,
+    /// The number of storers among them.
+    pub(super) killed_storers: usize,
     /// The processes that were frozen for longer than a lease.
     pub(super) freezes: Vec<Freeze>,
     /// The ids of the chores of which a storer was told that they are stored.
@@ -133,6 +135,7 @@ impl Fleet {
     }
 
     fn kill_storer(&mut self) {
+        self.record.killed_storers += 1;
         self.record.kill(&mut self.storer);
         let told = self.storer.heard("stored ").into_iter();
         let told = told.map(|id| id.parse::<TaskId>().expect("an id"));
@@ -202,6 +205,10 @@ impl Fleet {
 }
 
 impl Record {
+    pub(super) fn killed_workers(&self) -> usize {
+        self.deaths.len() - self.killed_storers
+    }
+
     /// Returns the time of the claim of a run, which was not later and is known up to the [slack](Self::slack).
     pub(super) fn time_of_claim(&self, start: &Line) -> u64 {
         match self.has_times {

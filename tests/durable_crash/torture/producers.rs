@@ -259,23 +259,23 @@ fn plain(random: &mut Numbers, serial: u64) -> (Chore, SpawnOptions) {
     )
 }
 
-/// Some acts take so long that another worker still does them when one that was frozen goes on.
-fn any_slow_act(random: &mut Numbers) -> Act {
-    match random.below(60) {
+/// One in `period` acts takes so long that another worker still does it when one that was frozen goes on.
+fn any_slow_act(random: &mut Numbers, period: u64) -> Act {
+    match random.below(period) {
         0 => Act::Do(Job::Work(1000)),
         _ => any_act(random),
     }
 }
 
 fn limited(random: &mut Numbers, serial: u64) -> (Chore, SpawnOptions) {
-    let chore = free(Lane::Limited, serial, any_slow_act(random));
+    let chore = free(Lane::Limited, serial, any_slow_act(random, 60));
     (chore, any_priority(random, Lane::Limited.options()))
 }
 
 fn grouped(random: &mut Numbers, serial: u64) -> (Chore, SpawnOptions) {
     let act = match random.below(15) {
         0 => Act::Hold(50),
-        _ => any_slow_act(random),
+        _ => any_slow_act(random, 20),
     };
     let group = format!("group-{}", random.below(GROUPS));
     let options = Lane::Grouped.options().group(group);

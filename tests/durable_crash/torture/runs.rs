@@ -1,6 +1,6 @@
 //! [`History`]: the runs of chores, according to the ledger, and for how long each of them had a lease.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use throng::durable::TaskId;
 
@@ -139,21 +139,15 @@ impl History {
 
 /// Returns the runs at the time at which most of them had a lease.
 fn most_at_once<'a>(runs: &[&'a Run]) -> Vec<&'a Run> {
-    let with_lease = runs.iter().filter(|run| run.start < run.until);
-    let mut running = BTreeSet::new();
-    let mut most = Vec::new();
-    for (n, run) in with_lease.enumerate() {
-        running.retain(|&(until, _, _)| until > run.start);
-        running.insert((run.until, n, run.id));
+    let (mut running, mut most) = (Vec::<&Run>::new(), Vec::new());
+    for &run in runs.iter().filter(|run| run.start < run.until) {
+        running.retain(|other| other.until > run.start);
+        running.push(run);
         if running.len() > most.len() {
-            most = running.iter().copied().collect();
+            most.clone_from(&running);
         }
     }
-    let is_one = |run: &Run| {
-        let mut most = most.iter();
-        most.any(|&(until, _, id)| (until, id) == (run.until, run.id))
-    };
-    runs.iter().copied().filter(|run| is_one(run)).collect()
+    most
 }
 
 /// Everything that can end a run.
