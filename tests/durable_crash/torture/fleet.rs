@@ -96,7 +96,6 @@ impl Fleet {
     /// Kills a worker, and now and then also does something to another process.
     pub(super) fn strike(&mut self) {
         self.strikes += 1;
-        self.thaw_in_time();
         let victim = self.victim();
         self.record.kill(&mut self.workers[victim]);
         self.workers[victim] = Process::start(&self.plans[0]);
@@ -107,6 +106,8 @@ impl Fleet {
         if self.strikes >= self.next_freeze && self.frozen.is_none() {
             self.freeze((victim + 1) % 3);
         }
+        // It lives until the next strike, so that it can report what it has done without a lease.
+        self.thaw_in_time();
     }
 
     /// Returns a worker that is not frozen: if possible, and mostly, one that works already.
@@ -115,7 +116,7 @@ impl Fleet {
         let victims = (0..3).filter(|&worker| frozen != Some(worker));
         let is_ready = |worker: &usize| !self.workers[*worker].heard("ready").is_empty();
         let ready: Vec<_> = victims.clone().filter(is_ready).collect();
-        let victims = match self.strikes % 4 > 0 && !ready.is_empty() {
+        let victims = match !self.strikes.is_multiple_of(4) && !ready.is_empty() {
             true => ready,
             false => victims.collect(),
         };
