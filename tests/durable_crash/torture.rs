@@ -68,7 +68,7 @@ async fn torture(site: &Site) -> Tortured {
     // It runs all the time, so that at least the last of the deaths interrupts a run.
     let held = site.client.spawn_with(held(), Lane::Plain.options()).await;
     let held = held.expect("it is stored").id();
-    for _ in 0..rounds(14, 300) {
+    for _ in 0..rounds(12, 300) {
         sleep(Duration::from_millis(rounds(400, 2000) as u64)).await;
         fleet.strike();
         producers.pause_if(site.counts().await.waiting > MAX_WAITING);
