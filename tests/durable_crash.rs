@@ -57,3 +57,5 @@ mod shutdown;
 mod soak;
 #[path = "durable_crash/stepped.rs"]
 mod stepped;
+#[path = "durable_crash/torture.rs"]
+mod torture;

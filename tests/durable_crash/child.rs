@@ -11,10 +11,14 @@ use throng::Retry;
 use throng::durable::{DurableClient, DurableExecutor, SpawnOptions, TaskId};
 use tokio::runtime;
 use tokio::sync::mpsc;
+use tokio::time::sleep;
 
 use super::job::{Child, Folder, Job};
 use super::site::PATIENT;
 use super::store_address::StoreAddress;
+use super::support::Numbers;
+use super::torture::chore::{Chore, Lane};
+use super::torture::producers::any_chore;
 
 /// The plan of a process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -31,6 +35,8 @@ pub(crate) enum Role {
     /// Stores so many tasks, one after the other, and then as many at once; the `n`th under the
     /// [id](nth_id) of that number.
     Producer { tasks: usize },
+    /// Stores chores until it is killed.
+    Storer,
     /// Awaits a task, and says who has run it.
     Awaiter { id: TaskId },
     /// Runs so many tasks of its own, shuts its executor down, stores as many tasks again, and
@@ -47,6 +53,8 @@ pub(crate) struct Work {
     pub(crate) stall_limit: u64,
     /// `true` if it also runs the children of tasks.
     pub(crate) children: bool,
+    /// `true` if it also runs chores, from all their queues.
+    pub(crate) chores: bool,
 }
 
 /// The variable of the environment that holds a [`Plan`].
@@ -80,11 +88,13 @@ fn plans_arrive_as_they_were_sent() {
         lease: 500,
         stall_limit: 60_000,
         children: true,
+        chores: false,
     };
     let id = nth_id(7);
     for role in [
         Role::Worker(work),
         Role::Producer { tasks: 3 },
+        Role::Storer,
         Role::Awaiter { id },
         Role::Whole {
             tasks: 3,
@@ -117,6 +127,7 @@ fn follow(plan: Plan) {
         match plan.role {
             Role::Worker(work) => run_tasks(&client, plan.folder, work, orders).await,
             Role::Producer { tasks } => store_tasks(&client, tasks).await,
+            Role::Storer => store_chores(&client).await,
             Role::Awaiter { id } => await_task(&client, id).await,
             Role::Whole { tasks, closes } => {
                 run_and_end(client, plan.folder, (tasks, closes), orders).await;
@@ -168,6 +179,12 @@ async fn executor(client: &DurableClient, folder: &Folder, work: Work) -> Durabl
     if work.children {
         builder.register::<Child>();
     }
+    if work.chores {
+        builder.register::<Chore>();
+        for lane in Lane::ALL {
+            builder.serve(lane.served());
+        }
+    }
     let executor = builder
         .max_running(work.max_running)
         .lease(Duration::from_millis(work.lease))
@@ -190,6 +207,16 @@ async fn store_tasks(client: &DurableClient, tasks: usize) {
     }
     say("all stored");
     client.close().await.expect("it ends in order");
+}
+
+async fn store_chores(client: &DurableClient) {
+    let mut random = Numbers::new(u64::from(std::process::id()));
+    loop {
+        let (chore, options) = any_chore(&mut random);
+        let handle = client.spawn_with(chore, options).await;
+        say(&format!("stored {}", handle.expect("it is stored").id()));
+        sleep(Duration::from_millis(random.below(30))).await;
+    }
 }
 
 async fn await_task(client: &DurableClient, id: TaskId) {

@@ -6,7 +6,7 @@ use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::process::abort;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use throng::durable::{DurableTask, Run, SpawnOptions, TaskContext, TaskError, TaskId};
@@ -63,10 +63,7 @@ impl Run<Folder> for Job {
         let line = Line::of("start", &cx);
         folder.write(&line);
         self.perform(&cx).await?;
-        folder.write(&Line {
-            what: "end".into(),
-            ..line.clone()
-        });
+        folder.write(&Line::of("end", &cx));
         Ok(Outcome {
             pid: line.pid,
             epoch: line.epoch,
@@ -75,7 +72,7 @@ impl Run<Folder> for Job {
 }
 
 impl Job {
-    async fn perform(self, cx: &TaskContext<Folder>) -> Result<(), TaskError> {
+    pub(crate) async fn perform(self, cx: &TaskContext<Folder>) -> Result<(), TaskError> {
         let folder = &**cx.app();
         match self {
             Self::Work(millis) => sleep(Duration::from_millis(millis)).await,
@@ -152,10 +149,24 @@ pub(crate) struct Line {
     pub(crate) epoch: u64,
     pub(crate) attempt: u32,
     pub(crate) crashes: u32,
+    /// The time at which it was written, in microseconds since 1970.
+    pub(crate) time: u64,
+    /// Whatever else the task wants to be known, or `-`.
+    pub(crate) note: String,
+}
+
+/// Returns the time, in microseconds since 1970. All processes of a machine have the same clock.
+pub(crate) fn now() -> u64 {
+    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since_1970.expect("it is after 1970").as_micros() as u64
 }
 
 impl Line {
     fn of(what: &str, cx: &TaskContext<Folder>) -> Self {
+        Self::noted(what, cx, "-")
+    }
+
+    pub(crate) fn noted(what: &str, cx: &TaskContext<Folder>, note: &str) -> Self {
         Self {
             what: what.into(),
             id: cx.id(),
@@ -163,6 +174,8 @@ impl Line {
             epoch: cx.fencing_token(),
             attempt: cx.attempt(),
             crashes: cx.crashes(),
+            time: now(),
+            note: note.into(),
         }
     }
 
@@ -175,6 +188,8 @@ impl Line {
             epoch: words.next()?.parse().ok()?,
             attempt: words.next()?.parse().ok()?,
             crashes: words.next()?.parse().ok()?,
+            time: words.next()?.parse().ok()?,
+            note: words.next()?.into(),
         })
     }
 }
@@ -196,10 +211,11 @@ impl Folder {
     }
 
     /// In one piece, so that no other process writes in between, and none dies in between.
-    fn write(&self, line: &Line) {
+    pub(crate) fn write(&self, line: &Line) {
         let (id, pid, epoch) = (line.id, line.pid, line.epoch);
-        let (attempt, crashes) = (line.attempt, line.crashes);
-        let text = format!("{} {id} {pid} {epoch} {attempt} {crashes}\n", line.what);
+        let (attempt, crashes, time) = (line.attempt, line.crashes, line.time);
+        let (what, note) = (&line.what, &line.note);
+        let text = format!("{what} {id} {pid} {epoch} {attempt} {crashes} {time} {note}\n");
         let mut options = OpenOptions::new();
         let ledger = options
             .append(true)

@@ -68,6 +68,11 @@ impl Keys {
         }
     }
 
+    /// All keys, with the number of entries of each.
+    pub(crate) fn sizes(&self) -> &BTreeMap<String, usize> {
+        &self.sizes
+    }
+
     pub(crate) fn size(&self, name: &str) -> usize {
         self.sizes.get(name).copied().unwrap_or_default()
     }

@@ -3,7 +3,7 @@
 use redis::Value;
 
 use super::inner::Inner;
-use super::reply::{self, Reader};
+use super::reply::Reader;
 use super::scripts::Arguments;
 use crate::durable::failure::Failure;
 use crate::durable::queue::name::QueueName;
@@ -21,8 +21,17 @@ pub(super) async fn change(
         QueueChange::Paused(true) => ("pause", Vec::new()),
         QueueChange::Paused(false) => ("resume", Vec::new()),
     };
-    let answer = run(inner, queue, what, settings).await?;
-    Ok(reply::number(&answer)? != 0)
+    let mut answer = Reader::new(run(inner, queue, what, settings).await?)?;
+    let is_done = answer.number()? != 0;
+    // A script updates a limited number of groups. If this stops half-way, each of the other groups is updated when a task of it ends.
+    loop {
+        let cursor = answer.text()?;
+        if cursor == "0" {
+            return Ok(is_done);
+        }
+        answer = Reader::new(run(inner, queue, "update", cursor.into()).await?)?;
+        answer.number()?;
+    }
 }
 
 /// Returns the state of a queue.

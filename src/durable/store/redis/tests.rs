@@ -43,6 +43,7 @@ mod durability_tests;
 mod errors_tests;
 mod failing_commands_tests;
 mod fencing_tokens_tests;
+mod group_repair_tests;
 mod groups_tests;
 mod health_tests;
 mod idle_costs_tests;

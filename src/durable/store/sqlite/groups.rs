@@ -19,6 +19,15 @@ use crate::durable::queue::name::QueueName;
 use crate::durable::store::kind::Kind;
 use crate::durable::store::routes::ListId;
 
+/// The number of holds that a turn ends, at most.
+const MAX_ENDED: i64 = 256;
+
+/// A condition in SQL: a task of the group of a row `own` of `throng_group` may start.
+pub(super) const MAY_START: &str = "
+    (SELECT count(*) FROM throng_group_run AS run WHERE run.queue = own.queue AND run.name = own.name)
+        < coalesce((SELECT group_max FROM throng_queue WHERE throng_queue.name = own.queue), 1 << 40)
+    AND NOT EXISTS (SELECT 1 FROM throng_group_hold AS hold WHERE hold.queue = own.queue AND hold.name = own.name)";
+
 /// The group of a task, and the queue of the group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TaskGroup {
@@ -258,11 +267,13 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Ends the holds of a queue whose time is over.
+    /// Ends the holds of a queue whose time is over: a limited number in each turn. The next turn follows at once if others are left.
     pub(super) fn end_holds(&mut self, queue: &QueueName) -> Result<(), rusqlite::Error> {
-        let sql = "SELECT name FROM throng_group_hold WHERE queue = ?1 AND until <= ?2";
+        let sql = "SELECT name FROM throng_group_hold WHERE queue = ?1 AND until <= ?2
+             ORDER BY until LIMIT ?3";
         let mut statement = self.db.prepare_cached(sql)?;
-        let over = statement.query_map(params![queue.as_str(), self.now.wall], |row| row.get(0))?;
+        let params = params![queue.as_str(), self.now.wall, MAX_ENDED];
+        let over = statement.query_map(params, |row| row.get(0))?;
         let over = over.collect::<Result<Vec<String>, _>>()?;
         drop(statement);
         for name in over {
@@ -276,15 +287,13 @@ impl Transaction<'_> {
 
     /// Applies a new limit to the groups of which tasks run. No others can be affected.
     pub(super) fn update_running_groups(&mut self, queue: &QueueName) -> Result<(), Fault> {
-        let sql = "SELECT DISTINCT name FROM throng_group_run WHERE queue = ?1";
-        let mut statement = self.db.prepare_cached(sql)?;
-        let names = statement.query_map([queue.as_str()], |row| row.get(0))?;
-        let names = names.collect::<Result<Vec<String>, _>>()?;
-        drop(statement);
-        for name in names {
-            let queue = queue.as_str().to_owned();
-            self.update_group(&TaskGroup { queue, name })?;
-        }
+        let sql = format!(
+            "UPDATE throng_group AS own SET turn = iif(turn IS NULL, ?2, NULL)
+             WHERE queue = ?1 AND name IN (SELECT name FROM throng_group_run WHERE queue = ?1)
+                 AND (turn IS NULL) = ({MAY_START})"
+        );
+        let turn = self.next_turn();
+        self.execute(&sql, params![queue.as_str(), turn])?;
         Ok(())
     }
 

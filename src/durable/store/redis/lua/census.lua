@@ -85,14 +85,16 @@ local function make_census(page)
     return n
   end
 
-  -- Counts the entries in sublists again if the numbers differ, or if the ring of a list is lost. Returns the number of missing tasks.
+  -- Counts the entries in sublists again if the numbers differ. Returns the number of missing tasks, and the numbers of entries in sublists
+  -- of lists whose rings are lost.
   local function missing_after_recount(text)
-    local n = missing_tasks(text)
+    local n, lost = missing_tasks(text), {}
     for at = 1, #text, 16 do
       local list = sub(text, at, at + 15)
-      if n ~= 0 or groups().entries_in(list) > 0 and not groups().ring_of(list, 0, 0)[1] then recount_sublists(list) end
+      local entries = groups().entries_in(list)
+      if entries > 0 and not groups().ring_of(list, 0, 0)[1] then lost[list] = entries elseif n ~= 0 then recount_sublists(list) end
     end
-    return missing_tasks(text)
+    return missing_tasks(text), lost
   end
 
   local function has_ended(id, entry)
@@ -161,7 +163,7 @@ local function make_census(page)
       if queue ~= '' and group ~= '' then
         local key = groups().permits_key(queue, group)
         remove_other_type('SCARD', key)
-        if call('SADD', key, id) == 1 then change_groups(function() groups().update(queue, group) end) end
+        if call('SADD', key, id) == 1 then change_groups(function() groups().update(queue, { group }) end) end
       end
     end
   end
@@ -260,7 +262,7 @@ local function make_census(page)
         local path, own = lists().path_of(kind), lists().own(kind)
         local key = key_of(own)
         remove_other_type('LLEN', key)
-        if lists().is_any_in(own, key) then path = path .. own end
+        if lists().may_have_entries(own, key) then path = path .. own end
         for at = 1, #path, 16 do
           local is_added
           p.lists, is_added = with_list(p.lists, sub(path, at, at + 15))
@@ -271,7 +273,7 @@ local function make_census(page)
     return is_new
   end
 
-  -- Puts the groups of some kinds back into rings from which they are missing.
+  -- Puts the groups of some kinds back into rings from which they are missing, and counts their entries.
   local function restore_sublists(kinds, names)
     local seen = {}
     for i, group in pairs(names) do
@@ -294,9 +296,17 @@ local function make_census(page)
     return ids, is_new
   end
 
+  -- Takes back the numbers from before the census: now that the rings are whole, their entries are counted twice. Until then, a list with
+  -- a lost ring has a number, so that the routes keep it.
+  local function forget_lost(p)
+    for list, n in pairs(p.lost or {}) do groups().add_entries(list, -n) end
+    p.lost = nil
+  end
+
   function steps.kinds(p)
     local _, is_new = scan_alive(p)
-    local may_end = not p.is_forced and (is_new or p.cursor == '0')
+    if p.cursor == '0' and p.lost then change_groups(function() forget_lost(p) end) end
+    local may_end = not p.is_forced and (is_new and not p.lost or p.cursor == '0')
     p.is_over = may_end and missing_tasks(p.lists) == 0 and not has_strays(p.lists)
     return p.cursor ~= '0' and not p.is_over
   end
@@ -414,13 +424,13 @@ local function make_census(page)
   -- Begins a census if there is a reason for one. Returns its progress, or nil.
   local function begin(left, others, is_forced)
     local text = all_lists(others)
-    local n = missing_after_recount(text)
+    local n, lost = missing_after_recount(text)
     if n == 0 and left ~= 0 then call('HSET', META, 'survey', cmsgpack.pack({ left = 0, lists = others })) end
-    local is_settled = (n == 0 or n == left) and not has_strays(others)
+    local is_settled = (n == 0 or n == left) and not next(lost) and not has_strays(others)
     if is_settled and not is_forced then return nil end
     if call('HLEN', TOMBSTONES) <= 4 * MAX_BATCH then call('HSET', META, 'tombstones', number_of_tombstones()) end
     call('HSET', META, 'census', 1)
-    return { step = 1, cursor = '0', lists = text, at = 1, offset = 0, is_forced = is_forced }
+    return { step = 1, cursor = '0', lists = text, at = 1, offset = 0, is_forced = is_forced, lost = next(lost) and lost or nil }
   end
 
   -- Ends a census. A remaining difference is no reason for another one.
@@ -429,7 +439,7 @@ local function make_census(page)
     for at = 1, #p.lists, 16 do
       local list = sub(p.lists, at, at + 15)
       local key = key_of(list)
-      if #others < 8192 and call('HEXISTS', ROUTES, 'l' .. list) == 0 and lists().is_any_in(list, key) then others = others .. list end
+      if #others < 8192 and call('HEXISTS', ROUTES, 'l' .. list) == 0 and lists().may_have_entries(list, key) then others = others .. list end
     end
     local survey = { left = missing_tasks(all_lists(others)), lists = others }
     call('HSET', META, 'survey', cmsgpack.pack(survey))

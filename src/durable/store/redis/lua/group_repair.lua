@@ -2,7 +2,7 @@
 --
 -- Needs: groups, queues, entry, lists, repair.
 
--- The number of rows of each kind that a pass checks.
+-- The number of groups in rings that a pass checks, and of rows of each kind.
 local GROUPS_PER_PASS = MAX_BATCH
 
 -- Runs a change of groups outside of the transactions of a script. If it fails, the next pass repairs what is left.
@@ -42,34 +42,88 @@ local function restore_sublist(list, group)
     groups().write_turn(list, group, nil, 1)
     groups().add_entries(list, call('LLEN', key))
     if queue then groups().mark(queue) end
-    if queue then groups().update(queue, group) end
+    if queue then groups().update(queue, { group }) end
   end)
   record_repair('a group is in no ring', group)
   return true
 end
 
--- Checks a group in a ring: whether tasks of it wait, and whether it has a turn if and only if it may be served.
+-- Returns the queue of a group in a ring, or nil if it cannot be read. Removes keys of the group that have another type, and the group if no
+-- task of it waits.
 local function check_sublist(list, group, turn)
+  local key = groups().sublist_key(list, group)
+  -- Now that at least one task is lost, the numbers are to differ, so that a census finds out which ones.
+  if remove_other_type('LLEN', key) then change_groups(function() groups().add_entries(list, -1) end) end
   local queue, entry = queue_of_sublist(list, group)
-  change_groups(function()
-    if not entry then
-      groups().write_turn(list, group, turn, nil)
-      record_repair('a group without tasks is in a ring', group)
-    elseif queue then
-      -- The field of the queue may have been lost. Without it, no claim looks for groups.
-      groups().mark(queue)
-      if turn == 'inf' then groups().add_blocked(list, queue, { group }) end
-      groups().update(queue, group)
-    end
-  end)
+  if queue then remove_other_type('SCARD', groups().permits_key(queue, group)) end
+  if not entry then
+    change_groups(function() groups().write_turn(list, group, turn, nil) end)
+    record_repair('a group without tasks is in a ring', group)
+  end
+  return queue
 end
 
-local function check_rings()
-  each_list(function(list)
-    local key = groups().ring_key(list)
-    local some = call('ZRANDMEMBER', key, 64, 'WITHSCORES')
-    for i = 1, #some, 2 do check_sublist(list, some[i], some[i + 1]) end
+-- Checks whether groups in a ring have a turn that will come if and only if they may be served. Returns `true` if some
+-- would have waited for good.
+local function check_turns(list, queue, turns)
+  local names, waiting, last, is_any = {}, {}, groups().last_turn(queue), false
+  -- The field of the queue may have been lost. Without it, no claim looks for groups.
+  groups().mark(queue)
+  for group, turn in pairs(turns) do
+    names[#names + 1] = group
+    if turn == 'inf' then
+      waiting[#waiting + 1] = group
+    elseif tonumber(turn) > last then
+      groups().write_turn(list, group, turn, groups().next_turn(queue))
+      record_repair('the turn of a group would not come', group)
+      is_any = true
+    end
+  end
+  if #waiting > 0 and groups().add_blocked(list, queue, waiting) then
+    record_repair('groups wait, and no permit would give them a turn', waiting[1])
+    is_any = true
+  end
+  if not groups().update(queue, names) then return is_any end
+  state.freed = state.freed or {}
+  state.freed[queue] = true
+  return true
+end
+
+-- Checks groups of a list. `rows` has their names, each followed by its turn.
+local function check_sublists(list, rows)
+  local turns_by_queue, is_any = {}, false
+  for i = 1, #rows, 2 do
+    local queue = check_sublist(list, rows[i], rows[i + 1])
+    if queue then
+      turns_by_queue[queue] = turns_by_queue[queue] or {}
+      turns_by_queue[queue][rows[i]] = rows[i + 1]
+    end
+  end
+  change_groups(function()
+    for queue, turns in pairs(turns_by_queue) do is_any = check_turns(list, queue, turns) or is_any end
   end)
+  return is_any
+end
+
+-- Checks the next groups in rings, list by list. The field `rings` of `meta` is the position: a list, and a cursor of its ring. It is
+-- stored first, so that a failure does not stop later passes. Returns `true` if other groups probably wait for turns that would not come.
+local function check_rings()
+  local all, at, left, is_any = {}, call('HGET', META, 'rings') or '', GROUPS_PER_PASS, false
+  each_list(function(list) all[#all + 1] = list end)
+  table.sort(all)
+  for i, list in ipairs(all) do
+    local key, cursor = groups().ring_key(list), sub(at, 1, 16) == list and cursor_of(sub(at, 17)) or list > at and '0'
+    while cursor and left > 0 do
+      local scan = call('ZSCAN', key, cursor, 'COUNT', left)
+      cursor = scan[1] ~= '0' and scan[1]
+      if #scan[2] > 0 then
+        call('HSET', META, 'rings', cursor and list .. cursor or all[i + 1] or '')
+        is_any, left = check_sublists(list, scan[2]) or is_any, left - #scan[2] / 2
+      end
+    end
+  end
+  if left > 0 then call('HDEL', META, 'rings') end
+  return is_any
 end
 
 -- Takes permits of a group back from tasks that do not run.
@@ -87,26 +141,13 @@ local function check_group_permits(queue, group)
   state.freed[queue] = true
 end
 
--- Restores the last turn of a queue if it is lost: new turns must be behind those in the rings.
-local function check_last_turn(queue)
-  if not queues().is_grouped(queue) then return end
-  local stored, last = tonumber(call('HGET', GROUPS, 't' .. queue) or ''), 0
-  if stored then return end
-  local lists_of_queue = call('HGET', ROUTES, 'q' .. queue) or ''
-  for at = 1, #lists_of_queue, 16 do
-    local key = groups().ring_key(sub(lists_of_queue, at, at + 15))
-    last = math.max(last, tonumber(call('ZREVRANGEBYSCORE', key, '(inf', '-inf', 'WITHSCORES', 'LIMIT', 0, 1)[2] or '0'))
-  end
-  if last > 0 then call('HSET', GROUPS, 't' .. queue, string.format('%.0f', last)) end
-end
-
 -- Checks a row of `groups`. Rows of groups that have nothing to wait for are removed.
 local function check_group_row(field, is_empty)
   local form, rest, row = sub(field, 1, 1), sub(field, 2), call('HGET', GROUPS, field)
   local queue, group = string.match(rest, '^(%Z+)%z(.+)$')
   if form == 'b' and queue and row and #row % 16 == 0 then
     check_group_permits(queue, group)
-    change_groups(function() groups().update(queue, group) end)
+    change_groups(function() groups().update(queue, { group }) end)
   elseif form == 'n' and #rest == 16 and row and is_integer(row) then
     if is_empty then recount_sublists(rest) end
   elseif form ~= 't' or not row or not is_integer(row) or is_empty then
@@ -120,6 +161,4 @@ local function repair_groups()
   local some = call('HRANDFIELD', GROUPS, GROUPS_PER_PASS)
   local is_empty = #some > 0 and call('EXISTS', ALIVE) == 0
   for _, field in ipairs(some) do check_group_row(field, is_empty) end
-  each_queue(check_last_turn)
-  check_rings()
 end

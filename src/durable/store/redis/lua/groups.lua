@@ -21,7 +21,7 @@ local made_groups
 function groups()
   if made_groups then return made_groups end
   local turns, lists_of_queue, has_holds = {}, {}, {}
-  local tombstones_text, looks_left = nil, 4 * MAX_BATCH
+  local tombstones_text, looks_left, MAX_TURN = nil, 4 * MAX_BATCH, 1e15
 
   -- Adds a function that undoes a write to those of the current transaction. The write may have failed.
   local function undo_with(undo)
@@ -90,7 +90,26 @@ function groups()
   -- Returns a turn as a text without rounding it.
   local function turn_text(turn) return string.format('%.0f', turn) end
 
-  local function last_turn(queue) return tonumber(call('HGET', GROUPS, 't' .. queue) or '') or 0 end
+  -- Returns the lists that may have tasks of a queue.
+  local function lists_of(queue)
+    lists_of_queue[queue] = lists_of_queue[queue] or call('HGET', ROUTES, 'q' .. queue) or ''
+    return lists_of_queue[queue]
+  end
+
+  -- Returns the last turn in the rings of a queue. Turns above `MAX_TURN` were never issued.
+  local function last_turn_in_rings(queue)
+    local last, ids = 0, lists_of(queue)
+    for at = 1, #ids, 16 do
+      local key = ring_key(sub(ids, at, at + 15))
+      last = math.max(last, tonumber(call('ZREVRANGEBYSCORE', key, MAX_TURN, 0, 'WITHSCORES', 'LIMIT', 0, 1)[2] or 0))
+    end
+    return last
+  end
+
+  -- Returns the last turn that was issued. If it is lost, new turns must be behind those in the rings nevertheless.
+  local function last_turn(queue)
+    return tonumber(call('HGET', GROUPS, 't' .. queue) or '') or last_turn_in_rings(queue)
+  end
 
   -- Returns the turn of the groups that may be served because of this request. They are behind all others.
   local function next_turn(queue)
@@ -119,7 +138,7 @@ function groups()
   -- Returns `true` if a task may start as far as its group is concerned.
   local function may_start(queue, group) return free_permits(queue, group) > 0 and not is_held(queue, group) end
 
-  -- Adds a list to those in which groups have to wait for a turn.
+  -- Adds a list to those in which groups have to wait for a turn. Returns `true` if that was not known of some.
   local function add_blocked(list, queue, names)
     local all, fields, before, after = {}, {}, {}, {}
     for i, name in ipairs(names) do all[i] = 'b' .. queue .. '\0' .. name end
@@ -131,6 +150,7 @@ function groups()
       end
     end
     if #fields > 0 then write_fields(fields, before, after) end
+    return #fields > 0
   end
 
   -- Takes away the turns of groups in a list.
@@ -168,7 +188,7 @@ function groups()
     return lists_in_order, by_list, fields, rows
   end
 
-  -- Gives turns to those of the groups that may be served again, in each list in which they had to wait.
+  -- Gives turns to those of the groups that may be served again, in each list in which they had to wait. Returns `true` if there were any.
   local function unblock(queue, names)
     local lists_in_order, by_list, fields, rows = awaited_by_list(queue, names)
     for _, list in ipairs(lists_in_order) do
@@ -178,15 +198,16 @@ function groups()
       if #some > 0 then write_turns(list, some, before, after) end
     end
     if #fields > 0 then write_fields(fields, rows, {}) end
+    return #fields > 0
   end
 
   -- Takes away the turns of groups that may no longer be served, in the lists that workers of the queue read, except for one list. If such
   -- a group still has a turn in a list that no worker reads, a later claim from that list takes it away.
   local function block_everywhere(queue, names, except)
     if #names == 0 then return end
-    lists_of_queue[queue] = lists_of_queue[queue] or call('HGET', ROUTES, 'q' .. queue) or ''
-    for at = 1, #lists_of_queue[queue], 16 do
-      local list = sub(lists_of_queue[queue], at, at + 15)
+    local ids = lists_of(queue)
+    for at = 1, #ids, 16 do
+      local list = sub(ids, at, at + 15)
       if list ~= except then
         local some, before = with_turns(list, names, function(turn) return turn ~= 'inf' end)
         block(list, queue, some, before)
@@ -194,9 +215,16 @@ function groups()
     end
   end
 
-  -- Gives a group turns if it may be served; otherwise, takes them away.
-  local function update(queue, group)
-    if may_start(queue, group) then unblock(queue, { group }) else block_everywhere(queue, { group }) end
+  -- Gives turns to those of the groups that may be served, and takes away those of the others. Returns `true` if some had to wait although
+  -- they could be served.
+  local function update(queue, names)
+    local full = {}
+    for _, name in ipairs(names) do
+      if not may_start(queue, name) then full[#full + 1] = name end
+    end
+    local is_any = unblock(queue, names)
+    block_everywhere(queue, full)
+    return is_any
   end
 
   -- Changes the number of entries in the sublists of a list.
@@ -340,7 +368,7 @@ function groups()
   made_groups = {
     sublist_key = sublist_key, ring_key = ring_key, turn_in = turn_in, ring_of = ring_of, permits_key = permits_key, free_permits = free_permits, is_held = is_held, may_start = may_start,
     unblock = unblock, update = update, add_blocked = add_blocked, mark = function(queue) queues().mark_grouped(queue, undo_with) end, read_turn = read_turn, push = push, count_pushed = count_pushed, add_entries = add_entries, entries_in = entries_in, write_served = write_served,
-    write_turn = write_turn, next_turn = next_turn, hold = hold, end_holds = end_holds, hold_wait = hold_wait,
+    write_turn = write_turn, last_turn = last_turn, next_turn = next_turn, hold = hold, end_holds = end_holds, hold_wait = hold_wait,
   }
   return made_groups
 end

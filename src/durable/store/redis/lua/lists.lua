@@ -115,6 +115,9 @@ local function lists()
     return call('EXISTS', key, ring) > 0
   end
 
+  -- Returns `true` if a list may have entries, even if its ring is lost. This costs more than `is_any_in`.
+  local function may_have_entries(list, key) return is_any_in(list, key) or groups().entries_in(list) > 0 end
+
   -- Bundles entries by list. `choose` selects the list from the path of an entry's kind. Unreadable entries are assigned to
   -- the list `other`, where a claim finds them. Fields of a bundle: `list`, the `key` of the list or the sublist, and `entries`; for a
   -- sublist, also `queue`, `group` and the `path` of the first entry.
@@ -229,7 +232,7 @@ local function lists()
   end
 
   made_lists = {
-    own = hex, path_of = path_of, group_of = group_of, tombstone_of = tombstone_of, is_any_in = is_any_in, bundled = bundled, at_the_end = at_the_end, at_the_head = at_the_head,
+    own = hex, path_of = path_of, group_of = group_of, tombstone_of = tombstone_of, is_any_in = is_any_in, may_have_entries = may_have_entries, bundled = bundled, at_the_end = at_the_end, at_the_head = at_the_head,
     mark_listed = mark_listed, push = push, count_grouped = count_grouped, wake_for = wake_for, wake_one = wake_one, wake_queue = wake_queue, wake_for_committed = wake_for_committed,
   }
   return made_lists

@@ -162,11 +162,12 @@ local function queues()
     for holder in pairs(permits) do
       local queue, group = string.match(holder, '^(%Z+)%z(.+)$')
       if not queue then state.freed[holder] = true
-      elseif group_settings(queue) > 0 then
+      else
         freed[queue] = freed[queue] or {}
         freed[queue][#freed[queue] + 1] = group
       end
     end
+    -- This happens even if groups have no limit: some may still wait because of an earlier one, until a change of the limit reaches them.
     for queue, names in pairs(freed) do groups().unblock(queue, names) end
   end
 

@@ -84,7 +84,6 @@ local function repair_keys()
     remove_other_type('LLEN', key_of(list))
     local key = groups().ring_key(list)
     remove_other_type('ZCARD', key)
-    for _, group in ipairs(call('ZRANDMEMBER', key, 64)) do remove_other_type('LLEN', groups().sublist_key(list, group)) end
   end)
   each_set(function(set) remove_other_type('ZCARD', IDLE .. ':' .. set) end)
   each_queue(function(queue)

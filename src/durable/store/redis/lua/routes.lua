@@ -27,7 +27,7 @@ local empty, rows, fields = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[
 local full = {}
 for i = 7, 6 + empty do
   local key = key_of(ARGV[i])
-  if lists().is_any_in(ARGV[i], key) then full[#full + 1] = ARGV[i] end
+  if lists().may_have_entries(ARGV[i], key) then full[#full + 1] = ARGV[i] end
 end
 if #full > 0 then return full end
 local at = 7 + empty

@@ -31,6 +31,7 @@ impl Meter {
             taken: Vec::new(),
         };
         let () = meter.ask(&["CONFIG", "SET", "slowlog-log-slower-than", "500"]);
+        let () = meter.ask(&["SLOWLOG", "RESET"]);
         meter
     }
 

@@ -7,6 +7,7 @@ use rusqlite::{Row, params};
 use super::{consistency, meta, rows};
 use crate::durable::TaskId;
 use crate::durable::store::sqlite::error::{Fault, corrupt};
+use crate::durable::store::sqlite::groups::MAY_START;
 use crate::durable::store::sqlite::state::State;
 use crate::durable::store::sqlite::transaction::Transaction;
 
@@ -90,10 +91,15 @@ fn has_rows_of_group(tx: &Transaction<'_>, id: TaskId, row: &Row<'_>) -> Result<
     Ok(found.is_some())
 }
 
-/// Returns `true` if tasks wait in each sublist, and no turn is above the last one that was issued.
+/// Returns `true` if tasks wait in each sublist, no turn is above the last one that was issued, and each group has a turn that may start a
+/// task.
 fn are_sublists_sound(tx: &Transaction<'_>) -> Result<bool, Fault> {
-    let sql = "SELECT EXISTS (SELECT 1 FROM throng_group WHERE turn > ?1 OR NOT EXISTS (
-         SELECT 1 FROM throng_ready
-         WHERE throng_ready.list = throng_group.list AND throng_ready.sublist = throng_group.sublist))";
-    Ok(tx.number(sql, [tx.meta.group_turn])? == Some(0))
+    let sql = format!(
+        "SELECT EXISTS (SELECT 1 FROM throng_group AS own WHERE turn > ?1
+         OR turn IS NULL AND {MAY_START}
+         OR NOT EXISTS (
+             SELECT 1 FROM throng_ready AS ready
+             WHERE ready.list = own.list AND ready.sublist = own.sublist))"
+    );
+    Ok(tx.number(&sql, [tx.meta.group_turn])? == Some(0))
 }

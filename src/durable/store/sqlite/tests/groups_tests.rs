@@ -200,4 +200,62 @@ async fn a_list_with_full_groups_drains() {
     assert!(is_any_draining(&file));
     worker.turn(vec![], 1).await;
     assert!(!is_any_draining(&file));
+    assert_eq!(file.number("SELECT count(*) FROM throng_group"), 1);
+}
+
+/// Many holds are over at the same time. A turn ends some of them, and says that the next one is to follow at once.
+#[tokio::test]
+async fn a_turn_ends_a_limited_number_of_holds() {
+    let file = File::new();
+    let worker = worker(&file.open().await).await;
+    store_all(
+        &worker,
+        (0..600).map(|n| grouped(n, &n.to_string())).collect(),
+    )
+    .await;
+    let db = file.connect();
+    db.execute_batch(
+        "INSERT INTO throng_group_hold (queue, name, until) SELECT queue, name, 1 FROM throng_group;
+         UPDATE throng_group SET turn = NULL",
+    )
+    .unwrap();
+    let mut turns = 0;
+    while worker.turn(vec![], 0).await.next == Some(Duration::ZERO) {
+        turns += 1;
+    }
+    assert_eq!(turns, 2);
+    let mut started = 0;
+    while let Some(claim) = worker.turn(vec![], 256).await.claim {
+        started += claim.tasks.len();
+    }
+    assert_eq!(started, 600);
+}
+
+/// A task of each group runs, and others wait. One group is held.
+#[tokio::test]
+async fn a_change_of_the_limit_reaches_all_groups() {
+    let file = File::new();
+    let worker = worker(&file.open().await).await;
+    let tasks = (0..900).map(|n| grouped(n, &(n % 300).to_string()));
+    store_all(&worker, tasks.collect()).await;
+    let (one, other) = (worker.claim(256).await, worker.claim(44).await);
+    assert_eq!((one.tasks.len(), other.tasks.len()), (256, 44));
+    let held = Verdict::HoldGroup {
+        wait: Duration::from_secs(60),
+        then: Box::new(Verdict::Release),
+    };
+    let tasks = vec![(other.tasks[43].id, held)];
+    let epoch = other.epoch;
+    worker.turn(vec![Verdicts { epoch, tasks }], 0).await;
+    for (limit, with_turns) in [(1, 0), (2, 299), (3, 299), (1, 0)] {
+        set(&worker.store, Groups::new().max_running(limit)).await;
+        let sql = "SELECT count(*) FROM throng_group WHERE turn IS NOT NULL";
+        assert_eq!(file.number(sql), with_turns, "{limit}");
+    }
+    set(&worker.store, Groups::new()).await;
+    let mut started = 0;
+    while let Some(claim) = worker.turn(vec![], 256).await.claim {
+        started += claim.tasks.len();
+    }
+    assert_eq!(started, 2 * 299);
 }
