@@ -24,7 +24,8 @@
 -- Fields of `meta`: `census`, which exists during a census; `progress`, its step, cursor and lists; `survey`, the result of
 -- the last census: by how much the numbers still differed, and the lists that no route names.
 --
--- Needs: transaction, entry, alive_row, intact_entry, lists, outcomes, drain, repair, group_repair, restore_keys.
+-- Needs: transaction, entry, alive_row, intact_entry, lists, outcomes, repair, group_repair, restore_keys.
+-- On demand: drain.
 
 -- The lease of a claim whose owner is lost, in milliseconds, and the number of shared lists that are searched for strays.
 local LOST_LEASE, SHARED_LISTS = 10000, 1024
@@ -230,7 +231,7 @@ local function make_census(page)
   local function drain_stray(p, list)
     local first = stray_in(list)
     if not first then return false end
-    if is_entry(first) then drain_round({ list }, page, MAX_DRAINED_GROUPS, list, '') else end_stray(list, first) end
+    if is_entry(first) then load_drain().drain_one(list, page) else end_stray(list, first) end
     for _, bundle in ipairs(state.pushed) do p.lists = with_list(p.lists, bundle.list) end
     return true
   end

@@ -11,7 +11,7 @@
 -- The maximum number of groups of which a script moves tasks.
 local MAX_DRAINED_GROUPS = 64
 
--- `true` if a draining list is empty, and can be removed from the routes.
+-- `true` if a draining list is empty.
 local is_drained = false
 -- `true` if tasks have moved to the end of the list that they came from, since their path is damaged.
 local is_stuck = false
@@ -136,6 +136,7 @@ local function drain_round(draining, most, most_groups, other, queue)
   return most - left, n
 end
 
+-- Moves a limited number of tasks. Returns `true` if a draining list is empty, and can be removed from the routes.
 local function drain_all(draining, leaves, queue)
   local left, groups_left = MAX_BATCH, MAX_DRAINED_GROUPS
   repeat
@@ -143,4 +144,10 @@ local function drain_all(draining, leaves, queue)
     left, groups_left = left - moved, groups_left - moved_groups
     -- Tasks may have moved into a list that was drained before, and groups may have had fewer tasks than their share.
   until moved == 0 or left <= 0 or groups_left <= 0 or is_stuck
+  return is_drained
 end
+
+-- Moves at most `most` tasks out of one list. Unreadable ones stay in the list. Returns the number of tasks.
+local function drain_one(list, most) return (drain_round({ list }, most, MAX_DRAINED_GROUPS, list, '')) end
+
+return { drain_all = drain_all, drain_one = drain_one }

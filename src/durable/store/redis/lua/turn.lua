@@ -1,7 +1,7 @@
 -- Applies verdicts, reaps late claims, makes delayed tasks due, and claims tasks, in this order.
 --
--- Needs: session, session_activity, lists, set_lists, transaction, entry, notifications, claims, reap, verdicts, due, drain,
---   claim.
+-- Needs: session, session_activity, lists, set_lists, transaction, entry, notifications, claims, reap, verdicts, due, claim.
+-- On demand: drain.
 -- Reads: schedules.
 -- KEYS: all.
 --
@@ -64,7 +64,7 @@ end
 local accepts_quarantined, lease, verdict_claims = ARGV[6] == '1', tonumber(ARGV[7]), tonumber(ARGV[9])
 -- The first due time, and the first end of a lease; nil if it has changed since it was read.
 local next_due, next_lease_end = nil, nil
-local has_changed = false
+local has_changed, is_drained = false, false
 
 -- Stores the turn in the session, unless it has changed nothing, or only reports a failure.
 local function save()
@@ -112,7 +112,7 @@ else
   end
   if draining and #draining > 0 and not skipped.drain then
     state.name = 'drain'
-    drain_all(draining, leaves, queue)
+    is_drained = load_drain().drain_all(draining, leaves, queue)
   end
   if queue ~= '' and queues().is_grouped(queue) and not skipped.holds then
     state.name = 'holds'
