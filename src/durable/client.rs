@@ -15,7 +15,7 @@ use super::store::{
     Answer, Backend, Enqueued, KeyConflict, MAX_BATCH_BYTES, MAX_BATCH_TASKS, MAX_PAYLOAD_BYTES,
     NewTask, Store,
 };
-use super::task::{TaskNames, bytes_of};
+use super::task::{TaskNames, bytes_of, version_of};
 use super::{
     AttemptError, Counts, DeadLetters, Durability, DurableError, DurableHandle, DurableTask,
     Health, Key, Queue, SpawnOptions, Status, TaskId, TaskTypes,
@@ -479,7 +479,8 @@ impl DurableClient {
         let encoded = task.encode();
         let encoded =
             encoded.map_err(|error| DurableError::encode(self.store_name(), id, error))?;
-        let payload = seal_payload(T::VERSION, encoded);
+        let version = version_of::<T>();
+        let payload = seal_payload(version, encoded);
         if payload.len() > MAX_PAYLOAD_BYTES {
             let len = payload.len();
             return Err(DurableError::too_large(
@@ -500,8 +501,8 @@ impl DurableClient {
         Ok(NewTask {
             id,
             name: T::NAME.into(),
-            envelope: envelope_of(T::VERSION),
-            version: T::VERSION,
+            envelope: envelope_of(version),
+            version,
             payload,
             queue,
             group,

@@ -15,6 +15,7 @@ use super::schedule::name::ScheduleName;
 use super::schedule::step::{self, DefinitionEffect};
 use super::schedule::{ScheduleInfo, ScheduleOptions, When};
 use super::store::{Enqueued, ScheduleAnswer, ScheduleChange, StoredSchedule};
+use super::task::version_of;
 use super::{DurableClient, DurableError, DurableTask, SpawnOptions, TaskId};
 
 /// The maximum number of times that a change is computed, since others may change the schedule before it takes effect.
@@ -188,7 +189,7 @@ impl DurableClient {
         let queue = self.queue_name(options.queue.as_deref().or(T::QUEUE))?;
         Ok(Template {
             name: T::NAME.to_owned(),
-            version: T::VERSION,
+            version: version_of::<T>(),
             group: self.group_name(options.group.as_deref(), &queue)?,
             queue,
             priority: options.priority.unwrap_or(T::PRIORITY),

@@ -50,11 +50,16 @@ use super::store::kind::Kind;
 ///   ignore it, unless the type has `#[serde(deny_unknown_fields)]`.
 /// - **Any other change of the fields** needs a new [`VERSION`](Self::VERSION). [`migrate`](Self::migrate) then decodes the tasks of
 ///   older versions.
-/// - **A new name**: change [`NAME`](Self::NAME), and add the old name to [`FORMER_NAMES`](Self::FORMER_NAMES).
+/// - **A new name**: change [`NAME`](Self::NAME), and add the old name to [`FORMER_NAMES`](Self::FORMER_NAMES). Do not start again with
+///   version 1: the versions of all names of a type count together.
+/// - **A change of [`Output`](Self::Output)** must leave outputs readable by the programs that await them, since outputs have no
+///   version.
 ///
 /// A worker never claims a task with a name or a version that it does not know. Such a task waits, without a time limit, for a worker
 /// that knows them; [`Counts::unserved`](super::Counts::unserved) includes it. So workers and producers can be replaced in any order. If
-/// you return to an older program, the tasks of the newer one stay in the store and wait. To avoid waiting during a deployment, replace
+/// you return to an older program, the tasks of the newer one stay in the store and wait. Meanwhile, they hold their
+/// [keys](super::SpawnOptions::key), and a schedule [skips](super::Overlap::Skip) its ticks while such a task is its last one:
+/// [cancel](super::DurableClient::cancel) these tasks if they are not to run any more. To avoid waiting during a deployment, replace
 /// the workers first.
 ///
 /// ```
@@ -96,7 +101,8 @@ pub trait DurableTask: Serialize + DeserializeOwned + Send + 'static {
     /// runs tasks with these names. Handles and [`DeadLetters::task`](super::DeadLetters::task) accept them, too.
     ///
     /// [Keys](super::SpawnOptions::key), [pauses](super::TaskTypes::pause) and filters of dead letters treat each name as a type of its
-    /// own. For example, a task with the old name and a task with the new name can hold the same key.
+    /// own. For example, a task with the old name and a task with the new name can hold the same key. Types that are merged must have
+    /// encoded each version in the same way, since [`migrate`](Self::migrate) does not learn the name.
     const FORMER_NAMES: &'static [&'static str] = &[];
 
     /// The version of the encoded form, from 1 to 255: see [changing a type](Self#changing-a-type). Increase it by 1 if
@@ -152,6 +158,12 @@ pub trait DurableTask: Serialize + DeserializeOwned + Send + 'static {
     }
 }
 
+/// Returns the version of a type.
+pub(crate) const fn version_of<T: DurableTask>() -> u8 {
+    const { assert!(T::VERSION > 0, "`VERSION` is 0: the first version is 1") };
+    T::VERSION
+}
+
 /// Decodes a task that a version of its type has encoded.
 pub(crate) fn decode_version<T: DurableTask>(
     version: u8,
@@ -176,7 +188,6 @@ pub(crate) struct TaskNames {
 
 impl TaskNames {
     pub(crate) fn of<T: DurableTask>() -> Self {
-        const { assert!(T::VERSION > 0, "`VERSION` is 0: the first version is 1") };
         Self {
             current: T::NAME,
             former: T::FORMER_NAMES,

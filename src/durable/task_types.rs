@@ -56,7 +56,8 @@ impl<'a> TaskTypes<'a> {
         self.set_paused(name, true).await
     }
 
-    /// Resumes a type. Its tasks start in the order in which they became ready. Does nothing if the type is not paused.
+    /// Resumes a type. Its tasks of one [version](super::DurableTask::VERSION) start in the order in which they became ready.
+    /// Does nothing if the type is not paused.
     ///
     /// # Errors
     ///

@@ -18,6 +18,7 @@ on_all_stores! {
     a_newer_worker_migrates_older_tasks,
     newer_tasks_wait_for_a_newer_worker,
     a_type_with_a_new_name_runs_tasks_of_both_names,
+    a_type_with_a_new_name_knows_the_versions_of_its_former_name,
     a_task_that_cannot_be_migrated_is_a_dead_letter,
     a_schedule_has_the_version_of_its_program,
 }
@@ -118,6 +119,36 @@ impl Run<()> for Invoice {
     }
 }
 
+/// The type of version 3, which also has a new name. (It is written down that it has had this name before.)
+#[derive(Serialize, Deserialize)]
+struct Payment {
+    amount: u64,
+}
+
+impl DurableTask for Payment {
+    const NAME: &'static str = "payment";
+    const FORMER_NAMES: &'static [&'static str] = &["bill", "payment"];
+    const VERSION: u8 = 3;
+    type Output = String;
+
+    fn migrate(version: u8, bytes: &[u8]) -> Decoded<Self> {
+        let amount = match version {
+            1 => serde_json::from_slice::<OldBill>(bytes)?.cents,
+            _ => serde_json::from_slice::<Bill>(bytes)?.amount,
+        };
+        Ok(Self { amount })
+    }
+}
+
+impl Run<()> for Payment {
+    async fn run(self, _: TaskContext<()>) -> Result<String, TaskError> {
+        match self.amount {
+            15 => Err(TaskError::fatal("no such account")),
+            amount => Ok(format!("payment {amount}")),
+        }
+    }
+}
+
 async fn worker<T: Run<()>>(client: &DurableClient) -> DurableExecutor {
     let mut executor = DurableExecutor::builder(client.clone());
     executor
@@ -211,6 +242,29 @@ async fn a_type_with_a_new_name_runs_tasks_of_both_names(store: TestStore) {
     let same = client.attach::<Invoice>(former.id());
     assert_eq!(within(former).await.unwrap(), "invoice 3");
     assert_eq!(within(same).await.unwrap(), "invoice 3");
+}
+
+async fn a_type_with_a_new_name_knows_the_versions_of_its_former_name(store: TestStore) {
+    let client = store.client().await;
+    let handles = [
+        client.spawn(OldBill { cents: 1 }).await.unwrap(),
+        client.spawn(Bill::new(2)).await.unwrap(),
+        client.spawn(Payment { amount: 3 }).await.unwrap(),
+    ];
+    let failing = client.spawn(Bill::new(15)).await.unwrap();
+    let _worker = worker::<Payment>(&client).await;
+    for (number, handle) in (1..).zip(handles) {
+        assert_eq!(within(handle).await.unwrap(), format!("payment {number}"));
+    }
+    let id = failing.id();
+    assert!(within(failing).await.is_err_and(|error| error.is_dead()));
+    let letter = client.dead_letters().task::<Payment>(id).await.unwrap();
+    assert_eq!(letter.expect("it is there").amount, 15);
+    // A program that knows only the former name does not take a task with the new one for its own.
+    let newest = client.spawn(Payment { amount: 4 }).await.unwrap();
+    let same = client.attach::<Bill>(newest.id());
+    assert!(within(newest).await.is_ok());
+    assert!(within(same).await.is_err_and(|error| error.is_decode()));
 }
 
 async fn a_task_that_cannot_be_migrated_is_a_dead_letter(store: TestStore) {

@@ -16,7 +16,7 @@ use crate::durable::store::{
     Claimed, DeadReason, Epoch, MAX_ATTEMPT_ERROR_BYTES, MAX_ERROR_BYTES, MAX_PAYLOAD_BYTES,
     Verdict,
 };
-use crate::durable::task::{TaskNames, decode_version};
+use crate::durable::task::{TaskNames, decode_version, version_of};
 use crate::durable::task_error::Next;
 use crate::durable::{
     DurableClient, DurableError, Run, StopReason, TaskContext, TaskError, report,
@@ -105,7 +105,7 @@ impl<App> Registry<App> {
         for name in TaskNames::of::<T>().all() {
             let registered = Registered {
                 run: run_one::<T, App>,
-                version: T::VERSION,
+                version: version_of::<T>(),
                 type_id: TypeId::of::<T>(),
                 type_name: type_name::<T>(),
             };
@@ -162,10 +162,12 @@ impl<App: Send + Sync + 'static> TaskRunner for AppRunner<App> {
         let Some((&name, registered)) = self.registry.types.get_key_value(&*claimed.name) else {
             return damaged(format!("its name cannot be read: {:?}", claimed.name));
         };
-        let opened = open_payload(&payload).filter(|it| it.version <= registered.version);
-        let Some(tick) = opened.map(|it| it.tick) else {
+        let Some(OpenPayload { version, tick, .. }) = open_payload(&payload) else {
             return damaged(String::from("the envelope of its payload cannot be read"));
         };
+        if version > registered.version {
+            return damaged(format!("its version cannot be read: {version}"));
+        }
         let (app, client) = (StdArc::clone(&self.app), self.client.clone());
         let cx = TaskContext::new(app, client, &claimed, epoch, stop.clone());
         let (cx, run_fn) = (cx.at_tick(tick), registered.run);

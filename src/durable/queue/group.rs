@@ -39,9 +39,9 @@ impl Groups {
     /// default. The limit of the whole queue, [`QueueSettings::max_running`](super::QueueSettings::max_running), applies as well, and
     /// tasks count in the same way for both limits.
     ///
-    /// With a limit of 1, the tasks of a group that have the same type and the same [priority](super::Priority) start one after the other,
-    /// in the order in which they were stored. While a task is [delayed](super::super::SpawnOptions::delay), or waits to be tried again, later tasks of
-    /// its group start before it.
+    /// With a limit of 1, the tasks of a group that have the same type, [version](super::super::DurableTask::VERSION) and
+    /// [priority](super::Priority) start one after the other, in the order in which they were stored. While a task is
+    /// [delayed](super::super::SpawnOptions::delay), or waits to be tried again, later tasks of its group start before it.
     #[must_use]
     pub fn max_running(mut self, max_running: u32) -> Self {
         self.max_running = Some(max_running);

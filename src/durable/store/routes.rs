@@ -82,8 +82,8 @@ enum Group {
     Known(Vec<SetId>, Priority),
     /// No set contains them, and this is their leaf.
     Unknown(ListId),
-    /// They belong to the paused type with this name, and are in this queue.
-    Paused(String, QueueName),
+    /// They belong to the paused type with this name, and are in this queue. These sets contain them.
+    Paused(String, QueueName, Vec<SetId>),
 }
 
 impl Routes {
@@ -182,12 +182,12 @@ impl Routes {
 
     /// Returns the lists that the sessions of a set drain before they claim, in the order of the paths.
     pub(crate) fn draining(&self, set: SetId) -> Vec<ListId> {
-        let mut lists: Vec<ListId> = Vec::new();
+        let (mut lists, mut seen) = (Vec::new(), BTreeSet::new());
         let paths = self
             .claimed_by(set)
             .filter_map(|kind| self.paths.get(&kind));
         for list in paths.flat_map(|path| &path[..path.len() - 1]) {
-            if !lists.contains(list) {
+            if seen.insert(*list) {
                 lists.push(*list);
             }
         }
@@ -253,13 +253,19 @@ impl Routes {
         kinds.filter(is_of).collect()
     }
 
-    /// Returns the lists that no set reads because the types of their tasks, which a set contains, are paused.
+    /// Returns the lists that no set reads because the types of their tasks, which a set contains, are paused: those at the ends of paths,
+    /// whose tasks the set knows, and others, which may have tasks of other types.
     #[cfg(feature = "redis")]
-    pub(crate) fn paused_lists(&self, set: SetId) -> BTreeSet<ListId> {
+    pub(crate) fn paused_lists(&self, set: SetId) -> [BTreeSet<ListId>; 2] {
         let paused = self.kinds(set).filter(|&kind| self.is_paused(kind));
-        let lists = paused.filter_map(|kind| self.paths.get(&kind)).flatten();
-        let unread = lists.filter(|&&list| self.readers(list).next().is_none());
-        unread.copied().collect()
+        let paths: Vec<_> = paused.filter_map(|kind| self.paths.get(&kind)).collect();
+        let is_unread = |list: &ListId| self.readers(*list).next().is_none();
+        let leaves: BTreeSet<_> = paths.iter().filter_map(|path| path.last()).collect();
+        let others = paths.iter().flat_map(|path| path.iter());
+        let others = others.filter(|list| !leaves.contains(list) && is_unread(list));
+        let others = others.copied().collect();
+        let leaves = leaves.into_iter().copied();
+        [leaves.filter(is_unread).collect(), others]
     }
 
     /// Returns the lists that [`collapse`](Self::collapse) removes once they are empty.
@@ -429,10 +435,11 @@ impl Routes {
 
     fn group(&self, kind: Kind) -> Group {
         if let Some(name) = self.pause_of(kind) {
-            let mut sets = self.sets.values();
-            let set = sets.find(|set| set.find(kind).is_some());
-            let queue = set.map(|set| set.queue().clone());
-            return Group::Paused(name.to_owned(), queue.unwrap_or_default());
+            let sets = self.sets.iter();
+            let sets = sets.filter(|(_, set)| set.find(kind).is_some());
+            let sets: Vec<_> = sets.map(|(&id, _)| id).collect();
+            let queue = sets.first().map(|&set| self.queue(set));
+            return Group::Paused(name.to_owned(), queue.unwrap_or_default(), sets);
         }
         let (mut sets, mut known) = (Vec::new(), None);
         for (&id, set) in &self.sets {

@@ -258,6 +258,7 @@ macro_rules! store_suite {
                 all_versions_of_a_type_are_paused
                 a_replaced_task_has_the_version_of_its_payload
                 a_worker_knows_many_versions
+                a_version_that_no_worker_knows_is_unserved_while_its_type_is_paused
             }
             unserved_tests {
                 tasks_that_no_live_worker_knows_are_unserved

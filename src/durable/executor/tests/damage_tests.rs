@@ -37,8 +37,8 @@ async fn verdict(name: &str, payload: &[u8]) -> Verdict {
 #[tokio::test]
 async fn a_task_that_its_worker_cannot_read_is_damaged() {
     let is_damaged = |verdict: &Verdict| matches!(verdict, Verdict::Dead { reason, .. } if *reason == DeadReason::Damaged);
-    let traced = [&b"\x02\x01"[..], &[0; 25], b"7"].concat();
-    for payload in [&b"\x017"[..], b"\x02\x007", &traced] {
+    let traced = [&b"\x02\x01\x01"[..], &[0; 25], b"7"].concat();
+    for payload in [&b"\x017"[..], b"\x02\x00\x017", &traced] {
         let done = Verdict::Done(b"\x01\x00\x06number7".to_vec());
         assert_eq!(verdict("number", payload).await, done, "{payload:?}");
     }
@@ -46,7 +46,9 @@ async fn a_task_that_its_worker_cannot_read_is_damaged() {
         ("number", &b""[..]),
         ("number", b"\x007"),
         ("number", b"7"),
-        ("number", b"\x02\x017"),
+        ("number", b"\x02\x01\x017"),
+        ("number", b"\x02\x00\x007"),
+        ("number", b"\x02\x00\x027"),
         ("numbe?", b"\x017"),
     ] {
         let verdict = verdict(name, payload).await;

@@ -331,8 +331,8 @@ mod tests {
         assert_eq!(entry[30..32], [0, 3]);
         assert_eq!(entry[32..40], [0; 8]);
         assert_eq!(entry[40..46], [0, 0, 7, 8, 9, 10]);
-        // printf '\\001mail' | sha256sum, with the highest bit set.
-        let kind = [0x88, 0xd9, 0x24, 0x48, 0x0b, 0x40, 0x23, 0xe1];
+        // printf '\\001mail' | sha256sum: 7 bytes, with the highest bit set, and the version minus 1.
+        let kind = [0x88, 0xd9, 0x24, 0x48, 0x0b, 0x40, 0x23, 0];
         assert_eq!(entry[46..54], kind);
         assert_eq!(entry[54..59], [1, 0, 0, 0, 2]);
         assert_eq!(&entry[59..], b"{}mail");

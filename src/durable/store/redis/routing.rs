@@ -230,9 +230,12 @@ pub(super) fn fields(routes: &Routes) -> Fields {
     let mut sets = Vec::new();
     for set in routes.sets() {
         fields.insert(field(b's', &set.to_bytes()), plan(routes, set));
-        let paused: Vec<_> = routes.paused_lists(set).into_iter().collect();
-        if !paused.is_empty() {
-            fields.insert(field(b'p', &set.to_bytes()), ids(&paused));
+        let [leaves, others] = routes.paused_lists(set);
+        if !leaves.is_empty() {
+            let mut paused = (leaves.len() as u16).to_be_bytes().to_vec();
+            let lists: Vec<_> = leaves.into_iter().chain(others).collect();
+            paused.extend(ids(&lists));
+            fields.insert(field(b'p', &set.to_bytes()), paused);
         }
         sets.extend(set.to_bytes());
     }

@@ -137,7 +137,7 @@ impl Transaction<'_> {
         }
     }
 
-    /// Changes the kind of a task, since the new payload may have another version of the envelope. Returns `true` if the kind
+    /// Changes the kind of a task, since the new payload may have another version, or be in another envelope. Returns `true` if the kind
     /// has changed.
     fn replace_kind(&self, id: TaskId, kind: Kind) -> Result<bool, rusqlite::Error> {
         let sql = "UPDATE throng_task SET kind = ?2 WHERE id = ?1 AND kind <> ?2";

@@ -104,3 +104,22 @@ pub(super) async fn a_worker_knows_many_versions(it: &dyn Harness) {
     let all: Vec<_> = (1..=255).map(id).collect();
     assert_eq!(claim_all(&mut session).await.0, all);
 }
+
+pub(super) async fn a_version_that_no_worker_knows_is_unserved_while_its_type_is_paused(
+    it: &dyn Harness,
+) {
+    let process = Process::of(it);
+    let mut new = session_up_to(&process, 2).await;
+    new.enqueue([task(1), versioned(2, task(2))]).await;
+    process.pause("job").await;
+    let mut old = session_up_to(&process, 1).await;
+    assert_eq!(process.counts().await.unserved, 0);
+    new.close().await;
+    assert_eq!(process.counts().await.unserved, 1);
+    old.enqueue([versioned(2, task(3)), task(4)]).await;
+    assert_eq!(process.counts().await.unserved, 2);
+    process.resume("job").await;
+    assert_eq!(claim_all(&mut old).await.0, [1, 4].map(id));
+    let mut new = session_up_to(&process, 2).await;
+    assert_eq!(claim_all(&mut new).await.0, [2, 3].map(id));
+}

@@ -10,7 +10,8 @@
 --   several queues, has no name.
 -- q<queue> -> lists that may have tasks of the queue
 -- n<set>  -> number of sessions of the set
--- p<set>  -> lists that no set reads because the types of their tasks, which the set contains, are paused; or absent
+-- p<set>  -> lists that no set reads because the types of their tasks, which the set contains, are paused: number of those that are at the
+--   ends of paths 2, these lists, and the others, which may have tasks of other types; or absent
 -- sets    -> all sets
 -- text, version -> the value for clients
 --

@@ -173,7 +173,7 @@ local function has_form(rows)
     each_id(lists, function(list) readers[list] = (readers[list] or 0) + 8 end)
     return is_hex(lists) and #lists == 16 * (drains + high + normal + low) and is_set(sub(field, 2))
   end
-  function forms.p(field, row) return is_hex(row) and is_set(sub(field, 2)) end
+  function forms.p(field, row) return #row > 2 and is_hex(sub(row, 3)) and is_set(sub(field, 2)) end
   function forms.l(_, row)
     spare = spare + 1
     for at = 2 + (byte(row) or 0), #row, 8 do
