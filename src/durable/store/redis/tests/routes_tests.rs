@@ -73,6 +73,20 @@ const DAMAGES: [&str; 5] = [
     "call('HSET', key, field, row .. 'x')",
 ];
 
+/// A field that maintenance takes for damaged would be written again in each pass.
+#[tokio::test]
+async fn routes_of_a_paused_type_are_not_repaired() {
+    needs_redis!();
+    let (scene, workers) = divided().await;
+    let store = &workers[0].store;
+    store.set_paused("mail".into(), true).await.unwrap();
+    let version = || scene.run("return call('HGET', 'routes', 'version')");
+    let before = version();
+    scene.maintain().await;
+    assert_routes_are_whole(store, &scene.server, &scene.key("routes")).await;
+    assert_eq!(version(), before);
+}
+
 #[tokio::test]
 async fn a_damaged_field_is_written_again() {
     needs_redis!();
