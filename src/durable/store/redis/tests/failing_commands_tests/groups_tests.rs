@@ -46,7 +46,7 @@ const NO_TRIAL: Trial = Trial {
 
 /// Runs the remaining tasks of the queue. No key of a group is left.
 async fn finish(worker: &Worker, scene: &Scene, trial: Trial) {
-    for _ in 0..40 {
+    for _ in 0..14 {
         while let Some(claim) = worker.turn(Vec::new(), 9).await.claim {
             scene.check(trial);
             worker.turn(done(&claim), 0).await;
@@ -61,7 +61,7 @@ async fn finish(worker: &Worker, scene: &Scene, trial: Trial) {
             }
             return;
         }
-        scene.clock.advance(SECOND);
+        scene.clock.advance(3 * SECOND);
     }
     panic!("the queue does not come to an end: {trial:?}");
 }
