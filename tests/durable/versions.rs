@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use throng::Retry;
 use throng::durable::{
-    DeadFilter, DeadReason, DurableClient, DurableExecutor, DurableTask, Every, MemoryStore, Run,
-    Status, TaskContext, TaskError,
+    DeadFilter, DeadReason, DurableClient, DurableExecutor, DurableTask, Every, Key, MemoryStore,
+    Run, SpawnOptions, Status, TaskContext, TaskError,
 };
 
 use crate::harness::{TestStore, reaches, until};
@@ -21,6 +21,7 @@ on_all_stores! {
     a_type_with_a_new_name_knows_the_versions_of_its_former_name,
     a_task_that_cannot_be_migrated_is_a_dead_letter,
     a_schedule_has_the_version_of_its_program,
+    a_newer_task_that_waits_holds_its_key_until_it_is_cancelled,
 }
 
 type Decoded<T> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -318,6 +319,31 @@ async fn a_schedule_has_the_version_of_its_program(store: TestStore) {
     let older = new_client.attach::<Bill>(older.expect("no task of it runs"));
     let output = within(older).await.unwrap();
     assert!(["old 6", "new 6 EUR"].contains(&&*output), "{output}");
+}
+
+/// The new program has stored tasks, and is taken back before they run.
+async fn a_newer_task_that_waits_holds_its_key_until_it_is_cancelled(store: TestStore) {
+    let client = store.client().await;
+    let keyed = || SpawnOptions::new().key(Key::new("order 7"));
+    let newer = client.spawn_with(Bill::new(7), keyed()).await.unwrap();
+    let yearly = || Every::new(Duration::from_secs(365 * 86_400));
+    let schedules = client.schedules();
+    let defined = client.schedule("yearly", yearly(), Bill::new(5)).await;
+    defined.unwrap();
+    let tick = schedules.fire_now("yearly").await.unwrap().unwrap();
+    let _old = worker::<OldBill>(&client).await;
+    let older = || OldBill { cents: 7 };
+    client.schedule("yearly", yearly(), older()).await.unwrap();
+    let joined = client.spawn_with(older(), keyed()).await.unwrap();
+    assert!(joined.was_joined());
+    assert_eq!(joined.id(), newer.id());
+    assert_eq!(schedules.fire_now("yearly").await.unwrap(), Some(tick));
+    assert_eq!(client.cancel(&[newer.id(), tick]).await.unwrap(), 2);
+    let older = client.spawn_with(older(), keyed()).await.unwrap();
+    assert_eq!(within(older).await.unwrap(), "old 7");
+    let tick = schedules.fire_now("yearly").await.unwrap().unwrap();
+    let output = within(client.attach::<OldBill>(tick)).await;
+    assert_eq!(output.unwrap(), "old 7");
 }
 
 #[tokio::test]

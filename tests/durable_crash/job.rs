@@ -151,7 +151,7 @@ pub(crate) struct Line {
     pub(crate) crashes: u32,
     /// The time at which it was written, in microseconds since 1970.
     pub(crate) time: u64,
-    /// Whatever else the task wants to be known, or `-`.
+    /// A note of the task, or `-`.
     pub(crate) note: String,
 }
 

@@ -1,6 +1,6 @@
 //! A fleet that serves queues with limits, keys, groups and schedules, and whose processes are killed again and again.
 //!
-//! What must hold is read from the ledger afterwards. A run counts for the limits of its queue from its start to its end or to
+//! The test reads the ledger afterwards, and checks it. A run counts for the limits of its queue from its start to its end or to
 //! the death of its process, and only for as long as it certainly had its lease.
 
 #[path = "torture/baseline.rs"]
@@ -111,7 +111,7 @@ fn held() -> Chore {
     }
 }
 
-/// What has happened.
+/// The results of a torture.
 struct Tortured {
     counts: Counts,
     record: Record,

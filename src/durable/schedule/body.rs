@@ -15,7 +15,7 @@ use crate::durable::queue::group::GroupName;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::NewTask;
 
-/// What a user has defined, apart from the revision. If it equals the stored definition, and the schedule has a next tick, defining
+/// The definition of a user, apart from the revision. If it equals the stored definition, and the schedule has a next tick, defining
 /// the schedule changes nothing but the revision.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Definition {

@@ -143,7 +143,7 @@ pub enum Missed {
     All(u32),
 }
 
-/// What happens at a tick of a schedule if an earlier task of the schedule has not ended. A dead letter counts as ended.
+/// The reaction to a tick of a schedule while an earlier task of the schedule has not ended. A dead letter counts as ended.
 ///
 /// # Examples
 ///

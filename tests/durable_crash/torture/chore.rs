@@ -96,7 +96,7 @@ impl Lane {
     }
 }
 
-/// What has stored a chore.
+/// The origin of a chore: the code that has stored it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum Origin {
     /// A producer, without a key.
@@ -151,7 +151,7 @@ impl Kind {
     }
 }
 
-/// What a chore does.
+/// The work of a chore.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Act {
     Do(Job),

@@ -1,4 +1,4 @@
-//! What has become of each chore, and of each key.
+//! Checks the end of each chore, and the state of each key.
 
 use std::collections::{HashMap, HashSet};
 

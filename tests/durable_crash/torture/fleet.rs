@@ -27,7 +27,7 @@ pub(super) struct Fleet {
     pub(super) record: Record,
 }
 
-/// What was done to the processes.
+/// The deaths and freezes of the processes, and the facts that the checks need about them.
 #[derive(Default)]
 pub(super) struct Record {
     /// `true` if an epoch is the time of its claim. Those of a new server are ahead of the clock.

@@ -32,7 +32,7 @@ impl Spawned {
     }
 }
 
-/// What the producers of this process have done.
+/// A record of the requests of the producers of this process.
 #[derive(Default)]
 pub(super) struct Produced {
     pub(super) spawned: Vec<Spawned>,

@@ -20,7 +20,7 @@ pub(super) struct Program {
 #[derive(Clone, Copy)]
 pub(super) enum Language {
     Rust,
-    /// A script for Node.js. What it needs is installed in its folder.
+    /// A script for Node.js. Its dependencies are installed in its folder.
     JavaScript,
 }
 

@@ -112,6 +112,29 @@ pub(super) async fn a_later_hold_replaces_an_earlier_one(it: &dyn Harness) {
     assert_eq!(q.turn(ends).await.claim.unwrap().tasks.len(), 5);
 }
 
+/// A turn ends a limited number of holds. The worker asks again at once.
+pub(super) async fn holds_of_many_groups_end_at_the_same_time(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut q = process.session_in("q").await;
+    for first in [0, 150, 300, 450] {
+        let tasks = (first..first + 150).map(|number| grouped(&number.to_string(), number));
+        q.enqueue(tasks).await;
+        let claim = q.claim(150).await;
+        let held = ids(&claim).into_iter();
+        let held = held.map(|id| (id, hold(SECOND, Verdict::Release)));
+        let turn = wanting(0).verdicts(claim.epoch, held.collect());
+        q.turn(turn).await;
+    }
+    q.rest().await;
+    it.clock().advance(SECOND);
+    let mut started = 0;
+    while started < 600 {
+        let turned = q.turn(wanting(256)).await;
+        assert!(turned.claim.is_some() || turned.more || turned.next == Some(Duration::ZERO));
+        started += turned.claim.map_or(0, |claim| claim.tasks.len());
+    }
+}
+
 pub(super) async fn a_shorter_hold_wakes_a_session(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut producer = prepare(&one).await;

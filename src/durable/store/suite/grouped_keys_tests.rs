@@ -185,7 +185,7 @@ pub(super) async fn nothing_is_left_of_groups_with_keys(it: &dyn Harness) {
     for round in 0..6 {
         store(&mut q, (0..8).map(|group| debounced(round, group))).await;
         it.clock().advance(SECOND);
-        // What has become ready is postponed no more, but its payload is replaced.
+        // A task that is ready is not postponed again, but its payload is replaced.
         q.turn(wanting(0)).await;
         assert_sound(it);
     }

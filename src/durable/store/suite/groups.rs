@@ -58,6 +58,7 @@ macro_rules! groups_suite {
                     a_hold_may_be_over_while_its_group_is_empty
                     a_hold_may_be_over_while_its_group_is_full
                     a_later_hold_replaces_an_earlier_one
+                    holds_of_many_groups_end_at_the_same_time
                     a_shorter_hold_wakes_a_session
                     a_full_worker_has_another_one_wait_for_a_hold
                     a_freed_permit_of_a_group_wakes_a_session

@@ -10,6 +10,9 @@
 
 -- The maximum number of groups of which a script moves tasks.
 local MAX_DRAINED_GROUPS = 64
+-- The number of tasks of groups that count as one other task, since most of the cost is that of a group, however many of its tasks move.
+-- A group that has moved more tasks than others does not start them earlier: see `turn_before` in `groups.lua`.
+local GROUPED_SHARE = 4
 
 -- `true` if a draining list is empty.
 local is_drained = false
@@ -120,15 +123,17 @@ local function sources_of(draining, most_groups)
   return plain, grouped, blocked
 end
 
--- Moves the same number of tasks of each group, and also of the tasks without a group. Tasks that cannot start move last. Returns the
--- number of tasks, and of groups.
+-- Moves the same number of tasks of each group, and a share of the tasks without a group. Tasks that cannot start move last. Returns the
+-- number of tasks, of which those of groups count as `GROUPED_SHARE` says, and the number of groups.
 local function drain_round(draining, most, most_groups, other, queue)
   local plain, grouped, blocked = sources_of(draining, most_groups)
   if #plain + #grouped == 0 then grouped = blocked end
   local n, left = math.min(#grouped, most_groups), most
   local each = n > 0 and math.max(math.floor(most / (#plain + n)), 1) or most
   for i = 1, n do
-    if left > 0 then left = left - drain_source(grouped[i], math.min(each, left), other, queue) end
+    if left > 0 then
+      left = left - math.ceil(drain_source(grouped[i], GROUPED_SHARE * math.min(each, left, MAX_BATCH), other, queue) / GROUPED_SHARE)
+    end
   end
   for _, source in ipairs(plain) do
     if left > 0 then left = left - drain_source(source, math.min(each, left), other, queue) end

@@ -50,7 +50,7 @@ struct Trial {
     is_answer_lost: bool,
 }
 
-/// What has happened in a trial.
+/// The course of a trial.
 #[derive(Clone, Copy, Debug, Default)]
 struct Course {
     /// A command has failed that may have written something.

@@ -368,6 +368,17 @@ async fn a_change_of_the_limit_of_many_groups_takes_a_limited_time() {
     );
 }
 
+fn type_names(count: usize) -> Vec<&'static str> {
+    let names = (0..count).map(|number| &*format!("type {number}").leak());
+    names.collect()
+}
+
+/// Returns a worker of the queue that knows these types.
+async fn worker_of(store: &Arc<RedisStore>, names: &[&'static str]) -> Worker {
+    let set = TypeSet::of_names(names.iter().copied()).unwrap();
+    Worker::of_set(store, Some(set.in_queue(queue_name("q")))).await
+}
+
 /// The first worker of a queue knows many types, whose tasks have waited in a list each.
 #[tokio::test]
 async fn draining_many_lists_with_many_groups_takes_a_limited_time() {
@@ -375,16 +386,13 @@ async fn draining_many_lists_with_many_groups_takes_a_limited_time() {
     let server = Server::start();
     let store = Arc::new(open(&server.url()).await);
     let producer = Worker::of_queue(&store, "other").await;
-    let names: Vec<&'static str> = (0..100)
-        .map(|number| &*format!("type {number}").leak())
-        .collect();
+    let names = type_names(100);
     let tasks = (0..6_400).map(|number| NewTask {
         name: names[number as usize % 100].into(),
         ..grouped(number, "q", &(number / 100).to_string())
     });
     store_all(&producer, tasks).await;
-    let set = TypeSet::of_names(names.iter().copied()).unwrap();
-    let worker = Worker::of_set(&store, Some(set.in_queue(queue_name("q")))).await;
+    let worker = worker_of(&store, &names).await;
     let mut meter = Meter::new(&server);
     let (mut started, mut turns) = (0, 0);
     while started < 6_400 {
@@ -411,9 +419,7 @@ async fn groups_of_one_of_many_draining_lists_move_first() {
     let server = Server::start();
     let store = Arc::new(open(&server.url()).await);
     let producer = Worker::of_queue(&store, "other").await;
-    let names: Vec<&'static str> = (0..40)
-        .map(|number| &*format!("type {number}").leak())
-        .collect();
+    let names = type_names(40);
     let first = (0..20).map(|number| NewTask {
         name: names[7].into(),
         ..grouped(number, "q", &format!("first {number}"))
@@ -424,8 +430,7 @@ async fn groups_of_one_of_many_draining_lists_move_first() {
         ..grouped(number, "q", &number.to_string())
     });
     producer.enqueue(others).await;
-    let set = TypeSet::of_names(names.iter().copied()).unwrap();
-    let worker = Worker::of_set(&store, Some(set.in_queue(queue_name("q")))).await;
+    let worker = worker_of(&store, &names).await;
     let claim = worker.claim(20).await;
     assert!(claim.tasks.iter().all(|task| task.id < id(20)));
 }
