@@ -126,7 +126,7 @@ pub(super) async fn more_groups_than_a_turn_drains_take_turns(it: &dyn Harness) 
     const GROUPS: u64 = 300;
     let process = Process::of(it);
     let mut producer = process.session_of_in(&["job"], "other").await;
-    let tasks = (0..8 * GROUPS).map(|number| NewTask {
+    let tasks = (0..20 * GROUPS).map(|number| NewTask {
         name: typed(0).name,
         ..grouped(&(number % GROUPS).to_string(), number)
     });
@@ -140,7 +140,7 @@ pub(super) async fn more_groups_than_a_turn_drains_take_turns(it: &dyn Harness) 
         started += claim.tasks.len();
         served.extend(claim.tasks.into_iter().map(|task| task.group));
     }
-    // If the first 256 groups moved all their tasks first, these would be 2,048.
+    // If the first 256 groups moved all their tasks first, these would be 5,120.
     assert!(started <= 1_400, "{started}");
 }
 
