@@ -1,7 +1,7 @@
 //! The metrics of a pool.
 
 use std::panic::resume_unwind;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::task::Wake;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -134,12 +134,20 @@ fn waits_and_runs_are_about_as_long_as_they_were() {
 #[test]
 fn the_start_hook_of_a_thread_is_a_wait_of_its_first_task() {
     const HOOK: Duration = Duration::from_millis(100);
+    // The thread may run before the task is in the queue, so the hook begins once the task has been submitted.
+    let submitted = Arc::new(Barrier::new(2));
+    let hook = submitted.clone();
     let pool = BlockingPool::builder()
         .max_threads(1)
-        .on_thread_start(|| thread::sleep(HOOK))
+        .on_thread_start(move || {
+            hook.wait();
+            thread::sleep(HOOK);
+        })
         .build()
         .unwrap();
-    output(pool.spawn_blocking(|| ()));
+    let task = pool.spawn_blocking(|| ());
+    submitted.wait();
+    output(task);
     let metrics = when_idle(&pool);
     assert!(metrics.queue_wait.max() >= HOOK, "{metrics:?}");
     assert!(metrics.run_time.max() < HOOK, "{metrics:?}");
