@@ -152,6 +152,7 @@ mod inspect;
 mod key;
 mod named_queue;
 mod options;
+mod policy;
 mod queue;
 mod report;
 mod resend;

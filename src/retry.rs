@@ -4,7 +4,7 @@ mod run;
 
 use std::time::Duration;
 
-/// A policy for attempts that fail: the number of attempts, and the delay before each.
+/// A policy for attempts that fail: the number of attempts, the delay before each, and the total time.
 ///
 /// The limit of the delay grows exponentially, and the delay is chosen at random between zero and that limit ("full
 /// jitter"), so that clients that failed together do not retry together. See M. Brooker, "Exponential Backoff And Jitter",
@@ -32,14 +32,15 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retry {
-    attempts: u32,
-    base: Duration,
-    cap: Duration,
+    pub(crate) attempts: u32,
+    pub(crate) base: Duration,
+    pub(crate) cap: Duration,
+    pub(crate) max_elapsed: Option<Duration>,
 }
 
 impl Retry {
     /// At most 8 attempts, with delays of up to 1 s after the first failure, and twice as long after each further one, up to
-    /// an hour.
+    /// an hour. The total time is not limited.
     ///
     /// # Examples
     ///
@@ -53,6 +54,7 @@ impl Retry {
             attempts: 8,
             base: Duration::from_secs(1),
             cap: Duration::from_secs(3600),
+            max_elapsed: None,
         }
     }
 
@@ -90,10 +92,40 @@ impl Retry {
         self
     }
 
-    /// Returns the delay after this number of failures: a random time up to the limit, or `None` if no attempt is left.
+    /// Limits the total time: no attempt begins later than this after the first failure. If the delay before the next attempt would
+    /// end later, that attempt is not made, and the last error counts at once. By default, there is no limit.
+    ///
+    /// The limit does not end an attempt that runs. With a limit of zero, an attempt is repeated only if its delay is zero.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use throng::Retry;
+    ///
+    /// let retry = Retry::exponential()
+    ///     .attempts(u32::MAX)
+    ///     .max_elapsed(Duration::from_secs(24 * 3600)); // a day
+    /// # let _ = retry;
+    /// ```
+    #[must_use]
+    pub const fn max_elapsed(mut self, max_elapsed: Duration) -> Self {
+        self.max_elapsed = Some(max_elapsed);
+        self
+    }
+
+    /// Returns the delay after this number of failures: a random time up to the limit, or `None` if no attempt is left. It does not
+    /// consider the total time: see [`allows`](Self::allows).
     pub(crate) fn delay(&self, failures: u32) -> Option<Duration> {
         let limit = self.limit(failures)?;
         Some(limit.mul_f64(fastrand::f64()))
+    }
+
+    /// Returns `true` if an attempt may begin after this delay, given the time since the first failure.
+    pub(crate) fn allows(&self, delay: Duration, elapsed: Duration) -> bool {
+        let begins = elapsed.saturating_add(delay);
+        self.max_elapsed
+            .is_none_or(|max_elapsed| begins <= max_elapsed)
     }
 
     /// Returns the longest delay after this number of failures.
@@ -137,6 +169,16 @@ mod tests {
         );
         assert_eq!(Retry::exponential().attempts(1).delay(1), None);
         assert_eq!(Retry::exponential().attempts(0).delay(1), None);
+    }
+
+    #[test]
+    fn no_attempt_begins_after_the_total_time() {
+        let unlimited = Retry::exponential();
+        assert!(unlimited.allows(Duration::MAX, Duration::MAX));
+        let retry = unlimited.max_elapsed(10 * SECOND);
+        assert!(retry.allows(10 * SECOND, Duration::ZERO) && retry.allows(3 * SECOND, 7 * SECOND));
+        assert!(!retry.allows(3 * SECOND, 7 * SECOND + Duration::from_nanos(1)));
+        assert!(!retry.allows(Duration::MAX, SECOND) && !retry.allows(Duration::ZERO, 11 * SECOND));
     }
 
     #[test]

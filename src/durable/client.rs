@@ -480,7 +480,11 @@ impl DurableClient {
         let encoded =
             encoded.map_err(|error| DurableError::encode(self.store_name(), id, error))?;
         let version = version_of::<T>();
-        let payload = seal_payload(version, encoded);
+        let policy = options
+            .policy
+            .check()
+            .map_err(|reason| self.invalid(reason))?;
+        let payload = seal_payload(version, policy, encoded);
         if payload.len() > MAX_PAYLOAD_BYTES {
             let len = payload.len();
             return Err(DurableError::too_large(
@@ -501,7 +505,7 @@ impl DurableClient {
         Ok(NewTask {
             id,
             name: T::NAME.into(),
-            envelope: envelope_of(version),
+            envelope: envelope_of(version, policy),
             version,
             payload,
             queue,

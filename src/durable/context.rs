@@ -38,6 +38,10 @@ pub enum StopReason {
     /// The executor is being [shut down](crate::durable::DurableExecutor::shutdown). If the run ends with an error, the task
     /// is given back, and nothing is counted.
     Shutdown,
+    /// The run has taken longer than its [timeout](crate::durable::DurableTask::TIMEOUT). It may end by itself, for as long as a
+    /// [lease](crate::durable::Builder::lease): a success counts, and an error is a failed attempt. After that, the attempt has failed,
+    /// and the output of this run is ignored.
+    TimedOut,
 }
 
 /// Asks one run to stop.

@@ -8,13 +8,14 @@
 //! | 1 | 1 |
 //! | | payload |
 //!
-//! | bytes | envelope of a payload, version 2, for tasks of schedules, and for later [versions](super::DurableTask::VERSION) of a type |
+//! | bytes | envelope of a payload, version 2, for tasks of schedules or with a policy, and for later [versions](super::DurableTask::VERSION) of a type |
 //! | --- | --- |
 //! | 1 | 2 |
-//! | 1 | flags. 1: there is a trace context, which this build reads but does not write; 2: there is a tick |
+//! | 1 | flags. 1: there is a trace context, which this build reads but does not write; 2: there is a tick; 4: there is a policy |
 //! | 1 | version of the payload |
 //! | 25 | trace context, if there is one: trace id 16, span id 8, trace flags 1 |
 //! | 8 | tick, if there is one, in milliseconds since 1970, big-endian |
+//! | | [`Policy`], if there is one: that of the [options](super::SpawnOptions) of the spawn |
 //! | | payload |
 //!
 //! | bytes | envelope of an output, version 1 |
@@ -28,7 +29,9 @@ use std::error::Error;
 
 use serde::Serialize;
 
-/// The envelope in which this build stores payloads of version 1 without a tick.
+use super::policy::Policy;
+
+/// The envelope in which this build stores payloads of version 1 without a tick and without a policy.
 pub(crate) const SHORT_ENVELOPE: u8 = 1;
 /// The envelope in which this build stores other payloads.
 pub(crate) const LONG_ENVELOPE: u8 = 2;
@@ -38,6 +41,7 @@ pub(crate) const KNOWN_PAYLOAD_ENVELOPES: [u8; 2] = [SHORT_ENVELOPE, LONG_ENVELO
 const HAS_TRACE_CONTEXT: u8 = 1;
 const TRACE_CONTEXT_BYTES: usize = 16 + 8 + 1;
 const HAS_TICK: u8 = 2;
+const HAS_POLICY: u8 = 4;
 
 const OUTPUT_ENVELOPE: u8 = 1;
 
@@ -48,60 +52,84 @@ pub(crate) struct OpenPayload<'a> {
     pub(crate) version: u8,
     /// The tick of a task that a schedule has stored, in milliseconds since 1970.
     pub(crate) tick: Option<u64>,
+    pub(crate) policy: Policy,
     /// The encoded task.
     pub(crate) bytes: &'a [u8],
 }
 
-/// Returns the envelope of the tasks of a version without a tick.
-pub(crate) const fn envelope_of(version: u8) -> u8 {
-    match version {
-        1 => SHORT_ENVELOPE,
+/// Returns the envelope of the tasks of a version with a policy and without a tick.
+pub(crate) fn envelope_of(version: u8, policy: Policy) -> u8 {
+    match (version, policy) {
+        (1, Policy::DEFAULT) => SHORT_ENVELOPE,
         _ => LONG_ENVELOPE,
     }
 }
 
 /// Returns a task that a version of its type has encoded, as it is stored.
-pub(crate) fn seal_payload(version: u8, mut payload: Vec<u8>) -> Vec<u8> {
-    let head: &[u8] = match envelope_of(version) {
-        SHORT_ENVELOPE => &[SHORT_ENVELOPE],
-        _ => &[LONG_ENVELOPE, 0, version],
+pub(crate) fn seal_payload(version: u8, policy: Policy, mut payload: Vec<u8>) -> Vec<u8> {
+    let head = match envelope_of(version, policy) {
+        SHORT_ENVELOPE => vec![SHORT_ENVELOPE],
+        _ => long_head(None, version, policy),
     };
-    payload.splice(..0, head.iter().copied());
+    payload.splice(..0, head);
     payload
 }
 
 /// Returns an encoded task of a schedule as it is stored. The tick is in milliseconds since 1970.
-pub(crate) fn seal_tick(tick: u64, version: u8, payload: &[u8]) -> Vec<u8> {
-    let head = [LONG_ENVELOPE, HAS_TICK, version];
-    [&head[..], &tick.to_be_bytes(), payload].concat()
+pub(crate) fn seal_tick(tick: u64, version: u8, policy: Policy, payload: &[u8]) -> Vec<u8> {
+    [&long_head(Some(tick), version, policy), payload].concat()
+}
+
+/// Returns the bytes of a long envelope before the payload.
+fn long_head(tick: Option<u64>, version: u8, policy: Policy) -> Vec<u8> {
+    let mut head = vec![LONG_ENVELOPE, 0, version];
+    if let Some(tick) = tick {
+        head[1] |= HAS_TICK;
+        head.extend(tick.to_be_bytes());
+    }
+    if policy != Policy::DEFAULT {
+        head[1] |= HAS_POLICY;
+        head.extend(policy.encode());
+    }
+    head
 }
 
 /// Returns the contents of the envelope of a payload, or `None` if it cannot be read.
 pub(crate) fn open_payload(sealed: &[u8]) -> Option<OpenPayload<'_>> {
-    let (flags, version, rest) = match sealed {
-        [SHORT_ENVELOPE, bytes @ ..] => (0, 1, bytes),
+    match sealed {
+        [SHORT_ENVELOPE, bytes @ ..] => Some(OpenPayload {
+            version: 1,
+            tick: None,
+            policy: Policy::DEFAULT,
+            bytes,
+        }),
         [
             LONG_ENVELOPE,
-            flags @ 0..=3,
+            flags @ 0..=7,
             version @ 1..=u8::MAX,
             rest @ ..,
-        ] => (*flags, *version, rest),
-        _ => return None,
-    };
-    let rest = match flags & HAS_TRACE_CONTEXT {
-        0 => rest,
-        _ => rest.get(TRACE_CONTEXT_BYTES..)?,
-    };
-    let (tick, bytes) = match flags & HAS_TICK {
-        0 => (None, rest),
-        _ => {
-            let (tick, bytes) = rest.split_first_chunk()?;
-            (Some(u64::from_be_bytes(*tick)), bytes)
-        }
-    };
+        ] => open_long(*flags, *version, rest),
+        _ => None,
+    }
+}
+
+/// Reads the rest of a long envelope with these flags.
+fn open_long(flags: u8, version: u8, mut bytes: &[u8]) -> Option<OpenPayload<'_>> {
+    if flags & HAS_TRACE_CONTEXT != 0 {
+        bytes = bytes.get(TRACE_CONTEXT_BYTES..)?;
+    }
+    let (mut tick, mut policy) = (None, Policy::DEFAULT);
+    if flags & HAS_TICK != 0 {
+        let (found, rest) = bytes.split_first_chunk()?;
+        (tick, bytes) = (Some(u64::from_be_bytes(*found)), rest);
+    }
+    if flags & HAS_POLICY != 0 {
+        (policy, bytes) = Policy::decode(bytes)?;
+    }
     Some(OpenPayload {
         version,
         tick,
+        policy,
         bytes,
     })
 }
@@ -132,7 +160,10 @@ pub(crate) fn open_output(sealed: &[u8]) -> Option<(&str, &[u8])> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::retry::Retry;
 
     #[test]
     fn an_output_is_stored_with_the_name_of_its_task() {
@@ -153,9 +184,10 @@ mod tests {
 
     #[test]
     fn payloads_are_read_from_both_envelopes() {
-        assert_eq!(seal_payload(1, b"payload".into()), b"\x01payload");
+        let seal = |version| seal_payload(version, Policy::DEFAULT, b"payload".into());
+        assert_eq!(seal(1), b"\x01payload");
         assert_eq!(opened(b"\x01payload"), Some((1, None, &b"payload"[..])));
-        assert_eq!(seal_payload(7, b"payload".into()), b"\x02\x00\x07payload");
+        assert_eq!(seal(7), b"\x02\x00\x07payload");
         let expected = Some((7, None, &b"payload"[..]));
         assert_eq!(opened(b"\x02\x00\x07payload"), expected);
         let traced = [&b"\x02\x01\x07"[..], &[9; TRACE_CONTEXT_BYTES], b"payload"].concat();
@@ -164,13 +196,13 @@ mod tests {
             assert_eq!(opened(sealed), None, "{sealed:?}");
         }
         assert_eq!(opened(b"\x02\x00\x00payload"), None, "no version");
-        assert_eq!(opened(b"\x02\x04\x01payload"), None, "an unknown flag");
+        assert_eq!(opened(b"\x02\x08\x01payload"), None, "an unknown flag");
         assert_eq!(opened(b"\x03payload"), None, "a newer envelope");
     }
 
     #[test]
     fn a_tick_is_stored_with_the_payload() {
-        let sealed = seal_tick(0x0102_0304, 5, b"payload");
+        let sealed = seal_tick(0x0102_0304, 5, Policy::DEFAULT, b"payload");
         assert_eq!(
             sealed,
             b"\x02\x02\x05\x00\x00\x00\x00\x01\x02\x03\x04payload"
@@ -184,5 +216,34 @@ mod tests {
             &sealed[3..],
         ];
         assert_eq!(opened(&traced.concat()), expected);
+    }
+
+    #[test]
+    fn a_policy_is_stored_with_the_payload() {
+        let timeout = Policy {
+            timeout: Some(Duration::from_nanos(0x0102)),
+            ..Policy::DEFAULT
+        };
+        let sealed = seal_payload(1, timeout, b"payload".into());
+        assert_eq!(
+            sealed,
+            b"\x02\x04\x01\x02\x00\x00\x00\x00\x00\x00\x01\x02payload"
+        );
+        let retry = Policy {
+            retry: Some(Retry::exponential().attempts(7)),
+            ..timeout
+        };
+        for policy in [timeout, retry] {
+            assert_eq!(envelope_of(1, policy), LONG_ENVELOPE);
+            let sealed = seal_tick(9, 3, policy, b"payload");
+            let opened = open_payload(&sealed).unwrap();
+            assert_eq!(
+                (opened.version, opened.tick, opened.policy, opened.bytes),
+                (3, Some(9), policy, &b"payload"[..])
+            );
+            for len in 0..sealed.len() - 7 {
+                assert_eq!(open_payload(&sealed[..len]), None, "{len}");
+            }
+        }
     }
 }

@@ -18,6 +18,7 @@ use super::store::Backend;
 use super::{DurableClient, DurableError};
 
 mod app_guard;
+pub(crate) mod attempt;
 pub(crate) mod builder;
 pub(crate) mod claims;
 #[cfg(any(test, feature = "test-util"))]
@@ -30,6 +31,7 @@ pub(crate) mod permits;
 pub(crate) mod registry;
 pub(crate) mod scope;
 pub(crate) mod served_queue;
+pub(crate) mod timeouts;
 pub(crate) mod worker;
 
 /// Runs the tasks of a store on a Tokio runtime. It is one worker of the store; there may be others in this process and in

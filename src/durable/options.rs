@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use super::policy::Policy;
 use super::queue::Priority;
 use super::{Key, TaskId};
+use crate::retry::Retry;
 
 /// The options of one task: see [`DurableClient::spawn_with`](super::DurableClient::spawn_with).
 ///
@@ -28,10 +30,12 @@ pub struct SpawnOptions {
     pub(crate) delay: Duration,
     pub(crate) retention: Option<Duration>,
     pub(crate) max_crashes: Option<u32>,
+    pub(crate) policy: Policy,
 }
 
 impl SpawnOptions {
-    /// Returns the defaults: a new id, the queue, the priority and the retention of the task's type, no delay, and three crashes.
+    /// Returns the defaults: a new id, the queue, the priority, the retention, the retries and the timeout of the task's type, no
+    /// delay, and three crashes.
     pub fn new() -> Self {
         Self::default()
     }
@@ -121,6 +125,42 @@ impl SpawnOptions {
     #[must_use]
     pub fn max_crashes(mut self, max_crashes: u32) -> Self {
         self.max_crashes = Some(max_crashes);
+        self
+    }
+
+    /// Sets how often, and after which delays, the task is tried again if it fails. The default is
+    /// [`RETRY`](super::DurableTask::RETRY) or, without it, that of the [executor](super::Builder::retry).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::Retry;
+    /// use throng::durable::SpawnOptions;
+    ///
+    /// let once = SpawnOptions::new().retry(Retry::exponential().attempts(1));
+    /// # drop(once);
+    /// ```
+    #[must_use]
+    pub fn retry(mut self, retry: Retry) -> Self {
+        self.policy.retry = Some(retry);
+        self
+    }
+
+    /// Sets the longest time that a run of the task may take, which must not be zero. The default is
+    /// [`TIMEOUT`](super::DurableTask::TIMEOUT), which describes what happens then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use throng::durable::SpawnOptions;
+    ///
+    /// let options = SpawnOptions::new().timeout(Duration::from_secs(60));
+    /// # drop(options);
+    /// ```
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.policy.timeout = Some(timeout);
         self
     }
 }

@@ -35,6 +35,11 @@ mod imp {
         tracing::warn!(store, task.id = %id, "the end of a run came too late: the task had been taken back");
     }
 
+    /// A run has taken longer than its timeout.
+    pub(crate) fn timed_out(store: &str, id: TaskId) {
+        tracing::warn!(store, task.id = %id, "a run has taken longer than its timeout, and is asked to stop");
+    }
+
     /// The store may have given the tasks of a claim to others.
     pub(crate) fn lease_lost(store: &str, epoch: Epoch) {
         tracing::warn!(
@@ -112,6 +117,7 @@ mod imp {
     pub(crate) fn schedules_unread(_: &str, _: &Failure) {}
     pub(crate) fn schedule_flipped(_: &str, _: &str, _: u32) {}
     pub(crate) fn refused(_: &str, _: TaskId) {}
+    pub(crate) fn timed_out(_: &str, _: TaskId) {}
     pub(crate) fn lease_lost(_: &str, _: Epoch) {}
     pub(crate) fn waits_stalled(_: &str, _: usize) {}
     pub(crate) fn retried(_: &str, _: TaskId, _: &str) {}

@@ -195,6 +195,10 @@ impl DurableClient {
             priority: options.priority.unwrap_or(T::PRIORITY),
             retention: millis(options.retention.unwrap_or(T::RETENTION)),
             max_crashes: options.max_crashes.unwrap_or(DEFAULT_MAX_CRASHES),
+            policy: options
+                .policy
+                .check()
+                .map_err(|reason| self.invalid(reason))?,
             payload,
         })
     }

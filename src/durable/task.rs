@@ -16,6 +16,7 @@ use super::queue::Priority;
 use super::queue::group::GroupName;
 use super::queue::name::QueueName;
 use super::store::kind::Kind;
+use crate::retry::Retry;
 
 /// A type whose values can be stored as tasks. A program that only spawns and awaits tasks needs nothing else of them.
 ///
@@ -126,6 +127,47 @@ pub trait DurableTask: Serialize + DeserializeOwned + Send + 'static {
 
     /// How urgent tasks of this type are. [`SpawnOptions::priority`](super::SpawnOptions::priority) sets it for one task.
     const PRIORITY: Priority = Priority::Normal;
+
+    /// How often, and after which delays, a task of this type that fails is tried again. If it is `None`, as by default, the executor
+    /// decides: see [`Builder::retry`](super::Builder::retry). [`SpawnOptions::retry`](super::SpawnOptions::retry) sets it for one
+    /// task.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use serde::{Deserialize, Serialize};
+    /// use throng::Retry;
+    /// use throng::durable::DurableTask;
+    ///
+    /// #[derive(Serialize, Deserialize)]
+    /// struct Charge {
+    ///     order: u64,
+    /// }
+    ///
+    /// impl DurableTask for Charge {
+    ///     const NAME: &'static str = "charge";
+    ///     const RETRY: Option<Retry> = Some(Retry::exponential().attempts(100).max_elapsed(Duration::from_secs(3600)));
+    ///     const TIMEOUT: Option<Duration> = Some(Duration::from_secs(30));
+    ///     type Output = ();
+    /// }
+    /// # drop(Charge { order: 7 });
+    /// ```
+    const RETRY: Option<Retry> = None;
+
+    /// The longest time that a run of a task of this type may take. If it is `None`, as by default, a run may take any time. It must
+    /// not be zero, which does not compile. [`SpawnOptions::timeout`](super::SpawnOptions::timeout) sets it for one task.
+    ///
+    /// The time begins when the run begins. It includes the time in which the run awaits other durable tasks. If it is over:
+    ///
+    /// 1. The run is asked to [stop](super::StopReason::TimedOut). As for any other run, a success counts as a success, and an error
+    ///    as an error.
+    /// 2. If the run has not ended after a further [lease](super::Builder::lease), which is 10 s by default, the attempt has failed,
+    ///    and the task is tried again or becomes a dead letter. The run is dropped at its next await point. If it blocks its thread,
+    ///    it keeps its permit until it ends, but what it returns is ignored. Meanwhile, the task may run again, with a higher
+    ///    [fencing token](super::TaskContext::fencing_token).
+    const TIMEOUT: Option<Duration> = None;
 
     /// Encodes the task, as JSON by default. The encoded task may have at most 1 MiB; spawning a larger one fails.
     ///

@@ -6,13 +6,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::pin;
 use std::task::Poll;
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::Retry;
 
 impl Retry {
-    /// Runs a future, and runs another one if it returns an error, until one succeeds or no attempt is left. Returns
-    /// the output of the last.
+    /// Runs a future, and runs another one if it returns an error, until one succeeds, no attempt is left, or
+    /// the [total time](Self::max_elapsed) is over. Returns the output of the last.
     ///
     /// `make` makes the futures. It is called with the attempt number, starting at 1. All attempts are one future, so
     /// they are one job wherever that is submitted: a [`CompletionStream`](crate::CompletionStream), a Tokio task, a
@@ -61,7 +61,7 @@ impl Retry {
     }
 
     /// As [`run`](Self::run), for outputs of any type: `should_retry` decides after each attempt whether to make
-    /// another. It is called only if an attempt is left.
+    /// another. It is called only if an attempt is left and may begin in time.
     ///
     /// Its argument is an `Err` with the panic's payload if the future, or `make`, panicked. If it returns `false`, or
     /// if no attempt is left, the panic propagates.
@@ -94,11 +94,13 @@ impl Retry {
         F: Future<Output = T>,
         P: FnMut(Result<&T, &(dyn Any + Send)>) -> bool,
     {
-        let mut attempt = 1;
+        let (mut attempt, mut first_failure) = (1, None);
         loop {
             let tried = catch_panic(|| make(attempt)).await;
+            let elapsed = first_failure.get_or_insert_with(Instant::now).elapsed();
             let wait = self
                 .delay(attempt)
+                .filter(|&wait| self.allows(wait, elapsed))
                 .filter(|_| should_retry(tried.as_ref().map_err(Box::as_ref)));
             let Some(wait) = wait else {
                 // Not reported to the panic hook a second time.

@@ -120,7 +120,9 @@ impl<App: Send + Sync + 'static> Builder<App> {
         self
     }
 
-    /// Sets how often, and after which pauses, a task that fails is tried again. The default is [`Retry::exponential`].
+    /// Sets how often, and after which pauses, a task that fails is tried again, if neither its
+    /// [type](crate::durable::DurableTask::RETRY) nor its [spawn](crate::durable::SpawnOptions::retry) determines that. The default is
+    /// [`Retry::exponential`].
     pub fn retry(&mut self, retry: Retry) -> &mut Self {
         self.retry = retry;
         self
@@ -128,7 +130,8 @@ impl<App: Send + Sync + 'static> Builder<App> {
 
     /// Sets the time after which other workers take the tasks of a worker that hangs, cannot reach the store or, with
     /// Redis, has died: at least 100 ms. The default is 10 s. Leases are renewed for as long as the worker lives, so a
-    /// lease need not be longer than a task runs.
+    /// lease need not be longer than a task runs. A run that exceeds its [timeout](crate::durable::DurableTask::TIMEOUT) may continue
+    /// for as long as a lease.
     pub fn lease(&mut self, lease: Duration) -> &mut Self {
         self.lease = lease;
         self
@@ -187,7 +190,7 @@ impl<App: Send + Sync + 'static> Builder<App> {
     ) -> Result<InlineExecutor, DurableError> {
         let settings = self.settings()?;
         let runner = self.runner(app.into())?;
-        InlineExecutor::start(self.client.clone(), runner, &settings.queues).await
+        InlineExecutor::start(self.client.clone(), runner, &settings).await
     }
 
     fn settings(&self) -> Result<Settings, DurableError> {

@@ -17,6 +17,8 @@ use crate::sync::Number;
 /// confirmed their verdicts. Times are measured since the machine was started.
 pub(crate) struct Claims {
     claims: HashMap<Epoch, HeldClaim>,
+    /// The queue and the phase of each run that was fenced and has not ended.
+    fenced: HashMap<(Epoch, TaskId), (usize, Phase)>,
     permits: Permits,
 }
 
@@ -63,6 +65,7 @@ impl Claims {
     pub(crate) fn new(permits: Permits) -> Self {
         Self {
             claims: HashMap::new(),
+            fenced: HashMap::new(),
             permits,
         }
     }
@@ -177,15 +180,34 @@ impl Claims {
         run.is_some_and(|run| run.quarantined)
     }
 
-    /// Removes a run that has ended. Returns `None` if it was aborted or released before.
+    /// Removes a run that has ended. Returns `None` if it was aborted, released or fenced before.
     pub(crate) fn end(&mut self, epoch: Epoch, id: TaskId) -> Option<Holder> {
+        let Some((queue, run, holder)) = self.take_run(epoch, id) else {
+            if let Some((queue, phase)) = self.fenced.remove(&(epoch, id)) {
+                self.permits.remove(queue, phase);
+            }
+            return None;
+        };
+        self.permits.remove(queue, run.phase);
+        Some(holder)
+    }
+
+    /// Aborts a run, whose task gets a verdict at once. The run keeps its permit until it ends. Returns `None` if it has ended.
+    pub(crate) fn fence(&mut self, epoch: Epoch, id: TaskId) -> Option<Holder> {
+        let (queue, run, holder) = self.take_run(epoch, id)?;
+        run.abort.abort();
+        self.fenced.insert((epoch, id), (queue, run.phase));
+        Some(holder)
+    }
+
+    /// Removes a run from its claim. The worker owes a verdict, unless the claim is lost. Also returns the queue of the claim.
+    fn take_run(&mut self, epoch: Epoch, id: TaskId) -> Option<(usize, TaskRun, Holder)> {
         let claim = self.claims.get_mut(&epoch)?;
         let run = claim.runs.remove(&id)?;
-        self.permits.remove(claim.queue, run.phase);
-        let holder = claim.holder();
+        let (queue, holder) = (claim.queue, claim.holder());
         claim.add_unconfirmed(1);
         self.remove_if_over(epoch);
-        Some(holder)
+        Some((queue, run, holder))
     }
 
     /// Records that the store has confirmed `count` verdicts of a claim.
@@ -198,6 +220,9 @@ impl Claims {
 
     /// Aborts all runs. Returns those whose tasks are to be given back to the store.
     pub(crate) fn abort_all(&mut self) -> Vec<(Epoch, TaskId)> {
+        for (_, (queue, phase)) in self.fenced.drain() {
+            self.permits.remove(queue, phase);
+        }
         self.remove(|run| {
             run.abort.abort();
             true
@@ -291,6 +316,13 @@ impl Claims {
             let runs = ids.iter().filter_map(|id| claim.runs.get(id));
             runs.for_each(|run| run.stop.set(reason));
         }
+    }
+
+    /// Asks a run to stop. Returns `false` if it has ended.
+    pub(crate) fn stop_run(&self, epoch: Epoch, id: TaskId, reason: StopReason) -> bool {
+        let claim = self.claims.get(&epoch);
+        let run = claim.and_then(|claim| claim.runs.get(&id));
+        run.inspect(|run| run.stop.set(reason)).is_some()
     }
 
     /// Asks all runs to stop.

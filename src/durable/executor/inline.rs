@@ -2,21 +2,29 @@
 
 use std::fmt;
 use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc as StdArc;
 use std::time::Duration;
 
+use tokio::time::{timeout, timeout_at};
+
+use super::attempt::TimeLimit;
 use super::open_sessions::OpenSessions;
-use super::registry::TaskRunner;
+use super::registry::{RunOutcome, StartedRun, TaskRunner};
 use super::scope::{Rule, RunScope};
-use super::served_queue::QueueShare;
+use super::worker::Settings;
 use crate::durable::context::Stop;
-use crate::durable::store::{Claim, MAX_BATCH_BYTES, SessionId, Turn, Verdicts};
-use crate::durable::{DurableClient, DurableError};
+use crate::durable::store::{Claim, MAX_BATCH_BYTES, SessionId, Turn, Verdict, Verdicts};
+use crate::durable::{DurableClient, DurableError, StopReason};
 
 /// Runs tasks on the caller, one at a time, when the caller calls [`run_due`](Self::run_due): for tests.
 ///
 /// This executor does not fire [schedules](DurableClient::schedule). A test can store their tasks with
 /// [`Schedules::fire_now`](crate::durable::Schedules::fire_now).
+///
+/// A run that exceeds its [timeout](crate::durable::DurableTask::TIMEOUT) is asked to stop, and is dropped after a further
+/// [lease](super::builder::Builder::lease). Both times are Tokio's, so a test can [pause](tokio::time::pause) them. A task with a timeout
+/// needs a Tokio runtime with [time](tokio::runtime::Builder::enable_time).
 ///
 /// # Examples
 ///
@@ -54,6 +62,8 @@ pub struct InlineExecutor {
     runner: StdArc<dyn TaskRunner>,
     /// When they are dropped, the tasks that the executor holds are given back.
     sessions: OpenSessions,
+    /// The time that a run may take after its timeout.
+    grace: Duration,
     number: u64,
     /// The verdicts that are not stored yet.
     verdicts: Vec<Verdicts>,
@@ -66,13 +76,14 @@ impl InlineExecutor {
     pub(super) async fn start(
         client: DurableClient,
         runner: impl TaskRunner + 'static,
-        queues: &[QueueShare],
+        settings: &Settings,
     ) -> Result<Self, DurableError> {
-        let sessions = OpenSessions::open(&client, runner.set(), queues).await?;
+        let sessions = OpenSessions::open(&client, runner.set(), &settings.queues).await?;
         Ok(Self {
             client,
             runner: StdArc::new(runner),
             sessions,
+            grace: settings.lease,
             number: 0,
             verdicts: Vec::new(),
         })
@@ -125,16 +136,36 @@ impl InlineExecutor {
 
     async fn run_all(&mut self, claim: Claim) {
         for task in claim.tasks {
-            let id = task.id;
-            let mut run = self.runner.run(task, claim.epoch, Stop::default());
+            let (id, stop) = (task.id, Stop::default());
+            let StartedRun { mut run, limit } = self.runner.run(task, claim.epoch, stop.clone());
             // Awaited tasks would have to run on this caller, too.
             let scope = RunScope::new(id, Rule::Refuse, StdArc::default());
-            let outcome = poll_fn(|cx| scope.enter(|| run.as_mut().poll(cx))).await;
+            let run = poll_fn(|cx| scope.enter(|| run.as_mut().poll(cx)));
+            let verdict = self.verdict(run, limit, &stop).await;
             self.verdicts.push(Verdicts {
                 epoch: claim.epoch,
-                tasks: vec![(id, outcome.verdict)],
+                tasks: vec![(id, verdict)],
             });
         }
+    }
+
+    /// Waits for a run, which is asked to stop when its time is over, and is dropped after the grace period.
+    async fn verdict(
+        &self,
+        run: impl Future<Output = RunOutcome>,
+        limit: Option<Box<TimeLimit>>,
+        stop: &Stop,
+    ) -> Verdict {
+        let mut run = pin!(run);
+        let Some(limit) = limit else {
+            return run.await.verdict;
+        };
+        if let Ok(outcome) = timeout_at(limit.deadline, &mut run).await {
+            return outcome.verdict;
+        }
+        stop.set(StopReason::TimedOut);
+        let ended = timeout(self.grace, run).await;
+        ended.map_or_else(|_| limit.exceeded(), |outcome| outcome.verdict)
     }
 
     /// Returns a turn that claims one task.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use super::attempt::TimeLimit;
 use crate::durable::TaskId;
 use crate::durable::store::{Epoch, SessionId, Verdict};
 
@@ -13,6 +14,12 @@ pub(crate) enum Message {
     Wake(Option<SessionId>),
     /// Cancel those of these tasks that this worker runs.
     Cancel(Vec<TaskId>),
+    /// A run whose time is limited has begun.
+    Started {
+        epoch: Epoch,
+        id: TaskId,
+        limit: Box<TimeLimit>,
+    },
     /// A run has ended. Without a verdict, its runtime has dropped it.
     Ended {
         epoch: Epoch,

@@ -27,6 +27,8 @@ pub struct Metrics {
     pub released: u64,
     /// Runs that have panicked. They are also counted in `retried` or `died`.
     pub panicked: u64,
+    /// Runs that have taken longer than their [timeout](crate::durable::DurableTask::TIMEOUT). They are also counted by how they ended.
+    pub timed_out: u64,
     /// Runs whose verdict the store has refused, because another worker had claimed the task.
     pub refused: u64,
     /// Leases that were lost.
@@ -55,6 +57,7 @@ pub(crate) struct Tally {
     pub(crate) died: Number,
     pub(crate) released: Number,
     pub(crate) panicked: Number,
+    pub(crate) timed_out: Number,
     pub(crate) refused: Number,
     pub(crate) leases_lost: Number,
     pub(crate) stalled_waits: Number,
@@ -88,6 +91,7 @@ impl Tally {
             died: get(&self.died),
             released: get(&self.released),
             panicked: get(&self.panicked),
+            timed_out: get(&self.timed_out),
             refused: get(&self.refused),
             leases_lost: get(&self.leases_lost),
             stalled_waits: get(&self.stalled_waits),

@@ -9,13 +9,12 @@ use std::pin::Pin;
 use std::sync::Arc as StdArc;
 use std::time::Duration;
 
+use super::attempt::{Attempt, TimeLimit, dead};
 use crate::durable::context::Stop;
 use crate::durable::envelope::{OpenPayload, open_output, open_payload, seal_output};
+use crate::durable::policy::Policy;
 use crate::durable::store::kind::TypeSet;
-use crate::durable::store::{
-    Claimed, DeadReason, Epoch, MAX_ATTEMPT_ERROR_BYTES, MAX_ERROR_BYTES, MAX_PAYLOAD_BYTES,
-    Verdict,
-};
+use crate::durable::store::{Claimed, DeadReason, Epoch, MAX_PAYLOAD_BYTES, Verdict};
 use crate::durable::task::{TaskNames, decode_version, version_of};
 use crate::durable::task_error::Next;
 use crate::durable::{
@@ -36,6 +35,7 @@ struct Registered<App> {
     run: RunFn<App>,
     /// The newest version that can run.
     version: u8,
+    policy: Policy,
     type_id: TypeId,
     type_name: &'static str,
 }
@@ -65,7 +65,13 @@ pub(crate) trait TaskRunner: Send + Sync {
     fn set(&self) -> &TypeSet;
 
     /// Starts a run.
-    fn run(&self, claimed: Claimed, epoch: Epoch, stop: Stop) -> BoxedRun;
+    fn run(&self, claimed: Claimed, epoch: Epoch, stop: Stop) -> StartedRun;
+}
+
+/// A run that is to be polled from now on, and the limit of its time, if there is one.
+pub(crate) struct StartedRun {
+    pub(crate) run: BoxedRun,
+    pub(crate) limit: Option<Box<TimeLimit>>,
 }
 
 /// A run of a task, which returns its verdict.
@@ -106,6 +112,7 @@ impl<App> Registry<App> {
             let registered = Registered {
                 run: run_one::<T, App>,
                 version: version_of::<T>(),
+                policy: Policy::of::<T>(),
                 type_id: TypeId::of::<T>(),
                 type_name: type_name::<T>(),
             };
@@ -153,7 +160,7 @@ impl<App: Send + Sync + 'static> TaskRunner for AppRunner<App> {
         &self.set
     }
 
-    fn run(&self, mut claimed: Claimed, epoch: Epoch, stop: Stop) -> BoxedRun {
+    fn run(&self, mut claimed: Claimed, epoch: Epoch, stop: Stop) -> StartedRun {
         let payload = match std::mem::replace(&mut claimed.payload, Ok(Vec::new())) {
             Ok(payload) => payload,
             Err(error) => return damaged(error),
@@ -162,7 +169,14 @@ impl<App: Send + Sync + 'static> TaskRunner for AppRunner<App> {
         let Some((&name, registered)) = self.registry.types.get_key_value(&*claimed.name) else {
             return damaged(format!("its name cannot be read: {:?}", claimed.name));
         };
-        let Some(OpenPayload { version, tick, .. }) = open_payload(&payload) else {
+        let opened = open_payload(&payload);
+        let Some(OpenPayload {
+            version,
+            tick,
+            policy,
+            ..
+        }) = opened
+        else {
             return damaged(String::from("the envelope of its payload cannot be read"));
         };
         if version > registered.version {
@@ -171,14 +185,20 @@ impl<App: Send + Sync + 'static> TaskRunner for AppRunner<App> {
         let (app, client) = (StdArc::clone(&self.app), self.client.clone());
         let cx = TaskContext::new(app, client, &claimed, epoch, stop.clone());
         let (cx, run_fn) = (cx.at_tick(tick), registered.run);
-        let (retry, failures) = (self.retry, claimed.failures.saturating_add(1));
-        Box::pin(report::in_span(&claimed, epoch, async move {
+        let policy = policy.or(registered.policy);
+        let attempt = Attempt::new(policy.retry.unwrap_or(self.retry), &claimed);
+        let limit = policy.timeout.and_then(|it| TimeLimit::new(it, attempt));
+        let run = Box::pin(report::in_span(&claimed, epoch, async move {
             let output = contained(Box::pin(decode_and_run(run_fn, name, payload, cx))).await;
             RunOutcome {
                 panicked: matches!(output, Err(Failed::Panicked(_))),
-                verdict: verdict(output, &retry, failures, stop.reason()),
+                verdict: verdict(output, &attempt, stop.reason()),
             }
-        }))
+        }));
+        StartedRun {
+            run,
+            limit: limit.map(Box::new),
+        }
     }
 }
 
@@ -287,7 +307,7 @@ fn message(panic: Box<dyn Any + Send>) -> String {
 }
 
 /// Returns the verdict on a run.
-fn verdict(output: Output, retry: &Retry, failures: u32, stopped: Option<StopReason>) -> Verdict {
+fn verdict(output: Output, attempt: &Attempt, stopped: Option<StopReason>) -> Verdict {
     let (next, hold, error) = match output {
         Ok(output) => return done(output),
         Err(Failed::Unreadable(error)) => return dead(DeadReason::Unreadable, error),
@@ -299,8 +319,8 @@ fn verdict(output: Output, retry: &Retry, failures: u32, stopped: Option<StopRea
         // A run that ends because it was asked to stop has not failed.
         (_, Some(StopReason::Shutdown)) => Verdict::Release,
         (Next::Snooze(after), _) => Verdict::Snooze { after },
-        (Next::Retry, _) => retry_after(retry.delay(failures), error),
-        (Next::RetryAfter(after), _) => retry_after(retry.delay(failures).map(|_| after), error),
+        (Next::Retry, _) => attempt.failed(None, error),
+        (Next::RetryAfter(after), _) => attempt.failed(Some(after), error),
     };
     match hold {
         Some(wait) => Verdict::HoldGroup {
@@ -323,40 +343,13 @@ fn done(sealed: Vec<u8>) -> Verdict {
     Verdict::Done(sealed)
 }
 
-/// Returns the verdict on a run that has failed; `None`: no attempt is left.
-fn retry_after(after: Option<Duration>, error: String) -> Verdict {
-    match after {
-        Some(after) => Verdict::Retry {
-            after,
-            error: shortened(error, MAX_ATTEMPT_ERROR_BYTES),
-        },
-        None => dead(DeadReason::Attempts, error),
-    }
-}
-
 /// Returns the run of a task that cannot be read as it was stored.
-fn damaged(error: String) -> BoxedRun {
-    Box::pin(async {
+fn damaged(error: String) -> StartedRun {
+    let run = Box::pin(async {
         RunOutcome {
             verdict: dead(DeadReason::Damaged, error),
             panicked: false,
         }
-    })
-}
-
-fn dead(reason: DeadReason, error: String) -> Verdict {
-    Verdict::Dead {
-        reason,
-        error: shortened(error, MAX_ERROR_BYTES),
-    }
-}
-
-/// Cuts a text to at most `max` bytes.
-fn shortened(mut error: String, max: usize) -> String {
-    let mut end = max.min(error.len());
-    while !error.is_char_boundary(end) {
-        end -= 1;
-    }
-    error.truncate(end);
-    error
+    });
+    StartedRun { run, limit: None }
 }

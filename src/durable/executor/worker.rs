@@ -29,6 +29,7 @@ mod runs;
 mod schedules;
 mod shares;
 mod state;
+mod timeouts;
 mod turns;
 
 /// Effectively forever, yet small enough to add to any instant (30 years).
@@ -81,6 +82,7 @@ impl Worker {
                 .filter(|_| must_send || !self.pending_verdicts.is_empty()),
             self.next_renewal.filter(|_| self.renewal.is_none()),
             self.end_of_lease(),
+            self.timeouts.next(),
             self.full_since.map(|since| since + STALL_WARNING),
             self.stopping.filter(|_| self.claims.held() > 0),
             self.deadline().filter(|_| self.claims.held() == 0),
@@ -107,6 +109,7 @@ impl Worker {
             (next, Some(_)) => next,
         };
         self.watch_waits();
+        self.enforce_timeouts();
         if self.stopping.is_some_and(|end| end <= Instant::now()) {
             self.abort_all();
         }

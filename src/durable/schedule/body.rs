@@ -10,6 +10,7 @@ use crate::durable::TaskId;
 use crate::durable::clock::millis;
 use crate::durable::envelope::{LONG_ENVELOPE, seal_tick};
 use crate::durable::key::{Conflict, KeyHash, NewKey};
+use crate::durable::policy::Policy;
 use crate::durable::queue::Priority;
 use crate::durable::queue::group::GroupName;
 use crate::durable::queue::name::QueueName;
@@ -39,6 +40,7 @@ pub(crate) struct Template {
     /// The time for which the end of a task is kept, in milliseconds.
     pub(crate) retention: u64,
     pub(crate) max_crashes: u32,
+    pub(crate) policy: Policy,
     /// The encoded task, without an envelope. It is stored after the JSON text, not in it: see [`Body::encode`].
     #[serde(skip)]
     pub(crate) payload: Vec<u8>,
@@ -169,7 +171,7 @@ impl Definition {
             name: template.name.clone().into(),
             envelope: LONG_ENVELOPE,
             version: template.version,
-            payload: seal_tick(tick, template.version, &template.payload),
+            payload: seal_tick(tick, template.version, template.policy, &template.payload),
             queue: template.queue.clone(),
             group: template.group.clone(),
             priority: template.priority,
@@ -242,6 +244,10 @@ mod tests {
                     priority: Priority::Low,
                     retention: 1,
                     max_crashes: 3,
+                    policy: Policy {
+                        timeout: Some(Duration::from_secs(1)),
+                        ..Policy::DEFAULT
+                    },
                     payload: payload.to_vec(),
                 },
             },
@@ -278,6 +284,7 @@ mod tests {
             ("\"version\":2", "\"version\":0"),
             (":60000", ":00000"),
             ("60000,", "9e18,"),
+            ("\"policy\":[2,", "\"policy\":[4,"),
         ] {
             let other = text.replace(from, to);
             assert_ne!(other, text, "{from}");

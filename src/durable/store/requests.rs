@@ -126,6 +126,8 @@ pub(crate) struct Claimed {
     pub(crate) payload: Result<Vec<u8>, String>,
     /// The number of runs that have failed.
     pub(crate) failures: u32,
+    /// The time since the first of them has failed, or `None` if there is none. It is zero if the store has lost that time.
+    pub(crate) failing_for: Option<Duration>,
     /// The number of workers that have died while they ran the task.
     pub(crate) crashes: u32,
     /// The number of claims that were lost although nothing shows that their workers live, so the task may have run. If it

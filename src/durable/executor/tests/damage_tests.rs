@@ -25,12 +25,13 @@ async fn verdict(name: &str, payload: &[u8]) -> Verdict {
         group: None,
         payload: Ok(payload.to_vec()),
         failures: 0,
+        failing_for: None,
         crashes: 0,
         lost: 0,
         quarantined: false,
     };
-    let run = runner().run(claimed, 1, Stop::default());
-    run.await.verdict
+    let started = runner().run(claimed, 1, Stop::default());
+    started.run.await.verdict
 }
 
 /// No worker ever claims it again, so it must not wait for another one.

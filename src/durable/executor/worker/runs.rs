@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 use super::permit::{PermittedRun, RunPermit};
 use super::queue_session::QueueSession;
 use super::state::{Confirmed, InFlight, Worker};
+use super::timeouts::run_task;
 use crate::durable::clock::since_boot;
 use crate::durable::context::Stop;
 use crate::durable::executor::claims::{Holder, StartToken, TaskRun};
@@ -72,10 +73,10 @@ impl Worker {
         }
         let start = StartToken::default();
         let (run_stop, run_start) = (stop.clone(), start.clone());
-        let runner = StdArc::clone(self.app.runner());
+        let (runner, worker) = (StdArc::clone(self.app.runner()), self.sender.clone());
         let run = async move {
             match run_start.take() {
-                true => Some(runner.run(task, epoch, run_stop).await),
+                true => Some(run_task(runner, worker, (epoch, sent), task, run_stop).await),
                 false => None,
             }
         };
@@ -138,6 +139,7 @@ impl Worker {
                 self.full_since = None;
             }
             Message::Resume { epoch, id, grant } => self.claims.request_resume(epoch, id, grant),
+            Message::Started { epoch, id, limit } => self.timeouts.started(epoch, id, limit),
             Message::RuntimeAlive => self.probed = None,
             Message::Ended { epoch, id, verdict } => self.ended(epoch, id, verdict),
             Message::Shutdown(grace) => self.shut_down(grace),
@@ -163,6 +165,8 @@ impl Worker {
     }
 
     pub(super) fn ended(&mut self, epoch: Epoch, id: TaskId, verdict: Option<Verdict>) {
+        self.timeouts.ended(epoch, id);
+        self.full_since = None;
         if self.claims.is_quarantined(epoch, id) {
             // All sessions have passed over the other quarantined tasks.
             self.wake(None);
@@ -170,12 +174,20 @@ impl Worker {
         let Some(holder) = self.claims.end(epoch, id) else {
             return;
         };
-        self.full_since = None;
         if verdict.is_none() && self.stopping.is_none() {
             // Only the runtime drops runs, when it is shut down.
             self.shut_down(Duration::ZERO);
         }
-        let verdict = verdict.unwrap_or(Verdict::Release);
+        self.report_end(holder, (epoch, id), verdict.unwrap_or(Verdict::Release));
+    }
+
+    /// Reports the end of a run, unless another worker has its task.
+    pub(super) fn report_end(
+        &mut self,
+        holder: Holder,
+        (epoch, id): (Epoch, TaskId),
+        verdict: Verdict,
+    ) {
         match holder {
             Holder::This => self.pending_verdicts.push(epoch, id, verdict),
             Holder::Uncertain => self.pending_verdicts.push(epoch, id, late(verdict)),

@@ -21,6 +21,7 @@ use crate::durable::executor::metrics::Tally;
 use crate::durable::executor::pending_verdicts::PendingVerdicts;
 use crate::durable::executor::permits::Permits;
 use crate::durable::executor::served_queue::QueueShare;
+use crate::durable::executor::timeouts::Timeouts;
 use crate::durable::failure::Failure;
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::{Claim, RenewAnswer, SessionId, Turn, TurnAnswer};
@@ -42,6 +43,7 @@ pub(crate) struct Worker {
     pub(super) sender: mpsc::UnboundedSender<Message>,
     pub(super) messages: mpsc::UnboundedReceiver<Message>,
     pub(super) claims: Claims,
+    pub(super) timeouts: Timeouts,
     pub(super) pending_verdicts: PendingVerdicts,
     pub(super) turn: Option<InFlight<TurnAnswer>>,
     pub(super) opening: Option<InFlight<SessionId>>,
@@ -142,6 +144,7 @@ impl Worker {
             shares: Shares::new(queues.iter().map(|it| it.weight)),
             current: 0,
             claims: Claims::new(Permits::new(settings.max_running, limits)),
+            timeouts: Timeouts::default(),
             engine,
             app,
             settings,

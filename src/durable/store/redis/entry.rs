@@ -76,6 +76,8 @@ pub(super) const MAX_INLINE_PAYLOAD: usize = 512;
 const HAS_PAYLOAD: u8 = 1;
 /// The flag of an entry that has an extension.
 const HAS_EXTENSION: u8 = 2;
+/// The flag of an entry of a task for which `errors` may have a row.
+const HAS_ERRORS: u8 = 4;
 /// The flag of an extension that names a queue.
 const HAS_QUEUE: u8 = 1;
 /// The flag of an extension that has a key.
@@ -193,7 +195,8 @@ impl<'a> Entry<'a> {
     }
 
     /// Returns the claimed task. `payload` is its payload if that is stored separately, and `before` the previous task of
-    /// the claim, which is likely to have the same name.
+    /// the claim, which is likely to have the same name. It does not contain the time since the first
+    /// failure, which the entry does not have.
     pub(super) fn claimed(&self, payload: Option<Vec<u8>>, before: Option<&Claimed>) -> Claimed {
         Claimed {
             id: self.id,
@@ -204,6 +207,7 @@ impl<'a> Entry<'a> {
             group: self.group.and_then(|group| GroupName::new(group).ok()),
             payload: self.payload(payload),
             failures: self.failures,
+            failing_for: None,
             crashes: self.crashes,
             lost: self.lost,
             quarantined: is_quarantined(self.crashes, self.lost, self.max_crashes),
@@ -268,6 +272,12 @@ pub(super) fn has_payload(entry: &[u8]) -> bool {
     flags.is_some_and(|flags| flags & HAS_PAYLOAD != 0)
 }
 
+/// Returns `true` if `errors` may have a row for the task of the entry, by the same test as the scripts.
+pub(super) fn has_errors(entry: &[u8]) -> bool {
+    let flags = entry.get(layout::FLAGS);
+    flags.is_some_and(|flags| flags & HAS_ERRORS != 0)
+}
+
 /// Returns the claimed task of an entry of which only the id is readable.
 pub(super) fn damaged(entry: &[u8]) -> Option<Claimed> {
     Some(Claimed {
@@ -276,6 +286,7 @@ pub(super) fn damaged(entry: &[u8]) -> Option<Claimed> {
         group: None,
         payload: Err(String::from("its entry cannot be read")),
         failures: 0,
+        failing_for: None,
         crashes: 0,
         lost: 0,
         quarantined: false,

@@ -22,7 +22,7 @@
 //! | `expiry_bins` | hash | by bin: the ids in it |
 //! | `dead` | hash | by id: dead letters |
 //! | `died` | sorted set | ids of dead letters, by the time of death |
-//! | `errors` | hash | by id, for tasks that have failed and are to run again: the last errors |
+//! | `errors` | hash | by id, for tasks that have failed and are to run again: the time of the first failure, and the last errors |
 //! | `cancel` | hash | by id, for running tasks that are to be cancelled: the epoch |
 //! | `tombstones` | hash | by id, kind and group: the number of list entries that claims skip, because their tasks were cancelled or replaced |
 //! | `quarantined` | set | ids of quarantined tasks in `ready`: a worker runs one such task at a time |

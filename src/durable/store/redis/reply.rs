@@ -203,6 +203,10 @@ pub(super) fn turned(answer: Value, partition: usize) -> Result<PartitionAnswer,
     let is_repeated = parts.number()? != 0;
     let is_idle = parts.number()? != 0;
     let is_drained = parts.number()? != 0;
+    let failing_for = parts.bytes()?;
+    if let Some(claim) = &mut claim {
+        set_failing_for(&mut claim.tasks, &entries, &failing_for);
+    }
     if let Some(claim) = claim.as_mut().filter(|_| is_repeated) {
         claim.tasks.sort_unstable_by_key(|task| task.id);
     }
@@ -281,6 +285,16 @@ fn claim(
         });
     }
     Ok(Claim { epoch, tasks })
+}
+
+/// Sets the times since the first failures of tasks, given their entries in the same order. `times` contains a time in 6 bytes for each
+/// entry that has errors.
+fn set_failing_for(tasks: &mut [Claimed], entries: &[Vec<u8>], times: &[u8]) {
+    let failed = tasks.iter_mut().zip(entries);
+    let failed = failed.filter(|(_, entry)| entry::has_errors(entry));
+    for ((task, _), time) in failed.zip(times.chunks_exact(6)) {
+        task.failing_for = Some(Duration::from_millis(entry::number(time)));
+    }
 }
 
 /// Reads the answer to a renewal: the lost claims, by their epochs in the partition, and the cancelled tasks.
@@ -399,8 +413,8 @@ pub(super) fn errors(answer: Value) -> Result<Vec<AttemptError>, Failure> {
 }
 
 /// Reads a row of `errors`, up to the first unreadable byte.
-fn attempt_errors(mut row: &[u8], now: i64) -> Vec<AttemptError> {
-    let mut errors = Vec::new();
+fn attempt_errors(row: &[u8], now: i64) -> Vec<AttemptError> {
+    let (mut row, mut errors) = (row.get(6..).unwrap_or_default(), Vec::new());
     while let Some((header, rest)) = row.split_first_chunk::<12>() {
         let len = usize::from(u16::from_be_bytes([header[10], header[11]]));
         let Some((error, rest)) = rest.split_at_checked(len) else {

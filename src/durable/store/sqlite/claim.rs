@@ -113,7 +113,7 @@ struct Next {
 // read, and is removed by the repair that follows.
 const READY_TASKS: &str = "
     SELECT task.id, name, payload, failures, crashes, lost, max_crashes,
-        ready.place, endpoint, key_since, group_name
+        ready.place, endpoint, key_since, group_name, failing_since
     FROM throng_ready AS ready LEFT JOIN throng_task AS task ON task.id = ready.id
     WHERE ready.list = ?2 AND ready.sublist = ?3 AND ready.place > ?4
         AND (?1 OR NOT (crashes + lost > 0 AND crashes + min(lost, 1) + 1 >= max_crashes))
@@ -389,7 +389,7 @@ pub(super) fn read_task(
 ) -> Result<Option<Claimed>, rusqlite::Error> {
     let mut statement = tx.db.prepare_cached(
         "SELECT id, name, payload, failures, crashes, lost, max_crashes,
-             NULL, NULL, NULL, group_name
+             NULL, NULL, NULL, group_name, failing_since
          FROM throng_task WHERE id = ?1",
     )?;
     let mut rows = statement.query([id.to_bytes()])?;
@@ -418,6 +418,7 @@ fn read_row(
         group: group_name(row)?,
         payload,
         failures: row.get(3)?,
+        failing_for: row.get::<_, Option<i64>>(11)?.map(|at| tx.now.since(at)),
         crashes,
         quarantined: is_quarantined(crashes, lost, row.get(6)?),
         lost,

@@ -154,11 +154,11 @@ impl Transaction<'_> {
         statement.query_row([id.to_bytes()], |row| row.get(0).map(Kind::from_number))
     }
 
-    /// Delays a running task until `due`, and adds to its count of failures.
-    pub(super) fn delay(&mut self, id: TaskId, due: i64, failures: i64) -> Result<(), Fault> {
+    /// Delays a running task until `due`.
+    pub(super) fn delay(&mut self, id: TaskId, due: i64) -> Result<(), Fault> {
         self.execute(
-            "UPDATE throng_task SET state = 1, at = ?2, failures = failures + ?3 WHERE id = ?1",
-            params![id.to_bytes(), due, failures],
+            "UPDATE throng_task SET state = 1, at = ?2 WHERE id = ?1",
+            params![id.to_bytes(), due],
         )?;
         self.decrement(State::Running);
         self.increment(State::Delayed);
@@ -282,9 +282,14 @@ impl Transaction<'_> {
 
     // ===== Errors of attempts =====
 
-    /// Stores the error of the attempt that has failed. Only the last [`MAX_ERRORS`] errors of a task are stored.
+    /// Counts the attempt that has failed, and stores its error. Only the last [`MAX_ERRORS`] errors of a task are stored.
     pub(super) fn store_error(&self, id: TaskId, task: &Task, error: &str) -> Result<(), Fault> {
         let attempt = task.failures + 1;
+        self.execute(
+            "UPDATE throng_task SET failures = ?2, failing_since = ifnull(failing_since, ?3)
+             WHERE id = ?1",
+            params![id.to_bytes(), attempt, self.now.wall],
+        )?;
         self.execute(
             "INSERT OR REPLACE INTO throng_error (id, attempt, at, error) VALUES (?1, ?2, ?3, ?4)",
             params![id.to_bytes(), attempt, self.now.wall, error],

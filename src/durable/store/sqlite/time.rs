@@ -27,6 +27,12 @@ impl Now {
         }
     }
 
+    /// Returns the time since `at`, in milliseconds since 1970, or zero if `at` is in the future.
+    pub(super) fn since(self, at: i64) -> Duration {
+        let millis = u64::try_from(self.wall.saturating_sub(at));
+        Duration::from_millis(millis.unwrap_or_default())
+    }
+
     /// Microseconds since 1970. This exceeds every number that was issued before, unless the clock was set back.
     pub(super) fn micros(self) -> i64 {
         self.wall_micros

@@ -66,12 +66,12 @@ fn apply(
             let due = due(after);
             tx.store_error(id, task, error)?;
             tx.meta.counts.retried += 1;
-            tx.delay(id, due, 1)?;
+            tx.delay(id, due)?;
         }
         Verdict::Snooze { after } => {
             let due = due(after);
             tx.meta.counts.snoozed += 1;
-            tx.delay(id, due, 0)?;
+            tx.delay(id, due)?;
         }
         Verdict::Release | Verdict::HoldGroup { .. } => {
             tx.meta.counts.released += 1;

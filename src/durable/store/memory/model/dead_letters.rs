@@ -55,6 +55,7 @@ impl Model {
     fn replay(&mut self, id: TaskId) {
         if let Some(row) = self.tasks.get_mut(&id) {
             (row.failures, row.crashes, row.lost) = (0, 0, 0);
+            row.failing_since = None;
             row.cancel = false;
             row.errors.clear();
         }

@@ -72,6 +72,7 @@ impl Model {
                 delay => State::Delayed { due: now + delay },
             },
             failures: 0,
+            failing_since: None,
             crashes: 0,
             lost: 0,
             cancel: false,

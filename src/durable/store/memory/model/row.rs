@@ -17,6 +17,8 @@ pub(super) struct Row {
     pub(super) kind: Kind,
     pub(super) state: State,
     pub(super) failures: u32,
+    /// When the first attempt failed, in milliseconds since 1970.
+    pub(super) failing_since: Option<u64>,
     pub(super) crashes: u32,
     pub(super) lost: u32,
     pub(super) cancel: bool,
@@ -84,13 +86,15 @@ impl Row {
         }
     }
 
-    pub(super) fn claimed(&self) -> Claimed {
+    pub(super) fn claimed(&self, now: u64) -> Claimed {
+        let failing_for = self.failing_since.map(|since| now.saturating_sub(since));
         Claimed {
             id: self.task.id,
             name: (*self.task.name).into(),
             group: self.task.group.clone(),
             payload: Ok(self.task.payload.clone()),
             failures: self.failures,
+            failing_for: failing_for.map(Duration::from_millis),
             crashes: self.crashes,
             lost: self.lost,
             quarantined: self.is_quarantined(),
@@ -113,6 +117,7 @@ impl Row {
 
     /// Adds the error of the attempt that has failed.
     pub(super) fn push_error(&mut self, now: u64, error: &str) {
+        self.failing_since.get_or_insert(now);
         self.errors
             .push_back((self.failures + 1, now, error.to_owned()));
         if self.errors.len() > MAX_ERRORS {

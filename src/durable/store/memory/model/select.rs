@@ -17,6 +17,8 @@ pub(super) struct Selection {
     pub(super) turns: PriorityTurns,
     /// The groups that were served, with the priority of the claim, in the order in which they were served.
     pub(super) served: Vec<(Priority, GroupName)>,
+    /// The time of the claim, in milliseconds since 1970.
+    now: u64,
     bytes: usize,
     want_bytes: usize,
     /// `true` if the claim may have a quarantined task.
@@ -41,6 +43,7 @@ impl Model {
             tasks: Vec::new(),
             turns,
             served: Vec::new(),
+            now: self.wall(),
             bytes: 0,
             want_bytes: request.want_bytes,
             quarantined: request.quarantined,
@@ -156,7 +159,7 @@ impl Selection {
         self.is_full = self.bytes > self.want_bytes && !self.tasks.is_empty();
         if !self.is_full {
             self.quarantined &= !row.is_quarantined();
-            self.tasks.push(row.claimed());
+            self.tasks.push(row.claimed(self.now));
         }
     }
 }

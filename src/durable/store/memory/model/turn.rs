@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use super::row::{Row, State};
+use super::row::State;
 use super::select::Selection;
 use super::state::{Lease, Model};
 use crate::durable::TaskId;
@@ -108,14 +108,14 @@ impl Model {
 
     /// Answers a repeated turn with the claim of the session's last turn, as far as it is still held.
     fn repeat(&mut self, session: SessionId) -> TurnAnswer {
-        let now = self.boot();
+        let (now, wall) = (self.boot(), self.wall());
         let epoch = self.sessions[&session].claim.unwrap_or_default();
         let lease = self.claims.get_mut(&epoch);
         let claim = lease.map(|lease| {
             lease.until = now + lease.length;
             lease.suspect = None;
             let held = self.tasks.values().filter(|row| row.is_held(epoch));
-            let tasks = held.map(Row::claimed).collect();
+            let tasks = held.map(|row| row.claimed(wall)).collect();
             Claim { epoch, tasks }
         });
         TurnAnswer {

@@ -79,7 +79,7 @@ local function scan_entries(key, group)
 
   -- Claims entries until the claim has this number.
   function scan.select(most)
-    any_separate, any_extension = true, true
+    any_separate, any_extension, any_failed = true, true, true
     while #claimed < most and not is_full and #scanned < 4 * MAX_BATCH do
       if not page[at] and not read(most - #claimed) then return end
       local entry = page[at]

@@ -4,5 +4,5 @@ local want, want_bytes = math.min(tonumber(ARGV[4]), MAX_BATCH), tonumber(ARGV[5
 local tombstones = tonumber(meta[5]) or call('HLEN', TOMBSTONES)
 -- The claimed entries.
 local claimed = {}
--- `true` if the payload of an entry may be elsewhere, or if an entry may have an extension.
-local any_separate, any_extension = false, false
+-- `true` if the payload of an entry may be elsewhere, if an entry may have an extension, or if `errors` may have a row of a task.
+local any_separate, any_extension, any_failed = false, false, false

@@ -1,7 +1,7 @@
 -- Collects the outcomes of tasks that no longer run, and writes them as one transaction.
 --
--- A row of `errors` contains, for each attempt, the oldest first: attempt number 4, time of the failure 6, length of the
--- error 2, error.
+-- A row of `errors` contains the time of the first failure in 6 bytes and, for each of the last attempts, the oldest first: attempt
+-- number 4, time of the failure 6, length of the error 2, error.
 --
 -- Needs: transaction, entry, alive_row, lists, queues, notifications, store_time, results.
 -- Reads: epoch, tombstones.
@@ -50,12 +50,13 @@ local function make_outcomes()
 
   -- Adds the error of an attempt, and keeps the last of the earlier ones. Returns the entry with the flag that records it.
   local function add_error(collected, id, entry, error)
-    local row, starts, at = errors_of(collected, id, entry) or '', {}, 1
+    local row, starts, at = errors_of(collected, id, entry) or '', {}, 7
+    if #row < 6 then row = pack('>I6', now) end
     while at + 11 <= #row do
       starts[#starts + 1] = at
       at = at + 12 + number_at('>I2', row, at + 10)
     end
-    if #starts >= MAX_ERRORS then row = sub(row, starts[#starts - MAX_ERRORS + 2]) end
+    if #starts >= MAX_ERRORS then row = sub(row, 1, 6) .. sub(row, starts[#starts - MAX_ERRORS + 2]) end
     collected.errors[#collected.errors + 1] = id
     collected.errors[#collected.errors + 1] = row .. pack('>I4I6I2', number_at('>I4', entry, ENTRY_FAILURES) + 1, now, #error) .. error
     local flags = byte(entry, ENTRY_FLAGS)

@@ -34,10 +34,11 @@
 -- [7] -> 1 if this repeats an earlier answer, else 0
 -- [8] -> 1 if the session is idle although tasks were claimed, else 0
 -- [9] -> 1 if a draining list is empty, else 0
+-- [10] -> for each of [3] that has errors, the milliseconds since the first failure of the task, in 6 bytes
 --
 -- Then, if the store has schedules:
--- [10] -> the field `schedules` of `meta`: see `schedules.lua`
--- [11] -> time in milliseconds since 1970
+-- [11] -> the field `schedules` of `meta`: see `schedules.lua`
+-- [12] -> time in milliseconds since 1970
 --
 -- Errors:
 -- NOSESSION         -> the session has ended, or has sent a later request
@@ -84,7 +85,7 @@ if number == session.number then
   -- Returns the claim of the last turn again, as far as it is still held.
   local row = session.claim ~= '' and call('HMGET', CLAIMS, session.claim, session.claim .. 'o')
   if row and row[1] and string.find(row[2] or '', '^-?%d+$', OWNER_SESSION) then
-    epoch, any_quarantined = session.claim, true
+    epoch, any_quarantined, any_failed = session.claim, true, true
     local _, rows = held_by(epoch, row[1])
     for i, it in ipairs(rows) do claimed[i] = sub(it, RUNNING_ENTRY) end
     payloads = payloads_of(claimed)
@@ -197,7 +198,7 @@ else
 end
 local answer = {
   refused, epoch, claimed, payloads, more and 1 or 0, next_check, is_repeated and 1 or 0, goes_idle and #claimed > 0 and 1 or 0,
-  is_drained and 1 or 0,
+  is_drained and 1 or 0, any_failed and failing_for() or '',
 }
-if meta[6] then answer[10], answer[11] = meta[6], now end
+if meta[6] then answer[11], answer[12] = meta[6], now end
 return answer

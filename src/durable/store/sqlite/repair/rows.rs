@@ -116,6 +116,7 @@ const TASK: &[Column] = &[
     Column("at", Values::Optional(&ANY), "NULL"),
     Column("name", Values::Text, "''"),
     Column("failures", COUNT, "0"),
+    Column("failing_since", Values::Optional(&TIME), "NULL"),
     Column("crashes", COUNT, "0"),
     Column("lost", COUNT, "0"),
     Column("cancel", FLAG, "0"),

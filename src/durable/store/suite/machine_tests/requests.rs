@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::{Choice, KeyChoice, New, Types, VerdictChoice};
 use crate::durable::envelope::envelope_of;
 use crate::durable::key::{Conflict, NewKey};
+use crate::durable::policy::Policy;
 use crate::durable::queue::Priority;
 use crate::durable::queue::group::GroupName;
 use crate::durable::queue::name::QueueName;
@@ -95,7 +96,7 @@ impl New {
         NewTask {
             id: ids.of(self.task),
             name: name.into(),
-            envelope: envelope_of(version),
+            envelope: envelope_of(version, Policy::DEFAULT),
             version,
             payload: vec![self.task; self.len],
             queue,

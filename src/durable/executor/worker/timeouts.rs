@@ -1,0 +1,72 @@
+//! How a worker ends runs that take too long.
+//!
+//! A run that has a timeout sends [`Message::Started`] when it begins. When the timeout is over, the run is asked to stop. If it has not
+//! ended after a further lease, it is *fenced*: the worker reports that the attempt has failed, and aborts the run. If the run blocks its
+//! thread, it goes on, and keeps its permit until it ends, but its result is ignored, as that of a run that has lost its lease.
+
+use std::sync::Arc as StdArc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::state::Worker;
+use crate::durable::clock::since_boot;
+use crate::durable::context::Stop;
+use crate::durable::executor::message::Message;
+use crate::durable::executor::registry::{RunOutcome, StartedRun, TaskRunner};
+use crate::durable::executor::timeouts::TimeoutStep;
+use crate::durable::store::{Claimed, Epoch, Verdict};
+use crate::durable::{StopReason, TaskId, report};
+
+/// Runs a task of a claim that was requested at `sent`. If its time is limited, the worker is told when the run begins.
+pub(super) async fn run_task(
+    runner: StdArc<dyn TaskRunner>,
+    worker: mpsc::UnboundedSender<Message>,
+    (epoch, sent): (Epoch, Duration),
+    mut task: Claimed,
+    stop: Stop,
+) -> RunOutcome {
+    let id = task.id;
+    if let Some(failing_for) = &mut task.failing_for {
+        // The run may have waited for its permit.
+        *failing_for += since_boot().saturating_sub(sent);
+    }
+    let StartedRun { run, limit } = runner.run(task, epoch, stop);
+    if let Some(limit) = limit {
+        worker.send(Message::Started { epoch, id, limit }).ok();
+    }
+    run.await
+}
+
+impl Worker {
+    /// Tells or fences the runs that take too long.
+    pub(super) fn enforce_timeouts(&mut self) {
+        let (now, grace) = (Instant::now(), self.settings.lease);
+        while let Some((epoch, id, step)) = self.timeouts.take_due(now, grace) {
+            match step {
+                TimeoutStep::Tell => self.tell_timed_out(epoch, id),
+                TimeoutStep::Fence(verdict) => self.fence(epoch, id, verdict),
+            }
+        }
+    }
+
+    fn tell_timed_out(&mut self, epoch: Epoch, id: TaskId) {
+        if self.claims.stop_run(epoch, id, StopReason::TimedOut) {
+            self.tally.timed_out.add(1);
+            report::timed_out(&self.engine.store_name, id);
+        }
+    }
+
+    /// Reports the verdict on a run that has not ended, and aborts it.
+    fn fence(&mut self, epoch: Epoch, id: TaskId, verdict: Verdict) {
+        let is_quarantined = self.claims.is_quarantined(epoch, id);
+        if let Some(holder) = self.claims.fence(epoch, id) {
+            self.report_end(holder, (epoch, id), verdict);
+        }
+        if is_quarantined {
+            // All sessions have passed over the other quarantined tasks.
+            self.wake(None);
+        }
+    }
+}
