@@ -57,7 +57,7 @@ impl Attempt {
 pub(crate) struct TimeLimit {
     pub(crate) deadline: Instant,
     timeout: Duration,
-    attempt: Attempt,
+    pub(super) attempt: Attempt,
 }
 
 impl TimeLimit {

@@ -398,6 +398,39 @@ mod tests {
         assert_eq!((claims.held(), claims.oldest_renewal()), (0, None));
     }
 
+    #[tokio::test]
+    async fn a_fenced_run_keeps_its_permit_until_it_ends() {
+        let ids = [TaskId::new(), TaskId::new()];
+        let mut claims = claims(ids).await;
+        assert_eq!(claims.fence(EPOCH, ids[0]), Some(Holder::This));
+        assert_eq!(claims.fence(EPOCH, ids[0]), None);
+        claims.confirmed(EPOCH, 1);
+        assert!(claims.mark_late(EPOCH));
+        assert_eq!(claims.fence(EPOCH, ids[1]), Some(Holder::Uncertain));
+        claims.confirmed(EPOCH, 1);
+        // The claim is not renewed any more.
+        assert_eq!((claims.running(), claims.oldest_renewal()), (2, None));
+        assert_eq!(claims.end(EPOCH, ids[0]), None);
+        assert_eq!(claims.running(), 1);
+        assert_eq!(claims.abort_all(), []);
+        assert_eq!((claims.running(), claims.end(EPOCH, ids[1])), (0, None));
+    }
+
+    #[tokio::test]
+    async fn no_verdict_is_owed_on_a_fenced_run_of_a_lost_claim() {
+        let ids = [TaskId::new(), TaskId::new()];
+        let mut claims = claims(ids).await;
+        for run in claims.claims.values().flat_map(|claim| claim.runs.values()) {
+            assert!(run.start.take());
+        }
+        assert!(claims.mark_lost(EPOCH));
+        for id in ids {
+            assert_eq!(claims.fence(EPOCH, id), Some(Holder::Another));
+        }
+        assert!(claims.claims.is_empty());
+        assert_eq!(claims.running(), 2);
+    }
+
     /// A renewal and the last verdict may be in flight together, and the answer to the renewal may arrive first.
     #[tokio::test]
     async fn a_claim_without_runs_is_not_lost() {

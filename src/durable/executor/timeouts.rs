@@ -83,3 +83,70 @@ impl Timeouts {
         Some((epoch, id, TimeoutStep::Tell))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::durable::executor::attempt::Attempt;
+    use crate::durable::store::Claimed;
+    use crate::retry::Retry;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn limit(timeout: Duration) -> Box<TimeLimit> {
+        let claimed = Claimed {
+            id: TaskId::new(),
+            name: "job".into(),
+            group: None,
+            payload: Ok(Vec::new()),
+            failures: 0,
+            failing_for: None,
+            crashes: 0,
+            lost: 0,
+            quarantined: false,
+        };
+        let attempt = Attempt::new(Retry::exponential().attempts(1), &claimed);
+        Box::new(TimeLimit::new(timeout, attempt).unwrap())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_run_is_told_and_then_fenced() {
+        let (mut timeouts, now, id) = (Timeouts::default(), Instant::now(), TaskId::new());
+        timeouts.started(1, id, limit(3 * SECOND));
+        assert_eq!(timeouts.next(), Some(now + 3 * SECOND));
+        let mut steps = Vec::new();
+        for seconds in 0..9 {
+            let now = now + SECOND * seconds;
+            while let Some((1, found, step)) = timeouts.take_due(now, 2 * SECOND) {
+                assert_eq!(found, id);
+                steps.push((seconds, step));
+            }
+        }
+        let verdict = limit(3 * SECOND).exceeded();
+        let expected = [(3, TimeoutStep::Tell), (5, TimeoutStep::Fence(verdict))];
+        assert_eq!(steps, expected);
+        assert!(timeouts.runs.is_empty() && timeouts.next().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_left_of_a_run_that_has_ended() {
+        let (mut timeouts, now) = (Timeouts::default(), Instant::now());
+        let ids = [TaskId::new(), TaskId::new()];
+        for id in ids {
+            timeouts.started(1, id, limit(SECOND));
+        }
+        timeouts.ended(1, ids[0]);
+        timeouts.ended(2, ids[1]);
+        let due = timeouts.take_due(now + SECOND, SECOND);
+        assert_eq!(due, Some((1, ids[1], TimeoutStep::Tell)));
+        timeouts.ended(1, ids[1]);
+        assert_eq!(timeouts.take_due(now + 9 * SECOND, SECOND), None);
+        assert!(timeouts.runs.is_empty() && timeouts.next().is_none());
+    }
+
+    #[test]
+    fn a_timeout_beyond_all_times_is_no_limit() {
+        let attempt = limit(SECOND).attempt;
+        assert!(TimeLimit::new(Duration::MAX, attempt).is_none());
+    }
+}

@@ -184,6 +184,10 @@ macro_rules! store_suite {
                     errors_are_kept_until_the_task_succeeds
                     the_last_errors_are_kept
                     a_dead_letter_has_the_errors_of_earlier_attempts
+                    a_claim_says_how_long_its_task_has_been_failing
+                    a_repeated_claim_says_how_long_its_task_has_been_failing
+                    a_replayed_dead_letter_starts_to_fail_anew
+                    another_task_with_the_same_id_has_not_failed
                     a_crash_keeps_errors
                     a_cancelled_task_has_no_errors
                 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Harness;
 use super::process::*;
-use crate::durable::store::{MAX_ERRORS, NewTask, Verdict};
+use crate::durable::store::{Claim, MAX_ERRORS, NewTask, Verdict};
 use crate::durable::{AttemptError, DeadFilter};
 
 fn failed(number: u32) -> Verdict {
@@ -92,6 +92,83 @@ pub(super) async fn a_dead_letter_has_the_errors_of_earlier_attempts(it: &dyn Ha
     assert_eq!(errors(&process, 1).await, []);
 }
 
+pub(super) async fn a_claim_says_how_long_its_task_has_been_failing(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.enqueue([task(1), task(2)]).await;
+    let claim = session.claim(2).await;
+    assert_eq!(failing_for(&claim), [None, None]);
+    session.report(claim.epoch, 1, failed(1)).await;
+    session.report(claim.epoch, 2, Verdict::Release).await;
+    // Neither the errors that are removed nor a snooze changes when the task has failed for the first time.
+    for attempt in 2..=MAX_ERRORS as u32 + 3 {
+        it.clock().advance(SECOND);
+        let claim = session.claim(2).await;
+        let since = SECOND * (attempt - 1);
+        let expected = [(1, Some(since)), (2, None)].map(|(number, time)| (id(number), time));
+        let mut tasks: Vec<_> = claim
+            .tasks
+            .iter()
+            .map(|it| (it.id, it.failing_for))
+            .collect();
+        tasks.sort_unstable();
+        assert_eq!(tasks, expected);
+        let verdict = match attempt {
+            4 => Verdict::Snooze { after: SECOND },
+            _ => failed(attempt),
+        };
+        session.report(claim.epoch, 1, verdict).await;
+        session.report(claim.epoch, 2, Verdict::Release).await;
+    }
+}
+
+fn failing_for(claim: &Claim) -> Vec<Option<Duration>> {
+    claim.tasks.iter().map(|task| task.failing_for).collect()
+}
+
+pub(super) async fn a_repeated_claim_says_how_long_its_task_has_been_failing(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.enqueue([task(1)]).await;
+    fail(it, &mut session, 1, 2).await;
+    it.clock().advance(SECOND);
+    session.enqueue([task(2)]).await;
+    let claim = session.claim(9).await;
+    assert_eq!(failing_for(&claim), [None, Some(3 * SECOND)]);
+    it.clock().advance(SECOND);
+    let repeated = session.turn_again(wanting(9)).await.unwrap().claim;
+    // A repeated claim is in the order of the ids, and tells the time of the repetition.
+    let repeated = repeated.expect("the tasks are still held");
+    assert_eq!(failing_for(&repeated), [Some(4 * SECOND), None]);
+}
+
+pub(super) async fn a_replayed_dead_letter_starts_to_fail_anew(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.enqueue([task(1)]).await;
+    fail(it, &mut session, 1, 2).await;
+    let claim = session.claim(1).await;
+    session.report(claim.epoch, 1, dead()).await;
+    process.replay_dead_letters(DeadFilter::all()).await;
+    let claim = session.claim(1).await;
+    assert_eq!(failing_for(&claim), [None]);
+    session.report(claim.epoch, 1, failed(1)).await;
+    it.clock().advance(SECOND);
+    assert_eq!(failing_for(&session.claim(1).await), [Some(SECOND)]);
+}
+
+pub(super) async fn another_task_with_the_same_id_has_not_failed(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.enqueue([task(1)]).await;
+    fail(it, &mut session, 1, 1).await;
+    let claim = session.claim(1).await;
+    session.report(claim.epoch, 1, done()).await;
+    it.age(HOUR);
+    session.enqueue([task(1)]).await;
+    assert_eq!(failing_for(&session.claim(1).await), [None]);
+}
+
 pub(super) async fn a_crash_keeps_errors(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut session = one.session().await;
@@ -103,6 +180,7 @@ pub(super) async fn a_crash_keeps_errors(it: &dyn Harness) {
     let mut session = two.session().await;
     let claim = session.claim(1).await;
     assert_eq!((claim.tasks[0].failures, claim.tasks[0].crashes), (1, 1));
+    assert_eq!(failing_for(&claim), [Some(SECOND)]);
     assert_eq!(errors(&two, 1).await, expected(1..=1, SECOND));
     session.report(claim.epoch, 1, failed(2)).await;
     let mut both = expected(1..=2, Duration::ZERO);
