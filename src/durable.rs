@@ -118,6 +118,7 @@
 //! | A message to a process that awaits the task is lost. | The process requests its status when messages arrive again, or after a few seconds at most. |
 //! | The process that awaits the task dies. | It keeps its output, and another process can attach to its id. |
 //! | A worker dies while it fires a [schedule](DurableClient::schedule). | The task of the tick is stored once: by this worker, or by another one, usually 5 s later. |
+//! | A run takes longer than its [timeout](DurableTask::TIMEOUT), and does not stop. | The attempt has failed: it is tried again or becomes a dead letter, even if the run blocks its thread. The output of this run is ignored. |
 //! | A worker is shut down. | It may end within the grace period. Otherwise, it is given back, and goes ahead of the waiting tasks. |
 //! | The task crashes its worker each time. | It becomes a dead letter after [three crashes](SpawnOptions::max_crashes), and no other task does. |
 

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::DurableTask;
 use crate::retry::Retry;
 
 /// How often a task is tried again, and how long a run of it may take. What is `None` is decided elsewhere: see [`or`](Self::or).
@@ -29,20 +28,6 @@ impl Policy {
         retry: None,
         timeout: None,
     };
-
-    /// Returns the policy of a type.
-    pub(crate) const fn of<T: DurableTask>() -> Self {
-        const {
-            assert!(
-                !matches!(T::TIMEOUT, Some(Duration::ZERO)),
-                "`TIMEOUT` is 0, so no run could succeed: use a longer time, or `None`"
-            );
-        };
-        Self {
-            retry: T::RETRY,
-            timeout: T::TIMEOUT,
-        }
-    }
 
     /// Returns this policy, where `other` decides what this one does not.
     pub(crate) fn or(self, other: Self) -> Self {

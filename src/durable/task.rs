@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 
 use super::TaskId;
 use super::key::NewKey;
+use super::policy::Policy;
 use super::queue::Priority;
 use super::queue::group::GroupName;
 use super::queue::name::QueueName;
@@ -142,17 +143,18 @@ pub trait DurableTask: Serialize + DeserializeOwned + Send + 'static {
     /// use throng::durable::DurableTask;
     ///
     /// #[derive(Serialize, Deserialize)]
-    /// struct Charge {
+    /// struct Pay {
     ///     order: u64,
     /// }
     ///
-    /// impl DurableTask for Charge {
-    ///     const NAME: &'static str = "charge";
-    ///     const RETRY: Option<Retry> = Some(Retry::exponential().attempts(100).max_elapsed(Duration::from_secs(3600)));
+    /// impl DurableTask for Pay {
+    ///     const NAME: &'static str = "pay";
+    ///     const RETRY: Option<Retry> =
+    ///         Some(Retry::exponential().attempts(100).max_elapsed(Duration::from_secs(3600)));
     ///     const TIMEOUT: Option<Duration> = Some(Duration::from_secs(30));
     ///     type Output = ();
     /// }
-    /// # drop(Charge { order: 7 });
+    /// # drop(Pay { order: 7 });
     /// ```
     const RETRY: Option<Retry> = None;
 
@@ -204,6 +206,20 @@ pub trait DurableTask: Serialize + DeserializeOwned + Send + 'static {
 pub(crate) const fn version_of<T: DurableTask>() -> u8 {
     const { assert!(T::VERSION > 0, "`VERSION` is 0: the first version is 1") };
     T::VERSION
+}
+
+/// Returns the policy of a type.
+pub(crate) const fn policy_of<T: DurableTask>() -> Policy {
+    const {
+        assert!(
+            !matches!(T::TIMEOUT, Some(Duration::ZERO)),
+            "`TIMEOUT` is 0, so no run could succeed: use a longer time, or `None`"
+        );
+    };
+    Policy {
+        retry: T::RETRY,
+        timeout: T::TIMEOUT,
+    }
 }
 
 /// Decodes a task that a version of its type has encoded.

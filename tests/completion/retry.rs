@@ -3,8 +3,8 @@
 use std::any::Any;
 use std::future::{Future, Ready, pending};
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use throng::{CompletionStream, JoinError, Retry};
@@ -85,6 +85,44 @@ async fn attempts_end_and_the_last_outcome_counts() {
         assert_eq!(completed.outcome.unwrap(), Err(last));
         assert_eq!(made.swap(0, Ordering::SeqCst), limit);
     }
+}
+
+/// An attempt takes 3 s and its delay up to 1 s, and the limit is 10 s.
+#[tokio::test(start_paused = true)]
+async fn no_attempt_begins_later_than_the_total_time_after_the_first_failure() {
+    let (first, begun) = (
+        Instant::now() + 3 * SECOND,
+        Arc::new(Mutex::new(Vec::new())),
+    );
+    let starts = Arc::clone(&begun);
+    let make = move |attempt| {
+        starts.lock().unwrap().push(Instant::now());
+        async move {
+            tokio::time::sleep(3 * SECOND).await;
+            Outcome::Err(if attempt == 1 {
+                "the first"
+            } else {
+                "a later one"
+            })
+        }
+    };
+    let ended = attempts(u32::MAX).max_elapsed(10 * SECOND).run(make).await;
+    assert_eq!(ended, Err("a later one"));
+    let begun = begun.lock().unwrap();
+    assert!(begun.last().unwrap().duration_since(first) <= 10 * SECOND);
+    assert!((3..=5).contains(&begun.len()), "{begun:?}");
+    // Nothing is awaited after the last attempt.
+    assert_eq!(begun.last().unwrap().elapsed().as_secs(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_tried_again_if_the_first_delay_exceeds_the_total_time() {
+    let (tried, make) = counted(until(2));
+    let retry = Retry::exponential().base(3600 * SECOND);
+    let start = Instant::now();
+    let ended = retry.max_elapsed(Duration::ZERO).run(make).await;
+    assert_eq!((ended, calls(&tried)), (Err("not yet"), 1));
+    assert_eq!(start.elapsed(), Duration::ZERO);
 }
 
 #[tokio::test(start_paused = true)]

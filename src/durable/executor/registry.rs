@@ -15,7 +15,7 @@ use crate::durable::envelope::{OpenPayload, open_output, open_payload, seal_outp
 use crate::durable::policy::Policy;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{Claimed, DeadReason, Epoch, MAX_PAYLOAD_BYTES, Verdict};
-use crate::durable::task::{TaskNames, decode_version, version_of};
+use crate::durable::task::{TaskNames, decode_version, policy_of, version_of};
 use crate::durable::task_error::Next;
 use crate::durable::{
     DurableClient, DurableError, Run, StopReason, TaskContext, TaskError, report,
@@ -112,7 +112,7 @@ impl<App> Registry<App> {
             let registered = Registered {
                 run: run_one::<T, App>,
                 version: version_of::<T>(),
-                policy: Policy::of::<T>(),
+                policy: policy_of::<T>(),
                 type_id: TypeId::of::<T>(),
                 type_name: type_name::<T>(),
             };

@@ -61,7 +61,8 @@ impl ScheduleOptions {
         self
     }
 
-    /// Sets the options of the tasks. An [id](SpawnOptions::id), a [key](SpawnOptions::key) or a [delay](SpawnOptions::delay) is
+    /// Sets the options of the tasks, such as their queue, their [retries](SpawnOptions::retry) and their
+    /// [timeout](SpawnOptions::timeout). An [id](SpawnOptions::id), a [key](SpawnOptions::key) or a [delay](SpawnOptions::delay) is
     /// refused, because the schedule determines them.
     #[must_use]
     pub fn spawn(mut self, options: SpawnOptions) -> Self {

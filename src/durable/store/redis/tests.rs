@@ -276,6 +276,14 @@ fn done(claim: &Claim) -> Vec<Verdicts> {
     verdicts(claim, || Verdict::Done(b"output".to_vec()))
 }
 
+/// All tasks of a claim have failed, and run again at once.
+fn retry(claim: &Claim) -> Vec<Verdicts> {
+    verdicts(claim, || Verdict::Retry {
+        after: Duration::ZERO,
+        error: "error".into(),
+    })
+}
+
 /// All tasks of a claim become dead letters.
 fn dead(claim: &Claim, reason: DeadReason, error: &str) -> Vec<Verdicts> {
     verdicts(claim, || Verdict::Dead {

@@ -196,9 +196,23 @@ else
   if is_full and hold_wait then pcall(lists().wake_queue, queue, 1) end
   if #state.pushed > 0 or state.freed then pcall(lists().wake_for_committed) end
 end
+-- The time since the first failure of each claimed task that has errors. If its row cannot be read, the time is zero, and the task runs.
+local failing_for = {}
+if any_failed then
+  local failed = {}
+  for _, entry in ipairs(claimed) do
+    if has_errors(byte(entry, ENTRY_FLAGS) or 0) then failed[#failed + 1] = sub(entry, 1, ENTRY_ID_END) end
+  end
+  local is_read, rows = false, nil
+  if #failed > 0 then is_read, rows = pcall(call, 'HMGET', ERRORS, unpack(failed)) end
+  for i = 1, #failed do
+    local row = is_read and rows[i] or ''
+    failing_for[i] = pack('>I6', #row < 6 and 0 or math.max(now - number_at('>I6', row, 1), 0))
+  end
+end
 local answer = {
   refused, epoch, claimed, payloads, more and 1 or 0, next_check, is_repeated and 1 or 0, goes_idle and #claimed > 0 and 1 or 0,
-  is_drained and 1 or 0, any_failed and failing_for() or '',
+  is_drained and 1 or 0, concat(failing_for),
 }
 if meta[6] then answer[11], answer[12] = meta[6], now end
 return answer

@@ -44,6 +44,33 @@ async fn a_missing_payload_is_reported() {
     assert!(payloads[2].is_ok());
 }
 
+/// The row of `errors` says when the task failed for the first time. It is removed, shortened or overwritten.
+#[tokio::test]
+async fn a_task_runs_even_if_its_errors_are_damaged() {
+    needs_redis!();
+    let server = Server::start();
+    let errors = key("errors");
+    let scripts = [
+        format!("redis.call('HDEL', '{errors}', id)"),
+        format!("redis.call('HSET', '{errors}', id, 'short')"),
+        format!("redis.call('DEL', '{errors}') redis.call('SET', '{errors}', 'text')"),
+    ];
+    for script in scripts {
+        server.ask(&["FLUSHALL"]);
+        let worker = Worker::new(open(&server.url()).await).await;
+        worker.enqueue([task(1), task(2)]).await;
+        let claim = worker.claim(1).await;
+        worker.turn(retry(&claim), 0).await;
+        run(&server, &script, 1);
+        sleep(Duration::from_millis(2)).await;
+        let claim = worker.claim(9).await;
+        let claimed = |number| claim.tasks.iter().find(|task| task.id == id(number));
+        assert_eq!(claimed(1).unwrap().failing_for, Some(Duration::ZERO));
+        assert_eq!(claimed(2).unwrap().failing_for, None);
+        assert_eq!(claimed(1).unwrap().failures, 1);
+    }
+}
+
 /// The entry is truncated to any length.
 #[tokio::test]
 async fn an_unreadable_entry_ends_only_its_own_task() {

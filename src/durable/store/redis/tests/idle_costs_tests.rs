@@ -41,7 +41,7 @@ fn all_sent(server: &Server) -> HashMap<String, u64> {
 }
 
 /// Returns the number of times that these commands were sent.
-fn sent(server: &Server, commands: &[&str]) -> u64 {
+pub(super) fn sent(server: &Server, commands: &[&str]) -> u64 {
     let all = all_sent(server);
     let counts = commands.iter().filter_map(|command| all.get(*command));
     counts.sum()

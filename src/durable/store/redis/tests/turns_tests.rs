@@ -1,6 +1,29 @@
 //! Turns: the size of claims, cancelled tasks in lists, wake-ups and leases.
 
+use super::idle_costs_tests::sent;
 use super::*;
+
+/// The times of the first failures are read by one command, and only if a task of the claim has failed.
+#[tokio::test]
+async fn a_claim_reads_errors_only_of_tasks_that_have_failed() {
+    needs_redis!();
+    let server = Server::start();
+    let worker = Worker::new(open(&server.url()).await).await;
+    let claim = async || {
+        // Due tasks become ready before.
+        worker.turn(Vec::new(), 0).await;
+        server.ask(&["CONFIG", "RESETSTAT"]);
+        let claim = worker.claim(9).await;
+        (claim, sent(&server, &["hget", "hmget"]))
+    };
+    worker.enqueue((1..=5).map(task)).await;
+    let (fresh, plain) = claim().await;
+    worker.turn(retry(&fresh), 0).await;
+    let (failed, with_errors) = claim().await;
+    let is_failing = failed.tasks.iter().map(|it| it.failing_for.is_some());
+    assert!(is_failing.eq([true; 5]));
+    assert_eq!(with_errors, plain + 1);
+}
 
 /// The engine never wants more than a batch, which would be too many arguments for a script.
 #[tokio::test]
