@@ -209,6 +209,34 @@ pub(crate) const fn version_of<T: DurableTask>() -> u8 {
 }
 
 /// Returns the policy of a type.
+///
+/// A type that can run has no timeout of zero:
+///
+/// ```compile_fail,E0080
+/// use std::time::Duration;
+///
+/// use serde::{Deserialize, Serialize};
+/// use throng::durable::{DurableClient, DurableExecutor, DurableTask, MemoryStore};
+/// use throng::durable::{Run, TaskContext, TaskError};
+///
+/// #[derive(Serialize, Deserialize)]
+/// struct Hopeless;
+///
+/// impl DurableTask for Hopeless {
+///     const NAME: &'static str = "hopeless";
+///     const TIMEOUT: Option<Duration> = Some(Duration::ZERO);
+///     type Output = ();
+/// }
+///
+/// impl Run<()> for Hopeless {
+///     async fn run(self, _: TaskContext<()>) -> Result<(), TaskError> {
+///         Ok(())
+///     }
+/// }
+///
+/// let client = DurableClient::open(MemoryStore::new());
+/// DurableExecutor::builder::<()>(client).register::<Hopeless>();
+/// ```
 pub(crate) const fn policy_of<T: DurableTask>() -> Policy {
     const {
         assert!(

@@ -1,9 +1,8 @@
-//! [`Attempt`]: what follows if a run fails. [`TimeLimit`]: the end of the time that a run may take. The verdicts on runs without an output.
+//! [`Attempt`]: what follows if a run fails. [`TimeLimit`]: the time that a run may take. The verdicts on runs without an output.
 
 use std::time::Duration;
 
-use tokio::time::Instant;
-
+use crate::durable::clock::since_boot;
 use crate::durable::store::{
     Claimed, DeadReason, MAX_ATTEMPT_ERROR_BYTES, MAX_ERROR_BYTES, Verdict,
 };
@@ -15,8 +14,8 @@ pub(crate) struct Attempt {
     retry: Retry,
     /// The number of runs that have failed if this one fails.
     failures: u32,
-    /// The time since the first failure, and when it was measured. `None` if no run has failed before.
-    failing_for: Option<(Duration, Instant)>,
+    /// The time since the first failure, and when it was measured, since the machine was started. `None` if no run has failed before.
+    failing_for: Option<(Duration, Duration)>,
 }
 
 impl Attempt {
@@ -25,7 +24,7 @@ impl Attempt {
         Self {
             retry,
             failures: claimed.failures.saturating_add(1),
-            failing_for: claimed.failing_for.map(|time| (time, Instant::now())),
+            failing_for: claimed.failing_for.map(|time| (time, since_boot())),
         }
     }
 
@@ -47,29 +46,19 @@ impl Attempt {
     fn elapsed(&self) -> Duration {
         let elapsed = self.failing_for;
         elapsed.map_or(Duration::ZERO, |(time, at)| {
-            time.saturating_add(at.elapsed())
+            time.saturating_add(since_boot().saturating_sub(at))
         })
     }
 }
 
-/// The end of the time that a run may take, and what follows if it takes longer.
+/// The time that a run may take, and what follows if it takes longer.
 #[derive(Debug)]
 pub(crate) struct TimeLimit {
-    pub(crate) deadline: Instant,
-    timeout: Duration,
-    pub(super) attempt: Attempt,
+    pub(crate) timeout: Duration,
+    pub(crate) attempt: Attempt,
 }
 
 impl TimeLimit {
-    /// Returns the limit of a run that starts now, or `None` if the run may take forever.
-    pub(crate) fn new(timeout: Duration, attempt: Attempt) -> Option<Self> {
-        Some(Self {
-            deadline: Instant::now().checked_add(timeout)?,
-            timeout,
-            attempt,
-        })
-    }
-
     /// Returns the verdict on the run if it has not ended in time.
     pub(crate) fn exceeded(&self) -> Verdict {
         let error = format!("it ran longer than its timeout of {:?}", self.timeout);

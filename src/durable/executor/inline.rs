@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::sync::Arc as StdArc;
 use std::time::Duration;
 
-use tokio::time::{timeout, timeout_at};
+use tokio::time::timeout;
 
 use super::attempt::TimeLimit;
 use super::open_sessions::OpenSessions;
@@ -23,7 +23,7 @@ use crate::durable::{DurableClient, DurableError, StopReason};
 /// [`Schedules::fire_now`](crate::durable::Schedules::fire_now).
 ///
 /// A run that exceeds its [timeout](crate::durable::DurableTask::TIMEOUT) is asked to stop, and is dropped after a further
-/// [lease](super::builder::Builder::lease). Both times are Tokio's, so a test can [pause](tokio::time::pause) them. A task with a timeout
+/// [lease](super::builder::Builder::lease). Both times are Tokio's, so a test can pause them. A task with a timeout
 /// needs a Tokio runtime with [time](tokio::runtime::Builder::enable_time).
 ///
 /// # Examples
@@ -160,7 +160,7 @@ impl InlineExecutor {
         let Some(limit) = limit else {
             return run.await.verdict;
         };
-        if let Ok(outcome) = timeout_at(limit.deadline, &mut run).await {
+        if let Ok(outcome) = timeout(limit.timeout, &mut run).await {
             return outcome.verdict;
         }
         stop.set(StopReason::TimedOut);

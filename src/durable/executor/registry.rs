@@ -187,7 +187,7 @@ impl<App: Send + Sync + 'static> TaskRunner for AppRunner<App> {
         let (cx, run_fn) = (cx.at_tick(tick), registered.run);
         let policy = policy.or(registered.policy);
         let attempt = Attempt::new(policy.retry.unwrap_or(self.retry), &claimed);
-        let limit = policy.timeout.and_then(|it| TimeLimit::new(it, attempt));
+        let limit = policy.timeout.map(|timeout| TimeLimit { timeout, attempt });
         let run = Box::pin(report::in_span(&claimed, epoch, async move {
             let output = contained(Box::pin(decode_and_run(run_fn, name, payload, cx))).await;
             RunOutcome {

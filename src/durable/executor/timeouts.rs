@@ -36,14 +36,16 @@ pub(crate) enum TimeoutStep {
 }
 
 impl Timeouts {
-    /// Adds a run that has started.
+    /// Adds a run that starts now, unless it may take forever.
     pub(crate) fn started(&mut self, epoch: Epoch, id: TaskId, limit: Box<TimeLimit>) {
-        let (next, is_told) = (limit.deadline, false);
+        let Some(next) = Instant::now().checked_add(limit.timeout) else {
+            return;
+        };
         self.steps.insert((next, (epoch, id)));
         let run = TimedRun {
             limit,
             next,
-            is_told,
+            is_told: false,
         };
         self.runs.insert((epoch, id), run);
     }
@@ -106,7 +108,7 @@ mod tests {
             quarantined: false,
         };
         let attempt = Attempt::new(Retry::exponential().attempts(1), &claimed);
-        Box::new(TimeLimit::new(timeout, attempt).unwrap())
+        Box::new(TimeLimit { timeout, attempt })
     }
 
     #[tokio::test(start_paused = true)]
@@ -146,7 +148,8 @@ mod tests {
 
     #[test]
     fn a_timeout_beyond_all_times_is_no_limit() {
-        let attempt = limit(SECOND).attempt;
-        assert!(TimeLimit::new(Duration::MAX, attempt).is_none());
+        let mut timeouts = Timeouts::default();
+        timeouts.started(1, TaskId::new(), limit(Duration::MAX));
+        assert!(timeouts.runs.is_empty() && timeouts.next().is_none());
     }
 }
