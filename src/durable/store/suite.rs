@@ -37,6 +37,7 @@ mod memory;
 mod paused_types_tests;
 mod priorities_tests;
 mod process;
+mod progress_tests;
 mod queue_wakes_tests;
 mod queues_tests;
 mod rates_tests;
@@ -186,6 +187,17 @@ macro_rules! store_suite {
                     a_dead_letter_has_the_errors_of_earlier_attempts
                     a_crash_keeps_errors
                     a_cancelled_task_has_no_errors
+                }
+                progress_tests {
+                    the_last_report_is_stored
+                    an_earlier_report_never_replaces_a_later_one
+                    only_the_run_that_holds_the_task_reports
+                    progress_is_kept_until_the_next_run
+                    progress_is_kept_when_a_worker_dies
+                    an_end_removes_progress
+                    a_death_of_crashes_removes_progress
+                    a_replayed_or_new_task_has_no_progress
+                    a_full_batch_of_large_reports_is_stored
                 }
                 events_tests {
                     the_first_event_is_ready

@@ -131,16 +131,16 @@ local function repair_orphans()
   some('SRANDMEMBER', QUARANTINED, check_quarantined)
   some('HRANDFIELD', PAYLOADS, function(ids) remove_all('HDEL', PAYLOADS, without_task(ids)) end)
   some('HRANDFIELD', ERRORS, function(ids) remove_all('HDEL', ERRORS, without_task(ids)) end)
-  some('HRANDFIELD', WATCHERS, function(ids)
-    local gone, alive = {}, call('HMGET', ALIVE, unpack(ids))
-    for i, id in ipairs(ids) do if not alive[i] then gone[#gone + 1] = id end end
-    remove_all('HDEL', WATCHERS, gone)
-  end)
-  some('HRANDFIELD', CANCEL, function(ids)
-    local gone, running = {}, call('HMGET', RUNNING, unpack(ids))
-    for i, id in ipairs(ids) do if not running[i] then gone[#gone + 1] = id end end
-    remove_all('HDEL', CANCEL, gone)
-  end)
+  local function remove_without(owner, key)
+    some('HRANDFIELD', key, function(ids)
+      local gone = {}
+      for i, row in ipairs(call('HMGET', owner, unpack(ids))) do if not row then gone[#gone + 1] = ids[i] end end
+      remove_all('HDEL', key, gone)
+    end)
+  end
+  remove_without(ALIVE, WATCHERS)
+  remove_without(ALIVE, PROGRESS)
+  remove_without(RUNNING, CANCEL)
   some('ZRANDMEMBER', DIED, function(ids)
     for _, id in ipairs(ids) do if #id ~= 16 then call('ZREM', DIED, id) end end
   end)
