@@ -152,6 +152,8 @@ mod inspect;
 mod key;
 mod named_queue;
 mod options;
+mod progress;
+mod progress_stream;
 mod queue;
 mod report;
 mod resend;
@@ -184,6 +186,7 @@ pub use self::inspect::{
 pub use self::key::Key;
 pub use self::named_queue::Queue;
 pub use self::options::SpawnOptions;
+pub use self::progress_stream::ProgressStream;
 pub use self::queue::{Groups, Priority, QueueInfo, QueueSettings, Rate};
 pub use self::run::Run;
 #[cfg(feature = "cron")]

@@ -42,6 +42,8 @@ mod leases;
 mod nested;
 #[path = "durable/panics.rs"]
 mod panics;
+#[path = "durable/progress.rs"]
+mod progress;
 #[cfg(all(unix, feature = "redis"))]
 #[path = "durable/redis_example.rs"]
 mod redis_example;

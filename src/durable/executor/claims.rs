@@ -293,6 +293,14 @@ impl Claims {
         }
     }
 
+    /// Asks a run to stop.
+    pub(crate) fn stop_run(&self, epoch: Epoch, id: TaskId, reason: StopReason) {
+        let run = self.claims.get(&epoch).and_then(|it| it.runs.get(&id));
+        if let Some(run) = run {
+            run.stop.set(reason);
+        }
+    }
+
     /// Asks all runs to stop.
     pub(crate) fn stop_all(&self, reason: StopReason) {
         for claim in self.claims.values() {

@@ -5,12 +5,16 @@ use std::future::poll_fn;
 use std::sync::Arc as StdArc;
 use std::time::Duration;
 
+use tokio::sync::mpsc;
+
 use super::open_sessions::OpenSessions;
+use super::progress_reports::may_run_again;
 use super::registry::TaskRunner;
 use super::scope::{Rule, RunScope};
 use super::served_queue::QueueShare;
 use crate::durable::context::Stop;
-use crate::durable::store::{Claim, MAX_BATCH_BYTES, SessionId, Turn, Verdicts};
+use crate::durable::progress::RunProgress;
+use crate::durable::store::{Claim, MAX_BATCH_BYTES, ProgressReport, SessionId, Turn, Verdicts};
 use crate::durable::{DurableClient, DurableError};
 
 /// Runs tasks on the caller, one at a time, when the caller calls [`run_due`](Self::run_due): for tests.
@@ -126,15 +130,40 @@ impl InlineExecutor {
     async fn run_all(&mut self, claim: Claim) {
         for task in claim.tasks {
             let id = task.id;
-            let mut run = self.runner.run(task, claim.epoch, Stop::default());
+            let (sender, mut reports) = mpsc::unbounded_channel();
+            let progress = RunProgress::new(id, claim.epoch, sender);
+            let stop = Stop::default();
+            let mut run = self
+                .runner
+                .run(task, claim.epoch, stop, StdArc::clone(&progress));
             // Awaited tasks would have to run on this caller, too.
             let scope = RunScope::new(id, Rule::Refuse, StdArc::default());
-            let outcome = poll_fn(|cx| scope.enter(|| run.as_mut().poll(cx))).await;
+            let mut polled = poll_fn(|cx| scope.enter(|| run.as_mut().poll(cx)));
+            let outcome = loop {
+                tokio::select! {
+                    outcome = &mut polled => break outcome,
+                    Some(run) = reports.recv() => self.store_progress(run.take()).await,
+                }
+            };
+            let last = progress.end();
+            let last = last.filter(|_| may_run_again(&outcome.verdict));
+            self.store_progress(last).await;
             self.verdicts.push(Verdicts {
                 epoch: claim.epoch,
                 tasks: vec![(id, outcome.verdict)],
             });
         }
+    }
+
+    /// Stores a report. If this fails, the next run does not learn of it.
+    async fn store_progress(&self, report: Option<ProgressReport>) {
+        let Some(report) = report else {
+            return;
+        };
+        let stored = self.client.ask(Some(report.id), |store| {
+            store.report_progress(vec![report.clone()])
+        });
+        stored.await.ok();
     }
 
     /// Returns a turn that claims one task.

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crate::durable::context::Stop;
 use crate::durable::envelope::{OpenPayload, open_output, open_payload, seal_output};
+use crate::durable::progress::RunProgress;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
     Claimed, DeadReason, Epoch, MAX_ATTEMPT_ERROR_BYTES, MAX_ERROR_BYTES, MAX_PAYLOAD_BYTES,
@@ -65,7 +66,13 @@ pub(crate) trait TaskRunner: Send + Sync {
     fn set(&self) -> &TypeSet;
 
     /// Starts a run.
-    fn run(&self, claimed: Claimed, epoch: Epoch, stop: Stop) -> BoxedRun;
+    fn run(
+        &self,
+        claimed: Claimed,
+        epoch: Epoch,
+        stop: Stop,
+        progress: StdArc<RunProgress>,
+    ) -> BoxedRun;
 }
 
 /// A run of a task, which returns its verdict.
@@ -153,7 +160,13 @@ impl<App: Send + Sync + 'static> TaskRunner for AppRunner<App> {
         &self.set
     }
 
-    fn run(&self, mut claimed: Claimed, epoch: Epoch, stop: Stop) -> BoxedRun {
+    fn run(
+        &self,
+        mut claimed: Claimed,
+        epoch: Epoch,
+        stop: Stop,
+        progress: StdArc<RunProgress>,
+    ) -> BoxedRun {
         let payload = match std::mem::replace(&mut claimed.payload, Ok(Vec::new())) {
             Ok(payload) => payload,
             Err(error) => return damaged(error),
@@ -169,7 +182,7 @@ impl<App: Send + Sync + 'static> TaskRunner for AppRunner<App> {
             return damaged(format!("its version cannot be read: {version}"));
         }
         let (app, client) = (StdArc::clone(&self.app), self.client.clone());
-        let cx = TaskContext::new(app, client, &claimed, epoch, stop.clone());
+        let cx = TaskContext::new(app, client, &claimed, epoch, stop.clone(), progress);
         let (cx, run_fn) = (cx.at_tick(tick), registered.run);
         let (retry, failures) = (self.retry, claimed.failures.saturating_add(1));
         Box::pin(report::in_span(&claimed, epoch, async move {

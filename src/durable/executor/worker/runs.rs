@@ -72,10 +72,11 @@ impl Worker {
         }
         let start = StartToken::default();
         let (run_stop, run_start) = (stop.clone(), start.clone());
+        let progress = self.progress.of_run(id, epoch);
         let runner = StdArc::clone(self.app.runner());
         let run = async move {
             match run_start.take() {
-                true => Some(runner.run(task, epoch, run_stop).await),
+                true => Some(runner.run(task, epoch, run_stop, progress).await),
                 false => None,
             }
         };
@@ -167,6 +168,7 @@ impl Worker {
             // All sessions have passed over the other quarantined tasks.
             self.wake(None);
         }
+        let last = self.progress.end(epoch, id);
         let Some(holder) = self.claims.end(epoch, id) else {
             return;
         };
@@ -176,6 +178,7 @@ impl Worker {
             self.shut_down(Duration::ZERO);
         }
         let verdict = verdict.unwrap_or(Verdict::Release);
+        self.progress.add_last(last, &verdict);
         match holder {
             Holder::This => self.pending_verdicts.push(epoch, id, verdict),
             Holder::Uncertain => self.pending_verdicts.push(epoch, id, late(verdict)),
