@@ -52,10 +52,10 @@ async fn another_client_sees_progress(store: TestStore) {
     })
     .await;
     let handle = spawn(&client, 1).await;
-    let mut stream = other.attach::<Number>(handle.id()).progress();
+    let mut stream = other.attach::<Number>(handle.id()).progress::<Done>();
     assert_eq!(next(&mut stream).await, Done { files: 40, of: 100 });
     // Another stream begins with the last value.
-    let mut own = handle.progress();
+    let mut own = handle.progress::<Done>();
     assert_eq!(next(&mut own).await, Done { files: 40, of: 100 });
     door.open();
     for stream in [&mut stream, &mut own] {
@@ -86,15 +86,15 @@ async fn a_stream_of_a_task_that_has_not_started_waits(store: TestStore) {
 
 async fn a_stream_ends_however_its_task_ends(store: TestStore) {
     let client = store.client().await;
-    let door = Door::new();
-    let run_door = door.clone();
+    let doors = [Door::new(), Door::new()];
+    let run_doors = doors.clone();
     let _executor = start(&client, move |number, cx| {
-        let door = run_door.clone();
+        let doors = run_doors.clone();
         async move {
             cx.progress(&number);
             match number {
                 2 => drop(cx.stopped().await),
-                _ => door.pass().await,
+                number => doors[number as usize].pass().await,
             }
             match number {
                 0 => Ok(0),
@@ -105,11 +105,11 @@ async fn a_stream_ends_however_its_task_ends(store: TestStore) {
     .await;
     for number in 0..3 {
         let handle = spawn(&client, number).await;
-        let mut stream = handle.progress();
+        let mut stream = handle.progress::<u64>();
         assert_eq!(next(&mut stream).await, number);
         match number {
             2 => drop(handle.cancel().await.unwrap()),
-            _ => door.open(),
+            number => doors[number as usize].open(),
         }
         while let Some(item) = within(stream.next()).await {
             assert_eq!(item.unwrap(), number);

@@ -75,7 +75,7 @@ async fn the_reports_of_many_runs_are_sent_together() {
     let app = App::new(|number, cx| async move {
         loop {
             cx.progress(&number);
-            sleep(Duration::from_millis(10)).await;
+            sleep(Duration::from_millis(100)).await;
         }
     });
     let mut builder = builder(&client);
@@ -125,9 +125,9 @@ async fn progress_is_at_most_two_seconds_old() {
     let (mut last, mut values) = (0, 0);
     while begun.elapsed() < Duration::from_secs(60) {
         let value: u64 = stream.next().await.unwrap().unwrap();
-        assert!(value > last, "{value} after {last}");
-        let age = begun.elapsed() - Duration::from_millis(last);
-        assert!(values == 0 || age < Duration::from_secs(2), "{age:?}");
+        assert!(values == 0 || value > last, "{value} after {last}");
+        let age = begun.elapsed() - Duration::from_millis(value);
+        assert!(age < Duration::from_secs(2), "{age:?}");
         (last, values) = (value, values + 1);
     }
     assert!(values > 50, "{values}");
