@@ -92,6 +92,11 @@
 //! the store may fire the schedule, and each tick fires once. [`ScheduleOptions`] determine what happens after an outage, and while
 //! an earlier task has not ended. [`Schedules`] lists, pauses, resumes, fires and removes schedules.
 //!
+//! # Progress
+//!
+//! A run can report [progress](TaskContext::progress). A [stream](DurableHandle::progress) in any process yields it, and the next run
+//! of the task can [read](TaskContext::last_progress) it, for example to continue where the last run has stopped.
+//!
 //! # If a process exits at a given step
 //!
 //! The test suite kills processes, freezes them or cuts their connections at each of these steps.

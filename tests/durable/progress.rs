@@ -1,13 +1,13 @@
 //! The progress that runs report, and streams of it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use serde::{Deserialize, Serialize};
 use throng::durable::{DurableHandle, ProgressStream, SpawnOptions, Status, TaskError};
 
 use crate::harness::{
-    Door, Number, TestStore, reaches, run_due, spawn, spawn_as, start, start_inline,
+    Door, Number, TestStore, reaches, run_due, spawn, spawn_as, start, start_as, start_inline,
 };
 use crate::harness::{builder, timed};
 use crate::support::within;
@@ -271,4 +271,49 @@ async fn a_stream_of_a_handle_that_is_not_attached_is_one_error() {
     let mut stream = detached.progress::<u64>();
     assert!(stream.next().await.unwrap().unwrap_err().is_detached());
     assert!(stream.next().await.is_none());
+}
+
+/// Ten thousand tasks report, and each has a stream in another client.
+#[cfg(feature = "redis")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "measures how old the progress of many tasks is, and how many requests that takes"]
+async fn the_progress_of_many_tasks() {
+    const TASKS: usize = 10_000;
+    const SPAN: Duration = Duration::from_secs(20);
+    needs_redis!();
+    let store = TestStore::server();
+    let (client, other) = (store.client().await, store.client().await);
+    let begun = Instant::now();
+    let mut builder = builder(&client);
+    builder.max_running(TASKS);
+    let _executor = start_as(&builder, move |_, cx| async move {
+        while cx.stop_reason().is_none() {
+            cx.progress(&(begun.elapsed().as_millis() as u64));
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        Ok(0)
+    })
+    .await;
+    let handles = client.spawn_all((0..TASKS as u64).map(Number)).await;
+    let handles = handles.unwrap();
+    let streams = handles.iter().map(|it| other.attach::<Number>(it.id()));
+    let streams = streams.map(|handle| handle.progress::<u64>());
+    let mut all = futures::stream::select_all(streams);
+    let mut ages = Vec::new();
+    let measured_from = Instant::now() + Duration::from_secs(10);
+    while measured_from + SPAN > Instant::now() {
+        let value = all.next().await.unwrap().unwrap();
+        if Instant::now() > measured_from {
+            ages.push(begun.elapsed() - Duration::from_millis(value));
+        }
+    }
+    ages.sort();
+    let at = |share: f64| ages[((ages.len() - 1) as f64 * share) as usize];
+    println!(
+        "{} values in {SPAN:?}; age: median {:?}, 99% {:?}, maximum {:?}",
+        ages.len(),
+        at(0.5),
+        at(0.99),
+        at(1.0)
+    );
 }

@@ -185,7 +185,7 @@ local function make_outcomes()
     if collected.damage_count > 0 then pcall(count_damage, collected.damage_count, collected.last_damage, collected.evidence) end
     write_all('HDEL', PAYLOADS, collected.payload_ids)
     for i = 2, #collected.removed_due, 2 do call('HDEL', DELAYED, collected.removed_due[i]) end
-    if #collected.ended > 0 then remove_progress(collected.ended) end
+    remove_progress(collected.ended)
     notify_watchers(collected.ended, collected.states)
   end
 

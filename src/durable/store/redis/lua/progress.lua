@@ -6,6 +6,7 @@
 local has_progress
 
 local function remove_progress(ids)
+  if #ids == 0 then return end
   if has_progress == nil then has_progress = call('EXISTS', PROGRESS) == 1 end
-  if has_progress and #ids > 0 then call('HDEL', PROGRESS, unpack(ids)) end
+  if has_progress then call('HDEL', PROGRESS, unpack(ids)) end
 end
