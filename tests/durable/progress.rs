@@ -282,6 +282,13 @@ async fn the_progress_of_many_tasks() {
     const SPAN: Duration = Duration::from_secs(20);
     needs_redis!();
     let store = TestStore::server();
+    let TestStore::Server(server, _) = &store else {
+        panic!("it is a server");
+    };
+    let scripts = || match server.ask(&["INFO", "commandstats"]) {
+        ::redis::Value::BulkString(text) => calls(&String::from_utf8_lossy(&text)),
+        other => panic!("{other:?}"),
+    };
     let (client, other) = (store.client().await, store.client().await);
     let begun = Instant::now();
     let mut builder = builder(&client);
@@ -299,21 +306,33 @@ async fn the_progress_of_many_tasks() {
     let streams = handles.iter().map(|it| other.attach::<Number>(it.id()));
     let streams = streams.map(|handle| handle.progress::<u64>());
     let mut all = futures::stream::select_all(streams);
-    let mut ages = Vec::new();
+    let (mut ages, mut before) = (Vec::new(), 0);
     let measured_from = Instant::now() + Duration::from_secs(10);
     while measured_from + SPAN > Instant::now() {
         let value = all.next().await.unwrap().unwrap();
         if Instant::now() > measured_from {
+            if ages.is_empty() {
+                before = scripts();
+            }
             ages.push(begun.elapsed() - Duration::from_millis(value));
         }
     }
     ages.sort();
     let at = |share: f64| ages[((ages.len() - 1) as f64 * share) as usize];
     println!(
-        "{} values in {SPAN:?}; age: median {:?}, 99% {:?}, maximum {:?}",
+        "{} values and {} requests in {SPAN:?}; age: median {:?}, 99% {:?}, maximum {:?}",
         ages.len(),
+        scripts() - before,
         at(0.5),
         at(0.99),
         at(1.0)
     );
+}
+
+/// Returns the number of scripts that a server has run.
+#[cfg(feature = "redis")]
+fn calls(stats: &str) -> u64 {
+    let calls = stats.split("cmdstat_evalsha:calls=").nth(1);
+    let calls = calls.and_then(|it| it.split(',').next());
+    calls.and_then(|it| it.parse().ok()).unwrap_or_default()
 }

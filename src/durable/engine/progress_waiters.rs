@@ -52,7 +52,7 @@ pub(crate) type News = Result<ProgressState, Failure>;
 /// the last answers.
 const MIN_POLL_PAUSE: Duration = Duration::from_millis(500);
 const MAX_POLL_PAUSE: Duration = Duration::from_secs(5);
-const PAUSE_PER_ANSWER_TIME: u32 = 10;
+const PAUSE_PER_ANSWER_TIME: u32 = 2;
 
 impl ProgressWaiters {
     /// Waits for a report that is later than the last one seen, or for the end of the task. The sender is dropped if the client is

@@ -188,17 +188,6 @@ macro_rules! store_suite {
                     a_crash_keeps_errors
                     a_cancelled_task_has_no_errors
                 }
-                progress_tests {
-                    the_last_report_is_stored
-                    an_earlier_report_never_replaces_a_later_one
-                    only_the_run_that_holds_the_task_reports
-                    progress_is_kept_until_the_next_run
-                    progress_is_kept_when_a_worker_dies
-                    an_end_removes_progress
-                    a_death_of_crashes_removes_progress
-                    a_replayed_or_new_task_has_no_progress
-                    a_full_batch_of_large_reports_is_stored
-                }
                 events_tests {
                     the_first_event_is_ready
                     an_end_is_reported_to_a_producer_that_awaits_it
@@ -416,4 +405,5 @@ store_suite!(in_redis, crate::durable::store::suite::redis::Redis, 128);
 // These modules use the macro `store_suite`, so they must come after it.
 mod groups;
 mod keys;
+mod progress;
 mod schedules;
