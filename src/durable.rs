@@ -92,6 +92,11 @@
 //! the store may fire the schedule, and each tick fires once. [`ScheduleOptions`] determine what happens after an outage, and while
 //! an earlier task has not ended. [`Schedules`] lists, pauses, resumes, fires and removes schedules.
 //!
+//! # Progress
+//!
+//! A run can report [progress](TaskContext::progress). A [stream](DurableHandle::progress) in any process yields it, and the next run
+//! of the task can [read](TaskContext::last_progress) it, for example to continue where the last run has stopped.
+//!
 //! # If a process exits at a given step
 //!
 //! The test suite kills processes, freezes them or cuts their connections at each of these steps.
@@ -154,6 +159,8 @@ mod key;
 mod named_queue;
 mod options;
 mod policy;
+mod progress;
+mod progress_stream;
 mod queue;
 mod report;
 mod resend;
@@ -186,6 +193,7 @@ pub use self::inspect::{
 pub use self::key::Key;
 pub use self::named_queue::Queue;
 pub use self::options::SpawnOptions;
+pub use self::progress_stream::ProgressStream;
 pub use self::queue::{Groups, Priority, QueueInfo, QueueSettings, Rate};
 pub use self::run::Run;
 #[cfg(feature = "cron")]

@@ -44,6 +44,8 @@ mod nested;
 mod panics;
 #[path = "durable/policies.rs"]
 mod policies;
+#[path = "durable/progress.rs"]
+mod progress;
 #[cfg(all(unix, feature = "redis"))]
 #[path = "durable/redis_example.rs"]
 mod redis_example;

@@ -4,11 +4,14 @@ use std::fmt;
 use std::sync::{Arc as StdArc, OnceLock};
 use std::time::{Duration, SystemTime};
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
+use super::progress::{self, RunProgress};
 use super::queue::group::GroupName;
-use super::store::{Claimed, Epoch};
-use super::{DurableClient, TaskId};
+use super::store::{Claimed, Epoch, ProgressState};
+use super::{DurableClient, DurableError, TaskId, report};
 
 /// The context of a run: the `App`, the client, and facts about the task.
 ///
@@ -23,6 +26,7 @@ pub struct TaskContext<App> {
     epoch: Epoch,
     tick: Option<u64>,
     stop: Stop,
+    progress: StdArc<RunProgress>,
 }
 
 /// Why a run is asked to stop.
@@ -58,6 +62,7 @@ impl<App> TaskContext<App> {
         claimed: &Claimed,
         epoch: Epoch,
         stop: Stop,
+        progress: StdArc<RunProgress>,
     ) -> Self {
         Self {
             app,
@@ -69,6 +74,7 @@ impl<App> TaskContext<App> {
             epoch,
             tick: None,
             stop,
+            progress,
         }
     }
 
@@ -152,6 +158,79 @@ impl<App> TaskContext<App> {
         since_1970.and_then(|time| SystemTime::UNIX_EPOCH.checked_add(time))
     }
 
+    /// Reports the progress of the task: any value of at most 4 KiB as JSON. This never waits.
+    ///
+    /// [Streams](crate::durable::DurableHandle::progress) of all clients yield it, and the next run of the task can
+    /// [read](Self::last_progress) it. Each report replaces the one before, and the executor stores the last one about once a second. So
+    /// a run can report as often as it likes, and some reports are never stored. If the run ends and the task is to run again, its last
+    /// report is stored before that, unless the store does not answer for a second. If the worker dies, up to a second of reports is lost.
+    ///
+    /// The progress is kept until the task ends. A [replayed](crate::durable::DeadLetters::replay) dead letter starts without any.
+    ///
+    /// A value that is larger, or that cannot be encoded, is ignored; with the feature `tracing`, this is a warning. If another worker has
+    /// taken the task over, the report is ignored, and this run is asked to [stop](StopReason::LeaseLost).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{TaskContext, TaskError};
+    /// # async fn import_file(_: u32) -> Result<(), TaskError> { Ok(()) }
+    /// #[derive(Serialize, Deserialize)]
+    /// struct Imported {
+    ///     files: u32,
+    ///     of: u32,
+    /// }
+    ///
+    /// async fn import(cx: TaskContext<()>) -> Result<(), TaskError> {
+    ///     // If an earlier run has failed, continue after the last file that it has imported.
+    ///     let before: Option<Imported> = cx.last_progress().await?;
+    ///     for file in before.map_or(0, |before| before.files)..100 {
+    ///         import_file(file).await?;
+    ///         cx.progress(&Imported { files: file + 1, of: 100 });
+    ///     }
+    ///     Ok(())
+    /// }
+    /// # let _ = import;
+    /// ```
+    pub fn progress<P: Serialize + ?Sized>(&self, progress: &P) {
+        match progress::encode(progress) {
+            Ok(bytes) => self.progress.report(bytes),
+            Err(error) => report::progress_dropped(self.client.store_name(), self.id, &error),
+        }
+    }
+
+    /// Returns the last [progress](Self::progress) that this run, or else an earlier run of the task, has reported. Returns `None` if
+    /// there is none.
+    ///
+    /// # Errors
+    ///
+    /// - The progress is not a `P` ([`is_decode`](DurableError::is_decode)).
+    /// - The store does not answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost if the future is dropped.
+    pub async fn last_progress<P: DeserializeOwned>(&self) -> Result<Option<P>, DurableError> {
+        let own = self.progress.last();
+        let last = match own {
+            Some(bytes) => Some(bytes),
+            None => self.stored_progress().await?,
+        };
+        let decoded = last.map(|bytes| serde_json::from_slice(&bytes)).transpose();
+        let store_name = self.client.store_name();
+        decoded.map_err(|error| DurableError::decode_progress(store_name, self.id, error))
+    }
+
+    async fn stored_progress(&self) -> Result<Option<Vec<u8>>, DurableError> {
+        let id = self.id;
+        let states = self.client.ask(Some(id), |store| store.progress(vec![id]));
+        match states.await?.pop() {
+            Some(ProgressState::Alive(Some(progress))) => Ok(Some(progress.bytes)),
+            _ => Ok(None),
+        }
+    }
+
     /// Waits until the run should stop, and returns the reason.
     ///
     /// # Cancel safety
@@ -200,6 +279,7 @@ impl<App> Clone for TaskContext<App> {
             client: self.client.clone(),
             group: self.group.clone(),
             stop: self.stop.clone(),
+            progress: StdArc::clone(&self.progress),
             ..*self
         }
     }

@@ -1,7 +1,7 @@
 //! [`Engine`]: the background work of a client, on a thread of its own or on the thread of the store.
 //!
 //! On that thread, the engine sends spawned tasks to the store ([`batch_sender`]), finds out when awaited tasks have ended
-//! ([`waiters`]), and runs the workers of the process. No user code runs there, so none can delay the renewal of a lease.
+//! ([`waiters`]) or reported progress ([`progress_waiters`]), and runs the workers of the process. No user code runs there, so none can delay the renewal of a lease.
 //! The engine does not depend on any runtime of the user.
 
 use std::sync::{Arc as StdArc, Weak};
@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::batch_sender::BatchSender;
 use self::monitored::MonitoredStore;
+use self::progress_waiters::ProgressWaiters;
 use self::waiters::Waiters;
 use super::executor::message::Message;
 use super::failure::Failure;
@@ -26,6 +27,7 @@ use crate::sync::{Mutex, lock};
 
 mod batch_sender;
 mod monitored;
+pub(crate) mod progress_waiters;
 pub(crate) mod waiters;
 
 /// The background work of a client.
@@ -34,6 +36,7 @@ pub(crate) struct Engine {
     /// The name of the store for messages.
     pub(crate) store_name: StdArc<str>,
     pub(crate) waiters: StdArc<Waiters>,
+    pub(crate) progress: StdArc<ProgressWaiters>,
     pub(crate) spawn_queue: StdArc<SpawnQueue>,
     workers: Mutex<Vec<mpsc::UnboundedSender<Message>>>,
     /// The highest epoch that this client has received.
@@ -59,10 +62,12 @@ impl Engine {
         };
         let spawn_queue = StdArc::new(SpawnQueue::new());
         let waiters = StdArc::new(Waiters::default());
+        let progress = StdArc::new(ProgressWaiters::default());
         let engine = StdArc::new(Self {
             store_name: store.name().into(),
             store: StdArc::clone(&store),
             waiters: StdArc::clone(&waiters),
+            progress: StdArc::clone(&progress),
             spawn_queue: StdArc::clone(&spawn_queue),
             workers: Mutex::default(),
             floor: Mutex::default(),
@@ -83,9 +88,11 @@ impl Engine {
             drop(stored);
         });
         engine.run(StdArc::clone(&waiters).run(StdArc::clone(&store)));
+        engine.run(StdArc::clone(&progress).run(StdArc::clone(&store)));
         engine.run(dispatch(StdArc::downgrade(&engine), store.events()));
         if engine.runtime.is_none() {
             waiters.close();
+            progress.close();
         }
         engine
     }
@@ -148,6 +155,7 @@ impl Engine {
             self.stored.cancelled().await;
             self.stop.cancel();
             self.waiters.close();
+            self.progress.close();
             self.store.close().await
         });
         closed.await.clone()

@@ -30,6 +30,7 @@ enum Kind {
     Encode(Arc<dyn Error + Send + Sync>),
     Decode(Arc<dyn Error + Send + Sync>),
     DecodeTask(Arc<dyn Error + Send + Sync>),
+    DecodeProgress(Arc<dyn Error + Send + Sync>),
     Damaged(String),
     NotDurable {
         found: Durability,
@@ -88,6 +89,14 @@ impl DurableError {
         error: impl Into<Box<dyn Error + Send + Sync>>,
     ) -> Self {
         Self::of(store_name, task, Kind::DecodeTask(error.into().into()))
+    }
+
+    pub(crate) fn decode_progress(
+        store_name: &Arc<str>,
+        task: TaskId,
+        error: serde_json::Error,
+    ) -> Self {
+        Self::of(store_name, task, Kind::DecodeProgress(Arc::new(error)))
     }
 
     pub(crate) fn damaged(store_name: &Arc<str>, task: TaskId, description: String) -> Self {
@@ -200,9 +209,13 @@ impl DurableError {
         matches!(self.kind, Kind::Encode(_))
     }
 
-    /// Returns `true` if the stored output is not that of this type of task, or the dead letter is not a task of this type.
+    /// Returns `true` if the stored output is not that of this type of task, the dead letter is not a task of this type, or the
+    /// [progress](super::TaskContext::progress) is of another type.
     pub fn is_decode(&self) -> bool {
-        matches!(self.kind, Kind::Decode(_) | Kind::DecodeTask(_))
+        matches!(
+            self.kind,
+            Kind::Decode(_) | Kind::DecodeTask(_) | Kind::DecodeProgress(_)
+        )
     }
 
     /// Returns `true` if the store has lost the payload of the dead letter, or cannot read it. Other tasks are not
@@ -363,6 +376,7 @@ impl fmt::Display for DurableError {
             ),
             Kind::Encode(_) => f.write_str("it cannot be encoded"),
             Kind::Decode(_) => f.write_str("its output cannot be decoded as that of this type of task"),
+            Kind::DecodeProgress(_) => f.write_str("its progress cannot be decoded as that of this type"),
             Kind::DecodeTask(_) => f.write_str("it cannot be decoded as this type of task"),
             Kind::Damaged(description) => write!(f, "it is damaged: {description}"),
             Kind::NotDurable { found, wanted } => write!(
@@ -394,7 +408,10 @@ impl fmt::Debug for DurableError {
 impl Error for DurableError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match &self.kind {
-            Kind::Encode(error) | Kind::Decode(error) | Kind::DecodeTask(error) => Some(&**error),
+            Kind::Encode(error)
+            | Kind::Decode(error)
+            | Kind::DecodeTask(error)
+            | Kind::DecodeProgress(error) => Some(&**error),
             Kind::Store(failure) => failure.source.as_deref().map(|error| error as _),
             _ => None,
         }

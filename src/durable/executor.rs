@@ -28,6 +28,7 @@ pub(crate) mod metrics;
 mod open_sessions;
 mod pending_verdicts;
 pub(crate) mod permits;
+pub(crate) mod progress_reports;
 pub(crate) mod registry;
 pub(crate) mod scope;
 pub(crate) mod served_queue;

@@ -18,7 +18,7 @@ use super::executor::scope::{self, Wait};
 use super::key::Conflict;
 use super::store::TaskState;
 use super::task::TaskNames;
-use super::{AttemptError, DurableError, Status, TaskId};
+use super::{AttemptError, DurableError, ProgressStream, Status, TaskId};
 use crate::blocking::BlockingPool;
 use crate::completion::{Slot, forward};
 use crate::task::Outcome;
@@ -191,6 +191,46 @@ impl<T> DurableHandle<T> {
     pub async fn errors(&self) -> Result<Vec<AttemptError>, DurableError> {
         let (engine, id) = (self.engine()?, self.id);
         engine.ask(Some(id), |store| store.errors(id)).await
+    }
+
+    /// Returns a stream of the [progress](super::TaskContext::progress) that the runs of the task report. It ends when the task has
+    /// ended. If the handle is [not attached](DurableError::is_detached), the stream yields an error and ends.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableClient, DurableExecutor, DurableTask, MemoryStore, Run, TaskContext, TaskError};
+    /// # #[derive(Serialize, Deserialize)] struct Import;
+    /// # impl DurableTask for Import { const NAME: &'static str = "import"; type Output = (); }
+    /// # impl Run<()> for Import {
+    /// #     async fn run(self, cx: TaskContext<()>) -> Result<(), TaskError> {
+    /// #         cx.progress(&Imported { files: 40, of: 100 });
+    /// #         cx.stopped().await;
+    /// #         Ok(())
+    /// #     }
+    /// # }
+    /// #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    /// struct Imported {
+    ///     files: u32,
+    ///     of: u32,
+    /// }
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// # let mut builder = DurableExecutor::builder(client.clone());
+    /// # let _executor = builder.register::<Import>().start(()).await?;
+    /// let handle = client.spawn(Import).await?;
+    /// let mut progress = handle.progress::<Imported>();
+    /// while let Some(imported) = progress.next().await {
+    ///     assert_eq!(imported?, Imported { files: 40, of: 100 });
+    /// #     handle.cancel().await?;
+    /// }
+    /// // The task has ended.
+    /// # Ok(()) }
+    /// ```
+    pub fn progress<P>(&self) -> ProgressStream<P> {
+        ProgressStream::new(self.engine.as_ref(), self.id)
     }
 
     /// Cancels the task: at once if it does not run, and otherwise when the run has [stopped](super::StopReason). Returns

@@ -64,6 +64,11 @@ mod imp {
         tracing::warn!(store, task.id = %id, error, "a task has failed, and is tried again");
     }
 
+    /// A run has reported progress that cannot be stored.
+    pub(crate) fn progress_dropped(store: &str, id: TaskId, error: &str) {
+        tracing::warn!(store, task.id = %id, error, "the progress of a task cannot be stored, and is ignored");
+    }
+
     /// A task has failed for good.
     pub(crate) fn died(store: &str, id: TaskId, error: &str) {
         tracing::error!(store, task.id = %id, error, "a task has become a dead letter");
@@ -121,6 +126,7 @@ mod imp {
     pub(crate) fn lease_lost(_: &str, _: Epoch) {}
     pub(crate) fn waits_stalled(_: &str, _: usize) {}
     pub(crate) fn retried(_: &str, _: TaskId, _: &str) {}
+    pub(crate) fn progress_dropped(_: &str, _: TaskId, _: &str) {}
     pub(crate) fn died(_: &str, _: TaskId, _: &str) {}
 }
 

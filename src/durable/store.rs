@@ -60,6 +60,7 @@ pub(crate) use self::limits::{
     CEILING_AHEAD, DEAD_LETTER_RETENTION, MAX_ATTEMPT_ERROR_BYTES, MAX_DEAD_LETTERS,
     MAX_ERROR_BYTES, MAX_ERRORS,
 };
+pub(crate) use self::progress::{MAX_PROGRESS_BYTES, Progress, ProgressReport, ProgressState};
 #[cfg(any(test, feature = "sqlite-unbundled", feature = "test-util"))]
 pub(crate) use self::quarantine::is_dead_letter;
 #[cfg(any(
@@ -100,6 +101,7 @@ pub(crate) mod layouts;
 mod limits;
 #[cfg(any(test, feature = "test-util"))]
 pub(crate) mod memory;
+mod progress;
 mod quarantine;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
@@ -175,6 +177,15 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Returns the errors of those attempts of a task after which it was tried again, the oldest first: at most
     /// [`MAX_ERRORS`]. A task that has succeeded or was cancelled has none.
     fn errors(&self, id: TaskId) -> Answer<'_, Vec<AttemptError>>;
+
+    /// Stores the progress of running tasks: at most [`MAX_BATCH_TASKS`] reports. Returns the tasks that are not held under the epochs
+    /// of their reports. An earlier report of a run never replaces a later one, so a request can be repeated.
+    ///
+    /// The progress of a task is kept until the task ends.
+    fn report_progress(&self, reports: Vec<ProgressReport>) -> Answer<'_, Vec<TaskId>>;
+
+    /// Returns the progress of tasks, in the order of the ids, of which there are at most [`MAX_BATCH_TASKS`]. This writes nothing.
+    fn progress(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<ProgressState>>;
 
     /// Cancels tasks: waiting and delayed ones at once, running ones when their worker reports that they have stopped.
     /// Returns the number of tasks that had not ended.

@@ -37,6 +37,8 @@ pub(crate) enum Job {
     Abort,
     /// Takes its process along, after that many milliseconds.
     AbortAfter(u64),
+    /// Reports half of its progress, and waits until the gate is open. A later run records what it reads of that, and has succeeded.
+    ReportHalf,
     /// Stores its [child](child_of), and awaits it.
     Parent,
 }
@@ -91,6 +93,13 @@ impl Job {
                 sleep(Duration::from_millis(millis)).await;
                 abort()
             }
+            Self::ReportHalf => match cx.last_progress::<u32>().await? {
+                Some(before) => folder.write(&Line::noted("resumed", cx, &before.to_string())),
+                None => {
+                    cx.progress(&50);
+                    folder.gate().await;
+                }
+            },
             Self::Parent => {
                 let options = SpawnOptions::new().id(child_of(cx.id()));
                 cx.client().spawn_with(Child, options).await?.await?;

@@ -14,6 +14,7 @@ on_both_stores! {
     a_worker_that_comes_after_its_death_takes_over,
     one_that_was_idle_all_the_time_takes_over_soon,
     parents_that_wait_run_again_and_their_children_run_once,
+    the_next_run_reads_the_progress_of_the_killed_one,
 }
 
 /// With a file, an idle worker looks every two seconds whether somebody has died of whose work it does
@@ -128,4 +129,24 @@ async fn parents_that_wait_run_again_and_their_children_run_once(site: Site) {
     let ended = (counts.stored, counts.done, counts.claimed);
     assert_eq!(ended, (128, 128, 192), "{counts:?}");
     assert_eq!(counts.crashed + counts.lost, PARENTS as u64, "{counts:?}");
+}
+
+/// A stream in another process has yielded the progress before.
+async fn the_next_run_reads_the_progress_of_the_killed_one(site: Site) {
+    let handle = site.spawn(Job::ReportHalf).await;
+    let mut stream = handle.progress::<u32>();
+    let mut first = site.worker(site.work()).await;
+    assert_eq!(stream.next().await.unwrap().unwrap(), 50);
+    first.kill();
+    let second = site.worker(site.work()).await;
+    site.begun(handle.id(), &second).await;
+    assert!(stream.next().await.is_none());
+    let [outcome] = &outcomes([handle.clone()]).await[..] else {
+        panic!("one task has one outcome");
+    };
+    assert_eq!(outcome.pid, second.pid());
+    let lines = site.lines("resumed", handle.id());
+    let notes: Vec<_> = lines.iter().map(|line| &*line.note).collect();
+    assert_eq!(notes, ["50"]);
+    site.settled().await;
 }

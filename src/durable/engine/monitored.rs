@@ -15,9 +15,9 @@ use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
-    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HandOut, QueueChange,
-    RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, StoredSchedule, TaskState, Turn,
-    TurnAnswer,
+    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HandOut, ProgressReport,
+    ProgressState, QueueChange, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId,
+    StoredSchedule, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::{AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, TaskId};
 use crate::sync::{Mutex, lock};
@@ -151,6 +151,14 @@ impl Backend for MonitoredStore {
 
     fn status(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<TaskState>> {
         self.record("the status of tasks", self.store.status(ids))
+    }
+
+    fn report_progress(&self, reports: Vec<ProgressReport>) -> Answer<'_, Vec<TaskId>> {
+        self.record("reporting progress", self.store.report_progress(reports))
+    }
+
+    fn progress(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<ProgressState>> {
+        self.record("the progress of tasks", self.store.progress(ids))
     }
 
     fn cancel(&self, ids: Vec<TaskId>) -> Answer<'_, u64> {

@@ -16,8 +16,8 @@ use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
     Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HAND_OUT_INTERVAL, HandOut,
-    QueueChange, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, Store, StoredSchedule,
-    TaskState, Turn, TurnAnswer,
+    ProgressReport, ProgressState, QueueChange, RenewAnswer, ScheduleAnswer, ScheduleChange,
+    SessionId, Store, StoredSchedule, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::{
     AttemptError, Clock, Counts, DeadFilter, DeadLetter, Durability, DurableClient,
@@ -220,6 +220,16 @@ impl Backend for Faulty {
 
     fn status(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<TaskState>> {
         Box::pin(self.send(None, None, || self.store.status(ids)))
+    }
+
+    /// Loses the request or its answer, or sends the request twice.
+    fn report_progress(&self, reports: Vec<ProgressReport>) -> Answer<'_, Vec<TaskId>> {
+        let report = move || self.store.report_progress(reports.clone());
+        Box::pin(self.send(None, None, report))
+    }
+
+    fn progress(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<ProgressState>> {
+        Box::pin(self.send(None, None, move || self.store.progress(ids.clone())))
     }
 
     fn cancel(&self, ids: Vec<TaskId>) -> Answer<'_, u64> {

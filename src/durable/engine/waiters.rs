@@ -316,7 +316,7 @@ fn send(waiters: Vec<Waiter>, end: Option<&End>) {
 }
 
 /// Returns `true` if the store will answer every later request with this failure, too.
-fn is_final(failure: &Failure) -> bool {
+pub(super) fn is_final(failure: &Failure) -> bool {
     matches!(
         failure.cause,
         Cause::NewerLayout { .. } | Cause::OlderLayout { .. } | Cause::Replaced | Cause::Corrupt

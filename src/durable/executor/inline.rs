@@ -6,15 +6,20 @@ use std::pin::pin;
 use std::sync::Arc as StdArc;
 use std::time::Duration;
 
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::attempt::TimeLimit;
 use super::open_sessions::OpenSessions;
+use super::progress_reports::may_run_again;
 use super::registry::{RunOutcome, StartedRun, TaskRunner};
 use super::scope::{Rule, RunScope};
 use super::worker::Settings;
 use crate::durable::context::Stop;
-use crate::durable::store::{Claim, MAX_BATCH_BYTES, SessionId, Turn, Verdict, Verdicts};
+use crate::durable::progress::RunProgress;
+use crate::durable::store::{
+    Claim, MAX_BATCH_BYTES, ProgressReport, SessionId, Turn, Verdict, Verdicts,
+};
 use crate::durable::{DurableClient, DurableError, StopReason};
 
 /// Runs tasks on the caller, one at a time, when the caller calls [`run_due`](Self::run_due): for tests.
@@ -137,11 +142,20 @@ impl InlineExecutor {
     async fn run_all(&mut self, claim: Claim) {
         for task in claim.tasks {
             let (id, stop) = (task.id, Stop::default());
-            let StartedRun { mut run, limit } = self.runner.run(task, claim.epoch, stop.clone());
+            let (sender, reports) = mpsc::unbounded_channel();
+            let progress = RunProgress::new(id, claim.epoch, sender);
+            let run_progress = StdArc::clone(&progress);
+            let started = self
+                .runner
+                .run(task, claim.epoch, stop.clone(), run_progress);
+            let StartedRun { mut run, limit } = started;
             // Awaited tasks would have to run on this caller, too.
             let scope = RunScope::new(id, Rule::Refuse, StdArc::default());
             let run = poll_fn(|cx| scope.enter(|| run.as_mut().poll(cx)));
+            let run = self.storing_progress(run, reports);
             let verdict = self.verdict(run, limit, &stop).await;
+            let last = progress.end().filter(|_| may_run_again(&verdict));
+            self.store_progress(last).await;
             self.verdicts.push(Verdicts {
                 epoch: claim.epoch,
                 tasks: vec![(id, verdict)],
@@ -166,6 +180,32 @@ impl InlineExecutor {
         stop.set(StopReason::TimedOut);
         let ended = timeout(self.grace, run).await;
         ended.map_or_else(|_| limit.exceeded(), |outcome| outcome.verdict)
+    }
+
+    /// Waits for a run, and stores the progress that it reports.
+    async fn storing_progress(
+        &self,
+        run: impl Future<Output = RunOutcome>,
+        mut reports: mpsc::UnboundedReceiver<StdArc<RunProgress>>,
+    ) -> RunOutcome {
+        let mut run = pin!(run);
+        loop {
+            tokio::select! {
+                outcome = &mut run => return outcome,
+                Some(reported) = reports.recv() => self.store_progress(reported.take()).await,
+            }
+        }
+    }
+
+    /// Stores a report. If this fails, the next run does not learn of it.
+    async fn store_progress(&self, report: Option<ProgressReport>) {
+        let Some(report) = report else {
+            return;
+        };
+        let stored = self.client.ask(Some(report.id), |store| {
+            store.report_progress(vec![report.clone()])
+        });
+        stored.await.ok();
     }
 
     /// Returns a turn that claims one task.

@@ -13,6 +13,7 @@ use super::attempt::{Attempt, TimeLimit, dead};
 use crate::durable::context::Stop;
 use crate::durable::envelope::{OpenPayload, open_output, open_payload, seal_output};
 use crate::durable::policy::Policy;
+use crate::durable::progress::RunProgress;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{Claimed, DeadReason, Epoch, MAX_PAYLOAD_BYTES, Verdict};
 use crate::durable::task::{TaskNames, decode_version, policy_of, version_of};
@@ -65,7 +66,13 @@ pub(crate) trait TaskRunner: Send + Sync {
     fn set(&self) -> &TypeSet;
 
     /// Starts a run.
-    fn run(&self, claimed: Claimed, epoch: Epoch, stop: Stop) -> StartedRun;
+    fn run(
+        &self,
+        claimed: Claimed,
+        epoch: Epoch,
+        stop: Stop,
+        progress: StdArc<RunProgress>,
+    ) -> StartedRun;
 }
 
 /// A run that is to be polled from now on, and the limit of its time, if there is one.
@@ -160,7 +167,13 @@ impl<App: Send + Sync + 'static> TaskRunner for AppRunner<App> {
         &self.set
     }
 
-    fn run(&self, mut claimed: Claimed, epoch: Epoch, stop: Stop) -> StartedRun {
+    fn run(
+        &self,
+        mut claimed: Claimed,
+        epoch: Epoch,
+        stop: Stop,
+        progress: StdArc<RunProgress>,
+    ) -> StartedRun {
         let payload = match std::mem::replace(&mut claimed.payload, Ok(Vec::new())) {
             Ok(payload) => payload,
             Err(error) => return damaged(error),
@@ -183,7 +196,7 @@ impl<App: Send + Sync + 'static> TaskRunner for AppRunner<App> {
             return damaged(format!("its version cannot be read: {version}"));
         }
         let (app, client) = (StdArc::clone(&self.app), self.client.clone());
-        let cx = TaskContext::new(app, client, &claimed, epoch, stop.clone());
+        let cx = TaskContext::new(app, client, &claimed, epoch, stop.clone(), progress);
         let (cx, run_fn) = (cx.at_tick(tick), registered.run);
         let policy = policy.or(registered.policy);
         let attempt = Attempt::new(policy.retry.unwrap_or(self.retry), &claimed);

@@ -23,6 +23,7 @@ use crate::sync::{Mutex, lock};
 mod damage_tests;
 mod groups_tests;
 mod nested_tests;
+mod progress_tests;
 mod queues_tests;
 mod schedules_tests;
 mod shares_tests;

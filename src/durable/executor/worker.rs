@@ -24,6 +24,7 @@ pub(crate) use self::state::{Settings, Worker};
 
 mod leases;
 mod permit;
+mod progress;
 mod queue_session;
 mod runs;
 mod schedules;
@@ -52,6 +53,7 @@ impl Worker {
             self.send_turn();
             self.send_renewal();
             self.fire_due();
+            self.send_progress();
             let timer = self.timer();
             tokio::select! {
                 answer = answer(&mut self.turn) => self.turned(answer),
@@ -59,6 +61,8 @@ impl Worker {
                 answer = answer(&mut self.confirming) => self.confirmed(answer),
                 answer = answer(&mut self.renewal) => self.renewed(answer),
                 fired = answer(&mut self.firing) => self.fired(fired),
+                answer = answer(&mut self.reporting) => self.reported(answer),
+                () = self.progress.receive() => {}
                 Some(message) = self.messages.recv() => self.on_all(message),
                 () = sleep_until_some(timer) => {}
             }
@@ -83,6 +87,9 @@ impl Worker {
             self.next_renewal.filter(|_| self.renewal.is_none()),
             self.end_of_lease(),
             self.timeouts.next(),
+            self.progress
+                .next_round()
+                .filter(|_| self.reporting.is_none()),
             self.full_since.map(|since| since + STALL_WARNING),
             self.stopping.filter(|_| self.claims.held() > 0),
             self.deadline().filter(|_| self.claims.held() == 0),
@@ -150,6 +157,8 @@ impl Worker {
     /// Aborts all runs, and gives their tasks back.
     fn abort_all(&mut self) {
         for (epoch, id) in self.claims.abort_all() {
+            let last = self.progress.end(epoch, id);
+            self.progress.add_last(last, &Verdict::Release);
             self.pending_verdicts.push(epoch, id, Verdict::Release);
         }
     }

@@ -10,9 +10,9 @@ use tokio::sync::mpsc;
 use self::model::Model;
 use super::kind::TypeSet;
 use super::{
-    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HandOut, QueueChange,
-    RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, Store, StoredSchedule, TaskState, Turn,
-    TurnAnswer,
+    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HandOut, ProgressReport,
+    ProgressState, QueueChange, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, Store,
+    StoredSchedule, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::clock::Clock;
 use crate::durable::failure::Failure;
@@ -228,6 +228,16 @@ impl Backend for Connection {
 
     fn errors(&self, id: TaskId) -> Answer<'_, Vec<AttemptError>> {
         self.run("errors", move |model, _| Ok(model.errors(id)))
+    }
+
+    fn report_progress(&self, reports: Vec<ProgressReport>) -> Answer<'_, Vec<TaskId>> {
+        self.run("report_progress", move |model, _| {
+            Ok(model.report_progress(&reports))
+        })
+    }
+
+    fn progress(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<ProgressState>> {
+        self.run("progress", move |model, _| Ok(model.progress(&ids)))
     }
 
     fn cancel(&self, ids: Vec<TaskId>) -> Answer<'_, u64> {

@@ -21,9 +21,9 @@ use self::inner::Inner;
 pub use self::probe::RedisReport;
 pub(crate) use self::time::Time;
 use super::{
-    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HandOut, QueueChange,
-    RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, Store, StoredSchedule, TaskState, Turn,
-    TurnAnswer,
+    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HandOut, ProgressReport,
+    ProgressState, QueueChange, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, Store,
+    StoredSchedule, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::key::KeyHash;
@@ -49,6 +49,7 @@ mod maintenance;
 mod names;
 mod partitions;
 mod probe;
+mod progress;
 mod queues;
 mod renew;
 mod reply;
@@ -361,6 +362,14 @@ impl Backend for RedisStore {
 
     fn status(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<TaskState>> {
         self.request(move |inner| async move { admin::status(&inner, &ids).await })
+    }
+
+    fn report_progress(&self, reports: Vec<ProgressReport>) -> Answer<'_, Vec<TaskId>> {
+        self.request(move |inner| async move { progress::report(&inner, reports).await })
+    }
+
+    fn progress(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<ProgressState>> {
+        self.request(move |inner| async move { progress::read(&inner, &ids).await })
     }
 
     fn cancel(&self, ids: Vec<TaskId>) -> Answer<'_, u64> {

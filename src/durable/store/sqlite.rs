@@ -9,7 +9,7 @@
 //!
 //! A request runs in a [`Transaction`], which changes the tables in these files, from top to bottom: `session`, `enqueue`,
 //! `turn` and `admin` are the requests; `verdicts`, `claim`, `reap`, `renew` and `routing` are their parts; `task` has
-//! the steps of a task; `ready_queue`, `claims`, `payload`, `queues` and `meta` each read and write one table.
+//! the steps of a task; `ready_queue`, `claims`, `payload`, `progress`, `queues` and `meta` each read and write one table.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -25,8 +25,9 @@ use self::shared::Shared;
 use self::transaction::Transaction;
 use self::writer::Writer;
 use super::{
-    Answer, Backend, DeadPayload, Enqueue, Epoch, Event, HandOut, MAX_BATCH_BYTES, RenewAnswer,
-    ScheduleAnswer, ScheduleChange, SessionId, Store, StoredSchedule, TaskState, Turn, TurnAnswer,
+    Answer, Backend, DeadPayload, Enqueue, Epoch, Event, HandOut, MAX_BATCH_BYTES, ProgressReport,
+    ProgressState, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, Store, StoredSchedule,
+    TaskState, Turn, TurnAnswer,
 };
 use crate::durable::clock::Clock;
 use crate::durable::failure::{Cause, Effect, Failure};
@@ -61,6 +62,7 @@ mod next_check;
 mod notices;
 mod other_claims;
 mod payload;
+mod progress;
 mod queries;
 mod queues;
 mod reader;
@@ -386,6 +388,20 @@ impl Backend for SqliteStore {
         self.read(move || {
             let ids = Arc::clone(&ids);
             self.reader.run(move |reader| queries::status(reader, &ids))
+        })
+    }
+
+    fn report_progress(&self, reports: Vec<ProgressReport>) -> Answer<'_, Vec<TaskId>> {
+        let bytes = reports.iter().map(|it| it.progress.bytes.len()).sum();
+        self.writer
+            .run(bytes, move |tx| progress::report(tx, &reports))
+    }
+
+    fn progress(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<ProgressState>> {
+        let ids = Arc::new(ids);
+        self.read(move || {
+            let ids = Arc::clone(&ids);
+            self.reader.run(move |reader| progress::read(reader, &ids))
         })
     }
 

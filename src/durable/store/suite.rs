@@ -37,6 +37,7 @@ mod memory;
 mod paused_types_tests;
 mod priorities_tests;
 mod process;
+mod progress_tests;
 mod queue_wakes_tests;
 mod queues_tests;
 mod rates_tests;
@@ -408,4 +409,5 @@ store_suite!(in_redis, crate::durable::store::suite::redis::Redis, 128);
 // These modules use the macro `store_suite`, so they must come after it.
 mod groups;
 mod keys;
+mod progress;
 mod schedules;

@@ -4,6 +4,7 @@ use super::*;
 use crate::durable::DeadReason;
 use crate::durable::context::Stop;
 use crate::durable::executor::registry::{AppRunner, Registry, TaskRunner};
+use crate::durable::progress::RunProgress;
 use crate::durable::store::{Claimed, Verdict};
 
 fn runner() -> AppRunner<App> {
@@ -30,7 +31,9 @@ async fn verdict(name: &str, payload: &[u8]) -> Verdict {
         lost: 0,
         quarantined: false,
     };
-    let started = runner().run(claimed, 1, Stop::default());
+    let (sender, _reports) = tokio::sync::mpsc::unbounded_channel();
+    let progress = RunProgress::new(claimed.id, 1, sender);
+    let started = runner().run(claimed, 1, Stop::default(), progress);
     started.run.await.verdict
 }
 

@@ -18,7 +18,7 @@ use crate::durable::executor::permits::Phase;
 use crate::durable::executor::registry::RunOutcome;
 use crate::durable::executor::scope::{Rule, RunScope};
 use crate::durable::failure::Failure;
-use crate::durable::store::{Claim, Claimed, Epoch, SessionId, Verdict};
+use crate::durable::store::{Claim, Claimed, Epoch, ProgressReport, SessionId, Verdict};
 use crate::durable::{StopReason, TaskId};
 
 impl Worker {
@@ -73,10 +73,11 @@ impl Worker {
         }
         let start = StartToken::default();
         let (run_stop, run_start) = (stop.clone(), start.clone());
+        let progress = self.progress.of_run(id, epoch);
         let (runner, worker) = (StdArc::clone(self.app.runner()), self.sender.clone());
         let run = async move {
             match run_start.take() {
-                true => Some(run_task(runner, worker, (epoch, sent), task, run_stop).await),
+                true => Some(run_task(runner, worker, sent, task, run_stop, progress).await),
                 false => None,
             }
         };
@@ -171,6 +172,7 @@ impl Worker {
             // All sessions have passed over the other quarantined tasks.
             self.wake(None);
         }
+        let last = self.progress.end(epoch, id);
         let Some(holder) = self.claims.end(epoch, id) else {
             return;
         };
@@ -178,16 +180,19 @@ impl Worker {
             // Only the runtime drops runs, when it is shut down.
             self.shut_down(Duration::ZERO);
         }
-        self.report_end(holder, (epoch, id), verdict.unwrap_or(Verdict::Release));
+        let verdict = verdict.unwrap_or(Verdict::Release);
+        self.report_end(holder, (epoch, id), verdict, last);
     }
 
-    /// Reports the end of a run, unless another worker has its task.
+    /// Reports the end of a run, unless another worker has its task. `last` is its last progress, if it is not stored.
     pub(super) fn report_end(
         &mut self,
         holder: Holder,
         (epoch, id): (Epoch, TaskId),
         verdict: Verdict,
+        last: Option<ProgressReport>,
     ) {
+        self.progress.add_last(last, &verdict);
         match holder {
             Holder::This => self.pending_verdicts.push(epoch, id, verdict),
             Holder::Uncertain => self.pending_verdicts.push(epoch, id, late(verdict)),

@@ -20,6 +20,7 @@ use crate::durable::executor::message::Message;
 use crate::durable::executor::metrics::Tally;
 use crate::durable::executor::pending_verdicts::PendingVerdicts;
 use crate::durable::executor::permits::Permits;
+use crate::durable::executor::progress_reports::ProgressReports;
 use crate::durable::executor::served_queue::QueueShare;
 use crate::durable::executor::timeouts::Timeouts;
 use crate::durable::failure::Failure;
@@ -45,6 +46,9 @@ pub(crate) struct Worker {
     pub(super) claims: Claims,
     pub(super) timeouts: Timeouts,
     pub(super) pending_verdicts: PendingVerdicts,
+    pub(super) progress: ProgressReports,
+    /// The requests that report progress.
+    pub(super) reporting: Option<InFlight<Vec<TaskId>>>,
     pub(super) turn: Option<InFlight<TurnAnswer>>,
     pub(super) opening: Option<InFlight<SessionId>>,
     /// A claim with tasks that were lost before, until it is confirmed.
@@ -153,6 +157,8 @@ impl Worker {
             sender,
             messages,
             pending_verdicts: PendingVerdicts::default(),
+            progress: ProgressReports::new(),
+            reporting: None,
             turn: None,
             opening: None,
             confirming: None,

@@ -16,6 +16,7 @@ use crate::durable::context::Stop;
 use crate::durable::executor::message::Message;
 use crate::durable::executor::registry::{RunOutcome, StartedRun, TaskRunner};
 use crate::durable::executor::timeouts::TimeoutStep;
+use crate::durable::progress::RunProgress;
 use crate::durable::store::{Claimed, Epoch, Verdict};
 use crate::durable::{StopReason, TaskId, report};
 
@@ -23,16 +24,17 @@ use crate::durable::{StopReason, TaskId, report};
 pub(super) async fn run_task(
     runner: StdArc<dyn TaskRunner>,
     worker: mpsc::UnboundedSender<Message>,
-    (epoch, sent): (Epoch, Duration),
+    sent: Duration,
     mut task: Claimed,
     stop: Stop,
+    progress: StdArc<RunProgress>,
 ) -> RunOutcome {
-    let id = task.id;
+    let (epoch, id) = (progress.epoch(), task.id);
     if let Some(failing_for) = &mut task.failing_for {
         // The run may have waited for its permit.
         *failing_for += since_boot().saturating_sub(sent);
     }
-    let StartedRun { run, limit } = runner.run(task, epoch, stop);
+    let StartedRun { run, limit } = runner.run(task, epoch, stop, progress);
     if let Some(limit) = limit {
         worker.send(Message::Started { epoch, id, limit }).ok();
     }
@@ -61,8 +63,9 @@ impl Worker {
     /// Reports the verdict on a run that has not ended, and aborts it.
     fn fence(&mut self, epoch: Epoch, id: TaskId, verdict: Verdict) {
         let is_quarantined = self.claims.is_quarantined(epoch, id);
+        let last = self.progress.end(epoch, id);
         if let Some(holder) = self.claims.fence(epoch, id) {
-            self.report_end(holder, (epoch, id), verdict);
+            self.report_end(holder, (epoch, id), verdict, last);
         }
         if is_quarantined {
             // All sessions have passed over the other quarantined tasks.

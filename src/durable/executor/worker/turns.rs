@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::progress::store_last;
 use super::state::{InFlight, Worker};
 use crate::durable::clock::since_boot;
 use crate::durable::failure::{Cause, Failure};
@@ -35,7 +36,11 @@ impl Worker {
         let request = self.next_request(session);
         self.unanswered = Some(StdArc::clone(&request));
         let store = StdArc::clone(&self.engine.store);
-        self.turn = Some(InFlight::new(async move { store.turn(request).await }));
+        let reports = self.progress.last();
+        self.turn = Some(InFlight::new(async move {
+            store_last(&*store, &reports).await;
+            store.turn(request).await
+        }));
     }
 
     /// Returns `true` while the worker must not send a turn, because it waits for an answer to an earlier request.
@@ -207,6 +212,7 @@ impl Worker {
     fn confirm(&mut self, request: &Turn, refused: &[TaskId]) {
         for verdicts in &request.verdicts {
             self.claims.confirmed(verdicts.epoch, verdicts.tasks.len());
+            self.progress.confirmed(verdicts);
         }
         let refused: HashSet<_> = refused.iter().collect();
         for (id, verdict) in request.verdicts.iter().flat_map(|verdicts| &verdicts.tasks) {

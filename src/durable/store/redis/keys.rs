@@ -23,6 +23,7 @@
 //! | `dead` | hash | by id: dead letters |
 //! | `died` | sorted set | ids of dead letters, by the time of death |
 //! | `errors` | hash | by id, for tasks that have failed and are to run again: the time of the first failure, and the last errors |
+//! | `progress` | hash | by id, for tasks of which a run has reported progress: the last one, see `lua/report_progress.lua` |
 //! | `cancel` | hash | by id, for running tasks that are to be cancelled: the epoch |
 //! | `tombstones` | hash | by id, kind and group: the number of list entries that claims skip, because their tasks were cancelled or replaced |
 //! | `quarantined` | set | ids of quarantined tasks in `ready`: a worker runs one such task at a time |
@@ -49,7 +50,7 @@
 //! would run, and fail half-way at the first key that has moved.
 
 /// The names of the keys in the scripts. In Redis, they are in lower case.
-pub(super) const ALL: [&str; 32] = [
+pub(super) const ALL: [&str; 33] = [
     "NONE",
     "META",
     "SESSIONS",
@@ -82,6 +83,7 @@ pub(super) const ALL: [&str; 32] = [
     "GROUPS",
     "SCHEDULES",
     "SCHEDULE_TIMES",
+    "PROGRESS",
 ];
 
 /// Returns the prefix of all keys of a partition.

@@ -165,7 +165,7 @@ pub(super) fn epoch_text(epoch: Epoch) -> String {
     format!("{:016}", partitions::own(epoch))
 }
 
-fn epoch_in_partition(text: &[u8]) -> Option<Epoch> {
+pub(super) fn epoch_in_partition(text: &[u8]) -> Option<Epoch> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 

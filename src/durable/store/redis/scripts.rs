@@ -38,11 +38,11 @@ macro_rules! files {
 pub(super) const FILES: &[(&str, &str)] = files![
     // Scripts.
     "advance_epochs" "cancel" "change_schedule" "close" "counts" "dead_letters" "enqueue" "errors" "hand_out" "maintain" "open"
-    "payload" "queue" "read_schedules" "renew" "replay" "routes" "status" "turn" "upgrade"
+    "payload" "queue" "read_progress" "read_schedules" "renew" "replay" "report_progress" "routes" "status" "turn" "upgrade"
     // Parts.
     "add_tasks" "alive_row" "base" "census" "claim" "claim_scan" "claim_state" "claims" "dead_letter_row" "drain" "due"
     "entry" "epochs" "group_repair" "groups" "held_keys" "ids" "intact_entry" "key_conflicts" "lists" "liveness"
-    "notifications" "orphans" "outcomes" "queues" "reap" "remove_session" "repair" "repair_meta" "repair_schedules"
+    "notifications" "orphans" "outcomes" "progress" "queues" "reap" "remove_session" "repair" "repair_meta" "repair_schedules"
     "replacements" "restore_keys" "results" "ring" "schedules" "selection" "server_time" "session" "session_activity"
     "session_counts" "set_lists" "store_time" "transaction" "verdicts"
     // Files that run if a command fails.
@@ -101,6 +101,8 @@ pub(super) struct Scripts {
     pub(super) maintain: Script,
     pub(super) counts: Script,
     pub(super) errors: Script,
+    pub(super) report_progress: Script,
+    pub(super) read_progress: Script,
     pub(super) routes: Script,
     pub(super) queue: Script,
     pub(super) change_schedule: Script,
@@ -150,6 +152,8 @@ impl Scripts {
             maintain: script("maintain"),
             counts: script("counts"),
             errors: script("errors"),
+            report_progress: script("report_progress"),
+            read_progress: script("read_progress"),
             routes: script("routes"),
             queue: script("queue"),
             change_schedule: script("change_schedule"),

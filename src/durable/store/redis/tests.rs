@@ -18,8 +18,8 @@ use crate::durable::queue::name::QueueName;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::suite::{id, task};
 use crate::durable::store::{
-    Backend, Claim, Enqueue, Epoch, Event, MAX_BATCH_TASKS, NewTask, SessionId, TaskState, Turn,
-    TurnAnswer, Verdict, Verdicts,
+    Backend, Claim, Enqueue, Epoch, Event, MAX_BATCH_TASKS, NewTask, Progress, ProgressReport,
+    ProgressState, SessionId, TaskState, Turn, TurnAnswer, Verdict, Verdicts,
 };
 use crate::durable::{DeadFilter, DeadReason, Durability, TaskId};
 use crate::sync::{Mutex, Number, lock};

@@ -32,6 +32,10 @@ impl ClaimedTasks {
         self.0.remove(&id)
     }
 
+    pub(super) fn contains(&self, id: TaskId) -> bool {
+        self.0.contains_key(&id)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

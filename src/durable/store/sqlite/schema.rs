@@ -41,6 +41,9 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// the outputs that are. The column `results` of `throng_meta` counts the ended tasks whose retention is not over,
 /// except dead letters.
 ///
+/// The table `throng_progress` contains the last progress that a run of a task has reported: the epoch of the run, the number of the
+/// report, and the progress. The transaction that ends a task removes its row.
+///
 /// The column `queue` of a task or a claim is the name of its queue, or `NULL` for the default queue. The column `priority` of a
 /// task is 0 for a high one, 1 for a normal one, and 2 for a low one. Both are part of the column `kind`, too, which
 /// determines the list.
@@ -198,6 +201,12 @@ CREATE TABLE IF NOT EXISTS throng_error (
     at INTEGER NOT NULL,
     error TEXT NOT NULL,
     PRIMARY KEY (id, attempt)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS throng_progress (
+    id BLOB PRIMARY KEY NOT NULL,
+    epoch INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    bytes BLOB NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS throng_queue (
     name TEXT PRIMARY KEY NOT NULL,

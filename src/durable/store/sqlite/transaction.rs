@@ -68,6 +68,7 @@ impl<'a> Transaction<'a> {
 
     /// Writes what is written once per transaction. After this, the transaction can be committed.
     pub(super) fn finish(&mut self) -> Result<(), rusqlite::Error> {
+        self.remove_progress_of_ended()?;
         if self.meta != self.loaded {
             self.meta.save(self.db)?;
         }

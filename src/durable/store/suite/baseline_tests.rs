@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Harness;
 use super::process::*;
-use crate::durable::store::{DEAD_LETTER_RETENTION, NewTask, Verdict};
+use crate::durable::store::{DEAD_LETTER_RETENTION, NewTask, Progress, ProgressReport, Verdict};
 use crate::durable::{Counts, DeadFilter};
 
 /// Returns `true` if every claim of a task has ended once or is still held.
@@ -107,6 +107,16 @@ async fn everything(
     let claim = session.claim(7).await;
     let expected = [1, 2, 4, 5, 6, 7, 8].map(id);
     assert_eq!(ids(&claim), expected);
+    let reports = ids(&claim).into_iter().map(|id| ProgressReport {
+        id,
+        progress: Progress {
+            epoch: claim.epoch,
+            number: 1,
+            bytes: b"1".to_vec(),
+        },
+    });
+    let refused = process.0.0.report_progress(reports.collect()).await;
+    assert_eq!(refused.unwrap(), []);
     process.cancel([6]).await;
     let snooze = Verdict::Snooze { after: SECOND };
     let turn = wanting(0)

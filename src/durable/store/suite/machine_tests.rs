@@ -49,6 +49,12 @@ pub(super) enum Step {
         process: u8,
         tasks: Vec<u8>,
     },
+    /// Reports the progress of tasks, which are chosen as those of verdicts.
+    ReportProgress {
+        tasks: Vec<u8>,
+        /// The number of the report.
+        number: u64,
+    },
     /// Time passes, possibly without maintenance.
     Pass(Duration),
     /// Time passes, and the store is maintained regularly.
@@ -392,6 +398,8 @@ fn step() -> impl Strategy<Value = Step> {
         5 => claims.prop_map(|claims| Step::Renew { claims }),
         5 => tasks(3).prop_map(|tasks| Step::Cancel { tasks }),
         4 => (any(), tasks(6)).prop_map(|(process, tasks)| Step::Status { process, tasks }),
+        6 => (prop::collection::vec(0..8_u8, 1..4), 1..4_u64)
+            .prop_map(|(tasks, number)| Step::ReportProgress { tasks, number }),
         11 => time().prop_map(Step::Pass),
         // Everything expires.
         1 => seconds(&[3600, 30 * 24 * 3600]).prop_map(Step::Age),

@@ -94,8 +94,8 @@ impl Harness for Sqlite {
     }
 }
 
-/// Queries that select the rows which break an invariant of groups.
-const INVARIANTS: [(&str, &str); 9] = [
+/// Queries that select the rows which break an invariant.
+const INVARIANTS: [(&str, &str); 10] = [
     (
         "a sublist has no group",
         "SELECT list || ' ' || sublist FROM throng_ready AS ready
@@ -144,6 +144,12 @@ const INVARIANTS: [(&str, &str); 9] = [
         "a task runs without a permit",
         "SELECT hex(task.id) FROM throng_now AS task WHERE now = 2 AND group_name IS NOT NULL
              AND NOT EXISTS (SELECT 1 FROM throng_group_run AS run WHERE run.id = task.id)",
+    ),
+    (
+        "a task has progress and has ended",
+        "SELECT hex(id) FROM throng_progress
+         WHERE NOT EXISTS (SELECT 1 FROM throng_task AS task
+             WHERE task.id = throng_progress.id AND state < 2)",
     ),
     (
         "a turn was never issued",

@@ -78,6 +78,7 @@ impl Model {
             cancel: false,
             stored_at: now,
             errors: VecDeque::new(),
+            progress: None,
             watchers: BTreeSet::from([endpoint]),
         };
         self.uses_priorities |= task.priority != Priority::Normal;

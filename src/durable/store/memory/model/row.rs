@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::durable::clock::millis;
 use crate::durable::store::kind::Kind;
 use crate::durable::store::{
-    Claimed, DEAD_LETTER_RETENTION, DeadReason, Epoch, MAX_ERRORS, NewTask, TaskState,
+    Claimed, DEAD_LETTER_RETENTION, DeadReason, Epoch, MAX_ERRORS, NewTask, Progress, TaskState,
     is_dead_letter, is_quarantined,
 };
 use crate::durable::{AttemptError, DeadLetter};
@@ -26,6 +26,8 @@ pub(super) struct Row {
     pub(super) stored_at: u64,
     /// The errors of the last attempts after which the task was to run again: the attempt, the time and the error.
     pub(super) errors: VecDeque<(u32, u64, String)>,
+    /// The last progress that a run has reported.
+    pub(super) progress: Option<Progress>,
     /// The endpoints that are notified when the task ends.
     pub(super) watchers: BTreeSet<usize>,
 }

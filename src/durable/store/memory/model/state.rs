@@ -277,6 +277,7 @@ impl Model {
         if !matches!(state, State::Dead { .. }) {
             row.errors.clear();
         }
+        row.progress = None;
         row.state = state;
         let watchers = mem::take(&mut row.watchers);
         if row.is_expired(time) {

@@ -47,7 +47,12 @@ if total <= 8 or call('EXISTS', RESULTS) == 1 then
     end
   end
 end
-if call('EXISTS', DIED) == 1 then
+-- Ids of which a script that has failed may have left progress behind.
+local left = {}
+if call('EXISTS', DIED, PROGRESS) > 0 then
+  for i = 1, total do
+    if not is_stored[i] then left[#left + 1] = ids[i] end
+  end
   for i, since in ipairs(call('ZMSCORE', DIED, unpack(ids))) do
     if since and since + DEAD_RETENTION > store_time() then
       is_stored[i], any_stored = true, true
@@ -135,6 +140,7 @@ state.transaction = transaction
 if payloads and #payloads > 0 then call('HSET', PAYLOADS, unpack(payloads)) end
 if delayed and #delayed > 0 then call('HSET', DELAYED, unpack(delayed)) end
 if #alive > 0 then call('HSET', ALIVE, unpack(alive)) end
+if #left > 0 then call('HDEL', PROGRESS, unpack(left)) end
 if dues and #dues > 0 then
   local first = tonumber(call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2] or 'inf')
   for i = 1, #dues, 2 do is_earlier = is_earlier or dues[i] < first end

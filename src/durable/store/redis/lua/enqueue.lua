@@ -4,7 +4,7 @@
 -- Needs: session, lists.
 -- Ends with: add_tasks.
 -- KEYS: NONE, META, SESSIONS, READY, ALIVE, PAYLOADS, DELAYED, DUE, RESULTS, DEAD, DIED, ERRORS, TOMBSTONES, IDLE, ROUTES,
---   UNLISTED, QUEUES, PERMITS, HELD_KEYS, GROUPS.
+--   UNLISTED, QUEUES, PERMITS, HELD_KEYS, GROUPS, PROGRESS.
 --
 -- ARGV[1]   -> session
 -- ARGV[2]   -> number of the request

@@ -85,6 +85,11 @@ SCHEDULE_STARTED = 16
 SCHEDULE_LAST_TASK = 28
 SCHEDULE_BODY = 44
 
+-- A row of `progress`: epoch of the run 16, number of the report 6, the progress.
+PROGRESS_EPOCH_END = 16
+PROGRESS_NUMBER = 17
+PROGRESS_NUMBER_END = 22
+
 -- The settings of a queue in `queues`: see `queues.lua`.
 SETTINGS_REVISION = 16
 SETTINGS_GROUPS = 20

@@ -131,16 +131,14 @@ local function repair_orphans()
   some('SRANDMEMBER', QUARANTINED, check_quarantined)
   some('HRANDFIELD', PAYLOADS, function(ids) remove_all('HDEL', PAYLOADS, without_task(ids)) end)
   some('HRANDFIELD', ERRORS, function(ids) remove_all('HDEL', ERRORS, without_task(ids)) end)
-  some('HRANDFIELD', WATCHERS, function(ids)
-    local gone, alive = {}, call('HMGET', ALIVE, unpack(ids))
-    for i, id in ipairs(ids) do if not alive[i] then gone[#gone + 1] = id end end
-    remove_all('HDEL', WATCHERS, gone)
-  end)
-  some('HRANDFIELD', CANCEL, function(ids)
-    local gone, running = {}, call('HMGET', RUNNING, unpack(ids))
-    for i, id in ipairs(ids) do if not running[i] then gone[#gone + 1] = id end end
-    remove_all('HDEL', CANCEL, gone)
-  end)
+  local function without_row(ids, rows)
+    local gone = {}
+    for i, id in ipairs(ids) do if not rows[i] then gone[#gone + 1] = id end end
+    return gone
+  end
+  some('HRANDFIELD', WATCHERS, function(ids) remove_all('HDEL', WATCHERS, without_row(ids, call('HMGET', ALIVE, unpack(ids)))) end)
+  some('HRANDFIELD', PROGRESS, function(ids) remove_all('HDEL', PROGRESS, without_row(ids, call('HMGET', ALIVE, unpack(ids)))) end)
+  some('HRANDFIELD', CANCEL, function(ids) remove_all('HDEL', CANCEL, without_row(ids, call('HMGET', RUNNING, unpack(ids)))) end)
   some('ZRANDMEMBER', DIED, function(ids)
     for _, id in ipairs(ids) do if #id ~= 16 then call('ZREM', DIED, id) end end
   end)

@@ -3,7 +3,7 @@
 -- A row of `errors` contains the time of the first failure in 6 bytes and, for each of the last attempts, the oldest first: attempt
 -- number 4, time of the failure 6, length of the error 2, error.
 --
--- Needs: transaction, entry, alive_row, lists, queues, notifications, store_time, results.
+-- Needs: transaction, entry, alive_row, lists, queues, notifications, progress, store_time, results.
 -- Reads: epoch, tombstones.
 -- Undo: outcomes.
 --
@@ -186,6 +186,7 @@ local function make_outcomes()
     if collected.damage_count > 0 then pcall(count_damage, collected.damage_count, collected.last_damage, collected.evidence) end
     write_all('HDEL', PAYLOADS, collected.payload_ids)
     for i = 2, #collected.removed_due, 2 do call('HDEL', DELAYED, collected.removed_due[i]) end
+    remove_progress(collected.ended)
     notify_watchers(collected.ended, collected.states)
   end
 

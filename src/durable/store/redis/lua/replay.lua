@@ -3,7 +3,8 @@
 -- Needs: lists, entry, alive_row, intact_entry, dead_letter_row, store_time, held_keys.
 -- Reads: epoch, tombstones.
 -- Undo: replay.
--- KEYS: NONE, META, READY, ALIVE, PAYLOADS, LEASE, RESULTS, HELD_KEYS, DEAD, DIED, ERRORS, TOMBSTONES, IDLE, ROUTES, UNLISTED, QUEUES, PERMITS, GROUPS.
+-- KEYS: NONE, META, READY, ALIVE, PAYLOADS, LEASE, RESULTS, HELD_KEYS, DEAD, DIED, ERRORS, TOMBSTONES, IDLE, ROUTES, UNLISTED, QUEUES, PERMITS,
+--   GROUPS, PROGRESS.
 --
 -- ARGV[1]   -> "replay" or "delete"
 -- ARGV[2]   -> number of ids, n
@@ -77,6 +78,8 @@ state.transaction = {
   errors = call('HMGET', ERRORS, unpack(ids)), keys = keys, keys_before = keys_before,
 }
 call('HDEL', ERRORS, unpack(ids))
+-- A script that has failed may have left progress behind.
+if is_replay then call('HDEL', PROGRESS, unpack(ids)) end
 for i, key in ipairs(keys) do
   if keys_after[i] then call('HSET', HELD_KEYS, key, keys_after[i]) else call('HDEL', HELD_KEYS, key) end
 end

@@ -1,16 +1,16 @@
 -- Applies verdicts. The completed tasks of a claim are one transaction, and so are those with other verdicts.
 --
--- Needs: session_activity, transaction, entry, alive_row, queues, notifications, results, outcomes, claims.
+-- Needs: session_activity, transaction, entry, alive_row, queues, notifications, progress, results, outcomes, claims.
 -- Undo: done.
 local refused, position = state.refused or {}, 0
 state.refused = refused
--- `true` if there are requests to cancel tasks. Usually none of these three keys exists.
+-- `true` if there are requests to cancel tasks. Usually none of these four keys exists.
 local flagged = false
-if call('EXISTS', CANCEL, QUARANTINED, WATCHERS) > 0 then
+if call('EXISTS', CANCEL, QUARANTINED, WATCHERS, PROGRESS) > 0 then
   flagged = call('EXISTS', CANCEL) == 1
   any_quarantined = call('EXISTS', QUARANTINED) == 1
 else
-  has_watchers = false
+  has_watchers, has_progress = false, false
 end
 
 -- Returns the rows of a claim's tasks in `running`, and the number of tasks that are held. The row of a task that the claim
@@ -36,7 +36,10 @@ local function clean_up(epoch, ids_done, payload_ids, states)
   local is_counted, left = pcall(call, 'HINCRBY', CLAIMS, epoch .. 'n', -#ids_done)
   if is_counted and left <= 0 then delete_claim(epoch) end
   if #payload_ids > 0 then call('HDEL', PAYLOADS, unpack(payload_ids)) end
-  if #states > 0 then notify_watchers(ids_done, states) end
+  if #states > 0 then
+    remove_progress(ids_done)
+    notify_watchers(ids_done, states)
+  end
 end
 
 -- Writes the completed tasks of a claim. Their entries are read within the rows, without a copy. The process that sends the

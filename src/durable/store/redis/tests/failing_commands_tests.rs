@@ -18,6 +18,7 @@ mod enqueue_tests;
 mod groups_tests;
 mod keys_tests;
 mod maintenance_tests;
+mod progress_tests;
 mod queues_tests;
 mod reads_tests;
 mod schedules_tests;
@@ -53,6 +54,7 @@ struct Trial {
 /// The course of a trial.
 #[derive(Clone, Copy, Debug, Default)]
 struct Course {
+    has_failed: bool,
     /// A command has failed that may have written something.
     has_write_failed: bool,
     /// The request was sent again, whether its answer was lost or not.
@@ -128,6 +130,8 @@ impl Scene {
             .enqueue(waiting.chain([delayed(30, SECOND), delayed(31, HOUR)]))
             .await;
         worker.store.cancel(vec![id(21)]).await.unwrap();
+        report(&other, &late).await;
+        report(&worker, &claim).await;
         let client = redis::Client::open(server.url()).unwrap();
         Self {
             connection: Mutex::new(client.get_connection().unwrap()),
@@ -166,6 +170,7 @@ impl Scene {
             return false;
         }
         self.ask::<()>(&["DEL", &key]);
+        lock(&self.course).has_failed = true;
         let only_reads = |command: &String| self.reads().contains(&command.to_ascii_lowercase());
         lock(&self.course).has_write_failed |= !failed.iter().all(only_reads);
         true
@@ -206,6 +211,10 @@ impl Scene {
         // Until the census has ended, the orphan is in no list.
         let orphan = [b"is in one place, not 0 ", &id(ORPHAN).to_bytes()[..]].concat();
         found.retain(|it| *it != redis::Value::BulkString(orphan.clone()));
+        // The script may have failed before it has removed progress.
+        if lock(&self.course).has_failed {
+            found.retain(|it| !format!("{it:?}").contains("has progress and is alive"));
+        }
         assert_eq!(found, [], "{trial:?}");
     }
 
@@ -249,12 +258,45 @@ impl Scene {
                     !self.ask::<bool>(&["EXISTS", &self.key("alive")]),
                     "{trial:?}"
                 );
-                return;
+                return self.assert_no_progress_is_left(trial).await;
             }
             self.clock.advance(HOUR);
         }
         panic!("it does not come to an end: {trial:?}");
     }
+
+    /// Maintenance removes what a failed command has left.
+    async fn assert_no_progress_is_left(&self, trial: Trial) {
+        let is_left = || self.ask::<bool>(&["EXISTS", &self.key("progress")]);
+        if is_left() {
+            assert!(lock(&self.course).has_failed, "{trial:?}");
+            while self.other.store.maintain(100).await.unwrap() {}
+            assert!(!is_left(), "{trial:?}");
+        }
+    }
+}
+
+/// Reports the progress of the tasks of a claim.
+async fn report(worker: &Worker, claim: &Claim) {
+    let ids = claim.tasks.iter().map(|task| task.id);
+    let refused = worker
+        .store
+        .report_progress(reports(claim.epoch, ids))
+        .await;
+    assert_eq!(refused.unwrap(), []);
+}
+
+fn reports(epoch: Epoch, ids: impl IntoIterator<Item = TaskId>) -> Vec<ProgressReport> {
+    let ids = ids.into_iter();
+    let reports = ids.map(|id| ProgressReport {
+        id,
+        progress: Progress {
+            epoch,
+            number: 1,
+            bytes: b"1".to_vec(),
+        },
+    });
+    reports.collect()
 }
 
 impl Drop for Scene {

@@ -140,6 +140,7 @@ for id, entry in pairs(waiting) do
   local flags = string.byte(entry, 55)
   if flags % 8 >= 4 then expect('has errors', call('HEXISTS', 'errors', id) == 1, id) end
 end
+for id in pairs(hash('progress')) do expect('has progress and is alive', alive[id], id) end
 for id in pairs(cancel) do expect('is to be cancelled and runs', running[id], id) end
 for id in pairs(died) do expect('is a dead letter', dead[id] and not alive[id], id) end
 for id in pairs(dead) do expect('has died', died[id], id) end

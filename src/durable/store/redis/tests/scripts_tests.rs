@@ -27,6 +27,8 @@ fn all() -> Vec<(&'static str, &'static Script)> {
         ("maintain", &scripts.maintain),
         ("counts", &scripts.counts),
         ("errors", &scripts.errors),
+        ("report_progress", &scripts.report_progress),
+        ("read_progress", &scripts.read_progress),
         ("routes", &scripts.routes),
         ("advance_epochs", &scripts.advance_epochs),
         ("upgrade", &scripts.upgrade),

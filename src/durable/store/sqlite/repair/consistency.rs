@@ -30,6 +30,7 @@ pub(super) fn restore(db: &Connection, damage: &mut Damage) -> Result<(), Fault>
     orphans.retain(|orphan| !claimed.contains(&orphan.id));
     put_back(db, &orphans)?;
     restore_runs(db, &claimed)?;
+    remove_progress_of_ended(db)?;
     let last = orphans.last().map(|orphan| orphan.id);
     damage.add(orphans.len(), || {
         let id = last.map_or_else(String::new, |id| id.to_string());
@@ -78,6 +79,14 @@ fn restore_runs(db: &Connection, claimed: &BTreeSet<TaskId>) -> Result<(), rusql
         }
     }
     Ok(())
+}
+
+/// Removes the progress of tasks that a repair has ended.
+fn remove_progress_of_ended(db: &Connection) -> Result<(), rusqlite::Error> {
+    db.execute_batch(
+        "DELETE FROM throng_progress WHERE NOT EXISTS (
+             SELECT 1 FROM throng_task AS task WHERE task.id = throng_progress.id AND state < 2)",
+    )
 }
 
 /// Removes tasks from the claims that are not active. Returns those that are.

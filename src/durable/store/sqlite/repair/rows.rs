@@ -76,6 +76,12 @@ const ERROR: &[Column] = &[
     Column("at", TIME, ""),
     Column("error", Values::Text, ""),
 ];
+const PROGRESS: &[Column] = &[
+    Column("id", Values::Id, ""),
+    Column("epoch", ANY, ""),
+    Column("number", ANY, ""),
+    Column("bytes", Values::Bytes, ""),
+];
 const DAMAGED: &[Column] = &[
     Column("number", Values::Number(0..=MAX_ISSUED), ""),
     Column("at", TIME, ""),
@@ -214,6 +220,7 @@ pub(super) fn remove_invalid(db: &Connection, damage: &mut Damage) -> Result<(),
         ("throng_ready", &["list", "sublist", "place"], READY),
         ("throng_group_hold", &["queue", "name"], GROUP_HOLD),
         ("throng_error", &["id", "attempt"], ERROR),
+        ("throng_progress", &["id"], PROGRESS),
         ("throng_damaged", &["number"], DAMAGED),
     ] {
         for bad in find_invalid(db, table, key, columns, |_| true)? {

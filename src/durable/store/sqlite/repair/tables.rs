@@ -20,7 +20,7 @@ struct Table {
     scans: &'static [&'static str],
 }
 
-const TABLES: [Table; 12] = [
+const TABLES: [Table; 13] = [
     Table {
         name: "throng_session",
         key: &["id"],
@@ -106,6 +106,14 @@ const TABLES: [Table; 12] = [
         scans: &[
             "SELECT id, attempt, * FROM {} ORDER BY id, attempt",
             "SELECT id, attempt, * FROM {} ORDER BY id DESC, attempt DESC",
+        ],
+    },
+    Table {
+        name: "throng_progress",
+        key: &["id"],
+        scans: &[
+            "SELECT id, * FROM {} ORDER BY id",
+            "SELECT id, * FROM {} ORDER BY id DESC",
         ],
     },
     Table {

@@ -72,6 +72,8 @@ impl DamagedStore {
         let failed = "INSERT INTO throng_error (id, attempt, at, error)
             SELECT id, 1, 0, 'it has failed before' FROM throng_task;
             UPDATE throng_task SET failures = 1;
+            INSERT INTO throng_progress (id, epoch, number, bytes)
+                SELECT id, 1, 1, zeroblob(30) FROM throng_task WHERE state < 2;
             INSERT INTO throng_schedule (name, version, needs, time, hand_out, started, skipped, body)
                 SELECT hex(id), 1, 1, at, at, 0, 0, zeroblob(30) FROM throng_task;
             INSERT INTO throng_damaged (at, found, what) VALUES (0, 1, 'long ago')";
@@ -302,7 +304,7 @@ async fn garble(table: &str, column: &str) {
             _ => vec![],
         };
         let rows = match table {
-            "throng_ready" | "throng_payload" | "throng_error" => format!(
+            "throng_ready" | "throng_payload" | "throng_error" | "throng_progress" => format!(
                 "UPDATE OR IGNORE {table} SET {column} = {garbage}
                  WHERE id = (SELECT min(id) FROM {table})"
             ),
@@ -371,6 +373,11 @@ async fn garbled_payloads_and_outputs_cost_their_own_task() {
 #[tokio::test]
 async fn garbled_errors_cost_nothing() {
     garble_all("throng_error", &[]).await;
+}
+
+#[tokio::test]
+async fn garbled_progress_costs_nothing() {
+    garble_all("throng_progress", &[]).await;
 }
 
 #[tokio::test]

@@ -22,6 +22,7 @@ use crate::durable::{Counts, TaskId};
 
 mod dead_letters;
 mod numbered;
+mod progress;
 mod queues;
 mod schedules;
 
@@ -131,6 +132,7 @@ impl<H: Harness> Pair<H> {
             Step::Renew { claims } => self.renew(claims).await,
             Step::Cancel { tasks } => self.cancel(self.ids.of_all(tasks)).await,
             Step::Status { process, tasks } => self.status(*process, self.ids.of_all(tasks)).await,
+            Step::ReportProgress { tasks, number } => self.report_progress(tasks, *number).await,
             Step::Pass(time) => self.pass(*time).await,
             Step::Age(time) => {
                 self.age(*time);
@@ -369,7 +371,8 @@ impl<H: Harness> Pair<H> {
             same((payload, tested.0.dead_letter_payload(id).await))?;
         }
         let seen = model.0.status(ids.clone()).await;
-        same((seen, tested.0.status(ids).await))
+        same((seen, tested.0.status(ids.clone()).await))?;
+        self.progress(process, ids).await
     }
 
     async fn pause(&mut self, other: bool, is_paused: bool) -> Outcome {

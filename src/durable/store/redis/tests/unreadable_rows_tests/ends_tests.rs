@@ -67,7 +67,7 @@ async fn orphaned_rows_are_removed_or_restored() {
     worker.turn(failed, 0).await;
     worker.turn(done(&worker.claim(1).await), 0).await;
     scene.run("for _, key in ipairs({ 'died', 'expiry_bins', 'expiry' }) do redis.call('DEL', ARGV[1] .. key) end
-        for _, key in ipairs({ 'payloads', 'errors', 'cancel', 'watchers' }) do call('HSET', key, id(99), 'x') end
+        for _, key in ipairs({ 'payloads', 'errors', 'cancel', 'watchers', 'progress' }) do call('HSET', key, id(99), 'x') end
         call('HSET', 'results', id(98), struct.pack('>I6', 1) .. 'd', id(97), 'x') call('HSET', 'expiry_bins', 'x', '', '5-0', '')
         call('SADD', 'quarantined', id(99)) call('HSET', 'dead', id(3), 'x')");
     scene.maintain().await;
@@ -85,7 +85,7 @@ async fn orphaned_rows_are_removed_or_restored() {
         "return { call('HLEN', 'payloads'), call('HLEN', 'results'), call('HLEN', 'expiry_bins') }",
     );
     assert_eq!(sizes, Value::Array([1, 1, 2].map(Value::Int).into()));
-    for key in ["errors", "cancel", "watchers", "quarantined"] {
+    for key in ["errors", "cancel", "watchers", "progress", "quarantined"] {
         let left = scene.server.ask(&["EXISTS", &scene.key(key)]);
         assert_eq!(left, Value::Int(0), "{key}");
     }
@@ -117,4 +117,30 @@ async fn payloads_of_dead_letters_without_times() {
     }
     let left = scene.run("return { call('HLEN', 'payloads'), call('HLEN', 'dead') }");
     assert_eq!(left, Value::Array([600, 600].map(Value::Int).into()));
+}
+
+/// Progress that failed commands have left is removed some rows at a time.
+#[tokio::test]
+async fn maintenance_removes_all_progress_of_ended_tasks() {
+    needs_redis!();
+    let scene = Scene::new().await;
+    scene.worker.enqueue([task(1)]).await;
+    let claim = scene.worker.claim(1).await;
+    scene.run(
+        "for n = 1, 600 do call('HSET', 'progress', n == 1 and id(1) or 'ended ' .. n, 'x') end",
+    );
+    for _ in 0..20 {
+        scene.maintain().await;
+    }
+    let left = scene.run("return call('HKEYS', 'progress')");
+    let alive = Value::BulkString(id(1).to_bytes().to_vec());
+    assert_eq!(left, Value::Array(vec![alive]));
+    // A row that cannot be read counts as missing.
+    let progress = scene.worker.store.progress(vec![id(1)]).await.unwrap();
+    assert_eq!(progress, [ProgressState::Alive(None)]);
+    scene.worker.turn(done(&claim), 0).await;
+    assert_eq!(
+        scene.run("return call('EXISTS', 'progress')"),
+        Value::Int(0)
+    );
 }

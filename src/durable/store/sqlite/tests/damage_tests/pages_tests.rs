@@ -34,7 +34,7 @@ fn pages(file: &File, tree: &str) -> (i64, Vec<i64>) {
 }
 
 /// The trees of the database. The flag is `true` if a lost page of the tree may cost tasks.
-const TREES: [(&str, bool); 25] = [
+const TREES: [(&str, bool); 26] = [
     ("throng_task", true),
     ("throng_task_at", false),
     ("throng_task_key", false),
@@ -57,6 +57,7 @@ const TREES: [(&str, bool); 25] = [
     ("throng_payload", true),
     ("sqlite_autoindex_throng_payload_1", false),
     ("throng_error", false),
+    ("throng_progress", false),
     ("throng_schedule", false),
     ("throng_schedule_hand_out", false),
     ("throng_damaged", false),

@@ -1,0 +1,44 @@
+//! The progress that running tasks report.
+
+use super::{Epoch, MAX_BATCH_BYTES, MAX_BATCH_TASKS};
+use crate::durable::TaskId;
+
+/// The maximum size of a progress in bytes.
+pub(crate) const MAX_PROGRESS_BYTES: usize = 4096;
+
+// So a request needs no other limit than that of its tasks.
+const _: () = assert!(MAX_PROGRESS_BYTES * MAX_BATCH_TASKS <= MAX_BATCH_BYTES);
+
+/// A report of the progress of a running task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ProgressReport {
+    pub(crate) id: TaskId,
+    pub(crate) progress: Progress,
+}
+
+/// The progress that a run has reported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Progress {
+    /// The epoch of the run.
+    pub(crate) epoch: Epoch,
+    /// The number of the report, which rises within the run.
+    pub(crate) number: u64,
+    /// At most [`MAX_PROGRESS_BYTES`].
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// The progress of a task, as a store reports it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ProgressState {
+    /// The task has ended, or there is no such task.
+    Ended,
+    /// The task has not ended. This is the last progress that one of its runs has reported.
+    Alive(Option<Progress>),
+}
+
+impl Progress {
+    /// Returns what orders the reports of a task.
+    pub(crate) fn order(&self) -> (Epoch, u64) {
+        (self.epoch, self.number)
+    }
+}
