@@ -85,6 +85,11 @@
 //! The tasks of a named queue can have groups, for example one for each customer. Groups take turns, so a group with many tasks does not
 //! delay the others ([`SpawnOptions::group`], [`Groups`]).
 //!
+//! # Middleware
+//!
+//! With the feature `tower`, layers of the crate `tower` and layers of your own can surround each run: time-outs, logs, metrics, circuit
+//! breakers. See `Builder::layer`.
+//!
 //! # Schedules
 //!
 //! A [schedule](DurableClient::schedule) stores a task again and again: at regular intervals ([`Every`]) or, with the feature
@@ -184,6 +189,10 @@ pub use self::executor::builder::Builder;
 #[cfg(any(test, feature = "test-util"))]
 pub use self::executor::inline::InlineExecutor;
 pub use self::executor::metrics::Metrics;
+#[cfg(feature = "tower")]
+pub use self::executor::middleware::{RunFuture, RunOutput, RunRequest, RunService};
+#[cfg(feature = "tower")]
+pub use self::executor::run_error::RunError;
 pub use self::executor::served_queue::ServedQueue;
 pub use self::handle::DurableHandle;
 pub use self::id::{ParseTaskIdError, TaskId};

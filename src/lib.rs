@@ -48,6 +48,7 @@
 //! | `test-util` | `durable`, with an in-memory store, a clock that tests control, and an executor that runs tasks on the caller's thread |
 //! | `durable` | `durable` without a store; the features above enable it |
 //! | `tokio-util` | `durable`, and a `CancellationToken` in the context of a durable task |
+//! | `tower` | `durable`, and middleware around the runs of durable tasks: layers of the crate `tower`, or your own |
 //! | `tracing` | spans for the tasks of a [`BlockingPool`], in the form that tokio-console reads, and for each run of a durable task; events for panics of tasks of [`ComputePool::execute`] and for errors that no caller receives |
 //!
 //! See `ARCHITECTURE.md` for the structure and a reading order.
@@ -154,4 +155,12 @@ const _: () = {
     }
     #[cfg(feature = "sqlite-unbundled")]
     shared::<durable::SqliteStore>();
+    #[cfg(feature = "tower")]
+    {
+        shared::<durable::RunService<u8>>();
+        shared::<durable::RunRequest<u8>>();
+        shared::<durable::RunOutput>();
+        shared::<durable::RunError>();
+        sent::<durable::RunFuture>();
+    }
 };

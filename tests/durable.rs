@@ -38,6 +38,9 @@ mod idle;
 mod keys;
 #[path = "durable/leases.rs"]
 mod leases;
+#[cfg(feature = "tower")]
+#[path = "durable/middleware.rs"]
+mod middleware;
 #[path = "durable/nested.rs"]
 mod nested;
 #[path = "durable/panics.rs"]

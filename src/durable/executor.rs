@@ -25,11 +25,16 @@ pub(crate) mod claims;
 pub(crate) mod inline;
 pub(crate) mod message;
 pub(crate) mod metrics;
+#[cfg(feature = "tower")]
+pub(crate) mod middleware;
 mod open_sessions;
 mod pending_verdicts;
 pub(crate) mod permits;
 pub(crate) mod progress_reports;
 pub(crate) mod registry;
+#[cfg(feature = "tower")]
+pub(crate) mod run_error;
+pub(crate) mod run_fn;
 pub(crate) mod scope;
 pub(crate) mod served_queue;
 pub(crate) mod timeouts;

@@ -6,6 +6,7 @@
 
 mod apalis;
 mod kill;
+mod layers;
 mod ours;
 mod plain;
 mod program;
@@ -38,7 +39,7 @@ const STORED: u64 = 100_000;
 
 pub(super) const AREA: Area = Area {
     name: "durable",
-    about: "tasks that survive the process: SQLite, synchronous=FULL; Redis, appendfsync everysec",
+    about: "tasks that survive the process: SQLite, synchronous=FULL; Redis, appendfsync everysec; memory/drain, in memory",
     config: "SqliteStore and RedisStore, everything by default; concurrency 256 in drain and together, 1 in kill, else 64",
     workloads,
     prepare: Some(prepare),
@@ -109,6 +110,17 @@ fn workloads() -> Vec<Workload> {
             ],
         ),
         Workload::absolute("sqlite/kill", Unit::MS, kill::kill),
+        Workload::new(
+            "memory/drain",
+            Unit::NS_PER_TASK,
+            vec![
+                Peer::new("throng", layers::drain_without_layers),
+                Peer::new("identity-layer", layers::drain_in_a_layer).note(Some(
+                    "in a layer that does nothing: the bar is the noise of `throng`",
+                )),
+            ],
+        )
+        .processes(5),
         beside_another_type("sqlite/beside-another-type", ours::types),
         schedules_due("sqlite/schedules-due", schedules::sqlite),
     ];

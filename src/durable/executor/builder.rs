@@ -1,14 +1,22 @@
 //! [`Builder`]: configures and starts an executor.
 
+#[cfg(feature = "tower")]
+use std::error::Error;
 use std::fmt;
 use std::sync::Arc as StdArc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+#[cfg(feature = "tower")]
+use tower_layer::Layer;
+#[cfg(feature = "tower")]
+use tower_service::Service;
 
 use super::DurableExecutor;
 #[cfg(any(test, feature = "test-util"))]
 use super::inline::InlineExecutor;
+#[cfg(feature = "tower")]
+use super::middleware::{RunOutput, RunRequest, RunService};
 use super::registry::{Ambiguity, AppRunner, Registry};
 use super::served_queue::{QueueShare, ServedQueue};
 use super::worker::{FOREVER, Settings};
@@ -55,6 +63,9 @@ pub struct Builder<App> {
     retry: Retry,
     lease: Duration,
     stall_limit: Duration,
+    /// The layers around each run, if there are any.
+    #[cfg(feature = "tower")]
+    layers: Option<RunService<App>>,
 }
 
 /// The shortest lease that [`Builder::lease`] accepts: shorter ones would be lost in ordinary delays.
@@ -76,6 +87,8 @@ impl DurableExecutor {
             retry: Retry::exponential(),
             lease: Duration::from_secs(10),
             stall_limit: Duration::from_secs(60),
+            #[cfg(feature = "tower")]
+            layers: None,
         }
     }
 }
@@ -141,6 +154,99 @@ impl<App: Send + Sync + 'static> Builder<App> {
     /// the worker stops renewing the leases of its tasks. The default is one minute.
     pub fn stall_limit(&mut self, stall_limit: Duration) -> &mut Self {
         self.stall_limit = stall_limit;
+        self
+    }
+
+    /// Adds middleware: wraps each run in a layer, such as one of the crate [`tower`](https://docs.rs/tower). This needs the feature
+    /// `tower`.
+    ///
+    /// The layer wraps the layers that were added before. So the layer that is added last is the outermost, as in axum: it sees the
+    /// [request](RunRequest) first and the [output](RunOutput) or the error last. In a `tower::ServiceBuilder`, which can be
+    /// passed here as a whole with `into_inner`, the first layer is the outermost. All registered types run in all layers.
+    ///
+    /// For each run, the executor clones the service that the layers have made, awaits `poll_ready`, and calls the clone. The innermost
+    /// service decodes the task and runs it.
+    ///
+    /// # Errors of layers
+    ///
+    /// - A [`RunError`](crate::durable::RunError) keeps its meaning, even in a box, and even if it is a [source](Error::source) of
+    ///   another error. So layers can pass the errors of runs on, and can answer in place of a run:
+    ///   `Err(TaskError::snooze(wait).into())`.
+    /// - Any other error, such as that of a time-out, is a failed attempt, and the task is tried again.
+    /// - A panic of a layer counts as a panic of the run.
+    /// - A task that cannot be decoded passes through the layers as an [error](crate::durable::RunError::is_unreadable). It becomes a dead
+    ///   letter unless a layer replaces the error. Tasks that the store has damaged do not reach the layers.
+    ///
+    /// # Rules for layers
+    ///
+    /// - A run has its [permit](Self::max_running) before the layers are called. A layer that waits, or is not ready, keeps this permit.
+    ///   To make tasks wait without permits, use a [snooze](crate::durable::TaskError::snooze) or the limits of a
+    ///   [queue](crate::durable::Queue), which also hold for all processes.
+    /// - A layer that waits should stop when the [context](RunRequest::context) says so. When the grace period of a
+    ///   [shutdown](DurableExecutor::shutdown) is over, the executor drops the future of the outermost layer.
+    /// - A layer must poll the future of the inner service itself, as those of `tower` do. In a task that a layer spawns, a run keeps its
+    ///   permit while it awaits other durable tasks, and does not end when the executor drops it.
+    /// - A time-out that drops the future of a run has no effect on code that blocks its thread.
+    /// - If the builder starts several executors, their services are clones, which may share state such as a limit.
+    ///
+    /// # Panics
+    ///
+    /// If the layer panics when it is applied. The builder is unchanged then.
+    ///
+    /// # Examples
+    ///
+    /// A layer of `tower` that limits the duration of runs, and a layer made of a function that logs runs that fail:
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableTask, Run, TaskContext, TaskError};
+    /// # #[derive(Serialize, Deserialize)] struct SendMail;
+    /// # impl DurableTask for SendMail { const NAME: &'static str = "mail.send"; type Output = (); }
+    /// # impl Run<App> for SendMail {
+    /// #     async fn run(self, _: TaskContext<App>) -> Result<(), TaskError> { Ok(()) }
+    /// # }
+    /// # struct App;
+    /// use std::time::Duration;
+    ///
+    /// use throng::durable::{DurableClient, DurableExecutor, MemoryStore};
+    /// use throng::durable::{RunError, RunOutput, RunRequest, RunService};
+    /// use tower::{ServiceExt, layer::layer_fn, service_fn, timeout::TimeoutLayer};
+    ///
+    /// async fn log(inner: RunService<App>, request: RunRequest<App>) -> Result<RunOutput, RunError> {
+    ///     let (name, id) = (request.name(), request.context().id());
+    ///     let result = inner.oneshot(request).await;
+    ///     if let Err(error) = &result {
+    ///         eprintln!("{name} {id}: {error}");
+    ///     }
+    ///     result
+    /// }
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let executor = DurableExecutor::builder(DurableClient::open(MemoryStore::new()))
+    ///     .register::<SendMail>()
+    ///     .layer(TimeoutLayer::new(Duration::from_secs(60)))
+    ///     .layer(layer_fn(|inner: RunService<App>| {
+    ///         service_fn(move |request| log(inner.clone(), request))
+    ///     }))
+    ///     .start(App)
+    ///     .await?;
+    /// # executor.client().spawn(SendMail).await?.await?;
+    /// # executor.shutdown(Duration::ZERO).await;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// The example `middleware` has layers for metrics and for a circuit breaker, too.
+    #[cfg(feature = "tower")]
+    pub fn layer<L>(&mut self, layer: L) -> &mut Self
+    where
+        L: Layer<RunService<App>>,
+        L::Service: Service<RunRequest<App>, Response = RunOutput> + Clone + Send + Sync + 'static,
+        <L::Service as Service<RunRequest<App>>>::Error: Into<Box<dyn Error + Send + Sync>>,
+        <L::Service as Service<RunRequest<App>>>::Future: Send + 'static,
+    {
+        let inner = self.layers.clone();
+        let inner = inner.unwrap_or_else(RunService::without_layers);
+        self.layers = Some(RunService::layered(layer.layer(inner)));
         self
     }
 
@@ -237,6 +343,8 @@ impl<App: Send + Sync + 'static> Builder<App> {
             app,
             client: self.client.clone(),
             retry: self.retry,
+            #[cfg(feature = "tower")]
+            layers: self.layers.clone().map(StdArc::new),
         })
     }
 

@@ -2,7 +2,6 @@
 
 use std::any::{Any, TypeId, type_name};
 use std::collections::HashMap;
-use std::error::Error;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -10,19 +9,19 @@ use std::sync::Arc as StdArc;
 use std::time::Duration;
 
 use super::attempt::{Attempt, TimeLimit, dead};
+#[cfg(feature = "tower")]
+use super::middleware::{RunRequest, RunService};
+use super::run_fn::{RunFn, decode, panic_message, run_one};
 use crate::durable::context::Stop;
-use crate::durable::envelope::{OpenPayload, open_output, open_payload, seal_output};
+use crate::durable::envelope::{OpenPayload, open_output, open_payload};
 use crate::durable::policy::Policy;
 use crate::durable::progress::RunProgress;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{Claimed, DeadReason, Epoch, MAX_PAYLOAD_BYTES, Verdict};
-use crate::durable::task::{TaskNames, decode_version, policy_of, version_of};
+use crate::durable::task::{TaskNames, policy_of, version_of};
 use crate::durable::task_error::Next;
-use crate::durable::{
-    DurableClient, DurableError, Run, StopReason, TaskContext, TaskError, report,
-};
+use crate::durable::{DurableClient, Run, StopReason, TaskContext, TaskError, report};
 use crate::retry::Retry;
-use crate::unwind::contain;
 
 /// The types of tasks that an executor can run, by name. A type with former names is there several times.
 pub(crate) struct Registry<App> {
@@ -47,18 +46,6 @@ pub(crate) struct Ambiguity {
     pub(crate) name: &'static str,
     pub(crate) types: [&'static str; 2],
 }
-
-/// Decodes a task of one type and runs it.
-type RunFn<App> = fn(StoredTask<'_>, TaskContext<App>) -> Result<EncodedRun, String>;
-
-/// A task as it was stored.
-struct StoredTask<'a> {
-    name: &'static str,
-    payload: OpenPayload<'a>,
-}
-
-/// A run of a task, which returns the encoded output in its envelope.
-type EncodedRun = Pin<Box<dyn Future<Output = Result<Vec<u8>, TaskError>> + Send>>;
 
 /// Runs claimed tasks. It hides the type of the `App`.
 pub(crate) trait TaskRunner: Send + Sync {
@@ -98,10 +85,10 @@ pub(crate) struct AppRunner<App> {
     pub(crate) app: StdArc<App>,
     pub(crate) client: DurableClient,
     pub(crate) retry: Retry,
+    /// The layers around each run, if there are any.
+    #[cfg(feature = "tower")]
+    pub(crate) layers: Option<StdArc<RunService<App>>>,
 }
-
-/// The mean pause before a run is repeated that must not wait for another one. It varies by half.
-const DEADLOCK_SNOOZE: Duration = Duration::from_secs(1);
 
 impl<App> Registry<App> {
     pub(crate) fn new() -> Self {
@@ -197,12 +184,12 @@ impl<App: Send + Sync + 'static> TaskRunner for AppRunner<App> {
         }
         let (app, client) = (StdArc::clone(&self.app), self.client.clone());
         let cx = TaskContext::new(app, client, &claimed, epoch, stop.clone(), progress);
-        let (cx, run_fn) = (cx.at_tick(tick), registered.run);
+        let run = self.start(registered.run, name, payload, cx.at_tick(tick));
         let policy = policy.or(registered.policy);
         let attempt = Attempt::new(policy.retry.unwrap_or(self.retry), &claimed);
         let limit = policy.timeout.map(|timeout| TimeLimit { timeout, attempt });
         let run = Box::pin(report::in_span(&claimed, epoch, async move {
-            let output = contained(Box::pin(decode_and_run(run_fn, name, payload, cx))).await;
+            let output = contained(run).await;
             RunOutcome {
                 panicked: matches!(output, Err(Failed::Panicked(_))),
                 verdict: verdict(output, &attempt, stop.reason()),
@@ -212,6 +199,24 @@ impl<App: Send + Sync + 'static> TaskRunner for AppRunner<App> {
             run,
             limit: limit.map(Box::new),
         }
+    }
+}
+
+impl<App: Send + Sync + 'static> AppRunner<App> {
+    /// Returns a future that decodes a task and runs it, in the layers if there are any.
+    fn start(
+        &self,
+        run_fn: RunFn<App>,
+        name: &'static str,
+        payload: Vec<u8>,
+        cx: TaskContext<App>,
+    ) -> OutputFuture {
+        #[cfg(feature = "tower")]
+        if let Some(layers) = &self.layers {
+            let request = RunRequest::new(run_fn, name, payload, cx);
+            return Box::pin(run_in_layers(StdArc::clone(layers), request));
+        }
+        Box::pin(decode_and_run(run_fn, name, payload, cx))
     }
 }
 
@@ -226,6 +231,14 @@ enum Failed {
 
 type Output = Result<Vec<u8>, Failed>;
 
+type OutputFuture = Pin<Box<dyn Future<Output = Output> + Send>>;
+
+impl From<TaskError> for Failed {
+    fn from(error: TaskError) -> Self {
+        Self::Error(error.next, error.group_hold, error.describe())
+    }
+}
+
 /// Decodes and runs a task. All of this is code of the user.
 async fn decode_and_run<App>(
     run_fn: RunFn<App>,
@@ -233,63 +246,24 @@ async fn decode_and_run<App>(
     payload: Vec<u8>,
     cx: TaskContext<App>,
 ) -> Output {
-    let output = decode(run_fn, name, payload, cx)?.await;
-    output.map_err(|error| Failed::Error(next(&error), error.group_hold, error.describe()))
+    let run = decode(run_fn, name, payload, cx).map_err(Failed::Unreadable)?;
+    Ok(run.await?)
 }
 
-/// Decodes a task. A panic shows that the task cannot be decoded, as an error does.
-fn decode<App>(
-    run_fn: RunFn<App>,
-    name: &'static str,
-    payload: Vec<u8>,
-    cx: TaskContext<App>,
-) -> Result<EncodedRun, Failed> {
-    let decoded = catch_unwind(AssertUnwindSafe(|| {
-        let payload = open_payload(&payload).ok_or("its envelope cannot be read")?;
-        run_fn(StoredTask { name, payload }, cx)
-    }));
-    let decoded = decoded.unwrap_or_else(|panic| Err(message(panic)));
-    decoded.map_err(Failed::Unreadable)
-}
-
-/// Returns what follows a run that has ended with an error. A run that must not wait for another one has not failed.
-fn next(error: &TaskError) -> Next {
-    match error.next {
-        Next::Retry | Next::RetryAfter(_) if is_would_deadlock(error) => {
-            Next::Snooze(DEADLOCK_SNOOZE.mul_f64(0.5 + fastrand::f64()))
+/// Decodes and runs a task in layers. All of this is code of the user.
+#[cfg(feature = "tower")]
+async fn run_in_layers<App>(layers: StdArc<RunService<App>>, request: RunRequest<App>) -> Output {
+    match layers.run(request).await {
+        Ok(output) => Ok(output.into_sealed()),
+        Err(error) if error.is_unreadable() => {
+            Err(Failed::Unreadable(error.task_error().describe()))
         }
-        next => next,
+        Err(error) => Err(Failed::from(error.into_task_error())),
     }
-}
-
-fn is_would_deadlock(error: &TaskError) -> bool {
-    let mut next = error.source().map(|error| error as &(dyn Error + 'static));
-    while let Some(error) = next {
-        if let Some(error) = error.downcast_ref::<DurableError>() {
-            return error.is_would_deadlock() && !error.is_own_run();
-        }
-        next = error.source();
-    }
-    false
-}
-
-fn run_one<T: Run<App>, App: Send + Sync + 'static>(
-    stored: StoredTask<'_>,
-    cx: TaskContext<App>,
-) -> Result<EncodedRun, String> {
-    let StoredTask { name, payload } = stored;
-    let task = decode_version::<T>(payload.version, payload.bytes);
-    let task = task.map_err(|error| error.to_string())?;
-    Ok(Box::pin(async move {
-        let output = task.run(cx).await?;
-        // Programs that have stored the task under a former name know only that name.
-        seal_output(name, &output)
-            .map_err(|error| TaskError::fatal(format!("its output cannot be encoded: {error}")))
-    }))
 }
 
 /// Waits for a run, and turns a panic into a failure, even if it happens while the run is dropped.
-async fn contained(mut run: Pin<Box<dyn Future<Output = Output> + Send>>) -> Output {
+async fn contained(mut run: OutputFuture) -> Output {
     let polled = poll_fn(
         |cx| match catch_unwind(AssertUnwindSafe(|| run.as_mut().poll(cx))) {
             Ok(poll) => poll,
@@ -307,16 +281,7 @@ async fn contained(mut run: Pin<Box<dyn Future<Output = Output> + Send>>) -> Out
 }
 
 fn panicked(panic: Box<dyn Any + Send>) -> Failed {
-    Failed::Panicked(message(panic))
-}
-
-fn message(panic: Box<dyn Any + Send>) -> String {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    let text = format!("it panicked: {}", text.unwrap_or("no message"));
-    // The payload of a panic may be of any type, and its drop may panic.
-    contain(|| drop(panic));
-    text
+    Failed::Panicked(panic_message(panic))
 }
 
 /// Returns the verdict on a run.

@@ -16,10 +16,16 @@ fn runner() -> AppRunner<App> {
         app: StdArc::new(App::new(|number, _| async move { Ok(number) })),
         client: client_of(&MemoryStore::new()),
         retry: Retry::exponential().attempts(1),
+        #[cfg(feature = "tower")]
+        layers: None,
     }
 }
 
 async fn verdict(name: &str, payload: &[u8]) -> Verdict {
+    verdict_of(&runner(), name, payload).await
+}
+
+async fn verdict_of(runner: &AppRunner<App>, name: &str, payload: &[u8]) -> Verdict {
     let claimed = Claimed {
         id: id(1),
         name: name.into(),
@@ -33,7 +39,7 @@ async fn verdict(name: &str, payload: &[u8]) -> Verdict {
     };
     let (sender, _reports) = tokio::sync::mpsc::unbounded_channel();
     let progress = RunProgress::new(claimed.id, 1, sender);
-    let started = runner().run(claimed, 1, Stop::default(), progress);
+    let started = runner.run(claimed, 1, Stop::default(), progress);
     started.run.await.verdict
 }
 
@@ -57,5 +63,46 @@ async fn a_task_that_its_worker_cannot_read_is_damaged() {
     ] {
         let verdict = verdict(name, payload).await;
         assert!(is_damaged(&verdict), "{name} {payload:?}: {verdict:?}");
+    }
+}
+
+#[cfg(feature = "tower")]
+mod layers {
+    use std::future::{Ready, ready};
+    use std::task::{Context, Poll};
+
+    use tower_service::Service;
+
+    use super::*;
+    use crate::durable::{RunOutput, RunRequest, RunService};
+
+    /// A layer that fails.
+    #[derive(Clone)]
+    struct Refuses;
+
+    impl Service<RunRequest<App>> for Refuses {
+        type Response = RunOutput;
+        type Error = &'static str;
+        type Future = Ready<Result<RunOutput, &'static str>>;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), &'static str>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, _: RunRequest<App>) -> Self::Future {
+            ready(Err("refused"))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_damaged_task_does_not_reach_the_layers() {
+        let mut runner = runner();
+        runner.layers = Some(StdArc::new(RunService::layered(Refuses)));
+        for (payload, expected) in [(&b"\x017"[..], "refused"), (b"\x007", "its payload")] {
+            match verdict_of(&runner, "number", payload).await {
+                Verdict::Dead { error, .. } => assert!(error.contains(expected), "{error}"),
+                other => panic!("{other:?}"),
+            }
+        }
     }
 }
