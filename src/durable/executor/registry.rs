@@ -14,7 +14,7 @@ use crate::durable::envelope::{OpenPayload, open_output, open_payload, seal_outp
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
     Claimed, DeadReason, Epoch, MAX_ATTEMPT_ERROR_BYTES, MAX_ERROR_BYTES, MAX_PAYLOAD_BYTES,
-    Verdict,
+    Verdict, shortened,
 };
 use crate::durable::task::{TaskNames, decode_version, version_of};
 use crate::durable::task_error::Next;
@@ -349,14 +349,4 @@ fn dead(reason: DeadReason, error: String) -> Verdict {
         reason,
         error: shortened(error, MAX_ERROR_BYTES),
     }
-}
-
-/// Cuts a text to at most `max` bytes.
-fn shortened(mut error: String, max: usize) -> String {
-    let mut end = max.min(error.len());
-    while !error.is_char_boundary(end) {
-        end -= 1;
-    }
-    error.truncate(end);
-    error
 }

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use self::model::Model;
 use super::kind::TypeSet;
 use super::{
-    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HandOut, QueueChange,
+    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HandOut, ListTasks, QueueChange,
     RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, Store, StoredSchedule, TaskState, Turn,
     TurnAnswer,
 };
@@ -19,7 +19,7 @@ use crate::durable::failure::Failure;
 use crate::durable::queue::QueueInfo;
 use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::name::ScheduleName;
-use crate::durable::{AttemptError, Counts, DeadFilter, DeadLetter, Durability, TaskId};
+use crate::durable::{AttemptError, Counts, DeadFilter, DeadLetter, Durability, TaskId, TaskPage};
 use crate::sync::{Mutex, lock};
 
 mod model;
@@ -228,6 +228,10 @@ impl Backend for Connection {
 
     fn errors(&self, id: TaskId) -> Answer<'_, Vec<AttemptError>> {
         self.run("errors", move |model, _| Ok(model.errors(id)))
+    }
+
+    fn list(&self, request: ListTasks) -> Answer<'_, Option<TaskPage>> {
+        self.run("list", move |model, _| Ok(model.list(&request)))
     }
 
     fn cancel(&self, ids: Vec<TaskId>) -> Answer<'_, u64> {

@@ -21,7 +21,7 @@ use self::inner::Inner;
 pub use self::probe::RedisReport;
 pub(crate) use self::time::Time;
 use super::{
-    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HandOut, QueueChange,
+    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HandOut, ListTasks, QueueChange,
     RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, Store, StoredSchedule, TaskState, Turn,
     TurnAnswer,
 };
@@ -33,6 +33,7 @@ use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableError, Health, TaskId,
+    TaskPage,
 };
 use crate::sync::{Mutex, lock, thread};
 
@@ -45,11 +46,13 @@ mod error;
 mod inner;
 mod keys;
 mod link;
+mod list_tasks;
 mod maintenance;
 mod names;
 mod partitions;
 mod probe;
 mod queues;
+mod recorded_types;
 mod renew;
 mod reply;
 mod routes_cache;
@@ -64,6 +67,7 @@ mod subscriber;
 pub(super) mod tests;
 mod time;
 mod turns;
+mod types;
 
 /// Tasks in Redis, for the processes of many machines.
 ///
@@ -430,6 +434,10 @@ impl Backend for RedisStore {
 
     fn paused_types(&self) -> Answer<'_, Vec<String>> {
         self.request(|inner| async move { routing::paused_types(&inner).await })
+    }
+
+    fn list(&self, request: ListTasks) -> Answer<'_, Option<TaskPage>> {
+        self.request(move |inner| async move { list_tasks::list(&inner, &request).await })
     }
 
     fn errors(&self, id: TaskId) -> Answer<'_, Vec<AttemptError>> {

@@ -14,6 +14,8 @@ mod enqueue;
 mod groups;
 mod keys;
 mod leases;
+mod list;
+
 mod queues;
 mod row;
 mod schedules;

@@ -44,6 +44,8 @@ fn constants(layouts: Layouts) -> Vec<(&'static str, String)> {
         ("AWAITING_TIME", (60 * 1000).to_string()),
         // How long a session must be silent before its process may count as gone.
         ("SILENCE_LIMIT", (180 * 1000).to_string()),
+        // How long the name of a type is kept after a client has stored it.
+        ("TYPE_RETENTION", (30_u64 * 24 * 3600 * 1000).to_string()),
         // How often the time of the last request of a session is stored.
         ("ACTIVITY_INTERVAL", (60 * 1000).to_string()),
     ];

@@ -37,8 +37,8 @@ macro_rules! files {
 /// The files in `lua` of which scripts consist, by name.
 pub(super) const FILES: &[(&str, &str)] = files![
     // Scripts.
-    "advance_epochs" "cancel" "change_schedule" "close" "counts" "dead_letters" "enqueue" "errors" "hand_out" "maintain" "open"
-    "payload" "queue" "read_schedules" "renew" "replay" "routes" "status" "turn" "upgrade"
+    "advance_epochs" "cancel" "change_schedule" "close" "counts" "dead_letters" "enqueue" "errors" "hand_out" "list_tasks" "maintain" "open"
+    "payload" "queue" "read_schedules" "record_types" "renew" "replay" "routes" "status" "turn" "upgrade"
     // Parts.
     "add_tasks" "alive_row" "base" "census" "claim" "claim_scan" "claim_state" "claims" "dead_letter_row" "drain" "due"
     "entry" "epochs" "group_repair" "groups" "held_keys" "ids" "intact_entry" "key_conflicts" "lists" "liveness"
@@ -101,6 +101,8 @@ pub(super) struct Scripts {
     pub(super) maintain: Script,
     pub(super) counts: Script,
     pub(super) errors: Script,
+    pub(super) list_tasks: Script,
+    pub(super) record_types: Script,
     pub(super) routes: Script,
     pub(super) queue: Script,
     pub(super) change_schedule: Script,
@@ -150,6 +152,8 @@ impl Scripts {
             maintain: script("maintain"),
             counts: script("counts"),
             errors: script("errors"),
+            list_tasks: script("list_tasks"),
+            record_types: script("record_types"),
             routes: script("routes"),
             queue: script("queue"),
             change_schedule: script("change_schedule"),

@@ -118,6 +118,15 @@ local function check_permits(queue)
   state.freed[queue] = true
 end
 
+-- Removes the types that no client has stored for a long time.
+local function check_types(kinds)
+  local gone = {}
+  for i, row in ipairs(call('HMGET', TYPES, unpack(kinds))) do
+    if not row or #row < TYPE_QUEUE_LENGTH or number_at('>I6', row) + TYPE_RETENTION < now then gone[#gone + 1] = kinds[i] end
+  end
+  remove_all('HDEL', TYPES, gone)
+end
+
 local function repair_orphans()
   each_queue(check_permits)
   repair_groups()
@@ -141,6 +150,7 @@ local function repair_orphans()
     for i, id in ipairs(ids) do if not running[i] then gone[#gone + 1] = id end end
     remove_all('HDEL', CANCEL, gone)
   end)
+  some('HRANDFIELD', TYPES, check_types)
   some('ZRANDMEMBER', DIED, function(ids)
     for _, id in ipairs(ids) do if #id ~= 16 then call('ZREM', DIED, id) end end
   end)
