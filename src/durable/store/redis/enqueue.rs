@@ -9,7 +9,7 @@ use super::reply::{self, millis_text};
 use super::routes_cache::KnownRoutes;
 use super::routing;
 use super::scripts::Arguments;
-use super::types;
+use super::types::{self, may_replace};
 use crate::durable::clock::millis;
 use crate::durable::failpoint::failpoint;
 use crate::durable::failure::Failure;
@@ -166,12 +166,6 @@ pub(super) fn push_tasks(
 
 /// A task, and its position in the batch.
 type Placed<'a> = (u16, &'a NewTask);
-
-/// Returns `true` if the task replaces the payload of a task that holds its key.
-fn may_replace(task: &NewTask) -> bool {
-    task.key
-        .is_some_and(|key| key.conflict == Conflict::Replace)
-}
 
 /// Returns the records of the tasks with keys, in the order of the batch: see `lua/key_conflicts.lua`.
 fn key_records(waiting: &[Placed<'_>], delayed: &[Placed<'_>]) -> Vec<u8> {

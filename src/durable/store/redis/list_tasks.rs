@@ -18,7 +18,7 @@ use crate::durable::{Cursor, Status, TaskId, TaskInfo, TaskPage};
 pub(super) async fn list(inner: &Inner, request: &ListTasks) -> Result<Option<TaskPage>, Failure> {
     let home = request.filter.queue.as_ref();
     let home = home.and_then(|queue| inner.partitions.of_queue(queue));
-    let partitions = home.map_or(inner.partitions.all(), |home| home..home + 1);
+    let partitions = home.map_or_else(|| inner.partitions.all(), |home| home..home + 1);
     let mut position = match &request.after {
         None => Position::start_of(partitions.start),
         Some(bytes) => match Position::read(bytes) {

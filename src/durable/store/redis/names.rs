@@ -24,6 +24,8 @@ fn constants(layouts: Layouts) -> Vec<(&'static str, String)> {
         ("LAYOUT", layouts.newest.to_string()),
         ("OLDEST_LAYOUT", layouts.oldest.to_string()),
         ("MAX_BATCH", MAX_BATCH_TASKS.to_string()),
+        // The number of types of which the names are kept for as long as the store exists.
+        ("MAX_TYPES", 10_000.to_string()),
         ("MAX_DEAD", MAX_DEAD_LETTERS.to_string()),
         ("DEAD_RETENTION", millis(DEAD_LETTER_RETENTION).to_string()),
         ("MAX_AGED", millis(MAX_STORE_TIME_STEP).to_string()),
@@ -44,8 +46,6 @@ fn constants(layouts: Layouts) -> Vec<(&'static str, String)> {
         ("AWAITING_TIME", (60 * 1000).to_string()),
         // How long a session must be silent before its process may count as gone.
         ("SILENCE_LIMIT", (180 * 1000).to_string()),
-        // How long the name of a type is kept after a client has stored it.
-        ("TYPE_RETENTION", (30_u64 * 24 * 3600 * 1000).to_string()),
         // How often the time of the last request of a session is stored.
         ("ACTIVITY_INTERVAL", (60 * 1000).to_string()),
     ];

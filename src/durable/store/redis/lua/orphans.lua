@@ -118,11 +118,12 @@ local function check_permits(queue)
   state.freed[queue] = true
 end
 
--- Removes the types that no client has stored for a long time.
+-- Removes unreadable types and, if there are very many, those that no client has stored for a day. A program that has a queue for each of
+-- its users stores that many.
 local function check_types(kinds)
-  local gone = {}
+  local gone, oldest = {}, call('HLEN', TYPES) > MAX_TYPES and now - DAY or 0
   for i, row in ipairs(call('HMGET', TYPES, unpack(kinds))) do
-    if not row or #row < TYPE_QUEUE_LENGTH or number_at('>I6', row) + TYPE_RETENTION < now then gone[#gone + 1] = kinds[i] end
+    if not row or #row < TYPE_QUEUE_LENGTH or number_at('>I6', row) < oldest then gone[#gone + 1] = kinds[i] end
   end
   remove_all('HDEL', TYPES, gone)
 end
