@@ -142,6 +142,7 @@
     allow(dead_code, reason = "without a store, this is unused")
 )]
 
+mod admin;
 mod client;
 #[cfg_attr(
     not(any(test, feature = "sqlite-unbundled", feature = "test-util")),
@@ -178,6 +179,10 @@ mod task;
 mod task_error;
 mod task_types;
 
+pub use self::admin::Admin;
+pub use self::admin::cursor::{Cursor, ParseCursorError};
+pub use self::admin::filter::TaskFilter;
+pub use self::admin::page::{TaskInfo, TaskPage};
 pub use self::client::DurableClient;
 #[cfg(any(test, feature = "test-util"))]
 pub use self::clock::Clock;

@@ -38,6 +38,8 @@ mod idle;
 mod keys;
 #[path = "durable/leases.rs"]
 mod leases;
+#[path = "durable/lists.rs"]
+mod lists;
 #[cfg(feature = "tower")]
 #[path = "durable/middleware.rs"]
 mod middleware;

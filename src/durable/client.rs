@@ -17,7 +17,7 @@ use super::store::{
 };
 use super::task::{TaskNames, bytes_of, version_of};
 use super::{
-    AttemptError, Counts, DeadLetters, Durability, DurableError, DurableHandle, DurableTask,
+    Admin, AttemptError, Counts, DeadLetters, Durability, DurableError, DurableHandle, DurableTask,
     Health, Key, Queue, SpawnOptions, Status, TaskId, TaskTypes,
 };
 
@@ -281,6 +281,11 @@ impl DurableClient {
             alive += self.ask(None, |store| store.cancel(ids.to_vec())).await?;
         }
         Ok(alive)
+    }
+
+    /// Returns the interface that lists the tasks of the store.
+    pub fn admin(&self) -> Admin<'_> {
+        Admin::new(&self.engine)
     }
 
     /// Returns the interface to the tasks that have failed for good.

@@ -45,10 +45,11 @@ use super::key::KeyHash;
 use super::queue::QueueInfo;
 use super::queue::name::QueueName;
 use super::schedule::name::ScheduleName;
-use super::{AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, TaskId};
+use super::{AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, TaskId, TaskPage};
 
 #[cfg(any(test, feature = "redis", feature = "sqlite-unbundled"))]
 pub(crate) use self::limits::MAX_STORE_TIME_STEP;
+pub(crate) use self::limits::shortened;
 #[cfg_attr(
     not(any(feature = "redis", feature = "sqlite-unbundled")),
     allow(
@@ -71,8 +72,8 @@ pub(crate) use self::quarantine::is_dead_letter;
 ))]
 pub(crate) use self::quarantine::is_quarantined;
 pub(crate) use self::requests::{
-    Claim, Claimed, DeadPayload, Enqueue, Epoch, Event, QueueChange, RenewAnswer, SessionId,
-    TaskState, Turn, TurnAnswer, Verdict, Verdicts,
+    CheckedFilter, Claim, Claimed, DeadPayload, EXAMINED_PER_TASK, Enqueue, Epoch, Event,
+    ListTasks, QueueChange, RenewAnswer, SessionId, TaskState, Turn, TurnAnswer, Verdict, Verdicts,
 };
 #[cfg_attr(
     not(any(
@@ -186,6 +187,10 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// Returns the progress of tasks, in the order of the ids, of which there are at most [`MAX_BATCH_TASKS`]. This writes nothing.
     fn progress(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<ProgressState>>;
+
+    /// Returns a page of the tasks with a status: see [`Admin::tasks`](crate::durable::Admin::tasks). Returns `None` if the position is not
+    /// one of this store. Writes nothing.
+    fn list(&self, request: ListTasks) -> Answer<'_, Option<TaskPage>>;
 
     /// Cancels tasks: waiting and delayed ones at once, running ones when their worker reports that they have stopped.
     /// Returns the number of tasks that had not ended.

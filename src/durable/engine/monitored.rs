@@ -15,11 +15,13 @@ use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
-    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HandOut, ProgressReport,
-    ProgressState, QueueChange, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId,
-    StoredSchedule, TaskState, Turn, TurnAnswer,
+    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HandOut, ListTasks,
+    ProgressReport, ProgressState, QueueChange, RenewAnswer, ScheduleAnswer, ScheduleChange,
+    SessionId, StoredSchedule, TaskState, Turn, TurnAnswer,
 };
-use crate::durable::{AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, TaskId};
+use crate::durable::{
+    AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, TaskId, TaskPage,
+};
 use crate::sync::{Mutex, lock};
 
 const STORING: &str = "storing tasks";
@@ -243,6 +245,10 @@ impl Backend for MonitoredStore {
 
     fn errors(&self, id: TaskId) -> Answer<'_, Vec<AttemptError>> {
         self.record("the errors of a task", self.store.errors(id))
+    }
+
+    fn list(&self, request: ListTasks) -> Answer<'_, Option<TaskPage>> {
+        self.record("a list of tasks", self.store.list(request))
     }
 
     fn counts(&self) -> Answer<'_, Counts> {

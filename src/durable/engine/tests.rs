@@ -16,13 +16,13 @@ use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
     Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HAND_OUT_INTERVAL, HandOut,
-    ProgressReport, ProgressState, QueueChange, RenewAnswer, ScheduleAnswer, ScheduleChange,
-    SessionId, Store, StoredSchedule, TaskState, Turn, TurnAnswer,
+    ListTasks, ProgressReport, ProgressState, QueueChange, RenewAnswer, ScheduleAnswer,
+    ScheduleChange, SessionId, Store, StoredSchedule, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::{
     AttemptError, Clock, Counts, DeadFilter, DeadLetter, Durability, DurableClient,
     DurableExecutor, DurableTask, Every, MemoryStore, Missed, Overlap, Run, ScheduleOptions,
-    SpawnOptions, TaskContext, TaskError, TaskId,
+    SpawnOptions, TaskContext, TaskError, TaskId, TaskPage,
 };
 use crate::retry::Retry;
 use crate::sync::{Mutex, lock};
@@ -297,6 +297,10 @@ impl Backend for Faulty {
 
     fn errors(&self, id: TaskId) -> Answer<'_, Vec<AttemptError>> {
         self.store.errors(id)
+    }
+
+    fn list(&self, request: ListTasks) -> Answer<'_, Option<TaskPage>> {
+        self.store.list(request)
     }
 
     fn counts(&self) -> Answer<'_, Counts> {

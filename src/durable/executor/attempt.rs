@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::durable::clock::since_boot;
 use crate::durable::store::{
-    Claimed, DeadReason, MAX_ATTEMPT_ERROR_BYTES, MAX_ERROR_BYTES, Verdict,
+    Claimed, DeadReason, MAX_ATTEMPT_ERROR_BYTES, MAX_ERROR_BYTES, Verdict, shortened,
 };
 use crate::retry::Retry;
 
@@ -71,14 +71,4 @@ pub(crate) fn dead(reason: DeadReason, error: String) -> Verdict {
         reason,
         error: shortened(error, MAX_ERROR_BYTES),
     }
-}
-
-/// Cuts a text to at most `max` bytes.
-fn shortened(mut error: String, max: usize) -> String {
-    let mut end = max.min(error.len());
-    while !error.is_char_boundary(end) {
-        end -= 1;
-    }
-    error.truncate(end);
-    error
 }

@@ -28,3 +28,13 @@ pub(crate) const MAX_DEAD_LETTERS: u64 = 10_000;
 /// time, since the clock can be set: see `PROTOCOL.md`.
 #[cfg(any(test, feature = "redis", feature = "sqlite-unbundled"))]
 pub(crate) const MAX_STORE_TIME_STEP: Duration = Duration::from_secs(60);
+
+/// Cuts a text to at most `max` bytes.
+pub(crate) fn shortened(mut text: String, max: usize) -> String {
+    let mut end = max.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.truncate(end);
+    text
+}

@@ -10,16 +10,16 @@ use tokio::sync::mpsc;
 use self::model::Model;
 use super::kind::TypeSet;
 use super::{
-    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HandOut, ProgressReport,
-    ProgressState, QueueChange, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, Store,
-    StoredSchedule, TaskState, Turn, TurnAnswer,
+    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HandOut, ListTasks,
+    ProgressReport, ProgressState, QueueChange, RenewAnswer, ScheduleAnswer, ScheduleChange,
+    SessionId, Store, StoredSchedule, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::clock::Clock;
 use crate::durable::failure::Failure;
 use crate::durable::queue::QueueInfo;
 use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::name::ScheduleName;
-use crate::durable::{AttemptError, Counts, DeadFilter, DeadLetter, Durability, TaskId};
+use crate::durable::{AttemptError, Counts, DeadFilter, DeadLetter, Durability, TaskId, TaskPage};
 use crate::sync::{Mutex, lock};
 
 mod model;
@@ -238,6 +238,10 @@ impl Backend for Connection {
 
     fn progress(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<ProgressState>> {
         self.run("progress", move |model, _| Ok(model.progress(&ids)))
+    }
+
+    fn list(&self, request: ListTasks) -> Answer<'_, Option<TaskPage>> {
+        self.run("list", move |model, _| Ok(model.list(&request)))
     }
 
     fn cancel(&self, ids: Vec<TaskId>) -> Answer<'_, u64> {

@@ -21,9 +21,9 @@ use self::inner::Inner;
 pub use self::probe::RedisReport;
 pub(crate) use self::time::Time;
 use super::{
-    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HandOut, ProgressReport,
-    ProgressState, QueueChange, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, Store,
-    StoredSchedule, TaskState, Turn, TurnAnswer,
+    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HandOut, ListTasks,
+    ProgressReport, ProgressState, QueueChange, RenewAnswer, ScheduleAnswer, ScheduleChange,
+    SessionId, Store, StoredSchedule, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::key::KeyHash;
@@ -33,6 +33,7 @@ use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableError, Health, TaskId,
+    TaskPage,
 };
 use crate::sync::{Mutex, lock, thread};
 
@@ -45,12 +46,14 @@ mod error;
 mod inner;
 mod keys;
 mod link;
+mod list_tasks;
 mod maintenance;
 mod names;
 mod partitions;
 mod probe;
 mod progress;
 mod queues;
+mod recorded_types;
 mod renew;
 mod reply;
 mod routes_cache;
@@ -65,6 +68,7 @@ mod subscriber;
 pub(super) mod tests;
 mod time;
 mod turns;
+mod types;
 
 /// Tasks in Redis, for the processes of many machines.
 ///
@@ -439,6 +443,10 @@ impl Backend for RedisStore {
 
     fn paused_types(&self) -> Answer<'_, Vec<String>> {
         self.request(|inner| async move { routing::paused_types(&inner).await })
+    }
+
+    fn list(&self, request: ListTasks) -> Answer<'_, Option<TaskPage>> {
+        self.request(move |inner| async move { list_tasks::list(&inner, &request).await })
     }
 
     fn errors(&self, id: TaskId) -> Answer<'_, Vec<AttemptError>> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::durable::queue::QueueSettings;
 use crate::durable::queue::group::GroupName;
+use crate::durable::queue::name::QueueName;
 use crate::durable::spawn_queue::WriteBatch;
 use crate::durable::{DeadReason, Status, TaskId};
 
@@ -136,6 +137,41 @@ pub(crate) struct Claimed {
     pub(crate) lost: u32,
     /// `true` if the task is [quarantined](super::is_quarantined).
     pub(crate) quarantined: bool,
+}
+
+/// A request for a page of the tasks with a status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ListTasks {
+    pub(crate) filter: CheckedFilter,
+    /// The position in the cursor of the page before. It may come from a stranger.
+    pub(crate) after: Option<Vec<u8>>,
+    /// The maximum number of tasks of the page. The store examines at most [`EXAMINED_PER_TASK`] times as many.
+    pub(crate) limit: usize,
+}
+
+/// The maximum number of tasks that are examined for each task that a page may have.
+pub(crate) const EXAMINED_PER_TASK: usize = 10;
+
+/// Selects tasks of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CheckedFilter {
+    /// This is not `Absent`.
+    pub(crate) status: Status,
+    pub(crate) name: Option<String>,
+    /// A named queue, or `None` to select the tasks of all queues. It is `None` for tasks that have succeeded or were cancelled.
+    pub(crate) queue: Option<QueueName>,
+}
+
+impl CheckedFilter {
+    /// Returns `true` if a task with this name in this queue matches.
+    pub(crate) fn matches(&self, name: Option<&str>, queue: Option<&str>) -> bool {
+        let is_name = self.name.as_deref().is_none_or(|it| Some(it) == name);
+        let is_queue = self
+            .queue
+            .as_ref()
+            .is_none_or(|it| Some(it.as_str()) == queue);
+        is_name && is_queue
+    }
 }
 
 /// A change of a queue.

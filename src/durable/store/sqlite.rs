@@ -36,10 +36,10 @@ use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::layouts::Layouts;
-use crate::durable::store::{Enqueued, QueueChange};
+use crate::durable::store::{Enqueued, ListTasks, QueueChange};
 use crate::durable::task::bytes_of;
 use crate::durable::{
-    AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableError, TaskId,
+    AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableError, TaskId, TaskPage,
 };
 use crate::sync::{Mutex, lock};
 
@@ -56,6 +56,7 @@ mod files;
 mod groups;
 mod idle;
 mod keys;
+mod list;
 mod lock_holder;
 mod meta;
 mod next_check;
@@ -402,6 +403,14 @@ impl Backend for SqliteStore {
         self.read(move || {
             let ids = Arc::clone(&ids);
             self.reader.run(move |reader| progress::read(reader, &ids))
+        })
+    }
+
+    fn list(&self, request: ListTasks) -> Answer<'_, Option<TaskPage>> {
+        let request = Arc::new(request);
+        self.read(move || {
+            let request = Arc::clone(&request);
+            self.reader.run(move |reader| list::list(reader, &request))
         })
     }
 

@@ -32,6 +32,7 @@ mod key_conflicts_tests;
 mod keys_tests;
 mod leases_tests;
 mod limits_tests;
+mod lists_tests;
 mod machine_tests;
 mod memory;
 mod paused_types_tests;
@@ -191,6 +192,20 @@ macro_rules! store_suite {
                     another_task_with_the_same_id_has_not_failed
                     a_crash_keeps_errors
                     a_cancelled_task_has_no_errors
+                }
+                lists_tests {
+                    an_empty_store_has_empty_lists
+                    a_task_is_in_the_list_of_its_status
+                    dead_and_cancelled_tasks_are_listed
+                    pages_follow_each_other
+                    delayed_tasks_are_in_the_order_of_their_times
+                    the_newest_dead_letters_are_listed_first
+                    expired_ends_are_in_no_list
+                    filters_select_tasks
+                    types_that_no_worker_knows_are_listed
+                    a_task_that_waits_throughout_is_listed
+                    foreign_positions_are_refused
+                    a_list_writes_nothing
                 }
                 events_tests {
                     the_first_event_is_ready

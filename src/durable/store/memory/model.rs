@@ -14,6 +14,7 @@ mod enqueue;
 mod groups;
 mod keys;
 mod leases;
+mod list;
 mod progress;
 mod queues;
 mod row;

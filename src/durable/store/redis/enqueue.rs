@@ -9,6 +9,7 @@ use super::reply::{self, millis_text};
 use super::routes_cache::KnownRoutes;
 use super::routing;
 use super::scripts::Arguments;
+use super::types::{self, may_replace};
 use crate::durable::clock::millis;
 use crate::durable::failpoint::failpoint;
 use crate::durable::failure::Failure;
@@ -32,6 +33,8 @@ pub(super) async fn enqueue(inner: &Inner, request: &Enqueue) -> Result<Enqueued
     for (nth, (partition, batch)) in batches.into_iter().enumerate() {
         let routes = routes_for(inner, partition, &batch).await;
         let routes = routes.map_err(|failure| after_others(failure, nth))?;
+        let recorded = types::record(inner, partition, &batch).await;
+        recorded.map_err(|failure| after_others(failure, nth))?;
         let now = inner.server_time();
         let arguments = arguments(request, &batch, &inner.client_id, &routes, now);
         failpoint("redis.before-enqueue");
@@ -163,12 +166,6 @@ pub(super) fn push_tasks(
 
 /// A task, and its position in the batch.
 type Placed<'a> = (u16, &'a NewTask);
-
-/// Returns `true` if the task replaces the payload of a task that holds its key.
-fn may_replace(task: &NewTask) -> bool {
-    task.key
-        .is_some_and(|key| key.conflict == Conflict::Replace)
-}
 
 /// Returns the records of the tasks with keys, in the order of the batch: see `lua/key_conflicts.lua`.
 fn key_records(waiting: &[Placed<'_>], delayed: &[Placed<'_>]) -> Vec<u8> {

@@ -13,6 +13,7 @@ use super::error::not_connected;
 use super::keys::{self, Keys};
 use super::link::{Link, Timeouts};
 use super::partitions::Partitions;
+use super::recorded_types::RecordedTypes;
 use super::routes_cache::RoutesCache;
 use super::scripts::{Arguments, Script, Scripts};
 use super::session_state::Sessions;
@@ -42,6 +43,7 @@ pub(super) struct Inner {
     time: Time,
     pub(super) sessions: Sessions,
     pub(super) routes: RoutesCache,
+    pub(super) types: RecordedTypes,
     /// `true` if the server may evict any key.
     pub(super) allow_eviction: bool,
     /// The damage that the last pass of maintenance found in each partition.
@@ -93,6 +95,7 @@ impl Inner {
             time,
             sessions: Sessions::default(),
             routes: RoutesCache::default(),
+            types: RecordedTypes::default(),
             allow_eviction: builder.allow_eviction,
             damage: Mutex::new(vec![Default::default(); partitions.count()]),
             clock_offset: Mutex::default(),

@@ -40,6 +40,7 @@
 //! | `held_keys` | hash | by key of a task: the task that got the key last, and what a replacement needs: see `lua/held_keys.lua` |
 //! | `schedules` | hash | by name: the rows of schedules |
 //! | `schedule_times:<needs>` | sorted sets | names of the schedules that need a build, by the time of their next hand-out: see `lua/schedules.lua` |
+//! | `types` | hash | by kind: the name and the queue of tasks that clients store, see `lua/record_types.lua` |
 //! | `idle:<set>` | sorted sets | client and session of idle workers that know a set of types, by the time at which they went idle |
 //!
 //! A process receives messages on the channel `client:`, followed by its client id. Rows are described in
@@ -50,7 +51,7 @@
 //! would run, and fail half-way at the first key that has moved.
 
 /// The names of the keys in the scripts. In Redis, they are in lower case.
-pub(super) const ALL: [&str; 33] = [
+pub(super) const ALL: [&str; 34] = [
     "NONE",
     "META",
     "SESSIONS",
@@ -84,6 +85,7 @@ pub(super) const ALL: [&str; 33] = [
     "SCHEDULES",
     "SCHEDULE_TIMES",
     "PROGRESS",
+    "TYPES",
 ];
 
 /// Returns the prefix of all keys of a partition.

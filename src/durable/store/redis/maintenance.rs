@@ -26,6 +26,7 @@ async fn maintain_in(inner: &Inner, partition: usize, budget: usize) -> Result<b
     arguments.push_number(budget);
     arguments.push_number(u8::from(inner.allow_eviction));
     arguments.push_number(inner.partitions.count());
+    inner.types.forget(partition);
     let answer = inner.run(&inner.scripts.maintain, partition, arguments);
     let mut parts = Reader::new(answer.await?)?;
     let more = parts.number()? != 0;

@@ -55,7 +55,7 @@ impl Reader {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    fn id(&mut self) -> Result<TaskId, Failure> {
+    pub(super) fn id(&mut self) -> Result<TaskId, Failure> {
         let bytes = self.bytes()?;
         id(&bytes).ok_or_else(|| unexpected_answer(&Value::BulkString(bytes)))
     }
@@ -329,7 +329,7 @@ fn state(row: &[u8]) -> Option<TaskState> {
         b'x' => {
             let (reason, error) = rest.split_first()?;
             TaskState::Dead {
-                reason: reason_of(*reason)?,
+                reason: self::reason((*reason).into())?,
                 error: String::from_utf8_lossy(error).into_owned(),
             }
         }
@@ -375,11 +375,10 @@ fn dead_letter(mut parts: Reader) -> Result<DeadLetter, Failure> {
     let errors = parts.bytes()?;
     let errors = attempt_errors(&errors, parts.number()?);
     let (failures, crashes) = entry::failures_and_crashes(&header);
-    let reason = u8::try_from(reason).ok().and_then(reason_of);
     Ok(DeadLetter {
         id,
         name,
-        reason: reason.ok_or_else(|| unexpected_answer(&Value::Nil))?,
+        reason: self::reason(reason).ok_or_else(|| unexpected_answer(&Value::Nil))?,
         error,
         errors,
         failures,
@@ -446,8 +445,9 @@ pub(super) fn reason_number(reason: DeadReason) -> u8 {
     index.map_or(0, |index| index as u8 + 1)
 }
 
-fn reason_of(number: u8) -> Option<DeadReason> {
-    let index = usize::from(number).checked_sub(1)?;
+/// Returns the reason that is stored as a number.
+pub(super) fn reason(number: i64) -> Option<DeadReason> {
+    let index = usize::try_from(number).ok()?.checked_sub(1)?;
     REASONS.get(index).copied()
 }
 

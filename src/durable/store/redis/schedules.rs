@@ -14,7 +14,7 @@ use super::inner::{Inner, after_others};
 use super::reply::{self, Reader};
 use super::scripts::Arguments;
 use super::turns::earlier;
-use super::{enqueue, schedule_row};
+use super::{enqueue, schedule_row, types};
 use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::key::KeyHash;
 use crate::durable::schedule::name::ScheduleName;
@@ -331,6 +331,7 @@ pub(super) async fn change_in(
 ) -> Result<Option<Enqueued>, Failure> {
     let tasks: Vec<_> = change.tasks.iter().collect();
     let routes = enqueue::routes_for(inner, partition, &tasks).await?;
+    types::record(inner, partition, &tasks).await?;
     let mut arguments = Arguments::default();
     arguments.push(change.name.as_str());
     arguments.push(before);

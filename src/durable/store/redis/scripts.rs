@@ -37,8 +37,9 @@ macro_rules! files {
 /// The files in `lua` of which scripts consist, by name.
 pub(super) const FILES: &[(&str, &str)] = files![
     // Scripts.
-    "advance_epochs" "cancel" "change_schedule" "close" "counts" "dead_letters" "enqueue" "errors" "hand_out" "maintain" "open"
-    "payload" "queue" "read_progress" "read_schedules" "renew" "replay" "report_progress" "routes" "status" "turn" "upgrade"
+    "advance_epochs" "cancel" "change_schedule" "close" "counts" "dead_letters" "enqueue" "errors" "hand_out" "list_tasks" "maintain"
+    "open" "payload" "queue" "read_progress" "read_schedules" "record_types" "renew" "replay" "report_progress" "routes" "status" "turn"
+    "upgrade"
     // Parts.
     "add_tasks" "alive_row" "base" "census" "claim" "claim_scan" "claim_state" "claims" "dead_letter_row" "drain" "due"
     "entry" "epochs" "group_repair" "groups" "held_keys" "ids" "intact_entry" "key_conflicts" "lists" "liveness"
@@ -103,6 +104,8 @@ pub(super) struct Scripts {
     pub(super) errors: Script,
     pub(super) report_progress: Script,
     pub(super) read_progress: Script,
+    pub(super) list_tasks: Script,
+    pub(super) record_types: Script,
     pub(super) routes: Script,
     pub(super) queue: Script,
     pub(super) change_schedule: Script,
@@ -154,6 +157,8 @@ impl Scripts {
             errors: script("errors"),
             report_progress: script("report_progress"),
             read_progress: script("read_progress"),
+            list_tasks: script("list_tasks"),
+            record_types: script("record_types"),
             routes: script("routes"),
             queue: script("queue"),
             change_schedule: script("change_schedule"),

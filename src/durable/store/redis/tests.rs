@@ -50,6 +50,7 @@ mod idle_costs_tests;
 pub(in crate::durable::store) mod invariants;
 mod keys_tests;
 mod late_requests_tests;
+mod lists_tests;
 mod liveness_tests;
 mod lost_answers_tests;
 mod meter;

@@ -12,6 +12,7 @@ use proptest::test_runner::{Config, TestError, TestRunner};
 use self::pair::Pair;
 use super::memory::Memory;
 use super::{Harness, runtime};
+use crate::durable::Status;
 use crate::durable::key::Conflict;
 use crate::durable::queue::{Groups, Priority, QueueSettings};
 use crate::durable::store::QueueChange;
@@ -87,6 +88,12 @@ pub(super) enum Step {
     Counts {
         process: u8,
     },
+    List {
+        process: u8,
+        status: Status,
+        is_queued: bool,
+        limit: usize,
+    },
     /// Pauses or resumes a type.
     Pause {
         other: bool,
@@ -104,6 +111,16 @@ pub(super) enum Step {
         limit: usize,
     },
 }
+
+/// The statuses that lists have.
+const LISTED: [Status; 6] = [
+    Status::Waiting,
+    Status::Delayed,
+    Status::Running,
+    Status::Done,
+    Status::Dead,
+    Status::Cancelled,
+];
 
 /// A change of one of a few schedules.
 #[derive(Clone, Debug)]
@@ -387,6 +404,18 @@ fn enqueue() -> impl Strategy<Value = Step> {
     })
 }
 
+fn list() -> impl Strategy<Value = Step> {
+    let status = prop::sample::select(&LISTED[..]);
+    (any::<u8>(), status, any::<bool>(), 1..4_usize).prop_map(
+        |(process, status, is_queued, limit)| Step::List {
+            process,
+            status,
+            is_queued,
+            limit,
+        },
+    )
+}
+
 fn step() -> impl Strategy<Value = Step> {
     let any = any::<u8>;
     let claims = prop::collection::vec(0..8_u8, 1..4);
@@ -412,6 +441,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => choice().prop_map(|choice| Step::Delete { choice }),
         2 => (1..4_usize).prop_map(|budget| Step::Maintain { budget }),
         3 => any().prop_map(|process| Step::Counts { process }),
+        5 => list(),
         3 => pause(),
         4 => queue_change().prop_map(Step::ChangeQueue),
         6 => schedule_step().prop_map(Step::ChangeSchedule),

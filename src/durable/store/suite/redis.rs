@@ -154,7 +154,7 @@ for _, key in ipairs(redis.call('KEYS', ARGV[1] .. '*')) do
     for _, id in ipairs(redis.call('HKEYS', key)) do
       total = total + 1 - redis.call('HEXISTS', ARGV[1] .. 'alive', id)
     end
-  elseif name ~= 'meta' and name ~= 'routes' and name ~= 'awaiting' then
+  elseif name ~= 'meta' and name ~= 'routes' and name ~= 'awaiting' and name ~= 'types' then
     total = total + redis.call(count[redis.call('TYPE', key).ok], key)
   end
 end

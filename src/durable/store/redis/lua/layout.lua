@@ -95,6 +95,10 @@ SETTINGS_REVISION = 16
 SETTINGS_GROUPS = 20
 SETTINGS_END = 27
 
+-- A row of `types`: time at which a client has stored it 6, length of the name of the queue 1, name of the queue, name of the type.
+TYPE_QUEUE_LENGTH = 7
+TYPE_QUEUE = 8
+
 -- A field of `tombstones`, and some members of `unlisted`: id 16, kind 8, name of the group, or nothing. These determine the list or the sublist.
 TOMBSTONE_KIND = 17
 TOMBSTONE_KIND_END = 24

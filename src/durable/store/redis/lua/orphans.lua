@@ -118,6 +118,16 @@ local function check_permits(queue)
   state.freed[queue] = true
 end
 
+-- Removes unreadable types and, if there are very many, those that no client has stored for a day. A program that has a queue for each of
+-- its users stores that many.
+local function check_types(kinds)
+  local gone, oldest = {}, call('HLEN', TYPES) > MAX_TYPES and now - DAY or 0
+  for i, row in ipairs(call('HMGET', TYPES, unpack(kinds))) do
+    if not row or #row < TYPE_QUEUE_LENGTH or number_at('>I6', row) < oldest then gone[#gone + 1] = kinds[i] end
+  end
+  remove_all('HDEL', TYPES, gone)
+end
+
 local function repair_orphans()
   each_queue(check_permits)
   repair_groups()
@@ -139,6 +149,7 @@ local function repair_orphans()
   some('HRANDFIELD', WATCHERS, function(ids) remove_all('HDEL', WATCHERS, without_row(ids, call('HMGET', ALIVE, unpack(ids)))) end)
   some('HRANDFIELD', PROGRESS, function(ids) remove_all('HDEL', PROGRESS, without_row(ids, call('HMGET', ALIVE, unpack(ids)))) end)
   some('HRANDFIELD', CANCEL, function(ids) remove_all('HDEL', CANCEL, without_row(ids, call('HMGET', RUNNING, unpack(ids)))) end)
+  some('HRANDFIELD', TYPES, check_types)
   some('ZRANDMEMBER', DIED, function(ids)
     for _, id in ipairs(ids) do if #id ~= 16 then call('ZREM', DIED, id) end end
   end)

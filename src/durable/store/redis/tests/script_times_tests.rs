@@ -7,6 +7,7 @@ use crate::durable::clock::Clock;
 use crate::durable::store::redis::Time;
 
 mod ends_tests;
+mod lists_tests;
 mod sessions_tests;
 mod turns_tests;
 

@@ -21,6 +21,7 @@ use crate::durable::store::{
 use crate::durable::{Counts, TaskId};
 
 mod dead_letters;
+mod lists;
 mod numbered;
 mod progress;
 mod queues;
@@ -155,6 +156,12 @@ impl<H: Harness> Pair<H> {
                 Ok(())
             }
             Step::Close { session } => self.close(*session).await,
+            Step::List {
+                process,
+                status,
+                is_queued,
+                limit,
+            } => self.list(*process, *status, *is_queued, *limit).await,
             Step::Counts { process } => self.counts(*process).await,
             Step::Pause { other, is_paused } => self.pause(*other, *is_paused).await,
             Step::ChangeQueue(change) => self.change_queue(*change).await,

@@ -1,7 +1,8 @@
 //! Commands fail in scripts that only read.
 
 use super::*;
-use crate::durable::store::Answer;
+use crate::durable::Status;
+use crate::durable::store::{Answer, CheckedFilter, ListTasks};
 
 /// Returns all keys of a store, with their values. The order of the fields of a hash, and of the members of a set, depends on
 /// earlier reads, so both are sorted.
@@ -51,9 +52,33 @@ async fn a_read_is_correct_or_fails() {
     assert_eq!(dead_letters.len(), 1);
     let all = assert_correct_or_failed(&scene, || store.dead_letters(DeadFilter::all(), 9)).await;
     assert_eq!(all, dead_letters);
+    for status in [
+        Status::Waiting,
+        Status::Running,
+        Status::Delayed,
+        Status::Done,
+        Status::Dead,
+    ] {
+        let page = || store.list(first_page(status));
+        let page = assert_correct_or_failed(&scene, page).await.unwrap();
+        assert!(!page.tasks.is_empty(), "{status:?}");
+    }
     let payload = || store.dead_letter_payload(id(16));
     let payload = assert_correct_or_failed(&scene, payload).await.unwrap();
     assert_eq!(payload.payload, Ok(16_u64.to_be_bytes().to_vec()));
+}
+
+fn first_page(status: Status) -> ListTasks {
+    let filter = CheckedFilter {
+        status,
+        name: None,
+        queue: None,
+    };
+    ListTasks {
+        filter,
+        after: None,
+        limit: 9,
+    }
 }
 
 /// Lets each command of a request fail that only reads. Returns the correct answer.

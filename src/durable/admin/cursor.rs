@@ -1,0 +1,117 @@
+//! [`Cursor`]: a position in a list of tasks.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::durable::Status;
+
+/// A position in a list of tasks: see [`TaskPage::next`](crate::durable::TaskPage::next).
+///
+/// Its text consists of letters and digits, and can be [parsed](Self::from_str) by another process, for example from a URL. Do not rely on
+/// its contents.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Cursor {
+    status: Status,
+    position: Vec<u8>,
+}
+
+/// The letters of the statuses that lists have.
+const LETTERS: [(Status, u8); 6] = [
+    (Status::Waiting, b'w'),
+    (Status::Delayed, b'l'),
+    (Status::Running, b'r'),
+    (Status::Done, b'd'),
+    (Status::Dead, b'x'),
+    (Status::Cancelled, b'c'),
+];
+/// The maximum length of the text of a cursor, which may come from a stranger.
+const MAX_TEXT_BYTES: usize = 1024;
+
+impl Cursor {
+    pub(crate) fn new(status: Status, position: Vec<u8>) -> Self {
+        Self { status, position }
+    }
+
+    /// Returns the position in a list of tasks with this status, or the reason why there is none.
+    pub(crate) fn position_in(&self, status: Status) -> Result<Vec<u8>, String> {
+        match self.status == status {
+            true => Ok(self.position.clone()),
+            false => Err(format!(
+                "the cursor is one of {:?} tasks, and the filter selects {status:?} ones: start with the first page",
+                self.status
+            )),
+        }
+    }
+}
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let letter = LETTERS.iter().find(|it| it.0 == self.status);
+        let letter = letter.map_or('?', |it| char::from(it.1));
+        write!(f, "{letter}")?;
+        let mut bytes = self.position.iter();
+        bytes.try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl FromStr for Cursor {
+    type Err = ParseCursorError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let [letter, digits @ ..] = text.as_bytes() else {
+            return Err(ParseCursorError);
+        };
+        let status = LETTERS.iter().find(|it| it.1 == *letter);
+        let (pairs, rest) = digits.as_chunks();
+        if !rest.is_empty() || text.len() > MAX_TEXT_BYTES {
+            return Err(ParseCursorError);
+        }
+        let position: Option<_> = pairs.iter().map(|&pair| byte_of(pair)).collect();
+        match (status, position) {
+            (Some(&(status, _)), Some(position)) => Ok(Self { status, position }),
+            _ => Err(ParseCursorError),
+        }
+    }
+}
+
+/// Returns the byte that two hexadecimal digits mean.
+fn byte_of(pair: [u8; 2]) -> Option<u8> {
+    let [high, low] = pair.map(|digit| char::from(digit).to_digit(16));
+    u8::try_from(16 * high? + low?).ok()
+}
+
+/// The error of parsing a text that is not a [`Cursor`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseCursorError;
+
+impl fmt::Display for ParseCursorError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("not a cursor: start with the first page")
+    }
+}
+
+impl std::error::Error for ParseCursorError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_is_parsed_from_its_text() {
+        for (status, _) in LETTERS {
+            for position in [vec![], vec![0, 255, 16]] {
+                let cursor = Cursor::new(status, position);
+                assert_eq!(cursor.to_string().parse(), Ok(cursor));
+            }
+        }
+        assert_eq!(Cursor::new(Status::Dead, vec![10, 1]).to_string(), "x0a01");
+    }
+
+    #[test]
+    fn other_texts_are_refused() {
+        let long = format!("w{}", "00".repeat(MAX_TEXT_BYTES));
+        for text in ["", "q", "0a", "w0", "w0g", "w+1", "w\u{e9}\u{e9}", &long] {
+            assert_eq!(text.parse::<Cursor>(), Err(ParseCursorError), "{text}");
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! [`TaskFilter`]: which tasks a list contains.
+
+use crate::durable::Status;
+use crate::durable::queue::name::QueueName;
+use crate::durable::store::CheckedFilter;
+
+/// Selects the tasks of a list: see [`Admin::tasks`](crate::durable::Admin::tasks).
+///
+/// # Examples
+///
+/// ```
+/// use throng::durable::{Status, TaskFilter};
+///
+/// let delayed_mails = TaskFilter::new(Status::Delayed).queue("mail");
+/// # drop(delayed_mails);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskFilter {
+    status: Status,
+    name: Option<String>,
+    queue: Option<String>,
+}
+
+impl TaskFilter {
+    /// Selects the tasks with this status.
+    pub fn new(status: Status) -> Self {
+        Self {
+            status,
+            name: None,
+            queue: None,
+        }
+    }
+
+    /// Selects only tasks with this [name](crate::durable::DurableTask::NAME). Tasks whose name the store no longer
+    /// [knows](crate::durable::TaskInfo::name) do not match.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Selects only tasks of this named [queue](crate::durable::Queue). A store does not keep the queue of a task that has succeeded or
+    /// was cancelled, so such tasks cannot be selected by their queue.
+    #[must_use]
+    pub fn queue(mut self, queue: impl Into<String>) -> Self {
+        self.queue = Some(queue.into());
+        self
+    }
+
+    /// Returns the filter as a store takes it, or the reason why it is invalid.
+    pub(crate) fn checked(&self) -> Result<CheckedFilter, String> {
+        let queue = self.queue.as_deref().map(QueueName::new).transpose()?;
+        match (self.status, &queue) {
+            (Status::Absent, _) => Err(String::from(
+                "no list has absent tasks: choose another status",
+            )),
+            (Status::Done | Status::Cancelled, Some(_)) => Err(format!(
+                "the queue of {:?} tasks is not known: remove `queue` from the filter",
+                self.status
+            )),
+            (status, _) => Ok(CheckedFilter {
+                status,
+                name: self.name.clone(),
+                queue,
+            }),
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! [`TaskPage`] and [`TaskInfo`]: what a list of tasks says.
+
+use std::time::Duration;
+
+use crate::durable::{Cursor, DeadReason, Status, TaskId};
+
+/// A page of a list of tasks: see [`Admin::tasks`](crate::durable::Admin::tasks).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TaskPage {
+    /// The tasks, without their payloads.
+    pub tasks: Vec<TaskInfo>,
+    /// The position of the next page, or `None` if this is the last one.
+    pub next: Option<Cursor>,
+    /// The number of tasks that the store has examined for this page.
+    pub examined: usize,
+}
+
+/// A task in a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TaskInfo {
+    /// The id of the task.
+    pub id: TaskId,
+    /// The status of the task, which is that of the filter.
+    pub status: Status,
+    /// The [name](crate::durable::DurableTask::NAME) of the task, or `None` if the store no longer knows it: Redis does not keep the
+    /// name of a task that was cancelled.
+    pub name: Option<String>,
+    /// The [queue](crate::durable::Queue) of the task. It is `None` for the default queue, and if the task has succeeded or was cancelled.
+    pub queue: Option<String>,
+    /// The [group](crate::durable::SpawnOptions::group) of the task. It is `None` if the task has no group, has succeeded or was cancelled.
+    pub group: Option<String>,
+    /// The number of runs that have failed, or `None` if the task has succeeded or was cancelled.
+    pub failures: Option<u32>,
+    /// The number of workers that have died while they ran the task, or `None` if the task has succeeded or was cancelled.
+    pub crashes: Option<u32>,
+    /// The time until a delayed task is due, and zero if it is due already.
+    pub due_in: Option<Duration>,
+    /// The [fencing token](crate::durable::TaskContext::fencing_token) of the run of a running task.
+    pub fencing_token: Option<u64>,
+    /// The time for which the store still keeps the end of a task. Time during which no executor runs on the store does not count.
+    pub kept_for: Option<Duration>,
+    /// The reason for which a dead letter is dead.
+    pub reason: Option<DeadReason>,
+    /// The beginning of the last error of a dead letter: at most 160 bytes.
+    pub error: Option<String>,
+}
+
+/// The maximum number of bytes of an error in a list.
+pub(crate) const MAX_LISTED_ERROR_BYTES: usize = 160;

@@ -1,0 +1,129 @@
+//! Lists of tasks.
+
+use std::time::Duration;
+
+use super::row::{Row, State};
+use super::state::Model;
+use crate::durable::admin::page::MAX_LISTED_ERROR_BYTES;
+use crate::durable::clock::millis;
+use crate::durable::store::{DEAD_LETTER_RETENTION, EXAMINED_PER_TASK, ListTasks, shortened};
+use crate::durable::{Cursor, Status, TaskId, TaskInfo, TaskPage};
+
+/// The position of a task in the lists of its status: a time, and its id.
+type Position = (u64, TaskId);
+
+impl Model {
+    pub(in super::super) fn list(&self, request: &ListTasks) -> Option<TaskPage> {
+        let after = match &request.after {
+            Some(bytes) => Some(position_of(bytes)?),
+            None => None,
+        };
+        let mut rows = self.listed(request.filter.status);
+        rows.retain(|&(position, _)| after.is_none_or(|after| position > after));
+        let mut page = TaskPage::default();
+        for (position, row) in rows {
+            if page.tasks.len() == request.limit
+                || page.examined == request.limit * EXAMINED_PER_TASK
+            {
+                return Some(page);
+            }
+            page.examined += 1;
+            page.next = Some(Cursor::new(request.filter.status, bytes_of(position)));
+            let (name, queue) = (Some(&*row.task.name), row.queue());
+            if request.filter.matches(name, queue.as_deref()) {
+                page.tasks.push(self.info(row));
+            }
+        }
+        page.next = None;
+        Some(page)
+    }
+
+    /// Returns the tasks with a status in the order of their positions.
+    fn listed(&self, status: Status) -> Vec<(Position, &Row)> {
+        let time = self.store_time();
+        let rows = self
+            .tasks
+            .values()
+            .filter(|row| row.status().status() == status && !row.is_expired(time));
+        let mut rows: Vec<_> = rows.map(|row| (row.position(), row)).collect();
+        rows.sort_by_key(|&(position, _)| position);
+        rows
+    }
+
+    fn info(&self, row: &Row) -> TaskInfo {
+        let status = row.status().status();
+        let is_known = !matches!(status, Status::Done | Status::Cancelled);
+        let (now, time) = (self.wall(), self.store_time());
+        let left = |until: u64, now| Duration::from_millis(until.saturating_sub(now));
+        let mut info = TaskInfo {
+            id: row.task.id,
+            status,
+            name: Some(row.task.name.to_string()),
+            queue: row.queue().filter(|_| is_known),
+            group: row.group().filter(|_| is_known),
+            failures: is_known.then_some(row.failures),
+            crashes: is_known.then_some(row.crashes),
+            due_in: None,
+            fencing_token: None,
+            kept_for: None,
+            reason: None,
+            error: None,
+        };
+        match &row.state {
+            State::Waiting => {}
+            State::Delayed { due } => info.due_in = Some(left(*due, now)),
+            State::Running { epoch } => info.fencing_token = Some(*epoch),
+            State::Done { until, .. } | State::Cancelled { until } => {
+                info.kept_for = Some(left(*until, time));
+            }
+            State::Dead {
+                reason,
+                error,
+                since,
+            } => {
+                info.kept_for = Some(left(since + millis(DEAD_LETTER_RETENTION), time));
+                info.reason = Some(*reason);
+                info.error = Some(shortened(error.clone(), MAX_LISTED_ERROR_BYTES));
+            }
+        }
+        info
+    }
+}
+
+impl Row {
+    /// Returns the position of the task in the lists of its status.
+    fn position(&self) -> Position {
+        match self.state {
+            State::Delayed { due } => (due, self.task.id),
+            // The newest dead letter comes first.
+            State::Dead { since, .. } => (u64::MAX - since, inverted(self.task.id)),
+            _ => (0, self.task.id),
+        }
+    }
+
+    fn queue(&self) -> Option<String> {
+        self.task.queue.clone().into()
+    }
+
+    fn group(&self) -> Option<String> {
+        let group = self.task.group.as_ref();
+        group.map(|group| group.as_str().to_owned())
+    }
+}
+
+/// Returns an id such that the order of inverted ids is the reverse of that of the ids.
+fn inverted(id: TaskId) -> TaskId {
+    TaskId::from_bytes(id.to_bytes().map(|byte| !byte))
+}
+
+fn bytes_of((time, id): Position) -> Vec<u8> {
+    [&time.to_be_bytes()[..], &id.to_bytes()].concat()
+}
+
+fn position_of(bytes: &[u8]) -> Option<Position> {
+    let (time, id) = bytes.split_first_chunk()?;
+    Some((
+        u64::from_be_bytes(*time),
+        TaskId::from_bytes(id.try_into().ok()?),
+    ))
+}

@@ -1,0 +1,212 @@
+//! Lists of tasks, a page at a time. The partitions follow each other.
+
+use std::time::Duration;
+
+use redis::Value;
+
+use super::entry;
+use super::error::unexpected_answer;
+use super::inner::Inner;
+use super::partitions;
+use super::reply::{self, Reader};
+use super::scripts::Arguments;
+use crate::durable::failure::Failure;
+use crate::durable::store::{EXAMINED_PER_TASK, ListTasks};
+use crate::durable::{Cursor, Status, TaskId, TaskInfo, TaskPage};
+
+/// Returns a page of tasks, or `None` if the position is not one of this store.
+pub(super) async fn list(inner: &Inner, request: &ListTasks) -> Result<Option<TaskPage>, Failure> {
+    let home = request.filter.queue.as_ref();
+    let home = home.and_then(|queue| inner.partitions.of_queue(queue));
+    let partitions = home.map_or_else(|| inner.partitions.all(), |home| home..home + 1);
+    let mut position = match &request.after {
+        None => Position::start_of(partitions.start),
+        Some(bytes) => match Position::read(bytes) {
+            Some(position) if partitions.contains(&position.partition) => position,
+            _ => return Ok(None),
+        },
+    };
+    let mut page = TaskPage::default();
+    let budget = request.limit * EXAMINED_PER_TASK;
+    loop {
+        let part = read(inner, request, &position, &page).await?;
+        page.tasks.extend(part.tasks);
+        page.examined += part.examined;
+        match part.next {
+            Some(next) => position = next,
+            None if position.partition + 1 == partitions.end => return Ok(Some(page)),
+            None => position = Position::start_of(position.partition + 1),
+        }
+        // A part may be short because its rows are large.
+        let is_full = page.tasks.len() >= request.limit || page.examined >= budget;
+        if is_full || position.is_within() {
+            page.next = Some(Cursor::new(request.filter.status, position.bytes()));
+            return Ok(Some(page));
+        }
+    }
+}
+
+/// The position of a page.
+struct Position {
+    partition: usize,
+    /// The cursor of a scan, or a score.
+    cursor: u64,
+    /// The last task of the page before.
+    last: Option<TaskId>,
+}
+
+impl Position {
+    fn start_of(partition: usize) -> Self {
+        Self {
+            partition,
+            cursor: 0,
+            last: None,
+        }
+    }
+
+    /// Returns `true` if it is not the start of a partition.
+    fn is_within(&self) -> bool {
+        self.cursor != 0 || self.last.is_some()
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![self.partition as u8];
+        bytes.extend(self.cursor.to_be_bytes());
+        bytes.extend(self.last.iter().flat_map(|id| id.to_bytes()));
+        bytes
+    }
+
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let (&partition, rest) = bytes.split_first()?;
+        let (cursor, last) = rest.split_first_chunk()?;
+        let last = match last {
+            [] => None,
+            last => Some(reply::id(last)?),
+        };
+        Some(Self {
+            partition: partition.into(),
+            cursor: u64::from_be_bytes(*cursor),
+            last,
+        })
+    }
+}
+
+/// The tasks of a page that are in one partition.
+struct Part {
+    tasks: Vec<TaskInfo>,
+    examined: usize,
+    next: Option<Position>,
+}
+
+/// Reads the tasks from a position on that still fit into the page.
+async fn read(
+    inner: &Inner,
+    request: &ListTasks,
+    position: &Position,
+    page: &TaskPage,
+) -> Result<Part, Failure> {
+    let filter = &request.filter;
+    let last = position.last.map(TaskId::to_bytes);
+    let queue = filter.queue.as_ref();
+    let mut arguments = Arguments::default();
+    arguments.push(letter(filter.status));
+    arguments.push_number(position.cursor);
+    arguments.push(last.map_or(Vec::new(), Vec::from));
+    arguments.push_number(request.limit - page.tasks.len());
+    arguments.push_number(request.limit * EXAMINED_PER_TASK - page.examined);
+    arguments.push_number(u8::from(filter.name.is_some()));
+    arguments.push(filter.name.as_deref().unwrap_or_default());
+    arguments.push(queue.map_or("", |queue| queue.as_str()));
+    let answer = inner.run(&inner.scripts.list_tasks, position.partition, arguments);
+    part(answer.await?, filter.status, position.partition)
+}
+
+fn letter(status: Status) -> &'static str {
+    match status {
+        Status::Waiting => "w",
+        Status::Delayed => "l",
+        Status::Running => "r",
+        Status::Done => "d",
+        Status::Dead => "x",
+        Status::Cancelled | Status::Absent => "c",
+    }
+}
+
+fn part(answer: Value, status: Status, partition: usize) -> Result<Part, Failure> {
+    let mut parts = Reader::new(answer)?;
+    let (cursor, last) = (parts.text()?, parts.bytes()?);
+    let next = cursor.parse().ok().map(|cursor| Position {
+        partition,
+        cursor,
+        last: reply::id(&last),
+    });
+    let examined = parts.number()? as usize;
+    let now = parts.number()?;
+    let tasks = parts.rest(|part| info(part.list()?, status, now, partition))?;
+    Ok(Part {
+        tasks,
+        examined,
+        next,
+    })
+}
+
+fn info(
+    mut parts: Reader,
+    status: Status,
+    now: i64,
+    partition: usize,
+) -> Result<TaskInfo, Failure> {
+    let id = parts.id()?;
+    let name = parts.optional_bytes()?;
+    let (queue, group) = (parts.text()?, parts.text()?);
+    let header = parts.optional_bytes()?;
+    let failures = parts.number()?;
+    let header = header.map(|header| entry::failures_and_crashes(&header));
+    let is_known = !matches!(status, Status::Done | Status::Cancelled);
+    let failures = header.map_or(failures as u32, |(failures, _)| failures);
+    let mut info = TaskInfo {
+        id,
+        status,
+        name: name.map(|name| String::from_utf8_lossy(&name).into_owned()),
+        queue: Some(queue).filter(|queue| !queue.is_empty()),
+        group: Some(group).filter(|group| !group.is_empty()),
+        failures: is_known.then_some(failures),
+        crashes: header.map(|(_, crashes)| crashes),
+        due_in: None,
+        fencing_token: None,
+        kept_for: None,
+        reason: None,
+        error: None,
+    };
+    match status {
+        Status::Running => {
+            let epoch = parts.text()?.parse().ok();
+            info.fencing_token = epoch.map(|epoch| partitions::whole(epoch, partition));
+        }
+        Status::Delayed => info.due_in = Some(left(parts.number()?, now)),
+        Status::Done | Status::Cancelled => info.kept_for = Some(left(parts.number()?, now)),
+        Status::Dead => {
+            info.kept_for = Some(left(parts.number()?, now));
+            let reason = reply::reason(parts.number()?);
+            info.reason = Some(reason.ok_or_else(|| unexpected_answer(&Value::Nil))?);
+            info.error = Some(shortened(&parts.bytes()?));
+        }
+        Status::Waiting | Status::Absent => {}
+    }
+    Ok(info)
+}
+
+/// Returns the time until `at`, or zero if it is over.
+fn left(at: i64, now: i64) -> Duration {
+    let left = u64::try_from(at.saturating_sub(now));
+    Duration::from_millis(left.unwrap_or_default())
+}
+
+/// Returns a text of which the script may have cut the last character in two.
+fn shortened(bytes: &[u8]) -> String {
+    let whole = match std::str::from_utf8(bytes) {
+        Err(error) if error.error_len().is_none() => &bytes[..error.valid_up_to()],
+        _ => bytes,
+    };
+    String::from_utf8_lossy(whole).into_owned()
+}

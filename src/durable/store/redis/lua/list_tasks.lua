@@ -1,0 +1,235 @@
+-- Returns a page of the tasks with a status.
+--
+-- Delayed tasks and dead letters are read in the order of a sorted set. The others are read with `HSCAN`, which returns each row that
+-- exists throughout the scan. A page ends before a step of the scan that may not fit into it. If the first step of a page does not fit,
+-- the page has the rows with the lowest ids, and the next page repeats the step from the last of these ids on.
+--
+-- Needs: entry, intact_entry, dead_letter_row, store_time, queues.
+-- KEYS: NONE, META, ALIVE, DELAYED, DUE, RUNNING, RESULTS, DEAD, DIED, ERRORS, TYPES, QUEUES, PERMITS.
+--
+-- ARGV[1] -> status: w, l, r, d, x or c, as in `status.lua`
+-- ARGV[2] -> cursor of the scan, or score
+-- ARGV[3] -> last id of the page before, or empty
+-- ARGV[4] -> maximum number of tasks
+-- ARGV[5] -> maximum number of rows that are examined
+-- ARGV[6] -> 1 if tasks are selected by their name, else 0
+-- ARGV[7] -> the name
+-- ARGV[8] -> the queue, or empty to select tasks of all queues
+--
+-- Output:
+-- [1]  -> position at which the next page begins: cursor or score; empty if there is none
+-- [2]  -> its id
+-- [3]  -> number of rows that were examined
+-- [4]  -> time in milliseconds: of the clock, or of the store for ended tasks
+-- [5..] -> for each task: id; name, or nil; queue; group; header of the entry or nil; number of failures without a header; for delayed
+--   tasks, the time at which they are due; for running ones, the epoch; for others, the time until which they are kept; for dead
+--   letters, the reason and the error
+local status, cursor, last_id, limit, budget = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+local by_name, wanted_name, wanted_queue = ARGV[6] == '1', ARGV[7], ARGV[8]
+local MAX_ERROR, MAX_SCANNED_BYTES = 160, 1048576
+local tasks, examined, bytes, types = {}, 0, 0, {}
+
+local function is_wanted(name, queue)
+  return not (by_name and name ~= wanted_name) and (wanted_queue == '' or queue == wanted_queue)
+end
+
+-- Adds a task if it matches.
+local function add(id, name, queue, ...)
+  if is_wanted(name, queue) then tasks[#tasks + 1] = { id, name, queue, ... } end
+end
+
+-- Returns `true` if the page has room for this number of rows, even if all of them match.
+local function has_room(n) return #tasks + n <= limit and examined + n <= budget and bytes < MAX_SCANNED_BYTES end
+
+-- ===== Rows =====
+
+-- Returns the name of a task and those of its queue and its group, given its entry.
+local function names_of(entry)
+  local inline = byte(entry, ENTRY_FLAGS) % 2 == 1 and number_at('>I4', entry, ENTRY_LENGTH) or 0
+  local name = sub(entry, ENTRY_PAYLOAD + extension_length(entry) + inline)
+  if byte(entry, ENTRY_FLAGS) % 4 < 2 then return name, '', '' end
+  return name, queues().queue_of(entry, 0), queues().group_of(entry, 0)
+end
+
+-- Adds a task with an entry. One whose entry cannot be read has only an id.
+local function add_entry(id, entry, ...)
+  if not entry or not is_intact(id, entry) then return add(id, false, '', '', false, 0, ...) end
+  local name, queue, group = names_of(entry)
+  add(id, name, queue, group, sub(entry, 1, ENTRY_PAYLOAD - 1), 0, ...)
+end
+
+-- Returns the name and the queue of a kind. If no client has recorded the kind, the name is false.
+local function type_of(kind)
+  if not types[kind] then
+    local row = call('HGET', TYPES, kind) or ''
+    local length = byte(row, TYPE_QUEUE_LENGTH)
+    local is_known = length and #row >= TYPE_QUEUE_LENGTH + length
+    types[kind] = is_known and { sub(row, TYPE_QUEUE + length), sub(row, TYPE_QUEUE, TYPE_QUEUE + length - 1) } or { false, '' }
+  end
+  return types[kind][1], types[kind][2]
+end
+
+-- Returns the number of the last attempt in a row of `errors`.
+local function failures_of(id)
+  local row, at, failures = call('HGET', ERRORS, id) or '', 7, 0
+  while at + 11 <= #row do
+    failures = number_at('>I4', row, at)
+    at = at + 12 + number_at('>I2', row, at + 10)
+  end
+  return failures
+end
+
+-- The following functions add the tasks of some ids and rows, or of some ids and scores.
+
+local function add_waiting(ids, rows)
+  local running, due = call('HMGET', RUNNING, unpack(ids)), call('ZMSCORE', DUE, unpack(ids))
+  for i, id in ipairs(ids) do
+    local row = rows[i]
+    if not running[i] and not due[i] and #row >= ALIVE_KIND_END then
+      local name, queue = type_of(sub(row, ALIVE_KIND, ALIVE_KIND_END))
+      if is_wanted(name, queue) then add(id, name, queue, sub(row, ALIVE_KEY_END + 1), false, failures_of(id), 0) end
+    end
+  end
+end
+
+local function add_running(ids, rows)
+  for i, id in ipairs(ids) do add_entry(id, sub(rows[i], RUNNING_ENTRY), sub(rows[i], 1, RUNNING_EPOCH_END)) end
+end
+
+-- Adds tasks that have succeeded or were cancelled. An output begins with the name of its task: see `envelope.rs`.
+local function add_ended(ids, rows)
+  for i, id in ipairs(ids) do
+    local row = rows[i]
+    local expiry = #row >= RESULT_STATE and sub(row, RESULT_STATE, RESULT_STATE) == status and number_at('>I6', row) or 0
+    if expiry > store_time() then
+      local name, at = false, RESULT_STATE + 1
+      if status == 'd' and byte(row, at) == 1 and #row >= at + 2 then
+        name = sub(row, at + 3, at + 2 + number_at('>I2', row, at + 1))
+      end
+      add(id, name, '', '', false, 0, expiry)
+    end
+  end
+end
+
+local function add_delayed(ids, scores)
+  for i, entry in ipairs(call('HMGET', DELAYED, unpack(ids))) do add_entry(ids[i], entry, tonumber(scores[i])) end
+end
+
+local function add_dead(ids, scores)
+  for i, row in ipairs(call('HMGET', DEAD, unpack(ids))) do
+    local kept_until = tonumber(scores[i]) + DEAD_RETENTION
+    if is_dead_letter_row(row) then
+      local length = number_at('>I4', row, DEAD_ERROR_LENGTH)
+      local error = sub(row, DEAD_ERROR, DEAD_ERROR + math.min(length, MAX_ERROR) - 1)
+      add_entry(ids[i], sub(row, DEAD_ERROR + length), kept_until, byte(row), error)
+    else
+      add(ids[i], false, '', '', false, 0, kept_until, DAMAGED, '')
+    end
+  end
+end
+
+-- ===== Scans =====
+
+-- Returns an id as numbers, since Lua compares strings by the server's locale.
+local function numbers_of(id)
+  if #id ~= 16 then return { -1, 0, 0 } end
+  return { number_at('>I6', id), number_at('>I6', id, 7), number_at('>I4', id, 13) }
+end
+
+local function is_less(a, b)
+  if a[1] ~= b[1] then return a[1] < b[1] end
+  if a[2] ~= b[2] then return a[2] < b[2] end
+  return a[3] < b[3]
+end
+
+-- Adds the rows of a step of a scan one by one, in the order of their ids, from the last id on. Returns `false` if the page is full
+-- before. Ids of another length are left out.
+local function add_in_order(ids, rows, add_rows)
+  local ordered, last = {}, numbers_of(last_id)
+  for i, id in ipairs(ids) do
+    local order = numbers_of(id)
+    if is_less(last, order) then ordered[#ordered + 1] = { order, id, rows[i] } end
+  end
+  table.sort(ordered, function(a, b) return is_less(a[1], b[1]) end)
+  for _, it in ipairs(ordered) do
+    if not has_room(1) then return false end
+    examined, bytes, last_id = examined + 1, bytes + #it[3], it[2]
+    add_rows({ it[2] }, { it[3] })
+  end
+  return true
+end
+
+local function scan(key, add_rows)
+  local steps = 0
+  repeat
+    local page = call('HSCAN', key, cursor, 'COUNT', 10)
+    local ids, rows, size = {}, {}, 0
+    for i = 1, #page[2], 2 do
+      ids[#ids + 1], rows[#ids + 1] = page[2][i], page[2][i + 1]
+      size = size + #page[2][i + 1]
+    end
+    if last_id == '' and has_room(#ids) then
+      examined, bytes = examined + #ids, bytes + size
+      if #ids > 0 then add_rows(ids, rows) end
+    elseif last_id == '' and examined > 0 then
+      return cursor, ''
+    elseif not add_in_order(ids, rows, add_rows) then
+      return cursor, last_id
+    end
+    cursor, last_id, steps = page[1], '', steps + 1
+  until cursor == '0' or not has_room(1) or steps >= budget
+  return cursor ~= '0' and cursor or '', ''
+end
+
+-- ===== Sorted sets =====
+
+-- Returns the number of members of a sorted set that precede a score and an id, and with `or_equal`, also that member.
+local function rank_of(key, score, id, or_equal)
+  local first, last = call('ZCOUNT', key, '-inf', '(' .. score), call('ZCOUNT', key, '-inf', score)
+  local wanted = numbers_of(id)
+  while first < last do
+    local middle = math.floor((first + last) / 2)
+    local member = call('ZRANGE', key, middle, middle)[1]
+    local is_before = is_less(numbers_of(member), wanted) or or_equal and member == id
+    if is_before then first = middle + 1 else last = middle end
+  end
+  return first
+end
+
+-- Adds members of a sorted set. `read` returns some of them with their scores, given how many to skip, and how many to read at most.
+local function walk(read, add_members)
+  while has_room(1) do
+    local page = read(examined, math.min(limit - #tasks, budget - examined, 64))
+    local ids, scores = {}, {}
+    for i = 1, #page, 2 do ids[#ids + 1], scores[#ids + 1] = page[i], page[i + 1] end
+    if #ids == 0 then return '', '' end
+    examined, last_id, cursor = examined + #ids, ids[#ids], scores[#ids]
+    add_members(ids, scores)
+  end
+  return #read(examined, 1) > 0 and cursor or '', last_id
+end
+
+local function walk_delayed()
+  local first = last_id ~= '' and rank_of(DUE, cursor, last_id, true) or 0
+  return walk(function(skipped, n) return call('ZRANGE', DUE, first + skipped, first + skipped + n - 1, 'WITHSCORES') end, add_delayed)
+end
+
+-- The newest dead letters come first. Expired ones are the oldest.
+local function walk_dead()
+  local oldest = string.format('(%.0f', store_time() - DEAD_RETENTION)
+  local unexpired = call('ZCOUNT', DIED, oldest, '+inf')
+  local newer = last_id ~= '' and call('ZCARD', DIED) - rank_of(DIED, cursor, last_id, false) or 0
+  return walk(function(skipped, n)
+    local first = newer + skipped
+    if first >= unexpired then return {} end
+    return call('ZREVRANGE', DIED, first, math.min(first + n, unexpired) - 1, 'WITHSCORES')
+  end, add_dead)
+end
+
+local next_cursor, next_id
+if status == 'w' then next_cursor, next_id = scan(ALIVE, add_waiting)
+elseif status == 'r' then next_cursor, next_id = scan(RUNNING, add_running)
+elseif status == 'l' then next_cursor, next_id = walk_delayed()
+elseif status == 'x' then next_cursor, next_id = walk_dead()
+else next_cursor, next_id = scan(RESULTS, add_ended) end
+return { next_cursor, next_id, examined, status == 'l' and now or store_time(), unpack(tasks) }

@@ -1,0 +1,267 @@
+//! Lists of tasks, a page at a time. A page begins behind the last task of the page before, which an index finds.
+
+use std::time::Duration;
+
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::claimed_tasks::ClaimedTasks;
+use super::error::Fault;
+use super::meta::read_store_time;
+use super::reader::ReadConnection;
+use super::state::{StoredState, dead_letter_cutoff, reason};
+use super::time::Now;
+use crate::durable::admin::page::MAX_LISTED_ERROR_BYTES;
+use crate::durable::clock::millis;
+use crate::durable::store::{DEAD_LETTER_RETENTION, EXAMINED_PER_TASK, ListTasks, shortened};
+use crate::durable::{Cursor, Status, TaskId, TaskInfo, TaskPage};
+
+/// The position of a task, which contains columns of an index: three numbers, or a number and an id.
+type Position = [u8; 24];
+
+/// Returns a page of tasks, or `None` if the position is not one of this store.
+pub(super) fn list(
+    reader: &ReadConnection,
+    request: &ListTasks,
+) -> Result<Option<TaskPage>, Fault> {
+    let after = request.after.as_deref().map(Position::try_from);
+    let Ok(after) = after.transpose() else {
+        return Ok(None);
+    };
+    let now = Now::read(&reader.clock);
+    reader.snapshot(|db| {
+        let mut reading = Reading {
+            db,
+            now: now.wall,
+            store_time: read_store_time(db, now)?,
+            request,
+            page: TaskPage::default(),
+        };
+        let is_full = match request.filter.status {
+            Status::Waiting => reading.waiting(after)?,
+            Status::Running => reading.running(after)?,
+            Status::Dead => reading.dead(after)?,
+            Status::Delayed => reading.by_time(StoredState::Delayed, i64::MIN, after)?,
+            Status::Done => reading.by_time(StoredState::Done, reading.store_time, after)?,
+            Status::Cancelled => {
+                reading.by_time(StoredState::Cancelled, reading.store_time, after)?
+            }
+            Status::Absent => false,
+        };
+        let TaskPage { next, .. } = &mut reading.page;
+        *next = next.take().filter(|_| is_full);
+        Ok(Some(reading.page))
+    })
+}
+
+/// A page that is being read. The methods return `true` if it is full and more tasks follow.
+struct Reading<'a> {
+    db: &'a Connection,
+    now: i64,
+    store_time: i64,
+    request: &'a ListTasks,
+    page: TaskPage,
+}
+
+impl Reading<'_> {
+    /// Adds waiting tasks, the last one first, so that none is skipped if others are claimed between two pages.
+    fn waiting(&mut self, after: Option<Position>) -> Result<bool, rusqlite::Error> {
+        let mut statement = self.db.prepare_cached(
+            "SELECT ready.list, ready.sublist, ready.place, ready.id, name, queue, group_name, failures, crashes
+             FROM throng_ready AS ready CROSS JOIN throng_task AS task ON task.id = ready.id
+             WHERE (ready.list, ready.sublist, ready.place) < (?1, ?2, ?3)
+             ORDER BY ready.list DESC, ready.sublist DESC, ready.place DESC",
+        )?;
+        let after = after.map_or([i64::MAX; 3], |after| numbers_in(&after));
+        let mut rows = statement.query(after)?;
+        while let Some(row) = rows.next()? {
+            if self.is_full() {
+                return Ok(true);
+            }
+            let position = position_of([row.get(0)?, row.get(1)?, row.get(2)?]);
+            let id = TaskId::from_bytes(row.get(3)?);
+            let info = info(Status::Waiting, id, row, 4)?;
+            self.examine(position, info);
+        }
+        Ok(false)
+    }
+
+    /// Adds running tasks, by claim.
+    fn running(&mut self, after: Option<Position>) -> Result<bool, rusqlite::Error> {
+        let sql = "SELECT epoch, held FROM throng_claim WHERE epoch >= ?1 ORDER BY epoch";
+        let mut statement = self.db.prepare_cached(sql)?;
+        let after = after.map(|after| number_and_id_in(&after));
+        let mut rows = statement.query([after.map_or(0, |(epoch, _)| epoch)])?;
+        while let Some(row) = rows.next()? {
+            let (epoch, held): (_, ClaimedTasks) = (row.get(0)?, row.get(1)?);
+            for id in held
+                .ids()
+                .filter(|&id| after.is_none_or(|after| (epoch, id) > after))
+            {
+                if self.is_full() {
+                    return Ok(true);
+                }
+                if let Some(info) = self.running_task(epoch, id)? {
+                    self.examine(position_with(epoch, id), info);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    fn running_task(&self, epoch: i64, id: TaskId) -> Result<Option<TaskInfo>, rusqlite::Error> {
+        let sql =
+            "SELECT name, queue, group_name, failures, crashes FROM throng_task WHERE id = ?1";
+        let mut statement = self.db.prepare_cached(sql)?;
+        let found = statement.query_row([id.to_bytes()], |row| {
+            Ok(TaskInfo {
+                fencing_token: Some(epoch as u64),
+                ..info(Status::Running, id, row, 0)?
+            })
+        });
+        found.optional()
+    }
+
+    /// Adds tasks of a state by their times, which are later than `since`.
+    fn by_time(
+        &mut self,
+        state: StoredState,
+        since: i64,
+        after: Option<Position>,
+    ) -> Result<bool, rusqlite::Error> {
+        let mut statement = self.db.prepare_cached(
+            "SELECT at, id, name, queue, group_name, failures, crashes FROM throng_task
+             WHERE state = ?1 AND at > ?2 AND (at, id) > (?3, ?4) ORDER BY at, id",
+        )?;
+        let (at, id) = after.map_or((i64::MIN, TaskId::from_bytes([0; 16])), |it| {
+            number_and_id_in(&it)
+        });
+        let mut rows = statement.query(params![state as i64, since, at, id.to_bytes()])?;
+        while let Some(row) = rows.next()? {
+            if self.is_full() {
+                return Ok(true);
+            }
+            let (at, id) = (row.get(0)?, TaskId::from_bytes(row.get(1)?));
+            let info = match state {
+                StoredState::Delayed => TaskInfo {
+                    due_in: Some(left(at, self.now)),
+                    ..info(Status::Delayed, id, row, 2)?
+                },
+                _ => self.ended(id, at, row)?,
+            };
+            self.examine(position_with(at, id), info);
+        }
+        Ok(false)
+    }
+
+    /// Returns a task that has succeeded or was cancelled.
+    fn ended(&self, id: TaskId, at: i64, row: &Row<'_>) -> Result<TaskInfo, rusqlite::Error> {
+        Ok(TaskInfo {
+            queue: None,
+            group: None,
+            failures: None,
+            crashes: None,
+            kept_for: Some(left(at, self.store_time)),
+            ..info(self.request.filter.status, id, row, 2)?
+        })
+    }
+
+    /// Adds dead letters, the newest one first.
+    fn dead(&mut self, after: Option<Position>) -> Result<bool, rusqlite::Error> {
+        let mut statement = self.db.prepare_cached(
+            "SELECT at, id, name, queue, group_name, failures, crashes, reason, error FROM throng_task
+             WHERE state = 4 AND at > ?1 AND (at, id) < (?2, ?3) ORDER BY at DESC, id DESC",
+        )?;
+        let (at, id) = after.map_or((i64::MAX, TaskId::from_bytes([255; 16])), |it| {
+            number_and_id_in(&it)
+        });
+        let cutoff = dead_letter_cutoff(self.store_time);
+        let mut rows = statement.query(params![cutoff, at, id.to_bytes()])?;
+        while let Some(row) = rows.next()? {
+            if self.is_full() {
+                return Ok(true);
+            }
+            let (at, id) = (row.get(0)?, TaskId::from_bytes(row.get(1)?));
+            let until = i64::saturating_add(at, millis(DEAD_LETTER_RETENTION) as i64);
+            let info = TaskInfo {
+                kept_for: Some(left(until, self.store_time)),
+                reason: Some(reason(row.get(7)?)),
+                error: Some(shortened(row.get(8)?, MAX_LISTED_ERROR_BYTES)),
+                ..info(Status::Dead, id, row, 2)?
+            };
+            self.examine(position_with(at, id), info);
+        }
+        Ok(false)
+    }
+
+    fn is_full(&self) -> bool {
+        let limit = self.request.limit;
+        self.page.tasks.len() == limit || self.page.examined == limit * EXAMINED_PER_TASK
+    }
+
+    /// Adds a task to the page if it matches.
+    fn examine(&mut self, position: Position, info: TaskInfo) {
+        let filter = &self.request.filter;
+        self.page.examined += 1;
+        self.page.next = Some(Cursor::new(filter.status, position.to_vec()));
+        if filter.matches(info.name.as_deref(), info.queue.as_deref()) {
+            self.page.tasks.push(info);
+        }
+    }
+}
+
+/// Returns what the columns from `first` on say of a task: its name, its queue, its group, and the numbers of failures and crashes.
+fn info(
+    status: Status,
+    id: TaskId,
+    row: &Row<'_>,
+    first: usize,
+) -> Result<TaskInfo, rusqlite::Error> {
+    Ok(TaskInfo {
+        id,
+        status,
+        name: Some(row.get(first)?),
+        queue: row.get(first + 1)?,
+        group: row.get(first + 2)?,
+        failures: Some(row.get(first + 3)?),
+        crashes: Some(row.get(first + 4)?),
+        due_in: None,
+        fencing_token: None,
+        kept_for: None,
+        reason: None,
+        error: None,
+    })
+}
+
+/// Returns the time until `at`, or zero if it is over.
+fn left(at: i64, now: i64) -> Duration {
+    let left = u64::try_from(at.saturating_sub(now));
+    Duration::from_millis(left.unwrap_or_default())
+}
+
+fn position_of(numbers: [i64; 3]) -> Position {
+    let mut position = [0; 24];
+    let (chunks, _) = position.as_chunks_mut();
+    for (chunk, number) in chunks.iter_mut().zip(numbers) {
+        *chunk = number.to_be_bytes();
+    }
+    position
+}
+
+fn numbers_in(position: &Position) -> [i64; 3] {
+    std::array::from_fn(|i| i64::from_be_bytes(std::array::from_fn(|byte| position[8 * i + byte])))
+}
+
+fn position_with(number: i64, id: TaskId) -> Position {
+    let mut position = [0; 24];
+    position[..8].copy_from_slice(&number.to_be_bytes());
+    position[8..].copy_from_slice(&id.to_bytes());
+    position
+}
+
+fn number_and_id_in(position: &Position) -> (i64, TaskId) {
+    let [number, ..] = numbers_in(position);
+    (
+        number,
+        TaskId::from_bytes(std::array::from_fn(|i| position[8 + i])),
+    )
+}
