@@ -52,7 +52,7 @@ impl<'a> Admin<'a> {
     /// Returns a page of the tasks that match: the first one or, with `after`, the one after [that page](TaskPage::next). It has at most
     /// `limit` tasks, from 1 to 200.
     ///
-    /// The store examines at most ten times as many tasks as a page may have. So if few tasks match, a page may have fewer tasks than
+    /// The store examines at most ten times as many tasks as a page may have, and at most 1,000. So if few tasks match, a page may have fewer tasks than
     /// `limit`, or none, although more follow. The list ends with the page that has no [`next`](TaskPage::next).
     ///
     /// The order is:

@@ -72,8 +72,8 @@ pub(crate) use self::quarantine::is_dead_letter;
 ))]
 pub(crate) use self::quarantine::is_quarantined;
 pub(crate) use self::requests::{
-    CheckedFilter, Claim, Claimed, DeadPayload, EXAMINED_PER_TASK, Enqueue, Epoch, Event,
-    ListTasks, QueueChange, RenewAnswer, SessionId, TaskState, Turn, TurnAnswer, Verdict, Verdicts,
+    CheckedFilter, Claim, Claimed, DeadPayload, Enqueue, Epoch, Event, ListTasks, QueueChange,
+    RenewAnswer, SessionId, TaskState, Turn, TurnAnswer, Verdict, Verdicts,
 };
 #[cfg_attr(
     not(any(

@@ -145,12 +145,17 @@ pub(crate) struct ListTasks {
     pub(crate) filter: CheckedFilter,
     /// The position in the cursor of the page before. It may come from a stranger.
     pub(crate) after: Option<Vec<u8>>,
-    /// The maximum number of tasks of the page. The store examines at most [`EXAMINED_PER_TASK`] times as many.
+    /// The maximum number of tasks of the page.
     pub(crate) limit: usize,
 }
 
-/// The maximum number of tasks that are examined for each task that a page may have.
-pub(crate) const EXAMINED_PER_TASK: usize = 10;
+impl ListTasks {
+    /// Returns the maximum number of tasks that the store examines for the page: ten for each task that it may have, and no more than
+    /// Redis examines in about 4 ms.
+    pub(crate) fn max_examined(&self) -> usize {
+        (10 * self.limit).min(1_000)
+    }
+}
 
 /// Selects tasks of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]

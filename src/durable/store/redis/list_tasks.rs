@@ -11,7 +11,7 @@ use super::partitions;
 use super::reply::{self, Reader};
 use super::scripts::Arguments;
 use crate::durable::failure::Failure;
-use crate::durable::store::{EXAMINED_PER_TASK, ListTasks};
+use crate::durable::store::ListTasks;
 use crate::durable::{Cursor, Status, TaskId, TaskInfo, TaskPage};
 
 /// Returns a page of tasks, or `None` if the position is not one of this store.
@@ -27,7 +27,6 @@ pub(super) async fn list(inner: &Inner, request: &ListTasks) -> Result<Option<Ta
         },
     };
     let mut page = TaskPage::default();
-    let budget = request.limit * EXAMINED_PER_TASK;
     loop {
         let part = read(inner, request, &position, &page).await?;
         page.tasks.extend(part.tasks);
@@ -38,7 +37,7 @@ pub(super) async fn list(inner: &Inner, request: &ListTasks) -> Result<Option<Ta
             None => position = Position::start_of(position.partition + 1),
         }
         // A part may be short because its rows are large.
-        let is_full = page.tasks.len() >= request.limit || page.examined >= budget;
+        let is_full = page.tasks.len() >= request.limit || page.examined >= request.max_examined();
         if is_full || position.is_within() {
             page.next = Some(Cursor::new(request.filter.status, position.bytes()));
             return Ok(Some(page));
@@ -113,7 +112,7 @@ async fn read(
     arguments.push_number(position.cursor);
     arguments.push(last.map_or(Vec::new(), Vec::from));
     arguments.push_number(request.limit - page.tasks.len());
-    arguments.push_number(request.limit * EXAMINED_PER_TASK - page.examined);
+    arguments.push_number(request.max_examined() - page.examined);
     arguments.push_number(u8::from(filter.name.is_some()));
     arguments.push(filter.name.as_deref().unwrap_or_default());
     arguments.push(queue.map_or("", |queue| queue.as_str()));

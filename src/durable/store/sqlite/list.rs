@@ -12,7 +12,7 @@ use super::state::{StoredState, dead_letter_cutoff, reason};
 use super::time::Now;
 use crate::durable::admin::page::MAX_LISTED_ERROR_BYTES;
 use crate::durable::clock::millis;
-use crate::durable::store::{DEAD_LETTER_RETENTION, EXAMINED_PER_TASK, ListTasks, shortened};
+use crate::durable::store::{DEAD_LETTER_RETENTION, ListTasks, shortened};
 use crate::durable::{Cursor, Status, TaskId, TaskInfo, TaskPage};
 
 /// The position of a task, which contains columns of an index: three numbers, or a number and an id.
@@ -194,8 +194,8 @@ impl Reading<'_> {
     }
 
     fn is_full(&self) -> bool {
-        let limit = self.request.limit;
-        self.page.tasks.len() == limit || self.page.examined == limit * EXAMINED_PER_TASK
+        let request = self.request;
+        self.page.tasks.len() == request.limit || self.page.examined == request.max_examined()
     }
 
     /// Adds a task to the page if it matches.

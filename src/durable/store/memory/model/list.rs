@@ -6,7 +6,7 @@ use super::row::{Row, State};
 use super::state::Model;
 use crate::durable::admin::page::MAX_LISTED_ERROR_BYTES;
 use crate::durable::clock::millis;
-use crate::durable::store::{DEAD_LETTER_RETENTION, EXAMINED_PER_TASK, ListTasks, shortened};
+use crate::durable::store::{DEAD_LETTER_RETENTION, ListTasks, shortened};
 use crate::durable::{Cursor, Status, TaskId, TaskInfo, TaskPage};
 
 /// The position of a task in the lists of its status: a time, and its id.
@@ -22,9 +22,7 @@ impl Model {
         rows.retain(|&(position, _)| after.is_none_or(|after| position > after));
         let mut page = TaskPage::default();
         for (position, row) in rows {
-            if page.tasks.len() == request.limit
-                || page.examined == request.limit * EXAMINED_PER_TASK
-            {
+            if page.tasks.len() == request.limit || page.examined == request.max_examined() {
                 return Some(page);
             }
             page.examined += 1;

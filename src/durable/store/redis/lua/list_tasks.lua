@@ -28,6 +28,8 @@ local status, cursor, last_id, limit, budget = ARGV[1], ARGV[2], ARGV[3], tonumb
 local by_name, wanted_name, wanted_queue = ARGV[6] == '1', ARGV[7], ARGV[8]
 local MAX_ERROR, MAX_SCANNED_BYTES = 160, 1048576
 local tasks, examined, bytes, types = {}, 0, 0, {}
+-- The number of rows that a step of a scan is to return. It may return more.
+local STEP = math.max(1, math.min(32, math.floor(limit / 4)))
 
 local function is_wanted(name, queue)
   return not (by_name and name ~= wanted_name) and (wanted_queue == '' or queue == wanted_queue)
@@ -53,6 +55,8 @@ end
 
 -- Adds a task with an entry. One whose entry cannot be read has only an id.
 local function add_entry(id, entry, ...)
+  -- The name is at the end of an entry, so most entries of other names are left out at once.
+  if by_name and #wanted_name > 0 and sub(entry or '', -#wanted_name) ~= wanted_name then return end
   if not entry or not is_intact(id, entry) then return add(id, false, '', '', false, 0, ...) end
   local name, queue, group = names_of(entry)
   add(id, name, queue, group, sub(entry, 1, ENTRY_PAYLOAD - 1), 0, ...)
@@ -162,7 +166,7 @@ end
 local function scan(key, add_rows)
   local steps = 0
   repeat
-    local page = call('HSCAN', key, cursor, 'COUNT', 10)
+    local page = call('HSCAN', key, cursor, 'COUNT', STEP)
     local ids, rows, size = {}, {}, 0
     for i = 1, #page[2], 2 do
       ids[#ids + 1], rows[#ids + 1] = page[2][i], page[2][i + 1]
