@@ -180,6 +180,7 @@ mod task_error;
 mod task_types;
 
 pub use self::admin::Admin;
+pub use self::admin::bulk::{Bulk, BulkPart};
 pub use self::admin::cursor::{Cursor, ParseCursorError};
 pub use self::admin::filter::TaskFilter;
 pub use self::admin::page::{TaskInfo, TaskPage};

@@ -17,6 +17,8 @@ mod ledger;
 #[macro_use]
 mod harness;
 
+#[path = "durable/bulk.rs"]
+mod bulk;
 #[path = "durable/cancel.rs"]
 mod cancel;
 #[path = "durable/dead.rs"]

@@ -1,16 +1,18 @@
-//! [`Admin`]: reads the tasks of a store for the people who operate it.
+//! [`Admin`]: lists and changes the tasks of a store for the people who operate it.
 
 use std::fmt;
 
+use self::bulk::Change;
 use super::engine::Engine;
-use super::store::ListTasks;
-use super::{Cursor, DurableError, TaskFilter, TaskPage};
+use super::{Bulk, Cursor, DurableError, TaskFilter, TaskPage};
 
+pub(crate) mod bulk;
 pub(crate) mod cursor;
 pub(crate) mod filter;
+mod list;
 pub(crate) mod page;
 
-/// Reads the tasks of a store for the people who operate it: see [`DurableClient::admin`](super::DurableClient::admin).
+/// Lists and changes the tasks of a store for the people who operate it: see [`DurableClient::admin`](super::DurableClient::admin).
 ///
 /// It does not need the code of the tasks. No request reads more than a page, whatever the number of tasks in the store is.
 ///
@@ -40,9 +42,6 @@ pub(crate) mod page;
 pub struct Admin<'a> {
     engine: &'a Engine,
 }
-
-/// The maximum number of tasks of a page.
-pub(crate) const MAX_PAGE_TASKS: usize = 200;
 
 impl<'a> Admin<'a> {
     pub(crate) fn new(engine: &'a Engine) -> Self {
@@ -78,28 +77,25 @@ impl<'a> Admin<'a> {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<TaskPage, DurableError> {
-        let invalid = |reason| DurableError::invalid(&self.engine.store_name, reason);
-        let request = request(filter, after, limit).map_err(invalid)?;
-        let page = self.engine.ask(None, |store| store.list(request.clone()));
-        let foreign =
-            || String::from("the cursor is not one of this store: start with the first page");
-        page.await?.ok_or_else(|| invalid(foreign()))
+        list::list(self.engine, filter, after, limit).await
     }
-}
 
-fn request(filter: &TaskFilter, after: Option<&Cursor>, limit: usize) -> Result<ListTasks, String> {
-    if !(1..=MAX_PAGE_TASKS).contains(&limit) {
-        return Err(format!(
-            "the limit of a page is {limit}: set it to 1 to {MAX_PAGE_TASKS}"
-        ));
+    /// Cancels the waiting, delayed or running tasks that match, a part at a time: see [`Bulk`]. A running task is cancelled when its run
+    /// [stops](super::StopReason).
+    pub fn cancel(&self, filter: TaskFilter) -> Bulk<'a> {
+        Bulk::new(self.engine, filter, Change::Cancel)
     }
-    let filter = filter.checked()?;
-    let after = after.map(|cursor| cursor.position_in(filter.status));
-    Ok(ListTasks {
-        filter,
-        after: after.transpose()?,
-        limit,
-    })
+
+    /// Makes the dead letters that match wait for a worker again, a part at a time: see [`Bulk`] and
+    /// [`DeadLetters::replay`](super::DeadLetters::replay).
+    pub fn replay(&self, filter: TaskFilter) -> Bulk<'a> {
+        Bulk::new(self.engine, filter, Change::Replay)
+    }
+
+    /// Deletes the dead letters that match, a part at a time: see [`Bulk`].
+    pub fn delete(&self, filter: TaskFilter) -> Bulk<'a> {
+        Bulk::new(self.engine, filter, Change::Delete)
+    }
 }
 
 impl fmt::Debug for Admin<'_> {

@@ -47,6 +47,10 @@ impl TaskFilter {
         self
     }
 
+    pub(crate) fn status(&self) -> Status {
+        self.status
+    }
+
     /// Returns the filter as a store takes it, or the reason why it is invalid.
     pub(crate) fn checked(&self) -> Result<CheckedFilter, String> {
         let queue = self.queue.as_deref().map(QueueName::new).transpose()?;

@@ -1,0 +1,37 @@
+//! Reads a page of a list of tasks.
+
+use crate::durable::engine::Engine;
+use crate::durable::store::ListTasks;
+use crate::durable::{Cursor, DurableError, TaskFilter, TaskPage};
+
+/// The maximum number of tasks of a page.
+const MAX_PAGE_TASKS: usize = 200;
+
+/// Returns a page of tasks: see [`Admin::tasks`](crate::durable::Admin::tasks).
+pub(super) async fn list(
+    engine: &Engine,
+    filter: &TaskFilter,
+    after: Option<&Cursor>,
+    limit: usize,
+) -> Result<TaskPage, DurableError> {
+    let invalid = |reason| DurableError::invalid(&engine.store_name, reason);
+    let request = request(filter, after, limit).map_err(invalid)?;
+    let page = engine.ask(None, |store| store.list(request.clone()));
+    let foreign = || String::from("the cursor is not one of this store: start with the first page");
+    page.await?.ok_or_else(|| invalid(foreign()))
+}
+
+fn request(filter: &TaskFilter, after: Option<&Cursor>, limit: usize) -> Result<ListTasks, String> {
+    if !(1..=MAX_PAGE_TASKS).contains(&limit) {
+        return Err(format!(
+            "the limit of a page is {limit}: set it to 1 to {MAX_PAGE_TASKS}"
+        ));
+    }
+    let filter = filter.checked()?;
+    let after = after.map(|cursor| cursor.position_in(filter.status));
+    Ok(ListTasks {
+        filter,
+        after: after.transpose()?,
+        limit,
+    })
+}
