@@ -7,13 +7,14 @@
 //! Each mail is a durable task. The provider that delivers the mails sometimes hangs, and fails for a while in the middle of the program.
 //! Four layers surround each run, from the inside to the outside:
 //!
-//! - *A time limit*, which is a layer of the crate `tower`. It drops a run that hangs, and the task is tried again.
-//! - *A circuit breaker.* If most of the last runs have failed, it puts tasks off for a while without running them, and no attempt is
-//!   counted. One run at a time then probes the provider, until a run succeeds.
-//! - *Metrics*, which count runs, errors and durations for each name of a task.
+//! - *A time limit*, which is a layer of the crate `tower`. It drops a run that hangs, and the task is tried again. For runs that may block
+//!   their threads, use `DurableTask::TIMEOUT` instead.
+//! - *A circuit breaker.* If most of the last runs have failed, it snoozes tasks without running them, so no attempt is counted. From time
+//!   to time, it lets one run probe the provider, until a run succeeds.
+//! - *Metrics*: the numbers of runs and errors, and the total duration, for each name of a task.
 //! - *A trace*, which prints how each run ends.
 //!
-//! The program takes about two seconds, and fails if a mail is lost. The tasks are kept in memory, so it needs nothing else.
+//! The program takes about two seconds, and fails if a mail is lost. The tasks are kept in memory, so it needs no server and no file.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::error::Error;
@@ -85,7 +86,7 @@ impl Run<App> for SendMail {
     }
 }
 
-/// What runs and layers share.
+/// The state that runs and layers share.
 #[derive(Default)]
 struct App {
     provider: Provider,
@@ -99,7 +100,7 @@ struct Provider {
 }
 
 impl Provider {
-    /// Some requests hang, and those of the outage fail.
+    /// Delivers a mail. Two requests hang, and those of the outage fail.
     async fn deliver(&self) -> Result<(), TaskError> {
         let request = self.requests.fetch_add(1, Ordering::Relaxed);
         sleep(Duration::from_millis(10)).await;
@@ -113,7 +114,7 @@ impl Provider {
 
 // ===== The layers =====
 
-/// Returns a layer that calls a function for each run. The function gets the service in the layer, and the request.
+/// Returns a layer that calls a function with the inner service and the request of each run.
 fn around<R>(
     act: fn(RunService<App>, RunRequest<App>) -> R,
 ) -> impl Layer<
@@ -129,7 +130,7 @@ where
     layer_fn(move |inner: RunService<App>| service_fn(move |request| act(inner.clone(), request)))
 }
 
-/// Prints how each run ends, unless it was put off.
+/// Prints how each run ends, unless its task was snoozed.
 async fn trace(inner: RunService<App>, request: RunRequest<App>) -> Outcome {
     let what = format!(
         "{}, attempt {}",
@@ -145,7 +146,7 @@ async fn trace(inner: RunService<App>, request: RunRequest<App>) -> Outcome {
     result
 }
 
-/// Counts runs for each name of a task.
+/// Counts the runs of each name of a task.
 async fn count(inner: RunService<App>, request: RunRequest<App>) -> Outcome {
     let (name, app) = (request.name(), Arc::clone(request.context().app()));
     let begun = Instant::now();
@@ -174,7 +175,7 @@ struct Counts {
     total: Duration,
 }
 
-/// Puts tasks off while most runs fail.
+/// Snoozes tasks while most runs fail.
 async fn break_circuit(inner: RunService<App>, request: RunRequest<App>) -> Outcome {
     let app = Arc::clone(request.context().app());
     if let Some(pause) = lock(&app.breaker).pause() {
@@ -185,27 +186,27 @@ async fn break_circuit(inner: RunService<App>, request: RunRequest<App>) -> Outc
     result
 }
 
-/// The number of runs that the breaker looks at.
+/// The number of last runs that the breaker considers.
 const LAST_RUNS: usize = 10;
-/// The time until a run probes the provider.
+/// The time until the next run probes the provider.
 const PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Default)]
 struct Breaker {
     /// For each of the last runs, `true` if it has succeeded.
     last: VecDeque<bool>,
-    /// If the breaker is open: the time of the next probe.
+    /// The time of the next probe, if the breaker is open.
     probe: Option<Instant>,
 }
 
 impl Breaker {
-    /// Returns the time for which a task is put off, or `None` if it may run.
+    /// Returns the time for which a task is snoozed, or `None` if it may run.
     fn pause(&mut self) -> Option<Duration> {
         let (probe, now) = (self.probe?, Instant::now());
         if now < probe {
             return Some(probe - now);
         }
-        // This run is the probe, and the others wait for the next one.
+        // This run is the probe. Other tasks wait for the next probe.
         self.probe = Some(now + PAUSE);
         None
     }
@@ -220,7 +221,7 @@ impl Breaker {
             println!("The provider works again.");
             self.last.clear();
         } else if failed > LAST_RUNS / 2 && self.probe.is_none() {
-            println!("The provider is not available: runs are put off.");
+            println!("The provider is not available: tasks are snoozed.");
             self.probe = Some(Instant::now() + PAUSE);
         }
     }

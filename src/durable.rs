@@ -87,8 +87,8 @@
 //!
 //! # Middleware
 //!
-//! With the feature `tower`, layers of the crate `tower` and layers of your own can surround each run: time-outs, logs, metrics, circuit
-//! breakers. See `Builder::layer`.
+//! With the feature `tower`, layers of the crate `tower`, or your own, wrap each run, for example to add logs, metrics or a circuit
+//! breaker. See `Builder::layer`. To limit the time of runs, use [`DurableTask::TIMEOUT`].
 //!
 //! # Schedules
 //!
@@ -100,7 +100,11 @@
 //! # Progress
 //!
 //! A run can report [progress](TaskContext::progress). A [stream](DurableHandle::progress) in any process yields it, and the next run
-//! of the task can [read](TaskContext::last_progress) it, for example to continue where the last run has stopped.
+//! of the task can [read](TaskContext::last_progress) it, for example to continue where the last run stopped.
+//!
+//! # Lists of tasks
+//!
+//! [`DurableClient::admin`] lists the tasks with a given status, a page at a time, for example for a web interface.
 //!
 //! # If a process exits at a given step
 //!
@@ -128,7 +132,7 @@
 //! | A message to a process that awaits the task is lost. | The process requests its status when messages arrive again, or after a few seconds at most. |
 //! | The process that awaits the task dies. | It keeps its output, and another process can attach to its id. |
 //! | A worker dies while it fires a [schedule](DurableClient::schedule). | The task of the tick is stored once: by this worker, or by another one, usually 5 s later. |
-//! | A run takes longer than its [timeout](DurableTask::TIMEOUT), and does not stop. | The attempt has failed: it is tried again or becomes a dead letter, even if the run blocks its thread. The output of this run is ignored. |
+//! | A run exceeds its [timeout](DurableTask::TIMEOUT), and does not stop. | It is tried again or becomes a dead letter, even if the run blocks its thread. The result of this run is ignored. |
 //! | A worker is shut down. | It may end within the grace period. Otherwise, it is given back, and goes ahead of the waiting tasks. |
 //! | The task crashes its worker each time. | It becomes a dead letter after [three crashes](SpawnOptions::max_crashes), and no other task does. |
 

@@ -92,10 +92,12 @@ impl Retry {
         self
     }
 
-    /// Limits the total time: no attempt begins later than this after the first failure. If the delay before the next attempt would
-    /// end later, that attempt is not made, and the last error counts at once. By default, there is no limit.
+    /// Sets the maximum time from the first failure to the beginning of the last attempt. If the delay before the next attempt would end
+    /// later, there is no further attempt, and the last error counts at once. By default, this time is not limited.
     ///
-    /// The limit does not end an attempt that runs. With a limit of zero, an attempt is repeated only if its delay is zero.
+    /// The limit does not end an attempt that is running. A durable task that waits for a worker or a permit after its delay may begin
+    /// its last attempt later. The store keeps the time of its first failure until the task ends or is replayed, so the limit also
+    /// applies after a restart.
     ///
     /// # Examples
     ///

@@ -14,7 +14,8 @@ pub(crate) mod page;
 
 /// Lists and changes the tasks of a store for the people who operate it: see [`DurableClient::admin`](super::DurableClient::admin).
 ///
-/// It does not need the code of the tasks. No request reads more than a page, whatever the number of tasks in the store is.
+/// The program need not know the types of the tasks. Each request reads one page, so its cost does not grow with the number of tasks in the
+/// store.
 ///
 /// # Examples
 ///
@@ -48,20 +49,20 @@ impl<'a> Admin<'a> {
         Self { engine }
     }
 
-    /// Returns a page of the tasks that match: the first one or, with `after`, the one after [that page](TaskPage::next). It has at most
-    /// `limit` tasks, from 1 to 200.
+    /// Returns a page of the tasks that match the filter: the first page or, if `after` is the [`next`](TaskPage::next) of a page, the
+    /// page after it. A page has at most `limit` tasks, where `limit` is from 1 to 200.
     ///
-    /// The store examines at most ten times as many tasks as a page may have, and at most 1,000. So if few tasks match, a page may have fewer tasks than
-    /// `limit`, or none, although more follow. The list ends with the page that has no [`next`](TaskPage::next).
+    /// For a page, the store examines at most ten times `limit` tasks, and at most 1,000. So if few tasks match, a page may have fewer
+    /// tasks than `limit`, or none, although more follow. The last page is the one without a [`next`](TaskPage::next).
     ///
     /// The order is:
     ///
-    /// - delayed tasks: that which is due first comes first;
+    /// - delayed tasks: the task that is due first comes first;
     /// - dead letters: the newest one comes first;
     /// - other tasks: the order depends on the store.
     ///
-    /// A task that has this status from the first page until the last one is on one of the pages, and may be on several of them. A waiting
-    /// task may be missing if workers of other types start or stop meanwhile. Other tasks may be on a page or not.
+    /// A task that has the status while all pages are read is on at least one of them, and may be on several. In SQLite, a waiting task may be
+    /// missing if workers that know other types start or stop meanwhile. A task whose status changes meanwhile may be missing.
     ///
     /// # Errors
     ///

@@ -283,7 +283,22 @@ impl DurableClient {
         Ok(alive)
     }
 
-    /// Returns the interface that lists the tasks of the store.
+    /// Returns the interface that lists the tasks of the store by their status.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use throng::durable::{DurableClient, MemoryStore};
+    /// use throng::durable::{Status, TaskFilter};
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// let page = client.admin().tasks(&TaskFilter::new(Status::Running), None, 50).await?;
+    /// for task in page.tasks {
+    ///     println!("{} {:?}", task.id, task.name);
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub fn admin(&self) -> Admin<'_> {
         Admin::new(&self.engine)
     }

@@ -42,9 +42,9 @@ pub enum StopReason {
     /// The executor is being [shut down](crate::durable::DurableExecutor::shutdown). If the run ends with an error, the task
     /// is given back, and nothing is counted.
     Shutdown,
-    /// The run has taken longer than its [timeout](crate::durable::DurableTask::TIMEOUT). It may end by itself, for as long as a
-    /// [lease](crate::durable::Builder::lease): a success counts, and an error is a failed attempt. After that, the attempt has failed,
-    /// and the output of this run is ignored.
+    /// The run has exceeded its [timeout](crate::durable::DurableTask::TIMEOUT). If it ends within a further
+    /// [lease](crate::durable::Builder::lease), its output or its error counts as that of any other run. Otherwise, the attempt has
+    /// failed, and the result of this run is ignored.
     TimedOut,
 }
 
@@ -158,17 +158,17 @@ impl<App> TaskContext<App> {
         since_1970.and_then(|time| SystemTime::UNIX_EPOCH.checked_add(time))
     }
 
-    /// Reports the progress of the task: any value of at most 4 KiB as JSON. This never waits.
+    /// Reports the progress of the task: any value that has at most 4 KiB as JSON. This method never waits.
     ///
-    /// [Streams](crate::durable::DurableHandle::progress) of all clients yield it, and the next run of the task can
-    /// [read](Self::last_progress) it. Each report replaces the one before, and the executor stores the last one about once a second. So
-    /// a run can report as often as it likes, and some reports are never stored. If the run ends and the task is to run again, its last
-    /// report is stored before that, unless the store does not answer for a second. If the worker dies, up to a second of reports is lost.
+    /// A [stream](crate::durable::DurableHandle::progress) in any process yields the progress, and the next run of the task can
+    /// [read](Self::last_progress) it. Each report replaces the one before, and the executor stores the last report about once a second.
+    /// So a run can report as often as it likes, and some reports are never stored. If the run ends and the task may run again, the last
+    /// report is stored first, unless the store does not answer within a second. If the worker dies, the reports of about a second are lost.
     ///
-    /// The progress is kept until the task ends. A [replayed](crate::durable::DeadLetters::replay) dead letter starts without any.
+    /// The progress is kept until the task ends. A [replayed](crate::durable::DeadLetters::replay) dead letter starts without progress.
     ///
-    /// A value that is larger, or that cannot be encoded, is ignored; with the feature `tracing`, this is a warning. If another worker has
-    /// taken the task over, the report is ignored, and this run is asked to [stop](StopReason::LeaseLost).
+    /// A value that is larger, or that cannot be encoded, is ignored; with the feature `tracing`, a warning is emitted. If another worker
+    /// has claimed the task meanwhile, the report is ignored, and this run is asked to [stop](StopReason::LeaseLost).
     ///
     /// # Examples
     ///
@@ -183,7 +183,7 @@ impl<App> TaskContext<App> {
     /// }
     ///
     /// async fn import(cx: TaskContext<()>) -> Result<(), TaskError> {
-    ///     // If an earlier run has failed, continue after the last file that it has imported.
+    ///     // Continue after the last file that an earlier run has imported.
     ///     let before: Option<Imported> = cx.last_progress().await?;
     ///     for file in before.map_or(0, |before| before.files)..100 {
     ///         import_file(file).await?;
@@ -200,8 +200,8 @@ impl<App> TaskContext<App> {
         }
     }
 
-    /// Returns the last [progress](Self::progress) that this run, or else an earlier run of the task, has reported. Returns `None` if
-    /// there is none.
+    /// Returns the last [progress](Self::progress) that this run has reported or, if it has reported none, the last progress of the
+    /// earlier runs of the task. Returns `None` if there is none. See [`progress`](Self::progress) for an example.
     ///
     /// # Errors
     ///

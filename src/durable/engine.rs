@@ -1,7 +1,8 @@
 //! [`Engine`]: the background work of a client, on a thread of its own or on the thread of the store.
 //!
 //! On that thread, the engine sends spawned tasks to the store ([`batch_sender`]), finds out when awaited tasks have ended
-//! ([`waiters`]) or reported progress ([`progress_waiters`]), and runs the workers of the process. No user code runs there, so none can delay the renewal of a lease.
+//! ([`waiters`]) or reported progress ([`progress_waiters`]), and runs the workers of the process. No user code runs there, so
+//! none can delay the renewal of a lease.
 //! The engine does not depend on any runtime of the user.
 
 use std::sync::{Arc as StdArc, Weak};

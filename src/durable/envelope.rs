@@ -8,14 +8,14 @@
 //! | 1 | 1 |
 //! | | payload |
 //!
-//! | bytes | envelope of a payload, version 2, for tasks of schedules or with a policy, and for later [versions](super::DurableTask::VERSION) of a type |
+//! | bytes | envelope of a payload, version 2, for tasks with a tick or a policy, and for later [versions](super::DurableTask::VERSION) of a type |
 //! | --- | --- |
 //! | 1 | 2 |
 //! | 1 | flags. 1: there is a trace context, which this build reads but does not write; 2: there is a tick; 4: there is a policy |
 //! | 1 | version of the payload |
 //! | 25 | trace context, if there is one: trace id 16, span id 8, trace flags 1 |
 //! | 8 | tick, if there is one, in milliseconds since 1970, big-endian |
-//! | | [`Policy`], if there is one: that of the [options](super::SpawnOptions) of the spawn |
+//! | | [`Policy`] that the [options](super::SpawnOptions) of the spawn set, if there is one |
 //! | | payload |
 //!
 //! | bytes | envelope of an output, version 1 |
@@ -57,7 +57,7 @@ pub(crate) struct OpenPayload<'a> {
     pub(crate) bytes: &'a [u8],
 }
 
-/// Returns the envelope of the tasks of a version with a policy and without a tick.
+/// Returns the envelope of tasks with this version and this policy, and without a tick.
 pub(crate) fn envelope_of(version: u8, policy: Policy) -> u8 {
     match (version, policy) {
         (1, Policy::DEFAULT) => SHORT_ENVELOPE,
@@ -80,7 +80,7 @@ pub(crate) fn seal_tick(tick: u64, version: u8, policy: Policy, payload: &[u8]) 
     [&long_head(Some(tick), version, policy), payload].concat()
 }
 
-/// Returns the bytes of a long envelope before the payload.
+/// Returns the bytes of a long envelope that precede the payload.
 fn long_head(tick: Option<u64>, version: u8, policy: Policy) -> Vec<u8> {
     let mut head = vec![LONG_ENVELOPE, 0, version];
     if let Some(tick) = tick {

@@ -209,8 +209,8 @@ impl DurableError {
         matches!(self.kind, Kind::Encode(_))
     }
 
-    /// Returns `true` if the stored output is not that of this type of task, the dead letter is not a task of this type, or the
-    /// [progress](super::TaskContext::progress) is of another type.
+    /// Returns `true` if the stored output is not that of this type of task, the dead letter is not a task of this type, or the reported
+    /// [progress](super::TaskContext::progress) is not a value of this type.
     pub fn is_decode(&self) -> bool {
         matches!(
             self.kind,
@@ -376,7 +376,7 @@ impl fmt::Display for DurableError {
             ),
             Kind::Encode(_) => f.write_str("it cannot be encoded"),
             Kind::Decode(_) => f.write_str("its output cannot be decoded as that of this type of task"),
-            Kind::DecodeProgress(_) => f.write_str("its progress cannot be decoded as that of this type"),
+            Kind::DecodeProgress(_) => f.write_str("its progress cannot be decoded as this type"),
             Kind::DecodeTask(_) => f.write_str("it cannot be decoded as this type of task"),
             Kind::Damaged(description) => write!(f, "it is damaged: {description}"),
             Kind::NotDurable { found, wanted } => write!(

@@ -193,8 +193,8 @@ impl<T> DurableHandle<T> {
         engine.ask(Some(id), |store| store.errors(id)).await
     }
 
-    /// Returns a stream of the [progress](super::TaskContext::progress) that the runs of the task report. It ends when the task has
-    /// ended. If the handle is [not attached](DurableError::is_detached), the stream yields an error and ends.
+    /// Returns a stream of the [progress](super::TaskContext::progress) that the runs of the task report. The stream ends when the task
+    /// has ended. If the handle is [not attached](DurableError::is_detached), the stream yields an error and ends.
     ///
     /// # Examples
     ///

@@ -135,7 +135,7 @@ pub struct DeadLetter {
 pub enum DeadReason {
     /// A run has reported that another attempt would not help.
     Fatal,
-    /// The task has failed as often, or for as long, as its [`Retry`](crate::Retry) allows.
+    /// The task has failed, and its [`Retry`](crate::Retry) allows no further attempt.
     Attempts,
     /// The task has crashed as many workers as `max_crashes` allows.
     Crashes,
@@ -159,7 +159,7 @@ impl fmt::Display for DeadReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Fatal => "it reported that another attempt would not help",
-            Self::Attempts => "its attempts, or the time for them, are used up",
+            Self::Attempts => "its attempts, or the total time for them, are used up",
             Self::Crashes => "it has crashed as many workers as `max_crashes` allows",
             Self::Unreadable => "its worker cannot read it",
             Self::OutputTooLarge => "its output is too large",

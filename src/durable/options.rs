@@ -129,7 +129,7 @@ impl SpawnOptions {
     }
 
     /// Sets how often, and after which delays, the task is tried again if it fails. The default is
-    /// [`RETRY`](super::DurableTask::RETRY) or, without it, that of the [executor](super::Builder::retry).
+    /// [`RETRY`](super::DurableTask::RETRY) or, if that is `None`, the [retries of the executor](super::Builder::retry).
     ///
     /// # Examples
     ///
@@ -146,8 +146,9 @@ impl SpawnOptions {
         self
     }
 
-    /// Sets the longest time that a run of the task may take, which must not be zero. The default is
-    /// [`TIMEOUT`](super::DurableTask::TIMEOUT), which describes what happens then.
+    /// Sets the maximum time that each run of the task may take. The default is [`TIMEOUT`](super::DurableTask::TIMEOUT), whose
+    /// documentation describes what happens to a run that exceeds it. A timeout of zero is refused: spawning the task fails with an
+    /// [error](super::DurableError::is_invalid).
     ///
     /// # Examples
     ///

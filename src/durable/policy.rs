@@ -6,12 +6,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::retry::Retry;
 
-/// How often a task is tried again, and how long a run of it may take. What is `None` is decided elsewhere: see [`or`](Self::or).
+/// How often a task is tried again, and how long a run of it may take. A spawn, a type and an executor each have a policy. The first of
+/// them in which a field is not `None` determines the field: see [`or`](Self::or).
 ///
-/// Stored with a task or a schedule, it consists of flags in one byte (1: there is a [`Retry`]; 2: there is a timeout), the `Retry`, if
-/// there is one, and the timeout, if there is one. A `Retry` consists of the number of attempts in 4 bytes, and of three times: `base`,
-/// `cap`, and `max_elapsed`, which is the highest number if it is not limited. Each time is in nanoseconds, in 8 bytes. All numbers are
-/// big-endian.
+/// A policy is stored with a task or a schedule. It consists of flags in one byte (1: there is a [`Retry`]; 2: there is a timeout), the
+/// `Retry`, if there is one, and the timeout, if there is one. A `Retry` consists of the number of attempts in 4 bytes, and of three
+/// times: `base`, `cap`, and `max_elapsed`, which is the highest number if there is no limit. Each time is in nanoseconds, in 8 bytes.
+/// All numbers are big-endian.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "Vec<u8>", try_from = "Vec<u8>")]
 pub(crate) struct Policy {
@@ -29,7 +30,7 @@ impl Policy {
         timeout: None,
     };
 
-    /// Returns this policy, where `other` decides what this one does not.
+    /// Returns this policy, with the fields of `other` in place of those that are `None`.
     pub(crate) fn or(self, other: Self) -> Self {
         Self {
             retry: self.retry.or(other.retry),
@@ -41,11 +42,11 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// A task cannot have this policy. Returns the reason, and the remedy.
+    /// A task cannot have this policy. The error contains the reason and the remedy.
     pub(crate) fn check(self) -> Result<Self, String> {
         match self.timeout {
             Some(Duration::ZERO) => Err(String::from(
-                "`timeout` is 0, so no run could succeed: use a longer time, or no timeout",
+                "`timeout` is 0, so no run could succeed: use a longer timeout, or none",
             )),
             _ => Ok(self),
         }
@@ -98,7 +99,7 @@ impl Policy {
     }
 }
 
-/// Returns the nanoseconds of a time, or the highest number for more than 584 years.
+/// Returns the nanoseconds of a time, or the highest number if the time exceeds 584 years.
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

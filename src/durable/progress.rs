@@ -11,8 +11,8 @@ use crate::sync::{Mutex, lock};
 
 /// The progress that a run reports, and how much of it the store has.
 ///
-/// Only the last report is kept. The run sends itself to its executor when there is a report that the executor does not know of, and
-/// the executor takes the last report when it has the time to send it.
+/// Only the last report is kept. A run with a report that its executor does not know of sends this value to the executor, which takes the
+/// last report when it sends its next requests.
 pub(crate) struct RunProgress {
     id: TaskId,
     epoch: Epoch,
@@ -27,9 +27,9 @@ struct State {
     last: Option<Vec<u8>>,
     /// The number of the last report that is stored.
     stored: u64,
-    /// The executor knows that there is a report to send.
+    /// `true` if the executor knows that there is a report to send.
     is_queued: bool,
-    /// The run has ended, so further reports are ignored.
+    /// `true` if the run has ended, so further reports are ignored.
     is_over: bool,
 }
 
@@ -73,7 +73,7 @@ impl RunProgress {
         lock(&self.state).last.clone()
     }
 
-    /// Returns the last report, if it is to be stored. The run sends itself again for a later one.
+    /// Returns the last report, unless it is stored. For a later report, this value is sent to the executor again.
     pub(crate) fn take(&self) -> Option<ProgressReport> {
         let mut state = lock(&self.state);
         state.is_queued = false;
@@ -116,7 +116,8 @@ impl State {
         self.number > self.stored
     }
 
-    /// Returns `true` if there is a report that the executor does not know of. Then it gets to know of it.
+    /// Returns `true` if there is a report that the executor does not know of. Also records that the executor knows of it, so the caller
+    /// must queue it.
     fn must_queue(&mut self) -> bool {
         let is_news = self.is_unstored() && !self.is_queued && !self.is_over;
         self.is_queued |= is_news;
@@ -128,7 +129,7 @@ impl State {
 ///
 /// # Errors
 ///
-/// It cannot be encoded, or is too large.
+/// The progress cannot be encoded, or is too large.
 pub(crate) fn encode(progress: &(impl Serialize + ?Sized)) -> Result<Vec<u8>, String> {
     let bytes = serde_json::to_vec(progress).map_err(|error| error.to_string())?;
     match bytes.len() {

@@ -1,4 +1,4 @@
-//! [`ProgressStream`]: the progress of a task, as it changes.
+//! [`ProgressStream`]: a stream of the progress of a task.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -16,28 +16,26 @@ use super::engine::progress_waiters::{News, ReportOrder};
 use super::store::{Progress, ProgressState};
 use super::{DurableError, TaskId};
 
-/// The progress of a durable task, as it changes: [`DurableHandle::progress`](super::DurableHandle::progress) returns this.
+/// A stream of the progress of a durable task: see [`DurableHandle::progress`](super::DurableHandle::progress).
 ///
-/// The stream yields the last progress that a run of the task has [reported](super::TaskContext::progress), and then later ones.
-/// It may skip some of them, but never yields an earlier one after a later one. While no run has reported any progress, or the task has
-/// not started, it waits. It ends when the task has ended, so the last reports of a task may be skipped.
+/// The stream yields the last progress that a run of the task has [reported](super::TaskContext::progress), and then later reports.
+/// It may skip reports, but never yields an earlier report after a later one. It waits while the task has not started, and while no run
+/// has reported progress. It ends when the task has ended, so it may skip the last reports of the task.
 ///
-/// The executor of the task stores its progress about once a second, and a client looks for news about twice a second while one
-/// of its streams is awaited. So the progress is at most two seconds old while the store answers in time. While the store cannot be
-/// reached, the stream waits.
+/// The executor of the task stores the progress about once a second, and a client requests it about twice a second while one of its
+/// streams is awaited. So a value is at most two seconds old when the stream yields it, if the store answers quickly. While the store
+/// cannot be reached, the stream waits.
 ///
 /// # Errors
 ///
-/// An item is an error if
-///
-/// - a value is not a `P` ([`is_decode`](DurableError::is_decode)): for instance, another version of the program has reported it. The
-///   stream continues;
-/// - the handle was [not attached](DurableError::is_detached), the client is [closed](DurableError::is_closed), or the store will never
-///   answer. Then the stream ends.
+/// - A report is not a `P` ([`is_decode`](DurableError::is_decode)), for instance because another version of the program has made it.
+///   The stream continues with the next report.
+/// - The handle was [not attached](DurableError::is_detached), the client is [closed](DurableError::is_closed), or the store has failed
+///   permanently. The stream then ends.
 ///
 /// # In a run of another task
 ///
-/// Other than a run that awaits a [handle](super::DurableHandle), a run that awaits a stream keeps its permit.
+/// A run that awaits a stream keeps its permit, unlike a run that awaits a [handle](super::DurableHandle).
 ///
 /// # Cancel safety
 ///
@@ -69,7 +67,7 @@ impl<P> ProgressStream<P> {
 }
 
 impl<P: DeserializeOwned> ProgressStream<P> {
-    /// Waits for the next progress. Returns `None` if the task has ended.
+    /// Waits for the next report of progress. Returns `None` if the task has ended.
     ///
     /// # Errors
     ///

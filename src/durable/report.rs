@@ -35,9 +35,9 @@ mod imp {
         tracing::warn!(store, task.id = %id, "the end of a run came too late: the task had been taken back");
     }
 
-    /// A run has taken longer than its timeout.
+    /// A run has exceeded its timeout.
     pub(crate) fn timed_out(store: &str, id: TaskId) {
-        tracing::warn!(store, task.id = %id, "a run has taken longer than its timeout, and is asked to stop");
+        tracing::warn!(store, task.id = %id, "a run has exceeded its timeout, and is asked to stop");
     }
 
     /// The store may have given the tasks of a claim to others.

@@ -185,11 +185,11 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// The progress of a task is kept until the task ends.
     fn report_progress(&self, reports: Vec<ProgressReport>) -> Answer<'_, Vec<TaskId>>;
 
-    /// Returns the progress of tasks, in the order of the ids, of which there are at most [`MAX_BATCH_TASKS`]. This writes nothing.
+    /// Returns the progress of at most [`MAX_BATCH_TASKS`] tasks, in the order of the ids. Writes nothing.
     fn progress(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<ProgressState>>;
 
     /// Returns a page of the tasks with a status: see [`Admin::tasks`](crate::durable::Admin::tasks). Returns `None` if the position is not
-    /// one of this store. Writes nothing.
+    /// valid in this store. Writes nothing.
     fn list(&self, request: ListTasks) -> Answer<'_, Option<TaskPage>>;
 
     /// Cancels tasks: waiting and delayed ones at once, running ones when their worker reports that they have stopped.

@@ -129,8 +129,8 @@ pub trait DurableTask: Serialize + DeserializeOwned + Send + 'static {
     /// How urgent tasks of this type are. [`SpawnOptions::priority`](super::SpawnOptions::priority) sets it for one task.
     const PRIORITY: Priority = Priority::Normal;
 
-    /// How often, and after which delays, a task of this type that fails is tried again. If it is `None`, as by default, the executor
-    /// decides: see [`Builder::retry`](super::Builder::retry). [`SpawnOptions::retry`](super::SpawnOptions::retry) sets it for one
+    /// How often, and after which delays, a failed task of this type is tried again. If this is `None`, which is the default, the
+    /// [retries of the executor](super::Builder::retry) apply. [`SpawnOptions::retry`](super::SpawnOptions::retry) sets the retries of one
     /// task.
     ///
     /// # Examples
@@ -158,16 +158,18 @@ pub trait DurableTask: Serialize + DeserializeOwned + Send + 'static {
     /// ```
     const RETRY: Option<Retry> = None;
 
-    /// The longest time that a run of a task of this type may take. If it is `None`, as by default, a run may take any time. It must
-    /// not be zero, which does not compile. [`SpawnOptions::timeout`](super::SpawnOptions::timeout) sets it for one task.
+    /// The maximum time that a run of a task of this type may take. If this is `None`, which is the default, runs have no time limit. If it
+    /// is zero, a program that [registers](super::Builder::register) the type does not compile.
+    /// [`SpawnOptions::timeout`](super::SpawnOptions::timeout) sets the timeout of one task.
     ///
-    /// The time begins when the run begins. It includes the time in which the run awaits other durable tasks. If it is over:
+    /// The timeout is measured from the beginning of the run. It includes the time for which the run awaits other durable tasks, but not
+    /// the time for which the task waits for a permit before the run begins. When the timeout has passed:
     ///
-    /// 1. The run is asked to [stop](super::StopReason::TimedOut). As for any other run, a success counts as a success, and an error
-    ///    as an error.
-    /// 2. If the run has not ended after a further [lease](super::Builder::lease), which is 10 s by default, the attempt has failed,
-    ///    and the task is tried again or becomes a dead letter. The run is dropped at its next await point. If it blocks its thread,
-    ///    it keeps its permit until it ends, but what it returns is ignored. Meanwhile, the task may run again, with a higher
+    /// 1. The run is asked to [stop](super::StopReason::TimedOut). If it then ends, its output or its error counts as that of any other
+    ///    run.
+    /// 2. If the run has not ended after a further [lease](super::Builder::lease), which is 10 s by default, the attempt has failed:
+    ///    the task is tried again or becomes a dead letter. The run is dropped at its next await point. If it blocks its thread, it keeps
+    ///    its permit until it ends, but its result is ignored. Meanwhile, the task may run again, with a higher
     ///    [fencing token](super::TaskContext::fencing_token).
     const TIMEOUT: Option<Duration> = None;
 
@@ -210,7 +212,7 @@ pub(crate) const fn version_of<T: DurableTask>() -> u8 {
 
 /// Returns the policy of a type.
 ///
-/// A type that can run has no timeout of zero:
+/// A type with a timeout of zero cannot be registered:
 ///
 /// ```compile_fail,E0080
 /// use std::time::Duration;

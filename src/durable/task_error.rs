@@ -6,9 +6,9 @@ use std::time::Duration;
 
 /// Why a run of a task did not succeed, and what follows.
 ///
-/// The operator `?` converts any error into one after which the task is tried again, after the pause of its
-/// [`Retry`](crate::durable::DurableTask::RETRY). For this reason, the type does not implement [`Error`] itself; its [`source`](Self::source)
-/// does.
+/// The operator `?` converts any error into one after which the task is tried again, after the delay of its
+/// [`Retry`](crate::durable::DurableTask::RETRY). For this reason, the type does not implement [`Error`] itself; its
+/// [`source`](Self::source) does.
 ///
 /// # Examples
 ///
@@ -43,14 +43,14 @@ pub(crate) enum Next {
 }
 
 impl TaskError {
-    /// The run has failed. The task is tried again after the pause of its
+    /// The run has failed. The task is tried again after the delay of its
     /// [`Retry`](crate::durable::DurableTask::RETRY).
     pub fn retry(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::new(Next::Retry, Some(error.into()))
     }
 
-    /// The run has failed. The task is tried again after `wait`, if an attempt is left, and if the
-    /// [total time](crate::Retry::max_elapsed) is not over then.
+    /// The run has failed. The task is tried again after `wait`, if an attempt is left and would begin within the
+    /// [total time](crate::Retry::max_elapsed).
     pub fn retry_after(error: impl Into<Box<dyn Error + Send + Sync>>, wait: Duration) -> Self {
         Self::new(Next::RetryAfter(wait), Some(error.into()))
     }
@@ -60,8 +60,8 @@ impl TaskError {
         Self::new(Next::Fatal, Some(error.into()))
     }
 
-    /// The task cannot be done now, and runs again after `wait`. No attempt is counted, even if the
-    /// [total time](crate::Retry::max_elapsed) is over.
+    /// The task cannot be done now, and runs again after `wait`. No attempt is counted, and the
+    /// [total time](crate::Retry::max_elapsed) does not limit `wait`.
     pub fn snooze(wait: Duration) -> Self {
         Self::new(Next::Snooze(wait), None)
     }

@@ -11,8 +11,8 @@ use tokio::time::{Instant, sleep};
 use super::Retry;
 
 impl Retry {
-    /// Runs a future, and runs another one if it returns an error, until one succeeds, no attempt is left, or
-    /// the [total time](Self::max_elapsed) is over. Returns the output of the last.
+    /// Runs a future, and runs another one if it returns an error, until one succeeds, no attempt is left, or the next
+    /// attempt would begin after the [total time](Self::max_elapsed). Returns the output of the last.
     ///
     /// `make` makes the futures. It is called with the attempt number, starting at 1. All attempts are one future, so
     /// they are one job wherever that is submitted: a [`CompletionStream`](crate::CompletionStream), a Tokio task, a
@@ -61,10 +61,10 @@ impl Retry {
     }
 
     /// As [`run`](Self::run), for outputs of any type: `should_retry` decides after each attempt whether to make
-    /// another. It is called only if an attempt is left and may begin in time.
+    /// another. It is called only if an attempt is left and would begin within the [total time](Self::max_elapsed).
     ///
     /// Its argument is an `Err` with the panic's payload if the future, or `make`, panicked. If it returns `false`, or
-    /// if no attempt is left, the panic propagates.
+    /// if no further attempt is allowed, the panic propagates.
     ///
     /// # Panics
     ///

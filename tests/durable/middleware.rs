@@ -46,7 +46,7 @@ type Inner = RunService<App>;
 type Request = RunRequest<App>;
 type Outcome = Result<RunOutput, BoxError>;
 
-/// Two more attempts without a delay, since nobody advances the clock.
+/// Three attempts without delays, since the tests do not advance the clock.
 const AT_ONCE: Retry = Retry::exponential().base(Duration::ZERO).attempts(3);
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -83,7 +83,7 @@ async fn errors(cx: &TaskContext<App>) -> Vec<String> {
     errors.unwrap().into_iter().map(|it| it.error).collect()
 }
 
-/// What was logged, in its order.
+/// The lines that were logged, in order.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -220,7 +220,7 @@ async fn types_that_are_registered_after_a_layer_run_in_it() {
 
 // ===== Layers that change nothing =====
 
-/// A task with the name of [`Number`] that is no `Number`.
+/// A task that has the name of [`Number`], but cannot be decoded as one.
 #[derive(Serialize, Deserialize)]
 struct NoNumber(String);
 
@@ -229,7 +229,7 @@ impl DurableTask for NoNumber {
     type Output = u64;
 }
 
-/// Runs one task for each behaviour, and returns what became of all of them.
+/// Runs one task for each behaviour, and returns the outcomes.
 async fn outcomes(add_layers: impl FnOnce(&mut Builder<App>) -> &mut Builder<App>) -> Vec<String> {
     let (clock, client) = timed();
     let mut builder = builder(&client);
@@ -284,7 +284,7 @@ async fn observed(handle: &DurableHandle<u64>) -> String {
         true => format!("{status:?} {errors:?} {:?}", handle.clone().await),
         false => format!("{status:?} {errors:?}"),
     }
-    // Each task has another id.
+    // The ids differ between the calls of this function.
     .replace(&handle.id().to_string(), "its id")
 }
 
@@ -523,7 +523,7 @@ async fn a_run_that_takes_too_long_is_dropped_and_tried_again(store: TestStore) 
     until("the runs are dropped", || drops.count() == drops.made()).await;
 }
 
-/// Repeats what has failed once.
+/// Repeats a run that has failed once.
 #[derive(Clone)]
 struct Twice;
 
@@ -570,7 +570,7 @@ async fn a_limit_of_a_layer_holds_for_all_runs(store: TestStore) {
     let counted = Arc::clone(&running);
     let mut builder = builder(&client);
     builder.max_running(7).layer(ConcurrencyLimitLayer::new(2));
-    // The limit is passed on by layers around it.
+    // The outer layer passes on that the limit is reached.
     builder.layer(TimeoutLayer::new(HOUR));
     let _executor = start_as(builder, move |number, _| {
         let running = Arc::clone(&counted);
@@ -651,7 +651,7 @@ async fn a_run_that_waits_for_a_layer_is_given_back_at_a_shutdown() {
 
 // ===== Panics =====
 
-/// The act of a service in which it panics.
+/// The call in which a service panics.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Panics {
     Clone,
@@ -832,7 +832,7 @@ async fn a_run_in_layers_gives_its_permit_back_while_it_waits(store: TestStore) 
     let client = store.client().await;
     let mut builder = builder(&client);
     builder.max_running(1).layer(around(run));
-    // Its task calls the service, but the run itself polls the future.
+    // The task of the buffer calls the service, but the run itself polls the future.
     builder
         .layer(BufferLayer::new(8))
         .layer(TimeoutLayer::new(HOUR));

@@ -32,9 +32,9 @@ on_all_stores! {
 }
 
 const SECOND: Duration = Duration::from_secs(1);
-/// Soon over.
+/// A short timeout, for runs that exceed it.
 const TIMEOUT: Duration = Duration::from_millis(50);
-/// The time that a run may take after its timeout. It is long enough for a machine that is busy with other tests.
+/// The time for which a run may continue after its timeout. It is long enough for a machine that is busy with other tests.
 const LEASE: Duration = Duration::from_millis(600);
 const ONCE: Retry = Retry::exponential().attempts(1);
 
@@ -85,7 +85,7 @@ async fn a_run_that_ignores_its_timeout_is_replaced(store: TestStore) {
     assert_eq!(client.errors(id).await.unwrap(), []);
 }
 
-/// A task whose first attempt blocks its thread at a gate. Returns what each attempt has got as its fencing token.
+/// Starts a task whose first attempt blocks its thread at a gate. Also returns a receiver of the fencing token of each attempt.
 async fn start_blocked(
     store: &TestStore,
     max_running: usize,
@@ -268,7 +268,7 @@ async fn the_retries_of_a_spawn_count_before_those_of_the_type_and_the_executor(
     }
 }
 
-/// A type whose runs return after how many seconds they were told.
+/// A type whose runs return the number of seconds after which they were asked to stop.
 #[derive(Serialize, Deserialize)]
 struct Slow;
 
@@ -330,7 +330,7 @@ async fn no_attempt_begins_later_than_the_total_time_after_the_first_failure() {
     let (starts, now) = (Arc::clone(&begun), clock.clone());
     let mut executor = start_inline(builder(&client), move |_, cx: TaskContext<_>| {
         starts.lock().unwrap().push(cx.attempt());
-        // The run itself takes no time of the limit.
+        // The run itself takes no time.
         now.advance(if cx.attempt() == 1 {
             100 * SECOND
         } else {

@@ -37,7 +37,7 @@ pub(crate) enum Job {
     Abort,
     /// Takes its process along, after that many milliseconds.
     AbortAfter(u64),
-    /// Reports half of its progress, and waits until the gate is open. A later run records what it reads of that, and has succeeded.
+    /// Reports a progress of 50, and waits until the gate is open. A later run records the progress that it reads, and succeeds.
     ReportHalf,
     /// Stores its [child](child_of), and awaits it.
     Parent,

@@ -131,7 +131,7 @@ async fn parents_that_wait_run_again_and_their_children_run_once(site: Site) {
     assert_eq!(counts.crashed + counts.lost, PARENTS as u64, "{counts:?}");
 }
 
-/// A stream in another process has yielded the progress before.
+/// A stream in another process has yielded the progress before the worker is killed.
 async fn the_next_run_reads_the_progress_of_the_killed_one(site: Site) {
     let handle = site.spawn(Job::ReportHalf).await;
     let mut stream = handle.progress::<u32>();

@@ -208,7 +208,9 @@ fn a_batch_that_fails_for_good_is_told_and_tried_again_by_the_next_run(kind: Kin
     let told = format!("error: 1 of {batches} batches have failed");
     assert!(failed.errors.contains(&told), "{failed:?}");
     assert!(
-        failed.errors.contains("its attempts are used up"),
+        failed
+            .errors
+            .contains("its attempts, or the total time for them, are used up"),
         "{failed:?}"
     );
     assert_eq!((failed.ledger("died"), failed.ledger("dead")), (1, 1));

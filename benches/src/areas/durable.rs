@@ -39,7 +39,7 @@ const STORED: u64 = 100_000;
 
 pub(super) const AREA: Area = Area {
     name: "durable",
-    about: "tasks that survive the process: SQLite, synchronous=FULL; Redis, appendfsync everysec; memory/drain, in memory",
+    about: "tasks that survive the process: SQLite, synchronous=FULL; Redis, appendfsync everysec; memory/drain: a store in memory",
     config: "SqliteStore and RedisStore, everything by default; concurrency 256 in drain and together, 1 in kill, else 64",
     workloads,
     prepare: Some(prepare),
@@ -116,7 +116,7 @@ fn workloads() -> Vec<Workload> {
             vec![
                 Peer::new("throng", layers::drain_without_layers),
                 Peer::new("identity-layer", layers::drain_in_a_layer).note(Some(
-                    "in a layer that does nothing: the bar is the noise of `throng`",
+                    "runs in a layer that does nothing; the difference should be within the spread of `throng`",
                 )),
             ],
         )

@@ -7,15 +7,34 @@ use crate::durable::Status;
 
 /// A position in a list of tasks: see [`TaskPage::next`](crate::durable::TaskPage::next).
 ///
-/// Its text consists of letters and digits, and can be [parsed](Self::from_str) by another process, for example from a URL. Do not rely on
-/// its contents.
+/// A cursor is displayed as letters and digits. Another process that uses the same store can [parse](Self::from_str) this text, for example
+/// from a URL. Do not rely on its contents.
+///
+/// # Examples
+///
+/// ```
+/// # use throng::durable::{DurableClient, MemoryStore};
+/// use throng::durable::{Cursor, Status, TaskFilter};
+///
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = DurableClient::open(MemoryStore::new());
+/// let filter = TaskFilter::new(Status::Dead);
+/// let first = client.admin().tasks(&filter, None, 50).await?;
+/// if let Some(next) = first.next {
+///     let parameter = next.to_string(); // for example in a link to the next page
+///     let after: Cursor = parameter.parse()?;
+///     let second = client.admin().tasks(&filter, Some(&after), 50).await?;
+///     println!("{} more tasks", second.tasks.len());
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Cursor {
     status: Status,
     position: Vec<u8>,
 }
 
-/// The letters of the statuses that lists have.
+/// The letters of the statuses of lists.
 const LETTERS: [(Status, u8); 6] = [
     (Status::Waiting, b'w'),
     (Status::Delayed, b'l'),
@@ -24,7 +43,7 @@ const LETTERS: [(Status, u8); 6] = [
     (Status::Dead, b'x'),
     (Status::Cancelled, b'c'),
 ];
-/// The maximum length of the text of a cursor, which may come from a stranger.
+/// The maximum length of the text of a cursor, which may come from an untrusted source.
 const MAX_TEXT_BYTES: usize = 1024;
 
 impl Cursor {
@@ -37,7 +56,7 @@ impl Cursor {
         match self.status == status {
             true => Ok(self.position.clone()),
             false => Err(format!(
-                "the cursor is one of {:?} tasks, and the filter selects {status:?} ones: start with the first page",
+                "the cursor is for a list of {:?} tasks, and the filter selects {status:?} tasks: start with the first page",
                 self.status
             )),
         }
@@ -74,7 +93,7 @@ impl FromStr for Cursor {
     }
 }
 
-/// Returns the byte that two hexadecimal digits mean.
+/// Returns the value of two hexadecimal digits.
 fn byte_of(pair: [u8; 2]) -> Option<u8> {
     let [high, low] = pair.map(|digit| char::from(digit).to_digit(16));
     u8::try_from(16 * high? + low?).ok()

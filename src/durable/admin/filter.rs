@@ -1,4 +1,4 @@
-//! [`TaskFilter`]: which tasks a list contains.
+//! [`TaskFilter`]: selects the tasks of a list.
 
 use crate::durable::Status;
 use crate::durable::queue::name::QueueName;
@@ -22,7 +22,8 @@ pub struct TaskFilter {
 }
 
 impl TaskFilter {
-    /// Selects the tasks with this status.
+    /// Returns a filter that selects all tasks with this status. [`Admin::tasks`](crate::durable::Admin::tasks) refuses
+    /// [`Status::Absent`].
     pub fn new(status: Status) -> Self {
         Self {
             status,
@@ -31,16 +32,16 @@ impl TaskFilter {
         }
     }
 
-    /// Selects only tasks with this [name](crate::durable::DurableTask::NAME). Tasks whose name the store no longer
-    /// [knows](crate::durable::TaskInfo::name) do not match.
+    /// Selects only tasks with this [name](crate::durable::DurableTask::NAME). Tasks whose [name](crate::durable::TaskInfo::name) the store
+    /// has not kept do not match.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Selects only tasks of this named [queue](crate::durable::Queue). A store does not keep the queue of a task that has succeeded or
-    /// was cancelled, so such tasks cannot be selected by their queue.
+    /// Selects only tasks of this named [queue](crate::durable::Queue). A store does not keep the queues of tasks that have succeeded or
+    /// were cancelled, so [`Admin::tasks`](crate::durable::Admin::tasks) refuses a filter with one of these statuses and a queue.
     #[must_use]
     pub fn queue(mut self, queue: impl Into<String>) -> Self {
         self.queue = Some(queue.into());
@@ -51,15 +52,15 @@ impl TaskFilter {
         self.status
     }
 
-    /// Returns the filter as a store takes it, or the reason why it is invalid.
+    /// Returns the filter in the form in which stores accept it, or the reason why it is invalid.
     pub(crate) fn checked(&self) -> Result<CheckedFilter, String> {
         let queue = self.queue.as_deref().map(QueueName::new).transpose()?;
         match (self.status, &queue) {
             (Status::Absent, _) => Err(String::from(
-                "no list has absent tasks: choose another status",
+                "absent tasks cannot be listed: choose another status",
             )),
             (Status::Done | Status::Cancelled, Some(_)) => Err(format!(
-                "the queue of {:?} tasks is not known: remove `queue` from the filter",
+                "the store does not keep the queues of {:?} tasks: remove `queue` from the filter",
                 self.status
             )),
             (status, _) => Ok(CheckedFilter {

@@ -17,7 +17,8 @@ pub(super) async fn list(
     let invalid = |reason| DurableError::invalid(&engine.store_name, reason);
     let request = request(filter, after, limit).map_err(invalid)?;
     let page = engine.ask(None, |store| store.list(request.clone()));
-    let foreign = || String::from("the cursor is not one of this store: start with the first page");
+    let foreign =
+        || String::from("the cursor is not valid in this store: start with the first page");
     page.await?.ok_or_else(|| invalid(foreign()))
 }
 

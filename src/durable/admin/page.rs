@@ -1,4 +1,4 @@
-//! [`TaskPage`] and [`TaskInfo`]: what a list of tasks says.
+//! [`TaskPage`] and [`TaskInfo`]: the contents of a list of tasks.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::durable::{Cursor, DeadReason, Status, TaskId};
 pub struct TaskPage {
     /// The tasks, without their payloads.
     pub tasks: Vec<TaskInfo>,
-    /// The position of the next page, or `None` if this is the last one.
+    /// The position of the next page, or `None` if this is the last page. Pass it to [`Admin::tasks`](crate::durable::Admin::tasks).
     pub next: Option<Cursor>,
     /// The number of tasks that the store has examined for this page.
     pub examined: usize,
@@ -24,8 +24,8 @@ pub struct TaskInfo {
     pub id: TaskId,
     /// The status of the task, which is that of the filter.
     pub status: Status,
-    /// The [name](crate::durable::DurableTask::NAME) of the task, or `None` if the store no longer knows it: Redis does not keep the
-    /// name of a task that was cancelled.
+    /// The [name](crate::durable::DurableTask::NAME) of the task, or `None` if the store has not kept it: Redis does not keep the name of a
+    /// task that was cancelled.
     pub name: Option<String>,
     /// The [queue](crate::durable::Queue) of the task. It is `None` for the default queue, and if the task has succeeded or was cancelled.
     pub queue: Option<String>,
@@ -33,17 +33,19 @@ pub struct TaskInfo {
     pub group: Option<String>,
     /// The number of runs that have failed, or `None` if the task has succeeded or was cancelled.
     pub failures: Option<u32>,
-    /// The number of workers that have died while they ran the task, or `None` if the task has succeeded or was cancelled.
+    /// The number of workers that have died while they ran the task. It is `None` if the task has succeeded or was cancelled and, with
+    /// Redis, if it is waiting.
     pub crashes: Option<u32>,
-    /// The time until a delayed task is due, and zero if it is due already.
+    /// The time until a delayed task is due, or zero if it is already due. It is `None` for other tasks.
     pub due_in: Option<Duration>,
-    /// The [fencing token](crate::durable::TaskContext::fencing_token) of the run of a running task.
+    /// The [fencing token](crate::durable::TaskContext::fencing_token) of the current run, or `None` if the task is not running.
     pub fencing_token: Option<u64>,
-    /// The time for which the store still keeps the end of a task. Time during which no executor runs on the store does not count.
+    /// The time for which the store still keeps a task that has ended, or `None` if it has not ended. Time during which no executor runs on
+    /// the store does not count.
     pub kept_for: Option<Duration>,
-    /// The reason for which a dead letter is dead.
+    /// The reason why the task has become a dead letter, or `None` if it is not one.
     pub reason: Option<DeadReason>,
-    /// The beginning of the last error of a dead letter: at most 160 bytes.
+    /// The beginning of the last error of a dead letter, of at most 160 bytes, or `None` if the task is not a dead letter.
     pub error: Option<String>,
 }
 

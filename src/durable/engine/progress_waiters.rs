@@ -1,4 +1,4 @@
-//! [`ProgressWaiters`]: the streams that wait for the progress of tasks.
+//! [`ProgressWaiters`]: requests the progress of tasks for the streams that wait for it.
 
 use std::collections::{HashMap, HashSet};
 use std::mem;
@@ -18,8 +18,8 @@ use crate::unwind::contain;
 
 /// The streams that wait for the progress of tasks.
 ///
-/// A stream waits while it is pending. The progress of its task is requested when it begins to wait for the first time, and then
-/// about twice a second, together with that of the other tasks.
+/// The progress of a task is requested when a stream begins to wait for its first report, and then about twice a second, together with
+/// that of all other tasks for which streams wait.
 #[derive(Default)]
 pub(crate) struct ProgressWaiters {
     state: Mutex<State>,
@@ -45,18 +45,17 @@ struct Waiter {
 /// The epoch and the number of a report, which order the reports of a task.
 pub(crate) type ReportOrder = (Epoch, u64);
 
-/// A later report, the end of the task, or the failure because of which neither will ever be known.
+/// A later report, the end of the task, or the permanent failure that ends the wait.
 pub(crate) type News = Result<ProgressState, Failure>;
 
-/// The minimum and maximum pause between two requests for all tasks, and the ratio of the pause to the time that the store took for
-/// the last answers.
+/// The minimum and maximum pause between two requests for all tasks, and the ratio of the pause to the time that the store took to
+/// answer the last one.
 const MIN_POLL_PAUSE: Duration = Duration::from_millis(500);
 const MAX_POLL_PAUSE: Duration = Duration::from_secs(5);
 const PAUSE_PER_ANSWER_TIME: u32 = 2;
 
 impl ProgressWaiters {
-    /// Waits for a report that is later than the last one seen, or for the end of the task. The sender is dropped if the client is
-    /// closed.
+    /// Returns a receiver of a report that is later than `seen`, or of the end of the task. The sender is dropped if the client is closed.
     pub(crate) fn wait(&self, id: TaskId, seen: Option<ReportOrder>) -> oneshot::Receiver<News> {
         let (stream, news) = oneshot::channel();
         let mut state = lock(&self.state);
@@ -150,7 +149,7 @@ impl ProgressWaiters {
         Ok(())
     }
 
-    /// Ends the waits for which an answer has news.
+    /// Ends the waits for which an answer contains a later report, the end of the task or a failure.
     fn update(&self, id: TaskId, news: &News) {
         for waiter in lock(&self.state).take_informed(id, news) {
             // The waker of a stream may panic.

@@ -1,4 +1,4 @@
-//! [`Attempt`]: what follows if a run fails. [`TimeLimit`]: the time that a run may take. The verdicts on runs without an output.
+//! [`Attempt`] determines the verdict on a run that fails, and [`TimeLimit`] the verdict on a run that exceeds its timeout.
 
 use std::time::Duration;
 
@@ -8,18 +8,19 @@ use crate::durable::store::{
 };
 use crate::retry::Retry;
 
-/// A run of a task, as far as it determines what follows if the run fails.
+/// The facts about a run that determine the verdict on it if it fails.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attempt {
     retry: Retry,
     /// The number of runs that have failed if this one fails.
     failures: u32,
-    /// The time since the first failure, and when it was measured, since the machine was started. `None` if no run has failed before.
+    /// The time since the first failure, and the time of this measurement, since the machine was started. It is `None` if no run has failed
+    /// before.
     failing_for: Option<(Duration, Duration)>,
 }
 
 impl Attempt {
-    /// Returns the attempt of a task that starts now.
+    /// Returns the attempt of a task whose run starts now.
     pub(crate) fn new(retry: Retry, claimed: &Claimed) -> Self {
         Self {
             retry,
@@ -28,7 +29,7 @@ impl Attempt {
         }
     }
 
-    /// Returns the verdict on the run if it has failed: the next attempt begins after `wait` or, without it, after a delay of the
+    /// Returns the verdict on the run if it has failed: the next attempt begins after `wait` or, if that is `None`, after a delay of the
     /// [`Retry`], unless no attempt is left or the next one would begin too late.
     pub(crate) fn failed(&self, wait: Option<Duration>, error: String) -> Verdict {
         let delay = self.retry.delay(self.failures);
@@ -51,7 +52,7 @@ impl Attempt {
     }
 }
 
-/// The time that a run may take, and what follows if it takes longer.
+/// The timeout of a run, and the attempt that fails if the run exceeds it.
 #[derive(Debug)]
 pub(crate) struct TimeLimit {
     pub(crate) timeout: Duration,

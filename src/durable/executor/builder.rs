@@ -133,7 +133,7 @@ impl<App: Send + Sync + 'static> Builder<App> {
         self
     }
 
-    /// Sets how often, and after which pauses, a task that fails is tried again, if neither its
+    /// Sets how often, and after which delays, a task that fails is tried again, if neither its
     /// [type](crate::durable::DurableTask::RETRY) nor its [spawn](crate::durable::SpawnOptions::retry) determines that. The default is
     /// [`Retry::exponential`].
     pub fn retry(&mut self, retry: Retry) -> &mut Self {
@@ -143,8 +143,8 @@ impl<App: Send + Sync + 'static> Builder<App> {
 
     /// Sets the time after which other workers take the tasks of a worker that hangs, cannot reach the store or, with
     /// Redis, has died: at least 100 ms. The default is 10 s. Leases are renewed for as long as the worker lives, so a
-    /// lease need not be longer than a task runs. A run that exceeds its [timeout](crate::durable::DurableTask::TIMEOUT) may continue
-    /// for as long as a lease.
+    /// lease need not be longer than a task runs. A run that exceeds its [timeout](crate::durable::DurableTask::TIMEOUT) has the time of
+    /// a further lease to stop.
     pub fn lease(&mut self, lease: Duration) -> &mut Self {
         self.lease = lease;
         self
@@ -161,18 +161,18 @@ impl<App: Send + Sync + 'static> Builder<App> {
     /// `tower`.
     ///
     /// The layer wraps the layers that were added before. So the layer that is added last is the outermost, as in axum: it sees the
-    /// [request](RunRequest) first and the [output](RunOutput) or the error last. In a `tower::ServiceBuilder`, which can be
-    /// passed here as a whole with `into_inner`, the first layer is the outermost. All registered types run in all layers.
+    /// [request](RunRequest) first and the [output](RunOutput) or the error last. In a `tower::ServiceBuilder`, the first layer is the
+    /// outermost; its method `into_inner` returns a layer that can be passed here. The layers wrap the runs of all registered types.
     ///
-    /// For each run, the executor clones the service that the layers have made, awaits `poll_ready`, and calls the clone. The innermost
-    /// service decodes the task and runs it.
+    /// For each run, the executor clones the service that the layers have made, waits until the clone is ready (`poll_ready`), and calls
+    /// it. The innermost service decodes the task and runs it.
     ///
     /// # Errors of layers
     ///
     /// - A [`RunError`](crate::durable::RunError) keeps its meaning, even in a box, and even if it is a [source](Error::source) of
-    ///   another error. So layers can pass the errors of runs on, and can answer in place of a run:
+    ///   another error. So a layer can pass on the errors of runs, and can return an error in place of a run:
     ///   `Err(TaskError::snooze(wait).into())`.
-    /// - Any other error, such as that of a time-out, is a failed attempt, and the task is tried again.
+    /// - Any other error, such as that of a timeout, is a failed attempt, and the task is tried again.
     /// - A panic of a layer counts as a panic of the run.
     /// - A task that cannot be decoded passes through the layers as an [error](crate::durable::RunError::is_unreadable). It becomes a dead
     ///   letter unless a layer replaces the error. Tasks that the store has damaged do not reach the layers.
@@ -186,12 +186,14 @@ impl<App: Send + Sync + 'static> Builder<App> {
     ///   [shutdown](DurableExecutor::shutdown) is over, the executor drops the future of the outermost layer.
     /// - A layer must poll the future of the inner service itself, as those of `tower` do. In a task that a layer spawns, a run keeps its
     ///   permit while it awaits other durable tasks, and does not end when the executor drops it.
-    /// - A time-out that drops the future of a run has no effect on code that blocks its thread.
+    /// - A timeout that drops the future of a run has no effect on code that blocks its thread.
+    ///   [`DurableTask::TIMEOUT`](crate::durable::DurableTask::TIMEOUT) is the better choice: the attempt fails after a further
+    ///   [lease](Self::lease) even if the run blocks its thread. The time of a run includes that of its layers.
     /// - If the builder starts several executors, their services are clones, which may share state such as a limit.
     ///
     /// # Panics
     ///
-    /// If the layer panics when it is applied. The builder is unchanged then.
+    /// Panics if the layer panics when it is applied. The builder is unchanged then.
     ///
     /// # Examples
     ///
@@ -235,7 +237,7 @@ impl<App: Send + Sync + 'static> Builder<App> {
     /// # Ok(()) }
     /// ```
     ///
-    /// The example `middleware` has layers for metrics and for a circuit breaker, too.
+    /// The example `middleware` also has layers for metrics and for a circuit breaker.
     #[cfg(feature = "tower")]
     pub fn layer<L>(&mut self, layer: L) -> &mut Self
     where

@@ -192,7 +192,7 @@ impl Claims {
         Some(holder)
     }
 
-    /// Aborts a run, whose task gets a verdict at once. The run keeps its permit until it ends. Returns `None` if it has ended.
+    /// Aborts a run whose task gets a verdict at once. The run keeps its permit until it ends. Returns `None` if it has already ended.
     pub(crate) fn fence(&mut self, epoch: Epoch, id: TaskId) -> Option<Holder> {
         let (queue, run, holder) = self.take_run(epoch, id)?;
         run.abort.abort();
@@ -408,7 +408,7 @@ mod tests {
         assert!(claims.mark_late(EPOCH));
         assert_eq!(claims.fence(EPOCH, ids[1]), Some(Holder::Uncertain));
         claims.confirmed(EPOCH, 1);
-        // The claim is not renewed any more.
+        // The claim is no longer renewed.
         assert_eq!((claims.running(), claims.oldest_renewal()), (2, None));
         assert_eq!(claims.end(EPOCH, ids[0]), None);
         assert_eq!(claims.running(), 1);

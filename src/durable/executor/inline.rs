@@ -28,8 +28,8 @@ use crate::durable::{DurableClient, DurableError, StopReason};
 /// [`Schedules::fire_now`](crate::durable::Schedules::fire_now).
 ///
 /// A run that exceeds its [timeout](crate::durable::DurableTask::TIMEOUT) is asked to stop, and is dropped after a further
-/// [lease](super::builder::Builder::lease). Both times are Tokio's, so a test can pause them. A task with a timeout
-/// needs a Tokio runtime with [time](tokio::runtime::Builder::enable_time).
+/// [lease](super::builder::Builder::lease). Both times are measured by Tokio's clock, which a test can pause. To run a task with a
+/// timeout, the executor needs a Tokio runtime with [time](tokio::runtime::Builder::enable_time).
 ///
 /// # Examples
 ///
@@ -67,7 +67,7 @@ pub struct InlineExecutor {
     runner: StdArc<dyn TaskRunner>,
     /// When they are dropped, the tasks that the executor holds are given back.
     sessions: OpenSessions,
-    /// The time that a run may take after its timeout.
+    /// The time for which a run may continue after its timeout.
     grace: Duration,
     number: u64,
     /// The verdicts that are not stored yet.
@@ -163,7 +163,7 @@ impl InlineExecutor {
         }
     }
 
-    /// Waits for a run, which is asked to stop when its time is over, and is dropped after the grace period.
+    /// Waits for a run. After its timeout, the run is asked to stop; after the grace period, it is dropped.
     async fn verdict(
         &self,
         run: impl Future<Output = RunOutcome>,
@@ -197,7 +197,7 @@ impl InlineExecutor {
         }
     }
 
-    /// Stores a report. If this fails, the next run does not learn of it.
+    /// Stores a report. A failure is ignored: the next run then reads an earlier report.
     async fn store_progress(&self, report: Option<ProgressReport>) {
         let Some(report) = report else {
             return;

@@ -14,7 +14,7 @@ pub(crate) enum Message {
     Wake(Option<SessionId>),
     /// Cancel those of these tasks that this worker runs.
     Cancel(Vec<TaskId>),
-    /// A run whose time is limited has begun.
+    /// A run that has a timeout has begun.
     Started {
         epoch: Epoch,
         id: TaskId,

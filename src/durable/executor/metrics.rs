@@ -27,7 +27,8 @@ pub struct Metrics {
     pub released: u64,
     /// Runs that have panicked. They are also counted in `retried` or `died`.
     pub panicked: u64,
-    /// Runs that have taken longer than their [timeout](crate::durable::DurableTask::TIMEOUT). They are also counted by how they ended.
+    /// Runs that have exceeded their [timeout](crate::durable::DurableTask::TIMEOUT) and were asked to stop. They are also counted by how
+    /// they ended, for example in `completed` or `retried`.
     pub timed_out: u64,
     /// Runs whose verdict the store has refused, because another worker had claimed the task.
     pub refused: u64,

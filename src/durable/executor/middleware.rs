@@ -15,16 +15,16 @@ use crate::durable::envelope::{open_output, open_payload};
 
 /// Runs tasks: the service that a [layer](crate::durable::Builder::layer) wraps. This needs the feature `tower`.
 ///
-/// It decodes the task of a [request](RunRequest) and runs it, in the layers that were added before.
+/// It decodes the task of a [request](RunRequest) and runs it, in the layers that were added before that layer.
 pub struct RunService<App> {
-    /// The outermost layer, with everything in it. Without it, the service decodes and runs tasks itself.
+    /// The service of the outermost layer. If there is none, this service decodes and runs tasks itself.
     layers: Option<Box<dyn Layered<App>>>,
 }
 
-/// One attempt to run a task. This needs the feature `tower`.
+/// One attempt to run a task: see [`Builder::layer`](crate::durable::Builder::layer) for an example. This needs the feature `tower`.
 ///
-/// It can be cloned, for example by a layer that runs a task again before it reports a failure. Each clone has a copy of the encoded
-/// task.
+/// A request can be cloned, for example by a layer that runs a task again before it reports a failure. Each clone has its own copy of the
+/// encoded task.
 pub struct RunRequest<App> {
     run_fn: RunFn<App>,
     name: &'static str,
@@ -40,7 +40,7 @@ pub struct RunOutput {
 
 /// The future of a [`RunService`]. This needs the feature `tower`.
 ///
-/// Dropping it drops the run at an await point.
+/// Dropping it drops the run at its current await point.
 #[must_use = "futures do nothing unless they are polled"]
 pub struct RunFuture {
     progress: Progress,
@@ -60,7 +60,7 @@ impl<App> RunService<App> {
         Self { layers: None }
     }
 
-    /// Returns what a layer has made of another `RunService`.
+    /// Wraps the service that a layer has made from another `RunService`.
     pub(crate) fn layered<S>(service: S) -> Self
     where
         S: Service<RunRequest<App>, Response = RunOutput> + Clone + Send + Sync + 'static,
@@ -72,7 +72,7 @@ impl<App> RunService<App> {
         }
     }
 
-    /// Runs a task with a clone of the service. All of this is code of the user.
+    /// Runs a task with a clone of the service. This calls user code.
     pub(crate) async fn run(&self, request: RunRequest<App>) -> Result<RunOutput, RunError> {
         let mut service = self.clone();
         poll_fn(|cx| service.poll_ready(cx)).await?;
@@ -115,7 +115,7 @@ impl<App> fmt::Debug for RunService<App> {
     }
 }
 
-/// A service that a layer has made, without its type.
+/// A service that a layer has made, with its type erased.
 trait Layered<App>: Send + Sync {
     fn poll_ready_dyn(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), RunError>>;
 

@@ -22,11 +22,11 @@ pub(crate) struct ProgressReports {
     received: mpsc::UnboundedReceiver<StdArc<RunProgress>>,
     /// The runs that have reported progress, and have not ended.
     runs: HashMap<(Epoch, TaskId), StdArc<RunProgress>>,
-    /// The runs of which the last report is to be sent.
+    /// The runs whose last reports are to be sent.
     queued: Vec<StdArc<RunProgress>>,
     /// The earliest time of the next round.
     next: Instant,
-    /// The reports of the current round: for each run, the number of its report.
+    /// The runs of the current round, each with the number of its report.
     sent: Vec<(StdArc<RunProgress>, u64)>,
     /// The last reports of runs that have ended. They are stored before the verdicts, so that the next runs can read them.
     last: HashMap<(Epoch, TaskId), ProgressReport>,
@@ -51,7 +51,7 @@ impl ProgressReports {
         RunProgress::new(id, epoch, self.sender.clone())
     }
 
-    /// Waits for the next run that has something to send.
+    /// Waits for the next run that has a report to send, and queues it.
     pub(crate) async fn receive(&mut self) {
         // There is always a sender.
         if let Some(run) = self.received.recv().await {
@@ -65,12 +65,12 @@ impl ProgressReports {
         self.queued.push(run);
     }
 
-    /// Returns the time of the next round, if there is something to send.
+    /// Returns the time of the next round, if there are reports to send.
     pub(crate) fn next_round(&self) -> Option<Instant> {
         (!self.queued.is_empty()).then_some(self.next)
     }
 
-    /// Begins a round if it is time. Returns its reports.
+    /// Begins a round if one is due. Returns its reports.
     pub(crate) fn begin_round(&mut self) -> Vec<ProgressReport> {
         let now = Instant::now();
         if self.next_round().is_none_or(|next| now < next) {
@@ -89,7 +89,7 @@ impl ProgressReports {
         reports
     }
 
-    /// Ends a round. Returns the runs that do not hold their tasks any more.
+    /// Ends a round. Returns the runs that no longer hold their tasks.
     pub(crate) fn end_round(
         &mut self,
         answer: Result<Vec<TaskId>, Failure>,
@@ -101,7 +101,7 @@ impl ProgressReports {
                 .extend(again.filter(|run| run.must_send_again()));
             return Vec::new();
         };
-        // If several runs of a task have reported, an earlier one was refused.
+        // If several runs of a task have reported, the report of an earlier run was refused.
         sent.sort_by_key(|(run, _)| run.epoch());
         let mut lost = Vec::new();
         for id in refused {
@@ -114,7 +114,7 @@ impl ProgressReports {
 
     /// Ends a run. Returns its last report if it is not stored.
     pub(crate) fn end(&mut self, epoch: Epoch, id: TaskId) -> Option<ProgressReport> {
-        // The run has sent itself before it has ended.
+        // A run sends itself before it ends.
         while let Ok(run) = self.received.try_recv() {
             self.queue(run);
         }

@@ -62,7 +62,7 @@ pub(crate) trait TaskRunner: Send + Sync {
     ) -> StartedRun;
 }
 
-/// A run that is to be polled from now on, and the limit of its time, if there is one.
+/// A run, which the caller must poll from now on, and its timeout, if it has one.
 pub(crate) struct StartedRun {
     pub(crate) run: BoxedRun,
     pub(crate) limit: Option<Box<TimeLimit>>,
@@ -239,7 +239,7 @@ impl From<TaskError> for Failed {
     }
 }
 
-/// Decodes and runs a task. All of this is code of the user.
+/// Decodes and runs a task. All of this is user code.
 async fn decode_and_run<App>(
     run_fn: RunFn<App>,
     name: &'static str,
@@ -250,7 +250,7 @@ async fn decode_and_run<App>(
     Ok(run.await?)
 }
 
-/// Decodes and runs a task in layers. All of this is code of the user.
+/// Decodes and runs a task in layers. All of this is user code.
 #[cfg(feature = "tower")]
 async fn run_in_layers<App>(layers: StdArc<RunService<App>>, request: RunRequest<App>) -> Output {
     match layers.run(request).await {

@@ -10,11 +10,11 @@ use crate::durable::task_error::Next;
 
 /// The reason why an attempt did not succeed: the [`TaskError`] of a run, or the error of a layer. This needs the feature `tower`.
 ///
-/// Unlike `TaskError`, this type implements [`Error`]. It is displayed as the error that it was made of, and has the same sources.
+/// Unlike `TaskError`, this type implements [`Error`]. It has the message and the sources of the error from which it was made.
 ///
 /// # Examples
 ///
-/// A service counts the failures of the runs in it, and passes them on:
+/// A layer can count the runs that have failed, and those of them that have exceeded the limit of a `TimeoutLayer`:
 ///
 /// ```
 /// use throng::durable::RunError;
@@ -59,7 +59,7 @@ impl RunError {
         }
     }
 
-    /// Returns the error of a layer. If it is a `RunError`, or has one among its sources, it keeps the meaning of that.
+    /// Returns the error of a layer. If it is a `RunError`, or has one among its sources, it keeps the meaning of that `RunError`.
     pub(crate) fn of_layer(error: BoxError) -> Self {
         let error = match error.downcast::<Self>() {
             Ok(error) => return *error,
@@ -116,7 +116,7 @@ impl From<TaskError> for RunError {
 }
 
 impl Error for RunError {
-    /// The message of this error is that of the underlying error, which is therefore left out here.
+    /// The message of this error is that of the underlying error, so the sources begin after that error.
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.error.source().and_then(Error::source)
     }

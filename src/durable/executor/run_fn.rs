@@ -24,10 +24,10 @@ pub(crate) struct StoredTask<'a> {
 /// A run of a task, which returns the encoded output in its envelope.
 pub(crate) type EncodedRun = Pin<Box<dyn Future<Output = Result<Vec<u8>, TaskError>> + Send>>;
 
-/// The mean pause before a run is repeated that must not wait for another one. It varies by half.
+/// The mean delay before a task whose run must not wait for another task runs again. The delay varies by half.
 const DEADLOCK_SNOOZE: Duration = Duration::from_secs(1);
 
-/// Decodes a task. A panic shows that the task cannot be decoded, as an error does.
+/// Decodes a task. A panic counts as an error: the task cannot be decoded.
 pub(crate) fn decode<App>(
     run_fn: RunFn<App>,
     name: &'static str,
@@ -57,7 +57,7 @@ pub(crate) fn run_one<T: Run<App>, App: Send + Sync + 'static>(
     }))
 }
 
-/// Turns the error of a run that must not wait for another one into a snooze, since such a run has not failed.
+/// Turns the error of a run that must not wait for another task into a snooze, since such a run has not failed.
 pub(crate) fn snoozed_if_deadlock(mut error: TaskError) -> TaskError {
     let is_retried = matches!(error.next, Next::Retry | Next::RetryAfter(_));
     if is_retried && is_would_deadlock(&error) {

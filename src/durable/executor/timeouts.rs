@@ -1,4 +1,4 @@
-//! [`Timeouts`]: the runs whose time is limited.
+//! [`Timeouts`]: the runs that have a timeout.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -9,11 +9,11 @@ use super::attempt::TimeLimit;
 use crate::durable::TaskId;
 use crate::durable::store::{Epoch, Verdict};
 
-/// The runs whose time is limited, and the times at which something follows for them. Runs without a timeout are not here.
+/// The runs that have a timeout, and the times of their next steps.
 #[derive(Default)]
 pub(crate) struct Timeouts {
     runs: HashMap<RunId, TimedRun>,
-    /// For each of them, the time of the next step.
+    /// The time of the next step of each run.
     steps: BTreeSet<(Instant, RunId)>,
 }
 
@@ -22,21 +22,21 @@ type RunId = (Epoch, TaskId);
 struct TimedRun {
     limit: Box<TimeLimit>,
     next: Instant,
-    /// It was asked to stop.
+    /// `true` if the run was asked to stop.
     is_told: bool,
 }
 
-/// What follows for a run that takes too long.
+/// A step that ends a run which exceeds its timeout.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum TimeoutStep {
-    /// It is asked to stop.
+    /// The run is asked to stop.
     Tell,
-    /// It has not stopped, and its task gets this verdict.
+    /// The run has not stopped, and its task gets this verdict.
     Fence(Verdict),
 }
 
 impl Timeouts {
-    /// Adds a run that starts now, unless it may take forever.
+    /// Adds a run that starts now, unless its timeout is too long to be added to the current time.
     pub(crate) fn started(&mut self, epoch: Epoch, id: TaskId, limit: Box<TimeLimit>) {
         let Some(next) = Instant::now().checked_add(limit.timeout) else {
             return;
@@ -50,7 +50,7 @@ impl Timeouts {
         self.runs.insert((epoch, id), run);
     }
 
-    /// Removes a run that has ended, if it is here.
+    /// Removes a run that has ended, if it has a timeout.
     pub(crate) fn ended(&mut self, epoch: Epoch, id: TaskId) {
         if self.runs.is_empty() {
             return;
@@ -65,7 +65,7 @@ impl Timeouts {
         self.steps.first().map(|(time, _)| *time)
     }
 
-    /// Takes a step that is due. A run that is told is fenced after this grace period.
+    /// Removes and returns a step that is due. A run that is asked to stop is fenced after this grace period.
     pub(crate) fn take_due(
         &mut self,
         now: Instant,

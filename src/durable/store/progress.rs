@@ -3,10 +3,10 @@
 use super::{Epoch, MAX_BATCH_BYTES, MAX_BATCH_TASKS};
 use crate::durable::TaskId;
 
-/// The maximum size of a progress in bytes.
+/// The maximum size in bytes of the progress in a report.
 pub(crate) const MAX_PROGRESS_BYTES: usize = 4096;
 
-// So a request needs no other limit than that of its tasks.
+// So a request needs no limit other than that of the number of its tasks.
 const _: () = assert!(MAX_PROGRESS_BYTES * MAX_BATCH_TASKS <= MAX_BATCH_BYTES);
 
 /// A report of the progress of a running task.
@@ -37,7 +37,7 @@ pub(crate) enum ProgressState {
 }
 
 impl Progress {
-    /// Returns what orders the reports of a task.
+    /// Returns the epoch and the number, by which the reports of a task are ordered.
     pub(crate) fn order(&self) -> (Epoch, u64) {
         (self.epoch, self.number)
     }

@@ -127,7 +127,7 @@ pub(crate) struct Claimed {
     pub(crate) payload: Result<Vec<u8>, String>,
     /// The number of runs that have failed.
     pub(crate) failures: u32,
-    /// The time since the first of them has failed, or `None` if there is none. It is zero if the store has lost that time.
+    /// The time since the first failure, or `None` if no run has failed. It is zero if the store has lost the time of the first failure.
     pub(crate) failing_for: Option<Duration>,
     /// The number of workers that have died while they ran the task.
     pub(crate) crashes: u32,
@@ -143,15 +143,15 @@ pub(crate) struct Claimed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ListTasks {
     pub(crate) filter: CheckedFilter,
-    /// The position in the cursor of the page before. It may come from a stranger.
+    /// The position in the cursor of the previous page. It may come from an untrusted source.
     pub(crate) after: Option<Vec<u8>>,
     /// The maximum number of tasks of the page.
     pub(crate) limit: usize,
 }
 
 impl ListTasks {
-    /// Returns the maximum number of tasks that the store examines for the page: ten for each task that it may have, and no more than
-    /// Redis examines in about 4 ms.
+    /// Returns the maximum number of tasks that the store examines for the page: ten times the limit, and at most as many as Redis examines
+    /// in about 4 ms.
     pub(crate) fn max_examined(&self) -> usize {
         (10 * self.limit).min(1_000)
     }

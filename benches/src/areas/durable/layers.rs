@@ -1,4 +1,4 @@
-//! The cost of middleware: tasks in memory, which run in a layer that does nothing, and without layers.
+//! The cost of middleware: runs in a layer that does nothing, and runs without layers, of tasks in memory.
 
 use std::task::{Context, Poll};
 use std::thread;
@@ -12,7 +12,7 @@ use super::tasks::Nothing;
 use crate::areas::{on_worker, two_workers};
 use crate::measure::{Rules, Sample, Section};
 
-/// Tasks that wait to be drained. The store needs more time for each of them if there are more.
+/// The number of tasks that are stored before an executor runs them. The time of the store for each task grows with this number.
 const STORED: u64 = 10_000;
 
 pub(super) fn drain_without_layers(rules: &Rules) -> Sample {
@@ -25,7 +25,7 @@ pub(super) fn drain_in_a_layer(rules: &Rules) -> Sample {
     })
 }
 
-/// One executor, and tasks that are there already.
+/// Measures an executor that runs tasks which were stored before.
 fn drain(rules: &Rules, add_layers: impl FnOnce(&mut Builder<()>)) -> Sample {
     let runtime = two_workers().build().expect("a runtime can be built");
     let tasks = rules.scaled(STORED);
@@ -47,7 +47,7 @@ fn drain(rules: &Rules, add_layers: impl FnOnce(&mut Builder<()>)) -> Sample {
     section.end().per_task(tasks)
 }
 
-/// A service that only calls the one in it.
+/// A service that only calls its inner service.
 #[derive(Clone)]
 struct PassOn<S>(S);
 

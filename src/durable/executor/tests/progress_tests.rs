@@ -1,4 +1,4 @@
-//! How reports of progress are sent, and how streams learn of them.
+//! How reports of progress are sent, and how streams receive them.
 
 use futures::StreamExt;
 
@@ -31,7 +31,7 @@ async fn yields(stream: &mut ProgressStream<u64>, expected: u64) {
     while stream.next().await.unwrap().unwrap() != expected {}
 }
 
-/// A retry in a second.
+/// Returns a policy that retries after about a second.
 fn later() -> Retry {
     Retry::exponential()
         .base(Duration::from_secs(1))
@@ -55,7 +55,7 @@ async fn many_reports_in_a_second_cause_few_requests() {
     let _executor = builder(&client).start(app).await.unwrap();
     let handle = spawn(&client, 1).await.unwrap();
     let begun = Instant::now();
-    // This is another process.
+    // This client stands for another process.
     let other = client_of(&store);
     let mut stream = other.attach::<Number>(handle.id()).progress();
     yields(&mut stream, 99_999).await;
@@ -194,7 +194,7 @@ async fn a_shutdown_loses_no_report() {
     assert_eq!(handle.await.unwrap(), 3);
 }
 
-/// The verdict waits for the report, but not for ever.
+/// The verdict waits for the report, but only for a second.
 #[tokio::test(start_paused = true)]
 async fn a_store_that_answers_no_report_delays_the_end_of_a_run_by_a_second() {
     let client = client_with(&MemoryStore::new(), |name| {
@@ -314,7 +314,7 @@ async fn a_stream_waits_while_the_store_cannot_be_reached() {
     *lock(&is_cut) = false;
     let next = stream.next().await.unwrap().unwrap();
     assert!((30..40).contains(&next), "{next}");
-    // The task ends while it cannot be seen.
+    // The task ends while the store cannot be reached.
     *lock(&is_cut) = true;
     handle.await.unwrap();
     *lock(&is_cut) = false;

@@ -8,7 +8,7 @@ use crate::durable::{DeadReason, StopReason};
 use crate::sync::Number as Count;
 
 const SECOND: Duration = Duration::from_secs(1);
-/// The time that a run may take after its timeout.
+/// The time for which a run may continue after its timeout.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// Spawns a task with a timeout of 5 seconds.
@@ -43,7 +43,7 @@ async fn a_run_is_told_when_its_timeout_is_over_and_may_succeed() {
     assert_eq!((metrics.timed_out, metrics.completed), (1, 1));
 }
 
-/// The error of the run decides, as that of any other run.
+/// The error of the run determines the verdict, as that of any other run.
 #[tokio::test(start_paused = true)]
 async fn a_run_that_was_told_may_fail() {
     let client = client_of(&MemoryStore::new());
@@ -169,7 +169,7 @@ async fn a_suspended_run_is_told() {
     assert_eq!(spawn_timed(&client, 0).await.await.unwrap(), 100);
 }
 
-/// The run needs a permit to learn that it is to stop, and its child has the only one.
+/// The run needs a permit to observe that it should stop, and its child has the only one.
 #[tokio::test(start_paused = true)]
 async fn a_suspended_run_without_a_permit_is_fenced() {
     let client = client_of(&MemoryStore::new());
@@ -216,7 +216,7 @@ async fn a_worker_runs_the_next_quarantined_task_after_it_has_fenced_one() {
         let options = options.timeout(5 * SECOND);
         drop(client.spawn_with(Number(number), options).await);
     }
-    // The tasks are there already.
+    // The tasks were stored before the worker starts.
     quarantine_in(&store, QueueName::DEFAULT, &[1, 2]).await;
     let runs = StdArc::new(Count::new(0));
     let act = move |number, _| {

@@ -11,8 +11,8 @@ use crate::durable::failure::Failure;
 use crate::durable::store::{Backend, ProgressReport};
 use crate::durable::{StopReason, TaskId};
 
-/// How long verdicts wait until the last reports of their runs are stored. A store that is slow does not delay the ends of runs for
-/// longer.
+/// The maximum time for which verdicts wait until the last reports of their runs are stored. A slow store does not delay the ends of runs
+/// for longer.
 const MAX_WAIT_FOR_REPORTS: Duration = Duration::from_secs(1);
 
 impl Worker {

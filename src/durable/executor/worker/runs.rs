@@ -184,7 +184,7 @@ impl Worker {
         self.report_end(holder, (epoch, id), verdict, last);
     }
 
-    /// Reports the end of a run, unless another worker has its task. `last` is its last progress, if it is not stored.
+    /// Reports the end of a run, unless another worker has claimed its task. `last` is its last progress report, if that is not stored.
     pub(super) fn report_end(
         &mut self,
         holder: Holder,

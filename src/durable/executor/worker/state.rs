@@ -47,7 +47,7 @@ pub(crate) struct Worker {
     pub(super) timeouts: Timeouts,
     pub(super) pending_verdicts: PendingVerdicts,
     pub(super) progress: ProgressReports,
-    /// The requests that report progress.
+    /// The requests in flight that report progress.
     pub(super) reporting: Option<InFlight<Vec<TaskId>>>,
     pub(super) turn: Option<InFlight<TurnAnswer>>,
     pub(super) opening: Option<InFlight<SessionId>>,

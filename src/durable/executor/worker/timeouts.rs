@@ -1,8 +1,8 @@
-//! How a worker ends runs that take too long.
+//! How a worker ends runs that exceed their timeouts.
 //!
-//! A run that has a timeout sends [`Message::Started`] when it begins. When the timeout is over, the run is asked to stop. If it has not
-//! ended after a further lease, it is *fenced*: the worker reports that the attempt has failed, and aborts the run. If the run blocks its
-//! thread, it goes on, and keeps its permit until it ends, but its result is ignored, as that of a run that has lost its lease.
+//! A run that has a timeout sends [`Message::Started`] when it begins. When the timeout has passed, the run is asked to stop. If it has not
+//! ended after a further lease, it is *fenced*: the worker reports that the attempt has failed, and aborts the run. A run that blocks its
+//! thread continues, and keeps its permit until it ends. Its result is ignored, like that of a run that has lost its lease.
 
 use std::sync::Arc as StdArc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::durable::progress::RunProgress;
 use crate::durable::store::{Claimed, Epoch, Verdict};
 use crate::durable::{StopReason, TaskId, report};
 
-/// Runs a task of a claim that was requested at `sent`. If its time is limited, the worker is told when the run begins.
+/// Runs a task of a claim that was requested at `sent`. If the task has a timeout, the worker is notified when the run begins.
 pub(super) async fn run_task(
     runner: StdArc<dyn TaskRunner>,
     worker: mpsc::UnboundedSender<Message>,
@@ -42,7 +42,7 @@ pub(super) async fn run_task(
 }
 
 impl Worker {
-    /// Tells or fences the runs that take too long.
+    /// Asks runs that exceed their timeouts to stop, and fences those that have not stopped.
     pub(super) fn enforce_timeouts(&mut self) {
         let (now, grace) = (Instant::now(), self.settings.lease);
         while let Some((epoch, id, step)) = self.timeouts.take_due(now, grace) {

@@ -195,8 +195,8 @@ impl<'a> Entry<'a> {
     }
 
     /// Returns the claimed task. `payload` is its payload if that is stored separately, and `before` the previous task of
-    /// the claim, which is likely to have the same name. It does not contain the time since the first
-    /// failure, which the entry does not have.
+    /// the claim, which is likely to have the same name. `failing_for` is `None`, since the entry does not contain the
+    /// time of the first failure.
     pub(super) fn claimed(&self, payload: Option<Vec<u8>>, before: Option<&Claimed>) -> Claimed {
         Claimed {
             id: self.id,

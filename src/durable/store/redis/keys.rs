@@ -23,7 +23,7 @@
 //! | `dead` | hash | by id: dead letters |
 //! | `died` | sorted set | ids of dead letters, by the time of death |
 //! | `errors` | hash | by id, for tasks that have failed and are to run again: the time of the first failure, and the last errors |
-//! | `progress` | hash | by id, for tasks of which a run has reported progress: the last one, see `lua/report_progress.lua` |
+//! | `progress` | hash | by id, for tasks whose runs have reported progress: the last report, see `lua/report_progress.lua` |
 //! | `cancel` | hash | by id, for running tasks that are to be cancelled: the epoch |
 //! | `tombstones` | hash | by id, kind and group: the number of list entries that claims skip, because their tasks were cancelled or replaced |
 //! | `quarantined` | set | ids of quarantined tasks in `ready`: a worker runs one such task at a time |
@@ -40,7 +40,7 @@
 //! | `held_keys` | hash | by key of a task: the task that got the key last, and what a replacement needs: see `lua/held_keys.lua` |
 //! | `schedules` | hash | by name: the rows of schedules |
 //! | `schedule_times:<needs>` | sorted sets | names of the schedules that need a build, by the time of their next hand-out: see `lua/schedules.lua` |
-//! | `types` | hash | by kind: the name and the queue of tasks that clients store, see `lua/record_types.lua` |
+//! | `types` | hash | by kind: the name and the queue of a type that clients store, see `lua/record_types.lua` |
 //! | `idle:<set>` | sorted sets | client and session of idle workers that know a set of types, by the time at which they went idle |
 //!
 //! A process receives messages on the channel `client:`, followed by its client id. Rows are described in

@@ -1,4 +1,4 @@
-//! Lists of tasks, a page at a time. The partitions follow each other.
+//! Lists of tasks, a page at a time. The partitions are read one after the other.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::durable::failure::Failure;
 use crate::durable::store::ListTasks;
 use crate::durable::{Cursor, Status, TaskId, TaskInfo, TaskPage};
 
-/// Returns a page of tasks, or `None` if the position is not one of this store.
+/// Returns a page of tasks, or `None` if the position is not valid in this store.
 pub(super) async fn list(inner: &Inner, request: &ListTasks) -> Result<Option<TaskPage>, Failure> {
     let home = request.filter.queue.as_ref();
     let home = home.and_then(|queue| inner.partitions.of_queue(queue));
@@ -48,9 +48,9 @@ pub(super) async fn list(inner: &Inner, request: &ListTasks) -> Result<Option<Ta
 /// The position of a page.
 struct Position {
     partition: usize,
-    /// The cursor of a scan, or a score.
+    /// The cursor of a scan, or a score in a sorted set.
     cursor: u64,
-    /// The last task of the page before.
+    /// The last task of the previous page.
     last: Option<TaskId>,
 }
 
@@ -97,7 +97,7 @@ struct Part {
     next: Option<Position>,
 }
 
-/// Reads the tasks from a position on that still fit into the page.
+/// Reads the tasks of a partition that follow a position, as many as still fit into the page.
 async fn read(
     inner: &Inner,
     request: &ListTasks,
@@ -201,7 +201,7 @@ fn left(at: i64, now: i64) -> Duration {
     Duration::from_millis(left.unwrap_or_default())
 }
 
-/// Returns a text of which the script may have cut the last character in two.
+/// Returns an error as text. The script may have cut off a part of its last character.
 fn shortened(bytes: &[u8]) -> String {
     let whole = match std::str::from_utf8(bytes) {
         Err(error) if error.error_len().is_none() => &bytes[..error.valid_up_to()],

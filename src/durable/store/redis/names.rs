@@ -24,7 +24,7 @@ fn constants(layouts: Layouts) -> Vec<(&'static str, String)> {
         ("LAYOUT", layouts.newest.to_string()),
         ("OLDEST_LAYOUT", layouts.oldest.to_string()),
         ("MAX_BATCH", MAX_BATCH_TASKS.to_string()),
-        // The number of types of which the names are kept for as long as the store exists.
+        // While there are no more types than this, their names are kept for as long as the store exists.
         ("MAX_TYPES", 10_000.to_string()),
         ("MAX_DEAD", MAX_DEAD_LETTERS.to_string()),
         ("DEAD_RETENTION", millis(DEAD_LETTER_RETENTION).to_string()),

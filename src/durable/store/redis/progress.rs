@@ -11,7 +11,7 @@ use crate::durable::TaskId;
 use crate::durable::failure::Failure;
 use crate::durable::store::{Progress, ProgressReport, ProgressState};
 
-/// Stores the progress of running tasks. Returns those that are not held under the epochs of the reports.
+/// Stores the progress of running tasks. Returns the tasks that are not held under the epochs of their reports.
 pub(super) async fn report(
     inner: &Inner,
     reports: Vec<ProgressReport>,

@@ -18,8 +18,8 @@ impl RecordedTypes {
         lock(&self.0).extend(kinds.map(|kind| (partition, kind)));
     }
 
-    /// Removes the kinds of a partition, so that they are recorded again. This repairs lost rows, and shows that the types are still in
-    /// use.
+    /// Removes the kinds of a partition, so that they are recorded again. This restores lost rows, and renews the times in the rows, which
+    /// show that the types are still in use.
     pub(super) fn forget(&self, partition: usize) {
         lock(&self.0).retain(|&(other, _)| other != partition);
     }

@@ -1,4 +1,4 @@
-//! Records the names of types, since most rows have only their kinds.
+//! Records the names and queues of types, since most rows contain only their kinds.
 
 use std::iter;
 
@@ -37,7 +37,7 @@ pub(super) async fn record(
     Ok(())
 }
 
-/// Returns the kinds of these tasks, each with one of its tasks. Tasks of one type that follow each other are examined once.
+/// Returns the kinds of these tasks, each with one of its tasks. Of consecutive tasks of one type, only the first is examined.
 fn types_of<'a>(batch: &[&'a NewTask]) -> Vec<(Kind, &'a NewTask)> {
     let mut types: Vec<(Kind, &NewTask)> = Vec::new();
     let mut last = None;
@@ -52,7 +52,7 @@ fn types_of<'a>(batch: &[&'a NewTask]) -> Vec<(Kind, &'a NewTask)> {
     types
 }
 
-/// Returns the kinds that a task may have. A task that replaces another one gets its priority.
+/// Returns the kinds that a task may have. A task that replaces another one gets the priority of that task.
 fn kinds_of(task: &NewTask) -> impl Iterator<Item = Kind> {
     let others = match may_replace(task) {
         true => &Priority::ALL[..],

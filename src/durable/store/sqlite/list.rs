@@ -1,4 +1,4 @@
-//! Lists of tasks, a page at a time. A page begins behind the last task of the page before, which an index finds.
+//! Lists of tasks, a page at a time. A page begins after the last task of the previous page, which an index finds.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use crate::durable::clock::millis;
 use crate::durable::store::{DEAD_LETTER_RETENTION, ListTasks, shortened};
 use crate::durable::{Cursor, Status, TaskId, TaskInfo, TaskPage};
 
-/// The position of a task, which contains columns of an index: three numbers, or a number and an id.
+/// The position of a task: the columns of an index, which are three numbers, or a number and an id.
 type Position = [u8; 24];
 
-/// Returns a page of tasks, or `None` if the position is not one of this store.
+/// Returns a page of tasks, or `None` if the position is not valid in this store.
 pub(super) fn list(
     reader: &ReadConnection,
     request: &ListTasks,
@@ -53,7 +53,7 @@ pub(super) fn list(
     })
 }
 
-/// A page that is being read. The methods return `true` if it is full and more tasks follow.
+/// A page that is being read. The methods that add tasks return `true` if the page is full and more tasks follow.
 struct Reading<'a> {
     db: &'a Connection,
     now: i64,
@@ -63,7 +63,7 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// Adds waiting tasks, the last one first, so that none is skipped if others are claimed between two pages.
+    /// Adds waiting tasks from the end of the index on. Their positions change only if they move to other lists.
     fn waiting(&mut self, after: Option<Position>) -> Result<bool, rusqlite::Error> {
         let mut statement = self.db.prepare_cached(
             "SELECT ready.list, ready.sublist, ready.place, ready.id, name, queue, group_name, failures, crashes
@@ -85,7 +85,7 @@ impl Reading<'_> {
         Ok(false)
     }
 
-    /// Adds running tasks, by claim.
+    /// Adds running tasks, claim by claim.
     fn running(&mut self, after: Option<Position>) -> Result<bool, rusqlite::Error> {
         let sql = "SELECT epoch, held FROM throng_claim WHERE epoch >= ?1 ORDER BY epoch";
         let mut statement = self.db.prepare_cached(sql)?;
@@ -121,7 +121,7 @@ impl Reading<'_> {
         found.optional()
     }
 
-    /// Adds tasks of a state by their times, which are later than `since`.
+    /// Adds the tasks of a state whose times are later than `since`, in the order of their times.
     fn by_time(
         &mut self,
         state: StoredState,
@@ -209,7 +209,7 @@ impl Reading<'_> {
     }
 }
 
-/// Returns what the columns from `first` on say of a task: its name, its queue, its group, and the numbers of failures and crashes.
+/// Returns a task, given the column of its name. Its queue, its group, and its numbers of failures and crashes are in the next columns.
 fn info(
     status: Status,
     id: TaskId,

@@ -10,7 +10,7 @@ use super::transaction::Transaction;
 use crate::durable::TaskId;
 use crate::durable::store::{Epoch, Progress, ProgressReport, ProgressState};
 
-/// Stores the progress of running tasks. Returns the tasks that are not held under these epochs.
+/// Stores the progress of running tasks. Returns the tasks that are not held under the epochs of their reports.
 pub(super) fn report(
     tx: &mut Transaction<'_>,
     reports: &[ProgressReport],
@@ -79,7 +79,7 @@ impl Transaction<'_> {
         Ok(true)
     }
 
-    /// Removes the progress of the tasks that this transaction has ended. If no task has any progress, this reads one page.
+    /// Removes the progress of the tasks that this transaction has ended. If no task has progress, this reads one page of the file.
     pub(super) fn remove_progress_of_ended(&self) -> Result<(), rusqlite::Error> {
         let is_any = "SELECT 1 FROM throng_progress LIMIT 1";
         if self.notices.ended.is_empty() || self.number(is_any, [])?.is_none() {

@@ -28,7 +28,7 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// time of death, and in the row of any other ended task the end of its retention, both in store time (see
 /// `Meta::store_time`). The times of claims are measured from the start of the machine. All times are in milliseconds.
 ///
-/// The column `failing_since` of a task is the time since 1970 at which its first attempt failed, or `NULL` if none has failed.
+/// The column `failing_since` of a task is the time at which its first attempt failed, since 1970, or `NULL` if no attempt has failed.
 ///
 /// A task with a group (`group_name`) waits in a sublist of its list: see `groups.rs`. The sublist of the others is 0. A row of
 /// `throng_group` is a sublist in which tasks wait, a row of `throng_group_run` is a running task with a group, and a row of

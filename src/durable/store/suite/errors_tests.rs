@@ -100,7 +100,7 @@ pub(super) async fn a_claim_says_how_long_its_task_has_been_failing(it: &dyn Har
     assert_eq!(failing_for(&claim), [None, None]);
     session.report(claim.epoch, 1, failed(1)).await;
     session.report(claim.epoch, 2, Verdict::Release).await;
-    // Neither the errors that are removed nor a snooze changes when the task has failed for the first time.
+    // Neither the removal of old errors nor a snooze changes the time of the first failure.
     for attempt in 2..=MAX_ERRORS as u32 + 3 {
         it.clock().advance(SECOND);
         let claim = session.claim(2).await;
@@ -137,7 +137,7 @@ pub(super) async fn a_repeated_claim_says_how_long_its_task_has_been_failing(it:
     assert_eq!(failing_for(&claim), [None, Some(3 * SECOND)]);
     it.clock().advance(SECOND);
     let repeated = session.turn_again(wanting(9)).await.unwrap().claim;
-    // A repeated claim is in the order of the ids, and tells the time of the repetition.
+    // A repeated claim is in the order of the ids, and its times are those of the repetition.
     let repeated = repeated.expect("the tasks are still held");
     assert_eq!(failing_for(&repeated), [Some(4 * SECOND), None]);
 }

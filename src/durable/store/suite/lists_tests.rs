@@ -309,7 +309,7 @@ pub(super) async fn filters_select_tasks(it: &dyn Harness) {
 
 pub(super) async fn types_that_no_worker_knows_are_listed(it: &dyn Harness) {
     let process = Process::of(it);
-    // One worker knows another type, and the other one has none.
+    // The types that the workers know are not those of the tasks.
     let _worker = process.session_of(&["other"]).await;
     let mut session = process.session_of(&["even"]).await;
     let unknown = STRANGE_NAMES.map(str::to_owned);

@@ -112,7 +112,7 @@ pub(super) enum Step {
     },
 }
 
-/// The statuses that lists have.
+/// The statuses of lists.
 const LISTED: [Status; 6] = [
     Status::Waiting,
     Status::Delayed,

@@ -37,7 +37,7 @@ fn report(number: u64, progress: Progress) -> ProgressReport {
     }
 }
 
-/// Returns the report with this number, which determines what it says.
+/// Returns the report with this number, which is also its value.
 fn progress(epoch: Epoch, number: u64) -> Progress {
     Progress {
         epoch,
@@ -101,7 +101,7 @@ pub(super) async fn only_the_run_that_holds_the_task_reports(it: &dyn Harness) {
     process.report_progress(1, progress(second, 1)).await;
     assert!(!process.may_report(1, progress(first, 12)).await);
     assert_eq!(process.progress(1).await, alive(progress(second, 1)));
-    // A claim reports only its own tasks. The reports of the others in the request count.
+    // A report is refused if its epoch is not that of the claim that holds the task. The other reports of the request are stored.
     let third = session.claim(1).await.epoch;
     let mixed = [1, 2, 3, 4].map(|number| report(number, progress(third, 2)));
     let refused = process.0.0.report_progress(mixed.to_vec()).await.unwrap();
@@ -163,7 +163,7 @@ pub(super) async fn an_end_removes_progress(it: &dyn Harness) {
     for number in 1..=6 {
         process.report_progress(number, progress(epoch, 1)).await;
     }
-    // The others run, wait and are delayed when they are cancelled.
+    // The other tasks are running, waiting and delayed when they are cancelled.
     let turn = wanting(0)
         .verdict(epoch, 1, done())
         .verdict(epoch, 2, done())

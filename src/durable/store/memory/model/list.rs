@@ -9,7 +9,7 @@ use crate::durable::clock::millis;
 use crate::durable::store::{DEAD_LETTER_RETENTION, ListTasks, shortened};
 use crate::durable::{Cursor, Status, TaskId, TaskInfo, TaskPage};
 
-/// The position of a task in the lists of its status: a time, and its id.
+/// The position of a task in the lists of its status: a time, and the id of the task.
 type Position = (u64, TaskId);
 
 impl Model {
@@ -109,7 +109,7 @@ impl Row {
     }
 }
 
-/// Returns an id such that the order of inverted ids is the reverse of that of the ids.
+/// Returns an id with all bits inverted, which reverses the order of ids.
 fn inverted(id: TaskId) -> TaskId {
     TaskId::from_bytes(id.to_bytes().map(|byte| !byte))
 }

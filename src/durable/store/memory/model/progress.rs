@@ -6,7 +6,7 @@ use crate::durable::TaskId;
 use crate::durable::store::{ProgressReport, ProgressState};
 
 impl Model {
-    /// Stores the progress of running tasks. Returns the tasks that are not held under these epochs.
+    /// Stores the progress of running tasks. Returns the tasks that are not held under the epochs of their reports.
     pub(in super::super) fn report_progress(&mut self, reports: &[ProgressReport]) -> Vec<TaskId> {
         let refused = reports.iter().filter(|report| !self.report(report));
         refused.map(|report| report.id).collect()

@@ -47,7 +47,7 @@ if total <= 8 or call('EXISTS', RESULTS) == 1 then
     end
   end
 end
--- Ids of which a script that has failed may have left progress behind.
+-- Ids for which a script that has failed may have left progress behind.
 local left = {}
 if call('EXISTS', DIED, PROGRESS) > 0 then
   for i = 1, total do

@@ -95,7 +95,7 @@ SETTINGS_REVISION = 16
 SETTINGS_GROUPS = 20
 SETTINGS_END = 27
 
--- A row of `types`: time at which a client has stored it 6, length of the name of the queue 1, name of the queue, name of the type.
+-- A row of `types`: time at which a client recorded the type 6, length of the name of the queue 1, name of the queue, name of the type.
 TYPE_QUEUE_LENGTH = 7
 TYPE_QUEUE = 8
 

@@ -18,7 +18,7 @@
 --
 -- Output:
 -- [1]  -> position at which the next page begins: cursor or score; empty if there is none
--- [2]  -> its id
+-- [2]  -> id at which the next page begins, or empty
 -- [3]  -> number of rows that were examined
 -- [4]  -> time in milliseconds: of the clock, or of the store for ended tasks
 -- [5..] -> for each task: id; name, or nil; queue; group; header of the entry or nil; number of failures without a header; for delayed
@@ -53,9 +53,9 @@ local function names_of(entry)
   return name, queues().queue_of(entry, 0), queues().group_of(entry, 0)
 end
 
--- Adds a task with an entry. One whose entry cannot be read has only an id.
+-- Adds a task, given its entry. If the entry cannot be read, the task has only an id.
 local function add_entry(id, entry, ...)
-  -- The name is at the end of an entry, so most entries of other names are left out at once.
+  -- An entry ends with the name, so this leaves out most entries with other names at once.
   if by_name and #wanted_name > 0 and sub(entry or '', -#wanted_name) ~= wanted_name then return end
   if not entry or not is_intact(id, entry) then return add(id, false, '', '', false, 0, ...) end
   local name, queue, group = names_of(entry)
@@ -83,7 +83,7 @@ local function failures_of(id)
   return failures
 end
 
--- The following functions add the tasks of some ids and rows, or of some ids and scores.
+-- The following functions add tasks, given their ids and rows, or their ids and scores.
 
 local function add_waiting(ids, rows)
   local running, due = call('HMGET', RUNNING, unpack(ids)), call('ZMSCORE', DUE, unpack(ids))
@@ -146,8 +146,8 @@ local function is_less(a, b)
   return a[3] < b[3]
 end
 
--- Adds the rows of a step of a scan one by one, in the order of their ids, from the last id on. Returns `false` if the page is full
--- before. Ids of another length are left out.
+-- Adds the rows of a step of a scan whose ids follow the last id, one by one, in the order of their ids. Returns `false` if the page is
+-- full before all rows are added. Ids of another length are left out.
 local function add_in_order(ids, rows, add_rows)
   local ordered, last = {}, numbers_of(last_id)
   for i, id in ipairs(ids) do
@@ -187,7 +187,7 @@ end
 
 -- ===== Sorted sets =====
 
--- Returns the number of members of a sorted set that precede a score and an id, and with `or_equal`, also that member.
+-- Returns the number of members of a sorted set that precede a score and an id. With `or_equal`, the member itself is counted, too.
 local function rank_of(key, score, id, or_equal)
   local first, last = call('ZCOUNT', key, '-inf', '(' .. score), call('ZCOUNT', key, '-inf', score)
   local wanted = numbers_of(id)

@@ -118,8 +118,8 @@ local function check_permits(queue)
   state.freed[queue] = true
 end
 
--- Removes unreadable types and, if there are very many, those that no client has stored for a day. A program that has a queue for each of
--- its users stores that many.
+-- Removes types whose rows cannot be read and, if there are very many, types that no client has recorded for a day. A program that has a
+-- queue for each of its users records that many.
 local function check_types(kinds)
   local gone, oldest = {}, call('HLEN', TYPES) > MAX_TYPES and now - DAY or 0
   for i, row in ipairs(call('HMGET', TYPES, unpack(kinds))) do

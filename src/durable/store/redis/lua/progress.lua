@@ -1,8 +1,8 @@
--- Removes the progress of tasks that have ended. If a command fails here, a row may stay. It is never shown, since `read_progress.lua`
--- looks for the task first; a script that stores another task with the id removes it (`add_tasks.lua`, `replay.lua`), and so does
--- maintenance.
+-- Removes the progress of tasks that have ended. If a command fails here, a row may remain. It is never returned, since
+-- `read_progress.lua` looks for the task first. A script that stores another task with the same id removes the row (`add_tasks.lua`,
+-- `replay.lua`), and so does maintenance.
 
--- `true` if a task may have progress, or nil if that is not known yet.
+-- `true` if any task may have progress, or nil if the script has not checked this yet.
 local has_progress
 
 local function remove_progress(ids)

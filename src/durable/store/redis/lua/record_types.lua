@@ -1,5 +1,5 @@
--- Records the names and the queues of types, by their kinds. A list of waiting tasks needs them, since only the entries of these tasks
--- have the names.
+-- Records the names and the queues of types, by their kinds. `list_tasks.lua` needs them for waiting tasks, since it does not read the
+-- entries of these tasks, which contain the names.
 --
 -- KEYS: NONE, META, TYPES.
 --

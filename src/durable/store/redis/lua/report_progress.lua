@@ -1,5 +1,5 @@
 -- Stores the progress of running tasks. Refuses the reports of runs that do not hold their tasks. An earlier report of a run never
--- replaces a later one. A server without memory refuses all reports.
+-- replaces a later one. If the server is out of memory, no report is stored.
 --
 -- KEYS: NONE, META, RUNNING, PROGRESS.
 --
@@ -13,8 +13,8 @@ local ids = { unpack(ARGV, 2, 1 + n) }
 local running = call('HMGET', RUNNING, unpack(ids))
 for i, row in ipairs(call('HMGET', PROGRESS, unpack(ids))) do rows[ids[i]] = row end
 
--- Returns `true` if a row is that of a later report of the same run, or of the same report. The task is held under the epoch of the
--- report, so another epoch is that of an earlier run.
+-- Returns `true` if a row contains the same report, or a later one of the same run. The task is held under the epoch of the report, so a
+-- row with another epoch is that of an earlier run.
 local function is_later(row, report)
   return row and #row >= PROGRESS_NUMBER_END and sub(row, 1, PROGRESS_EPOCH_END) == sub(report, 1, PROGRESS_EPOCH_END)
     and number_at('>I6', row, PROGRESS_NUMBER) >= number_at('>I6', report, PROGRESS_NUMBER)

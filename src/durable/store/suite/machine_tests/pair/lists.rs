@@ -65,7 +65,7 @@ async fn read(
     }
 }
 
-/// Leaves out what depends on the store, or what a store does not know.
+/// Removes the fields that depend on the store, or that a store does not keep.
 fn leave_out(expected: &mut TaskInfo, answered: &mut TaskInfo) {
     // Each store issues its own epochs.
     let tokens = [expected.fencing_token, answered.fencing_token];

@@ -1,4 +1,4 @@
-//! Reports of progress, and what a store says about them.
+//! Reports of progress, and the progress that a store returns.
 
 use super::{Outcome, Pair, same};
 use crate::durable::TaskId;
