@@ -126,14 +126,14 @@ impl Worker {
         }
     }
 
-    pub(super) fn on_all(&mut self, first: Message) {
-        self.on(first);
+    /// Handles the messages that have arrived.
+    pub(super) fn receive_all(&mut self) {
         while let Ok(message) = self.messages.try_recv() {
             self.on(message);
         }
     }
 
-    fn on(&mut self, message: Message) {
+    pub(super) fn on(&mut self, message: Message) {
         match message {
             Message::Wake(session) => self.wake(session),
             Message::Cancel(ids) => self.cancel(ids),

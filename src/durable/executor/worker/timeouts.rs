@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use super::state::Worker;
 use crate::durable::clock::since_boot;
 use crate::durable::context::Stop;
+use crate::durable::executor::claims::Holder;
 use crate::durable::executor::message::Message;
 use crate::durable::executor::registry::{RunOutcome, StartedRun, TaskRunner};
 use crate::durable::executor::timeouts::TimeoutStep;
@@ -65,6 +66,11 @@ impl Worker {
         let is_quarantined = self.claims.is_quarantined(epoch, id);
         let last = self.progress.end(epoch, id);
         if let Some(holder) = self.claims.fence(epoch, id) {
+            let verdict = match holder {
+                // The worker itself may be the reason why the run took too long.
+                Holder::Uncertain => Verdict::Release,
+                _ => verdict,
+            };
             self.report_end(holder, (epoch, id), verdict, last);
         }
         if is_quarantined {
