@@ -63,19 +63,15 @@ impl Worker {
 
     /// Reports the verdict on a run that has not ended, and aborts it.
     fn fence(&mut self, epoch: Epoch, id: TaskId, verdict: Verdict) {
-        let is_quarantined = self.claims.is_quarantined(epoch, id);
         let last = self.progress.end(epoch, id);
-        if let Some(holder) = self.claims.fence(epoch, id) {
-            let verdict = match holder {
-                // The worker itself may be the reason why the run took too long.
-                Holder::Uncertain => Verdict::Release,
-                _ => verdict,
-            };
-            self.report_end(holder, (epoch, id), verdict, last);
-        }
-        if is_quarantined {
-            // All sessions have passed over the other quarantined tasks.
-            self.wake(None);
-        }
+        let Some(holder) = self.claims.fence(epoch, id) else {
+            return;
+        };
+        let verdict = match holder {
+            // The worker itself may be the reason why the run took too long.
+            Holder::Uncertain => Verdict::Release,
+            _ => verdict,
+        };
+        self.report_end(holder, (epoch, id), verdict, last);
     }
 }
