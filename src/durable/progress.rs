@@ -61,9 +61,8 @@ impl RunProgress {
         let mut state = lock(&self.state);
         state.number += 1;
         state.last = Some(bytes);
-        let is_news = state.must_queue();
-        drop(state);
-        if is_news {
+        // This is sent under the lock, so that it is never sent after the end of the run: the executor would not forget it.
+        if state.must_queue() {
             self.executor.send(StdArc::clone(self)).ok();
         }
     }
@@ -89,6 +88,11 @@ impl RunProgress {
     /// Returns `true` if the executor must queue this again, since the last report was not stored.
     pub(crate) fn must_send_again(&self) -> bool {
         lock(&self.state).must_queue()
+    }
+
+    /// Ends the run: later reports are ignored, even if the run has passed its context on to others.
+    pub(crate) fn close(&self) {
+        lock(&self.state).is_over = true;
     }
 
     /// Ends the run. Returns the last report if it is not stored.

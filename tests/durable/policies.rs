@@ -322,6 +322,32 @@ async fn an_inline_executor_drops_a_run_after_its_timeout_and_a_lease() {
     assert!(error.to_string().contains("timeout of 5s"), "{error}");
 }
 
+/// A value whose drop panics.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        std::panic::resume_unwind(Box::new("it panics"));
+    }
+}
+
+#[tokio::test]
+async fn a_panic_in_the_drop_of_a_run_that_takes_too_long_does_not_reach_the_inline_executor() {
+    let (_clock, client) = timed();
+    let act = |_, _| async {
+        let _bomb = Bomb;
+        std::future::pending().await
+    };
+    let mut executor = start_inline(builder(&client), act).await;
+    let options = SpawnOptions::new().timeout(5 * SECOND).retry(ONCE);
+    let handle = spawn_as(&client, 1, options).await;
+    tokio::time::pause();
+    assert_eq!(run_due(&mut executor).await, 1);
+    tokio::time::resume();
+    let error = within(handle).await.unwrap_err();
+    assert!(error.to_string().contains("timeout of 5s"), "{error}");
+}
+
 /// The time of the first failure is kept, although only the last errors are.
 #[tokio::test]
 async fn no_attempt_begins_later_than_the_total_time_after_the_first_failure() {

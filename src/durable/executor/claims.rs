@@ -17,8 +17,8 @@ use crate::sync::Number;
 /// confirmed their verdicts. Times are measured since the machine was started.
 pub(crate) struct Claims {
     claims: HashMap<Epoch, HeldClaim>,
-    /// The queue and the phase of each run that was fenced and has not ended.
-    fenced: HashMap<(Epoch, TaskId), (usize, Phase)>,
+    /// The runs that were fenced and have not ended.
+    fenced: HashMap<(Epoch, TaskId), FencedRun>,
     permits: Permits,
 }
 
@@ -44,6 +44,14 @@ pub(crate) struct TaskRun {
     pub(crate) quarantined: bool,
     pub(crate) abort: AbortHandle,
     pub(crate) phase: Phase,
+}
+
+/// A run that goes on although its task has got a verdict.
+struct FencedRun {
+    /// The number of its queue.
+    queue: usize,
+    phase: Phase,
+    quarantined: bool,
 }
 
 /// The right to start a run, or to prevent that it ever starts. The first caller of [`take`](Self::take) gets it.
@@ -167,24 +175,25 @@ impl Claims {
         true
     }
 
-    /// Returns `true` if the worker holds a quarantined task.
+    /// Returns `true` if the worker runs a quarantined task. A fenced run may still end the process, and another one would be blamed.
     pub(crate) fn has_quarantined(&self) -> bool {
         let mut runs = self.claims.values().flat_map(|it| it.runs.values());
-        runs.any(|run| run.quarantined)
+        runs.any(|run| run.quarantined) || self.fenced.values().any(|run| run.quarantined)
     }
 
     /// Returns `true` if this is a run of a quarantined task.
     pub(crate) fn is_quarantined(&self, epoch: Epoch, id: TaskId) -> bool {
         let claim = self.claims.get(&epoch);
         let run = claim.and_then(|claim| claim.runs.get(&id));
-        run.is_some_and(|run| run.quarantined)
+        let fenced = self.fenced.get(&(epoch, id));
+        run.is_some_and(|run| run.quarantined) || fenced.is_some_and(|run| run.quarantined)
     }
 
     /// Removes a run that has ended. Returns `None` if it was aborted, released or fenced before.
     pub(crate) fn end(&mut self, epoch: Epoch, id: TaskId) -> Option<Holder> {
         let Some((queue, run, holder)) = self.take_run(epoch, id) else {
-            if let Some((queue, phase)) = self.fenced.remove(&(epoch, id)) {
-                self.permits.remove(queue, phase);
+            if let Some(run) = self.fenced.remove(&(epoch, id)) {
+                self.permits.remove(run.queue, run.phase);
             }
             return None;
         };
@@ -196,7 +205,12 @@ impl Claims {
     pub(crate) fn fence(&mut self, epoch: Epoch, id: TaskId) -> Option<Holder> {
         let (queue, run, holder) = self.take_run(epoch, id)?;
         run.abort.abort();
-        self.fenced.insert((epoch, id), (queue, run.phase));
+        let fenced = FencedRun {
+            queue,
+            phase: run.phase,
+            quarantined: run.quarantined,
+        };
+        self.fenced.insert((epoch, id), fenced);
         Some(holder)
     }
 
@@ -220,8 +234,8 @@ impl Claims {
 
     /// Aborts all runs. Returns those whose tasks are to be given back to the store.
     pub(crate) fn abort_all(&mut self) -> Vec<(Epoch, TaskId)> {
-        for (_, (queue, phase)) in self.fenced.drain() {
-            self.permits.remove(queue, phase);
+        for (_, run) in self.fenced.drain() {
+            self.permits.remove(run.queue, run.phase);
         }
         self.remove(|run| {
             run.abort.abort();
@@ -414,6 +428,24 @@ mod tests {
         assert_eq!(claims.running(), 1);
         assert_eq!(claims.abort_all(), []);
         assert_eq!((claims.running(), claims.end(EPOCH, ids[1])), (0, None));
+    }
+
+    #[tokio::test]
+    async fn a_fenced_run_of_a_quarantined_task_is_in_quarantine_until_it_ends() {
+        let ids = [TaskId::new(), TaskId::new()];
+        let mut claims = claims(ids).await;
+        for run in claims
+            .claims
+            .values_mut()
+            .flat_map(|it| it.runs.values_mut())
+        {
+            run.quarantined = true;
+        }
+        assert_eq!(claims.end(EPOCH, ids[1]), Some(Holder::This));
+        assert_eq!(claims.fence(EPOCH, ids[0]), Some(Holder::This));
+        assert!(claims.has_quarantined() && claims.is_quarantined(EPOCH, ids[0]));
+        assert_eq!(claims.end(EPOCH, ids[0]), None);
+        assert!(!claims.has_quarantined() && !claims.is_quarantined(EPOCH, ids[0]));
     }
 
     #[tokio::test]

@@ -21,6 +21,7 @@ use crate::durable::store::{
     Claim, MAX_BATCH_BYTES, ProgressReport, SessionId, Turn, Verdict, Verdicts,
 };
 use crate::durable::{DurableClient, DurableError, StopReason};
+use crate::unwind::contain;
 
 /// Runs tasks on the caller, one at a time, when the caller calls [`run_due`](Self::run_due): for tests.
 ///
@@ -151,9 +152,11 @@ impl InlineExecutor {
             let StartedRun { mut run, limit } = started;
             // Awaited tasks would have to run on this caller, too.
             let scope = RunScope::new(id, Rule::Refuse, StdArc::default());
-            let run = poll_fn(|cx| scope.enter(|| run.as_mut().poll(cx)));
-            let run = self.storing_progress(run, reports);
-            let verdict = self.verdict(run, limit, &stop).await;
+            let polled = poll_fn(|cx| scope.enter(|| run.as_mut().poll(cx)));
+            let polled = self.storing_progress(polled, reports);
+            let verdict = self.verdict(polled, limit, &stop).await;
+            // The drop of a run that has not ended may panic.
+            contain(|| drop(run));
             let last = progress.end().filter(|_| may_run_again(&verdict));
             self.store_progress(last).await;
             self.verdicts.push(Verdicts {

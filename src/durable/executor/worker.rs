@@ -63,7 +63,7 @@ impl Worker {
                 fired = answer(&mut self.firing) => self.fired(fired),
                 answer = answer(&mut self.reporting) => self.reported(answer),
                 () = self.progress.receive() => {}
-                Some(message) = self.messages.recv() => self.on_all(message),
+                Some(message) = self.messages.recv() => self.on(message),
                 () = sleep_until_some(timer) => {}
             }
             self.run_timers();
@@ -105,6 +105,8 @@ impl Worker {
 
     /// Performs the steps that are due.
     fn run_timers(&mut self) {
+        // A run that has ended is neither late nor too slow.
+        self.receive_all();
         self.pause = self.pause.filter(|&pause| Instant::now() < pause);
         let over = since_boot().saturating_sub(self.settings.lease);
         for epoch in self.claims.older_than(over) {

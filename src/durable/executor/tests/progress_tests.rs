@@ -5,6 +5,7 @@ use futures::StreamExt;
 use super::*;
 use crate::durable::StopReason;
 use crate::durable::progress_stream::ProgressStream;
+use crate::sync::Number as Count;
 
 /// The requests of clients, with the times at which they were sent.
 type Requests = StdArc<Mutex<Vec<(&'static str, Instant)>>>;
@@ -264,11 +265,7 @@ async fn a_run_whose_report_is_refused_is_asked_to_stop() {
     let _zombie = builder(&first).lease(lease).start(app).await.unwrap();
     let handle = spawn(&second, 1).await.unwrap();
     yields(&mut handle.progress(), 1).await;
-    // The store takes the task back.
-    let backend = store.within(&Handle::current(), |_| Box::pin(async { Ok(()) }));
-    for session in 0..9 {
-        backend.0.close_session(session).await.unwrap();
-    }
+    take_back_all(&store).await;
     let app = App::new(|_, cx| async move {
         cx.progress(&2);
         cx.stopped().await;
@@ -280,6 +277,74 @@ async fn a_run_whose_report_is_refused_is_asked_to_stop() {
     assert_eq!(*lock(&stops), Some(StopReason::LeaseLost));
     assert!(begun.elapsed() < Duration::from_secs(60));
     yields(&mut handle.progress(), 2).await;
+}
+
+/// Takes all tasks back from their workers.
+async fn take_back_all(store: &MemoryStore) {
+    let backend = store.within(&Handle::current(), |_| Box::pin(async { Ok(()) }));
+    for session in 0..9 {
+        backend.0.close_session(session).await.unwrap();
+    }
+}
+
+/// Leases end in real time.
+#[tokio::test]
+async fn a_run_that_has_lost_its_task_leaves_no_report_behind() {
+    let store = MemoryStore::new();
+    let (client, requests) = recording_client(&store);
+    let (runs, ends) = (Count::new(0), StdArc::new(Count::new(0)));
+    let end = StdArc::clone(&ends);
+    let app = App::new(move |number, cx| {
+        let (is_first, ends) = (runs.add(1) == 0, StdArc::clone(&end));
+        async move {
+            while is_first && ends.get() == 0 {
+                cx.progress(&number);
+                sleep(Duration::from_millis(10)).await;
+            }
+            match is_first {
+                true => Err(TaskError::retry("it has lost its task")),
+                false => Ok(number),
+            }
+        }
+    });
+    let mut builder = builder(&client);
+    builder.retry(later()).lease(Duration::from_millis(600));
+    let executor = builder.start(app).await.unwrap();
+    let handle = spawn(&client, 1).await.unwrap();
+    yields(&mut handle.progress(), 1).await;
+    take_back_all(&store).await;
+    until("the loss is noticed", || executor.metrics().leases_lost > 0).await;
+    ends.add(1);
+    assert_eq!(handle.await.unwrap(), 1);
+    until("the first run has ended", || executor.metrics().refused > 0).await;
+    let before = count(&requests, "report_progress");
+    for number in 2..9 {
+        spawn(&client, number).await.unwrap().await.unwrap();
+    }
+    assert_eq!(count(&requests, "report_progress"), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_report_after_the_end_of_the_run_is_ignored() {
+    let (client, requests) = recording_client(&MemoryStore::new());
+    let late = StdArc::new(Count::new(0));
+    let reported = StdArc::clone(&late);
+    let app = App::new(move |number, cx| {
+        let reported = StdArc::clone(&reported);
+        async move {
+            tokio::spawn(async move {
+                sleep(Duration::from_secs(1)).await;
+                cx.progress(&number);
+                reported.add(1);
+            });
+            Ok(number)
+        }
+    });
+    let _executor = builder(&client).start(app).await.unwrap();
+    spawn(&client, 1).await.unwrap().await.unwrap();
+    until("it has reported", || late.get() == 1).await;
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(count(&requests, "report_progress"), 0);
 }
 
 #[tokio::test(start_paused = true)]

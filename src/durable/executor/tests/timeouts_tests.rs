@@ -2,6 +2,8 @@
 
 use std::future::pending;
 
+use futures::FutureExt;
+
 use super::nested_tests::quarantine_in;
 use super::*;
 use crate::durable::{DeadReason, StopReason};
@@ -235,4 +237,46 @@ async fn a_worker_runs_the_next_quarantined_task_after_it_has_fenced_one() {
         succeeded += u32::from(ended.is_ok());
     }
     assert_eq!((succeeded, executor.metrics().timed_out), (1, 1));
+}
+
+/// A process that was stopped for a while learns of the end of the run and of the end of its time together.
+#[tokio::test(start_paused = true)]
+async fn a_run_that_has_ended_in_time_is_not_fenced() {
+    let client = client_of(&MemoryStore::new());
+    let act = |number, cx: TaskContext<App>| async move {
+        cx.stopped().await;
+        tokio::time::advance(GRACE).now_or_never();
+        cx.progress(&number);
+        Ok(number)
+    };
+    let _executor = start(&mut builder(&client), act).await;
+    for number in 0..20 {
+        assert_eq!(spawn_timed(&client, number).await.await.unwrap(), number);
+    }
+}
+
+/// Leases end in real time.
+#[tokio::test]
+async fn a_worker_that_may_have_lost_the_lease_reports_no_failure_on_a_run_that_it_fences() {
+    let client = client_with(&MemoryStore::new(), |name| match name {
+        "renew" => Box::pin(pending()),
+        _ => Box::pin(async { Ok(()) }),
+    });
+    let runs = StdArc::new(Count::new(0));
+    let act = move |number, _| {
+        let is_first = runs.add(1) == 0;
+        async move {
+            match is_first {
+                true => pending().await,
+                false => Ok(number),
+            }
+        }
+    };
+    let lease = Duration::from_millis(400);
+    let executor = start(builder(&client).max_running(1).lease(lease), act).await;
+    let options = SpawnOptions::new().id(id(1)).timeout(lease / 2);
+    let handle = client.spawn_with(Number(1), options).await.unwrap();
+    assert_eq!(handle.await.unwrap(), 1);
+    let metrics = executor.metrics();
+    assert_eq!((metrics.leases_lost, metrics.timed_out), (1, 1));
 }

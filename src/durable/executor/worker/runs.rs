@@ -18,6 +18,7 @@ use crate::durable::executor::permits::Phase;
 use crate::durable::executor::registry::RunOutcome;
 use crate::durable::executor::scope::{Rule, RunScope};
 use crate::durable::failure::Failure;
+use crate::durable::progress::RunProgress;
 use crate::durable::store::{Claim, Claimed, Epoch, ProgressReport, SessionId, Verdict};
 use crate::durable::{StopReason, TaskId};
 
@@ -61,10 +62,12 @@ impl Worker {
 
     fn start_task(&mut self, epoch: Epoch, sent: Duration, task: Claimed) {
         let (id, quarantined, stop) = (task.id, task.quarantined, Stop::default());
+        let progress = self.progress.of_run(id, epoch);
         let report = Report {
             worker: self.sender.clone(),
             epoch,
             id,
+            progress: StdArc::clone(&progress),
             tally: StdArc::clone(&self.tally),
             verdict: None,
         };
@@ -73,7 +76,6 @@ impl Worker {
         }
         let start = StartToken::default();
         let (run_stop, run_start) = (stop.clone(), start.clone());
-        let progress = self.progress.of_run(id, epoch);
         let (runner, worker) = (StdArc::clone(self.app.runner()), self.sender.clone());
         let run = async move {
             match run_start.take() {
@@ -124,14 +126,14 @@ impl Worker {
         }
     }
 
-    pub(super) fn on_all(&mut self, first: Message) {
-        self.on(first);
+    /// Handles the messages that have arrived.
+    pub(super) fn receive_all(&mut self) {
         while let Ok(message) = self.messages.try_recv() {
             self.on(message);
         }
     }
 
-    fn on(&mut self, message: Message) {
+    pub(super) fn on(&mut self, message: Message) {
         match message {
             Message::Wake(session) => self.wake(session),
             Message::Cancel(ids) => self.cancel(ids),
@@ -192,12 +194,17 @@ impl Worker {
         verdict: Verdict,
         last: Option<ProgressReport>,
     ) {
+        let verdict = match holder {
+            Holder::This => verdict,
+            Holder::Uncertain => late(verdict),
+            // Its last report would be refused, and would stay here, since no verdict follows it.
+            Holder::Another => {
+                self.tally.refused.add(1);
+                return;
+            }
+        };
         self.progress.add_last(last, &verdict);
-        match holder {
-            Holder::This => self.pending_verdicts.push(epoch, id, verdict),
-            Holder::Uncertain => self.pending_verdicts.push(epoch, id, late(verdict)),
-            Holder::Another => drop(self.tally.refused.add(1)),
-        }
+        self.pending_verdicts.push(epoch, id, verdict);
     }
 }
 
@@ -218,6 +225,7 @@ struct Report {
     worker: mpsc::UnboundedSender<Message>,
     epoch: Epoch,
     id: TaskId,
+    progress: StdArc<RunProgress>,
     tally: StdArc<Tally>,
     verdict: Option<Verdict>,
 }
@@ -234,6 +242,7 @@ impl Report {
 
 impl Drop for Report {
     fn drop(&mut self) {
+        self.progress.close();
         let message = Message::Ended {
             epoch: self.epoch,
             id: self.id,

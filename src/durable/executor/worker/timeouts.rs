@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use super::state::Worker;
 use crate::durable::clock::since_boot;
 use crate::durable::context::Stop;
+use crate::durable::executor::claims::Holder;
 use crate::durable::executor::message::Message;
 use crate::durable::executor::registry::{RunOutcome, StartedRun, TaskRunner};
 use crate::durable::executor::timeouts::TimeoutStep;
@@ -62,14 +63,15 @@ impl Worker {
 
     /// Reports the verdict on a run that has not ended, and aborts it.
     fn fence(&mut self, epoch: Epoch, id: TaskId, verdict: Verdict) {
-        let is_quarantined = self.claims.is_quarantined(epoch, id);
         let last = self.progress.end(epoch, id);
-        if let Some(holder) = self.claims.fence(epoch, id) {
-            self.report_end(holder, (epoch, id), verdict, last);
-        }
-        if is_quarantined {
-            // All sessions have passed over the other quarantined tasks.
-            self.wake(None);
-        }
+        let Some(holder) = self.claims.fence(epoch, id) else {
+            return;
+        };
+        let verdict = match holder {
+            // The worker itself may be the reason why the run took too long.
+            Holder::Uncertain => Verdict::Release,
+            _ => verdict,
+        };
+        self.report_end(holder, (epoch, id), verdict, last);
     }
 }

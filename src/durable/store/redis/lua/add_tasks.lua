@@ -50,8 +50,10 @@ end
 -- Ids for which a script that has failed may have left progress behind.
 local left = {}
 if call('EXISTS', DIED, PROGRESS) > 0 then
-  for i = 1, total do
-    if not is_stored[i] then left[#left + 1] = ids[i] end
+  if call('EXISTS', PROGRESS) == 1 then
+    for i = 1, total do
+      if not is_stored[i] then left[#left + 1] = ids[i] end
+    end
   end
   for i, since in ipairs(call('ZMSCORE', DIED, unpack(ids))) do
     if since and since + DEAD_RETENTION > store_time() then
