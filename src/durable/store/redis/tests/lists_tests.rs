@@ -91,6 +91,23 @@ async fn a_lost_name_is_recorded_again_after_maintenance() {
     );
 }
 
+/// A client that only stores tasks has no maintenance.
+#[tokio::test]
+async fn a_lost_name_is_recorded_again_after_an_hour() {
+    needs_redis!();
+    let scene = Scene::new().await;
+    scene.worker.enqueue([task(1)]).await;
+    scene.ask(&["DEL", &scene.key("types")]);
+    scene.worker.enqueue([task(2)]).await;
+    assert_eq!(names(&scene.worker.store).await, [None, None]);
+    scene.clock.advance(HOUR);
+    scene.worker.enqueue([task(3)]).await;
+    assert_eq!(
+        names(&scene.worker.store).await,
+        vec![Some(String::from("job")); 3]
+    );
+}
+
 #[tokio::test]
 async fn of_very_many_types_those_that_no_client_stores_are_removed() {
     needs_redis!();
