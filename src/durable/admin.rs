@@ -12,7 +12,8 @@ pub(crate) mod page;
 
 /// Reads the tasks of a store for the people who operate it: see [`DurableClient::admin`](super::DurableClient::admin).
 ///
-/// It does not need the code of the tasks. No request reads more than a page, whatever the number of tasks in the store is.
+/// It does not need the code of the tasks. No request reads more than a page, whatever the number of tasks in the store is. Only a
+/// [`MemoryStore`](super::MemoryStore) looks at all of its tasks for each page.
 ///
 /// # Examples
 ///
@@ -61,8 +62,11 @@ impl<'a> Admin<'a> {
     /// - dead letters: the newest one comes first;
     /// - other tasks: the order depends on the store.
     ///
-    /// A task that has this status from the first page until the last one is on one of the pages, and may be on several of them. A waiting
-    /// task may be missing if workers of other types start or stop meanwhile. Other tasks may be on a page or not.
+    /// A task that has this status from the first page until the last one is on one of the pages, and may be on several of them. There
+    /// are two exceptions. A delayed task may be missing if a spawn [replaces](crate::durable::Key::replace) it meanwhile, since it is then
+    /// due at another time. In SQLite, a waiting task may be missing if it moves to another list meanwhile: because workers of other types
+    /// start or stop, its type is [paused](crate::durable::TaskTypes::pause) or resumed, or a spawn replaces it by one of another version.
+    /// Other tasks may be on a page or not.
     ///
     /// # Errors
     ///
