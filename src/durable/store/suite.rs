@@ -193,22 +193,6 @@ macro_rules! store_suite {
                     a_crash_keeps_errors
                     a_cancelled_task_has_no_errors
                 }
-                lists_tests {
-                    an_empty_store_has_empty_lists
-                    a_task_is_in_the_list_of_its_status
-                    dead_and_cancelled_tasks_are_listed
-                    pages_follow_each_other
-                    delayed_tasks_are_in_the_order_of_their_times
-                    the_newest_dead_letters_are_listed_first
-                    expired_ends_are_in_no_list
-                    filters_select_tasks
-                    types_that_no_worker_knows_are_listed
-                    a_task_that_was_replaced_is_listed_by_its_name
-                    a_task_that_waits_throughout_is_listed
-                    foreign_positions_are_refused
-                    pages_from_any_position_come_to_an_end
-                    a_list_writes_nothing
-                }
                 events_tests {
                     the_first_event_is_ready
                     an_end_is_reported_to_a_producer_that_awaits_it
@@ -426,5 +410,6 @@ store_suite!(in_redis, crate::durable::store::suite::redis::Redis, 128);
 // These modules use the macro `store_suite`, so they must come after it.
 mod groups;
 mod keys;
+mod lists;
 mod progress;
 mod schedules;

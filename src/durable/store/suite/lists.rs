@@ -1,0 +1,35 @@
+//! The tests of lists, which run on each store.
+
+use super::{lists_tests, run};
+
+/// Defines one test for each case, on one store.
+macro_rules! lists_suite {
+    ($store:ident, $harness:ty) => {
+        mod $store {
+            store_suite! { of $harness;
+                lists_tests {
+                    an_empty_store_has_empty_lists
+                    a_task_is_in_the_list_of_its_status
+                    dead_and_cancelled_tasks_are_listed
+                    pages_follow_each_other
+                    delayed_tasks_are_in_the_order_of_their_times
+                    the_newest_dead_letters_are_listed_first
+                    expired_ends_are_in_no_list
+                    filters_select_tasks
+                    types_that_no_worker_knows_are_listed
+                    a_task_that_was_replaced_is_listed_by_its_name
+                    a_task_that_waits_throughout_is_listed
+                    foreign_positions_are_refused
+                    pages_from_any_position_come_to_an_end
+                    a_list_writes_nothing
+                }
+            }
+        }
+    };
+}
+
+lists_suite!(in_memory, crate::durable::store::suite::memory::Memory);
+#[cfg(feature = "sqlite-unbundled")]
+lists_suite!(in_sqlite, crate::durable::store::suite::sqlite::Sqlite);
+#[cfg(feature = "redis")]
+lists_suite!(in_redis, crate::durable::store::suite::redis::Redis);
