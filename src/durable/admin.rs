@@ -15,7 +15,7 @@ pub(crate) mod page;
 /// Lists and changes the tasks of a store for the people who operate it: see [`DurableClient::admin`](super::DurableClient::admin).
 ///
 /// The program need not know the types of the tasks. Each request reads one page, so its cost does not grow with the number of tasks in the
-/// store.
+/// store. Only [`MemoryStore`](super::MemoryStore) examines all of its tasks for each page.
 ///
 /// # Examples
 ///
@@ -61,8 +61,13 @@ impl<'a> Admin<'a> {
     /// - dead letters: the newest one comes first;
     /// - other tasks: the order depends on the store.
     ///
-    /// A task that has the status while all pages are read is on at least one of them, and may be on several. In SQLite, a waiting task may be
-    /// missing if workers that know other types start or stop meanwhile. A task whose status changes meanwhile may be missing.
+    /// A task that has the status while all pages are read is on at least one of them, and may be on several. There are two exceptions:
+    ///
+    /// - A delayed task may be missing if a spawn [replaces](super::Key::replace) it meanwhile, since the task is then due at another time.
+    /// - In SQLite, a waiting task may be missing if it moves to another list meanwhile. This happens when workers that know other types start
+    ///   or stop, when its type is [paused](super::TaskTypes::pause) or resumed, and when a spawn replaces it by a task of another version.
+    ///
+    /// A task whose status changes meanwhile may be missing.
     ///
     /// # Errors
     ///

@@ -156,6 +156,11 @@ impl Inner {
         self.has_to_wait.get() == Some(&true)
     }
 
+    /// Returns the time since this machine was started.
+    pub(super) fn since_boot(&self) -> Duration {
+        self.time.since_boot()
+    }
+
     /// Returns the estimated time of the server's clock, in milliseconds since 1970.
     pub(super) fn server_time(&self) -> u64 {
         let offset = *lock(&self.clock_offset);

@@ -52,6 +52,8 @@ struct Position {
     cursor: u64,
     /// The last task of the previous page.
     last: Option<TaskId>,
+    /// If the page before has ended within a step of a scan, the cursor after this step.
+    end: Option<u64>,
 }
 
 impl Position {
@@ -60,6 +62,7 @@ impl Position {
             partition,
             cursor: 0,
             last: None,
+            end: None,
         }
     }
 
@@ -72,21 +75,29 @@ impl Position {
         let mut bytes = vec![self.partition as u8];
         bytes.extend(self.cursor.to_be_bytes());
         bytes.extend(self.last.iter().flat_map(|id| id.to_bytes()));
+        bytes.extend(self.end.iter().flat_map(|end| end.to_be_bytes()));
         bytes
     }
 
     fn read(bytes: &[u8]) -> Option<Self> {
         let (&partition, rest) = bytes.split_first()?;
-        let (cursor, last) = rest.split_first_chunk()?;
-        let last = match last {
-            [] => None,
-            last => Some(reply::id(last)?),
-        };
+        let (cursor, rest) = rest.split_first_chunk()?;
+        let (last, end) = rest.split_at(rest.len().min(16));
+        let read_end = |end: &[u8]| end.try_into().ok().map(u64::from_be_bytes);
         Some(Self {
             partition: partition.into(),
             cursor: u64::from_be_bytes(*cursor),
-            last,
+            last: none_or(last, reply::id)?,
+            end: none_or(end, read_end)?,
         })
+    }
+}
+
+/// Returns `Some(None)` without bytes, and `None` if they cannot be read.
+fn none_or<T>(bytes: &[u8], read: impl Fn(&[u8]) -> Option<T>) -> Option<Option<T>> {
+    match bytes {
+        [] => Some(None),
+        bytes => read(bytes).map(Some),
     }
 }
 
@@ -116,6 +127,7 @@ async fn read(
     arguments.push_number(u8::from(filter.name.is_some()));
     arguments.push(filter.name.as_deref().unwrap_or_default());
     arguments.push(queue.map_or("", |queue| queue.as_str()));
+    arguments.push(position.end.map_or(String::new(), |end| end.to_string()));
     let answer = inner.run(&inner.scripts.list_tasks, position.partition, arguments);
     part(answer.await?, filter.status, position.partition)
 }
@@ -133,11 +145,12 @@ fn letter(status: Status) -> &'static str {
 
 fn part(answer: Value, status: Status, partition: usize) -> Result<Part, Failure> {
     let mut parts = Reader::new(answer)?;
-    let (cursor, last) = (parts.text()?, parts.bytes()?);
+    let (cursor, last, end) = (parts.text()?, parts.bytes()?, parts.text()?);
     let next = cursor.parse().ok().map(|cursor| Position {
         partition,
         cursor,
         last: reply::id(&last),
+        end: end.parse().ok(),
     });
     let examined = parts.number()? as usize;
     let now = parts.number()?;

@@ -10,12 +10,13 @@ use crate::durable::queue::Priority;
 use crate::durable::store::NewTask;
 use crate::durable::store::kind::Kind;
 
-/// Records the types of these tasks in a partition, unless this client has recorded them already.
+/// Records the types of these tasks in a partition, unless this client has recorded them within the last hour.
 pub(super) async fn record(
     inner: &Inner,
     partition: usize,
     batch: &[&NewTask],
 ) -> Result<(), Failure> {
+    inner.types.forget_old(inner.since_boot());
     let mut types = types_of(batch);
     types.retain(|&(kind, _)| !inner.types.contains(partition, kind));
     if types.is_empty() {

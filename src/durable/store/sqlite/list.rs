@@ -15,6 +15,24 @@ use crate::durable::clock::millis;
 use crate::durable::store::{DEAD_LETTER_RETENTION, ListTasks, shortened};
 use crate::durable::{Cursor, Status, TaskId, TaskInfo, TaskPage};
 
+pub(super) const WAITING: &str = "
+    SELECT ready.list, ready.sublist, ready.place, ready.id, name, queue, group_name, failures, crashes
+    FROM throng_ready AS ready CROSS JOIN throng_task AS task ON task.id = ready.id
+    WHERE (ready.list, ready.sublist, ready.place) < (?1, ?2, ?3)
+    ORDER BY ready.list DESC, ready.sublist DESC, ready.place DESC";
+
+pub(super) const RUNNING: &str =
+    "SELECT epoch, held FROM throng_claim WHERE epoch >= ?1 ORDER BY epoch";
+
+/// There is only one lower bound: of two, SQLite would look up the simpler one in the index, and read all rows up to the other.
+pub(super) const BY_TIME: &str = "
+    SELECT at, id, name, queue, group_name, failures, crashes FROM throng_task
+    WHERE state = ?1 AND at IS NOT NULL AND (at, id) > (?2, ?3) ORDER BY at, id";
+
+pub(super) const DEAD: &str = "
+    SELECT at, id, name, queue, group_name, failures, crashes, reason, error FROM throng_task
+    WHERE state = 4 AND at > ?1 AND (at, id) < (?2, ?3) ORDER BY at DESC, id DESC";
+
 /// The position of a task: the columns of an index, which are three numbers, or a number and an id.
 type Position = [u8; 24];
 
@@ -65,12 +83,7 @@ struct Reading<'a> {
 impl Reading<'_> {
     /// Adds waiting tasks from the end of the index on. Their positions change only if they move to other lists.
     fn waiting(&mut self, after: Option<Position>) -> Result<bool, rusqlite::Error> {
-        let mut statement = self.db.prepare_cached(
-            "SELECT ready.list, ready.sublist, ready.place, ready.id, name, queue, group_name, failures, crashes
-             FROM throng_ready AS ready CROSS JOIN throng_task AS task ON task.id = ready.id
-             WHERE (ready.list, ready.sublist, ready.place) < (?1, ?2, ?3)
-             ORDER BY ready.list DESC, ready.sublist DESC, ready.place DESC",
-        )?;
+        let mut statement = self.db.prepare_cached(WAITING)?;
         let after = after.map_or([i64::MAX; 3], |after| numbers_in(&after));
         let mut rows = statement.query(after)?;
         while let Some(row) = rows.next()? {
@@ -87,8 +100,7 @@ impl Reading<'_> {
 
     /// Adds running tasks, claim by claim.
     fn running(&mut self, after: Option<Position>) -> Result<bool, rusqlite::Error> {
-        let sql = "SELECT epoch, held FROM throng_claim WHERE epoch >= ?1 ORDER BY epoch";
-        let mut statement = self.db.prepare_cached(sql)?;
+        let mut statement = self.db.prepare_cached(RUNNING)?;
         let after = after.map(|after| number_and_id_in(&after));
         let mut rows = statement.query([after.map_or(0, |(epoch, _)| epoch)])?;
         while let Some(row) = rows.next()? {
@@ -128,14 +140,10 @@ impl Reading<'_> {
         since: i64,
         after: Option<Position>,
     ) -> Result<bool, rusqlite::Error> {
-        let mut statement = self.db.prepare_cached(
-            "SELECT at, id, name, queue, group_name, failures, crashes FROM throng_task
-             WHERE state = ?1 AND at > ?2 AND (at, id) > (?3, ?4) ORDER BY at, id",
-        )?;
-        let (at, id) = after.map_or((i64::MIN, TaskId::from_bytes([0; 16])), |it| {
-            number_and_id_in(&it)
-        });
-        let mut rows = statement.query(params![state as i64, since, at, id.to_bytes()])?;
+        let mut statement = self.db.prepare_cached(BY_TIME)?;
+        let before_first = (since, TaskId::from_bytes([255; 16]));
+        let (at, id) = after.map_or(before_first, |it| number_and_id_in(&it).max(before_first));
+        let mut rows = statement.query(params![state as i64, at, id.to_bytes()])?;
         while let Some(row) = rows.next()? {
             if self.is_full() {
                 return Ok(true);
@@ -167,10 +175,7 @@ impl Reading<'_> {
 
     /// Adds dead letters, the newest one first.
     fn dead(&mut self, after: Option<Position>) -> Result<bool, rusqlite::Error> {
-        let mut statement = self.db.prepare_cached(
-            "SELECT at, id, name, queue, group_name, failures, crashes, reason, error FROM throng_task
-             WHERE state = 4 AND at > ?1 AND (at, id) < (?2, ?3) ORDER BY at DESC, id DESC",
-        )?;
+        let mut statement = self.db.prepare_cached(DEAD)?;
         let (at, id) = after.map_or((i64::MAX, TaskId::from_bytes([255; 16])), |it| {
             number_and_id_in(&it)
         });

@@ -35,6 +35,7 @@ mod files_tests;
 mod groups_tests;
 mod idle_checks_tests;
 mod keys_tests;
+mod lists_tests;
 mod model_tests;
 mod peers_tests;
 mod processes_tests;

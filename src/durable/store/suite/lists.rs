@@ -17,8 +17,10 @@ macro_rules! lists_suite {
                     expired_ends_are_in_no_list
                     filters_select_tasks
                     types_that_no_worker_knows_are_listed
+                    a_task_that_was_replaced_is_listed_by_its_name
                     a_task_that_waits_throughout_is_listed
                     foreign_positions_are_refused
+                    pages_from_any_position_come_to_an_end
                     a_list_writes_nothing
                 }
             }

@@ -6,10 +6,11 @@ use std::time::Duration;
 use super::Harness;
 use super::process::*;
 use crate::durable::envelope::seal_output;
+use crate::durable::queue::Priority;
 use crate::durable::store::{
     CheckedFilter, DEAD_LETTER_RETENTION, DeadReason, ListTasks, NewTask, Verdict,
 };
-use crate::durable::{Status, TaskId, TaskInfo, TaskPage};
+use crate::durable::{Key, Status, TaskId, TaskInfo, TaskPage};
 
 fn of(status: Status) -> CheckedFilter {
     CheckedFilter {
@@ -332,6 +333,22 @@ pub(super) async fn types_that_no_worker_knows_are_listed(it: &dyn Harness) {
     }
 }
 
+/// The replacing task gets the priority of the replaced one, and keeps its own version.
+pub(super) async fn a_task_that_was_replaced_is_listed_by_its_name(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    let key = || Key::new("key").until_started().replace();
+    let high = at_priority(Priority::High, task(1));
+    session.enqueue([with_key(key(), high)]).await;
+    let newer = NewTask {
+        version: 2,
+        ..task(2)
+    };
+    session.enqueue([with_key(key(), newer)]).await;
+    let found = only(&process, Status::Waiting).await;
+    assert_eq!((found.id, found.name.as_deref()), (id(1), Some("job")));
+}
+
 pub(super) async fn a_task_that_waits_throughout_is_listed(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
@@ -378,6 +395,56 @@ pub(super) async fn foreign_positions_are_refused(it: &dyn Harness) {
             );
         }
     }
+}
+
+/// A position may come from a stranger.
+pub(super) async fn pages_from_any_position_come_to_an_end(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    fill(&mut session, 40, task).await;
+    fill(&mut session, 20, |number| delayed(100 + number, HOUR)).await;
+    let claim = session.claim(30).await;
+    for (nth, of_two) in claim.tasks.chunks(10).enumerate().skip(1) {
+        let verdict = || if nth == 1 { done() } else { dead() };
+        let verdicts = of_two.iter().map(|it| (it.id, verdict())).collect();
+        session
+            .turn(wanting(0).verdicts(claim.epoch, verdicts))
+            .await;
+    }
+    for status in [
+        Status::Waiting,
+        Status::Delayed,
+        Status::Running,
+        Status::Done,
+        Status::Dead,
+    ] {
+        for (len, byte) in [9, 24, 25, 33]
+            .into_iter()
+            .flat_map(|len| [0, 1, 127, 128, 255].map(|byte| (len, byte)))
+        {
+            let mut position = vec![byte; len];
+            // A position in Redis begins with a partition.
+            position[0] = if len == 24 { byte } else { 0 };
+            read_on(&process, status, position).await;
+        }
+    }
+}
+
+/// Reads the pages from a position on.
+async fn read_on(process: &Process, status: Status, mut position: Vec<u8>) {
+    for _ in 0..200 {
+        let request = ListTasks {
+            filter: of(status),
+            after: Some(position),
+            limit: 1,
+        };
+        let page = process.0.0.list(request).await.unwrap();
+        let Some(next) = page.and_then(|page| page.next) else {
+            return;
+        };
+        position = next.position_in(status).unwrap();
+    }
+    panic!("the list of {status:?} tasks does not end");
 }
 
 pub(super) async fn a_list_writes_nothing(it: &dyn Harness) {

@@ -2,7 +2,11 @@
 --
 -- Delayed tasks and dead letters are read in the order of a sorted set. The others are read with `HSCAN`, which returns each row that
 -- exists throughout the scan. A page ends before a step of the scan that may not fit into it. If the first step of a page does not fit,
--- the page has the rows with the lowest ids, and the next page repeats the step from the last of these ids on.
+-- it is made as short as possible. If it still does not fit, the page has the rows with the lowest ids, and the next page repeats the step
+-- from the last of these ids on. The repeated step may go further, since it ends behind the first row that it finds, and rows may have
+-- been removed. It then has rows that no page has had, so the next page has all of it.
+--
+-- Ids of another length than 16 are left out. In a sorted set, a position has their first 16 bytes, filled up with zeros.
 --
 -- Needs: entry, intact_entry, dead_letter_row, store_time, queues.
 -- KEYS: NONE, META, ALIVE, DELAYED, DUE, RUNNING, RESULTS, DEAD, DIED, ERRORS, TYPES, QUEUES, PERMITS.
@@ -15,20 +19,22 @@
 -- ARGV[6] -> 1 if tasks are selected by their name, else 0
 -- ARGV[7] -> the name
 -- ARGV[8] -> the queue, or empty to select tasks of all queues
+-- ARGV[9] -> cursor with which the step ended in which the page before has ended, or empty
 --
 -- Output:
 -- [1]  -> position at which the next page begins: cursor or score; empty if there is none
 -- [2]  -> id at which the next page begins, or empty
--- [3]  -> number of rows that were examined
--- [4]  -> time in milliseconds: of the clock, or of the store for ended tasks
--- [5..] -> for each task: id; name, or nil; queue; group; header of the entry or nil; number of failures without a header; for delayed
+-- [3]  -> cursor with which the step of that id ends, or empty
+-- [4]  -> number of rows that were examined
+-- [5]  -> time in milliseconds: of the clock, or of the store for ended tasks
+-- [6..] -> for each task: id; name, or nil; queue; group; header of the entry or nil; number of failures without a header; for delayed
 --   tasks, the time at which they are due; for running ones, the epoch; for others, the time until which they are kept; for dead
 --   letters, the reason and the error
 local status, cursor, last_id, limit, budget = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
-local by_name, wanted_name, wanted_queue = ARGV[6] == '1', ARGV[7], ARGV[8]
-local MAX_ERROR, MAX_SCANNED_BYTES = 160, 1048576
+local by_name, wanted_name, wanted_queue, last_end = ARGV[6] == '1', ARGV[7], ARGV[8], ARGV[9]
+local MAX_ERROR, MAX_SCANNED_BYTES, LARGE_ROWS_BYTES = 160, 1048576, 65536
 local tasks, examined, bytes, types = {}, 0, 0, {}
--- The number of rows that a step of a scan is to return. It may return more.
+-- The number of rows that a step of a scan is to return at most. It may return more.
 local STEP = math.max(1, math.min(32, math.floor(limit / 4)))
 
 local function is_wanted(name, queue)
@@ -37,7 +43,7 @@ end
 
 -- Adds a task if it matches.
 local function add(id, name, queue, ...)
-  if is_wanted(name, queue) then tasks[#tasks + 1] = { id, name, queue, ... } end
+  if #id == 16 and is_wanted(name, queue) then tasks[#tasks + 1] = { id, name, queue, ... } end
 end
 
 -- Returns `true` if the page has room for this number of rows, even if all of them match.
@@ -134,10 +140,13 @@ end
 
 -- ===== Scans =====
 
+-- Returns the first 16 bytes of an id.
+local function position_of(id) return sub(id .. string.rep('\0', 16), 1, 16) end
+
 -- Returns an id as numbers, since Lua compares strings by the server's locale.
 local function numbers_of(id)
-  if #id ~= 16 then return { -1, 0, 0 } end
-  return { number_at('>I6', id), number_at('>I6', id, 7), number_at('>I4', id, 13) }
+  local position = position_of(id)
+  return { number_at('>I6', position), number_at('>I6', position, 7), number_at('>I4', position, 13) }
 end
 
 local function is_less(a, b)
@@ -149,10 +158,10 @@ end
 -- Adds the rows of a step of a scan whose ids follow the last id, one by one, in the order of their ids. Returns `false` if the page is
 -- full before all rows are added. Ids of another length are left out.
 local function add_in_order(ids, rows, add_rows)
-  local ordered, last = {}, numbers_of(last_id)
+  local ordered, last = {}, last_id ~= '' and numbers_of(last_id)
   for i, id in ipairs(ids) do
     local order = numbers_of(id)
-    if is_less(last, order) then ordered[#ordered + 1] = { order, id, rows[i] } end
+    if #id == 16 and (not last or is_less(last, order)) then ordered[#ordered + 1] = { order, id, rows[i] } end
   end
   table.sort(ordered, function(a, b) return is_less(a[1], b[1]) end)
   for _, it in ipairs(ordered) do
@@ -163,26 +172,44 @@ local function add_in_order(ids, rows, add_rows)
   return true
 end
 
+-- Returns the cursor after a step of a scan of about `n` rows, the ids and the rows of the step, and the size of the rows.
+local function step(key, n)
+  local page = call('HSCAN', key, cursor, 'COUNT', n)
+  local ids, rows, size = {}, {}, 0
+  for i = 1, #page[2], 2 do
+    ids[#ids + 1], rows[#ids + 1] = page[2][i], page[2][i + 1]
+    size = size + #page[2][i + 1]
+  end
+  return page[1], ids, rows, size
+end
+
+-- Adds the rows of the shortest possible step. Returns the cursor after it, and `false` if the page is full before the step ends.
+local function add_short_step(key, add_rows)
+  local after, ids, rows = step(key, 1)
+  if after ~= last_end then last_id = '' end
+  return after, add_in_order(ids, rows, add_rows)
+end
+
 local function scan(key, add_rows)
-  local steps = 0
+  -- The first steps are small, since the rows may be large.
+  local steps, n = 0, math.min(STEP, 4)
   repeat
-    local page = call('HSCAN', key, cursor, 'COUNT', STEP)
-    local ids, rows, size = {}, {}, 0
-    for i = 1, #page[2], 2 do
-      ids[#ids + 1], rows[#ids + 1] = page[2][i], page[2][i + 1]
-      size = size + #page[2][i + 1]
+    local after, is_whole = nil, true
+    if last_id == '' then
+      local ids, rows, size
+      after, ids, rows, size = step(key, n)
+      is_whole = has_room(#ids)
+      if not is_whole and examined > 0 then return cursor, '', '' end
+      if is_whole and #ids > 0 then
+        examined, bytes = examined + #ids, bytes + size
+        add_rows(ids, rows)
+      end
     end
-    if last_id == '' and has_room(#ids) then
-      examined, bytes = examined + #ids, bytes + size
-      if #ids > 0 then add_rows(ids, rows) end
-    elseif last_id == '' and examined > 0 then
-      return cursor, ''
-    elseif not add_in_order(ids, rows, add_rows) then
-      return cursor, last_id
-    end
-    cursor, last_id, steps = page[1], '', steps + 1
+    if last_id ~= '' or not is_whole then after, is_whole = add_short_step(key, add_rows) end
+    if not is_whole then return cursor, last_id, after end
+    cursor, last_id, steps, n = after, '', steps + 1, bytes < LARGE_ROWS_BYTES and math.min(STEP, 2 * n) or 1
   until cursor == '0' or not has_room(1) or steps >= budget
-  return cursor ~= '0' and cursor or '', ''
+  return cursor ~= '0' and cursor or '', '', ''
 end
 
 -- ===== Sorted sets =====
@@ -194,7 +221,8 @@ local function rank_of(key, score, id, or_equal)
   while first < last do
     local middle = math.floor((first + last) / 2)
     local member = call('ZRANGE', key, middle, middle)[1]
-    local is_before = is_less(numbers_of(member), wanted) or or_equal and member == id
+    local found = numbers_of(member)
+    local is_before = is_less(found, wanted) or or_equal and not is_less(wanted, found)
     if is_before then first = middle + 1 else last = middle end
   end
   return first
@@ -206,11 +234,11 @@ local function walk(read, add_members)
     local page = read(examined, math.min(limit - #tasks, budget - examined, 64))
     local ids, scores = {}, {}
     for i = 1, #page, 2 do ids[#ids + 1], scores[#ids + 1] = page[i], page[i + 1] end
-    if #ids == 0 then return '', '' end
+    if #ids == 0 then return '', '', '' end
     examined, last_id, cursor = examined + #ids, ids[#ids], scores[#ids]
     add_members(ids, scores)
   end
-  return #read(examined, 1) > 0 and cursor or '', last_id
+  return #read(examined, 1) > 0 and cursor or '', position_of(last_id), ''
 end
 
 local function walk_delayed()
@@ -230,10 +258,10 @@ local function walk_dead()
   end, add_dead)
 end
 
-local next_cursor, next_id
-if status == 'w' then next_cursor, next_id = scan(ALIVE, add_waiting)
-elseif status == 'r' then next_cursor, next_id = scan(RUNNING, add_running)
-elseif status == 'l' then next_cursor, next_id = walk_delayed()
-elseif status == 'x' then next_cursor, next_id = walk_dead()
-else next_cursor, next_id = scan(RESULTS, add_ended) end
-return { next_cursor, next_id, examined, status == 'l' and now or store_time(), unpack(tasks) }
+local next_cursor, next_id, next_end
+if status == 'w' then next_cursor, next_id, next_end = scan(ALIVE, add_waiting)
+elseif status == 'r' then next_cursor, next_id, next_end = scan(RUNNING, add_running)
+elseif status == 'l' then next_cursor, next_id, next_end = walk_delayed()
+elseif status == 'x' then next_cursor, next_id, next_end = walk_dead()
+else next_cursor, next_id, next_end = scan(RESULTS, add_ended) end
+return { next_cursor, next_id, next_end, examined, status == 'l' and now or store_time(), unpack(tasks) }

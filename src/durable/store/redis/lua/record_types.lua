@@ -5,6 +5,8 @@
 --
 -- ARGV[1]   -> number of types, n
 -- ARGV[2..] -> n times: kind; length of the name of the queue 1, name of the queue, name of the type
+--
+-- Output: OK
 local rows = {}
 for i = 2, 2 * tonumber(ARGV[1]), 2 do
   rows[#rows + 1], rows[#rows + 2] = ARGV[i], pack('>I6', now) .. ARGV[i + 1]

@@ -91,6 +91,23 @@ async fn a_lost_name_is_recorded_again_after_maintenance() {
     );
 }
 
+/// A client that only stores tasks has no maintenance.
+#[tokio::test]
+async fn a_lost_name_is_recorded_again_after_an_hour() {
+    needs_redis!();
+    let scene = Scene::new().await;
+    scene.worker.enqueue([task(1)]).await;
+    scene.ask(&["DEL", &scene.key("types")]);
+    scene.worker.enqueue([task(2)]).await;
+    assert_eq!(names(&scene.worker.store).await, [None, None]);
+    scene.clock.advance(HOUR);
+    scene.worker.enqueue([task(3)]).await;
+    assert_eq!(
+        names(&scene.worker.store).await,
+        vec![Some(String::from("job")); 3]
+    );
+}
+
 #[tokio::test]
 async fn of_very_many_types_those_that_no_client_stores_are_removed() {
     needs_redis!();
@@ -164,7 +181,8 @@ async fn damaged_rows_do_not_hide_other_tasks() {
     }
 }
 
-/// A page of outputs of 64 KiB each ends early: the script reads 1 MiB, and at most one more step of the scan.
+/// A page of outputs of 64 KiB each ends early: the script reads 1 MiB, and at most one more step of the scan, which is
+/// short.
 #[tokio::test]
 async fn large_outputs_make_pages_short() {
     needs_redis!();
@@ -185,9 +203,124 @@ async fn large_outputs_make_pages_short() {
     let page = scene.worker.store.list(first_page(Status::Done, 200)).await;
     let page = page.unwrap().unwrap();
     assert!(
-        page.next.is_some() && page.tasks.len() < 64,
+        page.next.is_some() && page.tasks.len() < 24,
         "{}",
         page.tasks.len()
     );
     assert_eq!(all(&scene.worker.store, Status::Done, 200).await.len(), 64);
+}
+
+async fn enqueue_all(worker: &Worker, tasks: u64) {
+    let numbers: Vec<_> = (0..tasks).collect();
+    for numbers in numbers.chunks(200) {
+        worker.enqueue(numbers.iter().map(|&it| task(it))).await;
+    }
+}
+
+/// A page that ends within a step of a scan repeats this step, whatever the size of the next page is.
+#[tokio::test]
+async fn pages_of_different_sizes_follow_each_other() {
+    needs_redis!();
+    let scene = Scene::new().await;
+    enqueue_all(&scene.worker, 2000).await;
+    for limits in [[1, 200], [1, 7], [3, 100]] {
+        let (mut found, mut request) = (Vec::new(), first_page(Status::Waiting, 1));
+        for limit in limits.into_iter().cycle() {
+            request.limit = limit;
+            let page = scene.worker.store.list(request.clone()).await;
+            let page = page.unwrap().unwrap();
+            found.extend(page.tasks.iter().map(|it| it.id));
+            let Some(next) = page.next else { break };
+            request.after = next.position_in(Status::Waiting).ok();
+        }
+        let ids: HashSet<_> = found.iter().collect();
+        assert_eq!((found.len(), ids.len()), (2000, 2000), "{limits:?}");
+    }
+}
+
+/// The first page of a partition has only the room that the partitions before have left.
+#[tokio::test]
+async fn the_pages_of_large_partitions_follow_each_other() {
+    needs_redis!();
+    let server = Server::start();
+    let mut builder = RedisStore::builder(&server.url());
+    let store = builder.partitions(4).open().await.unwrap();
+    let worker = Worker::new(store).await;
+    enqueue_all(&worker, 3000).await;
+    for limit in 60..100 {
+        let found = all(&worker.store, Status::Waiting, limit).await;
+        let ids: HashSet<_> = found.iter().map(|it| it.id).collect();
+        assert_eq!((found.len(), ids.len()), (3000, 3000), "{limit}");
+    }
+}
+
+/// Each step in which a page ends loses all of its tasks, so the repeated step has tasks that no page has had.
+#[tokio::test]
+async fn tasks_that_leave_a_list_hide_no_others() {
+    needs_redis!();
+    let scene = Scene::new().await;
+    enqueue_all(&scene.worker, 2000).await;
+    let mut request = first_page(Status::Waiting, 1);
+    let mut found = HashSet::new();
+    loop {
+        let page = scene.worker.store.list(request.clone()).await;
+        let page = page.unwrap().unwrap();
+        found.extend(page.tasks.iter().map(|it| it.id));
+        let Some(next) = page.next else { break };
+        let after = next.position_in(Status::Waiting).unwrap();
+        if after.len() > 9 {
+            let cursor = u64::from_be_bytes(after[1..9].try_into().unwrap());
+            scene.run(&format!(
+                "for i, id in ipairs(call('HSCAN', 'alive', '{cursor}', 'COUNT', 1)[2]) do
+                    if i % 2 == 1 then call('HDEL', 'alive', id) end
+                end"
+            ));
+        }
+        request.after = Some(after);
+    }
+    let left = all(&scene.worker.store, Status::Waiting, 200).await;
+    assert!(left.len() > 500 && left.len() < 1999, "{}", left.len());
+    assert_eq!(left.iter().find(|it| !found.contains(&it.id)), None);
+}
+
+/// Rows under ids of another length belong to no task. Maintenance removes them.
+#[tokio::test]
+async fn ids_of_another_length_are_left_out() {
+    needs_redis!();
+    let scene = Scene::new().await;
+    scene.worker.enqueue((1..=9).map(task)).await;
+    let later = (11..=40).map(|number| scene::later(number, HOUR));
+    scene.worker.enqueue(later).await;
+    let claim = scene.worker.claim(6).await;
+    let few = |range: std::ops::Range<usize>| Claim {
+        tasks: claim.tasks[range].to_vec(),
+        ..claim.clone()
+    };
+    scene.worker.turn(done(&few(0..2)), 0).await;
+    let dead = dead(&few(2..4), DeadReason::Fatal, "error");
+    scene.worker.turn(dead, 0).await;
+    scene.run(
+        "for n = 1, 40 do
+            local id = string.rep(string.char(n), n % 2 == 0 and 3 or 20)
+            for _, key in ipairs({ 'alive', 'running', 'results', 'delayed', 'dead' }) do call('HSET', key, id, 'row') end
+            for _, key in ipairs({ 'due', 'died' }) do
+                local last = redis.call('ZRANGE', ARGV[1] .. key, -1, -1, 'WITHSCORES')
+                call('ZADD', key, last[2], id)
+            end
+        end",
+    );
+    let lists = [
+        (Status::Waiting, 3),
+        (Status::Running, 2),
+        (Status::Done, 2),
+        (Status::Dead, 2),
+        (Status::Delayed, 30),
+    ];
+    for (status, expected) in lists {
+        for limit in [1, 3, 200] {
+            let read = all(&scene.worker.store, status, limit);
+            let found = timeout(DEADLINE, read).await.expect("the list ends");
+            assert_eq!(found.len(), expected, "{status:?} {limit}: {found:?}");
+        }
+    }
 }

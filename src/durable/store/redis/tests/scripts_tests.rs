@@ -29,6 +29,8 @@ fn all() -> Vec<(&'static str, &'static Script)> {
         ("errors", &scripts.errors),
         ("report_progress", &scripts.report_progress),
         ("read_progress", &scripts.read_progress),
+        ("list_tasks", &scripts.list_tasks),
+        ("record_types", &scripts.record_types),
         ("routes", &scripts.routes),
         ("advance_epochs", &scripts.advance_epochs),
         ("upgrade", &scripts.upgrade),
