@@ -55,8 +55,8 @@ fn stays(name: &str) -> bool {
         Some(("queues", field)) => field.starts_with('r') || field.starts_with('p'),
         // The routes of a store without workers.
         Some(("routes", field)) => ["sets", "text", "version"].contains(&field),
-        // The clients that await tasks, such as that of the test, for a minute after the last request.
-        _ => name == "awaiting",
+        // The clients that await tasks, such as that of the test, for a minute after the last request, and the names of types.
+        _ => ["awaiting", "types"].contains(&name),
     }
 }
 
