@@ -50,4 +50,10 @@ pub struct TaskInfo {
 }
 
 /// The maximum number of bytes of an error in a list.
+#[cfg(any(
+    test,
+    feature = "redis",
+    feature = "sqlite-unbundled",
+    feature = "test-util"
+))]
 pub(crate) const MAX_LISTED_ERROR_BYTES: usize = 160;

@@ -167,6 +167,7 @@ pub(crate) struct CheckedFilter {
     pub(crate) queue: Option<QueueName>,
 }
 
+#[cfg(any(test, feature = "sqlite-unbundled", feature = "test-util"))]
 impl CheckedFilter {
     /// Returns `true` if a task with this name in this queue matches.
     pub(crate) fn matches(&self, name: Option<&str>, queue: Option<&str>) -> bool {

@@ -6,6 +6,7 @@
 
 use super::keys;
 use super::reply::reason_number;
+use crate::durable::admin::page::MAX_LISTED_ERROR_BYTES;
 use crate::durable::clock::millis;
 use crate::durable::queue::priority::{LOW_PERIOD, MAX_SHARES, NORMAL_PERIOD};
 use crate::durable::store::layouts::Layouts;
@@ -32,6 +33,7 @@ fn constants(layouts: Layouts) -> Vec<(&'static str, String)> {
         ("CRASHES", reason_number(DeadReason::Crashes).to_string()),
         ("DAMAGED", reason_number(DeadReason::Damaged).to_string()),
         ("MAX_ERRORS", MAX_ERRORS.to_string()),
+        ("MAX_LISTED_ERROR", MAX_LISTED_ERROR_BYTES.to_string()),
         ("NORMAL_PERIOD", NORMAL_PERIOD.to_string()),
         ("LOW_PERIOD", LOW_PERIOD.to_string()),
         ("MAX_SHARES", MAX_SHARES.to_string()),

@@ -32,7 +32,8 @@ end
 -- number of entries.
 local function drain_source(source, most, other, queue)
   local list, key = source.list, source.key
-  local entries, length = call('LRANGE', key, 0, most - 1), call('LLEN', key)
+  local entries = call('LRANGE', key, 0, most - 1)
+  local length = #entries < most and #entries or call('LLEN', key)
   local bundles = lists().bundled(entries, function(path)
     local at = 1
     while sub(path, at, at + 15) ~= list and at < #path do at = at + 16 end
@@ -42,7 +43,8 @@ local function drain_source(source, most, other, queue)
   for _, bundle in ipairs(bundles) do
     is_stuck = is_stuck or bundle.list == list
     local key = bundle.key
-    bundle.before = call('LLEN', key)
+    -- The push itself reads the length of a sublist.
+    if not bundle.group then bundle.before = call('LLEN', key) end
   end
   state.transaction = { undo = 'drain', bundles = bundles, key = key, entries = entries, length = length }
   lists().push('RPUSH', bundles)

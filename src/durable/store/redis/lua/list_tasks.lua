@@ -32,7 +32,7 @@
 --   letters, the reason and the error
 local status, cursor, last_id, limit, budget = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local by_name, wanted_name, wanted_queue, last_end = ARGV[6] == '1', ARGV[7], ARGV[8], ARGV[9]
-local MAX_ERROR, MAX_SCANNED_BYTES, LARGE_ROWS_BYTES = 160, 1048576, 65536
+local MAX_SCANNED_BYTES, LARGE_ROWS_BYTES = 1048576, 65536
 local tasks, examined, bytes, types = {}, 0, 0, {}
 -- The number of rows that a step of a scan is to return at most. It may return more.
 local STEP = math.max(1, math.min(32, math.floor(limit / 4)))
@@ -130,7 +130,7 @@ local function add_dead(ids, scores)
     local kept_until = tonumber(scores[i]) + DEAD_RETENTION
     if is_dead_letter_row(row) then
       local length = number_at('>I4', row, DEAD_ERROR_LENGTH)
-      local error = sub(row, DEAD_ERROR, DEAD_ERROR + math.min(length, MAX_ERROR) - 1)
+      local error = sub(row, DEAD_ERROR, DEAD_ERROR + math.min(length, MAX_LISTED_ERROR) - 1)
       add_entry(ids[i], sub(row, DEAD_ERROR + length), kept_until, byte(row), error)
     else
       add(ids[i], false, '', '', false, 0, kept_until, DAMAGED, '')

@@ -6,7 +6,7 @@ function undo.drain()
     local key = bundle.key
     if bundle.before == 0 then
       try('LTRIM', key, 1, 0)
-    elseif try('LLEN', key) > bundle.before then
+    elseif bundle.before and try('LLEN', key) > bundle.before then
       try('LTRIM', key, 0, bundle.before - 1)
     end
   end
