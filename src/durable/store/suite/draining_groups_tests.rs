@@ -6,7 +6,7 @@ use super::Harness;
 use super::process::*;
 use crate::durable::TaskId;
 use crate::durable::queue::Groups;
-use crate::durable::store::{Claim, DEAD_LETTER_RETENTION, NewTask};
+use crate::durable::store::{Claim, DEAD_LETTER_RETENTION, NewTask, Verdict};
 
 /// A group with many tasks, and groups with few, whose ids come last.
 #[derive(Clone, Copy)]
@@ -229,4 +229,24 @@ async fn end_all(process: &Process, session: Session<'_>, backlog: Backlog) {
     for first in (backlog.first..backlog.first + all).step_by(256) {
         process.cancel(first..first + 256).await;
     }
+}
+
+/// In Redis, the entry of a cancelled task stays in its list for a while.
+pub(super) async fn a_group_of_cancelled_tasks_has_no_turn_in_a_draining_list(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session_in("q").await;
+    session.enqueue([grouped("a", 1)]).await;
+    let claim = session.claim(1).await;
+    session.enqueue([grouped("a", 2)]).await;
+    process.cancel([2]).await;
+    session.enqueue([grouped("b", 3)]).await;
+    process.pause("job").await;
+    // The list of the type drains, and the only task of the group comes back.
+    session.report(claim.epoch, 1, Verdict::Release).await;
+    process.resume("job").await;
+    let mut claimed = Vec::new();
+    while let Some(claim) = session.turn(wanting(2)).await.claim {
+        claimed.extend(ids(&claim));
+    }
+    assert_eq!(claimed, [id(3), id(1)]);
 }

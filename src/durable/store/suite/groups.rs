@@ -39,6 +39,7 @@ macro_rules! groups_suite {
                     full_groups_drain_after_tasks_without_a_group
                     tasks_without_a_group_drain_beside_a_group
                     nothing_is_left_of_groups_that_have_drained
+                    a_group_of_cancelled_tasks_has_no_turn_in_a_draining_list
                 }
                 grouped_keys_tests {
                     a_replaced_task_stays_in_its_group

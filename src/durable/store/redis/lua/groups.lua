@@ -283,14 +283,16 @@ function groups()
     for list, n in pairs(counts) do add_entries(list, n) end
   end
 
-  -- Returns the turn of a group that is new in a list: the first one that it has in the lists which drain into this one, or nil.
+  -- Returns the turn of a group that is new in a list: the first one that it has in the lists which drain into this one, or nil. A list in
+  -- which the group has only cancelled or replaced tasks does not count.
   local function turn_before(list, group, path)
     local first = nil
     for at = 1, #(path or ''), 16 do
       local other = sub(path, at, at + 15)
       if other == list then break end
       local turn = turn_in(other, group)
-      if turn and turn ~= 'inf' and (not first or tonumber(turn) < tonumber(first)) then first = turn end
+      local is_first = turn and turn ~= 'inf' and (not first or tonumber(turn) < tonumber(first))
+      if is_first and not (may_have_tombstones() and has_only_tombstones(sublist_key(other, group), group)) then first = turn end
     end
     return first
   end
