@@ -276,7 +276,7 @@ async fn a_stream_of_a_handle_that_is_not_attached_is_one_error() {
 /// Ten thousand tasks report, and each has a stream in another client.
 #[cfg(feature = "redis")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "measures how old the progress of many tasks is, and how many requests that takes"]
+#[ignore = "it measures, on a quiet machine: `scripts/test --long` runs it"]
 async fn the_progress_of_many_tasks() {
     const TASKS: usize = 10_000;
     const SPAN: Duration = Duration::from_secs(20);

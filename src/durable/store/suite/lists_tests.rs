@@ -70,6 +70,14 @@ async fn ids_of(process: &Process, filter: &CheckedFilter, limit: usize) -> Vec<
     tasks.iter().map(|it| it.id).collect()
 }
 
+/// Checks that a list has these tasks in this order, in pages of any size.
+async fn assert_listed(process: &Process, status: Status, expected: &[TaskId]) {
+    for limit in [1, 3, 5, 10, 20, 100, 200] {
+        let ids = ids_of(process, &of(status), limit).await;
+        assert_eq!(ids, expected, "limit {limit}");
+    }
+}
+
 /// Returns the only task with a status.
 async fn only(process: &Process, status: Status) -> TaskInfo {
     let mut tasks = all(process, &of(status), 10).await;
@@ -87,14 +95,7 @@ async fn fill(session: &mut Session<'_>, count: u64, new: impl Fn(u64) -> NewTas
 
 pub(super) async fn an_empty_store_has_empty_lists(it: &dyn Harness) {
     let process = Process::of(it);
-    for status in [
-        Status::Waiting,
-        Status::Delayed,
-        Status::Running,
-        Status::Done,
-        Status::Dead,
-        Status::Cancelled,
-    ] {
+    for status in LISTED {
         let page = page(&process, &of(status), None, 10).await;
         assert_eq!(page, TaskPage::default(), "{status:?}");
     }
@@ -207,10 +208,7 @@ pub(super) async fn delayed_tasks_are_in_the_order_of_their_times(it: &dyn Harne
     let mut expected: Vec<_> = (1..=100_u64).collect();
     expected.sort_by_key(|number| (10 - number % 10, *number));
     let expected: Vec<_> = expected.into_iter().map(id).collect();
-    for limit in [1, 3, 10, 100, 200] {
-        let ids = ids_of(&process, &of(Status::Delayed), limit).await;
-        assert_eq!(ids, expected, "limit {limit}");
-    }
+    assert_listed(&process, Status::Delayed, &expected).await;
 }
 
 pub(super) async fn the_newest_dead_letters_are_listed_first(it: &dyn Harness) {
@@ -227,10 +225,7 @@ pub(super) async fn the_newest_dead_letters_are_listed_first(it: &dyn Harness) {
     }
     let newest_first = |second: u64| (0..5).rev().map(move |n| id(10 * second + n));
     let expected: Vec<_> = (0..4).rev().flat_map(newest_first).collect();
-    for limit in [1, 3, 5, 20, 100] {
-        let ids = ids_of(&process, &of(Status::Dead), limit).await;
-        assert_eq!(ids, expected, "limit {limit}");
-    }
+    assert_listed(&process, Status::Dead, &expected).await;
 }
 
 pub(super) async fn expired_ends_are_in_no_list(it: &dyn Harness) {
@@ -375,13 +370,7 @@ pub(super) async fn a_task_that_waits_throughout_is_listed(it: &dyn Harness) {
 
 pub(super) async fn foreign_positions_are_refused(it: &dyn Harness) {
     let process = Process::of(it);
-    for status in [
-        Status::Waiting,
-        Status::Delayed,
-        Status::Running,
-        Status::Done,
-        Status::Dead,
-    ] {
+    for status in LISTED {
         for position in [&b""[..], b"x", &[255; 7], &[255; 40], &[1; 100]] {
             let request = ListTasks {
                 filter: of(status),
@@ -411,13 +400,7 @@ pub(super) async fn pages_from_any_position_come_to_an_end(it: &dyn Harness) {
             .turn(wanting(0).verdicts(claim.epoch, verdicts))
             .await;
     }
-    for status in [
-        Status::Waiting,
-        Status::Delayed,
-        Status::Running,
-        Status::Done,
-        Status::Dead,
-    ] {
+    for status in LISTED {
         for (len, byte) in [9, 24, 25, 33]
             .into_iter()
             .flat_map(|len| [0, 1, 127, 128, 255].map(|byte| (len, byte)))
@@ -450,14 +433,7 @@ async fn read_on(process: &Process, status: Status, mut position: Vec<u8>) {
 pub(super) async fn a_list_writes_nothing(it: &dyn Harness) {
     let process = Process::of(it);
     let before = it.leftovers();
-    for status in [
-        Status::Waiting,
-        Status::Delayed,
-        Status::Running,
-        Status::Done,
-        Status::Dead,
-        Status::Cancelled,
-    ] {
+    for status in LISTED {
         all(&process, &of(status), 10).await;
     }
     assert_eq!(it.leftovers(), before);

@@ -11,6 +11,7 @@ use proptest::test_runner::{Config, TestError, TestRunner};
 
 use self::pair::Pair;
 use super::memory::Memory;
+use super::process::LISTED;
 use super::{Harness, runtime};
 use crate::durable::Status;
 use crate::durable::key::Conflict;
@@ -111,16 +112,6 @@ pub(super) enum Step {
         limit: usize,
     },
 }
-
-/// The statuses of lists.
-const LISTED: [Status; 6] = [
-    Status::Waiting,
-    Status::Delayed,
-    Status::Running,
-    Status::Done,
-    Status::Dead,
-    Status::Cancelled,
-];
 
 /// A change of one of a few schedules.
 #[derive(Clone, Debug)]

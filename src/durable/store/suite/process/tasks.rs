@@ -8,7 +8,7 @@ use crate::durable::queue::{Priority, QueueSettings};
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{Claimed, DeadReason, NewTask, TaskState, Verdict};
-use crate::durable::{Key, TaskId};
+use crate::durable::{Key, Status, TaskId};
 
 pub(in crate::durable::store::suite) use crate::durable::queue::Groups;
 
@@ -25,6 +25,16 @@ pub(in crate::durable::store::suite) const NAMES: [&str; 7] = [
     "",
     STRANGE_NAMES[0],
     STRANGE_NAMES[1],
+];
+
+/// The statuses of lists.
+pub(in crate::durable::store::suite) const LISTED: [Status; 6] = [
+    Status::Waiting,
+    Status::Delayed,
+    Status::Running,
+    Status::Done,
+    Status::Dead,
+    Status::Cancelled,
 ];
 
 /// Names with special characters.

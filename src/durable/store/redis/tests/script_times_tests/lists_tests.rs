@@ -51,7 +51,7 @@ async fn pages_without_a_match() {
 
 /// A page takes no longer if the store has a million tasks.
 #[tokio::test]
-#[ignore = "a long test"]
+#[ignore = "it stores two million tasks: `scripts/test --long` runs it"]
 async fn pages_of_a_million_tasks() {
     needs_redis!();
     let mut scene = Scene::new().await;
