@@ -8,6 +8,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::durable::TaskId;
+use crate::durable::clock::since_boot;
 use crate::durable::failure::{Cause, Failure};
 use crate::durable::resend::BACKOFF;
 use crate::durable::store::{Backend, MAX_BATCH_TASKS, TaskState};
@@ -51,6 +52,8 @@ struct Waiter {
     limit: WaitLimit,
     /// The number of status requests before it began to wait.
     requests: u64,
+    /// When it began to wait, measured since the machine was started.
+    since: Duration,
 }
 
 /// The receiver of the end of a task.
@@ -112,6 +115,7 @@ impl Waiters {
             receiver,
             limit,
             requests: state.requests,
+            since: since_boot(),
         };
         state.waiting.entry(id).or_default().waiters.push(waiter);
         state.to_check.insert(id);
@@ -139,8 +143,26 @@ impl Waiters {
         self.check(ids);
     }
 
+    /// Resolves the waiters of a task whose end the store has accepted in a request that was sent at this time, measured since the machine
+    /// was started.
+    ///
+    /// Later waiters may await another task with the same id, which was stored when the store no longer kept the end of this one. They
+    /// ask the store.
+    pub(crate) fn resolve_earlier(&self, id: TaskId, sent: Duration, end: impl FnOnce() -> End) {
+        let mut state = lock(&self.state);
+        let earlier = state.take_earlier(id, sent);
+        let is_awaited = state.waiting.contains_key(&id);
+        drop(state);
+        if is_awaited {
+            self.check([id]);
+        }
+        if !earlier.is_empty() {
+            send(earlier, Some(&end()));
+        }
+    }
+
     /// Resolves the waiters of a task that has ended.
-    pub(crate) fn resolve(&self, id: TaskId, end: impl FnOnce() -> End) {
+    fn resolve(&self, id: TaskId, end: impl FnOnce() -> End) {
         let Some(awaited) = lock(&self.state).waiting.remove(&id) else {
             return;
         };
@@ -291,6 +313,19 @@ impl State {
             self.waiting.remove(&id);
         }
         at_limit
+    }
+
+    /// Removes and returns the waiters of a task that began to wait before this time.
+    fn take_earlier(&mut self, id: TaskId, time: Duration) -> Vec<Waiter> {
+        let Some(awaited) = self.waiting.get_mut(&id) else {
+            return Vec::new();
+        };
+        let earlier = awaited.waiters.extract_if(.., |waiter| waiter.since < time);
+        let earlier = earlier.collect();
+        if awaited.waiters.is_empty() {
+            self.waiting.remove(&id);
+        }
+        earlier
     }
 }
 

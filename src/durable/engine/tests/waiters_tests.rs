@@ -4,8 +4,9 @@ use std::pin::pin;
 
 use tokio::time::{Instant, sleep, timeout};
 
-use super::super::waiters::WaitLimit;
+use super::super::waiters::{WaitLimit, Waiters};
 use super::*;
+use crate::durable::clock::since_boot;
 use crate::sync::Number as Count;
 
 type Times = StdArc<Mutex<Vec<Instant>>>;
@@ -119,4 +120,19 @@ async fn whoever_waits_for_one_answer_gets_one_to_a_later_question() {
     assert!(early.is_err(), "the first look had begun before: {early:?}");
     answers.set(2);
     assert_eq!(end.await.unwrap().unwrap(), TaskState::Delayed);
+}
+
+/// A task with the same id may have been stored since the request was sent.
+#[tokio::test]
+async fn an_end_resolves_only_those_that_waited_when_it_was_reported() {
+    let (waiters, id) = (Waiters::default(), TaskId::new());
+    let earlier = waiters.wait(id, WaitLimit::Unlimited);
+    let sent = since_boot();
+    let mut later = waiters.wait(id, WaitLimit::Unlimited);
+    let end = || Ok(TaskState::Done(vec![1]));
+    waiters.resolve_earlier(id, sent, end);
+    assert!(earlier.await.unwrap().is_ok());
+    assert!(later.try_recv().is_err());
+    waiters.resolve_earlier(id, since_boot(), end);
+    assert!(later.await.unwrap().is_ok());
 }

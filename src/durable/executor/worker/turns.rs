@@ -168,7 +168,7 @@ impl Worker {
                 if let Some(request) = self.unanswered.take() {
                     self.note_answer(&request, &answer);
                     self.note_tick(answer.next_tick);
-                    self.confirm(&request, &answer.refused);
+                    self.confirm(&request, sent, &answer.refused);
                 }
                 match answer.claim {
                     Some(claim) => {
@@ -208,8 +208,8 @@ impl Worker {
         self.pause = Some(Instant::now() + pause);
     }
 
-    /// Records that the store has accepted the verdicts of a turn, except for those that it has refused.
-    fn confirm(&mut self, request: &Turn, refused: &[TaskId]) {
+    /// Records that the store has accepted the verdicts of a turn that was sent at this time, except for those that it has refused.
+    fn confirm(&mut self, request: &Turn, sent: Duration, refused: &[TaskId]) {
         for verdicts in &request.verdicts {
             self.claims.confirmed(verdicts.epoch, verdicts.tasks.len());
             self.progress.confirmed(verdicts);
@@ -226,7 +226,7 @@ impl Worker {
                 // The waiters of this process need not ask the store.
                 Verdict::Done(output) => {
                     let end = || Ok(TaskState::Done(output.clone()));
-                    self.engine.waiters.resolve(*id, end);
+                    self.engine.waiters.resolve_earlier(*id, sent, end);
                 }
                 Verdict::Retry { error, .. } => {
                     report::retried(&self.engine.store_name, *id, error)
