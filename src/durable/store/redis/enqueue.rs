@@ -173,11 +173,18 @@ fn key_records(waiting: &[Placed<'_>], delayed: &[Placed<'_>]) -> Vec<u8> {
     let keyed = all.filter_map(|(&(at, task), index)| Some((at, index, task, task.key.as_ref()?)));
     let mut keyed: Vec<_> = keyed.collect();
     keyed.sort_unstable_by_key(|it| it.0);
-    let may_replace = keyed.iter().any(|it| may_replace(it.2));
-    let mut records = Vec::with_capacity(1 + keyed.len() * KEY_RECORD_LEN);
-    if !keyed.is_empty() {
-        records.push(if may_replace { b'p' } else { b'-' });
+    if keyed.is_empty() {
+        return Vec::new();
     }
+    let mut records = Vec::with_capacity(1 + keyed.len() * KEY_RECORD_LEN);
+    let is_simple = |key: &NewKey| !key.is_until_started && short_millis(key.window) == 0;
+    records.push(if keyed.iter().any(|it| may_replace(it.2)) {
+        b'p'
+    } else if keyed.iter().all(|it| is_simple(it.3)) {
+        b's'
+    } else {
+        b'-'
+    });
     for (position, index, task, key) in keyed {
         push_key_record(&mut records, index, position, task, key);
     }
@@ -244,13 +251,14 @@ fn runs_of_lists(lists: impl Iterator<Item = ListId>) -> Vec<(ListId, usize)> {
 
 /// Returns the row of a task in `alive`: client id, retention, kind, and the key and the group if it has any.
 fn alive_row(task: &NewTask, client_id: &str, kind: Kind) -> Vec<u8> {
-    let mut row = client_id.as_bytes().to_vec();
+    let group = task.group.as_ref().map_or("", GroupName::as_str);
+    let mut row = Vec::with_capacity(8 + 6 + 8 + 16 + group.len());
+    row.extend(client_id.as_bytes());
     row.extend(&short_millis(task.retention).to_be_bytes()[2..]);
     row.extend(kind.to_bytes());
     if task.key.is_some() || task.group.is_some() {
         row.extend(task.key.map_or([0; 16], |key| key.hash.0));
     }
-    let group = task.group.as_ref().map(GroupName::as_str);
-    row.extend(group.unwrap_or_default().as_bytes());
+    row.extend(group.as_bytes());
     row
 }

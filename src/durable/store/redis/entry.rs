@@ -129,7 +129,8 @@ fn extension(task: &NewTask) -> Vec<u8> {
     if task.queue.is_default() && task.key.is_none() {
         return Vec::new();
     }
-    let mut extension = vec![0, 0, 0];
+    let mut extension = Vec::with_capacity(64);
+    extension.extend([0, 0, 0]);
     if !task.queue.is_default() {
         let queue = task.queue.as_str().as_bytes();
         extension[2] |= HAS_QUEUE;

@@ -17,11 +17,11 @@ end
 -- Returns the task that holds a key, given the rows of the key and of its task in `alive`, and `true` if the payload of that
 -- task can be replaced.
 local function holder_of(key, row, alive)
-  if not row or #row < HELD_UNTIL_END then return nil end
+  if not row or #row < HELD_ID_END then return nil end
   local id = sub(row, 1, HELD_ID_END)
   -- If the row has no such key, a later task has the same id.
   if alive then return sub(alive, ALIVE_KEY, ALIVE_KEY_END) == key and id or nil, #row >= HELD_ENTRY end
-  if number_at('>I6', row, HELD_UNTIL) <= now then return nil end
+  if #row < HELD_UNTIL_END or number_at('>I6', row, HELD_UNTIL) <= now then return nil end
   local since = tonumber(call('ZSCORE', DIED, id) or '-inf')
   return (has_kept_result(id) or since + DEAD_RETENTION > store_time()) and id or nil, false
 end

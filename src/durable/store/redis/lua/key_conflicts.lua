@@ -1,8 +1,8 @@
 -- Resolves the conflicts between new tasks and the tasks that hold their keys. A new task whose key is held is not stored, but it
 -- may replace the payload of the task that holds the key.
 --
--- The argument is `p` if one of the tasks may replace the payload of another one, else `-`, and then a record for each new task with a
--- key, in the order of the request:
+-- The argument is `p` if one of the tasks may replace the payload of another one, `s` if each of the tasks holds its key until it ends,
+-- without a window, else `-`, and then a record for each new task with a key, in the order of the request:
 --
 -- [1] -> position in the arguments, where waiting tasks precede delayed ones, 2
 -- [2] -> position in the request, 2
@@ -22,6 +22,7 @@
 local function resolve_conflicts(records, ids, is_stored, first_entry, tasks)
   local RECORD, KEY, HOLDING, RESOLUTION, LIMIT, NO_WINDOW = 58, 4, 20, 21, 28, '\0\0\0\0\0\0'
   local result, answer, keys = { is_any = false, may_replace = sub(records, 1, 1) == 'p' }, {}, {}
+  local is_simple = sub(records, 1, 1) == 's'
   for at = 2, #records, RECORD do keys[#keys + 1] = sub(records, at + KEY, at + HOLDING - 1) end
   -- The rows of keys, and the rows before. The keys that change, each followed by its row. Positions of the tasks of this request that
   -- hold keys, by key.
@@ -31,21 +32,27 @@ local function resolve_conflicts(records, ids, is_stored, first_entry, tasks)
   end
   local alive, replacements
 
-  -- The ends of windows, by how tasks hold their keys: most of the tasks of a request do it in one way.
+  -- The rows of keys without the ids, by how tasks hold their keys: most of the tasks of a request do it in one way.
   local ends = {}
-  local function end_of_window(holding)
-    local window = sub(holding, 3)
-    ends[holding] = window == NO_WINDOW and window or pack('>I6', now + number_at('>I6', window))
+  local function end_of_row(holding)
+    local window, is_until_started = sub(holding, 3), byte(holding) == 1
+    local row_end = window ~= NO_WINDOW and pack('>I6', now + number_at('>I6', window)) or is_until_started and NO_WINDOW or ''
+    ends[holding] = is_until_started and row_end .. pack('>I6', now) or row_end
     return ends[holding]
+  end
+
+  -- Returns the row of a key that a new task holds.
+  local function row_of(index, at)
+    local holding = sub(records, at + HOLDING, at + LIMIT - 1)
+    local row = ids[index] .. (ends[holding] or end_of_row(holding))
+    return byte(holding) == 1 and row .. ARGV[first_entry + index - 1] or row
   end
 
   -- Has a new task hold its key.
   local function hold(index, key, at)
-    local holding = sub(records, at + HOLDING, at + LIMIT - 1)
-    local row = ids[index] .. (ends[holding] or end_of_window(holding))
-    if byte(holding) == 1 then row = row .. pack('>I6', now) .. ARGV[first_entry + index - 1] end
-    local n = #changed
-    own[key], rows[key], changed[n + 1], changed[n + 2] = index, row, key, row
+    local row, n = is_simple and ids[index] or row_of(index, at), #changed
+    own[key], changed[n + 1], changed[n + 2] = index, key, row
+    if not is_simple then rows[key] = row end
   end
 
   -- Changes the row of a key that a task has held before.
@@ -64,7 +71,7 @@ local function resolve_conflicts(records, ids, is_stored, first_entry, tasks)
 
   -- Returns the task that holds a key, and `true` if its payload can be replaced.
   local function find_holder(key, row)
-    if own[key] then return sub(row, 1, HELD_ID_END), #row >= HELD_ENTRY end
+    if own[key] then return ids[own[key]], not is_simple and #row >= HELD_ENTRY end
     if not alive then read_alive() end
     return holder_of(key, row, alive[key])
   end
@@ -82,9 +89,10 @@ local function resolve_conflicts(records, ids, is_stored, first_entry, tasks)
   local last = 0
   for n, key in ipairs(keys) do
     local at = 2 + (n - 1) * RECORD
-    local index, row, holder, is_replaceable = number_at('>I2', records, at), rows[key], nil, false
+    local high, low = byte(records, at, at + 1)
+    local index, row, holder, is_replaceable = 256 * high + low, rows[key], nil, false
     if index <= tasks.waiting and index > last then last = index end
-    if row then holder, is_replaceable = find_holder(key, row) end
+    if row or own[key] then holder, is_replaceable = find_holder(key, row) end
     if not holder or holder == ids[index] then
       -- If the task exists, an earlier request, whose answer was lost, has stored it.
       if not is_stored[index] then hold(index, key, at) end

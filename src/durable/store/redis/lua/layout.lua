@@ -50,8 +50,8 @@ ALIVE_KIND_END = 22
 ALIVE_KEY = 23
 ALIVE_KEY_END = 38
 
--- A row of `held_keys`: id 16, end of the window 6 (0: none). If the task holds the key only until it is claimed: time at which it was
--- stored 6, copy of its entry.
+-- A row of `held_keys`: id 16. If the task has a window, or holds the key only until it is claimed: end of the window 6 (0: none). If it
+-- holds the key only until it is claimed: time at which it was stored 6, copy of its entry.
 HELD_ID_END = 16
 HELD_UNTIL = 17
 HELD_UNTIL_END = 22

@@ -30,8 +30,8 @@ local function take_key(id, entry)
   local holder = is_taken[key] or row and holder_of(key, row, call('HGET', ALIVE, sub(row, 1, HELD_ID_END)))
   if holder and holder ~= id then return false end
   is_taken[key] = id
-  local is_own = row and #row >= HELD_UNTIL_END and sub(row, 1, HELD_ID_END) == id
-  change_key(key, is_own and row or id .. pack('>I6', 0), row)
+  local is_own = row and sub(row, 1, HELD_ID_END) == id
+  change_key(key, is_own and row or id, row)
   return true
 end
 

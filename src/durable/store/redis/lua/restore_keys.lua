@@ -16,11 +16,11 @@ local function restore_keys(ids, entries)
   for i, id in ipairs(ids) do
     local key = lasting_key(id, entries[i])
     local row = key and call('HGET', HELD_KEYS, key)
-    if key and (not row or #row < HELD_UNTIL_END) then
+    if key and (not row or #row < HELD_ID_END) then
       -- The entry may be of a task that has ended.
       local alive = call('HGET', ALIVE, id)
       if alive and sub(alive, ALIVE_KEY, ALIVE_KEY_END) == key then
-        call('HSET', HELD_KEYS, key, id .. pack('>I6', 0))
+        call('HSET', HELD_KEYS, key, id)
         repaired = repaired + 1
       end
     end
