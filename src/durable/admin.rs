@@ -52,7 +52,7 @@ impl<'a> Admin<'a> {
     /// Returns a page of the tasks that match the filter: the first page or, if `after` is the [`next`](TaskPage::next) of a page, the
     /// page after it. A page has at most `limit` tasks, where `limit` is from 1 to 200.
     ///
-    /// For a page, the store examines at most ten times `limit` tasks, and at most 1,000. So if few tasks match, a page may have fewer
+    /// For a page, the store examines at most ten times `limit` tasks, and at most 500. So if few tasks match, a page may have fewer
     /// tasks than `limit`, or none, although more follow. The last page is the one without a [`next`](TaskPage::next).
     ///
     /// The order is:
