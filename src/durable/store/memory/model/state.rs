@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::row::{Row, State};
+use super::stats::StatsState;
 use crate::durable::clock::{Clock, millis};
 use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::key::KeyHash;
@@ -45,6 +46,7 @@ pub(in super::super) struct Model {
     /// For each key, the tasks that were stored with it. They need not hold it, or exist, any more.
     pub(super) keyed: BTreeMap<KeyHash, BTreeSet<TaskId>>,
     pub(super) schedules: BTreeMap<ScheduleName, ScheduleState>,
+    pub(super) stats: StatsState,
     /// The queues, kinds and groups of the tasks that the current request has made ready.
     pub(super) new_ready: Vec<(QueueName, Kind, Option<GroupName>)>,
     /// The queues in which the current request may let waiting tasks start.
@@ -154,6 +156,7 @@ impl Model {
             uses_priorities: false,
             keyed: BTreeMap::new(),
             schedules: BTreeMap::new(),
+            stats: StatsState::default(),
             new_ready: Vec::new(),
             freed: BTreeSet::new(),
             totals: Counts::default(),
