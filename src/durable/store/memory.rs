@@ -119,6 +119,12 @@ impl MemoryStore {
         lock(&self.0).send_all(event);
     }
 
+    /// Returns the number of rows in the statistics.
+    #[cfg(test)]
+    pub(crate) fn statistics(&self) -> u64 {
+        lock(&self.0).statistics()
+    }
+
     /// Returns the number of tasks, claims and sessions, none of which should be left when a test ends.
     #[cfg(test)]
     pub(crate) fn leftovers(&self) -> u64 {

@@ -43,6 +43,16 @@ pub(super) fn overview(reader: &ReadConnection) -> Result<Overview, Fault> {
     })
 }
 
+/// The first task of a list that has no group.
+pub(super) const FIRST: &str =
+    "SELECT id FROM throng_ready WHERE list = ?1 AND sublist = 0 ORDER BY place LIMIT 1";
+
+/// The type of the first task of a list.
+pub(super) const FIRST_TYPE: &str = "
+    SELECT name, queue FROM throng_ready AS ready
+    CROSS JOIN throng_task AS task ON task.id = ready.id
+    WHERE ready.list = ?1 ORDER BY ready.sublist, ready.place LIMIT 1";
+
 /// What the parts of the overview have in common.
 struct Reading<'a> {
     db: &'a Connection,
@@ -128,9 +138,7 @@ impl Reading<'_> {
 
     /// Returns how long ago the first task of a list was spawned, if its id says that.
     fn first_waiting(&self, list: ListId) -> Result<Option<Duration>, rusqlite::Error> {
-        let sql =
-            "SELECT id FROM throng_ready WHERE list = ?1 AND sublist = 0 ORDER BY place LIMIT 1";
-        let mut statement = self.db.prepare_cached(sql)?;
+        let mut statement = self.db.prepare_cached(FIRST)?;
         let first = statement.query_row([list.number()], |row| row.get(0).map(TaskId::from_bytes));
         let created = first.optional()?.and_then(TaskId::created);
         Ok(created.map(|at| Duration::from_millis(self.now.wall as u64).saturating_sub(at)))
@@ -147,11 +155,7 @@ impl Reading<'_> {
         let known = self.known_kinds();
         let lists = known.iter().flat_map(|&kind| self.routes.path(kind));
         let read: BTreeSet<_> = lists.collect();
-        let mut statement = self.db.prepare_cached(
-            "SELECT name, queue FROM throng_ready AS ready
-             CROSS JOIN throng_task AS task ON task.id = ready.id
-             WHERE ready.list = ?1 ORDER BY ready.sublist, ready.place LIMIT 1",
-        )?;
+        let mut statement = self.db.prepare_cached(FIRST_TYPE)?;
         let mut types = Vec::new();
         for list in ready_queue::lists(self.db)? {
             if read.contains(&list) {

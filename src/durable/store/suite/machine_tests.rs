@@ -111,6 +111,17 @@ pub(super) enum Step {
         after: Option<u8>,
         limit: usize,
     },
+    /// Reports runs of a few types, possibly twice.
+    RecordStats {
+        reporter: u8,
+        types: Vec<(u8, u64)>,
+        is_repeated: bool,
+    },
+    ReadStats {
+        process: u8,
+        is_by_hour: bool,
+        last: Option<Duration>,
+    },
 }
 
 /// A change of one of a few schedules.
@@ -407,6 +418,15 @@ fn list() -> impl Strategy<Value = Step> {
     )
 }
 
+fn record_stats() -> impl Strategy<Value = Step> {
+    let types = prop::collection::vec((0..4_u8, 0..9_u64), 0..4);
+    (0..3_u8, types, any::<bool>()).prop_map(|(reporter, types, is_repeated)| Step::RecordStats {
+        reporter,
+        types,
+        is_repeated,
+    })
+}
+
 fn step() -> impl Strategy<Value = Step> {
     let any = any::<u8>;
     let claims = prop::collection::vec(0..8_u8, 1..4);
@@ -440,6 +460,9 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::ChangeScheduleAgain),
         1 => (prop::option::of(0..3_u8), 0..4_usize)
             .prop_map(|(after, limit)| Step::ListSchedules { after, limit }),
+        3 => record_stats(),
+        3 => (any(), prop::bool::ANY, prop::option::of(seconds(&[1, 60, 3600, 90_000])))
+            .prop_map(|(process, is_by_hour, last)| Step::ReadStats { process, is_by_hour, last }),
     ]
 }
 

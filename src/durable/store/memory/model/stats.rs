@@ -61,6 +61,14 @@ impl Model {
         page
     }
 
+    /// Returns the number of reporters, and of types in all buckets.
+    #[cfg(test)]
+    pub(in super::super) fn statistics(&self) -> u64 {
+        let buckets = self.stats.buckets.values();
+        let types: usize = buckets.map(|bucket| bucket.iter().count()).sum();
+        (types + self.stats.reporters.len()) as u64
+    }
+
     /// Removes the buckets that are no longer kept, and those of a time that the clock has not reached.
     pub(super) fn expire_stats(&mut self) {
         let now = self.wall();
