@@ -104,7 +104,9 @@
 //!
 //! # Lists of tasks
 //!
-//! [`DurableClient::admin`] lists the tasks with a given status, a page at a time, for example for a web interface.
+//! [`DurableClient::admin`] lists the tasks with a given status, a page at a time, for example for a web interface. It also describes the
+//! store and its queues at a glance ([`Admin::overview`]), and returns how many runs of each type have started and ended in each minute
+//! ([`Admin::stats`]).
 //!
 //! # If a process exits at a given step
 //!

@@ -23,7 +23,9 @@ local function count_waiting(queue, ids)
     local list = sub(ids, at, at + 15)
     local key = key_of(list)
     n = n + call('LLEN', key) + (is_grouped and groups().entries_in(list) or 0)
-    gone = gone + (n > 0 and tombstones_by_list()[list] or 0)
   end
+  if n == 0 then return 0 end
+  -- The entry of a tombstone may be in another list of its path, which has tasks of the same queue.
+  for at = 1, #ids, 16 do gone = gone + (tombstones_by_list()[sub(ids, at, at + 15)] or 0) end
   return math.max(n - gone, 0)
 end

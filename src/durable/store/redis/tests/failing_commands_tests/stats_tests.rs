@@ -21,12 +21,15 @@ async fn a_report_is_recorded_as_a_whole_and_once() {
     for_each_command(async |scene, trial| {
         let store = &scene.worker.store;
         store.record_stats(report(1)).await.unwrap();
-        let record = || store.record_stats(report(2));
+        let record = async || {
+            store.record_stats(report(2)).await?;
+            store.record_stats(report(3)).await
+        };
         let (recorded, has_failed) = scene.send(trial, true, record).await;
         assert!(recorded.is_ok(), "{trial:?}: {recorded:?}");
         let page = store.stats(ReadStats::last_hour()).await.unwrap();
         let done: Vec<_> = page.rows.iter().map(|row| row.2.done).collect();
-        assert_eq!(done, [2, 2], "{trial:?}");
+        assert_eq!(done, [3, 3], "{trial:?}");
         has_failed
     })
     .await;
