@@ -191,7 +191,7 @@ pub use self::admin::cursor::{Cursor, ParseCursorError};
 pub use self::admin::filter::TaskFilter;
 pub use self::admin::overview::{Overview, QueueOverview, TypeOverview};
 pub use self::admin::page::{TaskInfo, TaskPage};
-pub use self::admin::run_counts::RunCounts;
+pub use self::admin::run_totals::RunTotals;
 pub use self::admin::stats::{Stats, StatsFilter, TypeStats};
 pub use self::client::DurableClient;
 #[cfg(any(test, feature = "test-util"))]

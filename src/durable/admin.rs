@@ -12,7 +12,7 @@ pub(crate) mod filter;
 mod list;
 pub(crate) mod overview;
 pub(crate) mod page;
-pub(crate) mod run_counts;
+pub(crate) mod run_totals;
 pub(crate) mod stats;
 
 /// Lists and changes the tasks of a store for the people who operate it: see [`DurableClient::admin`](super::DurableClient::admin).

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use throng::durable::{
-    DurableClient, QueueSettings, RunCounts, SpawnOptions, StatsFilter, TaskError,
+    DurableClient, QueueSettings, RunTotals, SpawnOptions, StatsFilter, TaskError,
 };
 
 use crate::harness::{TestStore, spawn, spawn_as, start};
@@ -15,7 +15,7 @@ on_all_stores! {
 }
 
 /// Returns the statistics, which are those of numbers.
-async fn stats(client: &DurableClient, filter: StatsFilter) -> Vec<RunCounts> {
+async fn stats(client: &DurableClient, filter: StatsFilter) -> Vec<RunTotals> {
     let page = client.admin().stats(&filter).await.unwrap();
     assert_eq!(page.next, None);
     assert!(page.rows.iter().all(|row| row.start <= page.now));
@@ -46,7 +46,7 @@ async fn runs_are_in_the_statistics_when_their_client_is_closed(store: TestStore
     for filter in [StatsFilter::by_minute(), StatsFilter::by_hour()] {
         // A minute may have begun meanwhile.
         let all = stats(&viewer, filter.clone()).await;
-        let sum = |number: fn(&RunCounts) -> u64| all.iter().map(number).sum::<u64>();
+        let sum = |number: fn(&RunTotals) -> u64| all.iter().map(number).sum::<u64>();
         let numbers = [
             sum(|it| it.started),
             sum(|it| it.done),
@@ -114,7 +114,7 @@ async fn an_overview_shows_queues_and_types(store: TestStore) {
         .find(|it| it.name.as_deref() == Some("number"));
     let number = number.expect("the type is listed");
     assert!(number.is_paused && number.is_served);
-    assert_eq!(number.last_hour, RunCounts::default());
+    assert_eq!(number.last_hour, RunTotals::default());
     let lag = SystemTime::now()
         .duration_since(overview.now)
         .unwrap_or_default();

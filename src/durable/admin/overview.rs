@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use super::stats::time_of;
+use crate::durable::clock::time_of;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::{RunType, StatsPage};
-use crate::durable::{Counts, QueueInfo, RunCounts};
+use crate::durable::{Counts, QueueInfo, RunTotals};
 
 /// A store at a glance: see [`Admin::overview`](crate::durable::Admin::overview).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +66,7 @@ pub struct TypeOverview {
     /// [`QueueOverview::sessions`].
     pub is_served: bool,
     /// The runs of the last hour. As all [statistics](crate::durable::Admin::stats), they lag by about ten seconds.
-    pub last_hour: RunCounts,
+    pub last_hour: RunTotals,
 }
 
 /// The maximum number of queues, and of types.
@@ -97,7 +97,7 @@ pub(crate) struct QueueDraft {
 pub(crate) struct TypeDraft {
     pub(crate) is_paused: bool,
     pub(crate) is_served: bool,
-    last_hour: RunCounts,
+    last_hour: RunTotals,
 }
 
 impl OverviewDraft {

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, SystemTime};
 
+use crate::durable::clock::time_of;
 use crate::durable::engine::Engine;
 use crate::durable::store::{ReadStats, Resolution, StatsPage, StatsStart};
-use crate::durable::{DurableError, RunCounts};
+use crate::durable::{DurableError, RunTotals};
 
 /// Selects statistics: see [`Admin::stats`](crate::durable::Admin::stats). All times are by the clock of the store.
 ///
@@ -48,7 +49,7 @@ pub struct TypeStats {
     /// The [queue](crate::durable::Queue), or `None` for the default queue.
     pub queue: Option<String>,
     /// The numbers of runs.
-    pub runs: RunCounts,
+    pub runs: RunTotals,
 }
 
 impl StatsFilter {
@@ -113,7 +114,7 @@ pub(super) async fn stats(engine: &Engine, filter: &StatsFilter) -> Result<Stats
 
 fn public(page: StatsPage, resolution: Resolution) -> Stats {
     let start_of = |bucket| time_of(resolution.start_of(bucket));
-    let row = |(bucket, run_type, runs): (u64, crate::durable::store::RunType, RunCounts)| {
+    let row = |(bucket, run_type, runs): (u64, crate::durable::store::RunType, RunTotals)| {
         let (name, queue) = run_type.into_names();
         TypeStats {
             start: start_of(bucket),
@@ -128,8 +129,4 @@ fn public(page: StatsPage, resolution: Resolution) -> Stats {
         next: page.next.map(start_of),
         missing_partitions: page.missing_partitions,
     }
-}
-
-pub(super) fn time_of(since_1970: Duration) -> SystemTime {
-    SystemTime::UNIX_EPOCH + since_1970
 }

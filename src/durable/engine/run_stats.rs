@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use crate::durable::RunCounts;
+use crate::durable::RunTotals;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::{Backend, MAX_STAT_TYPES, RunType, StatReport};
 use crate::sync::{Mutex, lock};
@@ -33,7 +33,7 @@ struct Unreported {
     /// The last report, until the store answers it.
     sent: Option<StdArc<StatReport>>,
     /// The types in the order of their first runs. There are few of them, and most runs have the type of the last one.
-    runs: Vec<(RunType, RunCounts)>,
+    runs: Vec<(RunType, RunTotals)>,
     /// The position of the type of the last run.
     last: usize,
 }
@@ -53,7 +53,7 @@ impl RunStats {
     }
 
     /// Counts runs of the type with this name in a queue.
-    pub(crate) fn add(&self, name: &StdArc<str>, queue: &QueueName, runs: RunCounts) {
+    pub(crate) fn add(&self, name: &StdArc<str>, queue: &QueueName, runs: RunTotals) {
         let mut unreported = lock(&self.unreported);
         let is_first = unreported.runs.is_empty();
         unreported.counts_of(name, queue).add(runs);
@@ -117,7 +117,7 @@ impl RunStats {
 }
 
 impl Unreported {
-    fn counts_of(&mut self, name: &StdArc<str>, queue: &QueueName) -> &mut RunCounts {
+    fn counts_of(&mut self, name: &StdArc<str>, queue: &QueueName) -> &mut RunTotals {
         let is_last = self
             .runs
             .get(self.last)
@@ -137,7 +137,7 @@ impl Unreported {
             false => RunType::others(),
         };
         self.find(|it| *it == run_type).unwrap_or_else(|| {
-            self.runs.push((run_type, RunCounts::default()));
+            self.runs.push((run_type, RunTotals::default()));
             self.runs.len() - 1
         })
     }

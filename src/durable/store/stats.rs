@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::durable::RunCounts;
+use crate::durable::RunTotals;
 use crate::durable::clock::millis;
 use crate::durable::queue::name::QueueName;
 
@@ -35,7 +35,7 @@ pub(crate) struct StatReport {
     /// The number of the report, which rises with each report of the process. A store ignores a report whose number it has seen.
     pub(crate) number: u64,
     /// At most [`MAX_STAT_TYPES`], and those of [`RunType::OTHERS`].
-    pub(crate) runs: Vec<(RunType, RunCounts)>,
+    pub(crate) runs: Vec<(RunType, RunTotals)>,
 }
 
 /// A type of tasks in a queue.
@@ -200,7 +200,7 @@ pub(crate) struct StatsPage {
     /// The time of the store, in milliseconds since 1970.
     pub(crate) now: u64,
     /// The runs of types, with their buckets, in order.
-    pub(crate) rows: Vec<(u64, RunType, RunCounts)>,
+    pub(crate) rows: Vec<(u64, RunType, RunTotals)>,
     /// The bucket at which the next page begins, if there is one.
     pub(crate) next: Option<u64>,
     /// The partitions that do not answer.
@@ -209,11 +209,11 @@ pub(crate) struct StatsPage {
 
 /// The runs in one bucket, or since the last report of a process.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct StatBucket(BTreeMap<RunType, RunCounts>);
+pub(crate) struct StatBucket(BTreeMap<RunType, RunTotals>);
 
 impl StatBucket {
     /// Adds runs of a type, or of all others if there are too many types. Returns which of them it was.
-    pub(crate) fn add(&mut self, run_type: RunType, runs: RunCounts) -> RunType {
+    pub(crate) fn add(&mut self, run_type: RunType, runs: RunTotals) -> RunType {
         // The others come first.
         let others = usize::from(self.0.keys().next().is_some_and(RunType::is_others));
         let is_full = self.0.len() - others >= MAX_STAT_TYPES;
@@ -225,11 +225,11 @@ impl StatBucket {
         counted
     }
 
-    pub(crate) fn get(&self, run_type: &RunType) -> RunCounts {
+    pub(crate) fn get(&self, run_type: &RunType) -> RunTotals {
         self.0.get(run_type).copied().unwrap_or_default()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&RunType, &RunCounts)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&RunType, &RunTotals)> {
         self.0.iter()
     }
 }
@@ -278,9 +278,9 @@ mod tests {
     fn a_bucket_has_a_limited_number_of_types() {
         let mut bucket = StatBucket::default();
         let of = |nth: usize| RunType::new(&format!("{nth}").into(), &QueueName::DEFAULT);
-        let one = RunCounts {
+        let one = RunTotals {
             started: 1,
-            ..RunCounts::default()
+            ..RunTotals::default()
         };
         assert!(bucket.add(RunType::others(), one).is_others());
         for nth in 0..2 * MAX_STAT_TYPES {

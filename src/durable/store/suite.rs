@@ -35,7 +35,6 @@ mod limits_tests;
 mod lists_tests;
 mod machine_tests;
 mod memory;
-mod overview_tests;
 mod paused_types_tests;
 mod priorities_tests;
 mod process;
@@ -49,7 +48,6 @@ mod scheduler;
 mod sessions_tests;
 #[cfg(feature = "sqlite-unbundled")]
 mod sqlite;
-mod stats_tests;
 mod status_tests;
 mod ticks_tests;
 mod types_tests;

@@ -1,18 +1,18 @@
 //! How runs are counted and reported.
 
 use super::*;
-use crate::durable::{RunCounts, StatsFilter};
+use crate::durable::{RunTotals, StatsFilter};
 use crate::sync::Number as Count;
 
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Returns the sum of all statistics of a store, as another process reads them.
-async fn total(store: &MemoryStore) -> RunCounts {
+async fn total(store: &MemoryStore) -> RunTotals {
     let page = client_of(store)
         .admin()
         .stats(&StatsFilter::by_hour())
         .await;
-    let mut total = RunCounts::default();
+    let mut total = RunTotals::default();
     for row in page.unwrap().rows {
         assert_eq!((row.name.as_deref(), row.queue), (Some(Number::NAME), None));
         total.add(row.runs);

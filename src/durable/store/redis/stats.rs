@@ -10,7 +10,7 @@ use super::each_partition::ask_each;
 use super::inner::Inner;
 use super::reply::Reader;
 use super::scripts::Arguments;
-use crate::durable::RunCounts;
+use crate::durable::RunTotals;
 use crate::durable::clock::millis;
 use crate::durable::failure::Failure;
 use crate::durable::queue::name::QueueName;
@@ -97,7 +97,7 @@ fn merged(pages: impl Iterator<Item = StatsPage>) -> StatsPage {
         merged.now = merged.now.max(page.now);
         merged.next = [merged.next, page.next].into_iter().flatten().min();
         for (bucket, run_type, runs) in page.rows {
-            let counts: &mut RunCounts = rows.entry((bucket, run_type)).or_default();
+            let counts: &mut RunTotals = rows.entry((bucket, run_type)).or_default();
             counts.add(runs);
         }
     }
@@ -131,7 +131,7 @@ fn row(report: &StatReport) -> Vec<u8> {
 }
 
 /// Reads the runs in a row. Ignores what cannot be read.
-fn runs_in(mut row: &[u8]) -> Vec<(RunType, RunCounts)> {
+fn runs_in(mut row: &[u8]) -> Vec<(RunType, RunTotals)> {
     let mut all = Vec::new();
     while let Some((run_type, runs, rest)) = first_in(row) {
         all.push((run_type, runs));
@@ -140,7 +140,7 @@ fn runs_in(mut row: &[u8]) -> Vec<(RunType, RunCounts)> {
     all
 }
 
-fn first_in(row: &[u8]) -> Option<(RunType, RunCounts, &[u8])> {
+fn first_in(row: &[u8]) -> Option<(RunType, RunTotals, &[u8])> {
     let (length, rest) = row.split_first_chunk()?;
     let (names, rest) = rest.split_at_checked(u16::from_be_bytes(*length).into())?;
     let (numbers, rest) = rest.split_at_checked(NUMBERS_LENGTH)?;
@@ -151,7 +151,7 @@ fn first_in(row: &[u8]) -> Option<(RunType, RunCounts, &[u8])> {
     };
     let (counts, micros) = numbers.split_at(5 * 6);
     let counts = std::array::from_fn(|nth| number(&counts[6 * nth..6 * nth + 6]));
-    let runs = RunCounts::of(counts, Duration::from_micros(number(micros)));
+    let runs = RunTotals::of(counts, Duration::from_micros(number(micros)));
     Some((run_type(names)?, runs, rest))
 }
 

@@ -9,7 +9,7 @@ use super::error::Fault;
 use super::reader::ReadConnection;
 use super::time::Now;
 use super::transaction::Transaction;
-use crate::durable::RunCounts;
+use crate::durable::RunTotals;
 use crate::durable::clock::millis;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::{
@@ -118,7 +118,7 @@ pub(super) fn read_from(
     Ok(page)
 }
 
-fn read_row(row: &Row<'_>) -> Result<(u64, RunType, RunCounts), rusqlite::Error> {
+fn read_row(row: &Row<'_>) -> Result<(u64, RunType, RunTotals), rusqlite::Error> {
     let (name, queue): (Arc<str>, String) = (row.get::<_, String>(1)?.into(), row.get(2)?);
     let queue = QueueName::from(Some(queue).filter(|queue| !queue.is_empty()));
     let mut numbers = [0; 5];
@@ -126,7 +126,7 @@ fn read_row(row: &Row<'_>) -> Result<(u64, RunType, RunCounts), rusqlite::Error>
         *value = number(row, column)?;
     }
     let run_time = Duration::from_micros(number(row, 8)?);
-    let runs = RunCounts::of(numbers, run_time);
+    let runs = RunTotals::of(numbers, run_time);
     Ok((number(row, 0)?, RunType::new(&name, &queue), runs))
 }
 

@@ -112,16 +112,22 @@ pub(super) enum Step {
         limit: usize,
     },
     /// Reports runs of a few types, possibly twice.
-    RecordStats {
-        reporter: u8,
-        types: Vec<(u8, u64)>,
-        is_repeated: bool,
-    },
-    ReadStats {
-        process: u8,
-        is_by_hour: bool,
-        last: Option<Duration>,
-    },
+    RecordStats(RecordStatsStep),
+    ReadStats(ReadStatsStep),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct RecordStatsStep {
+    reporter: u8,
+    types: Vec<(u8, u64)>,
+    is_repeated: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct ReadStatsStep {
+    process: u8,
+    is_by_hour: bool,
+    last: Option<Duration>,
 }
 
 /// A change of one of a few schedules.
@@ -420,10 +426,23 @@ fn list() -> impl Strategy<Value = Step> {
 
 fn record_stats() -> impl Strategy<Value = Step> {
     let types = prop::collection::vec((0..4_u8, 0..9_u64), 0..4);
-    (0..3_u8, types, any::<bool>()).prop_map(|(reporter, types, is_repeated)| Step::RecordStats {
-        reporter,
-        types,
-        is_repeated,
+    (0..3_u8, types, any::<bool>()).prop_map(|(reporter, types, is_repeated)| {
+        Step::RecordStats(RecordStatsStep {
+            reporter,
+            types,
+            is_repeated,
+        })
+    })
+}
+
+fn read_stats() -> impl Strategy<Value = Step> {
+    let last = prop::option::of(seconds(&[1, 60, 3600, 90_000]));
+    (any::<u8>(), any::<bool>(), last).prop_map(|(process, is_by_hour, last)| {
+        Step::ReadStats(ReadStatsStep {
+            process,
+            is_by_hour,
+            last,
+        })
     })
 }
 
@@ -461,8 +480,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (prop::option::of(0..3_u8), 0..4_usize)
             .prop_map(|(after, limit)| Step::ListSchedules { after, limit }),
         3 => record_stats(),
-        3 => (any(), prop::bool::ANY, prop::option::of(seconds(&[1, 60, 3600, 90_000])))
-            .prop_map(|(process, is_by_hour, last)| Step::ReadStats { process, is_by_hour, last }),
+        3 => read_stats(),
     ]
 }
 

@@ -1,6 +1,8 @@
 //! The tests of the overview, which run on each store.
 
-use super::{overview_tests, run};
+use super::run;
+
+mod overview_tests;
 
 /// Defines one test for each case, on one store.
 macro_rules! overview_suite {

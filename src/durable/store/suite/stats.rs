@@ -1,6 +1,8 @@
 //! The tests of statistics, which run on each store.
 
-use super::{run, stats_tests};
+use super::run;
+
+mod stats_tests;
 
 /// Defines one test for each case, on one store.
 macro_rules! stats_suite {

@@ -7,7 +7,6 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::row::{Row, State};
-use super::stats::StatsState;
 use crate::durable::clock::{Clock, millis};
 use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::key::KeyHash;
@@ -17,7 +16,9 @@ use crate::durable::queue::priority::PriorityTurns;
 use crate::durable::queue::{Priority, QueueSettings};
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::kind::{Kind, TypeSet};
-use crate::durable::store::{DeadReason, Enqueued, Epoch, Event, ScheduleRow, SessionId};
+use crate::durable::store::{
+    DeadReason, Enqueued, Epoch, Event, Resolution, ScheduleRow, SessionId, StatBucket,
+};
 use crate::durable::{Counts, TaskId};
 
 /// The number of endpoints that are woken, at most, for tasks that became ready together.
@@ -82,6 +83,15 @@ pub(super) struct ScheduleState {
     pub(super) row: ScheduleRow,
     /// The time at which it is handed out next, in milliseconds since 1970, or `None` while it is paused.
     pub(super) hand_out: Option<u64>,
+}
+
+/// What the store keeps of the statistics.
+#[derive(Default)]
+pub(super) struct StatsState {
+    /// The buckets of each resolution, by their numbers.
+    pub(super) buckets: BTreeMap<(Resolution, u64), StatBucket>,
+    /// The number of the last report of each process, and its time, in milliseconds since 1970.
+    pub(super) reporters: BTreeMap<u64, (u64, u64)>,
 }
 
 /// The lease of a claim.

@@ -1,21 +1,10 @@
 //! The statistics of runs.
 
-use std::collections::BTreeMap;
-
 use super::state::Model;
 use crate::durable::clock::millis;
 use crate::durable::store::{
-    MAX_STAT_ROWS, REPORTER_RETENTION, ReadStats, Resolution, StatBucket, StatReport, StatsPage,
+    MAX_STAT_ROWS, REPORTER_RETENTION, ReadStats, Resolution, StatReport, StatsPage,
 };
-
-/// What the store keeps of the statistics.
-#[derive(Default)]
-pub(super) struct StatsState {
-    /// The buckets of each resolution, by their numbers.
-    buckets: BTreeMap<(Resolution, u64), StatBucket>,
-    /// The number of the last report of each process, and its time, in milliseconds since 1970.
-    reporters: BTreeMap<u64, (u64, u64)>,
-}
 
 impl Model {
     pub(in super::super) fn record_stats(&mut self, report: &StatReport) {

@@ -135,16 +135,8 @@ impl<H: Harness> Pair<H> {
             Step::Cancel { tasks } => self.cancel(self.ids.of_all(tasks)).await,
             Step::Status { process, tasks } => self.status(*process, self.ids.of_all(tasks)).await,
             Step::ReportProgress { tasks, number } => self.report_progress(tasks, *number).await,
-            Step::RecordStats {
-                reporter,
-                types,
-                is_repeated,
-            } => self.record_stats(*reporter, types, *is_repeated).await,
-            Step::ReadStats {
-                process,
-                is_by_hour,
-                last,
-            } => self.stats(*process, *is_by_hour, *last).await,
+            Step::RecordStats(step) => self.record_stats(step).await,
+            Step::ReadStats(step) => self.stats(step).await,
             Step::Pass(time) => self.pass(*time).await,
             Step::Age(time) => {
                 self.age(*time);
@@ -202,9 +194,7 @@ impl<H: Harness> Pair<H> {
         self.counts(0).await?;
         self.status(0, ids.clone()).await?;
         self.list_schedules(None, 9).await?;
-        for is_by_hour in [false, true] {
-            self.stats(0, is_by_hour, None).await?;
-        }
+        self.all_stats().await?;
         self.dead_letters(&Choice::All, 100).await?;
         for other in [false, true] {
             self.pause(other, false).await?;

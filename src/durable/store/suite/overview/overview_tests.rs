@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Harness;
-use super::process::*;
 use crate::durable::queue::name::QueueName;
 use crate::durable::queue::{Priority, Rate};
+use crate::durable::store::suite::Harness;
+use crate::durable::store::suite::process::*;
 use crate::durable::store::{NewTask, RunType, StatReport, Verdict};
-use crate::durable::{Overview, QueueOverview, QueueSettings, RunCounts, TaskId};
+use crate::durable::{Overview, QueueOverview, QueueSettings, RunTotals, TaskId};
 
 impl Process {
     async fn overview(&self) -> Overview {
@@ -134,7 +134,7 @@ pub(super) async fn an_overview_describes_types(it: &dyn Harness) {
         process.session_of(&["job"]).await,
         process.session_of_in(&["other"], "q").await,
     ];
-    let runs = |n| RunCounts::of([n; 5], Duration::from_micros(n));
+    let runs = |n| RunTotals::of([n; 5], Duration::from_micros(n));
     let of = |name: &str, queue: &str| {
         let queue = Some(queue.to_owned()).filter(|it| !it.is_empty());
         RunType::new(&name.into(), &QueueName::from(queue))
@@ -176,7 +176,7 @@ pub(super) async fn an_overview_describes_types(it: &dyn Harness) {
     for row in &overview.types[..4] {
         assert_eq!(row.last_hour, runs(2), "{row:?}");
     }
-    assert_eq!(overview.types[4].last_hour, RunCounts::default());
+    assert_eq!(overview.types[4].last_hour, RunTotals::default());
 }
 
 pub(super) async fn a_type_that_no_worker_knows_is_listed(it: &dyn Harness) {

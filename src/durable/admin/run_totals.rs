@@ -1,4 +1,4 @@
-//! [`RunCounts`]: the numbers of runs in a period.
+//! [`RunTotals`]: the numbers of runs in a period.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 /// their tasks asked to run again later, or were given back, have only started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct RunCounts {
+pub struct RunTotals {
     /// Runs that have started.
     pub started: u64,
     /// Runs that have succeeded.
@@ -23,7 +23,7 @@ pub struct RunCounts {
     pub run_time: Duration,
 }
 
-impl RunCounts {
+impl RunTotals {
     pub(crate) fn add(&mut self, other: Self) {
         for (number, more) in self.numbers_mut().into_iter().zip(other.numbers()) {
             *number = number.saturating_add(more);

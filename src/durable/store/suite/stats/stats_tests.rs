@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Harness;
-use super::process::*;
-use crate::durable::RunCounts;
+use crate::durable::RunTotals;
 use crate::durable::queue::name::QueueName;
+use crate::durable::store::suite::Harness;
+use crate::durable::store::suite::process::*;
 use crate::durable::store::{
     MAX_STAT_TYPES, ReadStats, Resolution, RunType, StatReport, StatsPage, StatsStart,
 };
@@ -21,7 +21,7 @@ impl Process {
         self.record_all(reporter, number, runs).await;
     }
 
-    async fn record_all(&self, reporter: u64, number: u64, runs: Vec<(RunType, RunCounts)>) {
+    async fn record_all(&self, reporter: u64, number: u64, runs: Vec<(RunType, RunTotals)>) {
         let report = StatReport {
             reporter,
             number,
@@ -59,8 +59,8 @@ fn job(name: &str) -> RunType {
 }
 
 /// Returns the counts of some runs, with different numbers in all fields.
-fn runs(n: u64) -> RunCounts {
-    RunCounts::of(
+fn runs(n: u64) -> RunTotals {
+    RunTotals::of(
         [5 * n, n, 2 * n, 3 * n, 4 * n],
         Duration::from_micros(7 * n),
     )
@@ -295,7 +295,7 @@ pub(super) async fn a_filter_selects_a_type(it: &dyn Harness) {
 pub(super) async fn large_numbers_are_kept(it: &dyn Harness) {
     let process = Process::of(it);
     let (large, long) = (1 << 40, Duration::from_secs(1 << 30));
-    let counts = RunCounts::of(
+    let counts = RunTotals::of(
         [large + 1, large + 2, large + 3, large + 4, large + 5],
         long,
     );
