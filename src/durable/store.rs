@@ -123,6 +123,10 @@ pub(crate) mod routes;
 mod schedules;
 #[cfg(feature = "sqlite-unbundled")]
 pub(crate) mod sqlite;
+#[cfg_attr(
+    not(all(feature = "redis", feature = "sqlite-unbundled", feature = "test-util")),
+    allow(dead_code, reason = "each store uses a part of it")
+)]
 mod stats;
 #[cfg(test)]
 mod suite;

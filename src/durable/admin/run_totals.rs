@@ -55,6 +55,7 @@ impl RunTotals {
     }
 
     /// Returns the counts with these numbers, in the order of the fields.
+    #[cfg(any(test, feature = "redis", feature = "sqlite-unbundled"))]
     pub(crate) fn of(numbers: [u64; 5], run_time: Duration) -> Self {
         let [started, done, retried, died, cancelled] = numbers;
         Self {
