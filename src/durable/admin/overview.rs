@@ -22,12 +22,12 @@ pub struct Overview {
     /// `true` if there are more queues.
     pub has_more_queues: bool,
     /// Types in the order of their names and queues: at most 200. A type is among them if it has started or ended runs within the last
-    /// hour, if it is paused, or if the store knows its name: in Redis, if it was stored by a client within the last day; in other stores,
-    /// if tasks of it wait for a worker that knows it.
+    /// hour, if it is paused, or if tasks of it wait for a worker that knows it. Redis also lists other types that clients have stored,
+    /// unless there are more than 2,000: then it lists none of those that only wait.
     pub types: Vec<TypeOverview>,
     /// `true` if there are more types.
     pub has_more_types: bool,
-    /// The partitions of a [`RedisStore`](crate::durable::DurableClient) that do not answer, from 0. Their tasks, their queues and their
+    /// The partitions of a `RedisStore` that do not answer, from 0. Their tasks, their queues and their
     /// part of the statistics are missing from this overview.
     pub missing_partitions: Vec<usize>,
 }
@@ -46,8 +46,9 @@ pub struct QueueOverview {
     /// live until the store detects its death: with Redis, for about three minutes.
     pub sessions: u64,
     /// How long the task that is next in line has waited, or `None` if no task waits, or if it is not known. With Redis, this is the time
-    /// since the task became ready, and it is not known for tasks with a [group](crate::durable::SpawnOptions::group). With other stores,
-    /// it is the time since the task was spawned, and SQLite knows that only for [new](crate::durable::TaskId::new) ids.
+    /// since the task became ready; with other stores, it is the time since the task was spawned, and SQLite knows that only for
+    /// [new](crate::durable::TaskId::new) ids. Redis and SQLite do not examine tasks with a
+    /// [group](crate::durable::SpawnOptions::group).
     pub oldest_waiting: Option<Duration>,
 }
 
