@@ -104,7 +104,9 @@
 //!
 //! # Lists of tasks
 //!
-//! [`DurableClient::admin`] lists the tasks with a given status, a page at a time, for example for a web interface.
+//! [`DurableClient::admin`] lists the tasks with a given status, a page at a time, for example for a web interface. It also describes the
+//! store and its queues at a glance ([`Admin::overview`]), and returns how many runs of each type have started and ended in each minute
+//! ([`Admin::stats`]).
 //!
 //! # If a process exits at a given step
 //!
@@ -187,7 +189,10 @@ pub use self::admin::Admin;
 pub use self::admin::bulk::{Bulk, BulkPart};
 pub use self::admin::cursor::{Cursor, ParseCursorError};
 pub use self::admin::filter::TaskFilter;
+pub use self::admin::overview::{Overview, QueueOverview, TypeOverview};
 pub use self::admin::page::{TaskInfo, TaskPage};
+pub use self::admin::run_totals::RunTotals;
+pub use self::admin::stats::{Stats, StatsFilter, TypeStats};
 pub use self::client::DurableClient;
 #[cfg(any(test, feature = "test-util"))]
 pub use self::clock::Clock;

@@ -47,6 +47,8 @@ mod lists;
 mod middleware;
 #[path = "durable/nested.rs"]
 mod nested;
+#[path = "durable/overview.rs"]
+mod overview;
 #[path = "durable/panics.rs"]
 mod panics;
 #[path = "durable/policies.rs"]

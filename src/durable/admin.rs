@@ -4,13 +4,16 @@ use std::fmt;
 
 use self::bulk::Change;
 use super::engine::Engine;
-use super::{Bulk, Cursor, DurableError, TaskFilter, TaskPage};
+use super::{Bulk, Cursor, DurableError, Overview, Stats, StatsFilter, TaskFilter, TaskPage};
 
 pub(crate) mod bulk;
 pub(crate) mod cursor;
 pub(crate) mod filter;
 mod list;
+pub(crate) mod overview;
 pub(crate) mod page;
+pub(crate) mod run_totals;
+pub(crate) mod stats;
 
 /// Lists and changes the tasks of a store for the people who operate it: see [`DurableClient::admin`](super::DurableClient::admin).
 ///
@@ -84,6 +87,81 @@ impl<'a> Admin<'a> {
         limit: usize,
     ) -> Result<TaskPage, DurableError> {
         list::list(self.engine, filter, after, limit).await
+    }
+
+    /// Returns the store, its queues and its types at a glance. The cost grows with the numbers of queues and types, but not with the number
+    /// of tasks.
+    ///
+    /// If a store has several partitions and some of them do not answer, the overview [names](Overview::missing_partitions) them, and
+    /// describes the others.
+    ///
+    /// # Errors
+    ///
+    /// The store does not answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost if the future is dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use throng::durable::{DurableClient, MemoryStore};
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// let overview = client.admin().overview().await?;
+    /// for queue in &overview.queues {
+    ///     let name = queue.name.as_deref().unwrap_or("(default)");
+    ///     println!("{name}: {} waiting, {} running", queue.info.waiting, queue.info.running);
+    /// }
+    /// # assert_eq!(overview.queues[0].name, None);
+    /// # Ok(()) }
+    /// ```
+    pub async fn overview(&self) -> Result<Overview, DurableError> {
+        self.engine.ask(None, |store| store.overview()).await
+    }
+
+    /// Returns a page of the statistics that match: how many runs of each type have started and ended, by minute for the last 24 hours, or
+    /// by hour for the last 30 days. All times are by the clock of the store.
+    ///
+    /// Each process with executors reports its runs about every ten seconds, and once more when its client is
+    /// [closed](super::DurableClient::close). So the numbers lag by that time, the runs of a minute may count in the next one, and a
+    /// process that is killed loses those of its last ten seconds. A report that is sent again counts once. A run whose verdict the store
+    /// refuses, because another worker has the task, may count nevertheless.
+    ///
+    /// A page covers whole minutes or hours, and has about 4,000 rows before they are filtered by name. So it may have no rows although
+    /// others follow. The last page is the one without a [`next`](Stats::next).
+    ///
+    /// # Errors
+    ///
+    /// The store does not answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost if the future is dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use throng::durable::{DurableClient, MemoryStore};
+    /// use throng::durable::StatsFilter;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// let mut filter = StatsFilter::by_minute().last(Duration::from_secs(3600));
+    /// loop {
+    ///     let page = client.admin().stats(&filter).await?;
+    ///     for row in page.rows {
+    ///         println!("{:?} {:?}: {} done", row.start, row.name, row.runs.done);
+    ///     }
+    ///     let Some(next) = page.next else { break };
+    ///     filter = filter.from(next);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn stats(&self, filter: &StatsFilter) -> Result<Stats, DurableError> {
+        stats::stats(self.engine, filter).await
     }
 
     /// Cancels the waiting, delayed or running tasks that match, a part at a time: see [`Bulk`]. A running task is cancelled when its run

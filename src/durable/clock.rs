@@ -162,6 +162,11 @@ pub(crate) fn since_boot() -> Duration {
     )
 }
 
+/// Returns the time that is this long after the beginning of 1970.
+pub(crate) fn time_of(since_1970: Duration) -> SystemTime {
+    SystemTime::UNIX_EPOCH + since_1970
+}
+
 /// Returns whole milliseconds, the unit of stores. It returns at most some tens of millions of years.
 pub(crate) fn millis(time: Duration) -> u64 {
     const FOREVER: u128 = 1 << 60;

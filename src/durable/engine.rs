@@ -1,7 +1,8 @@
 //! [`Engine`]: the background work of a client, on a thread of its own or on the thread of the store.
 //!
 //! On that thread, the engine sends spawned tasks to the store ([`batch_sender`]), finds out when awaited tasks have ended
-//! ([`waiters`]) or reported progress ([`progress_waiters`]), and runs the workers of the process. No user code runs there, so
+//! ([`waiters`]) or reported progress ([`progress_waiters`]), reports how many runs have started and ended ([`run_stats`]), and runs the
+//! workers of the process. No user code runs there, so
 //! none can delay the renewal of a lease.
 //! The engine does not depend on any runtime of the user.
 
@@ -16,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use self::batch_sender::BatchSender;
 use self::monitored::MonitoredStore;
 use self::progress_waiters::ProgressWaiters;
+use self::run_stats::RunStats;
 use self::waiters::Waiters;
 use super::executor::message::Message;
 use super::failure::Failure;
@@ -29,6 +31,7 @@ use crate::sync::{Mutex, lock};
 mod batch_sender;
 mod monitored;
 pub(crate) mod progress_waiters;
+pub(crate) mod run_stats;
 pub(crate) mod waiters;
 
 /// The background work of a client.
@@ -39,6 +42,7 @@ pub(crate) struct Engine {
     pub(crate) waiters: StdArc<Waiters>,
     pub(crate) progress: StdArc<ProgressWaiters>,
     pub(crate) spawn_queue: StdArc<SpawnQueue>,
+    pub(crate) run_stats: StdArc<RunStats>,
     workers: Mutex<Vec<mpsc::UnboundedSender<Message>>>,
     /// The highest epoch that this client has received.
     floor: Mutex<Epoch>,
@@ -64,12 +68,14 @@ impl Engine {
         let spawn_queue = StdArc::new(SpawnQueue::new());
         let waiters = StdArc::new(Waiters::default());
         let progress = StdArc::new(ProgressWaiters::default());
+        let run_stats = StdArc::new(RunStats::new());
         let engine = StdArc::new(Self {
             store_name: store.name().into(),
             store: StdArc::clone(&store),
             waiters: StdArc::clone(&waiters),
             progress: StdArc::clone(&progress),
             spawn_queue: StdArc::clone(&spawn_queue),
+            run_stats: StdArc::clone(&run_stats),
             workers: Mutex::default(),
             floor: Mutex::default(),
             runtime,
@@ -90,6 +96,7 @@ impl Engine {
         });
         engine.run(StdArc::clone(&waiters).run(StdArc::clone(&store)));
         engine.run(StdArc::clone(&progress).run(StdArc::clone(&store)));
+        engine.run(run_stats.run(StdArc::clone(&store)));
         engine.run(dispatch(StdArc::downgrade(&engine), store.events()));
         if engine.runtime.is_none() {
             waiters.close();
@@ -157,6 +164,9 @@ impl Engine {
             self.stop.cancel();
             self.waiters.close();
             self.progress.close();
+            if let Some(timers) = &self.runtime {
+                self.run_stats.flush(&*self.store, timers).await;
+            }
             self.store.close().await
         });
         closed.await.clone()

@@ -2,6 +2,8 @@
 
 use std::fmt;
 use std::str::FromStr;
+#[cfg(feature = "sqlite-unbundled")]
+use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use sha2::{Digest, Sha256};
@@ -54,6 +56,15 @@ impl TaskId {
     /// Returns the bytes of the id.
     pub const fn to_bytes(self) -> [u8; 16] {
         self.0
+    }
+
+    /// Returns the time since 1970 at which a [new](Self::new) id was created.
+    #[cfg(feature = "sqlite-unbundled")]
+    pub(crate) fn created(self) -> Option<Duration> {
+        let id = Uuid::from_bytes(self.0);
+        let time = id.get_timestamp().filter(|_| id.get_version_num() == 7)?;
+        let (seconds, nanos) = time.to_unix();
+        Some(Duration::new(seconds, nanos))
     }
 }
 

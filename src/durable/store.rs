@@ -45,7 +45,9 @@ use super::key::KeyHash;
 use super::queue::QueueInfo;
 use super::queue::name::QueueName;
 use super::schedule::name::ScheduleName;
-use super::{AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, TaskId, TaskPage};
+use super::{
+    AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, Overview, TaskId, TaskPage,
+};
 
 #[cfg(any(test, feature = "redis", feature = "sqlite-unbundled"))]
 pub(crate) use self::limits::MAX_STORE_TIME_STEP;
@@ -88,6 +90,15 @@ pub(crate) use self::schedules::{
     DueSchedule, HAND_OUT_INTERVAL, HandOut, MAX_HAND_OUTS, ScheduleAnswer, ScheduleChange,
     ScheduleRow, StoredSchedule, repeated,
 };
+#[cfg(any(test, feature = "sqlite-unbundled", feature = "test-util"))]
+pub(crate) use self::stats::{MAX_STAT_ROWS, REPORTER_RETENTION};
+#[cfg_attr(
+    not(all(feature = "redis", feature = "sqlite-unbundled")),
+    allow(unused_imports, reason = "only stores use some of them")
+)]
+pub(crate) use self::stats::{
+    MAX_STAT_TYPES, ReadStats, Resolution, RunType, StatBucket, StatReport, StatsPage, StatsStart,
+};
 pub(crate) use super::DeadReason;
 pub(crate) use super::key::{Enqueued, KeyConflict};
 pub(crate) use super::task::{MAX_BATCH_BYTES, MAX_BATCH_TASKS, MAX_PAYLOAD_BYTES, NewTask};
@@ -112,6 +123,11 @@ pub(crate) mod routes;
 mod schedules;
 #[cfg(feature = "sqlite-unbundled")]
 pub(crate) mod sqlite;
+#[cfg_attr(
+    not(all(feature = "redis", feature = "sqlite-unbundled", feature = "test-util")),
+    allow(dead_code, reason = "each store uses a part of it")
+)]
+mod stats;
 #[cfg(test)]
 mod suite;
 #[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
@@ -257,6 +273,16 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// Returns the numbers of tasks by their states, and the totals.
     fn counts(&self) -> Answer<'_, Counts>;
+
+    /// Adds the runs of a process to the statistics. A report whose number is not above that of the last one of the process changes
+    /// nothing, so a request can be repeated.
+    fn record_stats(&self, report: Arc<StatReport>) -> Answer<'_, ()>;
+
+    /// Returns a page of the statistics: see [`Admin::stats`](crate::durable::Admin::stats). Writes nothing.
+    fn stats(&self, request: ReadStats) -> Answer<'_, StatsPage>;
+
+    /// Returns the store at a glance: see [`Admin::overview`](crate::durable::Admin::overview). Writes nothing.
+    fn overview(&self) -> Answer<'_, Overview>;
 
     /// Returns whether the store can be reached.
     fn health(&self) -> Health {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use throng::durable::DurableHandle;
+use throng::durable::{DurableHandle, StatsFilter};
 
 use super::child::Work;
 use super::job::{Job, child_of};
@@ -15,6 +15,7 @@ on_both_stores! {
     one_that_was_idle_all_the_time_takes_over_soon,
     parents_that_wait_run_again_and_their_children_run_once,
     the_next_run_reads_the_progress_of_the_killed_one,
+    a_killed_worker_loses_only_the_statistics_that_it_has_not_sent,
 }
 
 /// With a file, an idle worker looks every two seconds whether somebody has died of whose work it does
@@ -51,6 +52,41 @@ async fn its_tasks_run_again_and_no_others_do(site: Site) {
     let counts = site.settled().await;
     assert_eq!((counts.crashed, counts.lost, counts.retried), (3, 0, 0));
     assert_eq!((counts.claimed, counts.done), (26, 23));
+}
+
+/// Returns the numbers of runs in the statistics that have started and that have succeeded.
+async fn recorded(site: &Site) -> [u64; 2] {
+    let page = site.client.admin().stats(&StatsFilter::by_hour()).await;
+    let rows = page.expect("the store answers").rows;
+    let runs = rows.iter().map(|row| row.runs);
+    let sum = runs.fold([0, 0], |[started, done], it| {
+        [started + it.started, done + it.done]
+    });
+    assert!(sum[1] <= sum[0], "{rows:?}");
+    sum
+}
+
+async fn a_killed_worker_loses_only_the_statistics_that_it_has_not_sent(site: Site) {
+    let mut first = site.worker(site.work()).await;
+    outcomes(site.spawn_all(Job::Work(1), 20).await).await;
+    until("the runs are reported", async || {
+        (recorded(&site).await == [20, 20]).then_some(())
+    })
+    .await;
+    outcomes(site.spawn_all(Job::Work(1), 5).await).await;
+    first.kill();
+    let _second = site.worker(site.work()).await;
+    outcomes(site.spawn_all(Job::Work(1), 7).await).await;
+    until("the runs of the second worker are reported", async || {
+        (recorded(&site).await[1] >= 27).then_some(())
+    })
+    .await;
+    let counts = site.client.counts().await.expect("the store answers");
+    let [_, done] = recorded(&site).await;
+    assert!(
+        done <= counts.done && counts.done == 32,
+        "{done} of {counts:?}"
+    );
 }
 
 async fn a_worker_that_comes_after_its_death_takes_over(site: Site) {

@@ -16,11 +16,11 @@ use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
     Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HandOut, ListTasks,
-    ProgressReport, ProgressState, QueueChange, RenewAnswer, ScheduleAnswer, ScheduleChange,
-    SessionId, StoredSchedule, TaskState, Turn, TurnAnswer,
+    ProgressReport, ProgressState, QueueChange, ReadStats, RenewAnswer, ScheduleAnswer,
+    ScheduleChange, SessionId, StatReport, StatsPage, StoredSchedule, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::{
-    AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, TaskId, TaskPage,
+    AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, Overview, TaskId, TaskPage,
 };
 use crate::sync::{Mutex, lock};
 
@@ -253,6 +253,18 @@ impl Backend for MonitoredStore {
 
     fn counts(&self) -> Answer<'_, Counts> {
         self.record("counting", self.store.counts())
+    }
+
+    fn record_stats(&self, report: StdArc<StatReport>) -> Answer<'_, ()> {
+        self.record("recording statistics", self.store.record_stats(report))
+    }
+
+    fn stats(&self, request: ReadStats) -> Answer<'_, StatsPage> {
+        self.record("reading statistics", self.store.stats(request))
+    }
+
+    fn overview(&self) -> Answer<'_, Overview> {
+        self.record("the overview", self.store.overview())
     }
 
     fn health(&self) -> Health {

@@ -16,13 +16,14 @@ use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
     Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HAND_OUT_INTERVAL, HandOut,
-    ListTasks, ProgressReport, ProgressState, QueueChange, RenewAnswer, ScheduleAnswer,
-    ScheduleChange, SessionId, Store, StoredSchedule, TaskState, Turn, TurnAnswer,
+    ListTasks, ProgressReport, ProgressState, QueueChange, ReadStats, RenewAnswer, ScheduleAnswer,
+    ScheduleChange, SessionId, StatReport, StatsPage, Store, StoredSchedule, TaskState, Turn,
+    TurnAnswer,
 };
 use crate::durable::{
     AttemptError, Clock, Counts, DeadFilter, DeadLetter, Durability, DurableClient,
-    DurableExecutor, DurableTask, Every, MemoryStore, Missed, Overlap, Run, ScheduleOptions,
-    SpawnOptions, TaskContext, TaskError, TaskId, TaskPage,
+    DurableExecutor, DurableTask, Every, MemoryStore, Missed, Overlap, Overview, Run,
+    ScheduleOptions, SpawnOptions, TaskContext, TaskError, TaskId, TaskPage,
 };
 use crate::retry::Retry;
 use crate::sync::{Mutex, lock};
@@ -305,6 +306,20 @@ impl Backend for Faulty {
 
     fn counts(&self) -> Answer<'_, Counts> {
         self.store.counts()
+    }
+
+    /// Loses the request or its answer, or sends the request twice.
+    fn record_stats(&self, report: StdArc<StatReport>) -> Answer<'_, ()> {
+        let record = move || self.store.record_stats(StdArc::clone(&report));
+        Box::pin(self.send(None, None, record))
+    }
+
+    fn stats(&self, request: ReadStats) -> Answer<'_, StatsPage> {
+        self.store.stats(request)
+    }
+
+    fn overview(&self) -> Answer<'_, Overview> {
+        self.store.overview()
     }
 
     fn upgrade(&self) -> Answer<'_, ()> {

@@ -39,11 +39,23 @@ struct HeldClaim {
 
 /// A run of a task.
 pub(crate) struct TaskRun {
+    /// The name of the type of the task.
+    pub(crate) name: StdArc<str>,
     pub(crate) stop: Stop,
     pub(crate) start: StartToken,
     pub(crate) quarantined: bool,
     pub(crate) abort: AbortHandle,
     pub(crate) phase: Phase,
+}
+
+/// A run that has ended, or whose task gets a verdict at once.
+pub(crate) struct EndedRun {
+    pub(crate) holder: Holder,
+    /// The number of its queue.
+    pub(crate) queue: usize,
+    pub(crate) name: StdArc<str>,
+    /// `true` if the run was asked to stop because its task is to be cancelled.
+    pub(crate) was_cancelled: bool,
 }
 
 /// A run that goes on although its task has got a verdict.
@@ -190,7 +202,7 @@ impl Claims {
     }
 
     /// Removes a run that has ended. Returns `None` if it was aborted, released or fenced before.
-    pub(crate) fn end(&mut self, epoch: Epoch, id: TaskId) -> Option<Holder> {
+    pub(crate) fn end(&mut self, epoch: Epoch, id: TaskId) -> Option<EndedRun> {
         let Some((queue, run, holder)) = self.take_run(epoch, id) else {
             if let Some(run) = self.fenced.remove(&(epoch, id)) {
                 self.permits.remove(run.queue, run.phase);
@@ -198,11 +210,11 @@ impl Claims {
             return None;
         };
         self.permits.remove(queue, run.phase);
-        Some(holder)
+        Some(run.ended(queue, holder))
     }
 
     /// Aborts a run whose task gets a verdict at once. The run keeps its permit until it ends. Returns `None` if it has already ended.
-    pub(crate) fn fence(&mut self, epoch: Epoch, id: TaskId) -> Option<Holder> {
+    pub(crate) fn fence(&mut self, epoch: Epoch, id: TaskId) -> Option<EndedRun> {
         let (queue, run, holder) = self.take_run(epoch, id)?;
         run.abort.abort();
         let fenced = FencedRun {
@@ -211,7 +223,7 @@ impl Claims {
             quarantined: run.quarantined,
         };
         self.fenced.insert((epoch, id), fenced);
-        Some(holder)
+        Some(run.ended(queue, holder))
     }
 
     /// Removes a run from its claim. The worker owes a verdict, unless the claim is lost. Also returns the queue of the claim.
@@ -373,6 +385,17 @@ impl HeldClaim {
     }
 }
 
+impl TaskRun {
+    fn ended(self, queue: usize, holder: Holder) -> EndedRun {
+        EndedRun {
+            holder,
+            queue,
+            name: self.name,
+            was_cancelled: self.stop.reason() == Some(StopReason::Cancelled),
+        }
+    }
+}
+
 impl StartToken {
     /// Takes the right. Returns `false` if it was taken before.
     pub(crate) fn take(&self) -> bool {
@@ -387,10 +410,19 @@ mod tests {
     const EPOCH: Epoch = 7;
     const SENT: Duration = Duration::from_secs(1);
 
+    fn end(claims: &mut Claims, epoch: Epoch, id: TaskId) -> Option<Holder> {
+        claims.end(epoch, id).map(|run| run.holder)
+    }
+
+    fn fence(claims: &mut Claims, epoch: Epoch, id: TaskId) -> Option<Holder> {
+        claims.fence(epoch, id).map(|run| run.holder)
+    }
+
     async fn claims(ids: [TaskId; 2]) -> Claims {
         let mut claims = Claims::new(Permits::new(2, [2]));
         for id in ids {
             let run = TaskRun {
+                name: "job".into(),
                 stop: Stop::default(),
                 start: StartToken::default(),
                 quarantined: false,
@@ -406,7 +438,7 @@ mod tests {
     async fn a_claim_with_a_run_is_lost_once() {
         let ids = [TaskId::new(), TaskId::new()];
         let mut claims = claims(ids).await;
-        assert_eq!(claims.end(EPOCH, ids[0]), Some(Holder::This));
+        assert_eq!(end(&mut claims, EPOCH, ids[0]), Some(Holder::This));
         assert!(claims.mark_lost(EPOCH));
         assert!(!claims.mark_lost(EPOCH));
         assert_eq!((claims.held(), claims.oldest_renewal()), (0, None));
@@ -416,18 +448,21 @@ mod tests {
     async fn a_fenced_run_keeps_its_permit_until_it_ends() {
         let ids = [TaskId::new(), TaskId::new()];
         let mut claims = claims(ids).await;
-        assert_eq!(claims.fence(EPOCH, ids[0]), Some(Holder::This));
-        assert_eq!(claims.fence(EPOCH, ids[0]), None);
+        assert_eq!(fence(&mut claims, EPOCH, ids[0]), Some(Holder::This));
+        assert_eq!(fence(&mut claims, EPOCH, ids[0]), None);
         claims.confirmed(EPOCH, 1);
         assert!(claims.mark_late(EPOCH));
-        assert_eq!(claims.fence(EPOCH, ids[1]), Some(Holder::Uncertain));
+        assert_eq!(fence(&mut claims, EPOCH, ids[1]), Some(Holder::Uncertain));
         claims.confirmed(EPOCH, 1);
         // The claim is no longer renewed.
         assert_eq!((claims.running(), claims.oldest_renewal()), (2, None));
-        assert_eq!(claims.end(EPOCH, ids[0]), None);
+        assert_eq!(end(&mut claims, EPOCH, ids[0]), None);
         assert_eq!(claims.running(), 1);
         assert_eq!(claims.abort_all(), []);
-        assert_eq!((claims.running(), claims.end(EPOCH, ids[1])), (0, None));
+        assert_eq!(
+            (claims.running(), end(&mut claims, EPOCH, ids[1])),
+            (0, None)
+        );
     }
 
     #[tokio::test]
@@ -441,10 +476,10 @@ mod tests {
         {
             run.quarantined = true;
         }
-        assert_eq!(claims.end(EPOCH, ids[1]), Some(Holder::This));
-        assert_eq!(claims.fence(EPOCH, ids[0]), Some(Holder::This));
+        assert_eq!(end(&mut claims, EPOCH, ids[1]), Some(Holder::This));
+        assert_eq!(fence(&mut claims, EPOCH, ids[0]), Some(Holder::This));
         assert!(claims.has_quarantined() && claims.is_quarantined(EPOCH, ids[0]));
-        assert_eq!(claims.end(EPOCH, ids[0]), None);
+        assert_eq!(end(&mut claims, EPOCH, ids[0]), None);
         assert!(!claims.has_quarantined() && !claims.is_quarantined(EPOCH, ids[0]));
     }
 
@@ -457,7 +492,7 @@ mod tests {
         }
         assert!(claims.mark_lost(EPOCH));
         for id in ids {
-            assert_eq!(claims.fence(EPOCH, id), Some(Holder::Another));
+            assert_eq!(fence(&mut claims, EPOCH, id), Some(Holder::Another));
         }
         assert!(claims.claims.is_empty());
         assert_eq!(claims.running(), 2);
@@ -469,7 +504,7 @@ mod tests {
         let ids = [TaskId::new(), TaskId::new()];
         let mut claims = claims(ids).await;
         for id in ids {
-            assert_eq!(claims.end(EPOCH, id), Some(Holder::This));
+            assert_eq!(end(&mut claims, EPOCH, id), Some(Holder::This));
         }
         assert!(!claims.mark_lost(EPOCH));
         assert_eq!(claims.oldest_renewal(), Some(SENT));

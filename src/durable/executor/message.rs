@@ -25,6 +25,8 @@ pub(crate) enum Message {
         epoch: Epoch,
         id: TaskId,
         verdict: Option<Verdict>,
+        /// How long the run took.
+        took: Duration,
     },
     /// A run awaits durable handles, and has given its permit back.
     Suspended { epoch: Epoch, id: TaskId },

@@ -8,6 +8,8 @@ use std::pin::Pin;
 use std::sync::Arc as StdArc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::attempt::{Attempt, TimeLimit, dead};
 #[cfg(feature = "tower")]
 use super::middleware::{RunRequest, RunService};
@@ -76,6 +78,8 @@ pub(crate) struct RunOutcome {
     pub(crate) verdict: Verdict,
     /// `true` if the run has panicked.
     pub(crate) panicked: bool,
+    /// How long the run took.
+    pub(crate) took: Duration,
 }
 
 /// A [`Registry`] and the `App` of its tasks.
@@ -189,8 +193,10 @@ impl<App: Send + Sync + 'static> TaskRunner for AppRunner<App> {
         let attempt = Attempt::new(policy.retry.unwrap_or(self.retry), &claimed);
         let limit = policy.timeout.map(|timeout| TimeLimit { timeout, attempt });
         let run = Box::pin(report::in_span(&claimed, epoch, async move {
+            let began = Instant::now();
             let output = contained(run).await;
             RunOutcome {
+                took: began.elapsed(),
                 panicked: matches!(output, Err(Failed::Panicked(_))),
                 verdict: verdict(output, &attempt, stop.reason()),
             }
@@ -327,6 +333,7 @@ fn damaged(error: String) -> StartedRun {
         RunOutcome {
             verdict: dead(DeadReason::Damaged, error),
             panicked: false,
+            took: Duration::ZERO,
         }
     });
     StartedRun { run, limit: None }

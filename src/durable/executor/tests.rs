@@ -28,6 +28,7 @@ mod queues_tests;
 mod schedules_tests;
 mod shares_tests;
 mod shutdown_tests;
+mod stats_tests;
 mod timeouts_tests;
 
 /// A task that does what its [`App`] says.

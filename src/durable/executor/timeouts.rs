@@ -31,8 +31,8 @@ struct TimedRun {
 pub(crate) enum TimeoutStep {
     /// The run is asked to stop.
     Tell,
-    /// The run has not stopped, and its task gets this verdict.
-    Fence(Verdict),
+    /// The run has not stopped after this time, and its task gets this verdict.
+    Fence(Duration, Verdict),
 }
 
 impl Timeouts {
@@ -77,8 +77,9 @@ impl Timeouts {
         let timed = self.runs.get_mut(&run)?;
         if timed.is_told {
             let verdict = timed.limit.exceeded();
+            let took = timed.limit.timeout.saturating_add(grace);
             self.runs.remove(&run);
-            return Some((epoch, id, TimeoutStep::Fence(verdict)));
+            return Some((epoch, id, TimeoutStep::Fence(took, verdict)));
         }
         (timed.is_told, timed.next) = (true, now + grace);
         self.steps.insert((timed.next, run));
@@ -125,7 +126,10 @@ mod tests {
             }
         }
         let verdict = limit(3 * SECOND).exceeded();
-        let expected = [(3, TimeoutStep::Tell), (5, TimeoutStep::Fence(verdict))];
+        let expected = [
+            (3, TimeoutStep::Tell),
+            (5, TimeoutStep::Fence(5 * SECOND, verdict)),
+        ];
         assert_eq!(steps, expected);
         assert!(timeouts.runs.is_empty() && timeouts.next().is_none());
     }

@@ -30,6 +30,7 @@ mod runs;
 mod schedules;
 mod shares;
 mod state;
+mod stats;
 mod timeouts;
 mod turns;
 

@@ -13,7 +13,8 @@ use super::Groups;
 ///
 /// // At most 4 tasks run at once, and 100 start per minute, evenly spaced.
 /// let settings = QueueSettings::new().max_running(4).rate(Rate::per_minute(100));
-/// assert_ne!(settings, QueueSettings::new());
+/// assert_eq!(settings.running_limit(), Some(4));
+/// assert_eq!(settings.rate_limit(), Some(Rate::per_minute(100)));
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct QueueSettings {
@@ -69,6 +70,16 @@ impl QueueSettings {
         self
     }
 
+    /// Returns the maximum number of tasks that run at once, if there is one.
+    pub fn running_limit(&self) -> Option<u32> {
+        self.max_running
+    }
+
+    /// Returns the maximum rate at which tasks start, if there is one.
+    pub fn rate_limit(&self) -> Option<Rate> {
+        self.rate
+    }
+
     /// Returns the reason why these settings are not possible, and the remedy.
     pub(crate) fn check(&self) -> Result<(), String> {
         match (self.max_running, self.rate) {
@@ -103,6 +114,7 @@ impl QueueSettings {
 ///
 /// assert_eq!(Rate::per_minute(120), Rate::every(Duration::from_millis(500)));
 /// assert_ne!(Rate::per_minute(120), Rate::per_minute(120).burst(20));
+/// assert_eq!(Rate::per_minute(120).interval(), Duration::from_millis(500));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
@@ -150,6 +162,16 @@ impl Rate {
     pub fn burst(mut self, burst: u32) -> Self {
         self.burst = burst;
         self
+    }
+
+    /// Returns the mean time between two starts.
+    pub fn interval(self) -> Duration {
+        Duration::from_micros(self.interval_micros)
+    }
+
+    /// Returns the number of tasks that may start at once if none have started for a while.
+    pub fn burst_size(self) -> u32 {
+        self.burst
     }
 
     fn per(time: Duration, tasks: u32) -> Self {

@@ -11,15 +11,18 @@ use self::model::Model;
 use super::kind::TypeSet;
 use super::{
     Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HandOut, ListTasks,
-    ProgressReport, ProgressState, QueueChange, RenewAnswer, ScheduleAnswer, ScheduleChange,
-    SessionId, Store, StoredSchedule, TaskState, Turn, TurnAnswer,
+    ProgressReport, ProgressState, QueueChange, ReadStats, RenewAnswer, ScheduleAnswer,
+    ScheduleChange, SessionId, StatReport, StatsPage, Store, StoredSchedule, TaskState, Turn,
+    TurnAnswer,
 };
 use crate::durable::clock::Clock;
 use crate::durable::failure::Failure;
 use crate::durable::queue::QueueInfo;
 use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::name::ScheduleName;
-use crate::durable::{AttemptError, Counts, DeadFilter, DeadLetter, Durability, TaskId, TaskPage};
+use crate::durable::{
+    AttemptError, Counts, DeadFilter, DeadLetter, Durability, Overview, TaskId, TaskPage,
+};
 use crate::sync::{Mutex, lock};
 
 mod model;
@@ -114,6 +117,12 @@ impl MemoryStore {
     #[cfg(test)]
     pub(crate) fn send_all(&self, event: &Event) {
         lock(&self.0).send_all(event);
+    }
+
+    /// Returns the number of rows in the statistics.
+    #[cfg(test)]
+    pub(crate) fn statistics(&self) -> u64 {
+        lock(&self.0).statistics()
     }
 
     /// Returns the number of tasks, claims and sessions, none of which should be left when a test ends.
@@ -323,6 +332,21 @@ impl Backend for Connection {
         self.run("change_schedule", move |model, endpoint| {
             Ok(model.change_schedule(endpoint, &change))
         })
+    }
+
+    fn record_stats(&self, report: StdArc<StatReport>) -> Answer<'_, ()> {
+        self.run("record_stats", move |model, _| {
+            model.record_stats(&report);
+            Ok(())
+        })
+    }
+
+    fn stats(&self, request: ReadStats) -> Answer<'_, StatsPage> {
+        self.run("stats", move |model, _| Ok(model.stats(&request)))
+    }
+
+    fn overview(&self) -> Answer<'_, Overview> {
+        self.run("overview", move |model, _| Ok(model.overview()))
     }
 
     /// One process uses the store, so it always has the newest layout.

@@ -22,8 +22,9 @@ pub use self::probe::RedisReport;
 pub(crate) use self::time::Time;
 use super::{
     Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HandOut, ListTasks,
-    ProgressReport, ProgressState, QueueChange, RenewAnswer, ScheduleAnswer, ScheduleChange,
-    SessionId, Store, StoredSchedule, TaskState, Turn, TurnAnswer,
+    ProgressReport, ProgressState, QueueChange, ReadStats, RenewAnswer, ScheduleAnswer,
+    ScheduleChange, SessionId, StatReport, StatsPage, Store, StoredSchedule, TaskState, Turn,
+    TurnAnswer,
 };
 use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::key::KeyHash;
@@ -32,13 +33,14 @@ use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::{
-    AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableError, Health, TaskId,
-    TaskPage,
+    AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableError, Health, Overview,
+    TaskId, TaskPage,
 };
 use crate::sync::{Mutex, lock, thread};
 
 mod admin;
 mod builder;
+mod each_partition;
 mod enqueue;
 mod entry;
 mod epochs;
@@ -49,6 +51,7 @@ mod link;
 mod list_tasks;
 mod maintenance;
 mod names;
+mod overview;
 mod partitions;
 mod probe;
 mod progress;
@@ -63,6 +66,7 @@ mod schedules;
 mod scripts;
 mod session_state;
 mod sessions;
+mod stats;
 mod subscriber;
 #[cfg(test)]
 pub(super) mod tests;
@@ -455,6 +459,18 @@ impl Backend for RedisStore {
 
     fn counts(&self) -> Answer<'_, Counts> {
         self.request(|inner| async move { admin::counts(&inner).await })
+    }
+
+    fn record_stats(&self, report: Arc<StatReport>) -> Answer<'_, ()> {
+        self.request(move |inner| async move { stats::record(&inner, &report).await })
+    }
+
+    fn stats(&self, request: ReadStats) -> Answer<'_, StatsPage> {
+        self.request(move |inner| stats::read(inner, request))
+    }
+
+    fn overview(&self) -> Answer<'_, Overview> {
+        self.request(overview::overview)
     }
 
     fn health(&self) -> Health {

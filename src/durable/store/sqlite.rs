@@ -36,10 +36,11 @@ use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::layouts::Layouts;
-use crate::durable::store::{Enqueued, ListTasks, QueueChange};
+use crate::durable::store::{Enqueued, ListTasks, QueueChange, ReadStats, StatReport, StatsPage};
 use crate::durable::task::bytes_of;
 use crate::durable::{
-    AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableError, TaskId, TaskPage,
+    AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableError, Overview, TaskId,
+    TaskPage,
 };
 use crate::sync::{Mutex, lock};
 
@@ -57,11 +58,13 @@ mod groups;
 mod idle;
 mod keys;
 mod list;
+mod list_sizes;
 mod lock_holder;
 mod meta;
 mod next_check;
 mod notices;
 mod other_claims;
+mod overview;
 mod payload;
 mod progress;
 mod queries;
@@ -79,6 +82,7 @@ mod schema;
 mod session;
 mod shared;
 mod state;
+mod stats;
 mod task;
 #[cfg(test)]
 mod tests;
@@ -517,6 +521,21 @@ impl Backend for SqliteStore {
 
     fn counts(&self) -> Answer<'_, Counts> {
         self.read(|| self.reader.run(queries::counts))
+    }
+
+    fn record_stats(&self, report: Arc<StatReport>) -> Answer<'_, ()> {
+        self.writer.run(0, move |tx| stats::record(tx, &report))
+    }
+
+    fn stats(&self, request: ReadStats) -> Answer<'_, StatsPage> {
+        self.read(move || {
+            let request = request.clone();
+            self.reader.run(move |reader| stats::read(reader, &request))
+        })
+    }
+
+    fn overview(&self) -> Answer<'_, Overview> {
+        self.read(|| self.reader.run(overview::overview))
     }
 
     fn damage(&self) -> Option<(u64, String)> {

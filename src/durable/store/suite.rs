@@ -411,5 +411,7 @@ store_suite!(in_redis, crate::durable::store::suite::redis::Redis, 128);
 mod groups;
 mod keys;
 mod lists;
+mod overview;
 mod progress;
 mod schedules;
+mod stats;

@@ -55,8 +55,15 @@ fn stays(name: &str) -> bool {
         Some(("queues", field)) => field.starts_with('r') || field.starts_with('p'),
         // The routes of a store without workers.
         Some(("routes", field)) => ["sets", "text", "version"].contains(&field),
-        // The clients that await tasks, such as that of the test, for a minute after the last request, and the names of types.
-        _ => ["awaiting", "types"].contains(&name),
+        // The clients that await tasks, such as that of the test, for a minute after the last request, the names of types, and statistics.
+        _ => [
+            "awaiting",
+            "types",
+            "stats",
+            "throng_stat",
+            "throng_stat_report",
+        ]
+        .contains(&name),
     }
 }
 

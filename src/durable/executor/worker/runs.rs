@@ -11,7 +11,7 @@ use super::state::{Confirmed, InFlight, Worker};
 use super::timeouts::run_task;
 use crate::durable::clock::since_boot;
 use crate::durable::context::Stop;
-use crate::durable::executor::claims::{Holder, StartToken, TaskRun};
+use crate::durable::executor::claims::{EndedRun, Holder, StartToken, TaskRun};
 use crate::durable::executor::message::Message;
 use crate::durable::executor::metrics::Tally;
 use crate::durable::executor::permits::Phase;
@@ -62,6 +62,8 @@ impl Worker {
 
     fn start_task(&mut self, epoch: Epoch, sent: Duration, task: Claimed) {
         let (id, quarantined, stop) = (task.id, task.quarantined, Stop::default());
+        let name = StdArc::clone(&task.name);
+        self.count_start(&name);
         let progress = self.progress.of_run(id, epoch);
         let report = Report {
             worker: self.sender.clone(),
@@ -70,6 +72,7 @@ impl Worker {
             progress: StdArc::clone(&progress),
             tally: StdArc::clone(&self.tally),
             verdict: None,
+            took: Duration::ZERO,
         };
         if self.early_cancels.contains(&id) {
             stop.set(StopReason::Cancelled);
@@ -107,6 +110,7 @@ impl Worker {
         let run = self.runtime.spawn(async move { report.send(run.await) });
         let abort = run.abort_handle();
         let run = TaskRun {
+            name,
             stop,
             start,
             quarantined,
@@ -144,7 +148,12 @@ impl Worker {
             Message::Resume { epoch, id, grant } => self.claims.request_resume(epoch, id, grant),
             Message::Started { epoch, id, limit } => self.timeouts.started(epoch, id, limit),
             Message::RuntimeAlive => self.probed = None,
-            Message::Ended { epoch, id, verdict } => self.ended(epoch, id, verdict),
+            Message::Ended {
+                epoch,
+                id,
+                verdict,
+                took,
+            } => self.ended(epoch, id, verdict, took),
             Message::Shutdown(grace) => self.shut_down(grace),
         }
     }
@@ -167,7 +176,7 @@ impl Worker {
         }
     }
 
-    pub(super) fn ended(&mut self, epoch: Epoch, id: TaskId, verdict: Option<Verdict>) {
+    fn ended(&mut self, epoch: Epoch, id: TaskId, verdict: Option<Verdict>, took: Duration) {
         self.timeouts.ended(epoch, id);
         self.full_since = None;
         if self.claims.is_quarantined(epoch, id) {
@@ -175,7 +184,7 @@ impl Worker {
             self.wake(None);
         }
         let last = self.progress.end(epoch, id);
-        let Some(holder) = self.claims.end(epoch, id) else {
+        let Some(run) = self.claims.end(epoch, id) else {
             return;
         };
         if verdict.is_none() && self.stopping.is_none() {
@@ -183,18 +192,18 @@ impl Worker {
             self.shut_down(Duration::ZERO);
         }
         let verdict = verdict.unwrap_or(Verdict::Release);
-        self.report_end(holder, (epoch, id), verdict, last);
+        self.report_end(&run, (epoch, id), (verdict, took), last);
     }
 
     /// Reports the end of a run, unless another worker has claimed its task. `last` is its last progress report, if that is not stored.
     pub(super) fn report_end(
         &mut self,
-        holder: Holder,
+        run: &EndedRun,
         (epoch, id): (Epoch, TaskId),
-        verdict: Verdict,
+        (verdict, took): (Verdict, Duration),
         last: Option<ProgressReport>,
     ) {
-        let verdict = match holder {
+        let verdict = match run.holder {
             Holder::This => verdict,
             Holder::Uncertain => late(verdict),
             // Its last report would be refused, and would stay here, since no verdict follows it.
@@ -203,6 +212,7 @@ impl Worker {
                 return;
             }
         };
+        self.count_end(run, &verdict, took);
         self.progress.add_last(last, &verdict);
         self.pending_verdicts.push(epoch, id, verdict);
     }
@@ -228,6 +238,7 @@ struct Report {
     progress: StdArc<RunProgress>,
     tally: StdArc<Tally>,
     verdict: Option<Verdict>,
+    took: Duration,
 }
 
 impl Report {
@@ -236,7 +247,9 @@ impl Report {
         if outcome.as_ref().is_some_and(|outcome| outcome.panicked) {
             self.tally.panicked.add(1);
         }
-        self.verdict = outcome.map(|outcome| outcome.verdict);
+        if let Some(outcome) = outcome {
+            (self.verdict, self.took) = (Some(outcome.verdict), outcome.took);
+        }
     }
 }
 
@@ -247,6 +260,7 @@ impl Drop for Report {
             epoch: self.epoch,
             id: self.id,
             verdict: self.verdict.take(),
+            took: self.took,
         };
         self.worker.send(message).ok();
     }

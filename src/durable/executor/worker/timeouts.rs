@@ -49,7 +49,7 @@ impl Worker {
         while let Some((epoch, id, step)) = self.timeouts.take_due(now, grace) {
             match step {
                 TimeoutStep::Tell => self.tell_timed_out(epoch, id),
-                TimeoutStep::Fence(verdict) => self.fence(epoch, id, verdict),
+                TimeoutStep::Fence(took, verdict) => self.fence(epoch, id, took, verdict),
             }
         }
     }
@@ -62,16 +62,16 @@ impl Worker {
     }
 
     /// Reports the verdict on a run that has not ended, and aborts it.
-    fn fence(&mut self, epoch: Epoch, id: TaskId, verdict: Verdict) {
+    fn fence(&mut self, epoch: Epoch, id: TaskId, took: Duration, verdict: Verdict) {
         let last = self.progress.end(epoch, id);
-        let Some(holder) = self.claims.fence(epoch, id) else {
+        let Some(run) = self.claims.fence(epoch, id) else {
             return;
         };
-        let verdict = match holder {
+        let verdict = match run.holder {
             // The worker itself may be the reason why the run took too long.
             Holder::Uncertain => Verdict::Release,
             _ => verdict,
         };
-        self.report_end(holder, (epoch, id), verdict, last);
+        self.report_end(&run, (epoch, id), (verdict, took), last);
     }
 }

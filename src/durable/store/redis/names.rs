@@ -12,7 +12,7 @@ use crate::durable::queue::priority::{LOW_PERIOD, MAX_SHARES, NORMAL_PERIOD};
 use crate::durable::store::layouts::Layouts;
 use crate::durable::store::{
     CEILING_AHEAD, DEAD_LETTER_RETENTION, DeadReason, HAND_OUT_INTERVAL, MAX_BATCH_TASKS,
-    MAX_DEAD_LETTERS, MAX_ERRORS, MAX_HAND_OUTS, MAX_STORE_TIME_STEP,
+    MAX_DEAD_LETTERS, MAX_ERRORS, MAX_HAND_OUTS, MAX_STAT_TYPES, MAX_STORE_TIME_STEP, Resolution,
 };
 
 /// The constants of scripts, by their names.
@@ -28,6 +28,9 @@ fn constants(layouts: Layouts) -> Vec<(&'static str, String)> {
         // While there are no more types than this, their names are kept for as long as the store exists.
         ("MAX_TYPES", 10_000.to_string()),
         ("MAX_DEAD", MAX_DEAD_LETTERS.to_string()),
+        ("MAX_STAT_TYPES", MAX_STAT_TYPES.to_string()),
+        ("STAT_MINUTES", Resolution::Minute.kept().to_string()),
+        ("STAT_HOURS", Resolution::Hour.kept().to_string()),
         ("DEAD_RETENTION", millis(DEAD_LETTER_RETENTION).to_string()),
         ("MAX_AGED", millis(MAX_STORE_TIME_STEP).to_string()),
         ("CRASHES", reason_number(DeadReason::Crashes).to_string()),

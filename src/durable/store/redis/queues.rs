@@ -36,7 +36,13 @@ pub(super) async fn change(
 
 /// Returns the state of a queue.
 pub(super) async fn read(inner: &Inner, queue: &QueueName) -> Result<QueueInfo, Failure> {
-    let mut parts = Reader::new(run(inner, queue, "read", Vec::new()).await?)?;
+    info(&mut Reader::new(
+        run(inner, queue, "read", Vec::new()).await?,
+    )?)
+}
+
+/// Reads the state of a queue, as `lua/queue.lua` returns it.
+pub(super) fn info(parts: &mut Reader) -> Result<QueueInfo, Failure> {
     let mut number = || Ok::<_, Failure>(parts.number()? as u64);
     let is_paused = number()? != 0;
     let (max_running, interval_micros) = (number()? as u32, number()?);

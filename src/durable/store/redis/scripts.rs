@@ -38,14 +38,14 @@ macro_rules! files {
 pub(super) const FILES: &[(&str, &str)] = files![
     // Scripts.
     "advance_epochs" "cancel" "change_schedule" "close" "counts" "dead_letters" "enqueue" "errors" "hand_out" "list_tasks" "maintain"
-    "open" "payload" "queue" "read_progress" "read_schedules" "record_types" "renew" "replay" "report_progress" "routes" "status" "turn"
+    "open" "overview" "payload" "queue" "read_progress" "read_schedules" "read_stats" "record_stats" "record_types" "renew" "replay" "report_progress" "routes" "status" "turn"
     "upgrade"
     // Parts.
     "add_tasks" "alive_row" "base" "census" "claim" "claim_scan" "claim_state" "claims" "dead_letter_row" "drain" "due"
     "entry" "epochs" "group_repair" "groups" "held_keys" "ids" "intact_entry" "key_conflicts" "lists" "liveness"
     "notifications" "orphans" "outcomes" "progress" "queues" "reap" "remove_session" "repair" "repair_meta" "repair_schedules"
     "replacements" "restore_keys" "results" "ring" "schedules" "selection" "server_time" "session" "session_activity"
-    "session_counts" "set_lists" "store_time" "transaction" "verdicts"
+    "session_counts" "set_lists" "store_time" "transaction" "verdicts" "waiting"
     // Files that run if a command fails.
     "undo/begin" "undo/cancel" "undo/claim" "undo/done" "undo/drain" "undo/due" "undo/end" "undo/enqueue"
     "undo/outcomes" "undo/queue" "undo/replay" "undo/schedule"
@@ -106,6 +106,9 @@ pub(super) struct Scripts {
     pub(super) read_progress: Script,
     pub(super) list_tasks: Script,
     pub(super) record_types: Script,
+    pub(super) record_stats: Script,
+    pub(super) read_stats: Script,
+    pub(super) overview: Script,
     pub(super) routes: Script,
     pub(super) queue: Script,
     pub(super) change_schedule: Script,
@@ -159,6 +162,9 @@ impl Scripts {
             read_progress: script("read_progress"),
             list_tasks: script("list_tasks"),
             record_types: script("record_types"),
+            record_stats: script("record_stats"),
+            read_stats: script("read_stats"),
+            overview: script("overview"),
             routes: script("routes"),
             queue: script("queue"),
             change_schedule: script("change_schedule"),

@@ -55,6 +55,7 @@ mod liveness_tests;
 mod lost_answers_tests;
 mod meter;
 mod notifications_tests;
+mod overview_tests;
 mod partitions_tests;
 mod parts_tests;
 mod proxy;

@@ -158,6 +158,7 @@ pub(super) fn maintain(tx: &mut Transaction<'_>, budget: usize) -> Result<bool, 
             left -= 1;
         }
     }
+    more |= tx.expire_stats()?;
     repair_hand_outs(tx)?;
     tx.meta.raise_ceiling(tx.now);
     repair::check(tx)?;

@@ -61,6 +61,11 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// is handed out next, in milliseconds since 1970. It is `NULL` if `time` is `NULL`. It is later than `time` after the schedule
 /// was handed out, until a change replaces the row.
 ///
+/// The table `throng_stat` contains the statistics of runs: see `store/stats.rs`. The column `bucket` is the number of the minute or, if
+/// `hours` is 1, of the hour since 1970, and `micros` is the sum of the times of the runs in microseconds. The name of all other types
+/// and that of the default queue are empty. The table `throng_stat_report` contains the number and the time, in milliseconds since 1970,
+/// of the last report of each process.
+///
 /// The table of tasks has no row ids: ids that were created one after the other lie side by side, so a batch of them
 /// touches few pages.
 const SCHEMA: &str = "
@@ -234,6 +239,24 @@ CREATE TABLE IF NOT EXISTS throng_schedule (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS throng_schedule_hand_out ON throng_schedule (needs, hand_out)
     WHERE hand_out IS NOT NULL;
+CREATE TABLE IF NOT EXISTS throng_stat (
+    hours INTEGER NOT NULL,
+    bucket INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    queue TEXT NOT NULL,
+    started INTEGER NOT NULL,
+    done INTEGER NOT NULL,
+    retried INTEGER NOT NULL,
+    died INTEGER NOT NULL,
+    cancelled INTEGER NOT NULL,
+    micros INTEGER NOT NULL,
+    PRIMARY KEY (hours, bucket, name, queue)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS throng_stat_report (
+    reporter INTEGER PRIMARY KEY,
+    number INTEGER NOT NULL,
+    at INTEGER NOT NULL
+);
 CREATE TABLE IF NOT EXISTS throng_damaged (
     number INTEGER PRIMARY KEY,
     at INTEGER NOT NULL,

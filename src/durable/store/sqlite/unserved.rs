@@ -16,10 +16,19 @@ use crate::durable::store::routes::ListId;
 const MAX_SAMPLED: i64 = 4096;
 
 /// Counts the waiting tasks whose type no live worker has registered. A paused type counts as any other.
+pub(super) fn count(db: &Connection, shared: &Shared) -> Result<u64, Fault> {
+    count_with(db, shared, |list| count_all(db, list))
+}
+
+/// As [`count`], with a function that returns the number of tasks in a list.
 ///
 /// A list that is not draining has tasks of types that belong to exactly the same sets, so live workers know
 /// either all of these types or none. Only the tasks of a draining list are checked one by one.
-pub(super) fn count(db: &Connection, shared: &Shared) -> Result<u64, Fault> {
+pub(super) fn count_with(
+    db: &Connection,
+    shared: &Shared,
+    size: impl Fn(ListId) -> Result<u64, rusqlite::Error>,
+) -> Result<u64, Fault> {
     let routes = shared.routes.load(db)?;
     let live = live_sets(db, &shared.endpoint)?;
     let known: BTreeSet<_> = live.iter().flat_map(|&set| routes.kinds(set)).collect();
@@ -30,8 +39,10 @@ pub(super) fn count(db: &Connection, shared: &Shared) -> Result<u64, Fault> {
     for list in ready_queue::lists(db)? {
         unserved += match (leaves.contains(&list), draining.contains(&list)) {
             (true, _) => 0,
-            (false, true) => estimate(db, list, |kind| !leaves.contains(&routes.leaf(kind)))?,
-            (false, false) => count_all(db, list)?,
+            (false, true) => estimate(db, list, size(list)?, |kind| {
+                !leaves.contains(&routes.leaf(kind))
+            })?,
+            (false, false) => size(list)?,
         };
     }
     Ok(unserved)
@@ -43,6 +54,16 @@ pub(super) fn count_served(
     shared: &Shared,
     queue: &QueueName,
 ) -> Result<u64, Fault> {
+    count_served_with(db, shared, queue, |list| count_all(db, list))
+}
+
+/// As [`count_served`], with a function that returns the number of tasks in a list.
+pub(super) fn count_served_with(
+    db: &Connection,
+    shared: &Shared,
+    queue: &QueueName,
+    size: impl Fn(ListId) -> Result<u64, rusqlite::Error>,
+) -> Result<u64, Fault> {
     let routes = shared.routes.load(db)?;
     let live = live_sets(db, &shared.endpoint)?;
     let sets = live.iter().filter(|&&set| routes.queue(set) == *queue);
@@ -52,8 +73,8 @@ pub(super) fn count_served(
     let mut served = 0;
     for &list in lists {
         served += match leaves.contains(&list) {
-            true => count_all(db, list)?,
-            false => estimate(db, list, |kind| known.contains(&kind))?,
+            true => size(list)?,
+            false => estimate(db, list, size(list)?, |kind| known.contains(&kind))?,
         };
     }
     Ok(served)
@@ -88,10 +109,11 @@ fn count_all(db: &Connection, list: ListId) -> Result<u64, rusqlite::Error> {
     })
 }
 
-/// Counts the tasks of the chosen kinds in a list, by a sample.
+/// Counts the tasks of the chosen kinds in a list of this size, by a sample.
 fn estimate(
     db: &Connection,
     list: ListId,
+    size: u64,
     choose: impl Fn(Kind) -> bool,
 ) -> Result<u64, rusqlite::Error> {
     let mut statement = db.prepare_cached(
@@ -108,5 +130,5 @@ fn estimate(
         chosen += if choose(kind) { count } else { 0 };
         sampled += count;
     }
-    Ok(chosen * count_all(db, list)? / sampled.max(1))
+    Ok(chosen * size / sampled.max(1))
 }

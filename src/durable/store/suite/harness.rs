@@ -38,6 +38,14 @@ pub(super) trait Harness {
     /// Returns the number of rows or keys in the store, except for the totals and the layout.
     fn leftovers(&self) -> u64;
 
+    /// Returns the number of rows or fields in the statistics.
+    fn statistics(&self) -> u64;
+
+    /// Returns the number of rows or fields that this number of buckets has, which have this number of types in total.
+    fn rows_of_buckets(&self, _buckets: u64, types: u64) -> u64 {
+        types
+    }
+
     /// Returns the invariants of the rows that are broken.
     fn broken_invariants(&self) -> Vec<String> {
         Vec::new()

@@ -111,6 +111,23 @@ pub(super) enum Step {
         after: Option<u8>,
         limit: usize,
     },
+    /// Reports runs of a few types, possibly twice.
+    RecordStats(RecordStatsStep),
+    ReadStats(ReadStatsStep),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct RecordStatsStep {
+    reporter: u8,
+    types: Vec<(u8, u64)>,
+    is_repeated: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct ReadStatsStep {
+    process: u8,
+    is_by_hour: bool,
+    last: Option<Duration>,
 }
 
 /// A change of one of a few schedules.
@@ -407,6 +424,28 @@ fn list() -> impl Strategy<Value = Step> {
     )
 }
 
+fn record_stats() -> impl Strategy<Value = Step> {
+    let types = prop::collection::vec((0..4_u8, 0..9_u64), 0..4);
+    (0..3_u8, types, any::<bool>()).prop_map(|(reporter, types, is_repeated)| {
+        Step::RecordStats(RecordStatsStep {
+            reporter,
+            types,
+            is_repeated,
+        })
+    })
+}
+
+fn read_stats() -> impl Strategy<Value = Step> {
+    let last = prop::option::of(seconds(&[1, 60, 3600, 90_000]));
+    (any::<u8>(), any::<bool>(), last).prop_map(|(process, is_by_hour, last)| {
+        Step::ReadStats(ReadStatsStep {
+            process,
+            is_by_hour,
+            last,
+        })
+    })
+}
+
 fn step() -> impl Strategy<Value = Step> {
     let any = any::<u8>;
     let claims = prop::collection::vec(0..8_u8, 1..4);
@@ -440,6 +479,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::ChangeScheduleAgain),
         1 => (prop::option::of(0..3_u8), 0..4_usize)
             .prop_map(|(after, limit)| Step::ListSchedules { after, limit }),
+        3 => record_stats(),
+        3 => read_stats(),
     ]
 }
 

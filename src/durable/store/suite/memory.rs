@@ -30,6 +30,10 @@ impl Harness for Memory {
         drop(process);
     }
 
+    fn statistics(&self) -> u64 {
+        self.store.statistics()
+    }
+
     fn leftovers(&self) -> u64 {
         self.store.leftovers()
     }

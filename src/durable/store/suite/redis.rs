@@ -84,9 +84,17 @@ impl Harness for Redis {
         age(&self.server, &self.namespace, &self.clock, time);
     }
 
-    /// Counts the elements of all keys, except for the counts, the layout, and the watchers of tasks that are alive.
+    /// Counts the elements of all keys, except for the counts, the statistics, the layout, and the watchers of tasks that are alive.
     fn leftovers(&self) -> u64 {
         self.eval(COUNT, &[]) as u64
+    }
+
+    fn statistics(&self) -> u64 {
+        self.eval("return redis.call('HLEN', ARGV[1] .. 'stats')", &[]) as u64
+    }
+
+    fn rows_of_buckets(&self, buckets: u64, _types: u64) -> u64 {
+        buckets
     }
 
     fn broken_invariants(&self) -> Vec<String> {
@@ -154,7 +162,7 @@ for _, key in ipairs(redis.call('KEYS', ARGV[1] .. '*')) do
     for _, id in ipairs(redis.call('HKEYS', key)) do
       total = total + 1 - redis.call('HEXISTS', ARGV[1] .. 'alive', id)
     end
-  elseif name ~= 'meta' and name ~= 'routes' and name ~= 'awaiting' and name ~= 'types' then
+  elseif name ~= 'meta' and name ~= 'routes' and name ~= 'awaiting' and name ~= 'types' and name ~= 'stats' then
     total = total + redis.call(count[redis.call('TYPE', key).ok], key)
   end
 end

@@ -61,7 +61,7 @@ impl Harness for Sqlite {
             .expect("it can be written");
     }
 
-    /// Counts the rows of all tables except `throng_meta` and `throng_queue`, which are kept.
+    /// Counts the rows of all tables except the statistics, `throng_meta` and `throng_queue`, which are kept.
     fn leftovers(&self) -> u64 {
         let db = rusqlite::Connection::open(&self.path).expect("the file can be opened");
         let count = |name: String| {
@@ -70,7 +70,8 @@ impl Harness for Sqlite {
                 .expect("rows can be counted")
         };
         let sql = "SELECT name FROM sqlite_schema
-            WHERE type = 'table' AND name NOT IN ('throng_meta', 'throng_queue')";
+            WHERE type = 'table'
+                AND name NOT IN ('throng_meta', 'throng_queue', 'throng_stat', 'throng_stat_report')";
         let mut tables = db.prepare(sql).expect("tables can be listed");
         let names = tables
             .query_map([], |row| row.get(0))
@@ -79,6 +80,14 @@ impl Harness for Sqlite {
             .map(|name| count(name.expect("a table has a name")))
             .sum();
         rows as u64
+    }
+
+    fn statistics(&self) -> u64 {
+        let db = rusqlite::Connection::open(&self.path).expect("the file can be opened");
+        let sql = "SELECT (SELECT count(*) FROM throng_stat)
+                + (SELECT count(*) FROM throng_stat_report)";
+        let count = db.query_row(sql, [], |row| row.get::<_, i64>(0));
+        count.expect("rows can be counted") as u64
     }
 
     fn broken_invariants(&self) -> Vec<String> {

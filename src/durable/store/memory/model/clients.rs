@@ -68,6 +68,7 @@ impl Model {
         let excess = letters.iter().skip(MAX_DEAD_LETTERS as usize);
         remove.extend(excess.map(|letter| letter.id));
         self.repair_hand_outs();
+        self.expire_stats();
         let more = remove.len() > budget;
         for id in remove.into_iter().take(budget) {
             self.tasks.remove(&id);
@@ -98,7 +99,7 @@ impl Model {
     }
 
     /// Returns `true` if a task waits that no live session may claim.
-    fn is_unserved(&self, row: &Row) -> bool {
+    pub(super) fn is_unserved(&self, row: &Row) -> bool {
         let mut sessions = self.sessions.values();
         let is_served = sessions.any(|session| !session.is_dead && session.knows(row.kind));
         row.state == State::Waiting && !is_served

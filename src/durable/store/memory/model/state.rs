@@ -16,7 +16,9 @@ use crate::durable::queue::priority::PriorityTurns;
 use crate::durable::queue::{Priority, QueueSettings};
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::kind::{Kind, TypeSet};
-use crate::durable::store::{DeadReason, Enqueued, Epoch, Event, ScheduleRow, SessionId};
+use crate::durable::store::{
+    DeadReason, Enqueued, Epoch, Event, Resolution, ScheduleRow, SessionId, StatBucket,
+};
 use crate::durable::{Counts, TaskId};
 
 /// The number of endpoints that are woken, at most, for tasks that became ready together.
@@ -45,6 +47,7 @@ pub(in super::super) struct Model {
     /// For each key, the tasks that were stored with it. They need not hold it, or exist, any more.
     pub(super) keyed: BTreeMap<KeyHash, BTreeSet<TaskId>>,
     pub(super) schedules: BTreeMap<ScheduleName, ScheduleState>,
+    pub(super) stats: StatsState,
     /// The queues, kinds and groups of the tasks that the current request has made ready.
     pub(super) new_ready: Vec<(QueueName, Kind, Option<GroupName>)>,
     /// The queues in which the current request may let waiting tasks start.
@@ -80,6 +83,15 @@ pub(super) struct ScheduleState {
     pub(super) row: ScheduleRow,
     /// The time at which it is handed out next, in milliseconds since 1970, or `None` while it is paused.
     pub(super) hand_out: Option<u64>,
+}
+
+/// What the store keeps of the statistics.
+#[derive(Default)]
+pub(super) struct StatsState {
+    /// The buckets of each resolution, by their numbers.
+    pub(super) buckets: BTreeMap<(Resolution, u64), StatBucket>,
+    /// The number of the last report of each process, and its time, in milliseconds since 1970.
+    pub(super) reporters: BTreeMap<u64, (u64, u64)>,
 }
 
 /// The lease of a claim.
@@ -154,6 +166,7 @@ impl Model {
             uses_priorities: false,
             keyed: BTreeMap::new(),
             schedules: BTreeMap::new(),
+            stats: StatsState::default(),
             new_ready: Vec::new(),
             freed: BTreeSet::new(),
             totals: Counts::default(),

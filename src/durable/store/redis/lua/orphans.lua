@@ -128,6 +128,25 @@ local function check_types(kinds)
   remove_all('HDEL', TYPES, gone)
 end
 
+-- Removes statistics that are no longer kept, those of a time that the clock has not reached, and the numbers of the last reports of
+-- processes that have reported nothing for a day.
+local function check_stats(fields)
+  local gone, units = {}, { m = { 60000, STAT_MINUTES }, h = { 3600000, STAT_HOURS } }
+  local function is_kept(field)
+    local unit = units[sub(field, 1, 1)]
+    if unit then
+      local age = math.floor(now / unit[1]) - (tonumber(sub(field, 2)) or math.huge)
+      return age >= 0 and age < unit[2]
+    end
+    local row = sub(field, 1, 1) == 'r' and call('HGET', STATS, field) or ''
+    return #row == 12 and math.abs(now - number_at('>I6', row, 7)) <= DAY
+  end
+  for _, field in ipairs(fields) do
+    if not is_kept(field) then gone[#gone + 1] = field end
+  end
+  remove_all('HDEL', STATS, gone)
+end
+
 local function repair_orphans()
   each_queue(check_permits)
   repair_groups()
@@ -150,6 +169,7 @@ local function repair_orphans()
   some('HRANDFIELD', PROGRESS, function(ids) remove_all('HDEL', PROGRESS, without_row(ids, call('HMGET', ALIVE, unpack(ids)))) end)
   some('HRANDFIELD', CANCEL, function(ids) remove_all('HDEL', CANCEL, without_row(ids, call('HMGET', RUNNING, unpack(ids)))) end)
   some('HRANDFIELD', TYPES, check_types)
+  some('HRANDFIELD', STATS, check_stats)
   some('ZRANDMEMBER', DIED, function(ids)
     for _, id in ipairs(ids) do if #id ~= 16 then call('ZREM', DIED, id) end end
   end)

@@ -1,6 +1,6 @@
 -- Reads or changes a named queue.
 --
--- Needs: lists, queues, groups, entry.
+-- Needs: lists, queues, groups, entry, waiting.
 -- Undo: queue.
 -- KEYS: NONE, META, READY, LEASE, RUNNING, TOMBSTONES, IDLE, ROUTES, QUEUES, PERMITS, GROUPS.
 --
@@ -30,26 +30,10 @@ local is_readable = row and #row == SETTINGS_END
 local before = is_readable and row or pack('>I1I4I6I4I4I4I4', row and 3 or 0, 0, 0, 0, 0, 0, 1)
 local permits = PERMITS .. ':' .. queue
 
--- Returns the number of waiting tasks. Cancelled tasks stay in their lists for a while.
-local function count_waiting()
-  local ids, n, is_of = call('HGET', ROUTES, 'q' .. queue) or '', 0, {}
-  for at = 1, #ids, 16 do
-    local list = sub(ids, at, at + 15)
-    local key = key_of(list)
-    n, is_of[list] = n + call('LLEN', key) + (queues().is_grouped(queue) and groups().entries_in(list) or 0), true
-  end
-  if n == 0 or call('HLEN', TOMBSTONES) > 4 * MAX_BATCH then return n end
-  local tombstones = call('HGETALL', TOMBSTONES)
-  for i = 1, #tombstones, 2 do
-    local path = lists().path_of(sub(tombstones[i], TOMBSTONE_KIND, TOMBSTONE_KIND_END))
-    if is_of[sub(path, -16)] then n = n - (tonumber(tombstones[i + 1]) or 1) end
-  end
-  return math.max(n, 0)
-end
-
 if what == 'read' then
   local flags, max_running, interval, burst, revision, group_max, quantum = number_at('>I1I4I6I4I4I4I4', before)
-  return { flags % 2, max_running, interval, burst, revision, count_waiting(), call('SCARD', permits), group_max, quantum }
+  local waiting = count_waiting(queue, call('HGET', ROUTES, 'q' .. queue) or '')
+  return { flags % 2, max_running, interval, burst, revision, waiting, call('SCARD', permits), group_max, quantum }
 end
 
 -- The first write must be one that a server without memory accepts; it then accepts the others.

@@ -23,6 +23,7 @@ mod queues_tests;
 mod reads_tests;
 mod schedules_tests;
 mod sessions_tests;
+mod stats_tests;
 mod turns_tests;
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -24,7 +24,7 @@ impl Run<()> for Job {
 }
 
 /// Returns the number of times that each command was sent, or run by a script. Scripts are run by `EVALSHA`, the first time by `EVAL`.
-fn all_sent(server: &Server) -> HashMap<String, u64> {
+pub(super) fn all_sent(server: &Server) -> HashMap<String, u64> {
     let redis::Value::BulkString(text) = server.ask(&["INFO", "commandstats"]) else {
         panic!("a text");
     };

@@ -82,6 +82,19 @@ const PROGRESS: &[Column] = &[
     Column("number", ANY, ""),
     Column("bytes", Values::Bytes, ""),
 ];
+const STAT: &[Column] = &[
+    Column("hours", FLAG, ""),
+    Column("bucket", TIME, ""),
+    Column("name", Values::Text, ""),
+    Column("queue", Values::Text, ""),
+    Column("started", TIME, ""),
+    Column("done", TIME, ""),
+    Column("retried", TIME, ""),
+    Column("died", TIME, ""),
+    Column("cancelled", TIME, ""),
+    Column("micros", TIME, ""),
+];
+const STAT_REPORT: &[Column] = &[Column("number", TIME, ""), Column("at", TIME, "")];
 const DAMAGED: &[Column] = &[
     Column("number", Values::Number(0..=MAX_ISSUED), ""),
     Column("at", TIME, ""),
@@ -221,6 +234,8 @@ pub(super) fn remove_invalid(db: &Connection, damage: &mut Damage) -> Result<(),
         ("throng_group_hold", &["queue", "name"], GROUP_HOLD),
         ("throng_error", &["id", "attempt"], ERROR),
         ("throng_progress", &["id"], PROGRESS),
+        ("throng_stat", &["hours", "bucket", "name", "queue"], STAT),
+        ("throng_stat_report", &["reporter"], STAT_REPORT),
         ("throng_damaged", &["number"], DAMAGED),
     ] {
         for bad in find_invalid(db, table, key, columns, |_| true)? {

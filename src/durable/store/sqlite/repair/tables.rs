@@ -20,7 +20,7 @@ struct Table {
     scans: &'static [&'static str],
 }
 
-const TABLES: [Table; 13] = [
+const TABLES: [Table; 15] = [
     Table {
         name: "throng_session",
         key: &["id"],
@@ -131,6 +131,23 @@ const TABLES: [Table; 13] = [
             "SELECT name, * FROM {} ORDER BY name",
             "SELECT name, * FROM {} ORDER BY name DESC",
             "SELECT name FROM {} WHERE hand_out IS NOT NULL ORDER BY needs, hand_out",
+        ],
+    },
+    Table {
+        name: "throng_stat",
+        key: &["hours", "bucket", "name", "queue"],
+        scans: &[
+            "SELECT hours, bucket, name, queue, * FROM {} ORDER BY hours, bucket, name, queue",
+            "SELECT hours, bucket, name, queue, * FROM {}
+             ORDER BY hours DESC, bucket DESC, name DESC, queue DESC",
+        ],
+    },
+    Table {
+        name: "throng_stat_report",
+        key: &["reporter"],
+        scans: &[
+            "SELECT reporter, * FROM {} NOT INDEXED ORDER BY reporter",
+            "SELECT reporter, * FROM {} NOT INDEXED ORDER BY reporter DESC",
         ],
     },
     Table {

@@ -76,6 +76,9 @@ impl DamagedStore {
                 SELECT id, 1, 1, zeroblob(30) FROM throng_task WHERE state < 2;
             INSERT INTO throng_schedule (name, version, needs, time, hand_out, started, skipped, body)
                 SELECT hex(id), 1, 1, at, at, 0, 0, zeroblob(30) FROM throng_task;
+            INSERT INTO throng_stat (hours, bucket, name, queue, started, done, retried, died, cancelled, micros)
+                SELECT 0, 29833333, hex(id), '', 1, 1, 0, 0, 0, 7 FROM throng_task;
+            INSERT INTO throng_stat_report (number, at) SELECT 1, 1790000000000 FROM throng_task;
             INSERT INTO throng_damaged (at, found, what) VALUES (0, 1, 'long ago')";
         file.connect().execute_batch(failed).unwrap();
         Self {
@@ -378,6 +381,12 @@ async fn garbled_errors_cost_nothing() {
 #[tokio::test]
 async fn garbled_progress_costs_nothing() {
     garble_all("throng_progress", &[]).await;
+}
+
+#[tokio::test]
+async fn garbled_statistics_cost_nothing() {
+    garble_all("throng_stat", &[]).await;
+    garble_all("throng_stat_report", &[]).await;
 }
 
 #[tokio::test]

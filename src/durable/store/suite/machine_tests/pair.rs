@@ -26,6 +26,7 @@ mod numbered;
 mod progress;
 mod queues;
 mod schedules;
+mod stats;
 
 /// The number of passes after which maintenance must be finished.
 const MANY_ROUNDS: usize = 200;
@@ -134,6 +135,8 @@ impl<H: Harness> Pair<H> {
             Step::Cancel { tasks } => self.cancel(self.ids.of_all(tasks)).await,
             Step::Status { process, tasks } => self.status(*process, self.ids.of_all(tasks)).await,
             Step::ReportProgress { tasks, number } => self.report_progress(tasks, *number).await,
+            Step::RecordStats(step) => self.record_stats(step).await,
+            Step::ReadStats(step) => self.stats(step).await,
             Step::Pass(time) => self.pass(*time).await,
             Step::Age(time) => {
                 self.age(*time);
@@ -191,6 +194,7 @@ impl<H: Harness> Pair<H> {
         self.counts(0).await?;
         self.status(0, ids.clone()).await?;
         self.list_schedules(None, 9).await?;
+        self.all_stats().await?;
         self.dead_letters(&Choice::All, 100).await?;
         for other in [false, true] {
             self.pause(other, false).await?;

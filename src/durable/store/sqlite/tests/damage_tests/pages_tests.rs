@@ -34,7 +34,7 @@ fn pages(file: &File, tree: &str) -> (i64, Vec<i64>) {
 }
 
 /// The trees of the database. The flag is `true` if a lost page of the tree may cost tasks.
-const TREES: [(&str, bool); 26] = [
+const TREES: [(&str, bool); 28] = [
     ("throng_task", true),
     ("throng_task_at", false),
     ("throng_task_key", false),
@@ -60,6 +60,8 @@ const TREES: [(&str, bool); 26] = [
     ("throng_progress", false),
     ("throng_schedule", false),
     ("throng_schedule_hand_out", false),
+    ("throng_stat", false),
+    ("throng_stat_report", false),
     ("throng_damaged", false),
 ];
 

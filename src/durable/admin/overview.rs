@@ -1,0 +1,165 @@
+//! [`Overview`]: a store, its queues and its types at a glance.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use crate::durable::clock::time_of;
+use crate::durable::queue::name::QueueName;
+use crate::durable::store::{RunType, StatsPage};
+use crate::durable::{Counts, QueueInfo, RunTotals};
+
+/// A store at a glance: see [`Admin::overview`](crate::durable::Admin::overview).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Overview {
+    /// The time of the store.
+    pub now: SystemTime,
+    /// The numbers of tasks, and the totals.
+    pub counts: Counts,
+    /// The default queue, and the named queues in the order of their names: at most 200 in total. A named queue is among them if it has
+    /// limits, is or was paused, or if a live worker serves it.
+    pub queues: Vec<QueueOverview>,
+    /// `true` if there are more queues.
+    pub has_more_queues: bool,
+    /// Types in the order of their names and queues: at most 200. A type is among them if it has started or ended runs within the last
+    /// hour, if it is paused, or if tasks of it wait for a worker that knows it. Redis also lists other types that clients have stored,
+    /// unless there are more than 2,000: then it lists none of those that only wait.
+    pub types: Vec<TypeOverview>,
+    /// `true` if there are more types.
+    pub has_more_types: bool,
+    /// The partitions of a `RedisStore` that do not answer, from 0. Their tasks, their queues and their
+    /// part of the statistics are missing from this overview.
+    pub missing_partitions: Vec<usize>,
+}
+
+/// A queue at a glance: see [`Overview::queues`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QueueOverview {
+    /// The name, or `None` for the default queue.
+    pub name: Option<String>,
+    /// The limits, whether the queue is paused, and how many of its tasks wait and run. With SQLite, the number of waiting tasks is an
+    /// estimate if tasks wait in several queues, and more than 10,000 in some of them. If there are more than 200 queues, the number of
+    /// running tasks of the default queue includes those of the queues that are left out.
+    pub info: QueueInfo,
+    /// The number of live sessions that serve the queue. Each executor has one session for each queue. A worker that is killed counts as
+    /// live until the store detects its death: with Redis, for about three minutes.
+    pub sessions: u64,
+    /// How long the task that is next in line has waited, or `None` if no task waits, or if it is not known. With Redis, this is the time
+    /// since the task became ready; with other stores, it is the time since the task was spawned, and SQLite knows that only for
+    /// [new](crate::durable::TaskId::new) ids. Redis and SQLite do not examine tasks with a
+    /// [group](crate::durable::SpawnOptions::group).
+    pub oldest_waiting: Option<Duration>,
+}
+
+/// A type of tasks in a queue at a glance: see [`Overview::types`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TypeOverview {
+    /// The [name](crate::durable::DurableTask::NAME) of the type. It is `None` for types that the statistics count together: see
+    /// [`TypeStats::name`](crate::durable::TypeStats::name).
+    pub name: Option<String>,
+    /// The queue, or `None` for the default queue.
+    pub queue: Option<String>,
+    /// `true` if the type is [paused](crate::durable::TaskTypes::pause).
+    pub is_paused: bool,
+    /// `true` if a live worker serves the queue and has registered the type. A worker that is killed counts as live for a while: see
+    /// [`QueueOverview::sessions`].
+    pub is_served: bool,
+    /// The runs of the last hour. As all [statistics](crate::durable::Admin::stats), they lag by about ten seconds.
+    pub last_hour: RunTotals,
+}
+
+/// The maximum number of queues, and of types.
+pub(crate) const MAX_OVERVIEW_ROWS: usize = 200;
+
+/// What a store finds out for an [`Overview`].
+#[derive(Debug, Default)]
+pub(crate) struct OverviewDraft {
+    /// In milliseconds since 1970.
+    pub(crate) now: u64,
+    pub(crate) counts: Counts,
+    pub(crate) queues: BTreeMap<QueueName, QueueDraft>,
+    pub(crate) types: BTreeMap<RunType, TypeDraft>,
+    pub(crate) has_more_queues: bool,
+    pub(crate) missing_partitions: Vec<usize>,
+}
+
+/// What a store finds out about a queue.
+#[derive(Debug, Default)]
+pub(crate) struct QueueDraft {
+    pub(crate) info: QueueInfo,
+    pub(crate) sessions: u64,
+    pub(crate) oldest_waiting: Option<Duration>,
+}
+
+/// What a store finds out about a type.
+#[derive(Debug, Default)]
+pub(crate) struct TypeDraft {
+    pub(crate) is_paused: bool,
+    pub(crate) is_served: bool,
+    last_hour: RunTotals,
+}
+
+impl OverviewDraft {
+    /// Adds the types with runs in the statistics.
+    pub(crate) fn add_stats(&mut self, page: StatsPage) {
+        for (_, run_type, runs) in page.rows {
+            self.types.entry(run_type).or_default().last_hour.add(runs);
+        }
+    }
+
+    /// Adds paused types. A paused type without a queue is in the default queue.
+    pub(crate) fn add_paused<'a>(&mut self, names: impl IntoIterator<Item = &'a str>) {
+        for name in names {
+            let is_listed = self.types.keys().any(|it| it.name() == name);
+            if !is_listed {
+                let run_type = RunType::new(&name.into(), &QueueName::DEFAULT);
+                self.types.entry(run_type).or_default();
+            }
+            let types = self.types.iter_mut();
+            let types = types.filter(|(it, _)| it.name() == name);
+            types.for_each(|(_, it)| it.is_paused = true);
+        }
+    }
+
+    pub(crate) fn finish(self) -> Overview {
+        let has_more_types = self.types.len() > MAX_OVERVIEW_ROWS;
+        let has_more_queues = self.has_more_queues || self.queues.len() > MAX_OVERVIEW_ROWS;
+        let queues = self.queues.into_iter().take(MAX_OVERVIEW_ROWS);
+        let types = self.types.into_iter().take(MAX_OVERVIEW_ROWS);
+        Overview {
+            now: time_of(Duration::from_millis(self.now)),
+            counts: self.counts,
+            queues: queues.map(|(name, it)| it.finish(name)).collect(),
+            has_more_queues,
+            types: types.map(|(run_type, it)| it.finish(run_type)).collect(),
+            has_more_types,
+            missing_partitions: self.missing_partitions,
+        }
+    }
+}
+
+impl QueueDraft {
+    fn finish(self, name: QueueName) -> QueueOverview {
+        QueueOverview {
+            name: name.into(),
+            info: self.info,
+            sessions: self.sessions,
+            oldest_waiting: self.oldest_waiting,
+        }
+    }
+}
+
+impl TypeDraft {
+    fn finish(self, run_type: RunType) -> TypeOverview {
+        let (name, queue) = run_type.into_names();
+        TypeOverview {
+            name,
+            queue,
+            is_paused: self.is_paused,
+            is_served: self.is_served,
+            last_hour: self.last_hour,
+        }
+    }
+}
