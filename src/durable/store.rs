@@ -102,6 +102,13 @@ pub(crate) mod layouts;
 mod limits;
 #[cfg(any(test, feature = "test-util"))]
 pub(crate) mod memory;
+#[cfg(any(
+    test,
+    feature = "redis",
+    feature = "sqlite-unbundled",
+    feature = "test-util"
+))]
+pub(crate) mod observer;
 mod progress;
 mod quarantine;
 #[cfg(feature = "redis")]

@@ -38,7 +38,7 @@ macro_rules! files {
 pub(super) const FILES: &[(&str, &str)] = files![
     // Scripts.
     "advance_epochs" "cancel" "change_schedule" "close" "counts" "dead_letters" "enqueue" "errors" "hand_out" "list_tasks" "maintain"
-    "open" "payload" "queue" "read_progress" "read_schedules" "record_types" "renew" "replay" "report_progress" "routes" "status" "turn"
+    "observe" "open" "payload" "queue" "read_progress" "read_schedules" "record_types" "renew" "replay" "report_progress" "routes" "status" "turn"
     "upgrade"
     // Parts.
     "add_tasks" "alive_row" "base" "census" "claim" "claim_scan" "claim_state" "claims" "dead_letter_row" "drain" "due"
@@ -94,6 +94,7 @@ pub(super) struct Scripts {
     pub(super) renew: Script,
     pub(super) status: Script,
     pub(super) cancel: Script,
+    pub(super) observe: Script,
     pub(super) open: Script,
     pub(super) close: Script,
     pub(super) dead_letters: Script,
@@ -147,6 +148,7 @@ impl Scripts {
             renew: script("renew"),
             status: script("status"),
             cancel: script("cancel"),
+            observe: script("observe"),
             open: script("open"),
             close: script("close"),
             dead_letters: script("dead_letters"),

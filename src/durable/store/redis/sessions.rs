@@ -31,6 +31,21 @@ pub(super) async fn open_store(inner: &Inner) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Refuses a server without a store, or whose store cannot be read. Writes nothing.
+pub(super) async fn observe_store(inner: &Inner) -> Result<(), Failure> {
+    inner.link.connected().await?;
+    // A store that may lose tasks can be observed nevertheless.
+    probe::refuse_unfit(inner, true).await?;
+    inner.link.refuse_writes().await;
+    for partition in inner.partitions.all() {
+        let mut arguments = Arguments::default();
+        arguments.push_number(inner.partitions.count());
+        let script = &inner.scripts.observe;
+        inner.run(script, partition, arguments).await?;
+    }
+    Ok(())
+}
+
 /// Opens a session with a random id.
 pub(super) async fn open_session(
     inner: &Inner,

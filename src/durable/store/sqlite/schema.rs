@@ -298,7 +298,12 @@ pub(super) fn check_layout(db: &Connection, layouts: Layouts) -> Result<(), Faul
 }
 
 fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, rusqlite::Error> {
-    let flags = flags | OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    open(path, flags | OpenFlags::SQLITE_OPEN_READ_WRITE)
+}
+
+/// Opens a connection, and sets it up.
+pub(super) fn open(path: &Path, flags: OpenFlags) -> Result<Connection, rusqlite::Error> {
+    let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut db = Connection::open_with_flags(path, flags)?;
     // Old versions of rusqlite take only a function pointer.
     db.busy_handler(Some(wait_for_lock as fn(i32) -> bool))?;
@@ -336,7 +341,7 @@ fn use_wal(db: &Connection) -> Result<(), rusqlite::Error> {
 }
 
 /// Returns the layout of the tables, if they exist.
-fn layout(db: &Connection) -> Result<Option<i64>, rusqlite::Error> {
+pub(super) fn layout(db: &Connection) -> Result<Option<i64>, rusqlite::Error> {
     let sql = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'throng_meta'";
     if db.query_row(sql, [], |_| Ok(())).optional()?.is_none() {
         return Ok(None);

@@ -37,6 +37,7 @@ mod idle_checks_tests;
 mod keys_tests;
 mod lists_tests;
 mod model_tests;
+mod observers_tests;
 mod peers_tests;
 mod processes_tests;
 mod queues_tests;
