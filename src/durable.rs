@@ -104,7 +104,9 @@
 //!
 //! # Lists of tasks
 //!
-//! [`DurableClient::admin`] lists the tasks with a given status, a page at a time, for example for a web interface.
+//! [`DurableClient::admin`] lists the tasks with a given status, a page at a time, for example for a web interface. It also lists the
+//! [workers](Admin::workers). A program that only looks can open a store with `observe` instead of `open`, for example with
+//! `SqliteStore::observe`: it then has no effect on the store.
 //!
 //! # If a process exits at a given step
 //!
@@ -188,6 +190,7 @@ pub use self::admin::bulk::{Bulk, BulkPart};
 pub use self::admin::cursor::{Cursor, ParseCursorError};
 pub use self::admin::filter::TaskFilter;
 pub use self::admin::page::{TaskInfo, TaskPage};
+pub use self::admin::workers::{WorkerInfo, WorkerState, WorkersPage};
 pub use self::client::DurableClient;
 #[cfg(any(test, feature = "test-util"))]
 pub use self::clock::Clock;

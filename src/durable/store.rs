@@ -45,7 +45,9 @@ use super::key::KeyHash;
 use super::queue::QueueInfo;
 use super::queue::name::QueueName;
 use super::schedule::name::ScheduleName;
-use super::{AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, TaskId, TaskPage};
+use super::{
+    AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, TaskId, TaskPage, WorkersPage,
+};
 
 #[cfg(any(test, feature = "redis", feature = "sqlite-unbundled"))]
 pub(crate) use self::limits::MAX_STORE_TIME_STEP;
@@ -72,8 +74,8 @@ pub(crate) use self::quarantine::is_dead_letter;
 ))]
 pub(crate) use self::quarantine::is_quarantined;
 pub(crate) use self::requests::{
-    CheckedFilter, Claim, Claimed, DeadPayload, Enqueue, Epoch, Event, ListTasks, QueueChange,
-    RenewAnswer, SessionId, TaskState, Turn, TurnAnswer, Verdict, Verdicts,
+    CheckedFilter, Claim, Claimed, DeadPayload, Enqueue, Epoch, Event, ListTasks, NewSession,
+    QueueChange, RenewAnswer, SessionId, TaskState, Turn, TurnAnswer, Verdict, Verdicts,
 };
 #[cfg_attr(
     not(any(
@@ -88,6 +90,7 @@ pub(crate) use self::schedules::{
     DueSchedule, HAND_OUT_INTERVAL, HandOut, MAX_HAND_OUTS, ScheduleAnswer, ScheduleChange,
     ScheduleRow, StoredSchedule, repeated,
 };
+pub(crate) use self::worker_card::WorkerCard;
 pub(crate) use super::DeadReason;
 pub(crate) use super::key::{Enqueued, KeyConflict};
 pub(crate) use super::task::{MAX_BATCH_BYTES, MAX_BATCH_TASKS, MAX_PAYLOAD_BYTES, NewTask};
@@ -123,6 +126,7 @@ pub(crate) mod sqlite;
 mod suite;
 #[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
 pub(crate) mod totals;
+mod worker_card;
 
 /// The place where tasks are stored, which a [`DurableClient`](super::DurableClient) is opened with.
 ///
@@ -158,8 +162,13 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Returns the events that concern this process. This is called once.
     fn events(&self) -> mpsc::UnboundedReceiver<Event>;
 
-    /// Opens a session of this process. Its turns claim only tasks of these types. Without a set, they claim nothing.
-    fn open_session(&self, set: Option<TypeSet>) -> Answer<'_, SessionId>;
+    /// Opens a session of this process. Its turns claim only tasks of its types.
+    fn open_session_with(&self, session: NewSession) -> Answer<'_, SessionId>;
+
+    /// Opens a session that is not listed among the workers. Without a set, its turns claim nothing.
+    fn open_session(&self, set: Option<TypeSet>) -> Answer<'_, SessionId> {
+        self.open_session_with(NewSession { set, card: None })
+    }
 
     /// Closes a session. Tasks that it still holds are treated as after a crash.
     fn close_session(&self, session: SessionId) -> Answer<'_, ()>;
@@ -198,6 +207,10 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Returns a page of the tasks with a status: see [`Admin::tasks`](crate::durable::Admin::tasks). Returns `None` if the position is not
     /// valid in this store. Writes nothing.
     fn list(&self, request: ListTasks) -> Answer<'_, Option<TaskPage>>;
+
+    /// Returns a page of the sessions that have a card, in the order of their ids. Returns `None` if the position is not valid in this
+    /// store. Writes nothing.
+    fn workers(&self, after: Option<Vec<u8>>, limit: usize) -> Answer<'_, Option<WorkersPage>>;
 
     /// Cancels tasks: waiting and delayed ones at once, running ones when their worker reports that they have stopped.
     /// Returns the number of tasks that had not ended.

@@ -13,16 +13,15 @@ use crate::durable::queue::QueueInfo;
 use crate::durable::queue::name::QueueName;
 use crate::durable::resend::{STORE_TIMEOUT, resend};
 use crate::durable::schedule::name::ScheduleName;
-use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
     Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HAND_OUT_INTERVAL, HandOut,
-    ListTasks, ProgressReport, ProgressState, QueueChange, RenewAnswer, ScheduleAnswer,
+    ListTasks, NewSession, ProgressReport, ProgressState, QueueChange, RenewAnswer, ScheduleAnswer,
     ScheduleChange, SessionId, Store, StoredSchedule, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::{
     AttemptError, Clock, Counts, DeadFilter, DeadLetter, Durability, DurableClient,
     DurableExecutor, DurableTask, Every, MemoryStore, Missed, Overlap, Run, ScheduleOptions,
-    SpawnOptions, TaskContext, TaskError, TaskId, TaskPage,
+    SpawnOptions, TaskContext, TaskError, TaskId, TaskPage, WorkersPage,
 };
 use crate::retry::Retry;
 use crate::sync::{Mutex, lock};
@@ -181,8 +180,14 @@ impl Backend for Faulty {
         receiver
     }
 
-    fn open_session(&self, set: Option<TypeSet>) -> Answer<'_, SessionId> {
-        Box::pin(self.send(None, None, move || self.store.open_session(set.clone())))
+    fn open_session_with(&self, session: NewSession) -> Answer<'_, SessionId> {
+        Box::pin(self.send(None, None, move || {
+            self.store.open_session_with(session.clone())
+        }))
+    }
+
+    fn workers(&self, after: Option<Vec<u8>>, limit: usize) -> Answer<'_, Option<WorkersPage>> {
+        self.store.workers(after, limit)
     }
 
     fn close_session(&self, session: SessionId) -> Answer<'_, ()> {

@@ -29,6 +29,7 @@ mod schedules_tests;
 mod shares_tests;
 mod shutdown_tests;
 mod timeouts_tests;
+mod workers_tests;
 
 /// A task that does what its [`App`] says.
 #[derive(Serialize, Deserialize)]

@@ -8,10 +8,9 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use self::model::Model;
-use super::kind::TypeSet;
 use super::observer::Observer;
 use super::{
-    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HandOut, ListTasks,
+    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HandOut, ListTasks, NewSession,
     ProgressReport, ProgressState, QueueChange, RenewAnswer, ScheduleAnswer, ScheduleChange,
     SessionId, Store, StoredSchedule, TaskState, Turn, TurnAnswer,
 };
@@ -20,7 +19,9 @@ use crate::durable::failure::Failure;
 use crate::durable::queue::QueueInfo;
 use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::name::ScheduleName;
-use crate::durable::{AttemptError, Counts, DeadFilter, DeadLetter, Durability, TaskId, TaskPage};
+use crate::durable::{
+    AttemptError, Counts, DeadFilter, DeadLetter, Durability, TaskId, TaskPage, WorkersPage,
+};
 use crate::sync::{Mutex, lock};
 
 mod model;
@@ -231,9 +232,15 @@ impl Backend for Connection {
         lock(&self.store.0).subscribe(self.endpoint())
     }
 
-    fn open_session(&self, set: Option<TypeSet>) -> Answer<'_, SessionId> {
+    fn open_session_with(&self, session: NewSession) -> Answer<'_, SessionId> {
         self.run("open_session", move |model, endpoint| {
-            Ok(model.open_session(endpoint, set))
+            Ok(model.open_session(endpoint, session))
+        })
+    }
+
+    fn workers(&self, after: Option<Vec<u8>>, limit: usize) -> Answer<'_, Option<WorkersPage>> {
+        self.run("workers", move |model, _| {
+            Ok(model.workers(after.as_deref(), limit))
         })
     }
 

@@ -5,9 +5,8 @@ use std::sync::Arc as StdArc;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
-use super::kind::TypeSet;
 use super::{
-    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HandOut, ListTasks,
+    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HandOut, ListTasks, NewSession,
     ProgressReport, ProgressState, QueueChange, RenewAnswer, ScheduleAnswer, ScheduleChange,
     SessionId, StoredSchedule, TaskState, Turn, TurnAnswer,
 };
@@ -17,7 +16,7 @@ use crate::durable::queue::QueueInfo;
 use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::{
-    AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, TaskId, TaskPage,
+    AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, TaskId, TaskPage, WorkersPage,
 };
 
 /// A store that is opened only to be looked at: it passes on the requests that read, and refuses all others.
@@ -101,6 +100,10 @@ impl<B: Backend> Backend for Observer<B> {
         self.0.schedules(after, limit)
     }
 
+    fn workers(&self, after: Option<Vec<u8>>, limit: usize) -> Answer<'_, Option<WorkersPage>> {
+        self.0.workers(after, limit)
+    }
+
     fn counts(&self) -> Answer<'_, Counts> {
         self.0.counts()
     }
@@ -127,7 +130,7 @@ impl<B: Backend> Backend for Observer<B> {
 
     // ===== Requests that are refused =====
 
-    fn open_session(&self, _: Option<TypeSet>) -> Answer<'_, SessionId> {
+    fn open_session_with(&self, _: NewSession) -> Answer<'_, SessionId> {
         refuse()
     }
 

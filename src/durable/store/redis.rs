@@ -21,7 +21,7 @@ use self::inner::Inner;
 pub use self::probe::RedisReport;
 pub(crate) use self::time::Time;
 use super::{
-    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HandOut, ListTasks,
+    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HandOut, ListTasks, NewSession,
     ProgressReport, ProgressState, QueueChange, RenewAnswer, ScheduleAnswer, ScheduleChange,
     SessionId, Store, StoredSchedule, TaskState, Turn, TurnAnswer,
 };
@@ -30,11 +30,10 @@ use crate::durable::key::KeyHash;
 use crate::durable::queue::QueueInfo;
 use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::name::ScheduleName;
-use crate::durable::store::kind::TypeSet;
 use crate::durable::store::observer::Observer;
 use crate::durable::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableError, Health, TaskId,
-    TaskPage,
+    TaskPage, WorkersPage,
 };
 use crate::sync::{Mutex, lock, thread};
 
@@ -70,6 +69,7 @@ pub(super) mod tests;
 mod time;
 mod turns;
 mod types;
+mod workers;
 
 /// Tasks in Redis, for the processes of many machines.
 ///
@@ -458,8 +458,14 @@ impl Backend for RedisStore {
         events.unwrap_or_else(|| mpsc::unbounded_channel().1)
     }
 
-    fn open_session(&self, set: Option<TypeSet>) -> Answer<'_, SessionId> {
-        self.request(|inner| async move { sessions::open_session(&inner, set).await })
+    fn open_session_with(&self, session: NewSession) -> Answer<'_, SessionId> {
+        self.request(|inner| async move { sessions::open_session(&inner, session).await })
+    }
+
+    fn workers(&self, after: Option<Vec<u8>>, limit: usize) -> Answer<'_, Option<WorkersPage>> {
+        self.request(
+            move |inner| async move { workers::list(&inner, after.as_deref(), limit).await },
+        )
     }
 
     fn close_session(&self, session: SessionId) -> Answer<'_, ()> {

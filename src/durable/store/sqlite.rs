@@ -36,13 +36,13 @@ use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::queue::QueueInfo;
 use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::name::ScheduleName;
-use crate::durable::store::kind::TypeSet;
 use crate::durable::store::layouts::Layouts;
 use crate::durable::store::observer::Observer;
-use crate::durable::store::{Enqueued, ListTasks, QueueChange};
+use crate::durable::store::{Enqueued, ListTasks, NewSession, QueueChange};
 use crate::durable::task::bytes_of;
 use crate::durable::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableError, TaskId, TaskPage,
+    WorkersPage,
 };
 use crate::sync::{Mutex, lock};
 
@@ -91,6 +91,7 @@ mod transaction;
 mod turn;
 mod unserved;
 mod verdicts;
+mod workers;
 mod writer;
 
 #[cfg(not(unix))]
@@ -424,9 +425,16 @@ impl Backend for SqliteStore {
         events.unwrap_or_else(|| mpsc::unbounded_channel().1)
     }
 
-    fn open_session(&self, set: Option<TypeSet>) -> Answer<'_, SessionId> {
-        self.writer
-            .run(0, move |tx| session::open(tx, set.as_ref()))
+    fn open_session_with(&self, session: NewSession) -> Answer<'_, SessionId> {
+        self.writer.run(0, move |tx| session::open(tx, &session))
+    }
+
+    fn workers(&self, after: Option<Vec<u8>>, limit: usize) -> Answer<'_, Option<WorkersPage>> {
+        self.read(move || {
+            let after = after.clone();
+            self.reader
+                .run(move |reader| workers::list(reader, after.as_deref(), limit))
+        })
     }
 
     fn close_session(&self, session: SessionId) -> Answer<'_, ()> {

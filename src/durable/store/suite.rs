@@ -55,6 +55,7 @@ mod types_tests;
 mod unserved_tests;
 mod verdicts_tests;
 mod versions_tests;
+mod workers_tests;
 
 /// One test for each case, on one kind of store.
 macro_rules! store_suite {
@@ -415,3 +416,4 @@ mod lists;
 mod observers;
 mod progress;
 mod schedules;
+mod workers;

@@ -23,3 +23,4 @@ mod select;
 mod sessions;
 mod state;
 mod turn;
+mod workers;

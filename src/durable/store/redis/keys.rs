@@ -41,6 +41,7 @@
 //! | `schedules` | hash | by name: the rows of schedules |
 //! | `schedule_times:<needs>` | sorted sets | names of the schedules that need a build, by the time of their next hand-out: see `lua/schedules.lua` |
 //! | `types` | hash | by kind: the name and the queue of a type that clients store, see `lua/record_types.lua` |
+//! | `cards` | sorted set | for each session that claims: its id, when it was opened, and what it says about its worker, see `lua/cards.lua` |
 //! | `idle:<set>` | sorted sets | client and session of idle workers that know a set of types, by the time at which they went idle |
 //!
 //! A process receives messages on the channel `client:`, followed by its client id. Rows are described in
@@ -51,7 +52,7 @@
 //! would run, and fail half-way at the first key that has moved.
 
 /// The names of the keys in the scripts. In Redis, they are in lower case.
-pub(super) const ALL: [&str; 34] = [
+pub(super) const ALL: [&str; 35] = [
     "NONE",
     "META",
     "SESSIONS",
@@ -86,6 +87,7 @@ pub(super) const ALL: [&str; 34] = [
     "SCHEDULE_TIMES",
     "PROGRESS",
     "TYPES",
+    "CARDS",
 ];
 
 /// Returns the prefix of all keys of a partition.

@@ -39,9 +39,9 @@ pub(super) const FILES: &[(&str, &str)] = files![
     // Scripts.
     "advance_epochs" "cancel" "change_schedule" "close" "counts" "dead_letters" "enqueue" "errors" "hand_out" "list_tasks" "maintain"
     "observe" "open" "payload" "queue" "read_progress" "read_schedules" "record_types" "renew" "replay" "report_progress" "routes" "status" "turn"
-    "upgrade"
+    "upgrade" "workers"
     // Parts.
-    "add_tasks" "alive_row" "base" "census" "claim" "claim_scan" "claim_state" "claims" "dead_letter_row" "drain" "due"
+    "add_tasks" "alive_row" "base" "cards" "census" "claim" "claim_scan" "claim_state" "claims" "dead_letter_row" "drain" "due"
     "entry" "epochs" "group_repair" "groups" "held_keys" "ids" "intact_entry" "key_conflicts" "lists" "liveness"
     "notifications" "orphans" "outcomes" "progress" "queues" "reap" "remove_session" "repair" "repair_meta" "repair_schedules"
     "replacements" "restore_keys" "results" "ring" "schedules" "selection" "server_time" "session" "session_activity"
@@ -114,6 +114,7 @@ pub(super) struct Scripts {
     pub(super) hand_out: Script,
     pub(super) advance_epochs: Script,
     pub(super) upgrade: Script,
+    pub(super) workers: Script,
 }
 
 impl Scripts {
@@ -168,6 +169,7 @@ impl Scripts {
             hand_out: script("hand_out"),
             advance_epochs: script("advance_epochs"),
             upgrade: script("upgrade"),
+            workers: script("workers"),
         }
     }
 }

@@ -72,6 +72,7 @@ mod turns_tests;
 mod unreadable_rows_tests;
 mod unready_servers_tests;
 mod upgrade_tests;
+mod workers_tests;
 
 #[test]
 fn redis_server_is_installed() {

@@ -35,7 +35,8 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// `throng_group_hold` is a group that is held until a time since 1970. The column `group_turn` of `throng_meta` is the last turn
 /// that was issued. The columns `group_max` and `quantum` of `throng_queue` are those of `Groups`.
 ///
-/// The columns `layout` and `process` of a session contain the newest layout that its process knows, and the id of the process.
+/// The columns `layout` and `process` of a session contain the newest layout that its process knows, and the id of the process. The
+/// column `opened` is the time at which it was opened, since 1970. A session that claims has a `card`: see `WorkerCard`.
 ///
 /// The table `throng_payload` contains the payloads that are too large for the rows of their tasks, and after a success
 /// the outputs that are. The column `results` of `throng_meta` counts the ended tasks whose retention is not over,
@@ -103,7 +104,9 @@ CREATE TABLE IF NOT EXISTS throng_session (
     number INTEGER NOT NULL DEFAULT 0,
     claim INTEGER,
     first BLOB,
-    answer BLOB
+    answer BLOB,
+    opened INTEGER NOT NULL DEFAULT 0,
+    card BLOB
 );
 CREATE TABLE IF NOT EXISTS throng_claim (
     epoch INTEGER PRIMARY KEY,
@@ -171,6 +174,7 @@ CREATE TABLE IF NOT EXISTS throng_task (
     reason INTEGER
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS throng_session_endpoint ON throng_session (endpoint);
+CREATE INDEX IF NOT EXISTS throng_session_card ON throng_session (id) WHERE card IS NOT NULL;
 CREATE INDEX IF NOT EXISTS throng_claim_session ON throng_claim (session);
 CREATE INDEX IF NOT EXISTS throng_claim_until ON throng_claim (until);
 CREATE INDEX IF NOT EXISTS throng_claim_queue ON throng_claim (queue) WHERE queue IS NOT NULL;

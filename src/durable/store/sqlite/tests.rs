@@ -44,6 +44,7 @@ mod queues_tests;
 mod schedules_tests;
 mod tokens_tests;
 mod upgrade_tests;
+mod workers_tests;
 mod writer_tests;
 
 // ===== Files =====

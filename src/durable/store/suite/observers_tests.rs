@@ -10,13 +10,16 @@ use crate::durable::DeadFilter;
 use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::schedule::when::COMPUTES;
 use crate::durable::store::{
-    CheckedFilter, Enqueue, ListTasks, Progress, ProgressReport, QueueChange, ScheduleChange,
-    Store, Turn,
+    CheckedFilter, Enqueue, ListTasks, NewSession, Progress, ProgressReport, QueueChange,
+    ScheduleChange, Store, Turn, WorkerCard,
 };
 
 /// Stores tasks of each status, a schedule, limits and a paused type.
 async fn fill(it: &dyn Harness, process: &Process) {
-    let mut session = process.session().await;
+    let card = WorkerCard::new(&queue_name("q"), 3, NAMES);
+    let (set, card) = (Some(set(&NAMES)), Some(card));
+    let session = NewSession { set, card };
+    let mut session = process.session_with_card(session).await;
     session
         .enqueue((1..=6).map(task).chain([queued(7), delayed(8, HOUR)]))
         .await;
@@ -54,6 +57,7 @@ async fn look(store: &Store) -> Vec<String> {
         text(store.progress(ids.clone()).await),
         text(store.dead_letters(DeadFilter::all(), 9).await),
         text(store.counts().await),
+        text(store.workers(None, 9).await),
         text(store.paused_types().await),
         text(store.queue(queue_name("q")).await),
         text(store.schedules(None, 9).await),

@@ -16,7 +16,9 @@ use crate::durable::queue::priority::PriorityTurns;
 use crate::durable::queue::{Priority, QueueSettings};
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::kind::{Kind, TypeSet};
-use crate::durable::store::{DeadReason, Enqueued, Epoch, Event, ScheduleRow, SessionId};
+use crate::durable::store::{
+    DeadReason, Enqueued, Epoch, Event, ScheduleRow, SessionId, WorkerCard,
+};
 use crate::durable::{Counts, TaskId};
 
 /// The number of endpoints that are woken, at most, for tasks that became ready together.
@@ -110,6 +112,10 @@ pub(super) struct Session {
     pub(super) endpoint: usize,
     /// The types of the tasks that it claims.
     pub(super) set: Option<TypeSet>,
+    /// If there is a card, the session is listed.
+    pub(super) card: Option<WorkerCard>,
+    /// When it was opened, in milliseconds since 1970.
+    pub(super) opened: u64,
     /// `true` if it waits to be woken.
     pub(super) is_idle: bool,
     pub(super) is_dead: bool,
