@@ -60,7 +60,7 @@ pub struct WorkerInfo {
 pub enum WorkerState {
     /// Nothing indicates that the worker is dead.
     Live,
-    /// The lease of some of its tasks has expired. Unless it reports soon, other workers take them.
+    /// The lease of some of its tasks has expired, and it has sent no request since. Other workers take these tasks soon.
     Suspect,
     /// Its process has died, or its machine cannot be reached. It is removed from the store soon.
     Gone,

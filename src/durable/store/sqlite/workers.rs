@@ -13,7 +13,7 @@ use crate::durable::{Cursor, WorkerInfo, WorkerState, WorkersPage};
 
 pub(super) const WORKERS: &str = "
     SELECT id, endpoint, opened, card,
-        EXISTS (SELECT 1 FROM throng_claim WHERE session = throng_session.id AND suspect <> 0)
+        EXISTS (SELECT 1 FROM throng_claim WHERE session = throng_session.id AND suspect = 1)
     FROM throng_session WHERE card IS NOT NULL AND id > ?1 ORDER BY id LIMIT ?2";
 
 /// Returns a page of the sessions that have a card, or `None` if the position is not valid in this store.

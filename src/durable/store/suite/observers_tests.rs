@@ -110,7 +110,7 @@ pub(super) async fn an_observer_sees_changes(it: &dyn Harness) {
 pub(super) async fn an_observer_writes_nothing(it: &dyn Harness) {
     let process = Process::of(it);
     fill(it, &process).await;
-    // The process reads before, since a reader may register.
+    // The process reads before, since its readers may register. In SQLite, an observer of the same process could register for them.
     look(&process.0).await;
     let before = it.contents();
     let observer = it.observe();
@@ -136,6 +136,7 @@ fn assert_observed<T: Debug>(answer: Result<T, Failure>) {
 pub(super) async fn an_observer_is_refused_all_changes(it: &dyn Harness) {
     let process = Process::of(it);
     fill(it, &process).await;
+    look(&process.0).await;
     let before = it.contents();
     let observer = it.observe();
     let store = &observer.0;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::state::{Model, Session};
+use super::state::{Model, Session, Suspect};
 use crate::durable::store::{SessionId, WorkerCard};
 use crate::durable::{Cursor, WorkerInfo, WorkerState, WorkersPage};
 
@@ -34,7 +34,8 @@ impl Model {
 
     fn worker(&self, id: SessionId, session: &Session, card: &WorkerCard) -> WorkerInfo {
         let mut claims = self.claims.values();
-        let is_suspect = claims.any(|lease| lease.session == id && lease.suspect.is_some());
+        let silent = Some(Suspect::Silent);
+        let is_suspect = claims.any(|lease| lease.session == id && lease.suspect == silent);
         let state = match (session.is_dead, is_suspect) {
             (true, _) => WorkerState::Gone,
             (false, true) => WorkerState::Suspect,
