@@ -190,7 +190,7 @@ pub use self::admin::bulk::{Bulk, BulkPart};
 pub use self::admin::cursor::{Cursor, ParseCursorError};
 pub use self::admin::filter::TaskFilter;
 pub use self::admin::page::{TaskInfo, TaskPage};
-pub use self::admin::workers::{WorkerInfo, WorkerState, WorkersPage};
+pub use self::admin::worker_info::{WorkerInfo, WorkerState, WorkersPage};
 pub use self::client::DurableClient;
 #[cfg(any(test, feature = "test-util"))]
 pub use self::clock::Clock;

@@ -11,7 +11,8 @@ pub(crate) mod cursor;
 pub(crate) mod filter;
 mod list;
 pub(crate) mod page;
-pub(crate) mod workers;
+pub(crate) mod worker_info;
+mod workers;
 
 /// Lists and changes the tasks of a store for the people who operate it: see [`DurableClient::admin`](super::DurableClient::admin).
 ///

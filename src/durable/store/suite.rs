@@ -35,7 +35,6 @@ mod limits_tests;
 mod lists_tests;
 mod machine_tests;
 mod memory;
-mod observers_tests;
 mod paused_types_tests;
 mod priorities_tests;
 mod process;
@@ -55,7 +54,6 @@ mod types_tests;
 mod unserved_tests;
 mod verdicts_tests;
 mod versions_tests;
-mod workers_tests;
 
 /// One test for each case, on one kind of store.
 macro_rules! store_suite {

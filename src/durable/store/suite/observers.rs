@@ -1,6 +1,8 @@
 //! The tests of observers, which run on each store.
 
-use super::{observers_tests, run};
+use super::{Harness, process, run, scheduler};
+
+mod observers_tests;
 
 /// Defines one test for each case, on one store.
 macro_rules! observers_suite {

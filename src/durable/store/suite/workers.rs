@@ -1,6 +1,8 @@
 //! The tests of the list of workers, which run on each store.
 
-use super::{run, workers_tests};
+use super::{Harness, process, run};
+
+mod workers_tests;
 
 /// Defines one test for each case, on one store.
 macro_rules! workers_suite {
