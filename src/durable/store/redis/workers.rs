@@ -41,7 +41,7 @@ pub(super) async fn list(
     after: Option<&[u8]>,
     limit: usize,
 ) -> Result<Option<WorkersPage>, Failure> {
-    let Some(mut position) = after.map_or(Some(Position::default()), Position::read) else {
+    let Some(mut position) = after.map_or_else(|| Some(Position::default()), Position::read) else {
         return Ok(None);
     };
     let partitions = inner.partitions.count();

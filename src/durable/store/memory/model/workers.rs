@@ -16,9 +16,9 @@ impl Model {
             Some(bytes) => SessionId::from_be_bytes(bytes.try_into().ok()?),
             None => 0,
         };
-        let mut sessions = self.sessions.range(after.saturating_add(1)..);
+        let sessions = self.sessions.range(after.saturating_add(1)..);
         let mut page = WorkersPage::default();
-        while let Some((&id, session)) = sessions.next() {
+        for (&id, session) in sessions {
             let Some(card) = &session.card else {
                 continue;
             };
