@@ -105,8 +105,9 @@
 //! # Lists of tasks
 //!
 //! [`DurableClient::admin`] lists the tasks with a given status, a page at a time, for example for a web interface. It also describes the
-//! store and its queues at a glance ([`Admin::overview`]), and returns how many runs of each type have started and ended in each minute
-//! ([`Admin::stats`]).
+//! store and its queues at a glance ([`Admin::overview`]), lists the [workers](Admin::workers), and returns how many runs of each type have
+//! started and ended in each minute ([`Admin::stats`]). A program that only looks can open a store with `observe` instead of `open`, for
+//! example with `SqliteStore::observe`: it then has no effect on the store.
 //!
 //! # If a process exits at a given step
 //!
@@ -193,6 +194,7 @@ pub use self::admin::overview::{Overview, QueueOverview, TypeOverview};
 pub use self::admin::page::{TaskInfo, TaskPage};
 pub use self::admin::run_totals::RunTotals;
 pub use self::admin::stats::{Stats, StatsFilter, TypeStats};
+pub use self::admin::worker_info::{WorkerInfo, WorkerState, WorkersPage};
 pub use self::client::DurableClient;
 #[cfg(any(test, feature = "test-util"))]
 pub use self::clock::Clock;

@@ -4,7 +4,9 @@ use std::fmt;
 
 use self::bulk::Change;
 use super::engine::Engine;
-use super::{Bulk, Cursor, DurableError, Overview, Stats, StatsFilter, TaskFilter, TaskPage};
+use super::{
+    Bulk, Cursor, DurableError, Overview, Stats, StatsFilter, TaskFilter, TaskPage, WorkersPage,
+};
 
 pub(crate) mod bulk;
 pub(crate) mod cursor;
@@ -14,6 +16,8 @@ pub(crate) mod overview;
 pub(crate) mod page;
 pub(crate) mod run_totals;
 pub(crate) mod stats;
+pub(crate) mod worker_info;
+mod workers;
 
 /// Lists and changes the tasks of a store for the people who operate it: see [`DurableClient::admin`](super::DurableClient::admin).
 ///
@@ -162,6 +166,44 @@ impl<'a> Admin<'a> {
     /// ```
     pub async fn stats(&self, filter: &StatsFilter) -> Result<Stats, DurableError> {
         stats::stats(self.engine, filter).await
+    }
+
+    /// Returns a page of the workers: the first page or, if `after` is the [`next`](WorkersPage::next) of a page, the page after it. A
+    /// page has at most `limit` workers, where `limit` is from 1 to 200. A worker that lives while all pages are read is on exactly one of
+    /// them.
+    ///
+    /// After a deployment, tasks often wait because no worker knows their type. [`Counts::unserved`](super::Counts::unserved) is the number
+    /// of these tasks. To find their types, compare the names of [waiting tasks](Self::tasks) with the
+    /// [types](super::WorkerInfo::types) of the workers. Tasks of [paused types](super::TaskTypes::paused) wait as well, even if workers
+    /// know the type.
+    ///
+    /// # Errors
+    ///
+    /// - The cursor or the limit is [invalid](DurableError::is_invalid). The message names the remedy.
+    /// - The store does not answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost if the future is dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use throng::durable::{DurableClient, MemoryStore};
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// let page = client.admin().workers(None, 100).await?;
+    /// for worker in page.workers {
+    ///     println!("{} on {} knows {:?}", worker.program, worker.host, worker.types);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn workers(
+        &self,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<WorkersPage, DurableError> {
+        workers::list(self.engine, after, limit).await
     }
 
     /// Cancels the waiting, delayed or running tasks that match, a part at a time: see [`Bulk`]. A running task is cancelled when its run

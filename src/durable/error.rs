@@ -282,9 +282,10 @@ impl DurableError {
         self.is_failure(|cause| matches!(cause, Cause::Full))
     }
 
-    /// Returns `true` if the store can be read but not written.
+    /// Returns `true` if the store can be read but not written. This includes a store that the client only observes, for example with
+    /// `SqliteStore::observe`.
     pub fn is_read_only(&self) -> bool {
-        self.is_failure(|cause| matches!(cause, Cause::ReadOnly))
+        self.is_failure(|cause| matches!(cause, Cause::ReadOnly | Cause::Observed))
     }
 
     /// Returns `true` if the store's user lacks a permission, or may not log in.

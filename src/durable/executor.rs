@@ -112,7 +112,7 @@ impl DurableExecutor {
         settings: Settings,
         runtime: Handle,
     ) -> Result<Self, DurableError> {
-        let sessions = OpenSessions::open(&client, runner.set(), &settings.queues).await?;
+        let sessions = OpenSessions::open(&client, &runner, &settings.queues).await?;
         let (messages, received) = mpsc::unbounded_channel();
         let (ended_sender, ended) = watch::channel(false);
         let tally = StdArc::new(Tally::default());

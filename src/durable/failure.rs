@@ -40,6 +40,8 @@ pub(crate) enum Cause {
     Full,
     /// The store cannot be written.
     ReadOnly,
+    /// The store was opened only to be looked at: see [`Observer`](super::store::observer::Observer).
+    Observed,
     /// The store's user lacks a permission.
     Denied,
     /// The address of the store is invalid. The text names the remedy.
@@ -121,6 +123,9 @@ impl fmt::Display for Failure {
                 f.write_str("there is no room left for the store: make some, and try again")
             }
             Cause::ReadOnly => f.write_str("the store cannot be written: check its permissions"),
+            Cause::Observed => f.write_str(
+                "this client only observes the store: to change the store, open it with `open` instead of `observe`",
+            ),
             Cause::Denied => f.write_str(
                 "the store does not allow its user to do that: check the password and the permissions",
             ),

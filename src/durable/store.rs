@@ -47,6 +47,7 @@ use super::queue::name::QueueName;
 use super::schedule::name::ScheduleName;
 use super::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, Overview, TaskId, TaskPage,
+    WorkersPage,
 };
 
 #[cfg(any(test, feature = "redis", feature = "sqlite-unbundled"))]
@@ -74,8 +75,8 @@ pub(crate) use self::quarantine::is_dead_letter;
 ))]
 pub(crate) use self::quarantine::is_quarantined;
 pub(crate) use self::requests::{
-    CheckedFilter, Claim, Claimed, DeadPayload, Enqueue, Epoch, Event, ListTasks, QueueChange,
-    RenewAnswer, SessionId, TaskState, Turn, TurnAnswer, Verdict, Verdicts,
+    CheckedFilter, Claim, Claimed, DeadPayload, Enqueue, Epoch, Event, ListTasks, NewSession,
+    QueueChange, RenewAnswer, SessionId, TaskState, Turn, TurnAnswer, Verdict, Verdicts,
 };
 #[cfg_attr(
     not(any(
@@ -99,6 +100,7 @@ pub(crate) use self::stats::{MAX_STAT_ROWS, REPORTER_RETENTION};
 pub(crate) use self::stats::{
     MAX_STAT_TYPES, ReadStats, Resolution, RunType, StatBucket, StatReport, StatsPage, StatsStart,
 };
+pub(crate) use self::worker_card::WorkerCard;
 pub(crate) use super::DeadReason;
 pub(crate) use super::key::{Enqueued, KeyConflict};
 pub(crate) use super::task::{MAX_BATCH_BYTES, MAX_BATCH_TASKS, MAX_PAYLOAD_BYTES, NewTask};
@@ -113,6 +115,13 @@ pub(crate) mod layouts;
 mod limits;
 #[cfg(any(test, feature = "test-util"))]
 pub(crate) mod memory;
+#[cfg(any(
+    test,
+    feature = "redis",
+    feature = "sqlite-unbundled",
+    feature = "test-util"
+))]
+pub(crate) mod observer;
 mod progress;
 mod quarantine;
 #[cfg(feature = "redis")]
@@ -132,6 +141,7 @@ mod stats;
 mod suite;
 #[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
 pub(crate) mod totals;
+mod worker_card;
 
 /// The place where tasks are stored, which a [`DurableClient`](super::DurableClient) is opened with.
 ///
@@ -167,8 +177,13 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Returns the events that concern this process. This is called once.
     fn events(&self) -> mpsc::UnboundedReceiver<Event>;
 
-    /// Opens a session of this process. Its turns claim only tasks of these types. Without a set, they claim nothing.
-    fn open_session(&self, set: Option<TypeSet>) -> Answer<'_, SessionId>;
+    /// Opens a session of this process. Its turns claim only tasks of its types.
+    fn open_session_with(&self, session: NewSession) -> Answer<'_, SessionId>;
+
+    /// Opens a session that is not listed among the workers. Without a set, its turns claim nothing.
+    fn open_session(&self, set: Option<TypeSet>) -> Answer<'_, SessionId> {
+        self.open_session_with(NewSession { set, card: None })
+    }
 
     /// Closes a session. Tasks that it still holds are treated as after a crash.
     fn close_session(&self, session: SessionId) -> Answer<'_, ()>;
@@ -207,6 +222,10 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Returns a page of the tasks with a status: see [`Admin::tasks`](crate::durable::Admin::tasks). Returns `None` if the position is not
     /// valid in this store. Writes nothing.
     fn list(&self, request: ListTasks) -> Answer<'_, Option<TaskPage>>;
+
+    /// Returns a page of the sessions that have a card, in the order of their ids. Returns `None` if the position is not valid in this
+    /// store. Writes nothing.
+    fn workers(&self, after: Option<Vec<u8>>, limit: usize) -> Answer<'_, Option<WorkersPage>>;
 
     /// Cancels tasks: waiting and delayed ones at once, running ones when their worker reports that they have stopped.
     /// Returns the number of tasks that had not ended.

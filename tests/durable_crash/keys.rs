@@ -81,7 +81,9 @@ impl Keys {
     /// processes.
     pub(crate) fn assert_sound(&self, counts: &Counts) {
         let ends = ["results", "expiry", "expiry_bins", "dead", "died"];
-        let others = ["awaiting", "meta", "routes", "sessions", "stats", "types"];
+        let others = [
+            "awaiting", "cards", "meta", "routes", "sessions", "stats", "types",
+        ];
         for name in self.sizes.keys() {
             let is_known = ends.iter().chain(&others).any(|known| known == name);
             let is_known = is_known || name.starts_with("idle:");

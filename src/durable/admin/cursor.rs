@@ -30,34 +30,61 @@ use crate::durable::Status;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Cursor {
-    status: Status,
+    list: List,
     position: Vec<u8>,
 }
 
-/// The letters of the statuses of lists.
-const LETTERS: [(Status, u8); 6] = [
-    (Status::Waiting, b'w'),
-    (Status::Delayed, b'l'),
-    (Status::Running, b'r'),
-    (Status::Done, b'd'),
-    (Status::Dead, b'x'),
-    (Status::Cancelled, b'c'),
+/// A list that has positions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum List {
+    /// The tasks with a status.
+    Tasks(Status),
+    Workers,
+}
+
+/// The letters of lists.
+const LETTERS: [(List, u8); 7] = [
+    (List::Tasks(Status::Waiting), b'w'),
+    (List::Tasks(Status::Delayed), b'l'),
+    (List::Tasks(Status::Running), b'r'),
+    (List::Tasks(Status::Done), b'd'),
+    (List::Tasks(Status::Dead), b'x'),
+    (List::Tasks(Status::Cancelled), b'c'),
+    (List::Workers, b'k'),
 ];
 /// The maximum length of the text of a cursor, which may come from an untrusted source.
 const MAX_TEXT_BYTES: usize = 1024;
 
 impl Cursor {
     pub(crate) fn new(status: Status, position: Vec<u8>) -> Self {
-        Self { status, position }
+        let list = List::Tasks(status);
+        Self { list, position }
+    }
+
+    pub(crate) fn of_workers(position: Vec<u8>) -> Self {
+        let list = List::Workers;
+        Self { list, position }
     }
 
     /// Returns the position in a list of tasks with this status, or the reason why there is none.
     pub(crate) fn position_in(&self, status: Status) -> Result<Vec<u8>, String> {
-        match self.status == status {
-            true => Ok(self.position.clone()),
-            false => Err(format!(
-                "the cursor is for a list of {:?} tasks, and the filter selects {status:?} tasks: start with the first page",
-                self.status
+        match self.list {
+            List::Tasks(own) if own == status => Ok(self.position.clone()),
+            List::Tasks(own) => Err(format!(
+                "the cursor is for a list of {own:?} tasks, and the filter selects {status:?} tasks: start with the first page"
+            )),
+            List::Workers => Err(String::from(
+                "the cursor is for the list of workers: start with the first page",
+            )),
+        }
+    }
+
+    /// Returns the position in the list of workers, or the reason why there is none.
+    pub(crate) fn position_in_workers(&self) -> Result<Vec<u8>, String> {
+        match self.list {
+            List::Workers => Ok(self.position.clone()),
+            List::Tasks(_) => Err(String::from(
+                "the cursor is for a list of tasks: start with the first page",
             )),
         }
     }
@@ -65,7 +92,7 @@ impl Cursor {
 
 impl fmt::Display for Cursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let letter = LETTERS.iter().find(|it| it.0 == self.status);
+        let letter = LETTERS.iter().find(|it| it.0 == self.list);
         let letter = letter.map_or('?', |it| char::from(it.1));
         write!(f, "{letter}")?;
         let mut bytes = self.position.iter();
@@ -80,14 +107,14 @@ impl FromStr for Cursor {
         let [letter, digits @ ..] = text.as_bytes() else {
             return Err(ParseCursorError);
         };
-        let status = LETTERS.iter().find(|it| it.1 == *letter);
+        let list = LETTERS.iter().find(|it| it.1 == *letter);
         let (pairs, rest) = digits.as_chunks();
         if !rest.is_empty() || text.len() > MAX_TEXT_BYTES {
             return Err(ParseCursorError);
         }
         let position: Option<_> = pairs.iter().map(|&pair| byte_of(pair)).collect();
-        match (status, position) {
-            (Some(&(status, _)), Some(position)) => Ok(Self { status, position }),
+        match (list, position) {
+            (Some(&(list, _)), Some(position)) => Ok(Self { list, position }),
             _ => Err(ParseCursorError),
         }
     }
@@ -117,9 +144,9 @@ mod tests {
 
     #[test]
     fn a_cursor_is_parsed_from_its_text() {
-        for (status, _) in LETTERS {
+        for (list, _) in LETTERS {
             for position in [vec![], vec![0, 255, 16]] {
-                let cursor = Cursor::new(status, position);
+                let cursor = Cursor { list, position };
                 assert_eq!(cursor.to_string().parse(), Ok(cursor));
             }
         }

@@ -1,11 +1,9 @@
 //! Reads a page of a list of tasks.
 
+use super::page::check_limit;
 use crate::durable::engine::Engine;
 use crate::durable::store::ListTasks;
 use crate::durable::{Cursor, DurableError, TaskFilter, TaskPage};
-
-/// The maximum number of tasks of a page.
-const MAX_PAGE_TASKS: usize = 200;
 
 /// Returns a page of tasks: see [`Admin::tasks`](crate::durable::Admin::tasks).
 pub(super) async fn list(
@@ -23,11 +21,7 @@ pub(super) async fn list(
 }
 
 fn request(filter: &TaskFilter, after: Option<&Cursor>, limit: usize) -> Result<ListTasks, String> {
-    if !(1..=MAX_PAGE_TASKS).contains(&limit) {
-        return Err(format!(
-            "the limit of a page is {limit}: set it to 1 to {MAX_PAGE_TASKS}"
-        ));
-    }
+    check_limit(limit)?;
     let filter = filter.checked()?;
     let after = after.map(|cursor| cursor.position_in(filter.status));
     Ok(ListTasks {

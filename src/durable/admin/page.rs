@@ -57,3 +57,16 @@ pub struct TaskInfo {
     feature = "test-util"
 ))]
 pub(crate) const MAX_LISTED_ERROR_BYTES: usize = 160;
+
+/// The maximum number of tasks, or of workers, of a page.
+const MAX_PAGE: usize = 200;
+
+/// Returns an error message if a page cannot have this limit.
+pub(super) fn check_limit(limit: usize) -> Result<(), String> {
+    match limit {
+        1..=MAX_PAGE => Ok(()),
+        _ => Err(format!(
+            "the limit of a page is {limit}: set it to 1 to {MAX_PAGE}"
+        )),
+    }
+}

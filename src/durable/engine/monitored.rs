@@ -13,14 +13,14 @@ use crate::durable::key::KeyHash;
 use crate::durable::queue::QueueInfo;
 use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::name::ScheduleName;
-use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
-    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HandOut, ListTasks,
+    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HandOut, ListTasks, NewSession,
     ProgressReport, ProgressState, QueueChange, ReadStats, RenewAnswer, ScheduleAnswer,
     ScheduleChange, SessionId, StatReport, StatsPage, StoredSchedule, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, Overview, TaskId, TaskPage,
+    WorkersPage,
 };
 use crate::sync::{Mutex, lock};
 
@@ -124,13 +124,14 @@ impl Backend for MonitoredStore {
         self.store.events()
     }
 
-    fn open_session(&self, set: Option<TypeSet>) -> Answer<'_, SessionId> {
-        if set.is_some() {
-            return self.record("opening a session", self.store.open_session(set));
+    fn open_session_with(&self, session: NewSession) -> Answer<'_, SessionId> {
+        if session.set.is_some() {
+            let opened = self.store.open_session_with(session);
+            return self.record("opening a session", opened);
         }
         // Without a set, it is a step of storing tasks, which succeeds when they are stored.
         Box::pin(async move {
-            let opened = self.store.open_session(set).await;
+            let opened = self.store.open_session_with(session).await;
             opened.inspect_err(|failure| self.failed(STORING, failure))
         })
     }
@@ -249,6 +250,10 @@ impl Backend for MonitoredStore {
 
     fn list(&self, request: ListTasks) -> Answer<'_, Option<TaskPage>> {
         self.record("a list of tasks", self.store.list(request))
+    }
+
+    fn workers(&self, after: Option<Vec<u8>>, limit: usize) -> Answer<'_, Option<WorkersPage>> {
+        self.record("a list of workers", self.store.workers(after, limit))
     }
 
     fn counts(&self) -> Answer<'_, Counts> {

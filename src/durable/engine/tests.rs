@@ -13,17 +13,16 @@ use crate::durable::queue::QueueInfo;
 use crate::durable::queue::name::QueueName;
 use crate::durable::resend::{STORE_TIMEOUT, resend};
 use crate::durable::schedule::name::ScheduleName;
-use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
     Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HAND_OUT_INTERVAL, HandOut,
-    ListTasks, ProgressReport, ProgressState, QueueChange, ReadStats, RenewAnswer, ScheduleAnswer,
-    ScheduleChange, SessionId, StatReport, StatsPage, Store, StoredSchedule, TaskState, Turn,
-    TurnAnswer,
+    ListTasks, NewSession, ProgressReport, ProgressState, QueueChange, ReadStats, RenewAnswer,
+    ScheduleAnswer, ScheduleChange, SessionId, StatReport, StatsPage, Store, StoredSchedule,
+    TaskState, Turn, TurnAnswer,
 };
 use crate::durable::{
     AttemptError, Clock, Counts, DeadFilter, DeadLetter, Durability, DurableClient,
     DurableExecutor, DurableTask, Every, MemoryStore, Missed, Overlap, Overview, Run,
-    ScheduleOptions, SpawnOptions, TaskContext, TaskError, TaskId, TaskPage,
+    ScheduleOptions, SpawnOptions, TaskContext, TaskError, TaskId, TaskPage, WorkersPage,
 };
 use crate::retry::Retry;
 use crate::sync::{Mutex, lock};
@@ -182,8 +181,14 @@ impl Backend for Faulty {
         receiver
     }
 
-    fn open_session(&self, set: Option<TypeSet>) -> Answer<'_, SessionId> {
-        Box::pin(self.send(None, None, move || self.store.open_session(set.clone())))
+    fn open_session_with(&self, session: NewSession) -> Answer<'_, SessionId> {
+        Box::pin(self.send(None, None, move || {
+            self.store.open_session_with(session.clone())
+        }))
+    }
+
+    fn workers(&self, after: Option<Vec<u8>>, limit: usize) -> Answer<'_, Option<WorkersPage>> {
+        self.store.workers(after, limit)
     }
 
     fn close_session(&self, session: SessionId) -> Answer<'_, ()> {

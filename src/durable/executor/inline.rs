@@ -84,7 +84,7 @@ impl InlineExecutor {
         runner: impl TaskRunner + 'static,
         settings: &Settings,
     ) -> Result<Self, DurableError> {
-        let sessions = OpenSessions::open(&client, runner.set(), &settings.queues).await?;
+        let sessions = OpenSessions::open(&client, &runner, &settings.queues).await?;
         Ok(Self {
             client,
             runner: StdArc::new(runner),

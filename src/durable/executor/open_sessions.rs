@@ -5,11 +5,11 @@ use std::sync::Arc as StdArc;
 
 use tokio::time::timeout;
 
+use super::registry::TaskRunner;
 use super::served_queue::QueueShare;
 use crate::durable::engine::Engine;
 use crate::durable::resend::STORE_TIMEOUT;
-use crate::durable::store::SessionId;
-use crate::durable::store::kind::TypeSet;
+use crate::durable::store::{NewSession, SessionId, WorkerCard};
 use crate::durable::{DurableClient, DurableError};
 
 /// The sessions of an executor, one for each queue that it serves, in the order of the queues. When this is dropped, it closes
@@ -23,7 +23,7 @@ impl OpenSessions {
     /// Opens a session for each queue. If one cannot be opened, none stays open.
     pub(crate) async fn open(
         client: &DurableClient,
-        set: &TypeSet,
+        runner: &dyn TaskRunner,
         queues: &[QueueShare],
     ) -> Result<Self, DurableError> {
         let mut sessions = Self {
@@ -31,8 +31,8 @@ impl OpenSessions {
             ids: Vec::new(),
         };
         for share in queues {
-            let set = set.in_queue(share.queue.clone());
-            let opened = client.ask(None, |store| store.open_session(Some(set.clone())));
+            let session = session_of(runner, share);
+            let opened = client.ask(None, |store| store.open_session_with(session.clone()));
             sessions.ids.push(opened.await?);
         }
         Ok(sessions)
@@ -46,6 +46,15 @@ impl OpenSessions {
     /// Returns the sessions, which the caller has to close.
     pub(crate) fn into_ids(mut self) -> Vec<SessionId> {
         mem::take(&mut self.ids)
+    }
+}
+
+/// Returns the session of an executor for a queue.
+pub(super) fn session_of(runner: &dyn TaskRunner, share: &QueueShare) -> NewSession {
+    let queue = &share.queue;
+    NewSession {
+        set: Some(runner.set().in_queue(queue.clone())),
+        card: Some(WorkerCard::new(queue, share.max_running, runner.names())),
     }
 }
 

@@ -54,6 +54,9 @@ pub(crate) trait TaskRunner: Send + Sync {
     /// Returns the types that it can run.
     fn set(&self) -> &TypeSet;
 
+    /// Returns the names of these types.
+    fn names(&self) -> Vec<&'static str>;
+
     /// Starts a run.
     fn run(
         &self,
@@ -156,6 +159,10 @@ impl<App> Copy for Registered<App> {}
 impl<App: Send + Sync + 'static> TaskRunner for AppRunner<App> {
     fn set(&self) -> &TypeSet {
         &self.set
+    }
+
+    fn names(&self) -> Vec<&'static str> {
+        self.registry.names().collect()
     }
 
     fn run(

@@ -30,6 +30,7 @@ mod shares_tests;
 mod shutdown_tests;
 mod stats_tests;
 mod timeouts_tests;
+mod workers_tests;
 
 /// A task that does what its [`App`] says.
 #[derive(Serialize, Deserialize)]

@@ -8,9 +8,9 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use self::model::Model;
-use super::kind::TypeSet;
+use super::observer::Observer;
 use super::{
-    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HandOut, ListTasks,
+    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HandOut, ListTasks, NewSession,
     ProgressReport, ProgressState, QueueChange, ReadStats, RenewAnswer, ScheduleAnswer,
     ScheduleChange, SessionId, StatReport, StatsPage, Store, StoredSchedule, TaskState, Turn,
     TurnAnswer,
@@ -22,6 +22,7 @@ use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, Overview, TaskId, TaskPage,
+    WorkersPage,
 };
 use crate::sync::{Mutex, lock};
 
@@ -93,6 +94,31 @@ impl MemoryStore {
         Self(model)
     }
 
+    /// Returns a store with the same tasks, of which nothing can be changed. A client of it has no effect on the tasks, and is not a
+    /// process that other processes can see. Requests that would change something fail with an error that
+    /// [`is_read_only`](crate::durable::DurableError::is_read_only).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::durable::{DurableClient, MemoryStore, TaskId};
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = MemoryStore::new();
+    /// let observer = DurableClient::open(store.observe());
+    /// assert_eq!(observer.counts().await?.waiting, 0);
+    /// assert!(observer.cancel(&[TaskId::new()]).await.is_err_and(|error| error.is_read_only()));
+    /// # Ok(()) }
+    /// ```
+    pub fn observe(&self) -> Store {
+        Store::new(Observer::new(Connection {
+            store: self.clone(),
+            endpoint: None,
+            #[cfg(test)]
+            test: None,
+        }))
+    }
+
     /// Connects a process whose engine runs in this runtime. If the runtime is paused, time passes when nothing happens.
     /// Before each request, `before` is called with its name. The request waits for the returned future, and fails with
     /// its error.
@@ -102,7 +128,7 @@ impl MemoryStore {
         runtime: &Handle,
         before: impl Fn(&'static str) -> Answer<'static, ()> + Send + Sync + 'static,
     ) -> Store {
-        let endpoint = lock(&self.0).connect();
+        let endpoint = Some(lock(&self.0).connect());
         Store::new(Connection {
             store: self.clone(),
             endpoint,
@@ -125,6 +151,12 @@ impl MemoryStore {
         lock(&self.0).statistics()
     }
 
+    /// Returns a text that changes if the store does.
+    #[cfg(test)]
+    pub(crate) fn summary(&self) -> String {
+        lock(&self.0).summary()
+    }
+
     /// Returns the number of tasks, claims and sessions, none of which should be left when a test ends.
     #[cfg(test)]
     pub(crate) fn leftovers(&self) -> u64 {
@@ -134,7 +166,7 @@ impl MemoryStore {
 
 impl From<MemoryStore> for Store {
     fn from(store: MemoryStore) -> Self {
-        let endpoint = lock(&store.0).connect();
+        let endpoint = Some(lock(&store.0).connect());
         Self::new(Connection {
             store,
             endpoint,
@@ -155,7 +187,8 @@ impl fmt::Debug for MemoryStore {
 /// The connection of one process.
 struct Connection {
     store: MemoryStore,
-    endpoint: usize,
+    /// `None` for an observer, which changes nothing and is notified of nothing.
+    endpoint: Option<usize>,
     #[cfg(test)]
     test: Option<Test>,
 }
@@ -168,6 +201,11 @@ struct Test {
 }
 
 impl Connection {
+    /// Returns the number of the endpoint. No endpoint has the number 0, and no request of an observer uses it.
+    fn endpoint(&self) -> usize {
+        self.endpoint.unwrap_or_default()
+    }
+
     /// Runs a request, which the model answers immediately.
     #[cfg_attr(not(test), allow(unused_variables, reason = "tests use the name"))]
     fn run<'a, T: Send + 'a>(
@@ -180,10 +218,10 @@ impl Connection {
             let before = (test.before)(name);
             return Box::pin(async move {
                 before.await?;
-                request(&mut lock(&self.store.0), self.endpoint)
+                request(&mut lock(&self.store.0), self.endpoint())
             });
         }
-        let answer = request(&mut lock(&self.store.0), self.endpoint);
+        let answer = request(&mut lock(&self.store.0), self.endpoint());
         Box::pin(async move { answer })
     }
 }
@@ -199,12 +237,18 @@ impl Backend for Connection {
     }
 
     fn events(&self) -> mpsc::UnboundedReceiver<Event> {
-        lock(&self.store.0).subscribe(self.endpoint)
+        lock(&self.store.0).subscribe(self.endpoint())
     }
 
-    fn open_session(&self, set: Option<TypeSet>) -> Answer<'_, SessionId> {
+    fn open_session_with(&self, session: NewSession) -> Answer<'_, SessionId> {
         self.run("open_session", move |model, endpoint| {
-            Ok(model.open_session(endpoint, set))
+            Ok(model.open_session(endpoint, session))
+        })
+    }
+
+    fn workers(&self, after: Option<Vec<u8>>, limit: usize) -> Answer<'_, Option<WorkersPage>> {
+        self.run("workers", move |model, _| {
+            Ok(model.workers(after.as_deref(), limit))
         })
     }
 
@@ -230,9 +274,8 @@ impl Backend for Connection {
     }
 
     fn status(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<TaskState>> {
-        self.run("status", move |model, endpoint| {
-            Ok(model.status(endpoint, &ids))
-        })
+        let watcher = self.endpoint;
+        self.run("status", move |model, _| Ok(model.status(watcher, &ids)))
     }
 
     fn errors(&self, id: TaskId) -> Answer<'_, Vec<AttemptError>> {
@@ -361,6 +404,8 @@ impl Backend for Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        lock(&self.store.0).disconnect(self.endpoint);
+        if let Some(endpoint) = self.endpoint {
+            lock(&self.store.0).disconnect(endpoint);
+        }
     }
 }

@@ -21,7 +21,7 @@ use self::inner::Inner;
 pub use self::probe::RedisReport;
 pub(crate) use self::time::Time;
 use super::{
-    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HandOut, ListTasks,
+    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HandOut, ListTasks, NewSession,
     ProgressReport, ProgressState, QueueChange, ReadStats, RenewAnswer, ScheduleAnswer,
     ScheduleChange, SessionId, StatReport, StatsPage, Store, StoredSchedule, TaskState, Turn,
     TurnAnswer,
@@ -31,10 +31,10 @@ use crate::durable::key::KeyHash;
 use crate::durable::queue::QueueInfo;
 use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::name::ScheduleName;
-use crate::durable::store::kind::TypeSet;
+use crate::durable::store::observer::Observer;
 use crate::durable::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableError, Health, Overview,
-    TaskId, TaskPage,
+    TaskId, TaskPage, WorkersPage,
 };
 use crate::sync::{Mutex, lock, thread};
 
@@ -73,6 +73,7 @@ pub(super) mod tests;
 mod time;
 mod turns;
 mod types;
+mod workers;
 
 /// Tasks in Redis, for the processes of many machines.
 ///
@@ -186,6 +187,31 @@ impl RedisStore {
         Self::builder(url).open().await
     }
 
+    /// Opens the store at `url` only to look at it: see [`RedisStoreBuilder::observe`].
+    ///
+    /// # Errors
+    ///
+    /// As [`RedisStoreBuilder::observe`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`RedisStoreBuilder::observe`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use throng::durable::{DurableClient, RedisStore};
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let observer = DurableClient::open(RedisStore::observe("redis://127.0.0.1/").await?);
+    /// println!("{} tasks wait", observer.counts().await?.waiting);
+    /// # Ok(()) }
+    /// ```
+    pub async fn observe(url: &str) -> Result<Store, DurableError> {
+        Self::builder(url).observe().await
+    }
+
     /// Returns a builder, which configures and opens a store.
     ///
     /// # Examples
@@ -238,18 +264,36 @@ impl RedisStore {
         builder: &RedisStoreBuilder,
         time: Time,
     ) -> Result<Self, DurableError> {
+        let store = Self::connect(builder, time, false).await?;
+        store.require(builder.required).await?;
+        Ok(store)
+    }
+
+    /// Observes the store with a source of time.
+    pub(crate) async fn observe_as(
+        builder: &RedisStoreBuilder,
+        time: Time,
+    ) -> Result<Store, DurableError> {
+        let store = Self::connect(builder, time, true).await?;
+        Ok(Store::new(Observer::new(store)))
+    }
+
+    async fn connect(
+        builder: &RedisStoreBuilder,
+        time: Time,
+        is_observer: bool,
+    ) -> Result<Self, DurableError> {
         let info = builder.url.as_str().into_connection_info();
         let name = info.as_ref().map(|info| name_of(info, &builder.namespace));
         let name: Arc<str> = name.unwrap_or_else(|_| String::from("redis")).into();
         let checked = builder.check();
         checked.map_err(|reason| DurableError::invalid(&name, reason))?;
         let opened = match info {
+            Ok(info) if is_observer => Self::try_observe(builder, info, &name, time).await,
             Ok(info) => Self::try_open(builder, info, &name, time).await,
             Err(error) => Err(not_connected(error)),
         };
-        let store = opened.map_err(|failure| DurableError::store(&name, None, failure))?;
-        store.require(builder.required).await?;
-        Ok(store)
+        opened.map_err(|failure| DurableError::store(&name, None, failure))
     }
 
     /// Refuses a server that is less durable than required.
@@ -270,20 +314,46 @@ impl RedisStore {
         name: &Arc<str>,
         time: Time,
     ) -> Result<Self, Failure> {
-        let stop = CancellationToken::new();
-        let runtime = start_thread(stop.clone())?;
-        let thread = stop.drop_guard();
         let (sender, events) = mpsc::unbounded_channel();
         time.watch(&sender);
         let store = Self {
-            inner: Arc::new(Inner::start(builder, info, name, time, &runtime, sender)?),
-            runtime,
             events: Mutex::new(Some(events)),
-            _thread: thread,
+            ..Self::start(builder, info, name, time, Some(sender))?
         };
         let opened = store.request(|inner| async move { sessions::open_store(&inner).await });
         opened.await?;
         Ok(store)
+    }
+
+    async fn try_observe(
+        builder: &RedisStoreBuilder,
+        info: ConnectionInfo,
+        name: &Arc<str>,
+        time: Time,
+    ) -> Result<Self, Failure> {
+        let store = Self::start(builder, info, name, time, None)?;
+        let opened = store.request(|inner| async move { sessions::observe_store(&inner).await });
+        opened.await?;
+        Ok(store)
+    }
+
+    /// Starts the thread of the store, and its connections.
+    fn start(
+        builder: &RedisStoreBuilder,
+        info: ConnectionInfo,
+        name: &Arc<str>,
+        time: Time,
+        events: Option<mpsc::UnboundedSender<Event>>,
+    ) -> Result<Self, Failure> {
+        let stop = CancellationToken::new();
+        let runtime = start_thread(stop.clone())?;
+        let thread = stop.drop_guard();
+        Ok(Self {
+            inner: Arc::new(Inner::start(builder, info, name, time, &runtime, events)?),
+            runtime,
+            events: Mutex::default(),
+            _thread: thread,
+        })
     }
 
     /// Runs a future on the store's thread.
@@ -315,6 +385,50 @@ impl RedisStoreBuilder {
     /// The same as that of [`RedisStore::open`].
     pub async fn open(&self) -> Result<RedisStore, DurableError> {
         RedisStore::open_as(self, Time::server()).await
+    }
+
+    /// Opens the store only to look at it. A client of it has no effect on the store.
+    ///
+    /// It writes no key, and other processes do not see it. It can list and count tasks, and await them: its handles poll once a second.
+    /// Requests that would change something fail with an error that [`is_read_only`](DurableError::is_read_only). This includes spawning
+    /// a task, and starting an executor. The settings [`require`](Self::require), [`wait_for_disk`](Self::wait_for_disk) and
+    /// [`allow_eviction`](Self::allow_eviction) have no effect.
+    ///
+    /// With Redis 7.0 or later, and with Valkey, scripts run with `EVAL_RO`. So the server itself refuses writes, and a replica can be
+    /// observed, too. The user needs no permission to write:
+    ///
+    /// ```text
+    /// ACL SETUSER viewer on >password ~throng:* resetchannels +@read +@connection +eval_ro
+    ///     +evalsha_ro +time +pubsub|numsub +info +config|get
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// - if the namespace contains no store, `url` is not a valid address, or a setting has an invalid value
+    ///   ([`is_invalid`](DurableError::is_invalid));
+    /// - if the server cannot be reached, does not let the user log in or run scripts ([`is_denied`](DurableError::is_denied)), is older
+    ///   than 6.2, or is a Sentinel, or if the store has another number of partitions ([`is_unfit`](DurableError::is_unfit));
+    /// - if the store has a layout that this version of the crate does not know ([`is_older_layout`](DurableError::is_older_layout),
+    ///   [`is_newer_layout`](DurableError::is_newer_layout)).
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost if the future is dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use throng::durable::{DurableClient, RedisStore};
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut builder = RedisStore::builder("redis://127.0.0.1/");
+    /// let observer = DurableClient::open(builder.namespace("mail").observe().await?);
+    /// println!("{} tasks wait", observer.counts().await?.waiting);
+    /// # Ok(()) }
+    /// ```
+    pub async fn observe(&self) -> Result<Store, DurableError> {
+        RedisStore::observe_as(self, Time::server()).await
     }
 }
 
@@ -348,8 +462,14 @@ impl Backend for RedisStore {
         events.unwrap_or_else(|| mpsc::unbounded_channel().1)
     }
 
-    fn open_session(&self, set: Option<TypeSet>) -> Answer<'_, SessionId> {
-        self.request(|inner| async move { sessions::open_session(&inner, set).await })
+    fn open_session_with(&self, session: NewSession) -> Answer<'_, SessionId> {
+        self.request(|inner| async move { sessions::open_session(&inner, session).await })
+    }
+
+    fn workers(&self, after: Option<Vec<u8>>, limit: usize) -> Answer<'_, Option<WorkersPage>> {
+        self.request(
+            move |inner| async move { workers::list(&inner, after.as_deref(), limit).await },
+        )
     }
 
     fn close_session(&self, session: SessionId) -> Answer<'_, ()> {

@@ -7,6 +7,8 @@ use crate::durable::queue::QueueSettings;
 use crate::durable::queue::group::GroupName;
 use crate::durable::queue::name::QueueName;
 use crate::durable::spawn_queue::WriteBatch;
+use crate::durable::store::WorkerCard;
+use crate::durable::store::kind::TypeSet;
 use crate::durable::{DeadReason, Status, TaskId};
 
 /// The id of a session. The store issues each one once.
@@ -14,6 +16,15 @@ pub(crate) type SessionId = u64;
 
 /// The epoch of a claim: above zero, and above the epochs of all earlier claims of its tasks.
 pub(crate) type Epoch = u64;
+
+/// A session that is to be opened.
+#[derive(Clone, Debug)]
+pub(crate) struct NewSession {
+    /// The types of the tasks that it claims. Without a set, it claims nothing.
+    pub(crate) set: Option<TypeSet>,
+    /// If there is a card, the session is listed among the workers.
+    pub(crate) card: Option<WorkerCard>,
+}
 
 /// A request to store tasks.
 #[derive(Clone, Debug)]

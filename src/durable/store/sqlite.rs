@@ -34,13 +34,14 @@ use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::queue::QueueInfo;
 use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::name::ScheduleName;
-use crate::durable::store::kind::TypeSet;
 use crate::durable::store::layouts::Layouts;
-use crate::durable::store::{Enqueued, ListTasks, QueueChange, ReadStats, StatReport, StatsPage};
+use crate::durable::store::{
+    Enqueued, ListTasks, NewSession, QueueChange, ReadStats, StatReport, StatsPage,
+};
 use crate::durable::task::bytes_of;
 use crate::durable::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableError, Overview, TaskId,
-    TaskPage,
+    TaskPage, WorkersPage,
 };
 use crate::sync::{Mutex, lock};
 
@@ -63,6 +64,8 @@ mod lock_holder;
 mod meta;
 mod next_check;
 mod notices;
+mod observe;
+mod observed_file;
 mod other_claims;
 mod overview;
 mod payload;
@@ -91,6 +94,7 @@ mod transaction;
 mod turn;
 mod unserved;
 mod verdicts;
+mod workers;
 mod writer;
 
 #[cfg(not(unix))]
@@ -222,8 +226,10 @@ impl SqliteStore {
     /// Opens the store as a process that knows these layouts.
     async fn open_as(path: &Path, clock: Clock, layouts: Layouts) -> Result<Self, DurableError> {
         let name: Arc<str> = path.to_string_lossy().into();
-        let path = path.to_owned();
-        let opened = Self::try_open(path, Arc::clone(&name), clock, layouts).await;
+        let opened = match checked(path, &name) {
+            Ok(path) => Self::try_open(path, Arc::clone(&name), clock, layouts).await,
+            Err(failure) => Err(failure),
+        };
         opened.map_err(|failure| DurableError::store(&name, None, failure))
     }
 
@@ -233,13 +239,6 @@ impl SqliteStore {
         clock: Clock,
         layouts: Layouts,
     ) -> Result<Self, Failure> {
-        let is_special =
-            |name: &str| name.is_empty() || name == ":memory:" || name.starts_with("file:");
-        if is_special(&name) {
-            let advice = format!("`{name}` is not a path: name a file on a disk of this machine");
-            return Err(Failure::new(Effect::None, Cause::Invalid(advice)));
-        }
-        let path = std::path::absolute(path).map_err(error::io_failure)?;
         let (sender, events) = mpsc::unbounded_channel();
         sender.send(Event::Ready).ok();
         #[cfg(any(test, feature = "test-util"))]
@@ -277,7 +276,7 @@ impl SqliteStore {
         Box::pin(async move {
             let repairs = self.shared.damage.repairs();
             match query().await {
-                Err(failure) if failure.cause == Cause::Corrupt => {
+                Err(failure) if failure.cause == Cause::Corrupt && self.writer.is_open() => {
                     self.writer.repair(repairs).await?;
                     query().await
                 }
@@ -360,9 +359,16 @@ impl Backend for SqliteStore {
         events.unwrap_or_else(|| mpsc::unbounded_channel().1)
     }
 
-    fn open_session(&self, set: Option<TypeSet>) -> Answer<'_, SessionId> {
-        self.writer
-            .run(0, move |tx| session::open(tx, set.as_ref()))
+    fn open_session_with(&self, session: NewSession) -> Answer<'_, SessionId> {
+        self.writer.run(0, move |tx| session::open(tx, &session))
+    }
+
+    fn workers(&self, after: Option<Vec<u8>>, limit: usize) -> Answer<'_, Option<WorkersPage>> {
+        self.read(move || {
+            let after = after.clone();
+            self.reader
+                .run(move |reader| workers::list(reader, after.as_deref(), limit))
+        })
     }
 
     fn close_session(&self, session: SessionId) -> Answer<'_, ()> {
@@ -548,6 +554,10 @@ impl Backend for SqliteStore {
     }
 
     fn probe(&self) -> Answer<'_, Durability> {
+        if !self.writer.is_open() {
+            // Each connection that writes to a store waits for the disk.
+            return Box::pin(async { Ok(Durability::Synced) });
+        }
         self.writer.run(0, |tx| {
             // With `FULL` (2) and above, a commit of this connection waits for the disk.
             let synchronous = tx.number("PRAGMA synchronous", [])?;
@@ -557,6 +567,15 @@ impl Backend for SqliteStore {
             })
         })
     }
+}
+
+/// Returns the absolute path of a database, unless SQLite takes the path for something else.
+fn checked(path: &Path, name: &str) -> Result<PathBuf, Failure> {
+    if name.is_empty() || name == ":memory:" || name.starts_with("file:") {
+        let advice = format!("`{name}` is not a path: name a file on a disk of this machine");
+        return Err(Failure::new(Effect::None, Cause::Invalid(advice)));
+    }
+    std::path::absolute(path).map_err(error::io_failure)
 }
 
 /// Returns the number of bytes of output in a turn.

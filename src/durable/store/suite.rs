@@ -3,9 +3,9 @@
 //!
 //! A new store needs a [`Harness`], and one line at the end of this file.
 
-#[cfg(feature = "sqlite-unbundled")]
-pub(super) use self::harness::temp_folder;
 use self::harness::{Harness, run, runtime};
+#[cfg(feature = "sqlite-unbundled")]
+pub(super) use self::harness::{contents_of, temp_folder};
 #[cfg(feature = "redis")]
 pub(super) use self::process::{id, task, with_key};
 
@@ -411,7 +411,9 @@ store_suite!(in_redis, crate::durable::store::suite::redis::Redis, 128);
 mod groups;
 mod keys;
 mod lists;
+mod observers;
 mod overview;
 mod progress;
 mod schedules;
 mod stats;
+mod workers;

@@ -148,7 +148,7 @@ fn is_of_killed(name: &str, size: usize, record: &Record) -> bool {
     let sessions = workers * WORKER_SESSIONS + record.killed_storers * CLIENT_SESSIONS;
     match name.split_once([':', '/']) {
         Some(("idle" | "routes", _)) => !is_long,
-        _ => name == "sessions" && size <= sessions,
+        _ => ["cards", "sessions"].contains(&name) && size <= sessions,
     }
 }
 

@@ -2,13 +2,12 @@
 
 use tokio::time::Instant;
 
-use crate::durable::store::kind::TypeSet;
-use crate::durable::store::{Epoch, SessionId, Turn, TurnAnswer};
+use crate::durable::store::{Epoch, NewSession, SessionId, Turn, TurnAnswer};
 
 /// The session of a worker that claims the tasks of one queue.
 pub(super) struct QueueSession {
-    /// The types of the worker, in the queue.
-    pub(super) set: TypeSet,
+    /// The session that is opened again if the store has ended it.
+    pub(super) again: NewSession,
     /// This is `None` from the time when the store has ended the session until another one is open.
     pub(super) id: Option<SessionId>,
     /// The number of the last turn of the session.
@@ -27,9 +26,9 @@ pub(super) struct QueueSession {
 }
 
 impl QueueSession {
-    pub(super) fn new(set: TypeSet, id: SessionId) -> Self {
+    pub(super) fn new(again: NewSession, id: SessionId) -> Self {
         Self {
-            set,
+            again,
             id: Some(id),
             number: 0,
             may_claim: true,

@@ -18,6 +18,7 @@ use crate::durable::executor::app_guard::AppGuard;
 use crate::durable::executor::claims::Claims;
 use crate::durable::executor::message::Message;
 use crate::durable::executor::metrics::Tally;
+use crate::durable::executor::open_sessions::session_of;
 use crate::durable::executor::pending_verdicts::PendingVerdicts;
 use crate::durable::executor::permits::Permits;
 use crate::durable::executor::progress_reports::ProgressReports;
@@ -138,10 +139,10 @@ impl Worker {
         ),
         tally: StdArc<Tally>,
     ) -> Self {
-        let (queues, set) = (&settings.queues, app.runner().set());
+        let (queues, runner) = (&settings.queues, app.runner());
         let sessions = queues.iter().zip(sessions);
         let sessions =
-            sessions.map(|(it, id)| QueueSession::new(set.in_queue(it.queue.clone()), id));
+            sessions.map(|(share, id)| QueueSession::new(session_of(&**runner, share), id));
         let limits = queues.iter().map(|it| it.max_running);
         Self {
             sessions: sessions.collect(),

@@ -145,10 +145,10 @@ impl Worker {
     /// Opens a session for the queue of the next turn, since the store has ended the previous one.
     fn open_session(&mut self) {
         let store = StdArc::clone(&self.engine.store);
-        let set = self.sessions[self.current].set.clone();
-        self.opening = Some(InFlight::new(
-            async move { store.open_session(Some(set)).await },
-        ));
+        let again = self.sessions[self.current].again.clone();
+        self.opening = Some(InFlight::new(async move {
+            store.open_session_with(again).await
+        }));
     }
 
     pub(super) fn opened(&mut self, answer: Result<SessionId, Failure>) {

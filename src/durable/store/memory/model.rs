@@ -25,3 +25,4 @@ mod sessions;
 mod state;
 mod stats;
 mod turn;
+mod workers;

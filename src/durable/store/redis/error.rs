@@ -86,6 +86,10 @@ fn refused(code: &str, effect: Effect, is_answer: bool, error: RedisError) -> Fa
             let what = format!("it has {text} partitions: open it with `partitions({text})`");
             return Fault::Final(Failure::new(Effect::None, Cause::Unfit(what)));
         }
+        "NOSTORE" => {
+            let what = "there is no store in this namespace: check the namespace and the database, or create the store with `open`";
+            return Fault::Final(Failure::new(Effect::None, Cause::Invalid(what.into())));
+        }
         "UNREADABLE" => return Fault::Final(unreadable(text)),
         "MOVED" => return Fault::Final(moved(text)),
         // These errors refuse the first write of a script, or none, so there is no effect. A node answers

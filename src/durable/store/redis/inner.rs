@@ -53,13 +53,14 @@ pub(super) struct Inner {
 }
 
 impl Inner {
+    /// Connects to the server. Without a sender of events, the process receives no messages.
     pub(super) fn start(
         builder: &RedisStoreBuilder,
         info: ConnectionInfo,
         name: &Arc<str>,
         time: Time,
         runtime: &Handle,
-        events: mpsc::UnboundedSender<Event>,
+        events: Option<mpsc::UnboundedSender<Event>>,
     ) -> Result<Self, Failure> {
         let (requests, pushes) = clients(info, builder.timeouts).map_err(not_connected)?;
         let partitions = Partitions::new(builder.partitions);
@@ -71,16 +72,18 @@ impl Inner {
         let channel = |base: &String| keys::channel(base, &client_id);
         let (state, subscription) = watch::channel(Subscription::Unknown);
         let (checks, check_requested) = watch::channel(());
-        let subscriber = Subscriber {
-            client: pushes,
-            timeouts: builder.timeouts,
-            channels: bases.iter().map(channel).collect(),
-            events,
-            state: Arc::new(state),
-            checks,
-        };
         let _entered = runtime.enter();
-        tokio::spawn(subscriber.run());
+        if let Some(events) = events {
+            let subscriber = Subscriber {
+                client: pushes,
+                timeouts: builder.timeouts,
+                channels: bases.iter().map(channel).collect(),
+                events,
+                state: Arc::new(state),
+                checks,
+            };
+            tokio::spawn(subscriber.run());
+        }
         let link = || Link::start(requests.clone(), builder.timeouts, check_requested.clone());
         Ok(Self {
             name: Arc::clone(name),

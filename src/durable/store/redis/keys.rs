@@ -42,6 +42,7 @@
 //! | `schedule_times:<needs>` | sorted sets | names of the schedules that need a build, by the time of their next hand-out: see `lua/schedules.lua` |
 //! | `types` | hash | by kind: the name and the queue of a type that clients store, see `lua/record_types.lua` |
 //! | `stats` | hash | by minute and by hour: the numbers of runs of each type; by process: its last report. See `lua/record_stats.lua` |
+//! | `cards` | sorted set | for each session that claims: its id, when it was opened, and what it says about its worker, see `lua/cards.lua` |
 //! | `idle:<set>` | sorted sets | client and session of idle workers that know a set of types, by the time at which they went idle |
 //!
 //! A process receives messages on the channel `client:`, followed by its client id. Rows are described in
@@ -52,7 +53,7 @@
 //! would run, and fail half-way at the first key that has moved.
 
 /// The names of the keys in the scripts. In Redis, they are in lower case.
-pub(super) const ALL: [&str; 35] = [
+pub(super) const ALL: [&str; 36] = [
     "NONE",
     "META",
     "SESSIONS",
@@ -88,6 +89,7 @@ pub(super) const ALL: [&str; 35] = [
     "PROGRESS",
     "TYPES",
     "STATS",
+    "CARDS",
 ];
 
 /// Returns the prefix of all keys of a partition.

@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 use std::future::Future;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -41,6 +41,8 @@ pub(super) struct Link {
     client: Client,
     timeouts: Timeouts,
     state: watch::Sender<State>,
+    /// Set if scripts run with commands that let them only read.
+    is_read_only: OnceLock<()>,
 }
 
 enum State {
@@ -73,9 +75,19 @@ impl Link {
             client,
             timeouts,
             state: watch::Sender::new(State::Down(None)),
+            is_read_only: OnceLock::new(),
         });
         tokio::spawn(supervise(Arc::downgrade(&link), checks));
         link
+    }
+
+    /// Lets the server refuse each write of a script, if it can: Redis 7.0 and later can, and then a replica runs the script, too.
+    pub(super) async fn refuse_writes(&self) {
+        let mut command = redis::cmd("EVAL_RO");
+        command.arg("return 1").arg(0);
+        if self.send(&command).await.is_ok() {
+            self.is_read_only.get_or_init(|| ());
+        }
     }
 
     /// Runs a script. While the server cannot be reached or is not ready, waits until the answer timeout.
@@ -106,11 +118,15 @@ impl Link {
         arguments: &Arguments,
         advance: Option<&AdvanceEpochs<'_>>,
     ) -> Result<Value, Failure> {
-        let by_hash = arguments.command("EVALSHA", &script.hash, script.keys(keys));
+        let [with_hash, with_text] = match self.is_read_only.get() {
+            Some(()) => ["EVALSHA_RO", "EVAL_RO"],
+            None => ["EVALSHA", "EVAL"],
+        };
+        let by_hash = arguments.command(with_hash, &script.hash, script.keys(keys));
         match self.send_after(&by_hash, advance).await {
             Err(Fault::NoScript) => {
-                let with_text = arguments.command("EVAL", &script.text, script.keys(keys));
-                self.send_after(&with_text, advance).await
+                let by_text = arguments.command(with_text, &script.text, script.keys(keys));
+                self.send_after(&by_text, advance).await
             }
             answer => answer,
         }

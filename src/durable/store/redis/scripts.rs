@@ -38,10 +38,9 @@ macro_rules! files {
 pub(super) const FILES: &[(&str, &str)] = files![
     // Scripts.
     "advance_epochs" "cancel" "change_schedule" "close" "counts" "dead_letters" "enqueue" "errors" "hand_out" "list_tasks" "maintain"
-    "open" "overview" "payload" "queue" "read_progress" "read_schedules" "read_stats" "record_stats" "record_types" "renew" "replay" "report_progress" "routes" "status" "turn"
-    "upgrade"
+    "observe" "open" "overview" "payload" "queue" "read_progress" "read_schedules" "read_stats" "record_stats" "record_types" "renew" "replay" "report_progress" "routes" "status" "turn" "upgrade" "workers"
     // Parts.
-    "add_tasks" "alive_row" "base" "census" "claim" "claim_scan" "claim_state" "claims" "dead_letter_row" "drain" "due"
+    "add_tasks" "alive_row" "base" "cards" "census" "claim" "claim_scan" "claim_state" "claims" "dead_letter_row" "drain" "due"
     "entry" "epochs" "group_repair" "groups" "held_keys" "ids" "intact_entry" "key_conflicts" "lists" "liveness"
     "notifications" "orphans" "outcomes" "progress" "queues" "reap" "remove_session" "repair" "repair_meta" "repair_schedules"
     "replacements" "restore_keys" "results" "ring" "schedules" "selection" "server_time" "session" "session_activity"
@@ -94,6 +93,7 @@ pub(super) struct Scripts {
     pub(super) renew: Script,
     pub(super) status: Script,
     pub(super) cancel: Script,
+    pub(super) observe: Script,
     pub(super) open: Script,
     pub(super) close: Script,
     pub(super) dead_letters: Script,
@@ -116,6 +116,7 @@ pub(super) struct Scripts {
     pub(super) hand_out: Script,
     pub(super) advance_epochs: Script,
     pub(super) upgrade: Script,
+    pub(super) workers: Script,
 }
 
 impl Scripts {
@@ -150,6 +151,7 @@ impl Scripts {
             renew: script("renew"),
             status: script("status"),
             cancel: script("cancel"),
+            observe: script("observe"),
             open: script("open"),
             close: script("close"),
             dead_letters: script("dead_letters"),
@@ -172,6 +174,7 @@ impl Scripts {
             hand_out: script("hand_out"),
             advance_epochs: script("advance_epochs"),
             upgrade: script("upgrade"),
+            workers: script("workers"),
         }
     }
 }

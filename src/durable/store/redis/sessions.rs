@@ -8,8 +8,9 @@ use super::subscriber::Subscription;
 use super::{probe, reply};
 use crate::durable::TaskId;
 use crate::durable::failure::{Cause, Effect, Failure};
-use crate::durable::store::SessionId;
 use crate::durable::store::kind::TypeSet;
+use crate::durable::store::layouts::Layouts;
+use crate::durable::store::{NewSession, SessionId, WorkerCard};
 
 /// The number of attempts to open a session whose set is declared: another process may remove the set meanwhile.
 const MAX_DECLARATIONS: usize = 10;
@@ -23,7 +24,7 @@ pub(super) async fn open_store(inner: &Inner) -> Result<(), Failure> {
         inner.has_to_wait.get_or_init(|| has_to_wait);
     }
     for partition in inner.partitions.all() {
-        open(inner, partition, None, None).await?;
+        open(inner, partition, None, None, None).await?;
     }
     let mut subscription = inner.subscription.clone();
     let is_known = |it: &Subscription| *it != Subscription::Unknown;
@@ -31,26 +32,43 @@ pub(super) async fn open_store(inner: &Inner) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Refuses a server without a store, or whose store cannot be read. Writes nothing.
+pub(super) async fn observe_store(inner: &Inner) -> Result<(), Failure> {
+    inner.link.connected().await?;
+    // A store that may lose tasks can be observed nevertheless.
+    probe::refuse_unfit(inner, true).await?;
+    inner.link.refuse_writes().await;
+    for partition in inner.partitions.all() {
+        let mut arguments = Arguments::default();
+        arguments.push_number(inner.partitions.count());
+        let script = &inner.scripts.observe;
+        inner.run(script, partition, arguments).await?;
+    }
+    Ok(())
+}
+
 /// Opens a session with a random id.
-pub(super) async fn open_session(
-    inner: &Inner,
-    set: Option<TypeSet>,
-) -> Result<SessionId, Failure> {
+pub(super) async fn open_session(inner: &Inner, new: NewSession) -> Result<SessionId, Failure> {
     let mut bytes = [0; 8];
     // The last bytes of a task id are random.
     bytes.copy_from_slice(&TaskId::new().to_bytes()[8..]);
     let session = SessionId::from_be_bytes(bytes);
+    let home = new.set.as_ref();
+    let home = home.and_then(|set| inner.partitions.of_queue(set.queue()));
     for partition in inner.partitions.all() {
-        match open(inner, partition, Some(session), set.as_ref()).await {
+        // The card is in one partition: in that of the queue, since only there the session shows that it is alive.
+        let card = new.card.as_ref();
+        let card = card.filter(|_| partition == home.unwrap_or_default());
+        match open(inner, partition, Some(session), new.set.as_ref(), card).await {
             // The session exists: an answer was lost, and the request was sent again.
             Err(failure) if failure.cause == Cause::NoSession => return Err(no_connection()),
             opened => opened?,
         }
     }
-    if let Some(set) = set {
+    if let Some(set) = new.set {
         let mut state = inner.sessions.get(session);
         state.set = Some(set.id());
-        state.home = inner.partitions.of_queue(set.queue());
+        state.home = home;
         inner.sessions.set(session, state);
     }
     Ok(session)
@@ -62,6 +80,7 @@ async fn open(
     partition: usize,
     session: Option<SessionId>,
     set: Option<&TypeSet>,
+    card: Option<&WorkerCard>,
 ) -> Result<(), Failure> {
     for nth in 0..MAX_DECLARATIONS {
         let mut arguments = Arguments::default();
@@ -70,6 +89,7 @@ async fn open(
         arguments.push_number(inner.partitions.count());
         arguments.push(set.map_or_else(Vec::new, |set| set.id().to_bytes().to_vec()));
         arguments.push(describe_process());
+        arguments.push(card.map_or_else(Vec::new, stored_card));
         let answer = inner.run(&inner.scripts.open, partition, arguments).await?;
         match (routing::opened(&answer)?, set) {
             (None, Some(set)) => {
@@ -86,6 +106,14 @@ async fn open(
     }
     // The row of the set is missing, and declaring the set again does not restore it.
     Err(Failure::new(Effect::None, Cause::Corrupt))
+}
+
+/// Returns a card as it is stored.
+fn stored_card(card: &WorkerCard) -> Vec<u8> {
+    let Layouts { oldest, newest } = Layouts::KNOWN;
+    let layouts = Some((oldest, newest));
+    let card = card.clone();
+    WorkerCard { layouts, ..card }.to_bytes()
 }
 
 /// Describes this process for the users of other processes.

@@ -55,6 +55,7 @@ mod liveness_tests;
 mod lost_answers_tests;
 mod meter;
 mod notifications_tests;
+mod observers_tests;
 mod overview_tests;
 mod partitions_tests;
 mod parts_tests;
@@ -72,6 +73,7 @@ mod turns_tests;
 mod unreadable_rows_tests;
 mod unready_servers_tests;
 mod upgrade_tests;
+mod workers_tests;
 
 #[test]
 fn redis_server_is_installed() {
@@ -317,4 +319,33 @@ fn assert_fails<T: std::fmt::Debug>(answer: Result<T, Failure>, cause: &Cause, e
         (cause, effect),
         "{failure}"
     );
+}
+
+impl Server {
+    /// Returns the keys with a prefix, and their values.
+    pub(in crate::durable::store) fn contents(&self, prefix: &str) -> Vec<(String, Vec<u8>)> {
+        let script = "
+            local found = {}
+            for _, key in ipairs(redis.call('KEYS', ARGV[1] .. '*')) do
+              found[#found + 1], found[#found + 2] = key, redis.call('DUMP', key)
+            end
+            return found";
+        let redis::Value::Array(found) = self.ask(&["EVAL", script, "0", prefix]) else {
+            panic!("the script returns a list");
+        };
+        let bytes = |value: &redis::Value| match value {
+            redis::Value::BulkString(bytes) => bytes.clone(),
+            other => panic!("{other:?}"),
+        };
+        let pairs = found.chunks(2);
+        let pairs = pairs.map(|it| {
+            (
+                String::from_utf8_lossy(&bytes(&it[0])).into_owned(),
+                bytes(&it[1]),
+            )
+        });
+        let mut pairs: Vec<_> = pairs.collect();
+        pairs.sort();
+        pairs
+    }
 }

@@ -32,12 +32,12 @@ use crate::sync::{Mutex, lock};
 mod folder;
 mod socket;
 
-/// The files of one open store in the folder.
+/// One open store, and its files in the folder.
 pub(super) struct Endpoint {
     pub(super) id: EndpointId,
     folder: PathBuf,
-    lock: File,
-    socket: PeerSocket,
+    /// The files of the endpoint, or `None` for an observer.
+    own: Option<OwnFiles>,
     events: UnboundedSender<Event>,
     /// The idle sessions, and their sets. While a session is idle, either its marker exists, or it has been woken or is about
     /// to be.
@@ -47,19 +47,35 @@ pub(super) struct Endpoint {
     has_crashed: Mutex<bool>,
 }
 
+/// The files by which other processes find an endpoint.
+struct OwnFiles {
+    lock: File,
+    socket: PeerSocket,
+}
+
 impl Endpoint {
+    /// Creates an endpoint without files. It finds other processes, which do not find it.
+    pub(super) fn observer(path: &Path, events: UnboundedSender<Event>) -> Self {
+        Self {
+            id: 0,
+            folder: folder_of(path),
+            own: None,
+            events,
+            idle: Mutex::default(),
+            is_watching: Mutex::default(),
+            has_crashed: Mutex::default(),
+        }
+    }
+
     /// Creates an endpoint beside the database at `path`. The messages that it receives become `events`.
     pub(super) fn new(path: &Path, events: UnboundedSender<Event>) -> io::Result<Self> {
-        let mut folder = OsString::from(path);
-        folder.push("-throng");
-        let folder = PathBuf::from(folder);
+        let folder = folder_of(path);
         let (id, lock) = folder::join(&folder)?;
         let socket = PeerSocket::new(&folder, id, events.clone());
         Ok(Self {
             id,
             folder,
-            lock,
-            socket,
+            own: Some(OwnFiles { lock, socket }),
             events,
             idle: Mutex::default(),
             is_watching: Mutex::new(false),
@@ -69,7 +85,7 @@ impl Endpoint {
 
     /// Returns whether other processes can reach this one. If not, it must poll.
     pub(super) fn is_reachable(&self) -> bool {
-        self.socket.is_open()
+        self.socket().is_some_and(PeerSocket::is_open)
     }
 
     /// Returns `true` if the process of `id` has exited. Returns `false` if this is unknown, for instance because the
@@ -114,8 +130,11 @@ impl Endpoint {
         }
     }
 
-    /// Registers for the ends of all tasks. Returns `false` if this endpoint was registered before.
+    /// Registers for the ends of all tasks. Returns `false` if this endpoint was registered before, or is an observer.
     pub(super) fn watch(&self) -> bool {
+        if self.own.is_none() {
+            return false;
+        }
         let mut is_watching = lock(&self.is_watching);
         let is_new = !*is_watching && folder::create_marker(&self.watcher_marker(self.id)).is_ok();
         *is_watching |= is_new;
@@ -138,7 +157,8 @@ impl Endpoint {
         let others = folder::idle_sessions(&self.folder);
         let others = others.filter(|&(id, set, _)| id != self.id && choose(set));
         // An endpoint that does not read keeps its markers, so that its sessions are woken later.
-        let others = others.filter(|&(id, _, _)| !self.socket.is_skipped(id));
+        let others =
+            others.filter(|&(id, _, _)| self.socket().is_some_and(|it| !it.is_skipped(id)));
         let mut left = limit;
         for (other, set, session) in others {
             // Only one process succeeds in removing the marker, and that process must wake the session.
@@ -189,7 +209,10 @@ impl Endpoint {
         if to == self.id {
             return self.events.send(event.clone()).is_ok();
         }
-        match self.socket.send(to, event) {
+        let Some(socket) = self.socket() else {
+            return false;
+        };
+        match socket.send(to, event) {
             Ok(()) => true,
             Err(error) => {
                 let is_closed = matches!(
@@ -238,7 +261,9 @@ impl Endpoint {
 
     fn remove_all_but_lock_file(&self, id: EndpointId) {
         self.remove_markers(id);
-        self.socket.remove_file(id);
+        if let Some(socket) = self.socket() {
+            socket.remove_file(id);
+        }
     }
 
     fn remove_markers(&self, id: EndpointId) {
@@ -252,14 +277,21 @@ impl Endpoint {
     /// Removes all files of this endpoint, and also the folder if it was the last one in it. From then on,
     /// other processes take this process for dead.
     pub(super) fn close(&self) {
+        let Some(own) = &self.own else {
+            return;
+        };
         if !*lock(&self.has_crashed) {
             self.remove_markers(self.id);
-            self.socket.close();
+            own.socket.close();
             fs::remove_file(self.lock_file(self.id)).ok();
             folder::remove_if_empty(&self.folder);
         }
         // Unlocks explicitly, since a child process that was forked meanwhile also has the file open.
-        self.lock.unlock().ok();
+        own.lock.unlock().ok();
+    }
+
+    fn socket(&self) -> Option<&PeerSocket> {
+        self.own.as_ref().map(|own| &own.socket)
     }
 
     fn idle_marker(&self, id: EndpointId, set: SetId, session: SessionId) -> PathBuf {
@@ -285,15 +317,23 @@ impl Endpoint {
     /// Returns how often this endpoint has paused for processes that do not read their messages.
     #[cfg(test)]
     pub(super) fn send_pauses(&self) -> u64 {
-        self.socket.pauses.get() as u64
+        self.socket().map_or(0, |socket| socket.pauses.get() as u64)
     }
 
     /// Releases the lock, as the system does when a process has died.
     #[cfg(test)]
     pub(super) fn simulate_crash(&self) {
         *lock(&self.has_crashed) = true;
-        self.lock.unlock().expect("a lock can be released");
+        let own = self.own.as_ref().expect("it is no observer");
+        own.lock.unlock().expect("a lock can be released");
     }
+}
+
+/// Returns the folder of the endpoints of a database.
+fn folder_of(path: &Path) -> PathBuf {
+    let mut folder = OsString::from(path);
+    folder.push("-throng");
+    PathBuf::from(folder)
 }
 
 impl Drop for Endpoint {

@@ -14,6 +14,11 @@ use rusqlite::Connection;
 
 use super::error::{Fault, is_busy};
 use crate::durable::failure::Cause;
+use crate::sync::{Mutex, lock};
+
+/// Held while a connection is opened, and for as long as an [observer](super::observed_file) has one. All connections of this process to
+/// a database share its index of the log, and cannot write to it if the first of them was only allowed to read it.
+pub(super) static OPENING: Mutex<()> = Mutex::new(());
 
 /// The files of a database, as a connection has them open.
 #[derive(Clone, Debug)]
@@ -41,6 +46,7 @@ impl Files {
         connect: impl FnOnce(&Path) -> Result<Connection, Fault>,
     ) -> Result<(Connection, Self), Fault> {
         let log_path = beside(path, "-wal");
+        let _alone = lock(&OPENING);
         let database = identity(path).ok_or_else(replaced)?;
         let db = connect(path)?;
         // SQLite opens the log when it reads for the first time.
@@ -106,10 +112,10 @@ fn identity(path: &Path) -> Option<Identity> {
 }
 
 /// Returns the number that the database was given when it was created.
-fn read_birth(db: &Connection) -> Result<i64, rusqlite::Error> {
+pub(super) fn read_birth(db: &Connection) -> Result<i64, rusqlite::Error> {
     db.query_row("SELECT birth FROM throng_meta", [], |row| row.get(0))
 }
 
-fn replaced() -> Fault {
+pub(super) fn replaced() -> Fault {
     Fault::Refused(Cause::Replaced)
 }

@@ -16,7 +16,7 @@ use crate::durable::store::Answer;
 use crate::sync::{Mutex, lock, thread};
 use crate::unwind::contain;
 
-type Query = Box<dyn FnOnce(&mut ReadConnection) + Send>;
+type Query = Box<dyn FnOnce(&mut dyn Source) + Send>;
 
 /// The handle of the reading thread, which exits when this is closed or dropped.
 pub(super) struct Reader {
@@ -25,36 +25,46 @@ pub(super) struct Reader {
     ended: watch::Receiver<()>,
 }
 
-/// The connection of the reading thread.
+/// Where the reading thread gets the connection for a query.
+pub(super) trait Source: Send {
+    /// Runs a query, possibly several times. Only the last run counts.
+    fn read(
+        &mut self,
+        query: &mut dyn FnMut(&ReadConnection) -> Result<(), Fault>,
+    ) -> Result<(), Fault>;
+}
+
+/// A connection to a database.
 pub(super) struct ReadConnection {
-    files: Files,
-    db: Connection,
+    pub(super) db: Connection,
     pub(super) shared: Arc<Shared>,
     pub(super) clock: Clock,
+}
+
+/// A connection that stays open.
+struct OpenDatabase {
+    files: Files,
+    connection: ReadConnection,
 }
 
 impl Reader {
     pub(super) fn start(files: &Files, shared: Arc<Shared>, clock: Clock) -> Result<Self, Failure> {
         let (db, files) = schema::read(files).map_err(Fault::without_effect)?;
-        let mut connection = ReadConnection {
-            files,
-            db,
-            shared,
-            clock,
-        };
-        // Another process may have reported damage before. If the reports cannot be read, the first query fails.
-        let damage = &connection.shared.damage;
-        damage
-            .load(&connection.db, Now::read(&connection.clock))
-            .ok();
+        let connection = ReadConnection { db, shared, clock };
+        connection.load_damage();
+        Self::start_with(OpenDatabase { files, connection })
+    }
+
+    /// Starts the thread.
+    pub(super) fn start_with(mut source: impl Source + 'static) -> Result<Self, Failure> {
         let (queries, received) = mpsc::channel::<Query>();
         let (end, ended) = watch::channel(());
         let thread = thread::Builder::new().name(String::from("throng-sqlite-reader"));
         let started = thread.spawn(move || {
             for query in received {
-                contain(|| query(&mut connection));
+                contain(|| query(&mut source));
             }
-            drop(connection);
+            drop(source);
             drop(end);
         });
         started.map_err(io_failure)?;
@@ -70,19 +80,20 @@ impl Reader {
         ended.changed().await.ok();
     }
 
-    /// Runs a query on the thread.
+    /// Runs a query on the thread, possibly several times.
     pub(super) fn run<T: Send + 'static>(
         &self,
-        query: impl FnOnce(&ReadConnection) -> Result<T, Fault> + Send + 'static,
+        query: impl Fn(&ReadConnection) -> Result<T, Fault> + Send + 'static,
     ) -> Answer<'static, T> {
         let (reply, answer) = oneshot::channel();
-        let query: Query = Box::new(move |connection| {
-            let answer = connection.check_files().and_then(|()| query(connection));
-            let answer = answer.map_err(Fault::explained);
-            if matches!(answer, Err(Fault::Sqlite(_))) {
-                connection.reconnect().ok();
-            }
-            reply.send(answer.map_err(Fault::without_effect)).ok();
+        let query: Query = Box::new(move |source| {
+            let mut found = Err(no_answer());
+            let read = source.read(&mut |connection| {
+                found = Ok(query(connection)?);
+                Ok(())
+            });
+            let found = read.map_err(Fault::without_effect).and(found);
+            reply.send(found).ok();
         });
         let queries = lock(&self.queries);
         let is_sent = queries.as_ref().is_some_and(|it| it.send(query).is_ok());
@@ -114,6 +125,28 @@ impl ReadConnection {
         found
     }
 
+    /// Loads the reports of damage that other processes have found. If they cannot be read, the first query fails.
+    pub(super) fn load_damage(&self) {
+        let damage = &self.shared.damage;
+        damage.load(&self.db, Now::read(&self.clock)).ok();
+    }
+}
+
+impl Source for OpenDatabase {
+    fn read(
+        &mut self,
+        query: &mut dyn FnMut(&ReadConnection) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let answer = self.check_files().and_then(|()| query(&self.connection));
+        let answer = answer.map_err(Fault::explained);
+        if matches!(answer, Err(Fault::Sqlite(_))) {
+            self.reconnect().ok();
+        }
+        answer
+    }
+}
+
+impl OpenDatabase {
     /// Checks that the database is still at its path. Opens it again if a copy was put in its place.
     fn check_files(&mut self) -> Result<(), Fault> {
         self.files.check().or_else(|_| self.reconnect())
@@ -121,7 +154,7 @@ impl ReadConnection {
 
     /// Replaces a connection that may be unusable.
     fn reconnect(&mut self) -> Result<(), Fault> {
-        (self.db, self.files) = schema::read(&self.files)?;
+        (self.connection.db, self.files) = schema::read(&self.files)?;
         Ok(())
     }
 }

@@ -35,7 +35,8 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// `throng_group_hold` is a group that is held until a time since 1970. The column `group_turn` of `throng_meta` is the last turn
 /// that was issued. The columns `group_max` and `quantum` of `throng_queue` are those of `Groups`.
 ///
-/// The columns `layout` and `process` of a session contain the newest layout that its process knows, and the id of the process.
+/// The columns `layout` and `process` of a session contain the newest layout that its process knows, and the id of the process. The
+/// column `opened` is the time at which it was opened, since 1970. A session that claims has a `card`: see `WorkerCard`.
 ///
 /// The table `throng_payload` contains the payloads that are too large for the rows of their tasks, and after a success
 /// the outputs that are. The column `results` of `throng_meta` counts the ended tasks whose retention is not over,
@@ -108,7 +109,9 @@ CREATE TABLE IF NOT EXISTS throng_session (
     number INTEGER NOT NULL DEFAULT 0,
     claim INTEGER,
     first BLOB,
-    answer BLOB
+    answer BLOB,
+    opened INTEGER NOT NULL DEFAULT 0,
+    card BLOB
 );
 CREATE TABLE IF NOT EXISTS throng_claim (
     epoch INTEGER PRIMARY KEY,
@@ -176,6 +179,7 @@ CREATE TABLE IF NOT EXISTS throng_task (
     reason INTEGER
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS throng_session_endpoint ON throng_session (endpoint);
+CREATE INDEX IF NOT EXISTS throng_session_card ON throng_session (id) WHERE card IS NOT NULL;
 CREATE INDEX IF NOT EXISTS throng_claim_session ON throng_claim (session);
 CREATE INDEX IF NOT EXISTS throng_claim_until ON throng_claim (until);
 CREATE INDEX IF NOT EXISTS throng_claim_queue ON throng_claim (queue) WHERE queue IS NOT NULL;
@@ -321,7 +325,12 @@ pub(super) fn check_layout(db: &Connection, layouts: Layouts) -> Result<(), Faul
 }
 
 fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, rusqlite::Error> {
-    let flags = flags | OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    open(path, flags | OpenFlags::SQLITE_OPEN_READ_WRITE)
+}
+
+/// Opens a connection, and sets it up.
+pub(super) fn open(path: &Path, flags: OpenFlags) -> Result<Connection, rusqlite::Error> {
+    let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut db = Connection::open_with_flags(path, flags)?;
     // Old versions of rusqlite take only a function pointer.
     db.busy_handler(Some(wait_for_lock as fn(i32) -> bool))?;
@@ -359,7 +368,7 @@ fn use_wal(db: &Connection) -> Result<(), rusqlite::Error> {
 }
 
 /// Returns the layout of the tables, if they exist.
-fn layout(db: &Connection) -> Result<Option<i64>, rusqlite::Error> {
+pub(super) fn layout(db: &Connection) -> Result<Option<i64>, rusqlite::Error> {
     let sql = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'throng_meta'";
     if db.query_row(sql, [], |_| Ok(())).optional()?.is_none() {
         return Ok(None);

@@ -9,8 +9,9 @@ use super::error::Fault;
 use super::transaction::Transaction;
 use super::{admin, reap};
 use crate::durable::failure::Cause;
-use crate::durable::store::SessionId;
-use crate::durable::store::kind::{SetId, TypeSet};
+use crate::durable::store::kind::SetId;
+use crate::durable::store::layouts::Layouts;
+use crate::durable::store::{NewSession, SessionId, WorkerCard};
 
 pub(super) struct Session {
     pub(super) id: i64,
@@ -33,17 +34,21 @@ impl Session {
     }
 }
 
-pub(super) fn open(tx: &mut Transaction<'_>, set: Option<&TypeSet>) -> Result<SessionId, Fault> {
+pub(super) fn open(tx: &mut Transaction<'_>, new: &NewSession) -> Result<SessionId, Fault> {
+    let set = new.set.as_ref();
     reap::reap_dead(tx)?;
     tx.meta.session += 1;
     tx.execute(
-        "INSERT INTO throng_session (id, endpoint, layout, process, types) VALUES (?1, ?2, ?3, ?4, ?5)",
+        "INSERT INTO throng_session (id, endpoint, layout, process, types, opened, card)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
         params![
             tx.meta.session,
             tx.shared.endpoint.id,
             tx.shared.layouts.newest,
             std::process::id(),
-            set.map(|set| set.id().number())
+            set.map(|set| set.id().number()),
+            tx.now.wall,
+            new.card.clone().map(|card| stored_card(tx, card)),
         ],
     )?;
     if let Some(set) = set {
@@ -54,6 +59,13 @@ pub(super) fn open(tx: &mut Transaction<'_>, set: Option<&TypeSet>) -> Result<Se
     }
     tx.notices.has_new_process = true;
     Ok(tx.meta.session as SessionId)
+}
+
+/// Returns a card as it is stored.
+fn stored_card(tx: &Transaction<'_>, card: WorkerCard) -> Vec<u8> {
+    let Layouts { oldest, newest } = tx.shared.layouts;
+    let layouts = Some((oldest, newest));
+    WorkerCard { layouts, ..card }.to_bytes()
 }
 
 pub(super) fn close(tx: &mut Transaction<'_>, session: SessionId) -> Result<(), Fault> {

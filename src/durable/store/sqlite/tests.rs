@@ -37,6 +37,7 @@ mod idle_checks_tests;
 mod keys_tests;
 mod lists_tests;
 mod model_tests;
+mod observers_tests;
 mod overview_tests;
 mod peers_tests;
 mod processes_tests;
@@ -44,6 +45,7 @@ mod queues_tests;
 mod schedules_tests;
 mod tokens_tests;
 mod upgrade_tests;
+mod workers_tests;
 mod writer_tests;
 
 // ===== Files =====

@@ -28,6 +28,19 @@ pub(super) struct Writer {
 }
 
 impl Writer {
+    /// Returns a handle without a thread, which refuses all requests.
+    pub(super) fn none() -> Self {
+        Self {
+            requests: Mutex::new(None),
+            ended: watch::channel(Some(Ok(()))).1,
+        }
+    }
+
+    /// Returns `true` if there is a thread that has not been closed.
+    pub(super) fn is_open(&self) -> bool {
+        lock(&self.requests).is_some()
+    }
+
     /// Starts the thread, which opens the database.
     pub(super) async fn start(
         path: PathBuf,

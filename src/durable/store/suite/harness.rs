@@ -27,6 +27,12 @@ pub(super) trait Harness {
     /// Connects one more process.
     fn connect(&self) -> Store;
 
+    /// Opens the store only to look at it.
+    fn observe(&self) -> Store;
+
+    /// Returns everything that is stored.
+    fn contents(&self) -> Vec<(String, Vec<u8>)>;
+
     /// Kills a process as by `kill -9`, in such a way that the store can detect it.
     fn kill(&self, process: Store);
 
@@ -72,6 +78,23 @@ pub(super) fn runtime() -> tokio::runtime::Runtime {
         .enable_all()
         .build()
         .expect("a runtime can be built")
+}
+
+/// Returns the paths and the contents of the files in a folder.
+#[cfg(feature = "sqlite-unbundled")]
+pub(in crate::durable::store) fn contents_of(folder: &std::path::Path) -> Vec<(String, Vec<u8>)> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("the folder can be read") {
+        let path = entry.expect("the folder can be read").path();
+        if path.is_dir() {
+            found.extend(contents_of(&path));
+        }
+        // A socket cannot be read.
+        let bytes = std::fs::read(&path).unwrap_or_default();
+        found.push((path.display().to_string(), bytes));
+    }
+    found.sort();
+    found
 }
 
 /// Creates a folder for a database. It is in memory if the system allows it, since the tests would spend most of their

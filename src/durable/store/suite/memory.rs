@@ -25,6 +25,14 @@ impl Harness for Memory {
         self.store.clone().into()
     }
 
+    fn observe(&self) -> Store {
+        self.store.observe()
+    }
+
+    fn contents(&self) -> Vec<(String, Vec<u8>)> {
+        vec![(self.store.summary(), Vec::new())]
+    }
+
     /// The model does not distinguish how a process exits.
     fn kill(&self, process: Store) {
         drop(process);

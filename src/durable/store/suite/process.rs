@@ -12,8 +12,8 @@ use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::queue::{QueueInfo, QueueSettings};
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
-    Claim, DeadPayload, Enqueue, Enqueued, Epoch, Event, NewTask, QueueChange, RenewAnswer,
-    SessionId, Store, TaskState, Turn, TurnAnswer, Verdict, Verdicts,
+    Claim, DeadPayload, Enqueue, Enqueued, Epoch, Event, NewSession, NewTask, QueueChange,
+    RenewAnswer, SessionId, Store, TaskState, Turn, TurnAnswer, Verdict, Verdicts,
 };
 use crate::durable::{Counts, DeadFilter, DeadLetter, TaskId};
 
@@ -78,7 +78,12 @@ impl Process {
     }
 
     pub(super) async fn session_with(&self, set: TypeSet) -> Session<'_> {
-        let id = self.0.0.open_session(Some(set)).await.unwrap();
+        let (set, card) = (Some(set), None);
+        self.session_with_card(NewSession { set, card }).await
+    }
+
+    pub(super) async fn session_with_card(&self, session: NewSession) -> Session<'_> {
+        let id = self.0.0.open_session_with(session).await.unwrap();
         Session {
             store: &self.0,
             id,

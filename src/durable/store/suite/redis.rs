@@ -57,6 +57,18 @@ impl Harness for Redis {
         Store(store)
     }
 
+    fn observe(&self) -> Store {
+        let mut builder = RedisStore::builder(&self.server.url());
+        builder.namespace(&*self.namespace);
+        let observed = RedisStore::observe_as(&builder, Time::manual(self.clock.clone()));
+        futures::executor::block_on(observed).expect("the store can be observed")
+    }
+
+    fn contents(&self) -> Vec<(String, Vec<u8>)> {
+        let prefix = format!("throng:{{{}:", self.namespace);
+        self.server.contents(&prefix)
+    }
+
     /// The store detects a crash after some time. Here, the leases of the process have ended, its claims are suspects, and
     /// its sessions have been silent for long.
     fn kill(&self, process: Store) {

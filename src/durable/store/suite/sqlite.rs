@@ -41,6 +41,15 @@ impl Harness for Sqlite {
         Store(store)
     }
 
+    fn observe(&self) -> Store {
+        let observed = SqliteStore::observe_with(&self.path, self.clock.clone());
+        futures::executor::block_on(observed).expect("the store can be observed")
+    }
+
+    fn contents(&self) -> Vec<(String, Vec<u8>)> {
+        super::contents_of(self.path.parent().expect("it is in a folder"))
+    }
+
     fn kill(&self, process: Store) {
         let dies = Arc::as_ptr(&process.0).cast::<()>();
         let stores = self.stores.borrow();

@@ -7,12 +7,16 @@ use crate::durable::store::{Event, MAX_DEAD_LETTERS, TaskState};
 use crate::durable::{AttemptError, Counts, DeadFilter, TaskId};
 
 impl Model {
-    /// Returns the status of tasks. The endpoint is notified when those end that have not ended.
-    pub(in super::super) fn status(&mut self, endpoint: usize, ids: &[TaskId]) -> Vec<TaskState> {
+    /// Returns the status of tasks. The endpoint, if there is one, is notified when those end that have not ended.
+    pub(in super::super) fn status(
+        &mut self,
+        endpoint: Option<usize>,
+        ids: &[TaskId],
+    ) -> Vec<TaskState> {
         let time = self.store_time();
         let found = ids.iter().map(|id| match self.tasks.get_mut(id) {
             Some(row) if !row.is_expired(time) => {
-                row.watchers.insert(endpoint);
+                row.watchers.extend(endpoint);
                 row.status()
             }
             _ => TaskState::Absent,
@@ -103,6 +107,21 @@ impl Model {
         let mut sessions = self.sessions.values();
         let is_served = sessions.any(|session| !session.is_dead && session.knows(row.kind));
         row.state == State::Waiting && !is_served
+    }
+
+    #[cfg(test)]
+    pub(in super::super) fn summary(&self) -> String {
+        let rows = self.tasks.values();
+        let rows: Vec<_> = rows
+            .map(|row| (row.status(), row.cancel, &row.watchers))
+            .collect();
+        let endpoints = self.endpoints.keys();
+        let queues: Vec<_> = self.queues.values().map(|it| it.is_paused).collect();
+        format!(
+            "{rows:?} {:?} {endpoints:?} {queues:?} {}",
+            self.counts(),
+            self.leftovers()
+        )
     }
 
     /// Returns the number of tasks, claims, sessions, schedules and keys.

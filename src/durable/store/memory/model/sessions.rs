@@ -6,8 +6,8 @@ use tokio::sync::mpsc;
 
 use super::state::{Endpoint, Model, Session};
 use crate::durable::TaskId;
-use crate::durable::store::kind::{Kind, TypeSet};
-use crate::durable::store::{Enqueued, Event, SessionId};
+use crate::durable::store::kind::Kind;
+use crate::durable::store::{Enqueued, Event, NewSession, SessionId};
 
 impl Model {
     /// Adds a process. Returns the number of its endpoint.
@@ -37,15 +37,13 @@ impl Model {
         receiver
     }
 
-    pub(in super::super) fn open_session(
-        &mut self,
-        endpoint: usize,
-        set: Option<TypeSet>,
-    ) -> SessionId {
+    pub(in super::super) fn open_session(&mut self, endpoint: usize, new: NewSession) -> SessionId {
         self.last_session += 1;
         let session = Session {
             endpoint,
-            set,
+            set: new.set,
+            card: new.card,
+            opened: self.wall(),
             is_idle: false,
             is_dead: false,
             number: 0,

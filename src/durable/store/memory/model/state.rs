@@ -17,7 +17,7 @@ use crate::durable::queue::{Priority, QueueSettings};
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::kind::{Kind, TypeSet};
 use crate::durable::store::{
-    DeadReason, Enqueued, Epoch, Event, Resolution, ScheduleRow, SessionId, StatBucket,
+    DeadReason, Enqueued, Epoch, Event, Resolution, ScheduleRow, SessionId, StatBucket, WorkerCard,
 };
 use crate::durable::{Counts, TaskId};
 
@@ -122,6 +122,10 @@ pub(super) struct Session {
     pub(super) endpoint: usize,
     /// The types of the tasks that it claims.
     pub(super) set: Option<TypeSet>,
+    /// If there is a card, the session is listed.
+    pub(super) card: Option<WorkerCard>,
+    /// When it was opened, in milliseconds since 1970.
+    pub(super) opened: u64,
     /// `true` if it waits to be woken.
     pub(super) is_idle: bool,
     pub(super) is_dead: bool,

@@ -1,6 +1,6 @@
 -- Opens a session. Without a session, it only ensures that the layout is written.
 --
--- Needs: session, lists, set_lists, session_counts, transaction, notifications, reap, epochs.
+-- Needs: session, lists, set_lists, session_counts, transaction, notifications, reap, epochs, cards.
 -- Reads: epoch, tombstones.
 -- KEYS: all.
 --
@@ -9,6 +9,7 @@
 -- ARGV[3] -> number of partitions
 -- ARGV[4] -> set of types that the session claims, or empty
 -- ARGV[5] -> description of the process
+-- ARGV[6] -> card, or empty
 --
 -- Output: the time in milliseconds, or NOSET if the set must be declared first
 --
@@ -39,6 +40,7 @@ if not committed.session then
     if packed_epochs ~= meta[4] then call('HSET', META, 'epoch', packed_epochs) end
     note_opened_set(ARGV[4])
   end
+  if ARGV[6] ~= '' then call('ZADD', CARDS, 0, card_position(ARGV[1]) .. pack('>I6', now) .. ARGV[6]) end
   save_session(ARGV[1], {
     number = 0, claim = '', undelivered = '', first = '', at = now, client = ARGV[2], set = ARGV[4], suspects = '',
     process = LAYOUT .. ' ' .. ARGV[5],

@@ -358,7 +358,15 @@ async fn a_schedule_is_on_the_disk_when_it_is_defined() {
     let info = server.url().as_str().into_connection_info().unwrap();
     let (sender, _events) = mpsc::unbounded_channel();
     let (time, runtime) = (Time::server(), tokio::runtime::Handle::current());
-    let inner = Inner::start(&builder, info, &"redis".into(), time, &runtime, sender).unwrap();
+    let inner = Inner::start(
+        &builder,
+        info,
+        &"redis".into(),
+        time,
+        &runtime,
+        Some(sender),
+    )
+    .unwrap();
     // A server that cannot wait is refused when a store is opened, so this one is not opened.
     inner.has_to_wait.set(true).unwrap();
     let time = Clock::machine().wall() + HOUR;

@@ -48,6 +48,8 @@ const SESSION: &[Column] = &[
     Column("claim", Values::Optional(&ANY), ""),
     Column("first", Values::Optional(&Values::Id), ""),
     Column("answer", Values::Optional(&Values::Bytes), ""),
+    Column("opened", ANY, ""),
+    Column("card", Values::Optional(&Values::Bytes), ""),
 ];
 const CLAIM: &[Column] = &[
     Column("session", ANY, ""),

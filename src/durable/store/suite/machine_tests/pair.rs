@@ -16,7 +16,8 @@ use crate::durable::store::suite::Harness;
 use crate::durable::store::suite::baseline_tests::adds_up;
 use crate::durable::store::suite::process::id;
 use crate::durable::store::{
-    Epoch, Event, MAX_STORE_TIME_STEP, QueueChange, RenewAnswer, ScheduleChange, SessionId, Store,
+    Epoch, Event, MAX_STORE_TIME_STEP, NewSession, QueueChange, RenewAnswer, ScheduleChange,
+    SessionId, Store, WorkerCard,
 };
 use crate::durable::{Counts, TaskId};
 
@@ -27,6 +28,7 @@ mod progress;
 mod queues;
 mod schedules;
 mod stats;
+mod workers;
 
 /// The number of passes after which maintenance must be finished.
 const MANY_ROUNDS: usize = 200;
@@ -286,8 +288,13 @@ impl<H: Harness> Pair<H> {
         };
         let is_queued = is_queued && self.has_queues;
         let set = set.map(|set| set.in_queue(requests::queue(is_queued)));
-        let model = stores[0].0.open_session(set.clone()).await.unwrap();
-        let tested = stores[1].0.open_session(set).await.unwrap();
+        let queue = requests::queue(is_queued);
+        // The number of permits distinguishes the workers.
+        let card = WorkerCard::new(&queue, self.sessions.len(), []);
+        let card = set.is_some().then_some(card);
+        let new = NewSession { set, card };
+        let model = stores[0].0.open_session_with(new.clone()).await.unwrap();
+        let tested = stores[1].0.open_session_with(new).await.unwrap();
         self.opened.insert(*number);
         self.sessions.push(Session {
             process: *number,
@@ -396,6 +403,7 @@ impl<H: Harness> Pair<H> {
 
     async fn counts(&mut self, process: u8) -> Outcome {
         self.queue(process).await?;
+        self.workers(process).await?;
         let [model, tested] = self.stores(process);
         let (expected, answered) = (model.0.counts().await, tested.0.counts().await);
         if let Some(counts) = answered.as_ref().ok().filter(|counts| !adds_up(counts)) {

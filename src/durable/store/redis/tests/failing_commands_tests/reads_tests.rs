@@ -1,5 +1,6 @@
 //! Commands fail in scripts that only read.
 
+use super::super::workers_tests::carded;
 use super::*;
 use crate::durable::Status;
 use crate::durable::store::{Answer, CheckedFilter, ListTasks};
@@ -33,6 +34,9 @@ async fn a_read_is_correct_or_fails() {
     store.open_session(set.ok()).await.unwrap();
     scene.other.enqueue([named(NEW, "unknown")]).await;
 
+    store.open_session_with(carded("")).await.unwrap();
+    let workers = assert_correct_or_failed(&scene, || store.workers(None, 9)).await;
+    assert_eq!(workers.unwrap().workers.len(), 1);
     let counts = assert_correct_or_failed(&scene, || store.counts()).await;
     assert_eq!((counts.unserved, counts.dead), (1, 1), "{counts:?}");
     let progress = || store.progress([10, 11, 30].map(id).to_vec());

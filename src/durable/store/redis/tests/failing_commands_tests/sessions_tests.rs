@@ -1,6 +1,7 @@
 //! Commands fail while sessions are opened and closed.
 
 use super::super::routes_tests::assert_routes_are_whole;
+use super::super::workers_tests::carded;
 use super::*;
 
 #[tokio::test]
@@ -19,8 +20,14 @@ async fn a_session_is_closed_and_opened_as_a_whole() {
     for_each_command(async |scene, trial| {
         let store = &scene.worker.store;
         let (_, has_failed) = scene
-            .send(trial, true, || store.open_session(TypeSet::of_tests()))
+            .send(trial, true, || store.open_session_with(carded("")))
             .await;
+        // No card is left without its session.
+        while store.maintain(100).await.unwrap() {}
+        let workers = store.workers(None, 100).await.unwrap().unwrap().workers;
+        let cards = format!("throng:{{{}:0}}:cards", scene.namespace);
+        let cards = scene.server.ask(&["ZCARD", &cards]);
+        assert_eq!(cards, redis::Value::Int(workers.len() as i64), "{trial:?}");
         has_failed
     })
     .await;

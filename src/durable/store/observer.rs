@@ -1,0 +1,205 @@
+//! [`Observer`]: a store that is opened only to be looked at.
+
+use std::sync::Arc as StdArc;
+
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+
+use super::{
+    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HandOut, ListTasks, NewSession,
+    ProgressReport, ProgressState, QueueChange, ReadStats, RenewAnswer, ScheduleAnswer,
+    ScheduleChange, SessionId, StatReport, StatsPage, StoredSchedule, TaskState, Turn, TurnAnswer,
+};
+use crate::durable::failure::{Cause, Effect, Failure};
+use crate::durable::key::KeyHash;
+use crate::durable::queue::QueueInfo;
+use crate::durable::queue::name::QueueName;
+use crate::durable::schedule::name::ScheduleName;
+use crate::durable::{
+    AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, Overview, TaskId, TaskPage,
+    WorkersPage,
+};
+
+/// A store that is opened only to be looked at: it passes on the requests that read, and refuses all others.
+///
+/// This is the only place that decides which requests an observer may make. A store that is observed must write nothing when it answers
+/// them, not even that it is asked.
+pub(crate) struct Observer<B>(B);
+
+impl<B: Backend> Observer<B> {
+    pub(crate) fn new(store: B) -> Self {
+        Self(store)
+    }
+}
+
+/// Refuses a request that would change the store.
+fn refuse<T: Send + 'static>() -> Answer<'static, T> {
+    Box::pin(async { Err(Failure::new(Effect::None, Cause::Observed)) })
+}
+
+impl<B: Backend> Backend for Observer<B> {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn runtime(&self) -> Option<&Handle> {
+        self.0.runtime()
+    }
+
+    /// An observer receives no events, since it would have to register for them. Its handles poll.
+    fn events(&self) -> mpsc::UnboundedReceiver<Event> {
+        mpsc::unbounded_channel().1
+    }
+
+    fn can_have(&self, id: TaskId, queue: &QueueName, key: Option<KeyHash>) -> bool {
+        self.0.can_have(id, queue, key)
+    }
+
+    // ===== Requests that are passed on =====
+
+    fn status(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<TaskState>> {
+        self.0.status(ids)
+    }
+
+    fn errors(&self, id: TaskId) -> Answer<'_, Vec<AttemptError>> {
+        self.0.errors(id)
+    }
+
+    fn progress(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<ProgressState>> {
+        self.0.progress(ids)
+    }
+
+    fn list(&self, request: ListTasks) -> Answer<'_, Option<TaskPage>> {
+        self.0.list(request)
+    }
+
+    fn dead_letters(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {
+        self.0.dead_letters(filter, limit)
+    }
+
+    fn dead_letter_payload(&self, id: TaskId) -> Answer<'_, Option<DeadPayload>> {
+        self.0.dead_letter_payload(id)
+    }
+
+    fn paused_types(&self) -> Answer<'_, Vec<String>> {
+        self.0.paused_types()
+    }
+
+    fn queue(&self, queue: QueueName) -> Answer<'_, QueueInfo> {
+        self.0.queue(queue)
+    }
+
+    fn schedule(&self, name: ScheduleName) -> Answer<'_, ScheduleAnswer> {
+        self.0.schedule(name)
+    }
+
+    fn schedules(
+        &self,
+        after: Option<ScheduleName>,
+        limit: usize,
+    ) -> Answer<'_, Vec<StoredSchedule>> {
+        self.0.schedules(after, limit)
+    }
+
+    fn workers(&self, after: Option<Vec<u8>>, limit: usize) -> Answer<'_, Option<WorkersPage>> {
+        self.0.workers(after, limit)
+    }
+
+    fn counts(&self) -> Answer<'_, Counts> {
+        self.0.counts()
+    }
+
+    fn stats(&self, request: ReadStats) -> Answer<'_, StatsPage> {
+        self.0.stats(request)
+    }
+
+    fn overview(&self) -> Answer<'_, Overview> {
+        self.0.overview()
+    }
+
+    fn probe(&self) -> Answer<'_, Durability> {
+        self.0.probe()
+    }
+
+    fn damage(&self) -> Option<(u64, String)> {
+        self.0.damage()
+    }
+
+    /// An observer that receives no notifications is well: it needs none.
+    fn health(&self) -> Health {
+        match self.0.health() {
+            Health::Mute => Health::Well,
+            health => health,
+        }
+    }
+
+    fn close(&self) -> Answer<'_, ()> {
+        self.0.close()
+    }
+
+    // ===== Requests that are refused =====
+
+    fn open_session_with(&self, _: NewSession) -> Answer<'_, SessionId> {
+        refuse()
+    }
+
+    fn close_session(&self, _: SessionId) -> Answer<'_, ()> {
+        refuse()
+    }
+
+    fn enqueue(&self, _: StdArc<Enqueue>) -> Answer<'_, Enqueued> {
+        refuse()
+    }
+
+    fn turn(&self, _: StdArc<Turn>) -> Answer<'_, TurnAnswer> {
+        refuse()
+    }
+
+    fn renew(&self, _: Vec<Epoch>) -> Answer<'_, RenewAnswer> {
+        refuse()
+    }
+
+    fn report_progress(&self, _: Vec<ProgressReport>) -> Answer<'_, Vec<TaskId>> {
+        refuse()
+    }
+
+    fn cancel(&self, _: Vec<TaskId>) -> Answer<'_, u64> {
+        refuse()
+    }
+
+    fn replay_dead_letters(&self, _: DeadFilter) -> Answer<'_, u64> {
+        refuse()
+    }
+
+    fn delete_dead_letters(&self, _: DeadFilter) -> Answer<'_, u64> {
+        refuse()
+    }
+
+    fn set_paused(&self, _: String, _: bool) -> Answer<'_, ()> {
+        refuse()
+    }
+
+    fn change_queue(&self, _: QueueName, _: QueueChange) -> Answer<'_, bool> {
+        refuse()
+    }
+
+    fn hand_out(&self, _: u8) -> Answer<'_, HandOut> {
+        refuse()
+    }
+
+    fn change_schedule(&self, _: StdArc<ScheduleChange>) -> Answer<'_, Option<Enqueued>> {
+        refuse()
+    }
+
+    fn record_stats(&self, _: StdArc<StatReport>) -> Answer<'_, ()> {
+        refuse()
+    }
+
+    fn maintain(&self, _: usize) -> Answer<'_, bool> {
+        refuse()
+    }
+
+    fn upgrade(&self) -> Answer<'_, ()> {
+        refuse()
+    }
+}

@@ -1,0 +1,147 @@
+//! Observers of a store in Redis: what they may do, and what they leave.
+
+use super::*;
+use crate::durable::Status;
+use crate::durable::store::{CheckedFilter, ListTasks, Store};
+
+async fn observe(url: &str) -> Store {
+    RedisStore::observe(url).await.unwrap()
+}
+
+/// Makes some of the requests that read.
+async fn look(store: &Store) {
+    let store = &store.0;
+    assert_eq!(store.counts().await.unwrap().running, 1);
+    let states = store.status(vec![id(1), id(2)]).await.unwrap();
+    assert_eq!(states, [TaskState::Running, TaskState::Waiting]);
+    for status in [
+        Status::Waiting,
+        Status::Delayed,
+        Status::Running,
+        Status::Done,
+        Status::Dead,
+    ] {
+        let (name, queue) = (None, None);
+        let filter = CheckedFilter {
+            status,
+            name,
+            queue,
+        };
+        let after = None;
+        let request = ListTasks {
+            filter,
+            after,
+            limit: 9,
+        };
+        assert!(store.list(request).await.unwrap().is_some());
+    }
+    assert_eq!(store.paused_types().await.unwrap(), Vec::<String>::new());
+    let queue = QueueName::new("q").unwrap();
+    assert_eq!(store.queue(queue).await.unwrap().waiting, 0);
+    assert_eq!(store.schedules(None, 9).await.unwrap().len(), 0);
+    assert_eq!(store.dead_letters(DeadFilter::all(), 9).await.unwrap(), []);
+    assert_eq!(store.errors(id(1)).await.unwrap(), []);
+    store.progress(vec![id(1)]).await.unwrap();
+}
+
+/// Stores a running task and a waiting one.
+async fn fill(url: &str) -> Worker {
+    let worker = Worker::new(open(url).await).await;
+    worker.enqueue([task(1), task(2)]).await;
+    assert_eq!(worker.claim(1).await.tasks.len(), 1);
+    worker
+}
+
+#[tokio::test]
+async fn a_namespace_without_a_store_stays_empty() {
+    needs_redis!();
+    let server = Server::start();
+    let mut builder = RedisStore::builder(&server.url());
+    let error = builder.namespace("mali").observe().await.unwrap_err();
+    assert!(error.is_invalid() && !error.is_unknown(), "{error}");
+    for expected in ["(mali)", "no store in this namespace", "`open`"] {
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+    assert_eq!(server.contents(""), []);
+}
+
+#[tokio::test]
+async fn an_observer_must_know_the_number_of_partitions() {
+    needs_redis!();
+    let server = Server::start();
+    let mut builder = RedisStore::builder(&server.url());
+    drop(builder.partitions(3).open().await.unwrap());
+    let error = RedisStore::observe(&server.url()).await.unwrap_err();
+    assert!(error.is_unfit(), "{error}");
+    assert!(error.to_string().contains("`partitions(3)`"), "{error}");
+    builder.observe().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_store_of_another_layout_is_not_observed() {
+    needs_redis!();
+    let server = Server::start();
+    drop(open(&server.url()).await);
+    let layout = |number| server.ask(&["HSET", "throng:{default:0}:meta", "layout", number]);
+    layout("99");
+    let error = RedisStore::observe(&server.url()).await.unwrap_err();
+    assert!(error.is_newer_layout(), "{error}");
+    layout("1");
+    let error = RedisStore::observe(&server.url()).await.unwrap_err();
+    assert!(error.is_older_layout(), "{error}");
+}
+
+/// The permissions in the documentation of observers.
+fn documented() -> Vec<&'static str> {
+    let source = include_str!("../../redis.rs");
+    let (_, after) = source.split_once("/// ACL SETUSER viewer").unwrap();
+    let (command, _) = after.split_once("/// ```").unwrap();
+    let words = command.split_whitespace();
+    words.filter(|word| *word != "///").collect()
+}
+
+#[tokio::test]
+async fn an_observer_needs_no_permission_to_write() {
+    needs_redis!();
+    let server = Server::start();
+    let worker = fill(&server.url()).await;
+    server.ask(&[&["ACL", "SETUSER", "viewer", "reset"], &documented()[..]].concat());
+    let url = format!("redis://viewer:password@127.0.0.1:{}/", server.port());
+    let error = RedisStore::open(&url).await.unwrap_err();
+    assert!(error.is_denied(), "{error}");
+    let before = server.contents("");
+    let observer = observe(&url).await;
+    look(&observer).await;
+    assert_eq!(observer.0.probe().await.unwrap(), Durability::Memory);
+    assert!(server.contents("") == before);
+    drop(worker);
+}
+
+/// Redis 6.2 has no `EVAL_RO`.
+#[tokio::test]
+async fn a_server_that_cannot_refuse_writes_is_observed() {
+    needs_redis!();
+    let server = Server::start();
+    let worker = fill(&server.url()).await;
+    let rights = ["on", ">password", "~*", "+@all", "-eval_ro", "-evalsha_ro"];
+    server.ask(&[&["ACL", "SETUSER", "viewer", "reset"], &rights[..]].concat());
+    let before = server.contents("");
+    let url = format!("redis://viewer:password@127.0.0.1:{}/", server.port());
+    look(&observe(&url).await).await;
+    assert!(server.contents("") == before);
+    drop(worker);
+}
+
+#[tokio::test]
+async fn nobody_notices_an_observer() {
+    needs_redis!();
+    let server = Server::start();
+    let worker = fill(&server.url()).await;
+    let channels = || format!("{:?}", server.ask(&["PUBSUB", "CHANNELS"]));
+    let before = channels();
+    let observer = observe(&server.url()).await;
+    look(&observer).await;
+    assert_eq!(channels(), before);
+    assert_eq!(observer.0.health(), crate::durable::Health::Well);
+    drop(worker);
+}

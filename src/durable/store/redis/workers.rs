@@ -1,0 +1,105 @@
+//! The list of workers. The partitions are read one after the other.
+
+use std::time::Duration;
+
+use super::inner::Inner;
+use super::reply::Reader;
+use super::scripts::Arguments;
+use crate::durable::failure::Failure;
+use crate::durable::store::{SessionId, WorkerCard};
+use crate::durable::{Cursor, WorkerInfo, WorkerState, WorkersPage};
+
+/// The position of a page: a partition, and the last session of the page before in this partition.
+#[derive(Clone, Copy, Default)]
+struct Position {
+    partition: usize,
+    last: Option<SessionId>,
+}
+
+impl Position {
+    fn bytes(self) -> Vec<u8> {
+        let mut bytes = vec![self.partition as u8];
+        bytes.extend(self.last.iter().flat_map(|last| last.to_be_bytes()));
+        bytes
+    }
+
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let (&partition, last) = bytes.split_first()?;
+        Some(Self {
+            partition: partition.into(),
+            last: match last {
+                [] => None,
+                last => Some(SessionId::from_be_bytes(last.try_into().ok()?)),
+            },
+        })
+    }
+}
+
+/// Returns a page of the sessions that have a card, or `None` if the position is not valid in this store.
+pub(super) async fn list(
+    inner: &Inner,
+    after: Option<&[u8]>,
+    limit: usize,
+) -> Result<Option<WorkersPage>, Failure> {
+    let Some(mut position) = after.map_or_else(|| Some(Position::default()), Position::read) else {
+        return Ok(None);
+    };
+    let partitions = inner.partitions.count();
+    if position.partition >= partitions {
+        return Ok(None);
+    }
+    let mut workers = Vec::new();
+    loop {
+        let last = read(inner, position, limit - workers.len(), &mut workers).await?;
+        position = match last {
+            Some(_) => Position { last, ..position },
+            None if position.partition + 1 == partitions => {
+                let next = None;
+                return Ok(Some(WorkersPage { workers, next }));
+            }
+            None => Position {
+                partition: position.partition + 1,
+                last: None,
+            },
+        };
+        // A part may be short because sessions are lost.
+        if last.is_some() || workers.len() == limit {
+            let next = Some(Cursor::of_workers(position.bytes()));
+            return Ok(Some(WorkersPage { workers, next }));
+        }
+    }
+}
+
+/// Adds workers of a partition. Returns the last session that was read if others follow.
+async fn read(
+    inner: &Inner,
+    position: Position,
+    limit: usize,
+    workers: &mut Vec<WorkerInfo>,
+) -> Result<Option<SessionId>, Failure> {
+    let mut arguments = Arguments::default();
+    let last = position.last;
+    arguments.push(last.map_or_else(String::new, |last| last.to_string()));
+    arguments.push_number(limit);
+    let answer = inner.run(&inner.scripts.workers, position.partition, arguments);
+    let mut parts = Reader::new(answer.await?)?;
+    let last = parts.text()?.parse().ok();
+    workers.extend(parts.rest(|part| worker(part.list()?))?);
+    Ok(last)
+}
+
+fn worker(mut parts: Reader) -> Result<WorkerInfo, Failure> {
+    let session = parts.text()?.parse().unwrap_or_default();
+    let [started, last_seen] = [parts.number()?, parts.number()?].map(|millis| millis as u64);
+    let state = match parts.number()? {
+        0 => WorkerState::Live,
+        1 => WorkerState::Suspect,
+        _ => WorkerState::Gone,
+    };
+    let card = WorkerCard::read(&parts.bytes()?);
+    Ok(WorkerInfo {
+        started: Duration::from_millis(started),
+        last_seen: Some(Duration::from_millis(last_seen)),
+        ..WorkerInfo::new(session, card, state)
+    })
+}

@@ -1,0 +1,92 @@
+//! Opens a store only to look at it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+
+use super::endpoint::Endpoint;
+use super::error::Fault;
+use super::observed_file::{self, ObservedFile};
+use super::reader::Reader;
+use super::shared::Shared;
+use super::writer::Writer;
+use super::{SqliteStore, checked};
+use crate::durable::DurableError;
+use crate::durable::clock::Clock;
+use crate::durable::failure::Failure;
+use crate::durable::store::Store;
+use crate::durable::store::layouts::Layouts;
+use crate::durable::store::observer::Observer;
+use crate::sync::Mutex;
+
+impl SqliteStore {
+    /// Opens the store in the file at `path` only to look at it. A client of it has no effect on the store.
+    ///
+    /// It creates and changes no file, and other processes do not see it. It can list and count tasks, and await them: its handles poll
+    /// once a second. Requests that would change something fail with an error that [`is_read_only`](DurableError::is_read_only). This
+    /// includes spawning a task, and starting an executor.
+    ///
+    /// The process needs the permission to read the file and the files beside it, and to search their folders. It needs no permission to
+    /// write. If the processes that have used the store have crashed, the observer reads what they have left.
+    ///
+    /// If the last process that uses the store closes it while an observer reads, the two files ending in `-wal` and `-shm` may remain
+    /// beside it. They contain nothing then, and the next process removes them.
+    ///
+    /// # Errors
+    ///
+    /// - if there is no file at `path`, or it is a database without a store ([`is_invalid`](DurableError::is_invalid));
+    /// - if the file cannot be read ([`is_read_only`](DurableError::is_read_only), [`is_denied`](DurableError::is_denied));
+    /// - if the file is not a SQLite database ([`is_corrupt`](DurableError::is_corrupt));
+    /// - if it has a layout that this version of the crate does not know
+    ///   ([`is_newer_layout`](DurableError::is_newer_layout), [`is_older_layout`](DurableError::is_older_layout));
+    /// - if it is a copy that has a log (`-wal`) without its index (`-shm`) ([`is_unfit`](DurableError::is_unfit)).
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost if the future is dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::durable::{DurableClient, SqliteStore};
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("tasks.db");
+    /// let error = SqliteStore::observe(&path).await.unwrap_err();
+    /// assert!(error.is_invalid()); // there is no such file, and none was created
+    ///
+    /// # let store = SqliteStore::open(&path).await?;
+    /// # drop(store);
+    /// let observer = DurableClient::open(SqliteStore::observe(&path).await?);
+    /// println!("{} tasks wait", observer.counts().await?.waiting);
+    /// # Ok(()) }
+    /// ```
+    pub async fn observe(path: impl AsRef<Path>) -> Result<Store, DurableError> {
+        Self::observe_with(path.as_ref(), Clock::machine()).await
+    }
+
+    /// Observes the store with another clock.
+    pub(crate) async fn observe_with(path: &Path, clock: Clock) -> Result<Store, DurableError> {
+        let name: Arc<str> = path.to_string_lossy().into();
+        let path = checked(path, &name);
+        let observed = path.and_then(|path| Self::try_observe(path, &name, clock));
+        let store = observed.map_err(|failure| DurableError::store(&name, None, failure))?;
+        Ok(Store::new(Observer::new(store)))
+    }
+
+    fn try_observe(path: PathBuf, name: &Arc<str>, clock: Clock) -> Result<Self, Failure> {
+        let path = observed_file::existing(&path).map_err(Fault::without_effect)?;
+        let endpoint = Endpoint::observer(&path, mpsc::unbounded_channel().0);
+        let shared = Arc::new(Shared::new(endpoint, Layouts::KNOWN));
+        let file = ObservedFile::open(path, Arc::clone(&shared), clock);
+        Ok(Self {
+            writer: Writer::none(),
+            reader: Reader::start_with(file.map_err(Fault::without_effect)?)?,
+            shared,
+            name: Arc::clone(name),
+            events: Mutex::default(),
+        })
+    }
+}

@@ -1,0 +1,233 @@
+//! [`ObservedFile`]: reads a database without writing to any file.
+//!
+//! A database with a write-ahead log is usually not read without a trace: SQLite creates the log and its index if they do not exist, and
+//! each reader is recorded in the index. What an observer does instead depends on whether any process has the database open:
+//!
+//! - If so, there are a log and an index. The observer opens the index for reading only. It relies on a record that another reader has made
+//!   there, and otherwise tries again. After a crash, the log and the index exist as well, but nobody maintains the index. SQLite then builds
+//!   another index in memory.
+//! - If not, the file contains everything, and the observer reads it like a file that never changes. Afterwards, it checks whether the file
+//!   has changed, and if so, reads it again.
+//!
+//! A connection of an observer is open only for one query: the last process that closes a database cannot remove the log while there is
+//! another connection.
+
+use std::fmt::Write;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::{ErrorCode, OpenFlags};
+
+use super::error::{Fault, io_failure};
+use super::files::{OPENING, beside, read_birth, replaced};
+use super::reader::{ReadConnection, Source};
+use super::schema;
+use super::shared::Shared;
+use super::time::sleep;
+use crate::durable::clock::Clock;
+use crate::durable::failure::Cause;
+use crate::sync::lock;
+
+/// The number of attempts to read while other processes change the files.
+const MAX_ATTEMPTS: usize = 100;
+/// The pause before another attempt.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// A database that is only observed.
+pub(super) struct ObservedFile {
+    path: PathBuf,
+    shared: Arc<Shared>,
+    clock: Clock,
+    /// A number that the database was given when it was created.
+    birth: i64,
+}
+
+/// How the database can be read, and the state of the files on which that depends.
+#[derive(Debug, PartialEq, Eq)]
+enum Access {
+    /// There are a log and an index.
+    WithLog,
+    /// There is only this file.
+    FileOnly(Stamp),
+}
+
+/// The identity of a file, its size, and the times of its last changes.
+#[derive(Debug, PartialEq, Eq)]
+struct Stamp {
+    file: [u64; 3],
+    times: [i64; 4],
+}
+
+impl ObservedFile {
+    /// Opens the database at a path, which must contain a store.
+    pub(super) fn open(path: PathBuf, shared: Arc<Shared>, clock: Clock) -> Result<Self, Fault> {
+        let mut file = Self {
+            path,
+            shared,
+            clock,
+            birth: 0,
+        };
+        let mut birth = 0;
+        file.attempt(&mut |connection| {
+            check_store(connection, &file.path)?;
+            connection.load_damage();
+            birth = read_birth(&connection.db)?;
+            Ok(())
+        })?;
+        file.birth = birth;
+        Ok(file)
+    }
+
+    /// Runs a query until the files do not change meanwhile.
+    fn attempt(
+        &self,
+        query: &mut dyn FnMut(&ReadConnection) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let mut is_closed = false;
+        for _ in 0..MAX_ATTEMPTS {
+            let access = Access::of(&self.path)?;
+            let answer = self.read_once(&access, query);
+            let is_consistent = match access {
+                Access::WithLog => !answer.as_ref().is_err_and(is_in_transition),
+                Access::FileOnly(_) => Access::of(&self.path)? == access,
+            };
+            if is_consistent {
+                return answer;
+            }
+            is_closed = answer.as_ref().is_err_and(is_closed_to_readers);
+            sleep(PAUSE);
+        }
+        Err(Fault::Refused(match is_closed {
+            true => Cause::Denied,
+            false => Cause::Busy,
+        }))
+    }
+
+    fn read_once(
+        &self,
+        access: &Access,
+        query: &mut dyn FnMut(&ReadConnection) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let _alone = lock(&OPENING);
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+        let db = schema::open(Path::new(&access.uri(&self.path)), flags);
+        let connection = ReadConnection {
+            db: db.map_err(|error| match error.sqlite_error_code() {
+                // The file exists.
+                Some(ErrorCode::CannotOpen) => Fault::Refused(Cause::Denied),
+                _ => Fault::Sqlite(error).explained(),
+            })?,
+            shared: Arc::clone(&self.shared),
+            clock: self.clock.clone(),
+        };
+        query(&connection).map_err(Fault::explained)
+    }
+}
+
+impl Source for ObservedFile {
+    fn read(
+        &mut self,
+        query: &mut dyn FnMut(&ReadConnection) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        self.attempt(&mut |connection| match read_birth(&connection.db)? {
+            birth if birth == self.birth => query(connection),
+            _ => Err(replaced()),
+        })
+    }
+}
+
+impl Access {
+    /// Determines how the database at a path can be read.
+    fn of(path: &Path) -> Result<Self, Fault> {
+        let file = fs::metadata(path).map_err(|error| missing(path, error))?;
+        let len_of = |suffix| fs::metadata(beside(path, suffix)).map(|found| found.len());
+        match (len_of("-wal"), len_of("-shm")) {
+            (Ok(_), Ok(_)) => Ok(Self::WithLog),
+            // For instance, someone has copied the file and the log.
+            (Ok(1..), Err(_)) => Err(Fault::Refused(Cause::Unfit(String::from(
+                "its log has no index, which only `open` can create: open it with `open` once",
+            )))),
+            _ => Ok(Self::FileOnly(Stamp {
+                file: [file.dev(), file.ino(), file.len()],
+                times: [
+                    file.mtime(),
+                    file.mtime_nsec(),
+                    file.ctime(),
+                    file.ctime_nsec(),
+                ],
+            })),
+        }
+    }
+
+    /// Returns the address by which SQLite opens the database.
+    fn uri(&self, path: &Path) -> String {
+        let mut uri = String::from("file:");
+        for &byte in path.as_os_str().as_bytes() {
+            match byte {
+                b'/' | b'.' | b'-' | b'_' | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' => {
+                    uri.push(char::from(byte));
+                }
+                _ => drop(write!(uri, "%{byte:02x}")),
+            }
+        }
+        uri + match self {
+            Self::WithLog => "?mode=ro&readonly_shm=1",
+            Self::FileOnly(_) => "?mode=ro&immutable=1",
+        }
+    }
+}
+
+/// Returns `true` if a failure may be due to another process that is opening, closing or checkpointing the database.
+fn is_in_transition(fault: &Fault) -> bool {
+    let is_passing = |code| {
+        use ErrorCode::{CannotOpen, FileLockingProtocolFailed, ReadOnly};
+        matches!(code, CannotOpen | FileLockingProtocolFailed | ReadOnly)
+    };
+    code_of(fault).is_some_and(is_passing)
+}
+
+/// Returns `true` if a file cannot be opened.
+fn is_closed_to_readers(fault: &Fault) -> bool {
+    code_of(fault) == Some(ErrorCode::CannotOpen)
+}
+
+fn code_of(fault: &Fault) -> Option<ErrorCode> {
+    match fault {
+        Fault::Sqlite(error) => error.sqlite_error_code(),
+        Fault::Refused(_) => None,
+    }
+}
+
+/// Returns the path of an existing file without links, which is the same for all processes.
+pub(super) fn existing(path: &Path) -> Result<PathBuf, Fault> {
+    path.canonicalize().map_err(|error| missing(path, error))
+}
+
+fn missing(path: &Path, error: io::Error) -> Fault {
+    Fault::Refused(match error.kind() {
+        io::ErrorKind::NotFound => Cause::Invalid(format!(
+            "there is no file {}: check the path, or create the store with `open`",
+            path.display()
+        )),
+        _ => io_failure(error).cause,
+    })
+}
+
+/// Fails if the database does not contain a store with a known layout.
+fn check_store(connection: &ReadConnection, path: &Path) -> Result<(), Fault> {
+    match schema::layout(&connection.db)? {
+        Some(found) => {
+            let layouts = connection.shared.layouts;
+            layouts.check(found).map_err(Fault::Refused)
+        }
+        None => Err(Fault::Refused(Cause::Invalid(format!(
+            "the database {} has no store: check the path, or create the store with `open`",
+            path.display()
+        )))),
+    }
+}

@@ -1,0 +1,64 @@
+//! The list of workers.
+
+use std::time::Duration;
+
+use rusqlite::{Connection, params};
+
+use super::endpoint::EndpointId;
+use super::error::Fault;
+use super::reader::ReadConnection;
+use super::time::Now;
+use crate::durable::store::{SessionId, WorkerCard};
+use crate::durable::{Cursor, WorkerInfo, WorkerState, WorkersPage};
+
+pub(super) const WORKERS: &str = "
+    SELECT id, endpoint, opened, card,
+        EXISTS (SELECT 1 FROM throng_claim WHERE session = throng_session.id AND suspect = 1)
+    FROM throng_session WHERE card IS NOT NULL AND id > ?1 ORDER BY id LIMIT ?2";
+
+/// Returns a page of the sessions that have a card, or `None` if the position is not valid in this store.
+pub(super) fn list(
+    reader: &ReadConnection,
+    after: Option<&[u8]>,
+    limit: usize,
+) -> Result<Option<WorkersPage>, Fault> {
+    let Ok(after) = after.map_or(Ok([0; 8]), TryInto::try_into) else {
+        return Ok(None);
+    };
+    let mut workers =
+        reader.snapshot(|db| read(reader, db, i64::from_be_bytes(after), limit + 1))?;
+    let has_more = workers.len() > limit;
+    workers.truncate(limit);
+    let last = workers.last().filter(|_| has_more);
+    let next = last.map(|last| Cursor::of_workers(last.session.to_be_bytes().to_vec()));
+    Ok(Some(WorkersPage { workers, next }))
+}
+
+fn read(
+    reader: &ReadConnection,
+    db: &Connection,
+    after: i64,
+    limit: usize,
+) -> Result<Vec<WorkerInfo>, Fault> {
+    let (now, endpoint) = (Now::read(&reader.clock), &reader.shared.endpoint);
+    let mut statement = db.prepare_cached(WORKERS)?;
+    let mut rows = statement.query(params![after, limit as i64])?;
+    let mut workers = Vec::new();
+    while let Some(row) = rows.next()? {
+        let worker: EndpointId = row.get(1)?;
+        let (is_dead, is_suspect) = (endpoint.is_gone(worker), row.get(4)?);
+        let state = match (is_dead, is_suspect) {
+            (true, _) => WorkerState::Gone,
+            (false, true) => WorkerState::Suspect,
+            (false, false) => WorkerState::Live,
+        };
+        let card = WorkerCard::read(&row.get::<_, Vec<u8>>(3)?);
+        workers.push(WorkerInfo {
+            started: now.since(row.get(2)?),
+            // A process lives as long as it has its file locked.
+            last_seen: (!is_dead).then_some(Duration::ZERO),
+            ..WorkerInfo::new(row.get::<_, i64>(0)? as SessionId, card, state)
+        });
+    }
+    Ok(workers)
+}
