@@ -15,12 +15,12 @@ use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
-    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HandOut, ListTasks,
+    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, FoundTask, HandOut, ListTasks,
     ProgressReport, ProgressState, QueueChange, RenewAnswer, ScheduleAnswer, ScheduleChange,
     SessionId, StoredSchedule, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::{
-    AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, TaskId, TaskPage,
+    AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, TaskId, TaskInfo, TaskPage,
 };
 use crate::sync::{Mutex, lock};
 
@@ -249,6 +249,14 @@ impl Backend for MonitoredStore {
 
     fn list(&self, request: ListTasks) -> Answer<'_, Option<TaskPage>> {
         self.record("a list of tasks", self.store.list(request))
+    }
+
+    fn find(&self, id: TaskId) -> Answer<'_, Option<FoundTask>> {
+        self.record("reading a task", self.store.find(id))
+    }
+
+    fn head(&self, queue: QueueName, limit: usize) -> Answer<'_, Vec<TaskInfo>> {
+        self.record("the head of a queue", self.store.head(queue, limit))
     }
 
     fn counts(&self) -> Answer<'_, Counts> {

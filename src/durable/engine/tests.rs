@@ -15,14 +15,14 @@ use crate::durable::resend::{STORE_TIMEOUT, resend};
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
-    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HAND_OUT_INTERVAL, HandOut,
-    ListTasks, ProgressReport, ProgressState, QueueChange, RenewAnswer, ScheduleAnswer,
+    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, FoundTask, HAND_OUT_INTERVAL,
+    HandOut, ListTasks, ProgressReport, ProgressState, QueueChange, RenewAnswer, ScheduleAnswer,
     ScheduleChange, SessionId, Store, StoredSchedule, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::{
     AttemptError, Clock, Counts, DeadFilter, DeadLetter, Durability, DurableClient,
     DurableExecutor, DurableTask, Every, MemoryStore, Missed, Overlap, Run, ScheduleOptions,
-    SpawnOptions, TaskContext, TaskError, TaskId, TaskPage,
+    SpawnOptions, TaskContext, TaskError, TaskId, TaskInfo, TaskPage,
 };
 use crate::retry::Retry;
 use crate::sync::{Mutex, lock};
@@ -301,6 +301,14 @@ impl Backend for Faulty {
 
     fn list(&self, request: ListTasks) -> Answer<'_, Option<TaskPage>> {
         self.store.list(request)
+    }
+
+    fn find(&self, id: TaskId) -> Answer<'_, Option<FoundTask>> {
+        self.store.find(id)
+    }
+
+    fn head(&self, queue: QueueName, limit: usize) -> Answer<'_, Vec<TaskInfo>> {
+        self.store.head(queue, limit)
     }
 
     fn counts(&self) -> Answer<'_, Counts> {

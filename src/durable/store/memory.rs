@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use self::model::Model;
 use super::kind::TypeSet;
 use super::{
-    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HandOut, ListTasks,
+    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, FoundTask, HandOut, ListTasks,
     ProgressReport, ProgressState, QueueChange, RenewAnswer, ScheduleAnswer, ScheduleChange,
     SessionId, Store, StoredSchedule, TaskState, Turn, TurnAnswer,
 };
@@ -19,7 +19,9 @@ use crate::durable::failure::Failure;
 use crate::durable::queue::QueueInfo;
 use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::name::ScheduleName;
-use crate::durable::{AttemptError, Counts, DeadFilter, DeadLetter, Durability, TaskId, TaskPage};
+use crate::durable::{
+    AttemptError, Counts, DeadFilter, DeadLetter, Durability, TaskId, TaskInfo, TaskPage,
+};
 use crate::sync::{Mutex, lock};
 
 mod model;
@@ -242,6 +244,14 @@ impl Backend for Connection {
 
     fn list(&self, request: ListTasks) -> Answer<'_, Option<TaskPage>> {
         self.run("list", move |model, _| Ok(model.list(&request)))
+    }
+
+    fn find(&self, id: TaskId) -> Answer<'_, Option<FoundTask>> {
+        self.run("find", move |model, _| Ok(model.find(id)))
+    }
+
+    fn head(&self, queue: QueueName, limit: usize) -> Answer<'_, Vec<TaskInfo>> {
+        self.run("head", move |model, _| Ok(model.head(&queue, limit)))
     }
 
     fn cancel(&self, ids: Vec<TaskId>) -> Answer<'_, u64> {

@@ -21,7 +21,7 @@ use self::inner::Inner;
 pub use self::probe::RedisReport;
 pub(crate) use self::time::Time;
 use super::{
-    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HandOut, ListTasks,
+    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, FoundTask, HandOut, ListTasks,
     ProgressReport, ProgressState, QueueChange, RenewAnswer, ScheduleAnswer, ScheduleChange,
     SessionId, Store, StoredSchedule, TaskState, Turn, TurnAnswer,
 };
@@ -33,7 +33,7 @@ use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableError, Health, TaskId,
-    TaskPage,
+    TaskInfo, TaskPage,
 };
 use crate::sync::{Mutex, lock, thread};
 
@@ -43,6 +43,7 @@ mod enqueue;
 mod entry;
 mod epochs;
 mod error;
+mod find_task;
 mod inner;
 mod keys;
 mod link;
@@ -447,6 +448,14 @@ impl Backend for RedisStore {
 
     fn list(&self, request: ListTasks) -> Answer<'_, Option<TaskPage>> {
         self.request(move |inner| async move { list_tasks::list(&inner, &request).await })
+    }
+
+    fn find(&self, id: TaskId) -> Answer<'_, Option<FoundTask>> {
+        self.request(move |inner| async move { find_task::find(&inner, id).await })
+    }
+
+    fn head(&self, queue: QueueName, limit: usize) -> Answer<'_, Vec<TaskInfo>> {
+        self.request(move |inner| async move { find_task::head(&inner, &queue, limit).await })
     }
 
     fn errors(&self, id: TaskId) -> Answer<'_, Vec<AttemptError>> {

@@ -17,6 +17,7 @@ mod clock_tests;
 mod cron_tests;
 mod dead_letters_tests;
 mod definitions_tests;
+mod details_tests;
 mod draining_groups_tests;
 mod enqueue_tests;
 mod errors_tests;
@@ -27,6 +28,7 @@ mod grouped_keys_tests;
 mod groups_tests;
 mod hand_outs_tests;
 mod harness;
+mod heads_tests;
 mod held_keys_tests;
 mod key_conflicts_tests;
 mod keys_tests;
@@ -408,6 +410,7 @@ store_suite!(in_sqlite, crate::durable::store::suite::sqlite::Sqlite, 64);
 store_suite!(in_redis, crate::durable::store::suite::redis::Redis, 128);
 
 // These modules use the macro `store_suite`, so they must come after it.
+mod details;
 mod groups;
 mod keys;
 mod lists;

@@ -37,15 +37,15 @@ macro_rules! files {
 /// The files in `lua` of which scripts consist, by name.
 pub(super) const FILES: &[(&str, &str)] = files![
     // Scripts.
-    "advance_epochs" "cancel" "change_schedule" "close" "counts" "dead_letters" "enqueue" "errors" "hand_out" "list_tasks" "maintain"
-    "open" "payload" "queue" "read_progress" "read_schedules" "record_types" "renew" "replay" "report_progress" "routes" "status" "turn"
+    "advance_epochs" "cancel" "change_schedule" "close" "counts" "dead_letters" "enqueue" "errors" "find_task" "hand_out" "list_tasks" "maintain"
+    "open" "payload" "queue" "queue_head" "read_progress" "read_schedules" "record_types" "renew" "replay" "report_progress" "routes" "status" "turn"
     "upgrade"
     // Parts.
     "add_tasks" "alive_row" "base" "census" "claim" "claim_scan" "claim_state" "claims" "dead_letter_row" "drain" "due"
     "entry" "epochs" "group_repair" "groups" "held_keys" "ids" "intact_entry" "key_conflicts" "lists" "liveness"
     "notifications" "orphans" "outcomes" "progress" "queues" "reap" "remove_session" "repair" "repair_meta" "repair_schedules"
     "replacements" "restore_keys" "results" "ring" "schedules" "selection" "server_time" "session" "session_activity"
-    "session_counts" "set_lists" "store_time" "transaction" "verdicts"
+    "session_counts" "set_lists" "store_time" "task_rows" "transaction" "verdicts"
     // Files that run if a command fails.
     "undo/begin" "undo/cancel" "undo/claim" "undo/done" "undo/drain" "undo/due" "undo/end" "undo/enqueue"
     "undo/outcomes" "undo/queue" "undo/replay" "undo/schedule"
@@ -105,6 +105,8 @@ pub(super) struct Scripts {
     pub(super) report_progress: Script,
     pub(super) read_progress: Script,
     pub(super) list_tasks: Script,
+    pub(super) find_task: Script,
+    pub(super) queue_head: Script,
     pub(super) record_types: Script,
     pub(super) routes: Script,
     pub(super) queue: Script,
@@ -158,6 +160,8 @@ impl Scripts {
             report_progress: script("report_progress"),
             read_progress: script("read_progress"),
             list_tasks: script("list_tasks"),
+            find_task: script("find_task"),
+            queue_head: script("queue_head"),
             record_types: script("record_types"),
             routes: script("routes"),
             queue: script("queue"),
