@@ -114,7 +114,9 @@ pub(super) async fn groups_that_are_held_or_full_are_in_the_head(it: &dyn Harnes
         .enqueue([grouped("held", 3), grouped("held", 4)])
         .await;
     let claim = session.claim(2).await;
-    session.report(claim.epoch, 3, hold(HOUR, done())).await;
+    session
+        .report(claim.epoch, 3, hold(HOUR, retry(HOUR)))
+        .await;
     let mut ready = process.ready("q", 9).await;
     ready.sort_unstable();
     assert_eq!(ready, [(2, 0), (4, 0)]);
