@@ -22,7 +22,7 @@ async fn the_head_of_a_list_is_where_an_index_says() {
         (
             SERVED,
             vec![String::from(
-                "SEARCH throng_group USING COVERING INDEX throng_group_turn (list=?)",
+                "SEARCH throng_group USING COVERING INDEX throng_group_turn (list=? AND turn>?)",
             )],
         ),
         (

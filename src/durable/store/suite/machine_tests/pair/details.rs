@@ -1,5 +1,7 @@
 //! Single tasks in detail, and the tasks at the heads of queues.
 
+use std::time::Duration;
+
 use super::lists::leave_out;
 use super::{Outcome, Pair, equal, refusal};
 use crate::durable::admin::detail::{KeyState, TaskDetail};
@@ -13,12 +15,18 @@ const LIMIT: usize = 1_000;
 
 impl<H: Harness> Pair<H> {
     pub(super) async fn find(&mut self, process: u8, ids: &[TaskId]) -> Outcome {
+        // A store that learns of a death otherwise than the model may end the lease.
+        let was_killed = self.started > self.processes.len();
         let [model, tested] = self.stores(process);
         for &id in ids {
             let mut expected = model.0.find(id).await.map_err(refusal)?;
             let mut answered = tested.0.find(id).await.map_err(refusal)?;
             if let (Some(expected), Some(answered)) = (&mut expected, &mut answered) {
                 leave_out_unknown(expected, answered);
+                if was_killed {
+                    leave_out_lease(&mut expected.detail);
+                    leave_out_lease(&mut answered.detail);
+                }
             }
             equal("a task", &expected, &answered)?;
         }
@@ -62,6 +70,13 @@ fn leave_out_unknown(expected: &mut FoundTask, answered: &mut FoundTask) {
         // Each store issues its own sessions.
         answered.session = expected.session;
         answered.process.clone_from(&expected.process);
+    }
+}
+
+fn leave_out_lease(detail: &mut TaskDetail) {
+    detail.lease_left = detail.lease_left.map(|_| Duration::ZERO);
+    if let Some(runner) = &mut detail.runner {
+        runner.is_suspect = false;
     }
 }
 
