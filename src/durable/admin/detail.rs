@@ -39,7 +39,7 @@ pub struct TaskDetail {
     pub task: TaskInfo,
     /// The priority of the task, or `None` if the task has succeeded or was cancelled, or its payload is not known.
     pub priority: Option<Priority>,
-    /// Whether the task holds its [key](crate::durable::SpawnOptions::key). It is `None` if the task has no key, has succeeded or was
+    /// The state of the task's [key](crate::durable::SpawnOptions::key). It is `None` if the task has no key, has succeeded or was
     /// cancelled. A store may also forget a key that the task held [until it started](crate::durable::Key::until_started).
     pub key: Option<KeyState>,
     /// The [version](crate::durable::DurableTask::VERSION) of the type that has encoded the payload, or `None` without a payload.
@@ -67,7 +67,7 @@ pub struct TaskDetail {
     pub runner: Option<Runner>,
 }
 
-/// Whether a task holds its key.
+/// The state of the key of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

@@ -1,13 +1,16 @@
 //! The tests of single tasks and of the heads of queues, which run on each store.
 
-use super::{details_tests, heads_tests, run};
+use super::run;
+
+mod found_tests;
+mod heads_tests;
 
 /// Defines one test for each case, on one store.
 macro_rules! details_suite {
     ($store:ident, $harness:ty) => {
         mod $store {
             store_suite! { of $harness;
-                details_tests {
+                found_tests {
                     an_absent_task_is_not_found
                     a_waiting_task_is_found
                     a_delayed_task_has_the_errors_of_its_attempts

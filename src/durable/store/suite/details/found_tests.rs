@@ -1,10 +1,10 @@
 //! One task in detail.
 
-use super::Harness;
-use super::process::*;
 use crate::durable::admin::detail::{Excerpt, KeyState};
 use crate::durable::envelope::seal_output;
 use crate::durable::queue::Priority;
+use crate::durable::store::suite::Harness;
+use crate::durable::store::suite::process::*;
 use crate::durable::store::{
     Beginning, DEAD_LETTER_RETENTION, DeadReason, FoundTask, MAX_PAYLOAD_BYTES, MAX_READ_BYTES,
     NewTask, Progress, ProgressReport, Verdict,

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::Harness;
-use super::process::*;
 use crate::durable::queue::Priority;
+use crate::durable::store::suite::Harness;
+use crate::durable::store::suite::process::*;
 use crate::durable::store::{NewTask, Verdict};
 use crate::durable::{DeadFilter, Key, TaskInfo};
 
