@@ -96,10 +96,13 @@ pub struct DurableHandle<T> {
     waiting: Option<Waiting>,
 }
 
+/// Decodes an output: see [`DurableTask::decode_output`].
+type Decode<T> = fn(&[u8]) -> Result<T, Box<dyn Error + Send + Sync>>;
+
 /// What a handle needs of the type of its task, whose output is a `T`.
 struct TaskType<T> {
     names: TaskNames,
-    decode_output: fn(&[u8]) -> Result<T, Box<dyn Error + Send + Sync>>,
+    decode_output: Decode<T>,
 }
 
 impl<T> Clone for TaskType<T> {

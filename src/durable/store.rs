@@ -49,16 +49,11 @@ use super::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, TaskId, TaskInfo, TaskPage,
 };
 
-#[cfg_attr(
-    not(any(
-        test,
-        feature = "redis",
-        feature = "sqlite-unbundled",
-        feature = "test-util"
-    )),
-    allow(unused_imports, reason = "only stores find tasks")
-)]
-pub(crate) use self::found::{Beginning, FoundTask, MAX_HEAD_LISTS, MAX_READ_BYTES};
+#[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
+pub(crate) use self::found::MAX_HEAD_LISTS;
+#[cfg(any(test, feature = "redis"))]
+pub(crate) use self::found::MAX_READ_BYTES;
+pub(crate) use self::found::{Beginning, FoundTask};
 #[cfg(any(test, feature = "redis", feature = "sqlite-unbundled"))]
 pub(crate) use self::limits::MAX_STORE_TIME_STEP;
 pub(crate) use self::limits::shortened;

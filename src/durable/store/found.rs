@@ -1,6 +1,8 @@
 //! One task, as a store finds it by its id.
 
-use crate::durable::{Status, TaskDetail, TaskInfo};
+#[cfg(any(test, feature = "redis", feature = "test-util"))]
+use crate::durable::Status;
+use crate::durable::{TaskDetail, TaskInfo};
 
 /// A task, with its payload and its output as they are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +28,7 @@ pub(crate) struct Beginning {
 pub(crate) const MAX_READ_BYTES: usize = 129 << 10;
 
 /// The maximum number of lists that a request for the head of a queue examines.
+#[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
 pub(crate) const MAX_HEAD_LISTS: usize = 1_000;
 
 impl Beginning {
@@ -60,6 +63,7 @@ impl FoundTask {
         }
     }
 
+    #[cfg(any(test, feature = "redis", feature = "test-util"))]
     pub(crate) fn status(&self) -> Status {
         self.detail.task.status
     }
