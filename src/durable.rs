@@ -189,6 +189,7 @@ mod task_types;
 pub use self::admin::Admin;
 pub use self::admin::bulk::{Bulk, BulkPart};
 pub use self::admin::cursor::{Cursor, ParseCursorError};
+pub use self::admin::detail::{Excerpt, KeyState, Runner, TaskDetail};
 pub use self::admin::filter::TaskFilter;
 pub use self::admin::overview::{Overview, QueueOverview, TypeOverview};
 pub use self::admin::page::{TaskInfo, TaskPage};

@@ -23,6 +23,8 @@ mod bulk;
 mod cancel;
 #[path = "durable/dead.rs"]
 mod dead;
+#[path = "durable/details.rs"]
+mod details;
 #[path = "durable/errors.rs"]
 mod errors;
 #[path = "durable/executors.rs"]

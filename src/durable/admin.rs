@@ -5,12 +5,16 @@ use std::fmt;
 use self::bulk::Change;
 use super::engine::Engine;
 use super::{
-    Bulk, Cursor, DurableError, Overview, Stats, StatsFilter, TaskFilter, TaskPage, WorkersPage,
+    Bulk, Cursor, DurableError, Overview, Stats, StatsFilter, TaskDetail, TaskFilter, TaskId,
+    TaskInfo, TaskPage, WorkersPage,
 };
 
 pub(crate) mod bulk;
 pub(crate) mod cursor;
+pub(crate) mod detail;
 pub(crate) mod filter;
+mod find;
+pub(crate) mod json;
 mod list;
 pub(crate) mod overview;
 pub(crate) mod page;
@@ -91,6 +95,64 @@ impl<'a> Admin<'a> {
         limit: usize,
     ) -> Result<TaskPage, DurableError> {
         list::list(self.engine, filter, after, limit).await
+    }
+
+    /// Returns what the store knows about a task, or `None` if there is no such task: it was never stored, or its end is no longer kept.
+    ///
+    /// This is one request, whose cost depends only on the size of the task. With SQLite, it also reads the claims if the task is running.
+    /// If a part of the task is lost or cannot be read, the answer has the rest and describes the [damage](TaskDetail::damage).
+    ///
+    /// # Errors
+    ///
+    /// The store does not answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost if the future is dropped.
+    pub async fn task(&self, id: TaskId) -> Result<Option<TaskDetail>, DurableError> {
+        find::task(self.engine, id).await
+    }
+
+    /// Returns the waiting tasks of a [queue](super::Queue) that have been [ready](TaskInfo::ready_for) for the longest time, or of the
+    /// default queue if `queue` is `None`. The `limit` is from 1 to 50.
+    ///
+    /// Tasks wait in lists: one for the types that the same workers know, per priority, and one for each
+    /// [group](super::SpawnOptions::group). This takes tasks from the heads of these lists, in the order in which they became ready. So it
+    /// shows what waits longest, and it does not promise in which order the tasks start:
+    ///
+    /// - Tasks of a higher [priority](super::Priority) may start first, and groups take turns.
+    /// - Tasks may have to wait for other reasons, such as limits, a pause, a group that is held, or that no worker knows their type.
+    /// - A task that waits behind others in its list may have been ready for longer, such as one that a worker gave back.
+    ///
+    /// The cost grows with the number of lists of the queue, and of its groups that wait. At most 1,000 lists and the first `limit`
+    /// groups of each are examined.
+    ///
+    /// # Errors
+    ///
+    /// - The name of the queue or the limit is [invalid](DurableError::is_invalid). The message names the remedy.
+    /// - The store does not answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost if the future is dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use throng::durable::{DurableClient, MemoryStore};
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// for task in client.admin().head(Some("mail"), 10).await? {
+    ///     println!("{} has been ready for {:?}", task.id, task.ready_for);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn head(
+        &self,
+        queue: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<TaskInfo>, DurableError> {
+        find::head(self.engine, queue, limit).await
     }
 
     /// Returns the store, its queues and its types at a glance. The cost grows with the numbers of queues and types, but not with the number

@@ -15,7 +15,7 @@ use super::store::{
     Answer, Backend, Enqueued, KeyConflict, MAX_BATCH_BYTES, MAX_BATCH_TASKS, MAX_PAYLOAD_BYTES,
     NewTask, Store,
 };
-use super::task::{TaskNames, bytes_of, version_of};
+use super::task::{bytes_of, version_of};
 use super::{
     Admin, AttemptError, Counts, DeadLetters, Durability, DurableError, DurableHandle, DurableTask,
     Health, Key, Queue, SpawnOptions, Status, TaskId, TaskTypes,
@@ -219,7 +219,7 @@ impl DurableClient {
     /// Returns a handle of a task that was spawned earlier, or by another process. It does not check that the task exists
     /// and is a `T`: awaiting the handle does.
     pub fn attach<T: DurableTask>(&self, id: TaskId) -> DurableHandle<T::Output> {
-        DurableHandle::new(&self.engine, id, TaskNames::of::<T>())
+        DurableHandle::new::<T>(&self.engine, id)
     }
 
     /// Returns the status of a task.

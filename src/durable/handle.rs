@@ -2,7 +2,6 @@
 
 use std::error::Error;
 use std::fmt;
-use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::{Arc as StdArc, OnceLock};
 use std::task::{Context, Poll, ready};
@@ -18,7 +17,7 @@ use super::executor::scope::{self, Wait};
 use super::key::Conflict;
 use super::store::TaskState;
 use super::task::TaskNames;
-use super::{AttemptError, DurableError, ProgressStream, Status, TaskId};
+use super::{AttemptError, DurableError, DurableTask, ProgressStream, Status, TaskId};
 use crate::blocking::BlockingPool;
 use crate::completion::{Slot, forward};
 use crate::task::Outcome;
@@ -90,13 +89,29 @@ pub struct DurableHandle<T> {
     /// `None` if the handle was deserialised, and not attached yet.
     engine: Option<StdArc<Engine>>,
     id: TaskId,
-    /// The names of the type of the task. `None` if the handle was deserialised.
-    names: Option<TaskNames>,
+    /// The type of the task. `None` if the handle was deserialised.
+    task: Option<TaskType<T>>,
     /// What the spawn that returned the handle did, because the task held the key.
     conflict: Option<Conflict>,
     waiting: Option<Waiting>,
-    output: PhantomData<fn() -> T>,
 }
+
+/// Decodes an output: see [`DurableTask::decode_output`].
+type Decode<T> = fn(&[u8]) -> Result<T, Box<dyn Error + Send + Sync>>;
+
+/// What a handle needs of the type of its task, whose output is a `T`.
+struct TaskType<T> {
+    names: TaskNames,
+    decode_output: Decode<T>,
+}
+
+impl<T> Clone for TaskType<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for TaskType<T> {}
 
 /// A wait for the end of a task.
 struct Waiting {
@@ -113,15 +128,17 @@ impl Waiting {
 }
 
 impl<T> DurableHandle<T> {
-    /// Returns a handle of a task whose type has these names.
-    pub(crate) fn new(engine: &StdArc<Engine>, id: TaskId, names: TaskNames) -> Self {
+    /// Returns a handle of a task of type `D`.
+    pub(crate) fn new<D: DurableTask<Output = T>>(engine: &StdArc<Engine>, id: TaskId) -> Self {
         Self {
             engine: Some(StdArc::clone(engine)),
             id,
-            names: Some(names),
+            task: Some(TaskType {
+                names: TaskNames::of::<D>(),
+                decode_output: D::decode_output,
+            }),
             conflict: None,
             waiting: None,
-            output: PhantomData,
         }
     }
 
@@ -283,11 +300,12 @@ impl<T: DeserializeOwned> DurableHandle<T> {
     fn decode(&self, sealed: &[u8]) -> Result<T, Box<dyn Error + Send + Sync>> {
         let (name, output) = open_output(sealed)
             .ok_or("its envelope cannot be read; another version of throng may have written it")?;
-        match self.names {
-            Some(expected) if !expected.contains(name) => {
-                Err(format!("the task is a `{name}`, not a `{}`", expected.current).into())
+        match self.task {
+            Some(task) if !task.names.contains(name) => {
+                Err(format!("the task is a `{name}`, not a `{}`", task.names.current).into())
             }
-            _ => Ok(serde_json::from_slice(output)?),
+            Some(task) => (task.decode_output)(output),
+            None => Ok(serde_json::from_slice(output)?),
         }
     }
 }
@@ -416,10 +434,9 @@ impl<T> Clone for DurableHandle<T> {
         Self {
             engine: self.engine.clone(),
             id: self.id,
-            names: self.names,
+            task: self.task,
             conflict: self.conflict,
             waiting: None,
-            output: PhantomData,
         }
     }
 }
@@ -437,10 +454,9 @@ impl<'de, T> Deserialize<'de> for DurableHandle<T> {
         Ok(Self {
             engine: None,
             id: TaskId::deserialize(deserializer)?,
-            names: None,
+            task: None,
             conflict: None,
             waiting: None,
-            output: PhantomData,
         })
     }
 }

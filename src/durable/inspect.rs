@@ -3,10 +3,14 @@
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
+use serde::Serialize;
+
 use super::TaskId;
+use super::admin::json;
 
 /// The status of a task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Status {
     /// There is no such task. Either it was never stored, or its end is no longer kept.
@@ -30,13 +34,28 @@ impl Status {
     pub fn is_final(self) -> bool {
         matches!(self, Self::Done | Self::Dead | Self::Cancelled)
     }
+
+    /// Returns `true` if tasks with this status can be [cancelled](super::Admin::cancel).
+    pub fn can_be_cancelled(self) -> bool {
+        matches!(self, Self::Waiting | Self::Delayed | Self::Running)
+    }
+
+    /// Returns `true` if tasks with this status can be [replayed](super::Admin::replay).
+    pub fn can_be_replayed(self) -> bool {
+        self == Self::Dead
+    }
+
+    /// Returns `true` if tasks with this status can be [deleted](super::Admin::delete).
+    pub fn can_be_deleted(self) -> bool {
+        self == Self::Dead
+    }
 }
 
 /// The numbers of tasks in a store, and the totals since the store was created.
 ///
 /// The totals count each claim of a task. They add up: each claim is either still `running`, or has ended in exactly one of
 /// `done`, `retried`, `snoozed`, `died`, `released`, `crashed`, `lost` and `cancelled`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Counts {
     /// Tasks that wait for a worker.
@@ -108,7 +127,7 @@ impl DeadFilter {
 }
 
 /// A task that has failed for good. Its payload is read [by its id](super::DeadLetters::payload).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct DeadLetter {
     /// The id of the task.
@@ -126,11 +145,13 @@ pub struct DeadLetter {
     /// The number of workers that have died while they ran the task.
     pub crashes: u32,
     /// The time for which the task has been dead. Time during which no executor ran on the store does not count.
+    #[serde(serialize_with = "json::millis")]
     pub age: Duration,
 }
 
 /// The reason for which a task has failed for good.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum DeadReason {
     /// A run has reported that another attempt would not help.
@@ -169,7 +190,7 @@ impl fmt::Display for DeadReason {
 }
 
 /// The error of an attempt after which the task was tried again.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct AttemptError {
     /// The [number of the attempt](super::TaskContext::attempt).
@@ -177,6 +198,7 @@ pub struct AttemptError {
     /// The first 1 KiB of the error message.
     pub error: String,
     /// The time since the attempt has failed.
+    #[serde(serialize_with = "json::millis")]
     pub age: Duration,
 }
 

@@ -46,10 +46,15 @@ use super::queue::QueueInfo;
 use super::queue::name::QueueName;
 use super::schedule::name::ScheduleName;
 use super::{
-    AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, Overview, TaskId, TaskPage,
-    WorkersPage,
+    AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, Overview, TaskId, TaskInfo,
+    TaskPage, WorkersPage,
 };
 
+#[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
+pub(crate) use self::found::MAX_HEAD_LISTS;
+#[cfg(any(test, feature = "redis"))]
+pub(crate) use self::found::MAX_READ_BYTES;
+pub(crate) use self::found::{Beginning, FoundTask};
 #[cfg(any(test, feature = "redis", feature = "sqlite-unbundled"))]
 pub(crate) use self::limits::MAX_STORE_TIME_STEP;
 pub(crate) use self::limits::shortened;
@@ -105,6 +110,7 @@ pub(crate) use super::DeadReason;
 pub(crate) use super::key::{Enqueued, KeyConflict};
 pub(crate) use super::task::{MAX_BATCH_BYTES, MAX_BATCH_TASKS, MAX_PAYLOAD_BYTES, NewTask};
 
+mod found;
 #[cfg_attr(
     not(all(feature = "redis", feature = "sqlite")),
     allow(dead_code, reason = "each store uses a part of it")
@@ -226,6 +232,13 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Returns a page of the sessions that have a card, in the order of their ids. Returns `None` if the position is not valid in this
     /// store. Writes nothing.
     fn workers(&self, after: Option<Vec<u8>>, limit: usize) -> Answer<'_, Option<WorkersPage>>;
+
+    /// Returns a task: see [`Admin::task`](crate::durable::Admin::task). Writes nothing.
+    fn find(&self, id: TaskId) -> Answer<'_, Option<FoundTask>>;
+
+    /// Returns at most `limit` of the tasks at the heads of the lists of a queue: see [`Admin::head`](crate::durable::Admin::head). Writes
+    /// nothing.
+    fn head(&self, queue: QueueName, limit: usize) -> Answer<'_, Vec<TaskInfo>>;
 
     /// Cancels tasks: waiting and delayed ones at once, running ones when their worker reports that they have stopped.
     /// Returns the number of tasks that had not ended.

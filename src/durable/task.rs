@@ -55,7 +55,7 @@ use crate::retry::Retry;
 /// - **A new name**: change [`NAME`](Self::NAME), and add the old name to [`FORMER_NAMES`](Self::FORMER_NAMES). Do not start again with
 ///   version 1: the versions of all names of a type count together.
 /// - **A change of [`Output`](Self::Output)** must leave outputs readable by the programs that await them, since outputs have no
-///   version.
+///   version. [`decode_output`](Self::decode_output) can read older forms.
 ///
 /// A worker never claims a task with a name or a version that it does not know. Such a task waits, without a time limit, for a worker
 /// that knows them; [`Counts::unserved`](super::Counts::unserved) includes it. So workers and producers can be replaced in any order. If
@@ -201,6 +201,52 @@ pub trait DurableTask: Serialize + DeserializeOwned + Send + 'static {
     fn migrate(version: u8, bytes: &[u8]) -> Result<Self, Box<dyn Error + Send + Sync>> {
         let _ = version;
         Self::decode(bytes)
+    }
+
+    /// Decodes the output of a task of this type, which is stored as JSON. By default, this decodes the JSON as an
+    /// [`Output`](Self::Output). Outputs have no version, so if that type has changed, this can try its older forms.
+    ///
+    /// The handles that a [spawn](super::DurableClient::spawn) or [`attach`](super::DurableClient::attach) returns use this. Deserialised
+    /// handles do not know the type of their task, so they decode the JSON.
+    ///
+    /// # Errors
+    ///
+    /// The output cannot be decoded. Then awaiting the task fails with an error that
+    /// [`is_decode`](super::DurableError::is_decode), and the output stays in the store.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::error::Error;
+    ///
+    /// use serde::{Deserialize, Serialize};
+    /// use throng::durable::DurableTask;
+    ///
+    /// #[derive(Serialize, Deserialize)]
+    /// struct Import;
+    ///
+    /// #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    /// struct Imported {
+    ///     files: u64,
+    /// }
+    ///
+    /// impl DurableTask for Import {
+    ///     const NAME: &'static str = "import";
+    ///     type Output = Imported;
+    ///
+    ///     fn decode_output(bytes: &[u8]) -> Result<Imported, Box<dyn Error + Send + Sync>> {
+    ///         // The output was a number once.
+    ///         let number = serde_json::from_slice(bytes).map(|files| Imported { files });
+    ///         Ok(number.or_else(|_| serde_json::from_slice(bytes))?)
+    ///     }
+    /// }
+    /// # drop(Import);
+    /// # for bytes in [&b"7"[..], br#"{"files":7}"#] {
+    /// #     assert_eq!(Import::decode_output(bytes).unwrap(), Imported { files: 7 });
+    /// # }
+    /// ```
+    fn decode_output(bytes: &[u8]) -> Result<Self::Output, Box<dyn Error + Send + Sync>> {
+        Ok(serde_json::from_slice(bytes)?)
     }
 }
 

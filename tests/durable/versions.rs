@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use throng::Retry;
 use throng::durable::{
-    DeadFilter, DeadReason, DurableClient, DurableExecutor, DurableTask, Every, Key, MemoryStore,
-    Run, SpawnOptions, Status, TaskContext, TaskError,
+    DeadFilter, DeadReason, DurableClient, DurableExecutor, DurableHandle, DurableTask, Every, Key,
+    MemoryStore, Run, SpawnOptions, Status, TaskContext, TaskError,
 };
 
 use crate::harness::{TestStore, reaches, until};
@@ -22,6 +22,7 @@ on_all_stores! {
     a_task_that_cannot_be_migrated_is_a_dead_letter,
     a_schedule_has_the_version_of_its_program,
     a_newer_task_that_waits_holds_its_key_until_it_is_cancelled,
+    a_type_reads_the_outputs_of_older_workers,
 }
 
 type Decoded<T> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -266,6 +267,37 @@ async fn a_type_with_a_new_name_knows_the_versions_of_its_former_name(store: Tes
     let same = client.attach::<Bill>(newest.id());
     assert!(within(newest).await.is_ok());
     assert!(within(same).await.is_err_and(|error| error.is_decode()));
+}
+
+/// Bills in a program whose outputs are numbers of cents. Old workers return a text that ends with it.
+#[derive(Debug, Serialize, Deserialize)]
+struct CountedBill {
+    cents: u64,
+}
+
+impl DurableTask for CountedBill {
+    const NAME: &'static str = OldBill::NAME;
+    type Output = u64;
+
+    fn decode_output(bytes: &[u8]) -> Decoded<u64> {
+        let text: String = serde_json::from_slice(bytes)?;
+        let (_, cents) = text.rsplit_once(' ').ok_or("no number")?;
+        Ok(cents.parse()?)
+    }
+}
+
+async fn a_type_reads_the_outputs_of_older_workers(store: TestStore) {
+    let client = store.client().await;
+    let _old = worker::<OldBill>(&client).await;
+    let handle = client.spawn(CountedBill { cents: 7 }).await.unwrap();
+    assert_eq!(within(handle.clone()).await.unwrap(), 7);
+    let attached = client.attach::<CountedBill>(handle.id());
+    assert_eq!(within(attached).await.unwrap(), 7);
+    // A handle that was deserialised does not know the type, so it decodes the JSON.
+    let text = serde_json::to_string(&handle).unwrap();
+    let unknown: DurableHandle<u64> = serde_json::from_str(&text).unwrap();
+    let error = within(unknown.attach(&client)).await.unwrap_err();
+    assert!(error.is_decode(), "{error}");
 }
 
 async fn a_task_that_cannot_be_migrated_is_a_dead_letter(store: TestStore) {

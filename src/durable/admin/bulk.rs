@@ -2,9 +2,11 @@
 
 use std::fmt;
 
+use serde::Serialize;
+
 use super::list::list;
 use crate::durable::engine::Engine;
-use crate::durable::{Cursor, DeadFilter, DurableError, Status, TaskFilter, TaskId};
+use crate::durable::{Cursor, DeadFilter, DurableError, TaskFilter, TaskId};
 
 /// Changes all tasks that match, a part at a time: see [`Admin::cancel`](crate::durable::Admin::cancel),
 /// [`replay`](crate::durable::Admin::replay) and [`delete`](crate::durable::Admin::delete).
@@ -38,7 +40,7 @@ pub struct Bulk<'a> {
 }
 
 /// A part of a change: see [`Bulk::next`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct BulkPart {
     /// The number of tasks that were changed.
@@ -123,11 +125,11 @@ impl Change {
     fn check(self, filter: &TaskFilter) -> Result<(), String> {
         let (applies, statuses) = match (self, filter.status()) {
             (Self::Cancel, status) => (
-                matches!(status, Status::Waiting | Status::Delayed | Status::Running),
+                status.can_be_cancelled(),
                 "waiting, delayed or running tasks can be cancelled",
             ),
-            (Self::Replay, status) => (status == Status::Dead, "dead letters can be replayed"),
-            (Self::Delete, status) => (status == Status::Dead, "dead letters can be deleted"),
+            (Self::Replay, status) => (status.can_be_replayed(), "dead letters can be replayed"),
+            (Self::Delete, status) => (status.can_be_deleted(), "dead letters can be deleted"),
         };
         match applies {
             true => Ok(()),

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Serialize, Serializer};
+
 use crate::durable::Status;
 
 /// A position in a list of tasks: see [`TaskPage::next`](crate::durable::TaskPage::next).
@@ -97,6 +99,13 @@ impl fmt::Display for Cursor {
         write!(f, "{letter}")?;
         let mut bytes = self.position.iter();
         bytes.try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// A cursor is serialised as its text.
+impl Serialize for Cursor {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 

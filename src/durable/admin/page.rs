@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
+use serde::Serialize;
+
+use super::json;
 use crate::durable::{Cursor, DeadReason, Status, TaskId};
 
 /// A page of a list of tasks: see [`Admin::tasks`](crate::durable::Admin::tasks).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct TaskPage {
     /// The tasks, without their payloads.
@@ -17,7 +20,7 @@ pub struct TaskPage {
 }
 
 /// A task in a list.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct TaskInfo {
     /// The id of the task.
@@ -36,12 +39,18 @@ pub struct TaskInfo {
     /// The number of workers that have died while they ran the task. It is `None` if the task has succeeded or was cancelled and, with
     /// Redis, if it is waiting.
     pub crashes: Option<u32>,
+    /// The time for which a waiting task has been ready to run, or `None` if it is not waiting, or if the store does not know. Between two
+    /// attempts, it is the time since the next one was due. A worker that gives the task back, or dies, does not change it.
+    #[serde(serialize_with = "json::optional_millis")]
+    pub ready_for: Option<Duration>,
     /// The time until a delayed task is due, or zero if it is already due. It is `None` for other tasks.
+    #[serde(serialize_with = "json::optional_millis")]
     pub due_in: Option<Duration>,
     /// The [fencing token](crate::durable::TaskContext::fencing_token) of the current run, or `None` if the task is not running.
     pub fencing_token: Option<u64>,
     /// The time for which the store still keeps a task that has ended, or `None` if it has not ended. Time during which no executor runs on
     /// the store does not count.
+    #[serde(serialize_with = "json::optional_millis")]
     pub kept_for: Option<Duration>,
     /// The reason why the task has become a dead letter, or `None` if it is not one.
     pub reason: Option<DeadReason>,

@@ -14,15 +14,15 @@ use crate::durable::queue::name::QueueName;
 use crate::durable::resend::{STORE_TIMEOUT, resend};
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::{
-    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HAND_OUT_INTERVAL, HandOut,
-    ListTasks, NewSession, ProgressReport, ProgressState, QueueChange, ReadStats, RenewAnswer,
-    ScheduleAnswer, ScheduleChange, SessionId, StatReport, StatsPage, Store, StoredSchedule,
-    TaskState, Turn, TurnAnswer,
+    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, FoundTask, HAND_OUT_INTERVAL,
+    HandOut, ListTasks, NewSession, ProgressReport, ProgressState, QueueChange, ReadStats,
+    RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, StatReport, StatsPage, Store,
+    StoredSchedule, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::{
     AttemptError, Clock, Counts, DeadFilter, DeadLetter, Durability, DurableClient,
     DurableExecutor, DurableTask, Every, MemoryStore, Missed, Overlap, Overview, Run,
-    ScheduleOptions, SpawnOptions, TaskContext, TaskError, TaskId, TaskPage, WorkersPage,
+    ScheduleOptions, SpawnOptions, TaskContext, TaskError, TaskId, TaskInfo, TaskPage, WorkersPage,
 };
 use crate::retry::Retry;
 use crate::sync::{Mutex, lock};
@@ -307,6 +307,14 @@ impl Backend for Faulty {
 
     fn list(&self, request: ListTasks) -> Answer<'_, Option<TaskPage>> {
         self.store.list(request)
+    }
+
+    fn find(&self, id: TaskId) -> Answer<'_, Option<FoundTask>> {
+        self.store.find(id)
+    }
+
+    fn head(&self, queue: QueueName, limit: usize) -> Answer<'_, Vec<TaskInfo>> {
+        self.store.head(queue, limit)
     }
 
     fn counts(&self) -> Answer<'_, Counts> {

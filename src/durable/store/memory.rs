@@ -10,8 +10,8 @@ use tokio::sync::mpsc;
 use self::model::Model;
 use super::observer::Observer;
 use super::{
-    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HandOut, ListTasks, NewSession,
-    ProgressReport, ProgressState, QueueChange, ReadStats, RenewAnswer, ScheduleAnswer,
+    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, FoundTask, HandOut, ListTasks,
+    NewSession, ProgressReport, ProgressState, QueueChange, ReadStats, RenewAnswer, ScheduleAnswer,
     ScheduleChange, SessionId, StatReport, StatsPage, Store, StoredSchedule, TaskState, Turn,
     TurnAnswer,
 };
@@ -21,7 +21,7 @@ use crate::durable::queue::QueueInfo;
 use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::{
-    AttemptError, Counts, DeadFilter, DeadLetter, Durability, Overview, TaskId, TaskPage,
+    AttemptError, Counts, DeadFilter, DeadLetter, Durability, Overview, TaskId, TaskInfo, TaskPage,
     WorkersPage,
 };
 use crate::sync::{Mutex, lock};
@@ -294,6 +294,14 @@ impl Backend for Connection {
 
     fn list(&self, request: ListTasks) -> Answer<'_, Option<TaskPage>> {
         self.run("list", move |model, _| Ok(model.list(&request)))
+    }
+
+    fn find(&self, id: TaskId) -> Answer<'_, Option<FoundTask>> {
+        self.run("find", move |model, _| Ok(model.find(id)))
+    }
+
+    fn head(&self, queue: QueueName, limit: usize) -> Answer<'_, Vec<TaskInfo>> {
+        self.run("head", move |model, _| Ok(model.head(&queue, limit)))
     }
 
     fn cancel(&self, ids: Vec<TaskId>) -> Answer<'_, u64> {

@@ -6,8 +6,8 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use super::{
-    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HandOut, ListTasks, NewSession,
-    ProgressReport, ProgressState, QueueChange, ReadStats, RenewAnswer, ScheduleAnswer,
+    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, FoundTask, HandOut, ListTasks,
+    NewSession, ProgressReport, ProgressState, QueueChange, ReadStats, RenewAnswer, ScheduleAnswer,
     ScheduleChange, SessionId, StatReport, StatsPage, StoredSchedule, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::failure::{Cause, Effect, Failure};
@@ -16,8 +16,8 @@ use crate::durable::queue::QueueInfo;
 use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::{
-    AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, Overview, TaskId, TaskPage,
-    WorkersPage,
+    AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, Overview, TaskId, TaskInfo,
+    TaskPage, WorkersPage,
 };
 
 /// A store that is opened only to be looked at: it passes on the requests that read, and refuses all others.
@@ -71,6 +71,14 @@ impl<B: Backend> Backend for Observer<B> {
 
     fn list(&self, request: ListTasks) -> Answer<'_, Option<TaskPage>> {
         self.0.list(request)
+    }
+
+    fn find(&self, id: TaskId) -> Answer<'_, Option<FoundTask>> {
+        self.0.find(id)
+    }
+
+    fn head(&self, queue: QueueName, limit: usize) -> Answer<'_, Vec<TaskInfo>> {
+        self.0.head(queue, limit)
     }
 
     fn dead_letters(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {

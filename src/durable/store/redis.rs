@@ -21,8 +21,8 @@ use self::inner::Inner;
 pub use self::probe::RedisReport;
 pub(crate) use self::time::Time;
 use super::{
-    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HandOut, ListTasks, NewSession,
-    ProgressReport, ProgressState, QueueChange, ReadStats, RenewAnswer, ScheduleAnswer,
+    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, FoundTask, HandOut, ListTasks,
+    NewSession, ProgressReport, ProgressState, QueueChange, ReadStats, RenewAnswer, ScheduleAnswer,
     ScheduleChange, SessionId, StatReport, StatsPage, Store, StoredSchedule, TaskState, Turn,
     TurnAnswer,
 };
@@ -34,7 +34,7 @@ use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::observer::Observer;
 use crate::durable::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableError, Health, Overview,
-    TaskId, TaskPage, WorkersPage,
+    TaskId, TaskInfo, TaskPage, WorkersPage,
 };
 use crate::sync::{Mutex, lock, thread};
 
@@ -45,6 +45,7 @@ mod enqueue;
 mod entry;
 mod epochs;
 mod error;
+mod find_task;
 mod inner;
 mod keys;
 mod link;
@@ -571,6 +572,14 @@ impl Backend for RedisStore {
 
     fn list(&self, request: ListTasks) -> Answer<'_, Option<TaskPage>> {
         self.request(move |inner| async move { list_tasks::list(&inner, &request).await })
+    }
+
+    fn find(&self, id: TaskId) -> Answer<'_, Option<FoundTask>> {
+        self.request(move |inner| async move { find_task::find(&inner, id).await })
+    }
+
+    fn head(&self, queue: QueueName, limit: usize) -> Answer<'_, Vec<TaskInfo>> {
+        self.request(move |inner| async move { find_task::head(&inner, &queue, limit).await })
     }
 
     fn errors(&self, id: TaskId) -> Answer<'_, Vec<AttemptError>> {

@@ -25,9 +25,9 @@ use self::shared::Shared;
 use self::transaction::Transaction;
 use self::writer::Writer;
 use super::{
-    Answer, Backend, DeadPayload, Enqueue, Epoch, Event, HandOut, MAX_BATCH_BYTES, ProgressReport,
-    ProgressState, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, Store, StoredSchedule,
-    TaskState, Turn, TurnAnswer,
+    Answer, Backend, DeadPayload, Enqueue, Epoch, Event, FoundTask, HandOut, MAX_BATCH_BYTES,
+    ProgressReport, ProgressState, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, Store,
+    StoredSchedule, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::clock::Clock;
 use crate::durable::failure::{Cause, Effect, Failure};
@@ -41,7 +41,7 @@ use crate::durable::store::{
 use crate::durable::task::bytes_of;
 use crate::durable::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableError, Overview, TaskId,
-    TaskPage, WorkersPage,
+    TaskInfo, TaskPage, WorkersPage,
 };
 use crate::sync::{Mutex, lock};
 
@@ -55,7 +55,9 @@ mod endpoint;
 mod enqueue;
 mod error;
 mod files;
+mod find;
 mod groups;
+mod head;
 mod idle;
 mod keys;
 mod list;
@@ -421,6 +423,18 @@ impl Backend for SqliteStore {
         self.read(move || {
             let request = Arc::clone(&request);
             self.reader.run(move |reader| list::list(reader, &request))
+        })
+    }
+
+    fn find(&self, id: TaskId) -> Answer<'_, Option<FoundTask>> {
+        self.read(move || self.reader.run(move |reader| find::find(reader, id)))
+    }
+
+    fn head(&self, queue: QueueName, limit: usize) -> Answer<'_, Vec<TaskInfo>> {
+        self.read(move || {
+            let queue = queue.clone();
+            self.reader
+                .run(move |reader| head::head(reader, &queue, limit))
         })
     }
 

@@ -408,6 +408,7 @@ store_suite!(in_sqlite, crate::durable::store::suite::sqlite::Sqlite, 64);
 store_suite!(in_redis, crate::durable::store::suite::redis::Redis, 128);
 
 // These modules use the macro `store_suite`, so they must come after it.
+mod details;
 mod groups;
 mod keys;
 mod lists;

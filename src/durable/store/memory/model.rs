@@ -11,6 +11,7 @@ pub(super) use self::state::Model;
 mod clients;
 mod dead_letters;
 mod enqueue;
+mod find;
 mod groups;
 mod keys;
 mod leases;

@@ -40,7 +40,7 @@ use crate::durable::TaskId;
 use crate::durable::clock::millis;
 use crate::durable::queue::group::GroupName;
 use crate::durable::store::kind::Kind;
-use crate::durable::store::{Claimed, DeadPayload, NewTask, is_quarantined};
+use crate::durable::store::{Beginning, Claimed, DeadPayload, NewTask, is_quarantined};
 
 /// The byte positions of the fields of an entry, counted from zero. The scripts have the same ones, counted from one: see
 /// `lua/layout.lua`.
@@ -153,6 +153,9 @@ fn extension(task: &NewTask) -> Vec<u8> {
     extension
 }
 
+/// What is said of a payload that is not there.
+const LOST_PAYLOAD: &str = "its payload is missing";
+
 /// A decoded entry.
 pub(super) struct Entry<'a> {
     pub(super) id: TaskId,
@@ -227,6 +230,18 @@ impl<'a> Entry<'a> {
         }
     }
 
+    /// Returns the beginning of the payload. `separate` is that of the payload if it is stored separately. The error describes the damage.
+    pub(super) fn beginning(&self, separate: Option<Beginning>) -> Result<Beginning, String> {
+        match (self.payload, separate) {
+            (Some(inline), _) => Ok(Beginning::of(inline.to_vec())),
+            (None, None) => Err(String::from(LOST_PAYLOAD)),
+            (None, Some(separate)) => match self.is_rebuilt() {
+                true => Ok(separate),
+                false => self.check_len(separate.len).map(|()| separate),
+            },
+        }
+    }
+
     /// Returns `true` if a script has rebuilt a lost entry. It knows neither the name nor the length of the payload, so
     /// both are empty. The payload is intact if it is stored separately.
     fn is_rebuilt(&self) -> bool {
@@ -243,12 +258,15 @@ impl<'a> Entry<'a> {
 
     /// Returns the separate payload if it has the length in the entry.
     fn check(&self, payload: Option<Vec<u8>>) -> Result<Vec<u8>, String> {
-        let payload = payload.ok_or("its payload is missing")?;
-        match payload.len() == self.payload_len {
-            true => Ok(payload),
+        let payload = payload.ok_or(LOST_PAYLOAD)?;
+        self.check_len(payload.len()).map(|()| payload)
+    }
+
+    fn check_len(&self, len: usize) -> Result<(), String> {
+        match len == self.payload_len {
+            true => Ok(()),
             false => Err(format!(
-                "its payload has {} bytes instead of {}",
-                payload.len(),
+                "its payload has {len} bytes instead of {}",
                 self.payload_len
             )),
         }
@@ -305,6 +323,12 @@ pub(super) fn number(bytes: &[u8]) -> u64 {
 pub(super) fn failures_and_crashes(header: &[u8]) -> (u32, u32) {
     let at = |field| header.get(field).map_or(0, |bytes| number(bytes) as u32);
     (at(layout::FAILURES), at(layout::CRASHES))
+}
+
+/// Returns the time at which the task of a header became ready, in milliseconds since 1970.
+pub(super) fn ready_at(header: &[u8]) -> Option<i64> {
+    let bytes = header.get(layout::READY_AT)?;
+    i64::try_from(number(bytes)).ok()
 }
 
 #[cfg(test)]

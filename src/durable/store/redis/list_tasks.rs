@@ -143,6 +143,19 @@ fn letter(status: Status) -> &'static str {
     }
 }
 
+/// Returns the status with a letter.
+pub(super) fn status_of(letter: &str) -> Status {
+    match letter {
+        "w" => Status::Waiting,
+        "l" => Status::Delayed,
+        "r" => Status::Running,
+        "d" => Status::Done,
+        "x" => Status::Dead,
+        "c" => Status::Cancelled,
+        _ => Status::Absent,
+    }
+}
+
 fn part(answer: Value, status: Status, partition: usize) -> Result<Part, Failure> {
     let mut parts = Reader::new(answer)?;
     let (cursor, last, end) = (parts.text()?, parts.bytes()?, parts.text()?);
@@ -162,7 +175,8 @@ fn part(answer: Value, status: Status, partition: usize) -> Result<Part, Failure
     })
 }
 
-fn info(
+/// Reads the description of a task: see `lua/task_rows.lua`.
+pub(super) fn info(
     mut parts: Reader,
     status: Status,
     now: i64,
@@ -173,6 +187,7 @@ fn info(
     let (queue, group) = (parts.text()?, parts.text()?);
     let header = parts.optional_bytes()?;
     let failures = parts.number()?;
+    let ready_at = header.as_deref().and_then(entry::ready_at);
     let header = header.map(|header| entry::failures_and_crashes(&header));
     let is_known = !matches!(status, Status::Done | Status::Cancelled);
     let failures = header.map_or(failures as u32, |(failures, _)| failures);
@@ -184,6 +199,7 @@ fn info(
         group: Some(group).filter(|group| !group.is_empty()),
         failures: is_known.then_some(failures),
         crashes: header.map(|(_, crashes)| crashes),
+        ready_for: None,
         due_in: None,
         fencing_token: None,
         kept_for: None,
@@ -203,13 +219,14 @@ fn info(
             info.reason = Some(reason.ok_or_else(|| unexpected_answer(&Value::Nil))?);
             info.error = Some(shortened(&parts.bytes()?));
         }
-        Status::Waiting | Status::Absent => {}
+        Status::Waiting => info.ready_for = ready_at.map(|at| left(now, at)),
+        Status::Absent => {}
     }
     Ok(info)
 }
 
 /// Returns the time until `at`, or zero if it is over.
-fn left(at: i64, now: i64) -> Duration {
+pub(super) fn left(at: i64, now: i64) -> Duration {
     let left = u64::try_from(at.saturating_sub(now));
     Duration::from_millis(left.unwrap_or_default())
 }

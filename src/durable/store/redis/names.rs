@@ -12,7 +12,8 @@ use crate::durable::queue::priority::{LOW_PERIOD, MAX_SHARES, NORMAL_PERIOD};
 use crate::durable::store::layouts::Layouts;
 use crate::durable::store::{
     CEILING_AHEAD, DEAD_LETTER_RETENTION, DeadReason, HAND_OUT_INTERVAL, MAX_BATCH_TASKS,
-    MAX_DEAD_LETTERS, MAX_ERRORS, MAX_HAND_OUTS, MAX_STAT_TYPES, MAX_STORE_TIME_STEP, Resolution,
+    MAX_DEAD_LETTERS, MAX_ERRORS, MAX_HAND_OUTS, MAX_HEAD_LISTS, MAX_STAT_TYPES,
+    MAX_STORE_TIME_STEP, Resolution,
 };
 
 /// The constants of scripts, by their names.
@@ -37,6 +38,7 @@ fn constants(layouts: Layouts) -> Vec<(&'static str, String)> {
         ("DAMAGED", reason_number(DeadReason::Damaged).to_string()),
         ("MAX_ERRORS", MAX_ERRORS.to_string()),
         ("MAX_LISTED_ERROR", MAX_LISTED_ERROR_BYTES.to_string()),
+        ("MAX_HEAD_LISTS", MAX_HEAD_LISTS.to_string()),
         ("NORMAL_PERIOD", NORMAL_PERIOD.to_string()),
         ("LOW_PERIOD", LOW_PERIOD.to_string()),
         ("MAX_SHARES", MAX_SHARES.to_string()),

@@ -75,13 +75,13 @@ fn states_in(answer: Value, partition: usize) -> Result<Vec<ProgressState>, Fail
     Reader::new(answer)?.rest(|part| {
         let row = part.optional_bytes()?;
         Ok(row.map_or(ProgressState::Ended, |row| {
-            ProgressState::Alive(progress(&row, partition))
+            ProgressState::Alive(progress_in(&row, partition))
         }))
     })
 }
 
 /// Reads a row of `progress`. A row that cannot be read counts as missing: the next report replaces it.
-fn progress(row: &[u8], partition: usize) -> Option<Progress> {
+pub(super) fn progress_in(row: &[u8], partition: usize) -> Option<Progress> {
     let (epoch, rest) = row.split_at_checked(16)?;
     let (number, bytes) = rest.split_at_checked(6)?;
     Some(Progress {

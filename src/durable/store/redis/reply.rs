@@ -60,6 +60,10 @@ impl Reader {
         id(&bytes).ok_or_else(|| unexpected_answer(&Value::BulkString(bytes)))
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.len() == 0
+    }
+
     fn next(&mut self) -> Result<Value, Failure> {
         self.0.next().ok_or_else(|| unexpected_answer(&Value::Nil))
     }
@@ -412,7 +416,7 @@ pub(super) fn errors(answer: Value) -> Result<Vec<AttemptError>, Failure> {
 }
 
 /// Reads a row of `errors`, up to the first unreadable byte.
-fn attempt_errors(row: &[u8], now: i64) -> Vec<AttemptError> {
+pub(super) fn attempt_errors(row: &[u8], now: i64) -> Vec<AttemptError> {
     let (mut row, mut errors) = (row.get(6..).unwrap_or_default(), Vec::new());
     while let Some((header, rest)) = row.split_first_chunk::<12>() {
         let len = usize::from(u16::from_be_bytes([header[10], header[11]]));

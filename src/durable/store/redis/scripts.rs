@@ -37,14 +37,15 @@ macro_rules! files {
 /// The files in `lua` of which scripts consist, by name.
 pub(super) const FILES: &[(&str, &str)] = files![
     // Scripts.
-    "advance_epochs" "cancel" "change_schedule" "close" "counts" "dead_letters" "enqueue" "errors" "hand_out" "list_tasks" "maintain"
-    "observe" "open" "overview" "payload" "queue" "read_progress" "read_schedules" "read_stats" "record_stats" "record_types" "renew" "replay" "report_progress" "routes" "status" "turn" "upgrade" "workers"
+    "advance_epochs" "cancel" "change_schedule" "close" "counts" "dead_letters" "enqueue" "errors" "find_task" "hand_out" "list_tasks"
+    "maintain" "observe" "open" "overview" "payload" "queue" "queue_head" "read_progress" "read_schedules" "read_stats" "record_stats"
+    "record_types" "renew" "replay" "report_progress" "routes" "status" "turn" "upgrade" "workers"
     // Parts.
     "add_tasks" "alive_row" "base" "cards" "census" "claim" "claim_scan" "claim_state" "claims" "dead_letter_row" "drain" "due"
     "entry" "epochs" "group_repair" "groups" "held_keys" "ids" "intact_entry" "key_conflicts" "lists" "liveness"
     "notifications" "orphans" "outcomes" "progress" "queues" "reap" "remove_session" "repair" "repair_meta" "repair_schedules"
     "replacements" "restore_keys" "results" "ring" "schedules" "selection" "server_time" "session" "session_activity"
-    "session_counts" "set_lists" "store_time" "transaction" "verdicts" "waiting"
+    "session_counts" "set_lists" "store_time" "task_rows" "transaction" "verdicts" "waiting"
     // Files that run if a command fails.
     "undo/begin" "undo/cancel" "undo/claim" "undo/done" "undo/drain" "undo/due" "undo/end" "undo/enqueue"
     "undo/outcomes" "undo/queue" "undo/replay" "undo/schedule"
@@ -105,6 +106,8 @@ pub(super) struct Scripts {
     pub(super) report_progress: Script,
     pub(super) read_progress: Script,
     pub(super) list_tasks: Script,
+    pub(super) find_task: Script,
+    pub(super) queue_head: Script,
     pub(super) record_types: Script,
     pub(super) record_stats: Script,
     pub(super) read_stats: Script,
@@ -163,6 +166,8 @@ impl Scripts {
             report_progress: script("report_progress"),
             read_progress: script("read_progress"),
             list_tasks: script("list_tasks"),
+            find_task: script("find_task"),
+            queue_head: script("queue_head"),
             record_types: script("record_types"),
             record_stats: script("record_stats"),
             read_stats: script("read_stats"),

@@ -39,6 +39,7 @@ mod clock_tests;
 mod cluster_tests;
 mod damage_under_load_tests;
 mod damaged_rows_tests;
+mod details_tests;
 mod durability_tests;
 mod errors_tests;
 mod failing_commands_tests;

@@ -90,10 +90,10 @@ pub(super) fn replay_dead_letters(
         // A dead letter without its payload is not replayed.
         let is_whole = tx.execute(
             "UPDATE throng_task SET failures = 0, failing_since = NULL, crashes = 0, lost = 0,
-                 cancel = 0, reason = NULL, error = NULL
+                 cancel = 0, reason = NULL, error = NULL, ready_at = ?2
              WHERE id = ?1 AND (payload IS NOT NULL
                  OR EXISTS (SELECT 1 FROM throng_payload WHERE throng_payload.id = throng_task.id))",
-            [id.to_bytes()],
+            params![id.to_bytes(), tx.now.wall],
         )?;
         if is_whole != 0 {
             tx.execute("DELETE FROM throng_error WHERE id = ?1", [id.to_bytes()])?;

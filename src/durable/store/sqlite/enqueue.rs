@@ -124,8 +124,8 @@ impl<'a> Inserts<'a> {
         let task = db.prepare_cached(
             "INSERT INTO throng_task
                  (id, state, place, at, name, max_crashes, retention, endpoint, payload, list, kind,
-                 queue, priority, sublist, group_name)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
+                 queue, priority, sublist, group_name, ready_at)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)
              ON CONFLICT DO NOTHING",
         )?;
         let ready = db.prepare_cached(ready_queue::INSERT)?;
@@ -201,6 +201,7 @@ fn insert(
         task.priority as i64,
         sublist,
         group.map(GroupName::as_str),
+        at.unwrap_or(tx.now.wall),
     ])?;
     if inserted == 0 {
         return Ok(false);

@@ -3,7 +3,7 @@
 //! The state and the columns `key`, `key_since` and `key_until` of a task determine whether it holds its key. There is no other record,
 //! so a task that ends needs no further step to free its key.
 
-use rusqlite::{OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, params};
 
 use super::error::Fault;
 use super::next_check::EARLIEST_DUE;
@@ -27,6 +27,24 @@ pub(super) const HOLDER: &str = "SELECT id FROM throng_task WHERE key = ?1 AND s
 pub(super) const HOLDER_IN_WINDOW: &str = "SELECT id FROM throng_task
      WHERE key = ?1 AND key_until > ?2 AND (state < 2 OR at > iif(state = 4, ?4, ?3))
      ORDER BY key_until DESC LIMIT 1";
+
+/// Returns the task that holds a key at a time since 1970 and a store time.
+pub(super) fn holder(
+    db: &Connection,
+    key: KeyHash,
+    now: i64,
+    store_time: i64,
+) -> Result<Option<TaskId>, rusqlite::Error> {
+    let id = |row: &rusqlite::Row<'_>| row.get(0).map(TaskId::from_bytes);
+    let mut active = db.prepare_cached(HOLDER)?;
+    let active = active.query_row([key.0], id).optional()?;
+    if active.is_some() {
+        return Ok(active);
+    }
+    let mut ended = db.prepare_cached(HOLDER_IN_WINDOW)?;
+    let params = params![key.0, now, store_time, dead_letter_cutoff(store_time)];
+    ended.query_row(params, id).optional()
+}
 
 impl Transaction<'_> {
     /// Gives a task that was just stored its key.
@@ -59,16 +77,7 @@ impl Transaction<'_> {
 
     /// Returns the task that holds a key.
     fn holder(&self, key: KeyHash) -> Result<Option<TaskId>, rusqlite::Error> {
-        let id = |row: &rusqlite::Row<'_>| row.get(0).map(TaskId::from_bytes);
-        let mut active = self.db.prepare_cached(HOLDER)?;
-        let active = active.query_row([key.0], id).optional()?;
-        if active.is_some() {
-            return Ok(active);
-        }
-        let time = self.store_time();
-        let mut ended = self.db.prepare_cached(HOLDER_IN_WINDOW)?;
-        let params = params![key.0, self.now.wall, time, dead_letter_cutoff(time)];
-        ended.query_row(params, id).optional()
+        holder(self.db, key, self.now.wall, self.store_time())
     }
 
     /// Resolves the conflict between a new task and the task that holds its key, if there is one.
@@ -156,7 +165,11 @@ impl Transaction<'_> {
     ) -> Result<(), Fault> {
         let is_due = due <= self.now.wall;
         match (task.state, task.position) {
-            (State::Delayed, _) if is_due => self.push_back(id, State::Delayed),
+            (State::Delayed, _) if is_due => {
+                let sql = "UPDATE throng_task SET ready_at = ?2 WHERE id = ?1";
+                self.execute(sql, params![id.to_bytes(), due])?;
+                self.push_back(id, State::Delayed)
+            }
             (State::Delayed, _) => Ok(self.delay_until(id, due)?),
             (_, Some(position)) if is_due => match other {
                 Some(kind) => self.move_to_list(id, task, position, kind),
@@ -213,7 +226,7 @@ impl Transaction<'_> {
     fn delay_until(&mut self, id: TaskId, due: i64) -> Result<(), rusqlite::Error> {
         let earliest = self.number(EARLIEST_DUE, [])?;
         self.notices.has_earlier_task |= earliest.is_none_or(|earliest| due < earliest);
-        let sql = "UPDATE throng_task SET state = 1, at = ?2 WHERE id = ?1";
+        let sql = "UPDATE throng_task SET state = 1, at = ?2, ready_at = ?2 WHERE id = ?1";
         self.execute(sql, params![id.to_bytes(), due]).map(drop)
     }
 }

@@ -16,7 +16,7 @@ use crate::durable::store::{DEAD_LETTER_RETENTION, ListTasks, shortened};
 use crate::durable::{Cursor, Status, TaskId, TaskInfo, TaskPage};
 
 pub(super) const WAITING: &str = "
-    SELECT ready.list, ready.sublist, ready.place, ready.id, name, queue, group_name, failures, crashes
+    SELECT ready.list, ready.sublist, ready.place, ready.id, name, queue, group_name, failures, crashes, ready_at
     FROM throng_ready AS ready CROSS JOIN throng_task AS task ON task.id = ready.id
     WHERE (ready.list, ready.sublist, ready.place) < (?1, ?2, ?3)
     ORDER BY ready.list DESC, ready.sublist DESC, ready.place DESC";
@@ -92,7 +92,11 @@ impl Reading<'_> {
             }
             let position = position_of([row.get(0)?, row.get(1)?, row.get(2)?]);
             let id = TaskId::from_bytes(row.get(3)?);
-            let info = info(Status::Waiting, id, row, 4)?;
+            let ready_at: Option<i64> = row.get(9)?;
+            let info = TaskInfo {
+                ready_for: ready_at.map(|at| left(self.now, at)),
+                ..info(Status::Waiting, id, row, 4)?
+            };
             self.examine(position, info);
         }
         Ok(false)
@@ -215,7 +219,7 @@ impl Reading<'_> {
 }
 
 /// Returns a task, given the column of its name. Its queue, its group, and its numbers of failures and crashes are in the next columns.
-fn info(
+pub(super) fn info(
     status: Status,
     id: TaskId,
     row: &Row<'_>,
@@ -229,6 +233,7 @@ fn info(
         group: row.get(first + 2)?,
         failures: Some(row.get(first + 3)?),
         crashes: Some(row.get(first + 4)?),
+        ready_for: None,
         due_in: None,
         fencing_token: None,
         kept_for: None,
@@ -238,7 +243,7 @@ fn info(
 }
 
 /// Returns the time until `at`, or zero if it is over.
-fn left(at: i64, now: i64) -> Duration {
+pub(super) fn left(at: i64, now: i64) -> Duration {
     let left = u64::try_from(at.saturating_sub(now));
     Duration::from_millis(left.unwrap_or_default())
 }

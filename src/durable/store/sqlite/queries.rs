@@ -184,7 +184,12 @@ fn done(reader: &ReadConnection, id: TaskId, output: Result<Vec<u8>, String>) ->
     }
 }
 
-fn errors_of(db: &Connection, id: TaskId, now: i64) -> Result<Vec<AttemptError>, rusqlite::Error> {
+/// Returns the errors of the attempts after which a task was tried again.
+pub(super) fn errors_of(
+    db: &Connection,
+    id: TaskId,
+    now: i64,
+) -> Result<Vec<AttemptError>, rusqlite::Error> {
     let mut statement = db.prepare_cached(
         "SELECT attempt, error, at FROM throng_error WHERE id = ?1 ORDER BY attempt",
     )?;

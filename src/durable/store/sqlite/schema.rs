@@ -28,6 +28,9 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// time of death, and in the row of any other ended task the end of its retention, both in store time (see
 /// `Meta::store_time`). The times of claims are measured from the start of the machine. All times are in milliseconds.
 ///
+/// The column `ready_at` of a task is the time since 1970 at which it became ready to run, or is due. It does not change when the task is
+/// claimed or given back.
+///
 /// The column `failing_since` of a task is the time at which its first attempt failed, since 1970, or `NULL` if no attempt has failed.
 ///
 /// A task with a group (`group_name`) waits in a sublist of its list: see `groups.rs`. The sublist of the others is 0. A row of
@@ -157,6 +160,7 @@ CREATE TABLE IF NOT EXISTS throng_task (
     sublist INTEGER NOT NULL DEFAULT 0,
     place INTEGER,
     at INTEGER,
+    ready_at INTEGER,
     name TEXT NOT NULL,
     kind INTEGER NOT NULL,
     failures INTEGER NOT NULL DEFAULT 0,

@@ -157,7 +157,7 @@ impl Transaction<'_> {
     /// Delays a running task until `due`.
     pub(super) fn delay(&mut self, id: TaskId, due: i64) -> Result<(), Fault> {
         self.execute(
-            "UPDATE throng_task SET state = 1, at = ?2 WHERE id = ?1",
+            "UPDATE throng_task SET state = 1, at = ?2, ready_at = ?2 WHERE id = ?1",
             params![id.to_bytes(), due],
         )?;
         self.decrement(State::Running);

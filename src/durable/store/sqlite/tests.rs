@@ -31,6 +31,7 @@ const LEASE: Duration = Duration::from_secs(9);
 
 mod clock_tests;
 mod damage_tests;
+mod details_tests;
 mod files_tests;
 mod groups_tests;
 mod idle_checks_tests;

@@ -51,6 +51,14 @@ pub(super) enum Step {
         process: u8,
         tasks: Vec<u8>,
     },
+    Find {
+        process: u8,
+        tasks: Vec<u8>,
+    },
+    Head {
+        process: u8,
+        is_queued: bool,
+    },
     /// Reports the progress of tasks, which are chosen as those of verdicts.
     ReportProgress {
         tasks: Vec<u8>,
@@ -457,6 +465,8 @@ fn step() -> impl Strategy<Value = Step> {
         5 => claims.prop_map(|claims| Step::Renew { claims }),
         5 => tasks(3).prop_map(|tasks| Step::Cancel { tasks }),
         4 => (any(), tasks(6)).prop_map(|(process, tasks)| Step::Status { process, tasks }),
+        4 => (any(), tasks(6)).prop_map(|(process, tasks)| Step::Find { process, tasks }),
+        2 => (any(), prop::bool::ANY).prop_map(|(process, is_queued)| Step::Head { process, is_queued }),
         6 => (prop::collection::vec(0..8_u8, 1..4), 1..4_u64)
             .prop_map(|(tasks, number)| Step::ReportProgress { tasks, number }),
         11 => time().prop_map(Step::Pass),

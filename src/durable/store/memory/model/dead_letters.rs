@@ -53,9 +53,11 @@ impl Model {
 
     /// Makes a dead letter wait again.
     fn replay(&mut self, id: TaskId) {
+        let now = self.wall();
         if let Some(row) = self.tasks.get_mut(&id) {
             (row.failures, row.crashes, row.lost) = (0, 0, 0);
             row.failing_since = None;
+            row.ready_at = now;
             row.cancel = false;
             row.errors.clear();
         }

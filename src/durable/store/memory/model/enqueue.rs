@@ -77,6 +77,7 @@ impl Model {
             lost: 0,
             cancel: false,
             stored_at: now,
+            ready_at: now + millis(task.delay),
             errors: VecDeque::new(),
             progress: None,
             watchers: BTreeSet::from([endpoint]),

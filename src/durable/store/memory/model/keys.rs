@@ -84,7 +84,10 @@ impl Model {
             // It keeps its place in the queue.
             State::Waiting if due <= now && !is_other_kind => {}
             State::Waiting if due <= now => self.note_ready(holder),
-            _ if due <= now => self.push_back(holder),
+            _ if due <= now => {
+                row.ready_at = due;
+                self.push_back(holder);
+            }
             _ => {
                 self.delay(holder, due);
                 self.ready_queue.retain(|&other| other != holder);

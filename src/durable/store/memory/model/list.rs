@@ -48,7 +48,7 @@ impl Model {
         rows
     }
 
-    fn info(&self, row: &Row) -> TaskInfo {
+    pub(super) fn info(&self, row: &Row) -> TaskInfo {
         let status = row.status().status();
         let is_known = !matches!(status, Status::Done | Status::Cancelled);
         let (now, time) = (self.wall(), self.store_time());
@@ -61,6 +61,7 @@ impl Model {
             group: row.group().filter(|_| is_known),
             failures: is_known.then_some(row.failures),
             crashes: is_known.then_some(row.crashes),
+            ready_for: None,
             due_in: None,
             fencing_token: None,
             kept_for: None,
@@ -68,7 +69,7 @@ impl Model {
             error: None,
         };
         match &row.state {
-            State::Waiting => {}
+            State::Waiting => info.ready_for = Some(left(now, row.ready_at)),
             State::Delayed { due } => info.due_in = Some(left(*due, now)),
             State::Running { epoch } => info.fencing_token = Some(*epoch),
             State::Done { until, .. } | State::Cancelled { until } => {

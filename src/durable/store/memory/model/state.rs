@@ -225,6 +225,7 @@ impl Model {
     pub(super) fn delay(&mut self, id: TaskId, due: u64) {
         if let Some(row) = self.tasks.get_mut(&id) {
             row.state = State::Delayed { due };
+            row.ready_at = due;
             self.delayed.insert((due, id));
         }
     }

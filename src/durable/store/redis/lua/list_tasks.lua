@@ -8,7 +8,7 @@
 --
 -- Ids of another length than 16 are left out. In a sorted set, a position has their first 16 bytes, filled up with zeros.
 --
--- Needs: entry, intact_entry, dead_letter_row, store_time, queues.
+-- Needs: task_rows.
 -- KEYS: NONE, META, ALIVE, DELAYED, DUE, RUNNING, RESULTS, DEAD, DIED, ERRORS, TYPES, QUEUES, PERMITS.
 --
 -- ARGV[1] -> status: w, l, r, d, x or c, as in `status.lua`
@@ -27,13 +27,11 @@
 -- [3]  -> cursor with which the step of that id ends, or empty
 -- [4]  -> number of rows that were examined
 -- [5]  -> time in milliseconds: of the clock, or of the store for ended tasks
--- [6..] -> for each task: id; name, or nil; queue; group; header of the entry or nil; number of failures without a header; for delayed
---   tasks, the time at which they are due; for running ones, the epoch; for others, the time until which they are kept; for dead
---   letters, the reason and the error
+-- [6..] -> descriptions of the tasks: see `task_rows.lua`
 local status, cursor, last_id, limit, budget = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local by_name, wanted_name, wanted_queue, last_end = ARGV[6] == '1', ARGV[7], ARGV[8], ARGV[9]
 local MAX_SCANNED_BYTES, LARGE_ROWS_BYTES = 1048576, 65536
-local tasks, examined, bytes, types = {}, 0, 0, {}
+local tasks, examined, bytes = {}, 0, 0
 -- The number of rows that a step of a scan is to return at most. It may return more.
 local STEP = math.max(1, math.min(32, math.floor(limit / 4)))
 
@@ -41,9 +39,9 @@ local function is_wanted(name, queue)
   return not (by_name and name ~= wanted_name) and (wanted_queue == '' or queue == wanted_queue)
 end
 
--- Adds a task if it matches.
-local function add(id, name, queue, ...)
-  if #id == 16 and is_wanted(name, queue) then tasks[#tasks + 1] = { id, name, queue, ... } end
+-- Adds a task, given its description, if it matches.
+local function add(task)
+  if task and #task[1] == 16 and is_wanted(task[2], task[3]) then tasks[#tasks + 1] = task end
 end
 
 -- Returns `true` if the page has room for this number of rows, even if all of them match.
@@ -51,43 +49,8 @@ local function has_room(n) return #tasks + n <= limit and examined + n <= budget
 
 -- ===== Rows =====
 
--- Returns the name of a task and those of its queue and its group, given its entry.
-local function names_of(entry)
-  local inline = byte(entry, ENTRY_FLAGS) % 2 == 1 and number_at('>I4', entry, ENTRY_LENGTH) or 0
-  local name = sub(entry, ENTRY_PAYLOAD + extension_length(entry) + inline)
-  if byte(entry, ENTRY_FLAGS) % 4 < 2 then return name, '', '' end
-  return name, queues().queue_of(entry, 0), queues().group_of(entry, 0)
-end
-
--- Adds a task, given its entry. If the entry cannot be read, the task has only an id.
-local function add_entry(id, entry, ...)
-  -- An entry ends with the name, so this leaves out most entries with other names at once.
-  if by_name and #wanted_name > 0 and sub(entry or '', -#wanted_name) ~= wanted_name then return end
-  if not entry or not is_intact(id, entry) then return add(id, false, '', '', false, 0, ...) end
-  local name, queue, group = names_of(entry)
-  add(id, name, queue, group, sub(entry, 1, ENTRY_PAYLOAD - 1), 0, ...)
-end
-
--- Returns the name and the queue of a kind. If no client has recorded the kind, the name is false.
-local function type_of(kind)
-  if not types[kind] then
-    local row = call('HGET', TYPES, kind) or ''
-    local length = byte(row, TYPE_QUEUE_LENGTH)
-    local is_known = length and #row >= TYPE_QUEUE_LENGTH + length
-    types[kind] = is_known and { sub(row, TYPE_QUEUE + length), sub(row, TYPE_QUEUE, TYPE_QUEUE + length - 1) } or { false, '' }
-  end
-  return types[kind][1], types[kind][2]
-end
-
--- Returns the number of the last attempt in a row of `errors`.
-local function failures_of(id)
-  local row, at, failures = call('HGET', ERRORS, id) or '', 7, 0
-  while at + 11 <= #row do
-    failures = number_at('>I4', row, at)
-    at = at + 12 + number_at('>I2', row, at + 10)
-  end
-  return failures
-end
+-- Returns `true` if an entry may have the wanted name. An entry ends with the name, so most entries with other names do not.
+local function may_match(entry) return not by_name or #wanted_name == 0 or sub(entry or '', -#wanted_name) == wanted_name end
 
 -- The following functions add tasks, given their ids and rows, or their ids and scores.
 
@@ -97,44 +60,30 @@ local function add_waiting(ids, rows)
     local row = rows[i]
     if not running[i] and not due[i] and #row >= ALIVE_KIND_END then
       local name, queue = type_of(sub(row, ALIVE_KIND, ALIVE_KIND_END))
-      if is_wanted(name, queue) then add(id, name, queue, sub(row, ALIVE_KEY_END + 1), false, failures_of(id), 0) end
+      if is_wanted(name, queue) then add(describe_waiting(id, row, name, queue)) end
     end
   end
 end
 
 local function add_running(ids, rows)
-  for i, id in ipairs(ids) do add_entry(id, sub(rows[i], RUNNING_ENTRY), sub(rows[i], 1, RUNNING_EPOCH_END)) end
-end
-
--- Adds tasks that have succeeded or were cancelled. An output begins with the name of its task: see `envelope.rs`.
-local function add_ended(ids, rows)
   for i, id in ipairs(ids) do
-    local row = rows[i]
-    local expiry = #row >= RESULT_STATE and sub(row, RESULT_STATE, RESULT_STATE) == status and number_at('>I6', row) or 0
-    if expiry > store_time() then
-      local name, at = false, RESULT_STATE + 1
-      if status == 'd' and byte(row, at) == 1 and #row >= at + 2 then
-        name = sub(row, at + 3, at + 2 + number_at('>I2', row, at + 1))
-      end
-      add(id, name, '', '', false, 0, expiry)
-    end
+    if may_match(rows[i]) then add(describe_running(id, rows[i])) end
   end
 end
 
+local function add_ended(ids, rows)
+  for i, id in ipairs(ids) do add(describe_result(id, rows[i], status)) end
+end
+
 local function add_delayed(ids, scores)
-  for i, entry in ipairs(call('HMGET', DELAYED, unpack(ids))) do add_entry(ids[i], entry, tonumber(scores[i])) end
+  for i, entry in ipairs(call('HMGET', DELAYED, unpack(ids))) do
+    if may_match(entry) then add(describe_entry(ids[i], entry, tonumber(scores[i]))) end
+  end
 end
 
 local function add_dead(ids, scores)
   for i, row in ipairs(call('HMGET', DEAD, unpack(ids))) do
-    local kept_until = tonumber(scores[i]) + DEAD_RETENTION
-    if is_dead_letter_row(row) then
-      local length = number_at('>I4', row, DEAD_ERROR_LENGTH)
-      local error = sub(row, DEAD_ERROR, DEAD_ERROR + math.min(length, MAX_LISTED_ERROR) - 1)
-      add_entry(ids[i], sub(row, DEAD_ERROR + length), kept_until, byte(row), error)
-    else
-      add(ids[i], false, '', '', false, 0, kept_until, DAMAGED, '')
-    end
+    if may_match(row) then add(describe_dead(ids[i], row, scores[i])) end
   end
 end
 

@@ -63,7 +63,7 @@ for i = 1, tonumber(ARGV[2]) do
     dead[at], dead[at + 1] = id, row
     local entry = sub(row, DEAD_ERROR + number_at('>I4', row, DEAD_ERROR_LENGTH))
     local flags = byte(entry, ENTRY_FLAGS)
-    entries[#ids] = sub(entry, 1, ENTRY_FAILURES - 1) .. string.rep('\0', 14) .. sub(entry, ENTRY_KIND, ENTRY_FLAGS - 1)
+    entries[#ids] = sub(entry, 1, ENTRY_FAILURES - 1) .. string.rep('\0', 8) .. pack('>I6', now) .. sub(entry, ENTRY_KIND, ENTRY_FLAGS - 1)
       .. char(has_errors(flags) and flags - 4 or flags) .. sub(entry, ENTRY_FLAGS + 1)
     alive[at], alive[at + 1] = id, alive_row(entry, 0)
   end

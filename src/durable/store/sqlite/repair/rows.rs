@@ -135,6 +135,7 @@ const TASK: &[Column] = &[
     Column("sublist", COUNT, "0"),
     Column("place", Values::Optional(&ANY), "NULL"),
     Column("at", Values::Optional(&ANY), "NULL"),
+    Column("ready_at", Values::Optional(&ANY), "NULL"),
     Column("name", Values::Text, "''"),
     Column("failures", COUNT, "0"),
     Column("failing_since", Values::Optional(&TIME), "NULL"),

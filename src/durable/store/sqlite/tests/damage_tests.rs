@@ -126,6 +126,7 @@ impl DamagedStore {
             let errors = store.errors(id).await;
             assert!(errors.is_ok_and(|errors| errors.len() <= 1), "{id}");
             store.dead_letter_payload(id).await.unwrap();
+            store.find(id).await.unwrap();
         });
         join_all(reads).await;
         let found = store.damage();

@@ -22,6 +22,7 @@ use crate::durable::store::{
 use crate::durable::{Counts, TaskId};
 
 mod dead_letters;
+mod details;
 mod lists;
 mod numbered;
 mod progress;
@@ -136,6 +137,8 @@ impl<H: Harness> Pair<H> {
             Step::Renew { claims } => self.renew(claims).await,
             Step::Cancel { tasks } => self.cancel(self.ids.of_all(tasks)).await,
             Step::Status { process, tasks } => self.status(*process, self.ids.of_all(tasks)).await,
+            Step::Find { process, tasks } => self.find(*process, &self.ids.of_all(tasks)).await,
+            Step::Head { process, is_queued } => self.head(*process, *is_queued).await,
             Step::ReportProgress { tasks, number } => self.report_progress(tasks, *number).await,
             Step::RecordStats(step) => self.record_stats(step).await,
             Step::ReadStats(step) => self.stats(step).await,

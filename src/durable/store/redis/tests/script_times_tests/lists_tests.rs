@@ -49,6 +49,30 @@ async fn pages_without_a_match() {
     .await;
 }
 
+/// All groups wait, and the others are cancelled: so the head of the queue examines as many entries as it may.
+#[tokio::test]
+async fn the_head_of_a_queue_with_many_groups() {
+    needs_redis!();
+    in_short_scripts(async |scene| {
+        let _served = Worker::of_queue(&scene.worker.store, "q").await;
+        let group = |number: u64| grouped(number, "q", &format!("group-{}", number % 500));
+        scene.store(4 * BATCH, group).await;
+        scene
+            .store(8 * BATCH, |number| queued(10_000 + number, "q"))
+            .await;
+        for numbers in (0..8 * BATCH).collect::<Vec<_>>().chunks(100) {
+            let ids = numbers.iter().map(|number| id(10_000 + number)).collect();
+            scene.worker.store.cancel(ids).await.unwrap();
+        }
+        let head = scene.other.store.head(queue_name("q"), 50);
+        let head = scene.meter.measure(head).await.unwrap();
+        assert_eq!(head.len(), 50);
+        let find = scene.other.store.find(id(9));
+        assert!(scene.meter.measure(find).await.unwrap().is_some());
+    })
+    .await;
+}
+
 /// A page takes no longer if the store has a million tasks.
 #[tokio::test]
 #[ignore = "it stores two million tasks: `scripts/test --long` runs it"]

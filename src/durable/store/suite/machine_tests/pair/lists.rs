@@ -66,7 +66,7 @@ async fn read(
 }
 
 /// Removes the fields that depend on the store, or that a store does not keep.
-fn leave_out(expected: &mut TaskInfo, answered: &mut TaskInfo) {
+pub(super) fn leave_out(expected: &mut TaskInfo, answered: &mut TaskInfo) {
     // Each store issues its own epochs.
     let tokens = [expected.fencing_token, answered.fencing_token];
     if tokens.iter().all(Option::is_some) {
@@ -74,6 +74,9 @@ fn leave_out(expected: &mut TaskInfo, answered: &mut TaskInfo) {
     }
     if answered.name.is_none() {
         expected.name = None;
+    }
+    if answered.ready_for.is_none() {
+        expected.ready_for = None;
     }
     if answered.crashes.is_none() {
         expected.crashes = None;

@@ -1,0 +1,71 @@
+//! Reads one task, and the tasks that start next.
+
+use super::detail::{Excerpt, MAX_EXCERPT_BYTES};
+use crate::durable::engine::Engine;
+use crate::durable::envelope::{open_output, open_payload};
+use crate::durable::queue::name::QueueName;
+use crate::durable::store::{Beginning, FoundTask};
+use crate::durable::{DurableError, TaskDetail, TaskId, TaskInfo};
+
+/// The maximum number of tasks at the head of a queue.
+const MAX_HEAD_TASKS: usize = 50;
+
+/// Returns a task: see [`Admin::task`](crate::durable::Admin::task).
+pub(super) async fn task(engine: &Engine, id: TaskId) -> Result<Option<TaskDetail>, DurableError> {
+    let found = engine.ask(Some(id), |store| store.find(id)).await?;
+    Ok(found.map(opened))
+}
+
+/// Returns the tasks that start next: see [`Admin::head`](crate::durable::Admin::head).
+pub(super) async fn head(
+    engine: &Engine,
+    queue: Option<&str>,
+    limit: usize,
+) -> Result<Vec<TaskInfo>, DurableError> {
+    let invalid = |reason| DurableError::invalid(&engine.store_name, reason);
+    if !(1..=MAX_HEAD_TASKS).contains(&limit) {
+        return Err(invalid(format!(
+            "the limit is {limit}: set it to 1 to {MAX_HEAD_TASKS}"
+        )));
+    }
+    let queue = queue.map_or(Ok(QueueName::DEFAULT), QueueName::new);
+    let queue = queue.map_err(invalid)?;
+    let head = engine.ask(None, |store| store.head(queue.clone(), limit));
+    head.await
+}
+
+/// Takes the payload and the output of a task out of their envelopes.
+fn opened(found: FoundTask) -> TaskDetail {
+    let mut detail = found.detail;
+    if let Some(sealed) = &found.payload {
+        match open_payload(&sealed.bytes) {
+            Some(open) => {
+                detail.version = Some(open.version);
+                detail.payload = Some(excerpt(sealed, open.bytes));
+            }
+            None => note_damage(&mut detail, "the payload"),
+        }
+    }
+    if let Some(sealed) = &found.output {
+        match open_output(&sealed.bytes) {
+            Some((_, output)) => detail.output = Some(excerpt(sealed, output)),
+            None => note_damage(&mut detail, "the output"),
+        }
+    }
+    detail
+}
+
+/// Returns the excerpt of what is in an envelope, given the part of it that was read.
+fn excerpt(sealed: &Beginning, open: &[u8]) -> Excerpt {
+    let head = sealed.bytes.len() - open.len();
+    debug_assert!(open.len() >= MAX_EXCERPT_BYTES || sealed.bytes.len() == sealed.len);
+    Excerpt::new(open, sealed.len - head)
+}
+
+fn note_damage(detail: &mut TaskDetail, what: &str) {
+    detail.damage.get_or_insert_with(|| {
+        format!(
+            "the envelope of {what} cannot be read; another version of throng may have written it"
+        )
+    });
+}

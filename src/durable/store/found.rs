@@ -1,0 +1,70 @@
+//! One task, as a store finds it by its id.
+
+#[cfg(any(test, feature = "redis", feature = "test-util"))]
+use crate::durable::Status;
+use crate::durable::{TaskDetail, TaskInfo};
+
+/// A task, with its payload and its output as they are stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FoundTask {
+    /// The task, without what is in the payload and the output.
+    pub(crate) detail: TaskDetail,
+    /// The payload in its envelope, if the store has it.
+    pub(crate) payload: Option<Beginning>,
+    /// The output in its envelope, if the task has succeeded.
+    pub(crate) output: Option<Beginning>,
+}
+
+/// The beginning of some bytes: at least [`MAX_READ_BYTES`] of them, or all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Beginning {
+    pub(crate) bytes: Vec<u8>,
+    /// The length of all bytes.
+    pub(crate) len: usize,
+}
+
+/// The number of bytes of a payload or an output that are read for an excerpt, including their envelope. That of an output has the name of
+/// the task, of at most 64 KiB.
+pub(crate) const MAX_READ_BYTES: usize = 129 << 10;
+
+/// The maximum number of lists that a request for the head of a queue examines.
+#[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
+pub(crate) const MAX_HEAD_LISTS: usize = 1_000;
+
+impl Beginning {
+    pub(crate) fn of(mut bytes: Vec<u8>) -> Self {
+        let len = bytes.len();
+        bytes.truncate(MAX_READ_BYTES);
+        Self { bytes, len }
+    }
+}
+
+impl FoundTask {
+    /// Returns a task of which a store knows only what a list says.
+    pub(crate) fn new(task: TaskInfo) -> Self {
+        Self {
+            detail: TaskDetail {
+                task,
+                priority: None,
+                key: None,
+                version: None,
+                payload: None,
+                output: None,
+                damage: None,
+                errors: Vec::new(),
+                error: None,
+                progress: None,
+                is_cancel_requested: false,
+                lease_left: None,
+                runner: None,
+            },
+            payload: None,
+            output: None,
+        }
+    }
+
+    #[cfg(any(test, feature = "redis", feature = "test-util"))]
+    pub(crate) fn status(&self) -> Status {
+        self.detail.task.status
+    }
+}

@@ -1,0 +1,113 @@
+-- Returns the tasks of a queue that became ready first, among those at the heads of its lists and of the sublists of its groups. Writes
+-- nothing.
+--
+-- Needs: task_rows, lists, groups.
+-- Reads: epoch, tombstones.
+-- KEYS: NONE, META, READY, LEASE, ERRORS, TOMBSTONES, IDLE, ROUTES, UNLISTED, QUEUES, PERMITS, GROUPS, TYPES.
+--
+-- ARGV[1] -> name of the queue; the default queue has none
+-- ARGV[2] -> maximum number of tasks
+--
+-- Output:
+-- [1]   -> time in milliseconds
+-- [2..] -> descriptions of the tasks, in the order in which they became ready: see `task_rows.lua`
+local queue, limit = ARGV[1], tonumber(ARGV[2])
+-- The number of entries that are read, and that are skipped because their tasks were cancelled or replaced.
+local reads_left = 4 * MAX_HEAD_LISTS
+local has_tombstones = meta[5] ~= '0'
+
+-- ===== Lists =====
+
+-- Returns the kinds of the queue that clients have recorded.
+local function recorded_kinds()
+  local kinds, cursor, examined = {}, '0', 0
+  repeat
+    local page = call('HSCAN', TYPES, cursor, 'COUNT', 100)
+    for i = 1, #page[2], 2 do
+      local _, of = type_of(page[2][i])
+      if of == queue then kinds[#kinds + 1] = page[2][i] end
+    end
+    cursor, examined = page[1], examined + #page[2] / 2
+  until cursor == '0' or examined >= MAX_HEAD_LISTS
+  return kinds
+end
+
+-- Returns the lists in which tasks of the queue may wait.
+local function lists_of_queue()
+  local found, seen = {}, {}
+  local function add(path)
+    for at = 1, #path, 16 do
+      local list = sub(path, at, at + 15)
+      if not seen[list] then seen[list], found[#found + 1] = true, list end
+    end
+  end
+  if queue == '' then add(MAIN) end
+  add(call('HGET', ROUTES, 'q' .. queue) or '')
+  for _, kind in ipairs(recorded_kinds()) do add(lists().path_of(kind)) end
+  return found
+end
+
+-- ===== Heads of lists =====
+
+-- Returns a function that returns the next entry of a task of the queue in a list, or nil at its end.
+local function entries_of(key)
+  local at, left = 0, {}
+  local function is_skipped(entry)
+    if not is_intact(sub(entry, 1, ENTRY_ID_END), entry) or queues().queue_of(entry, 0) ~= queue then return true end
+    if not has_tombstones then return false end
+    local tombstone = lists().tombstone_of(entry)
+    left[tombstone] = left[tombstone] or tonumber(call('HGET', TOMBSTONES, tombstone) or '') or 0
+    left[tombstone] = left[tombstone] - 1
+    return left[tombstone] >= 0
+  end
+  return function()
+    while reads_left > 0 do
+      local entry = call('LINDEX', key, at)
+      if not entry then return nil end
+      at, reads_left = at + 1, reads_left - 1
+      if not is_skipped(entry) then return entry end
+    end
+  end
+end
+
+local heads = {}
+
+-- Adds the first entry of a list or a sublist.
+local function add_head(key)
+  if #heads >= MAX_HEAD_LISTS then return end
+  local next_entry = entries_of(key)
+  local entry = next_entry()
+  if entry then heads[#heads + 1] = { entry = entry, ready_at = number_at('>I6', entry, ENTRY_READY_AT), next_entry = next_entry } end
+end
+
+for _, list in ipairs(lists_of_queue()) do
+  local key = key_of(list)
+  add_head(key)
+  local ring = queue ~= '' and groups().ring_of(list, 0, limit - 1) or {}
+  for i = 1, #ring, 2 do
+    local sublist = groups().sublist_key(list, ring[i])
+    add_head(sublist)
+  end
+end
+
+-- Removes the entry that became ready first from its list, and returns it, or nil if there is none.
+local function take_first()
+  local first
+  for i, head in ipairs(heads) do
+    if not first or head.ready_at < heads[first].ready_at then first = i end
+  end
+  if not first then return nil end
+  local head = heads[first]
+  local entry = head.entry
+  head.entry = head.next_entry()
+  if head.entry then head.ready_at = number_at('>I6', head.entry, ENTRY_READY_AT) else table.remove(heads, first) end
+  return entry
+end
+
+local answer = { now }
+while #answer <= limit do
+  local entry = take_first()
+  if not entry then break end
+  answer[#answer + 1] = describe_entry(sub(entry, 1, ENTRY_ID_END), entry)
+end
+return answer
