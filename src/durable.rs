@@ -104,7 +104,8 @@
 //!
 //! # Lists of tasks
 //!
-//! [`DurableClient::admin`] lists the tasks with a given status, a page at a time, for example for a web interface.
+//! [`DurableClient::admin`] lists the tasks with a given status, a page at a time, for example for a web interface. It also
+//! [changes](TaskChange) tasks: one task, or all that match, a part at a time.
 //!
 //! # If a process exits at a given step
 //!
@@ -185,9 +186,11 @@ mod task_types;
 
 pub use self::admin::Admin;
 pub use self::admin::bulk::{Bulk, BulkPart};
+pub use self::admin::change::{Changed, TaskChange};
 pub use self::admin::cursor::{Cursor, ParseCursorError};
 pub use self::admin::filter::TaskFilter;
 pub use self::admin::page::{TaskInfo, TaskPage};
+pub use self::admin::refusal::Refusal;
 pub use self::client::DurableClient;
 #[cfg(any(test, feature = "test-util"))]
 pub use self::clock::Clock;

@@ -15,9 +15,9 @@ use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
-    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, HandOut, ListTasks,
-    ProgressReport, ProgressState, QueueChange, RenewAnswer, ScheduleAnswer, ScheduleChange,
-    SessionId, StoredSchedule, TaskState, Turn, TurnAnswer,
+    Answer, Backend, Change, ChangeAnswer, DeadPayload, Enqueue, Enqueued, Epoch, Event, HandOut,
+    ListTasks, ProgressReport, ProgressState, QueueChange, RenewAnswer, ScheduleAnswer,
+    ScheduleChange, SessionId, StoredSchedule, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, TaskId, TaskPage,
@@ -165,6 +165,10 @@ impl Backend for MonitoredStore {
 
     fn cancel(&self, ids: Vec<TaskId>) -> Answer<'_, u64> {
         self.record("cancelling", self.store.cancel(ids))
+    }
+
+    fn change(&self, ids: Vec<TaskId>, change: Change) -> Answer<'_, Vec<ChangeAnswer>> {
+        self.record("changing tasks", self.store.change(ids, change))
     }
 
     fn dead_letters(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {

@@ -36,7 +36,7 @@ use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::layouts::Layouts;
-use crate::durable::store::{Enqueued, ListTasks, QueueChange};
+use crate::durable::store::{Change, ChangeAnswer, Enqueued, ListTasks, QueueChange};
 use crate::durable::task::bytes_of;
 use crate::durable::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableError, TaskId, TaskPage,
@@ -44,6 +44,7 @@ use crate::durable::{
 use crate::sync::{Mutex, lock};
 
 mod admin;
+mod changes;
 mod claim;
 mod claimed_tasks;
 mod claims;
@@ -416,6 +417,11 @@ impl Backend for SqliteStore {
 
     fn cancel(&self, ids: Vec<TaskId>) -> Answer<'_, u64> {
         self.writer.run(0, move |tx| admin::cancel(tx, &ids))
+    }
+
+    fn change(&self, ids: Vec<TaskId>, change: Change) -> Answer<'_, Vec<ChangeAnswer>> {
+        self.writer
+            .run(0, move |tx| changes::change(tx, &ids, &change))
     }
 
     fn dead_letters(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {

@@ -38,7 +38,7 @@ macro_rules! files {
 pub(super) const FILES: &[(&str, &str)] = files![
     // Scripts.
     "advance_epochs" "cancel" "change_schedule" "close" "counts" "dead_letters" "enqueue" "errors" "hand_out" "list_tasks" "maintain"
-    "open" "payload" "queue" "read_progress" "read_schedules" "record_types" "renew" "replay" "report_progress" "routes" "status" "turn"
+    "move_tasks" "open" "payload" "queue" "read_progress" "read_schedules" "record_types" "renew" "replay" "report_progress" "routes" "run_now" "status" "turn"
     "upgrade"
     // Parts.
     "add_tasks" "alive_row" "base" "census" "claim" "claim_scan" "claim_state" "claims" "dead_letter_row" "drain" "due"
@@ -48,7 +48,7 @@ pub(super) const FILES: &[(&str, &str)] = files![
     "session_counts" "set_lists" "store_time" "transaction" "verdicts"
     // Files that run if a command fails.
     "undo/begin" "undo/cancel" "undo/claim" "undo/done" "undo/drain" "undo/due" "undo/end" "undo/enqueue"
-    "undo/outcomes" "undo/queue" "undo/replay" "undo/schedule"
+    "undo/move_tasks" "undo/outcomes" "undo/queue" "undo/replay" "undo/run_now" "undo/schedule"
 ];
 
 /// The source of the time in a script.
@@ -94,6 +94,8 @@ pub(super) struct Scripts {
     pub(super) renew: Script,
     pub(super) status: Script,
     pub(super) cancel: Script,
+    pub(super) run_now: Script,
+    pub(super) move_tasks: Script,
     pub(super) open: Script,
     pub(super) close: Script,
     pub(super) dead_letters: Script,
@@ -147,6 +149,8 @@ impl Scripts {
             renew: script("renew"),
             status: script("status"),
             cancel: script("cancel"),
+            run_now: script("run_now"),
+            move_tasks: script("move_tasks"),
             open: script("open"),
             close: script("close"),
             dead_letters: script("dead_letters"),

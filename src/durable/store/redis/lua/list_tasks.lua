@@ -27,7 +27,8 @@
 -- [3]  -> cursor with which the step of that id ends, or empty
 -- [4]  -> number of rows that were examined
 -- [5]  -> time in milliseconds: of the clock, or of the store for ended tasks
--- [6..] -> for each task: id; name, or nil; queue; group; header of the entry or nil; number of failures without a header; for delayed
+-- [6]  -> time of the clock in milliseconds
+-- [7..] -> for each task: id; name, or nil; queue; group; header of the entry or nil; number of failures without a header; for delayed
 --   tasks, the time at which they are due; for running ones, the epoch; for others, the time until which they are kept; for dead
 --   letters, the reason and the error
 local status, cursor, last_id, limit, budget = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -264,4 +265,4 @@ elseif status == 'r' then next_cursor, next_id, next_end = scan(RUNNING, add_run
 elseif status == 'l' then next_cursor, next_id, next_end = walk_delayed()
 elseif status == 'x' then next_cursor, next_id, next_end = walk_dead()
 else next_cursor, next_id, next_end = scan(RESULTS, add_ended) end
-return { next_cursor, next_id, next_end, examined, status == 'l' and now or store_time(), unpack(tasks) }
+return { next_cursor, next_id, next_end, examined, status == 'l' and now or store_time(), now, unpack(tasks) }

@@ -20,6 +20,7 @@ use crate::durable::store::{
 };
 use crate::durable::{Counts, TaskId};
 
+mod changes;
 mod dead_letters;
 mod lists;
 mod numbered;
@@ -132,6 +133,7 @@ impl<H: Harness> Pair<H> {
             Step::Late { session, back } => self.again(*session, usize::from(*back)).await,
             Step::Renew { claims } => self.renew(claims).await,
             Step::Cancel { tasks } => self.cancel(self.ids.of_all(tasks)).await,
+            Step::Change { task, change } => self.change(*task, *change).await,
             Step::Status { process, tasks } => self.status(*process, self.ids.of_all(tasks)).await,
             Step::ReportProgress { tasks, number } => self.report_progress(tasks, *number).await,
             Step::Pass(time) => self.pass(*time).await,
