@@ -104,10 +104,11 @@
 //!
 //! # Lists of tasks
 //!
-//! [`DurableClient::admin`] lists the tasks with a given status, a page at a time, for example for a web interface. It also describes the
-//! store and its queues at a glance ([`Admin::overview`]), lists the [workers](Admin::workers), and returns how many runs of each type have
-//! started and ended in each minute ([`Admin::stats`]). A program that only looks can open a store with `observe` instead of `open`, for
-//! example with `SqliteStore::observe`: it then has no effect on the store.
+//! [`DurableClient::admin`] lists the tasks with a given status, a page at a time, for example for a web interface, and
+//! [changes](TaskChange) them: one task, or all that match. It also describes the store and its queues at a glance ([`Admin::overview`]),
+//! lists the [workers](Admin::workers), and returns how many runs of each type have started and ended in each minute ([`Admin::stats`]). A
+//! program that only looks can open a store with `observe` instead of `open`, for example with `SqliteStore::observe`: it then has no
+//! effect on the store.
 //!
 //! # If a process exits at a given step
 //!
@@ -188,11 +189,13 @@ mod task_types;
 
 pub use self::admin::Admin;
 pub use self::admin::bulk::{Bulk, BulkPart};
+pub use self::admin::change::{Changed, TaskChange};
 pub use self::admin::cursor::{Cursor, ParseCursorError};
 pub use self::admin::detail::{Excerpt, KeyState, Runner, TaskDetail};
 pub use self::admin::filter::TaskFilter;
 pub use self::admin::overview::{Overview, QueueOverview, TypeOverview};
 pub use self::admin::page::{TaskInfo, TaskPage};
+pub use self::admin::refusal::Refusal;
 pub use self::admin::run_totals::RunTotals;
 pub use self::admin::stats::{Stats, StatsFilter, TypeStats};
 pub use self::admin::worker_info::{WorkerInfo, WorkerState, WorkersPage};

@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-use self::bulk::Change;
 use super::engine::Engine;
 use super::{
-    Bulk, Cursor, DurableError, Overview, Stats, StatsFilter, TaskDetail, TaskFilter, TaskId,
-    TaskInfo, TaskPage, WorkersPage,
+    Bulk, Changed, Cursor, DurableError, Overview, Stats, StatsFilter, TaskChange, TaskDetail,
+    TaskFilter, TaskId, TaskInfo, TaskPage, WorkersPage,
 };
 
 pub(crate) mod bulk;
+pub(crate) mod change;
 pub(crate) mod cursor;
 pub(crate) mod detail;
 pub(crate) mod filter;
@@ -18,6 +18,7 @@ pub(crate) mod json;
 mod list;
 pub(crate) mod overview;
 pub(crate) mod page;
+pub(crate) mod refusal;
 pub(crate) mod run_totals;
 pub(crate) mod stats;
 pub(crate) mod worker_info;
@@ -26,7 +27,8 @@ mod workers;
 /// Lists and changes the tasks of a store for the people who operate it: see [`DurableClient::admin`](super::DurableClient::admin).
 ///
 /// The program need not know the types of the tasks. Each request reads one page, so its cost does not grow with the number of tasks in the
-/// store. Only [`MemoryStore`](super::MemoryStore) examines all of its tasks for each page.
+/// store. There are two exceptions: [`MemoryStore`](super::MemoryStore) examines all of its tasks for each page, and Redis reads lists of
+/// waiting tasks if some of these tasks [move](TaskChange::MoveTo) to another queue.
 ///
 /// # Examples
 ///
@@ -268,21 +270,39 @@ impl<'a> Admin<'a> {
         workers::list(self.engine, after, limit).await
     }
 
-    /// Cancels the waiting, delayed or running tasks that match, a part at a time: see [`Bulk`]. A running task is cancelled when its run
-    /// [stops](super::StopReason).
-    pub fn cancel(&self, filter: TaskFilter) -> Bulk<'a> {
-        Bulk::new(self.engine, filter, Change::Cancel)
+    /// Changes a task. A change that does not apply, for example because it comes too late, is not an error: see [`Changed`].
+    ///
+    /// # Errors
+    ///
+    /// - The name of a queue is [invalid](DurableError::is_invalid).
+    /// - The store does not answer. It is safe to call this again. If the change had taken effect although its answer was lost, this then
+    ///   returns [`Changed::NotIn`].
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the task may be changed or not.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use throng::durable::{DurableClient, MemoryStore, TaskId};
+    /// use throng::durable::{Changed, TaskChange};
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// # let id = TaskId::new();
+    /// let changed = client.admin().change(id, TaskChange::RunNow).await?;
+    /// assert_eq!(changed, Changed::NotThere); // there is no task with this id
+    /// # Ok(()) }
+    /// ```
+    pub async fn change(&self, id: TaskId, change: TaskChange) -> Result<Changed, DurableError> {
+        change::change_one(self.engine, id, &change).await
     }
 
-    /// Makes the dead letters that match wait for a worker again, a part at a time: see [`Bulk`] and
-    /// [`DeadLetters::replay`](super::DeadLetters::replay).
-    pub fn replay(&self, filter: TaskFilter) -> Bulk<'a> {
-        Bulk::new(self.engine, filter, Change::Replay)
-    }
-
-    /// Deletes the dead letters that match, a part at a time: see [`Bulk`].
-    pub fn delete(&self, filter: TaskFilter) -> Bulk<'a> {
-        Bulk::new(self.engine, filter, Change::Delete)
+    /// Changes all tasks that match, a part at a time: see [`Bulk`]. To change only what an operator has seen, restrict the filter to the
+    /// time at which the page was [read](TaskPage::read_at): see [`TaskFilter::until`].
+    pub fn change_all(&self, filter: TaskFilter, change: TaskChange) -> Bulk<'a> {
+        Bulk::new(self.engine, filter, change)
     }
 }
 

@@ -283,7 +283,7 @@ impl DurableClient {
         Ok(alive)
     }
 
-    /// Returns the interface that lists the tasks of the store by their status.
+    /// Returns the interface that lists the tasks of the store by their status, and changes them.
     ///
     /// # Examples
     ///

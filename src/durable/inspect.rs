@@ -34,21 +34,6 @@ impl Status {
     pub fn is_final(self) -> bool {
         matches!(self, Self::Done | Self::Dead | Self::Cancelled)
     }
-
-    /// Returns `true` if tasks with this status can be [cancelled](super::Admin::cancel).
-    pub fn can_be_cancelled(self) -> bool {
-        matches!(self, Self::Waiting | Self::Delayed | Self::Running)
-    }
-
-    /// Returns `true` if tasks with this status can be [replayed](super::Admin::replay).
-    pub fn can_be_replayed(self) -> bool {
-        self == Self::Dead
-    }
-
-    /// Returns `true` if tasks with this status can be [deleted](super::Admin::delete).
-    pub fn can_be_deleted(self) -> bool {
-        self == Self::Dead
-    }
 }
 
 /// The numbers of tasks in a store, and the totals since the store was created.

@@ -50,6 +50,7 @@ use super::{
     TaskPage, WorkersPage,
 };
 
+pub(crate) use self::changes::{Change, ChangeAnswer};
 #[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
 pub(crate) use self::found::MAX_HEAD_LISTS;
 #[cfg(any(test, feature = "redis"))]
@@ -110,6 +111,16 @@ pub(crate) use super::DeadReason;
 pub(crate) use super::key::{Enqueued, KeyConflict};
 pub(crate) use super::task::{MAX_BATCH_BYTES, MAX_BATCH_TASKS, MAX_PAYLOAD_BYTES, NewTask};
 
+#[cfg_attr(
+    not(any(
+        test,
+        feature = "redis",
+        feature = "sqlite-unbundled",
+        feature = "test-util"
+    )),
+    allow(dead_code, reason = "only stores use a part of it")
+)]
+mod changes;
 mod found;
 #[cfg_attr(
     not(all(feature = "redis", feature = "sqlite")),
@@ -243,6 +254,10 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Cancels tasks: waiting and delayed ones at once, running ones when their worker reports that they have stopped.
     /// Returns the number of tasks that had not ended.
     fn cancel(&self, ids: Vec<TaskId>) -> Answer<'_, u64>;
+
+    /// Changes tasks. Returns what has become of each, in the order of the ids. A store may change them in several steps: if the request
+    /// fails, some may be changed. A repeated request changes nothing.
+    fn change(&self, ids: Vec<TaskId>, change: Change) -> Answer<'_, Vec<ChangeAnswer>>;
 
     /// Returns dead letters, the newest first.
     fn dead_letters(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>>;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use throng::durable::{
-    DurableTask, Key, KeyState, Priority, SpawnOptions, Status, TaskFilter, TaskId,
+    DurableTask, Key, KeyState, Priority, SpawnOptions, Status, TaskChange, TaskFilter, TaskId,
 };
 
 use crate::harness::{Door, Number, TestStore, reaches, spawn, start};
@@ -56,8 +56,8 @@ async fn an_operator_sees_what_a_task_was_spawned_with(store: TestStore) {
     assert_eq!(detail.key, Some(KeyState::Held));
     assert_eq!(detail.task.group.as_deref(), Some("berlin"));
     let status = detail.task.status;
-    assert!(status.can_be_cancelled());
-    assert!(!status.can_be_replayed() && !status.can_be_deleted());
+    assert!(TaskChange::Cancel.applies_to(status));
+    assert!(!TaskChange::Replay.applies_to(status) && !TaskChange::Delete.applies_to(status));
     assert_eq!(detail.damage, None);
 }
 
@@ -115,7 +115,7 @@ async fn a_run_is_shown_until_its_output_is(store: TestStore) {
     let detail = look().await;
     assert_eq!(detail.output.unwrap().as_str(), Some("7"));
     assert_eq!((detail.payload, detail.runner), (None, None));
-    assert!(!detail.task.status.can_be_cancelled());
+    assert!(!TaskChange::Cancel.applies_to(detail.task.status));
     drop(executor);
 }
 

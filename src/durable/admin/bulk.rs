@@ -1,15 +1,16 @@
 //! [`Bulk`]: changes all tasks that match, a part at a time.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Serialize;
 
 use super::list::list;
 use crate::durable::engine::Engine;
-use crate::durable::{Cursor, DeadFilter, DurableError, TaskFilter, TaskId};
+use crate::durable::store::{Change, ChangeAnswer};
+use crate::durable::{Cursor, DurableError, Refusal, TaskChange, TaskFilter, TaskId};
 
-/// Changes all tasks that match, a part at a time: see [`Admin::cancel`](crate::durable::Admin::cancel),
-/// [`replay`](crate::durable::Admin::replay) and [`delete`](crate::durable::Admin::delete).
+/// Changes all tasks that match, a part at a time: see [`Admin::change_all`](crate::durable::Admin::change_all).
 ///
 /// Nothing happens until [`next`](Self::next) is called, and each call changes one part. To stop, drop this value. To continue later, or in
 /// another process, start the same change [after](Self::after) the last [cursor](Self::cursor). Tasks that were changed already are not
@@ -19,12 +20,12 @@ use crate::durable::{Cursor, DeadFilter, DurableError, TaskFilter, TaskId};
 ///
 /// ```
 /// # use throng::durable::{DurableClient, MemoryStore};
-/// use throng::durable::{Status, TaskFilter};
+/// use throng::durable::{Status, TaskChange, TaskFilter};
 ///
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let client = DurableClient::open(MemoryStore::new());
 /// let mails = TaskFilter::new(Status::Waiting).name("mail.send");
-/// let mut cancelled = client.admin().cancel(mails);
+/// let mut cancelled = client.admin().change_all(mails, TaskChange::Cancel);
 /// while let Some(part) = cancelled.next().await {
 ///     println!("{} more tasks are cancelled", part?.changed);
 /// }
@@ -34,37 +35,31 @@ use crate::durable::{Cursor, DeadFilter, DurableError, TaskFilter, TaskId};
 pub struct Bulk<'a> {
     engine: &'a Engine,
     filter: TaskFilter,
-    change: Change,
+    change: TaskChange,
     after: Option<Cursor>,
     is_over: bool,
 }
 
 /// A part of a change: see [`Bulk::next`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct BulkPart {
     /// The number of tasks that were changed.
     pub changed: u64,
-    /// The number of tasks that matched, but were not changed: they have meanwhile got another status, or another task holds the
-    /// [key](crate::durable::Key) of a dead letter.
+    /// The number of tasks that matched and did not have to be changed, or no longer: they have meanwhile got another status, or are in
+    /// the queue to which they were to move.
     pub unchanged: u64,
+    /// The reasons why other tasks that matched could not be changed, each with the number of these tasks.
+    pub refused: BTreeMap<Refusal, u64>,
     /// The number of tasks that the store has examined.
     pub examined: usize,
-}
-
-/// The change of each task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Change {
-    Cancel,
-    Replay,
-    Delete,
 }
 
 /// The maximum number of tasks that a part changes.
 const TASKS_PER_PART: usize = 128;
 
 impl<'a> Bulk<'a> {
-    pub(super) fn new(engine: &'a Engine, filter: TaskFilter, change: Change) -> Self {
+    pub(super) fn new(engine: &'a Engine, filter: TaskFilter, change: TaskChange) -> Self {
         Self {
             engine,
             filter,
@@ -104,53 +99,45 @@ impl<'a> Bulk<'a> {
 
     async fn part(&mut self) -> Result<BulkPart, DurableError> {
         let engine = self.engine;
-        let checked = self.change.check(&self.filter);
-        checked.map_err(|reason| DurableError::invalid(&engine.store_name, reason))?;
+        let invalid = |reason| DurableError::invalid(&engine.store_name, reason);
+        self.change.check(&self.filter).map_err(invalid)?;
+        let change = self.change.checked().map_err(invalid)?;
         let page = list(engine, &self.filter, self.after.as_ref(), TASKS_PER_PART).await?;
         let ids: Vec<_> = page.tasks.iter().map(|task| task.id).collect();
-        let matched = ids.len() as u64;
-        let changed = self.change.apply(engine, ids).await?;
+        let mut part = BulkPart {
+            examined: page.examined,
+            ..BulkPart::default()
+        };
+        let answers = apply(engine, ids, &change).await?;
+        answers.into_iter().for_each(|answer| part.count(answer));
         self.after = page.next;
         self.is_over = self.after.is_none();
-        Ok(BulkPart {
-            changed,
-            unchanged: matched.saturating_sub(changed),
-            examined: page.examined,
-        })
+        Ok(part)
     }
 }
 
-impl Change {
-    /// Returns an error if the change does not apply to tasks with the status of the filter.
-    fn check(self, filter: &TaskFilter) -> Result<(), String> {
-        let (applies, statuses) = match (self, filter.status()) {
-            (Self::Cancel, status) => (
-                status.can_be_cancelled(),
-                "waiting, delayed or running tasks can be cancelled",
-            ),
-            (Self::Replay, status) => (status.can_be_replayed(), "dead letters can be replayed"),
-            (Self::Delete, status) => (status.can_be_deleted(), "dead letters can be deleted"),
-        };
-        match applies {
-            true => Ok(()),
-            false => Err(format!(
-                "only {statuses}: choose another status than {:?}",
-                filter.status()
-            )),
-        }
+impl BulkPart {
+    fn count(&mut self, answer: ChangeAnswer) {
+        *match answer {
+            ChangeAnswer::Changed => &mut self.changed,
+            ChangeAnswer::Same | ChangeAnswer::OtherStatus => &mut self.unchanged,
+            ChangeAnswer::Refused(refusal) => self.refused.entry(refusal).or_default(),
+        } += 1;
     }
+}
 
-    /// Changes tasks. Returns the number of those that were changed.
-    async fn apply(self, engine: &Engine, ids: Vec<TaskId>) -> Result<u64, DurableError> {
-        if ids.is_empty() {
-            return Ok(0);
+/// Changes tasks. Returns what has become of each.
+async fn apply(
+    engine: &Engine,
+    ids: Vec<TaskId>,
+    change: &Change,
+) -> Result<Vec<ChangeAnswer>, DurableError> {
+    match ids.is_empty() {
+        true => Ok(Vec::new()),
+        false => {
+            let changed = engine.ask(None, |store| store.change(ids.clone(), change.clone()));
+            changed.await
         }
-        let changed = engine.ask(None, |store| match self {
-            Self::Cancel => store.cancel(ids.clone()),
-            Self::Replay => store.replay_dead_letters(DeadFilter::ids(ids.clone())),
-            Self::Delete => store.delete_dead_letters(DeadFilter::ids(ids.clone())),
-        });
-        changed.await
     }
 }
 

@@ -10,15 +10,16 @@ use crate::durable::{AttemptError, Priority, TaskInfo};
 
 /// What a store knows about one task: see [`Admin::task`](crate::durable::Admin::task).
 ///
-/// A field is `None` if it does not apply to tasks of this [status](TaskInfo::status), or if the store does not know it. The methods of
-/// [`Status`](crate::durable::Status) say which changes apply, such as
-/// [`can_be_cancelled`](crate::durable::Status::can_be_cancelled).
+/// A field is `None` if it does not apply to tasks of this [status](TaskInfo::status), or if the store does not know it. Which changes
+/// apply depends on the status: see [`TaskChange::applies_to`](crate::durable::TaskChange::applies_to).
 ///
 /// # Examples
 ///
 /// ```
 /// # use serde::{Deserialize, Serialize};
 /// # use throng::durable::{DurableClient, DurableTask, MemoryStore};
+/// use throng::durable::TaskChange;
+///
 /// # #[derive(Serialize, Deserialize)] struct SendMail { to: String }
 /// # impl DurableTask for SendMail { const NAME: &'static str = "mail.send"; type Output = (); }
 /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -28,7 +29,7 @@ use crate::durable::{AttemptError, Priority, TaskInfo};
 /// let detail = client.admin().task(handle.id()).await?.expect("it was spawned");
 /// let payload = detail.payload.as_ref().expect("the store has it");
 /// assert_eq!(payload.as_str(), Some(r#"{"to":"a@b.c"}"#));
-/// assert!(detail.task.status.can_be_cancelled());
+/// assert!(TaskChange::Cancel.applies_to(detail.task.status));
 /// println!("{}", serde_json::to_string_pretty(&detail)?);
 /// # Ok(()) }
 /// ```

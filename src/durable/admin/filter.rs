@@ -1,8 +1,10 @@
 //! [`TaskFilter`]: selects the tasks of a list.
 
-use crate::durable::Status;
+use std::time::{Duration, SystemTime};
+
 use crate::durable::queue::name::QueueName;
-use crate::durable::store::CheckedFilter;
+use crate::durable::store::{CheckedFilter, DEAD_LETTER_RETENTION};
+use crate::durable::{Status, TaskId, TaskInfo};
 
 /// Selects the tasks of a list: see [`Admin::tasks`](crate::durable::Admin::tasks).
 ///
@@ -19,6 +21,7 @@ pub struct TaskFilter {
     status: Status,
     name: Option<String>,
     queue: Option<String>,
+    until: Option<SystemTime>,
 }
 
 impl TaskFilter {
@@ -29,6 +32,7 @@ impl TaskFilter {
             status,
             name: None,
             queue: None,
+            until: None,
         }
     }
 
@@ -48,6 +52,58 @@ impl TaskFilter {
         self
     }
 
+    /// Selects only tasks that were there at this time: usually the time at which a page was [read](crate::durable::TaskPage::read_at). A
+    /// [bulk change](crate::durable::Admin::change_all) then leaves out what has come since.
+    ///
+    /// - Dead letters that died at or before this time. The store measures the age of a dead letter in time during which executors run on it,
+    ///   so if none runs for a while, dead letters that died shortly before may be left out. None that died later is selected.
+    /// - Waiting, delayed and running tasks that were spawned at or before this time. A store does not keep this time, but the
+    ///   [ids](TaskId::new) of most tasks do, by the clock of the process that spawned them, in milliseconds. If that clock is not that of
+    ///   the store, this is as inexact as their difference. A task whose id was [derived](TaskId::derive), or chosen in another way, has no
+    ///   such time, so it is never selected.
+    ///
+    /// A store does not keep when a task succeeded or was cancelled, so [`Admin::tasks`](crate::durable::Admin::tasks) refuses a filter with
+    /// one of these statuses and a time.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use throng::durable::{DurableClient, MemoryStore};
+    /// use throng::durable::{Status, TaskChange, TaskFilter};
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// let dead = TaskFilter::new(Status::Dead).name("mail.send");
+    /// let page = client.admin().tasks(&dead, None, 50).await?;
+    /// // The operator looks at the page, and decides to replay all of them.
+    /// let mut replay = client.admin().change_all(dead.until(page.read_at), TaskChange::Replay);
+    /// while let Some(part) = replay.next().await {
+    ///     println!("{} more tasks are replayed", part?.changed);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn until(mut self, time: SystemTime) -> Self {
+        self.until = Some(time);
+        self
+    }
+
+    /// Returns `true` if a task of a page that was read at `now` was there at the time of the filter.
+    pub(super) fn was_there(&self, task: &TaskInfo, now: SystemTime) -> bool {
+        let Some(until) = self.until else {
+            return true;
+        };
+        match task.status {
+            Status::Dead => {
+                let age = DEAD_LETTER_RETENTION.checked_sub(task.kept_for.unwrap_or_default());
+                // If the time is yet to come, all that have died match.
+                let since = now.duration_since(until).unwrap_or_default();
+                age.is_some_and(|age| age >= since)
+            }
+            _ => spawned_at(task.id).is_some_and(|time| time <= until),
+        }
+    }
+
     pub(crate) fn status(&self) -> Status {
         self.status
     }
@@ -55,6 +111,13 @@ impl TaskFilter {
     /// Returns the filter in the form in which stores accept it, or the reason why it is invalid.
     pub(crate) fn checked(&self) -> Result<CheckedFilter, String> {
         let queue = self.queue.as_deref().map(QueueName::new).transpose()?;
+        let is_kept = !matches!(self.status, Status::Done | Status::Cancelled);
+        if self.until.is_some() && !is_kept {
+            return Err(format!(
+                "the store does not keep when {:?} tasks ended: remove `until` from the filter",
+                self.status
+            ));
+        }
         match (self.status, &queue) {
             (Status::Absent, _) => Err(String::from(
                 "absent tasks cannot be listed: choose another status",
@@ -68,6 +131,31 @@ impl TaskFilter {
                 name: self.name.clone(),
                 queue,
             }),
+        }
+    }
+}
+
+/// Returns the time in an id of version 7: the first six bytes are the milliseconds since 1970.
+fn spawned_at(id: TaskId) -> Option<SystemTime> {
+    let bytes = id.to_bytes();
+    let is_version_7 = bytes[6] >> 4 == 7 && bytes[8] >> 6 == 2;
+    let millis = bytes[..6]
+        .iter()
+        .fold(0, |millis: u64, &byte| millis << 8 | u64::from(byte));
+    is_version_7.then(|| SystemTime::UNIX_EPOCH + Duration::from_millis(millis))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_id_has_a_time_and_a_derived_one_has_none() {
+        let before = SystemTime::now() - Duration::from_millis(1);
+        let time = spawned_at(TaskId::new()).unwrap();
+        assert!(before <= time && time <= SystemTime::now(), "{time:?}");
+        for number in 0..100_u8 {
+            assert_eq!(spawned_at(TaskId::derive("job", &[number])), None);
         }
     }
 }

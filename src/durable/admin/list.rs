@@ -17,7 +17,10 @@ pub(super) async fn list(
     let page = engine.ask(None, |store| store.list(request.clone()));
     let foreign =
         || String::from("the cursor is not valid in this store: start with the first page");
-    page.await?.ok_or_else(|| invalid(foreign()))
+    let mut page = page.await?.ok_or_else(|| invalid(foreign()))?;
+    let now = page.read_at;
+    page.tasks.retain(|task| filter.was_there(task, now));
+    Ok(page)
 }
 
 fn request(filter: &TaskFilter, after: Option<&Cursor>, limit: usize) -> Result<ListTasks, String> {

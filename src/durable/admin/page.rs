@@ -1,6 +1,6 @@
 //! [`TaskPage`] and [`TaskInfo`]: the contents of a list of tasks.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 
@@ -8,7 +8,7 @@ use super::json;
 use crate::durable::{Cursor, DeadReason, Status, TaskId};
 
 /// A page of a list of tasks: see [`Admin::tasks`](crate::durable::Admin::tasks).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct TaskPage {
     /// The tasks, without their payloads.
@@ -17,6 +17,27 @@ pub struct TaskPage {
     pub next: Option<Cursor>,
     /// The number of tasks that the store has examined for this page.
     pub examined: usize,
+    /// The time at which the store has read the page, by its clock. Pass it to [`TaskFilter::until`](crate::durable::TaskFilter::until) to
+    /// change only tasks that were there then.
+    pub read_at: SystemTime,
+}
+
+#[cfg(any(
+    test,
+    feature = "redis",
+    feature = "sqlite-unbundled",
+    feature = "test-util"
+))]
+impl TaskPage {
+    /// Returns an empty page that was read at this time, in milliseconds since 1970.
+    pub(crate) fn at(millis: u64) -> Self {
+        Self {
+            tasks: Vec::new(),
+            next: None,
+            examined: 0,
+            read_at: SystemTime::UNIX_EPOCH + Duration::from_millis(millis),
+        }
+    }
 }
 
 /// A task in a list.

@@ -14,9 +14,10 @@ use crate::durable::queue::QueueInfo;
 use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::{
-    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, FoundTask, HandOut, ListTasks,
-    NewSession, ProgressReport, ProgressState, QueueChange, ReadStats, RenewAnswer, ScheduleAnswer,
-    ScheduleChange, SessionId, StatReport, StatsPage, StoredSchedule, TaskState, Turn, TurnAnswer,
+    Answer, Backend, Change, ChangeAnswer, DeadPayload, Enqueue, Enqueued, Epoch, Event, FoundTask,
+    HandOut, ListTasks, NewSession, ProgressReport, ProgressState, QueueChange, ReadStats,
+    RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, StatReport, StatsPage, StoredSchedule,
+    TaskState, Turn, TurnAnswer,
 };
 use crate::durable::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, Overview, TaskId, TaskInfo,
@@ -166,6 +167,10 @@ impl Backend for MonitoredStore {
 
     fn cancel(&self, ids: Vec<TaskId>) -> Answer<'_, u64> {
         self.record("cancelling", self.store.cancel(ids))
+    }
+
+    fn change(&self, ids: Vec<TaskId>, change: Change) -> Answer<'_, Vec<ChangeAnswer>> {
+        self.record("changing tasks", self.store.change(ids, change))
     }
 
     fn dead_letters(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {

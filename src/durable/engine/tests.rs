@@ -14,10 +14,10 @@ use crate::durable::queue::name::QueueName;
 use crate::durable::resend::{STORE_TIMEOUT, resend};
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::{
-    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, FoundTask, HAND_OUT_INTERVAL,
-    HandOut, ListTasks, NewSession, ProgressReport, ProgressState, QueueChange, ReadStats,
-    RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, StatReport, StatsPage, Store,
-    StoredSchedule, TaskState, Turn, TurnAnswer,
+    Answer, Backend, Change, ChangeAnswer, DeadPayload, Enqueue, Enqueued, Epoch, Event, FoundTask,
+    HAND_OUT_INTERVAL, HandOut, ListTasks, NewSession, ProgressReport, ProgressState, QueueChange,
+    ReadStats, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, StatReport, StatsPage,
+    Store, StoredSchedule, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::{
     AttemptError, Clock, Counts, DeadFilter, DeadLetter, Durability, DurableClient,
@@ -240,6 +240,10 @@ impl Backend for Faulty {
 
     fn cancel(&self, ids: Vec<TaskId>) -> Answer<'_, u64> {
         Box::pin(self.send(None, None, || self.store.cancel(ids)))
+    }
+
+    fn change(&self, ids: Vec<TaskId>, change: Change) -> Answer<'_, Vec<ChangeAnswer>> {
+        self.store.change(ids, change)
     }
 
     fn dead_letters(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {

@@ -67,7 +67,22 @@ impl Kind {
         Self(hash(&placed.concat()) | i64::MIN)
     }
 
-    #[cfg(feature = "sqlite-unbundled")]
+    /// Returns the kind of a task with this name after it has moved between two queues, and its priority, given its kind before. Returns
+    /// `None` if no type with this name that this build reads has that kind in the first queue.
+    #[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
+    pub(crate) fn moved(
+        self,
+        name: &str,
+        from: &QueueName,
+        to: &QueueName,
+    ) -> Option<(Self, Priority)> {
+        let types = Self::readable(name, u8::MAX);
+        let mut all = types.flat_map(|kind| Priority::ALL.map(|priority| (kind, priority)));
+        let found = all.find(|(kind, priority)| kind.placed(from, *priority) == self);
+        found.map(|(kind, priority)| (kind.placed(to, priority), priority))
+    }
+
+    #[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
     pub(crate) fn from_number(number: i64) -> Self {
         Self(number)
     }

@@ -10,10 +10,10 @@ use tokio::sync::mpsc;
 use self::model::Model;
 use super::observer::Observer;
 use super::{
-    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, FoundTask, HandOut, ListTasks,
-    NewSession, ProgressReport, ProgressState, QueueChange, ReadStats, RenewAnswer, ScheduleAnswer,
-    ScheduleChange, SessionId, StatReport, StatsPage, Store, StoredSchedule, TaskState, Turn,
-    TurnAnswer,
+    Answer, Backend, Change, ChangeAnswer, DeadPayload, Enqueue, Enqueued, Epoch, Event, FoundTask,
+    HandOut, ListTasks, NewSession, ProgressReport, ProgressState, QueueChange, ReadStats,
+    RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, StatReport, StatsPage, Store,
+    StoredSchedule, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::clock::Clock;
 use crate::durable::failure::Failure;
@@ -306,6 +306,10 @@ impl Backend for Connection {
 
     fn cancel(&self, ids: Vec<TaskId>) -> Answer<'_, u64> {
         self.run("cancel", move |model, _| Ok(model.cancel(&ids)))
+    }
+
+    fn change(&self, ids: Vec<TaskId>, change: Change) -> Answer<'_, Vec<ChangeAnswer>> {
+        self.run("change", move |model, _| Ok(model.change(&ids, &change)))
     }
 
     fn dead_letters(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {

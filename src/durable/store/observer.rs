@@ -6,9 +6,10 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use super::{
-    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, FoundTask, HandOut, ListTasks,
-    NewSession, ProgressReport, ProgressState, QueueChange, ReadStats, RenewAnswer, ScheduleAnswer,
-    ScheduleChange, SessionId, StatReport, StatsPage, StoredSchedule, TaskState, Turn, TurnAnswer,
+    Answer, Backend, Change, ChangeAnswer, DeadPayload, Enqueue, Enqueued, Epoch, Event, FoundTask,
+    HandOut, ListTasks, NewSession, ProgressReport, ProgressState, QueueChange, ReadStats,
+    RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, StatReport, StatsPage, StoredSchedule,
+    TaskState, Turn, TurnAnswer,
 };
 use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::key::KeyHash;
@@ -168,6 +169,10 @@ impl<B: Backend> Backend for Observer<B> {
     }
 
     fn report_progress(&self, _: Vec<ProgressReport>) -> Answer<'_, Vec<TaskId>> {
+        refuse()
+    }
+
+    fn change(&self, _: Vec<TaskId>, _: Change) -> Answer<'_, Vec<ChangeAnswer>> {
         refuse()
     }
 

@@ -21,10 +21,10 @@ use self::inner::Inner;
 pub use self::probe::RedisReport;
 pub(crate) use self::time::Time;
 use super::{
-    Answer, Backend, DeadPayload, Enqueue, Enqueued, Epoch, Event, FoundTask, HandOut, ListTasks,
-    NewSession, ProgressReport, ProgressState, QueueChange, ReadStats, RenewAnswer, ScheduleAnswer,
-    ScheduleChange, SessionId, StatReport, StatsPage, Store, StoredSchedule, TaskState, Turn,
-    TurnAnswer,
+    Answer, Backend, Change, ChangeAnswer, DeadPayload, Enqueue, Enqueued, Epoch, Event, FoundTask,
+    HandOut, ListTasks, NewSession, ProgressReport, ProgressState, QueueChange, ReadStats,
+    RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, StatReport, StatsPage, Store,
+    StoredSchedule, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::key::KeyHash;
@@ -39,7 +39,9 @@ use crate::durable::{
 use crate::sync::{Mutex, lock, thread};
 
 mod admin;
+mod batches;
 mod builder;
+mod changes;
 mod each_partition;
 mod enqueue;
 mod entry;
@@ -51,6 +53,7 @@ mod keys;
 mod link;
 mod list_tasks;
 mod maintenance;
+mod move_tasks;
 mod names;
 mod overview;
 mod partitions;
@@ -503,6 +506,10 @@ impl Backend for RedisStore {
 
     fn cancel(&self, ids: Vec<TaskId>) -> Answer<'_, u64> {
         self.request(move |inner| async move { admin::cancel(&inner, &ids).await })
+    }
+
+    fn change(&self, ids: Vec<TaskId>, change: Change) -> Answer<'_, Vec<ChangeAnswer>> {
+        self.request(move |inner| async move { changes::change(&inner, &ids, &change).await })
     }
 
     fn dead_letters(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {

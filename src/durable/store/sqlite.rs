@@ -36,7 +36,8 @@ use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::layouts::Layouts;
 use crate::durable::store::{
-    Enqueued, ListTasks, NewSession, QueueChange, ReadStats, StatReport, StatsPage,
+    Change, ChangeAnswer, Enqueued, ListTasks, NewSession, QueueChange, ReadStats, StatReport,
+    StatsPage,
 };
 use crate::durable::task::bytes_of;
 use crate::durable::{
@@ -46,6 +47,7 @@ use crate::durable::{
 use crate::sync::{Mutex, lock};
 
 mod admin;
+mod changes;
 mod claim;
 mod claimed_tasks;
 mod claims;
@@ -440,6 +442,11 @@ impl Backend for SqliteStore {
 
     fn cancel(&self, ids: Vec<TaskId>) -> Answer<'_, u64> {
         self.writer.run(0, move |tx| admin::cancel(tx, &ids))
+    }
+
+    fn change(&self, ids: Vec<TaskId>, change: Change) -> Answer<'_, Vec<ChangeAnswer>> {
+        self.writer
+            .run(0, move |tx| changes::change(tx, &ids, &change))
     }
 
     fn dead_letters(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {

@@ -11,6 +11,7 @@ pub(super) use self::process::{id, task, with_key};
 
 mod baseline_tests;
 mod cancel_tests;
+mod changes_tests;
 mod claims_tests;
 mod clock_tests;
 #[cfg(feature = "cron")]
@@ -408,6 +409,7 @@ store_suite!(in_sqlite, crate::durable::store::suite::sqlite::Sqlite, 64);
 store_suite!(in_redis, crate::durable::store::suite::redis::Redis, 128);
 
 // These modules use the macro `store_suite`, so they must come after it.
+mod changes;
 mod details;
 mod groups;
 mod keys;

@@ -8,6 +8,7 @@
 
 pub(super) use self::state::Model;
 
+mod changes;
 mod clients;
 mod dead_letters;
 mod enqueue;

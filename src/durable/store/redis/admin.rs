@@ -1,18 +1,18 @@
 //! Requests the status of tasks, cancels and counts tasks, and manages dead letters.
 
+use super::batches::in_batches;
 use super::error::unexpected_answer;
-use super::inner::{Inner, after_others};
+use super::inner::Inner;
 use super::reply;
-use super::scripts::{Arguments, Script};
+use super::scripts::Arguments;
 use crate::durable::failure::Failure;
-use crate::durable::store::{DeadPayload, MAX_BATCH_BYTES, MAX_BATCH_TASKS, TaskState};
+use crate::durable::store::{
+    ChangeAnswer, DeadPayload, MAX_BATCH_BYTES, MAX_BATCH_TASKS, TaskState,
+};
 use crate::durable::{AttemptError, Counts, DeadFilter, DeadLetter, TaskId};
 
 /// The number of dead letters that one request reads: their errors may be long.
 const DEAD_LETTERS_PER_READ: usize = 100;
-
-/// The number of tasks that one request cancels or replays. More would block the server for long.
-pub(super) const TASKS_PER_CHANGE: usize = 128;
 
 /// Returns the states of tasks, in the order of their ids.
 pub(super) async fn status(inner: &Inner, ids: &[TaskId]) -> Result<Vec<TaskState>, Failure> {
@@ -68,7 +68,8 @@ pub(super) async fn errors(inner: &Inner, id: TaskId) -> Result<Vec<AttemptError
 
 /// Cancels tasks. Returns the number of those that were alive.
 pub(super) async fn cancel(inner: &Inner, ids: &[TaskId]) -> Result<u64, Failure> {
-    in_batches(inner, &inner.scripts.cancel, None, ids).await
+    let answers = in_batches(inner, &inner.scripts.cancel, None, ids).await?;
+    Ok(changed_in(&answers))
 }
 
 /// Returns the dead letters that match, the newest first.
@@ -175,30 +176,13 @@ async fn replay_or_delete(
     let found = dead_letters(inner, filter, usize::MAX).await?;
     let mut ids: Vec<_> = found.iter().map(|it| it.id).collect();
     ids.sort_unstable();
-    in_batches(inner, &inner.scripts.replay, Some(action), &ids).await
+    let answers = in_batches(inner, &inner.scripts.replay, Some(action), &ids).await?;
+    Ok(changed_in(&answers))
 }
 
-/// Runs a script on tasks, some at a time. Returns the number of tasks that it has found.
-async fn in_batches(
-    inner: &Inner,
-    script: &Script,
-    action: Option<&str>,
-    ids: &[TaskId],
-) -> Result<u64, Failure> {
-    let mut found = 0;
-    let mut sent = 0;
-    for (partition, ids) in inner.partitions.split(ids.to_vec(), |&id| id) {
-        for batch in ids.chunks(TASKS_PER_CHANGE) {
-            let mut arguments = Arguments::default();
-            action.into_iter().for_each(|action| arguments.push(action));
-            arguments.push_ids(batch);
-            let answer = inner.run(script, partition, arguments).await;
-            let answer = answer.and_then(|answer| reply::number(&answer));
-            found += answer.map_err(|failure| after_others(failure, sent))? as u64;
-            sent += 1;
-        }
-    }
-    Ok(found)
+fn changed_in(answers: &[ChangeAnswer]) -> u64 {
+    let changed = answers.iter().filter(|&&it| it == ChangeAnswer::Changed);
+    changed.count() as u64
 }
 
 /// Returns the counts of all partitions.

@@ -1,6 +1,7 @@
 //! Lists of tasks, a page at a time. The partitions are read one after the other.
 
-use std::time::Duration;
+use std::mem;
+use std::time::{Duration, SystemTime};
 
 use redis::Value;
 
@@ -26,9 +27,13 @@ pub(super) async fn list(inner: &Inner, request: &ListTasks) -> Result<Option<Ta
             _ => return Ok(None),
         },
     };
-    let mut page = TaskPage::default();
+    let mut page = TaskPage::at(0);
+    let mut is_first = true;
     loop {
         let part = read(inner, request, &position, &page).await?;
+        if mem::take(&mut is_first) {
+            page.read_at = part.read_at;
+        }
         page.tasks.extend(part.tasks);
         page.examined += part.examined;
         match part.next {
@@ -106,6 +111,7 @@ struct Part {
     tasks: Vec<TaskInfo>,
     examined: usize,
     next: Option<Position>,
+    read_at: SystemTime,
 }
 
 /// Reads the tasks of a partition that follow a position, as many as still fit into the page.
@@ -167,11 +173,13 @@ fn part(answer: Value, status: Status, partition: usize) -> Result<Part, Failure
     });
     let examined = parts.number()? as usize;
     let now = parts.number()?;
+    let read_at = Duration::from_millis(parts.number()?.max(0) as u64);
     let tasks = parts.rest(|part| info(part.list()?, status, now, partition))?;
     Ok(Part {
         tasks,
         examined,
         next,
+        read_at: SystemTime::UNIX_EPOCH + read_at,
     })
 }
 

@@ -38,8 +38,8 @@ macro_rules! files {
 pub(super) const FILES: &[(&str, &str)] = files![
     // Scripts.
     "advance_epochs" "cancel" "change_schedule" "close" "counts" "dead_letters" "enqueue" "errors" "find_task" "hand_out" "list_tasks"
-    "maintain" "observe" "open" "overview" "payload" "queue" "queue_head" "read_progress" "read_schedules" "read_stats" "record_stats"
-    "record_types" "renew" "replay" "report_progress" "routes" "status" "turn" "upgrade" "workers"
+    "maintain" "move_tasks" "observe" "open" "overview" "payload" "queue" "queue_head" "read_progress" "read_schedules" "read_stats"
+    "record_stats" "record_types" "renew" "replay" "report_progress" "routes" "run_now" "status" "turn" "upgrade" "workers"
     // Parts.
     "add_tasks" "alive_row" "base" "cards" "census" "claim" "claim_scan" "claim_state" "claims" "dead_letter_row" "drain" "due"
     "entry" "epochs" "group_repair" "groups" "held_keys" "ids" "intact_entry" "key_conflicts" "lists" "liveness"
@@ -48,7 +48,7 @@ pub(super) const FILES: &[(&str, &str)] = files![
     "session_counts" "set_lists" "store_time" "task_rows" "transaction" "verdicts" "waiting"
     // Files that run if a command fails.
     "undo/begin" "undo/cancel" "undo/claim" "undo/done" "undo/drain" "undo/due" "undo/end" "undo/enqueue"
-    "undo/outcomes" "undo/queue" "undo/replay" "undo/schedule"
+    "undo/move_tasks" "undo/outcomes" "undo/queue" "undo/replay" "undo/run_now" "undo/schedule"
 ];
 
 /// The source of the time in a script.
@@ -95,6 +95,8 @@ pub(super) struct Scripts {
     pub(super) status: Script,
     pub(super) cancel: Script,
     pub(super) observe: Script,
+    pub(super) run_now: Script,
+    pub(super) move_tasks: Script,
     pub(super) open: Script,
     pub(super) close: Script,
     pub(super) dead_letters: Script,
@@ -155,6 +157,8 @@ impl Scripts {
             status: script("status"),
             cancel: script("cancel"),
             observe: script("observe"),
+            run_now: script("run_now"),
+            move_tasks: script("move_tasks"),
             open: script("open"),
             close: script("close"),
             dead_letters: script("dead_letters"),

@@ -7,6 +7,7 @@ use super::scripts::Arguments;
 use crate::durable::failure::Failure;
 use crate::durable::key::Conflict;
 use crate::durable::queue::Priority;
+use crate::durable::queue::name::QueueName;
 use crate::durable::store::NewTask;
 use crate::durable::store::kind::Kind;
 
@@ -17,18 +18,28 @@ pub(super) async fn record(
     batch: &[&NewTask],
 ) -> Result<(), Failure> {
     inner.types.forget_old(inner.since_boot());
-    let mut types = types_of(batch);
-    types.retain(|&(kind, _)| !inner.types.contains(partition, kind));
+    let types = types_of(batch).into_iter();
+    let types = types.map(|(kind, task)| (kind, &task.queue, &*task.name));
+    record_kinds(inner, partition, types.collect()).await
+}
+
+/// Records these kinds, each with its queue and the name of its type, in a partition, unless this client has recorded them lately.
+pub(super) async fn record_kinds(
+    inner: &Inner,
+    partition: usize,
+    mut types: Vec<(Kind, &QueueName, &str)>,
+) -> Result<(), Failure> {
+    types.retain(|&(kind, ..)| !inner.types.contains(partition, kind));
     if types.is_empty() {
         return Ok(());
     }
     let mut arguments = Arguments::default();
     arguments.push_number(types.len());
-    for &(kind, task) in &types {
+    for &(kind, queue, name) in &types {
         arguments.push(kind.to_bytes());
-        let queue = task.queue.as_str();
+        let queue = queue.as_str();
         // The name of a queue has at most 64 bytes.
-        arguments.push([&[queue.len() as u8], queue.as_bytes(), task.name.as_bytes()].concat());
+        arguments.push([&[queue.len() as u8], queue.as_bytes(), name.as_bytes()].concat());
     }
     let script = &inner.scripts.record_types;
     let recorded = inner.run(script, partition, arguments).await;

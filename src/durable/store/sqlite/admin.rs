@@ -11,11 +11,16 @@ use super::state::{State, StoredState, dead_letter_cutoff};
 use super::transaction::Transaction;
 use crate::durable::clock::millis;
 use crate::durable::queue::name::QueueName;
-use crate::durable::store::{HAND_OUT_INTERVAL, MAX_DEAD_LETTERS, QueueChange};
-use crate::durable::{DeadFilter, TaskId};
+use crate::durable::store::{ChangeAnswer, HAND_OUT_INTERVAL, MAX_DEAD_LETTERS, QueueChange};
+use crate::durable::{DeadFilter, Refusal, TaskId};
 
 pub(super) fn cancel(tx: &mut Transaction<'_>, ids: &[TaskId]) -> Result<u64, Fault> {
-    let (mut found, mut running) = (0, BTreeSet::new());
+    Ok(cancel_each(tx, ids)?.len() as u64)
+}
+
+/// Cancels tasks. Returns those that had not ended.
+pub(super) fn cancel_each(tx: &mut Transaction<'_>, ids: &[TaskId]) -> Result<Vec<TaskId>, Fault> {
+    let (mut found, mut running) = (Vec::new(), BTreeSet::new());
     for &id in ids {
         let Some(task) = tx.task(id)? else {
             continue;
@@ -25,7 +30,7 @@ pub(super) fn cancel(tx: &mut Transaction<'_>, ids: &[TaskId]) -> Result<u64, Fa
             State::Running => drop(running.insert(id)),
             State::Done | State::Dead | State::Cancelled => continue,
         }
-        found += 1;
+        found.push(id);
     }
     if !running.is_empty() {
         for (id, epoch) in tx.claims_of(&running)? {
@@ -84,24 +89,30 @@ pub(super) fn replay_dead_letters(
     ids.sort_unstable();
     let mut replayed = 0;
     for &id in &ids {
-        if !tx.key_allows_replay(id)? {
-            continue;
-        }
-        // A dead letter without its payload is not replayed.
-        let is_whole = tx.execute(
-            "UPDATE throng_task SET failures = 0, failing_since = NULL, crashes = 0, lost = 0,
-                 cancel = 0, reason = NULL, error = NULL, ready_at = ?2
-             WHERE id = ?1 AND (payload IS NOT NULL
-                 OR EXISTS (SELECT 1 FROM throng_payload WHERE throng_payload.id = throng_task.id))",
-            params![id.to_bytes(), tx.now.wall],
-        )?;
-        if is_whole != 0 {
-            tx.execute("DELETE FROM throng_error WHERE id = ?1", [id.to_bytes()])?;
-            tx.push_back(id, State::Dead)?;
-            replayed += 1;
-        }
+        replayed += u64::from(replay_one(tx, id)? == ChangeAnswer::Changed);
     }
     Ok(replayed)
+}
+
+/// Replays a dead letter, unless another task holds its key.
+pub(super) fn replay_one(tx: &mut Transaction<'_>, id: TaskId) -> Result<ChangeAnswer, Fault> {
+    if !tx.key_allows_replay(id)? {
+        return Ok(ChangeAnswer::Refused(Refusal::KeyHeld));
+    }
+    // A dead letter without its payload is not replayed.
+    let is_whole = tx.execute(
+        "UPDATE throng_task SET failures = 0, failing_since = NULL, crashes = 0, lost = 0,
+             cancel = 0, reason = NULL, error = NULL, ready_at = ?2
+         WHERE id = ?1 AND (payload IS NOT NULL
+             OR EXISTS (SELECT 1 FROM throng_payload WHERE throng_payload.id = throng_task.id))",
+        params![id.to_bytes(), tx.now.wall],
+    )?;
+    if is_whole == 0 {
+        return Ok(ChangeAnswer::Refused(Refusal::Unreadable));
+    }
+    tx.execute("DELETE FROM throng_error WHERE id = ?1", [id.to_bytes()])?;
+    tx.push_back(id, State::Dead)?;
+    Ok(ChangeAnswer::Changed)
 }
 
 pub(super) fn delete_dead_letters(

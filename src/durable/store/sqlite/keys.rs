@@ -187,7 +187,7 @@ impl Transaction<'_> {
     }
 
     /// Removes a waiting task from its list. Its sublist stays until the end of the request.
-    fn take_out_of_list(&mut self, task: &Task) -> Result<(), rusqlite::Error> {
+    pub(super) fn take_out_of_list(&mut self, task: &Task) -> Result<(), rusqlite::Error> {
         if let (Some(list), Some(position)) = (task.list, task.position) {
             ready_queue::remove(self.db, task.list, task.sublist, position)?;
             self.emptied.push((list, task.sublist));

@@ -52,7 +52,7 @@ pub(super) fn list(
             now: now.wall,
             store_time: read_store_time(db, now)?,
             request,
-            page: TaskPage::default(),
+            page: TaskPage::at(now.wall.max(0) as u64),
         };
         let is_full = match request.filter.status {
             Status::Waiting => reading.waiting(after)?,

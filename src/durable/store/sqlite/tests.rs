@@ -29,6 +29,7 @@ use crate::durable::{DeadFilter, Durability, TaskId};
 const DEADLINE: Duration = Duration::from_secs(20);
 const LEASE: Duration = Duration::from_secs(9);
 
+mod changes_tests;
 mod clock_tests;
 mod damage_tests;
 mod details_tests;

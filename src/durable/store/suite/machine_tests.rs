@@ -47,6 +47,11 @@ pub(super) enum Step {
     Cancel {
         tasks: Vec<u8>,
     },
+    /// Changes one task: the order of several in their lists would depend on the store.
+    Change {
+        task: u8,
+        change: ChangeChoice,
+    },
     Status {
         process: u8,
         tasks: Vec<u8>,
@@ -136,6 +141,15 @@ pub(super) struct ReadStatsStep {
     process: u8,
     is_by_hour: bool,
     last: Option<Duration>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum ChangeChoice {
+    Cancel,
+    RunNow,
+    MoveTo { is_queued: bool },
+    Replay,
+    Delete,
 }
 
 /// A change of one of a few schedules.
@@ -353,6 +367,16 @@ fn types() -> impl Strategy<Value = Types> {
     prop::sample::select(&[Types::All, Types::Job, Types::Other, Types::Older][..])
 }
 
+fn change() -> impl Strategy<Value = ChangeChoice> {
+    prop_oneof![
+        1 => Just(ChangeChoice::Cancel),
+        4 => Just(ChangeChoice::RunNow),
+        6 => any::<bool>().prop_map(|is_queued| ChangeChoice::MoveTo { is_queued }),
+        1 => Just(ChangeChoice::Replay),
+        1 => Just(ChangeChoice::Delete),
+    ]
+}
+
 /// Times in milliseconds reveal what happens one millisecond early.
 fn time() -> impl Strategy<Value = Duration> {
     prop_oneof![
@@ -464,6 +488,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (any(), 1..5_u8).prop_map(|(session, back)| Step::Late { session, back }),
         5 => claims.prop_map(|claims| Step::Renew { claims }),
         5 => tasks(3).prop_map(|tasks| Step::Cancel { tasks }),
+        9 => (0..12_u8, change()).prop_map(|(task, change)| Step::Change { task, change }),
         4 => (any(), tasks(6)).prop_map(|(process, tasks)| Step::Status { process, tasks }),
         4 => (any(), tasks(6)).prop_map(|(process, tasks)| Step::Find { process, tasks }),
         2 => (any(), prop::bool::ANY).prop_map(|(process, is_queued)| Step::Head { process, is_queued }),

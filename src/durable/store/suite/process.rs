@@ -12,8 +12,8 @@ use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::queue::{QueueInfo, QueueSettings};
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
-    Claim, DeadPayload, Enqueue, Enqueued, Epoch, Event, NewSession, NewTask, QueueChange,
-    RenewAnswer, SessionId, Store, TaskState, Turn, TurnAnswer, Verdict, Verdicts,
+    Change, ChangeAnswer, Claim, DeadPayload, Enqueue, Enqueued, Epoch, Event, NewSession, NewTask,
+    QueueChange, RenewAnswer, SessionId, Store, TaskState, Turn, TurnAnswer, Verdict, Verdicts,
 };
 use crate::durable::{Counts, DeadFilter, DeadLetter, TaskId};
 
@@ -116,6 +116,23 @@ impl Process {
     pub(super) async fn cancel(&self, numbers: impl IntoIterator<Item = u64>) -> u64 {
         let ids = numbers.into_iter().map(id).collect();
         self.0.0.cancel(ids).await.unwrap()
+    }
+
+    /// Changes a task. Returns what has become of it.
+    pub(super) async fn change_task(&self, number: u64, change: Change) -> ChangeAnswer {
+        let answers = self.0.0.change(vec![id(number)], change).await.unwrap();
+        assert_eq!(answers.len(), 1);
+        answers[0]
+    }
+
+    pub(super) async fn run_now(&self, number: u64) -> ChangeAnswer {
+        self.change_task(number, Change::RunNow).await
+    }
+
+    /// Moves a task to a queue. An empty name is that of the default queue.
+    pub(super) async fn move_to(&self, queue: &str, number: u64) -> ChangeAnswer {
+        self.change_task(number, Change::MoveTo(queue_name(queue)))
+            .await
     }
 
     pub(super) async fn renew(&self, claims: impl IntoIterator<Item = Epoch>) -> RenewAnswer {

@@ -2,8 +2,8 @@
 
 use super::row::{Row, State};
 use super::state::Model;
-use crate::durable::store::DeadPayload;
-use crate::durable::{DeadFilter, DeadLetter, TaskId};
+use crate::durable::store::{ChangeAnswer, DeadPayload};
+use crate::durable::{DeadFilter, DeadLetter, Refusal, TaskId};
 
 impl Model {
     pub(in super::super) fn dead_letters(
@@ -33,15 +33,22 @@ impl Model {
         let mut ids: Vec<_> = self.dead_rows(filter).map(|row| row.task.id).collect();
         ids.sort();
         // A dead letter whose key another task holds is not replayed. Of several with one key, that with the lowest id is.
-        let mut replayed = 0;
-        for id in ids {
-            if self.may_replay(id) {
-                self.replay(id);
-                replayed += 1;
-            }
-        }
+        let answers = ids.into_iter().map(|id| self.replay_one(id));
+        let replayed = answers.filter(|it| *it == ChangeAnswer::Changed).count();
         self.wake_for_new_ready();
-        replayed
+        replayed as u64
+    }
+
+    /// Replays a dead letter, unless another task holds its key.
+    pub(super) fn replay_one(&mut self, id: TaskId) -> ChangeAnswer {
+        if self.dead_rows(&DeadFilter::ids([id])).next().is_none() {
+            return ChangeAnswer::OtherStatus;
+        }
+        if !self.may_replay(id) {
+            return ChangeAnswer::Refused(Refusal::KeyHeld);
+        }
+        self.replay(id);
+        ChangeAnswer::Changed
     }
 
     /// Returns `true` unless another task holds a key that the dead letter would get back.

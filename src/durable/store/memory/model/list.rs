@@ -20,7 +20,7 @@ impl Model {
         };
         let mut rows = self.listed(request.filter.status);
         rows.retain(|&(position, _)| after.is_none_or(|after| position > after));
-        let mut page = TaskPage::default();
+        let mut page = TaskPage::at(self.wall());
         for (position, row) in rows {
             if page.tasks.len() == request.limit || page.examined == request.max_examined() {
                 return Some(page);

@@ -27,7 +27,8 @@
 -- [3]  -> cursor with which the step of that id ends, or empty
 -- [4]  -> number of rows that were examined
 -- [5]  -> time in milliseconds: of the clock, or of the store for ended tasks
--- [6..] -> descriptions of the tasks: see `task_rows.lua`
+-- [6]  -> time of the clock in milliseconds
+-- [7..] -> descriptions of the tasks: see `task_rows.lua`
 local status, cursor, last_id, limit, budget = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local by_name, wanted_name, wanted_queue, last_end = ARGV[6] == '1', ARGV[7], ARGV[8], ARGV[9]
 local MAX_SCANNED_BYTES, LARGE_ROWS_BYTES = 1048576, 65536
@@ -213,4 +214,4 @@ elseif status == 'r' then next_cursor, next_id, next_end = scan(RUNNING, add_run
 elseif status == 'l' then next_cursor, next_id, next_end = walk_delayed()
 elseif status == 'x' then next_cursor, next_id, next_end = walk_dead()
 else next_cursor, next_id, next_end = scan(RESULTS, add_ended) end
-return { next_cursor, next_id, next_end, examined, status == 'l' and now or store_time(), unpack(tasks) }
+return { next_cursor, next_id, next_end, examined, status == 'l' and now or store_time(), now, unpack(tasks) }

@@ -10,11 +10,12 @@
 -- ARGV[2]   -> number of ids, n
 -- ARGV[3..] -> n ids
 --
--- Output: the number of dead letters replayed or deleted. One whose key another task holds is not replayed, and not counted.
+-- Output: a letter for each id: `y` if the dead letter is replayed or deleted, `n` if there is no such dead letter, `k` if it is not
+-- replayed since another task holds its key, `d` if it is not replayed since it is damaged
 --
 -- Errors: UNDONE or PARTIAL if a command failed
 local is_replay = ARGV[1] == 'replay'
-local ids, scores, dead, alive, entries = {}, {}, {}, {}, {}
+local ids, scores, dead, alive, entries, answers = {}, {}, {}, {}, {}, {}
 -- The changes of `held_keys`: keys, new rows (false: removed), previous rows. `is_taken`: by key, the dead letter that gets it.
 local keys, keys_after, keys_before, is_taken = {}, {}, {}, {}
 
@@ -49,6 +50,7 @@ for i = 1, tonumber(ARGV[2]) do
   local since = tonumber(call('ZSCORE', DIED, id) or '-inf')
   local row = since + DEAD_RETENTION > store_time() and (call('HGET', DEAD, id) or '')
   local can_run = is_dead_letter_row(row) and byte(row) ~= DAMAGED and is_intact(id, sub(row, DEAD_ERROR + number_at('>I4', row, DEAD_ERROR_LENGTH)))
+  answers[i] = row and (is_replay and 'd' or 'y') or 'n'
   -- A damaged task cannot run. It can only be deleted.
   if row and not is_replay then
     local at = 2 * #ids + 1
@@ -56,7 +58,10 @@ for i = 1, tonumber(ARGV[2]) do
     scores[at], scores[at + 1] = since, id
     dead[at], dead[at + 1] = id, row
     free_key(id, row)
-  elseif can_run and take_key(id, sub(row, DEAD_ERROR + number_at('>I4', row, DEAD_ERROR_LENGTH))) then
+  elseif can_run and not take_key(id, sub(row, DEAD_ERROR + number_at('>I4', row, DEAD_ERROR_LENGTH))) then
+    answers[i] = 'k'
+  elseif can_run then
+    answers[i] = 'y'
     local at = 2 * #ids + 1
     ids[#ids + 1] = id
     scores[at], scores[at + 1] = since, id
@@ -68,7 +73,7 @@ for i = 1, tonumber(ARGV[2]) do
     alive[at], alive[at + 1] = id, alive_row(entry, 0)
   end
 end
-if #ids == 0 then return 0 end
+if #ids == 0 then return concat(answers) end
 
 -- The first write must be one that a server without memory accepts; it then accepts the others.
 call('ZREM', LEASE, '')
@@ -91,4 +96,4 @@ if is_replay then
   pcall(call, 'HINCRBY', META, 'ended_apart', -#ids)
   pcall(lists().wake_for, bundles)
 end
-return #ids
+return concat(answers)

@@ -6,6 +6,7 @@ use crate::durable::DeadReason;
 use crate::durable::clock::Clock;
 use crate::durable::store::redis::Time;
 
+mod changes_tests;
 mod ends_tests;
 mod lists_tests;
 mod sessions_tests;

@@ -19,6 +19,8 @@ fn all() -> Vec<(&'static str, &'static Script)> {
         ("renew", &scripts.renew),
         ("status", &scripts.status),
         ("cancel", &scripts.cancel),
+        ("run_now", &scripts.run_now),
+        ("move_tasks", &scripts.move_tasks),
         ("open", &scripts.open),
         ("close", &scripts.close),
         ("dead_letters", &scripts.dead_letters),

@@ -21,6 +21,7 @@ use crate::durable::store::{
 };
 use crate::durable::{Counts, TaskId};
 
+mod changes;
 mod dead_letters;
 mod details;
 mod lists;
@@ -136,6 +137,7 @@ impl<H: Harness> Pair<H> {
             Step::Late { session, back } => self.again(*session, usize::from(*back)).await,
             Step::Renew { claims } => self.renew(claims).await,
             Step::Cancel { tasks } => self.cancel(self.ids.of_all(tasks)).await,
+            Step::Change { task, change } => self.change(*task, *change).await,
             Step::Status { process, tasks } => self.status(*process, self.ids.of_all(tasks)).await,
             Step::Find { process, tasks } => self.find(*process, &self.ids.of_all(tasks)).await,
             Step::Head { process, is_queued } => self.head(*process, *is_queued).await,

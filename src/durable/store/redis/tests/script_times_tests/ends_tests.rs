@@ -3,7 +3,7 @@
 use super::*;
 use crate::durable::store::MAX_BATCH_BYTES;
 use crate::durable::store::MAX_ERROR_BYTES;
-use crate::durable::store::redis::admin::TASKS_PER_CHANGE;
+use crate::durable::store::redis::batches::TASKS_PER_CHANGE;
 use crate::durable::store::redis::reply;
 use crate::durable::store::redis::scripts::Arguments;
 
@@ -92,7 +92,8 @@ async fn many_dead_letters_with_long_errors() {
             arguments.push_ids(ids);
             let script = store.inner.run(&store.inner.scripts.replay, 0, arguments);
             let found = scene.meter.measure(script).await.unwrap();
-            assert_eq!(found, redis::Value::Int(TASKS_PER_CHANGE as i64));
+            let changed = vec![b'y'; TASKS_PER_CHANGE];
+            assert_eq!(found, redis::Value::BulkString(changed));
         }
     })
     .await;

@@ -1,0 +1,154 @@
+//! [`TaskChange`]: the changes that operators make to tasks.
+
+use serde::Serialize;
+
+use crate::durable::engine::Engine;
+use crate::durable::queue::name::QueueName;
+use crate::durable::store::{Change, ChangeAnswer};
+use crate::durable::{DurableError, Refusal, Status, TaskFilter, TaskId};
+
+/// A change of a task: see [`Admin::change`](crate::durable::Admin::change) and [`Admin::change_all`](crate::durable::Admin::change_all).
+///
+/// # Examples
+///
+/// ```
+/// # use throng::durable::{DurableClient, MemoryStore, TaskId};
+/// use throng::durable::{Changed, TaskChange};
+///
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = DurableClient::open(MemoryStore::new());
+/// # let id = TaskId::new();
+/// match client.admin().change(id, TaskChange::move_to("bulk")).await? {
+///     Changed::Yes => println!("it waits in the queue bulk"),
+///     Changed::NotIn(status) => println!("it is too late: the task is {status:?}"),
+///     other => println!("nothing has changed: {other:?}"),
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum TaskChange {
+    /// Cancels a waiting, delayed or running task. A running task is cancelled when its run [stops](crate::durable::StopReason).
+    Cancel,
+    /// Makes a delayed task due now, by the clock of the store, and wakes a worker for it. It goes behind the tasks that wait. A task that
+    /// waits for its next attempt is delayed, too.
+    ///
+    /// Limits, pauses, and the hold of its group still apply to the task. A task keeps its [`Key`](crate::durable::Key). So until a worker
+    /// claims the task, a spawn may still [replace](crate::durable::Key::replace) it, and thereby delay it again.
+    RunNow,
+    /// Moves a waiting or delayed task to the named [queue](crate::durable::Queue), or to the default queue if this is `None`. A waiting
+    /// task goes behind those that wait there, and a worker of that queue is woken for it. A delayed task stays delayed until the same time.
+    ///
+    /// The task keeps its id, its payload, its priority, its errors, and the number of its attempts.
+    ///
+    /// - In another named queue, it keeps its [group](crate::durable::SpawnOptions::group). The default queue has no groups, so a task
+    ///   that moves there has no group from then on.
+    /// - It keeps its [`Key`](crate::durable::Key) as a key of the queue in which it was spawned: until it ends, it conflicts with spawns
+    ///   into that queue. If the key lasts only [until the task starts](crate::durable::Key::until_started), the task is not moved, since a
+    ///   spawn may replace it.
+    /// - In a store with several partitions, the queue determines the partition, and a task cannot leave its partition: see
+    ///   [`Refusal::OtherPartition`].
+    ///
+    /// In Redis, the list in which the task waits is read from its end, in parts, until the task is found. So if the queue is long, a move
+    /// takes longer than other changes, but it does not block the server.
+    MoveTo(Option<String>),
+    /// Makes a dead letter wait for a worker again: see [`DeadLetters::replay`](crate::durable::DeadLetters::replay).
+    Replay,
+    /// Deletes a dead letter.
+    Delete,
+}
+
+/// What has become of a task that was to be changed: see [`Admin::change`](crate::durable::Admin::change).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Changed {
+    /// The task is changed or, if it is running and is to be cancelled, its worker is asked to do so.
+    Yes,
+    /// The task already was as the change would make it: it is in the queue to which it was to move.
+    Already,
+    /// There is no such task, or its end is no longer kept.
+    NotThere,
+    /// The change does not apply to this status, which the task has.
+    NotIn(Status),
+    /// The change is not possible, for this reason.
+    Refused(Refusal),
+}
+
+impl TaskChange {
+    /// Returns the change that moves a task to a named queue.
+    pub fn move_to(queue: impl Into<String>) -> Self {
+        Self::MoveTo(Some(queue.into()))
+    }
+
+    /// Returns the change in the form in which stores accept it, or the reason why it is invalid.
+    pub(super) fn checked(&self) -> Result<Change, String> {
+        Ok(match self {
+            Self::Cancel => Change::Cancel,
+            Self::RunNow => Change::RunNow,
+            Self::MoveTo(None) => Change::MoveTo(QueueName::DEFAULT),
+            Self::MoveTo(Some(queue)) => Change::MoveTo(QueueName::new(queue)?),
+            Self::Replay => Change::Replay,
+            Self::Delete => Change::Delete,
+        })
+    }
+
+    /// Returns `true` if the change applies to tasks with this status. It may be refused for another [reason](Refusal).
+    pub fn applies_to(&self, status: Status) -> bool {
+        match self {
+            Self::Cancel => matches!(status, Status::Waiting | Status::Delayed | Status::Running),
+            Self::RunNow => status == Status::Delayed,
+            Self::MoveTo(_) => matches!(status, Status::Waiting | Status::Delayed),
+            Self::Replay | Self::Delete => status == Status::Dead,
+        }
+    }
+
+    /// Returns an error if the change does not apply to tasks with the status of the filter.
+    pub(super) fn check(&self, filter: &TaskFilter) -> Result<(), String> {
+        if self.applies_to(filter.status()) {
+            return Ok(());
+        }
+        let statuses = match self {
+            Self::Cancel => "waiting, delayed or running tasks can be cancelled",
+            Self::RunNow => "delayed tasks can be made due",
+            Self::MoveTo(_) => "waiting or delayed tasks can move to another queue",
+            Self::Replay => "dead letters can be replayed",
+            Self::Delete => "dead letters can be deleted",
+        };
+        Err(format!(
+            "only {statuses}: choose another status than {:?}",
+            filter.status()
+        ))
+    }
+}
+
+/// How often a change is tried while the status of the task changes.
+const MAX_TRIES: usize = 3;
+
+/// Changes a task: see [`Admin::change`](crate::durable::Admin::change).
+pub(super) async fn change_one(
+    engine: &Engine,
+    id: TaskId,
+    change: &TaskChange,
+) -> Result<Changed, DurableError> {
+    let checked = change.checked();
+    let checked = checked.map_err(|reason| DurableError::invalid(&engine.store_name, reason))?;
+    let mut found = Status::Absent;
+    for _ in 0..MAX_TRIES {
+        let answers = engine.ask(Some(id), |store| store.change(vec![id], checked.clone()));
+        match answers.await?.first() {
+            Some(ChangeAnswer::Changed) => return Ok(Changed::Yes),
+            Some(ChangeAnswer::Same) => return Ok(Changed::Already),
+            Some(ChangeAnswer::Refused(refusal)) => return Ok(Changed::Refused(*refusal)),
+            Some(ChangeAnswer::OtherStatus) | None => {}
+        }
+        found = engine.status(id).await?;
+        if !change.applies_to(found) {
+            break;
+        }
+    }
+    Ok(match found {
+        Status::Absent => Changed::NotThere,
+        status => Changed::NotIn(status),
+    })
+}

@@ -1,0 +1,32 @@
+//! [`Refusal`]: why a task cannot be changed.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// The reason why a task cannot be changed although its status allows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Refusal {
+    /// Another task holds the [`Key`](crate::durable::Key) of a dead letter, so it cannot be replayed.
+    KeyHeld,
+    /// The task holds its [`Key`](crate::durable::Key) only until it starts. A spawn into its queue may replace it, so it cannot move to
+    /// another queue.
+    Replaceable,
+    /// The store has several partitions, and the task is in another one than the queue to which it is to move.
+    OtherPartition,
+    /// A part of the task is lost or cannot be read by this version of the crate.
+    Unreadable,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::KeyHeld => "another task holds its key",
+            Self::Replaceable => "a spawn into its queue may replace it until it starts",
+            Self::OtherPartition => "it is in another partition than the queue",
+            Self::Unreadable => "a part of it cannot be read",
+        })
+    }
+}

@@ -1,0 +1,65 @@
+-- Makes delayed tasks due now, as one transaction: they go to the ends of their lists, in the order of the ids.
+--
+-- Needs: lists, entry, intact_entry.
+-- Reads: epoch, tombstones.
+-- Undo: run_now.
+-- KEYS: NONE, META, READY, ALIVE, DELAYED, DUE, LEASE, TOMBSTONES, QUARANTINED, IDLE, ROUTES, UNLISTED, QUEUES, PERMITS, HELD_KEYS, GROUPS.
+--
+-- ARGV[1]   -> number of ids, n
+-- ARGV[2..] -> n ids
+--
+-- Output: a letter for each id: `y` if the task is due now, `n` if it was not delayed, `d` if it is damaged
+--
+-- Errors: UNDONE or PARTIAL if a command failed
+local ids, answers, seen = { unpack(ARGV, 2, 1 + tonumber(ARGV[1])) }, {}, {}
+if #ids == 0 then return '' end
+-- The delayed tasks: pairs of ids and entries, pairs of due times and ids, and the new entries.
+local delayed, dues, entries, quarantined = {}, {}, {}, {}
+-- Pairs of keys and their rows, before and after.
+local keys_before, keys_after = {}, {}
+
+-- Changes the copy of the entry in the row of a key that lasts until the task starts.
+local function change_copy(id, entry, new)
+  local key, mode = task_key(entry, 0)
+  local row = mode % 2 == 1 and call('HGET', HELD_KEYS, key)
+  if row and #row >= HELD_ENTRY and sub(row, 1, HELD_ID_END) == id then
+    keys_before[#keys_before + 1], keys_before[#keys_before + 2] = key, row
+    keys_after[#keys_after + 1], keys_after[#keys_after + 2] = key, sub(row, 1, HELD_SINCE_END) .. new
+  end
+end
+
+local function make_due(id, due, entry)
+  delayed[#delayed + 1], delayed[#delayed + 2] = id, entry
+  dues[#dues + 1], dues[#dues + 2] = due, id
+  -- With its former time, its list would seem to have waited less than others until then.
+  local new = sub(entry, 1, ENTRY_READY_AT - 1) .. pack('>I6', now) .. sub(entry, ENTRY_KIND)
+  entries[#entries + 1] = new
+  if is_quarantined(entry) then quarantined[#quarantined + 1] = id end
+  change_copy(id, entry, new)
+end
+
+local alive, found, rows = call('HMGET', ALIVE, unpack(ids)), call('ZMSCORE', DUE, unpack(ids)), call('HMGET', DELAYED, unpack(ids))
+for i, id in ipairs(ids) do
+  local is_delayed = alive[i] and found[i] and not seen[id]
+  answers[i] = not is_delayed and 'n' or is_intact(id, rows[i]) and 'y' or 'd'
+  if answers[i] == 'y' then make_due(id, found[i], rows[i]) end
+  seen[id] = true
+end
+if #entries == 0 then return concat(answers) end
+
+-- The first write must be one that a server without memory accepts; it then accepts the others.
+call('ZREM', LEASE, '')
+local bundles = lists().at_the_end(entries)
+state.transaction = {
+  undo = 'run_now', delayed = delayed, dues = dues, quarantined = quarantined, bundles = bundles, keys = keys_before,
+}
+if #quarantined > 0 then call('SADD', QUARANTINED, unpack(quarantined)) end
+if #keys_after > 0 then call('HSET', HELD_KEYS, unpack(keys_after)) end
+for i = 2, #dues, 2 do
+  call('ZREM', DUE, dues[i])
+  call('HDEL', DELAYED, dues[i])
+end
+lists().push('RPUSH', bundles)
+state.transaction = nil
+pcall(lists().wake_for, bundles)
+return concat(answers)

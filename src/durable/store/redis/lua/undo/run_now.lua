@@ -1,0 +1,8 @@
+-- Delays tasks again that were made due, until their former times.
+function undo.run_now()
+  remove_pushed(u.bundles)
+  try_all('HSET', DELAYED, u.delayed)
+  try_all('ZADD', DUE, u.dues)
+  try_all('HSET', HELD_KEYS, u.keys)
+  try_all('SREM', QUARANTINED, u.quarantined)
+end

@@ -1,0 +1,79 @@
+//! Many tasks are made due, or move to another queue.
+
+use super::*;
+use crate::durable::Key;
+use crate::durable::store::redis::batches::TASKS_PER_CHANGE;
+use crate::durable::store::suite::with_key;
+use crate::durable::store::{Change, ChangeAnswer};
+
+const TASKS: u64 = 8 * BATCH;
+
+/// Changes all tasks, as a bulk change does.
+async fn change_all(scene: &mut Scene, change: Change) {
+    let ids: Vec<_> = (0..TASKS).map(id).collect();
+    for ids in ids.chunks(TASKS_PER_CHANGE) {
+        let changed = scene.other.store.change(ids.to_vec(), change.clone());
+        let answers = scene.meter.measure(changed).await.unwrap();
+        assert!(answers.iter().all(|it| *it == ChangeAnswer::Changed));
+    }
+}
+
+/// Tasks of many groups, with keys and the largest payloads that entries contain.
+fn grouped_task(number: u64) -> NewTask {
+    let task = NewTask {
+        payload: vec![7; 512],
+        ..grouped(number, "q", &format!("{}", number % 1000))
+    };
+    with_key(Key::new(number.to_string()), task)
+}
+
+#[tokio::test]
+async fn many_tasks_that_are_made_due() {
+    needs_redis!();
+    in_short_scripts(async |scene| {
+        let later = |task| NewTask {
+            delay: Duration::from_secs(3600),
+            ..task
+        };
+        scene
+            .store(TASKS, |number| later(grouped_task(number)))
+            .await;
+        change_all(scene, Change::RunNow).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn many_tasks_that_move() {
+    needs_redis!();
+    for new in [grouped_task, task] {
+        in_short_scripts(async |scene| {
+            let _other = Worker::of_queue(&scene.other.store, "q").await;
+            scene.store(TASKS, new).await;
+            for queue in [Some("r"), Some("s"), None] {
+                let queue = QueueName::from(queue.map(str::to_owned));
+                change_all(scene, Change::MoveTo(queue)).await;
+            }
+        })
+        .await;
+    }
+}
+
+/// The task that is searched last is the first one of a list of a million.
+#[tokio::test]
+#[ignore = "it stores a million tasks: `scripts/test --long` runs it"]
+async fn a_task_of_a_million_that_moves() {
+    needs_redis!();
+    let mut scene = Scene::new().await;
+    scene.store(1_000_000, task).await;
+    scene.meter.taken.clear();
+    let change = Change::MoveTo(queue_name("q"));
+    let started = std::time::Instant::now();
+    let changed = scene.other.store.change(vec![id(0)], change);
+    assert_eq!(
+        scene.meter.measure(changed).await.unwrap(),
+        [ChangeAnswer::Changed]
+    );
+    println!("move: {:?}, {:?}", started.elapsed(), scene.meter.taken);
+    assert!(scene.meter.taken.iter().all(|taken| *taken <= LIMIT));
+}
