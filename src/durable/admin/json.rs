@@ -1,4 +1,4 @@
-//! How the types of [`Admin`](crate::durable::Admin) are serialised: times are numbers of milliseconds.
+//! Serialises the times in the types of [`Admin`](crate::durable::Admin) as numbers of milliseconds.
 
 use std::time::Duration;
 
