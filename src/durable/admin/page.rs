@@ -40,13 +40,13 @@ impl TaskPage {
     }
 }
 
-/// A task in a list.
+/// A task as it appears in a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct TaskInfo {
     /// The id of the task.
     pub id: TaskId,
-    /// The status of the task, which is that of the filter.
+    /// The status of the task.
     pub status: Status,
     /// The [name](crate::durable::DurableTask::NAME) of the task, or `None` if the store has not kept it: Redis does not keep the name of a
     /// task that was cancelled.
