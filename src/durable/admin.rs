@@ -27,11 +27,11 @@ mod workers;
 /// The interface of a store for the people who operate it: see [`DurableClient::admin`](super::DurableClient::admin).
 ///
 /// - [`overview`](Self::overview) summarises the store, its queues and its types.
-/// - [`tasks`](Self::tasks) lists the tasks with a status, [`task`](Self::task) shows one task in detail, and [`head`](Self::head) shows the
-///   tasks of a queue that have waited longest.
+/// - [`tasks`](Self::tasks) lists the tasks with a status, [`task`](Self::task) shows one task in detail, and [`head`](Self::head) shows
+///   the tasks of a queue that have waited longest.
 /// - [`workers`](Self::workers) lists the workers, and [`stats`](Self::stats) returns how many runs have started and ended over time.
-/// - [`change`](Self::change) cancels, moves, replays or deletes one task, or makes it due now, and [`change_all`](Self::change_all) does so
-///   to all tasks that match a filter.
+/// - [`change`](Self::change) cancels, moves, replays or deletes one task, or makes it due now, and [`change_all`](Self::change_all) does
+///   so to all tasks that match a filter.
 ///
 /// The program need not know the types of the tasks. A program that changes nothing can open the store with `observe` instead of `open`.
 ///
@@ -71,8 +71,8 @@ impl<'a> Admin<'a> {
         Self { engine }
     }
 
-    /// Returns a summary of the store, its queues and its types. The cost grows with the numbers of queues and types, but not with the number
-    /// of tasks.
+    /// Returns a summary of the store, its queues and its types. The cost grows with the numbers of queues and types, but not with the
+    /// number of tasks.
     ///
     /// If a store has several partitions and some of them do not answer, the overview describes the others, and lists the
     /// [missing](Overview::missing_partitions) ones.
@@ -140,7 +140,8 @@ impl<'a> Admin<'a> {
         list::list(self.engine, filter, after, limit).await
     }
 
-    /// Returns what the store knows about a task. Returns `None` if there is no such task: it was never stored, or its end is no longer kept.
+    /// Returns what the store knows about a task. Returns `None` if there is no such task: it was never stored, or its end is no longer
+    /// kept.
     ///
     /// This is one request, whose cost depends only on the size of the task. For a running task, SQLite also searches all claims.
     /// If a part of the task is lost or cannot be read, the answer contains the rest and describes the [damage](TaskDetail::damage).
@@ -290,8 +291,8 @@ impl<'a> Admin<'a> {
     /// # Errors
     ///
     /// - The name of the queue to which the task is to move is [invalid](DurableError::is_invalid). The message names the remedy.
-    /// - The store does not answer. It is safe to call this again. If the first call took effect, the second one finds the task changed, and
-    ///   usually returns another value than [`Changed::Yes`].
+    /// - The store does not answer. It is safe to call this again. If the first call took effect, the second one finds the task changed,
+    ///   and usually returns another value than [`Changed::Yes`].
     ///
     /// # Cancel safety
     ///
@@ -314,8 +315,8 @@ impl<'a> Admin<'a> {
         change::change_one(self.engine, id, &change).await
     }
 
-    /// Changes all tasks that match, a part at a time: see [`Bulk`]. To leave out tasks that came after an operator looked at a page, restrict
-    /// the filter to the time at which the page was [read](TaskPage::read_at): see [`TaskFilter::until`].
+    /// Changes all tasks that match, a part at a time: see [`Bulk`]. To leave out tasks that came after an operator looked at a page,
+    /// restrict the filter to the time at which the page was [read](TaskPage::read_at): see [`TaskFilter::until`].
     pub fn change_all(&self, filter: TaskFilter, change: TaskChange) -> Bulk<'a> {
         Bulk::new(self.engine, filter, change)
     }

@@ -255,8 +255,8 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Returns the number of tasks that had not ended.
     fn cancel(&self, ids: Vec<TaskId>) -> Answer<'_, u64>;
 
-    /// Changes tasks. Returns an answer for each, in the order of the ids. A store may change them in several steps, so if the request fails,
-    /// some may have been changed. It is safe to repeat the request.
+    /// Changes tasks. Returns an answer for each, in the order of the ids. A store may change them in several steps, so if the request
+    /// fails, some may have been changed. It is safe to repeat the request.
     fn change(&self, ids: Vec<TaskId>, change: Change) -> Answer<'_, Vec<ChangeAnswer>>;
 
     /// Returns dead letters, the newest first.

@@ -203,8 +203,8 @@ pub trait DurableTask: Serialize + DeserializeOwned + Send + 'static {
         Self::decode(bytes)
     }
 
-    /// Decodes the output of a task of this type, which is stored as JSON. By default, this deserialises an [`Output`](Self::Output). If that
-    /// type has changed, override this method to read older formats, too. Outputs have no version, so try one format after another.
+    /// Decodes the output of a task of this type, which is stored as JSON. By default, this deserialises an [`Output`](Self::Output). If
+    /// that type has changed, override this method to read older formats, too. Outputs have no version, so try one format after another.
     ///
     /// Handles that were returned by a [spawn](super::DurableClient::spawn) or by [`attach`](super::DurableClient::attach) use this method.
     /// Handles that were deserialised do not know the type of their task, so they deserialise an [`Output`](Self::Output).

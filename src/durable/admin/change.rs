@@ -30,26 +30,27 @@ use crate::durable::{DurableError, Refusal, Status, TaskFilter, TaskId};
 pub enum TaskChange {
     /// Cancels a waiting, delayed or running task. A running task is cancelled when its run [stops](crate::durable::StopReason).
     Cancel,
-    /// Makes a delayed task due now, by the clock of the store, and wakes a worker for it. The task goes behind the tasks that already wait.
-    /// A task between two attempts is delayed, too.
+    /// Makes a delayed task due now, by the clock of the store, and wakes a worker for it. The task goes behind the tasks that already
+    /// wait. A task between two attempts is delayed, too.
     ///
-    /// Limits, pauses and the hold of its group still apply to the task. It keeps its [`Key`](crate::durable::Key). So until a worker claims
-    /// the task, a spawn may still [replace](crate::durable::Key::replace) it, and thereby delay it again.
+    /// Limits, pauses and the hold of its group still apply to the task. It keeps its [`Key`](crate::durable::Key). So until a worker
+    /// claims the task, a spawn may still [replace](crate::durable::Key::replace) it, and thereby delay it again.
     RunNow,
     /// Moves a waiting or delayed task to the named [queue](crate::durable::Queue), or to the default queue if this is `None`. A waiting
-    /// task goes behind those that wait there, and a worker of that queue is woken for it. A delayed task stays delayed until the same time.
+    /// task goes behind those that wait there, and a worker of that queue is woken for it. A delayed task stays delayed until the same
+    /// time.
     ///
     /// The task keeps its id, its payload, its priority, its errors and the number of its attempts. For its other properties:
     ///
     /// - *Group*: in another named queue, the task keeps its [group](crate::durable::SpawnOptions::group). The default queue has no groups,
     ///   so a task that moves there loses its group.
-    /// - *Key*: the task keeps its [`Key`](crate::durable::Key), which still belongs to the queue in which the task was spawned. Spawns into
-    ///   that queue conflict with the task. A task whose key lasts only [until it starts](crate::durable::Key::until_started) cannot move:
-    ///   see [`Refusal::Replaceable`].
+    /// - *Key*: the task keeps its [`Key`](crate::durable::Key), which still belongs to the queue in which the task was spawned. Spawns
+    ///   into that queue conflict with the task. A task whose key lasts only [until it starts](crate::durable::Key::until_started) cannot
+    ///   move: see [`Refusal::Replaceable`].
     /// - *Partition*: in a store with several partitions, a task cannot leave its partition: see [`Refusal::OtherPartition`].
     ///
-    /// Redis reads the list in which the task waits from its end, in parts, until it finds the task. So in a long queue, a move takes longer
-    /// than other changes, but it does not block the server.
+    /// Redis reads the list in which the task waits from its end, in parts, until it finds the task. So in a long queue, a move takes
+    /// longer than other changes, but it does not block the server.
     MoveTo(Option<String>),
     /// Makes a dead letter wait for a worker again: see [`DeadLetters::replay`](crate::durable::DeadLetters::replay).
     Replay,

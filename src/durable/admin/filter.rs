@@ -55,8 +55,9 @@ impl TaskFilter {
     /// Selects only tasks that already existed at this time, which is usually the time at which a page was
     /// [read](crate::durable::TaskPage::read_at). A [bulk change](crate::durable::Admin::change_all) then leaves out tasks that came later.
     ///
-    /// - *Dead letters*: those that died at or before this time. The age of a dead letter does not grow while no executor runs on the store.
-    ///   So after such a period, a dead letter that died shortly before this time may be left out. One that died later is never selected.
+    /// - *Dead letters*: those that died at or before this time. The age of a dead letter does not grow while no executor runs on the
+    ///   store. So after such a period, a dead letter that died shortly before this time may be left out. One that died later is never
+    ///   selected.
     /// - *Waiting, delayed and running tasks*: those that were spawned at or before this time. A store does not record when a task was
     ///   spawned, but a [new](TaskId::new) id contains the time, in milliseconds, by the clock of the process that spawned the task. If that
     ///   clock differs from the clock of the store, the selection is off by the difference. An id that was [derived](TaskId::derive), or

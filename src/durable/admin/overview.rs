@@ -22,13 +22,15 @@ pub struct Overview {
     /// `true` if there are more queues than `queues` contains.
     pub has_more_queues: bool,
     /// The types in the order of their names and queues: at most 200. A type is listed if runs of it have started or ended within the last
-    /// hour, if it is paused, or if tasks of it wait for a worker that knows it. A `RedisStore` lists all types that clients have recorded,
-    /// instead of those that wait; if there are more than 2,000 such records in a partition, it lists only paused types and types with runs.
+    /// hour, if it is paused, or if tasks of it wait because no live worker has registered it.
+    ///
+    /// A `RedisStore` also lists all other types that its clients have recorded. If a partition has more than 2,000 of these records, it
+    /// lists only paused types and types with runs.
     pub types: Vec<TypeOverview>,
     /// `true` if there are more types than `types` contains.
     pub has_more_types: bool,
-    /// The numbers, from 0, of the partitions of a `RedisStore` that do not answer. Their tasks, their queues and their part of the statistics
-    /// are missing from this overview.
+    /// The numbers, from 0, of the partitions of a `RedisStore` that do not answer. Their tasks, their queues and their part of the
+    /// statistics are missing from this overview.
     pub missing_partitions: Vec<usize>,
 }
 
@@ -42,13 +44,13 @@ pub struct QueueOverview {
     /// estimate if several lists contain more than 10,000 waiting tasks each. With Redis, running tasks of queues that are not listed count
     /// for the default queue.
     pub info: QueueInfo,
-    /// The number of live sessions that serve the queue. Each executor has one session for each queue that it serves. A worker that is killed
-    /// counts as live until the store detects its death: with Redis, for about three minutes.
+    /// The number of live sessions that serve the queue. Each executor has one session for each queue that it serves. A worker that is
+    /// killed counts as live until the store detects its death: with Redis, for about three minutes.
     pub sessions: u64,
     /// The time for which the first waiting task has waited, or `None` if no task waits or the time is not known. Only tasks whose type a
     /// worker has registered count, and Redis and SQLite do not examine tasks with a [group](crate::durable::SpawnOptions::group). With
-    /// Redis, this is the time since the task became ready. With other stores, it is the time since the task was spawned, which SQLite knows
-    /// only for [new](crate::durable::TaskId::new) ids.
+    /// Redis, this is the time since the task became ready. With other stores, it is the time since the task was spawned, which SQLite
+    /// knows only for [new](crate::durable::TaskId::new) ids.
     pub oldest_waiting: Option<Duration>,
 }
 

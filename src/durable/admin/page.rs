@@ -40,7 +40,7 @@ impl TaskPage {
     }
 }
 
-/// A task as it appears in a list.
+/// A task as it appears in a list. It is serialised with durations in milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct TaskInfo {

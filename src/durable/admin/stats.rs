@@ -42,8 +42,8 @@ pub struct Stats {
 pub struct TypeStats {
     /// The time at which the minute or hour begins.
     pub start: SystemTime,
-    /// The [name](crate::durable::DurableTask::NAME) of the type. It is `None` in the row that counts all other types together: those beyond
-    /// the first 256 of the minute or hour, and those with names of more than 255 bytes.
+    /// The [name](crate::durable::DurableTask::NAME) of the type. It is `None` in the row that counts all other types together: those
+    /// beyond the first 256 of the minute or hour, and those with names of more than 255 bytes.
     pub name: Option<String>,
     /// The [queue](crate::durable::Queue). It is `None` for the default queue, and in the row of all other types.
     pub queue: Option<String>,

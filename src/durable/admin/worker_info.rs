@@ -29,8 +29,8 @@ pub struct WorkerInfo {
     pub queue: Option<String>,
     /// The maximum number of tasks that the worker runs at once in this queue.
     pub permits: usize,
-    /// The [names](crate::durable::DurableTask::NAME) of the types that the worker has registered, including their former names: at most the
-    /// first 64 in alphabetical order.
+    /// The [names](crate::durable::DurableTask::NAME) of the types that the worker has registered, including their former names: at most
+    /// the first 64 in alphabetical order.
     pub types: Vec<String>,
     /// The number of names that are missing in `types`, because there are too many or they are too long.
     pub other_types: usize,

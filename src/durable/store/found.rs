@@ -23,8 +23,8 @@ pub(crate) struct Beginning {
     pub(crate) len: usize,
 }
 
-/// The number of bytes of a payload or an output that are read for an excerpt, including the envelope. The envelope of an output contains the
-/// name of the task, which has at most 64 KiB.
+/// The number of bytes of a payload or an output that are read for an excerpt, including the envelope. The envelope of an output contains
+/// the name of the task, which has at most 64 KiB.
 pub(crate) const MAX_READ_BYTES: usize = 129 << 10;
 
 /// The maximum number of lists that a request for the head of a queue examines.

@@ -230,7 +230,8 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Returns the beginning of the payload. If the payload is stored separately, `separate` is its beginning. The error describes the damage.
+    /// Returns the beginning of the payload. If the payload is stored separately, `separate` is its beginning. The error describes the
+    /// damage.
     pub(super) fn beginning(&self, separate: Option<Beginning>) -> Result<Beginning, String> {
         match (self.payload, separate) {
             (Some(inline), _) => Ok(Beginning::of(inline.to_vec())),

@@ -6,8 +6,8 @@
 //! - If a process has the database open, there are a log and an index. The observer opens the index read-only. It relies on the record of
 //!   another reader there, and if there is none, it tries again. After a crash, the log and the index also exist, but no process maintains
 //!   the index. SQLite then builds another index in memory.
-//! - If no process has the database open, the file contains everything. The observer reads it like a file that never changes. Afterwards, it
-//!   checks whether the file has changed, and if so, reads it again.
+//! - If no process has the database open, the file contains everything. The observer reads it like a file that never changes. Afterwards,
+//!   it checks whether the file has changed, and if so, reads it again.
 //!
 //! An observer opens a connection for each query, and closes it afterwards. While there is another connection, the last process that closes
 //! the database cannot remove the log.

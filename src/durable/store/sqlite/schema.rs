@@ -66,8 +66,8 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// was handed out, until a change replaces the row.
 ///
 /// The table `throng_stat` contains the statistics of runs: see `store/stats.rs`. The column `bucket` is the number of the minute or, if
-/// `hours` is 1, of the hour since 1970. The column `micros` is the total duration of the runs in microseconds. The column `name` is empty in
-/// the row of all other types, and the column `queue` is empty for the default queue. The table `throng_stat_report` contains the number
+/// `hours` is 1, of the hour since 1970. The column `micros` is the total duration of the runs in microseconds. The column `name` is empty
+/// in the row of all other types, and the column `queue` is empty for the default queue. The table `throng_stat_report` contains the number
 /// and the time, in milliseconds since 1970, of the last report of each process.
 ///
 /// The table of tasks has no row ids: ids that were created one after the other lie side by side, so a batch of them

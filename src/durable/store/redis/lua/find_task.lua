@@ -3,8 +3,8 @@
 -- The entry of a waiting task is found only if it is near the head or the end of its list, since no key contains its position.
 --
 -- Needs: task_rows, lists, groups, session, held_keys.
--- KEYS: NONE, META, SESSIONS, READY, ALIVE, PAYLOADS, DELAYED, DUE, RUNNING, CLAIMS, LEASE, RESULTS, DEAD, DIED, ERRORS, CANCEL, TOMBSTONES,
---   IDLE, ROUTES, UNLISTED, QUEUES, PERMITS, HELD_KEYS, GROUPS, PROGRESS, TYPES.
+-- KEYS: NONE, META, SESSIONS, READY, ALIVE, PAYLOADS, DELAYED, DUE, RUNNING, CLAIMS, LEASE, RESULTS, DEAD, DIED, ERRORS, CANCEL,
+--   TOMBSTONES, IDLE, ROUTES, UNLISTED, QUEUES, PERMITS, HELD_KEYS, GROUPS, PROGRESS, TYPES.
 --
 -- ARGV[1] -> id
 -- ARGV[2] -> maximum number of bytes of the payload and of the output

@@ -1,9 +1,9 @@
 -- Moves tasks to another queue, as one transaction. A delayed task gets another entry. A waiting task must be found first, since no row
 -- contains its position in its list. Its old entry stays there, with a tombstone, and a new entry is added to a list of the other queue.
 --
--- The first run of the script, without a list, moves the delayed tasks, and returns the lists in which the others may wait. Each further run
--- reads a part of a list, from its end to its head, and moves the tasks that it finds there. If a list has several entries of a task, the
--- last one is valid, so it is found first.
+-- The first run of the script, without a list, moves the delayed tasks, and returns the lists in which the others may wait. Each further
+-- run reads a part of a list, from its end to its head, and moves the tasks that it finds there. If a list has several entries of a task,
+-- the last one is valid, so it is found first.
 --
 -- Positions are counted from the head, so they change between two runs if other requests take entries from the head or put some there. In
 -- the first case, some entries are read twice. In the second case, some entries are left out; the client then searches again.

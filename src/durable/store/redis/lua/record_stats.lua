@@ -11,8 +11,8 @@
 --
 -- Fields of `stats`:
 --
--- m<minute>, h<hour> -> runs, for each type: length of the next three fields 2; length of the name of the queue 1; name of the queue; name of
---   the type; numbers of runs that started, were done, retried, died, and were cancelled, 6 each; total duration of the ended runs in
+-- m<minute>, h<hour> -> runs, for each type: length of the next three fields 2; length of the name of the queue 1; name of the queue; name
+--   of the type; numbers of runs that started, were done, retried, died, and were cancelled, 6 each; total duration of the ended runs in
 --   microseconds 7
 -- r<reporter> -> number of its last report 6, time of that report 6
 --
