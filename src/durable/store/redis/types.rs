@@ -17,18 +17,18 @@ pub(super) async fn record(
     partition: usize,
     batch: &[&NewTask],
 ) -> Result<(), Failure> {
-    inner.types.forget_old(inner.since_boot());
     let types = types_of(batch).into_iter();
     let types = types.map(|(kind, task)| (kind, &task.queue, &*task.name));
     record_kinds(inner, partition, types.collect()).await
 }
 
-/// Records these kinds, each with its queue and the name of its type, in a partition, unless this client has recorded them lately.
+/// Records these kinds, each with its queue and the name of its type, in a partition, unless this client has recorded them within the last hour.
 pub(super) async fn record_kinds(
     inner: &Inner,
     partition: usize,
     mut types: Vec<(Kind, &QueueName, &str)>,
 ) -> Result<(), Failure> {
+    inner.types.forget_old(inner.since_boot());
     types.retain(|&(kind, ..)| !inner.types.contains(partition, kind));
     if types.is_empty() {
         return Ok(());
