@@ -180,8 +180,11 @@ impl Waiters {
     }
 
     /// Resolves the waiters of a task whose end an event has reported.
-    pub(crate) fn ended(&self, id: TaskId, end: TaskState) {
-        self.resolve(id, || Ok(end));
+    pub(crate) fn ended(&self, id: TaskId, state: TaskState) {
+        match state {
+            TaskState::Waiting | TaskState::Delayed | TaskState::Running => {}
+            end => self.resolve(id, || Ok(end)),
+        }
     }
 
     /// Returns `true` if an awaited task waits for a worker.
