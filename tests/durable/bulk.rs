@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use throng::Retry;
 use throng::durable::{
     Bulk, BulkPart, Changed, Cursor, DurableClient, DurableTask, Key, QueueSettings, Refusal, Run,
     ServedQueue, SpawnOptions, Status, TaskChange, TaskContext, TaskError, TaskFilter, TaskId,
@@ -21,6 +22,7 @@ on_all_stores! {
     each_task_ends_once_if_all_are_cancelled_while_workers_drain_them,
     a_task_is_changed_or_the_answer_says_why_not,
     delayed_tasks_are_made_due_and_the_idle_worker_runs_them,
+    a_task_that_fails_when_it_is_made_due_is_not_made_due_again,
     a_move_that_stops_half_way_is_continued_from_its_cursor,
     a_part_says_why_tasks_are_refused,
     tasks_that_come_after_the_page_are_not_changed,
@@ -253,6 +255,31 @@ async fn delayed_tasks_are_made_due_and_the_idle_worker_runs_them(store: TestSto
     }
     let again = admin.change_all(of(Status::Delayed), TaskChange::RunNow);
     assert_eq!(all(again).await, (0, 0));
+    drop(executor);
+}
+
+/// A task that fails is delayed for longer, so it comes again behind the cursor.
+async fn a_task_that_fails_when_it_is_made_due_is_not_made_due_again(store: TestStore) {
+    let client = store.client().await;
+    let minute = SpawnOptions::new().delay(HOUR / 60);
+    let tasks = (0..300).map(|number| (Number(number), minute.clone()));
+    client.spawn_all_with(tasks).await.unwrap();
+    let mut failing = builder(&client);
+    failing.retry(Retry::exponential().base(HOUR).attempts(9));
+    let fail = |_, _| async { Err(TaskError::retry("again")) };
+    let executor = start_as(&failing, fail).await;
+    let admin = client.admin();
+    let mut bulk = admin.change_all(of(Status::Delayed), TaskChange::RunNow);
+    let mut changed = 0;
+    while let Some(part) = bulk.next().await {
+        changed += part.unwrap().changed;
+        assert!(changed <= 300, "{changed}");
+        while client.counts().await.unwrap().retried < changed {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    assert_eq!(changed, 300);
+    assert_eq!(client.counts().await.unwrap().delayed, 300);
     drop(executor);
 }
 

@@ -1,6 +1,6 @@
 //! [`Bulk`]: changes all tasks that match, a part at a time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
 use serde::Serialize;
@@ -14,6 +14,12 @@ use crate::durable::{Cursor, DurableError, Refusal, TaskChange, TaskFilter, Task
 ///
 /// Nothing happens until [`next`](Self::next) is called. Each call changes one part. To stop, drop this value. To continue later, or in
 /// another process, start the same change [after](Self::after) the last [cursor](Self::cursor). It is safe to change a part twice.
+///
+/// A task that is [made due](TaskChange::RunNow) may fail, and be delayed again until after the tasks of the next part. So this value
+/// remembers the ids of such tasks, and leaves them out. A change that is continued by another value does not know them: if tasks fail
+/// meanwhile, it may make some of them due once more.
+///
+/// Tasks that move or are replayed then wait in the order of the parts, which is not that in which they waited before.
 ///
 /// # Examples
 ///
@@ -37,6 +43,8 @@ pub struct Bulk<'a> {
     change: TaskChange,
     after: Option<Cursor>,
     is_over: bool,
+    /// The tasks that were made due.
+    made_due: HashSet<TaskId>,
 }
 
 /// A part of a change: see [`Bulk::next`].
@@ -65,6 +73,7 @@ impl<'a> Bulk<'a> {
             change,
             after: None,
             is_over: false,
+            made_due: HashSet::new(),
         }
     }
 
@@ -102,12 +111,16 @@ impl<'a> Bulk<'a> {
         self.change.check(&self.filter).map_err(invalid)?;
         let change = self.change.checked().map_err(invalid)?;
         let page = list(engine, &self.filter, self.after.as_ref(), TASKS_PER_PART).await?;
-        let ids: Vec<_> = page.tasks.iter().map(|task| task.id).collect();
+        let ids = page.tasks.iter().map(|task| task.id);
+        let ids: Vec<_> = ids.filter(|id| !self.made_due.contains(id)).collect();
         let mut part = BulkPart {
             examined: page.examined,
             ..BulkPart::default()
         };
-        let answers = apply(engine, ids, &change).await?;
+        let answers = apply(engine, ids.clone(), &change).await?;
+        if change == Change::RunNow {
+            self.made_due.extend(ids);
+        }
         answers.into_iter().for_each(|answer| part.count(answer));
         self.after = page.next;
         self.is_over = self.after.is_none();

@@ -149,8 +149,18 @@ impl Waiters {
     /// Later waiters may await another task with the same id, which was spawned after the store stopped keeping the end of this one. For
     /// them, the store is asked.
     pub(crate) fn resolve_earlier(&self, id: TaskId, sent: Duration, end: impl FnOnce() -> End) {
+        self.resolve_some(id, |waiter| waiter.since < sent, end);
+    }
+
+    /// Resolves those waiters of a task that has ended for which `is_earlier` returns `true`. The others ask the store.
+    fn resolve_some(
+        &self,
+        id: TaskId,
+        is_earlier: impl Fn(&Waiter) -> bool,
+        end: impl FnOnce() -> End,
+    ) {
         let mut state = lock(&self.state);
-        let earlier = state.take_earlier(id, sent);
+        let earlier = state.take(id, is_earlier);
         let is_awaited = state.waiting.contains_key(&id);
         drop(state);
         if is_awaited {
@@ -171,7 +181,10 @@ impl Waiters {
 
     /// Resolves the waiters of a task whose end an event has reported.
     pub(crate) fn ended(&self, id: TaskId, state: TaskState) {
-        self.update(id, state, 0);
+        match state {
+            TaskState::Waiting | TaskState::Delayed | TaskState::Running => {}
+            end => self.resolve(id, || Ok(end)),
+        }
     }
 
     /// Returns `true` if an awaited task waits for a worker.
@@ -263,15 +276,15 @@ impl Waiters {
         (std::mem::take(&mut state.to_check), state.requests)
     }
 
-    /// Handles the state of a task, as the answer to a request reports it: resolves all its waiters if the task has ended,
-    /// and otherwise those that have reached their limit.
+    /// Handles the state of a task, as the answer to a request reports it. Of the waiters from before the request, resolves all if the task
+    /// has ended, and otherwise those that have reached their limit. Later ones may await another task with the same id.
     fn update(&self, id: TaskId, task: TaskState, request: u64) {
         match task {
             TaskState::Waiting | TaskState::Delayed | TaskState::Running => {
                 let at_limit = lock(&self.state).take_at_limit(id, &task, request);
                 send(at_limit, Some(&Ok(task)));
             }
-            end => self.resolve(id, || Ok(end)),
+            end => self.resolve_some(id, |waiter| waiter.requests < request, || Ok(end)),
         }
     }
 
@@ -315,17 +328,17 @@ impl State {
         at_limit
     }
 
-    /// Removes and returns the waiters of a task that began to wait before this time.
-    fn take_earlier(&mut self, id: TaskId, time: Duration) -> Vec<Waiter> {
+    /// Removes and returns those waiters of a task for which `is_taken` returns `true`.
+    fn take(&mut self, id: TaskId, is_taken: impl Fn(&Waiter) -> bool) -> Vec<Waiter> {
         let Some(awaited) = self.waiting.get_mut(&id) else {
             return Vec::new();
         };
-        let earlier = awaited.waiters.extract_if(.., |waiter| waiter.since < time);
-        let earlier = earlier.collect();
+        let taken = awaited.waiters.extract_if(.., |waiter| is_taken(waiter));
+        let taken = taken.collect();
         if awaited.waiters.is_empty() {
             self.waiting.remove(&id);
         }
-        earlier
+        taken
     }
 }
 
@@ -356,4 +369,29 @@ pub(super) fn is_final(failure: &Failure) -> bool {
         failure.cause,
         Cause::NewerLayout { .. } | Cause::OlderLayout { .. } | Cause::Replaced | Cause::Corrupt
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A task with the same id may have been stored since the status was requested.
+    #[test]
+    fn a_status_resolves_only_those_that_waited_when_it_was_requested() {
+        let (waiters, id) = (Waiters::default(), TaskId::new());
+        let mut earlier = waiters.wait(id, WaitLimit::Unlimited);
+        let (_, request) = waiters.begin_request();
+        let mut later = waiters.wait(id, WaitLimit::Unlimited);
+        waiters.update(id, TaskState::Absent, request);
+        assert_eq!(
+            earlier.try_recv().map(Result::ok),
+            Ok(Some(TaskState::Absent))
+        );
+        assert!(later.try_recv().is_err());
+        let (to_check, request) = waiters.begin_request();
+        assert!(to_check.contains(&id));
+        waiters.update(id, TaskState::Done(Vec::new()), request);
+        assert!(later.try_recv().is_ok());
+        assert!(waiters.is_idle());
+    }
 }

@@ -167,6 +167,10 @@ impl<'a> Move<'a> {
                 all.any(|it| it.id == *id) && !self.answers.contains_key(id)
             };
             ids.retain(is_unknown);
+            // Without ids, the script would read nothing, and say that nothing is left.
+            if ids.is_empty() {
+                return Ok(left);
+            }
         }
     }
 

@@ -17,7 +17,6 @@ pub(super) async fn record(
     partition: usize,
     batch: &[&NewTask],
 ) -> Result<(), Failure> {
-    inner.types.forget_old(inner.since_boot());
     let types = types_of(batch).into_iter();
     let types = types.map(|(kind, task)| (kind, &task.queue, &*task.name));
     record_kinds(inner, partition, types.collect()).await
@@ -29,6 +28,7 @@ pub(super) async fn record_kinds(
     partition: usize,
     mut types: Vec<(Kind, &QueueName, &str)>,
 ) -> Result<(), Failure> {
+    inner.types.forget_old(inner.since_boot());
     types.retain(|&(kind, ..)| !inner.types.contains(partition, kind));
     if types.is_empty() {
         return Ok(());

@@ -16,6 +16,7 @@ macro_rules! overview_suite {
                     an_overview_describes_types
                     a_type_that_no_worker_knows_is_listed
                     the_oldest_task_has_waited_longest
+                    tasks_that_have_left_a_queue_wait_there_no_longer
                     sessions_of_dead_processes_do_not_serve
                     an_overview_has_a_limited_number_of_rows
                     an_overview_writes_nothing

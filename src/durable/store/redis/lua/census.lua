@@ -98,9 +98,17 @@ local function make_census(page)
     return missing_tasks(text), lost
   end
 
+  local function has_tombstone(entry) return call('HGET', TOMBSTONES, lists().tombstone_of(entry)) end
+
   local function has_ended(id, entry)
-    local tombstone = call('HGET', TOMBSTONES, lists().tombstone_of(entry))
-    return tombstone or call('HEXISTS', RESULTS, id) == 1 or call('ZSCORE', DIED, id)
+    return has_tombstone(entry) or call('HEXISTS', RESULTS, id) == 1 or call('ZSCORE', DIED, id)
+  end
+
+  -- Returns `true` if an entry does not say what the row of its task in `alive` should be: the task has ended or, if there is a row, it has
+  -- moved to another queue and has left the entry behind.
+  local function is_outdated(id, entry, row)
+    if row then return has_tombstone(entry) end
+    return has_ended(id, entry)
   end
 
   -- Restores the rows of tasks that are missing or unreadable in `alive`.
@@ -110,7 +118,7 @@ local function make_census(page)
     for i, row in ipairs(call('HMGET', ALIVE, unpack(ids))) do
       local is_sound = is_intact(ids[i], entries[i])
       local whole = is_sound and alive_row(entries[i], 0)
-      if is_sound and (not row or #row ~= #whole) and (row or not has_ended(ids[i], entries[i])) then
+      if is_sound and (not row or #row ~= #whole) and not is_outdated(ids[i], entries[i], row) then
         back[#back + 1], back[#back + 2] = ids[i], whole
       end
     end

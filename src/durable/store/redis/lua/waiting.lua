@@ -3,17 +3,30 @@
 -- Needs: lists, queues, groups.
 local made_tombstones
 
--- Returns the number of tombstones in each list, that is, of tasks that were cancelled but are still in it. If there are very many, none is
--- counted.
+-- Returns some of the tombstones and their numbers: all of them, or if there are many, a random part.
+local function some_tombstones()
+  if call('HLEN', TOMBSTONES) <= 4 * MAX_BATCH then return call('HGETALL', TOMBSTONES) end
+  local some, cursor = {}, '0'
+  repeat
+    local page = call('HSCAN', TOMBSTONES, cursor, 'COUNT', MAX_BATCH)
+    for i = 1, #page[2] do some[#some + 1] = page[2][i] end
+    cursor = page[1]
+  until cursor == '0' or #some >= 8 * MAX_BATCH
+  return some
+end
+
+-- Returns the number of tombstones in each list. Tasks that were cancelled or have moved stay in their lists for a while. If there are many,
+-- the numbers are estimated.
 local function tombstones_by_list()
   if made_tombstones then return made_tombstones end
   made_tombstones = {}
-  if call('HLEN', TOMBSTONES) > 4 * MAX_BATCH then return made_tombstones end
-  local all = call('HGETALL', TOMBSTONES)
-  for i = 1, #all, 2 do
-    local list = sub(lists().path_of(sub(all[i], TOMBSTONE_KIND, TOMBSTONE_KIND_END)), -16)
-    made_tombstones[list] = (made_tombstones[list] or 0) + (tonumber(all[i + 1]) or 1)
+  local some = some_tombstones()
+  for i = 1, #some, 2 do
+    local list = sub(lists().path_of(sub(some[i], TOMBSTONE_KIND, TOMBSTONE_KIND_END)), -16)
+    made_tombstones[list] = (made_tombstones[list] or 0) + (tonumber(some[i + 1]) or 1)
   end
+  local share = #some / 2 / math.max(call('HLEN', TOMBSTONES), 1)
+  for list, n in pairs(made_tombstones) do made_tombstones[list] = math.floor(n / share + 0.5) end
   return made_tombstones
 end
 

@@ -3,6 +3,7 @@
 use super::scene::{HOUR, SECOND, Scene, later};
 use super::*;
 use crate::durable::DeadReason;
+use crate::durable::store::Change;
 use crate::durable::store::kind::Kind;
 
 mod programs_tests;
@@ -36,6 +37,35 @@ async fn an_orphan_ends_and_no_other_task_does() {
     assert_eq!(scene.seen(5).await, TaskState::Delayed);
     let left = scene.ask(&["EXISTS", &scene.key("unlisted")]);
     assert_eq!(left, redis::Value::Int(0));
+}
+
+/// The entry that a moved task has left in its list has another group than the task.
+#[tokio::test]
+async fn a_census_leaves_moved_tasks_as_they_are() {
+    needs_redis!();
+    // Each pass of maintenance begins a census.
+    let scene = Scene::with(true).await;
+    let store = &scene.worker.store;
+    let tasks = [
+        grouped(1, "q", "a"),
+        grouped(2, "q", "b"),
+        grouped(3, "q", "a"),
+    ];
+    scene.worker.enqueue(tasks).await;
+    let (ids, to) = ([1, 2].map(id).to_vec(), QueueName::DEFAULT);
+    store.change(ids, Change::MoveTo(to)).await.unwrap();
+    scene.maintain().await;
+    assert_eq!(store.damage(), None);
+    scene.check();
+    store.cancel(vec![id(1)]).await.unwrap();
+    scene.maintain().await;
+    scene.check();
+    assert_eq!(scene.run_all(&scene.worker).await, [id(2)]);
+    let worker = Worker::of_queue(store, "q").await;
+    assert_eq!(scene.run_all(&worker).await, [id(3)]);
+    scene.maintain().await;
+    assert_eq!(store.damage(), None);
+    scene.check();
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use super::scene::{HOUR, Scene, later};
 use super::*;
 use crate::durable::Refusal;
+use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{Change, ChangeAnswer};
 
 const UNREADABLE: ChangeAnswer = ChangeAnswer::Refused(Refusal::Unreadable);
@@ -94,6 +95,34 @@ async fn a_task_of_an_unknown_kind_does_not_move() {
     let answers = scene.worker.store.change(ids, to("q")).await.unwrap();
     assert_eq!(answers, [UNREADABLE, UNREADABLE, ChangeAnswer::Changed]);
     scene.check();
+}
+
+/// The list is read in parts, and some of the last ones have a task of a type that only a newer build knows.
+#[tokio::test]
+async fn tasks_of_unknown_kinds_do_not_end_the_search_for_others() {
+    needs_redis!();
+    let scene = Scene::new().await;
+    let store = &scene.worker.store;
+    store.close_session(scene.worker.session).await.unwrap();
+    let newer = |number| NewTask {
+        envelope: 9,
+        ..task(number)
+    };
+    // All types that the only worker knows share a list.
+    let set = TypeSet::of([task(0).kind(), newer(0).kind()]);
+    let worker = Worker::of_set(store, Some(set)).await;
+    let unknown: Vec<_> = (1..=4).map(|part| part * 1_000).collect();
+    let tasks = (1..5_000).map(|number| match unknown.contains(&number) {
+        true => newer(number),
+        false => task(number),
+    });
+    for batch in tasks.collect::<Vec<_>>().chunks(MAX_BATCH_TASKS) {
+        worker.enqueue(batch.iter().cloned()).await;
+    }
+    let ids: Vec<_> = unknown.iter().copied().chain([1]).map(id).collect();
+    let answers = store.change(ids, to("q")).await.unwrap();
+    assert_eq!(answers[..4], [UNREADABLE; 4]);
+    assert_eq!(answers[4], ChangeAnswer::Changed);
 }
 
 /// A lost number or row of tombstones must not let a task run twice, or not at all.

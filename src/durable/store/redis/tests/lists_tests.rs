@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::scene::{HOUR, SECOND, Scene};
 use super::*;
-use crate::durable::store::{CheckedFilter, ListTasks};
+use crate::durable::store::{Change, CheckedFilter, ListTasks};
 use crate::durable::{DeadReason, Status, TaskInfo};
 
 fn first_page(status: Status, limit: usize) -> ListTasks {
@@ -106,6 +106,24 @@ async fn a_lost_name_is_recorded_again_after_an_hour() {
         names(&scene.worker.store).await,
         vec![Some(String::from("job")); 3]
     );
+}
+
+/// So does a client that only moves tasks.
+#[tokio::test]
+async fn a_lost_name_of_moved_tasks_is_recorded_again_after_an_hour() {
+    needs_redis!();
+    let scene = Scene::new().await;
+    scene.worker.enqueue([task(1), task(2)]).await;
+    let admin = scene.open().await;
+    let moves = async |number| {
+        let to = Change::MoveTo(queue_name("q"));
+        admin.change(vec![id(number)], to).await.unwrap();
+    };
+    moves(1).await;
+    scene.ask(&["DEL", &scene.key("types")]);
+    scene.clock.advance(HOUR);
+    moves(2).await;
+    assert_eq!(names(&admin).await, vec![Some(String::from("job")); 2]);
 }
 
 #[tokio::test]

@@ -2,9 +2,10 @@
 
 use std::collections::HashSet;
 
+use super::scene::Scene;
 use super::*;
 use crate::durable::queue::{QueueSettings, Rate};
-use crate::durable::store::QueueChange;
+use crate::durable::store::{Change, QueueChange};
 
 const PARTITIONS: usize = 8;
 
@@ -214,4 +215,28 @@ async fn a_rate_outlasts_its_workers() {
     let wait = turned.next.expect("the rate says when");
     assert!(wait <= Duration::from_secs(3600), "{wait:?}");
     assert!(wait > Duration::from_secs(3000), "{wait:?}");
+}
+
+/// Their entries stay in the lists of the queue until a worker claims there.
+#[tokio::test]
+async fn very_many_tasks_that_have_left_a_queue_do_not_count() {
+    needs_redis!();
+    let scene = Scene::new().await;
+    let store = &scene.worker.store;
+    let _workers = [
+        Worker::of_queue(store, "q").await,
+        Worker::of_queue(store, "r").await,
+    ];
+    const TASKS: u64 = 6_000;
+    let tasks: Vec<_> = (0..TASKS).map(|number| queued(number, "q")).collect();
+    for batch in tasks.chunks(MAX_BATCH_TASKS) {
+        scene.worker.enqueue(batch.iter().cloned()).await;
+    }
+    let ids: Vec<_> = tasks[100..].iter().rev().map(|it| it.id).collect();
+    for ids in ids.chunks(100) {
+        let to = Change::MoveTo(queue_name("r"));
+        store.change(ids.to_vec(), to).await.unwrap();
+    }
+    let waiting = async |queue| store.queue(queue_name(queue)).await.unwrap().waiting;
+    assert_eq!((waiting("q").await, waiting("r").await), (100, TASKS - 100));
 }

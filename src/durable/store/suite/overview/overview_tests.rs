@@ -7,7 +7,7 @@ use crate::durable::queue::name::QueueName;
 use crate::durable::queue::{Priority, Rate};
 use crate::durable::store::suite::Harness;
 use crate::durable::store::suite::process::*;
-use crate::durable::store::{NewTask, RunType, StatReport, Verdict};
+use crate::durable::store::{Change, NewTask, RunType, StatReport, Verdict};
 use crate::durable::{Overview, QueueOverview, QueueSettings, RunTotals, TaskId};
 
 impl Process {
@@ -231,6 +231,30 @@ pub(super) async fn the_oldest_task_has_waited_longest(it: &dyn Harness) {
     let retry = vec![(claim.tasks[0].id, Verdict::Release)];
     session.turn(wanting(0).verdicts(claim.epoch, retry)).await;
     assert!(waited("").await.is_some());
+}
+
+/// In Redis, the entries of such tasks stay in their lists for a while.
+pub(super) async fn tasks_that_have_left_a_queue_wait_there_no_longer(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    let _other = process.session_in("q").await;
+    let waited = async |queue| process.queue_overview(queue).await.oldest_waiting;
+    let mut ids = Vec::new();
+    for _ in 0..3 {
+        let now = NewTask {
+            id: id_at(it.clock().wall()),
+            ..task(0)
+        };
+        ids.push(now.id);
+        session.enqueue([now]).await;
+        it.clock().advance(SECOND);
+    }
+    assert_eq!(waited("").await, Some(3 * SECOND));
+    let to = Change::MoveTo(queue_name("q"));
+    for (id, expected) in ids.into_iter().zip([Some(2 * SECOND), Some(SECOND), None]) {
+        process.0.0.change(vec![id], to.clone()).await.unwrap();
+        assert_eq!(waited("").await, expected);
+    }
 }
 
 /// Returns a new id as it is created at this time.

@@ -4,6 +4,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::scene::{HOUR, SECOND, Scene};
 use super::super::*;
+use crate::durable::store::Change;
 
 /// The census proceeds while tasks are claimed, released and completed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -67,11 +68,15 @@ async fn run_program(seed: u64) {
     let names = ["job", "mail", "report"];
     let some = scene.worker_of(&names[..random.usize(1..=2)]).await;
     let all = scene.worker_of(&names).await;
-    let workers = [&some, &all, &scene.worker];
+    let of_queues = [
+        Worker::of_queue(&scene.worker.store, "q").await,
+        Worker::of_queue(&scene.worker.store, "r").await,
+    ];
+    let workers = [&some, &all, &scene.worker, &of_queues[0], &of_queues[1]];
     let mut claims = Vec::new();
     for _ in 0..150 {
-        let worker = workers[random.usize(..3)];
-        match random.u8(..10) {
+        let worker = workers[random.usize(..5)];
+        match random.u8(..13) {
             0..=1 => worker.enqueue(new_tasks(&mut random, TASKS)).await,
             2..=3 => claims.extend(worker.turn(Vec::new(), random.usize(1..4)).await.claim),
             4..=6 if !claims.is_empty() => {
@@ -80,7 +85,12 @@ async fn run_program(seed: u64) {
             }
             7 => drop(worker.store.cancel(vec![id(random.u64(..TASKS))]).await),
             8 => scene.clock.advance(random.u32(1..4) * SECOND),
-            _ => drop(worker.store.replay_dead_letters(DeadFilter::all()).await),
+            9 => drop(worker.store.replay_dead_letters(DeadFilter::all()).await),
+            _ => {
+                let ids = (0..3).map(|_| id(random.u64(..TASKS))).collect();
+                let change = random_change(&mut random);
+                worker.store.change(ids, change).await.unwrap();
+            }
         }
         let page = random.usize(1..4);
         worker.store.maintain(page).await.unwrap();
@@ -100,12 +110,24 @@ fn new_tasks(random: &mut fastrand::Rng, ids: u64) -> Vec<NewTask> {
         delay: random.u32(..3) * SECOND,
         retention: random.u32(..2) * HOUR,
         max_crashes: random.u32(1..4),
-        ..named(
-            random.u64(..ids),
-            ["job", "mail", "report"][random.usize(..3)],
-        )
+        name: ["job", "mail", "report"][random.usize(..3)].into(),
+        ..match (random.u64(..ids), random.u8(..6)) {
+            (number, 0) => queued(number, "q"),
+            (number, 1) => grouped(number, "q", "a"),
+            (number, 2) => grouped(number, "r", "b"),
+            (number, _) => task(number),
+        }
     };
     (0..4).map(|_| new(random)).collect()
+}
+
+fn random_change(random: &mut fastrand::Rng) -> Change {
+    match random.u8(..4) {
+        0 => Change::RunNow,
+        1 => Change::MoveTo(QueueName::DEFAULT),
+        2 => Change::MoveTo(queue_name("q")),
+        _ => Change::MoveTo(queue_name("r")),
+    }
 }
 
 fn random_verdicts(random: &mut fastrand::Rng, claim: &Claim) -> Vec<Verdicts> {
