@@ -10,7 +10,8 @@
 //!
 //! The executors compose with Tokio and with one another. Both pools and the serial executor return the
 //! same [`JoinHandle`], which is awaited like Tokio's. A [`Slot`] feeds the completion of any other work into
-//! a stream. A [`Spawn`] (a runtime's handle or a pool) determines where an executor runs its work.
+//! a stream. A [`Spawn`] (a runtime's handle or a pool) determines where an executor runs its work. The module [`watch`] shows
+//! the numbers of all of them, for Prometheus for example.
 //!
 //! ```
 //! use throng::{BlockingPool, CompletionStream, SerialExecutor};
@@ -65,6 +66,8 @@ mod drops;
 pub mod durable;
 mod inbox;
 mod join;
+#[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
+mod observe;
 mod retry;
 mod semaphore;
 pub mod serial;
@@ -74,6 +77,9 @@ mod timer;
 mod unwind;
 mod wait_queue;
 mod waker;
+// The models do not support weak references.
+#[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
+pub mod watch;
 
 pub use crate::blocking::{BlockingPool, spawn_blocking};
 pub use crate::completion::{CompletionStream, Slot, Wrapped};
@@ -136,11 +142,17 @@ const _: () = {
     shared::<Slot<Output, Output>>();
     shared::<Permit<'_, completion::Submitter<Output, Output>>>();
     shared::<CompletionStream<Output, Output>>();
+    shared::<completion::Metrics>();
     shared::<completion::JoinSet<u8>>();
     shared::<completion::JoinSet<Output>>();
     shared::<completion::JoinMap<u8, Output>>();
     shared::<Wrapped<Ready<()>>>();
     sent::<completion::Completed<Output, Output>>();
+    #[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
+    {
+        shared::<watch::Registry>();
+        shared::<watch::Snapshot>();
+    }
 
     #[cfg(feature = "durable")]
     {

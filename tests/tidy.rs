@@ -13,15 +13,16 @@ use std::path::Path;
 use std::process::Command;
 
 /// The order of the modules: one may use those of the lines above its own.
-const LAYERS: [&[&str]; 8] = [
+const LAYERS: [&[&str]; 9] = [
     &["sync", "unwind"],
-    &["drops", "inbox", "waker"],
+    &["drops", "inbox", "observe", "waker"],
     &["wait_queue"],
     &["semaphore"],
     &["task"],
     &["join", "retry", "timer"],
     &["blocking", "compute", "serial", "completion"],
     &["durable"],
+    &["watch"],
 ];
 
 /// What only `src/sync.rs` takes from the standard library.

@@ -1,0 +1,20 @@
+//! The registry of parts: what it reads, what it keeps, and what it leaves alone.
+
+mod support;
+
+#[path = "watch/exposition.rs"]
+mod exposition;
+
+#[path = "watch/gone.rs"]
+mod gone;
+#[path = "watch/groups.rs"]
+mod groups;
+#[path = "watch/long_jobs.rs"]
+mod long_jobs;
+#[path = "watch/parts.rs"]
+mod parts;
+#[cfg(feature = "test-util")]
+#[path = "watch/stores.rs"]
+mod stores;
+#[path = "watch/text.rs"]
+mod text;

@@ -1,0 +1,195 @@
+//! Durable executors and stores.
+
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use throng::durable::{
+    DurableClient, DurableExecutor, DurableTask, MemoryStore, Run, TaskContext, TaskError,
+};
+use throng::watch::{PartKind, Registry};
+
+use crate::exposition::Exposition;
+use crate::support::{current_thread, eventually, within};
+
+#[derive(Serialize, Deserialize)]
+struct Add(u32, u32);
+
+impl DurableTask for Add {
+    const NAME: &'static str = "add";
+    type Output = u32;
+}
+
+struct App;
+
+impl Run<App> for Add {
+    async fn run(self, _: TaskContext<App>) -> Result<u32, TaskError> {
+        Ok(self.0 + self.1)
+    }
+}
+
+/// Asks the stores, and parses the text.
+async fn shown(registry: &Registry) -> Exposition {
+    let snapshot = within(registry.snapshot_with_stores()).await;
+    Exposition::parse(&snapshot.prometheus())
+}
+
+fn tasks(shown: &Exposition, state: &str) -> Option<f64> {
+    shown.get(
+        "throng_durable_tasks",
+        &[("store", "jobs"), ("state", state)],
+    )
+}
+
+fn up(shown: &Exposition) -> Option<f64> {
+    shown.get("throng_durable_store_up", &[("store", "jobs")])
+}
+
+#[test]
+fn a_store_shows_the_numbers_of_all_its_tasks() {
+    current_thread().block_on(async {
+        let client = DurableClient::open(MemoryStore::new());
+        client.spawn_all([Add(1, 2), Add(3, 4)]).await.unwrap();
+        let registry = Registry::new();
+        registry.watch("jobs", &client);
+        let shown = shown(&registry).await;
+        assert_eq!(up(&shown), Some(1.0));
+        let well = [("store", "jobs"), ("state", "well")];
+        assert_eq!(shown.get("throng_durable_store_health", &well), Some(1.0));
+        assert_eq!(
+            (tasks(&shown, "waiting"), tasks(&shown, "dead")),
+            (Some(2.0), Some(0.0))
+        );
+        let stored = [("store", "jobs"), ("event", "stored")];
+        assert_eq!(shown.get("throng_durable_events_total", &stored), Some(2.0));
+        let unserved = shown.get("throng_durable_unserved_tasks", &[("store", "jobs")]);
+        assert_eq!(unserved, Some(2.0));
+    });
+}
+
+#[test]
+fn a_plain_snapshot_asks_no_store() {
+    current_thread().block_on(async {
+        let client = DurableClient::open(MemoryStore::new());
+        let registry = Registry::new();
+        registry.watch("jobs", &client);
+        drop(shown(&registry).await);
+        let plain = Exposition::parse(&registry.prometheus());
+        assert_eq!((up(&plain), tasks(&plain, "waiting")), (Some(1.0), None));
+    });
+}
+
+/// Several who look at a time share one question, and so do those who look within five seconds.
+#[test]
+fn a_store_is_asked_at_most_every_five_seconds() {
+    current_thread().block_on(async {
+        let client = DurableClient::open(MemoryStore::new());
+        let registry = Registry::new();
+        registry.watch("jobs", &client);
+        let begun = Instant::now();
+        assert_eq!(tasks(&shown(&registry).await, "waiting"), Some(0.0));
+        client.spawn(Add(1, 2)).await.unwrap();
+        loop {
+            let now = tasks(&shown(&registry).await, "waiting");
+            if now == Some(1.0) {
+                break;
+            }
+            assert_eq!(now, Some(0.0));
+            assert!(
+                begun.elapsed() < Duration::from_secs(30),
+                "it is never asked again"
+            );
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        assert!(
+            begun.elapsed() >= Duration::from_secs(5),
+            "{:?}",
+            begun.elapsed()
+        );
+    });
+}
+
+#[test]
+fn a_question_that_nobody_awaits_any_more_is_answered_for_others() {
+    current_thread().block_on(async {
+        let client = DurableClient::open(MemoryStore::new());
+        let registry = Registry::new();
+        registry.watch("jobs", &client);
+        let mut first = Box::pin(registry.snapshot_with_stores());
+        let polled = crate::support::poll(&mut first);
+        drop((polled, first));
+        assert_eq!(tasks(&shown(&registry).await, "waiting"), Some(0.0));
+    });
+}
+
+#[test]
+fn a_store_that_does_not_answer_is_down_and_shows_no_numbers() {
+    current_thread().block_on(async {
+        let client = DurableClient::open(MemoryStore::new());
+        let registry = Registry::new();
+        registry.watch("jobs", &client);
+        client.close().await.unwrap();
+        let shown = shown(&registry).await;
+        assert_eq!((up(&shown), tasks(&shown, "waiting")), (Some(0.0), None));
+    });
+}
+
+#[test]
+fn a_watched_client_is_dropped_as_if_nobody_watched_it() {
+    current_thread().block_on(async {
+        let client = DurableClient::open(MemoryStore::new());
+        let registry = Registry::new();
+        registry.watch("jobs", &client);
+        registry.watch("jobs", &client.clone());
+        let snapshot = registry.snapshot_with_stores().await;
+        assert_eq!(
+            snapshot
+                .part(PartKind::DurableStore, "jobs")
+                .unwrap()
+                .live(),
+            1
+        );
+        drop(client);
+        eventually("the client is gone", || {
+            registry.snapshot().parts().is_empty()
+        })
+        .await;
+        assert_eq!(up(&shown(&registry).await), None);
+    });
+}
+
+#[test]
+fn an_executor_shows_its_runs() {
+    current_thread().block_on(async {
+        let client = DurableClient::open(MemoryStore::new());
+        let mut builder = DurableExecutor::builder(client.clone());
+        let executor = builder
+            .register::<Add>()
+            .max_running(7)
+            .start(App)
+            .await
+            .unwrap();
+        let registry = Registry::new();
+        registry.watch("mails", &executor);
+        let sum = client.spawn(Add(1, 2)).await.unwrap();
+        assert_eq!(within(sum).await.unwrap(), 3);
+        eventually("the run is counted", || executor.metrics().completed == 1).await;
+        let get = |shown: &Exposition, name: &str| shown.get(name, &[("executor", "mails")]);
+        let now = Exposition::parse(&registry.prometheus());
+        assert_eq!(get(&now, "throng_durable_max_running"), Some(7.0));
+        let completed = [("executor", "mails"), ("outcome", "completed")];
+        assert_eq!(now.get("throng_durable_runs_total", &completed), Some(1.0));
+
+        within(executor.shutdown(Duration::ZERO)).await;
+        drop(executor);
+        eventually("the executor is gone", || {
+            registry.snapshot().parts()[0].live() == 0
+        })
+        .await;
+        let after = Exposition::parse(&registry.prometheus());
+        assert_eq!(get(&after, "throng_durable_max_running"), None);
+        assert_eq!(
+            after.get("throng_durable_runs_total", &completed),
+            Some(1.0)
+        );
+    });
+}
