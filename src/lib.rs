@@ -46,6 +46,7 @@
 //! | `sqlite-unbundled` | the same, linked to the system's SQLite or to one that another dependency compiles |
 //! | `cron` | `durable`, with schedules that fire at the times of cron expressions, in the time zones of the system |
 //! | `cron-bundled` | the same, with a time zone database for systems without one |
+//! | `metrics` | [`watch`] passes the numbers of parts to the crate `metrics`, for its exporters |
 //! | `test-util` | `durable`, with an in-memory store, a clock that tests control, and an executor that runs tasks on the caller's thread |
 //! | `durable` | `durable` without a store; the features above enable it |
 //! | `tokio-util` | `durable`, and a `CancellationToken` in the context of a durable task |

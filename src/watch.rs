@@ -1,7 +1,7 @@
 //! A registry of the parts of this process whose numbers are read on demand: for a `/metrics` route, a log line or a page.
 //!
 //! Parts are put into a [`Registry`] by name. A [`Snapshot`] reads the counters that each part keeps anyway, so a part that is
-//! watched works exactly as fast as one that is not, and nothing runs while nobody looks.
+//! watched works exactly as fast as one that is not, and nothing runs between two snapshots.
 //!
 //! ```
 //! use throng::watch::Registry;
@@ -21,7 +21,7 @@
 //! ```
 //!
 //! The example `metrics` has such a route. With the feature `durable`, `snapshot_with_stores` also asks stores for the numbers
-//! of all their tasks.
+//! of all their tasks. With the feature `metrics`, `Registry::publish` passes the numbers to the crate `metrics`, for its exporters.
 //!
 //! # What holds for watched parts
 //!
@@ -43,12 +43,17 @@
 //!
 #![doc = include_str!("../docs/METRICS.md")]
 
+#[cfg(feature = "metrics")]
+mod facade;
+mod family;
 mod group;
 mod kind;
 mod names;
 mod numbers;
 mod part;
 mod prometheus;
+#[cfg(feature = "metrics")]
+mod published;
 mod registry;
 mod snapshot;
 #[cfg(feature = "durable")]
@@ -61,7 +66,7 @@ pub use self::numbers::Sample;
 pub use self::part::Part;
 pub use self::registry::Registry;
 pub use self::snapshot::{PartSnapshot, Snapshot};
-pub use self::value::{Buckets, Value};
+pub use self::value::{BUCKETS, Buckets, Value};
 
 #[cfg(test)]
 mod tests;

@@ -5,6 +5,9 @@ mod support;
 #[path = "watch/exposition.rs"]
 mod exposition;
 
+#[cfg(feature = "metrics")]
+#[path = "watch/facade.rs"]
+mod facade;
 #[path = "watch/gone.rs"]
 mod gone;
 #[path = "watch/groups.rs"]

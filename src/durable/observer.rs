@@ -22,7 +22,7 @@ impl DurableClient {
         Observer::new(self.engine(), |engine| engine.store.health())
     }
 
-    /// Each look asks the store for its counts.
+    /// Each observation asks the store for its counts.
     pub(crate) fn counts_observer(&self) -> impl Observe<CountsAnswer> + use<> {
         Observer::new(self.engine(), Engine::ask_counts)
     }

@@ -1,6 +1,7 @@
 //! [`Group`]: the watched parts of one kind and name.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::time::Instant;
 
 use super::numbers::Numbers;
@@ -12,7 +13,7 @@ use crate::observe::Owned;
 /// The watched parts of one kind and name, and what those that are gone have counted.
 #[derive(Default)]
 pub(super) struct Group {
-    /// The parts that were alive when they were last looked at, by the numbers that identify them.
+    /// The parts that were alive when they were last read, by the numbers that identify them.
     members: HashMap<usize, Member>,
     /// The sum of the last numbers of the parts that are gone.
     retired: Option<Numbers>,
@@ -32,11 +33,17 @@ impl Group {
         if self.members.len() == self.members.capacity() {
             self.make_room();
         }
-        let member = Member { part, last: None };
-        self.members.entry(member.part.id()).or_insert(member);
+        if let Entry::Vacant(vacant) = self.members.entry(part.id()) {
+            vacant.insert(Member { part, last: None });
+            // The last answer, or its absence, says nothing about a new client.
+            #[cfg(feature = "durable")]
+            {
+                self.question = Question::default();
+            }
+        }
     }
 
-    /// Removes the parts that are gone, since parts may come and go without anyone looking. The next time is when the number
+    /// Removes the parts that are gone, since parts may come and go while nobody reads them. The next time is when the number
     /// of the others has doubled.
     fn make_room(&mut self) {
         let gone = self.members.extract_if(|_, member| !member.part.is_alive());
@@ -46,13 +53,13 @@ impl Group {
         self.members.reserve(self.members.len() + 1);
     }
 
-    /// Looks at each part. Returns the number of parts that are alive and the sum of their numbers. The caller releases all
+    /// Reads each part. Returns the number of parts that are alive and the sum of their numbers. The caller releases all
     /// locks before it drops `owned`.
-    pub(super) fn look(&mut self, now: Instant, owned: &mut Vec<Owned>) -> (u64, Numbers) {
+    pub(super) fn read(&mut self, now: Instant, owned: &mut Vec<Owned>) -> (u64, Numbers) {
         let retired = &mut self.retired;
         let gone = self
             .members
-            .extract_if(|_, member| !member.look(now, owned));
+            .extract_if(|_, member| !member.read(now, owned));
         for (_, member) in gone {
             retire(retired, member);
         }
@@ -75,7 +82,7 @@ impl Group {
         sum
     }
 
-    /// The parts that were alive when they were last looked at.
+    /// The parts that were alive when they were last read.
     #[cfg(feature = "durable")]
     pub(super) fn parts(&self) -> impl Iterator<Item = &dyn Watched> {
         self.members.values().map(|member| &*member.part)
@@ -84,8 +91,8 @@ impl Group {
 
 impl Member {
     /// Reads the numbers of the part. Returns `false` if it is gone.
-    fn look(&mut self, now: Instant, owned: &mut Vec<Owned>) -> bool {
-        let Some((mut numbers, part)) = self.part.look(now) else {
+    fn read(&mut self, now: Instant, owned: &mut Vec<Owned>) -> bool {
+        let Some((mut numbers, part)) = self.part.read(now) else {
             return false;
         };
         owned.push(part);
@@ -112,6 +119,7 @@ mod tests {
     use crate::observe::Observer;
     use crate::serial;
     use crate::sync::Arc;
+    use crate::watch::value::Value;
     use crate::watch::watched::Serial;
 
     fn part(completed: u64) -> (Arc<u64>, Box<dyn Watched>) {
@@ -123,7 +131,7 @@ mod tests {
         (part, Box::new(Serial::new(observer)))
     }
 
-    /// A program that watches many short-lived parts and never looks does not keep an entry for each.
+    /// A program that watches many short-lived parts and never reads them does not keep an entry for each.
     #[test]
     fn parts_that_are_gone_make_room_for_others() {
         let mut group = Group::default();
@@ -136,30 +144,30 @@ mod tests {
         let alive: Vec<_> = (0..1_000).map(part).collect();
         let (handles, entries): (Vec<_>, Vec<_>) = alive.into_iter().unzip();
         entries.into_iter().for_each(|entry| group.add(entry));
-        let (live, _) = group.look(Instant::now(), &mut Vec::new());
+        let (live, _) = group.read(Instant::now(), &mut Vec::new());
         assert_eq!(live, 1_001);
         drop((kept, handles));
-        let (live, _) = group.look(Instant::now(), &mut Vec::new());
+        let (live, _) = group.read(Instant::now(), &mut Vec::new());
         assert_eq!((live, group.members.len()), (0, 0));
     }
 
-    /// What was seen last stays in the sum, whoever finds out that the part is gone.
+    /// What was seen last stays in the sum, also if no read finds out that the part is gone.
     #[test]
     fn what_was_seen_is_kept_when_room_is_made() {
         let mut group = Group::default();
         let completed = |group: &mut Group| {
-            let (_, sum) = group.look(Instant::now(), &mut Vec::new());
+            let (_, sum) = group.read(Instant::now(), &mut Vec::new());
             let samples = sum.into_samples();
             let mut found = samples.iter().filter(|it| it.label_value == "completed");
             found.next().map(|sample| sample.value.clone())
         };
         let (seen, entry) = part(7);
         group.add(entry);
-        assert_eq!(completed(&mut group), Some(super::super::Value::Count(7)));
+        assert_eq!(completed(&mut group), Some(Value::Count(7)));
         drop(seen);
         for _ in 0..100 {
             group.add(part(1_000).1);
         }
-        assert_eq!(completed(&mut group), Some(super::super::Value::Count(7)));
+        assert_eq!(completed(&mut group), Some(Value::Count(7)));
     }
 }

@@ -3,112 +3,20 @@
 //! The text for Prometheus and the table in `docs/METRICS.md` are made from it. The names are part of the API: dashboards and
 //! alerts use them.
 
+#[cfg(feature = "durable")]
+pub(super) mod durable;
+
 use std::time::Duration;
 
+use super::family::{
+    Family, FamilyType, Row, buckets, by, count, counter, gauge, histogram, largest, seconds,
+};
 use super::kind::PartKind;
-use super::value::{Buckets, Merge, Value};
-use crate::blocking::{self, Histogram};
-#[cfg(feature = "durable")]
-use crate::durable::{self, Counts, Health};
-use crate::{completion, compute, serial};
-
-/// A metric.
-#[derive(Debug)]
-pub(super) struct Family {
-    pub(super) name: &'static str,
-    pub(super) kind: FamilyType,
-    pub(super) help: &'static str,
-    /// The label beside the name of the part, or an empty string.
-    pub(super) label: &'static str,
-    pub(super) merge: Merge,
-}
-
-/// The type of a metric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FamilyType {
-    Gauge,
-    /// A number that never falls.
-    Counter,
-    Histogram,
-}
-
-impl FamilyType {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Gauge => "gauge",
-            Self::Counter => "counter",
-            Self::Histogram => "histogram",
-        }
-    }
-
-    /// Returns `true` if the numbers of a part that is gone stay in the sum of its name.
-    pub(super) fn is_cumulative(self) -> bool {
-        self != Self::Gauge
-    }
-}
-
-/// A metric, and its values for the numbers `M` of a part: one for each value of the label, or one with an empty string.
-pub(super) struct Row<M: 'static> {
-    pub(super) family: Family,
-    pub(super) values: &'static [(&'static str, Read<M>)],
-}
-
-/// Reads a value out of the numbers of a part. `None` if the part has no such value.
-type Read<M> = fn(&M) -> Option<Value>;
-
-type Reads<M> = &'static [(&'static str, Read<M>)];
-
-const fn row<M: 'static>(
-    name: &'static str,
-    kind: FamilyType,
-    help: &'static str,
-    values: Reads<M>,
-) -> Row<M> {
-    let family = Family {
-        name,
-        kind,
-        help,
-        label: "",
-        merge: Merge::Sum,
-    };
-    Row { family, values }
-}
-
-const fn gauge<M: 'static>(name: &'static str, help: &'static str, values: Reads<M>) -> Row<M> {
-    row(name, FamilyType::Gauge, help, values)
-}
-
-const fn counter<M: 'static>(name: &'static str, help: &'static str, values: Reads<M>) -> Row<M> {
-    row(name, FamilyType::Counter, help, values)
-}
-
-const fn histogram<M: 'static>(name: &'static str, help: &'static str, values: Reads<M>) -> Row<M> {
-    row(name, FamilyType::Histogram, help, values)
-}
-
-/// Distinguishes the values by a label.
-const fn by<M>(label: &'static str, mut row: Row<M>) -> Row<M> {
-    row.family.label = label;
-    row
-}
-
-/// Of parts with one name, takes the largest value instead of the sum.
-const fn largest<M>(mut row: Row<M>) -> Row<M> {
-    row.family.merge = Merge::Max;
-    row
-}
-
-fn count(number: u64) -> Option<Value> {
-    Some(Value::Count(number))
-}
-
-fn seconds(time: Duration) -> Option<Value> {
-    Some(Value::Seconds(time))
-}
-
-fn buckets(histogram: &Histogram) -> Option<Value> {
-    Some(Value::Histogram(Box::new(Buckets::of(histogram))))
-}
+use super::value::Merge;
+use crate::blocking;
+use crate::completion;
+use crate::compute;
+use crate::serial;
 
 /// The version of the crate.
 pub(super) static BUILD_INFO: Family = Family {
@@ -312,7 +220,7 @@ pub(super) static SERIAL: [Row<SerialNumbers>; 9] = [
     ),
     largest(gauge(
         "throng_serial_busy_seconds",
-        "The longest time for which an executor is known to run one job: the time since the first look that found it running.",
+        "The longest time for which an executor is known to run one job: the time since it was first found running.",
         &[("", |it| seconds(it.busy_for))],
     )),
     gauge(
@@ -388,162 +296,6 @@ pub(super) static COMPLETION: [Row<completion::Metrics>; 6] = [
     ),
 ];
 
-#[cfg(feature = "durable")]
-pub(super) static EXECUTOR: [Row<durable::Metrics>; 12] = [
-    gauge(
-        "throng_durable_running",
-        "Tasks that run and hold a permit, in this process.",
-        &[("", |m| count(m.running))],
-    ),
-    gauge(
-        "throng_durable_max_running",
-        "The most tasks that may run at a time, in this process.",
-        &[("", |m| count(m.max_running))],
-    ),
-    gauge(
-        "throng_durable_suspended",
-        "Tasks whose runs hold no permit, in this process.",
-        &[("", |m| count(m.suspended))],
-    ),
-    gauge(
-        "throng_durable_claimed",
-        "Tasks that this process has claimed.",
-        &[("", |m| count(m.claimed))],
-    ),
-    by(
-        "outcome",
-        counter(
-            "throng_durable_runs_total",
-            "Runs in this process by outcome. Retried: failed, and tried again. Died: became a dead letter. Released: given back.",
-            &[
-                ("completed", |m| count(m.completed)),
-                ("retried", |m| count(m.retried)),
-                ("snoozed", |m| count(m.snoozed)),
-                ("died", |m| count(m.died)),
-                ("released", |m| count(m.released)),
-            ],
-        ),
-    ),
-    counter(
-        "throng_durable_panicked_total",
-        "Runs in this process that have panicked.",
-        &[("", |m| count(m.panicked))],
-    ),
-    counter(
-        "throng_durable_timed_out_total",
-        "Runs in this process that have exceeded their timeout.",
-        &[("", |m| count(m.timed_out))],
-    ),
-    counter(
-        "throng_durable_refused_total",
-        "Runs whose verdict the store has refused, because another worker had claimed the task.",
-        &[("", |m| count(m.refused))],
-    ),
-    counter(
-        "throng_durable_leases_lost_total",
-        "Leases that this process has lost.",
-        &[("", |m| count(m.leases_lost))],
-    ),
-    counter(
-        "throng_durable_stalled_waits_total",
-        "Times that no permit became free for 30 s while this process awaited tasks that wait for a worker.",
-        &[("", |m| count(m.stalled_waits))],
-    ),
-    counter(
-        "throng_durable_fired_total",
-        "Tasks that this process has stored for schedules.",
-        &[("", |m| count(m.fired))],
-    ),
-    by(
-        "outcome",
-        counter(
-            "throng_durable_requests_total",
-            "Requests of this process to claim and report tasks, by outcome.",
-            &[
-                ("ok", |m| count(m.turns)),
-                ("failed", |m| count(m.failures)),
-            ],
-        ),
-    ),
-];
-
-#[cfg(feature = "durable")]
-pub(super) static STORE: [Row<Health>; 2] = [
-    largest(gauge(
-        "throng_durable_store_up",
-        "1 if the store answers this process, 0 if it does not.",
-        &[("", |health| {
-            count(u64::from(!matches!(health, Health::Unreachable(_))))
-        })],
-    )),
-    largest(by(
-        "state",
-        gauge(
-            "throng_durable_store_health",
-            "1 for the state of the store as this process sees it, 0 for the other states.",
-            &[
-                ("well", |health| {
-                    count(u64::from(matches!(health, Health::Well)))
-                }),
-                ("mute", |health| {
-                    count(u64::from(matches!(health, Health::Mute)))
-                }),
-                ("failing", |health| {
-                    count(u64::from(matches!(health, Health::Failing { .. })))
-                }),
-                ("damaged", |health| {
-                    count(u64::from(matches!(health, Health::Damaged { .. })))
-                }),
-                ("unreachable", |health| {
-                    count(u64::from(matches!(health, Health::Unreachable(_))))
-                }),
-            ],
-        ),
-    )),
-];
-
-#[cfg(feature = "durable")]
-pub(super) static COUNTS: [Row<Counts>; 3] = [
-    by(
-        "state",
-        gauge(
-            "throng_durable_tasks",
-            "Tasks in the whole store by state: use max by (store), not sum. Kept: ended, with an end that is kept.",
-            &[
-                ("waiting", |it| count(it.waiting)),
-                ("delayed", |it| count(it.delayed)),
-                ("running", |it| count(it.running)),
-                ("kept", |it| count(it.kept)),
-                ("dead", |it| count(it.dead)),
-            ],
-        ),
-    ),
-    gauge(
-        "throng_durable_unserved_tasks",
-        "Waiting tasks in the whole store whose type no live worker has registered: use max by (store), not sum.",
-        &[("", |it| count(it.unserved))],
-    ),
-    by(
-        "event",
-        counter(
-            "throng_durable_events_total",
-            "Events in the whole store since it was created: use max by (store), not sum.",
-            &[
-                ("stored", |it| count(it.stored)),
-                ("claimed", |it| count(it.claimed)),
-                ("done", |it| count(it.done)),
-                ("retried", |it| count(it.retried)),
-                ("snoozed", |it| count(it.snoozed)),
-                ("died", |it| count(it.died)),
-                ("released", |it| count(it.released)),
-                ("crashed", |it| count(it.crashed)),
-                ("lost", |it| count(it.lost)),
-                ("cancelled", |it| count(it.cancelled)),
-            ],
-        ),
-    ),
-];
-
 /// The metrics of a kind of parts, in the order of the table, and the values of their labels.
 pub(super) fn families(kind: PartKind) -> Vec<(&'static Family, Vec<&'static str>)> {
     match kind {
@@ -553,9 +305,11 @@ pub(super) fn families(kind: PartKind) -> Vec<(&'static Family, Vec<&'static str
         PartKind::SerialExecutor => families_of(&SERIAL),
         PartKind::CompletionStream => families_of(&COMPLETION),
         #[cfg(feature = "durable")]
-        PartKind::DurableExecutor => families_of(&EXECUTOR),
+        PartKind::DurableExecutor => families_of(&durable::EXECUTOR),
         #[cfg(feature = "durable")]
-        PartKind::DurableStore => [families_of(&STORE), families_of(&COUNTS)].concat(),
+        PartKind::DurableStore => {
+            [families_of(&durable::STORE), families_of(&durable::COUNTS)].concat()
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! [`Numbers`]: the values of a part at one moment, or of several parts together.
 
-use super::names::{Family, Row};
+use super::family::{Family, Row};
 use super::value::Value;
 
 /// The values of a part, or of several parts with one name. Those of one kind of parts have the same families in the same
@@ -88,7 +88,7 @@ impl Numbers {
         self
     }
 
-    /// Raises each counter to its value in an earlier look at the same part. A part reads its counters one after the other
+    /// Raises each counter to the value that was read from the same part earlier. A part reads its counters one after the other
     /// and may compute one from others, so such a number may fall for a moment.
     pub(super) fn never_below(&mut self, earlier: &Self) {
         for (number, earlier) in self.0.iter_mut().zip(&earlier.0) {

@@ -64,10 +64,10 @@ impl<T: Send + 'static, K: Send + 'static> Watchable for Submitter<T, K> {
 
 #[cfg(feature = "durable")]
 mod durable {
-    use super::super::names::EXECUTOR;
-    use super::super::stores::WatchedStore;
     use super::{NewPart, PartKind, Plain, Watchable};
     use crate::durable::{DurableClient, DurableExecutor};
+    use crate::watch::names::durable::EXECUTOR;
+    use crate::watch::stores::WatchedStore;
 
     impl Watchable for DurableExecutor {
         fn new_part(&self) -> NewPart {

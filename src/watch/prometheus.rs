@@ -3,8 +3,9 @@
 use std::fmt::{Display, Write};
 use std::time::Duration;
 
+use super::family::Family;
 use super::kind::PartKind;
-use super::names::{BUILD_INFO, Family, WATCH_SECONDS, families};
+use super::names::{BUILD_INFO, WATCH_SECONDS, families};
 use super::snapshot::Snapshot;
 use super::value::{Buckets, Value};
 

@@ -8,8 +8,11 @@ use std::time::Instant;
 use super::group::Group;
 use super::kind::PartKind;
 use super::part::Part;
+#[cfg(feature = "metrics")]
+use super::published::Published;
 use super::snapshot::{PartSnapshot, Snapshot};
 use super::watched::NewPart;
+use crate::observe::Owned;
 use crate::sync::{Arc, Mutex, lock};
 
 /// The most names of one kind of parts. Parts with further names are added up under [`OTHER`].
@@ -42,6 +45,8 @@ pub struct Registry {
 #[derive(Default)]
 struct State {
     groups: BTreeMap<(PartKind, String), Group>,
+    #[cfg(feature = "metrics")]
+    published: Published,
 }
 
 impl Registry {
@@ -102,20 +107,20 @@ impl Registry {
 
     /// Reads all watched parts.
     ///
-    /// The values that the last owner of a part holds are dropped by this call if it happens to be the last owner. A panic of
-    /// such a drop is contained.
+    /// If the last handle of a part goes away meanwhile, this call drops what the part holds, such as the state of a
+    /// [`SerialExecutor`](crate::SerialExecutor). A panic of that drop is contained.
     ///
-    /// The counts of whole stores are not part of it: see `snapshot_with_stores`.
+    /// The numbers of all tasks of a store are not part of it: see `snapshot_with_stores`, with the feature `durable`.
     ///
     /// # Examples
     ///
     /// See [`Snapshot`].
     pub fn snapshot(&self) -> Snapshot {
         let mut owned = Vec::new();
-        let parts = lock(&self.state).look(&mut owned);
+        let snapshot = lock(&self.state).read(&mut owned);
         // Without the lock, since this may drop values of the user.
         drop(owned);
-        parts
+        snapshot
     }
 
     /// Reads all watched parts, and returns their numbers in the text format of Prometheus, version 0.0.4.
@@ -131,6 +136,11 @@ impl Registry {
     pub fn prometheus(&self) -> String {
         self.snapshot().prometheus()
     }
+
+    #[cfg(feature = "metrics")]
+    pub(super) fn with_published<R>(&self, f: impl FnOnce(&mut Published) -> R) -> R {
+        f(&mut lock(&self.state).published)
+    }
 }
 
 impl State {
@@ -145,11 +155,11 @@ impl State {
         self.groups.entry(key).or_default().add(part);
     }
 
-    fn look(&mut self, owned: &mut Vec<crate::observe::Owned>) -> Snapshot {
+    fn read(&mut self, owned: &mut Vec<Owned>) -> Snapshot {
         let now = Instant::now();
         let parts = self.groups.iter_mut().map(|((kind, name), group)| {
-            let looked = group.look(now, owned);
-            PartSnapshot::new(*kind, name, looked)
+            let read = group.read(now, owned);
+            PartSnapshot::new(*kind, name, read)
         });
         let parts = parts.filter(|part| !part.samples.is_empty()).collect();
         let took = now.elapsed();
@@ -159,10 +169,9 @@ impl State {
 
 #[cfg(feature = "durable")]
 mod durable {
-    use super::{Instant, Registry, Snapshot, State, lock};
-    use crate::observe::Owned;
+    use super::{Instant, Owned, Registry, Snapshot, State, lock};
     use crate::watch::kind::PartKind;
-    use crate::watch::names::STORE;
+    use crate::watch::names::durable::STORE;
     use crate::watch::numbers::Sample;
     use crate::watch::snapshot::PartSnapshot;
     use crate::watch::stores::{CountsAnswer, Question, answer_of, numbers_of};

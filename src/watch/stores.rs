@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::names::{COUNTS, STORE};
+use super::names::durable::{COUNTS, STORE};
 use super::numbers::Numbers;
 use super::watched::Watched;
 use crate::durable::{Counts, Health};
@@ -11,7 +11,7 @@ use crate::observe::{Observe, Owned};
 
 pub(super) use crate::durable::observer::CountsAnswer;
 
-/// A store is asked for its counts at most once in this time, however often one looks.
+/// A store is asked for its counts at most once in this time, however often it is read.
 const COUNTS_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The store of a client.
@@ -27,7 +27,7 @@ impl<O, C> WatchedStore<O, C> {
 }
 
 impl<O: Observe<Health>, C: Observe<CountsAnswer>> Watched for WatchedStore<O, C> {
-    fn look(&mut self, _: Instant) -> Option<(Numbers, Owned)> {
+    fn read(&mut self, _: Instant) -> Option<(Numbers, Owned)> {
         let (health, owned) = self.health.observe()?;
         Some((Numbers::read(&STORE, &health), owned))
     }
@@ -45,7 +45,7 @@ impl<O: Observe<Health>, C: Observe<CountsAnswer>> Watched for WatchedStore<O, C
     }
 }
 
-/// The last question to the clients of a store. All who look within [`COUNTS_INTERVAL`] share its answers, whether the
+/// The last question to the clients of a store. All snapshots within [`COUNTS_INTERVAL`] share its answers, whether the
 /// store has answered or not.
 #[derive(Default)]
 pub(super) struct Question {

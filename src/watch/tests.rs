@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::time::Instant;
 
+use super::family::{Family, FamilyType};
 use super::kind::PartKind;
-use super::names::{BUILD_INFO, Family, FamilyType, WATCH_SECONDS, families};
+use super::names::{BUILD_INFO, WATCH_SECONDS, families};
 use super::numbers::Numbers;
 use super::part::Watchable;
 use super::registry::Registry;
@@ -103,10 +104,10 @@ struct WatchedGoing {
 }
 
 impl Watched for WatchedGoing {
-    fn look(&mut self, now: Instant) -> Option<(Numbers, Owned)> {
-        let looked = self.serial.look(now);
+    fn read(&mut self, now: Instant) -> Option<(Numbers, Owned)> {
+        let read = self.serial.read(now);
         self.handle = None;
-        looked
+        read
     }
 
     fn is_alive(&self) -> bool {

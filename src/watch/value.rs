@@ -7,7 +7,32 @@ use crate::blocking::Histogram;
 /// The exponent of the end of the first bucket: 2^10 ns, about 1 us.
 const FIRST_BUCKET: u32 = 10;
 /// The number of buckets: the last one ends at 2^42 ns, which is about 73 minutes.
-const BUCKETS: usize = 17;
+const BUCKET_COUNT: usize = 17;
+
+/// The ends of the buckets of all histograms, in seconds: powers of four of nanoseconds, from about 1 us to about 73 minutes.
+///
+/// An exporter that receives the numbers through another library needs them as its own buckets, to show the same counts.
+///
+/// # Examples
+///
+/// ```
+/// assert_eq!(throng::watch::BUCKETS[0], 0.000_001_024);
+/// assert_eq!(throng::watch::BUCKETS.last(), Some(&4398.046_511_104));
+/// ```
+pub const BUCKETS: [f64; BUCKET_COUNT] = {
+    let mut ends = [0.0; BUCKET_COUNT];
+    let mut bucket = 0;
+    while bucket < BUCKET_COUNT {
+        ends[bucket] = end(bucket).as_secs_f64();
+        bucket += 1;
+    }
+    ends
+};
+
+/// The end of a bucket.
+const fn end(bucket: usize) -> Duration {
+    Duration::from_nanos(1 << (FIRST_BUCKET + 2 * bucket as u32))
+}
 
 /// A number of a part.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +51,7 @@ pub enum Value {
 /// The first bucket ends at 1,024 ns, and the last one at 2^42 ns, which is about 73 minutes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Buckets {
-    counts: [u64; BUCKETS],
+    counts: [u64; BUCKET_COUNT],
     /// Times beyond the last bucket.
     longer: u64,
     sum: Duration,
@@ -69,7 +94,27 @@ impl Buckets {
     }
 
     fn ends() -> impl Iterator<Item = Duration> {
-        (0..BUCKETS as u32).map(|bucket| Duration::from_nanos(1 << (FIRST_BUCKET + 2 * bucket)))
+        (0..BUCKET_COUNT).map(end)
+    }
+
+    /// Raises the counts to those that were read later. Returns the growth of each bucket that has grown, with its end in seconds.
+    /// Longer times than those of the last bucket have an end beyond it.
+    #[cfg(feature = "metrics")]
+    pub(super) fn grow_to(&mut self, later: &Self) -> Vec<(f64, u64)> {
+        let raise = |count: &mut u64, later: u64| {
+            let growth = later.saturating_sub(*count);
+            *count += growth;
+            growth
+        };
+        let pairs = self.counts.iter_mut().zip(later.counts);
+        let growth = pairs.map(|(count, later)| raise(count, later));
+        let mut grown: Vec<_> = BUCKETS.into_iter().zip(growth).collect();
+        grown.push((
+            2.0 * BUCKETS[BUCKET_COUNT - 1],
+            raise(&mut self.longer, later.longer),
+        ));
+        grown.retain(|(_, growth)| *growth > 0);
+        grown
     }
 
     fn add(&mut self, other: &Self) {

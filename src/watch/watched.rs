@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use super::family::Row;
 use super::kind::PartKind;
-use super::names::{Row, SERIAL, SerialNumbers};
+use super::names::{SERIAL, SerialNumbers};
 use super::numbers::Numbers;
 use crate::observe::{Observe, Owned};
 use crate::serial;
@@ -11,7 +12,7 @@ use crate::serial;
 /// A part that a registry watches, without keeping it alive.
 pub(super) trait Watched: Send {
     /// Reads the numbers, or returns `None` if the part is gone.
-    fn look(&mut self, now: Instant) -> Option<(Numbers, Owned)>;
+    fn read(&mut self, now: Instant) -> Option<(Numbers, Owned)>;
 
     /// Returns `true` if the part is not gone.
     fn is_alive(&self) -> bool;
@@ -51,7 +52,7 @@ pub(super) struct Plain<O, M: 'static> {
 }
 
 impl<O: Observe<M>, M> Watched for Plain<O, M> {
-    fn look(&mut self, _: Instant) -> Option<(Numbers, Owned)> {
+    fn read(&mut self, _: Instant) -> Option<(Numbers, Owned)> {
         let (numbers, owned) = self.observer.observe()?;
         Some((Numbers::read(self.rows, &numbers), owned))
     }
@@ -65,7 +66,7 @@ impl<O: Observe<M>, M> Watched for Plain<O, M> {
     }
 }
 
-/// A serial executor. It has no clock: the time for which a job runs is measured from look to look.
+/// A serial executor. It has no clock: the time for which a job runs is measured from one read to the next.
 pub(super) struct Serial<O> {
     observer: O,
     busy: Option<Busy>,
@@ -110,7 +111,7 @@ impl<O> Serial<O> {
 }
 
 impl<O: Observe<serial::Metrics>> Watched for Serial<O> {
-    fn look(&mut self, now: Instant) -> Option<(Numbers, Owned)> {
+    fn read(&mut self, now: Instant) -> Option<(Numbers, Owned)> {
         let (metrics, owned) = self.observer.observe()?;
         let busy_for = self.busy_for(&metrics, now);
         let numbers = SerialNumbers { metrics, busy_for };

@@ -1,5 +1,6 @@
 //! The metrics of a stream.
 
+use futures::stream::StreamExt;
 use throng::CompletionStream;
 
 use crate::support::current_thread;

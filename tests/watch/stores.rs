@@ -133,6 +133,33 @@ fn a_store_that_does_not_answer_is_down_and_shows_no_numbers() {
     });
 }
 
+/// A client that is opened again under the same name need not wait until the store may be asked again.
+#[test]
+fn a_new_client_is_asked_at_once() {
+    current_thread().block_on(async {
+        let registry = Registry::new();
+        let first = DurableClient::open(MemoryStore::new());
+        registry.watch("jobs", &first);
+        first.close().await.unwrap();
+        assert_eq!(up(&shown(&registry).await), Some(0.0));
+        drop(first);
+        let second = DurableClient::open(MemoryStore::new());
+        registry.watch("jobs", &second);
+        assert_eq!(up(&shown(&registry).await), Some(1.0));
+    });
+}
+
+/// A handler of a web server must be able to await it on any thread.
+#[test]
+fn the_question_can_be_sent() {
+    fn sent<T: Send>(future: T) -> T {
+        future
+    }
+    let registry = Registry::new();
+    let snapshot = current_thread().block_on(sent(registry.snapshot_with_stores()));
+    assert!(snapshot.parts().is_empty());
+}
+
 #[test]
 fn a_watched_client_is_dropped_as_if_nobody_watched_it() {
     current_thread().block_on(async {
