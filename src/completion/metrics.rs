@@ -6,7 +6,7 @@ use super::submitter::Submitter;
 #[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
 use crate::observe::{Observe, Observer};
 
-/// A snapshot of the jobs of a [`CompletionStream`](super::CompletionStream).
+/// A snapshot of the jobs of a [`CompletionStream`].
 ///
 /// The numbers are read one after the other while jobs come and go, so they need not add up.
 ///

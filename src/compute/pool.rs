@@ -590,7 +590,7 @@ impl fmt::Debug for ComputePool {
 #[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
 impl ComputePool {
     pub(crate) fn observer(&self) -> impl Observe<Metrics> + use<> {
-        Observer::new(self.shared(), |shared| Metrics::of(shared))
+        Observer::new(self.shared(), Metrics::of)
     }
 }
 

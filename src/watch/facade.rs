@@ -33,7 +33,7 @@ impl Registry {
     }
 
     /// As [`publish`](Self::publish), with the numbers of a snapshot that was taken before, for instance by
-    /// [`snapshot_with_stores`](Self::snapshot_with_stores).
+    /// `snapshot_with_stores`.
     ///
     /// # Examples
     ///
