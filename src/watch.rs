@@ -32,7 +32,7 @@
 //!   parts has none.
 //! - *Counters never fall.* What a part had counted when it was last read remains in the sum of its name when the part is gone,
 //!   as long as the registry exists. What it has counted since then is lost. Gauges are absent when no part is left.
-//! - *A read takes no part's time.* It costs about a microsecond for each part, and takes the lock of a
+//! - *A read takes no part's time.* It takes a few microseconds for each part, and takes the lock of a
 //!   [`BlockingPool`](crate::BlockingPool) as a submission does.
 //!
 //! # What is not measured
