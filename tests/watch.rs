@@ -1,5 +1,10 @@
 //! The registry of parts: what it reads, what it keeps, and what it leaves alone.
 
+#[cfg(all(unix, feature = "redis", feature = "test-util"))]
+#[macro_use]
+#[path = "support/redis_server.rs"]
+#[allow(dead_code, reason = "other tests need all of it")]
+mod redis_server;
 mod support;
 
 #[path = "watch/exposition.rs"]

@@ -220,3 +220,76 @@ fn an_executor_shows_its_runs() {
         );
     });
 }
+
+/// Each process that watches a client of a store shows the same numbers.
+#[cfg(feature = "sqlite")]
+#[test]
+fn all_clients_of_a_store_show_the_same_numbers() {
+    use throng::durable::SqliteStore;
+
+    current_thread().block_on(async {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("tasks.db");
+        let mut seen = Vec::new();
+        let spawner = DurableClient::open(SqliteStore::open(&file).await.unwrap());
+        spawner.spawn_all([Add(1, 2), Add(3, 4)]).await.unwrap();
+        let other = DurableClient::open(SqliteStore::open(&file).await.unwrap());
+        for client in [&spawner, &other] {
+            let registry = Registry::new();
+            registry.watch("jobs", client);
+            let mut samples = shown(&registry).await.samples;
+            samples.retain(|(name, _), _| name != "throng_watch_seconds");
+            seen.push(samples);
+        }
+        assert_eq!(seen[0], seen[1]);
+        // Two clients under one name are not added up.
+        let both = Registry::new();
+        both.watch("jobs", &spawner);
+        both.watch("jobs", &other);
+        assert_eq!(tasks(&shown(&both).await, "waiting"), Some(2.0));
+        other.close().await.unwrap();
+        spawner.close().await.unwrap();
+    });
+}
+
+/// A server that hangs holds up a snapshot for two seconds at most, and its old numbers are not shown.
+#[cfg(all(unix, feature = "redis"))]
+#[test]
+fn a_server_that_hangs_is_down_until_it_answers_again() {
+    use rustix::process::Signal;
+    use throng::durable::RedisStore;
+
+    needs_redis!();
+    current_thread().block_on(async {
+        let server = crate::redis_server::Server::start();
+        let store = RedisStore::open(&server.url()).await.unwrap();
+        let client = DurableClient::open(store);
+        let registry = Registry::new();
+        registry.watch("jobs", &client);
+        let well = shown(&registry).await;
+        assert_eq!((up(&well), tasks(&well, "waiting")), (Some(1.0), Some(0.0)));
+
+        server.signal(Signal::STOP);
+        let mut longest = Duration::ZERO;
+        let hangs = loop {
+            let begun = Instant::now();
+            let now = shown(&registry).await;
+            longest = longest.max(begun.elapsed());
+            if up(&now) == Some(0.0) {
+                break now;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        };
+        assert_eq!(tasks(&hangs, "waiting"), None);
+        assert!(longest < Duration::from_secs(10), "{longest:?}");
+
+        server.signal(Signal::CONT);
+        loop {
+            let now = shown(&registry).await;
+            if up(&now) == Some(1.0) && tasks(&now, "waiting") == Some(0.0) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+}
