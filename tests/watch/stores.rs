@@ -252,6 +252,26 @@ fn all_clients_of_a_store_show_the_same_numbers() {
     });
 }
 
+/// Asks the stores until the condition holds. No snapshot may take long.
+#[cfg(all(unix, feature = "redis"))]
+async fn until(registry: &Registry, condition: impl Fn(&Exposition) -> bool) -> Exposition {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let begun = Instant::now();
+        let now = shown(registry).await;
+        assert!(
+            begun.elapsed() < Duration::from_secs(10),
+            "{:?}",
+            begun.elapsed()
+        );
+        if condition(&now) {
+            return now;
+        }
+        assert!(begun < deadline, "waited in vain: {now:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
 /// A server that hangs holds up a snapshot for two seconds at most, and its old numbers are not shown.
 #[cfg(all(unix, feature = "redis"))]
 #[test]
@@ -270,26 +290,10 @@ fn a_server_that_hangs_is_down_until_it_answers_again() {
         assert_eq!((up(&well), tasks(&well, "waiting")), (Some(1.0), Some(0.0)));
 
         server.signal(Signal::STOP);
-        let mut longest = Duration::ZERO;
-        let hangs = loop {
-            let begun = Instant::now();
-            let now = shown(&registry).await;
-            longest = longest.max(begun.elapsed());
-            if up(&now) == Some(0.0) {
-                break now;
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        };
+        let hangs = until(&registry, |it| up(it) == Some(0.0)).await;
         assert_eq!(tasks(&hangs, "waiting"), None);
-        assert!(longest < Duration::from_secs(10), "{longest:?}");
-
         server.signal(Signal::CONT);
-        loop {
-            let now = shown(&registry).await;
-            if up(&now) == Some(1.0) && tasks(&now, "waiting") == Some(0.0) {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+        let is_well = |it: &Exposition| up(it) == Some(1.0) && tasks(it, "waiting") == Some(0.0);
+        until(&registry, is_well).await;
     });
 }
