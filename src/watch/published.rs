@@ -1,21 +1,21 @@
 //! [`Published`]: what a registry has passed to a recorder of the crate `metrics`, which determines what it passes next.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use metrics::{Key, Label};
 
-use super::family::{Family, FamilyType};
+use super::family::FamilyType;
+use super::kind::PartKind;
 use super::names::{BUILD_INFO, WATCH_SECONDS};
-use super::snapshot::Snapshot;
+use super::numbers::Sample;
+use super::snapshot::{PartSnapshot, Snapshot};
 use super::value::{Buckets, Value};
 
 /// The series that were published before, as far as their next values depend on that.
 #[derive(Default)]
 pub(super) struct Published {
-    /// The number of snapshots so far.
-    round: u64,
-    /// The rounds in which gauges were published last.
-    gauges: HashMap<Key, u64>,
+    /// The gauges of the parts that were alive, by kind and name.
+    gauges: HashMap<(PartKind, String), HashSet<Key>>,
     histograms: HashMap<Key, Buckets>,
 }
 
@@ -30,7 +30,6 @@ pub(super) enum Update {
 impl Published {
     /// What is to be recorded so that a recorder shows the numbers of the snapshot.
     pub(super) fn updates(&mut self, snapshot: &Snapshot) -> Vec<(Key, Update)> {
-        self.round += 1;
         let version = Label::from_static_parts("version", env!("CARGO_PKG_VERSION"));
         let mut updates = vec![
             (
@@ -48,17 +47,17 @@ impl Published {
                 let own = sample.label();
                 labels.extend(own.map(|(name, value)| Label::from_static_parts(name, value)));
                 let key = Key::from_parts(sample.name(), labels);
-                let update = self.update(&key, sample.family, &sample.value);
+                let update = self.update(part, &key, sample);
                 updates.push((key, update));
             }
         }
-        updates.extend(self.remove_old_gauges());
+        updates.extend(self.remove_gauges(snapshot));
         updates
     }
 
-    fn update(&mut self, key: &Key, family: &Family, value: &Value) -> Update {
-        let number = match value {
-            Value::Count(count) if family.kind == FamilyType::Counter => {
+    fn update(&mut self, part: &PartSnapshot, key: &Key, sample: &Sample) -> Update {
+        let number = match &sample.value {
+            Value::Count(count) if sample.family.kind == FamilyType::Counter => {
                 return Update::Counter(*count);
             }
             Value::Histogram(buckets) => {
@@ -68,13 +67,20 @@ impl Published {
             Value::Count(count) => *count as f64,
             Value::Seconds(time) => time.as_secs_f64(),
         };
-        self.gauges.insert(key.clone(), self.round);
+        let gauges = self.gauges.entry((part.kind, part.name.clone()));
+        gauges.or_default().insert(key.clone());
         Update::Gauge(number)
     }
 
-    /// Forgets the gauges that are not in this round, and sets them to 0.
-    fn remove_old_gauges(&mut self) -> impl Iterator<Item = (Key, Update)> {
-        let gone = self.gauges.extract_if(|_, last| *last < self.round);
-        gone.map(|(key, _)| (key, Update::Gauge(0.0)))
+    /// Forgets the gauges of the names that have no part any more, and sets them to 0.
+    fn remove_gauges(&mut self, snapshot: &Snapshot) -> impl Iterator<Item = (Key, Update)> {
+        let is_alive = |kind, name: &str| {
+            let part = snapshot.part(kind, name);
+            part.is_some_and(|part| part.live > 0)
+        };
+        let gone = self
+            .gauges
+            .extract_if(move |(kind, name), _| !is_alive(*kind, name));
+        gone.flat_map(|(_, keys)| keys.into_iter().map(|key| (key, Update::Gauge(0.0))))
     }
 }

@@ -216,3 +216,34 @@ fn each_time_is_recorded_once() {
     );
     assert_eq!(recording.get(&all), pool.metrics().run_time.count() as f64);
 }
+
+/// A store is not asked each time, and its numbers stay meanwhile.
+#[cfg(feature = "test-util")]
+#[test]
+fn gauges_that_a_snapshot_lacks_keep_their_values() {
+    use throng::durable::{DurableClient, MemoryStore};
+
+    let (registry, recording) = (Registry::new(), Recording::default());
+    let client = DurableClient::open(MemoryStore::new());
+    registry.watch("jobs", &client);
+    let snapshot = crate::support::block_on(registry.snapshot_with_stores());
+    with_local_recorder(&recording, || registry.publish_snapshot(&snapshot));
+    let labels = [("store", "jobs"), ("state", "waiting")];
+    let labels = labels.map(|(name, value)| (name.into(), value.into()));
+    let waiting = ("throng_durable_tasks".to_owned(), BTreeMap::from(labels));
+    assert_eq!(recording.get(&waiting), 0.0);
+    recording
+        .0
+        .lock()
+        .unwrap()
+        .samples
+        .insert(waiting.clone(), 7.0);
+    with_local_recorder(&recording, || registry.publish());
+    assert_eq!(recording.get(&waiting), 7.0, "it was not set");
+    drop(client);
+    wait_until("the client is gone", || {
+        registry.snapshot().parts().is_empty()
+    });
+    with_local_recorder(&recording, || registry.publish());
+    assert_eq!(recording.get(&waiting), 0.0);
+}
