@@ -17,10 +17,10 @@ impl Registry {
     /// such as an exporter. Does nothing without a recorder. Call it every few seconds: between two calls, nothing changes.
     ///
     /// Names and labels are those of the [text for Prometheus](super#metrics). Counters are set to their values. The facade
-    /// cannot remove a gauge: it is set to 0 when no part with its name is left, and keeps its value if a snapshot lacks it, as the
-    /// numbers of the tasks of a store, which this call does not ask. For each time that a histogram has counted since the
-    /// last call, the end of its bucket is recorded. So an exporter that has the [same buckets](super::BUCKETS) shows the same
-    /// counts.
+    /// cannot remove a gauge: it is set to 0 when no part with its name is left. A gauge that a snapshot lacks keeps its value.
+    /// For instance, this call does not ask stores for the numbers of their tasks, so these keep theirs. For each time that a
+    /// histogram has counted since the last call, the end of its bucket is recorded. So an exporter that has the
+    /// [same buckets](super::BUCKETS) shows the same counts.
     ///
     /// # Examples
     ///
