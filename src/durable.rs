@@ -177,6 +177,8 @@ mod id;
 mod inspect;
 mod key;
 mod named_queue;
+#[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
+pub(crate) mod observer;
 mod options;
 mod policy;
 mod progress;

@@ -10,7 +10,8 @@
 //!
 //! The executors compose with Tokio and with one another. Both pools and the serial executor return the
 //! same [`JoinHandle`], which is awaited like Tokio's. A [`Slot`] feeds the completion of any other work into
-//! a stream. A [`Spawn`] (a runtime's handle or a pool) determines where an executor runs its work.
+//! a stream. A [`Spawn`] (a runtime's handle or a pool) determines where an executor runs its work. The module [`watch`] shows
+//! the numbers of all of them, for Prometheus for example.
 //!
 //! ```
 //! use throng::{BlockingPool, CompletionStream, SerialExecutor};
@@ -45,6 +46,7 @@
 //! | `sqlite-unbundled` | the same, linked to the system's SQLite or to one that another dependency compiles |
 //! | `cron` | `durable`, with schedules that fire at the times of cron expressions, in the time zones of the system |
 //! | `cron-bundled` | the same, with a time zone database for systems without one |
+//! | `metrics` | [`watch`] passes the numbers of parts to the crate `metrics`, for its exporters |
 //! | `test-util` | `durable`, with an in-memory store, a clock that tests control, and an executor that runs tasks on the caller's thread |
 //! | `durable` | `durable` without a store; the features above enable it |
 //! | `tokio-util` | `durable`, and a `CancellationToken` in the context of a durable task |
@@ -65,6 +67,8 @@ mod drops;
 pub mod durable;
 mod inbox;
 mod join;
+#[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
+mod observe;
 mod retry;
 mod semaphore;
 pub mod serial;
@@ -74,6 +78,9 @@ mod timer;
 mod unwind;
 mod wait_queue;
 mod waker;
+// The models do not support weak references.
+#[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
+pub mod watch;
 
 pub use crate::blocking::{BlockingPool, spawn_blocking};
 pub use crate::completion::{CompletionStream, Slot, Wrapped};
@@ -136,11 +143,17 @@ const _: () = {
     shared::<Slot<Output, Output>>();
     shared::<Permit<'_, completion::Submitter<Output, Output>>>();
     shared::<CompletionStream<Output, Output>>();
+    shared::<completion::Metrics>();
     shared::<completion::JoinSet<u8>>();
     shared::<completion::JoinSet<Output>>();
     shared::<completion::JoinMap<u8, Output>>();
     shared::<Wrapped<Ready<()>>>();
     sent::<completion::Completed<Output, Output>>();
+    #[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
+    {
+        shared::<watch::Registry>();
+        shared::<watch::Snapshot>();
+    }
 
     #[cfg(feature = "durable")]
     {

@@ -22,6 +22,8 @@ mod join_set;
 mod large;
 #[path = "completion/limits.rs"]
 mod limits;
+#[path = "completion/metrics.rs"]
+mod metrics;
 #[path = "completion/ordered.rs"]
 mod ordered;
 #[path = "completion/other_parts.rs"]

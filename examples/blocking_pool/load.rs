@@ -107,7 +107,7 @@ async fn watch(
         let metrics = client.get("/metrics").await?.body;
         let read =
             |name: &str| value(&metrics, name).ok_or_else(|| format!("no {name}: {metrics}"));
-        let queued = read("queued")?;
+        let queued = read("queue_length")?;
         report.largest_queue = report.largest_queue.max(queued);
         report.threads = report.threads.max(read("threads")?);
         screen.show(&phase, queued, last.elapsed());

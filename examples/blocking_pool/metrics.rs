@@ -1,80 +1,12 @@
-//! The metrics of a pool in the text format of Prometheus.
+//! Reads the metrics of the pool out of the text for Prometheus.
 
-use throng::blocking::Metrics;
-
-/// The type of a metric.
-#[derive(Clone, Copy)]
-enum Kind {
-    Gauge,
-    Counter,
-}
-
-/// Returns all counters and gauges of a pool, with the label `pool`.
-pub(crate) fn exposition(pool: &str, metrics: &Metrics) -> String {
-    use Kind::{Counter, Gauge};
-
-    let mut text = String::new();
-    for (name, kind, help, value) in [
-        ("threads", Gauge, "Threads.", metrics.threads),
-        ("idle", Gauge, "Threads without a task.", metrics.idle),
-        ("busy", Gauge, "Threads with a task.", metrics.busy),
-        ("largest", Gauge, "Most threads so far.", metrics.largest),
-        ("queued", Gauge, "Tasks that wait.", metrics.queued),
-        (
-            "submitted_total",
-            Counter,
-            "Tasks accepted.",
-            metrics.submitted,
-        ),
-        (
-            "completed_total",
-            Counter,
-            "Tasks that returned.",
-            metrics.completed,
-        ),
-        (
-            "panicked_total",
-            Counter,
-            "Tasks that panicked.",
-            metrics.panicked,
-        ),
-        (
-            "cancelled_total",
-            Counter,
-            "Tasks aborted.",
-            metrics.cancelled,
-        ),
-        (
-            "rejected_total",
-            Counter,
-            "Tasks not accepted.",
-            metrics.rejected,
-        ),
-        (
-            "spawn_failures_total",
-            Counter,
-            "Threads that the system refused.",
-            metrics.spawn_failures,
-        ),
-    ] {
-        let kind = match kind {
-            Gauge => "gauge",
-            Counter => "counter",
-        };
-        let name = format!("throng_blocking_{name}");
-        let lines = format!(
-            "# HELP {name} {help}\n# TYPE {name} {kind}\n{name}{{pool=\"{pool}\"}} {value}\n"
-        );
-        text.push_str(&lines);
-    }
-    text
-}
-
-/// Finds a value in the output of [`exposition`].
+/// Adds up the values of a metric of the pool.
 pub(crate) fn value(text: &str, name: &str) -> Option<u64> {
     let start = format!("throng_blocking_{name}{{");
-    let line = text.lines().find(|line| line.starts_with(&start))?;
-    line.rsplit(' ').next()?.parse().ok()
+    let lines = text.lines().filter(|line| line.starts_with(&start));
+    let mut values = lines.map(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
+    let first = values.next()??;
+    values.try_fold(first, |sum, value| Some(sum + value?))
 }
 
 #[cfg(test)]
@@ -82,18 +14,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exported_values_can_be_found() {
-        let mut metrics = Metrics::default();
-        metrics.threads = 4;
-        metrics.rejected = 7;
-        let text = exposition("database", &metrics);
-        assert!(text.contains("# TYPE throng_blocking_threads gauge\n"));
-        assert!(text.contains("# TYPE throng_blocking_rejected_total counter\n"));
-        assert!(text.contains("\nthrong_blocking_threads{pool=\"database\"} 4\n"));
-        assert_eq!(value(&text, "threads"), Some(4));
-        assert_eq!(value(&text, "rejected_total"), Some(7));
-        assert_eq!(value(&text, "queued"), Some(0));
-        assert_eq!(value(&text, "rejected"), None);
-        assert!(text.ends_with('\n'));
+    fn values_are_found_and_added_up() {
+        let text = "# TYPE throng_blocking_threads gauge\n\
+            throng_blocking_threads{pool=\"a\",state=\"busy\"} 3\n\
+            throng_blocking_threads{pool=\"a\",state=\"idle\"} 4\n\
+            throng_blocking_queue_length{pool=\"a\"} 0\n\
+            throng_blocking_broken{pool=\"a\"} many\n";
+        assert_eq!(value(text, "threads"), Some(7));
+        assert_eq!(value(text, "queue_length"), Some(0));
+        assert_eq!(value(text, "queue"), None);
+        assert_eq!(value(text, "broken"), None);
     }
 }

@@ -12,10 +12,9 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use throng::watch::Registry;
 use throng::{BlockingPool, JoinHandle};
 use tokio::time::timeout;
-
-use super::metrics::exposition;
 
 /// The number of connections that the database accepts.
 pub(crate) const CONNECTIONS: usize = 4;
@@ -61,6 +60,7 @@ impl fmt::Display for TooMany {
 /// The state that requests share.
 pub(crate) struct Service {
     pool: BlockingPool,
+    registry: Registry,
     database: Arc<Database>,
 }
 
@@ -71,8 +71,11 @@ impl Service {
             .max_threads(CONNECTIONS)
             .queue_capacity(QUEUE)
             .build()?;
+        let registry = Registry::new();
+        registry.watch("database", &pool);
         Ok(Self {
             pool,
+            registry,
             database: Arc::default(),
         })
     }
@@ -134,7 +137,7 @@ async fn wait(State(service): State<Arc<Service>>) -> Response {
 
 async fn metrics(State(service): State<Arc<Service>>) -> impl IntoResponse {
     let format = [(header::CONTENT_TYPE, "text/plain; version=0.0.4")];
-    (format, exposition("database", &service.pool.metrics()))
+    (format, service.registry.prometheus())
 }
 
 async fn answer(rows: JoinHandle<Result<&'static str, TooMany>>) -> Response {

@@ -13,6 +13,8 @@ use super::shared::Shared;
 use super::submit::{Submit, not_acquired};
 use super::task::Body;
 use crate::join::{Bounded, Closed, JoinHandle, Permit, Spawn, TrySpawnError, Work, sealed};
+#[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
+use crate::observe::{Observe, Observer};
 use crate::sync::Arc;
 use crate::task::JoinRef;
 
@@ -205,7 +207,8 @@ impl Bulkhead {
     /// waits for it runs it. It still counts as busy until a thread of the pool finds it, as it delays the next task
     /// until then.
     ///
-    /// The threads and the histograms belong to the pool, so these fields are empty.
+    /// `max_threads` is the limit on the tasks that run, and `queue_capacity` that of the bulkhead's queue. The threads and the
+    /// histograms belong to the pool, so these fields are empty.
     ///
     /// # Examples
     ///
@@ -219,6 +222,13 @@ impl Bulkhead {
     /// ```
     pub fn metrics(&self) -> Metrics {
         self.core.metrics()
+    }
+}
+
+#[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
+impl Bulkhead {
+    pub(crate) fn observer(&self) -> impl Observe<Metrics> + use<> {
+        Observer::new(&self.core, Core::metrics)
     }
 }
 

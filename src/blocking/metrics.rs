@@ -35,6 +35,13 @@ pub struct Metrics {
     pub rejected: u64,
     /// Threads that the system has refused so far.
     pub spawn_failures: u64,
+    /// The [core threads](super::Builder::core_threads) that are configured now.
+    pub core_threads: u64,
+    /// The [maximum number of threads](super::Builder::max_threads) that is configured now. Of a bulkhead, the most tasks that
+    /// it runs at a time.
+    pub max_threads: u64,
+    /// The most tasks that may wait, or `None` if their number has [no bound](super::Builder::queue_capacity).
+    pub queue_capacity: Option<u64>,
     /// The times that tasks have waited in the queue.
     ///
     /// The buckets hold a random sample of the tasks that have run, one in sixteen on average. The maximum includes

@@ -8,6 +8,8 @@ use super::metrics::Metrics;
 use super::options::Options;
 use super::shared::Shared;
 use crate::join::{self, Close};
+#[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
+use crate::observe::{Observe, Observer};
 use crate::sync::Arc;
 
 /// A pool of threads for closures that block: it grows before it queues, shrinks when it is idle, and can be bounded.
@@ -324,6 +326,13 @@ impl BlockingPool {
     /// ```
     pub fn blocking_shutdown(&self, timeout: Duration) -> usize {
         join::blocking_shutdown(self, timeout)
+    }
+}
+
+#[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
+impl BlockingPool {
+    pub(crate) fn observer(&self) -> impl Observe<Metrics> + use<> {
+        Observer::new(self.shared(), Shared::metrics)
     }
 }
 

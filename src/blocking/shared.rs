@@ -51,7 +51,10 @@ impl Shared {
     }
 
     pub(super) fn metrics(&self) -> Metrics {
-        self.state().metrics()
+        Metrics {
+            queue_capacity: self.options.queue_capacity.map(|tasks| tasks as u64),
+            ..self.state().metrics()
+        }
     }
 
     // ===== Permits =====

@@ -144,6 +144,8 @@ impl State {
             blocked: self.rest.waits.blocked() as u64,
             queued: self.queue.waiting() as u64,
             submitted: self.submitted as u64 + self.rest.totals.submitted,
+            core_threads: self.rest.limits.core_threads as u64,
+            max_threads: self.rest.limits.max_threads as u64,
             queue_wait: self.samples.queue_wait.clone(),
             run_time: self.samples.run_time.clone(),
             ..self.rest.totals.clone()

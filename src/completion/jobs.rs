@@ -24,6 +24,10 @@ pub(super) struct Jobs<T, K> {
     spilled: usize,
     /// The `seq` of the next job.
     next_seq: u64,
+    /// The number of jobs accepted so far.
+    accepted: u64,
+    /// The number of jobs released so far.
+    released: u64,
     /// No other job is accepted.
     closed: bool,
 }
@@ -43,6 +47,8 @@ impl<T, K> Jobs<T, K> {
             spill: Spill::default(),
             spilled: 0,
             next_seq: 0,
+            accepted: 0,
+            released: 0,
             closed: false,
         }
     }
@@ -50,6 +56,16 @@ impl<T, K> Jobs<T, K> {
     /// The number of jobs that are not released.
     pub(super) fn len(&self) -> usize {
         self.in_cells.len() + self.spilled
+    }
+
+    /// The number of jobs accepted so far.
+    pub(super) fn accepted(&self) -> u64 {
+        self.accepted
+    }
+
+    /// The number of jobs released so far, without those that were never read.
+    pub(super) fn released(&self) -> u64 {
+        self.released
     }
 
     pub(super) fn close(&mut self) {
@@ -71,6 +87,7 @@ impl<T, K> Jobs<T, K> {
             keys.insert(id, key);
         }
         self.next_seq += 1;
+        self.accepted += 1;
         made
     }
 
@@ -91,8 +108,12 @@ impl<T, K> Jobs<T, K> {
     /// Releases jobs whose completions were read: those with these keys, and a number of spilled ones.
     pub(super) fn release(&mut self, keys: impl Iterator<Item = usize>, spilled: usize) {
         // A record may have the last reference to its cell, which contains no value of the user any more.
-        keys.for_each(|key| drop(self.remove(key)));
+        for key in keys {
+            drop(self.remove(key));
+            self.released += 1;
+        }
         self.spilled -= spilled;
+        self.released += spilled as u64;
     }
 
     /// Numbers the jobs that are not released from zero, in their order. `taken` are spilled completions that the

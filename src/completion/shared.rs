@@ -25,6 +25,8 @@ pub(super) struct Shared<T, K> {
     outstanding: Semaphore,
     /// The number of jobs that were read and not released. Only the reader changes it.
     read: Number,
+    /// The number of jobs without an output that were read so far. Only the reader changes it.
+    failed: Number,
     /// `true` if futures are polled once where they are submitted.
     pub(super) poll_in_place: bool,
     /// Those of the first runtime that a future was submitted on.
@@ -42,6 +44,7 @@ impl<T, K> Shared<T, K> {
             queue,
             outstanding: Semaphore::new(max_outstanding),
             read: Number::new(0),
+            failed: Number::new(0),
             poll_in_place: false,
             runners: OnceLock::new(),
         }
@@ -76,6 +79,12 @@ impl<T, K> Shared<T, K> {
         self.outstanding.release();
     }
 
+    /// Counts a job without an output that was read.
+    #[cold]
+    pub(super) fn count_failed(&self) {
+        self.failed.add_own(1);
+    }
+
     /// Releases jobs that were read: those with these keys, and a number of spilled ones.
     pub(super) fn release(&self, keys: impl Iterator<Item = usize>, spilled: usize) {
         let mut jobs = self.queue.jobs();
@@ -88,6 +97,18 @@ impl<T, K> Shared<T, K> {
     pub(super) fn in_flight(&self) -> usize {
         let jobs = self.queue.jobs();
         jobs.len().saturating_sub(self.read.get())
+    }
+
+    /// The numbers of jobs, in flight and so far.
+    pub(super) fn counts(&self) -> JobCounts {
+        let jobs = self.queue.jobs();
+        let read = self.read.get();
+        JobCounts {
+            in_flight: jobs.len().saturating_sub(read) as u64,
+            submitted: jobs.accepted(),
+            read: jobs.released() + read as u64,
+            failed: self.failed.get() as u64,
+        }
     }
 
     /// The number of jobs that have finished and were not read. Approximate while jobs come and go.
@@ -199,6 +220,14 @@ impl<T: Send + 'static, K: Send + 'static> Shared<T, K> {
         reservation.running = true;
         Ok(reservation)
     }
+}
+
+/// The numbers of jobs of a stream.
+pub(super) struct JobCounts {
+    pub(super) in_flight: u64,
+    pub(super) submitted: u64,
+    pub(super) read: u64,
+    pub(super) failed: u64,
 }
 
 /// Aborts a job. Returns `false` if it has finished.

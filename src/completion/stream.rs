@@ -177,7 +177,7 @@ impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
         if self.read.len() >= RELEASE_BATCH {
             self.release_read();
         }
-        Completed::new(finished.into_parts())
+        self.completed(finished.into_parts())
     }
 
     pub(super) fn read_spilled(&mut self, spilled: Spilled<T, K>) -> Completed<T, K> {
@@ -186,7 +186,15 @@ impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
         if self.read_spilled >= RELEASE_BATCH {
             self.release_read();
         }
-        Completed::new(spilled.into_parts())
+        self.completed(spilled.into_parts())
+    }
+
+    fn completed(&self, (id, tag, outcome): (Id, K, Outcome<T>)) -> Completed<T, K> {
+        let outcome = outcome.map_err(|fault| {
+            self.shared.count_failed();
+            JoinError::new(id, fault)
+        });
+        Completed { id, tag, outcome }
     }
 
     /// Numbers the jobs that have not been read from zero, in the order of submission.
@@ -237,13 +245,6 @@ impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Completed<T, K>>> {
         self.poll_take(cx, Self::take, |stream| stream.shared.len().0 == 0)
-    }
-}
-
-impl<T, K> Completed<T, K> {
-    fn new((id, tag, outcome): (Id, K, Outcome<T>)) -> Self {
-        let outcome = outcome.map_err(|fault| JoinError::new(id, fault));
-        Self { id, tag, outcome }
     }
 }
 

@@ -13,6 +13,8 @@ use super::shared::Shared;
 use super::worker;
 use crate::inbox::Batch;
 use crate::join::{self, Close, JoinHandle, RunContext, Spawn, TrySpawnError, Work, sealed};
+#[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
+use crate::observe::{Observe, Observer};
 use crate::semaphore::TryAcquireError;
 use crate::sync::Arc;
 use crate::task::{Fault, Task, Thunk};
@@ -582,6 +584,13 @@ impl fmt::Debug for ComputePool {
             .field("name", &self.shared().options.name)
             .field("metrics", &self.metrics())
             .finish()
+    }
+}
+
+#[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
+impl ComputePool {
+    pub(crate) fn observer(&self) -> impl Observe<Metrics> + use<> {
+        Observer::new(self.shared(), Metrics::of)
     }
 }
 

@@ -16,6 +16,8 @@ use self::registry::TaskRunner;
 use self::worker::{Settings, Worker};
 use super::store::Backend;
 use super::{DurableClient, DurableError};
+#[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
+use crate::observe::{Observe, Observer};
 
 mod app_guard;
 pub(crate) mod attempt;
@@ -116,6 +118,7 @@ impl DurableExecutor {
         let (messages, received) = mpsc::unbounded_channel();
         let (ended_sender, ended) = watch::channel(false);
         let tally = StdArc::new(Tally::default());
+        tally.max_running.set(settings.max_running);
         let engine = client.engine();
         let worker = Worker::new(
             StdArc::clone(engine),
@@ -198,6 +201,13 @@ impl DurableExecutor {
     /// Returns the client that the executor was built with.
     pub fn client(&self) -> &DurableClient {
         &self.client
+    }
+}
+
+#[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
+impl DurableExecutor {
+    pub(crate) fn observer(&self) -> impl Observe<Metrics> + use<> {
+        Observer::new(&self.tally, Tally::read)
     }
 }
 

@@ -137,7 +137,12 @@ impl<S> Core<S> {
 
     pub(super) fn metrics(&self) -> Metrics {
         let (queue_length, max_queue_length) = self.queue.lengths();
-        self.counters.read(queue_length, max_queue_length)
+        let tags = self.inbox.peek().tags;
+        Metrics {
+            is_busy: tags.has(OWNED),
+            is_poisoned: tags.has(POISONED),
+            ..self.counters.read(queue_length, max_queue_length)
+        }
     }
 
     pub(super) fn is_closed(&self) -> bool {

@@ -9,6 +9,8 @@ use super::metrics::Metrics;
 use super::options::Options;
 use super::owner::Owner;
 use crate::join::{self, Close, ExecutorScope, is_inside, prepare_to_wait};
+#[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
+use crate::observe::{Observe, Observer};
 use crate::sync::Arc;
 
 /// An actor without a thread and without a mailbox: it owns a state and runs jobs on it one at a time, in the order
@@ -384,6 +386,13 @@ impl<S> SerialExecutor<S> {
     /// ```
     pub fn metrics(&self) -> Metrics {
         self.core.metrics()
+    }
+}
+
+#[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
+impl<S: Send + 'static> SerialExecutor<S> {
+    pub(crate) fn observer(&self) -> impl Observe<Metrics> + use<S> {
+        Observer::new(&self.core, Core::metrics)
     }
 }
 

@@ -28,6 +28,10 @@ pub struct Metrics {
     pub queue_length: u64,
     /// The largest length of the queue that was observed, when jobs were taken from it or when it is read.
     pub max_queue_length: u64,
+    /// `true` while a job runs, or an asynchronous job holds the state.
+    pub is_busy: bool,
+    /// `true` if a job has panicked and left the state poisoned.
+    pub is_poisoned: bool,
 }
 
 /// The counters behind [`Metrics`].
@@ -75,6 +79,7 @@ impl Counters {
             rejected: self.rejected.get() as u64,
             queue_length: queue_length as u64,
             max_queue_length: max_queue_length as u64,
+            ..Metrics::default()
         }
     }
 }

@@ -6,7 +6,7 @@ use std::task::Wake;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use throng::blocking::{Bulkhead, Metrics, Overflow};
+use throng::blocking::{Bulkhead, Histogram, Metrics, Overflow};
 use throng::{BlockingPool, CompletionStream, JoinHandle};
 
 use crate::pools::{Busy, jitter, output, rounds_for, when_idle};
@@ -188,7 +188,8 @@ fn histograms_belong_to_their_pool() {
     let (pool, other) = (of(1), of(1));
     output(pool.spawn_blocking(|| ()));
     assert!(when_idle(&pool).run_time.max() > Duration::ZERO);
-    assert_eq!(other.metrics(), Metrics::default());
+    assert_eq!(other.metrics().run_time, Histogram::default());
+    assert_eq!(other.metrics().queue_wait, Histogram::default());
 }
 
 /// Everything that can happen to a task, on several threads at a time: each is counted once.
@@ -364,4 +365,24 @@ fn submit_at_random(pool: &BlockingPool, mut numbers: Numbers) -> Ends {
         }
     }
     ends
+}
+
+#[test]
+fn the_limits_that_are_configured_now_are_part_of_the_metrics() {
+    let mut builder = BlockingPool::builder();
+    builder.core_threads(1).max_threads(3).queue_capacity(7);
+    let pool = builder.build().unwrap();
+    let metrics = pool.metrics();
+    assert_eq!((metrics.core_threads, metrics.max_threads), (1, 3));
+    assert_eq!(metrics.queue_capacity, Some(7));
+    pool.set_max_threads(9).unwrap();
+    pool.set_core_threads(2).unwrap();
+    let metrics = pool.metrics();
+    assert_eq!((metrics.core_threads, metrics.max_threads), (2, 9));
+    let bulkhead = pool.bulkhead(4, 5).unwrap().metrics();
+    assert_eq!(
+        (bulkhead.max_threads, bulkhead.queue_capacity),
+        (4, Some(5))
+    );
+    assert_eq!(BlockingPool::new().metrics().queue_capacity, None);
 }

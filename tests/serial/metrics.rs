@@ -6,7 +6,7 @@ use throng::serial::Builder;
 use throng::{BlockingPool, JoinHandle, SerialExecutor};
 
 use crate::occupied::occupy;
-use crate::support::{current_thread, join, multi_thread};
+use crate::support::{block_on, current_thread, join, multi_thread};
 
 /// Runs jobs, of which every other one panics. Returns how many were not counted when their handles were ready.
 fn uncounted(executor: &SerialExecutor<()>, submit: impl Fn(bool) -> JoinHandle<()>) -> usize {
@@ -166,4 +166,18 @@ fn debug_output_shows_the_condition_of_an_executor() {
 
     let text = format!("{:?}", SerialExecutor::<()>::builder().capture_jobs(3));
     assert!(text.contains("capture_jobs: 3"), "{text}");
+}
+
+#[test]
+fn an_executor_is_busy_while_a_job_runs_and_poisoned_after_a_panic() {
+    let executor = SerialExecutor::new(());
+    assert!(!executor.metrics().is_busy && !executor.metrics().is_poisoned);
+    let inside = executor.clone();
+    let seen = block_on(executor.submit(move |()| inside.metrics()));
+    assert!(seen.unwrap().is_busy);
+    let failed: Result<(), _> = block_on(executor.submit(|()| panic!("on purpose")));
+    assert!(failed.is_err());
+    assert!(!executor.metrics().is_busy && executor.metrics().is_poisoned);
+    executor.clear_poison();
+    assert!(!executor.metrics().is_poisoned);
 }

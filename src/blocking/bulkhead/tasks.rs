@@ -25,6 +25,7 @@ use crate::task::{Fault, JoinRef, Ran, Task};
 pub(super) struct Core {
     pub(super) pool: BlockingPool,
     max_running: usize,
+    queue_capacity: usize,
     /// Counts the tasks that are accepted and have not ended.
     semaphore: Semaphore,
     /// The number of tasks accepted so far. A task may end before it is counted here.
@@ -70,6 +71,7 @@ impl Core {
         Self {
             pool,
             max_running,
+            queue_capacity,
             semaphore: Semaphore::new(max_running.saturating_add(queue_capacity)),
             accepted: Number::new(0),
             state: Mutex::new(State {
@@ -95,6 +97,8 @@ impl Core {
             panicked: state.panicked,
             cancelled: state.cancelled,
             rejected: state.rejected,
+            max_threads: self.max_running as u64,
+            queue_capacity: Some(self.queue_capacity as u64),
             ..Metrics::default()
         }
     }

@@ -17,7 +17,7 @@ use super::DurableExecutor;
 use super::inline::InlineExecutor;
 #[cfg(feature = "tower")]
 use super::middleware::{RunOutput, RunRequest, RunService};
-use super::registry::{Ambiguity, AppRunner, Registry};
+use super::registry::{Ambiguity, AppRunner, TypeRegistry};
 use super::served_queue::{QueueShare, ServedQueue};
 use super::worker::{FOREVER, Settings};
 use crate::durable::store::kind::TypeSet;
@@ -56,7 +56,7 @@ use crate::retry::Retry;
 #[must_use = "a builder does nothing until it is started"]
 pub struct Builder<App> {
     client: DurableClient,
-    registry: Registry<App>,
+    registry: TypeRegistry<App>,
     /// If this is empty, the executor serves the default queue.
     queues: Vec<ServedQueue>,
     max_running: usize,
@@ -81,7 +81,7 @@ impl DurableExecutor {
     pub fn builder<App: Send + Sync + 'static>(client: DurableClient) -> Builder<App> {
         Builder {
             client,
-            registry: Registry::new(),
+            registry: TypeRegistry::new(),
             queues: Vec::new(),
             max_running: 64,
             retry: Retry::exponential(),

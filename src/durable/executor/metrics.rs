@@ -9,6 +9,8 @@ use crate::sync::Number;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metrics {
+    /// The most tasks that [may run](crate::durable::Builder::max_running) at a time.
+    pub max_running: u64,
     /// Tasks that run and hold a permit.
     pub running: u64,
     /// Tasks whose runs hold no permit: they await durable handles, or a permit to begin or resume.
@@ -49,6 +51,7 @@ pub struct Metrics {
 /// The counters behind [`Metrics`].
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
+    pub(crate) max_running: Number,
     pub(crate) running: Number,
     pub(crate) suspended: Number,
     pub(crate) claimed: Number,
@@ -83,6 +86,7 @@ impl Tally {
     pub(crate) fn read(&self) -> Metrics {
         let get = |number: &Number| number.get() as u64;
         Metrics {
+            max_running: get(&self.max_running),
             running: get(&self.running),
             suspended: get(&self.suspended),
             claimed: get(&self.claimed),

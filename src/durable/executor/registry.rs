@@ -1,4 +1,4 @@
-//! [`Registry`]: the types of tasks that an executor can run.
+//! [`TypeRegistry`]: the types of tasks that an executor can run.
 
 use std::any::{Any, TypeId, type_name};
 use std::collections::HashMap;
@@ -26,7 +26,7 @@ use crate::durable::{DurableClient, Run, StopReason, TaskContext, TaskError, rep
 use crate::retry::Retry;
 
 /// The types of tasks that an executor can run, by name. A type with former names is there several times.
-pub(crate) struct Registry<App> {
+pub(crate) struct TypeRegistry<App> {
     types: HashMap<&'static str, Registered<App>>,
     /// A name that two of the types have, and these types.
     ambiguity: Option<Ambiguity>,
@@ -85,9 +85,9 @@ pub(crate) struct RunOutcome {
     pub(crate) took: Duration,
 }
 
-/// A [`Registry`] and the `App` of its tasks.
+/// A [`TypeRegistry`] and the `App` of its tasks.
 pub(crate) struct AppRunner<App> {
-    pub(crate) registry: Registry<App>,
+    pub(crate) registry: TypeRegistry<App>,
     pub(crate) set: TypeSet,
     pub(crate) app: StdArc<App>,
     pub(crate) client: DurableClient,
@@ -97,7 +97,7 @@ pub(crate) struct AppRunner<App> {
     pub(crate) layers: Option<StdArc<RunService<App>>>,
 }
 
-impl<App> Registry<App> {
+impl<App> TypeRegistry<App> {
     pub(crate) fn new() -> Self {
         Self {
             types: HashMap::new(),
@@ -139,7 +139,7 @@ impl<App> Registry<App> {
     }
 }
 
-impl<App> Clone for Registry<App> {
+impl<App> Clone for TypeRegistry<App> {
     fn clone(&self) -> Self {
         Self {
             types: self.types.clone(),

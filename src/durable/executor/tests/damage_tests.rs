@@ -3,12 +3,12 @@
 use super::*;
 use crate::durable::DeadReason;
 use crate::durable::context::Stop;
-use crate::durable::executor::registry::{AppRunner, Registry, TaskRunner};
+use crate::durable::executor::registry::{AppRunner, TaskRunner, TypeRegistry};
 use crate::durable::progress::RunProgress;
 use crate::durable::store::{Claimed, Verdict};
 
 fn runner() -> AppRunner<App> {
-    let mut registry = Registry::new();
+    let mut registry = TypeRegistry::new();
     registry.register::<Number>();
     AppRunner {
         registry,

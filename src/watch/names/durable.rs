@@ -1,0 +1,157 @@
+//! The metrics of durable executors and stores.
+
+use crate::durable::{self, Counts, Health};
+use crate::watch::family::{Row, by, count, counter, gauge, largest};
+
+pub(in crate::watch) static EXECUTOR: [Row<durable::Metrics>; 12] = [
+    gauge(
+        "throng_durable_running",
+        "Tasks that run and hold a permit, in this process.",
+        &[("", |m| count(m.running))],
+    ),
+    gauge(
+        "throng_durable_max_running",
+        "The most tasks that may run at a time, in this process.",
+        &[("", |m| count(m.max_running))],
+    ),
+    gauge(
+        "throng_durable_suspended",
+        "Tasks whose runs hold no permit, in this process.",
+        &[("", |m| count(m.suspended))],
+    ),
+    gauge(
+        "throng_durable_claimed",
+        "Tasks that this process has claimed.",
+        &[("", |m| count(m.claimed))],
+    ),
+    by(
+        "outcome",
+        counter(
+            "throng_durable_runs_total",
+            "Runs in this process by outcome. Retried: failed, and tried again. Died: became a dead letter. Released: given back.",
+            &[
+                ("completed", |m| count(m.completed)),
+                ("retried", |m| count(m.retried)),
+                ("snoozed", |m| count(m.snoozed)),
+                ("died", |m| count(m.died)),
+                ("released", |m| count(m.released)),
+            ],
+        ),
+    ),
+    counter(
+        "throng_durable_panicked_total",
+        "Runs in this process that have panicked.",
+        &[("", |m| count(m.panicked))],
+    ),
+    counter(
+        "throng_durable_timed_out_total",
+        "Runs in this process that have exceeded their timeout.",
+        &[("", |m| count(m.timed_out))],
+    ),
+    counter(
+        "throng_durable_refused_total",
+        "Runs whose verdict the store has refused, because another worker had claimed the task.",
+        &[("", |m| count(m.refused))],
+    ),
+    counter(
+        "throng_durable_leases_lost_total",
+        "Leases that this process has lost.",
+        &[("", |m| count(m.leases_lost))],
+    ),
+    counter(
+        "throng_durable_stalled_waits_total",
+        "Times that no permit became free for 30 s while this process awaited tasks that wait for a worker.",
+        &[("", |m| count(m.stalled_waits))],
+    ),
+    counter(
+        "throng_durable_fired_total",
+        "Tasks that this process has stored for schedules.",
+        &[("", |m| count(m.fired))],
+    ),
+    by(
+        "outcome",
+        counter(
+            "throng_durable_requests_total",
+            "Requests of this process to claim and report tasks, by outcome.",
+            &[
+                ("ok", |m| count(m.turns)),
+                ("failed", |m| count(m.failures)),
+            ],
+        ),
+    ),
+];
+
+pub(in crate::watch) static STORE: [Row<Health>; 2] = [
+    largest(gauge(
+        "throng_durable_store_up",
+        "1 if the store answers this process, 0 if it does not.",
+        &[("", |health| {
+            count(u64::from(!matches!(health, Health::Unreachable(_))))
+        })],
+    )),
+    largest(by(
+        "state",
+        gauge(
+            "throng_durable_store_health",
+            "1 for the state of the store as this process sees it, 0 for the other states.",
+            &[
+                ("well", |health| {
+                    count(u64::from(matches!(health, Health::Well)))
+                }),
+                ("mute", |health| {
+                    count(u64::from(matches!(health, Health::Mute)))
+                }),
+                ("failing", |health| {
+                    count(u64::from(matches!(health, Health::Failing { .. })))
+                }),
+                ("damaged", |health| {
+                    count(u64::from(matches!(health, Health::Damaged { .. })))
+                }),
+                ("unreachable", |health| {
+                    count(u64::from(matches!(health, Health::Unreachable(_))))
+                }),
+            ],
+        ),
+    )),
+];
+
+pub(in crate::watch) static COUNTS: [Row<Counts>; 3] = [
+    by(
+        "state",
+        gauge(
+            "throng_durable_tasks",
+            "Tasks in the whole store by state: use max by (store), not sum. Kept: ended, with an end that is kept.",
+            &[
+                ("waiting", |it| count(it.waiting)),
+                ("delayed", |it| count(it.delayed)),
+                ("running", |it| count(it.running)),
+                ("kept", |it| count(it.kept)),
+                ("dead", |it| count(it.dead)),
+            ],
+        ),
+    ),
+    gauge(
+        "throng_durable_unserved_tasks",
+        "Waiting tasks in the whole store whose type no live worker has registered: use max by (store), not sum.",
+        &[("", |it| count(it.unserved))],
+    ),
+    by(
+        "event",
+        counter(
+            "throng_durable_events_total",
+            "Events in the whole store since it was created: use max by (store), not sum.",
+            &[
+                ("stored", |it| count(it.stored)),
+                ("claimed", |it| count(it.claimed)),
+                ("done", |it| count(it.done)),
+                ("retried", |it| count(it.retried)),
+                ("snoozed", |it| count(it.snoozed)),
+                ("died", |it| count(it.died)),
+                ("released", |it| count(it.released)),
+                ("crashed", |it| count(it.crashed)),
+                ("lost", |it| count(it.lost)),
+                ("cancelled", |it| count(it.cancelled)),
+            ],
+        ),
+    ),
+];
