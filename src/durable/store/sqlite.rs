@@ -41,8 +41,8 @@ use crate::durable::store::{
 };
 use crate::durable::task::bytes_of;
 use crate::durable::{
-    AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableError, Overview, TaskId,
-    TaskInfo, TaskPage, WorkersPage,
+    AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableError, Overview, Retention,
+    TaskId, TaskInfo, TaskPage, WorkersPage,
 };
 use crate::sync::{Mutex, lock};
 
@@ -62,6 +62,7 @@ mod groups;
 mod head;
 mod idle;
 mod keys;
+mod limits;
 mod list;
 mod list_sizes;
 mod lock_holder;
@@ -81,6 +82,7 @@ mod ready_queue;
 mod reap;
 mod renew;
 mod repair;
+mod retention;
 mod ring;
 mod route_cache;
 mod routing;
@@ -563,6 +565,18 @@ impl Backend for SqliteStore {
 
     fn overview(&self) -> Answer<'_, Overview> {
         self.read(|| self.reader.run(overview::overview))
+    }
+
+    fn retention(&self) -> Answer<'_, Retention> {
+        self.read(|| self.reader.run(retention::read))
+    }
+
+    fn set_retention(&self, retention: Retention) -> Answer<'_, ()> {
+        let change = move |tx: &mut Transaction<'_>| {
+            retention::change(tx, retention);
+            Ok(())
+        };
+        self.writer.run(0, change)
     }
 
     fn damage(&self) -> Option<(u64, String)> {
