@@ -417,6 +417,7 @@ mod lists;
 mod observers;
 mod overview;
 mod progress;
+mod retention;
 mod schedules;
 mod stats;
 mod workers;
