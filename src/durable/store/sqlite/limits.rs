@@ -6,7 +6,7 @@ use crate::durable::Retention;
 use crate::durable::clock::millis;
 
 /// The columns of `throng_meta`, in the order of [`Limits::numbers`].
-pub(super) const COLUMNS: [&str; 4] = ["dead_for", "dead_most", "kept_most", "dead_until"];
+pub(super) const COLUMNS: [&str; 4] = ["dead_for", "dead_most", "kept_most", "dead_since"];
 
 /// The value of `kept_most` if there is no maximum.
 const NO_MAXIMUM: i64 = 1 << 62;
@@ -18,8 +18,8 @@ pub(super) struct Limits {
     dead_for: i64,
     dead_most: i64,
     kept_most: i64,
-    /// The time of death up to which dead letters have expired in any case. So none comes back if they are kept for longer.
-    dead_until: i64,
+    /// The time of death before which dead letters have expired in any case. So none comes back if they are kept for longer.
+    dead_since: i64,
 }
 
 /// The times up to which ended tasks have expired.
@@ -34,12 +34,12 @@ pub(super) struct Expiry {
 }
 
 impl Limits {
-    pub(super) fn of_numbers([dead_for, dead_most, kept_most, dead_until]: [i64; 4]) -> Self {
+    pub(super) fn of_numbers([dead_for, dead_most, kept_most, dead_since]: [i64; 4]) -> Self {
         Self {
             dead_for,
             dead_most,
             kept_most,
-            dead_until,
+            dead_since,
         }
     }
 
@@ -48,7 +48,7 @@ impl Limits {
             self.dead_for,
             self.dead_most,
             self.kept_most,
-            self.dead_until,
+            self.dead_since,
         ]
     }
 
@@ -58,18 +58,19 @@ impl Limits {
         Some(Self::of(Retention::default(), 0).numbers()[index])
     }
 
-    fn of(retention: Retention, dead_until: i64) -> Self {
+    fn of(retention: Retention, dead_since: i64) -> Self {
         Self {
             dead_for: millis(retention.dead_for) as i64,
             dead_most: retention.dead_most as i64,
             kept_most: retention.kept_most.map_or(NO_MAXIMUM, |most| most as i64),
-            dead_until,
+            dead_since,
         }
     }
 
     /// Applies another retention from this store time on.
     pub(super) fn change(&mut self, retention: Retention, store_time: i64) {
-        *self = Self::of(retention, self.expiry(store_time).dead_until);
+        let kept_since = self.expiry(store_time).dead_until + 1;
+        *self = Self::of(retention, kept_since.max(0));
     }
 
     pub(super) fn retention(&self) -> Retention {
@@ -83,7 +84,7 @@ impl Limits {
     pub(super) fn expiry(&self, store_time: i64) -> Expiry {
         Expiry {
             store_time,
-            dead_until: self.dead_until.max(store_time - self.dead_for),
+            dead_until: (self.dead_since - 1).max(store_time - self.dead_for),
             dead_for: self.dead_for,
         }
     }

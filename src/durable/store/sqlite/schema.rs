@@ -45,7 +45,7 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// the outputs that are. The column `results` of `throng_meta` counts the ended tasks whose retention is not over,
 /// except dead letters.
 ///
-/// The columns `dead_for`, `dead_most`, `kept_most` and `dead_until` of `throng_meta` limit what is kept of ended tasks: see `limits.rs`.
+/// The columns `dead_for`, `dead_most`, `kept_most` and `dead_since` of `throng_meta` limit what is kept of ended tasks: see `limits.rs`.
 ///
 /// The table `throng_progress` contains the last progress that a run of a task has reported: the epoch of the run, the number of the
 /// report, and the progress. The transaction that ends a task removes its row.
@@ -90,7 +90,7 @@ CREATE TABLE IF NOT EXISTS throng_meta (
     dead_for INTEGER NOT NULL DEFAULT 2592000000,
     dead_most INTEGER NOT NULL DEFAULT 10000,
     kept_most INTEGER NOT NULL DEFAULT 4611686018427387904,
-    dead_until INTEGER NOT NULL DEFAULT 0,
+    dead_since INTEGER NOT NULL DEFAULT 0,
     routes TEXT,
     routes_version INTEGER NOT NULL DEFAULT 0,
     waiting INTEGER NOT NULL DEFAULT 0,

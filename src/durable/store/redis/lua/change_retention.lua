@@ -10,8 +10,8 @@
 -- Output when setting: OK
 if ARGV[1] == 'read' then return { retention().dead_for, retention().dead_most, retention().kept_most } end
 local dead_for, dead_most, kept_most = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local expired = dead_letter_cutoff()
+local dead_since = math.max(dead_letter_cutoff() + 1, 0)
 -- The first write must be one that a server without memory accepts; it then accepts the other, so less can be kept from now on.
 call('HDEL', META, '')
-call('HSET', META, 'retention', pack('>I6I6I6I6I6', dead_for, dead_most, kept_most, expired, dead_for + dead_most + kept_most + expired))
+call('HSET', META, 'retention', pack('>I6I6I6I6I6', dead_for, dead_most, kept_most, dead_since, dead_for + dead_most + kept_most + dead_since))
 return 'OK'

@@ -14,7 +14,7 @@ async fn the_first_to_expire_are_found_by_an_index() {
         .unwrap();
     let rows = plan.query_map([3, 1], |row| row.get::<_, String>(3));
     let plan = rows.unwrap().collect::<Result<Vec<_>, _>>().unwrap();
-    let expected = "SEARCH throng_task USING INDEX throng_task_at (state=? AND at>?)";
+    let expected = "SEARCH throng_task USING COVERING INDEX throng_task_at (state=? AND at>?)";
     assert_eq!(plan, [expected]);
 }
 
@@ -29,7 +29,7 @@ async fn damaged_settings_are_those_of_a_new_store() {
             ("dead_for", strict.dead_for(base.dead_for)),
             ("dead_most", strict.dead_most(base.dead_most)),
             ("kept_most", strict.kept_most(None)),
-            ("dead_until", strict),
+            ("dead_since", strict),
         ] {
             let file = File::new();
             let store = file.open().await;
