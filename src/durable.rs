@@ -102,13 +102,19 @@
 //! A run can report [progress](TaskContext::progress). A [stream](DurableHandle::progress) in any process yields it, and the next run
 //! of the task can [read](TaskContext::last_progress) it, for example to continue where the last run stopped.
 //!
-//! # Lists of tasks
+//! # Operating a store
 //!
-//! [`DurableClient::admin`] lists the tasks with a given status, a page at a time, for example for a web interface, and
-//! [changes](TaskChange) them: one task, or all that match. It also describes the store and its queues at a glance ([`Admin::overview`]),
-//! lists the [workers](Admin::workers), and returns how many runs of each type have started and ended in each minute ([`Admin::stats`]). A
-//! program that only looks can open a store with `observe` instead of `open`, for example with `SqliteStore::observe`: it then has no
-//! effect on the store.
+//! [`DurableClient::admin`] returns the interface for the people who operate a store, for example behind a web interface:
+//!
+//! - [`Admin::overview`] summarises the store, its queues and its types.
+//! - [`Admin::tasks`] lists the tasks with a given status, a page at a time. [`Admin::task`] shows one task in detail, and
+//!   [`Admin::head`] shows the tasks of a queue that have waited longest.
+//! - [`Admin::workers`] lists the workers. [`Admin::stats`] returns how many runs of each type have started and ended in each minute.
+//! - [`Admin::change`] cancels, moves, replays or deletes a task, or makes it due now. [`Admin::change_all`] does so to all tasks that
+//!   match a filter.
+//!
+//! A program that changes nothing can open the store with `observe` instead of `open`, for example with `SqliteStore::observe`. It then
+//! writes nothing to the store, and other processes do not see it.
 //!
 //! # If a process exits at a given step
 //!

@@ -1,4 +1,4 @@
-//! [`Admin`]: lists and changes the tasks of a store for the people who operate it.
+//! [`Admin`]: describes a store, and lists and changes its tasks, for the people who operate it.
 
 use std::fmt;
 
@@ -26,11 +26,20 @@ pub(crate) mod stats;
 pub(crate) mod worker_info;
 mod workers;
 
-/// Lists and changes the tasks of a store for the people who operate it: see [`DurableClient::admin`](super::DurableClient::admin).
+/// The interface of a store for the people who operate it: see [`DurableClient::admin`](super::DurableClient::admin).
 ///
-/// The program need not know the types of the tasks. Each request reads one page, so its cost does not grow with the number of tasks in the
-/// store. There are two exceptions: [`MemoryStore`](super::MemoryStore) examines all of its tasks for each page, and Redis reads lists of
-/// waiting tasks if some of these tasks [move](TaskChange::MoveTo) to another queue.
+/// - [`overview`](Self::overview) summarises the store, its queues and its types.
+/// - [`tasks`](Self::tasks) lists the tasks with a status, [`task`](Self::task) shows one task in detail, and [`head`](Self::head) shows
+///   the tasks of a queue that have waited longest.
+/// - [`workers`](Self::workers) lists the workers, and [`stats`](Self::stats) returns how many runs have started and ended over time.
+/// - [`change`](Self::change) cancels, moves, replays or deletes one task, or makes it due now, and [`change_all`](Self::change_all) does
+///   so to all tasks that match a filter.
+///
+/// The program need not know the types of the tasks. A program that changes nothing can open the store with `observe` instead of `open`.
+///
+/// Each request reads one task, one page or a summary, so its cost does not grow with the number of tasks in the store. There are two
+/// exceptions: [`MemoryStore`](super::MemoryStore) examines all of its tasks, and Redis reads lists of waiting tasks to
+/// [move](TaskChange::MoveTo) some of these tasks to another queue.
 ///
 /// # Examples
 ///
@@ -64,11 +73,43 @@ impl<'a> Admin<'a> {
         Self { engine }
     }
 
+    /// Returns a summary of the store, its queues and its types. The cost grows with the numbers of queues and types, but not with the
+    /// number of tasks.
+    ///
+    /// If a store has several partitions and some of them do not answer, the overview describes the others, and lists the
+    /// [missing](Overview::missing_partitions) ones.
+    ///
+    /// # Errors
+    ///
+    /// The store does not answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost if the future is dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use throng::durable::{DurableClient, MemoryStore};
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// let overview = client.admin().overview().await?;
+    /// for queue in &overview.queues {
+    ///     let name = queue.name.as_deref().unwrap_or("(default)");
+    ///     println!("{name}: {} waiting, {} running", queue.info.waiting, queue.info.running);
+    /// }
+    /// # assert_eq!(overview.queues[0].name, None);
+    /// # Ok(()) }
+    /// ```
+    pub async fn overview(&self) -> Result<Overview, DurableError> {
+        self.engine.ask(None, |store| store.overview()).await
+    }
+
     /// Returns a page of the tasks that match the filter: the first page or, if `after` is the [`next`](TaskPage::next) of a page, the
     /// page after it. A page has at most `limit` tasks, where `limit` is from 1 to 200.
     ///
-    /// For a page, the store examines at most ten times `limit` tasks, and at most 500. So if few tasks match, a page may have fewer
-    /// tasks than `limit`, or none, although more follow. The last page is the one without a [`next`](TaskPage::next).
+    /// For each page, the store examines at most ten times `limit` tasks, and never more than 500. So if few tasks match, a page may have
+    /// fewer tasks than `limit`, or none, although more follow. The last page is the one without a [`next`](TaskPage::next).
     ///
     /// The order is:
     ///
@@ -101,10 +142,11 @@ impl<'a> Admin<'a> {
         list::list(self.engine, filter, after, limit).await
     }
 
-    /// Returns what the store knows about a task, or `None` if there is no such task: it was never stored, or its end is no longer kept.
+    /// Returns what the store knows about a task. Returns `None` if there is no such task: it was never stored, or its end is no longer
+    /// kept.
     ///
-    /// This is one request, whose cost depends only on the size of the task. With SQLite, it also reads the claims if the task is running.
-    /// If a part of the task is lost or cannot be read, the answer has the rest and describes the [damage](TaskDetail::damage).
+    /// This is one request, whose cost depends only on the size of the task. For a running task, SQLite also searches all claims.
+    /// If a part of the task is lost or cannot be read, the answer contains the rest and describes the [damage](TaskDetail::damage).
     ///
     /// # Errors
     ///
@@ -117,19 +159,20 @@ impl<'a> Admin<'a> {
         find::task(self.engine, id).await
     }
 
-    /// Returns the waiting tasks of a [queue](super::Queue) that have been [ready](TaskInfo::ready_for) for the longest time, or of the
-    /// default queue if `queue` is `None`. The `limit` is from 1 to 50.
+    /// Returns the tasks at the head of a [queue](super::Queue): the waiting tasks that have been [ready](TaskInfo::ready_for) for the
+    /// longest time. If `queue` is `None`, it is the default queue. The `limit` is from 1 to 50.
     ///
-    /// Tasks wait in lists: one for the types that the same workers know, per priority, and one for each
-    /// [group](super::SpawnOptions::group). This takes tasks from the heads of these lists, in the order in which they became ready. So it
-    /// shows what waits longest, and it does not promise in which order the tasks start:
+    /// The tasks of a queue wait in several lists. For each priority, there is one list for the types that the same workers know, and one
+    /// for each [group](super::SpawnOptions::group). This method merges the heads of these lists, in the order in which their tasks became
+    /// ready. So it shows which tasks have waited longest, but not in which order they start:
     ///
     /// - Tasks of a higher [priority](super::Priority) may start first, and groups take turns.
-    /// - Tasks may have to wait for other reasons, such as limits, a pause, a group that is held, or that no worker knows their type.
-    /// - A task that waits behind others in its list may have been ready for longer, such as one that a worker gave back.
+    /// - A task may have to wait longer than others, for example because of a limit, a pause or a group that is held, or because no worker
+    ///   knows its type.
+    /// - A task within a list may have been ready for longer than the head of the list, for example if a worker gave it back.
     ///
-    /// The cost grows with the number of lists of the queue, and of its groups that wait. At most 1,000 lists and the first `limit`
-    /// groups of each are examined.
+    /// The cost grows with the number of lists and of groups with waiting tasks. This method examines at most 1,000 lists, and the first
+    /// `limit` groups of each.
     ///
     /// # Errors
     ///
@@ -159,15 +202,19 @@ impl<'a> Admin<'a> {
         find::head(self.engine, queue, limit).await
     }
 
-    /// Returns the store, its queues and its types at a glance. The cost grows with the numbers of queues and types, but not with the number
-    /// of tasks.
+    /// Returns a page of the workers: the first page or, if `after` is the [`next`](WorkersPage::next) of a page, the page after it. A
+    /// page has at most `limit` workers, where `limit` is from 1 to 200. A worker that is registered while all pages are read is on exactly
+    /// one of them.
     ///
-    /// If a store has several partitions and some of them do not answer, the overview [names](Overview::missing_partitions) them, and
-    /// describes the others.
+    /// After a deployment, tasks may wait because no worker knows their type. [`Counts::unserved`](super::Counts::unserved) is the number
+    /// of these tasks. To find their types, look for types that are not [served](super::TypeOverview::is_served) in the
+    /// [overview](Self::overview), or compare the names of [waiting tasks](Self::tasks) with the [types](super::WorkerInfo::types) of the
+    /// workers. Tasks of [paused types](super::TaskTypes::paused) also wait, even if workers know the type.
     ///
     /// # Errors
     ///
-    /// The store does not answer.
+    /// - The cursor or the limit is [invalid](DurableError::is_invalid). The message names the remedy.
+    /// - The store does not answer.
     ///
     /// # Cancel safety
     ///
@@ -179,28 +226,34 @@ impl<'a> Admin<'a> {
     /// # use throng::durable::{DurableClient, MemoryStore};
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = DurableClient::open(MemoryStore::new());
-    /// let overview = client.admin().overview().await?;
-    /// for queue in &overview.queues {
-    ///     let name = queue.name.as_deref().unwrap_or("(default)");
-    ///     println!("{name}: {} waiting, {} running", queue.info.waiting, queue.info.running);
+    /// let page = client.admin().workers(None, 100).await?;
+    /// for worker in page.workers {
+    ///     println!("{} on {} knows {:?}", worker.program, worker.host, worker.types);
     /// }
-    /// # assert_eq!(overview.queues[0].name, None);
     /// # Ok(()) }
     /// ```
-    pub async fn overview(&self) -> Result<Overview, DurableError> {
-        self.engine.ask(None, |store| store.overview()).await
+    pub async fn workers(
+        &self,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<WorkersPage, DurableError> {
+        workers::list(self.engine, after, limit).await
     }
 
-    /// Returns a page of the statistics that match: how many runs of each type have started and ended, by minute for the last 24 hours, or
-    /// by hour for the last 30 days. All times are by the clock of the store.
+    /// Returns a page of the statistics: how many runs of each type have started and ended, by minute for the last 24 hours, or by hour for
+    /// the last 30 days. All times are by the clock of the store.
     ///
-    /// Each process with executors reports its runs about every ten seconds, and once more when its client is
-    /// [closed](super::DurableClient::close). So the numbers lag by that time, the runs of a minute may count in the next one, and a
-    /// process that is killed loses those of its last ten seconds. A report that is sent again counts once. A run whose verdict the store
-    /// refuses, because another worker has the task, may count nevertheless.
+    /// The numbers are approximate. Each process with executors reports its runs about every ten seconds, and once more when its client is
+    /// [closed](super::DurableClient::close):
     ///
-    /// A page covers whole minutes or hours, and has about 4,000 rows before they are filtered by name. So it may have no rows although
-    /// others follow. The last page is the one without a [`next`](Stats::next).
+    /// - The numbers lag by about ten seconds, so a run may count in the next minute.
+    /// - A process that is killed loses the numbers of its last ten seconds.
+    /// - A run whose outcome the store refuses, because another worker has the task, may still count.
+    ///
+    /// A report that is sent twice counts once.
+    ///
+    /// A page covers whole minutes or hours, and has at most a few thousand rows before they are filtered by name. So it may have no rows
+    /// although others follow. The last page is the one without a [`next`](Stats::next).
     ///
     /// # Errors
     ///
@@ -234,55 +287,18 @@ impl<'a> Admin<'a> {
         stats::stats(self.engine, filter).await
     }
 
-    /// Returns a page of the workers: the first page or, if `after` is the [`next`](WorkersPage::next) of a page, the page after it. A
-    /// page has at most `limit` workers, where `limit` is from 1 to 200. A worker that lives while all pages are read is on exactly one of
-    /// them.
-    ///
-    /// After a deployment, tasks often wait because no worker knows their type. [`Counts::unserved`](super::Counts::unserved) is the number
-    /// of these tasks. To find their types, compare the names of [waiting tasks](Self::tasks) with the
-    /// [types](super::WorkerInfo::types) of the workers. Tasks of [paused types](super::TaskTypes::paused) wait as well, even if workers
-    /// know the type.
+    /// Changes a task. A change that does not apply to the task, for example because the task has already started, is not an error: see
+    /// [`Changed`].
     ///
     /// # Errors
     ///
-    /// - The cursor or the limit is [invalid](DurableError::is_invalid). The message names the remedy.
-    /// - The store does not answer.
+    /// - The name of the queue to which the task is to move is [invalid](DurableError::is_invalid). The message names the remedy.
+    /// - The store does not answer. It is safe to call this again. If the first call took effect, the second one finds the task changed,
+    ///   and usually returns another value than [`Changed::Yes`].
     ///
     /// # Cancel safety
     ///
-    /// Nothing is lost if the future is dropped.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use throng::durable::{DurableClient, MemoryStore};
-    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let client = DurableClient::open(MemoryStore::new());
-    /// let page = client.admin().workers(None, 100).await?;
-    /// for worker in page.workers {
-    ///     println!("{} on {} knows {:?}", worker.program, worker.host, worker.types);
-    /// }
-    /// # Ok(()) }
-    /// ```
-    pub async fn workers(
-        &self,
-        after: Option<&Cursor>,
-        limit: usize,
-    ) -> Result<WorkersPage, DurableError> {
-        workers::list(self.engine, after, limit).await
-    }
-
-    /// Changes a task. A change that does not apply, for example because it comes too late, is not an error: see [`Changed`].
-    ///
-    /// # Errors
-    ///
-    /// - The name of a queue is [invalid](DurableError::is_invalid).
-    /// - The store does not answer. It is safe to call this again. If the change had taken effect although its answer was lost, this then
-    ///   returns [`Changed::NotIn`].
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, the task may be changed or not.
+    /// If the future is dropped, the task may or may not be changed.
     ///
     /// # Examples
     ///
@@ -301,8 +317,8 @@ impl<'a> Admin<'a> {
         change::change_one(self.engine, id, &change).await
     }
 
-    /// Changes all tasks that match, a part at a time: see [`Bulk`]. To change only what an operator has seen, restrict the filter to the
-    /// time at which the page was [read](TaskPage::read_at): see [`TaskFilter::until`].
+    /// Changes all tasks that match, a part at a time: see [`Bulk`]. To leave out tasks that came after an operator looked at a page,
+    /// restrict the filter to the time at which the page was [read](TaskPage::read_at): see [`TaskFilter::until`].
     pub fn change_all(&self, filter: TaskFilter, change: TaskChange) -> Bulk<'a> {
         Bulk::new(self.engine, filter, change)
     }

@@ -283,7 +283,7 @@ impl DurableClient {
         Ok(alive)
     }
 
-    /// Returns the interface that lists the tasks of the store by their status, and changes them.
+    /// Returns the interface for the people who operate the store: it summarises the store, lists tasks and workers, and changes tasks.
     ///
     /// # Examples
     ///

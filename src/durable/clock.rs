@@ -162,7 +162,7 @@ pub(crate) fn since_boot() -> Duration {
     )
 }
 
-/// Returns the time that is this long after the beginning of 1970.
+/// Returns the time at this duration since 1970.
 pub(crate) fn time_of(since_1970: Duration) -> SystemTime {
     SystemTime::UNIX_EPOCH + since_1970
 }

@@ -40,7 +40,7 @@ pub(crate) enum Cause {
     Full,
     /// The store cannot be written.
     ReadOnly,
-    /// The store was opened only to be looked at: see [`Observer`](super::store::observer::Observer).
+    /// The store was opened read-only: see [`Observer`](super::store::observer::Observer).
     Observed,
     /// The store's user lacks a permission.
     Denied,

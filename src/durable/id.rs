@@ -58,7 +58,7 @@ impl TaskId {
         self.0
     }
 
-    /// Returns the time since 1970 at which a [new](Self::new) id was created.
+    /// Returns the time since 1970 at which a [new](Self::new) id was created, or `None` for other ids.
     #[cfg(feature = "sqlite-unbundled")]
     pub(crate) fn created(self) -> Option<Duration> {
         let id = Uuid::from_bytes(self.0);

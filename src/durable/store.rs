@@ -255,8 +255,8 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Returns the number of tasks that had not ended.
     fn cancel(&self, ids: Vec<TaskId>) -> Answer<'_, u64>;
 
-    /// Changes tasks. Returns what has become of each, in the order of the ids. A store may change them in several steps: if the request
-    /// fails, some may be changed. A repeated request changes nothing.
+    /// Changes tasks. Returns an answer for each, in the order of the ids. A store may change them in several steps, so if the request
+    /// fails, some may have been changed. It is safe to repeat the request.
     fn change(&self, ids: Vec<TaskId>, change: Change) -> Answer<'_, Vec<ChangeAnswer>>;
 
     /// Returns dead letters, the newest first.
@@ -328,14 +328,14 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Returns the numbers of tasks by their states, and the totals.
     fn counts(&self) -> Answer<'_, Counts>;
 
-    /// Adds the runs of a process to the statistics. A report whose number is not above that of the last one of the process changes
-    /// nothing, so a request can be repeated.
+    /// Adds the runs of a process to the statistics. A report has no effect unless its number is higher than that of the previous report of
+    /// the process, so a request can be repeated.
     fn record_stats(&self, report: Arc<StatReport>) -> Answer<'_, ()>;
 
     /// Returns a page of the statistics: see [`Admin::stats`](crate::durable::Admin::stats). Writes nothing.
     fn stats(&self, request: ReadStats) -> Answer<'_, StatsPage>;
 
-    /// Returns the store at a glance: see [`Admin::overview`](crate::durable::Admin::overview). Writes nothing.
+    /// Returns a summary of the store: see [`Admin::overview`](crate::durable::Admin::overview). Writes nothing.
     fn overview(&self) -> Answer<'_, Overview>;
 
     /// Returns whether the store can be reached.

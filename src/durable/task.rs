@@ -55,7 +55,7 @@ use crate::retry::Retry;
 /// - **A new name**: change [`NAME`](Self::NAME), and add the old name to [`FORMER_NAMES`](Self::FORMER_NAMES). Do not start again with
 ///   version 1: the versions of all names of a type count together.
 /// - **A change of [`Output`](Self::Output)** must leave outputs readable by the programs that await them, since outputs have no
-///   version. [`decode_output`](Self::decode_output) can read older forms.
+///   version. [`decode_output`](Self::decode_output) can read outputs in older formats.
 ///
 /// A worker never claims a task with a name or a version that it does not know. Such a task waits, without a time limit, for a worker
 /// that knows them; [`Counts::unserved`](super::Counts::unserved) includes it. So workers and producers can be replaced in any order. If
@@ -203,15 +203,15 @@ pub trait DurableTask: Serialize + DeserializeOwned + Send + 'static {
         Self::decode(bytes)
     }
 
-    /// Decodes the output of a task of this type, which is stored as JSON. By default, this decodes the JSON as an
-    /// [`Output`](Self::Output). Outputs have no version, so if that type has changed, this can try its older forms.
+    /// Decodes the output of a task of this type, which is stored as JSON. By default, this deserialises an [`Output`](Self::Output). If
+    /// that type has changed, override this method to read older formats, too. Outputs have no version, so try one format after another.
     ///
-    /// The handles that a [spawn](super::DurableClient::spawn) or [`attach`](super::DurableClient::attach) returns use this. Deserialised
-    /// handles do not know the type of their task, so they decode the JSON.
+    /// Handles that were returned by a [spawn](super::DurableClient::spawn) or by [`attach`](super::DurableClient::attach) use this method.
+    /// Handles that were deserialised do not know the type of their task, so they deserialise an [`Output`](Self::Output).
     ///
     /// # Errors
     ///
-    /// The output cannot be decoded. Then awaiting the task fails with an error that
+    /// The output cannot be decoded. Awaiting the task then fails with an error that
     /// [`is_decode`](super::DurableError::is_decode), and the output stays in the store.
     ///
     /// # Examples
@@ -235,7 +235,7 @@ pub trait DurableTask: Serialize + DeserializeOwned + Send + 'static {
     ///     type Output = Imported;
     ///
     ///     fn decode_output(bytes: &[u8]) -> Result<Imported, Box<dyn Error + Send + Sync>> {
-    ///         // The output was a number once.
+    ///         // In an older version, the output was a number.
     ///         let number = serde_json::from_slice(bytes).map(|files| Imported { files });
     ///         Ok(number.or_else(|_| serde_json::from_slice(bytes))?)
     ///     }

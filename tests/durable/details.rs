@@ -45,7 +45,7 @@ async fn an_operator_sees_what_a_task_was_spawned_with(store: TestStore) {
         .priority(Priority::High)
         .key(Key::new("anna"));
     let handle = client.spawn_with(letter("h\u{e9}"), options).await.unwrap();
-    // Another process looks.
+    // Another process reads the task.
     let other = store.client().await;
     let detail = other.admin().task(handle.id()).await.unwrap().unwrap();
     let payload = detail.payload.expect("it is there");

@@ -1,4 +1,4 @@
-//! The store at a glance, and the statistics of its runs.
+//! The overview of a store, and the statistics of its runs.
 
 use std::time::{Duration, SystemTime};
 

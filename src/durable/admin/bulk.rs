@@ -12,9 +12,8 @@ use crate::durable::{Cursor, DurableError, Refusal, TaskChange, TaskFilter, Task
 
 /// Changes all tasks that match, a part at a time: see [`Admin::change_all`](crate::durable::Admin::change_all).
 ///
-/// Nothing happens until [`next`](Self::next) is called, and each call changes one part. To stop, drop this value. To continue later, or in
-/// another process, start the same change [after](Self::after) the last [cursor](Self::cursor). Tasks that were changed already are not
-/// changed again.
+/// Nothing happens until [`next`](Self::next) is called. Each call changes one part. To stop, drop this value. To continue later, or in
+/// another process, start the same change [after](Self::after) the last [cursor](Self::cursor). It is safe to change a part twice.
 ///
 /// # Examples
 ///
@@ -46,12 +45,12 @@ pub struct Bulk<'a> {
 pub struct BulkPart {
     /// The number of tasks that were changed.
     pub changed: u64,
-    /// The number of tasks that matched and did not have to be changed, or no longer: they have meanwhile got another status, or are in
-    /// the queue to which they were to move.
+    /// The number of tasks that matched but were not changed, because their status has changed since they were listed, or because they are
+    /// already in the queue to which they were to move.
     pub unchanged: u64,
-    /// The reasons why other tasks that matched could not be changed, each with the number of these tasks.
+    /// The reasons why the other tasks that matched could not be changed, with the number of tasks for each reason.
     pub refused: BTreeMap<Refusal, u64>,
-    /// The number of tasks that the store has examined.
+    /// The number of tasks that the store has examined for this part.
     pub examined: usize,
 }
 
@@ -80,16 +79,16 @@ impl<'a> Bulk<'a> {
         self.after.as_ref()
     }
 
-    /// Changes the next part, which has at most 128 tasks. Returns `None` after the last part. A part may be empty although others follow.
+    /// Changes the next part of at most 128 tasks. Returns `None` after the last part. A part may be empty although others follow.
     ///
     /// # Errors
     ///
-    /// - The filter or the cursor is [invalid](DurableError::is_invalid). The message names the remedy.
+    /// - The filter, the cursor or the change is [invalid](DurableError::is_invalid). The message names the remedy.
     /// - The store does not answer. Call this again to repeat the part.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, some tasks of the part may be changed. The next call repeats the part.
+    /// If the future is dropped, some tasks of the part may have been changed. The next call repeats the part.
     pub async fn next(&mut self) -> Option<Result<BulkPart, DurableError>> {
         match self.is_over {
             true => None,
@@ -126,7 +125,7 @@ impl BulkPart {
     }
 }
 
-/// Changes tasks. Returns what has become of each.
+/// Changes tasks. Returns an answer for each, in the order of the ids.
 async fn apply(
     engine: &Engine,
     ids: Vec<TaskId>,

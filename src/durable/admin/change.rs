@@ -30,27 +30,27 @@ use crate::durable::{DurableError, Refusal, Status, TaskFilter, TaskId};
 pub enum TaskChange {
     /// Cancels a waiting, delayed or running task. A running task is cancelled when its run [stops](crate::durable::StopReason).
     Cancel,
-    /// Makes a delayed task due now, by the clock of the store, and wakes a worker for it. It goes behind the tasks that wait. A task that
-    /// waits for its next attempt is delayed, too.
+    /// Makes a delayed task due now, by the clock of the store, and wakes a worker for it. The task goes behind the tasks that already
+    /// wait. A task between two attempts is delayed, too.
     ///
-    /// Limits, pauses, and the hold of its group still apply to the task. A task keeps its [`Key`](crate::durable::Key). So until a worker
+    /// Limits, pauses and the hold of its group still apply to the task. It keeps its [`Key`](crate::durable::Key). So until a worker
     /// claims the task, a spawn may still [replace](crate::durable::Key::replace) it, and thereby delay it again.
     RunNow,
     /// Moves a waiting or delayed task to the named [queue](crate::durable::Queue), or to the default queue if this is `None`. A waiting
-    /// task goes behind those that wait there, and a worker of that queue is woken for it. A delayed task stays delayed until the same time.
+    /// task goes behind those that wait there, and a worker of that queue is woken for it. A delayed task stays delayed until the same
+    /// time.
     ///
-    /// The task keeps its id, its payload, its priority, its errors, and the number of its attempts.
+    /// The task keeps its id, its payload, its priority, its errors and the number of its attempts. For its other properties:
     ///
-    /// - In another named queue, it keeps its [group](crate::durable::SpawnOptions::group). The default queue has no groups, so a task
-    ///   that moves there has no group from then on.
-    /// - It keeps its [`Key`](crate::durable::Key) as a key of the queue in which it was spawned: until it ends, it conflicts with spawns
-    ///   into that queue. If the key lasts only [until the task starts](crate::durable::Key::until_started), the task is not moved, since a
-    ///   spawn may replace it.
-    /// - In a store with several partitions, the queue determines the partition, and a task cannot leave its partition: see
-    ///   [`Refusal::OtherPartition`].
+    /// - *Group*: in another named queue, the task keeps its [group](crate::durable::SpawnOptions::group). The default queue has no groups,
+    ///   so a task that moves there loses its group.
+    /// - *Key*: the task keeps its [`Key`](crate::durable::Key), which still belongs to the queue in which the task was spawned. Spawns
+    ///   into that queue conflict with the task. A task whose key lasts only [until it starts](crate::durable::Key::until_started) cannot
+    ///   move: see [`Refusal::Replaceable`].
+    /// - *Partition*: in a store with several partitions, a task cannot leave its partition: see [`Refusal::OtherPartition`].
     ///
-    /// In Redis, the list in which the task waits is read from its end, in parts, until the task is found. So if the queue is long, a move
-    /// takes longer than other changes, but it does not block the server.
+    /// Redis reads the list in which the task waits from its end, in parts, until it finds the task. So in a long queue, a move takes
+    /// longer than other changes, but it does not block the server.
     MoveTo(Option<String>),
     /// Makes a dead letter wait for a worker again: see [`DeadLetters::replay`](crate::durable::DeadLetters::replay).
     Replay,
@@ -58,18 +58,19 @@ pub enum TaskChange {
     Delete,
 }
 
-/// What has become of a task that was to be changed: see [`Admin::change`](crate::durable::Admin::change).
+/// The effect of a change on a task: see [`Admin::change`](crate::durable::Admin::change).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Changed {
-    /// The task is changed or, if it is running and is to be cancelled, its worker is asked to do so.
+    /// The task was changed. If it was to be cancelled and is running, its worker has been asked to stop it.
     Yes,
-    /// The task already was as the change would make it: it is in the queue to which it was to move.
+    /// The change was not necessary: the task is already in the queue to which it was to move.
     Already,
-    /// There is no such task, or its end is no longer kept.
+    /// There is no such task: it was never stored, or its end is no longer kept.
     NotThere,
-    /// The change does not apply to this status, which the task has.
+    /// The task has this status, and the change did not apply to it. If the change
+    /// [applies](TaskChange::applies_to) to this status, the task changed its status or its list several times meanwhile: try again.
     NotIn(Status),
     /// The change is not possible, for this reason.
     Refused(Refusal),
@@ -93,7 +94,7 @@ impl TaskChange {
         })
     }
 
-    /// Returns `true` if the change applies to tasks with this status. It may be refused for another [reason](Refusal).
+    /// Returns `true` if the change applies to tasks with this status. It may still be [refused](Refusal) for another reason.
     pub fn applies_to(&self, status: Status) -> bool {
         match self {
             Self::Cancel => matches!(status, Status::Waiting | Status::Delayed | Status::Running),
@@ -116,13 +117,13 @@ impl TaskChange {
             Self::Delete => "dead letters can be deleted",
         };
         Err(format!(
-            "only {statuses}: choose another status than {:?}",
+            "only {statuses}: change the status of the filter, which is {:?}",
             filter.status()
         ))
     }
 }
 
-/// How often a change is tried while the status of the task changes.
+/// The number of attempts to change a task whose status changes meanwhile.
 const MAX_TRIES: usize = 3;
 
 /// Changes a task: see [`Admin::change`](crate::durable::Admin::change).

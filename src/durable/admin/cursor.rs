@@ -1,4 +1,4 @@
-//! [`Cursor`]: a position in a list of tasks.
+//! [`Cursor`]: a position in a list of tasks or workers.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,8 @@ use serde::{Serialize, Serializer};
 
 use crate::durable::Status;
 
-/// A position in a list of tasks: see [`TaskPage::next`](crate::durable::TaskPage::next).
+/// A position in a list of tasks or workers: see [`TaskPage::next`](crate::durable::TaskPage::next) and
+/// [`WorkersPage::next`](crate::durable::WorkersPage::next).
 ///
 /// A cursor is displayed as letters and digits. Another process that uses the same store can [parse](Self::from_str) this text, for example
 /// from a URL. Do not rely on its contents.
@@ -44,7 +45,7 @@ enum List {
     Workers,
 }
 
-/// The letters of lists.
+/// The letters that identify the lists.
 const LETTERS: [(List, u8); 7] = [
     (List::Tasks(Status::Waiting), b'w'),
     (List::Tasks(Status::Delayed), b'l'),

@@ -10,8 +10,9 @@ use crate::durable::{AttemptError, Priority, TaskInfo};
 
 /// What a store knows about one task: see [`Admin::task`](crate::durable::Admin::task).
 ///
-/// A field is `None` if it does not apply to tasks of this [status](TaskInfo::status), or if the store does not know it. Which changes
-/// apply depends on the status: see [`TaskChange::applies_to`](crate::durable::TaskChange::applies_to).
+/// A field is `None` if it does not apply to tasks with this [status](TaskInfo::status), or if the store does not know its value. To find
+/// out which changes are possible, use [`TaskChange::applies_to`](crate::durable::TaskChange::applies_to). It is serialised with durations
+/// in milliseconds.
 ///
 /// # Examples
 ///
@@ -36,35 +37,36 @@ use crate::durable::{AttemptError, Priority, TaskInfo};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct TaskDetail {
-    /// What a list says about the task.
+    /// The task as it appears in a [list](crate::durable::Admin::tasks).
     pub task: TaskInfo,
-    /// The priority of the task, or `None` if the task has succeeded or was cancelled, or its payload is not known.
+    /// The priority of the task, or `None` if the task has succeeded or was cancelled, or if a part of it is lost.
     pub priority: Option<Priority>,
     /// The state of the task's [key](crate::durable::SpawnOptions::key). It is `None` if the task has no key, has succeeded or was
-    /// cancelled. A store may also forget a key that the task held [until it started](crate::durable::Key::until_started).
+    /// cancelled. It may also be `None` if the task held its key only [until it started](crate::durable::Key::until_started), and has
+    /// started.
     pub key: Option<KeyState>,
-    /// The [version](crate::durable::DurableTask::VERSION) of the type that has encoded the payload, or `None` without a payload.
+    /// The [version](crate::durable::DurableTask::VERSION) of the type with which the payload was encoded, or `None` without a payload.
     pub version: Option<u8>,
     /// The [encoded](crate::durable::DurableTask::encode) task, or `None` if the task has succeeded or was cancelled, or if the payload is
-    /// [lost](Self::damage). With Redis, it is also `None` if the task waits, its payload has at most about 500 bytes, and the task is
-    /// neither among the first nor among the last hundred tasks of its list.
+    /// [lost](Self::damage). With Redis, a small payload (up to about 500 bytes) of a waiting task is also `None`, unless the task is among
+    /// the first or the last hundred tasks of its list.
     pub payload: Option<Excerpt>,
-    /// The output of a task that has succeeded, which is JSON.
+    /// The output of a task that has succeeded, as JSON.
     pub output: Option<Excerpt>,
-    /// Why a part of the task cannot be read, or `None` if the store has found no damage.
+    /// A description of the damage if a part of the task is lost or cannot be read, or `None` if the store has found no damage.
     pub damage: Option<String>,
     /// The errors of the attempts after which the task was tried again: at most the last 8, the oldest first.
     pub errors: Vec<AttemptError>,
-    /// The whole last error of a dead letter.
+    /// The complete last error of a dead letter. [`TaskInfo::error`] has only its beginning.
     pub error: Option<String>,
-    /// The last [progress](crate::durable::TaskContext::progress) that a run of the task has reported, which is JSON.
+    /// The last [progress](crate::durable::TaskContext::progress) that a run of the task has reported, as JSON.
     pub progress: Option<Excerpt>,
-    /// `true` if the task is running, and is to be [cancelled](crate::durable::DurableHandle::cancel).
+    /// `true` if the task is running, and its [cancellation](crate::durable::DurableHandle::cancel) was requested.
     pub is_cancel_requested: bool,
-    /// The time until the lease of a running task expires, unless its worker renews it.
+    /// The time after which the lease of a running task expires, unless its worker renews it.
     #[serde(serialize_with = "json::optional_millis")]
     pub lease_left: Option<Duration>,
-    /// The worker that runs the task.
+    /// The worker that runs the task, or `None` if the task is not running.
     pub runner: Option<Runner>,
 }
 
@@ -75,7 +77,7 @@ pub struct TaskDetail {
 pub enum KeyState {
     /// The task holds its key.
     Held,
-    /// The task does not hold its key any more.
+    /// The task no longer holds its key.
     Released,
 }
 
@@ -83,26 +85,26 @@ pub enum KeyState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Runner {
-    /// The number of the worker's session in the store.
+    /// The number of the worker's session, as in [`WorkerInfo::session`](crate::durable::WorkerInfo::session).
     pub session: u64,
-    /// A description of the process, or `None` if the store has none: the session may be gone, and
-    /// [`MemoryStore`](crate::durable::MemoryStore) belongs to one process.
+    /// A description of the worker's process. It is `None` if the session no longer exists, and always with
+    /// [`MemoryStore`](crate::durable::MemoryStore), which belongs to one process.
     pub process: Option<String>,
-    /// `true` if the worker has not renewed its lease in time. If it does not do so before the lease expires again, the task goes to
-    /// another worker.
+    /// `true` if the worker did not renew its lease in time. If it does not do so before the lease expires again, the task goes to another
+    /// worker.
     pub is_suspect: bool,
 }
 
-/// The beginning of some bytes: at most 64 KiB.
+/// The beginning of a payload, an output or a progress report: at most 64 KiB.
 ///
-/// It is serialised as an object with the length `len`, and with the bytes as `text` if they are UTF-8 and else as hexadecimal digits in
-/// `hex`.
+/// It is serialised as an object with the length, `len`, and with the bytes: as `text` if they are UTF-8, otherwise as hexadecimal digits
+/// in `hex`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Excerpt {
-    /// The bytes, of which a longer text is cut before a character that does not fit.
+    /// The first bytes, or all of them. If a text is cut, this ends with a whole character.
     pub bytes: Vec<u8>,
-    /// The length of all bytes.
+    /// The length of the whole value, in bytes.
     pub len: usize,
 }
 
@@ -110,7 +112,7 @@ pub struct Excerpt {
 pub(crate) const MAX_EXCERPT_BYTES: usize = 64 << 10;
 
 impl Excerpt {
-    /// Returns the excerpt of `len` bytes, given at least its part of them.
+    /// Returns an excerpt of a value of `len` bytes, given at least as many of its first bytes as an excerpt contains.
     pub(crate) fn new(bytes: &[u8], len: usize) -> Self {
         let bytes = &bytes[..bytes.len().min(MAX_EXCERPT_BYTES)];
         Self {
@@ -119,18 +121,18 @@ impl Excerpt {
         }
     }
 
-    /// Returns `true` if these are all bytes.
+    /// Returns `true` if this is the whole value, not only its beginning.
     pub fn is_whole(&self) -> bool {
         self.bytes.len() == self.len
     }
 
-    /// Returns the bytes as a text, or `None` if they are not UTF-8.
+    /// Returns the [bytes](Self::bytes) as text, or `None` if they are not UTF-8.
     pub fn as_str(&self) -> Option<&str> {
         std::str::from_utf8(&self.bytes).ok()
     }
 }
 
-/// Removes the part of a character at the end of a text.
+/// Removes an incomplete character from the end of a text.
 fn cut(bytes: &[u8]) -> &[u8] {
     match std::str::from_utf8(bytes) {
         Err(error) if error.error_len().is_none() => &bytes[..error.valid_up_to()],

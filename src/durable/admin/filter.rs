@@ -52,18 +52,19 @@ impl TaskFilter {
         self
     }
 
-    /// Selects only tasks that were there at this time: usually the time at which a page was [read](crate::durable::TaskPage::read_at). A
-    /// [bulk change](crate::durable::Admin::change_all) then leaves out what has come since.
+    /// Selects only tasks that already existed at this time, which is usually the time at which a page was
+    /// [read](crate::durable::TaskPage::read_at). A [bulk change](crate::durable::Admin::change_all) then leaves out tasks that came later.
     ///
-    /// - Dead letters that died at or before this time. The store measures the age of a dead letter in time during which executors run on it,
-    ///   so if none runs for a while, dead letters that died shortly before may be left out. None that died later is selected.
-    /// - Waiting, delayed and running tasks that were spawned at or before this time. A store does not keep this time, but the
-    ///   [ids](TaskId::new) of most tasks do, by the clock of the process that spawned them, in milliseconds. If that clock is not that of
-    ///   the store, this is as inexact as their difference. A task whose id was [derived](TaskId::derive), or chosen in another way, has no
-    ///   such time, so it is never selected.
+    /// - *Dead letters*: those that died at or before this time. The age of a dead letter does not grow while no executor runs on the
+    ///   store. So after such a period, a dead letter that died shortly before this time may be left out. One that died later is never
+    ///   selected.
+    /// - *Waiting, delayed and running tasks*: those that were spawned at or before this time. A store does not record when a task was
+    ///   spawned, but a [new](TaskId::new) id contains the time, in milliseconds, by the clock of the process that spawned the task. If that
+    ///   clock differs from the clock of the store, the selection is off by the difference. An id that was [derived](TaskId::derive), or
+    ///   chosen in another way, contains no time, so its task is never selected.
     ///
-    /// A store does not keep when a task succeeded or was cancelled, so [`Admin::tasks`](crate::durable::Admin::tasks) refuses a filter with
-    /// one of these statuses and a time.
+    /// A store does not record when a task succeeded or was cancelled, so [`Admin::tasks`](crate::durable::Admin::tasks) refuses a filter
+    /// with one of these statuses and a time.
     ///
     /// # Examples
     ///
@@ -75,7 +76,7 @@ impl TaskFilter {
     /// # let client = DurableClient::open(MemoryStore::new());
     /// let dead = TaskFilter::new(Status::Dead).name("mail.send");
     /// let page = client.admin().tasks(&dead, None, 50).await?;
-    /// // The operator looks at the page, and decides to replay all of them.
+    /// // An operator looks at the page, and decides to replay all of these tasks.
     /// let mut replay = client.admin().change_all(dead.until(page.read_at), TaskChange::Replay);
     /// while let Some(part) = replay.next().await {
     ///     println!("{} more tasks are replayed", part?.changed);
@@ -88,14 +89,14 @@ impl TaskFilter {
         self
     }
 
-    /// Returns `true` if a task of a page that was read at `now` was there at the time of the filter.
+    /// Returns `true` if a task of a page that was read at `now` already existed at the time of the filter.
     pub(super) fn was_there(&self, task: &TaskInfo, now: SystemTime) -> bool {
         let Some(until) = self.until else {
             return true;
         };
         match task.status {
             Status::Dead => {
-                // If the time is yet to come, all that have died match.
+                // If the time is in the future, all dead letters match.
                 let since = now.duration_since(until).unwrap_or_default();
                 task.age.is_some_and(|age| age >= since)
             }

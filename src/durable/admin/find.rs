@@ -1,4 +1,4 @@
-//! Reads one task, and the tasks that start next.
+//! Reads one task, and the tasks at the head of a queue.
 
 use super::detail::{Excerpt, MAX_EXCERPT_BYTES};
 use crate::durable::engine::Engine;
@@ -7,7 +7,7 @@ use crate::durable::queue::name::QueueName;
 use crate::durable::store::{Beginning, FoundTask};
 use crate::durable::{DurableError, TaskDetail, TaskId, TaskInfo};
 
-/// The maximum number of tasks at the head of a queue.
+/// The maximum number of tasks that a request for the head of a queue returns.
 const MAX_HEAD_TASKS: usize = 50;
 
 /// Returns a task: see [`Admin::task`](crate::durable::Admin::task).
@@ -16,7 +16,7 @@ pub(super) async fn task(engine: &Engine, id: TaskId) -> Result<Option<TaskDetai
     Ok(found.map(opened))
 }
 
-/// Returns the tasks that start next: see [`Admin::head`](crate::durable::Admin::head).
+/// Returns the tasks at the head of a queue: see [`Admin::head`](crate::durable::Admin::head).
 pub(super) async fn head(
     engine: &Engine,
     queue: Option<&str>,
@@ -55,7 +55,7 @@ fn opened(found: FoundTask) -> TaskDetail {
     detail
 }
 
-/// Returns the excerpt of what is in an envelope, given the part of it that was read.
+/// Returns the excerpt of the contents of an envelope, given the part of them that was read.
 fn excerpt(sealed: &Beginning, open: &[u8]) -> Excerpt {
     let head = sealed.bytes.len() - open.len();
     debug_assert!(open.len() >= MAX_EXCERPT_BYTES || sealed.bytes.len() == sealed.len);

@@ -1,4 +1,4 @@
-//! How the types of [`Admin`](crate::durable::Admin) are serialised: times are numbers of milliseconds.
+//! Serialises the durations in the types of [`Admin`](crate::durable::Admin) as numbers of milliseconds.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use serde::Serializer;
 
 use crate::durable::clock;
 
-/// Serialises a time in milliseconds.
+/// Serialises a duration in milliseconds.
 pub(crate) fn millis<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_u64(clock::millis(*time))
 }
 
-/// Serialises a time in milliseconds, if there is one.
+/// Serialises a duration in milliseconds, if there is one.
 pub(crate) fn optional_millis<S: Serializer>(
     time: &Option<Duration>,
     serializer: S,

@@ -1,4 +1,4 @@
-//! [`Overview`]: a store, its queues and its types at a glance.
+//! [`Overview`]: a summary of a store, its queues and its types.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -8,55 +8,57 @@ use crate::durable::queue::name::QueueName;
 use crate::durable::store::{RunType, StatsPage};
 use crate::durable::{Counts, QueueInfo, RunTotals};
 
-/// A store at a glance: see [`Admin::overview`](crate::durable::Admin::overview).
+/// A summary of a store: see [`Admin::overview`](crate::durable::Admin::overview).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Overview {
-    /// The time of the store.
+    /// The current time, by the clock of the store.
     pub now: SystemTime,
     /// The numbers of tasks, and the totals.
     pub counts: Counts,
-    /// The default queue, and the named queues in the order of their names: at most 200 in total. A named queue is among them if it has
-    /// limits, is or was paused, or if a live worker serves it.
+    /// The default queue, and then the named queues in the order of their names: at most 200 in total. A named queue is listed if it has
+    /// limits, if it is or was paused, or if a live worker serves it.
     pub queues: Vec<QueueOverview>,
-    /// `true` if there are more queues.
+    /// `true` if there are more queues than `queues` contains.
     pub has_more_queues: bool,
-    /// Types in the order of their names and queues: at most 200. A type is among them if it has started or ended runs within the last
-    /// hour, if it is paused, or if tasks of it wait for a worker that knows it. Redis also lists other types that clients have stored,
-    /// unless there are more than 2,000: then it lists none of those that only wait.
+    /// The types in the order of their names and queues: at most 200. A type is listed if runs of it have started or ended within the last
+    /// hour, if it is paused, or if tasks of it wait because no live worker has registered it.
+    ///
+    /// A `RedisStore` also lists all other types that its clients have recorded. If a partition has more than 2,000 of these records, it
+    /// lists only paused types and types with runs.
     pub types: Vec<TypeOverview>,
-    /// `true` if there are more types.
+    /// `true` if there are more types than `types` contains.
     pub has_more_types: bool,
-    /// The partitions of a `RedisStore` that do not answer, from 0. Their tasks, their queues and their
-    /// part of the statistics are missing from this overview.
+    /// The numbers, from 0, of the partitions of a `RedisStore` that do not answer. Their tasks, their queues and their part of the
+    /// statistics are missing from this overview.
     pub missing_partitions: Vec<usize>,
 }
 
-/// A queue at a glance: see [`Overview::queues`].
+/// A summary of a queue: see [`Overview::queues`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueOverview {
     /// The name, or `None` for the default queue.
     pub name: Option<String>,
-    /// The limits, whether the queue is paused, and how many of its tasks wait and run. With SQLite, the number of waiting tasks is an
-    /// estimate if tasks wait in several queues, and more than 10,000 in some of them. If there are more than 200 queues, the number of
-    /// running tasks of the default queue includes those of the queues that are left out.
+    /// The limits of the queue, its pause, and the numbers of its waiting and running tasks. With SQLite, the number of waiting tasks is an
+    /// estimate if several lists contain more than 10,000 waiting tasks each. With Redis, running tasks of queues that are not listed count
+    /// for the default queue.
     pub info: QueueInfo,
-    /// The number of live sessions that serve the queue. Each executor has one session for each queue. A worker that is killed counts as
-    /// live until the store detects its death: with Redis, for about three minutes.
+    /// The number of live sessions that serve the queue. Each executor has one session for each queue that it serves. A worker that is
+    /// killed counts as live until the store detects its death: with Redis, for about three minutes.
     pub sessions: u64,
-    /// How long the task that is next in line has waited, or `None` if no task waits, or if it is not known. With Redis, this is the time
-    /// since the task became ready; with other stores, it is the time since the task was spawned, and SQLite knows that only for
-    /// [new](crate::durable::TaskId::new) ids. Redis and SQLite do not examine tasks with a
-    /// [group](crate::durable::SpawnOptions::group).
+    /// The time for which the first waiting task has waited, or `None` if no task waits or the time is not known. Only tasks whose type a
+    /// worker has registered count, and Redis and SQLite do not examine tasks with a [group](crate::durable::SpawnOptions::group). With
+    /// Redis, this is the time since the task became ready. With other stores, it is the time since the task was spawned, which SQLite
+    /// knows only for [new](crate::durable::TaskId::new) ids.
     pub oldest_waiting: Option<Duration>,
 }
 
-/// A type of tasks in a queue at a glance: see [`Overview::types`].
+/// A summary of the tasks of a type in a queue: see [`Overview::types`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TypeOverview {
-    /// The [name](crate::durable::DurableTask::NAME) of the type. It is `None` for types that the statistics count together: see
+    /// The [name](crate::durable::DurableTask::NAME) of the type. It is `None` for the types that the statistics count together: see
     /// [`TypeStats::name`](crate::durable::TypeStats::name).
     pub name: Option<String>,
     /// The queue, or `None` for the default queue.
@@ -66,14 +68,14 @@ pub struct TypeOverview {
     /// `true` if a live worker serves the queue and has registered the type. A worker that is killed counts as live for a while: see
     /// [`QueueOverview::sessions`].
     pub is_served: bool,
-    /// The runs of the last hour. As all [statistics](crate::durable::Admin::stats), they lag by about ten seconds.
+    /// The runs of the last hour. Like all [statistics](crate::durable::Admin::stats), they lag by about ten seconds.
     pub last_hour: RunTotals,
 }
 
-/// The maximum number of queues, and of types.
+/// The maximum number of queues, and of types, in an overview.
 pub(crate) const MAX_OVERVIEW_ROWS: usize = 200;
 
-/// What a store finds out for an [`Overview`].
+/// The data from which an [`Overview`] is made.
 #[derive(Debug, Default)]
 pub(crate) struct OverviewDraft {
     /// In milliseconds since 1970.
@@ -85,7 +87,7 @@ pub(crate) struct OverviewDraft {
     pub(crate) missing_partitions: Vec<usize>,
 }
 
-/// What a store finds out about a queue.
+/// The data from which a [`QueueOverview`] is made.
 #[derive(Debug, Default)]
 pub(crate) struct QueueDraft {
     pub(crate) info: QueueInfo,
@@ -93,7 +95,7 @@ pub(crate) struct QueueDraft {
     pub(crate) oldest_waiting: Option<Duration>,
 }
 
-/// What a store finds out about a type.
+/// The data from which a [`TypeOverview`] is made.
 #[derive(Debug, Default)]
 pub(crate) struct TypeDraft {
     pub(crate) is_paused: bool,
@@ -102,14 +104,14 @@ pub(crate) struct TypeDraft {
 }
 
 impl OverviewDraft {
-    /// Adds the types with runs in the statistics.
+    /// Adds the types that have runs in the statistics.
     pub(crate) fn add_stats(&mut self, page: StatsPage) {
         for (_, run_type, runs) in page.rows {
             self.types.entry(run_type).or_default().last_hour.add(runs);
         }
     }
 
-    /// Adds paused types. A paused type without a queue is in the default queue.
+    /// Marks types as paused. A paused type that is not listed yet is added to the default queue.
     pub(crate) fn add_paused<'a>(&mut self, names: impl IntoIterator<Item = &'a str>) {
         for name in names {
             let is_listed = self.types.keys().any(|it| it.name() == name);

@@ -17,8 +17,8 @@ pub struct TaskPage {
     pub next: Option<Cursor>,
     /// The number of tasks that the store has examined for this page.
     pub examined: usize,
-    /// The time at which the store has read the page, by its clock. Pass it to [`TaskFilter::until`](crate::durable::TaskFilter::until) to
-    /// change only tasks that were there then.
+    /// The time at which the store read the page, by its clock. To change only tasks that existed then, pass it to
+    /// [`TaskFilter::until`](crate::durable::TaskFilter::until).
     pub read_at: SystemTime,
 }
 
@@ -40,13 +40,13 @@ impl TaskPage {
     }
 }
 
-/// A task in a list.
+/// A task as it appears in a list. It is serialised with durations in milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct TaskInfo {
     /// The id of the task.
     pub id: TaskId,
-    /// The status of the task, which is that of the filter.
+    /// The status of the task.
     pub status: Status,
     /// The [name](crate::durable::DurableTask::NAME) of the task, or `None` if the store has not kept it: Redis does not keep the name of a
     /// task that was cancelled.
@@ -60,8 +60,8 @@ pub struct TaskInfo {
     /// The number of workers that have died while they ran the task. It is `None` if the task has succeeded or was cancelled and, with
     /// Redis, if it is waiting.
     pub crashes: Option<u32>,
-    /// The time for which a waiting task has been ready to run, or `None` if it is not waiting, or if the store does not know. Between two
-    /// attempts, it is the time since the next one was due. A worker that gives the task back, or dies, does not change it.
+    /// The time for which a waiting task has been ready to run, or `None` if it is not waiting or the store does not know the time. After a
+    /// failed attempt, it is the time since the next attempt was due. It continues to count if a worker gives the task back, or dies.
     #[serde(serialize_with = "json::optional_millis")]
     pub ready_for: Option<Duration>,
     /// The time until a delayed task is due, or zero if it is already due. It is `None` for other tasks.
@@ -92,7 +92,7 @@ pub struct TaskInfo {
 ))]
 pub(crate) const MAX_LISTED_ERROR_BYTES: usize = 160;
 
-/// The maximum number of tasks, or of workers, of a page.
+/// The maximum number of tasks, or of workers, in a page.
 const MAX_PAGE: usize = 200;
 
 /// Returns an error message if a page cannot have this limit.

@@ -9,14 +9,14 @@ use serde::Serialize;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Refusal {
-    /// Another task holds the [`Key`](crate::durable::Key) of a dead letter, so it cannot be replayed.
+    /// The task is a dead letter whose [`Key`](crate::durable::Key) another task holds, so it cannot be replayed.
     KeyHeld,
     /// The task holds its [`Key`](crate::durable::Key) only until it starts. A spawn into its queue may replace it, so it cannot move to
     /// another queue.
     Replaceable,
-    /// The store has several partitions, and the task is in another one than the queue to which it is to move.
+    /// The store has several partitions, and the queue to which the task is to move is in another partition than the task.
     OtherPartition,
-    /// A part of the task is lost or cannot be read by this version of the crate.
+    /// A part of the task is lost, or this version of the crate cannot read it.
     Unreadable,
 }
 
@@ -25,7 +25,7 @@ impl fmt::Display for Refusal {
         f.write_str(match self {
             Self::KeyHeld => "another task holds its key",
             Self::Replaceable => "a spawn into its queue may replace it until it starts",
-            Self::OtherPartition => "it is in another partition than the queue",
+            Self::OtherPartition => "it is in another partition than the target queue",
             Self::Unreadable => "a part of it cannot be read",
         })
     }

@@ -1,11 +1,11 @@
-//! [`RunTotals`]: the numbers of runs in a period.
+//! [`RunTotals`]: the numbers of runs in a period of time.
 
 use std::time::Duration;
 
-/// The numbers of runs in a period.
+/// The numbers of runs in a period of time.
 ///
-/// A run counts as started in the minute in which it starts, and by its outcome in the minute in which it ends. Runs that ended because
-/// their tasks asked to run again later, or were given back, have only started.
+/// A run counts as started when it starts, and by its outcome when it ends. A run that [snoozes](crate::durable::TaskError::snooze), is
+/// given back by its worker, or ends with its process counts only as started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RunTotals {
@@ -13,13 +13,13 @@ pub struct RunTotals {
     pub started: u64,
     /// Runs that have succeeded.
     pub done: u64,
-    /// Runs that have failed, and whose tasks are tried again.
+    /// Runs that have failed, after which the task is tried again.
     pub retried: u64,
-    /// Runs that have made their task a dead letter.
+    /// Runs that have failed, after which the task is a dead letter.
     pub died: u64,
     /// Runs that were cancelled.
     pub cancelled: u64,
-    /// The sum of the times that these ended runs took: those in `done`, `retried`, `died` and `cancelled`.
+    /// The total duration of the runs in `done`, `retried`, `died` and `cancelled`.
     pub run_time: Duration,
 }
 
@@ -54,7 +54,7 @@ impl RunTotals {
         ]
     }
 
-    /// Returns the counts with these numbers, in the order of the fields.
+    /// Returns totals with these numbers, in the order of the fields.
     #[cfg(any(test, feature = "redis", feature = "sqlite-unbundled"))]
     pub(crate) fn of(numbers: [u64; 5], run_time: Duration) -> Self {
         let [started, done, retried, died, cancelled] = numbers;

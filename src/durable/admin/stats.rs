@@ -25,14 +25,13 @@ pub struct StatsFilter(pub(crate) ReadStats);
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// The time of the store.
+    /// The current time, by the clock of the store.
     pub now: SystemTime,
-    /// The statistics, in the order of their times, and then of the names and the queues. A type without runs in a minute or hour has no
-    /// row there.
+    /// The statistics, in the order of times, then of names, then of queues. A type without runs in a minute or hour has no row for it.
     pub rows: Vec<TypeStats>,
     /// The time at which the next page begins, or `None` if this is the last page. Pass it to [`StatsFilter::from`].
     pub next: Option<SystemTime>,
-    /// The partitions that do not answer, so their part of the statistics is missing: see
+    /// The partitions that do not answer. Their part of the statistics is missing. See
     /// [`Overview::missing_partitions`](crate::durable::Overview::missing_partitions).
     pub missing_partitions: Vec<usize>,
 }
@@ -43,10 +42,10 @@ pub struct Stats {
 pub struct TypeStats {
     /// The time at which the minute or hour begins.
     pub start: SystemTime,
-    /// The [name](crate::durable::DurableTask::NAME) of the type. It is `None` for all types beyond the first 256 of the minute or hour
-    /// together, and for those whose names are longer than 255 bytes.
+    /// The [name](crate::durable::DurableTask::NAME) of the type. It is `None` in the row that counts all other types together: those
+    /// beyond the first 256 of the minute or hour, and those with names of more than 255 bytes.
     pub name: Option<String>,
-    /// The [queue](crate::durable::Queue), or `None` for the default queue.
+    /// The [queue](crate::durable::Queue). It is `None` for the default queue, and in the row of all other types.
     pub queue: Option<String>,
     /// The numbers of runs.
     pub runs: RunTotals,
@@ -72,14 +71,14 @@ impl StatsFilter {
         })
     }
 
-    /// Selects only minutes or hours that have begun within this time before now.
+    /// Selects only minutes or hours that began within this time before now. This replaces [`from`](Self::from).
     #[must_use]
     pub fn last(mut self, time: Duration) -> Self {
         self.0.start = StatsStart::Last(time);
         self
     }
 
-    /// Selects only minutes or hours that begin at this time or later.
+    /// Selects only minutes or hours that begin at this time or later. This replaces [`last`](Self::last).
     #[must_use]
     pub fn from(mut self, time: SystemTime) -> Self {
         self.0.start = StatsStart::At(since_1970(time));

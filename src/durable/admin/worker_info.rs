@@ -17,36 +17,38 @@ pub struct WorkersPage {
     pub next: Option<Cursor>,
 }
 
-/// A worker: an executor that serves a queue. An executor that serves several queues is several workers.
+/// A worker: an executor that serves a queue. An executor that serves several queues counts as several workers.
+///
+/// If the description of a worker in the store is damaged, its texts are empty and its numbers are zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkerInfo {
-    /// The number by which the store identifies the worker.
+    /// The number of the worker's session, by which the store identifies it.
     pub session: u64,
-    /// The queue that it serves, or `None` for the default queue.
+    /// The queue that the worker serves, or `None` for the default queue.
     pub queue: Option<String>,
-    /// The maximum number of tasks that it runs at once in this queue.
+    /// The maximum number of tasks that the worker runs at once in this queue.
     pub permits: usize,
-    /// The [names](crate::durable::DurableTask::NAME) of the types that it has registered, with their former names: the first ones, in
-    /// order, at most 64.
+    /// The [names](crate::durable::DurableTask::NAME) of the types that the worker has registered, including their former names: at most
+    /// the first 64 in alphabetical order.
     pub types: Vec<String>,
-    /// The number of names that are missing in `types`, because they are too many or too long.
+    /// The number of names that are missing in `types`, because there are too many or they are too long.
     pub other_types: usize,
-    /// The file name of its program.
+    /// The file name of the worker's program.
     pub program: String,
-    /// The name of its machine.
+    /// The name of the worker's machine.
     pub host: String,
-    /// The id of its process.
+    /// The id of the worker's process.
     pub process: u32,
-    /// The version of this crate that it uses.
+    /// The version of this crate that the worker uses.
     pub crate_version: String,
-    /// The layouts of a store that it knows, or `None` if the store is in memory. See
+    /// The layouts of a store that the worker knows, or `None` if the store is in memory. See
     /// [`DurableClient::upgrade`](crate::durable::DurableClient::upgrade).
     pub layouts: Option<RangeInclusive<i64>>,
-    /// The time since which it is registered in the store. A worker whose store has taken it for dead is registered again.
+    /// The time since the worker was registered in the store. If a store declares a worker dead by mistake, the worker registers again.
     pub started: Duration,
-    /// The time since its last sign of life, or `None` if that is not known. In Redis, this is a minute too long at most. A process of
-    /// this machine is seen at any time, as long as it lives.
+    /// The time since the last sign of life of the worker. With Redis, it may be up to a minute too long. With other stores, it is zero as
+    /// long as the worker's process is alive, and `None` afterwards.
     pub last_seen: Option<Duration>,
     /// The state of the worker, as far as the store can tell.
     pub state: WorkerState,
@@ -58,14 +60,14 @@ pub struct WorkerInfo {
 pub enum WorkerState {
     /// Nothing indicates that the worker is dead.
     Live,
-    /// The lease of some of its tasks has expired, and it has sent no request since. Other workers take these tasks soon.
+    /// The lease of some of its tasks has expired, and it has sent no request since then. Other workers take these tasks soon.
     Suspect,
     /// Its process has died, or its machine cannot be reached. It is removed from the store soon.
     Gone,
 }
 
 impl WorkerInfo {
-    /// Returns a worker, given its card.
+    /// Returns the worker that a card describes.
     pub(crate) fn new(session: SessionId, card: WorkerCard, state: WorkerState) -> Self {
         Self {
             session,

@@ -263,11 +263,11 @@ impl Backend for MonitoredStore {
     }
 
     fn list(&self, request: ListTasks) -> Answer<'_, Option<TaskPage>> {
-        self.record("a list of tasks", self.store.list(request))
+        self.record("listing tasks", self.store.list(request))
     }
 
     fn workers(&self, after: Option<Vec<u8>>, limit: usize) -> Answer<'_, Option<WorkersPage>> {
-        self.record("a list of workers", self.store.workers(after, limit))
+        self.record("listing workers", self.store.workers(after, limit))
     }
 
     fn find(&self, id: TaskId) -> Answer<'_, Option<FoundTask>> {
@@ -275,7 +275,7 @@ impl Backend for MonitoredStore {
     }
 
     fn head(&self, queue: QueueName, limit: usize) -> Answer<'_, Vec<TaskInfo>> {
-        self.record("the head of a queue", self.store.head(queue, limit))
+        self.record("reading the head of a queue", self.store.head(queue, limit))
     }
 
     fn counts(&self) -> Answer<'_, Counts> {
@@ -291,7 +291,7 @@ impl Backend for MonitoredStore {
     }
 
     fn overview(&self) -> Answer<'_, Overview> {
-        self.record("the overview", self.store.overview())
+        self.record("reading the overview", self.store.overview())
     }
 
     fn health(&self) -> Health {

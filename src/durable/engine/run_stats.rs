@@ -13,16 +13,16 @@ use crate::durable::queue::name::QueueName;
 use crate::durable::store::{Backend, MAX_STAT_TYPES, RunType, StatReport};
 use crate::sync::{Mutex, lock};
 
-/// The time after a run has started or ended in which others go with the same report.
+/// The time between the first run after a report and the next report. Runs that start or end meanwhile are part of that report.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The maximum time for which the last report delays the end of a client.
+/// The maximum time for which the last report delays closing a client.
 const MAX_LAST_REPORT: Duration = Duration::from_secs(1);
 
-/// The runs of a process, until they are reported. A process without runs reports nothing.
+/// Counts the runs of a process until they are reported. A process without runs reports nothing.
 pub(crate) struct RunStats {
     unreported: Mutex<Unreported>,
-    /// Notified by the first run after a report.
+    /// Notified when there is something to report.
     added: Notify,
 }
 
@@ -32,9 +32,9 @@ struct Unreported {
     number: u64,
     /// The last report, until the store answers it.
     sent: Option<StdArc<StatReport>>,
-    /// The types in the order of their first runs. There are few of them, and most runs have the type of the last one.
+    /// The types in the order of their first runs. There are few types, and most runs have the same type as the previous run.
     runs: Vec<(RunType, RunTotals)>,
-    /// The position of the type of the last run.
+    /// The index of the type of the previous run.
     last: usize,
 }
 
@@ -63,26 +63,26 @@ impl RunStats {
         }
     }
 
-    /// Reports runs to the store as long as it is polled.
+    /// Reports runs to the store for as long as this is polled.
     pub(super) async fn run(self: StdArc<Self>, store: StdArc<dyn Backend>) {
         loop {
             self.added.notified().await;
             sleep(REPORT_INTERVAL).await;
-            // A report that the store refuses is kept, and sent again.
+            // A report that has failed is kept, and sent again.
             while !self.send(&*store).await {
                 sleep(REPORT_INTERVAL).await;
             }
         }
     }
 
-    /// Reports the last runs.
+    /// Reports the remaining runs.
     pub(super) async fn flush(&self, store: &dyn Backend, timers: &Handle) {
         let timeout = || {
             let _entered = timers.enter();
             sleep(MAX_LAST_REPORT)
         };
         let send = async {
-            // There may be a report that the store has not answered, and then another one.
+            // There may be two reports: one that the store has not answered, and one with later runs.
             while self.has_runs() && self.send(store).await {}
         };
         if self.has_runs() {
@@ -106,7 +106,7 @@ impl RunStats {
         }
         let mut unreported = lock(&self.unreported);
         unreported.sent = None;
-        // Runs may have been added while an earlier report was sent again.
+        // If an earlier report was sent again, runs may have been added meanwhile.
         let has_runs = !unreported.runs.is_empty();
         drop(unreported);
         if has_runs {
@@ -146,7 +146,7 @@ impl Unreported {
         self.runs.iter().position(|(run_type, _)| is_it(run_type))
     }
 
-    /// Returns the report that the store has not answered, or the next one.
+    /// Returns the report that the store has not answered, or else a new one.
     fn next_report(&mut self) -> StdArc<StatReport> {
         let report = self.sent.take().unwrap_or_else(|| self.new_report());
         self.sent = Some(StdArc::clone(&report));

@@ -52,7 +52,7 @@ struct Waiter {
     limit: WaitLimit,
     /// The number of status requests before it began to wait.
     requests: u64,
-    /// When it began to wait, measured since the machine was started.
+    /// The time at which it began to wait, since the machine was started.
     since: Duration,
 }
 
@@ -143,11 +143,11 @@ impl Waiters {
         self.check(ids);
     }
 
-    /// Resolves the waiters of a task whose end the store has accepted in a request that was sent at this time, measured since the machine
-    /// was started.
+    /// Resolves the waiters of a task whose end the store has accepted. `sent` is the time at which the request was sent, since the
+    /// machine was started.
     ///
-    /// Later waiters may await another task with the same id, which was stored when the store no longer kept the end of this one. They
-    /// ask the store.
+    /// Later waiters may await another task with the same id, which was spawned after the store stopped keeping the end of this one. For
+    /// them, the store is asked.
     pub(crate) fn resolve_earlier(&self, id: TaskId, sent: Duration, end: impl FnOnce() -> End) {
         let mut state = lock(&self.state);
         let earlier = state.take_earlier(id, sent);

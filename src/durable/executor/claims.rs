@@ -48,13 +48,13 @@ pub(crate) struct TaskRun {
     pub(crate) phase: Phase,
 }
 
-/// A run that has ended, or whose task gets a verdict at once.
+/// A run that has ended, or whose task gets a verdict before the run ends.
 pub(crate) struct EndedRun {
     pub(crate) holder: Holder,
     /// The number of its queue.
     pub(crate) queue: usize,
     pub(crate) name: StdArc<str>,
-    /// `true` if the run was asked to stop because its task is to be cancelled.
+    /// `true` if the run was asked to stop because its task was to be cancelled.
     pub(crate) was_cancelled: bool,
 }
 

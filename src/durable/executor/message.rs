@@ -25,7 +25,7 @@ pub(crate) enum Message {
         epoch: Epoch,
         id: TaskId,
         verdict: Option<Verdict>,
-        /// How long the run took.
+        /// The duration of the run.
         took: Duration,
     },
     /// A run awaits durable handles, and has given its permit back.

@@ -49,7 +49,7 @@ impl OpenSessions {
     }
 }
 
-/// Returns the session of an executor for a queue.
+/// Returns the session to open for a queue of an executor.
 pub(super) fn session_of(runner: &dyn TaskRunner, share: &QueueShare) -> NewSession {
     let queue = &share.queue;
     NewSession {

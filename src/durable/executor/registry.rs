@@ -81,7 +81,7 @@ pub(crate) struct RunOutcome {
     pub(crate) verdict: Verdict,
     /// `true` if the run has panicked.
     pub(crate) panicked: bool,
-    /// How long the run took.
+    /// The duration of the run.
     pub(crate) took: Duration,
 }
 

@@ -31,7 +31,7 @@ struct TimedRun {
 pub(crate) enum TimeoutStep {
     /// The run is asked to stop.
     Tell,
-    /// The run has not stopped after this time, and its task gets this verdict.
+    /// The run has not stopped within this time, and its task gets this verdict.
     Fence(Duration, Verdict),
 }
 

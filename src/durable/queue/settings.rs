@@ -70,12 +70,12 @@ impl QueueSettings {
         self
     }
 
-    /// Returns the maximum number of tasks that run at once, if there is one.
+    /// Returns the maximum number of tasks that run at once, or `None` if there is no limit.
     pub fn running_limit(&self) -> Option<u32> {
         self.max_running
     }
 
-    /// Returns the maximum rate at which tasks start, if there is one.
+    /// Returns the maximum rate at which tasks start, or `None` if there is no limit.
     pub fn rate_limit(&self) -> Option<Rate> {
         self.rate
     }

@@ -1,4 +1,4 @@
-//! The changes that an operator makes to single tasks, and what becomes of each task.
+//! The changes that an operator makes to single tasks, and the answers of a store.
 
 use crate::durable::admin::refusal::Refusal;
 use crate::durable::queue::name::QueueName;
@@ -6,7 +6,7 @@ use crate::durable::queue::name::QueueName;
 /// A change of tasks: see [`TaskChange`](crate::durable::TaskChange).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// Waiting and delayed tasks are cancelled at once, running ones when their worker reports that they have stopped.
+    /// Waiting and delayed tasks are cancelled at once. Running tasks are cancelled when their worker reports that they have stopped.
     Cancel,
     /// Delayed tasks become due now, in the order of the request.
     RunNow,
@@ -18,11 +18,11 @@ pub(crate) enum Change {
     Delete,
 }
 
-/// What has become of a task that was to be changed.
+/// The effect of a change on a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChangeAnswer {
     Changed,
-    /// The task already is as the change would make it.
+    /// The task is already in the state that the change would produce.
     Same,
     /// There is no such task, or the change does not apply to its status.
     OtherStatus,

@@ -1,4 +1,4 @@
-//! One task, as a store finds it by its id.
+//! [`FoundTask`]: a task that a store has found by its id.
 
 #[cfg(any(test, feature = "redis", feature = "test-util"))]
 use crate::durable::Status;
@@ -7,7 +7,7 @@ use crate::durable::{TaskDetail, TaskInfo};
 /// A task, with its payload and its output as they are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FoundTask {
-    /// The task, without what is in the payload and the output.
+    /// The task, without the fields that are read from the payload and the output.
     pub(crate) detail: TaskDetail,
     /// The payload in its envelope, if the store has it.
     pub(crate) payload: Option<Beginning>,
@@ -15,16 +15,16 @@ pub(crate) struct FoundTask {
     pub(crate) output: Option<Beginning>,
 }
 
-/// The beginning of some bytes: at least [`MAX_READ_BYTES`] of them, or all.
+/// The beginning of a payload or an output: its first [`MAX_READ_BYTES`], or all of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Beginning {
     pub(crate) bytes: Vec<u8>,
-    /// The length of all bytes.
+    /// The length of the whole value, in bytes.
     pub(crate) len: usize,
 }
 
-/// The number of bytes of a payload or an output that are read for an excerpt, including their envelope. That of an output has the name of
-/// the task, of at most 64 KiB.
+/// The number of bytes of a payload or an output that are read for an excerpt, including the envelope. The envelope of an output contains
+/// the name of the task, which has at most 64 KiB.
 pub(crate) const MAX_READ_BYTES: usize = 129 << 10;
 
 /// The maximum number of lists that a request for the head of a queue examines.
@@ -40,7 +40,7 @@ impl Beginning {
 }
 
 impl FoundTask {
-    /// Returns a task of which a store knows only what a list says.
+    /// Returns a task without the details that a list does not contain.
     pub(crate) fn new(task: TaskInfo) -> Self {
         Self {
             detail: TaskDetail {

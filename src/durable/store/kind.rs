@@ -67,8 +67,8 @@ impl Kind {
         Self(hash(&placed.concat()) | i64::MIN)
     }
 
-    /// Returns the kind of a task with this name after it has moved between two queues, and its priority, given its kind before. Returns
-    /// `None` if no type with this name that this build reads has that kind in the first queue.
+    /// Returns the kind that a task with this kind and name has after it moves from one queue to another, and its priority. Returns `None`
+    /// if this build reads no type with this name that has this kind in the first queue.
     #[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
     pub(crate) fn moved(
         self,

@@ -94,9 +94,8 @@ impl MemoryStore {
         Self(model)
     }
 
-    /// Returns a store with the same tasks, of which nothing can be changed. A client of it has no effect on the tasks, and is not a
-    /// process that other processes can see. Requests that would change something fail with an error that
-    /// [`is_read_only`](crate::durable::DurableError::is_read_only).
+    /// Returns a read-only view of this store. A client of it has no effect on the store, and other processes do not see it. Requests that
+    /// would change something fail with an error that [`is_read_only`](crate::durable::DurableError::is_read_only).
     ///
     /// # Examples
     ///
@@ -151,7 +150,7 @@ impl MemoryStore {
         lock(&self.0).statistics()
     }
 
-    /// Returns a text that changes if the store does.
+    /// Returns a text that changes if the contents of the store change.
     #[cfg(test)]
     pub(crate) fn summary(&self) -> String {
         lock(&self.0).summary()
@@ -187,7 +186,7 @@ impl fmt::Debug for MemoryStore {
 /// The connection of one process.
 struct Connection {
     store: MemoryStore,
-    /// `None` for an observer, which changes nothing and is notified of nothing.
+    /// `None` for an observer, which changes nothing and receives no notifications.
     endpoint: Option<usize>,
     #[cfg(test)]
     test: Option<Test>,

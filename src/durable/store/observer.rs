@@ -1,4 +1,4 @@
-//! [`Observer`]: a store that is opened only to be looked at.
+//! [`Observer`]: a store that is opened read-only.
 
 use std::sync::Arc as StdArc;
 
@@ -21,10 +21,10 @@ use crate::durable::{
     TaskInfo, TaskPage, WorkersPage,
 };
 
-/// A store that is opened only to be looked at: it passes on the requests that read, and refuses all others.
+/// A store that is opened read-only: it passes on the requests that read, and refuses all others.
 ///
-/// This is the only place that decides which requests an observer may make. A store that is observed must write nothing when it answers
-/// them, not even that it is asked.
+/// This is the only place that decides which requests an observer may make. To answer them, the store must write nothing, not even a record
+/// of the observer.
 pub(crate) struct Observer<B>(B);
 
 impl<B: Backend> Observer<B> {
@@ -138,7 +138,7 @@ impl<B: Backend> Backend for Observer<B> {
         self.0.damage()
     }
 
-    /// An observer that receives no notifications is well: it needs none.
+    /// An observer without notifications is healthy, since it needs none.
     fn health(&self) -> Health {
         match self.0.health() {
             Health::Mute => Health::Well,

@@ -192,7 +192,7 @@ impl RedisStore {
         Self::builder(url).open().await
     }
 
-    /// Opens the store at `url` only to look at it: see [`RedisStoreBuilder::observe`].
+    /// Opens the store at `url` read-only: see [`RedisStoreBuilder::observe`].
     ///
     /// # Errors
     ///
@@ -392,15 +392,15 @@ impl RedisStoreBuilder {
         RedisStore::open_as(self, Time::server()).await
     }
 
-    /// Opens the store only to look at it. A client of it has no effect on the store.
+    /// Opens the store read-only. A client of it has no effect on the store.
     ///
     /// It writes no key, and other processes do not see it. It can list and count tasks, and await them: its handles poll once a second.
-    /// Requests that would change something fail with an error that [`is_read_only`](DurableError::is_read_only). This includes spawning
-    /// a task, and starting an executor. The settings [`require`](Self::require), [`wait_for_disk`](Self::wait_for_disk) and
+    /// Requests that would change something, such as spawning a task or starting an executor, fail with an error that
+    /// [`is_read_only`](DurableError::is_read_only). The settings [`require`](Self::require), [`wait_for_disk`](Self::wait_for_disk) and
     /// [`allow_eviction`](Self::allow_eviction) have no effect.
     ///
-    /// With Redis 7.0 or later, and with Valkey, scripts run with `EVAL_RO`. So the server itself refuses writes, and a replica can be
-    /// observed, too. The user needs no permission to write:
+    /// With Redis 7.0 or later, and with Valkey, scripts run with `EVAL_RO`. So the server itself refuses writes, and the store can also be
+    /// observed on a replica. The user needs no permission to write:
     ///
     /// ```text
     /// ACL SETUSER viewer on >password ~throng:* resetchannels +@read +@connection +eval_ro
@@ -411,8 +411,10 @@ impl RedisStoreBuilder {
     ///
     /// - if the namespace contains no store, `url` is not a valid address, or a setting has an invalid value
     ///   ([`is_invalid`](DurableError::is_invalid));
-    /// - if the server cannot be reached, does not let the user log in or run scripts ([`is_denied`](DurableError::is_denied)), is older
-    ///   than 6.2, or is a Sentinel, or if the store has another number of partitions ([`is_unfit`](DurableError::is_unfit));
+    /// - if the server cannot be reached;
+    /// - if the server does not let the user log in or run scripts ([`is_denied`](DurableError::is_denied));
+    /// - if the server is older than 6.2 or is a Sentinel, or if the store has another number of partitions
+    ///   ([`is_unfit`](DurableError::is_unfit));
     /// - if the store has a layout that this version of the crate does not know ([`is_older_layout`](DurableError::is_older_layout),
     ///   [`is_newer_layout`](DurableError::is_newer_layout)).
     ///

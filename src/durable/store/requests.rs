@@ -22,7 +22,7 @@ pub(crate) type Epoch = u64;
 pub(crate) struct NewSession {
     /// The types of the tasks that it claims. Without a set, it claims nothing.
     pub(crate) set: Option<TypeSet>,
-    /// If there is a card, the session is listed among the workers.
+    /// The description of its worker. A session with a card is listed among the workers.
     pub(crate) card: Option<WorkerCard>,
 }
 

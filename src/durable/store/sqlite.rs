@@ -19,8 +19,9 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use self::endpoint::file_name;
+use self::error::Fault;
 use self::next_check::UNREACHABLE_CHECK_INTERVAL;
-use self::reader::Reader;
+use self::reader::{ReadConnection, Reader};
 use self::shared::Shared;
 use self::transaction::Transaction;
 use self::writer::Writer;
@@ -277,14 +278,19 @@ impl SqliteStore {
     /// Runs a query. If the data cannot be read, repairs the store and runs the query again.
     fn read<'a, T: Send + 'static>(
         &'a self,
-        query: impl Fn() -> Answer<'a, T> + Send + 'a,
+        query: impl Fn(&ReadConnection) -> Result<T, Fault> + Send + Sync + 'static,
     ) -> Answer<'a, T> {
+        let query = Arc::new(query);
+        let run = move || {
+            let query = Arc::clone(&query);
+            self.reader.run(move |reader| query(reader))
+        };
         Box::pin(async move {
             let repairs = self.shared.damage.repairs();
-            match query().await {
+            match run().await {
                 Err(failure) if failure.cause == Cause::Corrupt && self.writer.is_open() => {
                     self.writer.repair(repairs).await?;
-                    query().await
+                    run().await
                 }
                 answer => answer,
             }
@@ -292,10 +298,7 @@ impl SqliteStore {
     }
 
     async fn hand_out_due(&self, computes: u8) -> Result<HandOut, Failure> {
-        let next = self.read(move || {
-            self.reader
-                .run(move |reader| schedules::next_hand_out(reader, computes))
-        });
+        let next = self.read(move |reader| schedules::next_hand_out(reader, computes));
         match next.await? {
             Some(Duration::ZERO) => {
                 let hand_out = move |tx: &mut Transaction<'_>| schedules::hand_out(tx, computes);
@@ -370,11 +373,7 @@ impl Backend for SqliteStore {
     }
 
     fn workers(&self, after: Option<Vec<u8>>, limit: usize) -> Answer<'_, Option<WorkersPage>> {
-        self.read(move || {
-            let after = after.clone();
-            self.reader
-                .run(move |reader| workers::list(reader, after.as_deref(), limit))
-        })
+        self.read(move |reader| workers::list(reader, after.as_deref(), limit))
     }
 
     fn close_session(&self, session: SessionId) -> Answer<'_, ()> {
@@ -401,11 +400,7 @@ impl Backend for SqliteStore {
     }
 
     fn status(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<TaskState>> {
-        let ids = Arc::new(ids);
-        self.read(move || {
-            let ids = Arc::clone(&ids);
-            self.reader.run(move |reader| queries::status(reader, &ids))
-        })
+        self.read(move |reader| queries::status(reader, &ids))
     }
 
     fn report_progress(&self, reports: Vec<ProgressReport>) -> Answer<'_, Vec<TaskId>> {
@@ -415,31 +410,19 @@ impl Backend for SqliteStore {
     }
 
     fn progress(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<ProgressState>> {
-        let ids = Arc::new(ids);
-        self.read(move || {
-            let ids = Arc::clone(&ids);
-            self.reader.run(move |reader| progress::read(reader, &ids))
-        })
+        self.read(move |reader| progress::read(reader, &ids))
     }
 
     fn list(&self, request: ListTasks) -> Answer<'_, Option<TaskPage>> {
-        let request = Arc::new(request);
-        self.read(move || {
-            let request = Arc::clone(&request);
-            self.reader.run(move |reader| list::list(reader, &request))
-        })
+        self.read(move |reader| list::list(reader, &request))
     }
 
     fn find(&self, id: TaskId) -> Answer<'_, Option<FoundTask>> {
-        self.read(move || self.reader.run(move |reader| find::find(reader, id)))
+        self.read(move |reader| find::find(reader, id))
     }
 
     fn head(&self, queue: QueueName, limit: usize) -> Answer<'_, Vec<TaskInfo>> {
-        self.read(move || {
-            let queue = queue.clone();
-            self.reader
-                .run(move |reader| head::head(reader, &queue, limit))
-        })
+        self.read(move |reader| head::head(reader, &queue, limit))
     }
 
     fn cancel(&self, ids: Vec<TaskId>) -> Answer<'_, u64> {
@@ -452,18 +435,11 @@ impl Backend for SqliteStore {
     }
 
     fn dead_letters(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {
-        self.read(move || {
-            let filter = filter.clone();
-            self.reader
-                .run(move |reader| queries::dead_letters(reader, &filter, limit))
-        })
+        self.read(move |reader| queries::dead_letters(reader, &filter, limit))
     }
 
     fn dead_letter_payload(&self, id: TaskId) -> Answer<'_, Option<DeadPayload>> {
-        self.read(move || {
-            self.reader
-                .run(move |reader| queries::dead_letter_payload(reader, id))
-        })
+        self.read(move |reader| queries::dead_letter_payload(reader, id))
     }
 
     fn replay_dead_letters(&self, filter: DeadFilter) -> Answer<'_, u64> {
@@ -487,11 +463,7 @@ impl Backend for SqliteStore {
     }
 
     fn queue(&self, queue: QueueName) -> Answer<'_, QueueInfo> {
-        self.read(move || {
-            let queue = queue.clone();
-            self.reader
-                .run(move |reader| queries::queue(reader, &queue))
-        })
+        self.read(move |reader| queries::queue(reader, &queue))
     }
 
     fn hand_out(&self, computes: u8) -> Answer<'_, HandOut> {
@@ -499,10 +471,7 @@ impl Backend for SqliteStore {
     }
 
     fn schedule(&self, name: ScheduleName) -> Answer<'_, ScheduleAnswer> {
-        self.read(move || {
-            let name = name.clone();
-            self.reader.run(move |reader| schedules::get(reader, &name))
-        })
+        self.read(move |reader| schedules::get(reader, &name))
     }
 
     fn schedules(
@@ -510,11 +479,7 @@ impl Backend for SqliteStore {
         after: Option<ScheduleName>,
         limit: usize,
     ) -> Answer<'_, Vec<StoredSchedule>> {
-        self.read(move || {
-            let after = after.clone();
-            self.reader
-                .run(move |reader| schedules::list(reader, after.as_ref(), limit))
-        })
+        self.read(move |reader| schedules::list(reader, after.as_ref(), limit))
     }
 
     fn change_schedule(&self, change: Arc<ScheduleChange>) -> Answer<'_, Option<Enqueued>> {
@@ -524,7 +489,7 @@ impl Backend for SqliteStore {
     }
 
     fn paused_types(&self) -> Answer<'_, Vec<String>> {
-        self.read(|| self.reader.run(queries::paused_types))
+        self.read(queries::paused_types)
     }
 
     fn maintain(&self, budget: usize) -> Answer<'_, bool> {
@@ -545,11 +510,11 @@ impl Backend for SqliteStore {
     }
 
     fn errors(&self, id: TaskId) -> Answer<'_, Vec<AttemptError>> {
-        self.read(move || self.reader.run(move |reader| queries::errors(reader, id)))
+        self.read(move |reader| queries::errors(reader, id))
     }
 
     fn counts(&self) -> Answer<'_, Counts> {
-        self.read(|| self.reader.run(queries::counts))
+        self.read(queries::counts)
     }
 
     fn record_stats(&self, report: Arc<StatReport>) -> Answer<'_, ()> {
@@ -557,18 +522,15 @@ impl Backend for SqliteStore {
     }
 
     fn stats(&self, request: ReadStats) -> Answer<'_, StatsPage> {
-        self.read(move || {
-            let request = request.clone();
-            self.reader.run(move |reader| stats::read(reader, &request))
-        })
+        self.read(move |reader| stats::read(reader, &request))
     }
 
     fn overview(&self) -> Answer<'_, Overview> {
-        self.read(|| self.reader.run(overview::overview))
+        self.read(overview::overview)
     }
 
     fn retention(&self) -> Answer<'_, Retention> {
-        self.read(|| self.reader.run(retention::read))
+        self.read(retention::read)
     }
 
     fn set_retention(&self, retention: Retention) -> Answer<'_, ()> {

@@ -13,7 +13,7 @@ use crate::durable::clock::millis;
 use crate::durable::queue::name::QueueName;
 
 /// The maximum number of types in a bucket and in a report. Runs of all other types are counted together, as those of
-/// [`RunType::OTHERS`].
+/// [`RunType::others`].
 pub(crate) const MAX_STAT_TYPES: usize = 256;
 
 /// The maximum size in bytes of the name of a type that is counted on its own.
@@ -23,7 +23,7 @@ const MAX_STAT_NAME_BYTES: usize = 255;
 #[cfg(any(test, feature = "sqlite-unbundled", feature = "test-util"))]
 pub(crate) const MAX_STAT_ROWS: usize = 4096;
 
-/// How long a store remembers the last report of a process. Until then, it recognizes a report that is sent again.
+/// The time for which a store keeps the number of the last report of a process. Until then, it detects a report that is sent again.
 #[cfg(any(test, feature = "sqlite-unbundled", feature = "test-util"))]
 pub(crate) const REPORTER_RETENTION: Duration = Duration::from_secs(24 * 3600);
 
@@ -32,9 +32,9 @@ pub(crate) const REPORTER_RETENTION: Duration = Duration::from_secs(24 * 3600);
 pub(crate) struct StatReport {
     /// A random number, which identifies the process.
     pub(crate) reporter: u64,
-    /// The number of the report, which rises with each report of the process. A store ignores a report whose number it has seen.
+    /// The number of the report. It rises with each report of the process. A store ignores a report with a number that it has seen.
     pub(crate) number: u64,
-    /// At most [`MAX_STAT_TYPES`], and those of [`RunType::OTHERS`].
+    /// The runs of at most [`MAX_STAT_TYPES`] types, and those of [all others](RunType::others).
     pub(crate) runs: Vec<(RunType, RunTotals)>,
 }
 
@@ -58,7 +58,7 @@ impl RunType {
         }
     }
 
-    /// Returns what stands for all types that are not counted on their own.
+    /// Returns the placeholder for all types that are not counted on their own.
     pub(crate) fn others() -> Self {
         Self {
             name: "".into(),
@@ -83,7 +83,7 @@ impl RunType {
         *self.name == *name && self.queue == *queue
     }
 
-    /// Returns the names of the type, if it is a single one, and of its queue, if that is a named one.
+    /// Returns the name of the type, or `None` for all others, and the name of its queue, or `None` for the default queue.
     pub(crate) fn into_names(self) -> (Option<String>, Option<String>) {
         let name = Some(&*self.name).filter(|name| !name.is_empty());
         (name.map(str::to_owned), self.queue.into())
@@ -149,10 +149,10 @@ pub(crate) struct ReadStats {
     pub(crate) name: Option<String>,
 }
 
-/// The time from which on buckets begin.
+/// Selects buckets by the times at which they begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StatsStart {
-    /// All that are kept.
+    /// All buckets that are kept.
     First,
     /// Those that begin within this time before now.
     Last(Duration),
@@ -161,7 +161,7 @@ pub(crate) enum StatsStart {
 }
 
 impl ReadStats {
-    /// The statistics of the last hour.
+    /// Returns a request for the statistics of the last hour, by minute.
     pub(crate) fn last_hour() -> Self {
         Self {
             resolution: Resolution::Minute,
@@ -212,9 +212,9 @@ pub(crate) struct StatsPage {
 pub(crate) struct StatBucket(BTreeMap<RunType, RunTotals>);
 
 impl StatBucket {
-    /// Adds runs of a type, or of all others if there are too many types. Returns which of them it was.
+    /// Adds runs of a type, or of all others if the bucket is full. Returns the type to which they were added.
     pub(crate) fn add(&mut self, run_type: RunType, runs: RunTotals) -> RunType {
-        // The others come first.
+        // The placeholder for all others sorts first.
         let others = usize::from(self.0.keys().next().is_some_and(RunType::is_others));
         let is_full = self.0.len() - others >= MAX_STAT_TYPES;
         let counted = match is_full && !self.0.contains_key(&run_type) {

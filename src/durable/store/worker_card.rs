@@ -1,18 +1,18 @@
-//! [`WorkerCard`]: what a session that claims says about its worker.
+//! [`WorkerCard`]: the description of a worker that its session stores.
 
 use serde::{Deserialize, Serialize};
 
 use super::shortened;
 use crate::durable::queue::name::QueueName;
 
-/// The maximum size of a card in a store.
+/// The maximum size in bytes of a card in a store.
 pub(crate) const MAX_CARD_BYTES: usize = 1024;
 /// The maximum number of names of types on a card.
 const MAX_NAMES: usize = 64;
-/// The maximum size of the name of a program or of a host. Each byte may need six in JSON.
+/// The maximum size of the name of a program or of a host. In JSON, each byte may need six.
 const MAX_NAME_BYTES: usize = 48;
 
-/// What a session that claims says about its worker. It is stored once, when the session is opened.
+/// A description of the worker whose session it belongs to. It is stored once, when the session is opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct WorkerCard {
@@ -20,7 +20,7 @@ pub(crate) struct WorkerCard {
     pub(crate) queue: String,
     /// The maximum number of tasks that the worker runs at once in this queue.
     pub(crate) permits: usize,
-    /// The first names of the types that the worker knows, in order.
+    /// The first names of the types that the worker knows, in alphabetical order.
     pub(crate) types: Vec<String>,
     /// The number of the other names.
     pub(crate) other_types: usize,
@@ -62,7 +62,7 @@ impl WorkerCard {
         .fitting()
     }
 
-    /// Returns the card without the last names if it is too large.
+    /// Removes names of types until the card is not too large.
     fn fitting(mut self) -> Self {
         // The layouts may be added later.
         const ROOM: usize = 32;

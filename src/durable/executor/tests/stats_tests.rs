@@ -36,7 +36,7 @@ fn reporting_client(store: &MemoryStore, failing: usize) -> (DurableClient, StdA
     (client, reports)
 }
 
-/// An app whose task takes as many seconds as its number says, and ends by the rest of its number.
+/// An app whose tasks run for as many seconds as their number. The number modulo 5 determines how they end.
 fn app() -> App {
     App::new(|number, cx| async move {
         sleep(SECOND * number as u32).await;

@@ -1,4 +1,4 @@
-//! How a worker counts its runs for the statistics of the store.
+//! Counts the runs of a worker for the statistics of the store.
 
 use std::sync::Arc as StdArc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Runs scripts that change tasks, some tasks at a time.
+//! Runs scripts that change tasks, one batch of tasks at a time.
 
 use redis::Value;
 
@@ -10,10 +10,10 @@ use crate::durable::failure::Failure;
 use crate::durable::store::ChangeAnswer;
 use crate::durable::{Refusal, TaskId};
 
-/// The number of tasks that one script changes. More would block the server for long.
+/// The maximum number of tasks that one script changes, so that it does not block the server for long.
 pub(super) const TASKS_PER_CHANGE: usize = 128;
 
-/// Runs a script on tasks, some at a time. Returns what has become of each.
+/// Runs a script on tasks, one batch at a time. Returns an answer for each task, in the order of the ids.
 pub(super) async fn in_batches(
     inner: &Inner,
     script: &Script,
@@ -41,7 +41,7 @@ pub(super) async fn in_batches(
     Ok(answers)
 }
 
-/// Returns what a letter in the answer of a script says.
+/// Returns the meaning of a letter in the answer of a script.
 pub(super) fn answer_of(letter: u8) -> Result<ChangeAnswer, Failure> {
     match letter {
         b'y' => Ok(ChangeAnswer::Changed),

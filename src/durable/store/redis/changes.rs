@@ -7,7 +7,7 @@ use crate::durable::TaskId;
 use crate::durable::failure::Failure;
 use crate::durable::store::{Change, ChangeAnswer};
 
-/// Changes tasks. Returns what has become of each.
+/// Changes tasks. Returns an answer for each, in the order of the ids.
 pub(super) async fn change(
     inner: &Inner,
     ids: &[TaskId],

@@ -1,4 +1,4 @@
-//! Runs requests in several partitions at the same time.
+//! Sends requests to several partitions at the same time.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::durable::failure::Failure;
 /// The answers of partitions, with their numbers, in order.
 pub(super) type Answers<T> = Vec<(usize, T)>;
 
-/// Runs a request in partitions at the same time, so that one which does not answer delays no other. Returns the answers, and the
+/// Sends a request to partitions at the same time, so a partition that does not answer delays no other. Returns the answers, and the
 /// partitions that have failed. Fails if all have failed.
 pub(super) async fn ask_each<T, F>(
     inner: &Arc<Inner>,

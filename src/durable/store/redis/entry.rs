@@ -153,7 +153,7 @@ fn extension(task: &NewTask) -> Vec<u8> {
     extension
 }
 
-/// What is said of a payload that is not there.
+/// The description of the damage if a payload is missing.
 const LOST_PAYLOAD: &str = "its payload is missing";
 
 /// A decoded entry.
@@ -230,7 +230,8 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Returns the beginning of the payload. `separate` is that of the payload if it is stored separately. The error describes the damage.
+    /// Returns the beginning of the payload. If the payload is stored separately, `separate` is its beginning. The error describes the
+    /// damage.
     pub(super) fn beginning(&self, separate: Option<Beginning>) -> Result<Beginning, String> {
         match (self.payload, separate) {
             (Some(inline), _) => Ok(Beginning::of(inline.to_vec())),

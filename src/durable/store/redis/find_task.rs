@@ -1,4 +1,4 @@
-//! One task in detail, and the tasks at the heads of the lists of a queue.
+//! Reads one task in detail, and the tasks at the head of a queue.
 
 use std::cmp::Reverse;
 
@@ -92,7 +92,7 @@ fn beginning(parts: &mut Reader) -> Result<Option<Beginning>, Failure> {
     Ok(bytes.map(|bytes| Beginning { bytes, len }))
 }
 
-/// Reads what is known about the run of a task.
+/// Reads the fields of a running task.
 fn add_run(parts: &mut Reader, found: &mut FoundTask, now: i64) -> Result<(), Failure> {
     let is_cancelled = parts.number()? == 1;
     let (lease_end, session) = (parts.text()?, parts.text()?);
@@ -112,7 +112,7 @@ fn add_run(parts: &mut Reader, found: &mut FoundTask, now: i64) -> Result<(), Fa
     Ok(())
 }
 
-/// Adds the payload in an entry, or else the separate one. Without a readable entry, the separate payload is not checked.
+/// Adds the payload in an entry, or else the separate one. If the entry cannot be read, the separate payload is not checked.
 fn add_payload(found: &mut FoundTask, entry: &[u8], separate: Option<Beginning>) {
     let Some(entry) = Entry::read(entry) else {
         found.payload = separate;
@@ -124,8 +124,8 @@ fn add_payload(found: &mut FoundTask, entry: &[u8], separate: Option<Beginning>)
     }
 }
 
-/// Returns the priority of a task of this kind, given its name and its queue. The kind is a hash of these, so this tries all versions of
-/// the type. The first one is by far the most frequent.
+/// Returns the priority of a task of this kind, or `None` if its name is not known. The kind is a hash of the type, the queue and the
+/// priority, so this tries all versions and priorities. Version 1 is by far the most frequent.
 fn priority(task: &TaskInfo, kind: &[u8]) -> Option<Priority> {
     let types = Kind::all_of(task.name.as_deref()?);
     let queue = task.queue.as_deref().map(QueueName::new);

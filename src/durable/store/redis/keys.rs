@@ -42,7 +42,7 @@
 //! | `schedule_times:<needs>` | sorted sets | names of the schedules that need a build, by the time of their next hand-out: see `lua/schedules.lua` |
 //! | `types` | hash | by kind: the name and the queue of a type that clients store, see `lua/record_types.lua` |
 //! | `stats` | hash | by minute and by hour: the numbers of runs of each type; by process: its last report. See `lua/record_stats.lua` |
-//! | `cards` | sorted set | for each session that claims: its id, when it was opened, and what it says about its worker, see `lua/cards.lua` |
+//! | `cards` | sorted set | for each session that claims: its id, when it was opened, and the description of its worker; see `lua/cards.lua` |
 //! | `idle:<set>` | sorted sets | client and session of idle workers that know a set of types, by the time at which they went idle |
 //!
 //! A process receives messages on the channel `client:`, followed by its client id. Rows are described in

@@ -41,7 +41,7 @@ pub(super) struct Link {
     client: Client,
     timeouts: Timeouts,
     state: watch::Sender<State>,
-    /// Set if scripts run with commands that let them only read.
+    /// `true` if scripts run with commands that refuse writes.
     is_read_only: OnceLock<()>,
 }
 
@@ -81,7 +81,7 @@ impl Link {
         link
     }
 
-    /// Lets the server refuse each write of a script, if it can: Redis 7.0 and later can, and then a replica runs the script, too.
+    /// Makes the server refuse the writes of scripts, if it is Redis 7.0 or later. A replica then also runs the scripts.
     pub(super) async fn refuse_writes(&self) {
         let mut command = redis::cmd("EVAL_RO");
         command.arg("return 1").arg(0);

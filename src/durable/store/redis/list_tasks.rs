@@ -149,7 +149,7 @@ fn letter(status: Status) -> &'static str {
     }
 }
 
-/// Returns the status with a letter.
+/// Returns the status that a letter stands for.
 pub(super) fn status_of(letter: &str) -> Status {
     match letter {
         "w" => Status::Waiting,

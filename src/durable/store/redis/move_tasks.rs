@@ -18,10 +18,10 @@ use crate::durable::store::kind::Kind;
 use crate::durable::store::{ChangeAnswer, TaskState};
 use crate::durable::{Refusal, Status, TaskId};
 
-/// How often waiting tasks are looked for. They are not found if other requests move them meanwhile.
+/// The number of searches for waiting tasks. A search misses tasks whose entries other requests move meanwhile.
 const MAX_SEARCHES: usize = 3;
 
-/// Moves tasks to another queue. Returns what has become of each.
+/// Moves tasks to another queue. Returns an answer for each, in the order of the ids.
 pub(super) async fn move_tasks(
     inner: &Inner,
     ids: &[TaskId],
@@ -46,10 +46,10 @@ pub(super) async fn move_tasks(
     Ok(answers.collect())
 }
 
-/// What has become of some tasks.
+/// The answers for some tasks.
 type Answers = BTreeMap<TaskId, ChangeAnswer>;
 
-/// Returns the answer for tasks in another partition than that of the queue.
+/// Returns the answers for tasks that are in another partition than the queue.
 async fn refuse(inner: &Inner, ids: &[TaskId]) -> Result<Answers, Failure> {
     let states = status(inner, ids).await?;
     let may_move = |it: &TaskState| matches!(it.status(), Status::Waiting | Status::Delayed);
@@ -60,7 +60,7 @@ async fn refuse(inner: &Inner, ids: &[TaskId]) -> Result<Answers, Failure> {
     Ok(ids.iter().copied().zip(answers).collect())
 }
 
-/// Waiting tasks, by the path of lists in one of which they are, and by their group.
+/// Waiting tasks, by their path and their group. A path consists of the lists that may contain the task.
 type Places = BTreeMap<(String, String), Vec<TaskId>>;
 
 /// A move of some tasks within a partition.
@@ -68,7 +68,7 @@ struct Move<'a> {
     inner: &'a Inner,
     partition: usize,
     queue: &'a QueueName,
-    /// The kinds of tasks in the other queue, with their priorities, by the kinds before.
+    /// The kinds of tasks after the move, with their priorities, by the kinds before the move.
     kinds: BTreeMap<Kind, (Kind, Priority)>,
     answers: Answers,
 }
@@ -76,10 +76,10 @@ struct Move<'a> {
 /// A part of a list.
 #[derive(Clone, Copy, Default)]
 struct Part<'a> {
-    /// Empty to move delayed tasks.
+    /// The list, or empty to move delayed tasks.
     list: &'a str,
     group: &'a str,
-    /// The number of entries at the head of the list that are still to be read, or `None` at its end.
+    /// The number of entries at the head of the list that are still to be read, or `None` to begin at its end.
     left: Option<i64>,
 }
 
@@ -127,7 +127,7 @@ impl<'a> Move<'a> {
         Ok(())
     }
 
-    /// Moves the tasks that are found in a list, from its end on. Those that are not found remain.
+    /// Searches a list from its end, and moves the tasks that it finds. The others remain in `ids`.
     async fn search_list(
         &mut self,
         list: &str,
@@ -143,8 +143,8 @@ impl<'a> Move<'a> {
         Ok(())
     }
 
-    /// Moves the tasks that are found in a part of a list, and again if the script did not know a kind. Returns the number of entries that
-    /// are still to be read.
+    /// Moves the tasks that are in a part of a list. If the script does not know the kind of a task, sends the kind, and runs it again.
+    /// Returns the number of entries that are still to be read.
     async fn step(
         &mut self,
         part: Part<'_>,
@@ -161,7 +161,7 @@ impl<'a> Move<'a> {
                 return Ok(left);
             }
             self.add_kinds(&unknown).await?;
-            // The other tasks are moved already, or will be looked for further ahead.
+            // The other tasks have moved, or are nearer to the head of the list.
             let is_unknown = |id: &TaskId| {
                 let mut all = unknown.iter();
                 all.any(|it| it.id == *id) && !self.answers.contains_key(id)
@@ -206,7 +206,7 @@ impl<'a> Move<'a> {
         Ok((left, unknown))
     }
 
-    /// Computes the kinds of tasks in the other queue, and records their names before the first task moves.
+    /// Computes the kinds of tasks after the move, and records their names before the first task moves.
     async fn add_kinds(&mut self, unknown: &[UnknownKind]) -> Result<(), Failure> {
         let mut names = BTreeSet::new();
         for it in unknown {
@@ -227,15 +227,15 @@ impl<'a> Move<'a> {
     }
 }
 
-/// What the script says about a task.
+/// The answer of the script about a task.
 enum Told {
     Answer(ChangeAnswer),
-    /// It waits in one of these lists, in the sublist of this group.
+    /// The task waits in a list of this path, in the sublist of this group.
     Waits((String, String)),
     Unknown(UnknownKind),
 }
 
-/// A task whose kind in the other queue was not sent.
+/// A task whose kind after the move was not sent to the script.
 struct UnknownKind {
     id: TaskId,
     kind: Kind,

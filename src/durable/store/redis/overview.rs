@@ -1,4 +1,4 @@
-//! The store at a glance.
+//! Summarises the store.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::durable::store::totals::FIELDS;
 use crate::durable::store::{ReadStats, RunType, StatsPage};
 use crate::durable::{Counts, Overview};
 
-/// What a partition knows, except for the state of its queues.
+/// The answer of a partition, without the state of its queues.
 struct Part {
     now: u64,
     counts: Counts,
@@ -31,7 +31,7 @@ struct Part {
     stats: StatsPage,
 }
 
-/// Returns the store at a glance. It names the partitions that do not answer.
+/// Returns a summary of the store, with the partitions that do not answer.
 pub(super) async fn overview(inner: Arc<Inner>) -> Result<Overview, Failure> {
     let partitions = inner.partitions;
     let read = |inner: Arc<Inner>, partition| async move { part(&inner, partition).await };
@@ -137,7 +137,7 @@ fn queue(mut parts: Reader) -> Result<QueueDraft, Failure> {
     })
 }
 
-/// Adds what another partition says about a queue.
+/// Adds the part of a queue that is in another partition.
 fn add_queue(sum: &mut QueueDraft, queue: QueueDraft) {
     let (waiting, running) = (sum.info.waiting, sum.info.running);
     sum.info = queue.info;
@@ -148,7 +148,7 @@ fn add_queue(sum: &mut QueueDraft, queue: QueueDraft) {
     sum.oldest_waiting = sum.oldest_waiting.max(queue.oldest_waiting);
 }
 
-/// Adds what the partitions know, except for those that have not described their queues.
+/// Adds the answers of the partitions, except for those that have not described their queues.
 fn add_parts(draft: &mut OverviewDraft, inner: &Inner, parts: Answers<Part>, others: &[usize]) {
     let parts: Vec<_> = parts
         .into_iter()

@@ -32,10 +32,10 @@ pub(super) async fn open_store(inner: &Inner) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Refuses a server without a store, or whose store cannot be read. Writes nothing.
+/// Fails if the server has no store, or if the store cannot be read. Writes nothing.
 pub(super) async fn observe_store(inner: &Inner) -> Result<(), Failure> {
     inner.link.connected().await?;
-    // A store that may lose tasks can be observed nevertheless.
+    // Even a store that may lose tasks can be observed.
     probe::refuse_unfit(inner, true).await?;
     inner.link.refuse_writes().await;
     for partition in inner.partitions.all() {
@@ -56,7 +56,7 @@ pub(super) async fn open_session(inner: &Inner, new: NewSession) -> Result<Sessi
     let home = new.set.as_ref();
     let home = home.and_then(|set| inner.partitions.of_queue(set.queue()));
     for partition in inner.partitions.all() {
-        // The card is in one partition: in that of the queue, since only there the session shows that it is alive.
+        // The card is only in the partition of the queue, since the worker sends requests only there.
         let card = new.card.as_ref();
         let card = card.filter(|_| partition == home.unwrap_or_default());
         match open(inner, partition, Some(session), new.set.as_ref(), card).await {
@@ -108,7 +108,7 @@ async fn open(
     Err(Failure::new(Effect::None, Cause::Corrupt))
 }
 
-/// Returns a card as it is stored.
+/// Returns a card in its stored form.
 fn stored_card(card: &WorkerCard) -> Vec<u8> {
     let Layouts { oldest, newest } = Layouts::KNOWN;
     let layouts = Some((oldest, newest));

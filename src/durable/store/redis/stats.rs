@@ -16,7 +16,7 @@ use crate::durable::failure::Failure;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::{ReadStats, Resolution, RunType, StatReport, StatsPage, StatsStart};
 
-/// Records a report. All reports of a process are in one partition, which knows the number of its last one.
+/// Records a report. All reports of a process go to one partition, which knows the number of the last one.
 pub(super) async fn record(inner: &Inner, report: &StatReport) -> Result<(), Failure> {
     let mut arguments = Arguments::default();
     arguments.push(report.reporter.to_be_bytes());
@@ -90,7 +90,7 @@ fn page(answer: Value, request: &ReadStats) -> Result<StatsPage, Failure> {
     Ok(page)
 }
 
-/// Returns what several partitions have recorded, up to the end of the shortest page.
+/// Merges the pages of several partitions, up to the end of the page that ends first.
 fn merged(pages: impl Iterator<Item = StatsPage>) -> StatsPage {
     let (mut merged, mut rows) = (StatsPage::default(), BTreeMap::new());
     for page in pages {
@@ -110,7 +110,7 @@ fn merged(pages: impl Iterator<Item = StatsPage>) -> StatsPage {
 
 // ===== Rows: see `lua/record_stats.lua` =====
 
-/// The length of the numbers of a type.
+/// The length in bytes of the numbers of a type.
 const NUMBERS_LENGTH: usize = 5 * 6 + 7;
 
 fn row(report: &StatReport) -> Vec<u8> {
@@ -155,7 +155,7 @@ fn first_in(row: &[u8]) -> Option<(RunType, RunTotals, &[u8])> {
     Some((run_type(names)?, runs, rest))
 }
 
-/// Reads the name of a type after that of its queue, whose length is before it, in one byte.
+/// Reads the names of a queue and of a type. The first byte is the length of the name of the queue.
 pub(super) fn run_type(names: &[u8]) -> Option<RunType> {
     let (&length, names) = names.split_first()?;
     let (queue, name) = names.split_at_checked(length.into())?;

@@ -23,7 +23,7 @@ pub(super) async fn record(
     record_kinds(inner, partition, types.collect()).await
 }
 
-/// Records these kinds, each with its queue and the name of its type, in a partition, unless this client has recorded them lately.
+/// Records these kinds in a partition, each with its queue and the name of its type, unless this client has recorded them lately.
 pub(super) async fn record_kinds(
     inner: &Inner,
     partition: usize,

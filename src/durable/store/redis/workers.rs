@@ -1,4 +1,4 @@
-//! The list of workers. The partitions are read one after the other.
+//! Lists the workers. The partitions are read one after the other.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::durable::failure::Failure;
 use crate::durable::store::{SessionId, WorkerCard};
 use crate::durable::{Cursor, WorkerInfo, WorkerState, WorkersPage};
 
-/// The position of a page: a partition, and the last session of the page before in this partition.
+/// The position of a page: a partition, and the last session of the previous page if it is in this partition.
 #[derive(Clone, Copy, Default)]
 struct Position {
     partition: usize,
@@ -62,7 +62,7 @@ pub(super) async fn list(
                 last: None,
             },
         };
-        // A part may be short because sessions are lost.
+        // A partition may return fewer workers than requested although others follow, because sessions are lost.
         if last.is_some() || workers.len() == limit {
             let next = Some(Cursor::of_workers(position.bytes()));
             return Ok(Some(WorkersPage { workers, next }));
@@ -70,7 +70,7 @@ pub(super) async fn list(
     }
 }
 
-/// Adds workers of a partition. Returns the last session that was read if others follow.
+/// Adds workers of a partition. If others follow, returns the last session that was read.
 async fn read(
     inner: &Inner,
     position: Position,

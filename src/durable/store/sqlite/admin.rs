@@ -20,7 +20,7 @@ pub(super) fn cancel(tx: &mut Transaction<'_>, ids: &[TaskId]) -> Result<u64, Fa
     Ok(cancel_each(tx, ids)?.len() as u64)
 }
 
-/// Cancels tasks. Returns those that had not ended.
+/// Cancels tasks. Returns the ids of those that had not ended.
 pub(super) fn cancel_each(tx: &mut Transaction<'_>, ids: &[TaskId]) -> Result<Vec<TaskId>, Fault> {
     let (mut found, mut running) = (Vec::new(), BTreeSet::new());
     for &id in ids {

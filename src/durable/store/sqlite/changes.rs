@@ -47,6 +47,8 @@ fn change_one(
     let is_dead = task.state == State::Dead && !task.state.is_expired(task.at, tx.expiry());
     match change {
         Change::RunNow if task.state == State::Delayed => {
+            let sql = "UPDATE throng_task SET ready_at = ?2 WHERE id = ?1";
+            tx.execute(sql, params![id.to_bytes(), tx.now.wall])?;
             tx.push_back(id, State::Delayed)?;
             Ok(ChangeAnswer::Changed)
         }

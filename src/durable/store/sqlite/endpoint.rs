@@ -47,14 +47,14 @@ pub(super) struct Endpoint {
     has_crashed: Mutex<bool>,
 }
 
-/// The files by which other processes find an endpoint.
+/// The files through which other processes find an endpoint.
 struct OwnFiles {
     lock: File,
     socket: PeerSocket,
 }
 
 impl Endpoint {
-    /// Creates an endpoint without files. It finds other processes, which do not find it.
+    /// Creates an endpoint without files. It finds other processes, but they do not find it.
     pub(super) fn observer(path: &Path, events: UnboundedSender<Event>) -> Self {
         Self {
             id: 0,

@@ -16,8 +16,8 @@ use super::error::{Fault, is_busy};
 use crate::durable::failure::Cause;
 use crate::sync::{Mutex, lock};
 
-/// Held while a connection is opened, and for as long as an [observer](super::observed_file) has one. All connections of this process to
-/// a database share its index of the log, and cannot write to it if the first of them was only allowed to read it.
+/// Held while a connection is opened, and for as long as an [observer](super::observed_file) has one open. All connections of this process
+/// to a database share the index of its log. If the first of them was only allowed to read the index, the others cannot write to it.
 pub(super) static OPENING: Mutex<()> = Mutex::new(());
 
 /// The files of a database, as a connection has them open.

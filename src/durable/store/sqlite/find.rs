@@ -1,4 +1,4 @@
-//! One task in detail.
+//! Reads one task in detail.
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -24,7 +24,7 @@ const TASK: &str = "
     SELECT name, queue, group_name, failures, crashes, now, at, ready_at, reason, error, priority, key, cancel, payload, output
     FROM throng_now WHERE id = ?1";
 
-/// Selects the claims whose bytes contain those of an id. One of them holds the task.
+/// Selects the claims whose bytes contain those of an id. At most one of them holds the task; the others match by chance.
 const CLAIM: &str = "
     SELECT epoch, held, session, until, suspect, process FROM throng_claim
     LEFT JOIN throng_session ON throng_session.id = throng_claim.session
@@ -77,7 +77,7 @@ impl Reading<'_> {
         Ok(Some(found))
     }
 
-    /// Returns what a list says about the task.
+    /// Returns the fields that a list contains.
     fn info(
         &self,
         state: State,
@@ -107,7 +107,7 @@ impl Reading<'_> {
         Ok(info)
     }
 
-    /// Adds what is kept until a task has succeeded or is cancelled.
+    /// Adds the fields that are kept until a task has succeeded or was cancelled.
     fn add_unfinished(&self, found: &mut FoundTask, row: &Row<'_>) -> Result<(), rusqlite::Error> {
         let priority: i64 = row.get(10)?;
         let key: Option<[u8; 16]> = row.get(11)?;
@@ -124,7 +124,7 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// Returns the payload or the output in a column, or the data that is stored separately.
+    /// Returns the payload or the output, from a column or from where it is stored separately.
     fn data(
         &self,
         row: &Row<'_>,
@@ -135,7 +135,7 @@ impl Reading<'_> {
             Some(inline) => Ok(inline),
             None => payload::read_or_lost(self.db, self.id)?,
         };
-        // The damage of a dead letter that has this reason was recorded when it was found.
+        // If a dead letter has this reason, its damage was recorded when it was found.
         let reason: Option<i64> = row.get(8)?;
         let is_known = reason.map(self::reason) == Some(DeadReason::Damaged);
         Ok(match data {
@@ -167,7 +167,7 @@ impl Reading<'_> {
         Ok(bytes.map(|bytes| Excerpt::new(&bytes, bytes.len())))
     }
 
-    /// Adds what is known about the run of a task.
+    /// Adds the fields of a running task.
     fn add_run(&self, found: &mut FoundTask, row: &Row<'_>) -> Result<(), rusqlite::Error> {
         found.detail.is_cancel_requested = row.get(12)?;
         let mut statement = self.db.prepare_cached(CLAIM)?;

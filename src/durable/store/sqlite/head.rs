@@ -1,4 +1,4 @@
-//! The tasks at the heads of the lists of a queue.
+//! Reads the tasks at the head of a queue.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::durable::store::MAX_HEAD_LISTS;
 use crate::durable::store::routes::ListId;
 use crate::durable::{Status, TaskId, TaskInfo};
 
-/// Selects the first task of a sublist that is behind a position.
+/// Selects the first task after a position in a sublist.
 pub(super) const NEXT: &str = "
     SELECT ready.place, ready.id, name, queue, group_name, failures, crashes, ready_at
     FROM throng_ready AS ready CROSS JOIN throng_task AS task ON task.id = ready.id
@@ -25,11 +25,11 @@ pub(super) const NEXT: &str = "
 pub(super) const SERVED: &str = "
     SELECT sublist FROM throng_group WHERE list = ?1 AND turn IS NOT NULL ORDER BY turn, name LIMIT ?2";
 
-/// Selects groups of a list that are full or held. The list has few others if these are needed.
+/// Selects groups of a list that are full or held. They are only read if the list has few other groups.
 pub(super) const BLOCKED: &str =
     "SELECT sublist FROM throng_group WHERE list = ?1 AND turn IS NULL LIMIT ?2";
 
-/// The first task of a list or a sublist that is not taken yet. The one that became ready first is the least.
+/// The first task of a list or a sublist that was not returned yet. The task that became ready first compares as the least.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Head {
     ready_at: i64,
@@ -84,7 +84,7 @@ impl Reading<'_> {
         Ok(taken)
     }
 
-    /// Returns the sublists of a list of which the first task is read: the tasks without a group, and the first groups.
+    /// Returns the sublists of a list whose first tasks are read: the tasks without a group, and the first groups.
     fn sublists(&self, list: ListId, limit: usize) -> Result<Vec<i64>, rusqlite::Error> {
         let mut sublists = vec![NO_GROUP];
         for sql in [SERVED, BLOCKED] {
@@ -99,7 +99,7 @@ impl Reading<'_> {
         Ok(sublists)
     }
 
-    /// Returns the first task of a sublist that is behind a position, unless it is in another queue.
+    /// Returns the first task after a position in a sublist, unless it is in another queue.
     fn next(
         &self,
         list: ListId,

@@ -1,4 +1,4 @@
-//! [`ListSizes`]: the numbers of waiting tasks in all lists, without counting them one by one.
+//! [`ListSizes`]: the numbers of waiting tasks in all lists. Long lists are not counted task by task.
 
 use std::collections::BTreeMap;
 
@@ -7,22 +7,22 @@ use rusqlite::{Connection, params};
 use super::ready_queue;
 use crate::durable::store::routes::ListId;
 
-/// The number of tasks up to which the tasks of a list are counted.
+/// The maximum number of tasks of a list that are counted.
 #[cfg(not(test))]
 const MAX_COUNTED: u64 = 10_000;
 #[cfg(test)]
 const MAX_COUNTED: u64 = 100;
 
-/// The number of tasks in a list, or the limit.
+/// Selects the number of tasks in a list, or the limit if there are more.
 pub(super) const COUNT: &str =
     "SELECT count(*) FROM (SELECT 1 FROM throng_ready WHERE list = ?1 LIMIT ?2)";
 
-/// The numbers of waiting tasks in all lists. The number of a long list is an estimate, but if only one list is long, it is exact: the
-/// total is known.
+/// The numbers of waiting tasks in all lists. The numbers of long lists are estimates, but if only one list is long, its number is exact,
+/// since the total is known.
 pub(super) struct ListSizes(BTreeMap<ListId, u64>);
 
 impl ListSizes {
-    /// Reads the sizes of the lists, in which `waiting` tasks wait in total.
+    /// Reads the sizes of the lists, which contain `waiting` tasks in total.
     pub(super) fn load(db: &Connection, waiting: u64) -> Result<Self, rusqlite::Error> {
         let (mut sizes, mut long, mut left) = (BTreeMap::new(), Vec::new(), waiting);
         for list in ready_queue::lists(db)? {
@@ -35,7 +35,8 @@ impl ListSizes {
                 }
             }
         }
-        // Positions rise over all lists, so the share of a list in the rest is about that of the positions between its ends.
+        // Each new task gets the next position, in all lists. So the long lists share the remaining tasks about in proportion to the
+        // positions between their ends.
         let spans: u64 = long.iter().map(|(_, span)| span).sum();
         for (list, span) in long {
             let share = u128::from(left) * u128::from(span) / u128::from(spans.max(1));
@@ -49,7 +50,7 @@ impl ListSizes {
     }
 }
 
-/// Counts the tasks of a list. Stops after the maximum.
+/// Counts the tasks of a list, up to one more than the maximum.
 fn count(db: &Connection, list: ListId) -> Result<u64, rusqlite::Error> {
     let mut statement = db.prepare_cached(COUNT)?;
     let params = params![list.number(), MAX_COUNTED as i64 + 1];
@@ -109,7 +110,7 @@ mod tests {
     #[test]
     fn the_sizes_of_long_lists_add_up_to_the_total() {
         let found = sizes(&[(0, 1000), (1, 5), (2, 500)]);
-        // They are rounded down.
+        // The estimates are rounded down.
         assert_eq!(
             (found[1], (found[0] + found[2]).abs_diff(1500) < 2),
             (5, true)

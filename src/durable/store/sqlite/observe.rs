@@ -1,4 +1,4 @@
-//! Opens a store only to look at it.
+//! Opens a store read-only.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,17 +21,17 @@ use crate::durable::store::observer::Observer;
 use crate::sync::Mutex;
 
 impl SqliteStore {
-    /// Opens the store in the file at `path` only to look at it. A client of it has no effect on the store.
+    /// Opens the store in the file at `path` read-only. A client of it has no effect on the store.
     ///
     /// It creates and changes no file, and other processes do not see it. It can list and count tasks, and await them: its handles poll
-    /// once a second. Requests that would change something fail with an error that [`is_read_only`](DurableError::is_read_only). This
-    /// includes spawning a task, and starting an executor.
+    /// once a second. Requests that would change something, such as spawning a task or starting an executor, fail with an error that
+    /// [`is_read_only`](DurableError::is_read_only).
     ///
-    /// The process needs the permission to read the file and the files beside it, and to search their folders. It needs no permission to
-    /// write. If the processes that have used the store have crashed, the observer reads what they have left.
+    /// The process needs permission to read the file and the files beside it, and to search their folders. It needs no permission to write.
+    /// If the processes that used the store have crashed, the observer reads all that they stored.
     ///
     /// If the last process that uses the store closes it while an observer reads, the two files ending in `-wal` and `-shm` may remain
-    /// beside it. They contain nothing then, and the next process removes them.
+    /// beside it. They contain no data then, and the next process that opens the store removes them.
     ///
     /// # Errors
     ///
@@ -40,7 +40,8 @@ impl SqliteStore {
     /// - if the file is not a SQLite database ([`is_corrupt`](DurableError::is_corrupt));
     /// - if it has a layout that this version of the crate does not know
     ///   ([`is_newer_layout`](DurableError::is_newer_layout), [`is_older_layout`](DurableError::is_older_layout));
-    /// - if it is a copy that has a log (`-wal`) without its index (`-shm`) ([`is_unfit`](DurableError::is_unfit)).
+    /// - if the file has a log (`-wal`) but no index (`-shm`), for example because it was copied: [`open`](Self::open) it once
+    ///   ([`is_unfit`](DurableError::is_unfit)).
     ///
     /// # Cancel safety
     ///

@@ -1,16 +1,16 @@
 //! [`ObservedFile`]: reads a database without writing to any file.
 //!
-//! A database with a write-ahead log is usually not read without a trace: SQLite creates the log and its index if they do not exist, and
-//! each reader is recorded in the index. What an observer does instead depends on whether any process has the database open:
+//! Reading a database with a write-ahead log usually leaves traces: SQLite creates the log and its index if they do not exist, and records
+//! each reader in the index. An observer avoids this in two ways:
 //!
-//! - If so, there are a log and an index. The observer opens the index for reading only. It relies on a record that another reader has made
-//!   there, and otherwise tries again. After a crash, the log and the index exist as well, but nobody maintains the index. SQLite then builds
-//!   another index in memory.
-//! - If not, the file contains everything, and the observer reads it like a file that never changes. Afterwards, it checks whether the file
-//!   has changed, and if so, reads it again.
+//! - If a process has the database open, there are a log and an index. The observer opens the index read-only. It relies on the record of
+//!   another reader there, and if there is none, it tries again. After a crash, the log and the index also exist, but no process maintains
+//!   the index. SQLite then builds another index in memory.
+//! - If no process has the database open, the file contains everything. The observer reads it like a file that never changes. Afterwards,
+//!   it checks whether the file has changed, and if so, reads it again.
 //!
-//! A connection of an observer is open only for one query: the last process that closes a database cannot remove the log while there is
-//! another connection.
+//! An observer opens a connection for each query, and closes it afterwards. While there is another connection, the last process that closes
+//! the database cannot remove the log.
 
 use std::fmt::Write;
 use std::fs;
@@ -38,7 +38,7 @@ const MAX_ATTEMPTS: usize = 100;
 /// The pause before another attempt.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A database that is only observed.
+/// A database that is opened read-only.
 pub(super) struct ObservedFile {
     path: PathBuf,
     shared: Arc<Shared>,
@@ -83,7 +83,7 @@ impl ObservedFile {
         Ok(file)
     }
 
-    /// Runs a query until the files do not change meanwhile.
+    /// Runs a query, and repeats it if the files have changed meanwhile.
     fn attempt(
         &self,
         query: &mut dyn FnMut(&ReadConnection) -> Result<(), Fault>,
@@ -148,9 +148,9 @@ impl Access {
         let len_of = |suffix| fs::metadata(beside(path, suffix)).map(|found| found.len());
         match (len_of("-wal"), len_of("-shm")) {
             (Ok(_), Ok(_)) => Ok(Self::WithLog),
-            // For instance, someone has copied the file and the log.
+            // For example, the file and the log were copied.
             (Ok(1..), Err(_)) => Err(Fault::Refused(Cause::Unfit(String::from(
-                "its log has no index, which only `open` can create: open it with `open` once",
+                "its log has no index, which an observer cannot create: open the store with `open` once",
             )))),
             _ => Ok(Self::FileOnly(Stamp {
                 file: [file.dev(), file.ino(), file.len()],
@@ -191,7 +191,7 @@ fn is_in_transition(fault: &Fault) -> bool {
     code_of(fault).is_some_and(is_passing)
 }
 
-/// Returns `true` if a file cannot be opened.
+/// Returns `true` if SQLite cannot open a file.
 fn is_closed_to_readers(fault: &Fault) -> bool {
     code_of(fault) == Some(ErrorCode::CannotOpen)
 }
@@ -203,7 +203,7 @@ fn code_of(fault: &Fault) -> Option<ErrorCode> {
     }
 }
 
-/// Returns the path of an existing file without links, which is the same for all processes.
+/// Returns the path of an existing file with its links resolved, which is the same for all processes.
 pub(super) fn existing(path: &Path) -> Result<PathBuf, Fault> {
     path.canonicalize().map_err(|error| missing(path, error))
 }
@@ -226,7 +226,7 @@ fn check_store(connection: &ReadConnection, path: &Path) -> Result<(), Fault> {
             layouts.check(found).map_err(Fault::Refused)
         }
         None => Err(Fault::Refused(Cause::Invalid(format!(
-            "the database {} has no store: check the path, or create the store with `open`",
+            "the database {} contains no store: check the path, or create the store with `open`",
             path.display()
         )))),
     }

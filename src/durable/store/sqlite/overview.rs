@@ -1,4 +1,4 @@
-//! The store at a glance. No query reads more than a limited number of the waiting tasks.
+//! Summarises the store. Each query reads at most a fixed number of waiting tasks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::durable::store::routes::{ListId, Routes};
 use crate::durable::store::{ReadStats, RunType};
 use crate::durable::{Counts, Overview, TaskId};
 
-/// Returns the store at a glance.
+/// Returns a summary of the store.
 pub(super) fn overview(reader: &ReadConnection) -> Result<Overview, Fault> {
     let now = Now::read(&reader.clock);
     reader.snapshot(|db| {
@@ -43,17 +43,17 @@ pub(super) fn overview(reader: &ReadConnection) -> Result<Overview, Fault> {
     })
 }
 
-/// The first task of a list that has no group.
+/// Selects the first task of a list that has no group.
 pub(super) const FIRST: &str =
     "SELECT id FROM throng_ready WHERE list = ?1 AND sublist = 0 ORDER BY place LIMIT 1";
 
-/// The type of the first task of a list.
+/// Selects the type of the first task of a list.
 pub(super) const FIRST_TYPE: &str = "
     SELECT name, queue FROM throng_ready AS ready
     CROSS JOIN throng_task AS task ON task.id = ready.id
     WHERE ready.list = ?1 ORDER BY ready.sublist, ready.place LIMIT 1";
 
-/// What the parts of the overview have in common.
+/// The data that all parts of the overview need.
 struct Reading<'a> {
     db: &'a Connection,
     shared: &'a Shared,
@@ -136,7 +136,7 @@ impl Reading<'_> {
         })
     }
 
-    /// Returns how long ago the first task of a list was spawned, if its id says that.
+    /// Returns the time since the first task of a list was spawned, if its id contains that time.
     fn first_waiting(&self, list: ListId) -> Result<Option<Duration>, rusqlite::Error> {
         let mut statement = self.db.prepare_cached(FIRST)?;
         let first = statement.query_row([list.number()], |row| row.get(0).map(TaskId::from_bytes));
@@ -150,7 +150,7 @@ impl Reading<'_> {
         sets.flat_map(|&set| self.routes.kinds(set)).collect()
     }
 
-    /// Returns the types of the first tasks in the lists that no live session reads. Each of these lists has one type.
+    /// Returns the types of the first tasks in the lists that no live session reads. Each of these lists contains one type.
     fn unserved_types(&self) -> Result<Vec<RunType>, rusqlite::Error> {
         let known = self.known_kinds();
         let lists = known.iter().flat_map(|&kind| self.routes.path(kind));

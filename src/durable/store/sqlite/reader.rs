@@ -25,9 +25,9 @@ pub(super) struct Reader {
     ended: watch::Receiver<()>,
 }
 
-/// Where the reading thread gets the connection for a query.
+/// Provides the reading thread with a connection for each query.
 pub(super) trait Source: Send {
-    /// Runs a query, possibly several times. Only the last run counts.
+    /// Runs a query, possibly several times. Only the result of the last time counts.
     fn read(
         &mut self,
         query: &mut dyn FnMut(&ReadConnection) -> Result<(), Fault>,

@@ -39,7 +39,7 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// that was issued. The columns `group_max` and `quantum` of `throng_queue` are those of `Groups`.
 ///
 /// The columns `layout` and `process` of a session contain the newest layout that its process knows, and the id of the process. The
-/// column `opened` is the time at which it was opened, since 1970. A session that claims has a `card`: see `WorkerCard`.
+/// column `opened` is the time since 1970 at which the session was opened. A session that claims has a `card`: see `WorkerCard`.
 ///
 /// The table `throng_payload` contains the payloads that are too large for the rows of their tasks, and after a success
 /// the outputs that are. The column `results` of `throng_meta` counts the ended tasks whose retention is not over,
@@ -68,9 +68,9 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// was handed out, until a change replaces the row.
 ///
 /// The table `throng_stat` contains the statistics of runs: see `store/stats.rs`. The column `bucket` is the number of the minute or, if
-/// `hours` is 1, of the hour since 1970, and `micros` is the sum of the times of the runs in microseconds. The name of all other types
-/// and that of the default queue are empty. The table `throng_stat_report` contains the number and the time, in milliseconds since 1970,
-/// of the last report of each process.
+/// `hours` is 1, of the hour since 1970. The column `micros` is the total duration of the runs in microseconds. The column `name` is empty
+/// in the row of all other types, and the column `queue` is empty for the default queue. The table `throng_stat_report` contains the number
+/// and the time, in milliseconds since 1970, of the last report of each process.
 ///
 /// The table of tasks has no row ids: ids that were created one after the other lie side by side, so a batch of them
 /// touches few pages.

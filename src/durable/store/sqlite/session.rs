@@ -61,7 +61,7 @@ pub(super) fn open(tx: &mut Transaction<'_>, new: &NewSession) -> Result<Session
     Ok(tx.meta.session as SessionId)
 }
 
-/// Returns a card as it is stored.
+/// Returns a card in its stored form.
 fn stored_card(tx: &Transaction<'_>, card: WorkerCard) -> Vec<u8> {
     let Layouts { oldest, newest } = tx.shared.layouts;
     let layouts = Some((oldest, newest));

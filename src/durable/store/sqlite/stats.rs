@@ -25,7 +25,7 @@ pub(super) const BUCKETS: &str = "
     SELECT bucket, name, queue, started, done, retried, died, cancelled, micros FROM throng_stat
     WHERE hours = ?1 AND bucket >= ?2 AND bucket < ?3 ORDER BY bucket, name, queue";
 
-/// The number of buckets that one pass of maintenance removes, at most.
+/// The maximum number of buckets that one pass of maintenance removes.
 const MAX_REMOVED_BUCKETS: usize = 8;
 
 /// Adds the runs of a process, unless the report was recorded before.
@@ -135,7 +135,7 @@ fn number(row: &Row<'_>, column: usize) -> Result<u64, rusqlite::Error> {
     u64::try_from(number).map_err(|_| rusqlite::Error::IntegralValueOutOfRange(column, number))
 }
 
-/// Returns a number as it is stored.
+/// Returns a number in its stored form.
 fn stored(number: u64) -> i64 {
     number.min(1 << 60) as i64
 }
@@ -149,8 +149,7 @@ fn hours(resolution: Resolution) -> i64 {
 }
 
 impl Transaction<'_> {
-    /// Removes some of the buckets that are no longer kept, and of those that the clock has not reached. Returns `true` if there may be
-    /// more.
+    /// Removes some of the buckets that are no longer kept or that are in the future. Returns `true` if there may be more.
     pub(super) fn expire_stats(&self) -> Result<bool, rusqlite::Error> {
         let retention = millis(REPORTER_RETENTION) as i64;
         self.execute(

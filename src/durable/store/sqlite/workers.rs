@@ -1,4 +1,4 @@
-//! The list of workers.
+//! Lists the workers.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ fn read(
         let card = WorkerCard::read(&row.get::<_, Vec<u8>>(3)?);
         workers.push(WorkerInfo {
             started: now.since(row.get(2)?),
-            // A process lives as long as it has its file locked.
+            // A process is alive as long as it holds the lock of its file.
             last_seen: (!is_dead).then_some(Duration::ZERO),
             ..WorkerInfo::new(row.get::<_, i64>(0)? as SessionId, card, state)
         });

@@ -1,6 +1,8 @@
 //! The tests of changes of single tasks, which run on each store.
 
-use super::{changes_tests, run};
+use super::{Harness, process, run};
+
+mod changes_tests;
 
 /// Defines one test for each case, on one store.
 macro_rules! changes_suite {

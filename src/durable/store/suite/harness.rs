@@ -27,7 +27,7 @@ pub(super) trait Harness {
     /// Connects one more process.
     fn connect(&self) -> Store;
 
-    /// Opens the store only to look at it.
+    /// Opens the store read-only.
     fn observe(&self) -> Store;
 
     /// Returns everything that is stored.
@@ -47,7 +47,7 @@ pub(super) trait Harness {
     /// Returns the number of rows or fields in the statistics.
     fn statistics(&self) -> u64;
 
-    /// Returns the number of rows or fields that this number of buckets has, which have this number of types in total.
+    /// Returns the number of rows or fields of this number of buckets, which have this number of types in total.
     fn rows_of_buckets(&self, _buckets: u64, types: u64) -> u64 {
         types
     }

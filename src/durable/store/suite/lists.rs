@@ -1,6 +1,8 @@
 //! The tests of lists, which run on each store.
 
-use super::{lists_tests, run};
+use super::{Harness, process, run};
+
+mod lists_tests;
 
 /// Defines one test for each case, on one store.
 macro_rules! lists_suite {

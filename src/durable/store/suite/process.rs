@@ -118,7 +118,7 @@ impl Process {
         self.0.0.cancel(ids).await.unwrap()
     }
 
-    /// Changes a task. Returns what has become of it.
+    /// Changes a task. Returns the answer for it.
     pub(super) async fn change_task(&self, number: u64, change: Change) -> ChangeAnswer {
         let answers = self.0.0.change(vec![id(number)], change).await.unwrap();
         assert_eq!(answers.len(), 1);

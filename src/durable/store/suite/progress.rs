@@ -1,6 +1,8 @@
 //! The tests of progress, which run on each store.
 
-use super::{progress_tests, run};
+use super::{Harness, process, run};
+
+mod progress_tests;
 
 /// Defines one test for each case, on one store.
 macro_rules! progress_suite {

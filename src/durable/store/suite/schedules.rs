@@ -1,8 +1,12 @@
 //! The tests of schedules, on each store.
 
+use super::{Harness, process, run, scheduler};
+
 #[cfg(feature = "cron")]
-use super::cron_tests;
-use super::{definitions_tests, hand_outs_tests, run, ticks_tests};
+mod cron_tests;
+mod definitions_tests;
+mod hand_outs_tests;
+mod ticks_tests;
 
 /// One test for each case, on one kind of store.
 macro_rules! schedules_suite {

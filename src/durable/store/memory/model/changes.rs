@@ -28,12 +28,15 @@ impl Model {
     }
 
     fn run_now(&mut self, id: TaskId) -> ChangeAnswer {
-        let row = self.tasks.get(&id);
-        let is_delayed = row.is_some_and(|row| matches!(row.state, State::Delayed { .. }));
-        if is_delayed {
-            self.push_back(id);
+        let now = self.wall();
+        match self.tasks.get_mut(&id) {
+            Some(row) if matches!(row.state, State::Delayed { .. }) => {
+                row.ready_at = now;
+                self.push_back(id);
+                ChangeAnswer::Changed
+            }
+            _ => ChangeAnswer::OtherStatus,
         }
-        ChangeAnswer::changed_if(is_delayed)
     }
 
     fn move_to(&mut self, id: TaskId, queue: &QueueName) -> ChangeAnswer {

@@ -7,7 +7,7 @@ use crate::durable::store::{Event, TaskState};
 use crate::durable::{AttemptError, Counts, TaskId};
 
 impl Model {
-    /// Returns the status of tasks. The endpoint, if there is one, is notified when those end that have not ended.
+    /// Returns the status of tasks. If there is an endpoint, it is notified when those that have not ended do so.
     pub(in super::super) fn status(
         &mut self,
         endpoint: Option<usize>,

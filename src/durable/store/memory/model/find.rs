@@ -1,4 +1,4 @@
-//! One task in detail, and the tasks that start next.
+//! Reads one task in detail, and the tasks at the head of a queue.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ impl Model {
         }
     }
 
-    /// Adds what is known about the run of a task.
+    /// Adds the fields of a running task.
     fn add_run(&self, row: &Row, found: &mut FoundTask) {
         let State::Running { epoch } = row.state else {
             return;

@@ -1,4 +1,4 @@
-//! The store at a glance.
+//! Summarises the store.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -23,7 +23,7 @@ pub(super) struct Row {
     pub(super) cancel: bool,
     /// When the task was stored, in milliseconds since 1970.
     pub(super) stored_at: u64,
-    /// When the task became ready, or is due, in milliseconds since 1970.
+    /// The time at which the task became ready, or is due, in milliseconds since 1970.
     pub(super) ready_at: u64,
     /// The errors of the last attempts after which the task was to run again: the attempt, the time and the error.
     pub(super) errors: VecDeque<(u32, u64, String)>,

@@ -125,9 +125,9 @@ pub(super) struct Session {
     pub(super) endpoint: usize,
     /// The types of the tasks that it claims.
     pub(super) set: Option<TypeSet>,
-    /// If there is a card, the session is listed.
+    /// The description of its worker. A session with a card is listed among the workers.
     pub(super) card: Option<WorkerCard>,
-    /// When it was opened, in milliseconds since 1970.
+    /// The time at which it was opened, in milliseconds since 1970.
     pub(super) opened: u64,
     /// `true` if it waits to be woken.
     pub(super) is_idle: bool,

@@ -50,7 +50,7 @@ impl Model {
         page
     }
 
-    /// Returns the number of reporters, and of types in all buckets.
+    /// Returns the number of reporters plus that of types in all buckets.
     #[cfg(test)]
     pub(in super::super) fn statistics(&self) -> u64 {
         let buckets = self.stats.buckets.values();
@@ -58,7 +58,7 @@ impl Model {
         (types + self.stats.reporters.len()) as u64
     }
 
-    /// Removes the buckets that are no longer kept, and those of a time that the clock has not reached.
+    /// Removes the buckets that are no longer kept, and those that are in the future.
     pub(super) fn expire_stats(&mut self) {
         let now = self.wall();
         let kept = |resolution: Resolution, bucket| {

@@ -1,4 +1,4 @@
-//! The list of workers.
+//! Lists the workers.
 
 use std::time::Duration;
 

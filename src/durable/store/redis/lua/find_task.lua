@@ -1,10 +1,10 @@
 -- Returns a task. Writes nothing.
 --
--- The entry of a waiting task is found only if it is near the head or the end of its list, since no key has its position.
+-- The entry of a waiting task is found only if it is near the head or the end of its list, since no key contains its position.
 --
 -- Needs: task_rows, lists, groups, session, held_keys, retention.
--- KEYS: NONE, META, SESSIONS, READY, ALIVE, PAYLOADS, DELAYED, DUE, RUNNING, CLAIMS, LEASE, RESULTS, DEAD, DIED, ERRORS, CANCEL, TOMBSTONES,
---   IDLE, ROUTES, UNLISTED, QUEUES, PERMITS, HELD_KEYS, GROUPS, PROGRESS, TYPES.
+-- KEYS: NONE, META, SESSIONS, READY, ALIVE, PAYLOADS, DELAYED, DUE, RUNNING, CLAIMS, LEASE, RESULTS, DEAD, DIED, ERRORS, CANCEL,
+--   TOMBSTONES, IDLE, ROUTES, UNLISTED, QUEUES, PERMITS, HELD_KEYS, GROUPS, PROGRESS, TYPES.
 --
 -- ARGV[1] -> id
 -- ARGV[2] -> maximum number of bytes of the payload and of the output
@@ -39,8 +39,8 @@ local alive = call('HGET', ALIVE, id)
 
 -- ===== Tasks that have not ended =====
 
--- Returns the entry of a waiting task if it is near one end of a list of its path. If a task of the same list and id was cancelled or
--- replaced, an entry may be the old one.
+-- Returns the entry of a waiting task if it is near one end of a list of its path. If the task has a tombstone, an entry may be an old one,
+-- so none is returned.
 local function find_waiting(group)
   if call('HEXISTS', TOMBSTONES, id .. kind .. group) == 1 then return nil end
   local path = lists().path_of(kind)
@@ -101,7 +101,7 @@ local function read_dead(died)
   else damage = 'its dead letter is missing, or cannot be read' end
 end
 
--- Returns `true` if a result of the task is kept.
+-- Reads a result. Returns `false` if it is no longer kept.
 local function read_result(row)
   if #row >= RESULT_STATE and number_at('>I6', row) <= store_time() then return false end
   for _, letter in ipairs({ 'd', 'c' }) do

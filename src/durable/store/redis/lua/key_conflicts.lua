@@ -32,7 +32,7 @@ local function resolve_conflicts(records, ids, is_stored, first_entry, tasks)
   end
   local alive, replacements
 
-  -- The rows of keys without the ids, by how tasks hold their keys: most of the tasks of a request do it in one way.
+  -- The rows of keys without the ids, by the way in which tasks hold their keys. Most tasks of a request hold them in the same way.
   local ends = {}
   local function end_of_row(holding)
     local window, is_until_started = sub(holding, 3), byte(holding) == 1

@@ -40,7 +40,7 @@ local function is_wanted(name, queue)
   return not (by_name and name ~= wanted_name) and (wanted_queue == '' or queue == wanted_queue)
 end
 
--- Adds a task, given its description, if it matches.
+-- Adds a task if its description matches the filter.
 local function add(task)
   if task and #task[1] == 16 and is_wanted(task[2], task[3]) then tasks[#tasks + 1] = task end
 end

@@ -1,14 +1,15 @@
--- Moves tasks to another queue, as one transaction. A delayed task gets another entry. A waiting task must be found first: no row says at
--- which position in its list it waits. Its entry stays there, with a tombstone, and a new one is added to a list of the other queue.
+-- Moves tasks to another queue, as one transaction. A delayed task gets another entry. A waiting task must be found first, since no row
+-- contains its position in its list. Its old entry stays there, with a tombstone, and a new entry is added to a list of the other queue.
 --
--- A first run of the script, without a list, moves the delayed tasks, and tells where the others wait. Further runs each read a part of a
--- list, from its end to its head, and move the tasks that they find there. If a list has several entries of a task, the last one is valid,
--- so it is found first. (A claim that takes entries from the head, or a request that puts some there, moves the others in the list. After
--- a claim, some entries are read twice. Entries that come in front may move others behind the position of the next run, which then leaves
--- them out.)
+-- The first run of the script, without a list, moves the delayed tasks, and returns the lists in which the others may wait. Each further
+-- run reads a part of a list, from its end to its head, and moves the tasks that it finds there. If a list has several entries of a task,
+-- the last one is valid, so it is found first.
 --
--- The kind of a task in another queue is a hash of its type, which Redis cannot compute. So the client sends the kinds. If one is missing,
--- the script says so and tells the name of the type.
+-- Positions are counted from the head, so they change between two runs if other requests take entries from the head or put some there. In
+-- the first case, some entries are read twice. In the second case, some entries are left out; the client then searches again.
+--
+-- The kind of a task in the other queue is a hash, which Redis cannot compute. So the client sends the kinds. If one is missing, the script
+-- returns the name of the type, and the client runs it again.
 --
 -- Needs: lists, queues, groups, entry, alive_row, intact_entry.
 -- Reads: epoch, tombstones.
@@ -25,11 +26,15 @@
 -- ARGV[7..] -> k times: kind, kind in the other queue, priority; n ids
 --
 -- Output:
--- [1] -> the number of entries at the head that are still to be read
--- [2..] -> for each task that is not left for a further run: the id and a letter: `y` if it has moved, `s` if it is in this queue, `n` if it
---   neither waits nor is delayed, `r` if a spawn may replace it, `d` if it is damaged; without a list also `w` if it waits, and then the
---   group and the path of its kind; `u` if its kind is missing, and then the kind, the queue and the name of the type. Tasks with `w` and `u`
---   are not moved yet
+-- [1]   -> the number of entries at the head that are still to be read
+-- [2..] -> for each task that is not left for a further run, its id and a letter:
+--   `y` if it has moved
+--   `s` if it is already in this queue
+--   `n` if it is neither waiting nor delayed
+--   `r` if a spawn may replace it
+--   `d` if it is damaged
+--   `w` if it waits and the script has no list to read, followed by its group and the path of its kind; it is not moved yet
+--   `u` if its kind is missing, followed by the kind, the queue and the name of the type; it is not moved yet
 --
 -- Errors: UNDONE or PARTIAL if a command failed
 -- The maximum number of entries that a run reads.
@@ -41,7 +46,7 @@ for i = 7, first_id - 1, 3 do kinds[ARGV[i]] = { ARGV[i + 1], tonumber(ARGV[i + 
 if #ids == 0 then return output end
 -- Pairs of ids and rows of tasks that move: of `alive` before and after, and of `delayed` before and after.
 local alive_before, alive_after, delayed_before, delayed_after = {}, {}, {}, {}
--- The new entries of waiting tasks by their ids, and pairs of tombstones and their numbers before.
+-- The new entries of waiting tasks by their ids, and pairs of tombstones and their former numbers.
 local entries, tombstone_rows = {}, {}
 local tombstones = tonumber(meta[5]) or call('HLEN', TOMBSTONES)
 
@@ -73,7 +78,7 @@ local function may_be_replaced(id, entry)
   return row and sub(row, 1, HELD_ID_END) == id
 end
 
--- Returns the entry of a task in the other queue, or nil if the task does not move, which is then told.
+-- Returns the entry of a task in the other queue, or nil if the task does not move. Adds the letter of the task to the output.
 local function moved_entry(id, entry)
   if not is_intact(id, entry) then return tell(id, 'd') end
   local from = queues().queue_of(entry, 0)

@@ -1,4 +1,4 @@
--- Checks that there is a store, for a process that only observes it.
+-- Checks that there is a store that an observer can read. Writes nothing.
 --
 -- KEYS: NONE, META.
 --

@@ -128,8 +128,8 @@ local function check_types(kinds)
   remove_all('HDEL', TYPES, gone)
 end
 
--- Removes statistics that are no longer kept, those of a time that the clock has not reached, and the numbers of the last reports of
--- processes that have reported nothing for a day.
+-- Removes statistics that are no longer kept, statistics that are in the future, and the numbers of the last reports of processes that have
+-- reported nothing for a day.
 local function check_stats(fields)
   local gone, units = {}, { m = { 60000, STAT_MINUTES }, h = { 3600000, STAT_HOURS } }
   local function is_kept(field)

@@ -9,12 +9,12 @@
 -- Output when reading names:
 -- [1] -> time in milliseconds
 -- [2] -> names of the queues that have limits or are paused
--- [3] -> types, each with the length of the name of its queue 1, the name of the queue, and the name of the type. If there are very many,
---   none.
+-- [3] -> types, each with the length of the name of its queue 1, the name of the queue, and the name of the type. Empty if there are more
+--   than MAX_LISTED_TYPES.
 --
 -- Output when describing queues, for each queue:
--- [1..9] -> as the output of `queue.lua`. All running tasks that do not belong to another of these queues count for the default queue.
--- [10]   -> time since the task that is next in line became ready, in milliseconds, or -1
+-- [1..9] -> as the output of `queue.lua`. Running tasks that belong to none of these queues count for the default queue.
+-- [10]   -> longest time for which the first task of a list has been ready, in milliseconds, or -1
 -- [11]   -> number of sessions
 local MAX_LISTED_TYPES = 2000
 
@@ -37,7 +37,7 @@ local function types()
   return names
 end
 
--- Returns how long the first task in some lists has been ready, or -1. The tasks of groups are not examined.
+-- Returns the longest time for which the first task of one of these lists has been ready, or -1. The tasks of groups are not examined.
 local function waited(ids)
   local longest = -1
   for at = 1, #ids, 16 do

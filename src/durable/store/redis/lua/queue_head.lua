@@ -12,7 +12,7 @@
 -- [1]   -> time in milliseconds
 -- [2..] -> descriptions of the tasks, in the order in which they became ready: see `task_rows.lua`
 local queue, limit = ARGV[1], tonumber(ARGV[2])
--- The number of entries that are read, and that are skipped because their tasks were cancelled or replaced.
+-- The number of entries that may still be read. It includes entries that are skipped, because their tasks were cancelled or replaced.
 local reads_left = 4 * MAX_HEAD_LISTS
 local has_tombstones = meta[5] ~= '0'
 
@@ -49,7 +49,7 @@ end
 
 -- ===== Heads of lists =====
 
--- Returns a function that returns the next entry of a task of the queue in a list, or nil at its end.
+-- Returns an iterator over the entries in a list whose tasks are in the queue. It returns nil at the end of the list.
 local function entries_of(key)
   local at, left = 0, {}
   local function is_skipped(entry)
@@ -90,7 +90,7 @@ for _, list in ipairs(lists_of_queue()) do
   end
 end
 
--- Removes the entry that became ready first from its list, and returns it, or nil if there is none.
+-- Returns the entry that became ready first, and advances in its list. Returns nil if there is none.
 local function take_first()
   local first
   for i, head in ipairs(heads) do

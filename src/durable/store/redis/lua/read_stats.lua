@@ -6,7 +6,7 @@
 -- ARGV[2] -> length of a minute or an hour in milliseconds
 -- ARGV[3] -> number of minutes or hours that are kept
 -- ARGV[4] -> first minute or hour, or empty
--- ARGV[5] -> to read only what has begun within this time in milliseconds, or empty
+-- ARGV[5] -> time in milliseconds, to read only minutes or hours that have begun within it, or empty
 -- ARGV[6] -> minute or hour after the last one, or empty
 --
 -- Output:

@@ -1,5 +1,5 @@
--- Adds the runs of a process to the statistics of the current minute and of the current hour. If the server is out of memory, nothing is
--- added.
+-- Adds the runs of a process to the statistics of the current minute and of the current hour. If the server is out of memory, this adds
+-- nothing.
 --
 -- KEYS: NONE, META, STATS.
 --
@@ -7,15 +7,16 @@
 -- ARGV[2] -> number of the report
 -- ARGV[3] -> runs, as in a row of `stats`
 --
--- Output: OK, also if the report was recorded before
+-- Output: OK, even if the report was recorded before
 --
 -- Fields of `stats`:
 --
--- m<minute>, h<hour> -> runs, for each type: length of the following two 2; length of the name of the queue 1, name of the queue; name of
---   the type; numbers of runs that have started, were done, retried, died, and were cancelled, 6 each; time of these runs in microseconds 7
+-- m<minute>, h<hour> -> runs, for each type: length of the next three fields 2; length of the name of the queue 1; name of the queue; name
+--   of the type; numbers of runs that started, were done, retried, died, and were cancelled, 6 each; total duration of the ended runs in
+--   microseconds 7
 -- r<reporter> -> number of its last report 6, time of that report 6
 --
--- The names of all types beyond the first are empty, and counted together.
+-- A row has at most MAX_STAT_TYPES types. All other types are counted together, with empty names.
 local NUMBERS, NUMBERS_LENGTH, OTHERS = '>I6I6I6I6I6I7', 37, '\0'
 
 -- Calls a function with the names of each type of a row, and a table of its numbers. Returns `false` if the row cannot be read.
@@ -31,7 +32,7 @@ local function each_type(row, choose)
   return true
 end
 
--- Returns a row to which the runs are added. A row that cannot be read is replaced.
+-- Returns the row with the runs added to it. A row that cannot be read is replaced.
 local function with_runs(row)
   local types, runs, n
   local function begin() types, runs, n = {}, {}, 0 end
@@ -61,6 +62,6 @@ local fields = { 'r' .. ARGV[1], 'm' .. math.floor(now / 60000), 'h' .. math.flo
 local rows, number = call('HMGET', STATS, unpack(fields)), tonumber(ARGV[2])
 local last = rows[1] and #rows[1] == 12 and number_at('>I6', rows[1]) or 0
 if number <= last then return 'OK' end
--- One command, so that the report is recorded as a whole.
+-- This is one command, so the report is recorded as a whole or not at all.
 call('HSET', STATS, fields[1], pack('>I6I6', number, now), fields[2], with_runs(rows[2] or ''), fields[3], with_runs(rows[3] or ''))
 return 'OK'

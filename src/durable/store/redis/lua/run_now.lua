@@ -31,7 +31,7 @@ end
 local function make_due(id, due, entry)
   delayed[#delayed + 1], delayed[#delayed + 2] = id, entry
   dues[#dues + 1], dues[#dues + 2] = due, id
-  -- With its former time, its list would seem to have waited less than others until then.
+  -- With its former time, its list would seem to have waited less than other lists until that time.
   local new = sub(entry, 1, ENTRY_READY_AT - 1) .. pack('>I6', now) .. sub(entry, ENTRY_KIND)
   entries[#entries + 1] = new
   if is_quarantined(entry) then quarantined[#quarantined + 1] = id end

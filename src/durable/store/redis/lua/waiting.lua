@@ -3,7 +3,8 @@
 -- Needs: lists, queues, groups.
 local made_tombstones
 
--- Returns the number of tombstones in each list. Cancelled tasks stay in their lists for a while. If there are many, they are not counted.
+-- Returns the number of tombstones in each list, that is, of tasks that were cancelled but are still in it. If there are very many, none is
+-- counted.
 local function tombstones_by_list()
   if made_tombstones then return made_tombstones end
   made_tombstones = {}
@@ -16,7 +17,7 @@ local function tombstones_by_list()
   return made_tombstones
 end
 
--- Returns the number of tasks that wait in some lists of a queue, given the ids of the lists in one text.
+-- Returns the number of tasks that wait in lists of a queue. `ids` contains the ids of the lists.
 local function count_waiting(queue, ids)
   local n, gone, is_grouped = 0, 0, queues().is_grouped(queue)
   for at = 1, #ids, 16 do

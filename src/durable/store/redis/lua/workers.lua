@@ -25,7 +25,7 @@ for i = 1, math.min(#members, limit) do
   local id = string.match(sub(members[i], 1, 20), '^0*(%d+)$')
   local session = id and find_session(id)
   last = id or last
-  -- Maintenance removes a card without a session.
+  -- A card without a session is left out. Maintenance removes it.
   if session and #members[i] >= 26 then
     local state = is_gone(session) and 2 or is_suspect(session) and 1 or 0
     local opened = number_at('>I6', members[i], 21)

@@ -261,7 +261,7 @@ async fn unreadable_statistics_are_replaced() {
     assert_eq!(recorded(store, Resolution::Minute).await, 1);
 }
 
-/// Rows of queues and types that cannot be read cost only what they say.
+/// If rows of queues and types cannot be read, only their contents are missing.
 #[tokio::test]
 async fn an_overview_of_unreadable_rows_is_answered() {
     needs_redis!();

@@ -63,7 +63,7 @@ async fn a_file_without_a_store_is_refused() {
     fs::write(&file.path, "").unwrap();
     let error = refused(&file.path).await;
     assert!(
-        error.is_invalid() && error.to_string().contains("has no store"),
+        error.is_invalid() && error.to_string().contains("contains no store"),
         "{error}"
     );
     file.sql("CREATE TABLE users (id INTEGER)");

@@ -1,4 +1,4 @@
-//! The store at a glance.
+//! The overview of a store.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
--- Moves tasks back to the queue that they were in.
+-- Moves tasks back to their former queues.
 function undo.move_tasks()
   remove_pushed(u.bundles)
   try_all('HSET', ALIVE, u.alive)

@@ -1,4 +1,4 @@
--- Delays tasks again that were made due, until their former times.
+-- Delays tasks that were made due again, until their former times.
 function undo.run_now()
   remove_pushed(u.bundles)
   try_all('HSET', DELAYED, u.delayed)

@@ -2,8 +2,8 @@
 
 use super::super::workers_tests::carded;
 use super::*;
+use crate::durable::Status;
 use crate::durable::store::{Answer, CheckedFilter, ListTasks};
-use crate::durable::{Retention, Status};
 
 /// Returns all keys of a store, with their values. The order of the fields of a hash, and of the members of a set, depends on
 /// earlier reads, so both are sorted.
@@ -39,8 +39,6 @@ async fn a_read_is_correct_or_fails() {
     assert_eq!(workers.unwrap().workers.len(), 1);
     let counts = assert_correct_or_failed(&scene, || store.counts()).await;
     assert_eq!((counts.unserved, counts.dead), (1, 1), "{counts:?}");
-    let retention = assert_correct_or_failed(&scene, || store.retention()).await;
-    assert_eq!(retention, Retention::default());
     let progress = || store.progress([10, 11, 30].map(id).to_vec());
     let progress = assert_correct_or_failed(&scene, progress).await;
     assert!(matches!(

@@ -25,6 +25,12 @@ async fn a_retention_changes_as_a_whole() {
             Ok(()) => assert_eq!(after, strict(), "{trial:?}"),
             Err(_) => assert!([before, strict()].contains(&after), "{trial:?}: {after:?}"),
         }
+        let read = || store.retention();
+        let (read, has_read_failed) = scene.send(trial, false, read).await;
+        match read {
+            Ok(read) => assert_eq!(read, after, "{trial:?}"),
+            Err(failure) => assert!(has_read_failed, "{trial:?}: {failure}"),
+        }
         store.set_retention(strict()).await.unwrap();
         assert_eq!(store.retention().await.unwrap(), strict(), "{trial:?}");
         store.set_retention(Retention::default()).await.unwrap();
