@@ -45,7 +45,6 @@ async fn in_scripts_of(limit: Duration, play: impl AsyncFn(&mut Scene)) {
         let longest = least.iter().max();
         println!("the longest script: {longest:?}");
         println!(
-            "DBG {:?}",
             least
                 .iter()
                 .enumerate()
