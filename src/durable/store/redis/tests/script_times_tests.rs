@@ -44,13 +44,6 @@ async fn in_scripts_of(limit: Duration, play: impl AsyncFn(&mut Scene)) {
         }
         let longest = least.iter().max();
         println!("the longest script: {longest:?}");
-        println!(
-            least
-                .iter()
-                .enumerate()
-                .filter(|x| x.1.as_micros() > 3000)
-                .collect::<Vec<_>>()
-        );
         if longest.is_some_and(|longest| *longest <= limit) {
             return;
         }
