@@ -344,8 +344,8 @@ impl<'a> Admin<'a> {
     ///   limited number at a time: the oldest dead letters, and the ends that expire first. Among ends that expire in the same millisecond,
     ///   the order depends on the store.
     ///
-    /// A handle of a task whose end is removed early gets the error that it gets if the end has [expired](DurableError::is_expired), and the
-    /// [`Key`](super::Key) of such a task is free.
+    /// A handle of a task whose end is removed early gets the error that it gets if the end has [expired](DurableError::is_expired), and
+    /// the [`Key`](super::Key) of such a task is free.
     ///
     /// A Redis store with several partitions keeps the maximum in each of them.
     ///

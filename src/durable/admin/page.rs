@@ -73,8 +73,8 @@ pub struct TaskInfo {
     /// the store does not count.
     #[serde(serialize_with = "json::optional_millis")]
     pub kept_for: Option<Duration>,
-    /// The time since the task has become a dead letter, or `None` if it is not one. Time during which no executor runs on the store does not
-    /// count.
+    /// The time since the task has become a dead letter, or `None` if it is not one. Time during which no executor runs on the store does
+    /// not count.
     #[serde(serialize_with = "json::optional_millis")]
     pub age: Option<Duration>,
     /// The reason why the task has become a dead letter, or `None` if it is not one.

@@ -33,8 +33,8 @@ const MAX_NUMBER: u64 = 1_000_000_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Retention {
-    /// The time for which a dead letter is kept, in whole milliseconds: 30 days by default, at least a second, and at most 100 years. A dead
-    /// letter that is older does not exist for any request.
+    /// The time for which a dead letter is kept, in whole milliseconds: 30 days by default, at least a second, and at most 100 years. A
+    /// dead letter that is older does not exist for any request.
     #[serde(serialize_with = "json::millis")]
     pub dead_for: Duration,
     /// The maximum number of dead letters: 10,000 by default. Maintenance removes the oldest ones in excess, so there may be more for a

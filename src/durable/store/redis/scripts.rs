@@ -37,8 +37,8 @@ macro_rules! files {
 /// The files in `lua` of which scripts consist, by name.
 pub(super) const FILES: &[(&str, &str)] = files![
     // Scripts.
-    "advance_epochs" "cancel" "change_retention" "change_schedule" "close" "counts" "dead_letters" "enqueue" "errors" "find_task" "hand_out" "list_tasks"
-    "maintain" "move_tasks" "observe" "open" "overview" "payload" "queue" "queue_head" "read_progress" "read_schedules" "read_stats"
+    "advance_epochs" "cancel" "change_retention" "change_schedule" "close" "counts" "dead_letters" "enqueue" "errors" "find_task" "hand_out"
+    "list_tasks" "maintain" "move_tasks" "observe" "open" "overview" "payload" "queue" "queue_head" "read_progress" "read_schedules" "read_stats"
     "record_stats" "record_types" "renew" "replay" "report_progress" "routes" "run_now" "status" "turn" "upgrade" "workers"
     // Parts.
     "add_tasks" "alive_row" "base" "cards" "census" "claim" "claim_scan" "claim_state" "claims" "dead_letter_row" "drain" "due"

@@ -13,5 +13,6 @@ local dead_for, dead_most, kept_most = tonumber(ARGV[2]), tonumber(ARGV[3]), ton
 local dead_since = math.max(dead_letter_cutoff() + 1, 0)
 -- The first write must be one that a server without memory accepts; it then accepts the other, so less can be kept from now on.
 call('HDEL', META, '')
-call('HSET', META, 'retention', pack('>I6I6I6I6I6', dead_for, dead_most, kept_most, dead_since, dead_for + dead_most + kept_most + dead_since))
+local sum = dead_for + dead_most + kept_most + dead_since
+call('HSET', META, 'retention', pack('>I6I6I6I6I6', dead_for, dead_most, kept_most, dead_since, sum))
 return 'OK'
