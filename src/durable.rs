@@ -204,6 +204,7 @@ pub use self::admin::filter::TaskFilter;
 pub use self::admin::overview::{Overview, QueueOverview, TypeOverview};
 pub use self::admin::page::{TaskInfo, TaskPage};
 pub use self::admin::refusal::Refusal;
+pub use self::admin::retention::Retention;
 pub use self::admin::run_totals::RunTotals;
 pub use self::admin::stats::{Stats, StatsFilter, TypeStats};
 pub use self::admin::worker_info::{WorkerInfo, WorkerState, WorkersPage};

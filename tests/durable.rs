@@ -60,6 +60,8 @@ mod progress;
 #[cfg(all(unix, feature = "redis"))]
 #[path = "durable/redis_example.rs"]
 mod redis_example;
+#[path = "durable/retention.rs"]
+mod retention;
 #[path = "durable/schedules.rs"]
 mod schedules;
 #[path = "durable/shutdown.rs"]

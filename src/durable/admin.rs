@@ -3,9 +3,10 @@
 use std::fmt;
 
 use super::engine::Engine;
+use super::store::Backend;
 use super::{
-    Bulk, Changed, Cursor, DurableError, Overview, Stats, StatsFilter, TaskChange, TaskDetail,
-    TaskFilter, TaskId, TaskInfo, TaskPage, WorkersPage,
+    Bulk, Changed, Cursor, DurableError, Overview, Retention, Stats, StatsFilter, TaskChange,
+    TaskDetail, TaskFilter, TaskId, TaskInfo, TaskPage, WorkersPage,
 };
 
 pub(crate) mod bulk;
@@ -19,6 +20,7 @@ mod list;
 pub(crate) mod overview;
 pub(crate) mod page;
 pub(crate) mod refusal;
+pub(crate) mod retention;
 pub(crate) mod run_totals;
 pub(crate) mod stats;
 pub(crate) mod worker_info;
@@ -319,6 +321,61 @@ impl<'a> Admin<'a> {
     /// restrict the filter to the time at which the page was [read](TaskPage::read_at): see [`TaskFilter::until`].
     pub fn change_all(&self, filter: TaskFilter, change: TaskChange) -> Bulk<'a> {
         Bulk::new(self.engine, filter, change)
+    }
+
+    /// Returns how long, and how many, ended tasks the store keeps.
+    ///
+    /// # Errors
+    ///
+    /// The store does not answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost if the future is dropped.
+    pub async fn retention(&self) -> Result<Retention, DurableError> {
+        self.engine.ask(None, |store| store.retention()).await
+    }
+
+    /// Changes how long, and how many, ended tasks the store keeps. The store keeps these settings, and they apply to all processes.
+    ///
+    /// - If dead letters are kept for a shorter time, those that are older expire at once.
+    /// - If they are kept for longer, this applies to those that have not expired. Those that have do not come back.
+    /// - If there are more dead letters, or more other ends, than the maximum, the maintenance of the executors removes those in excess, a
+    ///   limited number at a time: the oldest dead letters, and the ends that expire first. Among ends that expire in the same millisecond,
+    ///   the order depends on the store.
+    ///
+    /// A handle of a task whose end is removed early gets the error that it gets if the end has [expired](DurableError::is_expired), and
+    /// the [`Key`](super::Key) of such a task is free.
+    ///
+    /// A Redis store with several partitions keeps the maximum in each of them.
+    ///
+    /// # Errors
+    ///
+    /// - A time or a number is [invalid](DurableError::is_invalid). The message names the remedy.
+    /// - The store does not answer. It is safe to call this again. Until then, some partitions of a Redis store may have the new settings.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the settings may be changed or not.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use throng::durable::{DurableClient, MemoryStore};
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// let week = Duration::from_secs(7 * 24 * 3600);
+    /// let retention = client.admin().retention().await?;
+    /// client.admin().set_retention(retention.dead_for(week)).await?;
+    /// # assert_eq!(client.admin().retention().await?.dead_for, week);
+    /// # Ok(()) }
+    /// ```
+    pub async fn set_retention(&self, retention: Retention) -> Result<(), DurableError> {
+        let invalid = |reason| DurableError::invalid(&self.engine.store_name, reason);
+        retention.check().map_err(invalid)?;
+        let set = |store: &'a dyn Backend| store.set_retention(retention);
+        self.engine.ask(None, set).await
     }
 }
 

@@ -10,8 +10,9 @@ use super::task::{TaskNames, decode_version};
 use super::{DeadFilter, DeadLetter, DurableError, DurableTask, TaskId};
 
 /// The tasks of a store that have failed for good: see
-/// [`DurableClient::dead_letters`](super::DurableClient::dead_letters). The newest 10,000 of them are kept, for 30 days each,
-/// or for longer while no executor runs on the store.
+/// [`DurableClient::dead_letters`](super::DurableClient::dead_letters). By default, the newest 10,000 of them are kept, for 30
+/// days each: see [`Admin::set_retention`](super::Admin::set_retention). They are kept
+/// for longer while no executor runs on the store.
 ///
 /// # Examples
 ///

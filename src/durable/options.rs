@@ -112,7 +112,7 @@ impl SpawnOptions {
     /// Sets the time for which the end of the task is kept. The default is
     /// [`RETENTION`](super::DurableTask::RETENTION). If it is zero, the end is not kept, and the task cannot be awaited.
     /// Otherwise, the end is kept for longer while no executor runs on the store. With [`Key::throttle`], it is kept for at least
-    /// the window.
+    /// the window. It is kept for a shorter time if the store has more ends than its [maximum](super::Retention::kept_most).
     #[must_use]
     pub fn retention(mut self, retention: Duration) -> Self {
         self.retention = Some(retention);

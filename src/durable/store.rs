@@ -46,8 +46,8 @@ use super::queue::QueueInfo;
 use super::queue::name::QueueName;
 use super::schedule::name::ScheduleName;
 use super::{
-    AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, Overview, TaskId, TaskInfo,
-    TaskPage, WorkersPage,
+    AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, Overview, Retention, TaskId,
+    TaskInfo, TaskPage, WorkersPage,
 };
 
 pub(crate) use self::changes::{Change, ChangeAnswer};
@@ -311,6 +311,13 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// Removes at most `budget` things that need not be kept any longer. Returns `true` if there are more.
     fn maintain(&self, budget: usize) -> Answer<'_, bool>;
+
+    /// Returns how long, and how many, ended tasks are kept. Writes nothing.
+    fn retention(&self) -> Answer<'_, Retention>;
+
+    /// Changes how long, and how many, ended tasks are kept: see [`Admin::set_retention`](crate::durable::Admin::set_retention). A
+    /// repeated request changes nothing.
+    fn set_retention(&self, retention: Retention) -> Answer<'_, ()>;
 
     /// Closes the store, and leaves behind only what the next process needs. Afterwards, this is the only request that may
     /// be made.

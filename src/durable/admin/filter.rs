@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use crate::durable::queue::name::QueueName;
-use crate::durable::store::{CheckedFilter, DEAD_LETTER_RETENTION};
+use crate::durable::store::CheckedFilter;
 use crate::durable::{Status, TaskId, TaskInfo};
 
 /// Selects the tasks of a list: see [`Admin::tasks`](crate::durable::Admin::tasks).
@@ -96,10 +96,9 @@ impl TaskFilter {
         };
         match task.status {
             Status::Dead => {
-                let age = DEAD_LETTER_RETENTION.checked_sub(task.kept_for.unwrap_or_default());
                 // If the time is in the future, all dead letters match.
                 let since = now.duration_since(until).unwrap_or_default();
-                age.is_some_and(|age| age >= since)
+                task.age.is_some_and(|age| age >= since)
             }
             _ => spawned_at(task.id).is_some_and(|time| time <= until),
         }

@@ -73,6 +73,10 @@ pub struct TaskInfo {
     /// the store does not count.
     #[serde(serialize_with = "json::optional_millis")]
     pub kept_for: Option<Duration>,
+    /// The time since the task has become a dead letter, or `None` if it is not one. Time during which no executor runs on the store does
+    /// not count.
+    #[serde(serialize_with = "json::optional_millis")]
+    pub age: Option<Duration>,
     /// The reason why the task has become a dead letter, or `None` if it is not one.
     pub reason: Option<DeadReason>,
     /// The beginning of the last error of a dead letter, of at most 160 bytes, or `None` if the task is not a dead letter.

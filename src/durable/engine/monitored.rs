@@ -20,8 +20,8 @@ use crate::durable::store::{
     TaskState, Turn, TurnAnswer,
 };
 use crate::durable::{
-    AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, Overview, TaskId, TaskInfo,
-    TaskPage, WorkersPage,
+    AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, Overview, Retention, TaskId,
+    TaskInfo, TaskPage, WorkersPage,
 };
 use crate::sync::{Mutex, lock};
 
@@ -243,6 +243,15 @@ impl Backend for MonitoredStore {
 
     fn maintain(&self, budget: usize) -> Answer<'_, bool> {
         self.record("maintenance", self.store.maintain(budget))
+    }
+
+    fn retention(&self) -> Answer<'_, Retention> {
+        self.record("reading the retention", self.store.retention())
+    }
+
+    fn set_retention(&self, retention: Retention) -> Answer<'_, ()> {
+        let set = self.store.set_retention(retention);
+        self.record("changing the retention", set)
     }
 
     fn close(&self) -> Answer<'_, ()> {

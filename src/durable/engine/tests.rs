@@ -21,7 +21,7 @@ use crate::durable::store::{
 };
 use crate::durable::{
     AttemptError, Clock, Counts, DeadFilter, DeadLetter, Durability, DurableClient,
-    DurableExecutor, DurableTask, Every, MemoryStore, Missed, Overlap, Overview, Run,
+    DurableExecutor, DurableTask, Every, MemoryStore, Missed, Overlap, Overview, Retention, Run,
     ScheduleOptions, SpawnOptions, TaskContext, TaskError, TaskId, TaskInfo, TaskPage, WorkersPage,
 };
 use crate::retry::Retry;
@@ -303,6 +303,14 @@ impl Backend for Faulty {
 
     fn maintain(&self, budget: usize) -> Answer<'_, bool> {
         self.store.maintain(budget)
+    }
+
+    fn retention(&self) -> Answer<'_, Retention> {
+        self.store.retention()
+    }
+
+    fn set_retention(&self, retention: Retention) -> Answer<'_, ()> {
+        self.store.set_retention(retention)
     }
 
     fn errors(&self, id: TaskId) -> Answer<'_, Vec<AttemptError>> {

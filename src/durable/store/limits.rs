@@ -20,9 +20,9 @@ pub(crate) const MAX_ERRORS: usize = 8;
 pub(crate) const MAX_ERROR_BYTES: usize = 2048;
 pub(crate) const MAX_ATTEMPT_ERROR_BYTES: usize = 1024;
 
-/// The time for which a dead letter is kept.
+/// The time for which a dead letter is kept by default.
 pub(crate) const DEAD_LETTER_RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);
-/// The maximum number of dead letters that are kept: the newest ones.
+/// The maximum number of dead letters that are kept by default: the newest ones.
 pub(crate) const MAX_DEAD_LETTERS: u64 = 10_000;
 /// The maximum by which one pass of maintenance advances store time. The time for which ends are kept is measured in store
 /// time, since the clock can be set: see `PROTOCOL.md`.

@@ -21,8 +21,8 @@ use crate::durable::queue::QueueInfo;
 use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::{
-    AttemptError, Counts, DeadFilter, DeadLetter, Durability, Overview, TaskId, TaskInfo, TaskPage,
-    WorkersPage,
+    AttemptError, Counts, DeadFilter, DeadLetter, Durability, Overview, Retention, TaskId,
+    TaskInfo, TaskPage, WorkersPage,
 };
 use crate::sync::{Mutex, lock};
 
@@ -337,6 +337,17 @@ impl Backend for Connection {
 
     fn maintain(&self, budget: usize) -> Answer<'_, bool> {
         self.run("maintain", move |model, _| Ok(model.maintain(budget)))
+    }
+
+    fn retention(&self) -> Answer<'_, Retention> {
+        self.run("retention", move |model, _| Ok(model.retention()))
+    }
+
+    fn set_retention(&self, retention: Retention) -> Answer<'_, ()> {
+        self.run("set_retention", move |model, _| {
+            model.set_retention(retention);
+            Ok(())
+        })
     }
 
     fn counts(&self) -> Answer<'_, Counts> {

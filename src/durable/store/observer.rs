@@ -17,8 +17,8 @@ use crate::durable::queue::QueueInfo;
 use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::{
-    AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, Overview, TaskId, TaskInfo,
-    TaskPage, WorkersPage,
+    AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, Overview, Retention, TaskId,
+    TaskInfo, TaskPage, WorkersPage,
 };
 
 /// A store that is opened read-only: it passes on the requests that read, and refuses all others.
@@ -126,6 +126,10 @@ impl<B: Backend> Backend for Observer<B> {
         self.0.overview()
     }
 
+    fn retention(&self) -> Answer<'_, Retention> {
+        self.0.retention()
+    }
+
     fn probe(&self) -> Answer<'_, Durability> {
         self.0.probe()
     }
@@ -209,6 +213,10 @@ impl<B: Backend> Backend for Observer<B> {
     }
 
     fn maintain(&self, _: usize) -> Answer<'_, bool> {
+        refuse()
+    }
+
+    fn set_retention(&self, _: Retention) -> Answer<'_, ()> {
         refuse()
     }
 

@@ -34,7 +34,7 @@ use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::observer::Observer;
 use crate::durable::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableError, Health, Overview,
-    TaskId, TaskInfo, TaskPage, WorkersPage,
+    Retention, TaskId, TaskInfo, TaskPage, WorkersPage,
 };
 use crate::sync::{Mutex, lock, thread};
 
@@ -63,6 +63,7 @@ mod queues;
 mod recorded_types;
 mod renew;
 mod reply;
+mod retention;
 mod routes_cache;
 mod routing;
 mod schedule_row;
@@ -609,6 +610,14 @@ impl Backend for RedisStore {
 
     fn overview(&self) -> Answer<'_, Overview> {
         self.request(overview::overview)
+    }
+
+    fn retention(&self) -> Answer<'_, Retention> {
+        self.request(|inner| async move { retention::read(&inner).await })
+    }
+
+    fn set_retention(&self, retention: Retention) -> Answer<'_, ()> {
+        self.request(move |inner| async move { retention::change(&inner, retention).await })
     }
 
     fn health(&self) -> Health {

@@ -42,8 +42,8 @@ use crate::durable::store::{
 };
 use crate::durable::task::bytes_of;
 use crate::durable::{
-    AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableError, Overview, TaskId,
-    TaskInfo, TaskPage, WorkersPage,
+    AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableError, Overview, Retention,
+    TaskId, TaskInfo, TaskPage, WorkersPage,
 };
 use crate::sync::{Mutex, lock};
 
@@ -63,6 +63,7 @@ mod groups;
 mod head;
 mod idle;
 mod keys;
+mod limits;
 mod list;
 mod list_sizes;
 mod lock_holder;
@@ -82,6 +83,7 @@ mod ready_queue;
 mod reap;
 mod renew;
 mod repair;
+mod retention;
 mod ring;
 mod route_cache;
 mod routing;
@@ -525,6 +527,18 @@ impl Backend for SqliteStore {
 
     fn overview(&self) -> Answer<'_, Overview> {
         self.read(overview::overview)
+    }
+
+    fn retention(&self) -> Answer<'_, Retention> {
+        self.read(retention::read)
+    }
+
+    fn set_retention(&self, retention: Retention) -> Answer<'_, ()> {
+        let change = move |tx: &mut Transaction<'_>| {
+            retention::change(tx, retention);
+            Ok(())
+        };
+        self.writer.run(0, change)
     }
 
     fn damage(&self) -> Option<(u64, String)> {

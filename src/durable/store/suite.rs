@@ -409,6 +409,7 @@ mod lists;
 mod observers;
 mod overview;
 mod progress;
+mod retention;
 mod schedules;
 mod stats;
 mod workers;

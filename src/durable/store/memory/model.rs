@@ -20,6 +20,7 @@ mod list;
 mod overview;
 mod progress;
 mod queues;
+mod retention;
 mod row;
 mod schedules;
 mod select;

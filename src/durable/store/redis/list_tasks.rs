@@ -211,6 +211,7 @@ pub(super) fn info(
         due_in: None,
         fencing_token: None,
         kept_for: None,
+        age: None,
         reason: None,
         error: None,
     };
@@ -223,6 +224,7 @@ pub(super) fn info(
         Status::Done | Status::Cancelled => info.kept_for = Some(left(parts.number()?, now)),
         Status::Dead => {
             info.kept_for = Some(left(parts.number()?, now));
+            info.age = Some(left(now, parts.number()?));
             let reason = reply::reason(parts.number()?);
             info.reason = Some(reason.ok_or_else(|| unexpected_answer(&Value::Nil))?);
             info.error = Some(shortened(&parts.bytes()?));

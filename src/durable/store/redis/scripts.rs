@@ -37,14 +37,14 @@ macro_rules! files {
 /// The files in `lua` of which scripts consist, by name.
 pub(super) const FILES: &[(&str, &str)] = files![
     // Scripts.
-    "advance_epochs" "cancel" "change_schedule" "close" "counts" "dead_letters" "enqueue" "errors" "find_task" "hand_out" "list_tasks"
-    "maintain" "move_tasks" "observe" "open" "overview" "payload" "queue" "queue_head" "read_progress" "read_schedules" "read_stats"
+    "advance_epochs" "cancel" "change_retention" "change_schedule" "close" "counts" "dead_letters" "enqueue" "errors" "find_task" "hand_out"
+    "list_tasks" "maintain" "move_tasks" "observe" "open" "overview" "payload" "queue" "queue_head" "read_progress" "read_schedules" "read_stats"
     "record_stats" "record_types" "renew" "replay" "report_progress" "routes" "run_now" "status" "turn" "upgrade" "workers"
     // Parts.
     "add_tasks" "alive_row" "base" "cards" "census" "claim" "claim_scan" "claim_state" "claims" "dead_letter_row" "drain" "due"
     "entry" "epochs" "group_repair" "groups" "held_keys" "ids" "intact_entry" "key_conflicts" "lists" "liveness"
     "notifications" "orphans" "outcomes" "progress" "queues" "reap" "remove_session" "repair" "repair_meta" "repair_schedules"
-    "replacements" "restore_keys" "results" "ring" "schedules" "selection" "server_time" "session" "session_activity"
+    "replacements" "restore_keys" "results" "retention" "ring" "schedules" "selection" "server_time" "session" "session_activity"
     "session_counts" "set_lists" "store_time" "task_rows" "transaction" "verdicts" "waiting"
     // Files that run if a command fails.
     "undo/begin" "undo/cancel" "undo/claim" "undo/done" "undo/drain" "undo/due" "undo/end" "undo/enqueue"
@@ -116,6 +116,7 @@ pub(super) struct Scripts {
     pub(super) overview: Script,
     pub(super) routes: Script,
     pub(super) queue: Script,
+    pub(super) change_retention: Script,
     pub(super) change_schedule: Script,
     pub(super) read_schedules: Script,
     pub(super) hand_out: Script,
@@ -178,6 +179,7 @@ impl Scripts {
             overview: script("overview"),
             routes: script("routes"),
             queue: script("queue"),
+            change_retention: script("change_retention"),
             change_schedule: script("change_schedule"),
             read_schedules: script("read_schedules"),
             hand_out: script("hand_out"),

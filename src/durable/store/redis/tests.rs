@@ -63,6 +63,7 @@ mod partitions_tests;
 mod parts_tests;
 mod proxy;
 mod queues_tests;
+mod retention_tests;
 mod routes_tests;
 mod scene;
 mod schedules_tests;

@@ -5,13 +5,15 @@ use std::collections::BTreeSet;
 use rusqlite::{Connection, params};
 
 use super::error::Fault;
+use super::limits::Expiry;
 use super::queues::QueueRow;
 use super::repair;
-use super::state::{State, StoredState, dead_letter_cutoff};
+use super::retention;
+use super::state::State;
 use super::transaction::Transaction;
 use crate::durable::clock::millis;
 use crate::durable::queue::name::QueueName;
-use crate::durable::store::{ChangeAnswer, HAND_OUT_INTERVAL, MAX_DEAD_LETTERS, QueueChange};
+use crate::durable::store::{ChangeAnswer, HAND_OUT_INTERVAL, QueueChange};
 use crate::durable::{DeadFilter, Refusal, TaskId};
 
 pub(super) fn cancel(tx: &mut Transaction<'_>, ids: &[TaskId]) -> Result<u64, Fault> {
@@ -85,7 +87,7 @@ pub(super) fn replay_dead_letters(
     tx: &mut Transaction<'_>,
     filter: &DeadFilter,
 ) -> Result<u64, Fault> {
-    let mut ids = dead_letters(tx.db, tx.store_time(), filter)?;
+    let mut ids = dead_letters(tx.db, tx.expiry(), filter)?;
     ids.sort_unstable();
     let mut replayed = 0;
     for &id in &ids {
@@ -119,7 +121,7 @@ pub(super) fn delete_dead_letters(
     tx: &mut Transaction<'_>,
     filter: &DeadFilter,
 ) -> Result<u64, Fault> {
-    let ids = dead_letters(tx.db, tx.store_time(), filter)?;
+    let ids = dead_letters(tx.db, tx.expiry(), filter)?;
     for &id in &ids {
         if let Some(task) = tx.task(id)? {
             tx.remove(id, &task)?;
@@ -128,11 +130,11 @@ pub(super) fn delete_dead_letters(
     Ok(ids.len() as u64)
 }
 
-/// Returns the dead letters that match and have not expired at this store time. The newest comes first. Among those of
+/// Returns the dead letters that match and have not expired. The newest comes first. Among those of
 /// the same millisecond, the one with the largest id comes first.
 pub(super) fn dead_letters(
     db: &Connection,
-    store_time: i64,
+    expiry: Expiry,
     filter: &DeadFilter,
 ) -> Result<Vec<TaskId>, rusqlite::Error> {
     let mut statement = db.prepare_cached(
@@ -140,7 +142,7 @@ pub(super) fn dead_letters(
          WHERE state = 4 AND at > ?1 AND (?2 IS NULL OR name = ?2)
          ORDER BY at DESC, id DESC",
     )?;
-    let params = params![dead_letter_cutoff(store_time), filter.name];
+    let params = params![expiry.dead_until, filter.name];
     let ids = statement.query_map(params, |row| row.get(0).map(TaskId::from_bytes))?;
     let mut ids = ids.collect::<Result<Vec<_>, _>>()?;
     if let Some(wanted) = &filter.ids {
@@ -158,7 +160,11 @@ pub(super) fn maintain(tx: &mut Transaction<'_>, budget: usize) -> Result<bool, 
     }
     let mut left = budget as i64;
     let mut more = false;
-    for find in [expired, excess] {
+    for find in [
+        retention::expired,
+        retention::excess_dead,
+        retention::excess_kept,
+    ] {
         // Reads one more than may be removed, to find out whether more are left.
         let ids = find(tx, left + 1)?;
         more |= ids.len() as i64 > left;
@@ -182,38 +188,6 @@ fn repair_hand_outs(tx: &Transaction<'_>) -> Result<(), rusqlite::Error> {
     let latest = tx.now.wall + millis(HAND_OUT_INTERVAL) as i64;
     let sql = "UPDATE throng_schedule SET hand_out = time WHERE hand_out > max(time, ?1)";
     tx.execute(sql, [latest]).map(drop)
-}
-
-/// Returns ended tasks whose retention is over.
-fn expired(tx: &Transaction<'_>, limit: i64) -> Result<Vec<TaskId>, rusqlite::Error> {
-    let sql = "SELECT id FROM throng_task WHERE state = ?1 AND at <= ?2 LIMIT ?3";
-    let store_time = tx.store_time();
-    let mut ids = Vec::new();
-    for (state, cutoff) in [
-        (StoredState::Done, store_time),
-        (StoredState::Cancelled, store_time),
-        (StoredState::Dead, dead_letter_cutoff(store_time)),
-    ] {
-        let limit = limit - ids.len() as i64;
-        ids.extend(tx.ids(sql, params![state as i64, cutoff, limit])?);
-    }
-    Ok(ids)
-}
-
-/// Returns the dead letters in excess of the maximum, which are the oldest.
-fn excess(tx: &Transaction<'_>, limit: i64) -> Result<Vec<TaskId>, rusqlite::Error> {
-    if tx.meta.counts.dead <= MAX_DEAD_LETTERS {
-        return Ok(Vec::new());
-    }
-    tx.ids(
-        "SELECT id FROM throng_task WHERE state = 4 AND at > ?1
-         ORDER BY at DESC, id DESC LIMIT ?2 OFFSET ?3",
-        [
-            dead_letter_cutoff(tx.store_time()),
-            limit,
-            MAX_DEAD_LETTERS as i64,
-        ],
-    )
 }
 
 /// The maximum number of dead processes whose sessions are removed at once.

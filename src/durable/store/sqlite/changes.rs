@@ -7,7 +7,7 @@ use rusqlite::params;
 use super::admin::{cancel_each, replay_one};
 use super::error::Fault;
 use super::queues::queue_column;
-use super::state::{State, dead_letter_cutoff};
+use super::state::State;
 use super::task::Task;
 use super::transaction::Transaction;
 use crate::durable::queue::name::QueueName;
@@ -44,8 +44,7 @@ fn change_one(
     task: &Task,
     change: &Change,
 ) -> Result<ChangeAnswer, Fault> {
-    let cutoff = dead_letter_cutoff(tx.store_time());
-    let is_dead = task.state == State::Dead && task.at.is_some_and(|at| at > cutoff);
+    let is_dead = task.state == State::Dead && !task.state.is_expired(task.at, tx.expiry());
     match change {
         Change::RunNow if task.state == State::Delayed => {
             let sql = "UPDATE throng_task SET ready_at = ?2 WHERE id = ?1";

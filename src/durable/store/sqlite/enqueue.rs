@@ -149,7 +149,7 @@ fn store(
     }
     // A task with this id exists. If its retention is over, the new one replaces it.
     if let Some(old) = tx.task(task.id)?
-        && old.state.is_expired(old.at, tx.store_time())
+        && old.state.is_expired(old.at, tx.expiry())
     {
         tx.remove(task.id, &old)?;
         insert(tx, inserts, task, kind)?;

@@ -5,8 +5,9 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use super::claimed_tasks::ClaimedTasks;
 use super::error::Fault;
 use super::keys::holder;
+use super::limits::Expiry;
 use super::list::{info, left};
-use super::meta::read_store_time;
+use super::meta::read_expiry;
 use super::payload;
 use super::queries::errors_of;
 use super::reader::ReadConnection;
@@ -14,12 +15,9 @@ use super::state::{State, reason};
 use super::time::Now;
 use crate::durable::admin::detail::{Excerpt, KeyState, Runner};
 use crate::durable::admin::page::MAX_LISTED_ERROR_BYTES;
-use crate::durable::clock::millis;
 use crate::durable::key::KeyHash;
 use crate::durable::queue::Priority;
-use crate::durable::store::{
-    Beginning, DEAD_LETTER_RETENTION, DeadReason, FoundTask, SessionId, shortened,
-};
+use crate::durable::store::{Beginning, DeadReason, FoundTask, SessionId, shortened};
 use crate::durable::{Status, TaskId, TaskInfo};
 
 const TASK: &str = "
@@ -37,7 +35,7 @@ struct Reading<'a> {
     reader: &'a ReadConnection,
     db: &'a Connection,
     now: Now,
-    store_time: i64,
+    expiry: Expiry,
     id: TaskId,
 }
 
@@ -49,7 +47,7 @@ pub(super) fn find(reader: &ReadConnection, id: TaskId) -> Result<Option<FoundTa
             reader,
             db,
             now,
-            store_time: read_store_time(db, now)?,
+            expiry: read_expiry(db, now)?,
             id,
         };
         let mut statement = db.prepare_cached(TASK)?;
@@ -62,7 +60,7 @@ impl Reading<'_> {
     fn task(&self, row: &Row<'_>) -> Result<Option<FoundTask>, rusqlite::Error> {
         let state = State::of(row.get(5)?)?;
         let at: Option<i64> = row.get(6)?;
-        if state.is_expired(at, self.store_time) {
+        if state.is_expired(at, self.expiry) {
             return Ok(None);
         }
         let mut found = FoundTask::new(self.info(state, at, row)?);
@@ -97,11 +95,11 @@ impl Reading<'_> {
             State::Running => {}
             State::Done | State::Cancelled => {
                 (info.queue, info.group, info.failures, info.crashes) = (None, None, None, None);
-                info.kept_for = Some(left(at, self.store_time));
+                info.kept_for = Some(left(at, self.expiry.store_time));
             }
             State::Dead => {
-                let until = at.saturating_add(millis(DEAD_LETTER_RETENTION) as i64);
-                info.kept_for = Some(left(until, self.store_time));
+                info.kept_for = Some(self.expiry.left_of_dead(at));
+                info.age = Some(self.expiry.age_of_dead(at));
                 info.reason = Some(reason(row.get(8)?));
                 info.error = Some(shortened(row.get(9)?, MAX_LISTED_ERROR_BYTES));
             }
@@ -154,7 +152,7 @@ impl Reading<'_> {
     }
 
     fn key_state(&self, key: KeyHash) -> Result<KeyState, rusqlite::Error> {
-        let holder = holder(self.db, key, self.now.wall, self.store_time)?;
+        let holder = holder(self.db, key, self.now.wall, self.expiry)?;
         Ok(match holder == Some(self.id) {
             true => KeyState::Held,
             false => KeyState::Released,

@@ -6,10 +6,11 @@
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::error::Fault;
+use super::limits::Expiry;
 use super::next_check::EARLIEST_DUE;
 use super::payload::MAX_INLINE_BYTES;
 use super::ready_queue::{self, NO_GROUP};
-use super::state::{State, dead_letter_cutoff};
+use super::state::State;
 use super::task::Task;
 use super::transaction::Transaction;
 use crate::durable::TaskId;
@@ -28,12 +29,12 @@ pub(super) const HOLDER_IN_WINDOW: &str = "SELECT id FROM throng_task
      WHERE key = ?1 AND key_until > ?2 AND (state < 2 OR at > iif(state = 4, ?4, ?3))
      ORDER BY key_until DESC LIMIT 1";
 
-/// Returns the task that holds a key at a time since 1970 and a store time.
+/// Returns the task that holds a key at a time since 1970.
 pub(super) fn holder(
     db: &Connection,
     key: KeyHash,
     now: i64,
-    store_time: i64,
+    expiry: Expiry,
 ) -> Result<Option<TaskId>, rusqlite::Error> {
     let id = |row: &rusqlite::Row<'_>| row.get(0).map(TaskId::from_bytes);
     let mut active = db.prepare_cached(HOLDER)?;
@@ -42,7 +43,7 @@ pub(super) fn holder(
         return Ok(active);
     }
     let mut ended = db.prepare_cached(HOLDER_IN_WINDOW)?;
-    let params = params![key.0, now, store_time, dead_letter_cutoff(store_time)];
+    let params = params![key.0, now, expiry.store_time, expiry.dead_until];
     ended.query_row(params, id).optional()
 }
 
@@ -77,7 +78,7 @@ impl Transaction<'_> {
 
     /// Returns the task that holds a key.
     fn holder(&self, key: KeyHash) -> Result<Option<TaskId>, rusqlite::Error> {
-        holder(self.db, key, self.now.wall, self.store_time())
+        holder(self.db, key, self.now.wall, self.expiry())
     }
 
     /// Resolves the conflict between a new task and the task that holds its key, if there is one.

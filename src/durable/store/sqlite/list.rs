@@ -6,13 +6,13 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::claimed_tasks::ClaimedTasks;
 use super::error::Fault;
-use super::meta::read_store_time;
+use super::limits::Expiry;
+use super::meta::read_expiry;
 use super::reader::ReadConnection;
-use super::state::{StoredState, dead_letter_cutoff, reason};
+use super::state::{StoredState, reason};
 use super::time::Now;
 use crate::durable::admin::page::MAX_LISTED_ERROR_BYTES;
-use crate::durable::clock::millis;
-use crate::durable::store::{DEAD_LETTER_RETENTION, ListTasks, shortened};
+use crate::durable::store::{ListTasks, shortened};
 use crate::durable::{Cursor, Status, TaskId, TaskInfo, TaskPage};
 
 pub(super) const WAITING: &str = "
@@ -50,7 +50,7 @@ pub(super) fn list(
         let mut reading = Reading {
             db,
             now: now.wall,
-            store_time: read_store_time(db, now)?,
+            expiry: read_expiry(db, now)?,
             request,
             page: TaskPage::at(now.wall.max(0) as u64),
         };
@@ -59,9 +59,9 @@ pub(super) fn list(
             Status::Running => reading.running(after)?,
             Status::Dead => reading.dead(after)?,
             Status::Delayed => reading.by_time(StoredState::Delayed, i64::MIN, after)?,
-            Status::Done => reading.by_time(StoredState::Done, reading.store_time, after)?,
+            Status::Done => reading.by_time(StoredState::Done, reading.expiry.store_time, after)?,
             Status::Cancelled => {
-                reading.by_time(StoredState::Cancelled, reading.store_time, after)?
+                reading.by_time(StoredState::Cancelled, reading.expiry.store_time, after)?
             }
             Status::Absent => false,
         };
@@ -75,7 +75,7 @@ pub(super) fn list(
 struct Reading<'a> {
     db: &'a Connection,
     now: i64,
-    store_time: i64,
+    expiry: Expiry,
     request: &'a ListTasks,
     page: TaskPage,
 }
@@ -172,7 +172,7 @@ impl Reading<'_> {
             group: None,
             failures: None,
             crashes: None,
-            kept_for: Some(left(at, self.store_time)),
+            kept_for: Some(left(at, self.expiry.store_time)),
             ..info(self.request.filter.status, id, row, 2)?
         })
     }
@@ -183,16 +183,15 @@ impl Reading<'_> {
         let (at, id) = after.map_or((i64::MAX, TaskId::from_bytes([255; 16])), |it| {
             number_and_id_in(&it)
         });
-        let cutoff = dead_letter_cutoff(self.store_time);
-        let mut rows = statement.query(params![cutoff, at, id.to_bytes()])?;
+        let mut rows = statement.query(params![self.expiry.dead_until, at, id.to_bytes()])?;
         while let Some(row) = rows.next()? {
             if self.is_full() {
                 return Ok(true);
             }
             let (at, id) = (row.get(0)?, TaskId::from_bytes(row.get(1)?));
-            let until = i64::saturating_add(at, millis(DEAD_LETTER_RETENTION) as i64);
             let info = TaskInfo {
-                kept_for: Some(left(until, self.store_time)),
+                kept_for: Some(self.expiry.left_of_dead(at)),
+                age: Some(self.expiry.age_of_dead(at)),
                 reason: Some(reason(row.get(7)?)),
                 error: Some(shortened(row.get(8)?, MAX_LISTED_ERROR_BYTES)),
                 ..info(Status::Dead, id, row, 2)?
@@ -237,6 +236,7 @@ pub(super) fn info(
         due_in: None,
         fencing_token: None,
         kept_for: None,
+        age: None,
         reason: None,
         error: None,
     })

@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use rusqlite::{Connection, Row, params_from_iter};
 
 use super::error::Fault;
+use super::limits::{self, Expiry, Limits};
 use super::time::Now;
 use crate::durable::Counts;
 use crate::durable::clock::millis;
@@ -18,7 +19,7 @@ const CEILING_MICROS: i64 = CEILING_AHEAD.as_micros() as i64 / 2 * 3;
 /// The largest difference, in microseconds, between two measurements of the same span of time.
 const MAX_CLOCK_DIFFERENCE_MICROS: i64 = 100_000;
 
-/// The columns of the row, except those of the totals, `layout` and the routes.
+/// The columns of the row, except those of the limits and the totals, `layout` and the routes.
 const COLUMNS: [&str; 8] = [
     "epoch",
     "ceiling",
@@ -35,6 +36,11 @@ static LOAD: LazyLock<String> = LazyLock::new(|| {
     format!("SELECT layout, {} FROM throng_meta", columns.join(", "))
 });
 
+static READ_EXPIRY: LazyLock<String> = LazyLock::new(|| {
+    let limits = limits::COLUMNS.join(", ");
+    format!("SELECT aged, aged_at, {limits} FROM throng_meta")
+});
+
 static SAVE: LazyLock<String> = LazyLock::new(|| {
     let columns = all_columns().enumerate();
     let columns = columns.map(|(i, column)| format!("{column} = ?{}", i + 1));
@@ -43,7 +49,8 @@ static SAVE: LazyLock<String> = LazyLock::new(|| {
 });
 
 fn all_columns() -> impl Iterator<Item = &'static str> {
-    COLUMNS.into_iter().chain(totals().map(|(name, _)| name))
+    let columns = COLUMNS.into_iter().chain(limits::COLUMNS);
+    columns.chain(totals().map(|(name, _)| name))
 }
 
 /// Returns the totals that have a column. The number of unserved tasks is only counted on request.
@@ -73,6 +80,7 @@ pub(super) struct Meta {
     aged_at: i64,
     /// The last turn of a group that was issued.
     pub(super) group_turn: i64,
+    pub(super) limits: Limits,
     pub(super) counts: Counts,
 }
 
@@ -104,7 +112,8 @@ impl Meta {
             self.group_turn,
         ];
         let counts = totals().map(|(_, field)| *field(&mut counts) as i64);
-        statement.execute(params_from_iter(numbers.into_iter().chain(counts)))?;
+        let numbers = numbers.into_iter().chain(self.limits.numbers());
+        statement.execute(params_from_iter(numbers.chain(counts)))?;
         Ok(())
     }
 
@@ -168,11 +177,12 @@ impl Meta {
     }
 }
 
-/// Reads store time without the rest of the row.
-pub(super) fn read_store_time(db: &Connection, now: Now) -> Result<i64, rusqlite::Error> {
-    let mut statement = db.prepare_cached("SELECT aged, aged_at FROM throng_meta")?;
+/// Reads the times up to which ended tasks have expired without the rest of the row.
+pub(super) fn read_expiry(db: &Connection, now: Now) -> Result<Expiry, rusqlite::Error> {
+    let mut statement = db.prepare_cached(&READ_EXPIRY)?;
     statement.query_row([], |row| {
-        Ok(store_time(issued(row, 0)?, issued(row, 1)?, now))
+        let time = store_time(issued(row, 0)?, issued(row, 1)?, now);
+        Ok(read_limits(row, 2)?.expiry(time))
     })
 }
 
@@ -183,7 +193,7 @@ fn store_time(aged: i64, aged_at: i64, now: Now) -> i64 {
 /// Reads a row of [`LOAD`], except its layout.
 fn read(row: &Row<'_>) -> Result<Meta, rusqlite::Error> {
     let mut counts = Counts::default();
-    for ((_, field), column) in totals().zip(1 + COLUMNS.len()..) {
+    for ((_, field), column) in totals().zip(1 + COLUMNS.len() + limits::COLUMNS.len()..) {
         *field(&mut counts) = issued(row, column)? as u64;
     }
     Ok(Meta {
@@ -195,11 +205,21 @@ fn read(row: &Row<'_>) -> Result<Meta, rusqlite::Error> {
         aged: issued(row, 6)?,
         aged_at: issued(row, 7)?,
         group_turn: issued(row, 8)?,
+        limits: read_limits(row, 1 + COLUMNS.len())?,
         counts,
     })
 }
 
-/// Reads a number that only rises.
+/// Reads the limits, given their first column.
+fn read_limits(row: &Row<'_>, first: usize) -> Result<Limits, rusqlite::Error> {
+    let mut numbers = [0; limits::COLUMNS.len()];
+    for (number, column) in numbers.iter_mut().zip(first..) {
+        *number = issued(row, column)?;
+    }
+    Ok(Limits::of_numbers(numbers))
+}
+
+/// Reads a number that is not negative.
 fn issued(row: &Row<'_>, column: usize) -> Result<i64, rusqlite::Error> {
     match row.get(column)? {
         number @ 0..=MAX_ISSUED => Ok(number),
@@ -207,5 +227,5 @@ fn issued(row: &Row<'_>, column: usize) -> Result<i64, rusqlite::Error> {
     }
 }
 
-/// The largest valid value of a number that only rises. None gets near it.
+/// The largest valid value of a number. No number that only rises gets near it.
 pub(super) const MAX_ISSUED: i64 = 1 << 62;

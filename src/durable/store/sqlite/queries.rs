@@ -6,11 +6,12 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::admin;
 use super::error::Fault;
-use super::meta::{Meta, read_store_time};
+use super::limits::Expiry;
+use super::meta::{Meta, read_expiry};
 use super::payload;
 use super::queues::{self, QueueRow};
 use super::reader::ReadConnection;
-use super::state::{State, dead_letter_cutoff, reason};
+use super::state::{State, reason};
 use super::time::Now;
 use super::unserved;
 use crate::durable::queue::QueueInfo;
@@ -36,10 +37,10 @@ pub(super) fn dead_letters(
 ) -> Result<Vec<DeadLetter>, Fault> {
     let now = Now::read(&reader.clock);
     reader.snapshot(|db| {
-        let store_time = read_store_time(db, now)?;
-        let ids = admin::dead_letters(db, store_time, filter)?;
+        let expiry = read_expiry(db, now)?;
+        let ids = admin::dead_letters(db, expiry, filter)?;
         let letters = ids.iter().take(limit);
-        let letters = letters.map(|&id| dead_letter(db, id, now.wall, store_time));
+        let letters = letters.map(|&id| dead_letter(db, id, now.wall, expiry.store_time));
         Ok(letters.collect::<Result<_, _>>()?)
     })
 }
@@ -51,11 +52,11 @@ pub(super) fn dead_letter_payload(
 ) -> Result<Option<DeadPayload>, Fault> {
     let now = Now::read(&reader.clock);
     reader.snapshot(|db| {
-        let store_time = read_store_time(db, now)?;
+        let expiry = read_expiry(db, now)?;
         let mut statement = db.prepare_cached(
             "SELECT name, payload, reason FROM throng_task WHERE id = ?1 AND state = 4 AND at > ?2",
         )?;
-        let params = params![id.to_bytes(), dead_letter_cutoff(store_time)];
+        let params = params![id.to_bytes(), expiry.dead_until];
         let found = statement.query_row(params, |row| {
             let payload = match row.get(1)? {
                 Some(payload) => Ok(payload),
@@ -110,8 +111,8 @@ pub(super) fn queue(reader: &ReadConnection, queue: &QueueName) -> Result<QueueI
 pub(super) fn errors(reader: &ReadConnection, id: TaskId) -> Result<Vec<AttemptError>, Fault> {
     let now = Now::read(&reader.clock);
     reader.snapshot(|db| {
-        let store_time = read_store_time(db, now)?;
-        match status_of(reader, db, id, store_time)?.0 {
+        let expiry = read_expiry(db, now)?;
+        match status_of(reader, db, id, expiry)?.0 {
             TaskState::Absent => Ok(Vec::new()),
             _ => Ok(errors_of(db, id, now.wall)?),
         }
@@ -122,11 +123,11 @@ pub(super) fn errors(reader: &ReadConnection, id: TaskId) -> Result<Vec<AttemptE
 fn status_once(reader: &ReadConnection, ids: &[TaskId]) -> Result<(Vec<TaskState>, bool), Fault> {
     let now = Now::read(&reader.clock);
     reader.snapshot(|db| {
-        let store_time = read_store_time(db, now)?;
+        let expiry = read_expiry(db, now)?;
         let mut has_others = false;
         let mut found = Vec::with_capacity(ids.len());
         for &id in ids {
-            let (status, producer) = status_of(reader, db, id, store_time)?;
+            let (status, producer) = status_of(reader, db, id, expiry)?;
             let is_alive = matches!(
                 status,
                 TaskState::Waiting | TaskState::Delayed | TaskState::Running
@@ -143,14 +144,14 @@ fn status_of(
     reader: &ReadConnection,
     db: &Connection,
     id: TaskId,
-    store_time: i64,
+    expiry: Expiry,
 ) -> Result<(TaskState, i64), rusqlite::Error> {
     let mut statement = db.prepare_cached(
         "SELECT now, at, output, error, reason, endpoint FROM throng_now WHERE id = ?1",
     )?;
     let status = statement.query_row([id.to_bytes()], |row| {
         let state = State::of(row.get(0)?)?;
-        if state.is_expired(row.get(1)?, store_time) {
+        if state.is_expired(row.get(1)?, expiry) {
             return Ok((TaskState::Absent, 0));
         }
         let status = match state {

@@ -23,7 +23,7 @@ pub(super) use self::check::check;
 use super::claimed_tasks::ClaimedTasks;
 use super::damage::Damage;
 use super::error::Fault;
-use super::meta::{read_store_time, sum_of_ends};
+use super::meta::{read_expiry, sum_of_ends};
 use super::state::reason_number;
 use super::time::Now;
 use crate::durable::TaskId;
@@ -71,7 +71,7 @@ fn end_missing(
          VALUES (?1, 4, ?2, '', 0, 0, 0, 0, 'the row of the task cannot be read', ?3)",
     )?;
     let reason = reason_number(DeadReason::Damaged);
-    let store_time = read_store_time(db, now)?;
+    let store_time = read_expiry(db, now)?.store_time;
     for id in ids {
         let ended = insert.execute(params![id.to_bytes(), store_time, reason])?;
         damage.add(ended, || format!("the row of task {id} cannot be read"));

@@ -45,6 +45,8 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// the outputs that are. The column `results` of `throng_meta` counts the ended tasks whose retention is not over,
 /// except dead letters.
 ///
+/// The columns `dead_for`, `dead_most`, `kept_most` and `dead_since` of `throng_meta` limit what is kept of ended tasks: see `limits.rs`.
+///
 /// The table `throng_progress` contains the last progress that a run of a task has reported: the epoch of the run, the number of the
 /// report, and the progress. The transaction that ends a task removes its row.
 ///
@@ -85,6 +87,10 @@ CREATE TABLE IF NOT EXISTS throng_meta (
     aged INTEGER NOT NULL,
     aged_at INTEGER NOT NULL,
     group_turn INTEGER NOT NULL DEFAULT 0,
+    dead_for INTEGER NOT NULL DEFAULT 2592000000,
+    dead_most INTEGER NOT NULL DEFAULT 10000,
+    kept_most INTEGER NOT NULL DEFAULT 4611686018427387904,
+    dead_since INTEGER NOT NULL DEFAULT 0,
     routes TEXT,
     routes_version INTEGER NOT NULL DEFAULT 0,
     waiting INTEGER NOT NULL DEFAULT 0,

@@ -1,7 +1,7 @@
 //! The states of tasks and the reasons of dead letters, as numbers in the file.
 
-use crate::durable::clock::millis;
-use crate::durable::store::{DEAD_LETTER_RETENTION, DeadReason};
+use super::limits::Expiry;
+use crate::durable::store::DeadReason;
 
 /// The state of a task. The numbers are those of the column `now` of the view `throng_now`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,19 +57,14 @@ impl State {
         matches!(self, Self::Done | Self::Dead | Self::Cancelled)
     }
 
-    /// Returns `true` if the retention of an ended task with this `at` is over at this store time.
-    pub(super) fn is_expired(self, at: Option<i64>, store_time: i64) -> bool {
+    /// Returns `true` if the retention of an ended task with this `at` is over.
+    pub(super) fn is_expired(self, at: Option<i64>, expiry: Expiry) -> bool {
         match self {
             Self::Waiting | Self::Delayed | Self::Running => false,
-            Self::Done | Self::Cancelled => at.is_some_and(|at| at <= store_time),
-            Self::Dead => at.is_some_and(|at| at <= dead_letter_cutoff(store_time)),
+            Self::Done | Self::Cancelled => at.is_some_and(|at| at <= expiry.store_time),
+            Self::Dead => at.is_some_and(|at| at <= expiry.dead_until),
         }
     }
-}
-
-/// Returns the time of death up to which dead letters have expired at this store time.
-pub(super) fn dead_letter_cutoff(store_time: i64) -> i64 {
-    store_time - millis(DEAD_LETTER_RETENTION) as i64
 }
 
 const REASONS: [DeadReason; 6] = [

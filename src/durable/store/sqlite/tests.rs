@@ -44,6 +44,7 @@ mod overview_tests;
 mod peers_tests;
 mod processes_tests;
 mod queues_tests;
+mod retention_tests;
 mod schedules_tests;
 mod tokens_tests;
 mod upgrade_tests;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rusqlite::{Connection, OptionalExtension};
 
 use super::error::Fault;
+use super::limits::Expiry;
 use super::meta::Meta;
 use super::notices::Notices;
 use super::ready_queue::ReadyQueue;
@@ -93,6 +94,11 @@ impl<'a> Transaction<'a> {
     /// Returns the time by which the retention of ended tasks is measured.
     pub(super) fn store_time(&self) -> i64 {
         self.meta.store_time(self.now)
+    }
+
+    /// Returns the times up to which ended tasks have expired.
+    pub(super) fn expiry(&self) -> Expiry {
+        self.meta.limits.expiry(self.store_time())
     }
 
     /// Has the lists of a set checked by a session, since tasks may be left there.

@@ -13,10 +13,10 @@ use self::pair::Pair;
 use super::memory::Memory;
 use super::process::LISTED;
 use super::{Harness, runtime};
-use crate::durable::Status;
 use crate::durable::key::Conflict;
 use crate::durable::queue::{Groups, Priority, QueueSettings};
 use crate::durable::store::QueueChange;
+use crate::durable::{Retention, Status};
 
 mod pair;
 mod requests;
@@ -99,6 +99,7 @@ pub(super) enum Step {
     Maintain {
         budget: usize,
     },
+    SetRetention(Retention),
     Counts {
         process: u8,
     },
@@ -456,6 +457,17 @@ fn list() -> impl Strategy<Value = Step> {
     )
 }
 
+fn retention() -> impl Strategy<Value = Retention> {
+    let dead_for = seconds(&[1, 9, 60, 30 * 24 * 3600]);
+    let dead_most = prop::sample::select(&[0_u64, 1, 2, 10_000][..]);
+    let kept_most = prop::option::of(0..4_u64);
+    (dead_for, dead_most, kept_most).prop_map(|(dead_for, dead_most, kept_most)| Retention {
+        dead_for,
+        dead_most,
+        kept_most,
+    })
+}
+
 fn record_stats() -> impl Strategy<Value = Step> {
     let types = prop::collection::vec((0..4_u8, 0..9_u64), 0..4);
     (0..3_u8, types, any::<bool>()).prop_map(|(reporter, types, is_repeated)| {
@@ -505,6 +517,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => choice().prop_map(|choice| Step::Replay { choice }),
         1 => choice().prop_map(|choice| Step::Delete { choice }),
         2 => (1..4_usize).prop_map(|budget| Step::Maintain { budget }),
+        2 => retention().prop_map(Step::SetRetention),
         3 => any().prop_map(|process| Step::Counts { process }),
         5 => list(),
         3 => pause(),

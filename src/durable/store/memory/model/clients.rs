@@ -3,8 +3,8 @@
 use super::row::{Row, State};
 use super::state::Model;
 use crate::durable::clock::millis;
-use crate::durable::store::{Event, MAX_DEAD_LETTERS, TaskState};
-use crate::durable::{AttemptError, Counts, DeadFilter, TaskId};
+use crate::durable::store::{Event, TaskState};
+use crate::durable::{AttemptError, Counts, TaskId};
 
 impl Model {
     /// Returns the status of tasks. If there is an endpoint, it is notified when those that have not ended do so.
@@ -13,9 +13,9 @@ impl Model {
         endpoint: Option<usize>,
         ids: &[TaskId],
     ) -> Vec<TaskState> {
-        let time = self.store_time();
+        let expiry = self.expiry();
         let found = ids.iter().map(|id| match self.tasks.get_mut(id) {
-            Some(row) if !row.is_expired(time) => {
+            Some(row) if !row.is_expired(expiry) => {
                 row.watchers.extend(endpoint);
                 row.status()
             }
@@ -25,8 +25,9 @@ impl Model {
     }
 
     pub(in super::super) fn errors(&self, id: TaskId) -> Vec<AttemptError> {
-        let time = self.store_time();
-        let row = self.tasks.get(&id).filter(|row| !row.is_expired(time));
+        let expiry = self.expiry();
+        let row = self.tasks.get(&id);
+        let row = row.filter(|row| !row.is_expired(expiry));
         row.map(|row| row.errors(self.wall())).unwrap_or_default()
     }
 
@@ -62,15 +63,10 @@ impl Model {
         true
     }
 
-    /// Removes up to `budget` tasks: those whose retention is over, and the oldest dead letters if there are too many.
+    /// Removes up to `budget` tasks that have expired or are in excess.
     /// Returns `true` if more are left.
     pub(in super::super) fn maintain(&mut self, budget: usize) -> bool {
-        let time = self.store_time();
-        let expired = self.tasks.values().filter(|row| row.is_expired(time));
-        let mut remove: Vec<_> = expired.map(|row| row.task.id).collect();
-        let letters = self.dead_letters(&DeadFilter::all(), usize::MAX);
-        let excess = letters.iter().skip(MAX_DEAD_LETTERS as usize);
-        remove.extend(excess.map(|letter| letter.id));
+        let remove = self.removable();
         self.repair_hand_outs();
         self.expire_stats();
         let more = remove.len() > budget;

@@ -101,8 +101,9 @@ impl Model {
     }
 
     fn remove_if_expired(&mut self, id: TaskId) {
-        let time = self.store_time();
-        if self.tasks.get(&id).is_some_and(|row| row.is_expired(time)) {
+        let expiry = self.expiry();
+        let row = self.tasks.get(&id);
+        if row.is_some_and(|row| row.is_expired(expiry)) {
             self.tasks.remove(&id);
         }
     }

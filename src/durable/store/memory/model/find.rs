@@ -12,7 +12,7 @@ use crate::durable::{Status, TaskId, TaskInfo};
 impl Model {
     pub(in super::super) fn find(&self, id: TaskId) -> Option<FoundTask> {
         let row = self.tasks.get(&id);
-        let row = row.filter(|row| !row.is_expired(self.store_time()))?;
+        let row = row.filter(|row| !row.is_expired(self.expiry()))?;
         let mut found = FoundTask::new(self.info(row));
         if let State::Done { output, .. } = &row.state {
             found.output = Some(Beginning::of(output.clone()));

@@ -1,6 +1,6 @@
 //! Keys: which task holds a key, and what becomes of another task with that key.
 
-use super::row::{Row, State};
+use super::row::{Expiry, Row, State};
 use super::state::Model;
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
@@ -8,9 +8,9 @@ use crate::durable::key::{Conflict, KeyHash, NewKey};
 use crate::durable::store::{KeyConflict, NewTask};
 
 impl Row {
-    /// Returns the key of the task, if the task holds it. `time` is the store time.
-    fn held_key(&self, now: u64, time: u64) -> Option<KeyHash> {
-        let key = self.task.key.filter(|_| !self.is_expired(time))?;
+    /// Returns the key of the task, if the task holds it.
+    fn held_key(&self, now: u64, expiry: Expiry) -> Option<KeyHash> {
+        let key = self.task.key.filter(|_| !self.is_expired(expiry))?;
         let window = millis(key.window);
         let is_in_window = window > 0 && now < self.stored_at + window;
         (self.is_alive() || is_in_window).then_some(key.hash)
@@ -28,10 +28,10 @@ impl Model {
     /// Returns the task that holds a key. If the clock was put back, an ended task in its window and a live one may both hold it;
     /// the live one counts.
     pub(super) fn holder(&self, key: KeyHash) -> Option<TaskId> {
-        let (now, time) = (self.wall(), self.store_time());
+        let (now, expiry) = (self.wall(), self.expiry());
         let rows = self.keyed.get(&key).into_iter().flatten();
         let rows = rows.filter_map(|id| self.tasks.get(id));
-        let mut holders = rows.filter(|row| row.held_key(now, time) == Some(key));
+        let mut holders = rows.filter(|row| row.held_key(now, expiry) == Some(key));
         let first = holders.clone().next();
         let alive = holders.find(|row| row.is_alive());
         alive.or(first).map(|row| row.task.id)

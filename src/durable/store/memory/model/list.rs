@@ -6,7 +6,7 @@ use super::row::{Row, State};
 use super::state::Model;
 use crate::durable::admin::page::MAX_LISTED_ERROR_BYTES;
 use crate::durable::clock::millis;
-use crate::durable::store::{DEAD_LETTER_RETENTION, ListTasks, shortened};
+use crate::durable::store::{ListTasks, shortened};
 use crate::durable::{Cursor, Status, TaskId, TaskInfo, TaskPage};
 
 /// The position of a task in the lists of its status: a time, and the id of the task.
@@ -38,11 +38,11 @@ impl Model {
 
     /// Returns the tasks with a status in the order of their positions.
     fn listed(&self, status: Status) -> Vec<(Position, &Row)> {
-        let time = self.store_time();
+        let expiry = self.expiry();
         let rows = self
             .tasks
             .values()
-            .filter(|row| row.status().status() == status && !row.is_expired(time));
+            .filter(|row| row.status().status() == status && !row.is_expired(expiry));
         let mut rows: Vec<_> = rows.map(|row| (row.position(), row)).collect();
         rows.sort_by_key(|&(position, _)| position);
         rows
@@ -65,6 +65,7 @@ impl Model {
             due_in: None,
             fencing_token: None,
             kept_for: None,
+            age: None,
             reason: None,
             error: None,
         };
@@ -80,7 +81,8 @@ impl Model {
                 error,
                 since,
             } => {
-                info.kept_for = Some(left(since + millis(DEAD_LETTER_RETENTION), time));
+                info.kept_for = Some(left(since + millis(self.retention.dead_for), time));
+                info.age = Some(left(time, *since));
                 info.reason = Some(*reason);
                 info.error = Some(shortened(error.clone(), MAX_LISTED_ERROR_BYTES));
             }

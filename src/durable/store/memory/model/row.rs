@@ -3,11 +3,10 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use crate::durable::clock::millis;
 use crate::durable::store::kind::Kind;
 use crate::durable::store::{
-    Claimed, DEAD_LETTER_RETENTION, DeadReason, Epoch, MAX_ERRORS, NewTask, Progress, TaskState,
-    is_dead_letter, is_quarantined,
+    Claimed, DeadReason, Epoch, MAX_ERRORS, NewTask, Progress, TaskState, is_dead_letter,
+    is_quarantined,
 };
 use crate::durable::{AttemptError, DeadLetter};
 
@@ -58,6 +57,15 @@ pub(super) enum State {
     },
 }
 
+/// The times up to which ended tasks have expired, in store time.
+#[derive(Clone, Copy)]
+pub(super) struct Expiry {
+    /// The end of the retention of those that are not dead letters.
+    pub(super) time: u64,
+    /// The time of death of dead letters.
+    pub(super) dead_until: Option<u64>,
+}
+
 impl Row {
     pub(super) fn is_delayed_until(&self, due: u64) -> bool {
         self.state == State::Delayed { due }
@@ -82,10 +90,10 @@ impl Row {
     }
 
     /// Returns `true` if the retention of the ended task is over.
-    pub(super) fn is_expired(&self, time: u64) -> bool {
+    pub(super) fn is_expired(&self, expiry: Expiry) -> bool {
         match self.state {
-            State::Done { until, .. } | State::Cancelled { until } => until <= time,
-            State::Dead { since, .. } => since + millis(DEAD_LETTER_RETENTION) <= time,
+            State::Done { until, .. } | State::Cancelled { until } => until <= expiry.time,
+            State::Dead { since, .. } => Some(since) <= expiry.dead_until,
             State::Waiting | State::Delayed { .. } | State::Running { .. } => false,
         }
     }

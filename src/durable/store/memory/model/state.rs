@@ -19,7 +19,7 @@ use crate::durable::store::kind::{Kind, TypeSet};
 use crate::durable::store::{
     DeadReason, Enqueued, Epoch, Event, Resolution, ScheduleRow, SessionId, StatBucket, WorkerCard,
 };
-use crate::durable::{Counts, TaskId};
+use crate::durable::{Counts, Retention, TaskId};
 
 /// The number of endpoints that are woken, at most, for tasks that became ready together.
 const MAX_WAKES: usize = 4;
@@ -48,6 +48,9 @@ pub(in super::super) struct Model {
     pub(super) keyed: BTreeMap<KeyHash, BTreeSet<TaskId>>,
     pub(super) schedules: BTreeMap<ScheduleName, ScheduleState>,
     pub(super) stats: StatsState,
+    pub(super) retention: Retention,
+    /// The time of death up to which dead letters have expired in any case.
+    pub(super) dead_until: Option<u64>,
     /// The queues, kinds and groups of the tasks that the current request has made ready.
     pub(super) new_ready: Vec<(QueueName, Kind, Option<GroupName>)>,
     /// The queues in which the current request may let waiting tasks start.
@@ -171,6 +174,8 @@ impl Model {
             keyed: BTreeMap::new(),
             schedules: BTreeMap::new(),
             stats: StatsState::default(),
+            retention: Retention::default(),
+            dead_until: None,
             new_ready: Vec::new(),
             freed: BTreeSet::new(),
             totals: Counts::default(),
@@ -288,7 +293,7 @@ impl Model {
 
     /// Ends a task, and removes it if it has no retention.
     pub(super) fn end(&mut self, id: TaskId, state: State) {
-        let time = self.store_time();
+        let expiry = self.expiry();
         let Some(row) = self.tasks.get_mut(&id) else {
             return;
         };
@@ -298,7 +303,7 @@ impl Model {
         row.progress = None;
         row.state = state;
         let watchers = mem::take(&mut row.watchers);
-        if row.is_expired(time) {
+        if row.is_expired(expiry) {
             self.tasks.remove(&id);
         }
         for watcher in watchers {

@@ -19,7 +19,7 @@
 -- ARGV[10..] -> w + d times (id, row in `alive`); w + d entries, those of waiting tasks first, list by list; d delays in
 --   milliseconds; p times (id, payload); g times (list, number of tasks)
 --
--- Needs: lists, store_time.
+-- Needs: lists, store_time, retention.
 -- On demand: key_conflicts.
 -- Undo: enqueue.
 
@@ -56,7 +56,7 @@ if call('EXISTS', DIED, PROGRESS) > 0 then
     end
   end
   for i, since in ipairs(call('ZMSCORE', DIED, unpack(ids))) do
-    if since and since + DEAD_RETENTION > store_time() then
+    if is_dead_letter_kept(since) then
       is_stored[i], any_stored = true, true
     elseif since then
       call('HDEL', PAYLOADS, ids[i])

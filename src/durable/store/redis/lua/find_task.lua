@@ -2,7 +2,7 @@
 --
 -- The entry of a waiting task is found only if it is near the head or the end of its list, since no key contains its position.
 --
--- Needs: task_rows, lists, groups, session, held_keys.
+-- Needs: task_rows, lists, groups, session, held_keys, retention.
 -- KEYS: NONE, META, SESSIONS, READY, ALIVE, PAYLOADS, DELAYED, DUE, RUNNING, CLAIMS, LEASE, RESULTS, DEAD, DIED, ERRORS, CANCEL,
 --   TOMBSTONES, IDLE, ROUTES, UNLISTED, QUEUES, PERMITS, HELD_KEYS, GROUPS, PROGRESS, TYPES.
 --
@@ -111,7 +111,7 @@ local function read_result(row)
   if status == 'd' then output = sub(row, RESULT_STATE + 1) end
   if not status then
     status, damage = 'x', 'its result cannot be read'
-    description = { id, false, '', '', false, 0, store_time(), DAMAGED, damage }
+    description = { id, false, '', '', false, 0, store_time(), store_time(), DAMAGED, damage }
   end
   return true
 end
@@ -119,8 +119,8 @@ end
 local function read_ended()
   local row = call('HGET', RESULTS, id)
   if row and read_result(row) then return end
-  local died = tonumber(call('ZSCORE', DIED, id) or '-inf')
-  if died + DEAD_RETENTION > store_time() then read_dead(died) end
+  local died = call('ZSCORE', DIED, id)
+  if is_dead_letter_kept(died) then read_dead(died) end
 end
 
 if alive then read_alive() else read_ended() end

@@ -4,7 +4,7 @@
 -- task must also be alive, or in its window with its end still kept. So a script that ends a task need not change the row;
 -- maintenance removes it. If a task holds its key only until a worker claims it, the claim removes the row.
 --
--- Needs: entry, store_time.
+-- Needs: entry, store_time, retention.
 
 -- Returns `true` if the result of a task is kept. A large result is not read, since that costs time: it counts as kept until
 -- maintenance removes it.
@@ -22,6 +22,5 @@ local function holder_of(key, row, alive)
   -- If the row has no such key, a later task has the same id.
   if alive then return sub(alive, ALIVE_KEY, ALIVE_KEY_END) == key and id or nil, #row >= HELD_ENTRY end
   if #row < HELD_UNTIL_END or number_at('>I6', row, HELD_UNTIL) <= now then return nil end
-  local since = tonumber(call('ZSCORE', DIED, id) or '-inf')
-  return (has_kept_result(id) or since + DEAD_RETENTION > store_time()) and id or nil, false
+  return (has_kept_result(id) or is_dead_letter_kept(call('ZSCORE', DIED, id))) and id or nil, false
 end

@@ -198,7 +198,7 @@ end
 
 -- The newest dead letters come first. Expired ones are the oldest.
 local function walk_dead()
-  local oldest = string.format('(%.0f', store_time() - DEAD_RETENTION)
+  local oldest = string.format('(%.0f', dead_letter_cutoff())
   local unexpired = call('ZCOUNT', DIED, oldest, '+inf')
   local newer = last_id ~= '' and call('ZCARD', DIED) - rank_of(DIED, cursor, last_id, false) or 0
   return walk(function(skipped, n)

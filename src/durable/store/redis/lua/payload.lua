@@ -1,6 +1,6 @@
 -- Reads the payload of a dead letter.
 --
--- Needs: dead_letter_row, intact_entry, store_time.
+-- Needs: dead_letter_row, intact_entry, retention.
 -- KEYS: NONE, META, PAYLOADS, DEAD, DIED.
 --
 -- ARGV[1] -> id
@@ -9,8 +9,7 @@
 -- [1] -> entry, or empty if it cannot be read
 -- [2] -> payload if it is stored separately, or nil
 local id = ARGV[1]
-local since = tonumber(call('ZSCORE', DIED, id) or '-inf')
-if since + DEAD_RETENTION <= store_time() then return {} end
+if not is_dead_letter_kept(call('ZSCORE', DIED, id)) then return {} end
 local row = call('HGET', DEAD, id)
 local entry = is_dead_letter_row(row) and sub(row, DEAD_ERROR + number_at('>I4', row, DEAD_ERROR_LENGTH)) or ''
 if not is_intact(id, entry) then return { '', false } end

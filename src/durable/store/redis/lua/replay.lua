@@ -1,6 +1,6 @@
 -- Replays dead letters, in the order of the ids, or deletes them, as one transaction.
 --
--- Needs: lists, entry, alive_row, intact_entry, dead_letter_row, store_time, held_keys.
+-- Needs: lists, entry, alive_row, intact_entry, dead_letter_row, retention, held_keys.
 -- Reads: epoch, tombstones.
 -- Undo: replay.
 -- KEYS: NONE, META, READY, ALIVE, PAYLOADS, LEASE, RESULTS, HELD_KEYS, DEAD, DIED, ERRORS, TOMBSTONES, IDLE, ROUTES, UNLISTED, QUEUES, PERMITS,
@@ -47,8 +47,8 @@ end
 
 for i = 1, tonumber(ARGV[2]) do
   local id = ARGV[2 + i]
-  local since = tonumber(call('ZSCORE', DIED, id) or '-inf')
-  local row = since + DEAD_RETENTION > store_time() and (call('HGET', DEAD, id) or '')
+  local since = call('ZSCORE', DIED, id)
+  local row = is_dead_letter_kept(since) and (call('HGET', DEAD, id) or '')
   local can_run = is_dead_letter_row(row) and byte(row) ~= DAMAGED and is_intact(id, sub(row, DEAD_ERROR + number_at('>I4', row, DEAD_ERROR_LENGTH)))
   answers[i] = row and (is_replay and 'd' or 'y') or 'n'
   -- A damaged task cannot run. It can only be deleted.

@@ -7,9 +7,9 @@
 -- [5]   -> header of the entry, or nil
 -- [6]   -> number of failures without a header
 -- [7..] -> for delayed tasks, the time at which they are due; for running ones, the epoch; for ended ones, the time until which they are
---   kept; for dead letters, also the reason and the error
+--   kept; for dead letters, also the time of death, the reason and the error
 --
--- Needs: entry, intact_entry, dead_letter_row, store_time, queues.
+-- Needs: entry, intact_entry, dead_letter_row, store_time, retention, queues.
 local types = {}
 
 -- Returns the name of a task and those of its queue and its group, given its entry.
@@ -69,9 +69,10 @@ end
 
 -- Describes a dead letter, given its row in `dead` and the time of death.
 local function describe_dead(id, row, died)
-  local kept_until = tonumber(died) + DEAD_RETENTION
-  if not is_dead_letter_row(row) then return { id, false, '', '', false, 0, kept_until, DAMAGED, '' } end
+  local died = tonumber(died)
+  local kept_until = died + retention().dead_for
+  if not is_dead_letter_row(row) then return { id, false, '', '', false, 0, kept_until, died, DAMAGED, '' } end
   local length = number_at('>I4', row, DEAD_ERROR_LENGTH)
   local error = sub(row, DEAD_ERROR, DEAD_ERROR + math.min(length, MAX_LISTED_ERROR) - 1)
-  return describe_entry(id, sub(row, DEAD_ERROR + length), kept_until, byte(row), error)
+  return describe_entry(id, sub(row, DEAD_ERROR + length), kept_until, died, byte(row), error)
 end

@@ -21,6 +21,7 @@ mod maintenance_tests;
 mod progress_tests;
 mod queues_tests;
 mod reads_tests;
+mod retention_tests;
 mod schedules_tests;
 mod sessions_tests;
 mod stats_tests;

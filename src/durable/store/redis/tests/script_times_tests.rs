@@ -9,6 +9,7 @@ use crate::durable::store::redis::Time;
 mod changes_tests;
 mod ends_tests;
 mod lists_tests;
+mod retention_tests;
 mod sessions_tests;
 mod turns_tests;
 
@@ -27,6 +28,11 @@ struct Scene {
 /// Runs a deterministic scene repeatedly until none of its scripts was too long. The time of a script is the minimum of
 /// all runs, since other processes may have delayed it.
 async fn in_short_scripts(play: impl AsyncFn(&mut Scene)) {
+    in_scripts_of(LIMIT, play).await;
+}
+
+/// The same with another limit.
+async fn in_scripts_of(limit: Duration, play: impl AsyncFn(&mut Scene)) {
     let mut least: Vec<Duration> = Vec::new();
     for _ in 0..8 {
         let mut scene = Scene::new().await;
@@ -38,7 +44,7 @@ async fn in_short_scripts(play: impl AsyncFn(&mut Scene)) {
         }
         let longest = least.iter().max();
         println!("the longest script: {longest:?}");
-        if longest.is_some_and(|longest| *longest <= LIMIT) {
+        if longest.is_some_and(|longest| *longest <= limit) {
             return;
         }
     }

@@ -5,6 +5,7 @@ use rusqlite::Connection;
 use crate::durable::store::kind::SetId;
 use crate::durable::store::sqlite::damage::Damage;
 use crate::durable::store::sqlite::error::{Fault, corrupt};
+use crate::durable::store::sqlite::limits::Limits;
 use crate::durable::store::sqlite::meta::MAX_ISSUED;
 use crate::durable::store::sqlite::route_cache;
 use crate::durable::store::sqlite::time::Now;
@@ -23,7 +24,7 @@ pub(super) fn repair(db: &Connection, now: Now, damage: &mut Damage) -> Result<(
             "raised_boot" => now.boot_micros(),
             "aged" => now.wall,
             "aged_at" => now.boot,
-            _ => 0,
+            _ => Limits::default_of(&name).unwrap_or_default(),
         };
         db.execute(&format!("UPDATE throng_meta SET {name} = ?1"), [instead])?;
         damage.add(1, || format!("throng_meta has no valid {name}"));

@@ -10,7 +10,7 @@ use crate::durable::store::DeadReason;
 use crate::durable::store::sqlite::claimed_tasks::ClaimedTasks;
 use crate::durable::store::sqlite::damage::Damage;
 use crate::durable::store::sqlite::error::Fault;
-use crate::durable::store::sqlite::meta::{MAX_ISSUED, read_store_time};
+use crate::durable::store::sqlite::meta::{MAX_ISSUED, read_expiry};
 use crate::durable::store::sqlite::state::reason_number;
 use crate::durable::store::sqlite::time::Now;
 
@@ -282,7 +282,7 @@ pub(super) fn end_invalid_tasks(
     now: Now,
     damage: &mut Damage,
 ) -> Result<(), Fault> {
-    let time = read_store_time(db, now)?;
+    let time = read_expiry(db, now)?.store_time;
     for bad in find_invalid(db, "throng_task", &["id"], TASK, is_consistent)? {
         damage.add(1, || bad.describe("throng_task"));
         match Values::Id.has(bad.key[0].0.value()) {

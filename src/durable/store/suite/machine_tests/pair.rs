@@ -29,6 +29,7 @@ mod lists;
 mod numbered;
 mod progress;
 mod queues;
+mod retention;
 mod schedules;
 mod stats;
 mod workers;
@@ -181,6 +182,7 @@ impl<H: Harness> Pair<H> {
             Step::ChangeScheduleAgain => self.send_schedule_change().await,
             Step::ListSchedules { after, limit } => self.list_schedules(*after, *limit).await,
             Step::Maintain { budget } => self.maintain(*budget).await,
+            Step::SetRetention(retention) => self.set_retention(*retention).await,
             Step::Dead { choice, limit } => self.dead_letters(choice, *limit).await,
             Step::Replay { choice } => self.replay(choice).await,
             Step::Delete { choice } => self.delete(choice).await,

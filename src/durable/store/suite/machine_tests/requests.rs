@@ -109,10 +109,19 @@ impl New {
             },
             key,
             delay: self.delay,
-            retention: self
-                .retention
-                .max(key.map_or(Duration::ZERO, |key| key.window)),
+            retention: self.retention(key, ids),
             max_crashes: self.max_crashes,
+        }
+    }
+}
+
+impl New {
+    /// Returns a retention that no other task has. Among ends that expire in the same millisecond, the store chooses those in excess.
+    fn retention(&self, key: Option<NewKey>, ids: &Ids) -> Duration {
+        let retention = key.map_or(self.retention, |key| key.window.max(self.retention));
+        match retention {
+            Duration::ZERO => Duration::ZERO,
+            retention => retention + Duration::from_millis(17 * ids.number(self.task) % 1000),
         }
     }
 }
@@ -202,7 +211,11 @@ impl Ids {
     }
 
     fn of(&self, task: u8) -> TaskId {
-        id(u64::from(task) + 12 * self.0[usize::from(task)])
+        id(self.number(task))
+    }
+
+    fn number(&self, task: u8) -> u64 {
+        u64::from(task) + 12 * self.0[usize::from(task)]
     }
 
     /// Returns the ids of tasks, each once.

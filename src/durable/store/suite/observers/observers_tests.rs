@@ -6,13 +6,13 @@ use std::sync::Arc;
 use super::Harness;
 use super::process::*;
 use super::scheduler::Scheduler;
-use crate::durable::DeadFilter;
 use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::schedule::when::COMPUTES;
 use crate::durable::store::{
     CheckedFilter, Enqueue, ListTasks, NewSession, Progress, ProgressReport, QueueChange,
     ScheduleChange, Store, Turn, WorkerCard,
 };
+use crate::durable::{DeadFilter, Retention};
 
 /// Stores tasks of each status, a schedule, limits and a paused type.
 async fn fill(it: &dyn Harness, process: &Process) {
@@ -62,6 +62,7 @@ async fn look(store: &Store) -> Vec<String> {
         text(store.queue(queue_name("q")).await),
         text(store.schedules(None, 9).await),
         text(store.schedule(schedule_name("minutely")).await),
+        text(store.retention().await),
         text(store.probe().await),
         format!("{:?}", store.health()),
     ];
@@ -156,6 +157,7 @@ pub(super) async fn an_observer_is_refused_all_changes(it: &dyn Harness) {
     assert_observed(store.hand_out(COMPUTES).await);
     assert_observed(store.change_schedule(Arc::new(removal())).await);
     assert_observed(store.maintain(9).await);
+    assert_observed(store.set_retention(Retention::default()).await);
     assert_observed(store.upgrade().await);
     assert!(it.contents() == before);
 }
