@@ -83,7 +83,9 @@ pub enum KeyState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Runner {
-    /// The number of the worker's session in the store.
+    /// The number of the worker's [session](crate::durable::WorkerInfo::session) in the store. It is serialised as a text, since JavaScript
+    /// would round it.
+    #[serde(serialize_with = "json::number")]
     pub session: u64,
     /// A description of the process, or `None` if the store has none: the session may be gone, and
     /// [`MemoryStore`](crate::durable::MemoryStore) belongs to one process.

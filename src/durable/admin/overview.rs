@@ -3,16 +3,20 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
+use serde::Serialize;
+
+use super::json;
 use crate::durable::clock::time_of;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::{RunType, StatsPage};
 use crate::durable::{Counts, QueueInfo, RunTotals};
 
 /// A store at a glance: see [`Admin::overview`](crate::durable::Admin::overview).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Overview {
     /// The time of the store.
+    #[serde(serialize_with = "json::since_1970")]
     pub now: SystemTime,
     /// The numbers of tasks, and the totals.
     pub counts: Counts,
@@ -33,7 +37,7 @@ pub struct Overview {
 }
 
 /// A queue at a glance: see [`Overview::queues`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct QueueOverview {
     /// The name, or `None` for the default queue.
@@ -49,11 +53,12 @@ pub struct QueueOverview {
     /// since the task became ready; with other stores, it is the time since the task was spawned, and SQLite knows that only for
     /// [new](crate::durable::TaskId::new) ids. Redis and SQLite do not examine tasks with a
     /// [group](crate::durable::SpawnOptions::group).
+    #[serde(serialize_with = "json::optional_millis")]
     pub oldest_waiting: Option<Duration>,
 }
 
 /// A type of tasks in a queue at a glance: see [`Overview::types`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct TypeOverview {
     /// The [name](crate::durable::DurableTask::NAME) of the type. It is `None` for types that the statistics count together: see

@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
+use serde::Serialize;
+
+use super::json;
+
 /// The numbers of runs in a period.
 ///
 /// A run counts as started in the minute in which it starts, and by its outcome in the minute in which it ends. Runs that ended because
 /// their tasks asked to run again later, or were given back, have only started.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct RunTotals {
     /// Runs that have started.
@@ -20,6 +24,7 @@ pub struct RunTotals {
     /// Runs that were cancelled.
     pub cancelled: u64,
     /// The sum of the times that these ended runs took: those in `done`, `retried`, `died` and `cancelled`.
+    #[serde(serialize_with = "json::millis")]
     pub run_time: Duration,
 }
 

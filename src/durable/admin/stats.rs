@@ -2,6 +2,9 @@
 
 use std::time::{Duration, SystemTime};
 
+use serde::Serialize;
+
+use super::json;
 use crate::durable::clock::time_of;
 use crate::durable::engine::Engine;
 use crate::durable::store::{ReadStats, Resolution, StatsPage, StatsStart};
@@ -22,15 +25,17 @@ use crate::durable::{DurableError, RunTotals};
 pub struct StatsFilter(pub(crate) ReadStats);
 
 /// A page of statistics: see [`Admin::stats`](crate::durable::Admin::stats).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Stats {
     /// The time of the store.
+    #[serde(serialize_with = "json::since_1970")]
     pub now: SystemTime,
     /// The statistics, in the order of their times, and then of the names and the queues. A type without runs in a minute or hour has no
     /// row there.
     pub rows: Vec<TypeStats>,
     /// The time at which the next page begins, or `None` if this is the last page. Pass it to [`StatsFilter::from`].
+    #[serde(serialize_with = "json::optional_since_1970")]
     pub next: Option<SystemTime>,
     /// The partitions that do not answer, so their part of the statistics is missing: see
     /// [`Overview::missing_partitions`](crate::durable::Overview::missing_partitions).
@@ -38,10 +43,11 @@ pub struct Stats {
 }
 
 /// The runs of a type of tasks in a queue, in one minute or hour.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct TypeStats {
     /// The time at which the minute or hour begins.
+    #[serde(serialize_with = "json::since_1970")]
     pub start: SystemTime,
     /// The [name](crate::durable::DurableTask::NAME) of the type. It is `None` for all types beyond the first 256 of the minute or hour
     /// together, and for those whose names are longer than 255 bytes.

@@ -3,11 +3,14 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use serde::Serialize;
+
+use super::json;
 use crate::durable::Cursor;
 use crate::durable::store::{SessionId, WorkerCard};
 
 /// A page of the workers of a store: see [`Admin::workers`](crate::durable::Admin::workers).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct WorkersPage {
     /// The workers.
@@ -18,10 +21,11 @@ pub struct WorkersPage {
 }
 
 /// A worker: an executor that serves a queue. An executor that serves several queues is several workers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct WorkerInfo {
-    /// The number by which the store identifies the worker.
+    /// The number by which the store identifies the worker. It is serialised as a text, since JavaScript would round it.
+    #[serde(serialize_with = "json::number")]
     pub session: u64,
     /// The queue that it serves, or `None` for the default queue.
     pub queue: Option<String>,
@@ -44,16 +48,19 @@ pub struct WorkerInfo {
     /// [`DurableClient::upgrade`](crate::durable::DurableClient::upgrade).
     pub layouts: Option<RangeInclusive<i64>>,
     /// The time since which it is registered in the store. A worker whose store has taken it for dead is registered again.
+    #[serde(serialize_with = "json::millis")]
     pub started: Duration,
     /// The time since its last sign of life, or `None` if that is not known. In Redis, this is a minute too long at most. A process of
     /// this machine is seen at any time, as long as it lives.
+    #[serde(serialize_with = "json::optional_millis")]
     pub last_seen: Option<Duration>,
     /// The state of the worker, as far as the store can tell.
     pub state: WorkerState,
 }
 
 /// The state of a [worker](WorkerInfo).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum WorkerState {
     /// Nothing indicates that the worker is dead.
