@@ -19,7 +19,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::{ErrorCode, OpenFlags};
 
@@ -33,8 +33,8 @@ use crate::durable::clock::Clock;
 use crate::durable::failure::Cause;
 use crate::sync::lock;
 
-/// The number of attempts to read while other processes change the files.
-const MAX_ATTEMPTS: usize = 100;
+/// The time after which there is no further attempt to read while other processes change the files. One attempt may take several seconds.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// The pause before another attempt.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -88,8 +88,8 @@ impl ObservedFile {
         &self,
         query: &mut dyn FnMut(&ReadConnection) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
-        let mut is_closed = false;
-        for _ in 0..MAX_ATTEMPTS {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
             let access = Access::of(&self.path)?;
             let answer = self.read_once(&access, query);
             let is_consistent = match access {
@@ -99,13 +99,16 @@ impl ObservedFile {
             if is_consistent {
                 return answer;
             }
-            is_closed = answer.as_ref().is_err_and(is_closed_to_readers);
+            if Instant::now() >= deadline {
+                return Err(Fault::Refused(
+                    match answer.as_ref().is_err_and(is_closed_to_readers) {
+                        true => Cause::Denied,
+                        false => Cause::Busy,
+                    },
+                ));
+            }
             sleep(PAUSE);
         }
-        Err(Fault::Refused(match is_closed {
-            true => Cause::Denied,
-            false => Cause::Busy,
-        }))
     }
 
     fn read_once(
