@@ -5,12 +5,14 @@ pub(crate) mod name;
 pub(crate) mod priority;
 pub(crate) mod settings;
 
+use serde::Serialize;
+
 pub use self::group::Groups;
 pub use self::priority::Priority;
 pub use self::settings::{QueueSettings, Rate};
 
 /// The state of a queue.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct QueueInfo {
     /// The limits, and their revision.

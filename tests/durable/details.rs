@@ -5,7 +5,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use throng::durable::{
-    DurableTask, Key, KeyState, Priority, SpawnOptions, Status, TaskChange, TaskFilter, TaskId,
+    DurableTask, Key, KeyState, Priority, SpawnOptions, StatsFilter, Status, TaskChange,
+    TaskFilter, TaskId,
 };
 
 use crate::harness::{Door, Number, TestStore, reaches, spawn, start};
@@ -95,7 +96,16 @@ async fn a_run_is_shown_until_its_output_is(store: TestStore) {
         detail.expect("it exists")
     };
     let detail = look().await;
-    assert!(detail.task.fencing_token.is_some());
+    let text = serde_json::to_value(&detail).unwrap();
+    let token = detail.task.fencing_token.expect("it runs");
+    assert_eq!(text["task"]["fencing_token"], json!(token.to_string()));
+    let session = detail.runner.as_ref().expect("it runs").session;
+    assert_eq!(text["runner"]["session"], json!(session.to_string()));
+    let workers = client.admin().workers(None, 9).await.unwrap();
+    let text = serde_json::to_value(&workers).unwrap();
+    assert_eq!(text["workers"][0]["session"], json!(session.to_string()));
+    assert_eq!(text["workers"][0]["state"], "live");
+    assert!(text["workers"][0]["started"].is_u64());
     assert!(detail.lease_left.is_some_and(|left| left > Duration::ZERO));
     assert!(detail.runner.is_some_and(|it| !it.is_suspect));
     assert_eq!(detail.payload.unwrap().as_str(), Some("7"));
@@ -178,6 +188,14 @@ async fn what_an_operator_sees_is_serialised(store: TestStore) {
     let page = serde_json::to_value(&page).unwrap();
     assert_eq!(page["next"], json!(cursor.to_string()));
     assert_eq!(page["tasks"][0]["name"], Number::NAME);
+    assert!(page["read_at"].as_u64() > Some(1_700_000_000_000), "{page}");
+    let overview = client.admin().overview().await.unwrap();
+    let overview = serde_json::to_value(&overview).unwrap();
+    assert!(overview["now"].as_u64() > Some(1_700_000_000_000));
+    assert_eq!(overview["queues"][0]["info"]["is_paused"], false);
+    let stats = client.admin().stats(&StatsFilter::by_hour()).await;
+    let stats = serde_json::to_value(stats.unwrap()).unwrap();
+    assert!(stats["now"].as_u64() > Some(1_700_000_000_000));
     let counts = serde_json::to_value(client.counts().await.unwrap()).unwrap();
     assert_eq!(
         (&counts["waiting"], &counts["delayed"]),

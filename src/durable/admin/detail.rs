@@ -85,7 +85,9 @@ pub enum KeyState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Runner {
-    /// The number of the worker's session, as in [`WorkerInfo::session`](crate::durable::WorkerInfo::session).
+    /// The number of the worker's session, as in [`WorkerInfo::session`](crate::durable::WorkerInfo::session). It is serialised as a
+    /// text, since JavaScript would round it.
+    #[serde(serialize_with = "json::number")]
     pub session: u64,
     /// A description of the worker's process. It is `None` if the session no longer exists, and always with
     /// [`MemoryStore`](crate::durable::MemoryStore), which belongs to one process.

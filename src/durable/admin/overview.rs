@@ -3,16 +3,20 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
+use serde::Serialize;
+
+use super::json;
 use crate::durable::clock::time_of;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::{RunType, StatsPage};
 use crate::durable::{Counts, QueueInfo, RunTotals};
 
 /// A summary of a store: see [`Admin::overview`](crate::durable::Admin::overview).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Overview {
     /// The current time, by the clock of the store.
+    #[serde(serialize_with = "json::since_1970")]
     pub now: SystemTime,
     /// The numbers of tasks, and the totals.
     pub counts: Counts,
@@ -35,7 +39,7 @@ pub struct Overview {
 }
 
 /// A summary of a queue: see [`Overview::queues`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct QueueOverview {
     /// The name, or `None` for the default queue.
@@ -51,11 +55,12 @@ pub struct QueueOverview {
     /// worker has registered count, and Redis and SQLite do not examine tasks with a [group](crate::durable::SpawnOptions::group). With
     /// Redis, this is the time since the task became ready. With other stores, it is the time since the task was spawned, which SQLite
     /// knows only for [new](crate::durable::TaskId::new) ids.
+    #[serde(serialize_with = "json::optional_millis")]
     pub oldest_waiting: Option<Duration>,
 }
 
 /// A summary of the tasks of a type in a queue: see [`Overview::types`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct TypeOverview {
     /// The [name](crate::durable::DurableTask::NAME) of the type. It is `None` for the types that the statistics count together: see

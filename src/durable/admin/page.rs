@@ -19,6 +19,7 @@ pub struct TaskPage {
     pub examined: usize,
     /// The time at which the store read the page, by its clock. To change only tasks that existed then, pass it to
     /// [`TaskFilter::until`](crate::durable::TaskFilter::until).
+    #[serde(serialize_with = "json::since_1970")]
     pub read_at: SystemTime,
 }
 
@@ -68,6 +69,8 @@ pub struct TaskInfo {
     #[serde(serialize_with = "json::optional_millis")]
     pub due_in: Option<Duration>,
     /// The [fencing token](crate::durable::TaskContext::fencing_token) of the current run, or `None` if the task is not running.
+    /// It is serialised as a text, since JavaScript would round it.
+    #[serde(serialize_with = "json::optional_number")]
     pub fencing_token: Option<u64>,
     /// The time for which the store still keeps a task that has ended, or `None` if it has not ended. Time during which no executor runs on
     /// the store does not count.

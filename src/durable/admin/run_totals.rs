@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
+use serde::Serialize;
+
+use super::json;
+
 /// The numbers of runs in a period of time.
 ///
 /// A run counts as started when it starts, and by its outcome when it ends. A run that [snoozes](crate::durable::TaskError::snooze), is
 /// given back by its worker, or ends with its process counts only as started.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct RunTotals {
     /// Runs that have started.
@@ -20,6 +24,7 @@ pub struct RunTotals {
     /// Runs that were cancelled.
     pub cancelled: u64,
     /// The total duration of the runs in `done`, `retried`, `died` and `cancelled`.
+    #[serde(serialize_with = "json::millis")]
     pub run_time: Duration,
 }
 

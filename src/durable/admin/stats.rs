@@ -2,6 +2,9 @@
 
 use std::time::{Duration, SystemTime};
 
+use serde::Serialize;
+
+use super::json;
 use crate::durable::clock::time_of;
 use crate::durable::engine::Engine;
 use crate::durable::store::{ReadStats, Resolution, StatsPage, StatsStart};
@@ -22,14 +25,16 @@ use crate::durable::{DurableError, RunTotals};
 pub struct StatsFilter(pub(crate) ReadStats);
 
 /// A page of statistics: see [`Admin::stats`](crate::durable::Admin::stats).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Stats {
     /// The current time, by the clock of the store.
+    #[serde(serialize_with = "json::since_1970")]
     pub now: SystemTime,
     /// The statistics, in the order of times, then of names, then of queues. A type without runs in a minute or hour has no row for it.
     pub rows: Vec<TypeStats>,
     /// The time at which the next page begins, or `None` if this is the last page. Pass it to [`StatsFilter::from`].
+    #[serde(serialize_with = "json::optional_since_1970")]
     pub next: Option<SystemTime>,
     /// The partitions that do not answer. Their part of the statistics is missing. See
     /// [`Overview::missing_partitions`](crate::durable::Overview::missing_partitions).
@@ -37,10 +42,11 @@ pub struct Stats {
 }
 
 /// The runs of a type of tasks in a queue, in one minute or hour.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct TypeStats {
     /// The time at which the minute or hour begins.
+    #[serde(serialize_with = "json::since_1970")]
     pub start: SystemTime,
     /// The [name](crate::durable::DurableTask::NAME) of the type. It is `None` in the row that counts all other types together: those
     /// beyond the first 256 of the minute or hour, and those with names of more than 255 bytes.

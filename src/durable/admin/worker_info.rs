@@ -3,11 +3,14 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use serde::Serialize;
+
+use super::json;
 use crate::durable::Cursor;
 use crate::durable::store::{SessionId, WorkerCard};
 
 /// A page of the workers of a store: see [`Admin::workers`](crate::durable::Admin::workers).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct WorkersPage {
     /// The workers.
@@ -20,10 +23,12 @@ pub struct WorkersPage {
 /// A worker: an executor that serves a queue. An executor that serves several queues counts as several workers.
 ///
 /// If the description of a worker in the store is damaged, its texts are empty and its numbers are zero.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct WorkerInfo {
-    /// The number of the worker's session, by which the store identifies it.
+    /// The number of the worker's session, by which the store identifies it. It is serialised as a text, since JavaScript would
+    /// round it.
+    #[serde(serialize_with = "json::number")]
     pub session: u64,
     /// The queue that the worker serves, or `None` for the default queue.
     pub queue: Option<String>,
@@ -46,16 +51,19 @@ pub struct WorkerInfo {
     /// [`DurableClient::upgrade`](crate::durable::DurableClient::upgrade).
     pub layouts: Option<RangeInclusive<i64>>,
     /// The time since the worker was registered in the store. If a store declares a worker dead by mistake, the worker registers again.
+    #[serde(serialize_with = "json::millis")]
     pub started: Duration,
     /// The time since the last sign of life of the worker. With Redis, it may be up to a minute too long. With other stores, it is zero as
     /// long as the worker's process is alive, and `None` afterwards.
+    #[serde(serialize_with = "json::optional_millis")]
     pub last_seen: Option<Duration>,
     /// The state of the worker, as far as the store can tell.
     pub state: WorkerState,
 }
 
 /// The state of a [worker](WorkerInfo).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum WorkerState {
     /// Nothing indicates that the worker is dead.

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 /// let settings = QueueSettings::new().grouped(Groups::new().max_running(1));
 /// assert_ne!(settings, QueueSettings::new());
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Groups {
     pub(crate) max_running: Option<u32>,
     pub(crate) quantum: u32,

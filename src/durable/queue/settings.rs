@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::Serialize;
+
 use super::Groups;
 
 /// The limits of a queue, which hold for all workers together: see [`Queue::set`](super::super::Queue::set).
@@ -16,7 +18,7 @@ use super::Groups;
 /// assert_eq!(settings.running_limit(), Some(4));
 /// assert_eq!(settings.rate_limit(), Some(Rate::per_minute(100)));
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct QueueSettings {
     pub(crate) max_running: Option<u32>,
     pub(crate) rate: Option<Rate>,
@@ -116,7 +118,7 @@ impl QueueSettings {
 /// assert_ne!(Rate::per_minute(120), Rate::per_minute(120).burst(20));
 /// assert_eq!(Rate::per_minute(120).interval(), Duration::from_millis(500));
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Rate {
     /// The mean time between two starts.
     pub(crate) interval_micros: u64,

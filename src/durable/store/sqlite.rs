@@ -259,7 +259,7 @@ impl SqliteStore {
             // sessions, and the second the files that no session refers to. Nothing waits for this.
             drop([0; 2].map(|_| writer.run(0, admin::sweep)));
         }
-        let reader = Reader::start(&opened.files, Arc::clone(&opened.shared), clock)?;
+        let reader = Reader::start(opened.files, Arc::clone(&opened.shared), clock).await?;
         Ok(Self {
             writer,
             reader,

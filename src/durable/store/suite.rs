@@ -6,6 +6,8 @@
 use self::harness::{Harness, run, runtime};
 #[cfg(feature = "sqlite-unbundled")]
 pub(super) use self::harness::{contents_of, temp_folder};
+#[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
+pub(super) use self::observers::look;
 #[cfg(feature = "redis")]
 pub(super) use self::process::{id, task, with_key};
 

@@ -71,20 +71,23 @@ impl SqliteStore {
     /// Observes the store with another clock.
     pub(crate) async fn observe_with(path: &Path, clock: Clock) -> Result<Store, DurableError> {
         let name: Arc<str> = path.to_string_lossy().into();
-        let path = checked(path, &name);
-        let observed = path.and_then(|path| Self::try_observe(path, &name, clock));
+        let observed = match checked(path, &name) {
+            Ok(path) => Self::try_observe(path, &name, clock).await,
+            Err(failure) => Err(failure),
+        };
         let store = observed.map_err(|failure| DurableError::store(&name, None, failure))?;
         Ok(Store::new(Observer::new(store)))
     }
 
-    fn try_observe(path: PathBuf, name: &Arc<str>, clock: Clock) -> Result<Self, Failure> {
+    async fn try_observe(path: PathBuf, name: &Arc<str>, clock: Clock) -> Result<Self, Failure> {
         let path = observed_file::existing(&path).map_err(Fault::without_effect)?;
         let endpoint = Endpoint::observer(&path, mpsc::unbounded_channel().0);
         let shared = Arc::new(Shared::new(endpoint, Layouts::KNOWN));
-        let file = ObservedFile::open(path, Arc::clone(&shared), clock);
+        let of_reader = Arc::clone(&shared);
+        let open = move || ObservedFile::open(path, of_reader, clock);
         Ok(Self {
             writer: Writer::none(),
-            reader: Reader::start_with(file.map_err(Fault::without_effect)?)?,
+            reader: Reader::start_with(open).await?,
             shared,
             name: Arc::clone(name),
             events: Mutex::default(),

@@ -19,7 +19,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::{ErrorCode, OpenFlags};
 
@@ -33,8 +33,8 @@ use crate::durable::clock::Clock;
 use crate::durable::failure::Cause;
 use crate::sync::lock;
 
-/// The number of attempts to read while other processes change the files.
-const MAX_ATTEMPTS: usize = 100;
+/// The time after which there is no further attempt to read while other processes change the files. One attempt may take several seconds.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// The pause before another attempt.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -88,8 +88,8 @@ impl ObservedFile {
         &self,
         query: &mut dyn FnMut(&ReadConnection) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
-        let mut is_closed = false;
-        for _ in 0..MAX_ATTEMPTS {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
             let access = Access::of(&self.path)?;
             let answer = self.read_once(&access, query);
             let is_consistent = match access {
@@ -97,15 +97,16 @@ impl ObservedFile {
                 Access::FileOnly(_) => Access::of(&self.path)? == access,
             };
             if is_consistent {
-                return answer;
+                return answer.map_err(denied);
             }
-            is_closed = answer.as_ref().is_err_and(is_closed_to_readers);
+            if Instant::now() >= deadline {
+                return Err(match answer.map_err(denied) {
+                    Err(refused @ Fault::Refused(_)) => refused,
+                    _ => Fault::Refused(Cause::Busy),
+                });
+            }
             sleep(PAUSE);
         }
-        Err(Fault::Refused(match is_closed {
-            true => Cause::Denied,
-            false => Cause::Busy,
-        }))
     }
 
     fn read_once(
@@ -117,11 +118,7 @@ impl ObservedFile {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
         let db = schema::open(Path::new(&access.uri(&self.path)), flags);
         let connection = ReadConnection {
-            db: db.map_err(|error| match error.sqlite_error_code() {
-                // The file exists.
-                Some(ErrorCode::CannotOpen) => Fault::Refused(Cause::Denied),
-                _ => Fault::Sqlite(error).explained(),
-            })?,
+            db: db.map_err(|error| Fault::Sqlite(error).explained())?,
             shared: Arc::clone(&self.shared),
             clock: self.clock.clone(),
         };
@@ -191,9 +188,12 @@ fn is_in_transition(fault: &Fault) -> bool {
     code_of(fault).is_some_and(is_passing)
 }
 
-/// Returns `true` if SQLite cannot open a file.
-fn is_closed_to_readers(fault: &Fault) -> bool {
-    code_of(fault) == Some(ErrorCode::CannotOpen)
+/// Explains why SQLite cannot open a file, which exists.
+fn denied(fault: Fault) -> Fault {
+    match code_of(&fault) {
+        Some(ErrorCode::CannotOpen) => Fault::Refused(Cause::Denied),
+        _ => fault,
+    }
 }
 
 fn code_of(fault: &Fault) -> Option<ErrorCode> {

@@ -48,26 +48,41 @@ struct OpenDatabase {
 }
 
 impl Reader {
-    pub(super) fn start(files: &Files, shared: Arc<Shared>, clock: Clock) -> Result<Self, Failure> {
-        let (db, files) = schema::read(files).map_err(Fault::without_effect)?;
-        let connection = ReadConnection { db, shared, clock };
-        connection.load_damage();
-        Self::start_with(OpenDatabase { files, connection })
+    pub(super) async fn start(
+        files: Files,
+        shared: Arc<Shared>,
+        clock: Clock,
+    ) -> Result<Self, Failure> {
+        let open = move || {
+            let (db, files) = schema::read(&files)?;
+            let connection = ReadConnection { db, shared, clock };
+            connection.load_damage();
+            Ok(OpenDatabase { files, connection })
+        };
+        Self::start_with(open).await
     }
 
-    /// Starts the thread.
-    pub(super) fn start_with(mut source: impl Source + 'static) -> Result<Self, Failure> {
+    /// Starts the thread, which opens the database: that may take seconds while other processes have locked it.
+    pub(super) async fn start_with<S: Source>(
+        open: impl FnOnce() -> Result<S, Fault> + Send + 'static,
+    ) -> Result<Self, Failure> {
         let (queries, received) = mpsc::channel::<Query>();
+        let (reply, opened) = oneshot::channel();
         let (end, ended) = watch::channel(());
         let thread = thread::Builder::new().name(String::from("throng-sqlite-reader"));
-        let started = thread.spawn(move || {
-            for query in received {
-                contain(|| query(&mut source));
+        let started = thread.spawn(move || match open() {
+            Ok(mut source) => {
+                reply.send(Ok(())).ok();
+                for query in received {
+                    contain(|| query(&mut source));
+                }
+                drop(source);
+                drop(end);
             }
-            drop(source);
-            drop(end);
+            Err(fault) => drop(reply.send(Err(fault.without_effect()))),
         });
         started.map_err(io_failure)?;
+        opened.await.unwrap_or_else(|_| Err(no_answer()))?;
         let queries = Mutex::new(Some(queries));
         Ok(Self { queries, ended })
     }

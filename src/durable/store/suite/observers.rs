@@ -1,7 +1,10 @@
 //! The tests of observers, which run on each store.
 
+#[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
+pub(in crate::durable::store) use self::looks::look;
 use super::{Harness, process, run, scheduler};
 
+mod looks;
 mod observers_tests;
 
 /// Defines one test for each case, on one store.

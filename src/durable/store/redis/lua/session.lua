@@ -21,8 +21,9 @@ local function find_session(id)
   if not packed then return nil end
   local is_read, row = pcall(cmsgpack.unpack, packed)
   if not is_read or type(row) ~= 'table' or (#row ~= 9 and #row ~= 10) then return nil end
-  if type(row[1]) ~= 'number' or type(row[3]) ~= 'string' or type(row[7]) ~= 'string' then return nil end
-  if row[10] and type(row[10]) ~= 'string' then return nil end
+  for i = 1, #row do
+    if type(row[i]) ~= ((i == 1 or i == 5) and 'number' or 'string') then return nil end
+  end
   local s = {
     number = row[1], claim = row[2], undelivered = row[3], first = row[4], at = row[5], client = row[6],
     set = row[7] or '', suspects = row[8] or '', process = row[9] or '', answer = row[10], row = packed,

@@ -18,18 +18,35 @@ local function is_suspect(session)
   return false
 end
 
-local limit = tonumber(ARGV[2])
-local first = ARGV[1] == '' and '-' or '(' .. card_position(ARGV[1]) .. '\255\255'
-local members, workers, last = call('ZRANGEBYLEX', CARDS, first, '+', 'LIMIT', 0, limit + 1), {}, ''
-for i = 1, math.min(#members, limit) do
-  local id = string.match(sub(members[i], 1, 20), '^0*(%d+)$')
-  local session = id and find_session(id)
-  last = id or last
-  -- A card without a session is left out. Maintenance removes it.
-  if session and #members[i] >= 26 then
-    local state = is_gone(session) and 2 or is_suspect(session) and 1 or 0
-    local opened = number_at('>I6', members[i], 21)
-    workers[#workers + 1] = { id, math.max(now - opened, 0), math.max(now - session.at, 0), state, sub(members[i], 27) }
+local limit, workers, last = tonumber(ARGV[2]), {}, ''
+
+-- Adds a worker, given its card.
+local function add(member, id)
+  local session = find_session(id)
+  if not session then return end
+  local state = is_gone(session) and 2 or is_suspect(session) and 1 or 0
+  local opened = number_at('>I6', member, 21)
+  workers[#workers + 1] = { id, math.max(now - opened, 0), math.max(now - session.at, 0), state, sub(member, 27) }
+end
+
+-- Examines cards until the page has `limit` sessions. Returns `true` if there are more. Cards that name no session do not count, since
+-- no page could begin after them. Maintenance removes these, and cards of lost sessions.
+local function examine(first)
+  local seen = 0
+  while true do
+    local members = call('ZRANGEBYLEX', CARDS, first, '+', 'LIMIT', 0, limit + 1)
+    for _, member in ipairs(members) do
+      local id = #member >= 26 and string.match(sub(member, 1, 20), '^0*(%d+)$')
+      if id and seen == limit then return true end
+      if id then
+        add(member, id)
+        seen, last = seen + 1, id
+      end
+      first = '(' .. member
+    end
+    if #members <= limit then return false end
   end
 end
-return { #members > limit and last or '', unpack(workers) }
+
+local more = examine(ARGV[1] == '' and '-' or '(' .. card_position(ARGV[1]) .. '\255\255')
+return { more and last or '', unpack(workers) }

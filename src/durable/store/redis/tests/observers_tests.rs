@@ -1,54 +1,23 @@
 //! Observers of a store in Redis: what they may do, and what they leave.
 
+use super::overview_tests::report;
+use super::workers_tests::carded;
 use super::*;
-use crate::durable::Status;
-use crate::durable::store::{CheckedFilter, ListTasks, Store};
+use crate::durable::store::Store;
+use crate::durable::store::suite::look;
 
 async fn observe(url: &str) -> Store {
     RedisStore::observe(url).await.unwrap()
 }
 
-/// Makes some of the requests that read.
-async fn look(store: &Store) {
-    let store = &store.0;
-    assert_eq!(store.counts().await.unwrap().running, 1);
-    let states = store.status(vec![id(1), id(2)]).await.unwrap();
-    assert_eq!(states, [TaskState::Running, TaskState::Waiting]);
-    for status in [
-        Status::Waiting,
-        Status::Delayed,
-        Status::Running,
-        Status::Done,
-        Status::Dead,
-    ] {
-        let (name, queue) = (None, None);
-        let filter = CheckedFilter {
-            status,
-            name,
-            queue,
-        };
-        let after = None;
-        let request = ListTasks {
-            filter,
-            after,
-            limit: 9,
-        };
-        assert!(store.list(request).await.unwrap().is_some());
-    }
-    assert_eq!(store.paused_types().await.unwrap(), Vec::<String>::new());
-    let queue = QueueName::new("q").unwrap();
-    assert_eq!(store.queue(queue).await.unwrap().waiting, 0);
-    assert_eq!(store.schedules(None, 9).await.unwrap().len(), 0);
-    assert_eq!(store.dead_letters(DeadFilter::all(), 9).await.unwrap(), []);
-    assert_eq!(store.errors(id(1)).await.unwrap(), []);
-    store.progress(vec![id(1)]).await.unwrap();
-}
-
-/// Stores a running task and a waiting one.
+/// Stores tasks of most statuses, a card and statistics.
 async fn fill(url: &str) -> Worker {
     let worker = Worker::new(open(url).await).await;
-    worker.enqueue([task(1), task(2)]).await;
-    assert_eq!(worker.claim(1).await.tasks.len(), 1);
+    worker.enqueue((1..5).map(task)).await;
+    let claim = worker.claim(2).await;
+    worker.turn(dead(&claim, DeadReason::Fatal, "e"), 1).await;
+    worker.store.open_session_with(carded("q")).await.unwrap();
+    worker.store.record_stats(report(1, 1)).await.unwrap();
     worker
 }
 
@@ -129,6 +98,22 @@ async fn a_server_that_cannot_refuse_writes_is_observed() {
     let url = format!("redis://viewer:password@127.0.0.1:{}/", server.port());
     look(&observe(&url).await).await;
     assert!(server.contents("") == before);
+    drop(worker);
+}
+
+#[tokio::test]
+async fn a_replica_is_observed() {
+    needs_redis!();
+    let (primary, replica) = (Server::start(), Server::start());
+    let worker = fill(&primary.url()).await;
+    replica.ask(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
+    let info = || format!("{:?}", replica.ask(&["INFO", "replication"]));
+    while !info().contains("master_link_status:up") {
+        sleep(Duration::from_millis(2)).await;
+    }
+    let observer = observe(&replica.url()).await;
+    look(&observer).await;
+    assert_eq!(observer.0.counts().await.unwrap().dead, 2);
     drop(worker);
 }
 

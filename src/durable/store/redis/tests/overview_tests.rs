@@ -16,7 +16,7 @@ async fn open_divided(url: &str) -> RedisStore {
     opened.await.expect("the store can be opened")
 }
 
-fn report(reporter: u64, number: u64) -> Arc<StatReport> {
+pub(super) fn report(reporter: u64, number: u64) -> Arc<StatReport> {
     let run_type = RunType::new(&"job".into(), &QueueName::DEFAULT);
     let runs = RunTotals::of([1; 5], Duration::from_micros(1));
     Arc::new(StatReport {

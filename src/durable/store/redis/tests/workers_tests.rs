@@ -74,6 +74,67 @@ async fn a_damaged_card_hides_no_other_worker() {
     assert_eq!(workers(store).await, []);
 }
 
+/// Returns the sessions on all pages.
+async fn paged(store: &RedisStore, limit: usize) -> Vec<SessionId> {
+    let (mut seen, mut after) = (Vec::new(), None);
+    for _ in 0..100 {
+        let page = store.workers(after, limit).await.unwrap().unwrap();
+        assert!(page.workers.len() <= limit);
+        seen.extend(page.workers.iter().map(|it| it.session));
+        let Some(next) = page.next else { break };
+        after = Some(next.position_in_workers().unwrap());
+    }
+    seen.sort_unstable();
+    seen
+}
+
+#[tokio::test]
+async fn damaged_cards_end_no_page() {
+    needs_redis!();
+    let scene = Scene::new().await;
+    let store = &scene.worker.store;
+    let mut expected = Vec::new();
+    for _ in 0..3 {
+        expected.push(store.open_session_with(carded("")).await.unwrap());
+    }
+    expected.sort_unstable();
+    let middle = format!("{:020}", expected[1]);
+    for member in ["", "\0", "0x", "short", &middle[..19], "~", "\u{ff}"] {
+        scene.ask(&["ZADD", &scene.key("cards"), "0", member]);
+    }
+    for limit in 1..12 {
+        assert_eq!(paged(store, limit).await, expected, "{limit}");
+    }
+}
+
+/// Rows of sessions are arrays of texts and numbers. One with other values counts as lost.
+#[tokio::test]
+async fn a_garbled_row_of_a_session_hides_no_other_worker() {
+    needs_redis!();
+    let scene = Scene::new().await;
+    let store = &scene.worker.store;
+    let other = store.open_session_with(carded("")).await.unwrap();
+    for garbage in ["'x'", "{}", "false", "1"] {
+        for field in 1..=9 {
+            let session = store.open_session_with(carded("")).await.unwrap();
+            scene.run(&format!(
+                "local row = cmsgpack.unpack(call('HGET', 'sessions', '{session}'))
+                row[{field}] = {garbage}
+                call('HSET', 'sessions', '{session}', cmsgpack.pack(row))"
+            ));
+            let found = workers(store).await;
+            assert!(
+                found.iter().any(|it| it.session == other),
+                "{field} {garbage}"
+            );
+            store.counts().await.unwrap();
+            store.overview().await.unwrap();
+            scene.maintain().await;
+            store.close_session(session).await.unwrap();
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_silent_worker_is_removed_with_its_card() {
     needs_redis!();
@@ -107,15 +168,6 @@ async fn a_worker_has_a_card_in_one_partition() {
     }
     expected.sort_unstable();
     for limit in 1..7 {
-        let (mut seen, mut after) = (Vec::new(), None);
-        loop {
-            let page = store.workers(after, limit).await.unwrap().unwrap();
-            assert!(page.workers.len() <= limit);
-            seen.extend(page.workers.iter().map(|it| it.session));
-            let Some(next) = page.next else { break };
-            after = Some(next.position_in_workers().unwrap());
-        }
-        seen.sort_unstable();
-        assert_eq!(seen, expected, "{limit}");
+        assert_eq!(paged(&store, limit).await, expected, "{limit}");
     }
 }

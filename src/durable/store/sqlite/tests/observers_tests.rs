@@ -6,7 +6,7 @@ use std::{env, fs};
 
 use super::*;
 use crate::durable::DurableError;
-use crate::durable::store::suite::contents_of;
+use crate::durable::store::suite::{contents_of, look};
 
 async fn refused(path: &Path) -> DurableError {
     let error = SqliteStore::observe(path).await.unwrap_err();
@@ -102,6 +102,7 @@ async fn a_file_that_nobody_has_open_is_read_without_a_trace() {
     let observer = file.observe().await;
     assert_eq!(waiting(&observer).await, 1);
     assert_eq!(observer.0.probe().await.unwrap(), Durability::Synced);
+    look(&observer).await;
     assert!(file.contents() == before);
     observer.0.close().await.unwrap();
     assert!(file.contents() == before);
@@ -118,7 +119,7 @@ async fn the_files_of_a_crashed_process_are_read_without_a_trace() {
     assert_eq!(before.len(), 3);
     let observer = copy.observe().await;
     assert_eq!(waiting(&observer).await, 2);
-    assert_eq!(waiting(&observer).await, 2);
+    look(&observer).await;
     assert!(copy.contents() == before);
 }
 
@@ -174,6 +175,7 @@ async fn the_files_of_a_live_process_are_read_without_a_trace() {
     for stored in 1..20 {
         let before = file.contents();
         assert_eq!(waiting(&observer).await, stored);
+        look(&observer).await;
         assert!(file.contents() == before);
         producer.store(&mut output);
     }
@@ -226,7 +228,9 @@ async fn an_observer_follows_processes_that_come_and_go() {
 #[tokio::test]
 async fn another_store_in_the_place_of_the_file_is_not_observed() {
     let (file, other) = (File::new(), File::new());
-    drop((file.open().await, other.open().await));
+    for file in [&file, &other] {
+        file.open().await.close().await.unwrap();
+    }
     let observer = file.observe().await;
     fs::copy(&other.path, &file.path).unwrap();
     let failure = observer.0.counts().await.unwrap_err();

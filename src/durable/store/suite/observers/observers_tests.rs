@@ -2,20 +2,24 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Harness;
+use super::looks::look;
 use super::process::*;
 use super::scheduler::Scheduler;
 use crate::durable::failure::{Cause, Effect, Failure};
+use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::when::COMPUTES;
 use crate::durable::store::{
-    CheckedFilter, Enqueue, ListTasks, NewSession, Progress, ProgressReport, QueueChange,
-    ScheduleChange, Store, Turn, WorkerCard,
+    Change, Enqueue, NewSession, Progress, ProgressReport, QueueChange, RunType, ScheduleChange,
+    StatReport, Turn, WorkerCard,
 };
-use crate::durable::{DeadFilter, Retention};
+use crate::durable::{DeadFilter, Retention, RunTotals};
 
-/// Stores tasks of each status, a schedule, limits and a paused type.
-async fn fill(it: &dyn Harness, process: &Process) {
+/// Stores tasks of each status, a schedule, limits, a paused type and statistics. The process of the scheduler must not be dropped while
+/// contents are compared, since it is removed in the background.
+async fn fill<'a>(it: &'a dyn Harness, process: &Process) -> Scheduler<'a> {
     let card = WorkerCard::new(&queue_name("q"), 3, NAMES);
     let (set, card) = (Some(set(&NAMES)), Some(card));
     let session = NewSession { set, card };
@@ -41,54 +45,26 @@ async fn fill(it: &dyn Harness, process: &Process) {
     assert_eq!(session.turn(verdicts).await.refused, []);
     process.set_queue("q", max_running(3)).await;
     process.pause("other").await;
-    Scheduler::of(it).define_minutely("minutely").await;
+    process.0.0.record_stats(Arc::new(one_run())).await.unwrap();
+    let scheduler = Scheduler::of(it);
+    scheduler.define_minutely("minutely").await;
+    scheduler
 }
 
-fn text<T: Debug>(answer: Result<T, Failure>) -> String {
-    format!("{:?}", answer.expect("a request that reads is answered"))
-}
-
-/// Makes all requests that only read. Returns the answers.
-async fn look(store: &Store) -> Vec<String> {
-    let store = &store.0;
-    let ids: Vec<_> = (0..10).map(id).collect();
-    let mut seen = vec![
-        text(store.status(ids.clone()).await),
-        text(store.progress(ids.clone()).await),
-        text(store.dead_letters(DeadFilter::all(), 9).await),
-        text(store.counts().await),
-        text(store.workers(None, 9).await),
-        text(store.paused_types().await),
-        text(store.queue(queue_name("q")).await),
-        text(store.schedules(None, 9).await),
-        text(store.schedule(schedule_name("minutely")).await),
-        text(store.retention().await),
-        text(store.probe().await),
-        format!("{:?}", store.health()),
-    ];
-    for id in ids {
-        seen.push(text(store.errors(id).await));
-        seen.push(text(store.dead_letter_payload(id).await));
+/// A report of one run.
+fn one_run() -> StatReport {
+    let run_type = RunType::new(&"job".into(), &QueueName::DEFAULT);
+    let runs = RunTotals::of([1; 5], Duration::from_micros(1));
+    StatReport {
+        reporter: 1,
+        number: 1,
+        runs: vec![(run_type, runs)],
     }
-    for status in LISTED {
-        let filter = CheckedFilter {
-            status,
-            name: None,
-            queue: None,
-        };
-        let request = ListTasks {
-            filter,
-            after: None,
-            limit: 9,
-        };
-        seen.push(text(store.list(request).await));
-    }
-    seen
 }
 
 pub(super) async fn an_observer_reads_what_others_read(it: &dyn Harness) {
     let process = Process::of(it);
-    fill(it, &process).await;
+    let _scheduler = fill(it, &process).await;
     assert_eq!(look(&it.observe()).await, look(&process.0).await);
 }
 
@@ -110,7 +86,7 @@ pub(super) async fn an_observer_sees_changes(it: &dyn Harness) {
 
 pub(super) async fn an_observer_writes_nothing(it: &dyn Harness) {
     let process = Process::of(it);
-    fill(it, &process).await;
+    let _scheduler = fill(it, &process).await;
     // The process reads before, since its readers may register. In SQLite, an observer of the same process could register for them.
     look(&process.0).await;
     let before = it.contents();
@@ -136,7 +112,7 @@ fn assert_observed<T: Debug>(answer: Result<T, Failure>) {
 
 pub(super) async fn an_observer_is_refused_all_changes(it: &dyn Harness) {
     let process = Process::of(it);
-    fill(it, &process).await;
+    let _scheduler = fill(it, &process).await;
     look(&process.0).await;
     let before = it.contents();
     let observer = it.observe();
@@ -149,6 +125,7 @@ pub(super) async fn an_observer_is_refused_all_changes(it: &dyn Harness) {
     assert_observed(store.renew(vec![1]).await);
     assert_observed(store.report_progress(Vec::new()).await);
     assert_observed(store.cancel(vec![id(6)]).await);
+    assert_observed(store.change(vec![id(8)], Change::RunNow).await);
     assert_observed(store.replay_dead_letters(DeadFilter::all()).await);
     assert_observed(store.delete_dead_letters(DeadFilter::all()).await);
     assert_observed(store.set_paused("other".into(), false).await);
@@ -156,10 +133,36 @@ pub(super) async fn an_observer_is_refused_all_changes(it: &dyn Harness) {
     assert_observed(store.change_queue(queue_name("q"), resume).await);
     assert_observed(store.hand_out(COMPUTES).await);
     assert_observed(store.change_schedule(Arc::new(removal())).await);
+    assert_observed(store.record_stats(Arc::new(one_run())).await);
     assert_observed(store.maintain(9).await);
     assert_observed(store.set_retention(Retention::default()).await);
     assert_observed(store.upgrade().await);
     assert!(it.contents() == before);
+}
+
+/// A new request has to be added to `look`, or to those that are refused.
+#[test]
+fn every_request_is_made_of_an_observer() {
+    let text = |source: &str| source.split_whitespace().collect::<String>();
+    let made = text(include_str!("looks.rs")) + &text(include_str!("observers_tests.rs"));
+    let store = include_str!("../../../store.rs");
+    let (_, requests) = store.split_once("trait Backend").unwrap();
+    let (requests, _) = requests.split_once("\n}\n").unwrap();
+    let names = requests.lines().filter_map(|line| {
+        let (name, _) = line.strip_prefix("    fn ")?.split_once('(')?;
+        Some(name)
+    });
+    let all: Vec<_> = names.collect();
+    assert!(all.len() > 40, "{all:?}");
+    // The first three ask nothing of the store, and `open_session` makes the last.
+    let others = ["name", "runtime", "can_have", "open_session_with"];
+    let requests = all.iter().filter(|name| !others.contains(name));
+    let missing = requests.filter(|name| {
+        let receivers = ["store", "observer.0"];
+        let mut calls = receivers.iter().map(|it| format!("{it}.{name}("));
+        !calls.any(|call| made.contains(&call))
+    });
+    assert_eq!(missing.collect::<Vec<_>>(), [&""; 0]);
 }
 
 fn new_enqueue() -> Enqueue {
