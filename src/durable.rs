@@ -177,8 +177,6 @@ mod id;
 mod inspect;
 mod key;
 mod named_queue;
-#[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
-pub(crate) mod observer;
 mod options;
 mod policy;
 mod progress;
@@ -194,6 +192,8 @@ pub(crate) mod store;
 mod task;
 mod task_error;
 mod task_types;
+#[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
+pub(crate) mod weak_parts;
 
 pub use self::admin::Admin;
 pub use self::admin::bulk::{Bulk, BulkPart};

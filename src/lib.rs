@@ -67,8 +67,6 @@ mod drops;
 pub mod durable;
 mod inbox;
 mod join;
-#[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
-mod observe;
 mod retry;
 mod semaphore;
 pub mod serial;
@@ -78,6 +76,8 @@ mod timer;
 mod unwind;
 mod wait_queue;
 mod waker;
+#[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
+mod weak_part;
 // The models do not support weak references.
 #[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
 pub mod watch;

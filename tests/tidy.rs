@@ -15,7 +15,7 @@ use std::process::Command;
 /// The order of the modules: one may use those of the lines above its own.
 const LAYERS: [&[&str]; 9] = [
     &["sync", "unwind"],
-    &["drops", "inbox", "observe", "waker"],
+    &["drops", "inbox", "waker", "weak_part"],
     &["wait_queue"],
     &["semaphore"],
     &["task"],

@@ -13,10 +13,10 @@ use super::shared::Shared;
 use super::submit::{Submit, not_acquired};
 use super::task::Body;
 use crate::join::{Bounded, Closed, JoinHandle, Permit, Spawn, TrySpawnError, Work, sealed};
-#[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
-use crate::observe::{Observe, Observer};
 use crate::sync::Arc;
 use crate::task::JoinRef;
+#[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
+use crate::weak_part::{ReadPart, WeakPart};
 
 /// A part of a [`BlockingPool`] that runs a limited number of tasks at a time, and has a queue of its own.
 ///
@@ -227,8 +227,8 @@ impl Bulkhead {
 
 #[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
 impl Bulkhead {
-    pub(crate) fn observer(&self) -> impl Observe<Metrics> + use<> {
-        Observer::new(&self.core, Core::metrics)
+    pub(crate) fn weak_part(&self) -> impl ReadPart<Metrics> + use<> {
+        WeakPart::new(&self.core, Core::metrics)
     }
 }
 

@@ -8,9 +8,9 @@ use super::metrics::Metrics;
 use super::options::Options;
 use super::shared::Shared;
 use crate::join::{self, Close};
-#[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
-use crate::observe::{Observe, Observer};
 use crate::sync::Arc;
+#[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
+use crate::weak_part::{ReadPart, WeakPart};
 
 /// A pool of threads for closures that block: it grows before it queues, shrinks when it is idle, and can be bounded.
 ///
@@ -331,8 +331,8 @@ impl BlockingPool {
 
 #[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
 impl BlockingPool {
-    pub(crate) fn observer(&self) -> impl Observe<Metrics> + use<> {
-        Observer::new(self.shared(), Shared::metrics)
+    pub(crate) fn weak_part(&self) -> impl ReadPart<Metrics> + use<> {
+        WeakPart::new(self.shared(), Shared::metrics)
     }
 }
 

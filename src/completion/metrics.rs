@@ -4,7 +4,7 @@ use super::shared::Shared;
 use super::stream::CompletionStream;
 use super::submitter::Submitter;
 #[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
-use crate::observe::{Observe, Observer};
+use crate::weak_part::{ReadPart, WeakPart};
 
 /// A snapshot of the jobs of a [`CompletionStream`].
 ///
@@ -77,8 +77,8 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
     }
 
     #[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
-    pub(crate) fn observer(&self) -> impl Observe<Metrics> + use<T, K> {
-        Observer::new(self.shared(), Shared::metrics)
+    pub(crate) fn weak_part(&self) -> impl ReadPart<Metrics> + use<T, K> {
+        WeakPart::new(self.shared(), Shared::metrics)
     }
 }
 
@@ -93,7 +93,7 @@ impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
     }
 
     #[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
-    pub(crate) fn observer(&self) -> impl Observe<Metrics> + use<T, K> {
-        Observer::new(&self.shared, Shared::metrics)
+    pub(crate) fn weak_part(&self) -> impl ReadPart<Metrics> + use<T, K> {
+        WeakPart::new(&self.shared, Shared::metrics)
     }
 }

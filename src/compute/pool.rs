@@ -13,11 +13,11 @@ use super::shared::Shared;
 use super::worker;
 use crate::inbox::Batch;
 use crate::join::{self, Close, JoinHandle, RunContext, Spawn, TrySpawnError, Work, sealed};
-#[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
-use crate::observe::{Observe, Observer};
 use crate::semaphore::TryAcquireError;
 use crate::sync::Arc;
 use crate::task::{Fault, Task, Thunk};
+#[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
+use crate::weak_part::{ReadPart, WeakPart};
 
 /// A pool of few threads for huge numbers of tiny closures, a fraction of a microsecond each.
 ///
@@ -589,8 +589,8 @@ impl fmt::Debug for ComputePool {
 
 #[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
 impl ComputePool {
-    pub(crate) fn observer(&self) -> impl Observe<Metrics> + use<> {
-        Observer::new(self.shared(), Metrics::of)
+    pub(crate) fn weak_part(&self) -> impl ReadPart<Metrics> + use<> {
+        WeakPart::new(self.shared(), Metrics::of)
     }
 }
 

@@ -17,7 +17,7 @@ use self::worker::{Settings, Worker};
 use super::store::Backend;
 use super::{DurableClient, DurableError};
 #[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
-use crate::observe::{Observe, Observer};
+use crate::weak_part::{ReadPart, WeakPart};
 
 mod app_guard;
 pub(crate) mod attempt;
@@ -206,8 +206,8 @@ impl DurableExecutor {
 
 #[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
 impl DurableExecutor {
-    pub(crate) fn observer(&self) -> impl Observe<Metrics> + use<> {
-        Observer::new(&self.tally, Tally::read)
+    pub(crate) fn weak_part(&self) -> impl ReadPart<Metrics> + use<> {
+        WeakPart::new(&self.tally, Tally::read)
     }
 }
 

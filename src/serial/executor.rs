@@ -9,9 +9,9 @@ use super::metrics::Metrics;
 use super::options::Options;
 use super::owner::Owner;
 use crate::join::{self, Close, ExecutorScope, is_inside, prepare_to_wait};
-#[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
-use crate::observe::{Observe, Observer};
 use crate::sync::Arc;
+#[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
+use crate::weak_part::{ReadPart, WeakPart};
 
 /// An actor without a thread and without a mailbox: it owns a state and runs jobs on it one at a time, in the order
 /// in which they were submitted.
@@ -391,8 +391,8 @@ impl<S> SerialExecutor<S> {
 
 #[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
 impl<S: Send + 'static> SerialExecutor<S> {
-    pub(crate) fn observer(&self) -> impl Observe<Metrics> + use<S> {
-        Observer::new(&self.core, Core::metrics)
+    pub(crate) fn weak_part(&self) -> impl ReadPart<Metrics> + use<S> {
+        WeakPart::new(&self.core, Core::metrics)
     }
 }
 

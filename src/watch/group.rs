@@ -8,7 +8,7 @@ use super::numbers::Numbers;
 #[cfg(feature = "durable")]
 use super::stores::Question;
 use super::watched::Watched;
-use crate::observe::Owned;
+use crate::weak_part::Owned;
 
 /// The watched parts of one kind and name, and what those that are gone have counted.
 #[derive(Default)]
@@ -116,19 +116,19 @@ fn retire(retired: &mut Option<Numbers>, member: Member) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::Observer;
     use crate::serial;
     use crate::sync::Arc;
     use crate::watch::value::Value;
     use crate::watch::watched::Serial;
+    use crate::weak_part::WeakPart;
 
     fn part(completed: u64) -> (Arc<u64>, Box<dyn Watched>) {
         let part = Arc::new(completed);
-        let observer = Observer::new(&part, |&completed| serial::Metrics {
+        let weak = WeakPart::new(&part, |&completed| serial::Metrics {
             completed,
             ..serial::Metrics::default()
         });
-        (part, Box::new(Serial::new(observer)))
+        (part, Box::new(Serial::new(weak)))
     }
 
     /// A program that watches many short-lived parts and never reads them does not keep an entry for each.

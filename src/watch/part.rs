@@ -22,43 +22,43 @@ pub trait Watchable {
 
 impl Watchable for BlockingPool {
     fn new_part(&self) -> NewPart {
-        let (observer, rows) = (self.observer(), &BLOCKING);
-        NewPart::new(PartKind::BlockingPool, Plain { observer, rows })
+        let (part, rows) = (self.weak_part(), &BLOCKING);
+        NewPart::new(PartKind::BlockingPool, Plain { part, rows })
     }
 }
 
 impl Watchable for Bulkhead {
     fn new_part(&self) -> NewPart {
-        let (observer, rows) = (self.observer(), &BULKHEAD);
-        NewPart::new(PartKind::Bulkhead, Plain { observer, rows })
+        let (part, rows) = (self.weak_part(), &BULKHEAD);
+        NewPart::new(PartKind::Bulkhead, Plain { part, rows })
     }
 }
 
 impl Watchable for ComputePool {
     fn new_part(&self) -> NewPart {
-        let (observer, rows) = (self.observer(), &COMPUTE);
-        NewPart::new(PartKind::ComputePool, Plain { observer, rows })
+        let (part, rows) = (self.weak_part(), &COMPUTE);
+        NewPart::new(PartKind::ComputePool, Plain { part, rows })
     }
 }
 
 impl<S: Send + 'static> Watchable for SerialExecutor<S> {
     fn new_part(&self) -> NewPart {
-        let part = Serial::new(self.observer());
+        let part = Serial::new(self.weak_part());
         NewPart::new(PartKind::SerialExecutor, part)
     }
 }
 
 impl<T: Send + 'static, K: Send + 'static> Watchable for CompletionStream<T, K> {
     fn new_part(&self) -> NewPart {
-        let (observer, rows) = (self.observer(), &COMPLETION);
-        NewPart::new(PartKind::CompletionStream, Plain { observer, rows })
+        let (part, rows) = (self.weak_part(), &COMPLETION);
+        NewPart::new(PartKind::CompletionStream, Plain { part, rows })
     }
 }
 
 impl<T: Send + 'static, K: Send + 'static> Watchable for Submitter<T, K> {
     fn new_part(&self) -> NewPart {
-        let (observer, rows) = (self.observer(), &COMPLETION);
-        NewPart::new(PartKind::CompletionStream, Plain { observer, rows })
+        let (part, rows) = (self.weak_part(), &COMPLETION);
+        NewPart::new(PartKind::CompletionStream, Plain { part, rows })
     }
 }
 
@@ -71,14 +71,14 @@ mod durable {
 
     impl Watchable for DurableExecutor {
         fn new_part(&self) -> NewPart {
-            let (observer, rows) = (self.observer(), &EXECUTOR);
-            NewPart::new(PartKind::DurableExecutor, Plain { observer, rows })
+            let (part, rows) = (self.weak_part(), &EXECUTOR);
+            NewPart::new(PartKind::DurableExecutor, Plain { part, rows })
         }
     }
 
     impl Watchable for DurableClient {
         fn new_part(&self) -> NewPart {
-            let part = WatchedStore::new(self.observer(), self.counts_observer());
+            let part = WatchedStore::new(self.weak_part(), self.weak_counts());
             NewPart::new(PartKind::DurableStore, part)
         }
     }

@@ -12,8 +12,8 @@ use super::part::Part;
 use super::published::Published;
 use super::snapshot::{PartSnapshot, Snapshot};
 use super::watched::NewPart;
-use crate::observe::Owned;
 use crate::sync::{Arc, Mutex, lock};
+use crate::weak_part::Owned;
 
 /// The most names of one kind of parts. Parts with further names are added up under [`OTHER`].
 const MAX_NAMES: usize = 64;

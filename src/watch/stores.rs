@@ -7,9 +7,9 @@ use super::names::durable::{COUNTS, STORE};
 use super::numbers::Numbers;
 use super::watched::Watched;
 use crate::durable::{Counts, Health};
-use crate::observe::{Observe, Owned};
+use crate::weak_part::{Owned, ReadPart};
 
-pub(super) use crate::durable::observer::CountsAnswer;
+pub(super) use crate::durable::weak_parts::CountsAnswer;
 
 /// A store is asked for its counts at most once in this time, however often it is read.
 const COUNTS_INTERVAL: Duration = Duration::from_secs(5);
@@ -26,9 +26,9 @@ impl<O, C> WatchedStore<O, C> {
     }
 }
 
-impl<O: Observe<Health>, C: Observe<CountsAnswer>> Watched for WatchedStore<O, C> {
+impl<O: ReadPart<Health>, C: ReadPart<CountsAnswer>> Watched for WatchedStore<O, C> {
     fn read(&mut self, _: Instant) -> Option<(Numbers, Owned)> {
-        let (health, owned) = self.health.observe()?;
+        let (health, owned) = self.health.read()?;
         Some((Numbers::read(&STORE, &health), owned))
     }
 
@@ -41,7 +41,7 @@ impl<O: Observe<Health>, C: Observe<CountsAnswer>> Watched for WatchedStore<O, C
     }
 
     fn ask_counts(&self) -> Option<(CountsAnswer, Owned)> {
-        self.counts.observe()
+        self.counts.read()
     }
 }
 

@@ -11,9 +11,9 @@ use super::numbers::Numbers;
 use super::part::Watchable;
 use super::registry::Registry;
 use super::watched::{NewPart, Serial, Watched};
-use crate::observe::{Observer, Owned};
 use crate::serial;
 use crate::sync::{Arc, Mutex, Number, lock};
+use crate::weak_part::{Owned, WeakPart};
 
 /// All metrics: the label of the part, the metric, and the values of its own label.
 fn all() -> Vec<(&'static str, &'static Family, Vec<&'static str>)> {
@@ -99,7 +99,7 @@ impl Drop for State {
 }
 
 struct WatchedGoing {
-    serial: Serial<Observer<State, serial::Metrics>>,
+    serial: Serial<WeakPart<State, serial::Metrics>>,
     handle: Option<Arc<State>>,
 }
 
@@ -122,8 +122,8 @@ impl Watched for WatchedGoing {
 impl Watchable for Going {
     fn new_part(&self) -> NewPart {
         let handle = lock(&self.0).take().expect("it is watched once");
-        let observer = Observer::new(&handle, |_| serial::Metrics::default());
-        let (serial, handle) = (Serial::new(observer), Some(handle));
+        let weak = WeakPart::new(&handle, |_| serial::Metrics::default());
+        let (serial, handle) = (Serial::new(weak), Some(handle));
         NewPart::new(PartKind::SerialExecutor, WatchedGoing { serial, handle })
     }
 }

@@ -6,8 +6,8 @@ use super::family::Row;
 use super::kind::PartKind;
 use super::names::{SERIAL, SerialNumbers};
 use super::numbers::Numbers;
-use crate::observe::{Observe, Owned};
 use crate::serial;
+use crate::weak_part::{Owned, ReadPart};
 
 /// A part that a registry watches, without keeping it alive.
 pub(super) trait Watched: Send {
@@ -47,28 +47,28 @@ impl NewPart {
 
 /// A part whose numbers are read as they are.
 pub(super) struct Plain<O, M: 'static> {
-    pub(super) observer: O,
+    pub(super) part: O,
     pub(super) rows: &'static [Row<M>],
 }
 
-impl<O: Observe<M>, M> Watched for Plain<O, M> {
+impl<O: ReadPart<M>, M> Watched for Plain<O, M> {
     fn read(&mut self, _: Instant) -> Option<(Numbers, Owned)> {
-        let (numbers, owned) = self.observer.observe()?;
+        let (numbers, owned) = self.part.read()?;
         Some((Numbers::read(self.rows, &numbers), owned))
     }
 
     fn is_alive(&self) -> bool {
-        self.observer.is_alive()
+        self.part.is_alive()
     }
 
     fn id(&self) -> usize {
-        self.observer.id()
+        self.part.id()
     }
 }
 
 /// A serial executor. It has no clock: the time for which a job runs is measured from one read to the next.
 pub(super) struct Serial<O> {
-    observer: O,
+    part: O,
     busy: Option<Busy>,
 }
 
@@ -80,11 +80,8 @@ struct Busy {
 }
 
 impl<O> Serial<O> {
-    pub(super) fn new(observer: O) -> Self {
-        Self {
-            observer,
-            busy: None,
-        }
+    pub(super) fn new(part: O) -> Self {
+        Self { part, busy: None }
     }
 
     /// The time for which the executor has been known to run the same job.
@@ -110,19 +107,19 @@ impl<O> Serial<O> {
     }
 }
 
-impl<O: Observe<serial::Metrics>> Watched for Serial<O> {
+impl<O: ReadPart<serial::Metrics>> Watched for Serial<O> {
     fn read(&mut self, now: Instant) -> Option<(Numbers, Owned)> {
-        let (metrics, owned) = self.observer.observe()?;
+        let (metrics, owned) = self.part.read()?;
         let busy_for = self.busy_for(&metrics, now);
         let numbers = SerialNumbers { metrics, busy_for };
         Some((Numbers::read(&SERIAL, &numbers), owned))
     }
 
     fn is_alive(&self) -> bool {
-        self.observer.is_alive()
+        self.part.is_alive()
     }
 
     fn id(&self) -> usize {
-        self.observer.id()
+        self.part.id()
     }
 }

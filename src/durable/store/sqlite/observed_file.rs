@@ -34,7 +34,7 @@ use crate::durable::failure::Cause;
 use crate::sync::lock;
 
 /// The time after which there is no further attempt to read while other processes change the files. One attempt may take several seconds.
-const PATIENCE: Duration = Duration::from_secs(2);
+const ATTEMPT_TIME: Duration = Duration::from_secs(2);
 /// The pause before another attempt.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -88,7 +88,7 @@ impl ObservedFile {
         &self,
         query: &mut dyn FnMut(&ReadConnection) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + ATTEMPT_TIME;
         loop {
             let access = Access::of(&self.path)?;
             let answer = self.read_once(&access, query);

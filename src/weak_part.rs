@@ -1,4 +1,4 @@
-//! [`Observe`]: reads the numbers of a part without keeping it alive. The parts make the observers, and `watch` uses them.
+//! [`WeakPart`]: reads the numbers of a part without keeping it alive. Each part makes its own, and `watch` uses them.
 
 use std::any::Any;
 
@@ -6,14 +6,14 @@ use crate::sync::{Arc, Weak};
 use crate::unwind::contain;
 
 /// Reads the numbers of a part without keeping it alive.
-pub(crate) trait Observe<M>: Send + Sync {
+pub(crate) trait ReadPart<M>: Send + Sync {
     /// Reads the numbers, or returns `None` if the part is gone. The caller may now be the last owner of the part.
-    fn observe(&self) -> Option<(M, Owned)>;
+    fn read(&self) -> Option<(M, Owned)>;
 
     /// Returns `true` if the part is not gone.
     fn is_alive(&self) -> bool;
 
-    /// Identifies the part. No other part has this number while the observer exists.
+    /// Identifies the part. No other part has this number while this reference exists.
     fn id(&self) -> usize;
 }
 
@@ -29,12 +29,12 @@ impl Drop for Owned {
 
 /// A weak reference to what the handles of a part share, and the function that reads its numbers. The function must not run
 /// code of the user.
-pub(crate) struct Observer<T, M> {
+pub(crate) struct WeakPart<T, M> {
     part: Weak<T>,
     read: fn(&T) -> M,
 }
 
-impl<T, M> Observer<T, M> {
+impl<T, M> WeakPart<T, M> {
     pub(crate) fn new(part: &Arc<T>, read: fn(&T) -> M) -> Self {
         Self {
             part: Arc::downgrade(part),
@@ -43,8 +43,8 @@ impl<T, M> Observer<T, M> {
     }
 }
 
-impl<T: Send + Sync + 'static, M> Observe<M> for Observer<T, M> {
-    fn observe(&self) -> Option<(M, Owned)> {
+impl<T: Send + Sync + 'static, M> ReadPart<M> for WeakPart<T, M> {
+    fn read(&self) -> Option<(M, Owned)> {
         let part = self.part.upgrade()?;
         let numbers = (self.read)(&part);
         Some((numbers, Owned(Some(part))))
@@ -75,19 +75,19 @@ mod tests {
         }
     }
 
-    /// The observer may be the last owner: then it drops the part, and no panic leaves it.
+    /// What was read may be the last owner: then it drops the part, and no panic leaves it.
     #[test]
     fn the_last_owner_drops_the_part_once() {
         let part = Arc::new(Part(7));
-        let observer = Observer::new(&part, |part| part.0);
-        assert_eq!(observer.id(), Arc::as_ptr(&part).addr());
-        let (number, owned) = observer.observe().unwrap();
+        let weak = WeakPart::new(&part, |part| part.0);
+        assert_eq!(weak.id(), Arc::as_ptr(&part).addr());
+        let (number, owned) = weak.read().unwrap();
         assert_eq!(number, 7);
         drop(part);
-        assert!(observer.is_alive());
+        assert!(weak.is_alive());
         assert_eq!(DROPS.get(), 0);
         drop(owned);
         assert_eq!(DROPS.get(), 1);
-        assert!(!observer.is_alive() && observer.observe().is_none());
+        assert!(!weak.is_alive() && weak.read().is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! Observers of a client: the health of its store, and the counts of the whole store.
+//! Weak references to a client, through which `watch` reads the health of its store, and the counts of the whole store.
 
 use std::sync::Arc as StdArc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use super::engine::Engine;
 use super::{Counts, DurableClient, Health};
-use crate::observe::{Observe, Observer};
+use crate::weak_part::{ReadPart, WeakPart};
 
 /// The maximum time for which the counts of a store are waited for.
 const COUNTS_TIMEOUT: Duration = Duration::from_secs(2);
@@ -18,13 +18,13 @@ const COUNTS_TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) type CountsAnswer = watch::Receiver<Option<Option<Counts>>>;
 
 impl DurableClient {
-    pub(crate) fn observer(&self) -> impl Observe<Health> + use<> {
-        Observer::new(self.engine(), |engine| engine.store.health())
+    pub(crate) fn weak_part(&self) -> impl ReadPart<Health> + use<> {
+        WeakPart::new(self.engine(), |engine| engine.store.health())
     }
 
-    /// Each observation asks the store for its counts.
-    pub(crate) fn counts_observer(&self) -> impl Observe<CountsAnswer> + use<> {
-        Observer::new(self.engine(), Engine::ask_counts)
+    /// Each read asks the store for its counts.
+    pub(crate) fn weak_counts(&self) -> impl ReadPart<CountsAnswer> + use<> {
+        WeakPart::new(self.engine(), Engine::ask_counts)
     }
 }
 
