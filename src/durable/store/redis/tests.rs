@@ -327,10 +327,25 @@ fn assert_fails<T: std::fmt::Debug>(answer: Result<T, Failure>, cause: &Cause, e
 impl Server {
     /// Returns the keys with a prefix, and their values.
     pub(in crate::durable::store) fn contents(&self, prefix: &str) -> Vec<(String, Vec<u8>)> {
+        // Reading may change the order in which Redis dumps the fields of a hash.
         let script = "
+            local function sorted(all, width)
+              local rows = {}
+              for i = 1, #all, width do rows[#rows + 1] = cmsgpack.pack({ unpack(all, i, i + width - 1) }) end
+              table.sort(rows)
+              return table.concat(rows)
+            end
+            local read = {
+              hash = function(key) return sorted(redis.call('HGETALL', key), 2) end,
+              set = function(key) return sorted(redis.call('SMEMBERS', key), 1) end,
+              zset = function(key) return sorted(redis.call('ZRANGE', key, 0, -1, 'WITHSCORES'), 2) end,
+              list = function(key) return cmsgpack.pack(redis.call('LRANGE', key, 0, -1)) end,
+              string = function(key) return redis.call('GET', key) end,
+            }
             local found = {}
             for _, key in ipairs(redis.call('KEYS', ARGV[1] .. '*')) do
-              found[#found + 1], found[#found + 2] = key, redis.call('DUMP', key)
+              local kind = redis.call('TYPE', key).ok
+              found[#found + 1], found[#found + 2] = key, kind .. read[kind](key) .. redis.call('PTTL', key)
             end
             return found";
         let redis::Value::Array(found) = self.ask(&["EVAL", script, "0", prefix]) else {

@@ -90,22 +90,34 @@ impl ObservedFile {
     ) -> Result<(), Fault> {
         let deadline = Instant::now() + ATTEMPT_TIME;
         loop {
-            let access = Access::of(&self.path)?;
-            let answer = self.read_once(&access, query);
-            let is_consistent = match access {
-                Access::WithLog => !answer.as_ref().is_err_and(is_in_transition),
-                Access::FileOnly(_) => Access::of(&self.path)? == access,
-            };
-            if is_consistent {
-                return answer.map_err(denied);
+            match self.read_if_stable(query) {
+                Ok(answer) => return answer,
+                Err(fault) if Instant::now() >= deadline => return Err(fault),
+                Err(_) => sleep(PAUSE),
             }
-            if Instant::now() >= deadline {
-                return Err(match answer.map_err(denied) {
-                    Err(refused @ Fault::Refused(_)) => refused,
-                    _ => Fault::Refused(Cause::Busy),
-                });
-            }
-            sleep(PAUSE);
+        }
+    }
+
+    /// Returns the answer to a query if the files have not changed meanwhile, and otherwise the failure if there is no further attempt.
+    fn read_if_stable(
+        &self,
+        query: &mut dyn FnMut(&ReadConnection) -> Result<(), Fault>,
+    ) -> Result<Result<(), Fault>, Fault> {
+        let access = match Access::of(&self.path) {
+            Ok(access) => access,
+            // The last process that closes the database removes the index before the log.
+            Err(unfit @ Fault::Refused(Cause::Unfit(_))) => return Err(unfit),
+            Err(fault) => return Ok(Err(fault)),
+        };
+        let answer = self.read_once(&access, query);
+        let is_stable = match access {
+            Access::WithLog => !answer.as_ref().is_err_and(is_in_transition),
+            Access::FileOnly(_) => Access::of(&self.path).is_ok_and(|it| it == access),
+        };
+        match answer.map_err(denied) {
+            answer if is_stable => Ok(answer),
+            Err(refused @ Fault::Refused(_)) => Err(refused),
+            _ => Err(Fault::Refused(Cause::Busy)),
         }
     }
 

@@ -80,7 +80,8 @@ async fn a_store_of_another_layout_is_not_observed() {
     drop(file.open().await);
     let known = Layouts::KNOWN.newest;
     file.sql("UPDATE throng_meta SET layout = 99");
-    assert!(refused(&file.path).await.is_newer_layout());
+    let error = refused(&file.path).await;
+    assert!(error.is_newer_layout(), "{error:?}");
     file.sql(&format!("UPDATE throng_meta SET layout = {known}"));
     let observer = file.observe().await;
     assert_eq!(waiting(&observer).await, 0);
