@@ -79,7 +79,6 @@ pub(super) async fn an_observer_sees_changes(it: &dyn Harness) {
         assert_eq!(observer.status_of(number).await, state_done());
         assert_eq!(observer.counts().await.done, number);
     }
-    drop(session);
     drop(process);
     assert_eq!(observer.counts().await.done, 4);
 }
