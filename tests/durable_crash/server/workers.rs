@@ -91,16 +91,23 @@ async fn kill_some(
     let start = Instant::now();
     for death in 1..=DEATHS {
         let next = start + death * Duration::from_millis(scene.interval);
-        while Instant::now() < next {
-            feed().await;
-            sleep_until(next.min(Instant::now() + Duration::from_millis(20))).await;
-        }
         let victim = &mut workers[death as usize % 2];
+        // On a loaded machine, a worker may take longer to start.
+        while Instant::now() < next || !has_begun(site, victim.pid()) {
+            feed().await;
+            sleep_until(Instant::now() + Duration::from_millis(20)).await;
+        }
         victim.kill();
         killed.insert(victim.pid());
         *victim = Process::start(&plan);
     }
     (workers, killed, Instant::now())
+}
+
+/// Returns `true` if a worker has begun to run a task.
+fn has_begun(site: &Site, worker: u32) -> bool {
+    let ledger = site.folder.ledger();
+    ledger.iter().any(|line| line.pid == worker)
 }
 
 async fn assert_done_in_time(
