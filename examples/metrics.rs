@@ -88,7 +88,7 @@ impl Service {
         Ok(Self { database, parser })
     }
 
-    /// What a request does: it reads rows, and parses them.
+    /// Answers a request: reads rows, and parses them.
     async fn work(&self) -> Result<usize> {
         let query = || {
             thread::sleep(Duration::from_millis(1));

@@ -75,7 +75,7 @@ mod tests {
         }
     }
 
-    /// What was read may be the last owner: then it drops the part, and no panic leaves it.
+    /// The last owner may be the result of a read: then it drops the part, and no panic leaves it.
     #[test]
     fn the_last_owner_drops_the_part_once() {
         let part = Arc::new(Part(7));

@@ -99,7 +99,7 @@ pub struct DurableHandle<T> {
 /// Decodes an output: see [`DurableTask::decode_output`].
 type Decode<T> = fn(&[u8]) -> Result<T, Box<dyn Error + Send + Sync>>;
 
-/// What a handle needs of the type of its task, whose output is a `T`.
+/// The properties of the type of a task that its handle needs. The output of the task is a `T`.
 struct TaskType<T> {
     names: TaskNames,
     decode_output: Decode<T>,

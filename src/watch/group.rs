@@ -151,7 +151,7 @@ mod tests {
         assert_eq!((live, group.members.len()), (0, 0));
     }
 
-    /// What was seen last stays in the sum, also if no read finds out that the part is gone.
+    /// The numbers that were read last stay in the sum, also if no read finds out that the part is gone.
     #[test]
     fn what_was_seen_is_kept_when_room_is_made() {
         let mut group = Group::default();

@@ -28,7 +28,7 @@ pub(super) enum Update {
 }
 
 impl Published {
-    /// What is to be recorded so that a recorder shows the numbers of the snapshot.
+    /// The values with which a recorder shows the numbers of the snapshot.
     pub(super) fn updates(&mut self, snapshot: &Snapshot) -> Vec<(Key, Update)> {
         let version = Label::from_static_parts("version", env!("CARGO_PKG_VERSION"));
         let mut updates = vec![

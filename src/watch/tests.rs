@@ -1,4 +1,4 @@
-//! What only the inside shows: the table of metrics, the page that is made from it, and drops on the thread that reads.
+//! Tests of private parts: the table of metrics, the page that is made from it, and drops on the thread that reads.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;

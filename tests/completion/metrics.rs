@@ -27,7 +27,7 @@ async fn read_some(jobs: u64, read: u64) {
     assert_eq!(submitter.metrics().running, 0);
 }
 
-/// What was read is counted whether jobs are released in batches, were spilled, or are never read.
+/// Completions that were read are counted, whether jobs are released in batches, were spilled, or are never read.
 #[test]
 fn only_jobs_that_were_read_are_counted_as_read() {
     current_thread().block_on(async {

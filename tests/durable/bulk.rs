@@ -7,8 +7,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use throng::Retry;
 use throng::durable::{
-    Bulk, BulkPart, Changed, Cursor, DurableClient, DurableTask, Key, QueueSettings, Refusal, Run,
-    ServedQueue, SpawnOptions, Status, TaskChange, TaskContext, TaskError, TaskFilter, TaskId,
+    Bulk, BulkPart, Changed, Counts, Cursor, DurableClient, DurableTask, Key, QueueSettings,
+    Refusal, Run, ServedQueue, SpawnOptions, Status, TaskChange, TaskContext, TaskError,
+    TaskFilter, TaskId,
 };
 
 use crate::harness::{App, Number, TestStore, builder, reaches, start, start_as};
@@ -137,9 +138,7 @@ async fn dead_letters_are_replayed_and_deleted(store: TestStore) {
 
     let executor = start(&client, |_, _| async { Err(TaskError::fatal("no")) }).await;
     let listed = async || client.counts().await.unwrap().dead;
-    while listed().await < 150 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    counts_reach(&client, |counts| counts.dead >= 150).await;
     assert_eq!(
         all(client
             .admin()
@@ -274,9 +273,7 @@ async fn a_task_that_fails_when_it_is_made_due_is_not_made_due_again(store: Test
     while let Some(part) = bulk.next().await {
         changed += part.unwrap().changed;
         assert!(changed <= 300, "{changed}");
-        while client.counts().await.unwrap().retried < changed {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        counts_reach(&client, |counts| counts.retried >= changed).await;
     }
     assert_eq!(changed, 300);
     assert_eq!(client.counts().await.unwrap().delayed, 300);
@@ -306,17 +303,29 @@ async fn a_move_that_stops_half_way_is_continued_from_its_cursor(store: TestStor
     let mut bulk = builder(&client);
     bulk.serve(ServedQueue::new("bulk"));
     let executor = start_as(&bulk, |number, _| async move { Ok(number) }).await;
-    reaches_done(&client, 300).await;
+    counts_reach(&client, |counts| counts.done >= 300).await;
     let moved = admin.change_all(waiting(), TaskChange::MoveTo(None));
     assert_eq!(all(moved).await, (0, 0));
     drop(executor);
 }
 
-async fn reaches_done(client: &DurableClient, tasks: u64) {
-    let done = async || client.counts().await.unwrap().done;
-    while done().await < tasks {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+async fn counts_reach(client: &DurableClient, condition: impl Fn(Counts) -> bool) {
+    within(async {
+        while !condition(client.counts().await.unwrap()) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+/// Waits until the clock of the store, which is that of this machine, shows a later millisecond.
+async fn pass_a_millisecond(client: &DurableClient) {
+    let read_at = async || {
+        let page = client.admin().tasks(&of(Status::Running), None, 1).await;
+        page.unwrap().read_at
+    };
+    let before = read_at().await;
+    while read_at().await <= before {}
 }
 
 async fn a_part_says_why_tasks_are_refused(store: TestStore) {
@@ -350,10 +359,10 @@ async fn tasks_that_come_after_the_page_are_not_changed(store: TestStore) {
     client.spawn_with(Number(1), derived).await.unwrap();
     let admin = client.admin();
     // Ids have whole milliseconds.
-    tokio::time::sleep(Duration::from_millis(3)).await;
+    pass_a_millisecond(&client).await;
     let page = admin.tasks(&of(Status::Delayed), None, 50).await.unwrap();
     assert_eq!(page.tasks.len(), 3);
-    tokio::time::sleep(Duration::from_millis(3)).await;
+    pass_a_millisecond(&client).await;
     let later = spawn().await;
     let until = of(Status::Delayed).until(page.read_at);
     let listed = admin.tasks(&until, None, 50).await.unwrap();

@@ -277,7 +277,7 @@ impl State {
         let [stored, claimed, done] = ["stored", "claimed", "done"].map(|of| ended.ledger(of));
         let batches = ended.batches();
         assert!(batches >= 30, "{batches}");
-        // What an earlier run has left in the store may end in the next one before that spawns it, too: it is
+        // A task that an earlier run has left in the store may end in the next one before that spawns it, too: it is
         // then stored once more, finds its segment, and does nothing.
         let twice = stored - batches;
         assert!(twice <= left, "{ended:?}");

@@ -10,7 +10,7 @@ use std::str::{Chars, Split};
 /// A name of a metric, and its labels.
 pub(crate) type Series = (String, BTreeMap<String, String>);
 
-/// What a text holds.
+/// The contents of a text.
 #[derive(Debug, Default)]
 pub(crate) struct Exposition {
     pub(crate) types: BTreeMap<String, String>,

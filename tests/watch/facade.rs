@@ -13,7 +13,7 @@ use throng::watch::{BUCKETS, Registry};
 use crate::exposition::{Exposition, Series};
 use crate::support::{join, wait_until};
 
-/// What a recorder has received, as an exporter with [`BUCKETS`] would show it.
+/// The values that a recorder has received, as an exporter with [`BUCKETS`] would show it.
 #[derive(Default)]
 struct Recorded {
     samples: BTreeMap<Series, f64>,

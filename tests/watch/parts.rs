@@ -9,7 +9,7 @@ use throng::{BlockingPool, CompletionStream, ComputePool, JoinError, SerialExecu
 use crate::exposition::Exposition;
 use crate::support::{Gate, block_on, current_thread, join, wait_until};
 
-/// What the registry shows of the only part.
+/// The numbers that the registry shows of the only part.
 fn shown(registry: &Registry) -> Exposition {
     Exposition::parse(&registry.prometheus())
 }

@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 use super::json;
 use crate::durable::{AttemptError, Priority, TaskInfo};
 
-/// What a store knows about one task: see [`Admin::task`](crate::durable::Admin::task).
+/// The description of one task in a store: see [`Admin::task`](crate::durable::Admin::task).
 ///
 /// A field is `None` if it does not apply to tasks with this [status](TaskInfo::status), or if the store does not know its value. To find
 /// out which changes are possible, use [`TaskChange::applies_to`](crate::durable::TaskChange::applies_to). It is serialised with durations

@@ -6,7 +6,7 @@ use crate::durable::store::{Epoch, NewSession, SessionId, Turn, TurnAnswer};
 
 /// The session of a worker that claims the tasks of one queue.
 pub(super) struct QueueSession {
-    /// What is needed to open the session again if the store has ended it.
+    /// The description of the session, with which the worker opens it again if the store has ended it.
     pub(super) again: NewSession,
     /// This is `None` from the time when the store has ended the session until another one is open.
     pub(super) id: Option<SessionId>,

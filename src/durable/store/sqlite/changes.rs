@@ -96,7 +96,7 @@ fn move_to(
     Ok(ChangeAnswer::Changed)
 }
 
-/// What determines the list in which a task waits.
+/// The properties of a task that determine the list in which it waits.
 struct Placed {
     name: String,
     kind: Kind,

@@ -88,7 +88,7 @@ pub(super) struct ScheduleState {
     pub(super) hand_out: Option<u64>,
 }
 
-/// What the store keeps of the statistics.
+/// The statistics of the store.
 #[derive(Default)]
 pub(super) struct StatsState {
     /// The buckets of each resolution, by their numbers.

@@ -1,4 +1,4 @@
-//! What Redis stores about the retention, and what becomes of it if it is damaged.
+//! How Redis stores the retention, also if it is damaged.
 
 use super::scene::{HOUR, SECOND, Scene};
 use super::*;
@@ -63,6 +63,9 @@ async fn a_damaged_retention_is_that_of_a_new_store() {
         scene.maintain().await;
         let (_, last) = store.damage().expect("it is reported");
         assert!(last.contains("retention"), "{garbage}: {last}");
+        // It is removed, so it is reported once.
+        let is_kept = "return call('HEXISTS', 'meta', 'retention')";
+        assert_eq!(scene.run(is_kept), redis::Value::Int(0), "{garbage}");
         let counts = store.counts().await.unwrap();
         assert_eq!((counts.dead, counts.kept), (3, 3), "{garbage}");
         scene.check();

@@ -5,7 +5,7 @@ use crate::durable::Retention;
 
 /// Another script waits for at most this time.
 const SHORT: Duration = Duration::from_millis(5);
-/// What one request of an executor removes.
+/// The number of things that one request of an executor removes.
 const BUDGET: usize = 1_000;
 
 /// Stores tasks, and ends them in this way.
