@@ -87,7 +87,7 @@ async fn store_tasks(scene: &Scene, trial: Trial, tasks: Vec<NewTask>) -> bool {
 async fn a_repeated_enqueue_succeeds_even_if_its_wake_fails() {
     needs_redis!();
     // If the first command fails, it is not known yet that the tasks are stored.
-    for_each_trial(2, &[false], async |scene, trial| {
+    for_each_trial(2.., &[false], async |scene, trial| {
         // A worker that knows the tasks is idle.
         while scene.worker.turn(Vec::new(), 9).await.claim.is_some() {}
         let tasks = [task(NEW), large(NEW + 1), delayed(NEW + 2, SECOND)];
