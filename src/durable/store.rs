@@ -51,6 +51,9 @@ use super::{
 };
 
 pub(crate) use self::changes::{Change, ChangeAnswer};
+pub(crate) use self::diagnosis::{Diagnoses, Diagnosis, UnclaimedType};
+#[cfg(any(test, feature = "sqlite-unbundled", feature = "test-util"))]
+pub(crate) use self::diagnosis::{MAX_DIAGNOSED, MAX_EXAMINED_SCHEDULES, MAX_EXAMINED_WORKERS};
 #[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
 pub(crate) use self::found::MAX_HEAD_LISTS;
 #[cfg(any(test, feature = "redis"))]
@@ -121,6 +124,7 @@ pub(crate) use super::task::{MAX_BATCH_BYTES, MAX_BATCH_TASKS, MAX_PAYLOAD_BYTES
     allow(dead_code, reason = "only stores use a part of it")
 )]
 mod changes;
+mod diagnosis;
 mod found;
 #[cfg_attr(
     not(all(feature = "redis", feature = "sqlite")),
@@ -337,6 +341,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// Returns a summary of the store: see [`Admin::overview`](crate::durable::Admin::overview). Writes nothing.
     fn overview(&self) -> Answer<'_, Overview>;
+
+    /// Examines what an overview does not show: see [`Admin::report`](crate::durable::Admin::report). Writes nothing.
+    fn diagnose(&self) -> Answer<'_, Diagnoses>;
 
     /// Returns whether the store can be reached.
     fn health(&self) -> Health {

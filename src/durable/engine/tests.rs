@@ -14,10 +14,10 @@ use crate::durable::queue::name::QueueName;
 use crate::durable::resend::{STORE_TIMEOUT, resend};
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::{
-    Answer, Backend, Change, ChangeAnswer, DeadPayload, Enqueue, Enqueued, Epoch, Event, FoundTask,
-    HAND_OUT_INTERVAL, HandOut, ListTasks, NewSession, ProgressReport, ProgressState, QueueChange,
-    ReadStats, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, StatReport, StatsPage,
-    Store, StoredSchedule, TaskState, Turn, TurnAnswer,
+    Answer, Backend, Change, ChangeAnswer, DeadPayload, Diagnoses, Enqueue, Enqueued, Epoch, Event,
+    FoundTask, HAND_OUT_INTERVAL, HandOut, ListTasks, NewSession, ProgressReport, ProgressState,
+    QueueChange, ReadStats, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, StatReport,
+    StatsPage, Store, StoredSchedule, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::{
     AttemptError, Clock, Counts, DeadFilter, DeadLetter, Durability, DurableClient,
@@ -345,6 +345,10 @@ impl Backend for Faulty {
 
     fn overview(&self) -> Answer<'_, Overview> {
         self.store.overview()
+    }
+
+    fn diagnose(&self) -> Answer<'_, Diagnoses> {
+        self.store.diagnose()
     }
 
     fn upgrade(&self) -> Answer<'_, ()> {

@@ -21,10 +21,10 @@ use self::inner::Inner;
 pub use self::probe::RedisReport;
 pub(crate) use self::time::Time;
 use super::{
-    Answer, Backend, Change, ChangeAnswer, DeadPayload, Enqueue, Enqueued, Epoch, Event, FoundTask,
-    HandOut, ListTasks, NewSession, ProgressReport, ProgressState, QueueChange, ReadStats,
-    RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, StatReport, StatsPage, Store,
-    StoredSchedule, TaskState, Turn, TurnAnswer,
+    Answer, Backend, Change, ChangeAnswer, DeadPayload, Diagnoses, Enqueue, Enqueued, Epoch, Event,
+    FoundTask, HandOut, ListTasks, NewSession, ProgressReport, ProgressState, QueueChange,
+    ReadStats, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, StatReport, StatsPage,
+    Store, StoredSchedule, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::key::KeyHash;
@@ -42,6 +42,7 @@ mod admin;
 mod batches;
 mod builder;
 mod changes;
+mod diagnosis;
 mod each_partition;
 mod enqueue;
 mod entry;
@@ -235,6 +236,7 @@ impl RedisStore {
     }
 
     /// Requests the server's version and its settings, which determine how durable its writes are.
+    /// [`Admin::report`](crate::durable::Admin::report) says what is wrong with them.
     ///
     /// # Errors
     ///
@@ -610,6 +612,10 @@ impl Backend for RedisStore {
 
     fn overview(&self) -> Answer<'_, Overview> {
         self.request(overview::overview)
+    }
+
+    fn diagnose(&self) -> Answer<'_, Diagnoses> {
+        self.request(diagnosis::diagnose)
     }
 
     fn retention(&self) -> Answer<'_, Retention> {

@@ -37,7 +37,7 @@ macro_rules! files {
 /// The files in `lua` of which scripts consist, by name.
 pub(super) const FILES: &[(&str, &str)] = files![
     // Scripts.
-    "advance_epochs" "cancel" "change_retention" "change_schedule" "close" "counts" "dead_letters" "enqueue" "errors" "find_task" "hand_out"
+    "advance_epochs" "cancel" "change_retention" "change_schedule" "close" "counts" "dead_letters" "diagnose" "enqueue" "errors" "find_task" "hand_out"
     "list_tasks" "maintain" "move_tasks" "observe" "open" "overview" "payload" "queue" "queue_head" "read_progress" "read_schedules" "read_stats"
     "record_stats" "record_types" "renew" "replay" "report_progress" "routes" "run_now" "status" "turn" "upgrade" "workers"
     // Parts.
@@ -45,7 +45,7 @@ pub(super) const FILES: &[(&str, &str)] = files![
     "entry" "epochs" "group_repair" "groups" "held_keys" "ids" "intact_entry" "key_conflicts" "lists" "liveness"
     "notifications" "orphans" "outcomes" "progress" "queues" "reap" "remove_session" "repair" "repair_meta" "repair_schedules"
     "replacements" "restore_keys" "results" "retention" "ring" "schedules" "selection" "server_time" "session" "session_activity"
-    "session_counts" "set_lists" "store_time" "task_rows" "transaction" "verdicts" "waiting"
+    "served_lists" "session_counts" "set_lists" "store_time" "task_rows" "transaction" "verdicts" "waiting" "worker_rows"
     // Files that run if a command fails.
     "undo/begin" "undo/cancel" "undo/claim" "undo/done" "undo/drain" "undo/due" "undo/end" "undo/enqueue"
     "undo/move_tasks" "undo/outcomes" "undo/queue" "undo/replay" "undo/run_now" "undo/schedule"
@@ -114,6 +114,7 @@ pub(super) struct Scripts {
     pub(super) record_stats: Script,
     pub(super) read_stats: Script,
     pub(super) overview: Script,
+    pub(super) diagnose: Script,
     pub(super) routes: Script,
     pub(super) queue: Script,
     pub(super) change_retention: Script,
@@ -177,6 +178,7 @@ impl Scripts {
             record_stats: script("record_stats"),
             read_stats: script("read_stats"),
             overview: script("overview"),
+            diagnose: script("diagnose"),
             routes: script("routes"),
             queue: script("queue"),
             change_retention: script("change_retention"),

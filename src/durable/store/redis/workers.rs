@@ -88,7 +88,8 @@ async fn read(
     Ok(last)
 }
 
-fn worker(mut parts: Reader) -> Result<WorkerInfo, Failure> {
+/// Reads the description of a worker: see `lua/worker_rows.lua`.
+pub(super) fn worker(mut parts: Reader) -> Result<WorkerInfo, Failure> {
     let session = parts.text()?.parse().unwrap_or_default();
     let [started, last_seen] = [parts.number()?, parts.number()?].map(|millis| millis as u64);
     let state = match parts.number()? {

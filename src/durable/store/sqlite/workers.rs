@@ -34,7 +34,8 @@ pub(super) fn list(
     Ok(Some(WorkersPage { workers, next }))
 }
 
-fn read(
+/// Returns the first workers after a session.
+pub(super) fn read(
     reader: &ReadConnection,
     db: &Connection,
     after: i64,

@@ -36,6 +36,7 @@ fn all() -> Vec<(&'static str, &'static Script)> {
         ("record_stats", &scripts.record_stats),
         ("read_stats", &scripts.read_stats),
         ("overview", &scripts.overview),
+        ("diagnose", &scripts.diagnose),
         ("routes", &scripts.routes),
         ("advance_epochs", &scripts.advance_epochs),
         ("upgrade", &scripts.upgrade),
