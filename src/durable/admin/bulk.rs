@@ -20,7 +20,8 @@ use crate::durable::{Cursor, DurableError, Refusal, Status, TaskChange, TaskFilt
 /// remembers the ids of such tasks, and leaves them out. A change that is continued by another value does not know them: if tasks fail
 /// meanwhile, it may make some of them due once more.
 ///
-/// Tasks that move or are replayed then wait in the order of the parts, which is not that in which they waited before.
+/// Tasks that move or are replayed then wait in the order of the parts, which is usually not that in which they waited before. With Redis,
+/// waiting tasks without a [group](crate::durable::SpawnOptions::group) that move keep the order of the list in which they waited.
 ///
 /// # Examples
 ///
@@ -54,8 +55,8 @@ pub struct Bulk<'a> {
 pub struct BulkPart {
     /// The number of tasks that were changed.
     pub changed: u64,
-    /// The number of tasks that matched but were not changed, because their status has changed since they were listed, or because they are
-    /// already in the queue to which they were to move.
+    /// The number of tasks that matched but were not changed, because their status has changed since they were listed. Delayed tasks that are
+    /// already in the queue to which they were to move count, too.
     pub unchanged: u64,
     /// The reasons why the other tasks that matched could not be changed, with the number of tasks for each reason.
     pub refused: BTreeMap<Refusal, u64>,

@@ -5,7 +5,7 @@ use crate::durable::admin::refusal::Refusal;
 use crate::durable::clock::millis;
 use crate::durable::failure::Failure;
 use crate::durable::queue::name::QueueName;
-use crate::durable::{TaskId, TaskPage};
+use crate::durable::{TaskId, TaskInfo, TaskPage};
 
 /// A change of tasks: see [`TaskChange`](crate::durable::TaskChange).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,13 +71,19 @@ impl MoveWaiting {
 
     /// Returns the tasks of a page that move.
     pub(crate) fn selected(&self, page: &TaskPage) -> Vec<TaskId> {
-        let ids = page.tasks.iter().map(|task| task.id);
-        ids.filter(|id| self.is_selected(*id)).collect()
+        let tasks = page.tasks.iter();
+        let selected = tasks.filter(|task| !self.is_there(task) && self.is_early(task.id));
+        selected.map(|task| task.id).collect()
     }
 
-    fn is_selected(&self, id: TaskId) -> bool {
-        self.until
-            .is_none_or(|until| id.created().is_some_and(|created| millis(created) <= until))
+    /// Returns `true` if a task is already in the queue. The queue of a task without a name may be unknown.
+    fn is_there(&self, task: &TaskInfo) -> bool {
+        task.name.is_some() && task.queue.as_deref().unwrap_or_default() == self.queue.as_str()
+    }
+
+    fn is_early(&self, id: TaskId) -> bool {
+        let is_early = |until| id.created().is_some_and(|created| millis(created) <= until);
+        self.until.is_none_or(is_early)
     }
 }
 

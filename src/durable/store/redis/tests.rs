@@ -56,6 +56,7 @@ mod lists_tests;
 mod liveness_tests;
 mod lost_answers_tests;
 mod meter;
+mod namespaces_tests;
 mod notifications_tests;
 mod observers_tests;
 mod overview_tests;

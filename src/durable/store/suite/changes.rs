@@ -3,7 +3,7 @@
 use super::{Harness, process, run};
 
 mod changes_tests;
-mod moves_tests;
+pub(in crate::durable::store) mod moves_tests;
 
 /// Defines one test for each case, on one store.
 macro_rules! changes_suite {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::idle_costs_tests::all_sent;
 use super::scene::Scene;
+use super::workers_tests::carded;
 use super::*;
 use crate::durable::RunTotals;
 use crate::durable::store::{Answer, ReadStats, Resolution, RunType, StatReport, StatsStart};
@@ -115,6 +116,7 @@ async fn a_partition_that_does_not_answer_is_named() {
             .await
             .unwrap();
     }
+    worker.store.open_session_with(carded("")).await.unwrap();
     let (mut waiting, mut missing) = (100, Vec::new());
     for partition in [2, 0] {
         break_partition(&server, partition);
@@ -127,6 +129,10 @@ async fn a_partition_that_does_not_answer_is_named() {
         assert!(overview.counts.waiting < waiting, "{overview:?}");
         waiting = overview.counts.waiting;
         assert_eq!(overview.queues[0].info.waiting, waiting);
+        let workers = worker.store.workers(None, 9).await.unwrap().unwrap();
+        assert_eq!(workers.missing_partitions, missing);
+        // The card of the worker is in the first partition.
+        assert_eq!(workers.workers.len(), usize::from(partition != 0));
         let diagnosed = worker.store.diagnose().await.unwrap();
         assert_eq!(diagnosed.missing_partitions, missing);
         assert_eq!(diagnosed.partitions.len(), PARTITIONS - missing.len());
@@ -139,6 +145,7 @@ async fn a_partition_that_does_not_answer_is_named() {
         break_partition(&server, partition);
     }
     worker.store.overview().await.unwrap_err();
+    worker.store.workers(None, 9).await.unwrap_err();
     worker
         .store
         .stats(all(Resolution::Minute))

@@ -184,7 +184,7 @@ pub(super) async fn dead_and_cancelled_tasks_are_listed(it: &dyn Harness) {
 pub(super) async fn cancelled_tasks_keep_their_names(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
-    let named = |name: &str, task| NewTask {
+    let named = |name: &'static str, task| NewTask {
         name: name.into(),
         ..task
     };
