@@ -50,8 +50,6 @@ use super::{
     TaskInfo, TaskPage, WorkersPage,
 };
 
-#[cfg(any(test, feature = "sqlite-unbundled", feature = "test-util"))]
-pub(crate) use self::changes::move_listed;
 pub(crate) use self::changes::{Change, ChangeAnswer, MoveWaiting, MovedPart};
 pub(crate) use self::diagnosis::{Diagnoses, Diagnosis, UnclaimedType};
 #[cfg(any(test, feature = "sqlite-unbundled", feature = "test-util"))]
@@ -267,7 +265,20 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// Moves the next waiting tasks that match to another queue. Returns `None` if the position is not valid in this store. It is safe to
     /// repeat the request. The parts together move each task that matches and waits throughout, and is not refused.
-    fn move_waiting(&self, request: MoveWaiting) -> Answer<'_, Option<MovedPart>>;
+    ///
+    /// This moves the tasks of the next page of their list, for stores that find a task by its id without a search.
+    fn move_waiting(&self, request: MoveWaiting) -> Answer<'_, Option<MovedPart>> {
+        Box::pin(async move {
+            let page = self.list(request.page(request.after.clone())).await?;
+            let Some(page) = page else { return Ok(None) };
+            let (ids, change) = (request.selected(&page), request.change());
+            let answers = match ids.is_empty() {
+                true => Vec::new(),
+                false => self.change(ids, change).await?,
+            };
+            Ok(Some(request.part(page, answers)))
+        })
+    }
 
     /// Returns dead letters, the newest first.
     fn dead_letters(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>>;

@@ -1,9 +1,8 @@
 //! The changes that an operator makes to single tasks, and the answers of a store.
 
-use super::{Backend, CheckedFilter, ListTasks};
+use super::{CheckedFilter, ListTasks};
 use crate::durable::admin::refusal::Refusal;
 use crate::durable::clock::millis;
-use crate::durable::failure::Failure;
 use crate::durable::queue::name::QueueName;
 use crate::durable::{TaskId, TaskInfo, TaskPage};
 
@@ -69,6 +68,21 @@ impl MoveWaiting {
         }
     }
 
+    pub(crate) fn change(&self) -> Change {
+        Change::MoveTo(self.queue.clone())
+    }
+
+    /// Returns the part that consists of the tasks of a page, given the answers about them.
+    pub(crate) fn part(&self, page: TaskPage, answers: Vec<ChangeAnswer>) -> MovedPart {
+        let next = page.next.map(|next| next.position_in(self.filter.status));
+        MovedPart {
+            changed: 0,
+            answers,
+            examined: page.examined,
+            next: next.transpose().ok().flatten(),
+        }
+    }
+
     /// Returns the tasks of a page that move.
     pub(crate) fn selected(&self, page: &TaskPage) -> Vec<TaskId> {
         let tasks = page.tasks.iter();
@@ -85,30 +99,6 @@ impl MoveWaiting {
         let is_early = |until| id.created().is_some_and(|created| millis(created) <= until);
         self.until.is_none_or(is_early)
     }
-}
-
-/// Moves the tasks of the next page of a list, in a store that finds a task by its id.
-pub(crate) async fn move_listed(
-    store: &dyn Backend,
-    request: MoveWaiting,
-) -> Result<Option<MovedPart>, Failure> {
-    let Some(page) = store.list(request.page(request.after.clone())).await? else {
-        return Ok(None);
-    };
-    let ids = request.selected(&page);
-    let answers = match ids.is_empty() {
-        true => Vec::new(),
-        false => store.change(ids, Change::MoveTo(request.queue)).await?,
-    };
-    let next = page
-        .next
-        .map(|next| next.position_in(request.filter.status));
-    Ok(Some(MovedPart {
-        changed: 0,
-        answers,
-        examined: page.examined,
-        next: next.transpose().ok().flatten(),
-    }))
 }
 
 #[cfg(any(test, feature = "sqlite-unbundled", feature = "test-util"))]

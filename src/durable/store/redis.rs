@@ -315,14 +315,10 @@ impl RedisStore {
 
     async fn list_namespaces(builder: &RedisStoreBuilder) -> Result<Vec<String>, DurableError> {
         let (info, name) = Self::address(builder)?;
-        let listed = match Self::start(builder, info, &name, Time::server(), None) {
-            Ok(store) => {
-                let list = |inner: Arc<Inner>| async move { namespaces::list(&inner).await };
-                store.request(list).await
-            }
-            Err(failure) => Err(failure),
-        };
-        listed.map_err(|failure| DurableError::store(&name, None, failure))
+        let failed = |failure| DurableError::store(&name, None, failure);
+        let store = Self::start(builder, info, &name, Time::server(), None).map_err(failed)?;
+        let list = |inner: Arc<Inner>| async move { namespaces::list(&inner).await };
+        store.request(list).await.map_err(failed)
     }
 
     /// Refuses a server that is less durable than required.

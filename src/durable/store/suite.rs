@@ -411,7 +411,6 @@ mod lists;
 mod observers;
 mod overview;
 mod progress;
-mod report;
 mod retention;
 mod schedules;
 mod stats;
