@@ -426,6 +426,7 @@ async fn an_output_of_another_type_is_an_error(store: TestStore) {
     let other = client.attach::<Shapes>(handle.id());
     let error = within(other).await.unwrap_err();
     assert!(error.is_decode() && error.source().is_some(), "{error}");
+    assert_eq!(error.encoded_output(), Some(&b"1"[..]));
     assert_eq!(error.task_id(), Some(handle.id()));
     assert_eq!(within(handle).await.unwrap(), 1);
 }

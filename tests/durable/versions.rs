@@ -298,6 +298,9 @@ async fn a_type_reads_the_outputs_of_older_workers(store: TestStore) {
     let unknown: DurableHandle<u64> = serde_json::from_str(&text).unwrap();
     let error = within(unknown.attach(&client)).await.unwrap_err();
     assert!(error.is_decode(), "{error}");
+    // The type that has stored the task can decode the output in the error.
+    let output = error.encoded_output().expect("it is an output");
+    assert_eq!(CountedBill::decode_output(output).unwrap(), 7);
 }
 
 async fn a_task_that_cannot_be_migrated_is_a_dead_letter(store: TestStore) {

@@ -1,7 +1,10 @@
 //! The changes that an operator makes to single tasks, and the answers of a store.
 
+use super::{CheckedFilter, ListTasks};
 use crate::durable::admin::refusal::Refusal;
+use crate::durable::clock::millis;
 use crate::durable::queue::name::QueueName;
+use crate::durable::{TaskId, TaskInfo, TaskPage};
 
 /// A change of tasks: see [`TaskChange`](crate::durable::TaskChange).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +30,75 @@ pub(crate) enum ChangeAnswer {
     /// There is no such task, or the change does not apply to its status.
     OtherStatus,
     Refused(Refusal),
+}
+
+/// A request to move the next waiting tasks that match to another queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MoveWaiting {
+    /// Its status is `Waiting`.
+    pub(crate) filter: CheckedFilter,
+    /// If this is a time, in milliseconds since 1970, only tasks whose ids contain a time that is not later.
+    pub(crate) until: Option<u64>,
+    pub(crate) queue: QueueName,
+    /// The position at which the previous part has ended. It may come from an untrusted source.
+    pub(crate) after: Option<Vec<u8>>,
+    /// The approximate number of tasks of a part.
+    pub(crate) limit: usize,
+}
+
+/// The effect of a request that has moved some tasks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct MovedPart {
+    /// The number of tasks that have moved, apart from those that have an answer.
+    pub(crate) changed: u64,
+    /// The answers about single tasks.
+    pub(crate) answers: Vec<ChangeAnswer>,
+    pub(crate) examined: usize,
+    /// The position at which the next part begins, if there is one.
+    pub(crate) next: Option<Vec<u8>>,
+}
+
+impl MoveWaiting {
+    /// Returns the request for the page of tasks after a position.
+    pub(crate) fn page(&self, after: Option<Vec<u8>>) -> ListTasks {
+        ListTasks {
+            filter: self.filter.clone(),
+            after,
+            limit: self.limit,
+        }
+    }
+
+    pub(crate) fn change(&self) -> Change {
+        Change::MoveTo(self.queue.clone())
+    }
+
+    /// Returns the part that consists of the tasks of a page, given the answers about them.
+    pub(crate) fn part(&self, page: TaskPage, answers: Vec<ChangeAnswer>) -> MovedPart {
+        let next = page.next.map(|next| next.position_in(self.filter.status));
+        MovedPart {
+            changed: 0,
+            answers,
+            examined: page.examined,
+            next: next.transpose().ok().flatten(),
+        }
+    }
+
+    /// Returns the tasks of a page that move.
+    pub(crate) fn selected(&self, page: &TaskPage) -> Vec<TaskId> {
+        let tasks = page.tasks.iter();
+        let selected = tasks.filter(|task| !self.is_there(task) && self.is_early(task.id));
+        selected.map(|task| task.id).collect()
+    }
+
+    /// Returns `true` if a task is already in the queue. The queue of a task without a name may be unknown.
+    fn is_there(&self, task: &TaskInfo) -> bool {
+        task.name.is_some() && task.queue.as_deref().unwrap_or_default() == self.queue.as_str()
+    }
+
+    fn is_early(&self, id: TaskId) -> bool {
+        let is_early = |until| id.created().is_some_and(|created| millis(created) <= until);
+        self.until.is_none_or(is_early)
+    }
 }
 
 #[cfg(any(test, feature = "sqlite-unbundled", feature = "test-util"))]

@@ -10,10 +10,10 @@ use tokio::sync::mpsc;
 use self::model::Model;
 use super::observer::Observer;
 use super::{
-    Answer, Backend, Change, ChangeAnswer, DeadPayload, Enqueue, Enqueued, Epoch, Event, FoundTask,
-    HandOut, ListTasks, NewSession, ProgressReport, ProgressState, QueueChange, ReadStats,
-    RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, StatReport, StatsPage, Store,
-    StoredSchedule, TaskState, Turn, TurnAnswer,
+    Answer, Backend, Change, ChangeAnswer, DeadPayload, Diagnoses, Enqueue, Enqueued, Epoch, Event,
+    FoundTask, HandOut, ListTasks, NewSession, ProgressReport, ProgressState, QueueChange,
+    ReadStats, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, StatReport, StatsPage,
+    Store, StoredSchedule, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::clock::Clock;
 use crate::durable::failure::Failure;
@@ -412,6 +412,10 @@ impl Backend for Connection {
 
     fn overview(&self) -> Answer<'_, Overview> {
         self.run("overview", move |model, _| Ok(model.overview()))
+    }
+
+    fn diagnose(&self) -> Answer<'_, Diagnoses> {
+        self.run("diagnose", move |model, _| Ok(model.diagnose().into()))
     }
 
     /// One process uses the store, so it always has the newest layout.

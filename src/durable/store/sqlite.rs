@@ -26,9 +26,9 @@ use self::shared::Shared;
 use self::transaction::Transaction;
 use self::writer::Writer;
 use super::{
-    Answer, Backend, DeadPayload, Enqueue, Epoch, Event, FoundTask, HandOut, MAX_BATCH_BYTES,
-    ProgressReport, ProgressState, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, Store,
-    StoredSchedule, TaskState, Turn, TurnAnswer,
+    Answer, Backend, DeadPayload, Diagnoses, Enqueue, Epoch, Event, FoundTask, HandOut,
+    MAX_BATCH_BYTES, ProgressReport, ProgressState, RenewAnswer, ScheduleAnswer, ScheduleChange,
+    SessionId, Store, StoredSchedule, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::clock::Clock;
 use crate::durable::failure::{Cause, Effect, Failure};
@@ -53,6 +53,7 @@ mod claim;
 mod claimed_tasks;
 mod claims;
 mod damage;
+mod diagnosis;
 mod drain;
 mod endpoint;
 mod enqueue;
@@ -527,6 +528,10 @@ impl Backend for SqliteStore {
 
     fn overview(&self) -> Answer<'_, Overview> {
         self.read(overview::overview)
+    }
+
+    fn diagnose(&self) -> Answer<'_, Diagnoses> {
+        self.read(diagnosis::diagnose)
     }
 
     fn retention(&self) -> Answer<'_, Retention> {

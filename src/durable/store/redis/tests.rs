@@ -56,6 +56,7 @@ mod lists_tests;
 mod liveness_tests;
 mod lost_answers_tests;
 mod meter;
+mod namespaces_tests;
 mod notifications_tests;
 mod observers_tests;
 mod overview_tests;
@@ -288,6 +289,7 @@ fn retry(claim: &Claim) -> Vec<Verdicts> {
     verdicts(claim, || Verdict::Retry {
         after: Duration::ZERO,
         error: "error".into(),
+        took: None,
     })
 }
 
@@ -296,6 +298,7 @@ fn dead(claim: &Claim, reason: DeadReason, error: &str) -> Vec<Verdicts> {
     verdicts(claim, || Verdict::Dead {
         reason,
         error: error.into(),
+        took: None,
     })
 }
 

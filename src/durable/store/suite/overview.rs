@@ -1,8 +1,9 @@
-//! The tests of the overview, which run on each store.
+//! The tests of the overview and of reports, which run on each store.
 
-use super::run;
+use super::{Harness, process, run, scheduler};
 
 mod overview_tests;
+mod report_tests;
 
 /// Defines one test for each case, on one store.
 macro_rules! overview_suite {
@@ -20,6 +21,20 @@ macro_rules! overview_suite {
                     sessions_of_dead_processes_do_not_serve
                     an_overview_has_a_limited_number_of_rows
                     an_overview_writes_nothing
+                }
+                report_tests {
+                    a_store_in_order_has_no_findings
+                    tasks_that_wait_without_any_worker
+                    a_queue_that_nobody_serves
+                    a_type_that_no_worker_of_its_queue_knows
+                    a_paused_type_whose_tasks_wait
+                    a_paused_queue_whose_tasks_wait
+                    a_worker_that_is_silent
+                    leases_that_nobody_takes_back
+                    many_dead_letters
+                    a_schedule_that_nobody_fires
+                    a_schedule_that_is_stuck
+                    a_report_writes_nothing
                 }
             }
         }

@@ -138,7 +138,8 @@ local function make_census(page)
     local is_whole = #missing == 0 and has_owner and held
     if not is_whole then
       local row = sub(claim[1] or '', 1, 16 * math.floor(#(claim[1] or '') / 16)) .. concat(missing)
-      local owner = has_owner and claim[3] or NOBODY .. pack('>I6', length) .. '0'
+      -- If the time of the claim is lost, it counts as made now.
+      local owner = has_owner and claim[3] or NOBODY .. pack('>I6I6', length, now) .. '0'
       call('HSET', CLAIMS, epoch, row, epoch .. 'n', (held or MAX_BATCH) + #missing, epoch .. 'o', owner)
       if not has_owner then call('HSET', CLAIMS, epoch .. 'u', 1) end
     end

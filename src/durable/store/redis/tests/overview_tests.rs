@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::idle_costs_tests::all_sent;
 use super::scene::Scene;
+use super::workers_tests::carded;
 use super::*;
 use crate::durable::RunTotals;
 use crate::durable::store::{Answer, ReadStats, Resolution, RunType, StatReport, StatsStart};
@@ -115,6 +116,7 @@ async fn a_partition_that_does_not_answer_is_named() {
             .await
             .unwrap();
     }
+    worker.store.open_session_with(carded("")).await.unwrap();
     let (mut waiting, mut missing) = (100, Vec::new());
     for partition in [2, 0] {
         break_partition(&server, partition);
@@ -127,6 +129,13 @@ async fn a_partition_that_does_not_answer_is_named() {
         assert!(overview.counts.waiting < waiting, "{overview:?}");
         waiting = overview.counts.waiting;
         assert_eq!(overview.queues[0].info.waiting, waiting);
+        let workers = worker.store.workers(None, 9).await.unwrap().unwrap();
+        assert_eq!(workers.missing_partitions, missing);
+        // The card of the worker is in the first partition.
+        assert_eq!(workers.workers.len(), usize::from(partition != 0));
+        let diagnosed = worker.store.diagnose().await.unwrap();
+        assert_eq!(diagnosed.missing_partitions, missing);
+        assert_eq!(diagnosed.partitions.len(), PARTITIONS - missing.len());
         let page = worker.store.stats(all(Resolution::Minute)).await.unwrap();
         assert_eq!(page.missing_partitions, missing);
         let done: u64 = page.rows.iter().map(|row| row.2.done).sum();
@@ -136,6 +145,7 @@ async fn a_partition_that_does_not_answer_is_named() {
         break_partition(&server, partition);
     }
     worker.store.overview().await.unwrap_err();
+    worker.store.workers(None, 9).await.unwrap_err();
     worker
         .store
         .stats(all(Resolution::Minute))
@@ -196,12 +206,14 @@ async fn the_number_of_commands_does_not_grow_with_the_number_of_tasks() {
                 commands(&server, || store.stats(all(Resolution::Hour))).await,
                 commands(&server, || store.counts()).await,
                 commands(&server, || store.queue(queue_name("q"))).await,
+                commands(&server, || store.diagnose()).await,
             ];
             // The first requests also send the texts of their scripts.
             if round == 0 {
                 continue;
             }
             assert_eq!(sent[0]["scripts"], 5, "{sent:?}");
+            assert_eq!(sent[5]["scripts"], 1, "{sent:?}");
             match &before {
                 Some(before) => assert_eq!(*before, sent),
                 None => before = Some(sent),
@@ -282,6 +294,7 @@ async fn an_overview_of_unreadable_rows_is_answered() {
     ] {
         scene.run(damage);
         let overview = store.overview().await.unwrap();
+        store.diagnose().await.unwrap();
         assert_eq!(overview.queues[0].name, None, "{damage}");
         assert!(overview.missing_partitions.is_empty(), "{damage}");
     }

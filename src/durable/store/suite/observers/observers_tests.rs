@@ -11,6 +11,7 @@ use super::scheduler::Scheduler;
 use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::when::COMPUTES;
+use crate::durable::store::suite::changes::moves_tests::all_to;
 use crate::durable::store::{
     Change, Enqueue, NewSession, Progress, ProgressReport, QueueChange, RunType, ScheduleChange,
     StatReport, Turn, WorkerCard,
@@ -125,6 +126,7 @@ pub(super) async fn an_observer_is_refused_all_changes(it: &dyn Harness) {
     assert_observed(store.report_progress(Vec::new()).await);
     assert_observed(store.cancel(vec![id(6)]).await);
     assert_observed(store.change(vec![id(8)], Change::RunNow).await);
+    assert_observed(store.move_waiting(all_to("q")).await);
     assert_observed(store.replay_dead_letters(DeadFilter::all()).await);
     assert_observed(store.delete_dead_letters(DeadFilter::all()).await);
     assert_observed(store.set_paused("other".into(), false).await);
