@@ -23,3 +23,6 @@ mod visit;
 pub use self::access::Access;
 pub use self::dashboard::{BuildDashboardError, Dashboard, DashboardBuilder};
 pub use self::redact::{Shown, ShownPart};
+
+#[cfg(test)]
+mod tests;
