@@ -25,6 +25,8 @@ pub(crate) struct Answer<T> {
     /// The time at which the store has answered, by its clock, if it says so.
     pub(crate) now: Option<SystemTime>,
     pub(crate) data: T,
+    /// `true` if this is no page of a list, or the first one.
+    pub(crate) is_first: bool,
     /// The position of the next page, or `None` if this is the last page.
     pub(crate) next: Option<String>,
     /// The number of tasks that the store has examined, if the view is a list of tasks.
@@ -37,6 +39,7 @@ impl<T> Answer<T> {
         Self {
             now,
             data,
+            is_first: true,
             next: None,
             looked_at: None,
         }

@@ -3,6 +3,8 @@
 use form_urlencoded::Serializer;
 use maud::{Markup, Render, html};
 
+use crate::views::Answer;
+
 /// A column of a table, by its heading.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Column {
@@ -49,17 +51,19 @@ pub(crate) fn number(title: &str, content: impl Render) -> Markup {
     html! { td.num data-label=(title) { (content) } }
 }
 
-/// Returns the links to the first and to the next page of a list. The fields are those of its filter.
-pub(crate) fn pager(path: &str, fields: &[(&str, &str)], next: Option<&str>) -> Markup {
+/// Returns the links to the first and to the next page of a list, unless this is the only one. The fields are those of its filter.
+pub(crate) fn pager<T>(path: &str, fields: &[(&str, &str)], answer: &Answer<T>) -> Markup {
     let first = link(path, fields);
-    let next = next.map(|next| {
+    let next = answer.next.as_deref().map(|next| {
         let after = [("after", next)];
         link(path, &[fields, &after].concat())
     });
     html! {
-        p.pager {
-            a href=(first) { "First page" }
-            @if let Some(next) = next { " " a href=(next) rel="next" { "Next page" } }
+        @if next.is_some() || !answer.is_first {
+            p.pager {
+                @if !answer.is_first { a href=(first) { "First page" } " " }
+                @if let Some(next) = next { a href=(next) rel="next" { "Next page" } }
+            }
         }
     }
 }

@@ -31,7 +31,7 @@ pub(crate) fn page(visit: &StoreVisit, answer: &Answer<TasksView>) -> Html<Strin
         (filter(&path, view))
         (looked_at(answer))
         (selection(visit, view))
-        @if view.list != TaskList::Next { (pager(&path, &fields, answer.next.as_deref())) }
+        @if view.list != TaskList::Next { (pager(&path, &fields, answer)) }
         (all_that_match(visit, answer))
     })
 }

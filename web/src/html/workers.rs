@@ -30,7 +30,7 @@ pub(crate) fn workers(visit: &StoreVisit, answer: &Answer<WorkersView>) -> Html<
     Frame::of_store(visit, "Workers").page(html! {
         p.muted { "A process counts as several workers if it serves several queues." }
         (table("Workers", &columns, &rows, "No worker is registered. Tasks wait until one starts."))
-        (pager(&format!("{}/workers", visit.base()), &[], answer.next.as_deref()))
+        (pager(&format!("{}/workers", visit.base()), &[], answer))
     })
 }
 
@@ -81,7 +81,7 @@ pub(crate) fn schedules(visit: &StoreVisit, answer: &Answer<SchedulesView>) -> H
     let rows: Vec<_> = rows.map(|it| schedule_row(visit, it)).collect();
     Frame::of_store(visit, "Schedules").page(html! {
         (table("Schedules", columns, &rows, "There are no schedules. A program defines them with DurableClient::schedule."))
-        (pager(&format!("{}/schedules", visit.base()), &[], answer.next.as_deref()))
+        (pager(&format!("{}/schedules", visit.base()), &[], answer))
     })
 }
 

@@ -102,7 +102,6 @@ impl HealthView {
 
 fn warnings(overview: &Overview, health: &HealthView) -> Vec<Warning> {
     let paused = overview.queues.iter().filter(|it| it.info.is_paused);
-    let paused = paused.filter(|it| it.info.waiting > 0);
     let paused: Vec<_> = paused.filter_map(|it| it.name.as_deref()).collect();
     let held = overview.types.iter().filter(|it| it.is_paused);
     let held: Vec<_> = held.filter_map(|it| it.name.as_deref()).collect();
@@ -115,7 +114,9 @@ fn warnings(overview: &Overview, health: &HealthView) -> Vec<Warning> {
             let names = names(&paused);
             Warning::new(
                 "paused-queues",
-                format!("Tasks wait in paused queues: {names}. Resume them to start these tasks."),
+                format!(
+                    "Queues are paused: {names}. Their tasks wait until the queues are resumed."
+                ),
             )
         }),
         (!held.is_empty()).then(|| {

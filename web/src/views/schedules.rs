@@ -59,6 +59,7 @@ pub(crate) async fn schedules(
         data: SchedulesView {
             schedules: list.into_iter().map(ScheduleRow::from).collect(),
         },
+        is_first: query.after.is_none(),
         next: last.filter(|_| has_more),
         looked_at: None,
     })

@@ -131,6 +131,7 @@ pub(crate) async fn tasks(
     Ok(Answer {
         now: Some(page.read_at),
         data: view,
+        is_first: after.is_none(),
         next: page.next.map(|next| next.to_string()),
         looked_at: Some(page.examined),
     })

@@ -36,6 +36,7 @@ pub(crate) async fn workers(
         data: WorkersView {
             workers: page.workers,
         },
+        is_first: after.is_none(),
         next: page.next.map(|next| next.to_string()),
         looked_at: None,
     })

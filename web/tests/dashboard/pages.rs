@@ -28,7 +28,7 @@ async fn each_page_shows_what_the_store_has(stage: &Stage) {
             &[
                 "Oldest waits",
                 "report.build",
-                "paused queues: bulk",
+                "queues are paused: bulk",
                 "550 refused",
             ][..],
         ),
@@ -47,7 +47,12 @@ async fn each_page_shows_what_the_store_has(stage: &Stage) {
         ("/tasks/next?queue=bulk", &["mail.send", "Cancel", "Move"]),
         (
             "/tasks/waiting",
-            &["report.build", "mail.send", "Looked at", "all that match"],
+            &[
+                "report.build",
+                "mail.send",
+                "Looked at",
+                "all tasks that match",
+            ],
         ),
         ("/tasks/waiting?queue=bulk", &["mail.send", "Clear"]),
         ("/tasks/delayed", &["59 min", "Run now"]),
@@ -58,7 +63,7 @@ async fn each_page_shows_what_the_store_has(stage: &Stage) {
         ("/workers", &["permits", "mail.send", "live"]),
         (
             "/schedules",
-            &["nightly", "mail.send", "every 1h", "Fire now"],
+            &["nightly", "mail.send", "every 3600s", "Fire now"],
         ),
         ("/find?q=ni", &["No queue or type"]),
         ("/find?q=nightly", &["Schedule"]),
@@ -166,7 +171,7 @@ async fn errors_say_what_to_do() {
     let absent = TaskId::new();
     for (path, status, remedy) in [
         ("/nowhere", 404, "use the links above"),
-        ("/s/nowhere", 404, "choose one"),
+        ("/s/nowhere/queues", 404, "choose one"),
         ("/s/mail/tasks/absent", 404, "use the links above"),
         ("/s/mail/task/7", 404, "use the links above"),
         (&format!("/s/mail/task/{absent}"), 404, "never stored"),
