@@ -10,7 +10,20 @@ mod hostile;
 mod operations;
 #[path = "dashboard/pages.rs"]
 mod pages;
+#[path = "dashboard/redis.rs"]
+mod redis;
+#[path = "../../examples/durable_redis/server.rs"]
+mod server;
 #[path = "dashboard/stage.rs"]
 mod stage;
 #[path = "dashboard/support.rs"]
 mod support;
+
+use throng::durable::{DurableClient, DurableError, RedisStore};
+
+/// For the server that the tests share with an example.
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+async fn open(url: &str) -> std::result::Result<DurableClient, DurableError> {
+    Ok(DurableClient::open(RedisStore::open(url).await?))
+}

@@ -133,7 +133,7 @@ async fn answers_about_a_file_are_as_described() {
     answers_are_as_described(&Stage::in_a_file().await).await;
 }
 
-async fn answers_are_as_described(stage: &Stage) {
+pub(crate) async fn answers_are_as_described(stage: &Stage) {
     let api = Api::of(&stage.client);
     for template in PLAIN {
         api.get(template, &[], "").await;

@@ -20,7 +20,7 @@ async fn each_page_shows_what_a_file_has() {
     each_page_shows_what_the_store_has(&Stage::in_a_file().await).await;
 }
 
-async fn each_page_shows_what_the_store_has(stage: &Stage) {
+pub(crate) async fn each_page_shows_what_the_store_has(stage: &Stage) {
     let app = operated(&stage.client);
     for (path, texts) in [
         (

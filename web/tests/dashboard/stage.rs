@@ -103,7 +103,7 @@ impl Stage {
         Self::of(client, Some(folder)).await
     }
 
-    async fn of(client: DurableClient, folder: Option<tempfile::TempDir>) -> Self {
+    pub(crate) async fn of(client: DurableClient, folder: Option<tempfile::TempDir>) -> Self {
         let mut executor = DurableExecutor::builder(client.clone())
             .register::<Mail>()
             .start_inline(Semaphore::new(0))
