@@ -3,14 +3,19 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use axum::http::header::AUTHORIZATION;
-use axum::http::{HeaderMap, HeaderValue};
+use axum::extract::{Request, State};
+use axum::http::header::{AUTHORIZATION, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
+
+use crate::access::Access;
 
 /// The users that may use a dashboard, with their passwords.
 ///
@@ -37,6 +42,37 @@ struct BasicUser {
     name: String,
     may_operate: bool,
     credentials: Credentials,
+}
+
+/// A middleware that lets in only users, and leaves their [`Access`] in the extensions of the request.
+pub(crate) async fn require_user(
+    State(users): State<Arc<BasicAuth>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let access = match users.authenticate(request.headers()) {
+        Authenticated::Read(user) => Access::read(user),
+        Authenticated::Operate(user) => Access::operate(user),
+        Authenticated::No => return ask_for_password(),
+        Authenticated::TooManyFailures => return wait_a_second(),
+    };
+    request.extensions_mut().insert(access);
+    next.run(request).await
+}
+
+fn ask_for_password() -> Response {
+    let challenge = [(WWW_AUTHENTICATE, r#"Basic realm="throng", charset="UTF-8""#)];
+    (
+        StatusCode::UNAUTHORIZED,
+        challenge,
+        "401: this page needs a user name and a password.\n",
+    )
+        .into_response()
+}
+
+fn wait_a_second() -> Response {
+    let message = "429: too many wrong passwords within a second. Try again.\n";
+    (StatusCode::TOO_MANY_REQUESTS, [(RETRY_AFTER, "1")], message).into_response()
 }
 
 /// The role that a user has, or the reason why there is none.
@@ -140,7 +176,8 @@ fn is_comment(line: &str) -> bool {
 impl BasicUser {
     fn parse(line: &str) -> Result<Self, &'static str> {
         let mut fields = line.splitn(3, ':');
-        let (Some(name), Some(role), Some(password)) = (fields.next(), fields.next(), fields.next())
+        let (Some(name), Some(role), Some(password)) =
+            (fields.next(), fields.next(), fields.next())
         else {
             return Err("write `name:read:password` or `name:operate:password`");
         };
@@ -156,7 +193,8 @@ impl BasicUser {
         Ok(Self {
             name: name.to_owned(),
             may_operate,
-            credentials: credentials.ok_or("the name and the password have more than 254 bytes in total")?,
+            credentials: credentials
+                .ok_or("the name and the password have more than 254 bytes in total")?,
         })
     }
 }
@@ -231,9 +269,15 @@ enum BasicAuthErrorKind {
 impl fmt::Display for BasicAuthError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
-            BasicAuthErrorKind::File(path, _) => write!(f, "cannot read the users from {}", path.display()),
-            BasicAuthErrorKind::Line(number, problem) => write!(f, "line {number} of the users is invalid: {problem}"),
-            BasicAuthErrorKind::NoUser => f.write_str("there is no user: add a line such as `name:read:password`"),
+            BasicAuthErrorKind::File(path, _) => {
+                write!(f, "cannot read the users from {}", path.display())
+            }
+            BasicAuthErrorKind::Line(number, problem) => {
+                write!(f, "line {number} of the users is invalid: {problem}")
+            }
+            BasicAuthErrorKind::NoUser => {
+                f.write_str("there is no user: add a line such as `name:read:password`")
+            }
         }
     }
 }
@@ -277,13 +321,25 @@ mod tests {
         let users = BasicAuth::from_text(USERS).unwrap();
         let long = "x".repeat(300);
         let wrong = [
-            "bob:secre", "bob:secret2", "bob:", "ada:secret", ":secret", "", "bob", "bob:secret\0", &long,
+            "bob:secre",
+            "bob:secret2",
+            "bob:",
+            "ada:secret",
+            ":secret",
+            "",
+            "bob",
+            "bob:secret\0",
+            &long,
         ];
         let mut cases: Vec<HeaderMap> = wrong.iter().map(|it| header(it)).collect();
         cases.extend(["Basic", "Basic !", "Bearer Ym9iOnNlY3JldA==", ""].map(headers));
         for (seconds, case) in (0..).zip(&cases) {
             let now = start + Duration::from_secs(seconds);
-            assert_eq!(users.authenticate_at(case, now), Authenticated::No, "{case:?}");
+            assert_eq!(
+                users.authenticate_at(case, now),
+                Authenticated::No,
+                "{case:?}"
+            );
         }
     }
 
@@ -291,12 +347,17 @@ mod tests {
     fn the_sixth_guess_within_a_second_is_not_examined() {
         let start = Instant::now();
         let users = BasicAuth::from_text(USERS).unwrap();
-        let at = |credentials, millis| users.authenticate_at(&header(credentials), start + Duration::from_millis(millis));
+        let at = |credentials, millis| {
+            users.authenticate_at(&header(credentials), start + Duration::from_millis(millis))
+        };
         for guess in 0..5 {
             assert_eq!(at("bob:guess", guess), Authenticated::No);
         }
         assert_eq!(at("bob:secret", 900), Authenticated::TooManyFailures);
-        assert_eq!(users.authenticate_at(&HeaderMap::new(), start), Authenticated::No);
+        assert_eq!(
+            users.authenticate_at(&HeaderMap::new(), start),
+            Authenticated::No
+        );
         assert_eq!(at("bob:secret", 1000), Authenticated::Read("bob"));
     }
 
@@ -306,7 +367,10 @@ mod tests {
         for _ in 0..100 {
             assert_eq!(users.authenticate(&HeaderMap::new()), Authenticated::No);
         }
-        assert_eq!(users.authenticate(&header("bob:secret")), Authenticated::Read("bob"));
+        assert_eq!(
+            users.authenticate(&header("bob:secret")),
+            Authenticated::Read("bob")
+        );
     }
 
     #[test]

@@ -33,7 +33,8 @@ impl AllowedHosts {
         let host = authority.host();
         let is_named = |name: &str| host.eq_ignore_ascii_case(name);
         let has_user = authority.as_str().contains('@');
-        !has_user && (is_ip(host) || is_named("localhost") || self.names.iter().any(|it| is_named(it)))
+        !has_user
+            && (is_ip(host) || is_named("localhost") || self.names.iter().any(|it| is_named(it)))
     }
 }
 

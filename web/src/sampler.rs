@@ -176,7 +176,8 @@ impl SamplerShared {
 
 impl Latest {
     fn is_recent(&self) -> bool {
-        self.tried_at.is_some_and(|at| at.elapsed() <= LIVE_INTERVAL)
+        self.tried_at
+            .is_some_and(|at| at.elapsed() <= LIVE_INTERVAL)
     }
 
     fn add(&mut self, overview: Result<Arc<Overview>, WebError>) {
@@ -198,7 +199,11 @@ impl Sample {
             at: u64::try_from(at).unwrap_or(u64::MAX),
             done: counts.done,
             failed: counts.retried.saturating_add(counts.died),
-            oldest_waiting: overview.queues.iter().filter_map(|it| it.oldest_waiting).max(),
+            oldest_waiting: overview
+                .queues
+                .iter()
+                .filter_map(|it| it.oldest_waiting)
+                .max(),
         }
     }
 }
@@ -250,7 +255,9 @@ mod tests {
         let attempts = sampler.latest().await.attempts;
         shutdown.cancel();
         sleep(LIVE_INTERVAL * 2).await;
-        let latest = timeout(Duration::from_secs(10), sampler.latest()).await.unwrap();
+        let latest = timeout(Duration::from_secs(10), sampler.latest())
+            .await
+            .unwrap();
         assert_eq!(latest.attempts, attempts);
     }
 
@@ -276,10 +283,16 @@ mod tests {
         let sampler = sampler(&shutdown);
         let count = MAX_SAMPLES as u64 + 10;
         for at in 0..count {
-            sampler.shared.keep(Sample { at, ..Sample::default() });
+            sampler.shared.keep(Sample {
+                at,
+                ..Sample::default()
+            });
         }
         let samples = sampler.samples();
         assert_eq!(samples.len(), MAX_SAMPLES);
-        assert_eq!((samples[0].at, samples[MAX_SAMPLES - 1].at), (10, count - 1));
+        assert_eq!(
+            (samples[0].at, samples[MAX_SAMPLES - 1].at),
+            (10, count - 1)
+        );
     }
 }

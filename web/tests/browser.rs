@@ -18,7 +18,9 @@ mod site;
 #[test]
 fn chromedriver_is_installed() {
     let program = driver::program();
-    let output = std::process::Command::new(&program).arg("--version").output();
+    let output = std::process::Command::new(&program)
+        .arg("--version")
+        .output();
     assert!(
         output.is_ok_and(|output| output.status.success()),
         "{} does not run: install the packages `chromium` and `chromium-driver`, or set THRONG_CHROMEDRIVER. \

@@ -22,14 +22,19 @@ fn dashboard(shutdown: &CancellationToken) -> Dashboard {
 }
 
 async fn open(dashboard: &Dashboard) -> Response {
-    let request = Request::get("/s/mail/events?page=overview").body(Body::empty());
-    let answer = dashboard.service().oneshot(request.expect("a request")).await;
+    let request = Request::get("/s/mail/events").body(Body::empty());
+    let answer = dashboard
+        .service()
+        .oneshot(request.expect("a request"))
+        .await;
     answer.expect("an answer")
 }
 
 /// Returns the next chunk of a stream, or `None` at its end.
 async fn next(stream: &mut Response) -> Option<String> {
-    let frame = timeout(LIMIT, stream.body_mut().frame()).await.expect("an event or the end");
+    let frame = timeout(LIMIT, stream.body_mut().frame())
+        .await
+        .expect("an event or the end");
     let bytes = frame?.expect("no error").into_data().expect("data");
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
@@ -42,7 +47,13 @@ async fn a_stream_begins_with_all_parts_and_forbids_buffering() {
     assert_eq!(stream.headers()["cache-control"], "no-store, no-transform");
     assert_eq!(stream.headers()["x-accel-buffering"], "no");
     let event = next(&mut stream).await.expect("an event");
-    for expected in ["event: update\n", "part-numbers", "part-queues", "chart-runs", "\"is_whole\":true"] {
+    for expected in [
+        "event: update\n",
+        "part-numbers",
+        "part-queues",
+        "chart-runs",
+        "\"is_whole\":true",
+    ] {
         assert!(event.contains(expected), "{expected} is missing: {event}");
     }
 }
@@ -69,7 +80,11 @@ async fn a_shutdown_ends_all_streams_at_once() {
     for stream in &mut streams {
         while next(stream).await.is_some() {}
     }
-    assert!(start.elapsed() < Duration::from_millis(100), "{:?}", start.elapsed());
+    assert!(
+        start.elapsed() < Duration::from_millis(100),
+        "{:?}",
+        start.elapsed()
+    );
 }
 
 #[tokio::test]

@@ -112,17 +112,36 @@ pub(crate) fn charts_of_samples(samples: &[Sample]) -> [Chart; 2] {
         values: pairs().map(oldest).map(rounded).collect(),
     };
     [
-        chart("chart-runs", "Runs", "per second", ChartRange::Minutes, &times, runs.into()),
-        chart("chart-times", "Longest wait", "seconds", ChartRange::Minutes, &times, vec![waits]),
+        chart(
+            "chart-runs",
+            "Runs",
+            "per second",
+            ChartRange::Minutes,
+            &times,
+            runs.into(),
+        ),
+        chart(
+            "chart-times",
+            "Longest wait",
+            "seconds",
+            ChartRange::Minutes,
+            &times,
+            vec![waits],
+        ),
     ]
 }
 
 /// Makes the charts of a longer period. Minutes and hours without rows have no runs. `now` is by the clock of the store.
-pub(crate) fn charts_of_statistics(range: ChartRange, now: SystemTime, rows: &[TypeStats]) -> [Chart; 2] {
+pub(crate) fn charts_of_statistics(
+    range: ChartRange,
+    now: SystemTime,
+    rows: &[TypeStats],
+) -> [Chart; 2] {
     let step = range.step().as_secs();
     let end = seconds(now) / step;
     let first = end - range.length().as_secs() / step;
-    let mut totals = vec![RunTotals::default(); usize::try_from(end - first).unwrap_or_default() + 1];
+    let mut totals =
+        vec![RunTotals::default(); usize::try_from(end - first).unwrap_or_default() + 1];
     for row in rows {
         let index = (seconds(row.start) / step).checked_sub(first);
         let index = index.and_then(|it| usize::try_from(it).ok());
@@ -135,7 +154,8 @@ pub(crate) fn charts_of_statistics(range: ChartRange, now: SystemTime, rows: &[T
         }
     }
     let times: Vec<u64> = (first..=end).map(|it| it * step).collect();
-    let count = |number: fn(&RunTotals) -> u64| totals.iter().map(move |it| Some(number(it) as f64));
+    let count =
+        |number: fn(&RunTotals) -> u64| totals.iter().map(move |it| Some(number(it) as f64));
     let runs = [
         done(count(|it| it.done).collect()),
         failed(count(|it| it.retried + it.died).collect()),
@@ -145,10 +165,21 @@ pub(crate) fn charts_of_statistics(range: ChartRange, now: SystemTime, rows: &[T
         class: "accent",
         values: totals.iter().map(mean_run_time).collect(),
     };
-    let unit = if range == ChartRange::Day { "per hour" } else { "per minute" };
+    let unit = if range == ChartRange::Day {
+        "per hour"
+    } else {
+        "per minute"
+    };
     [
-        chart("chart-runs", "Runs", unit, range, &times, runs.into()),
-        chart("chart-times", "Run time", "milliseconds", range, &times, vec![mean]),
+        chart("history-runs", "Runs", unit, range, &times, runs.into()),
+        chart(
+            "history-times",
+            "Run time",
+            "milliseconds",
+            range,
+            &times,
+            vec![mean],
+        ),
     ]
 }
 
@@ -161,17 +192,32 @@ fn chart(
     lines: Vec<ChartLine>,
 ) -> Chart {
     let times = times.to_vec();
-    Chart { id, title, unit, range, times, lines }
+    Chart {
+        id,
+        title,
+        unit,
+        range,
+        times,
+        lines,
+    }
 }
 
 fn done(values: Vec<Option<f64>>) -> ChartLine {
     let (name, class) = ("done", "ok");
-    ChartLine { name, class, values }
+    ChartLine {
+        name,
+        class,
+        values,
+    }
 }
 
 fn failed(values: Vec<Option<f64>>) -> ChartLine {
     let (name, class) = ("failed", "bad");
-    ChartLine { name, class, values }
+    ChartLine {
+        name,
+        class,
+        values,
+    }
 }
 
 /// Returns the samples of the last 15 minutes.
@@ -222,7 +268,12 @@ mod tests {
     fn sample(second: u64, done: u64) -> Sample {
         let at = 1_700_000_000_000 + second * 1000;
         let oldest_waiting = Some(Duration::from_millis(1250));
-        Sample { at, done, failed: second, oldest_waiting }
+        Sample {
+            at,
+            done,
+            failed: second,
+            oldest_waiting,
+        }
     }
 
     #[test]

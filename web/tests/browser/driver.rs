@@ -55,7 +55,9 @@ pub(crate) async fn with_browser<F: Future<Output = ()>>(test: impl FnOnce(Brows
         return;
     };
     let client = connect(port, &profile).await;
-    let browser = Browser { client: client.clone() };
+    let browser = Browser {
+        client: client.clone(),
+    };
     let result = AssertUnwindSafe(test(browser)).catch_unwind().await;
     // The driver ends its browser only if the session is closed.
     client.close().await.expect("the session is closed");
@@ -67,7 +69,10 @@ pub(crate) async fn with_browser<F: Future<Output = ()>>(test: impl FnOnce(Brows
 /// Starts ChromeDriver on a free port, which it prints.
 async fn start_driver() -> Option<(Child, u16)> {
     let mut command = Command::new(program());
-    command.arg("--port=0").stdout(Stdio::piped()).kill_on_drop(true);
+    command
+        .arg("--port=0")
+        .stdout(Stdio::piped())
+        .kill_on_drop(true);
     let mut driver = command.spawn().ok()?;
     let output = driver.stdout.take().expect("a pipe");
     let mut lines = BufReader::new(output).lines();
@@ -113,7 +118,11 @@ impl Browser {
     pub(crate) async fn wait_until(&self, condition: &str) {
         let start = Instant::now();
         while self.eval(&format!("return Boolean({condition})")).await != json!(true) {
-            assert!(start.elapsed() < LIMIT, "{condition} is not true: {}", self.text().await);
+            assert!(
+                start.elapsed() < LIMIT,
+                "{condition} is not true: {}",
+                self.text().await
+            );
             sleep(Duration::from_millis(50)).await;
         }
     }
@@ -132,22 +141,28 @@ impl Browser {
 
     /// Sets the width, and the theme of the system.
     pub(crate) async fn emulate(&self, width: u32, theme: &str) {
-        let size = json!({ "width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 640 });
-        self.devtools("Emulation.setDeviceMetricsOverride", size).await;
+        let size =
+            json!({ "width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 640 });
+        self.devtools("Emulation.setDeviceMetricsOverride", size)
+            .await;
         let media = json!({ "features": [{ "name": "prefers-color-scheme", "value": theme }] });
         self.devtools("Emulation.setEmulatedMedia", media).await;
     }
 
     pub(crate) async fn disable_scripts(&self) {
         let value = json!({ "value": true });
-        self.devtools("Emulation.setScriptExecutionDisabled", value).await;
+        self.devtools("Emulation.setScriptExecutionDisabled", value)
+            .await;
     }
 
     /// Returns what the browser has written to the console since the last call. It includes violations of the security policy.
     pub(crate) async fn console(&self) -> Vec<String> {
         let entries = self.send("se/log", json!({ "type": "browser" })).await;
         let entries = entries.as_array().expect("a list of messages");
-        entries.iter().map(|entry| entry["message"].to_string()).collect()
+        entries
+            .iter()
+            .map(|entry| entry["message"].to_string())
+            .collect()
     }
 
     /// Writes a picture of the whole page to `target/screenshots`.

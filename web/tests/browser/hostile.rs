@@ -19,7 +19,11 @@ impl Hostile {
     pub(crate) fn new(fails: bool) -> Self {
         let texts = || TEXTS.iter().map(|it| String::from(*it));
         let keys = texts().map(|it| (it, true)).collect();
-        Self { fails, texts: texts().collect(), keys }
+        Self {
+            fails,
+            texts: texts().collect(),
+            keys,
+        }
     }
 }
 

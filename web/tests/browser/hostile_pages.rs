@@ -10,11 +10,28 @@ use crate::site::with_site;
 async fn hostile_texts_are_shown_and_neither_run_nor_become_elements() {
     with_browser(|browser| {
         with_site(async |site| {
-            let done = site.client.spawn(Hostile::new(false)).await.expect("a task").id();
-            let dead = site.client.spawn(Hostile::new(true)).await.expect("a task").id();
+            let done = site
+                .client
+                .spawn(Hostile::new(false))
+                .await
+                .expect("a task")
+                .id();
+            let dead = site
+                .client
+                .spawn(Hostile::new(true))
+                .await
+                .expect("a task")
+                .id();
             site.wait_for(|it| it.done == 1 && it.dead == 1).await;
             browser.emulate(1280, "light").await;
-            for path in ["", "/dead", "/types", "/tasks/done", "/workers", "/find?q=%3Cimg%20src%3Dx%20onerror%3Dwindow.pwned%3D1%3E"] {
+            for path in [
+                "",
+                "/dead",
+                "/types",
+                "/tasks/done",
+                "/workers",
+                "/find?q=%3Cimg%20src%3Dx%20onerror%3Dwindow.pwned%3D1%3E",
+            ] {
                 browser.open(&site.url(&format!("/s/mail{path}"))).await;
                 check(&browser, path).await;
             }
@@ -31,8 +48,15 @@ async fn hostile_texts_are_shown_and_neither_run_nor_become_elements() {
 }
 
 async fn check(browser: &Browser, page: &str) {
-    assert!(browser.client.get_alert_text().await.is_err(), "{page} opens a dialog");
-    assert_eq!(browser.eval("return window.pwned").await, Value::Null, "{page}");
+    assert!(
+        browser.client.get_alert_text().await.is_err(),
+        "{page} opens a dialog"
+    );
+    assert_eq!(
+        browser.eval("return window.pwned").await,
+        Value::Null,
+        "{page}"
+    );
     assert_eq!(browser.eval(FOREIGN_ELEMENTS).await, json!([]), "{page}");
     assert_eq!(browser.console().await, Vec::<String>::new(), "{page}");
 }

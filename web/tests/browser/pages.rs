@@ -41,23 +41,36 @@ async fn pages(browser: &Browser, site: &Site) -> BTreeMap<String, String> {
     let mut pages = BTreeMap::new();
     let mut queue = vec![root.clone()];
     while let Some(url) = queue.pop() {
-        let Some(path) = url.strip_prefix(&root) else { continue };
+        let Some(path) = url.strip_prefix(&root) else {
+            continue;
+        };
         let name = kind(path);
         if pages.contains_key(&name) {
             continue;
         }
         browser.open(&url).await;
         pages.insert(name, url);
-        let links = browser.eval("return [...document.querySelectorAll('a[href]:not([download])')].map(a => a.href)").await;
+        let links = browser
+            .eval(
+                "return [...document.querySelectorAll('a[href]:not([download])')].map(a => a.href)",
+            )
+            .await;
         let links = links.as_array().expect("a list of links").iter().rev();
-        queue.extend(links.filter_map(Value::as_str).filter(|url| is_page(url)).map(String::from));
+        queue.extend(
+            links
+                .filter_map(Value::as_str)
+                .filter(|url| is_page(url))
+                .map(String::from),
+        );
     }
     pages
 }
 
 /// Returns `false` for downloads and for what is not HTML.
 fn is_page(url: &str) -> bool {
-    !["/payload", "/output", "/metrics", "/health", "/api"].iter().any(|it| url.contains(it))
+    !["/payload", "/output", "/metrics", "/health", "/api"]
+        .iter()
+        .any(|it| url.contains(it))
 }
 
 /// Returns the path without its query and its fragment, with a word for an id. Pages of the same kind are checked once.
@@ -66,15 +79,27 @@ fn kind(path: &str) -> String {
     let is_id = |segment: &str| segment.len() > 12 || segment.bytes().all(|it| it.is_ascii_digit());
     let segments = path.split('/').map(|it| if is_id(it) { "id" } else { it });
     let segments: Vec<_> = segments.filter(|it| !it.is_empty()).collect();
-    if segments.is_empty() { "root".to_owned() } else { segments.join("-") }
+    if segments.is_empty() {
+        "root".to_owned()
+    } else {
+        segments.join("-")
+    }
 }
 
 async fn check(browser: &Browser, axe: &str, name: &str) {
     browser.screenshot(name).await;
-    let width = browser.eval("return [document.documentElement.scrollWidth, innerWidth]").await;
+    let width = browser
+        .eval("return [document.documentElement.scrollWidth, innerWidth]")
+        .await;
     let wide = browser.eval(WIDE_ELEMENTS).await;
-    assert!(width[0].as_u64() <= width[1].as_u64(), "{name} scrolls sideways: {width}, {wide}");
-    let violations = browser.client.execute_async(&format!("{axe};{RUN_AXE}"), Vec::new()).await;
+    assert!(
+        width[0].as_u64() <= width[1].as_u64(),
+        "{name} scrolls sideways: {width}, {wide}"
+    );
+    let violations = browser
+        .client
+        .execute_async(&format!("{axe};{RUN_AXE}"), Vec::new())
+        .await;
     assert_eq!(violations.expect("axe runs"), json!([]), "{name}");
     assert_eq!(browser.console().await, Vec::<String>::new(), "{name}");
 }
@@ -90,6 +115,10 @@ const RUN_AXE: &str = "axe.run({ runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag
 /// Returns the script of axe-core, which finds violations of the accessibility guidelines.
 fn axe() -> String {
     let path = target().join("axe-core/package/axe.min.js");
-    std::fs::read_to_string(&path)
-        .unwrap_or_else(|error| panic!("{}: {error}: run `scripts/test-web`, which downloads axe-core", path.display()))
+    std::fs::read_to_string(&path).unwrap_or_else(|error| {
+        panic!(
+            "{}: {error}: run `scripts/test-web`, which downloads axe-core",
+            path.display()
+        )
+    })
 }

@@ -34,8 +34,8 @@ pub(crate) struct Site {
 
 /// The path at which the dashboard is mounted.
 const MOUNTED_AT: &str = "/ops/throng";
-/// The queue that no test resumes.
-const PAUSED_QUEUE: &str = "reports";
+/// A queue that tests pause.
+pub(crate) const PAUSED_QUEUE: &str = "reports";
 
 impl Site {
     /// Starts a server, and a worker that serves the default queue and the queue `reports`. The store is a file.
@@ -51,7 +51,14 @@ impl Site {
         let ended = shutdown.clone().cancelled_owned();
         let server = axum::serve(listener, app).with_graceful_shutdown(ended);
         let server = tokio::spawn(async { server.await.expect("a server") });
-        Self { address, client, shutdown, server, executor, _folder: folder }
+        Self {
+            address,
+            client,
+            shutdown,
+            server,
+            executor,
+            _folder: folder,
+        }
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
@@ -65,14 +72,40 @@ impl Site {
             client.spawn(SendMail::to(user)).await.expect("a task");
         }
         let later = SpawnOptions::new().delay(Duration::from_secs(3600));
-        client.spawn_with(SendMail::to(41), later).await.expect("a task");
-        client.spawn(Encode { file: "holiday.mov".into() }).await.expect("a task");
-        client.spawn(Resize { image: "avatar.png".into() }).await.expect("a task");
-        client.queue(PAUSED_QUEUE).pause().await.expect("the queue is paused");
-        client.spawn(Report { month: "2026-10".into() }).await.expect("a task");
+        client
+            .spawn_with(SendMail::to(41), later)
+            .await
+            .expect("a task");
+        client
+            .spawn(Encode {
+                file: "holiday.mov".into(),
+            })
+            .await
+            .expect("a task");
+        client
+            .spawn(Resize {
+                image: "avatar.png".into(),
+            })
+            .await
+            .expect("a task");
+        client
+            .queue(PAUSED_QUEUE)
+            .pause()
+            .await
+            .expect("the queue is paused");
+        client
+            .spawn(Report {
+                month: "2026-10".into(),
+            })
+            .await
+            .expect("a task");
         let daily = Every::new(Duration::from_secs(86400));
-        client.schedule("daily-digest", daily, SendMail::to(1)).await.expect("a schedule");
-        self.wait_for(|it| it.done > 30 && it.dead > 2 && it.delayed > 1 && it.running > 0).await;
+        client
+            .schedule("daily-digest", daily, SendMail::to(1))
+            .await
+            .expect("a schedule");
+        self.wait_for(|it| it.done > 30 && it.dead > 2 && it.delayed > 1 && it.running > 0)
+            .await;
     }
 
     pub(crate) async fn wait_for(&self, condition: impl Fn(&Counts) -> bool) {
@@ -93,7 +126,9 @@ impl Site {
         self.shutdown.cancel();
         let ended = timeout(LIMIT, self.server).await;
         let time = start.elapsed();
-        ended.expect("the server ends").expect("the server has not panicked");
+        ended
+            .expect("the server ends")
+            .expect("the server has not panicked");
         self.executor.shutdown(Duration::ZERO).await;
         self.client.close().await.expect("the store is closed");
         time
@@ -143,7 +178,11 @@ struct SendMail {
 impl SendMail {
     fn to(user: u32) -> Self {
         let (to, api_token) = (format!("user{user}@example.com"), "t0p-s3cret".into());
-        Self { to, user, api_token }
+        Self {
+            to,
+            user,
+            api_token,
+        }
     }
 }
 
