@@ -58,7 +58,9 @@ struct Viewer {
 }
 
 /// Opens a stream. A slow reader misses events, but no viewer makes another one wait.
-pub(crate) async fn events(store: StoreVisit) -> Result<Response, WebError> {
+pub(crate) async fn events(mut store: StoreVisit) -> Result<Response, WebError> {
+    // The links are those of the overview, which is above this path.
+    store.visit.root = "../".into();
     let streams = Arc::clone(&store.visit.shared.streams);
     let permit = streams.try_acquire_owned().map_err(|_| too_many())?;
     let sampler = &store.store.sampler;
@@ -118,7 +120,7 @@ impl Viewer {
         let Ok(summary) = SummaryView::new(store, &latest) else {
             return Event::default().comment("the store has not answered");
         };
-        let parts = html::overview::parts(&summary);
+        let parts = html::overview::parts(&self.store, &summary);
         let parts = parts.map(|(id, html)| (id, html.into_string()));
         let changed = parts
             .iter()

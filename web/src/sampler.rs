@@ -95,7 +95,7 @@ impl Sampler {
             }
             latest.attempts
         };
-        self.shared.wake.notify_one();
+        self.shared.wake.notify_waiters();
         let is_newer = |latest: &Latest| latest.attempts > attempts;
         let newer = receiver.wait_for(is_newer);
         self.stop_token().run_until_cancelled(newer).await;
@@ -106,7 +106,7 @@ impl Sampler {
     pub(crate) fn subscribe(&self) -> watch::Receiver<Latest> {
         self.start();
         let receiver = self.shared.latest.subscribe();
-        self.shared.wake.notify_one();
+        self.shared.wake.notify_waiters();
         receiver
     }
 
@@ -141,9 +141,11 @@ impl SamplerShared {
             let start = Instant::now();
             self.read().await;
             sleep(LIVE_INTERVAL.max(start.elapsed() * PAUSE_FACTOR)).await;
+            // The future exists before receivers are counted, so it also sees a viewer who comes in between.
+            let woken = self.wake.notified();
             if self.latest.receiver_count() == 0 {
                 // This is an error if nobody wakes the sampler.
-                let _ = timeout(IDLE_INTERVAL - LIVE_INTERVAL, self.wake.notified()).await;
+                let _ = timeout(IDLE_INTERVAL - LIVE_INTERVAL, woken).await;
             }
         }
     }
