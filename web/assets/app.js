@@ -66,17 +66,6 @@
     all("[data-select-all]").forEach((it) => { it.hidden = false; });
   }
 
-  function addCopyButtons() {
-    for (const element of all("[data-copy]")) {
-      const button = make("button", { type: "button", className: "plain", textContent: "Copy" });
-      button.addEventListener("click", async () => {
-        await navigator.clipboard.writeText(element.dataset.copy || element.textContent);
-        say("Copied.");
-      });
-      if (navigator.clipboard) element.after(" ", button);
-    }
-  }
-
   function focusSearchOnSlash() {
     document.addEventListener("keydown", (event) => {
       const isTyping = event.target.closest("input, textarea, select");
@@ -102,7 +91,7 @@
   // -- Live parts: the server sends the HTML of elements by their ids. It is made by the functions that make the page.
 
   const POLL_EVERY = 5000;
-  const light = make("span", { className: "live", textContent: "Connecting" });
+  const light = make("span", { className: "pulse", textContent: "Connecting" });
   let source = null;
   let poll = 0;
   let doubt = 0;
@@ -124,7 +113,10 @@
   function update(message) {
     clearTimeout(doubt);
     showLive("on", "Live");
-    for (const [id, html] of message.parts) replacePart(id, html);
+    for (const [id, html] of message.parts) {
+      replacePart(id, html);
+      if (id === "part-warnings") say(document.getElementById(id).textContent);
+    }
     if (message.now) clockOffset = message.now - Date.now();
     for (const [id, data] of Object.entries(message.charts)) extend(id, data, message.is_whole);
     showTimes();
@@ -192,6 +184,12 @@
     return { grid: read("grid"), axis: read("axis") };
   }
 
+  // The axis shows the whole period, even if there are few values.
+  function period({ data, window }) {
+    const end = data[0].at(-1) || (Date.now() + clockOffset) / 1000;
+    return [end - window, end];
+  }
+
   function draw(figure) {
     const place = figure.querySelector(".plot");
     const labels = all(".series", figure);
@@ -201,19 +199,17 @@
       stroke: () => colors.axis, font: "11px system-ui, sans-serif", ticks: { show: false },
       grid: { stroke: () => colors.grid, width: 1 },
     };
-    const chart = {
-      place, labels, colors, data, window: Number(figure.dataset.window),
-      plot: new uPlot({
-        width: place.clientWidth, height: place.clientHeight, legend: { show: false },
-        cursor: { sync: { key: "throng" }, drag: { x: false, y: false }, points: { size: 7 } },
-        scales: { y: { range: (_, low, high) => [0, Math.max(high || 0, 1) * 1.08] } },
-        axes: [{ ...axis, space: 70 }, { ...axis, size: 48, values: (_, ticks) => ticks.map(short) }],
-        series: [{}, ...labels.map((label) => ({
-          stroke: () => colorOf(label), width: 1.75, spanGaps: false, points: { show: false },
-        }))],
-        hooks: { setCursor: [(plot) => caption(charts.get(figure.id), plot.cursor.idx)] },
-      }, data, place),
-    };
+    const chart = { place, labels, colors, data, window: Number(figure.dataset.window) };
+    chart.plot = new uPlot({
+      width: place.clientWidth, height: place.clientHeight, legend: { show: false },
+      cursor: { sync: { key: "throng" }, drag: { x: false, y: false }, points: { size: 7 } },
+      scales: { x: { range: () => period(chart) }, y: { range: (_, low, high) => [0, Math.max(high || 0, 1) * 1.08] } },
+      axes: [{ ...axis, space: 70, size: 32 }, { ...axis, size: 48, values: (_, ticks) => ticks.map(short) }],
+      series: [{}, ...labels.map((label) => ({
+        stroke: () => colorOf(label), width: 1.75, spanGaps: false, points: { show: false },
+      }))],
+      hooks: { setCursor: [(plot) => caption(charts.get(figure.id), plot.cursor.idx)] },
+    }, data, place);
     charts.set(figure.id, chart);
     new ResizeObserver(() => chart.plot.setSize({ width: place.clientWidth, height: place.clientHeight })).observe(place);
   }
@@ -250,7 +246,6 @@
   showTimes();
   setInterval(showTimes, 1000);
   watchSelections();
-  addCopyButtons();
   focusSearchOnSlash();
   if (window.uPlot) all("figure[data-chart]").forEach(draw);
   goLive();

@@ -30,6 +30,11 @@ const ASSETS: &[Asset] = &[
         bytes: include_bytes!("../assets/app.js"),
     },
     Asset {
+        name: "icon.svg",
+        media_type: "image/svg+xml",
+        bytes: include_bytes!("../assets/icon.svg"),
+    },
+    Asset {
         name: "theme.js",
         media_type: "text/javascript; charset=utf-8",
         bytes: include_bytes!("../assets/theme.js"),

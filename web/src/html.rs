@@ -85,6 +85,7 @@ impl<'a> Frame<'a> {
                     meta charset="utf-8";
                     meta name="viewport" content="width=device-width, initial-scale=1";
                     title { (self.title) @if let Some(store) = self.store { " \u{b7} " (store.name) } " \u{b7} throng" }
+                    link rel="icon" type="image/svg+xml" href={ (root) (assets::url("icon.svg")) };
                     script src={ (root) (assets::url("theme.js")) } {}
                     link rel="stylesheet" href={ (root) (assets::url("app.css")) };
                     @if self.is_live {

@@ -16,8 +16,11 @@ use crate::visit::{StoreVisit, Visit};
 pub(crate) fn page(visit: &StoreVisit, answer: &Answer<OverviewView>) -> Html<String> {
     let view = &answer.data;
     Frame::of_store(visit, "Overview").live().page(html! {
-        @for (_, part) in parts(visit, &view.summary) { (part) }
+        @let [(_, warnings), (_, numbers), (_, queues)] = parts(visit, &view.summary);
+        (warnings)
+        (numbers)
         (charts::section(&visit.base(), &view.charts))
+        (queues)
         @if !view.dead.is_empty() { (dead_letters(visit, &view.dead)) }
     })
 }

@@ -1,81 +1,83 @@
 //! Operations: they work without scripts, and only from pages of the dashboard.
 
+use std::time::Duration;
+
 use axum::Router;
 use axum::response::Html;
 use axum::routing::get;
 use fantoccini::Locator;
-use throng::durable::Status;
 use tokio::net::TcpListener;
+use tokio::time::{Instant, sleep};
 
-use crate::driver::{Browser, with_browser};
+use crate::driver::{Browser, LIMIT, with_browser};
 use crate::hostile::Hostile;
-use crate::site::{PAUSED_QUEUE, Site, with_site};
+use crate::site::{PAUSED_QUEUE, Site};
 
 #[tokio::test]
 async fn operations_work_without_scripts() {
-    with_browser(|browser| {
-        with_site(async |site| {
-            let dead = site
-                .client
-                .spawn(Hostile::new(true))
-                .await
-                .expect("a task")
-                .id();
-            site.wait_for(|it| it.dead == 1).await;
-            browser.disable_scripts().await;
+    with_browser(async |browser| {
+        let site = Site::start().await;
+        let dead = site
+            .client
+            .spawn(Hostile::new(true))
+            .await
+            .expect("a task")
+            .id();
+        site.wait_for(|it| it.dead == 1).await;
+        browser.disable_scripts().await;
 
-            browser.open(&site.url("/s/mail/queues")).await;
-            let pause =
-                format!("//tr[contains(., '{PAUSED_QUEUE}')]//button[contains(., 'Pause')]");
-            click(&browser, &pause).await;
-            assert!(is_paused(&site).await);
-            click(&browser, &pause.replace("Pause", "Resume")).await;
-            assert!(!is_paused(&site).await);
+        browser.open(&site.url("/s/mail/queues")).await;
+        let pause = format!("//tr[contains(., '{PAUSED_QUEUE}')]//button[contains(., 'Pause')]");
+        click(&browser, &pause).await;
+        wait_until(async || is_paused(&site).await).await;
+        click(&browser, &pause.replace("Pause", "Resume")).await;
+        wait_until(async || !is_paused(&site).await).await;
 
-            browser
-                .open(&site.url(&format!("/s/mail/task/{dead}")))
-                .await;
-            click(&browser, "//main//button[contains(., 'Delete')]").await;
-            let status = site.client.status(dead).await;
-            assert_eq!(status.expect("the store answers"), Status::Unknown);
-            site
+        browser
+            .open(&site.url(&format!("/s/mail/task/{dead}")))
+            .await;
+        click(&browser, "//main//button[contains(., 'Delete')]").await;
+        wait_until(async || {
+            let task = site.client.admin().task(dead).await;
+            task.expect("the store answers").is_none()
         })
+        .await;
+        site.stop().await;
     })
     .await;
 }
 
 #[tokio::test]
 async fn a_page_of_another_port_cannot_operate_or_embed_the_dashboard() {
-    with_browser(|browser| {
-        with_site(async |site| {
-            let attack = serve_attack(&site).await;
-            browser.open(&attack).await;
-            browser
-                .wait_until("document.body.innerText.startsWith('403')")
-                .await;
-            assert!(!is_paused(&site).await);
-            let console = browser.console().await.join("\n");
-            assert!(
-                console.contains("frame-ancestors"),
-                "the frame is refused: {console}"
-            );
+    with_browser(async |browser| {
+        let site = Site::start().await;
+        let attack = serve_attack(&site).await;
+        browser.open(&attack).await;
+        browser
+            .wait_until("document.body.innerText.startsWith('403')")
+            .await;
+        assert!(!is_paused(&site).await);
+        let console = browser.console().await.join("\n");
+        assert!(
+            console.contains("frame-ancestors"),
+            "the frame is refused: {console}"
+        );
 
-            // The same request from a page of the dashboard succeeds.
-            browser.open(&site.url("/s/mail")).await;
-            browser.eval(&post_form(&site)).await;
-            browser
-                .wait_until(&format!(
-                    "document.body.innerText.includes('{PAUSED_QUEUE}')"
-                ))
-                .await;
-            assert!(is_paused(&site).await);
-            site
-        })
+        // The same request from a page of the dashboard succeeds.
+        browser.open(&site.url("/s/mail")).await;
+        browser.eval(&post_form(&site)).await;
+        browser
+            .wait_until(&format!(
+                "document.body.innerText.includes('{PAUSED_QUEUE}')"
+            ))
+            .await;
+        assert!(is_paused(&site).await);
+        site.stop().await;
     })
     .await;
 }
 
-/// Clicks a button, and waits for the page to which the form leads.
+/// Waits for a button, and clicks it.
 async fn click(browser: &Browser, path: &str) {
     let button = browser
         .client
@@ -84,6 +86,15 @@ async fn click(browser: &Browser, path: &str) {
         .await;
     let button = button.unwrap_or_else(|error| panic!("{path}: {error}"));
     button.click().await.expect("the button can be clicked");
+}
+
+/// Waits until a condition holds: a click does not wait for its effect.
+async fn wait_until(condition: impl AsyncFn() -> bool) {
+    let start = Instant::now();
+    while !condition().await {
+        assert!(start.elapsed() < LIMIT, "the operation has no effect");
+        sleep(Duration::from_millis(20)).await;
+    }
 }
 
 async fn is_paused(site: &Site) -> bool {

@@ -132,13 +132,6 @@ impl Browser {
         text.as_str().unwrap_or_default().to_owned()
     }
 
-    /// Clicks an element that leads to another page, and waits for that page.
-    pub(crate) async fn follow(&self, selector: &str) {
-        let element = self.client.find(fantoccini::Locator::Css(selector)).await;
-        let element = element.unwrap_or_else(|error| panic!("{selector}: {error}"));
-        element.click().await.expect("the element can be clicked");
-    }
-
     /// Sets the width, and the theme of the system.
     pub(crate) async fn emulate(&self, width: u32, theme: &str) {
         let size =

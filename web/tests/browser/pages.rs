@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::driver::{Browser, target, with_browser};
-use crate::site::{Site, with_site};
+use crate::site::Site;
 
 /// The fewest kinds of pages that links lead to.
 const MIN_PAGES: usize = 12;
@@ -14,23 +14,22 @@ const WIDTHS: [u32; 2] = [1280, 360];
 
 #[tokio::test]
 async fn each_page_is_readable_and_accessible_and_writes_nothing_to_the_console() {
-    with_browser(|browser| {
-        with_site(async |site| {
-            site.fill().await;
-            let pages = pages(&browser, &site).await;
-            assert!(pages.len() >= MIN_PAGES, "{pages:#?}");
-            let axe = axe();
-            for (name, url) in &pages {
-                for theme in ["light", "dark"] {
-                    for width in WIDTHS {
-                        browser.emulate(width, theme).await;
-                        browser.open(url).await;
-                        check(&browser, &axe, &format!("{name}-{theme}-{width}")).await;
-                    }
+    with_browser(async |browser| {
+        let site = Site::start().await;
+        site.fill().await;
+        let pages = pages(&browser, &site).await;
+        assert!(pages.len() >= MIN_PAGES, "{pages:#?}");
+        let axe = axe();
+        for (name, url) in &pages {
+            for theme in ["light", "dark"] {
+                for width in WIDTHS {
+                    browser.emulate(width, theme).await;
+                    browser.open(url).await;
+                    check(&browser, &axe, &format!("{name}-{theme}-{width}")).await;
                 }
             }
-            site
-        })
+        }
+        site.stop().await;
     })
     .await;
 }
@@ -76,7 +75,7 @@ fn is_page(url: &str) -> bool {
 /// Returns the path without its query and its fragment, with a word for an id. Pages of the same kind are checked once.
 fn kind(path: &str) -> String {
     let path = path.split(['?', '#']).next().unwrap_or_default();
-    let is_id = |segment: &str| segment.len() > 12 || segment.bytes().all(|it| it.is_ascii_digit());
+    let is_id = |segment: &str| segment.len() > 12 || segment.parse::<u64>().is_ok();
     let segments = path.split('/').map(|it| if is_id(it) { "id" } else { it });
     let segments: Vec<_> = segments.filter(|it| !it.is_empty()).collect();
     if segments.is_empty() {

@@ -1,6 +1,5 @@
 //! [`Site`]: a server with a dashboard, and a worker whose tasks it shows.
 
-use std::future::Future;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -133,12 +132,6 @@ impl Site {
         self.client.close().await.expect("the store is closed");
         time
     }
-}
-
-/// Runs a test with a server, and then ends the server.
-pub(crate) async fn with_site<F: Future<Output = Site>>(test: impl FnOnce(Site) -> F) {
-    let site = Site::start().await;
-    test(site).await.stop().await;
 }
 
 fn dashboard(client: &DurableClient, shutdown: &CancellationToken) -> Router {
