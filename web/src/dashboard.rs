@@ -96,6 +96,11 @@ impl Dashboard {
     pub fn service(&self) -> Router {
         router(&self.shared)
     }
+
+    #[cfg(test)]
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
 }
 
 impl DashboardBuilder {

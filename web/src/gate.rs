@@ -16,6 +16,9 @@ const MAX_WAITING: usize = 16;
 pub(crate) struct Gate {
     accepted: Semaphore,
     running: Semaphore,
+    /// The number of requests that have begun.
+    #[cfg(test)]
+    begun: std::sync::atomic::AtomicUsize,
 }
 
 /// The reason why a request has no answer.
@@ -32,6 +35,8 @@ impl Gate {
         Self {
             accepted: Semaphore::new(MAX_RUNNING + MAX_WAITING),
             running: Semaphore::new(MAX_RUNNING),
+            #[cfg(test)]
+            begun: 0.into(),
         }
     }
 
@@ -44,7 +49,22 @@ impl Gate {
         let _accepted = self.accepted.try_acquire().map_err(|_| GateError::Full)?;
         // The semaphore is never closed.
         let _running = self.running.acquire().await.map_err(|_| GateError::Full)?;
+        #[cfg(test)]
+        self.begun
+            .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         timeout(max, request).await.map_err(|_| GateError::TimedOut)
+    }
+}
+
+#[cfg(test)]
+impl Gate {
+    pub(crate) fn begun(&self) -> usize {
+        self.begun.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// Returns `true` if another request may run or wait.
+    pub(crate) fn has_capacity(&self) -> bool {
+        self.accepted.available_permits() > 0
     }
 }
 

@@ -30,3 +30,6 @@ pub use self::access::Access;
 pub use self::basic_auth::{BasicAuth, BasicAuthError};
 pub use self::dashboard::{BuildDashboardError, Dashboard, DashboardBuilder};
 pub use self::redact::{Shown, ShownPart};
+
+#[cfg(test)]
+mod tests;

@@ -53,3 +53,16 @@ impl ShownStore {
         Ok(self.gate.run(CHANGE_TIMEOUT, request).await??)
     }
 }
+
+#[cfg(test)]
+impl ShownStore {
+    /// Returns the number of requests that were sent to the store.
+    pub(crate) fn requests(&self) -> usize {
+        self.gate.begun()
+    }
+
+    /// Returns `true` if another request may run or wait.
+    pub(crate) fn has_capacity(&self) -> bool {
+        self.gate.has_capacity()
+    }
+}

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
+use axum::http::Method;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use fantoccini::wd::{Capabilities, WebDriverCompatibleCommand};
@@ -198,7 +199,7 @@ impl WebDriverCompatibleCommand for ChromeCommand {
         base.join(&format!("session/{session}/{}", self.path))
     }
 
-    fn method_and_body(&self, _: &Url) -> (http::Method, Option<String>) {
-        (http::Method::POST, Some(self.body.to_string()))
+    fn method_and_body(&self, _: &Url) -> (Method, Option<String>) {
+        (Method::POST, Some(self.body.to_string()))
     }
 }
