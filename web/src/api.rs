@@ -20,6 +20,7 @@ use crate::operations::bulk::BulkOrder;
 use crate::operations::jobs::{BulkJob, BulkJobs};
 use crate::operations::{NameForm, Pausable, change_task, fire, set_paused};
 use crate::pages::{BulkPath, ListPath, TaskPath, registry};
+use crate::views::charts::ChartRange;
 use crate::views::find::FindQuery;
 use crate::views::schedules::SchedulesQuery;
 use crate::views::tasks::{TaskList, TaskQuery};
@@ -106,7 +107,7 @@ async fn process(visit: Visit) -> Reply<views::process::ProcessView> {
 }
 
 async fn overview(visit: StoreVisit) -> Reply<views::overview::OverviewView> {
-    reply(views::overview::overview(&visit).await?)
+    reply(views::overview::overview(&visit, ChartRange::default()).await?)
 }
 
 async fn queues(visit: StoreVisit) -> Reply<views::queues::QueuesView> {

@@ -18,7 +18,38 @@ struct Asset {
     bytes: &'static [u8],
 }
 
-const ASSETS: &[Asset] = &[];
+const ASSETS: &[Asset] = &[
+    Asset {
+        name: "app.css",
+        media_type: "text/css; charset=utf-8",
+        bytes: include_bytes!("../assets/app.css"),
+    },
+    Asset {
+        name: "app.js",
+        media_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../assets/app.js"),
+    },
+    Asset {
+        name: "icon.svg",
+        media_type: "image/svg+xml",
+        bytes: include_bytes!("../assets/icon.svg"),
+    },
+    Asset {
+        name: "theme.js",
+        media_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../assets/theme.js"),
+    },
+    Asset {
+        name: "uplot.css",
+        media_type: "text/css; charset=utf-8",
+        bytes: include_bytes!("../assets/uplot.css"),
+    },
+    Asset {
+        name: "uplot.js",
+        media_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../assets/uplot.js"),
+    },
+];
 
 /// A hash of all assets, which is a part of their URLs. So a browser may keep them for as long as it likes.
 static HASH: LazyLock<String> = LazyLock::new(|| {

@@ -9,9 +9,13 @@ use axum::http::request::Parts;
 use serde_json::Value;
 use throng::durable::DurableClient;
 use throng::watch::Registry;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::Access;
+use crate::basic_auth::BasicAuth;
+use crate::events::MAX_STREAMS;
+use crate::host::AllowedHosts;
 use crate::redact::{Redactor, Shown};
 use crate::router::router;
 use crate::store::ShownStore;
@@ -45,6 +49,8 @@ pub struct DashboardBuilder {
     access: Option<AccessHook>,
     redactor: Redactor,
     shutdown: CancellationToken,
+    basic_auth: Option<Arc<BasicAuth>>,
+    allowed_hosts: Option<AllowedHosts>,
 }
 
 /// The reason why [`DashboardBuilder::build`] has failed.
@@ -60,6 +66,10 @@ pub(crate) struct Shared {
     pub(crate) access: Option<AccessHook>,
     pub(crate) redactor: Redactor,
     pub(crate) shutdown: CancellationToken,
+    pub(crate) basic_auth: Option<Arc<BasicAuth>>,
+    pub(crate) allowed_hosts: Option<AllowedHosts>,
+    /// A permit for each event stream.
+    pub(crate) streams: Arc<Semaphore>,
 }
 
 /// The maximum length of the name of a store.
@@ -74,6 +84,8 @@ impl Dashboard {
             access: None,
             redactor: Redactor::default(),
             shutdown: CancellationToken::new(),
+            basic_auth: None,
+            allowed_hosts: None,
         }
     }
 
@@ -118,6 +130,30 @@ impl DashboardBuilder {
         access: impl Fn(&Parts) -> Access + Send + Sync + 'static,
     ) -> &mut Self {
         self.access = Some(Arc::new(access));
+        self
+    }
+
+    /// Lets in only these users, who authenticate with a password, and gives them the access of their role. A hook that
+    /// [`access`](Self::access) sets later decides instead, for these users only. It finds their [`Access`] in the extensions.
+    pub fn basic_auth(&mut self, users: BasicAuth) -> &mut Self {
+        self.basic_auth = Some(Arc::new(users));
+        self.access(|request| {
+            let access = request.extensions.get::<Access>();
+            access.cloned().unwrap_or(Access::None)
+        })
+    }
+
+    /// Refuses requests to hosts other than IP addresses, `localhost` and these names, which have no port. Without this, a page of
+    /// another site can read a dashboard that needs no authentication, even if the server listens only on a loopback address: the other
+    /// site lets its own name resolve to this address (DNS rebinding).
+    ///
+    /// Hosts that are behind a proxy allow the name under which users reach them. Hosts that authenticate their users do not need this.
+    pub fn allowed_hosts(
+        &mut self,
+        names: impl IntoIterator<Item = impl Into<String>>,
+    ) -> &mut Self {
+        let names = names.into_iter().map(Into::into);
+        self.allowed_hosts = Some(AllowedHosts::new(names.collect()));
         self
     }
 
@@ -167,7 +203,8 @@ impl DashboardBuilder {
     pub fn build(&mut self) -> Result<Dashboard, BuildDashboardError> {
         self.check().map_err(BuildDashboardError)?;
         let stores = self.stores.iter().cloned();
-        let stores = stores.map(|(name, client)| Arc::new(ShownStore::new(name, client)));
+        let stores =
+            stores.map(|(name, client)| Arc::new(ShownStore::new(name, client, &self.shutdown)));
         Ok(Dashboard {
             shared: Arc::new(Shared {
                 stores: stores.collect(),
@@ -175,6 +212,9 @@ impl DashboardBuilder {
                 access: self.access.clone(),
                 redactor: self.redactor.clone(),
                 shutdown: self.shutdown.clone(),
+                basic_auth: self.basic_auth.clone(),
+                allowed_hosts: self.allowed_hosts.clone(),
+                streams: Arc::new(Semaphore::new(MAX_STREAMS)),
             }),
         })
     }

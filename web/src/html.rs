@@ -7,6 +7,7 @@
 //! `danger` for buttons that destroy something, and `pager` for the links to other pages. Each cell has its heading in `data-label`.
 
 pub(crate) mod bulk;
+pub(crate) mod charts;
 pub(crate) mod error;
 pub(crate) mod find;
 pub(crate) mod overview;
@@ -31,6 +32,8 @@ pub(crate) struct Frame<'a> {
     visit: &'a Visit,
     store: Option<&'a ShownStore>,
     title: &'a str,
+    /// `true` if parts of the page change while it is open.
+    is_live: bool,
 }
 
 /// The pages of a store that the navigation lists: their titles, and their paths below the store.
@@ -52,6 +55,7 @@ impl<'a> Frame<'a> {
             visit,
             store,
             title,
+            is_live: false,
         }
     }
 
@@ -61,7 +65,14 @@ impl<'a> Frame<'a> {
             visit: &visit.visit,
             store: Some(&visit.store),
             title,
+            is_live: false,
         }
+    }
+
+    /// Lets the parts of the page change while it is open.
+    pub(crate) fn live(mut self) -> Self {
+        self.is_live = true;
+        self
     }
 
     /// Puts the content of a page into the frame.
@@ -74,11 +85,16 @@ impl<'a> Frame<'a> {
                     meta charset="utf-8";
                     meta name="viewport" content="width=device-width, initial-scale=1";
                     title { (self.title) @if let Some(store) = self.store { " \u{b7} " (store.name) } " \u{b7} throng" }
+                    link rel="icon" type="image/svg+xml" href={ (root) (assets::url("icon.svg")) };
                     script src={ (root) (assets::url("theme.js")) } {}
                     link rel="stylesheet" href={ (root) (assets::url("app.css")) };
+                    @if self.is_live {
+                        link rel="stylesheet" href={ (root) (assets::url("uplot.css")) };
+                        script src={ (root) (assets::url("uplot.js")) } defer {}
+                    }
                     script src={ (root) (assets::url("app.js")) } defer {}
                 }
-                body {
+                body data-events=[self.events()] {
                     a.skip href="#main" { "Skip to the content" }
                     (self.header())
                     main #main { h1 { (self.title) } (content) }
@@ -87,6 +103,12 @@ impl<'a> Frame<'a> {
             }
         };
         Html(page.into_string())
+    }
+
+    /// Returns the URL of the event stream.
+    fn events(self) -> Option<String> {
+        let store = self.store.filter(|_| self.is_live)?;
+        Some(format!("{}s/{}/events", self.visit.root, store.name))
     }
 
     fn header(self) -> Markup {

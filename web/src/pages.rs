@@ -19,6 +19,7 @@ use crate::extract::{Params, Segments};
 use crate::html;
 use crate::html::task::TaskNotice;
 use crate::views;
+use crate::views::charts::ChartRange;
 use crate::views::find::FindQuery;
 use crate::views::overview::HealthView;
 use crate::views::schedules::SchedulesQuery;
@@ -116,8 +117,14 @@ pub(crate) fn registry(shared: &Shared) -> Result<&Registry, WebError> {
     })
 }
 
-async fn overview(visit: StoreVisit) -> Page {
-    let answer = views::overview::overview(&visit).await?;
+#[derive(Deserialize)]
+struct OverviewQuery {
+    #[serde(default)]
+    range: ChartRange,
+}
+
+async fn overview(visit: StoreVisit, Params(query): Params<OverviewQuery>) -> Page {
+    let answer = views::overview::overview(&visit, query.range).await?;
     Ok(html::overview::page(&visit, &answer))
 }
 

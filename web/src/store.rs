@@ -4,10 +4,12 @@ use std::future::Future;
 use std::time::Duration;
 
 use throng::durable::{DurableClient, DurableError};
+use tokio_util::sync::CancellationToken;
 
 use crate::error::WebError;
 use crate::gate::Gate;
 use crate::operations::jobs::BulkJobs;
+use crate::sampler::Sampler;
 
 /// The time after which a page gives up.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
@@ -20,13 +22,15 @@ pub(crate) struct ShownStore {
     pub(crate) name: String,
     pub(crate) client: DurableClient,
     pub(crate) jobs: BulkJobs,
+    pub(crate) sampler: Sampler,
     gate: Gate,
 }
 
 impl ShownStore {
-    pub(crate) fn new(name: String, client: DurableClient) -> Self {
+    pub(crate) fn new(name: String, client: DurableClient, shutdown: &CancellationToken) -> Self {
         Self {
             name,
+            sampler: Sampler::new(client.clone(), shutdown),
             client,
             jobs: BulkJobs::default(),
             gate: Gate::new(),

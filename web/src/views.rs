@@ -3,6 +3,7 @@
 //!
 //! Confidential data is removed here, before either of them can print it.
 
+pub(crate) mod charts;
 pub(crate) mod find;
 pub(crate) mod overview;
 pub(crate) mod process;

@@ -4,23 +4,38 @@ use axum::response::Html;
 use maud::{Markup, html};
 use throng::durable::TaskInfo;
 
-use super::Frame;
 use super::queues::queue_table;
 use super::table::Column::{Number, Text};
 use super::table::{cell, number, row_head, table};
 use super::text::{block, count, duration, line, name, optional_duration};
+use super::{Frame, charts};
 use crate::views::Answer;
-use crate::views::overview::{HealthView, OverviewView, Warning};
+use crate::views::overview::{HealthView, OverviewView, SummaryView, Warning};
 use crate::visit::{StoreVisit, Visit};
 
 pub(crate) fn page(visit: &StoreVisit, answer: &Answer<OverviewView>) -> Html<String> {
     let view = &answer.data;
-    Frame::of_store(visit, "Overview").page(html! {
-        (warnings(&view.warnings))
-        (tiles(view))
-        (queue_table(visit, &view.overview.queues))
+    Frame::of_store(visit, "Overview").live().page(html! {
+        @let [(_, warnings), (_, numbers), (_, queues)] = parts(visit, &view.summary);
+        (warnings)
+        (numbers)
+        (charts::section(&visit.base(), &view.charts))
+        (queues)
         @if !view.dead.is_empty() { (dead_letters(visit, &view.dead)) }
     })
+}
+
+/// Makes the parts that change while the page is open. Each is an element with this id.
+pub(crate) fn parts(visit: &StoreVisit, view: &SummaryView) -> [(&'static str, Markup); 3] {
+    let queues = queue_table(visit, &view.overview.queues);
+    [
+        ("part-warnings", warnings(&view.warnings)),
+        ("part-numbers", tiles(view)),
+        (
+            "part-queues",
+            html! { section #part-queues data-part { (queues) } },
+        ),
+    ]
 }
 
 /// Returns the first page of a dashboard with several stores.
@@ -39,13 +54,15 @@ pub(crate) fn stores(visit: &Visit, stores: &[(String, HealthView)]) -> Html<Str
 
 fn warnings(warnings: &[Warning]) -> Markup {
     html! {
-        @for warning in warnings {
-            p.warning { (block(&warning.text)) }
+        div #part-warnings data-part {
+            @for warning in warnings {
+                p.warning { (block(&warning.text)) }
+            }
         }
     }
 }
 
-fn tiles(view: &OverviewView) -> Markup {
+fn tiles(view: &SummaryView) -> Markup {
     let (counts, numbers) = (&view.overview.counts, &view.numbers);
     let oldest = numbers.oldest_waiting.map(duration);
     let tiles = [
@@ -59,7 +76,7 @@ fn tiles(view: &OverviewView) -> Markup {
         ("Workers", count(numbers.workers)),
     ];
     html! {
-        dl.tiles {
+        dl.tiles #part-numbers data-part {
             @for (title, value) in tiles {
                 div { dt { (title) } dd { (value) } }
             }

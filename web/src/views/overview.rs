@@ -1,24 +1,39 @@
 //! The summary of a store.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use throng::durable::{Health, Overview, Status, TaskFilter, TaskInfo};
 
+use super::charts::{Chart, ChartRange, charts_of_samples, charts_of_statistics};
 use super::{Answer, optional_millis};
 use crate::error::WebError;
+use crate::gate::GateError;
 use crate::redact::redact_text;
+use crate::sampler::Latest;
+use crate::store::ShownStore;
 use crate::visit::StoreVisit;
 
 /// A summary of a store.
 #[derive(Debug, Serialize)]
 pub(crate) struct OverviewView {
+    #[serde(flatten)]
+    pub(crate) summary: SummaryView,
+    #[serde(skip)]
+    pub(crate) charts: [Chart; 2],
+    /// The newest dead letters.
+    pub(crate) dead: Vec<TaskInfo>,
+}
+
+/// The part of the summary that changes while the page is open.
+#[derive(Debug, Serialize)]
+pub(crate) struct SummaryView {
     pub(crate) health: HealthView,
     pub(crate) warnings: Vec<Warning>,
     pub(crate) numbers: OverviewNumbers,
-    pub(crate) overview: Overview,
-    /// The newest dead letters.
-    pub(crate) dead: Vec<TaskInfo>,
+    #[serde(serialize_with = "without_arc")]
+    pub(crate) overview: Arc<Overview>,
 }
 
 /// The numbers that an operator looks at first.
@@ -54,22 +69,63 @@ const DEAD_LETTERS: usize = 5;
 /// The number of names in a warning.
 const NAMES_PER_WARNING: usize = 5;
 
-pub(crate) async fn overview(visit: &StoreVisit) -> Result<Answer<OverviewView>, WebError> {
+pub(crate) async fn overview(
+    visit: &StoreVisit,
+    range: ChartRange,
+) -> Result<Answer<OverviewView>, WebError> {
     let store = &visit.store;
-    let admin = store.client.admin();
-    let overview = store.read(admin.overview()).await?;
+    let summary = SummaryView::new(store, &store.sampler.latest().await)?;
     let dead = TaskFilter::new(Status::Dead);
+    let admin = store.client.admin();
     let mut dead = store.read(admin.tasks(&dead, None, DEAD_LETTERS)).await?;
     visit.redact_errors(&mut dead.tasks);
-    let health = HealthView::new(&store.client.health());
     let view = OverviewView {
-        warnings: warnings(&overview, &health),
-        health,
-        numbers: OverviewNumbers::new(&overview),
+        charts: charts(store, range).await?,
         dead: dead.tasks,
-        overview,
+        summary,
     };
-    Ok(Answer::whole(Some(view.overview.now), view))
+    Ok(Answer::whole(Some(view.summary.overview.now), view))
+}
+
+/// Reads the numbers of the charts. Those of the last 15 minutes need no request.
+async fn charts(store: &ShownStore, range: ChartRange) -> Result<[Chart; 2], WebError> {
+    let Some(filter) = range.statistics() else {
+        return Ok(charts_of_samples(&store.sampler.samples()));
+    };
+    let stats = store.read(store.client.admin().stats(&filter)).await?;
+    Ok(charts_of_statistics(range, stats.now, &stats.rows))
+}
+
+impl SummaryView {
+    /// Makes the summary of the last numbers that were read.
+    ///
+    /// # Errors
+    ///
+    /// No attempt to read the numbers has succeeded.
+    pub(crate) fn new(store: &ShownStore, latest: &Latest) -> Result<Self, WebError> {
+        let Some(overview) = latest.overview.clone() else {
+            let error = latest.error.clone();
+            return Err(error.unwrap_or_else(|| GateError::TimedOut.into()));
+        };
+        let health = HealthView::new(&store.client.health());
+        let mut warnings = warnings(&overview, &health);
+        warnings.extend(latest.error.as_ref().map(stale));
+        Ok(Self {
+            warnings,
+            health,
+            numbers: OverviewNumbers::new(&overview),
+            overview,
+        })
+    }
+}
+
+fn stale(error: &WebError) -> Warning {
+    let text = format!("These numbers are old. {}", error.detail);
+    Warning::new("stale", text)
+}
+
+fn without_arc<S: Serializer>(overview: &Arc<Overview>, serializer: S) -> Result<S::Ok, S::Error> {
+    Overview::serialize(overview, serializer)
 }
 
 impl OverviewNumbers {
