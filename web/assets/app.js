@@ -24,46 +24,22 @@
     bar.append(button);
   }
 
-  // -- Times: the page has them in UTC. The difference between the two clocks is known from the page.
-
-  const UNITS = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
-
-  function relative(seconds) {
-    const size = Math.abs(seconds);
-    const [unit, length] = UNITS.find(([, length]) => size >= length) || UNITS[3];
-    const number = Math.floor(size / length);
-    if (number === 0) return "now";
-    return seconds < 0 ? `${number} ${unit} ago` : `in ${number} ${unit}`;
-  }
-
-  function showTimes() {
-    const now = Date.now() + clockOffset;
-    for (const time of all("time[data-relative]")) {
-      time.title ||= time.dateTime;
-      const text = relative((Date.parse(time.dateTime) - now) / 1000);
-      if (time.textContent !== text) time.textContent = text;
-    }
-  }
-
-  let clockOffset = 0;
-
-  function readClock() {
-    const now = Number(document.body.dataset.now);
-    if (now) clockOffset = now - Date.now();
-  }
-
   // -- Lists: a box selects all rows, and buttons tell how many are selected.
 
-  function watchSelections() {
-    document.addEventListener("change", (event) => {
-      const box = event.target;
-      if (box.type !== "checkbox" || !box.form) return;
-      const boxes = all('input[type="checkbox"][name]', box.form);
-      if (box.matches("[data-select-all]")) boxes.forEach((it) => { it.checked = box.checked; });
+  function addSelectAll(form) {
+    const boxes = all('tbody input[type="checkbox"]', form);
+    const head = form.querySelector("thead th");
+    const legend = form.querySelector("legend");
+    const box = make("input", { type: "checkbox" });
+    box.setAttribute("aria-label", "Select all on this page");
+    head.replaceChildren(box, make("span", { className: "unseen", textContent: "Select" }));
+    form.addEventListener("change", (event) => {
+      if (event.target === box) boxes.forEach((it) => { it.checked = box.checked; });
       const count = boxes.filter((it) => it.checked).length;
-      all("[data-selected]", box.form).forEach((it) => { it.textContent = `${count} selected`; });
+      box.checked = count === boxes.length;
+      box.indeterminate = count > 0 && !box.checked;
+      legend.textContent = `With the selected tasks: ${count} of ${boxes.length}`;
     });
-    all("[data-select-all]").forEach((it) => { it.hidden = false; });
   }
 
   function focusSearchOnSlash() {
@@ -110,16 +86,19 @@
     all("details", document.getElementById(id) || make("p")).forEach((it, index) => { it.open = open[index] || false; });
   }
 
-  function update(message) {
+  function trust() {
     clearTimeout(doubt);
+    doubt = 0;
+  }
+
+  function update(message) {
+    trust();
     showLive("on", "Live");
     for (const [id, html] of message.parts) {
       replacePart(id, html);
       if (id === "part-warnings") say(document.getElementById(id).textContent);
     }
-    if (message.now) clockOffset = message.now - Date.now();
     for (const [id, data] of Object.entries(message.charts)) extend(id, data, message.is_whole);
-    showTimes();
   }
 
   function connect() {
@@ -128,8 +107,7 @@
     source.addEventListener("update", (event) => update(JSON.parse(event.data)));
     source.addEventListener("error", () => {
       // The server ends each stream after a minute. The next one is usually there before anybody sees a change.
-      clearTimeout(doubt);
-      doubt = setTimeout(() => showLive("off", "Reconnecting"), 3000);
+      doubt ||= setTimeout(() => showLive("off", "Reconnecting"), 3000);
       if (source && source.readyState === EventSource.CLOSED) { // The server has refused the stream.
         disconnect();
         poll = setInterval(fetchParts, POLL_EVERY);
@@ -141,7 +119,7 @@
     if (source) source.close();
     source = null;
     clearInterval(poll);
-    clearTimeout(doubt);
+    trust();
   }
 
   async function fetchParts() {
@@ -151,8 +129,7 @@
       const page = new DOMParser().parseFromString(await response.text(), "text/html");
       all("[data-part]", page).forEach((it) => replacePart(it.id, it.outerHTML));
       showLive("on", "Every 5 s");
-      showTimes();
-    } catch {
+      } catch {
       showLive("off", "Not connected");
     }
   }
@@ -186,7 +163,7 @@
 
   // The axis shows the whole period, even if there are few values.
   function period({ data, window }) {
-    const end = data[0].at(-1) || (Date.now() + clockOffset) / 1000;
+    const end = data[0].at(-1) || Date.now() / 1000;
     return [end - window, end];
   }
 
@@ -204,7 +181,7 @@
       width: place.clientWidth, height: place.clientHeight, legend: { show: false },
       cursor: { sync: { key: "throng" }, drag: { x: false, y: false }, points: { size: 7 } },
       scales: { x: { range: () => period(chart) }, y: { range: (_, low, high) => [0, Math.max(high || 0, 1) * 1.08] } },
-      axes: [{ ...axis, space: 70, size: 32 }, { ...axis, size: 48, values: (_, ticks) => ticks.map(short) }],
+      axes: [{ ...axis, space: 60, size: 30, values: (_, ticks) => ticks.map(clock) }, { ...axis, size: 48, values: (_, ticks) => ticks.map(short) }],
       series: [{}, ...labels.map((label) => ({
         stroke: () => colorOf(label), width: 1.75, spanGaps: false, points: { show: false },
       }))],
@@ -216,6 +193,8 @@
 
   const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
   const short = (value) => value === null || value === undefined ? "-" : compact.format(value);
+
+  const clock = (seconds) => new Date(seconds * 1000).toISOString().slice(11, 16); // UTC, as in the tables
 
   function caption(chart, index) {
     if (!chart) return;
@@ -242,10 +221,7 @@
 
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => charts.forEach(recolor));
   addThemeButton();
-  readClock();
-  showTimes();
-  setInterval(showTimes, 1000);
-  watchSelections();
+  all("form.selection").forEach(addSelectAll);
   focusSearchOnSlash();
   if (window.uPlot) all("figure[data-chart]").forEach(draw);
   goLive();

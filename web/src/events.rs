@@ -21,7 +21,6 @@ use crate::html;
 use crate::sampler::Latest;
 use crate::views::charts::charts_of_samples;
 use crate::views::overview::SummaryView;
-use crate::views::since_1970;
 use crate::visit::StoreVisit;
 
 /// The most streams of a dashboard at once.
@@ -36,8 +35,6 @@ const RECONNECT_AFTER: Duration = Duration::from_millis(250);
 /// What the script gets: the HTML of the parts that have changed, and new values of charts.
 #[derive(Serialize)]
 struct Update<'a> {
-    /// By the clock of the store, in milliseconds since 1970.
-    now: u64,
     /// The ids and the HTML of the parts that have changed.
     parts: Vec<(&'a str, &'a str)>,
     charts: BTreeMap<&'static str, Value>,
@@ -126,7 +123,6 @@ impl Viewer {
             .iter()
             .filter(|(id, html)| self.sent.get(id) != Some(html));
         let update = Update {
-            now: since_1970(summary.overview.now),
             parts: changed.map(|(id, html)| (*id, html.as_str())).collect(),
             charts: self.charts(),
             is_whole: self.is_first,

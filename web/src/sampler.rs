@@ -15,6 +15,8 @@ use crate::gate::GateError;
 
 /// The interval while somebody watches.
 const LIVE_INTERVAL: Duration = Duration::from_secs(1);
+/// Pages that are opened within this time share the numbers.
+const SHARED_FOR: Duration = Duration::from_millis(250);
 /// The interval while nobody does.
 const IDLE_INTERVAL: Duration = Duration::from_secs(15);
 /// The time after which an attempt to read fails.
@@ -83,7 +85,7 @@ impl Sampler {
         }
     }
 
-    /// Returns the result of an attempt that is at most a second old, and waits for it if there is none. After the shutdown, the result
+    /// Returns the result of an attempt that is at most 250 ms old, and waits for it if there is none. After the shutdown, the result
     /// may be older.
     pub(crate) async fn latest(&self) -> Latest {
         self.start();
@@ -95,7 +97,7 @@ impl Sampler {
             }
             latest.attempts
         };
-        self.shared.wake.notify_waiters();
+        self.shared.wake.notify_one();
         let is_newer = |latest: &Latest| latest.attempts > attempts;
         let newer = receiver.wait_for(is_newer);
         self.stop_token().run_until_cancelled(newer).await;
@@ -106,8 +108,16 @@ impl Sampler {
     pub(crate) fn subscribe(&self) -> watch::Receiver<Latest> {
         self.start();
         let receiver = self.shared.latest.subscribe();
-        self.shared.wake.notify_waiters();
+        self.shared.wake.notify_one();
         receiver
+    }
+
+    /// Makes the next page wait for new numbers, because the store was changed.
+    pub(crate) fn expire(&self) {
+        self.shared.latest.send_if_modified(|latest| {
+            latest.tried_at = None;
+            false
+        });
     }
 
     /// Returns the samples that are kept, the oldest first.
@@ -140,13 +150,15 @@ impl SamplerShared {
         loop {
             let start = Instant::now();
             self.read().await;
-            sleep(LIVE_INTERVAL.max(start.elapsed() * PAUSE_FACTOR)).await;
-            // The future exists before receivers are counted, so it also sees a viewer who comes in between.
-            let woken = self.wake.notified();
-            if self.latest.receiver_count() == 0 {
-                // This is an error if nobody wakes the sampler.
-                let _ = timeout(IDLE_INTERVAL - LIVE_INTERVAL, woken).await;
-            }
+            sleep(SHARED_FOR.max(start.elapsed() * PAUSE_FACTOR)).await;
+            let is_watched = self.latest.receiver_count() > 0;
+            let interval = if is_watched {
+                LIVE_INTERVAL
+            } else {
+                IDLE_INTERVAL
+            };
+            // This is an error if nobody wakes the sampler.
+            let _ = timeout(interval - SHARED_FOR, self.wake.notified()).await;
         }
     }
 
@@ -178,8 +190,7 @@ impl SamplerShared {
 
 impl Latest {
     fn is_recent(&self) -> bool {
-        self.tried_at
-            .is_some_and(|at| at.elapsed() <= LIVE_INTERVAL)
+        self.tried_at.is_some_and(|at| at.elapsed() <= SHARED_FOR)
     }
 
     fn add(&mut self, overview: Result<Arc<Overview>, WebError>) {
@@ -222,22 +233,30 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn viewers_within_a_second_share_one_read() {
+    async fn pages_at_the_same_time_share_one_read() {
         let sampler = sampler(&CancellationToken::new());
-        for _ in 0..50 {
-            assert!(sampler.latest().await.overview.is_some());
+        let pages = (0..50).map(|_| sampler.latest());
+        for latest in futures_util::future::join_all(pages).await {
+            assert!(latest.overview.is_some());
+            assert_eq!(latest.attempts, 1);
         }
-        assert_eq!(sampler.latest().await.attempts, 1);
-        assert_eq!(sampler.samples().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_page_after_a_change_gets_new_numbers() {
+        let sampler = sampler(&CancellationToken::new());
+        let attempts = sampler.latest().await.attempts;
+        sampler.expire();
+        assert!(sampler.latest().await.attempts > attempts);
     }
 
     #[tokio::test]
     async fn a_page_after_a_pause_gets_new_numbers() {
         let sampler = sampler(&CancellationToken::new());
-        sampler.latest().await;
+        let attempts = sampler.latest().await.attempts;
         sleep(LIVE_INTERVAL * 2).await;
         let asked = Instant::now();
-        assert_eq!(sampler.latest().await.attempts, 2);
+        assert!(sampler.latest().await.attempts > attempts);
         assert!(asked.elapsed() < LIVE_INTERVAL, "{:?}", asked.elapsed());
     }
 

@@ -50,7 +50,10 @@ impl ShownStore {
         &self,
         request: impl Future<Output = Result<T, DurableError>>,
     ) -> Result<T, WebError> {
-        Ok(self.gate.run(CHANGE_TIMEOUT, request).await??)
+        let result = self.gate.run(CHANGE_TIMEOUT, request).await;
+        // Even a change that has failed may have taken effect. The next page shows it.
+        self.sampler.expire();
+        Ok(result??)
     }
 }
 

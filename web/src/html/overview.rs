@@ -65,20 +65,25 @@ fn warnings(warnings: &[Warning]) -> Markup {
 fn tiles(view: &SummaryView) -> Markup {
     let (counts, numbers) = (&view.overview.counts, &view.numbers);
     let oldest = numbers.oldest_waiting.map(duration);
+    let bad = |number: u64| (number > 0).then_some("bad");
     let tiles = [
-        ("Oldest waits", oldest.unwrap_or_else(|| "\u{2013}".into())),
-        ("Waiting", count(counts.waiting)),
-        ("Running", count(counts.running)),
-        ("Delayed", count(counts.delayed)),
-        ("Dead", count(counts.dead)),
-        ("Done, last hour", count(numbers.done_last_hour)),
-        ("Failed, last hour", count(numbers.failed_last_hour)),
-        ("Workers", count(numbers.workers)),
+        (
+            "Oldest waits",
+            oldest.unwrap_or_else(|| "\u{2013}".into()),
+            None,
+        ),
+        ("Waiting", count(counts.waiting), None),
+        ("Running", count(counts.running), None),
+        ("Delayed", count(counts.delayed), None),
+        ("Dead", count(counts.dead), bad(counts.dead)),
+        ("Done, last hour", count(numbers.done_last_hour), None),
+        ("Failed, last hour", count(numbers.failed_last_hour), None),
+        ("Workers", count(numbers.workers), None),
     ];
     html! {
         dl.tiles #part-numbers data-part {
-            @for (title, value) in tiles {
-                div { dt { (title) } dd { (value) } }
+            @for (title, value, class) in tiles {
+                div class=[class] { dt { (title) } dd { (value) } }
             }
         }
     }

@@ -136,7 +136,7 @@ impl Browser {
     /// Sets the width, and the theme of the system.
     pub(crate) async fn emulate(&self, width: u32, theme: &str) {
         let size =
-            json!({ "width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 640 });
+            json!({ "width": width, "height": 800, "deviceScaleFactor": 1, "mobile": false });
         self.devtools("Emulation.setDeviceMetricsOverride", size)
             .await;
         let media = json!({ "features": [{ "name": "prefers-color-scheme", "value": theme }] });
