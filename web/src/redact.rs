@@ -95,7 +95,8 @@ impl Redactor {
     /// Removes confidential data from JSON. What cannot be read as JSON may hide such data anywhere, so it is not shown.
     pub(crate) fn document(&self, shown: &Shown<'_>, excerpt: &Excerpt) -> Document {
         let parsed = match excerpt.is_whole() {
-            true => serde_json::from_slice(&excerpt.bytes).map_err(|_| "It is not JSON, or it is nested too deeply."),
+            true => serde_json::from_slice(&excerpt.bytes)
+                .map_err(|_| "It is not JSON, or it is nested too deeply."),
             false => Err("It is longer than 64 KiB."),
         };
         let text = parsed.map(|mut value| {
