@@ -63,7 +63,9 @@ pub(crate) async fn events(mut store: StoreVisit) -> Result<Response, WebError> 
     let sampler = &store.store.sampler;
     // The first event is for numbers that were read before, if there are any.
     let mut receiver = sampler.subscribe();
-    receiver.mark_changed();
+    if receiver.borrow().overview.is_some() {
+        receiver.mark_changed();
+    }
     let viewer = Viewer {
         receiver,
         sent: HashMap::new(),
@@ -110,7 +112,7 @@ impl Viewer {
         }
     }
 
-    /// Returns the event for the numbers that were read last. If there are none yet, it is a comment.
+    /// Returns the event for the numbers that were read last. If the store has never answered, it is a comment.
     fn update(&mut self) -> Event {
         let latest = self.receiver.borrow_and_update().clone();
         let store = &self.store.store;

@@ -4,6 +4,8 @@
 mod access;
 #[path = "dashboard/api.rs"]
 mod api;
+#[path = "dashboard/guards.rs"]
+mod guards;
 #[path = "dashboard/hostile.rs"]
 mod hostile;
 #[path = "dashboard/operations.rs"]
@@ -16,6 +18,8 @@ mod redis;
 mod server;
 #[path = "dashboard/stage.rs"]
 mod stage;
+#[path = "dashboard/streams.rs"]
+mod streams;
 #[path = "dashboard/support.rs"]
 mod support;
 

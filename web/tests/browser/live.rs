@@ -19,7 +19,7 @@ async fn an_open_page_shows_new_numbers_and_delays_no_shutdown() {
             .wait_until("document.querySelectorAll('figure canvas').length === 2")
             .await;
         browser.eval("window.isSamePage = true").await;
-        let _ = site.client.spawn(Hostile::new(true)).await.expect("a task");
+        let _task = site.client.spawn(Hostile::new(true)).await.expect("a task");
         browser
             .wait_until("/\\bDead\\s+1\\b/.test(document.querySelector('#part-numbers').innerText)")
             .await;
@@ -33,6 +33,25 @@ async fn an_open_page_shows_new_numbers_and_delays_no_shutdown() {
         browser
             .wait_until("document.querySelector('[data-live-state=off]')")
             .await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_page_without_a_stream_asks_for_new_numbers() {
+    with_browser(async |browser| {
+        let site = Site::start().await;
+        let streams = site.open_all_streams().await;
+        browser.open(&site.url("/s/mail")).await;
+        browser
+            .wait_until("document.querySelector('[data-live-state=on]')?.innerText === 'Every 5 s'")
+            .await;
+        let _task = site.client.spawn(Hostile::new(true)).await.expect("a task");
+        browser
+            .wait_until("/\\bDead\\s+1\\b/.test(document.querySelector('#part-numbers').innerText)")
+            .await;
+        drop(streams);
+        site.stop().await;
     })
     .await;
 }

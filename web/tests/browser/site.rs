@@ -4,6 +4,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
+use axum::http::Request;
+use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -18,6 +21,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
 
 use crate::driver::LIMIT;
 use crate::hostile::{HOSTILE_NAME, Hostile};
@@ -25,6 +29,7 @@ use crate::hostile::{HOSTILE_NAME, Hostile};
 pub(crate) struct Site {
     pub(crate) address: SocketAddr,
     pub(crate) client: DurableClient,
+    service: Router,
     shutdown: CancellationToken,
     server: JoinHandle<()>,
     executor: DurableExecutor,
@@ -46,13 +51,15 @@ impl Site {
         let shutdown = CancellationToken::new();
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("a port");
-        let app = Router::new().nest_service(MOUNTED_AT, dashboard(&client, &shutdown));
+        let service = dashboard(&client, &shutdown);
+        let app = Router::new().nest_service(MOUNTED_AT, service.clone());
         let ended = shutdown.clone().cancelled_owned();
         let server = axum::serve(listener, app).with_graceful_shutdown(ended);
         let server = tokio::spawn(async { server.await.expect("a server") });
         Self {
             address,
             client,
+            service,
             shutdown,
             server,
             executor,
@@ -62,6 +69,20 @@ impl Site {
 
     pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{MOUNTED_AT}{path}", self.address)
+    }
+
+    /// Opens as many event streams as the dashboard allows.
+    pub(crate) async fn open_all_streams(&self) -> Vec<Response> {
+        let mut streams = Vec::new();
+        loop {
+            let request = Request::get("/s/mail/events").body(Body::empty());
+            let stream = self.service.clone().oneshot(request.expect("a request"));
+            let stream = stream.await.expect("an answer");
+            if !stream.status().is_success() {
+                return streams;
+            }
+            streams.push(stream);
+        }
     }
 
     /// Stores tasks and waits until there are some in each state.
