@@ -78,6 +78,8 @@ fn app(client: &DurableClient, registry: &Registry, token: &CancellationToken) -
         .store(MAIL, client.clone())
         .registry(registry.clone())
         .access(|_| Access::operate("somebody on this machine"))
+        // Only by its IP address or as `localhost`, so that no other site can use the dashboard through a browser.
+        .allowed_hosts(Vec::<String>::new())
         .shutdown(token.clone())
         .build()?;
     Ok(Router::new().nest_service("/throng", dashboard.service()))

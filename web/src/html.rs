@@ -48,9 +48,8 @@ const SECTIONS: [(&str, &str); 7] = [
 ];
 
 impl<'a> Frame<'a> {
-    /// Returns the frame of a page that belongs to no store.
-    pub(crate) fn new(visit: &'a Visit, title: &'a str) -> Self {
-        let store = None;
+    /// Returns the frame of a page. Without a store, the navigation lacks the pages of a store.
+    pub(crate) fn new(visit: &'a Visit, store: Option<&'a ShownStore>, title: &'a str) -> Self {
         Self {
             visit,
             store,
@@ -61,12 +60,7 @@ impl<'a> Frame<'a> {
 
     /// Returns the frame of a page of a store. The navigation marks the section that has the same title.
     pub(crate) fn of_store(visit: &'a StoreVisit, title: &'a str) -> Self {
-        Self {
-            visit: &visit.visit,
-            store: Some(&visit.store),
-            title,
-            is_live: false,
-        }
+        Self::new(&visit.visit, Some(&visit.store), title)
     }
 
     /// Lets the parts of the page change while it is open.

@@ -95,7 +95,8 @@ impl Redactor {
     /// Removes confidential data from JSON. What cannot be read as JSON may hide such data anywhere, so it is not shown.
     pub(crate) fn document(&self, shown: &Shown<'_>, excerpt: &Excerpt) -> Document {
         let parsed = match excerpt.is_whole() {
-            true => serde_json::from_slice(&excerpt.bytes).map_err(|_| "It is not JSON."),
+            true => serde_json::from_slice(&excerpt.bytes)
+                .map_err(|_| "It is not JSON, or it is nested too deeply."),
             false => Err("It is longer than 64 KiB."),
         };
         let text = parsed.map(|mut value| {
@@ -166,10 +167,23 @@ fn replace_all(text: &str, next: impl Fn(&str) -> Option<Range<usize>>) -> Strin
 fn next_credentials(text: &str) -> Option<Range<usize>> {
     let mut starts = text.match_indices("://").map(|(at, mark)| at + mark.len());
     starts.find_map(|start| {
-        let authority = text[start..].split(|char: char| char == '/' || char.is_whitespace());
-        let (credentials, _) = authority.into_iter().next()?.rsplit_once('@')?;
+        let rest = &text[start..];
+        let end = rest.find(|char: char| char == '/' || char.is_whitespace());
+        let authority = &rest[..end.unwrap_or(rest.len())];
+        let credentials = match authority.rsplit_once('@') {
+            Some((credentials, _)) => credentials,
+            // Lists have only the beginning of an error, which may end within the password.
+            None if end.is_none() && !is_host(authority) => authority,
+            None => return None,
+        };
         (credentials != HIDDEN).then(|| start..start + credentials.len())
     })
+}
+
+/// Returns `true` if an authority consists of a host, possibly with a port.
+fn is_host(authority: &str) -> bool {
+    let port = authority.rsplit_once(':').map(|(_, port)| port);
+    port.is_none_or(|port| port.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// Returns the range of the first value that belongs to a confidential word.
@@ -285,6 +299,11 @@ mod tests {
             ("token=", "token="),
             ("\u{e9}token=\u{e9}x y", "\u{e9}token=(hidden) y"),
             ("http://host/a@b", "http://host/a@b"),
+            ("refused by redis://me:hunt", "refused by redis://(hidden)"),
+            (
+                "refused by redis://host:6379",
+                "refused by redis://host:6379",
+            ),
             ("", ""),
         ] {
             assert_eq!(redact_text(text), expected, "{text}");

@@ -38,7 +38,7 @@ async fn no_page_sends_more_than_two_requests() {
         ("types", 1),
         ("tasks/next", 1),
         ("tasks/waiting", 1),
-        ("dead", 1),
+        ("dead", 2),
         (&task, 1),
         ("workers", 1),
         ("schedules", 1),

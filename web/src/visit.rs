@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::{FromRequestParts, OriginalUri, Path, Request, State};
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::request::Parts;
-use axum::http::{Extensions, HeaderValue, StatusCode};
+use axum::http::{Extensions, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
@@ -47,22 +47,42 @@ pub(crate) async fn enter(
     let Some(visit) = Visit::new(&shared, &parts) else {
         return (StatusCode::NOT_FOUND, "not found").into_response();
     };
-    let is_api = parts.uri.path().starts_with("/api/");
+    let request = ErrorContext::new(&visit, &parts);
     // The path parameters of the host must not mix with those of the dashboard.
     parts.extensions = Extensions::new();
     parts.extensions.insert(visit.clone());
     let mut response = next.run(Request::from_parts(parts, body)).await;
     match response.extensions_mut().remove::<WebError>() {
         None => response,
-        Some(error) if is_api => problem(&error),
-        Some(error) => page(&visit, &error),
+        Some(error) if request.is_api => problem(&error),
+        Some(error) => request.page(&visit, &error),
     }
 }
 
-/// Returns an error as a page.
-fn page(visit: &Visit, error: &WebError) -> Response {
-    let page = html::error::page(visit, error);
-    with_retry(error, (error.kind.status(), page).into_response())
+/// What the page of an error must know about the request.
+struct ErrorContext {
+    is_api: bool,
+    has_read: bool,
+    store: Option<Arc<ShownStore>>,
+}
+
+impl ErrorContext {
+    fn new(visit: &Visit, parts: &Parts) -> Self {
+        let path = parts.uri.path();
+        let store = path.strip_prefix("/s/");
+        let store = store.and_then(|rest| rest.split('/').next());
+        Self {
+            is_api: path.starts_with("/api/"),
+            has_read: parts.method == Method::GET,
+            store: store.and_then(|name| visit.store(name)),
+        }
+    }
+
+    /// Returns an error as a page.
+    fn page(&self, visit: &Visit, error: &WebError) -> Response {
+        let page = html::error::page(visit, self.store.as_deref(), error, self.has_read);
+        with_retry(error, (error.kind.status(), page).into_response())
+    }
 }
 
 /// Returns an error as JSON, in the format of RFC 9457.
@@ -108,6 +128,11 @@ impl Visit {
             can_operate,
         })
     }
+
+    fn store(&self, name: &str) -> Option<Arc<ShownStore>> {
+        let mut stores = self.shared.stores.iter();
+        stores.find(|store| store.name == name).cloned()
+    }
 }
 
 impl<S: Sync> FromRequestParts<S> for Visit {
@@ -137,9 +162,7 @@ impl<S: Send + Sync> FromRequestParts<S> for StoreVisit {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, WebError> {
         let visit = Visit::from_request_parts(parts, state).await?;
         let path = Path::<StorePath>::from_request_parts(parts, state).await;
-        let name = path.map_or_else(|_| String::new(), |path| path.0.store);
-        let mut stores = visit.shared.stores.iter();
-        let store = stores.find(|store| store.name == name).cloned();
+        let store = path.ok().and_then(|path| visit.store(&path.0.store));
         let store = store.ok_or_else(|| {
             WebError::not_found(
                 "This dashboard has no store with this name: choose one on the first page.",

@@ -49,7 +49,7 @@ pub(crate) fn stores(visit: &Visit, stores: &[(String, HealthView)]) -> Html<Str
     });
     let columns = [Text("Store"), Text("State"), Text("Error")];
     let rows: Vec<_> = rows.collect();
-    Frame::new(visit, "Stores").page(table("Stores", &columns, &rows, "There are no stores."))
+    Frame::new(visit, None, "Stores").page(table("Stores", &columns, &rows, "There are no stores."))
 }
 
 fn warnings(warnings: &[Warning]) -> Markup {

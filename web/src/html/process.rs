@@ -12,7 +12,7 @@ use crate::views::process::{PartGroup, PartNumber, PartValue, ProcessView};
 use crate::visit::Visit;
 
 pub(crate) fn page(visit: &Visit, answer: &Answer<ProcessView>) -> Html<String> {
-    Frame::new(visit, "Process").page(html! {
+    Frame::new(visit, None, "Process").page(html! {
         p.muted { "The parts of the process that serves this dashboard." }
         @if answer.data.groups.is_empty() {
             p.muted { "The registry watches no part. A program adds parts with Registry::watch." }

@@ -6,7 +6,7 @@ use throng::durable::TaskInfo;
 
 use super::table::Column::{Number, Text};
 use super::table::{Column, cell, number, pager, row_head, table};
-use super::text::{count, dash, line, name, optional_duration, queue};
+use super::text::{count, dash, duration, line, name, optional_duration, queue};
 use super::{Frame, hidden};
 use crate::operations::action::TaskAction;
 use crate::views::tasks::{TaskList, TasksView, code_of};
@@ -85,6 +85,10 @@ fn looked_at(answer: &Answer<TasksView>) -> Markup {
                 "The tasks that have been ready for the longest time. Those of a higher priority may start first."
             }
             @if !reasons.is_empty() { " By reason: " (reasons.join(", ")) "." }
+            @if let Some(retention) = &view.retention {
+                " The store keeps a dead letter for " (duration(retention.dead_for))
+                ", and at most " (count(retention.dead_most)) " of them."
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use throng::durable::{Cursor, Status, TaskFilter, TaskInfo, TaskPage};
+use throng::durable::{Cursor, Retention, Status, TaskFilter, TaskInfo, TaskPage};
 
 use super::Answer;
 use crate::error::WebError;
@@ -46,6 +46,8 @@ pub(crate) struct TasksView {
     pub(crate) tasks: Vec<TaskInfo>,
     /// The number of dead letters on this page for each reason.
     pub(crate) reasons: BTreeMap<String, u64>,
+    /// How long, and how many, dead letters the store keeps, if this is their list.
+    pub(crate) retention: Option<Retention>,
 }
 
 /// The number of tasks on a page if the URL has none.
@@ -121,6 +123,7 @@ pub(crate) async fn tasks(
         queue: queue.map(String::from),
         tasks: Vec::new(),
         reasons: BTreeMap::new(),
+        retention: None,
     };
     if list == TaskList::Next {
         return head(visit, view).await;
@@ -128,6 +131,10 @@ pub(crate) async fn tasks(
     let after = query.after.as_deref().map(cursor).transpose()?;
     let page = page(visit, &view, after.as_ref()).await?;
     view.set(visit, page.tasks);
+    if list == TaskList::Dead {
+        let admin = visit.store.client.admin();
+        view.retention = Some(visit.store.read(admin.retention()).await?);
+    }
     Ok(Answer {
         now: Some(page.read_at),
         data: view,

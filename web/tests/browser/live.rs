@@ -19,7 +19,7 @@ async fn an_open_page_shows_new_numbers_and_delays_no_shutdown() {
             .wait_until("document.querySelectorAll('figure canvas').length === 2")
             .await;
         browser.eval("window.isSamePage = true").await;
-        drop(site.client.spawn(Hostile::new(true)).await.expect("a task"));
+        let _task = site.client.spawn(Hostile::new(true)).await.expect("a task");
         browser
             .wait_until("/\\bDead\\s+1\\b/.test(document.querySelector('#part-numbers').innerText)")
             .await;
@@ -46,7 +46,7 @@ async fn a_page_without_a_stream_asks_for_new_numbers() {
         browser
             .wait_until("document.querySelector('[data-live-state=on]')?.innerText === 'Every 5 s'")
             .await;
-        drop(site.client.spawn(Hostile::new(true)).await.expect("a task"));
+        let _task = site.client.spawn(Hostile::new(true)).await.expect("a task");
         browser
             .wait_until("/\\bDead\\s+1\\b/.test(document.querySelector('#part-numbers').innerText)")
             .await;

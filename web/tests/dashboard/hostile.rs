@@ -47,7 +47,7 @@ impl Run<()> for Hostile {
         cx.progress(&self.fields);
         match cx.attempt() {
             1 => Err(TaskError::retry_after(self.text, std::time::Duration::ZERO)),
-            _ if self.text.len() % 2 == 0 => Ok(self.fields),
+            _ if self.text.len().is_multiple_of(2) => Ok(self.fields),
             _ => Err(TaskError::fatal(self.text)),
         }
     }

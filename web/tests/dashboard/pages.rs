@@ -59,7 +59,16 @@ pub(crate) async fn each_page_shows_what_the_store_has(stage: &Stage) {
         ("/tasks/running", &["mail.send", "Cancel"]),
         ("/tasks/done", &["Kept for"]),
         ("/tasks/cancelled", &["Kept for"]),
-        ("/dead", &["fatal 1", "550 refused", "Replay", "Delete"]),
+        (
+            "/dead",
+            &[
+                "keeps a dead letter for 30 d",
+                "fatal 1",
+                "550 refused",
+                "Replay",
+                "Delete",
+            ],
+        ),
         ("/workers", &["permits", "mail.send", "live"]),
         (
             "/schedules",
