@@ -25,7 +25,12 @@ async fn each_page_is_readable_and_accessible_and_writes_nothing_to_the_console(
                 for width in WIDTHS {
                     browser.emulate(width, theme).await;
                     browser.open(url).await;
-                    check(&browser, &axe, &format!("{name}-{theme}-{width}")).await;
+                    let name = format!("{name}-{theme}-{width}");
+                    check(&browser, &name).await;
+                    // Contrasts differ between the themes, and structures between the widths: two of four pages have all of them.
+                    if (theme == "light") == (width == WIDTHS[0]) {
+                        check_accessibility(&browser, &axe, &name).await;
+                    }
                 }
             }
         }
@@ -85,7 +90,7 @@ fn kind(path: &str) -> String {
     }
 }
 
-async fn check(browser: &Browser, axe: &str, name: &str) {
+async fn check(browser: &Browser, name: &str) {
     browser.screenshot(name).await;
     let width = browser
         .eval("return [document.documentElement.scrollWidth, innerWidth]")
@@ -95,12 +100,15 @@ async fn check(browser: &Browser, axe: &str, name: &str) {
         width[0].as_u64() <= width[1].as_u64(),
         "{name} scrolls sideways: {width}, {wide}"
     );
+    assert_eq!(browser.console().await, Vec::<String>::new(), "{name}");
+}
+
+async fn check_accessibility(browser: &Browser, axe: &str, name: &str) {
     let violations = browser
         .client
         .execute_async(&format!("{axe};{RUN_AXE}"), Vec::new())
         .await;
     assert_eq!(violations.expect("axe runs"), json!([]), "{name}");
-    assert_eq!(browser.console().await, Vec::<String>::new(), "{name}");
 }
 
 const WIDE_ELEMENTS: &str = "return [...document.body.querySelectorAll('*')] \

@@ -157,6 +157,7 @@ impl Site {
 
 fn dashboard(client: &DurableClient, shutdown: &CancellationToken) -> Router {
     let registry = Registry::new();
+    registry.watch("mail", client);
     Dashboard::builder()
         .store("mail", client.clone())
         .registry(registry)
