@@ -2,6 +2,7 @@
 
 use std::collections::{HashSet, VecDeque};
 
+use axum::Router;
 use axum::http::StatusCode;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use throng::durable::{DurableClient, MemoryStore, TaskId};
@@ -149,6 +150,15 @@ async fn the_path_of_the_mount_works_with_and_without_a_slash() {
         let reply = get(&app, &path).await;
         assert_eq!(reply.location(&path), format!("{PREFIX}/s/mail"));
     }
+}
+
+#[tokio::test]
+async fn parameters_of_the_host_do_not_mix_with_those_of_the_dashboard() {
+    let client = DurableClient::open(MemoryStore::new());
+    let dashboard = builder(&client).build().unwrap();
+    let app = Router::new().nest_service("/shops/{store}/throng", dashboard.service());
+    let page = get(&app, "/shops/7/throng/s/mail/queues").await;
+    assert_eq!(page.status, StatusCode::OK, "{}", page.text);
 }
 
 #[tokio::test]
