@@ -66,6 +66,7 @@ pub(crate) struct Sample {
     pub(crate) done: u64,
     /// All runs that have failed.
     pub(crate) failed: u64,
+    /// Zero if no task waits, and `None` if the store does not know for how long they have waited.
     pub(crate) oldest_waiting: Option<Duration>,
 }
 
@@ -206,17 +207,16 @@ impl Latest {
 impl Sample {
     fn of(overview: &Overview) -> Self {
         let counts = &overview.counts;
+        let oldest = overview.queues.iter().filter_map(|it| it.oldest_waiting);
+        let oldest = oldest.max();
+        let nobody_waits = overview.queues.iter().all(|it| it.info.waiting == 0);
         let since_1970 = overview.now.duration_since(SystemTime::UNIX_EPOCH);
         let at = since_1970.unwrap_or_default().as_millis();
         Self {
             at: u64::try_from(at).unwrap_or(u64::MAX),
             done: counts.done,
             failed: counts.retried.saturating_add(counts.died),
-            oldest_waiting: overview
-                .queues
-                .iter()
-                .filter_map(|it| it.oldest_waiting)
-                .max(),
+            oldest_waiting: oldest.or_else(|| nobody_waits.then_some(Duration::ZERO)),
         }
     }
 }

@@ -25,7 +25,7 @@ pub(crate) fn page(visit: &Visit, answer: &Answer<ProcessView>) -> Html<String> 
 fn group_table(group: &PartGroup) -> Markup {
     let mut columns = vec![Text("Number")];
     let titles: Vec<_> = group.parts.iter().map(|part| line(&part.name)).collect();
-    columns.extend(group.parts.iter().map(|_| Number("")));
+    columns.extend(titles.iter().map(|title| Number(title)));
     let rows = rows_of(group).into_iter().map(|(metric, label)| {
         let title = format!("{} {label}", short(metric));
         html! {

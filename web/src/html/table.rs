@@ -7,13 +7,18 @@ use crate::views::Answer;
 
 /// A column of a table, by its heading.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Column {
-    Text(&'static str),
-    Number(&'static str),
+pub(crate) enum Column<'a> {
+    Text(&'a str),
+    Number(&'a str),
 }
 
 /// Returns a table, or a sentence if it has no rows.
-pub(crate) fn table(caption: &str, columns: &[Column], rows: &[Markup], if_empty: &str) -> Markup {
+pub(crate) fn table(
+    caption: &str,
+    columns: &[Column<'_>],
+    rows: &[Markup],
+    if_empty: &str,
+) -> Markup {
     html! {
         @if rows.is_empty() {
             p.muted { (if_empty) }

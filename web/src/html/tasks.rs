@@ -136,7 +136,7 @@ fn task_table(visit: &StoreVisit, view: &TasksView, can_select: bool) -> Markup 
     table("Tasks", &columns, &rows, "No tasks are found on this page.")
 }
 
-fn columns_of(list: TaskList) -> Vec<Column> {
+fn columns_of(list: TaskList) -> Vec<Column<'static>> {
     let (queue, failures) = (Text("Queue"), Number("Failures"));
     match list {
         TaskList::Next | TaskList::Waiting => vec![queue, failures, Number("Ready for")],

@@ -101,7 +101,7 @@ pub(crate) fn charts_of_samples(samples: &[Sample]) -> [Chart; 2] {
     let pairs = || samples.windows(2).map(|pair| (&pair[0], &pair[1]));
     let rates = |total: fn(&Sample) -> u64| pairs().map(move |(old, new)| rate(old, new, total));
     let times: Vec<u64> = pairs().map(|(_, new)| new.at / 1000).collect();
-    let oldest = |(_, new): (_, &Sample)| new.oldest_waiting.map_or(0.0, |it| it.as_secs_f64());
+    let oldest = |(_, new): (_, &Sample)| rounded(new.oldest_waiting?.as_secs_f64());
     let runs = [
         done(rates(|it| it.done).collect()),
         failed(rates(|it| it.failed).collect()),
@@ -109,7 +109,7 @@ pub(crate) fn charts_of_samples(samples: &[Sample]) -> [Chart; 2] {
     let waits = ChartLine {
         name: "oldest",
         class: "accent",
-        values: pairs().map(oldest).map(rounded).collect(),
+        values: pairs().map(oldest).collect(),
     };
     [
         chart(
@@ -284,6 +284,12 @@ mod tests {
         assert_eq!(runs.lines[0].values, [Some(50.0), Some(2.0)]);
         assert_eq!(runs.lines[1].values, [Some(1.0), Some(1.0)]);
         assert_eq!(waits.lines[0].values, [Some(1.3), Some(1.3)]);
+        let unknown = Sample {
+            oldest_waiting: None,
+            ..sample(1, 0)
+        };
+        let [_, waits] = charts_of_samples(&[sample(0, 0), unknown]);
+        assert_eq!(waits.lines[0].values, [None]);
     }
 
     #[test]
