@@ -16,6 +16,7 @@ use crate::failure::Failure;
 
 /// How results are printed.
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Options of all commands")]
 pub(crate) struct OutputArgs {
     /// The form of the output
     #[arg(short, long, value_enum, default_value_t = Format::Table, global = true)]

@@ -16,6 +16,7 @@ use crate::failure::Failure;
 
 /// Where the tasks are.
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Options of all commands")]
 pub(crate) struct StoreArgs {
     /// The store: `redis://HOST/`, `rediss://HOST/`, `redis+unix:///SOCKET`, `sqlite:FILE` or `FILE`
     #[arg(
@@ -65,7 +66,10 @@ impl StoreArgs {
     pub(crate) async fn observe(&self) -> Result<Session, Failure> {
         let store = match self.location()? {
             Location::Redis(url) => self.within(self.redis(&url).observe()).await?,
-            Location::Sqlite(path) => self.within(SqliteStore::observe(path)).await?,
+            Location::Sqlite(path) => {
+                must_exist(&path)?;
+                self.within(SqliteStore::observe(path)).await?
+            }
         };
         Ok(self.session(DurableClient::open(store)))
     }
@@ -73,9 +77,6 @@ impl StoreArgs {
     /// Opens a store that exists. It never creates one, so a typing error has no effect.
     pub(crate) async fn open(&self) -> Result<Session, Failure> {
         let location = self.location()?;
-        if let Location::Sqlite(path) = &location {
-            must_exist(path)?;
-        }
         // An observer that is refused for another reason does not keep a process from opening the store.
         if let Err(Failure::Unreachable(reason)) = self.observe().await {
             return Err(Failure::Unreachable(reason));

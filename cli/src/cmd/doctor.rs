@@ -128,7 +128,7 @@ fn difference(before: SystemTime, after: SystemTime, read: SystemTime) -> Durati
 fn clock(difference: Duration) -> Option<Diagnosis> {
     (difference >= MAX_CLOCK_DIFFERENCE).then(|| {
         Diagnosis::warn(
-            "clock",
+            "clock.differs",
             format!(
                 "the clocks of this machine and of the store differ by {}",
                 short(difference)

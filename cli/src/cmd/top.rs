@@ -122,8 +122,9 @@ async fn act(session: &Session, model: &mut TopModel, action: TopAction) {
             Err(failure) => model.message = Some(failure.to_string()),
         },
         TopAction::Change(id, change) => {
-            let changed = session.client.admin().change(id, change.clone());
-            model.message = Some(match session.ask(changed).await {
+            let admin = session.client.admin();
+            let changed = session.ask(admin.change(id, change.clone())).await;
+            model.message = Some(match changed {
                 Ok(changed) => describe(id, changed, &change),
                 Err(failure) => failure.to_string(),
             });

@@ -49,6 +49,9 @@ fn aligned(rows: Vec<Vec<String>>, has_titles: bool, width: u16, is_wrapped: boo
         }
         table.add_row(row);
     }
+    table.column_iter_mut().for_each(|column| {
+        column.set_padding((0, 2));
+    });
     let mut lines = String::new();
     for (number, line) in table.lines().enumerate() {
         let style = if has_titles && number == 0 {
@@ -104,7 +107,7 @@ mod tests {
             let table = table(Some(&vec!["NAME", "ERROR"]), rows(), shape(Some(width)));
             assert_eq!(table.lines().count(), 3, "{table}");
             let plain = anstream::adapter::strip_str(&table).to_string();
-            let longest = plain.lines().map(str::len).max();
+            let longest = plain.lines().map(|line| line.chars().count()).max();
             assert!(longest <= Some(usize::from(width)), "{plain}");
         }
     }

@@ -12,7 +12,7 @@ use throng::durable::DurableClient;
 
 use super::Result;
 use super::scene::{mail, worker};
-use super::store::{TestStore, throng};
+use super::store::TestStore;
 
 /// Five parts.
 const LETTERS: usize = 5 * 128;
@@ -34,7 +34,7 @@ async fn dead_letters(client: &DurableClient) -> Result {
 }
 
 /// The command waits in the middle, since it writes its progress to a pipe that is full. So the signal arrives before the end.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 async fn ctrl_c_stops_between_two_parts_and_says_how_many() -> Result {
     let store = TestStore::sqlite()?;
     let client = store.open().await?;
@@ -43,10 +43,7 @@ async fn ctrl_c_stops_between_two_parts_and_says_how_many() -> Result {
     fcntl_setpipe_size(&writer, PIPE)?;
     // There is room for one line of progress, and not for two.
     writer.write_all(&[b'#'; PIPE - 60])?;
-    let mut command = throng(store.folder.path());
-    command
-        .args(["dead", "replay", "--all", "-v"])
-        .env("THRONG_STORE", &store.address);
+    let mut command = store.command(&["dead", "replay", "--all", "-v"]);
     let child = command
         .stdout(Stdio::piped())
         .stderr(writer.try_clone()?)

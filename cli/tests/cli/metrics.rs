@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::Result;
 use super::scene::fill;
-use super::store::{TestStore, throng};
+use super::store::TestStore;
 
 #[tokio::test]
 async fn numbers_are_printed_and_served() -> Result {
@@ -20,11 +20,8 @@ async fn numbers_are_printed_and_served() -> Result {
     let printed = store.run(&["metrics", "--label", "jobs"])?;
     assert!(String::from_utf8(printed.stdout)?.contains(expected));
 
-    let mut command = throng(store.folder.path());
-    command.args(["metrics", "--label", "jobs", "--listen", "127.0.0.1:0"]);
-    command
-        .env("THRONG_STORE", &store.address)
-        .stderr(Stdio::piped());
+    let mut command = store.command(&["metrics", "--label", "jobs", "--listen", "127.0.0.1:0"]);
+    command.stderr(Stdio::piped());
     let mut server = command.spawn()?;
     let mut address = String::new();
     BufReader::new(server.stderr.take().ok_or("no stderr")?).read_line(&mut address)?;

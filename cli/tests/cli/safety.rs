@@ -126,10 +126,7 @@ async fn a_closed_pipe_is_no_failure() -> Result {
     let client = store.open().await?;
     fill(&client).await?;
     client.close().await?;
-    let mut command = throng(store.folder.path());
-    command
-        .args(["task", "ls", "--state", "dead"])
-        .env("THRONG_STORE", &store.address);
+    let mut command = store.command(&["task", "ls", "--state", "dead"]);
     let (reader, writer) = std::io::pipe()?;
     drop(reader);
     let mut child = command.stdout(writer).stderr(Stdio::piped()).spawn()?;

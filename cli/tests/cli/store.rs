@@ -87,12 +87,22 @@ impl TestStore {
         self.folder.path().join("tasks.db")
     }
 
+    /// Returns the command on this store.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = throng(self.folder.path());
+        command.args(args).env("THRONG_STORE", &self.address);
+        command
+    }
+
     /// Runs the command on this store.
     pub(crate) fn run(&self, args: &[&str]) -> Result<Output> {
-        Ok(throng(self.folder.path())
-            .args(args)
-            .env("THRONG_STORE", &self.address)
-            .output()?)
+        Ok(self.command(args).output()?)
+    }
+
+    /// Runs the command on this store, while a worker runs in this process.
+    pub(crate) async fn run_beside(&self, args: &[&str]) -> Result<Output> {
+        let mut command = self.command(args);
+        Ok(tokio::task::spawn_blocking(move || command.output()).await??)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
+use std::num::NonZeroU16;
 use std::process::{Child, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
@@ -13,7 +14,7 @@ use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
 use super::Result;
 use super::scene::{fill, id};
-use super::store::{TestStore, throng};
+use super::store::TestStore;
 
 /// A pseudo-terminal.
 struct Terminal {
@@ -22,6 +23,9 @@ struct Terminal {
     output: Receiver<Vec<u8>>,
     screen: vt100::Parser,
 }
+
+const ROWS: NonZeroU16 = NonZeroU16::new(24).unwrap();
+const COLUMNS: NonZeroU16 = NonZeroU16::new(100).unwrap();
 
 /// The time within which a text must appear.
 const MAX_WAIT: Duration = Duration::from_secs(30);
@@ -33,15 +37,13 @@ impl Terminal {
         unlockpt(&master)?;
         let path = ptsname(&master, Vec::new())?.into_string()?;
         let slave = OpenOptions::new().read(true).write(true).open(path)?;
-        tcsetwinsize(
-            &slave,
-            Winsize {
-                ws_row: 24,
-                ws_col: 100,
-                ws_xpixel: 0,
-                ws_ypixel: 0,
-            },
-        )?;
+        let size = Winsize {
+            ws_row: ROWS.get(),
+            ws_col: COLUMNS.get(),
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
+        tcsetwinsize(&slave, size)?;
         let master = File::from(master);
         let (sender, output) = mpsc::channel();
         let mut reader = master.try_clone()?;
@@ -57,16 +59,13 @@ impl Terminal {
             master,
             slave,
             output,
-            screen: vt100::Parser::new(24, 100, 0),
+            screen: vt100::Parser::new(ROWS, COLUMNS, 0),
         })
     }
 
     fn spawn(&self, store: &TestStore, args: &[&str]) -> Result<Child> {
-        let mut command = throng(store.folder.path());
-        command
-            .args(args)
-            .env("THRONG_STORE", &store.address)
-            .env("TERM", "xterm-256color");
+        let mut command = store.command(args);
+        command.env("TERM", "xterm-256color");
         let end = || Ok::<_, std::io::Error>(Stdio::from(self.slave.try_clone()?));
         Ok(command
             .stdin(end()?)

@@ -1,5 +1,7 @@
 //! What the commands print, on both stores.
 
+use std::time::Duration;
+
 use super::Result;
 use super::scene::{fill, id, worker};
 use super::store::{TestStore, throng};
@@ -150,21 +152,23 @@ async fn workers_are_listed() -> Result {
     assert!(String::from_utf8(shown.stdout)?.contains(r#""permits": 1"#));
     let absent = store.run(&["worker", "show", "7"])?;
     assert_eq!(absent.status.code(), Some(3));
-    executor.shutdown_now().await;
+    executor.shutdown(Duration::ZERO).await;
     Ok(client.close().await?)
 }
 
 /// A task that is spawned by its name runs, and its output is printed.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 async fn a_task_is_spawned_by_its_name() -> Result {
     let store = TestStore::sqlite()?;
     let client = store.open().await?;
     let executor = worker(&client).await?;
-    let sent = store.run(&["spawn", "mail.send", r#"{"to":"x@y.z"}"#, "--wait"])?;
+    let sent = ["spawn", "mail.send", r#"{"to":"x@y.z"}"#, "--wait"];
+    let sent = store.run_beside(&sent).await?;
     assert_eq!(String::from_utf8(sent.stdout)?, "\"sent to x@y.z\"\n");
-    let failed = store.run(&["spawn", "mail.send", r#"{"to":"a","error":"no"}"#, "--wait"])?;
+    let failed = ["spawn", "mail.send", r#"{"to":"a","error":"no"}"#, "--wait"];
+    let failed = store.run_beside(&failed).await?;
     assert_eq!(failed.status.code(), Some(5));
-    executor.shutdown_now().await;
+    executor.shutdown(Duration::ZERO).await;
     Ok(client.close().await?)
 }
 
@@ -177,10 +181,11 @@ fn texts_are_generated() -> Result {
         .output()?
         .stdout;
     std::fs::write(folder.path().join("script"), script)?;
+    let script = folder.path().join("script");
     let parsed = std::process::Command::new("bash")
         .arg("-n")
-        .arg(folder.path().join("script"));
-    let parsed = { parsed }.output()?;
+        .arg(script)
+        .output()?;
     assert!(parsed.status.success(), "{parsed:?}");
     for shell in ["zsh", "fish", "elvish", "powershell"] {
         let script = throng(folder.path())
@@ -228,7 +233,7 @@ async fn a_server_is_examined() -> Result {
     let sick = store.run(&["doctor", "-o", "jsonl"])?;
     let found = String::from_utf8(sick.stdout)?;
     assert_eq!(sick.status.code(), Some(0), "{found}");
-    for id in ["redis-appendfsync", "redis-timeout", "redis-memory"] {
+    for id in ["redis.appendfsync", "redis.timeout", "redis.memory"] {
         assert!(found.contains(&format!(r#""id":"{id}""#)), "{found}");
     }
     assert_eq!(store.run(&["doctor", "--strict"])?.status.code(), Some(5));

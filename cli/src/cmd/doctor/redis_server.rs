@@ -60,7 +60,7 @@ pub(super) async fn examine(
     let trip = round_trip(&mut connection).await.map_err(failed)?;
     if trip > SLOW_TRIP {
         found.push(Diagnosis::warn(
-            "redis-round-trip",
+            "redis.round_trip",
             format!("a request takes {}", short(trip)),
             "run the programs nearer to the server, or find out what slows it down with `LATENCY DOCTOR`",
         ));
@@ -140,7 +140,7 @@ async fn permissions(connection: &mut MultiplexedConnection, namespace: &str) ->
 fn refused_commands(user: &str, refused: &[&str]) -> Option<Diagnosis> {
     (!refused.is_empty()).then(|| {
         Diagnosis::warn(
-            "redis-permissions",
+            "redis.permissions",
             format!("the user {user} may not send {}, so it can observe the store at most", refused.join(", ")),
             "workers need these commands: see the section \"Permissions\" of the documentation of `RedisStore`",
         )
@@ -170,7 +170,7 @@ fn script_time(entry: redis::Value) -> Option<Duration> {
 fn slowest(times: Vec<Duration>) -> Option<Diagnosis> {
     let slowest = times.iter().max()?;
     Some(Diagnosis::info(
-        "redis-slow-scripts",
+        "redis.slow_scripts",
         format!(
             "the server remembers {} slow scripts of stores, the slowest took {}",
             times.len(),
@@ -212,7 +212,7 @@ impl ServerFacts {
     fn unread(&self) -> Option<Diagnosis> {
         (self.info.is_empty() || self.settings.is_empty()).then(|| {
             Diagnosis::info(
-                "redis-unread",
+                "redis.unread",
                 "the user may not read `INFO` or `CONFIG`, so the settings of the server are not checked",
                 "use a user with the permissions `+info +config|get`",
             )
@@ -222,7 +222,7 @@ impl ServerFacts {
     fn replica(&self) -> Option<Diagnosis> {
         (self.info("role") == Some("slave")).then(|| {
             Diagnosis::error(
-                "redis-replica",
+                "redis.replica",
                 "the server is a replica, so workers and producers cannot use it",
                 "let them use the address of the primary",
             )
@@ -232,7 +232,7 @@ impl ServerFacts {
     fn loading(&self) -> Option<Diagnosis> {
         (self.number("loading") == Some(1)).then(|| {
             Diagnosis::error(
-                "redis-loading",
+                "redis.loading",
                 "the server still loads its file",
                 "wait until it has",
             )
@@ -242,7 +242,7 @@ impl ServerFacts {
     fn persistence(&self) -> Option<Diagnosis> {
         (self.setting("appendonly") == Some("no")).then(|| {
             Diagnosis::warn(
-                "redis-appendonly",
+                "redis.appendonly",
                 "the server does not write tasks to its disk at once, so a crash loses them",
                 "set `appendonly yes`",
             )
@@ -254,7 +254,7 @@ impl ServerFacts {
             return None;
         }
         let (id, remedy) = (
-            "redis-appendfsync",
+            "redis.appendfsync",
             "set `appendfsync always`, or let the store wait for the disk",
         );
         match (
@@ -272,7 +272,7 @@ impl ServerFacts {
                 remedy,
             )),
             (Some("always"), Some("yes")) => Some(Diagnosis::warn(
-                "redis-rewrite",
+                "redis.rewrite",
                 "while the server rewrites its file, a power failure may lose tasks",
                 "set `no-appendfsync-on-rewrite no`",
             )),
@@ -292,7 +292,7 @@ impl ServerFacts {
         let failed: Vec<_> = failed.collect();
         (!failed.is_empty()).then(|| {
             Diagnosis::error(
-                "redis-writes",
+                "redis.writes",
                 format!(
                     "the server could not write to its disk: {}",
                     failed.join(", ")
@@ -307,7 +307,7 @@ impl ServerFacts {
             .setting("maxmemory-policy")
             .filter(|it| it.starts_with("allkeys-"))?;
         Some(Diagnosis::error(
-            "redis-eviction",
+            "redis.eviction",
             format!(
                 "the server removes tasks when its memory is full: maxmemory-policy is {policy}"
             ),
@@ -320,7 +320,7 @@ impl ServerFacts {
         let percent = used.saturating_mul(100).checked_div(most)?;
         (percent > 80).then(|| {
             Diagnosis::warn(
-                "redis-memory",
+                "redis.memory",
                 format!("the server uses {percent} % of its `maxmemory`, and refuses new tasks when it is full"),
                 "raise `maxmemory`, or delete what is not needed",
             )
@@ -330,7 +330,7 @@ impl ServerFacts {
     fn idle_timeout(&self) -> Option<Diagnosis> {
         let timeout = self.setting("timeout").filter(|it| *it != "0")?;
         Some(Diagnosis::warn(
-            "redis-timeout",
+            "redis.timeout",
             format!("the server closes connections that are idle for {timeout} s"),
             "set `timeout 0`",
         ))
@@ -344,7 +344,7 @@ impl ServerFacts {
             .saturating_add(clients.saturating_mul(2));
         (needed.saturating_mul(10) > most.saturating_mul(9)).then(|| {
             Diagnosis::warn(
-                "redis-connections",
+                "redis.connections",
                 format!("{needed} connections are open or needed, and the server accepts {most}"),
                 "raise `maxclients`, and the limit of open files of the server",
             )
@@ -411,17 +411,17 @@ mod tests {
             ("timeout", "300"),
         ];
         let expected = [
-            "redis-replica",
-            "redis-loading",
-            "redis-appendonly",
-            "redis-writes",
-            "redis-eviction",
-            "redis-memory",
-            "redis-timeout",
-            "redis-connections",
+            "redis.replica",
+            "redis.loading",
+            "redis.appendonly",
+            "redis.writes",
+            "redis.eviction",
+            "redis.memory",
+            "redis.timeout",
+            "redis.connections",
         ];
         assert_eq!(ids(&facts(&info, &settings), 50), expected);
-        assert_eq!(ids(&ServerFacts::default(), 0), ["redis-unread"]);
+        assert_eq!(ids(&ServerFacts::default(), 0), ["redis.unread"]);
     }
 
     #[test]
@@ -436,9 +436,9 @@ mod tests {
                 .synchronization()
                 .map(|it| it.id)
         };
-        assert_eq!(synchronization("no", "no"), Some("redis-appendfsync"));
-        assert_eq!(synchronization("everysec", "no"), Some("redis-appendfsync"));
-        assert_eq!(synchronization("always", "yes"), Some("redis-rewrite"));
+        assert_eq!(synchronization("no", "no"), Some("redis.appendfsync"));
+        assert_eq!(synchronization("everysec", "no"), Some("redis.appendfsync"));
+        assert_eq!(synchronization("always", "yes"), Some("redis.rewrite"));
         assert_eq!(synchronization("always", "no"), None);
     }
 

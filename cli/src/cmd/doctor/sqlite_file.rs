@@ -45,7 +45,7 @@ fn permissions(path: &Path, folder: &Path) -> Option<Diagnosis> {
     let is_writable = |path: &Path| access(path, Access::READ_OK | Access::WRITE_OK).is_ok();
     let refused = [path, folder].into_iter().find(|path| !is_writable(path))?;
     Some(Diagnosis::warn(
-        "sqlite-permissions",
+        "sqlite.permissions",
         format!(
             "this user may not write to {}, and can only observe the store",
             refused.display()
@@ -65,7 +65,7 @@ fn unfit_file_system(kind: u32) -> Option<Diagnosis> {
         .into_iter()
         .find(|(unfit, _)| *unfit == kind)?;
     Some(Diagnosis::error(
-        "sqlite-file-system",
+        "sqlite.file_system",
         format!("the file is on {name}, where processes may corrupt it"),
         "move it to a local disk, or use a store in Redis",
     ))
@@ -80,7 +80,7 @@ fn journal(path: &Path) -> Result<Option<Diagnosis>, Failure> {
     let has_log = head.get(start..) == Some(&values);
     Ok((!has_log).then(|| {
         Diagnosis::warn(
-            "sqlite-journal",
+            "sqlite.journal",
             "the file has no write-ahead log, so readers and writers wait for each other",
             "let no other program set `journal_mode`; the next program that opens the store restores it",
         )
@@ -97,7 +97,7 @@ fn log(path: &Path) -> Option<Diagnosis> {
     let bytes = fs::metadata(path).ok()?.len();
     (bytes > MAX_LOG_BYTES).then(|| {
         Diagnosis::warn(
-            "sqlite-log",
+            "sqlite.log",
             format!("the log {} has {} MiB", path.display(), bytes >> 20),
             "look for a program that reads the file in a transaction that does not end",
         )
@@ -114,8 +114,8 @@ fn little_space(free: u64, all: u64) -> Option<Diagnosis> {
     let what = format!("{percent} % of the disk is free");
     let remedy = "make room, since no task can be stored when the disk is full";
     match percent {
-        0 => Some(Diagnosis::error("sqlite-disk", what, remedy)),
-        1..MIN_FREE_PERCENT => Some(Diagnosis::warn("sqlite-disk", what, remedy)),
+        0 => Some(Diagnosis::error("sqlite.disk", what, remedy)),
+        1..MIN_FREE_PERCENT => Some(Diagnosis::warn("sqlite.disk", what, remedy)),
         _ => None,
     }
 }
@@ -132,7 +132,7 @@ fn pages(path: &Path) -> Option<Diagnosis> {
         Err(error) => error.to_string(),
     };
     Some(Diagnosis::error(
-        "sqlite-pages",
+        "sqlite.pages",
         format!("the file is damaged: {what}"),
         "restore a backup, or let a worker open the store: tasks that it cannot read become dead letters",
     ))
@@ -170,7 +170,7 @@ mod tests {
             .iter()
             .map(|it| it.id)
             .collect();
-        assert_eq!(ids, ["sqlite-journal"]);
+        assert_eq!(ids, ["sqlite.journal"]);
         let mode: String = file
             .query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))
             .unwrap();
@@ -189,7 +189,7 @@ mod tests {
         let mut bytes = fs::read(&path).unwrap();
         bytes[4096..4196].fill(0xff);
         fs::write(&path, bytes).unwrap();
-        assert!(pages(&path).is_some_and(|it| it.id == "sqlite-pages"));
+        assert!(pages(&path).is_some_and(|it| it.id == "sqlite.pages"));
     }
 
     #[test]

@@ -117,15 +117,17 @@ fn draw_graphs(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
 }
 
 fn draw_tabs(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
+    let is_narrow = area.width < MIN_WIDTH;
     let tabs = TopTab::ALL.iter().zip(1..).flat_map(|(tab, number)| {
         let style = match *tab == model.tab {
             true => Style::new().add_modifier(Modifier::REVERSED),
             false => Style::new(),
         };
-        [
-            Span::styled(format!(" {number} {} ", tab.name()), style),
-            Span::from(" "),
-        ]
+        let text = match is_narrow {
+            true => tab.name().to_owned(),
+            false => format!(" {number} {} ", tab.name()),
+        };
+        [Span::styled(text, style), Span::from(" ")]
     });
     frame.render_widget(TextLine::from_iter(tabs), area);
 }
@@ -142,37 +144,49 @@ fn draw_rows(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
         return;
     }
     let titles = model.tab.titles();
-    let widths = widths(titles, rows.iter().map(|row| &row.cells));
-    let rows = rows
+    let cells: Vec<_> = rows.into_iter().map(|row| row.cells).collect();
+    let widths = fitting_widths(titles, &cells, area.width);
+    let columns = widths.len();
+    let rows = cells
         .into_iter()
-        .map(|row| Row::new(row.cells.into_iter().map(Cell::from)));
-    let table = Table::new(rows, widths)
-        .header(Row::new(titles.iter().copied()).bold())
-        .column_spacing(2)
+        .map(|cells| cells.into_iter().take(columns).map(Cell::from));
+    let table = Table::new(rows.map(Row::new), widths)
+        .header(Row::new(titles.iter().take(columns).copied()).bold())
+        .column_spacing(SPACING)
         .row_highlight_style(Style::new().reversed());
     let mut state = TableState::new().with_selected(model.selected);
     frame.render_stateful_widget(table, area, &mut state);
 }
 
-/// The last column gets what is left, and the others what they need.
-fn widths<'a>(
-    titles: &[&str],
-    rows: impl Iterator<Item = &'a Vec<String>> + Clone,
-) -> Vec<Constraint> {
-    let last = titles.len().saturating_sub(1);
-    let width = |column: usize| {
-        let cells = rows.clone().filter_map(|cells| cells.get(column));
+/// The space between two columns.
+const SPACING: u16 = 2;
+/// The last column of a table may be as narrow as this.
+const MIN_LAST: u16 = 8;
+/// No other column is wider.
+const MAX_COLUMN: u16 = 40;
+
+/// Returns the widths of the first columns that fit into a screen. The last of them gets what is left.
+fn fitting_widths(titles: &[&str], rows: &[Vec<String>], available: u16) -> Vec<Constraint> {
+    let (mut widths, mut used) = (Vec::new(), 0);
+    for (column, title) in titles.iter().enumerate() {
+        let cells = rows.iter().filter_map(|cells| cells.get(column));
         let widest = cells
             .map(|cell| Span::from(cell.as_str()).width())
             .max()
             .unwrap_or(0);
-        u16::try_from(widest.max(titles[column].len()).min(40)).unwrap_or(40)
-    };
-    let all = (0..titles.len()).map(|column| match column == last {
-        true => Constraint::Min(width(column).min(8)),
-        false => Constraint::Length(width(column)),
-    });
-    all.collect()
+        let width = u16::try_from(widest.max(title.len()))
+            .unwrap_or(MAX_COLUMN)
+            .min(MAX_COLUMN);
+        if !widths.is_empty() && used + width.min(MIN_LAST) > available {
+            break;
+        }
+        used += width + SPACING;
+        widths.push(Constraint::Length(width));
+    }
+    if let Some(last) = widths.last_mut() {
+        *last = Constraint::Fill(1);
+    }
+    widths
 }
 
 fn draw_foot(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
