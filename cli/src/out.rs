@@ -93,7 +93,7 @@ impl Output {
     pub(crate) fn record(&mut self, value: &impl Serialize, lines: &[Line]) -> Result<(), Failure> {
         let text = match self.format {
             Format::Table => table::record(lines, self.width.is_some()),
-            Format::Json => json(&serde_json::json!({ "data": value }), true)?,
+            Format::Json => json(&Document { data: value }, true)?,
             Format::Jsonl => json(value, false)?,
         };
         self.print(&text)
@@ -163,6 +163,12 @@ impl Output {
         stdout.write_all(text.as_bytes())?;
         Ok(stdout.flush()?)
     }
+}
+
+/// A JSON document.
+#[derive(Serialize)]
+struct Document<'a, T> {
+    data: &'a T,
 }
 
 /// Returns a number and a noun, such as `1 task` or `2 tasks`.

@@ -5,6 +5,7 @@ mod export;
 use std::time::{Duration, SystemTime};
 
 use clap::{Args, Subcommand};
+use serde::Serialize;
 use throng::durable::{Status, TaskChange, TaskFilter, TaskId, TaskInfo};
 
 use super::queue::queue_name;
@@ -92,6 +93,12 @@ pub(crate) struct DeadDeleteArgs {
 
     #[command(flatten)]
     confirm: ConfirmArgs,
+}
+
+/// The number of dead letters that a change would change.
+#[derive(Debug, Serialize)]
+struct DryRun {
+    matching: u64,
 }
 
 static DEAD_COLUMNS: [Column<TaskInfo>; 7] = [
@@ -204,10 +211,10 @@ async fn change(
     if args.dry_run || ask.is_some() {
         let number = count(session, &filter).await?;
         if args.dry_run {
-            out.note(&format!(
-                "this would {act} {}",
-                counted(number, "dead letter")
-            ));
+            out.record(
+                &DryRun { matching: number },
+                &[("matching", number.to_string())],
+            )?;
             return nothing_if(number == 0);
         }
         if let Some(ask) = ask.filter(|_| number > 0) {

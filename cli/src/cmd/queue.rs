@@ -9,7 +9,7 @@ use throng::durable::{QueueOverview, Rate, TaskInfo};
 use super::task::show::when;
 use crate::duration::{self, short};
 use crate::failure::Failure;
-use crate::out::{Column, ListEnd, Output};
+use crate::out::{Column, ListEnd, Output, counted};
 use crate::store::Session;
 
 #[derive(Debug, Subcommand)]
@@ -37,18 +37,17 @@ pub(crate) struct QueueNames {
 }
 
 #[derive(Args, Debug)]
-#[group(id = "limits", required = true, multiple = true)]
 pub(crate) struct QueueLimits {
     /// The name of the queue
     #[arg(value_name = "QUEUE")]
     name: String,
 
     /// The maximum number of tasks that run at once, over all workers, or `none`
-    #[arg(long, value_name = "NUMBER", value_parser = parse_running, group = "limits")]
+    #[arg(long, value_name = "NUMBER", value_parser = parse_running, required_unless_present = "rate")]
     running: Option<Limit<u32>>,
 
     /// The maximum rate at which tasks start, such as `100/min`, or `none`
-    #[arg(long, value_name = "RATE", value_parser = parse_rate, group = "limits")]
+    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     rate: Option<Limit<Rate>>,
 
     /// The number of tasks that may start at once if none have started for a while
@@ -140,6 +139,12 @@ async fn list(session: &Session, out: &mut Output) -> Result<(), Failure> {
         now: Some(overview.now),
         ..ListEnd::default()
     })?;
+    if overview.counts.unserved > 0 {
+        let waiting = counted(overview.counts.unserved, "waiting task");
+        out.note(&format!(
+            "the list does not count {waiting} whose type no live worker knows: see `throng type ls`"
+        ));
+    }
     if overview.has_more_queues {
         out.note("there are more queues: `throng queue show NAME` shows each of them");
     }
@@ -256,11 +261,29 @@ fn rate_limit(queue: &QueueOverview) -> String {
     let Some(rate) = queue.info.settings.rate_limit() else {
         return "-".into();
     };
-    let interval = humantime::format_duration(rate.interval());
     match rate.burst_size() {
-        1 => format!("1 every {interval}"),
-        burst => format!("1 every {interval}, burst {burst}"),
+        1 => rate_text(rate),
+        burst => format!("{}, burst {burst}", rate_text(rate)),
     }
+}
+
+/// Returns a text such as `100/min`, which `--rate` accepts.
+fn rate_text(rate: Rate) -> String {
+    let interval = rate.interval();
+    let units: [(&str, u64, fn(u32) -> Rate); 3] = [
+        ("s", 1, Rate::per_second),
+        ("min", 60, Rate::per_minute),
+        ("h", 3600, Rate::per_hour),
+    ];
+    for (unit, seconds, rate_of) in units {
+        let number = Duration::from_secs(seconds)
+            .div_duration_f64(interval)
+            .round() as u32;
+        if number > 0 && rate_of(number).interval() == interval {
+            return format!("{number}/{unit}");
+        }
+    }
+    format!("1/{}", humantime::format_duration(interval))
 }
 
 fn parse_running(text: &str) -> Result<Limit<u32>, String> {
@@ -318,6 +341,12 @@ mod tests {
             Ok(Limit(Some(Rate::every(Duration::from_secs(30)))))
         );
         assert_eq!(parse_rate("none"), Ok(Limit(None)));
+        for text in ["3/s", "100/min", "7/h", "1/1h 30m"] {
+            let Ok(Limit(Some(rate))) = parse_rate(text) else {
+                panic!("{text} is a rate");
+            };
+            assert_eq!(rate_text(rate), text);
+        }
         for text in ["100", "0/s", "x/s", "1/soon", "1/0s/"] {
             assert!(
                 parse_rate(text).is_err_and(|error| error.contains("100/min")),

@@ -34,7 +34,11 @@ impl<'a> Transcript<'a> {
         }
         match output.status.code() {
             Some(0) => {}
-            code => writeln!(self.text, "exit status {code:?}")?,
+            code => writeln!(
+                self.text,
+                "exit status {}",
+                code.ok_or("a signal has ended it")?
+            )?,
         }
         self.text.push('\n');
         Ok(())

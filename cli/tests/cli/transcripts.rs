@@ -125,9 +125,9 @@ fn usage() -> Result {
     for command in commands {
         let output = throng(folder.path()).args(command.split(' ')).output()?;
         let streams = [output.stdout, output.stderr].concat();
-        let code = output.status.code();
+        let code = output.status.code().ok_or("a signal has ended it")?;
         text += &format!(
-            "$ throng {command}\n{}exit status {code:?}\n\n",
+            "$ throng {command}\n{}exit status {code}\n\n",
             String::from_utf8(streams)?
         );
     }
