@@ -238,7 +238,8 @@ impl<'a> Admin<'a> {
 
     /// Returns a page of the workers: the first page or, if `after` is the [`next`](WorkersPage::next) of a page, the page after it. A
     /// page has at most `limit` workers, where `limit` is from 1 to 200. A worker that is registered while all pages are read is on exactly
-    /// one of them.
+    /// one of them. If a store has several partitions and some of them do not answer, the pages contain the workers of the others, and list the
+    /// [missing](super::WorkersPage::missing_partitions) ones.
     ///
     /// After a deployment, tasks may wait because no worker knows their type. [`Counts::unserved`](super::Counts::unserved) is the number
     /// of these tasks. To find their types, look for types that are not [served](super::TypeOverview::is_served) in the

@@ -31,7 +31,11 @@ pub(super) fn list(
     workers.truncate(limit);
     let last = workers.last().filter(|_| has_more);
     let next = last.map(|last| Cursor::of_workers(last.session.to_be_bytes().to_vec()));
-    Ok(Some(WorkersPage { workers, next }))
+    Ok(Some(WorkersPage {
+        workers,
+        next,
+        missing_partitions: Vec::new(),
+    }))
 }
 
 /// Returns the first workers after a session.

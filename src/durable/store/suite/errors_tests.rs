@@ -11,6 +11,7 @@ fn failed(number: u32) -> Verdict {
     Verdict::Retry {
         after: SECOND,
         error: format!("\u{fc}ber {number}"),
+        took: None,
     }
 }
 

@@ -118,6 +118,7 @@ async fn scene_of_all() -> Scene {
         let verdict = || Verdict::Retry {
             after: SECOND,
             error: String::from("error"),
+            took: None,
         };
         scene.worker.turn(verdicts(&failed, verdict), 0).await;
     }

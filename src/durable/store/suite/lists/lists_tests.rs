@@ -154,6 +154,7 @@ pub(super) async fn dead_and_cancelled_tasks_are_listed(it: &dyn Harness) {
     let verdict = Verdict::Dead {
         reason: DeadReason::Unreadable,
         error: error.clone(),
+        took: None,
     };
     session.report(claim.epoch, 1, verdict).await;
     process.cancel([2]).await;

@@ -152,16 +152,25 @@ impl VerdictChoice {
         let error = format!("error {mark}");
         match *self {
             Self::Done => Verdict::Done(mark.to_be_bytes().to_vec()),
-            Self::Retry(after) => Verdict::Retry { after, error },
+            Self::Retry(after) => Verdict::Retry {
+                after,
+                error,
+                took: None,
+            },
             Self::Snooze(after) => Verdict::Snooze { after },
             Self::Dead => Verdict::Dead {
                 reason: DeadReason::Attempts,
                 error,
+                took: None,
             },
             Self::Release => Verdict::Release,
             Self::Hold(after, wait) => Verdict::HoldGroup {
                 wait,
-                then: Box::new(Verdict::Retry { after, error }),
+                then: Box::new(Verdict::Retry {
+                    after,
+                    error,
+                    took: None,
+                }),
             },
         }
     }

@@ -20,6 +20,7 @@ async fn unreadable_results_and_dead_letters_are_damaged() {
         false => Verdict::Dead {
             reason: DeadReason::Fatal,
             error: "error".into(),
+            took: None,
         },
     };
     let tasks = claim.tasks.iter().enumerate();
