@@ -41,8 +41,8 @@ mod workers;
 /// The program need not know the types of the tasks. A program that changes nothing can open the store with `observe` instead of `open`.
 ///
 /// Each request reads one task, one page or a summary, so its cost does not grow with the number of tasks in the store. There are two
-/// exceptions: [`MemoryStore`](super::MemoryStore) examines all of its tasks, and Redis reads lists of waiting tasks to
-/// [move](TaskChange::MoveTo) some of these tasks to another queue.
+/// exceptions: [`MemoryStore`](super::MemoryStore) examines all of its tasks, and Redis searches lists of waiting tasks to
+/// [move](TaskChange::MoveTo) single tasks to another queue. To move many of them, use [`change_all`](Self::change_all), which does not search.
 ///
 /// # Examples
 ///

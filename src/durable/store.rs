@@ -50,7 +50,9 @@ use super::{
     TaskInfo, TaskPage, WorkersPage,
 };
 
-pub(crate) use self::changes::{Change, ChangeAnswer};
+#[cfg(any(test, feature = "sqlite-unbundled", feature = "test-util"))]
+pub(crate) use self::changes::move_listed;
+pub(crate) use self::changes::{Change, ChangeAnswer, MoveWaiting, MovedPart};
 pub(crate) use self::diagnosis::{Diagnoses, Diagnosis, UnclaimedType};
 #[cfg(any(test, feature = "sqlite-unbundled", feature = "test-util"))]
 pub(crate) use self::diagnosis::{MAX_DIAGNOSED, MAX_EXAMINED_SCHEDULES, MAX_EXAMINED_WORKERS};
@@ -262,6 +264,10 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Changes tasks. Returns an answer for each, in the order of the ids. A store may change them in several steps, so if the request
     /// fails, some may have been changed. It is safe to repeat the request.
     fn change(&self, ids: Vec<TaskId>, change: Change) -> Answer<'_, Vec<ChangeAnswer>>;
+
+    /// Moves the next waiting tasks that match to another queue. Returns `None` if the position is not valid in this store. It is safe to
+    /// repeat the request. The parts together move each task that matches and waits throughout, and is not refused.
+    fn move_waiting(&self, request: MoveWaiting) -> Answer<'_, Option<MovedPart>>;
 
     /// Returns dead letters, the newest first.
     fn dead_letters(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>>;

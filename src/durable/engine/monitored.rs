@@ -15,9 +15,9 @@ use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::{
     Answer, Backend, Change, ChangeAnswer, DeadPayload, Diagnoses, Enqueue, Enqueued, Epoch, Event,
-    FoundTask, HandOut, ListTasks, NewSession, ProgressReport, ProgressState, QueueChange,
-    ReadStats, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, StatReport, StatsPage,
-    StoredSchedule, TaskState, Turn, TurnAnswer,
+    FoundTask, HandOut, ListTasks, MoveWaiting, MovedPart, NewSession, ProgressReport,
+    ProgressState, QueueChange, ReadStats, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId,
+    StatReport, StatsPage, StoredSchedule, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, Overview, Retention, TaskId,
@@ -171,6 +171,10 @@ impl Backend for MonitoredStore {
 
     fn change(&self, ids: Vec<TaskId>, change: Change) -> Answer<'_, Vec<ChangeAnswer>> {
         self.record("changing tasks", self.store.change(ids, change))
+    }
+
+    fn move_waiting(&self, request: MoveWaiting) -> Answer<'_, Option<MovedPart>> {
+        self.record("moving tasks", self.store.move_waiting(request))
     }
 
     fn dead_letters(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {

@@ -15,9 +15,10 @@ use crate::durable::resend::{STORE_TIMEOUT, resend};
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::{
     Answer, Backend, Change, ChangeAnswer, DeadPayload, Diagnoses, Enqueue, Enqueued, Epoch, Event,
-    FoundTask, HAND_OUT_INTERVAL, HandOut, ListTasks, NewSession, ProgressReport, ProgressState,
-    QueueChange, ReadStats, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, StatReport,
-    StatsPage, Store, StoredSchedule, TaskState, Turn, TurnAnswer,
+    FoundTask, HAND_OUT_INTERVAL, HandOut, ListTasks, MoveWaiting, MovedPart, NewSession,
+    ProgressReport, ProgressState, QueueChange, ReadStats, RenewAnswer, ScheduleAnswer,
+    ScheduleChange, SessionId, StatReport, StatsPage, Store, StoredSchedule, TaskState, Turn,
+    TurnAnswer,
 };
 use crate::durable::{
     AttemptError, Clock, Counts, DeadFilter, DeadLetter, Durability, DurableClient,
@@ -244,6 +245,10 @@ impl Backend for Faulty {
 
     fn change(&self, ids: Vec<TaskId>, change: Change) -> Answer<'_, Vec<ChangeAnswer>> {
         self.store.change(ids, change)
+    }
+
+    fn move_waiting(&self, request: MoveWaiting) -> Answer<'_, Option<MovedPart>> {
+        self.store.move_waiting(request)
     }
 
     fn dead_letters(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {

@@ -11,9 +11,9 @@ use self::model::Model;
 use super::observer::Observer;
 use super::{
     Answer, Backend, Change, ChangeAnswer, DeadPayload, Diagnoses, Enqueue, Enqueued, Epoch, Event,
-    FoundTask, HandOut, ListTasks, NewSession, ProgressReport, ProgressState, QueueChange,
-    ReadStats, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, StatReport, StatsPage,
-    Store, StoredSchedule, TaskState, Turn, TurnAnswer,
+    FoundTask, HandOut, ListTasks, MoveWaiting, MovedPart, NewSession, ProgressReport,
+    ProgressState, QueueChange, ReadStats, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId,
+    StatReport, StatsPage, Store, StoredSchedule, TaskState, Turn, TurnAnswer, move_listed,
 };
 use crate::durable::clock::Clock;
 use crate::durable::failure::Failure;
@@ -309,6 +309,10 @@ impl Backend for Connection {
 
     fn change(&self, ids: Vec<TaskId>, change: Change) -> Answer<'_, Vec<ChangeAnswer>> {
         self.run("change", move |model, _| Ok(model.change(&ids, &change)))
+    }
+
+    fn move_waiting(&self, request: MoveWaiting) -> Answer<'_, Option<MovedPart>> {
+        Box::pin(move_listed(self, request))
     }
 
     fn dead_letters(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {

@@ -7,9 +7,9 @@ use tokio::sync::mpsc;
 
 use super::{
     Answer, Backend, Change, ChangeAnswer, DeadPayload, Diagnoses, Enqueue, Enqueued, Epoch, Event,
-    FoundTask, HandOut, ListTasks, NewSession, ProgressReport, ProgressState, QueueChange,
-    ReadStats, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, StatReport, StatsPage,
-    StoredSchedule, TaskState, Turn, TurnAnswer,
+    FoundTask, HandOut, ListTasks, MoveWaiting, MovedPart, NewSession, ProgressReport,
+    ProgressState, QueueChange, ReadStats, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId,
+    StatReport, StatsPage, StoredSchedule, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::key::KeyHash;
@@ -181,6 +181,10 @@ impl<B: Backend> Backend for Observer<B> {
     }
 
     fn change(&self, _: Vec<TaskId>, _: Change) -> Answer<'_, Vec<ChangeAnswer>> {
+        refuse()
+    }
+
+    fn move_waiting(&self, _: MoveWaiting) -> Answer<'_, Option<MovedPart>> {
         refuse()
     }
 

@@ -22,9 +22,9 @@ pub use self::probe::RedisReport;
 pub(crate) use self::time::Time;
 use super::{
     Answer, Backend, Change, ChangeAnswer, DeadPayload, Diagnoses, Enqueue, Enqueued, Epoch, Event,
-    FoundTask, HandOut, ListTasks, NewSession, ProgressReport, ProgressState, QueueChange,
-    ReadStats, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, StatReport, StatsPage,
-    Store, StoredSchedule, TaskState, Turn, TurnAnswer,
+    FoundTask, HandOut, ListTasks, MoveWaiting, MovedPart, NewSession, ProgressReport,
+    ProgressState, QueueChange, ReadStats, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId,
+    StatReport, StatsPage, Store, StoredSchedule, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::key::KeyHash;
@@ -55,6 +55,7 @@ mod link;
 mod list_tasks;
 mod maintenance;
 mod move_tasks;
+mod move_waiting;
 mod names;
 mod namespaces;
 mod overview;
@@ -569,6 +570,10 @@ impl Backend for RedisStore {
 
     fn change(&self, ids: Vec<TaskId>, change: Change) -> Answer<'_, Vec<ChangeAnswer>> {
         self.request(move |inner| async move { changes::change(&inner, &ids, &change).await })
+    }
+
+    fn move_waiting(&self, request: MoveWaiting) -> Answer<'_, Option<MovedPart>> {
+        self.request(move |inner| async move { move_waiting::move_waiting(&inner, &request).await })
     }
 
     fn dead_letters(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {

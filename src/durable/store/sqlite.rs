@@ -37,8 +37,8 @@ use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::layouts::Layouts;
 use crate::durable::store::{
-    Change, ChangeAnswer, Enqueued, ListTasks, NewSession, QueueChange, ReadStats, StatReport,
-    StatsPage,
+    Change, ChangeAnswer, Enqueued, ListTasks, MoveWaiting, MovedPart, NewSession, QueueChange,
+    ReadStats, StatReport, StatsPage, move_listed,
 };
 use crate::durable::task::bytes_of;
 use crate::durable::{
@@ -433,6 +433,10 @@ impl Backend for SqliteStore {
     fn change(&self, ids: Vec<TaskId>, change: Change) -> Answer<'_, Vec<ChangeAnswer>> {
         self.writer
             .run(0, move |tx| changes::change(tx, &ids, &change))
+    }
+
+    fn move_waiting(&self, request: MoveWaiting) -> Answer<'_, Option<MovedPart>> {
+        Box::pin(move_listed(self, request))
     }
 
     fn dead_letters(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {

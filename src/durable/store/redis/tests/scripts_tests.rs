@@ -21,6 +21,8 @@ fn all() -> Vec<(&'static str, &'static Script)> {
         ("cancel", &scripts.cancel),
         ("run_now", &scripts.run_now),
         ("move_tasks", &scripts.move_tasks),
+        ("move_list", &scripts.move_list),
+        ("kinds", &scripts.kinds),
         ("open", &scripts.open),
         ("close", &scripts.close),
         ("dead_letters", &scripts.dead_letters),
