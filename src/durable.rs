@@ -106,7 +106,7 @@
 //!
 //! [`DurableClient::admin`] returns the interface for the people who operate a store, for example behind a web interface:
 //!
-//! - [`Admin::overview`] summarises the store, its queues and its types.
+//! - [`Admin::overview`] summarises the store, its queues and its types, and [`Admin::report`] lists what is wrong with it.
 //! - [`Admin::tasks`] lists the tasks with a given status, a page at a time. [`Admin::task`] shows one task in detail, and
 //!   [`Admin::head`] shows the tasks of a queue that have waited longest.
 //! - [`Admin::workers`] lists the workers. [`Admin::stats`] returns how many runs of each type have started and ended in each minute.
@@ -202,9 +202,11 @@ pub use self::admin::change::{Changed, TaskChange};
 pub use self::admin::cursor::{Cursor, ParseCursorError};
 pub use self::admin::detail::{Excerpt, KeyState, Runner, TaskDetail};
 pub use self::admin::filter::TaskFilter;
+pub use self::admin::finding::{Finding, FindingLevel};
 pub use self::admin::overview::{Overview, QueueOverview, TypeOverview};
 pub use self::admin::page::{TaskInfo, TaskPage};
 pub use self::admin::refusal::Refusal;
+pub use self::admin::report::Report;
 pub use self::admin::retention::Retention;
 pub use self::admin::run_totals::RunTotals;
 pub use self::admin::stats::{Stats, StatsFilter, TypeStats};

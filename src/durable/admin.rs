@@ -5,8 +5,8 @@ use std::fmt;
 use super::engine::Engine;
 use super::store::Backend;
 use super::{
-    Bulk, Changed, Cursor, DurableError, Overview, Retention, Stats, StatsFilter, TaskChange,
-    TaskDetail, TaskFilter, TaskId, TaskInfo, TaskPage, WorkersPage,
+    Bulk, Changed, Cursor, DurableError, Overview, Report, Retention, Stats, StatsFilter,
+    TaskChange, TaskDetail, TaskFilter, TaskId, TaskInfo, TaskPage, WorkersPage,
 };
 
 pub(crate) mod bulk;
@@ -15,11 +15,14 @@ pub(crate) mod cursor;
 pub(crate) mod detail;
 pub(crate) mod filter;
 mod find;
+pub(crate) mod finding;
+mod findings;
 pub(crate) mod json;
 mod list;
 pub(crate) mod overview;
 pub(crate) mod page;
 pub(crate) mod refusal;
+pub(crate) mod report;
 pub(crate) mod retention;
 pub(crate) mod run_totals;
 pub(crate) mod stats;
@@ -28,7 +31,7 @@ mod workers;
 
 /// The interface of a store for the people who operate it: see [`DurableClient::admin`](super::DurableClient::admin).
 ///
-/// - [`overview`](Self::overview) summarises the store, its queues and its types.
+/// - [`overview`](Self::overview) summarises the store, its queues and its types, and [`report`](Self::report) lists what is wrong with it.
 /// - [`tasks`](Self::tasks) lists the tasks with a status, [`task`](Self::task) shows one task in detail, and [`head`](Self::head) shows
 ///   the tasks of a queue that have waited longest.
 /// - [`workers`](Self::workers) lists the workers, and [`stats`](Self::stats) returns how many runs have started and ended over time.
@@ -38,8 +41,8 @@ mod workers;
 /// The program need not know the types of the tasks. A program that changes nothing can open the store with `observe` instead of `open`.
 ///
 /// Each request reads one task, one page or a summary, so its cost does not grow with the number of tasks in the store. There are two
-/// exceptions: [`MemoryStore`](super::MemoryStore) examines all of its tasks, and Redis reads lists of waiting tasks to
-/// [move](TaskChange::MoveTo) some of these tasks to another queue.
+/// exceptions: [`MemoryStore`](super::MemoryStore) examines all of its tasks, and Redis searches lists of waiting tasks to
+/// [move](TaskChange::MoveTo) single tasks to another queue. To move many of them, use [`change_all`](Self::change_all), which does not search.
 ///
 /// # Examples
 ///
@@ -103,6 +106,37 @@ impl<'a> Admin<'a> {
     /// ```
     pub async fn overview(&self) -> Result<Overview, DurableError> {
         self.engine.ask(None, |store| store.overview()).await
+    }
+
+    /// Returns a report on the store: what needs attention, and what to do about it. See [`Finding`](super::Finding) for what it checks.
+    ///
+    /// The cost is that of an [overview](Self::overview) and of a page of [workers](Self::workers): the report examines the first 200
+    /// workers and the 128 schedules that are due next, and lists at most ten names of a kind. With Redis, it also reads settings of the
+    /// server. If some partitions do not answer, that is a finding, and the report describes the others.
+    ///
+    /// # Errors
+    ///
+    /// The store does not answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost if the future is dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use throng::durable::{DurableClient, MemoryStore};
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// let report = client.admin().report().await?;
+    /// for finding in &report.findings {
+    ///     println!("{finding}"); // for example: warning: tasks wait in paused queues: mail: resume these queues ..
+    /// }
+    /// # assert!(report.findings.is_empty());
+    /// # Ok(()) }
+    /// ```
+    pub async fn report(&self) -> Result<Report, DurableError> {
+        report::report(self.engine).await
     }
 
     /// Returns a page of the tasks that match the filter: the first page or, if `after` is the [`next`](TaskPage::next) of a page, the
@@ -204,7 +238,8 @@ impl<'a> Admin<'a> {
 
     /// Returns a page of the workers: the first page or, if `after` is the [`next`](WorkersPage::next) of a page, the page after it. A
     /// page has at most `limit` workers, where `limit` is from 1 to 200. A worker that is registered while all pages are read is on exactly
-    /// one of them.
+    /// one of them. If a store has several partitions and some of them do not answer, the pages contain the workers of the others, and list the
+    /// [missing](super::WorkersPage::missing_partitions) ones.
     ///
     /// After a deployment, tasks may wait because no worker knows their type. [`Counts::unserved`](super::Counts::unserved) is the number
     /// of these tasks. To find their types, look for types that are not [served](super::TypeOverview::is_served) in the

@@ -21,14 +21,17 @@
 //! | bytes | envelope of an output, version 1 |
 //! | --- | --- |
 //! | 1 | 1 |
+//! | 4 | duration of the run in milliseconds, big-endian |
 //! | 2 | length of the name, big-endian |
 //! | | name of the task |
 //! | | output |
 
 use std::error::Error;
+use std::time::Duration;
 
 use serde::Serialize;
 
+use super::clock::millis;
 use super::policy::Policy;
 
 /// The envelope in which this build stores payloads of version 1 without a tick and without a policy.
@@ -54,6 +57,15 @@ pub(crate) struct OpenPayload<'a> {
     pub(crate) tick: Option<u64>,
     pub(crate) policy: Policy,
     /// The encoded task.
+    pub(crate) bytes: &'a [u8],
+}
+
+/// An output that was taken out of its envelope.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OpenOutput<'a> {
+    /// The name of the task.
+    pub(crate) name: &'a str,
+    /// The encoded output.
     pub(crate) bytes: &'a [u8],
 }
 
@@ -142,20 +154,44 @@ pub(crate) fn seal_output(
     let len = u16::try_from(name.len())?;
     let mut sealed = Vec::with_capacity(128);
     sealed.push(OUTPUT_ENVELOPE);
+    sealed.extend([0; 4]);
     sealed.extend(len.to_be_bytes());
     sealed.extend(name.as_bytes());
     serde_json::to_writer(&mut sealed, output)?;
     Ok(sealed)
 }
 
-/// Returns the name and the output in an envelope, or `None` if it cannot be read.
-pub(crate) fn open_output(sealed: &[u8]) -> Option<(&str, &[u8])> {
-    let [OUTPUT_ENVELOPE, first, second, rest @ ..] = sealed else {
+/// Writes the duration of the run into the envelope of its output.
+pub(crate) fn stamp_output(sealed: &mut [u8], took: Duration) {
+    if let [OUTPUT_ENVELOPE, first, second, third, fourth, ..] = sealed {
+        [*first, *second, *third, *fourth] = short_millis(took).to_be_bytes();
+    }
+}
+
+/// Returns a duration in milliseconds. A longer one is replaced by the longest that Redis can distinguish from an unknown one.
+fn short_millis(time: Duration) -> u32 {
+    u32::try_from(millis(time)).unwrap_or(u32::MAX - 1)
+}
+
+/// Returns the contents of the envelope of an output, or `None` if it cannot be read.
+pub(crate) fn open_output(sealed: &[u8]) -> Option<OpenOutput<'_>> {
+    let [OUTPUT_ENVELOPE, _, _, _, _, first, second, rest @ ..] = sealed else {
         return None;
     };
     let len = usize::from(u16::from_be_bytes([*first, *second]));
-    let (name, output) = rest.split_at_checked(len)?;
-    Some((std::str::from_utf8(name).ok()?, output))
+    let (name, bytes) = rest.split_at_checked(len)?;
+    let name = std::str::from_utf8(name).ok()?;
+    Some(OpenOutput { name, bytes })
+}
+
+/// Returns the duration of the run with an output, or `None` if its envelope cannot be read.
+#[cfg(any(test, feature = "sqlite-unbundled", feature = "test-util"))]
+pub(crate) fn run_time_of(sealed: &[u8]) -> Option<Duration> {
+    let [OUTPUT_ENVELOPE, rest @ ..] = sealed else {
+        return None;
+    };
+    let (took, _) = rest.split_first_chunk()?;
+    Some(Duration::from_millis(u32::from_be_bytes(*took).into()))
 }
 
 #[cfg(test)]
@@ -168,14 +204,40 @@ mod tests {
     #[test]
     fn an_output_is_stored_with_the_name_of_its_task() {
         let sealed = seal_output("mail.send", &7).unwrap();
-        assert_eq!(sealed, b"\x01\x00\x09mail.send7");
-        assert_eq!(open_output(&sealed), Some(("mail.send", &b"7"[..])));
-        for len in 0..12 {
+        assert_eq!(sealed, b"\x01\0\0\0\0\x00\x09mail.send7");
+        let opened = open_output(&sealed).unwrap();
+        assert_eq!((opened.name, opened.bytes), ("mail.send", &b"7"[..]));
+        for len in 0..16 {
             assert_eq!(open_output(&sealed[..len]), None, "{len}");
         }
-        assert_eq!(open_output(b"\x02\x00\x00"), None, "a newer version");
-        assert_eq!(open_output(b"\x01\x00\x01\xff"), None, "not UTF-8");
+        let newer = b"\x02\0\0\0\0\x00\x00";
+        assert_eq!(open_output(newer), None, "a newer version");
+        assert_eq!(open_output(b"\x01\0\0\0\0\x00\x01\xff"), None, "not UTF-8");
         assert!(seal_output(&"n".repeat(1 << 16), &()).is_err());
+    }
+
+    #[test]
+    fn an_output_is_stored_with_the_duration_of_its_run() {
+        let mut sealed = seal_output("mail.send", &7).unwrap();
+        for (took, stored) in [
+            (Duration::from_micros(1_999), Duration::from_millis(1)),
+            (
+                Duration::from_millis(0x0102_0304),
+                Duration::from_millis(0x0102_0304),
+            ),
+            (Duration::MAX, Duration::from_millis((u32::MAX - 1).into())),
+        ] {
+            stamp_output(&mut sealed, took);
+            assert_eq!(run_time_of(&sealed), Some(stored));
+            let opened = open_output(&sealed).unwrap();
+            assert_eq!((opened.name, opened.bytes), ("mail.send", &b"7"[..]));
+        }
+        for other in [&b""[..], b"\x01", b"\x01\0\0\0", b"output"] {
+            let mut stamped = other.to_vec();
+            stamp_output(&mut stamped, Duration::ZERO);
+            assert_eq!(stamped, other);
+            assert_eq!(run_time_of(other), None);
+        }
     }
 
     fn opened(sealed: &[u8]) -> Option<(u8, Option<u64>, &[u8])> {

@@ -28,7 +28,11 @@ enum Kind {
         max: usize,
     },
     Encode(Arc<dyn Error + Send + Sync>),
-    Decode(Arc<dyn Error + Send + Sync>),
+    Decode {
+        error: Arc<dyn Error + Send + Sync>,
+        /// The encoded output, unless its envelope cannot be read.
+        output: Option<Arc<[u8]>>,
+    },
     DecodeTask(Arc<dyn Error + Send + Sync>),
     DecodeProgress(Arc<dyn Error + Send + Sync>),
     Damaged(String),
@@ -78,9 +82,11 @@ impl DurableError {
     pub(crate) fn decode(
         store_name: &Arc<str>,
         task: TaskId,
-        error: impl Into<Box<dyn Error + Send + Sync>>,
+        error: Box<dyn Error + Send + Sync>,
+        output: Option<&[u8]>,
     ) -> Self {
-        Self::of(store_name, task, Kind::Decode(error.into().into()))
+        let (error, output) = (error.into(), output.map(Arc::from));
+        Self::of(store_name, task, Kind::Decode { error, output })
     }
 
     pub(crate) fn decode_task(
@@ -214,8 +220,18 @@ impl DurableError {
     pub fn is_decode(&self) -> bool {
         matches!(
             self.kind,
-            Kind::Decode(_) | Kind::DecodeTask(_) | Kind::DecodeProgress(_)
+            Kind::Decode { .. } | Kind::DecodeTask(_) | Kind::DecodeProgress(_)
         )
+    }
+
+    /// Returns the [encoded](super::DurableTask::decode_output) output of the task, if the task has succeeded and its output is not that of
+    /// this type of task. A task of another version, or another type, may be able to decode it. Returns `None` in all other cases, and if
+    /// another version of this crate has stored the output in a way that this version cannot read.
+    pub fn encoded_output(&self) -> Option<&[u8]> {
+        match &self.kind {
+            Kind::Decode { output, .. } => output.as_deref(),
+            _ => None,
+        }
     }
 
     /// Returns `true` if the store has lost the payload of the dead letter, or cannot read it. Other tasks are not
@@ -376,7 +392,7 @@ impl fmt::Display for DurableError {
                 "it has {len} bytes, and a store accepts at most {max}: keep the data elsewhere and put a reference to it in the task"
             ),
             Kind::Encode(_) => f.write_str("it cannot be encoded"),
-            Kind::Decode(_) => f.write_str("its output cannot be decoded as that of this type of task"),
+            Kind::Decode { .. } => f.write_str("its output cannot be decoded as that of this type of task"),
             Kind::DecodeProgress(_) => f.write_str("its progress cannot be decoded as this type"),
             Kind::DecodeTask(_) => f.write_str("it cannot be decoded as this type of task"),
             Kind::Damaged(description) => write!(f, "it is damaged: {description}"),
@@ -410,7 +426,7 @@ impl Error for DurableError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match &self.kind {
             Kind::Encode(error)
-            | Kind::Decode(error)
+            | Kind::Decode { error, .. }
             | Kind::DecodeTask(error)
             | Kind::DecodeProgress(error) => Some(&**error),
             Kind::Store(failure) => failure.source.as_deref().map(|error| error as _),

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::engine::Engine;
 use super::engine::waiters::End;
-use super::envelope::open_output;
+use super::envelope::{OpenOutput, open_output};
 use super::executor::scope::{self, Wait};
 use super::key::Conflict;
 use super::store::TaskState;
@@ -292,9 +292,10 @@ impl<T: DeserializeOwned> DurableHandle<T> {
             return Err(DurableError::closed(store_name, Some(id)));
         };
         match end {
-            Ok(TaskState::Done(output)) => self
-                .decode(&output)
-                .map_err(|error| DurableError::decode(store_name, id, error)),
+            Ok(TaskState::Done(sealed)) => self.decode(&sealed).map_err(|error| {
+                let output = open_output(&sealed).map(|opened| opened.bytes);
+                DurableError::decode(store_name, id, error, output)
+            }),
             Ok(TaskState::Dead { reason, error }) => {
                 Err(DurableError::dead(store_name, id, reason, error))
             }
@@ -309,14 +310,14 @@ impl<T: DeserializeOwned> DurableHandle<T> {
 
     /// Decodes the output of the task, unless it is that of a task of another type.
     fn decode(&self, sealed: &[u8]) -> Result<T, Box<dyn Error + Send + Sync>> {
-        let (name, output) = open_output(sealed)
+        let OpenOutput { name, bytes } = open_output(sealed)
             .ok_or("its envelope cannot be read; another version of throng may have written it")?;
         match self.task {
             Some(task) if !task.names.contains(name) => {
                 Err(format!("the task is a `{name}`, not a `{}`", task.names.current).into())
             }
-            Some(task) => (task.decode_output)(output),
-            None => Ok(serde_json::from_slice(output)?),
+            Some(task) => (task.decode_output)(bytes),
+            None => Ok(serde_json::from_slice(bytes)?),
         }
     }
 }

@@ -58,13 +58,12 @@ impl TaskId {
         self.0
     }
 
-    /// Returns the time since 1970 at which a [new](Self::new) id was created, or `None` for other ids.
-    #[cfg(feature = "sqlite-unbundled")]
+    /// Returns the time since 1970 at which a [new](Self::new) id was created, in whole milliseconds, or `None` for other ids.
     pub(crate) fn created(self) -> Option<Duration> {
-        let id = Uuid::from_bytes(self.0);
-        let time = id.get_timestamp().filter(|_| id.get_version_num() == 7)?;
-        let (seconds, nanos) = time.to_unix();
-        Some(Duration::new(seconds, nanos))
+        let is_new = self.0[6] >> 4 == 7 && self.0[8] >> 6 == 2;
+        let bytes = self.0[..6].iter();
+        let millis = bytes.fold(0, |millis: u64, &byte| millis << 8 | u64::from(byte));
+        is_new.then(|| Duration::from_millis(millis))
     }
 }
 
@@ -113,3 +112,20 @@ impl fmt::Display for ParseTaskIdError {
 }
 
 impl std::error::Error for ParseTaskIdError {}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+
+    #[test]
+    fn a_new_id_has_a_time_and_a_derived_one_has_none() {
+        let before = SystemTime::now() - Duration::from_millis(1);
+        let time = SystemTime::UNIX_EPOCH + TaskId::new().created().unwrap();
+        assert!(before <= time && time <= SystemTime::now(), "{time:?}");
+        for number in 0..100_u8 {
+            assert_eq!(TaskId::derive("job", &[number]).created(), None);
+        }
+    }
+}

@@ -185,6 +185,9 @@ pub struct AttemptError {
     /// The time since the attempt has failed.
     #[serde(serialize_with = "json::millis")]
     pub age: Duration,
+    /// The duration of the run, in whole milliseconds, or `None` if the store has lost it.
+    #[serde(serialize_with = "json::optional_millis")]
+    pub took: Option<Duration>,
 }
 
 /// The state of a store, as last seen by this process.

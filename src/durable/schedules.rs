@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc as StdArc;
-use std::time::{Duration, SystemTime};
 
 use super::client::DEFAULT_MAX_CRASHES;
 use super::clock::millis;
@@ -10,11 +9,11 @@ use super::failure::{Cause, Effect, Failure};
 use super::key::KeyHash;
 use super::queue::name::QueueName;
 use super::report;
-use super::schedule::body::{Body, BodyHead, Definition, MAX_SCHEDULE_PAYLOAD_BYTES, Template};
+use super::schedule::body::{Definition, MAX_SCHEDULE_PAYLOAD_BYTES, Template};
 use super::schedule::name::ScheduleName;
 use super::schedule::step::{self, DefinitionEffect};
 use super::schedule::{ScheduleInfo, ScheduleOptions, When};
-use super::store::{Enqueued, ScheduleAnswer, ScheduleChange, StoredSchedule};
+use super::store::{Enqueued, ScheduleAnswer, ScheduleChange};
 use super::task::version_of;
 use super::{DurableClient, DurableError, DurableTask, SpawnOptions, TaskId};
 
@@ -297,7 +296,7 @@ impl Schedules<'_> {
     pub async fn get(&self, name: &str) -> Result<Option<ScheduleInfo>, DurableError> {
         let name = self.client.schedule_name(name)?;
         let answer = self.client.find(&name).await?;
-        Ok(answer.found.as_ref().map(info))
+        Ok(answer.found.as_ref().map(ScheduleInfo::of))
     }
 
     /// Returns the states of at most `limit` schedules, in the order of their names. The list begins after the name `after` or,
@@ -334,7 +333,7 @@ impl Schedules<'_> {
         let client = self.client;
         let found = client.ask(None, |store| store.schedules(after.clone(), limit));
         let found = found.await?;
-        Ok(found.iter().map(info).collect())
+        Ok(found.iter().map(ScheduleInfo::of).collect())
     }
 
     /// Pauses a schedule: it does not fire until it is [resumed](Self::resume), even if it is defined again. Does nothing if the
@@ -534,52 +533,4 @@ impl fmt::Debug for Schedules<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Schedules").finish_non_exhaustive()
     }
-}
-
-/// Returns the state of a schedule.
-fn info(stored: &StoredSchedule) -> ScheduleInfo {
-    let row = &stored.row;
-    let body = step::read(row);
-    let head = BodyHead::decode(&row.body).unwrap_or_default();
-    let unread = ScheduleInfo {
-        name: stored.name.as_str().to_owned(),
-        task: String::new(),
-        when: String::new(),
-        queue: None,
-        revision: head.revision,
-        next_tick: None,
-        last_tick: None,
-        last_task: row.last_task,
-        started: row.started,
-        skipped: row.skipped,
-        is_paused: head.is_paused,
-        stuck: body.as_ref().err().cloned(),
-    };
-    match body {
-        Err(_) => unread,
-        Ok(body) => ScheduleInfo {
-            task: body.definition.template.name.clone(),
-            when: body.definition.spec.to_string(),
-            queue: body.definition.template.queue.clone().into(),
-            next_tick: body.next.and_then(|next| time(next.tick)),
-            last_tick: body.last.and_then(time),
-            stuck: without_tick(&body),
-            ..unread
-        },
-    }
-}
-
-/// Returns the reason why a schedule has no next tick, and the remedy, or `None` if it has one.
-fn without_tick(body: &Body) -> Option<String> {
-    let stuck = || {
-        format!(
-            "no time is known at which `{}` fires: define other times, or update the time zone database",
-            body.definition.spec
-        )
-    };
-    body.next.is_none().then(stuck)
-}
-
-fn time(millis: u64) -> Option<SystemTime> {
-    SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(millis))
 }

@@ -50,7 +50,12 @@ use super::{
     TaskInfo, TaskPage, WorkersPage,
 };
 
-pub(crate) use self::changes::{Change, ChangeAnswer};
+#[cfg(any(test, feature = "sqlite-unbundled", feature = "test-util"))]
+pub(crate) use self::changes::move_listed;
+pub(crate) use self::changes::{Change, ChangeAnswer, MoveWaiting, MovedPart};
+pub(crate) use self::diagnosis::{Diagnoses, Diagnosis, UnclaimedType};
+#[cfg(any(test, feature = "sqlite-unbundled", feature = "test-util"))]
+pub(crate) use self::diagnosis::{MAX_DIAGNOSED, MAX_EXAMINED_SCHEDULES, MAX_EXAMINED_WORKERS};
 #[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
 pub(crate) use self::found::MAX_HEAD_LISTS;
 #[cfg(any(test, feature = "redis"))]
@@ -121,6 +126,7 @@ pub(crate) use super::task::{MAX_BATCH_BYTES, MAX_BATCH_TASKS, MAX_PAYLOAD_BYTES
     allow(dead_code, reason = "only stores use a part of it")
 )]
 mod changes;
+mod diagnosis;
 mod found;
 #[cfg_attr(
     not(all(feature = "redis", feature = "sqlite")),
@@ -259,6 +265,10 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// fails, some may have been changed. It is safe to repeat the request.
     fn change(&self, ids: Vec<TaskId>, change: Change) -> Answer<'_, Vec<ChangeAnswer>>;
 
+    /// Moves the next waiting tasks that match to another queue. Returns `None` if the position is not valid in this store. It is safe to
+    /// repeat the request. The parts together move each task that matches and waits throughout, and is not refused.
+    fn move_waiting(&self, request: MoveWaiting) -> Answer<'_, Option<MovedPart>>;
+
     /// Returns dead letters, the newest first.
     fn dead_letters(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>>;
 
@@ -337,6 +347,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// Returns a summary of the store: see [`Admin::overview`](crate::durable::Admin::overview). Writes nothing.
     fn overview(&self) -> Answer<'_, Overview>;
+
+    /// Examines what an overview does not show: see [`Admin::report`](crate::durable::Admin::report). Writes nothing.
+    fn diagnose(&self) -> Answer<'_, Diagnoses>;
 
     /// Returns whether the store can be reached.
     fn health(&self) -> Health {

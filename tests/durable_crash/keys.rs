@@ -52,7 +52,9 @@ const META: [&str; 23] = [
 impl Keys {
     pub(crate) fn of(server: &Server) -> Self {
         let mut connection = connect(server);
-        let names: Vec<Vec<u8>> = ask(&mut connection, &["KEYS", "*"]);
+        let mut names: Vec<Vec<u8>> = ask(&mut connection, &["KEYS", "*"]);
+        // All stores of a server share this set.
+        names.retain(|name| name != b"throng:namespaces");
         let sizes = names.iter().map(|name| {
             let base = name.strip_prefix(BASE.as_bytes());
             let base = String::from_utf8_lossy(base.expect("a key of the store"));

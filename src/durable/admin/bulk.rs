@@ -7,8 +7,9 @@ use serde::Serialize;
 
 use super::list::list;
 use crate::durable::engine::Engine;
-use crate::durable::store::{Change, ChangeAnswer};
-use crate::durable::{Cursor, DurableError, Refusal, TaskChange, TaskFilter, TaskId};
+use crate::durable::queue::name::QueueName;
+use crate::durable::store::{Change, ChangeAnswer, MoveWaiting};
+use crate::durable::{Cursor, DurableError, Refusal, Status, TaskChange, TaskFilter, TaskId};
 
 /// Changes all tasks that match, a part at a time: see [`Admin::change_all`](crate::durable::Admin::change_all).
 ///
@@ -110,6 +111,9 @@ impl<'a> Bulk<'a> {
         let invalid = |reason| DurableError::invalid(&engine.store_name, reason);
         self.change.check(&self.filter).map_err(invalid)?;
         let change = self.change.checked().map_err(invalid)?;
+        if let (Change::MoveTo(queue), Status::Waiting) = (&change, self.filter.status()) {
+            return self.part_of_moves(queue.clone()).await;
+        }
         let page = list(engine, &self.filter, self.after.as_ref(), TASKS_PER_PART).await?;
         let ids = page.tasks.iter().map(|task| task.id);
         let ids: Vec<_> = ids.filter(|id| !self.made_due.contains(id)).collect();
@@ -123,6 +127,38 @@ impl<'a> Bulk<'a> {
         }
         answers.into_iter().for_each(|answer| part.count(answer));
         self.after = page.next;
+        self.is_over = self.after.is_none();
+        Ok(part)
+    }
+
+    /// Moves waiting tasks. A store may not find these by their ids without a search, so it chooses their order.
+    async fn part_of_moves(&mut self, queue: QueueName) -> Result<BulkPart, DurableError> {
+        let engine = self.engine;
+        let invalid = |reason| DurableError::invalid(&engine.store_name, reason);
+        let after = self.after.as_ref().map(Cursor::position_in_moves);
+        let request = MoveWaiting {
+            filter: self.filter.checked().map_err(invalid)?,
+            until: self.filter.until_millis(),
+            queue,
+            after: after.transpose().map_err(invalid)?,
+            limit: TASKS_PER_PART,
+        };
+        let moved = engine.ask(None, |store| store.move_waiting(request.clone()));
+        let moved = moved.await?.ok_or_else(|| {
+            invalid(String::from(
+                "the cursor is not valid in this store: start without a cursor",
+            ))
+        })?;
+        let mut part = BulkPart {
+            changed: moved.changed,
+            examined: moved.examined,
+            ..BulkPart::default()
+        };
+        moved
+            .answers
+            .into_iter()
+            .for_each(|answer| part.count(answer));
+        self.after = moved.next.map(Cursor::of_moves);
         self.is_over = self.after.is_none();
         Ok(part)
     }

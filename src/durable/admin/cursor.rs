@@ -43,10 +43,12 @@ enum List {
     /// The tasks with a status.
     Tasks(Status),
     Workers,
+    /// The waiting tasks, in the order in which they move to another queue.
+    Moves,
 }
 
 /// The letters that identify the lists.
-const LETTERS: [(List, u8); 7] = [
+const LETTERS: [(List, u8); 8] = [
     (List::Tasks(Status::Waiting), b'w'),
     (List::Tasks(Status::Delayed), b'l'),
     (List::Tasks(Status::Running), b'r'),
@@ -54,6 +56,7 @@ const LETTERS: [(List, u8); 7] = [
     (List::Tasks(Status::Dead), b'x'),
     (List::Tasks(Status::Cancelled), b'c'),
     (List::Workers, b'k'),
+    (List::Moves, b'm'),
 ];
 /// The maximum length of the text of a cursor, which may come from an untrusted source.
 const MAX_TEXT_BYTES: usize = 1024;
@@ -61,6 +64,11 @@ const MAX_TEXT_BYTES: usize = 1024;
 impl Cursor {
     pub(crate) fn new(status: Status, position: Vec<u8>) -> Self {
         let list = List::Tasks(status);
+        Self { list, position }
+    }
+
+    pub(crate) fn of_moves(position: Vec<u8>) -> Self {
+        let list = List::Moves;
         Self { list, position }
     }
 
@@ -79,6 +87,19 @@ impl Cursor {
             List::Workers => Err(String::from(
                 "the cursor is for the list of workers: start with the first page",
             )),
+            List::Moves => Err(String::from(
+                "the cursor is for moves to another queue: start with the first page",
+            )),
+        }
+    }
+
+    /// Returns the position among the tasks that move to another queue, or the reason why there is none.
+    pub(crate) fn position_in_moves(&self) -> Result<Vec<u8>, String> {
+        match self.list {
+            List::Moves => Ok(self.position.clone()),
+            List::Tasks(_) | List::Workers => Err(String::from(
+                "the cursor is not one of moves to another queue: start without a cursor",
+            )),
         }
     }
 
@@ -86,7 +107,7 @@ impl Cursor {
     pub(crate) fn position_in_workers(&self) -> Result<Vec<u8>, String> {
         match self.list {
             List::Workers => Ok(self.position.clone()),
-            List::Tasks(_) => Err(String::from(
+            List::Tasks(_) | List::Moves => Err(String::from(
                 "the cursor is for a list of tasks: start with the first page",
             )),
         }

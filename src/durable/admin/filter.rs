@@ -1,10 +1,11 @@
 //! [`TaskFilter`]: selects the tasks of a list.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
+use crate::durable::clock::millis;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::CheckedFilter;
-use crate::durable::{Status, TaskId, TaskInfo};
+use crate::durable::{Status, TaskInfo};
 
 /// Selects the tasks of a list: see [`Admin::tasks`](crate::durable::Admin::tasks).
 ///
@@ -100,8 +101,18 @@ impl TaskFilter {
                 let since = now.duration_since(until).unwrap_or_default();
                 task.age.is_some_and(|age| age >= since)
             }
-            _ => spawned_at(task.id).is_some_and(|time| time <= until),
+            _ => {
+                let created = task.id.created();
+                created.is_some_and(|time| SystemTime::UNIX_EPOCH + time <= until)
+            }
         }
+    }
+
+    /// Returns the time of [`until`](Self::until) in milliseconds since 1970.
+    pub(super) fn until_millis(&self) -> Option<u64> {
+        let until = self.until?;
+        let since = until.duration_since(SystemTime::UNIX_EPOCH);
+        Some(millis(since.unwrap_or_default()))
     }
 
     pub(crate) fn status(&self) -> Status {
@@ -131,31 +142,6 @@ impl TaskFilter {
                 name: self.name.clone(),
                 queue,
             }),
-        }
-    }
-}
-
-/// Returns the time in an id of version 7: the first six bytes are the milliseconds since 1970.
-fn spawned_at(id: TaskId) -> Option<SystemTime> {
-    let bytes = id.to_bytes();
-    let is_version_7 = bytes[6] >> 4 == 7 && bytes[8] >> 6 == 2;
-    let millis = bytes[..6]
-        .iter()
-        .fold(0, |millis: u64, &byte| millis << 8 | u64::from(byte));
-    is_version_7.then(|| SystemTime::UNIX_EPOCH + Duration::from_millis(millis))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_new_id_has_a_time_and_a_derived_one_has_none() {
-        let before = SystemTime::now() - Duration::from_millis(1);
-        let time = spawned_at(TaskId::new()).unwrap();
-        assert!(before <= time && time <= SystemTime::now(), "{time:?}");
-        for number in 0..100_u8 {
-            assert_eq!(spawned_at(TaskId::derive("job", &[number])), None);
         }
     }
 }

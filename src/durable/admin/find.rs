@@ -48,7 +48,7 @@ fn opened(found: FoundTask) -> TaskDetail {
     }
     if let Some(sealed) = &found.output {
         match open_output(&sealed.bytes) {
-            Some((_, output)) => detail.output = Some(excerpt(sealed, output)),
+            Some(opened) => detail.output = Some(excerpt(sealed, opened.bytes)),
             None => note_damage(&mut detail, "the output"),
         }
     }

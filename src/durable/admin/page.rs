@@ -49,8 +49,7 @@ pub struct TaskInfo {
     pub id: TaskId,
     /// The status of the task.
     pub status: Status,
-    /// The [name](crate::durable::DurableTask::NAME) of the task, or `None` if the store has not kept it: Redis does not keep the name of a
-    /// task that was cancelled.
+    /// The [name](crate::durable::DurableTask::NAME) of the task, or `None` if the store has lost it.
     pub name: Option<String>,
     /// The [queue](crate::durable::Queue) of the task. It is `None` for the default queue, and if the task has succeeded or was cancelled.
     pub queue: Option<String>,
@@ -76,8 +75,14 @@ pub struct TaskInfo {
     /// the store does not count.
     #[serde(serialize_with = "json::optional_millis")]
     pub kept_for: Option<Duration>,
-    /// The time since the task has become a dead letter, or `None` if it is not one. Time during which no executor runs on the store does
-    /// not count.
+    /// The time since a worker has claimed a running task, or `None` if the task is not running. The run itself may have begun later.
+    #[serde(serialize_with = "json::optional_millis")]
+    pub running_for: Option<Duration>,
+    /// The duration, in whole milliseconds, of the run with which a task has succeeded, or after which it has become a dead letter. It is
+    /// `None` for other tasks, and if there was no such run, for example because the last worker died.
+    #[serde(serialize_with = "json::optional_millis")]
+    pub took: Option<Duration>,
+    /// The time since the task has ended, or `None` if it has not ended. Time during which no executor runs on the store does not count.
     #[serde(serialize_with = "json::optional_millis")]
     pub age: Option<Duration>,
     /// The reason why the task has become a dead letter, or `None` if it is not one.

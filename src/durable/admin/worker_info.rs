@@ -18,6 +18,9 @@ pub struct WorkersPage {
     /// The position of the next page, or `None` if this is the last page. Pass it to
     /// [`Admin::workers`](crate::durable::Admin::workers).
     pub next: Option<Cursor>,
+    /// The partitions of a `RedisStore` that did not answer while this page was read. Their workers are missing. See
+    /// [`Overview::missing_partitions`](crate::durable::Overview::missing_partitions).
+    pub missing_partitions: Vec<usize>,
 }
 
 /// A worker: an executor that serves a queue. An executor that serves several queues counts as several workers.

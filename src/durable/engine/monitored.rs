@@ -14,10 +14,10 @@ use crate::durable::queue::QueueInfo;
 use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::{
-    Answer, Backend, Change, ChangeAnswer, DeadPayload, Enqueue, Enqueued, Epoch, Event, FoundTask,
-    HandOut, ListTasks, NewSession, ProgressReport, ProgressState, QueueChange, ReadStats,
-    RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, StatReport, StatsPage, StoredSchedule,
-    TaskState, Turn, TurnAnswer,
+    Answer, Backend, Change, ChangeAnswer, DeadPayload, Diagnoses, Enqueue, Enqueued, Epoch, Event,
+    FoundTask, HandOut, ListTasks, MoveWaiting, MovedPart, NewSession, ProgressReport,
+    ProgressState, QueueChange, ReadStats, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId,
+    StatReport, StatsPage, StoredSchedule, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, Overview, Retention, TaskId,
@@ -173,6 +173,10 @@ impl Backend for MonitoredStore {
         self.record("changing tasks", self.store.change(ids, change))
     }
 
+    fn move_waiting(&self, request: MoveWaiting) -> Answer<'_, Option<MovedPart>> {
+        self.record("moving tasks", self.store.move_waiting(request))
+    }
+
     fn dead_letters(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {
         self.record(
             "listing dead letters",
@@ -292,6 +296,10 @@ impl Backend for MonitoredStore {
 
     fn overview(&self) -> Answer<'_, Overview> {
         self.record("reading the overview", self.store.overview())
+    }
+
+    fn diagnose(&self) -> Answer<'_, Diagnoses> {
+        self.record("diagnosing the store", self.store.diagnose())
     }
 
     fn health(&self) -> Health {

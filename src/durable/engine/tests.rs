@@ -14,10 +14,11 @@ use crate::durable::queue::name::QueueName;
 use crate::durable::resend::{STORE_TIMEOUT, resend};
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::{
-    Answer, Backend, Change, ChangeAnswer, DeadPayload, Enqueue, Enqueued, Epoch, Event, FoundTask,
-    HAND_OUT_INTERVAL, HandOut, ListTasks, NewSession, ProgressReport, ProgressState, QueueChange,
-    ReadStats, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, StatReport, StatsPage,
-    Store, StoredSchedule, TaskState, Turn, TurnAnswer,
+    Answer, Backend, Change, ChangeAnswer, DeadPayload, Diagnoses, Enqueue, Enqueued, Epoch, Event,
+    FoundTask, HAND_OUT_INTERVAL, HandOut, ListTasks, MoveWaiting, MovedPart, NewSession,
+    ProgressReport, ProgressState, QueueChange, ReadStats, RenewAnswer, ScheduleAnswer,
+    ScheduleChange, SessionId, StatReport, StatsPage, Store, StoredSchedule, TaskState, Turn,
+    TurnAnswer,
 };
 use crate::durable::{
     AttemptError, Clock, Counts, DeadFilter, DeadLetter, Durability, DurableClient,
@@ -246,6 +247,10 @@ impl Backend for Faulty {
         self.store.change(ids, change)
     }
 
+    fn move_waiting(&self, request: MoveWaiting) -> Answer<'_, Option<MovedPart>> {
+        self.store.move_waiting(request)
+    }
+
     fn dead_letters(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {
         self.store.dead_letters(filter, limit)
     }
@@ -345,6 +350,10 @@ impl Backend for Faulty {
 
     fn overview(&self) -> Answer<'_, Overview> {
         self.store.overview()
+    }
+
+    fn diagnose(&self) -> Answer<'_, Diagnoses> {
+        self.store.diagnose()
     }
 
     fn upgrade(&self) -> Answer<'_, ()> {

@@ -38,6 +38,7 @@ impl Attempt {
             Some(after) => Verdict::Retry {
                 after,
                 error: shortened(error, MAX_ATTEMPT_ERROR_BYTES),
+                took: None,
             },
             None => dead(DeadReason::Attempts, error),
         }
@@ -71,5 +72,6 @@ pub(crate) fn dead(reason: DeadReason, error: String) -> Verdict {
     Verdict::Dead {
         reason,
         error: shortened(error, MAX_ERROR_BYTES),
+        took: None,
     }
 }

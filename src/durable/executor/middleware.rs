@@ -211,7 +211,7 @@ impl<App> fmt::Debug for RunRequest<App> {
 impl RunOutput {
     /// Returns the size of the encoded output in bytes.
     pub fn encoded_len(&self) -> usize {
-        open_output(&self.sealed).map_or(0, |(_, output)| output.len())
+        open_output(&self.sealed).map_or(0, |opened| opened.bytes.len())
     }
 
     /// Returns the encoded output in its envelope.

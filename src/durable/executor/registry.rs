@@ -15,7 +15,7 @@ use super::attempt::{Attempt, TimeLimit, dead};
 use super::middleware::{RunRequest, RunService};
 use super::run_fn::{RunFn, decode, panic_message, run_one};
 use crate::durable::context::Stop;
-use crate::durable::envelope::{OpenPayload, open_output, open_payload};
+use crate::durable::envelope::{OpenPayload, open_output, open_payload, stamp_output};
 use crate::durable::policy::Policy;
 use crate::durable::progress::RunProgress;
 use crate::durable::store::kind::TypeSet;
@@ -201,11 +201,15 @@ impl<App: Send + Sync + 'static> TaskRunner for AppRunner<App> {
         let limit = policy.timeout.map(|timeout| TimeLimit { timeout, attempt });
         let run = Box::pin(report::in_span(&claimed, epoch, async move {
             let began = Instant::now();
-            let output = contained(run).await;
+            let mut output = contained(run).await;
+            let took = began.elapsed();
+            if let Ok(sealed) = &mut output {
+                stamp_output(sealed, took);
+            }
             RunOutcome {
-                took: began.elapsed(),
+                took,
                 panicked: matches!(output, Err(Failed::Panicked(_))),
-                verdict: verdict(output, &attempt, stop.reason()),
+                verdict: verdict(output, &attempt, stop.reason()).after(took),
             }
         }));
         StartedRun {
@@ -324,7 +328,7 @@ fn verdict(output: Output, attempt: &Attempt, stopped: Option<StopReason>) -> Ve
 
 /// Returns the verdict on a run with this output, in its envelope.
 fn done(sealed: Vec<u8>) -> Verdict {
-    let len = open_output(&sealed).map_or(0, |(_, output)| output.len());
+    let len = open_output(&sealed).map_or(0, |opened| opened.bytes.len());
     if len > MAX_PAYLOAD_BYTES {
         let error = format!(
             "it has {len} bytes, and a store accepts at most {MAX_PAYLOAD_BYTES}: keep the data elsewhere and return a reference to it"

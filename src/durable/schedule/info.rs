@@ -1,8 +1,11 @@
 //! [`ScheduleInfo`]: the state of a schedule.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
+use super::body::{Body, BodyHead};
+use super::step;
 use crate::durable::TaskId;
+use crate::durable::store::StoredSchedule;
 
 /// The state of a schedule, as [`Schedules::get`](crate::durable::Schedules::get) and
 /// [`Schedules::list`](crate::durable::Schedules::list) return it.
@@ -59,4 +62,54 @@ pub struct ScheduleInfo {
     /// The reason why the schedule does not fire, and the remedy, if it is *stuck*: no next tick is known, or the definition cannot
     /// be read. If no next tick is known, an executor searches for one again after a day. `None` if the schedule is not stuck.
     pub stuck: Option<String>,
+}
+
+impl ScheduleInfo {
+    /// Returns the state of a schedule.
+    pub(crate) fn of(stored: &StoredSchedule) -> Self {
+        let row = &stored.row;
+        let body = step::read(row);
+        let head = BodyHead::decode(&row.body).unwrap_or_default();
+        let unread = Self {
+            name: stored.name.as_str().to_owned(),
+            task: String::new(),
+            when: String::new(),
+            queue: None,
+            revision: head.revision,
+            next_tick: None,
+            last_tick: None,
+            last_task: row.last_task,
+            started: row.started,
+            skipped: row.skipped,
+            is_paused: head.is_paused,
+            stuck: body.as_ref().err().cloned(),
+        };
+        match body {
+            Err(_) => unread,
+            Ok(body) => Self {
+                task: body.definition.template.name.clone(),
+                when: body.definition.spec.to_string(),
+                queue: body.definition.template.queue.clone().into(),
+                next_tick: body.next.and_then(|next| time(next.tick)),
+                last_tick: body.last.and_then(time),
+                stuck: without_tick(&body),
+                ..unread
+            },
+        }
+    }
+}
+
+/// Returns the reason why a schedule has no next tick, and the remedy, or `None` if it has one.
+fn without_tick(body: &Body) -> Option<String> {
+    let stuck = || {
+        format!(
+            "no time is known at which `{}` fires: define other times, or update the time zone database",
+            body.definition.spec
+        )
+    };
+    body.next.is_none().then(stuck)
+}
+
+fn time(millis: u64) -> Option<SystemTime> {
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(millis))
 }

@@ -10,10 +10,10 @@ use tokio::sync::mpsc;
 use self::model::Model;
 use super::observer::Observer;
 use super::{
-    Answer, Backend, Change, ChangeAnswer, DeadPayload, Enqueue, Enqueued, Epoch, Event, FoundTask,
-    HandOut, ListTasks, NewSession, ProgressReport, ProgressState, QueueChange, ReadStats,
-    RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, StatReport, StatsPage, Store,
-    StoredSchedule, TaskState, Turn, TurnAnswer,
+    Answer, Backend, Change, ChangeAnswer, DeadPayload, Diagnoses, Enqueue, Enqueued, Epoch, Event,
+    FoundTask, HandOut, ListTasks, MoveWaiting, MovedPart, NewSession, ProgressReport,
+    ProgressState, QueueChange, ReadStats, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId,
+    StatReport, StatsPage, Store, StoredSchedule, TaskState, Turn, TurnAnswer, move_listed,
 };
 use crate::durable::clock::Clock;
 use crate::durable::failure::Failure;
@@ -311,6 +311,10 @@ impl Backend for Connection {
         self.run("change", move |model, _| Ok(model.change(&ids, &change)))
     }
 
+    fn move_waiting(&self, request: MoveWaiting) -> Answer<'_, Option<MovedPart>> {
+        Box::pin(move_listed(self, request))
+    }
+
     fn dead_letters(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {
         self.run("dead_letters", move |model, _| {
             Ok(model.dead_letters(&filter, limit))
@@ -412,6 +416,10 @@ impl Backend for Connection {
 
     fn overview(&self) -> Answer<'_, Overview> {
         self.run("overview", move |model, _| Ok(model.overview()))
+    }
+
+    fn diagnose(&self) -> Answer<'_, Diagnoses> {
+        self.run("diagnose", move |model, _| Ok(model.diagnose().into()))
     }
 
     /// One process uses the store, so it always has the newest layout.

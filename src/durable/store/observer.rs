@@ -6,10 +6,10 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use super::{
-    Answer, Backend, Change, ChangeAnswer, DeadPayload, Enqueue, Enqueued, Epoch, Event, FoundTask,
-    HandOut, ListTasks, NewSession, ProgressReport, ProgressState, QueueChange, ReadStats,
-    RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, StatReport, StatsPage, StoredSchedule,
-    TaskState, Turn, TurnAnswer,
+    Answer, Backend, Change, ChangeAnswer, DeadPayload, Diagnoses, Enqueue, Enqueued, Epoch, Event,
+    FoundTask, HandOut, ListTasks, MoveWaiting, MovedPart, NewSession, ProgressReport,
+    ProgressState, QueueChange, ReadStats, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId,
+    StatReport, StatsPage, StoredSchedule, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::key::KeyHash;
@@ -126,6 +126,10 @@ impl<B: Backend> Backend for Observer<B> {
         self.0.overview()
     }
 
+    fn diagnose(&self) -> Answer<'_, Diagnoses> {
+        self.0.diagnose()
+    }
+
     fn retention(&self) -> Answer<'_, Retention> {
         self.0.retention()
     }
@@ -177,6 +181,10 @@ impl<B: Backend> Backend for Observer<B> {
     }
 
     fn change(&self, _: Vec<TaskId>, _: Change) -> Answer<'_, Vec<ChangeAnswer>> {
+        refuse()
+    }
+
+    fn move_waiting(&self, _: MoveWaiting) -> Answer<'_, Option<MovedPart>> {
         refuse()
     }
 

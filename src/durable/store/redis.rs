@@ -21,10 +21,10 @@ use self::inner::Inner;
 pub use self::probe::RedisReport;
 pub(crate) use self::time::Time;
 use super::{
-    Answer, Backend, Change, ChangeAnswer, DeadPayload, Enqueue, Enqueued, Epoch, Event, FoundTask,
-    HandOut, ListTasks, NewSession, ProgressReport, ProgressState, QueueChange, ReadStats,
-    RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, StatReport, StatsPage, Store,
-    StoredSchedule, TaskState, Turn, TurnAnswer,
+    Answer, Backend, Change, ChangeAnswer, DeadPayload, Diagnoses, Enqueue, Enqueued, Epoch, Event,
+    FoundTask, HandOut, ListTasks, MoveWaiting, MovedPart, NewSession, ProgressReport,
+    ProgressState, QueueChange, ReadStats, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId,
+    StatReport, StatsPage, Store, StoredSchedule, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::key::KeyHash;
@@ -42,6 +42,7 @@ mod admin;
 mod batches;
 mod builder;
 mod changes;
+mod diagnosis;
 mod each_partition;
 mod enqueue;
 mod entry;
@@ -54,7 +55,9 @@ mod link;
 mod list_tasks;
 mod maintenance;
 mod move_tasks;
+mod move_waiting;
 mod names;
+mod namespaces;
 mod overview;
 mod partitions;
 mod probe;
@@ -235,6 +238,7 @@ impl RedisStore {
     }
 
     /// Requests the server's version and its settings, which determine how durable its writes are.
+    /// [`Admin::report`](crate::durable::Admin::report) says what is wrong with them.
     ///
     /// # Errors
     ///
@@ -288,17 +292,37 @@ impl RedisStore {
         time: Time,
         is_observer: bool,
     ) -> Result<Self, DurableError> {
+        let (info, name) = Self::address(builder)?;
+        let opened = match is_observer {
+            true => Self::try_observe(builder, info, &name, time).await,
+            false => Self::try_open(builder, info, &name, time).await,
+        };
+        opened.map_err(|failure| DurableError::store(&name, None, failure))
+    }
+
+    /// Returns the address of the server, and the name of the store in messages.
+    fn address(builder: &RedisStoreBuilder) -> Result<(ConnectionInfo, Arc<str>), DurableError> {
         let info = builder.url.as_str().into_connection_info();
         let name = info.as_ref().map(|info| name_of(info, &builder.namespace));
         let name: Arc<str> = name.unwrap_or_else(|_| String::from("redis")).into();
         let checked = builder.check();
         checked.map_err(|reason| DurableError::invalid(&name, reason))?;
-        let opened = match info {
-            Ok(info) if is_observer => Self::try_observe(builder, info, &name, time).await,
-            Ok(info) => Self::try_open(builder, info, &name, time).await,
-            Err(error) => Err(not_connected(error)),
+        match info {
+            Ok(info) => Ok((info, name)),
+            Err(error) => Err(DurableError::store(&name, None, not_connected(error))),
+        }
+    }
+
+    async fn list_namespaces(builder: &RedisStoreBuilder) -> Result<Vec<String>, DurableError> {
+        let (info, name) = Self::address(builder)?;
+        let listed = match Self::start(builder, info, &name, Time::server(), None) {
+            Ok(store) => {
+                let list = |inner: Arc<Inner>| async move { namespaces::list(&inner).await };
+                store.request(list).await
+            }
+            Err(failure) => Err(failure),
         };
-        opened.map_err(|failure| DurableError::store(&name, None, failure))
+        listed.map_err(|failure| DurableError::store(&name, None, failure))
     }
 
     /// Refuses a server that is less durable than required.
@@ -437,6 +461,39 @@ impl RedisStoreBuilder {
     pub async fn observe(&self) -> Result<Store, DurableError> {
         RedisStore::observe_as(self, Time::server()).await
     }
+
+    /// Returns the namespaces in the database of the server that contain a store, in order. The builder's own namespace has no effect.
+    ///
+    /// The set `throng:namespaces` in Redis has these names. Each process that opens a store adds the store's namespace to it. In a cluster,
+    /// the set may be on another node than the stores. Then their processes cannot add the names, so the result is incomplete.
+    ///
+    /// Nothing is written. The names come from the server, so escape them before you print them.
+    ///
+    /// # Errors
+    ///
+    /// - if `url` is not a valid address, or a setting has an invalid value ([`is_invalid`](DurableError::is_invalid));
+    /// - if the server cannot be reached;
+    /// - if the server does not let the user log in or read the set ([`is_denied`](DurableError::is_denied)).
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost if the future is dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use throng::durable::RedisStore;
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// for namespace in RedisStore::builder("redis://127.0.0.1/").namespaces().await? {
+    ///     println!("{namespace:?}");
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn namespaces(&self) -> Result<Vec<String>, DurableError> {
+        RedisStore::list_namespaces(self).await
+    }
 }
 
 impl From<RedisStore> for Store {
@@ -513,6 +570,10 @@ impl Backend for RedisStore {
 
     fn change(&self, ids: Vec<TaskId>, change: Change) -> Answer<'_, Vec<ChangeAnswer>> {
         self.request(move |inner| async move { changes::change(&inner, &ids, &change).await })
+    }
+
+    fn move_waiting(&self, request: MoveWaiting) -> Answer<'_, Option<MovedPart>> {
+        self.request(move |inner| async move { move_waiting::move_waiting(&inner, &request).await })
     }
 
     fn dead_letters(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {
@@ -610,6 +671,10 @@ impl Backend for RedisStore {
 
     fn overview(&self) -> Answer<'_, Overview> {
         self.request(overview::overview)
+    }
+
+    fn diagnose(&self) -> Answer<'_, Diagnoses> {
+        self.request(diagnosis::diagnose)
     }
 
     fn retention(&self) -> Answer<'_, Retention> {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::durable::clock::millis;
 use crate::durable::queue::QueueSettings;
 use crate::durable::queue::group::GroupName;
 use crate::durable::queue::name::QueueName;
@@ -77,12 +78,20 @@ pub(crate) struct Verdicts {
 pub(crate) enum Verdict {
     /// The task has succeeded, with this output.
     Done(Vec<u8>),
-    /// The attempt has failed, and another one follows after a while.
-    Retry { after: Duration, error: String },
+    /// The attempt has failed, and another one follows after a while. `took` is the duration of the run, if it is known.
+    Retry {
+        after: Duration,
+        error: String,
+        took: Option<Duration>,
+    },
     /// The task runs again after a while. No attempt is counted.
     Snooze { after: Duration },
-    /// The task has failed for good.
-    Dead { reason: DeadReason, error: String },
+    /// The task has failed for good. `took` is the duration of the run, if the task has run.
+    Dead {
+        reason: DeadReason,
+        error: String,
+        took: Option<Duration>,
+    },
     /// The task is given back, and goes ahead of the waiting tasks. (Tasks of one claim that are given back together are
     /// in the order of their ids.)
     Release,
@@ -98,6 +107,31 @@ impl Verdict {
             Self::HoldGroup { wait, then } => (then.split().0, Some(*wait)),
             other => (other, None),
         }
+    }
+
+    /// Returns the duration of the run, if the run has failed and the duration is known.
+    #[cfg(feature = "redis")]
+    pub(crate) fn took(&self) -> Option<Duration> {
+        match self {
+            Self::Retry { took, .. } | Self::Dead { took, .. } => *took,
+            Self::HoldGroup { then, .. } => then.took(),
+            Self::Done(_) | Self::Snooze { .. } | Self::Release => None,
+        }
+    }
+
+    /// Adds the duration of the run, in whole milliseconds, if the run has failed.
+    pub(crate) fn after(mut self, time: Duration) -> Self {
+        match &mut self {
+            Self::Retry { took, .. } | Self::Dead { took, .. } => {
+                *took = Some(Duration::from_millis(millis(time)));
+            }
+            Self::HoldGroup { then, .. } => {
+                let verdict = std::mem::replace(&mut **then, Self::Release);
+                **then = verdict.after(time);
+            }
+            Self::Done(_) | Self::Snooze { .. } | Self::Release => {}
+        }
+        self
     }
 }
 

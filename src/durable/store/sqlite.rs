@@ -26,9 +26,9 @@ use self::shared::Shared;
 use self::transaction::Transaction;
 use self::writer::Writer;
 use super::{
-    Answer, Backend, DeadPayload, Enqueue, Epoch, Event, FoundTask, HandOut, MAX_BATCH_BYTES,
-    ProgressReport, ProgressState, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, Store,
-    StoredSchedule, TaskState, Turn, TurnAnswer,
+    Answer, Backend, DeadPayload, Diagnoses, Enqueue, Epoch, Event, FoundTask, HandOut,
+    MAX_BATCH_BYTES, ProgressReport, ProgressState, RenewAnswer, ScheduleAnswer, ScheduleChange,
+    SessionId, Store, StoredSchedule, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::clock::Clock;
 use crate::durable::failure::{Cause, Effect, Failure};
@@ -37,8 +37,8 @@ use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::layouts::Layouts;
 use crate::durable::store::{
-    Change, ChangeAnswer, Enqueued, ListTasks, NewSession, QueueChange, ReadStats, StatReport,
-    StatsPage,
+    Change, ChangeAnswer, Enqueued, ListTasks, MoveWaiting, MovedPart, NewSession, QueueChange,
+    ReadStats, StatReport, StatsPage, move_listed,
 };
 use crate::durable::task::bytes_of;
 use crate::durable::{
@@ -53,6 +53,7 @@ mod claim;
 mod claimed_tasks;
 mod claims;
 mod damage;
+mod diagnosis;
 mod drain;
 mod endpoint;
 mod enqueue;
@@ -434,6 +435,10 @@ impl Backend for SqliteStore {
             .run(0, move |tx| changes::change(tx, &ids, &change))
     }
 
+    fn move_waiting(&self, request: MoveWaiting) -> Answer<'_, Option<MovedPart>> {
+        Box::pin(move_listed(self, request))
+    }
+
     fn dead_letters(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {
         self.read(move |reader| queries::dead_letters(reader, &filter, limit))
     }
@@ -527,6 +532,10 @@ impl Backend for SqliteStore {
 
     fn overview(&self) -> Answer<'_, Overview> {
         self.read(overview::overview)
+    }
+
+    fn diagnose(&self) -> Answer<'_, Diagnoses> {
+        self.read(diagnosis::diagnose)
     }
 
     fn retention(&self) -> Answer<'_, Retention> {

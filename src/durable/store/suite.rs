@@ -411,6 +411,7 @@ mod lists;
 mod observers;
 mod overview;
 mod progress;
+mod report;
 mod retention;
 mod schedules;
 mod stats;

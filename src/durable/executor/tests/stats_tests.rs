@@ -1,7 +1,7 @@
 //! How runs are counted and reported.
 
 use super::*;
-use crate::durable::{RunTotals, StatsFilter};
+use crate::durable::{RunTotals, Status, StatsFilter, TaskFilter};
 use crate::sync::Number as Count;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -51,6 +51,29 @@ fn app() -> App {
             _ => Ok(number),
         }
     })
+}
+
+/// The durations of runs that have failed, of the last one, and of one that has succeeded.
+#[tokio::test(start_paused = true)]
+async fn an_attempt_has_its_duration() {
+    let store = MemoryStore::new();
+    let client = client_of(&store);
+    let retry = Retry::exponential().base(SECOND).attempts(2);
+    let executor = builder(&client).retry(retry).start(app()).await.unwrap();
+    let dead = spawn(&client, 7).await.unwrap();
+    let done = spawn(&client, 5).await.unwrap();
+    let id = dead.id();
+    assert_eq!(done.await.unwrap(), 5);
+    assert!(dead.await.unwrap_err().is_dead());
+    let admin = client.admin();
+    let dead = admin.task(id).await.unwrap().expect("it is kept");
+    let took: Vec<_> = dead.errors.iter().map(|error| error.took).collect();
+    assert_eq!((took, dead.task.took), (vec![Some(7 * SECOND)], Some(7 * SECOND)));
+    let filter = TaskFilter::new(Status::Done);
+    let page = admin.tasks(&filter, None, 9).await.unwrap();
+    let took: Vec<_> = page.tasks.iter().map(|task| task.took).collect();
+    assert_eq!(took, [Some(5 * SECOND)]);
+    executor.shutdown(Duration::ZERO).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -70,7 +70,7 @@ impl Worker {
         let verdict = match run.holder {
             // The worker itself may be the reason why the run took too long.
             Holder::Uncertain => Verdict::Release,
-            _ => verdict,
+            _ => verdict.after(took),
         };
         self.report_end(&run, (epoch, id), (verdict, took), last);
     }

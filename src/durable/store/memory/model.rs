@@ -11,6 +11,7 @@ pub(super) use self::state::Model;
 mod changes;
 mod clients;
 mod dead_letters;
+mod diagnosis;
 mod enqueue;
 mod find;
 mod groups;

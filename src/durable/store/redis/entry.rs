@@ -93,6 +93,18 @@ pub(super) fn short_millis(time: Duration) -> u64 {
     millis(time).min(MAX_MILLIS)
 }
 
+/// Returns the duration of a run as it is stored. The largest number stands for an unknown duration.
+pub(super) fn run_time_bytes(took: Option<Duration>) -> [u8; 4] {
+    let millis = |took| u32::try_from(millis(took)).unwrap_or(u32::MAX - 1);
+    took.map_or(u32::MAX, millis).to_be_bytes()
+}
+
+/// Returns the duration of a run that was stored, or `None` if it is not known.
+pub(super) fn run_time(bytes: &[u8]) -> Option<Duration> {
+    let millis = u32::from_be_bytes(bytes.try_into().ok()?);
+    (millis < u32::MAX).then(|| Duration::from_millis(millis.into()))
+}
+
 /// Returns the entry of a new task.
 pub(super) fn pack(task: &NewTask, client_id: &str, kind: Kind, now: u64) -> Vec<u8> {
     let is_inline = task.payload.len() <= MAX_INLINE_PAYLOAD;

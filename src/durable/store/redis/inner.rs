@@ -28,6 +28,7 @@ use crate::sync::{Mutex, lock};
 /// The shared state of a store.
 pub(super) struct Inner {
     pub(super) name: Arc<str>,
+    pub(super) namespace: String,
     pub(super) link: Arc<Link>,
     /// A connection for requests that wait until their writes are on the disk, since they block the requests behind them.
     pub(super) disk: Option<Arc<Link>>,
@@ -87,6 +88,7 @@ impl Inner {
         let link = || Link::start(requests.clone(), builder.timeouts, check_requested.clone());
         Ok(Self {
             name: Arc::clone(name),
+            namespace: builder.namespace.clone(),
             link: link(),
             disk: builder.wait_for_disk.then(link),
             has_to_wait: OnceLock::new(),

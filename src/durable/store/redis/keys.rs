@@ -1,7 +1,8 @@
 //! Lists the keys in Redis, and what they contain.
 //!
 //! All keys of a store begin with `throng:{namespace:0}:`. The part in braces determines their slot in a
-//! cluster. The zero is the number of the partition.
+//! cluster. The zero is the number of the partition. The set `throng:namespaces`, which all stores of a server share, has the namespaces: see
+//! `namespaces.rs`.
 //!
 //! | key | type | content |
 //! | --- | --- | --- |
@@ -91,6 +92,9 @@ pub(super) const ALL: [&str; 36] = [
     "STATS",
     "CARDS",
 ];
+
+/// The set of the namespaces, which is no key of a store.
+pub(super) const NAMESPACES: &str = "throng:namespaces";
 
 /// Returns the prefix of all keys of a partition.
 pub(super) fn base(namespace: &str, partition: usize) -> String {

@@ -211,6 +211,8 @@ pub(super) fn info(
         due_in: None,
         fencing_token: None,
         kept_for: None,
+        running_for: None,
+        took: None,
         age: None,
         reason: None,
         error: None,
@@ -219,12 +221,13 @@ pub(super) fn info(
         Status::Running => {
             let epoch = parts.text()?.parse().ok();
             info.fencing_token = epoch.map(|epoch| partitions::whole(epoch, partition));
+            let claimed_at = Some(parts.number()?).filter(|&at| at >= 0);
+            info.running_for = claimed_at.map(|at| left(now, at));
         }
         Status::Delayed => info.due_in = Some(left(parts.number()?, now)),
-        Status::Done | Status::Cancelled => info.kept_for = Some(left(parts.number()?, now)),
+        Status::Done | Status::Cancelled => read_end(&mut info, &mut parts, now)?,
         Status::Dead => {
-            info.kept_for = Some(left(parts.number()?, now));
-            info.age = Some(left(now, parts.number()?));
+            read_end(&mut info, &mut parts, now)?;
             let reason = reply::reason(parts.number()?);
             info.reason = Some(reason.ok_or_else(|| unexpected_answer(&Value::Nil))?);
             info.error = Some(shortened(&parts.bytes()?));
@@ -233,6 +236,14 @@ pub(super) fn info(
         Status::Absent => {}
     }
     Ok(info)
+}
+
+/// Reads what the description of each task that has ended contains.
+fn read_end(info: &mut TaskInfo, parts: &mut Reader, now: i64) -> Result<(), Failure> {
+    info.kept_for = Some(left(parts.number()?, now));
+    info.age = Some(left(now, parts.number()?));
+    info.took = entry::run_time(&parts.bytes()?);
+    Ok(())
 }
 
 /// Returns the time until `at`, or zero if it is over.

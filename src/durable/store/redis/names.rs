@@ -34,6 +34,8 @@ fn constants(layouts: Layouts) -> Vec<(&'static str, String)> {
         ("STAT_HOURS", Resolution::Hour.kept().to_string()),
         ("DEAD_RETENTION", millis(DEAD_LETTER_RETENTION).to_string()),
         ("MAX_AGED", millis(MAX_STORE_TIME_STEP).to_string()),
+        // The duration of a run that is not known, or does not exist.
+        ("NO_RUN_TIME", "'\\255\\255\\255\\255'".to_owned()),
         ("CRASHES", reason_number(DeadReason::Crashes).to_string()),
         ("DAMAGED", reason_number(DeadReason::Damaged).to_string()),
         ("MAX_ERRORS", MAX_ERRORS.to_string()),

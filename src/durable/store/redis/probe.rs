@@ -6,8 +6,9 @@ use redis::Value;
 
 use super::error::{Fault, is_sentinel};
 use super::inner::Inner;
-use crate::durable::Durability;
+use super::subscriber::Subscription;
 use crate::durable::failure::{Cause, Effect, Failure};
+use crate::durable::{Durability, Finding, FindingLevel};
 
 /// The properties of a server, as far as its user may read them. [`RedisStore::report`](crate::durable::RedisStore::report)
 /// returns one.
@@ -29,6 +30,105 @@ pub struct RedisReport {
     /// `true` if this process receives messages, which announce work at once. Otherwise, for instance because the user may
     /// not publish and subscribe, workers poll.
     pub is_subscribed: bool,
+}
+
+impl RedisReport {
+    /// Returns what is wrong with the server, as far as its properties are known.
+    fn findings(&self) -> Vec<Finding> {
+        let findings = [
+            self.durability_finding(),
+            self.eviction_finding(),
+            self.replica_finding(),
+            self.settings_finding(),
+        ];
+        findings.into_iter().flatten().collect()
+    }
+
+    fn durability_finding(&self) -> Option<Finding> {
+        let (level, what, remedy) = match self.durability {
+            Durability::Memory => (
+                FindingLevel::Warn,
+                "the server writes nothing to its disk, so a restart loses all tasks",
+                "set `appendonly` to `yes`",
+            ),
+            Durability::Buffered => (
+                FindingLevel::Info,
+                "a server that is killed loses up to two seconds of acknowledged writes",
+                "set `appendfsync` to `always` if that is too much",
+            ),
+            Durability::Process => (
+                FindingLevel::Info,
+                "a power failure loses acknowledged writes while the server rewrites its file",
+                "set `no-appendfsync-on-rewrite` to `no`",
+            ),
+            Durability::Unknown | Durability::Synced => return None,
+        };
+        let what = String::from(what);
+        Some(Finding::new("redis.durability", level, what, remedy))
+    }
+
+    fn eviction_finding(&self) -> Option<Finding> {
+        let policy = self.eviction.as_deref()?;
+        let finding = || {
+            Finding::new(
+                "redis.eviction",
+                FindingLevel::Error,
+                format!(
+                    "the server evicts tasks when its memory is full: its `maxmemory-policy` is {policy:?}"
+                ),
+                "set `maxmemory-policy` to `noeviction`",
+            )
+        };
+        policy.starts_with("allkeys-").then(finding)
+    }
+
+    fn replica_finding(&self) -> Option<Finding> {
+        let finding = || {
+            Finding::new(
+                "redis.replica",
+                FindingLevel::Warn,
+                String::from("the server is a replica, which accepts no writes and may be behind"),
+                "open the store at the primary, unless this is intended",
+            )
+        };
+        (self.is_primary == Some(false)).then(finding)
+    }
+
+    fn settings_finding(&self) -> Option<Finding> {
+        let unknown = [
+            (self.version.is_none(), "INFO"),
+            (self.eviction.is_none(), "CONFIG GET"),
+        ];
+        let unknown = unknown.into_iter().filter(|(is_unknown, _)| *is_unknown);
+        let commands: Vec<_> = unknown.map(|(_, command)| command).collect();
+        let finding = || {
+            Finding::new(
+                "redis.settings",
+                FindingLevel::Info,
+                format!(
+                    "the user may not run {}, so this report does not check the server",
+                    commands.join(" or ")
+                ),
+                "permit these commands to the user",
+            )
+        };
+        (!commands.is_empty()).then(finding)
+    }
+}
+
+/// Returns what is wrong with the server, and with the connection to it.
+pub(super) async fn findings(inner: &Inner) -> Result<Vec<Finding>, Failure> {
+    let mut findings = report(inner).await?.findings();
+    // An observer does not subscribe.
+    if *inner.subscription.borrow() == Subscription::Inactive {
+        findings.push(Finding::new(
+            "redis.messages",
+            FindingLevel::Warn,
+            String::from("this process receives no messages from the server, so its workers poll for tasks twice a second"),
+            "check that the user may publish and subscribe on the channels `throng:*`",
+        ));
+    }
+    Ok(findings)
 }
 
 impl fmt::Display for RedisReport {

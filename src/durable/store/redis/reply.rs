@@ -418,8 +418,8 @@ pub(super) fn errors(answer: Value) -> Result<Vec<AttemptError>, Failure> {
 /// Reads a row of `errors`, up to the first unreadable byte.
 pub(super) fn attempt_errors(row: &[u8], now: i64) -> Vec<AttemptError> {
     let (mut row, mut errors) = (row.get(6..).unwrap_or_default(), Vec::new());
-    while let Some((header, rest)) = row.split_first_chunk::<12>() {
-        let len = usize::from(u16::from_be_bytes([header[10], header[11]]));
+    while let Some((header, rest)) = row.split_first_chunk::<16>() {
+        let len = usize::from(u16::from_be_bytes([header[14], header[15]]));
         let Some((error, rest)) = rest.split_at_checked(len) else {
             break;
         };
@@ -428,6 +428,7 @@ pub(super) fn attempt_errors(row: &[u8], now: i64) -> Vec<AttemptError> {
             attempt: entry::number(&header[..4]) as u32,
             error: String::from_utf8_lossy(error).into_owned(),
             age: Duration::from_millis((now as u64).saturating_sub(at)),
+            took: entry::run_time(&header[10..14]),
         });
         row = rest;
     }

@@ -37,15 +37,15 @@ macro_rules! files {
 /// The files in `lua` of which scripts consist, by name.
 pub(super) const FILES: &[(&str, &str)] = files![
     // Scripts.
-    "advance_epochs" "cancel" "change_retention" "change_schedule" "close" "counts" "dead_letters" "enqueue" "errors" "find_task" "hand_out"
-    "list_tasks" "maintain" "move_tasks" "observe" "open" "overview" "payload" "queue" "queue_head" "read_progress" "read_schedules" "read_stats"
+    "advance_epochs" "cancel" "change_retention" "change_schedule" "close" "counts" "dead_letters" "diagnose" "enqueue" "errors" "find_task" "hand_out" "kinds"
+    "list_tasks" "maintain" "move_list" "move_tasks" "observe" "open" "overview" "payload" "queue" "queue_head" "read_progress" "read_schedules" "read_stats"
     "record_stats" "record_types" "renew" "replay" "report_progress" "routes" "run_now" "status" "turn" "upgrade" "workers"
     // Parts.
     "add_tasks" "alive_row" "base" "cards" "census" "claim" "claim_scan" "claim_state" "claims" "dead_letter_row" "drain" "due"
     "entry" "epochs" "group_repair" "groups" "held_keys" "ids" "intact_entry" "key_conflicts" "lists" "liveness"
-    "notifications" "orphans" "outcomes" "progress" "queues" "reap" "remove_session" "repair" "repair_meta" "repair_schedules"
+    "moved_entries" "notifications" "orphans" "outcomes" "progress" "queues" "reap" "remove_session" "repair" "repair_meta" "repair_schedules"
     "replacements" "restore_keys" "results" "retention" "ring" "schedules" "selection" "server_time" "session" "session_activity"
-    "session_counts" "set_lists" "store_time" "task_rows" "transaction" "verdicts" "waiting"
+    "served_lists" "session_counts" "set_lists" "store_time" "task_rows" "transaction" "type_names" "verdicts" "waiting" "worker_rows"
     // Files that run if a command fails.
     "undo/begin" "undo/cancel" "undo/claim" "undo/done" "undo/drain" "undo/due" "undo/end" "undo/enqueue"
     "undo/move_tasks" "undo/outcomes" "undo/queue" "undo/replay" "undo/run_now" "undo/schedule"
@@ -97,6 +97,8 @@ pub(super) struct Scripts {
     pub(super) observe: Script,
     pub(super) run_now: Script,
     pub(super) move_tasks: Script,
+    pub(super) move_list: Script,
+    pub(super) kinds: Script,
     pub(super) open: Script,
     pub(super) close: Script,
     pub(super) dead_letters: Script,
@@ -114,6 +116,7 @@ pub(super) struct Scripts {
     pub(super) record_stats: Script,
     pub(super) read_stats: Script,
     pub(super) overview: Script,
+    pub(super) diagnose: Script,
     pub(super) routes: Script,
     pub(super) queue: Script,
     pub(super) change_retention: Script,
@@ -160,6 +163,8 @@ impl Scripts {
             observe: script("observe"),
             run_now: script("run_now"),
             move_tasks: script("move_tasks"),
+            move_list: script("move_list"),
+            kinds: script("kinds"),
             open: script("open"),
             close: script("close"),
             dead_letters: script("dead_letters"),
@@ -177,6 +182,7 @@ impl Scripts {
             record_stats: script("record_stats"),
             read_stats: script("read_stats"),
             overview: script("overview"),
+            diagnose: script("diagnose"),
             routes: script("routes"),
             queue: script("queue"),
             change_retention: script("change_retention"),

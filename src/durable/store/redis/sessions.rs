@@ -2,6 +2,7 @@
 
 use super::error::no_connection;
 use super::inner::{Inner, after_others};
+use super::namespaces;
 use super::routing::{self, Write};
 use super::scripts::Arguments;
 use super::subscriber::Subscription;
@@ -26,6 +27,7 @@ pub(super) async fn open_store(inner: &Inner) -> Result<(), Failure> {
     for partition in inner.partitions.all() {
         open(inner, partition, None, None, None).await?;
     }
+    namespaces::record(inner).await;
     let mut subscription = inner.subscription.clone();
     let is_known = |it: &Subscription| *it != Subscription::Unknown;
     subscription.wait_for(is_known).await.ok();

@@ -288,6 +288,7 @@ fn retry(claim: &Claim) -> Vec<Verdicts> {
     verdicts(claim, || Verdict::Retry {
         after: Duration::ZERO,
         error: "error".into(),
+        took: None,
     })
 }
 
@@ -296,6 +297,7 @@ fn dead(claim: &Claim, reason: DeadReason, error: &str) -> Vec<Verdicts> {
     verdicts(claim, || Verdict::Dead {
         reason,
         error: error.into(),
+        took: None,
     })
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::entry;
 use super::inner::{Inner, after_others};
 use super::partitions::Partitions;
 use super::reply::{PartitionAnswer, epoch_text, millis_text, reason_number};
@@ -274,13 +275,13 @@ fn push_verdicts(arguments: &mut Arguments, verdicts: &Verdicts, sent: &SentVerd
         .for_each(|(_, _, verdict)| push_other(arguments, verdict));
 }
 
-/// Adds a verdict other than done: its name, and two values. The name also says for how long the group is held.
+/// Adds a verdict other than done: its name, two values, and the duration of the run. The name also says for how long the group is held.
 fn push_other(arguments: &mut Arguments, verdict: &Verdict) {
     let (verdict, hold) = verdict.split();
     let (name, one, two) = match verdict {
-        Verdict::Retry { after, error } => ("retry", millis_text(*after), &**error),
+        Verdict::Retry { after, error, .. } => ("retry", millis_text(*after), &**error),
         Verdict::Snooze { after } => ("snooze", millis_text(*after), ""),
-        Verdict::Dead { reason, error } => {
+        Verdict::Dead { reason, error, .. } => {
             let name = if reason.is_failure() {
                 "1dead"
             } else {
@@ -298,4 +299,5 @@ fn push_other(arguments: &mut Arguments, verdict: &Verdict) {
     }
     arguments.push(one);
     arguments.push(two);
+    arguments.push(entry::run_time_bytes(verdict.took()));
 }

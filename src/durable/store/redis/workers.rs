@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::inner::Inner;
 use super::reply::Reader;
 use super::scripts::Arguments;
-use crate::durable::failure::Failure;
+use crate::durable::failure::{Cause, Failure};
 use crate::durable::store::{SessionId, WorkerCard};
 use crate::durable::{Cursor, WorkerInfo, WorkerState, WorkersPage};
 
@@ -35,7 +35,8 @@ impl Position {
     }
 }
 
-/// Returns a page of the sessions that have a card, or `None` if the position is not valid in this store.
+/// Returns a page of the sessions that have a card, or `None` if the position is not valid in this store. Passes over the partitions that do
+/// not answer. Fails if none of those that it reads answers.
 pub(super) async fn list(
     inner: &Inner,
     after: Option<&[u8]>,
@@ -48,24 +49,37 @@ pub(super) async fn list(
     if position.partition >= partitions {
         return Ok(None);
     }
-    let mut workers = Vec::new();
+    let mut page = WorkersPage::default();
+    let mut has_answered = false;
     loop {
-        let last = read(inner, position, limit - workers.len(), &mut workers).await?;
+        let room = limit - page.workers.len();
+        let last = match read(inner, position, room, &mut page.workers).await {
+            Ok(last) => {
+                has_answered = true;
+                last
+            }
+            Err(failure) => {
+                let is_last = position.partition + 1 == partitions;
+                // If the server cannot be reached, no partition answers.
+                if failure.cause == Cause::Unavailable || is_last && !has_answered {
+                    return Err(failure);
+                }
+                page.missing_partitions.push(position.partition);
+                None
+            }
+        };
         position = match last {
             Some(_) => Position { last, ..position },
-            None if position.partition + 1 == partitions => {
-                let next = None;
-                return Ok(Some(WorkersPage { workers, next }));
-            }
+            None if position.partition + 1 == partitions => return Ok(Some(page)),
             None => Position {
                 partition: position.partition + 1,
                 last: None,
             },
         };
         // A partition may return fewer workers than requested although others follow, because sessions are lost.
-        if last.is_some() || workers.len() == limit {
-            let next = Some(Cursor::of_workers(position.bytes()));
-            return Ok(Some(WorkersPage { workers, next }));
+        if last.is_some() || page.workers.len() == limit {
+            page.next = Some(Cursor::of_workers(position.bytes()));
+            return Ok(Some(page));
         }
     }
 }
@@ -88,7 +102,8 @@ async fn read(
     Ok(last)
 }
 
-fn worker(mut parts: Reader) -> Result<WorkerInfo, Failure> {
+/// Reads the description of a worker: see `lua/worker_rows.lua`.
+pub(super) fn worker(mut parts: Reader) -> Result<WorkerInfo, Failure> {
     let session = parts.text()?.parse().unwrap_or_default();
     let [started, last_seen] = [parts.number()?, parts.number()?].map(|millis| millis as u64);
     let state = match parts.number()? {

@@ -104,7 +104,7 @@ pub(super) fn replay_one(tx: &mut Transaction<'_>, id: TaskId) -> Result<ChangeA
     // A dead letter without its payload is not replayed.
     let is_whole = tx.execute(
         "UPDATE throng_task SET failures = 0, failing_since = NULL, crashes = 0, lost = 0,
-             cancel = 0, reason = NULL, error = NULL, ready_at = ?2
+             cancel = 0, reason = NULL, error = NULL, took = NULL, ready_at = ?2
          WHERE id = ?1 AND (payload IS NOT NULL
              OR EXISTS (SELECT 1 FROM throng_payload WHERE throng_payload.id = throng_task.id))",
         params![id.to_bytes(), tx.now.wall],

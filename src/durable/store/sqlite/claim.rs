@@ -81,9 +81,17 @@ fn insert_claim(
     let lease = millis(request.lease) as i64;
     let (session, until) = (request.session as i64, tx.now.boot + lease);
     tx.execute(
-        "INSERT INTO throng_claim (epoch, session, until, lease, held, queue)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-        params![epoch, session, until, lease, tasks, queue_column(queue)],
+        "INSERT INTO throng_claim (epoch, session, until, lease, held, queue, claimed_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        params![
+            epoch,
+            session,
+            until,
+            lease,
+            tasks,
+            queue_column(queue),
+            tx.now.wall
+        ],
     )?;
     Ok(epoch as Epoch)
 }

@@ -9,7 +9,7 @@ use super::limits::Expiry;
 use super::list::{info, left};
 use super::meta::read_expiry;
 use super::payload;
-use super::queries::errors_of;
+use super::queries::{errors_of, run_time};
 use super::reader::ReadConnection;
 use super::state::{State, reason};
 use super::time::Now;
@@ -21,12 +21,13 @@ use crate::durable::store::{Beginning, DeadReason, FoundTask, SessionId, shorten
 use crate::durable::{Status, TaskId, TaskInfo};
 
 const TASK: &str = "
-    SELECT name, queue, group_name, failures, crashes, now, at, ready_at, reason, error, priority, key, cancel, payload, output
+    SELECT name, queue, group_name, failures, crashes, now, at, ready_at, reason, error, priority, key, cancel, payload, output,
+        retention, took
     FROM throng_now WHERE id = ?1";
 
 /// Selects the claims whose bytes contain those of an id. At most one of them holds the task; the others match by chance.
 const CLAIM: &str = "
-    SELECT epoch, held, session, until, suspect, process FROM throng_claim
+    SELECT epoch, held, session, until, suspect, process, claimed_at FROM throng_claim
     LEFT JOIN throng_session ON throng_session.id = throng_claim.session
     WHERE instr(held, ?1) > 0";
 
@@ -96,12 +97,15 @@ impl Reading<'_> {
             State::Done | State::Cancelled => {
                 (info.queue, info.group, info.failures, info.crashes) = (None, None, None, None);
                 info.kept_for = Some(left(at, self.expiry.store_time));
+                info.age = Some(self.expiry.age_of_end(at, row.get(15)?));
+                info.took = run_time(row.get(16)?);
             }
             State::Dead => {
                 info.kept_for = Some(self.expiry.left_of_dead(at));
                 info.age = Some(self.expiry.age_of_dead(at));
                 info.reason = Some(reason(row.get(8)?));
                 info.error = Some(shortened(row.get(9)?, MAX_LISTED_ERROR_BYTES));
+                info.took = run_time(row.get(16)?);
             }
         }
         Ok(info)
@@ -180,6 +184,7 @@ impl Reading<'_> {
             let epoch: i64 = claim.get(0)?;
             let process: Option<i64> = claim.get(5)?;
             found.detail.task.fencing_token = Some(epoch as u64);
+            found.detail.task.running_for = Some(self.now.since(claim.get(6)?));
             found.detail.lease_left = Some(left(claim.get(3)?, self.now.boot));
             found.detail.runner = Some(Runner {
                 session: claim.get::<_, i64>(2)? as SessionId,

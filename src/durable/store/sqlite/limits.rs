@@ -97,6 +97,12 @@ impl Expiry {
         duration(until.saturating_sub(self.store_time))
     }
 
+    /// Returns the time since a task has ended that is not a dead letter, given the end of its retention, and the retention in milliseconds.
+    pub(super) fn age_of_end(&self, until: i64, retention: i64) -> Duration {
+        let ended = until.saturating_sub(retention);
+        duration(self.store_time.saturating_sub(ended))
+    }
+
     /// Returns the time since this time of death.
     pub(super) fn age_of_dead(&self, died: i64) -> Duration {
         duration(self.store_time.saturating_sub(died))

@@ -8,6 +8,7 @@ use super::claimed_tasks::ClaimedTasks;
 use super::error::Fault;
 use super::limits::Expiry;
 use super::meta::read_expiry;
+use super::queries::run_time;
 use super::reader::ReadConnection;
 use super::state::{StoredState, reason};
 use super::time::Now;
@@ -22,15 +23,15 @@ pub(super) const WAITING: &str = "
     ORDER BY ready.list DESC, ready.sublist DESC, ready.place DESC";
 
 pub(super) const RUNNING: &str =
-    "SELECT epoch, held FROM throng_claim WHERE epoch >= ?1 ORDER BY epoch";
+    "SELECT epoch, held, claimed_at FROM throng_claim WHERE epoch >= ?1 ORDER BY epoch";
 
 /// There is only one lower bound: of two, SQLite would look up the simpler one in the index, and read all rows up to the other.
 pub(super) const BY_TIME: &str = "
-    SELECT at, id, name, queue, group_name, failures, crashes FROM throng_task
+    SELECT at, id, name, queue, group_name, failures, crashes, retention, took FROM throng_task
     WHERE state = ?1 AND at IS NOT NULL AND (at, id) > (?2, ?3) ORDER BY at, id";
 
 pub(super) const DEAD: &str = "
-    SELECT at, id, name, queue, group_name, failures, crashes, reason, error FROM throng_task
+    SELECT at, id, name, queue, group_name, failures, crashes, reason, error, took FROM throng_task
     WHERE state = 4 AND at > ?1 AND (at, id) < (?2, ?3) ORDER BY at DESC, id DESC";
 
 /// The position of a task: the columns of an index, which are three numbers, or a number and an id.
@@ -109,6 +110,7 @@ impl Reading<'_> {
         let mut rows = statement.query([after.map_or(0, |(epoch, _)| epoch)])?;
         while let Some(row) = rows.next()? {
             let (epoch, held): (_, ClaimedTasks) = (row.get(0)?, row.get(1)?);
+            let running_for = left(self.now, row.get(2)?);
             for id in held
                 .ids()
                 .filter(|&id| after.is_none_or(|after| (epoch, id) > after))
@@ -117,6 +119,11 @@ impl Reading<'_> {
                     return Ok(true);
                 }
                 if let Some(info) = self.running_task(epoch, id)? {
+                    let running_for = Some(running_for);
+                    let info = TaskInfo {
+                        running_for,
+                        ..info
+                    };
                     self.examine(position_with(epoch, id), info);
                 }
             }
@@ -173,6 +180,8 @@ impl Reading<'_> {
             failures: None,
             crashes: None,
             kept_for: Some(left(at, self.expiry.store_time)),
+            age: Some(self.expiry.age_of_end(at, row.get(7)?)),
+            took: run_time(row.get(8)?),
             ..info(self.request.filter.status, id, row, 2)?
         })
     }
@@ -194,6 +203,7 @@ impl Reading<'_> {
                 age: Some(self.expiry.age_of_dead(at)),
                 reason: Some(reason(row.get(7)?)),
                 error: Some(shortened(row.get(8)?, MAX_LISTED_ERROR_BYTES)),
+                took: run_time(row.get(9)?),
                 ..info(Status::Dead, id, row, 2)?
             };
             self.examine(position_with(at, id), info);
@@ -236,6 +246,8 @@ pub(super) fn info(
         due_in: None,
         fencing_token: None,
         kept_for: None,
+        running_for: None,
+        took: None,
         age: None,
         reason: None,
         error: None,

@@ -36,7 +36,7 @@ pub(super) fn overview(reader: &ReadConnection) -> Result<Overview, Fault> {
             shared,
             now,
             routes: shared.routes.load(db)?,
-            sessions: sessions(db, &shared.endpoint)?,
+            sessions: live_sets(db, &shared.endpoint)?,
             sizes: ListSizes::load(db, counts.waiting)?,
         };
         reading.overview(counts)
@@ -174,8 +174,11 @@ impl Reading<'_> {
     }
 }
 
-/// Returns the number of sessions of live processes, by their sets.
-fn sessions(db: &Connection, endpoint: &Endpoint) -> Result<BTreeMap<SetId, u64>, rusqlite::Error> {
+/// Returns the sets of the sessions of live processes, and the numbers of these sessions.
+pub(super) fn live_sets(
+    db: &Connection,
+    endpoint: &Endpoint,
+) -> Result<BTreeMap<SetId, u64>, rusqlite::Error> {
     let mut statement = db.prepare_cached(
         "SELECT types, endpoint, count(*) FROM throng_session WHERE types IS NOT NULL
          GROUP BY types, endpoint",

@@ -192,13 +192,14 @@ pub(super) fn errors_of(
     now: i64,
 ) -> Result<Vec<AttemptError>, rusqlite::Error> {
     let mut statement = db.prepare_cached(
-        "SELECT attempt, error, at FROM throng_error WHERE id = ?1 ORDER BY attempt",
+        "SELECT attempt, error, at, took FROM throng_error WHERE id = ?1 ORDER BY attempt",
     )?;
     let errors = statement.query_map([id.to_bytes()], |row| {
         Ok(AttemptError {
             attempt: row.get(0)?,
             error: row.get(1)?,
             age: age(now, row.get(2)?),
+            took: run_time(row.get(3)?),
         })
     })?;
     errors.collect()
@@ -225,6 +226,12 @@ fn dead_letter(
             age: age(store_time, row.get(5)?),
         })
     })
+}
+
+/// Returns the duration of a run, as it is stored.
+pub(super) fn run_time(took: Option<i64>) -> Option<Duration> {
+    took.and_then(|took| u64::try_from(took).ok())
+        .map(Duration::from_millis)
 }
 
 /// Returns the time that has passed since `at`, or zero if `at` is in the future.

@@ -15,8 +15,8 @@ use crate::durable::clock::millis;
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::schedule::when::{COMPUTES_CRON, COMPUTES_EVERY};
 use crate::durable::store::{
-    DueSchedule, Enqueued, HAND_OUT_INTERVAL, HandOut, MAX_HAND_OUTS, ScheduleAnswer,
-    ScheduleChange, ScheduleRow, StoredSchedule, repeated,
+    DueSchedule, Enqueued, HAND_OUT_INTERVAL, HandOut, MAX_EXAMINED_SCHEDULES, MAX_HAND_OUTS,
+    ScheduleAnswer, ScheduleChange, ScheduleRow, StoredSchedule, repeated,
 };
 
 /// The columns that [`read`] reads.
@@ -50,6 +50,22 @@ pub(super) fn list(
         let found = statement.query_map(params![after, limit], read)?;
         Ok(found.collect::<Result<_, _>>()?)
     })
+}
+
+/// Returns the schedules that are handed out next, of each kind of build.
+pub(super) fn next(db: &Connection) -> Result<Vec<StoredSchedule>, Fault> {
+    let mut statement = db.prepare_cached(&format!(
+        "SELECT {COLUMNS} FROM throng_schedule WHERE needs = ?1 AND hand_out IS NOT NULL
+         ORDER BY hand_out, name LIMIT ?2"
+    ))?;
+    let mut all = Vec::new();
+    for needs in bits(u8::MAX) {
+        let found = statement.query_map(params![needs, MAX_EXAMINED_SCHEDULES as i64], read)?;
+        for schedule in found {
+            all.push(schedule?);
+        }
+    }
+    Ok(all)
 }
 
 pub(super) fn change(

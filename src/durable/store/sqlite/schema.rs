@@ -31,6 +31,10 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// The column `ready_at` of a task is the time since 1970 at which it became ready to run, or is due. It does not change when the task is
 /// claimed or given back.
 ///
+/// The column `took` of a task that has succeeded, or of a dead letter, is the duration of its last run in milliseconds. It is `NULL` if
+/// there was no such run. The column `took` of an error is that of the run that has failed. The column `claimed_at` of a claim is the time of
+/// the claim since 1970.
+///
 /// The column `failing_since` of a task is the time at which its first attempt failed, since 1970, or `NULL` if no attempt has failed.
 ///
 /// A task with a group (`group_name`) waits in a sublist of its list: see `groups.rs`. The sublist of the others is 0. A row of
@@ -131,6 +135,7 @@ CREATE TABLE IF NOT EXISTS throng_claim (
     delivered INTEGER NOT NULL DEFAULT 0,
     cancels INTEGER NOT NULL DEFAULT 0,
     queue TEXT,
+    claimed_at INTEGER NOT NULL DEFAULT 0,
     held BLOB NOT NULL
 );
 CREATE TABLE IF NOT EXISTS throng_ready (
@@ -186,7 +191,8 @@ CREATE TABLE IF NOT EXISTS throng_task (
     payload BLOB,
     output BLOB,
     error TEXT,
-    reason INTEGER
+    reason INTEGER,
+    took INTEGER
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS throng_session_endpoint ON throng_session (endpoint);
 CREATE INDEX IF NOT EXISTS throng_session_card ON throng_session (id) WHERE card IS NOT NULL;
@@ -219,6 +225,7 @@ CREATE TABLE IF NOT EXISTS throng_error (
     attempt INTEGER NOT NULL,
     at INTEGER NOT NULL,
     error TEXT NOT NULL,
+    took INTEGER,
     PRIMARY KEY (id, attempt)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS throng_progress (

@@ -1,5 +1,7 @@
 //! [`Task`]: the row of a task, and the steps from one state to the next.
 
+use std::time::Duration;
+
 use rusqlite::{OptionalExtension, params};
 
 use super::endpoint::EndpointId;
@@ -9,6 +11,8 @@ use super::ready_queue;
 use super::state::{State, reason_number};
 use super::transaction::Transaction;
 use crate::durable::TaskId;
+use crate::durable::clock::millis;
+use crate::durable::envelope::run_time_of;
 use crate::durable::store::kind::Kind;
 use crate::durable::store::routes::ListId;
 use crate::durable::store::{DeadReason, MAX_ERRORS, is_dead_letter};
@@ -30,6 +34,11 @@ pub(super) struct Task {
     pub(super) max_crashes: i64,
     pub(super) lost: i64,
     failures: i64,
+}
+
+/// Returns the duration of a run as it is stored.
+fn run_millis(took: Option<Duration>) -> Option<i64> {
+    took.map(|took| i64::try_from(millis(took)).unwrap_or(i64::MAX))
 }
 
 impl Task {
@@ -179,9 +188,15 @@ impl Transaction<'_> {
             return Ok(false);
         }
         let ended = self.execute(
-            "UPDATE throng_task SET state = 3, at = ?2 + retention, payload = NULL, output = ?3
+            "UPDATE throng_task
+             SET state = 3, at = ?2 + retention, payload = NULL, output = ?3, took = ?4
              WHERE id = ?1 AND retention > 0 AND payload IS NOT NULL AND failures = 0",
-            params![id.to_bytes(), self.store_time(), output],
+            params![
+                id.to_bytes(),
+                self.store_time(),
+                output,
+                run_millis(run_time_of(output))
+            ],
         )?;
         if ended == 0 {
             return Ok(false);
@@ -196,8 +211,11 @@ impl Transaction<'_> {
     pub(super) fn end_done(&mut self, id: TaskId, task: &Task, output: &[u8]) -> Result<(), Fault> {
         self.meta.counts.done += 1;
         let inline = (output.len() <= MAX_INLINE_BYTES).then_some(output);
-        if self.end(id, task, State::Done, inline)? && inline.is_none() {
-            self.store_large_data(id, output)?;
+        if self.end(id, task, State::Done, inline)? {
+            if inline.is_none() {
+                self.store_large_data(id, output)?;
+            }
+            self.store_run_time(id, run_time_of(output))?;
         }
         Ok(())
     }
@@ -235,6 +253,19 @@ impl Transaction<'_> {
         self.decrement(task.state);
         self.increment(State::Dead);
         self.notices.ended.push((task.producer, id));
+        Ok(())
+    }
+
+    /// Stores the duration of the last run of a task that has ended.
+    pub(super) fn store_run_time(
+        &self,
+        id: TaskId,
+        took: Option<Duration>,
+    ) -> Result<(), rusqlite::Error> {
+        if took.is_some() {
+            let sql = "UPDATE throng_task SET took = ?2 WHERE id = ?1";
+            self.execute(sql, params![id.to_bytes(), run_millis(took)])?;
+        }
         Ok(())
     }
 
@@ -283,7 +314,13 @@ impl Transaction<'_> {
     // ===== Errors of attempts =====
 
     /// Counts the attempt that has failed, and stores its error. Only the last [`MAX_ERRORS`] errors of a task are stored.
-    pub(super) fn store_error(&self, id: TaskId, task: &Task, error: &str) -> Result<(), Fault> {
+    pub(super) fn store_error(
+        &self,
+        id: TaskId,
+        task: &Task,
+        error: &str,
+        took: Option<Duration>,
+    ) -> Result<(), Fault> {
         let attempt = task.failures + 1;
         self.execute(
             "UPDATE throng_task SET failures = ?2, failing_since = ifnull(failing_since, ?3)
@@ -291,8 +328,15 @@ impl Transaction<'_> {
             params![id.to_bytes(), attempt, self.now.wall],
         )?;
         self.execute(
-            "INSERT OR REPLACE INTO throng_error (id, attempt, at, error) VALUES (?1, ?2, ?3, ?4)",
-            params![id.to_bytes(), attempt, self.now.wall, error],
+            "INSERT OR REPLACE INTO throng_error (id, attempt, at, error, took)
+             VALUES (?1, ?2, ?3, ?4, ?5)",
+            params![
+                id.to_bytes(),
+                attempt,
+                self.now.wall,
+                error,
+                run_millis(took)
+            ],
         )?;
         self.execute(
             "DELETE FROM throng_error WHERE id = ?1 AND attempt <= ?2",

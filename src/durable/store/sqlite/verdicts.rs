@@ -58,13 +58,18 @@ fn apply(
     match verdict {
         Verdict::Done(output) => tx.end_done(id, task, output)?,
         _ if task.cancel => tx.end_cancelled(id, task)?,
-        Verdict::Dead { reason, error } => {
+        Verdict::Dead {
+            reason,
+            error,
+            took,
+        } => {
             tx.meta.counts.died += 1;
             tx.mark_dead(id, task, *reason, error)?;
+            tx.store_run_time(id, *took)?;
         }
-        Verdict::Retry { after, error } => {
+        Verdict::Retry { after, error, took } => {
             let due = due(after);
-            tx.store_error(id, task, error)?;
+            tx.store_error(id, task, error, *took)?;
             tx.meta.counts.retried += 1;
             tx.delay(id, due)?;
         }

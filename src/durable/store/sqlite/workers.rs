@@ -31,10 +31,15 @@ pub(super) fn list(
     workers.truncate(limit);
     let last = workers.last().filter(|_| has_more);
     let next = last.map(|last| Cursor::of_workers(last.session.to_be_bytes().to_vec()));
-    Ok(Some(WorkersPage { workers, next }))
+    Ok(Some(WorkersPage {
+        workers,
+        next,
+        missing_partitions: Vec::new(),
+    }))
 }
 
-fn read(
+/// Returns the first workers after a session.
+pub(super) fn read(
     reader: &ReadConnection,
     db: &Connection,
     after: i64,

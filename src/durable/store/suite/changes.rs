@@ -3,6 +3,7 @@
 use super::{Harness, process, run};
 
 mod changes_tests;
+mod moves_tests;
 
 /// Defines one test for each case, on one store.
 macro_rules! changes_suite {
@@ -33,6 +34,14 @@ macro_rules! changes_suite {
                     a_task_in_a_long_queue_is_found
                     dead_letters_are_replayed_and_deleted_one_by_one
                     a_change_answers_for_each_task
+                }
+                moves_tests {
+                    all_waiting_tasks_move
+                    tasks_move_by_name_and_queue
+                    tasks_that_came_later_do_not_move
+                    tasks_that_cannot_move_are_refused_once
+                    tasks_move_while_others_come_and_go
+                    foreign_positions_of_moves_are_refused
                 }
             }
         }

@@ -11,7 +11,13 @@ fn failed(number: u32) -> Verdict {
     Verdict::Retry {
         after: SECOND,
         error: format!("\u{fc}ber {number}"),
+        took: took(number),
     }
+}
+
+/// Returns the duration of an attempt. One is not known.
+fn took(number: u32) -> Option<Duration> {
+    (number != 3).then(|| Duration::from_millis(u64::from(number) * 1_000_003))
 }
 
 async fn errors(process: &Process, number: u64) -> Vec<AttemptError> {
@@ -25,6 +31,7 @@ fn expected(attempts: std::ops::RangeInclusive<u32>, age: Duration) -> Vec<Attem
         attempt,
         error: format!("\u{fc}ber {attempt}"),
         age: age + SECOND * (last - attempt),
+        took: took(attempt),
     });
     errors.collect()
 }

@@ -13,6 +13,8 @@ macro_rules! lists_suite {
                     an_empty_store_has_empty_lists
                     a_task_is_in_the_list_of_its_status
                     dead_and_cancelled_tasks_are_listed
+                    cancelled_tasks_keep_their_names
+                    only_a_run_that_has_ended_has_a_duration
                     pages_follow_each_other
                     delayed_tasks_are_in_the_order_of_their_times
                     the_newest_dead_letters_are_listed_first

@@ -111,6 +111,7 @@ pub(super) async fn a_dead_letter_has_its_reason(it: &dyn Harness) {
         let verdict = Verdict::Dead {
             reason,
             error: error.clone(),
+            took: None,
         };
         session.run(task(number), verdict).await;
         assert_eq!(

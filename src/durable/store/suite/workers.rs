@@ -2,7 +2,7 @@
 
 use super::{Harness, process, run};
 
-mod workers_tests;
+pub(super) mod workers_tests;
 
 /// Defines one test for each case, on one store.
 macro_rules! workers_suite {

@@ -6,6 +6,7 @@ use super::row::{Row, State};
 use super::state::Model;
 use crate::durable::admin::page::MAX_LISTED_ERROR_BYTES;
 use crate::durable::clock::millis;
+use crate::durable::envelope::run_time_of;
 use crate::durable::store::{ListTasks, shortened};
 use crate::durable::{Cursor, Status, TaskId, TaskInfo, TaskPage};
 
@@ -65,6 +66,8 @@ impl Model {
             due_in: None,
             fencing_token: None,
             kept_for: None,
+            running_for: None,
+            took: None,
             age: None,
             reason: None,
             error: None,
@@ -72,15 +75,25 @@ impl Model {
         match &row.state {
             State::Waiting => info.ready_for = Some(left(now, row.ready_at)),
             State::Delayed { due } => info.due_in = Some(left(*due, now)),
-            State::Running { epoch } => info.fencing_token = Some(*epoch),
+            State::Running { epoch } => {
+                info.fencing_token = Some(*epoch);
+                let claim = self.claims.get(epoch);
+                info.running_for = claim.map(|claim| left(now, claim.claimed_at));
+            }
             State::Done { until, .. } | State::Cancelled { until } => {
                 info.kept_for = Some(left(*until, time));
+                info.age = Some(left(time, until - millis(row.task.retention)));
+                if let State::Done { output, .. } = &row.state {
+                    info.took = run_time_of(output);
+                }
             }
             State::Dead {
                 reason,
                 error,
                 since,
+                took,
             } => {
+                info.took = *took;
                 info.kept_for = Some(left(since + millis(self.retention.dead_for), time));
                 info.age = Some(left(time, *since));
                 info.reason = Some(*reason);

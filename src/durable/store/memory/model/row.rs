@@ -25,8 +25,8 @@ pub(super) struct Row {
     pub(super) stored_at: u64,
     /// The time at which the task became ready, or is due, in milliseconds since 1970.
     pub(super) ready_at: u64,
-    /// The errors of the last attempts after which the task was to run again: the attempt, the time and the error.
-    pub(super) errors: VecDeque<(u32, u64, String)>,
+    /// The errors of the last attempts after which the task was to run again.
+    pub(super) errors: VecDeque<FailedAttempt>,
     /// The last progress that a run has reported.
     pub(super) progress: Option<Progress>,
     /// The endpoints that are notified when the task ends.
@@ -54,7 +54,17 @@ pub(super) enum State {
         reason: DeadReason,
         error: String,
         since: u64,
+        took: Option<Duration>,
     },
+}
+
+/// An attempt that has failed.
+pub(super) struct FailedAttempt {
+    attempt: u32,
+    /// The time at which it failed, in milliseconds since 1970.
+    at: u64,
+    error: String,
+    took: Option<Duration>,
 }
 
 /// The times up to which ended tasks have expired, in store time.
@@ -128,20 +138,25 @@ impl Row {
     }
 
     /// Adds the error of the attempt that has failed.
-    pub(super) fn push_error(&mut self, now: u64, error: &str) {
+    pub(super) fn push_error(&mut self, now: u64, error: &str, took: Option<Duration>) {
         self.failing_since.get_or_insert(now);
-        self.errors
-            .push_back((self.failures + 1, now, error.to_owned()));
+        self.errors.push_back(FailedAttempt {
+            attempt: self.failures + 1,
+            at: now,
+            error: error.to_owned(),
+            took,
+        });
         if self.errors.len() > MAX_ERRORS {
             self.errors.pop_front();
         }
     }
 
     pub(super) fn errors(&self, now: u64) -> Vec<AttemptError> {
-        let errors = self.errors.iter().map(|(attempt, at, error)| AttemptError {
-            attempt: *attempt,
-            error: error.clone(),
-            age: Duration::from_millis(now.saturating_sub(*at)),
+        let errors = self.errors.iter().map(|it| AttemptError {
+            attempt: it.attempt,
+            error: it.error.clone(),
+            age: Duration::from_millis(now.saturating_sub(it.at)),
+            took: it.took,
         });
         errors.collect()
     }
@@ -151,6 +166,7 @@ impl Row {
             reason,
             error,
             since,
+            ..
         } = &self.state
         else {
             return None;

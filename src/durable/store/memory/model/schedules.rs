@@ -121,7 +121,7 @@ impl Model {
     }
 }
 
-fn stored(name: &ScheduleName, row: &ScheduleRow) -> StoredSchedule {
+pub(super) fn stored(name: &ScheduleName, row: &ScheduleRow) -> StoredSchedule {
     StoredSchedule {
         name: name.clone(),
         home: 0,

@@ -104,6 +104,8 @@ pub(super) struct Lease {
     pub(super) until: u64,
     /// The length of the lease, in milliseconds.
     pub(super) length: u64,
+    /// The time of the claim, in milliseconds since 1970.
+    pub(super) claimed_at: u64,
     /// Set when a worker finds the lease expired.
     pub(super) suspect: Option<Suspect>,
     /// `true` if the claim is known to have arrived.
@@ -281,12 +283,19 @@ impl Model {
         self.end(id, State::Cancelled { until });
     }
 
-    pub(super) fn mark_dead(&mut self, id: TaskId, reason: DeadReason, error: String) {
+    pub(super) fn mark_dead(
+        &mut self,
+        id: TaskId,
+        reason: DeadReason,
+        error: String,
+        took: Option<Duration>,
+    ) {
         let since = self.store_time();
         let state = State::Dead {
             reason,
             error,
             since,
+            took,
         };
         self.end(id, state);
     }
@@ -349,7 +358,7 @@ impl Model {
                 self.totals.lost += 1;
             }
             match !is_abandoned && row.is_dead_letter() {
-                true => self.mark_dead(id, DeadReason::Crashes, String::new()),
+                true => self.mark_dead(id, DeadReason::Crashes, String::new(), None),
                 false => ready.push(id),
             }
         }

@@ -157,14 +157,18 @@ impl Model {
                 self.end(id, State::Done { output, until });
             }
             _ if row.cancel => self.end_cancelled(id),
-            Verdict::Dead { reason, error } => {
+            Verdict::Dead {
+                reason,
+                error,
+                took,
+            } => {
                 self.totals.died += 1;
                 row.failures += u32::from(reason.is_failure());
-                self.mark_dead(id, *reason, error.clone());
+                self.mark_dead(id, *reason, error.clone(), *took);
             }
-            Verdict::Retry { after, error } => {
+            Verdict::Retry { after, error, took } => {
                 self.totals.retried += 1;
-                row.push_error(now, error);
+                row.push_error(now, error, *took);
                 row.failures += 1;
                 self.delay(id, now + millis(*after));
             }
@@ -229,6 +233,7 @@ impl Model {
             session: request.session,
             until: self.boot() + length,
             length,
+            claimed_at: self.wall(),
             suspect: None,
             is_delivered: false,
             tasks: tasks.iter().map(|task| task.id).collect(),

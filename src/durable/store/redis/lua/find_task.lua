@@ -111,7 +111,7 @@ local function read_result(row)
   if status == 'd' then output = sub(row, RESULT_STATE + 1) end
   if not status then
     status, damage = 'x', 'its result cannot be read'
-    description = { id, false, '', '', false, 0, store_time(), store_time(), DAMAGED, damage }
+    description = { id, false, '', '', false, 0, store_time(), store_time(), '', DAMAGED, damage }
   end
   return true
 end

@@ -59,17 +59,20 @@ HELD_SINCE = 23
 HELD_SINCE_END = 28
 HELD_ENTRY = 29
 
--- The owner of a claim, the field `<epoch>o` of `claims`: client id 8, lease in milliseconds 6, session in decimal digits.
+-- The owner of a claim, the field `<epoch>o` of `claims`: client id 8, lease in milliseconds 6, time of the claim 6, session in decimal digits.
 OWNER_CLIENT_END = 8
 OWNER_LEASE = 9
-OWNER_SESSION = 15
+OWNER_CLAIMED_AT = 15
+OWNER_SESSION = 21
 
--- A row of `dead`: reason 1, length of the error 4, error, entry.
-DEAD_ERROR_LENGTH = 2
-DEAD_ERROR = 6
+-- A row of `dead`: reason 1, duration of the last run in milliseconds, or NO_RUN_TIME, 4, length of the error 4, error, entry.
+DEAD_TOOK = 2
+DEAD_ERROR_LENGTH = 6
+DEAD_ERROR = 10
 
--- A row of `results`: expiry in store time 6, state: `c` if the task was cancelled, or `d` and the output.
-RESULT_STATE = 7
+-- A row of `results`: expiry in store time 6, store time of the end 6, state: `c` and the name if the task was cancelled, or `d` and the output.
+RESULT_ENDED_AT = 7
+RESULT_STATE = 13
 
 -- The field s<set> of `routes`: see `set_lists.lua`.
 PLAN_QUEUE_LENGTH = 9

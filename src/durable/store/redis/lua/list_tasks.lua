@@ -9,7 +9,7 @@
 -- Ids of another length than 16 are left out. In a sorted set, a position has their first 16 bytes, filled up with zeros.
 --
 -- Needs: task_rows.
--- KEYS: NONE, META, ALIVE, DELAYED, DUE, RUNNING, RESULTS, DEAD, DIED, ERRORS, TYPES, QUEUES, PERMITS.
+-- KEYS: NONE, META, ALIVE, DELAYED, DUE, RUNNING, CLAIMS, RESULTS, DEAD, DIED, ERRORS, TYPES, QUEUES, PERMITS.
 --
 -- ARGV[1] -> status: w, l, r, d, x or c, as in `status.lua`
 -- ARGV[2] -> cursor of the scan, or score

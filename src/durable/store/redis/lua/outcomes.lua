@@ -1,7 +1,7 @@
 -- Collects the outcomes of tasks that no longer run, and writes them as one transaction.
 --
 -- A row of `errors` contains the time of the first failure in 6 bytes and, for each of the last attempts, the oldest first: attempt
--- number 4, time of the failure 6, length of the error 2, error.
+-- number 4, time of the failure 6, duration of the run in milliseconds, or NO_RUN_TIME, 4, length of the error 2, error.
 --
 -- Needs: transaction, entry, alive_row, lists, queues, notifications, progress, store_time, results.
 -- Reads: epoch, tombstones.
@@ -49,38 +49,47 @@ local function make_outcomes()
   end
 
   -- Adds the error of an attempt, and keeps the last of the earlier ones. Returns the entry with the flag that records it.
-  local function add_error(collected, id, entry, error)
+  local function add_error(collected, id, entry, error, took)
     local row, starts, at = errors_of(collected, id, entry) or '', {}, 7
     if #row < 6 then row = pack('>I6', now) end
-    while at + 11 <= #row do
+    while at + 15 <= #row do
       starts[#starts + 1] = at
-      at = at + 12 + number_at('>I2', row, at + 10)
+      at = at + 16 + number_at('>I2', row, at + 14)
     end
     if #starts >= MAX_ERRORS then row = sub(row, 1, 6) .. sub(row, starts[#starts - MAX_ERRORS + 2]) end
     collected.errors[#collected.errors + 1] = id
-    collected.errors[#collected.errors + 1] = row .. pack('>I4I6I2', number_at('>I4', entry, ENTRY_FAILURES) + 1, now, #error) .. error
+    collected.errors[#collected.errors + 1] = row .. pack('>I4I6', number_at('>I4', entry, ENTRY_FAILURES) + 1, now) .. took .. pack('>I2', #error) .. error
     local flags = byte(entry, ENTRY_FLAGS)
     return sub(entry, 1, ENTRY_FLAGS - 1) .. char(has_errors(flags) and flags or flags + 4) .. sub(entry, ENTRY_FLAGS + 1)
+  end
+
+  -- Returns the name of a task, given its entry.
+  local function name_in(entry)
+    local flags, at = byte(entry, ENTRY_FLAGS), ENTRY_PAYLOAD
+    if flags % 4 >= 2 and #entry >= ENTRY_EXTENSION then at = at + 2 + number_at('>I2', entry, ENTRY_PAYLOAD) end
+    if flags % 2 == 1 then at = at + number_at('>I4', entry, ENTRY_LENGTH) end
+    return sub(entry, at)
   end
 
   local function cancel(collected, id, entry)
     if errors_of(collected, id, entry) then collected.cleared_errors[#collected.cleared_errors + 1] = id end
     local retention, task_state = number_at('>I6', entry, ENTRY_RETENTION), ''
     if retention > 0 then
-      local ids, expiry = expiry_bin(retention)
+      local ids, times = expiry_bin(retention)
       task_state, ids[#ids + 1] = 'c', id
       collected.results[#collected.results + 1] = id
-      collected.results[#collected.results + 1] = expiry .. task_state
+      collected.results[#collected.results + 1] = times .. task_state .. name_in(entry)
     end
     collected.payload_ids[#collected.payload_ids + 1] = id
     tally(collected, 'cancelled')
     finish(collected, id, entry, task_state)
   end
 
-  -- `row` is the row of `alive`, if it cannot be derived from the entry.
-  local function mark_dead(collected, id, entry, reason, error, row)
+  -- `took` is the duration of the last run, as in the row, or nil if there was none. `row` is the row of `alive`, if it cannot be derived from
+  -- the entry.
+  local function mark_dead(collected, id, entry, reason, error, took, row)
     collected.dead[#collected.dead + 1] = id
-    collected.dead[#collected.dead + 1] = char(reason) .. pack('>I4', #error) .. error .. entry
+    collected.dead[#collected.dead + 1] = char(reason) .. (took or NO_RUN_TIME) .. pack('>I4', #error) .. error .. entry
     collected.died[#collected.died + 1] = store_time()
     collected.died[#collected.died + 1] = id
     finish(collected, id, entry, '', row)
@@ -100,7 +109,7 @@ local function make_outcomes()
     local row = alive .. string.rep('\0', ALIVE_KIND_END)
     local entry = id .. sub(row, 1, ALIVE_RETENTION_END) .. string.rep('\0', 16) .. sub(row, ALIVE_KIND, ALIVE_KIND_END) .. string.rep('\0', 5)
     tally(collected, 'ended_apart')
-    mark_dead(collected, id, entry, DAMAGED, error, alive)
+    mark_dead(collected, id, entry, DAMAGED, error, nil, alive)
   end
 
   -- Counts rows that were recently found to be missing or unreadable.

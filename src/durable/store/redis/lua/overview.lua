@@ -16,7 +16,7 @@
 -- [1..9] -> as the output of `queue.lua`. Running tasks that belong to none of these queues count for the default queue.
 -- [10]   -> longest time for which the first task of a list has been ready, in milliseconds, or -1
 -- [11]   -> number of sessions
-local MAX_LISTED_TYPES, MAX_LOOKS = 2000, 100
+local MAX_LISTED_TYPES = 2000
 
 -- Returns the names of queues in the fields of `queues` that contain limits.
 local function queue_names()
@@ -35,18 +35,6 @@ local function types()
     if name ~= '' and not seen[name] then seen[name], names[#names + 1] = true, name end
   end
   return names
-end
-
--- Returns the entry of the first task that waits in a list, or nil if there is none, or if it is behind many tasks that were cancelled or
--- have moved.
-local function first_waiting(key)
-  local first, left = call('LINDEX', key, 0), {}
-  if not first or call('HEXISTS', TOMBSTONES, lists().tombstone_of(first)) == 0 then return first end
-  for _, entry in ipairs(call('LRANGE', key, 0, MAX_LOOKS - 1)) do
-    local tombstone = lists().tombstone_of(entry)
-    left[tombstone] = (left[tombstone] or tonumber(call('HGET', TOMBSTONES, tombstone) or '') or 0) - 1
-    if left[tombstone] < 0 then return entry end
-  end
 end
 
 -- Returns the longest time for which the first task of one of these lists has been ready, or -1. The tasks of groups are not examined.

@@ -3,7 +3,7 @@
 --
 -- Needs: task_rows, lists, groups.
 -- Reads: epoch, tombstones.
--- KEYS: NONE, META, READY, LEASE, ERRORS, TOMBSTONES, IDLE, ROUTES, UNLISTED, QUEUES, PERMITS, GROUPS, TYPES.
+-- KEYS: NONE, META, READY, CLAIMS, LEASE, ERRORS, TOMBSTONES, IDLE, ROUTES, UNLISTED, QUEUES, PERMITS, GROUPS, TYPES.
 --
 -- ARGV[1] -> name of the queue; the default queue has none
 -- ARGV[2] -> maximum number of tasks

@@ -3,15 +3,16 @@
 -- Needs: store_time.
 local expiry_bins = {}
 
--- Returns the ids in the bin for this retention, and the expiry of its results.
+-- Returns the ids in the bin for this retention, and the times with which the rows of its results begin.
 local function expiry_bin(retention)
-  local expiry = store_time() + retention
+  local ended_at = store_time()
+  local expiry = ended_at + retention
   local ids = expiry_bins[expiry]
   if not ids then
     ids = {}
     expiry_bins[expiry] = ids
   end
-  return ids, pack('>I6', expiry)
+  return ids, pack('>I6I6', expiry, ended_at)
 end
 
 -- The name of a bin consists of the time until which its results are kept and the time at which it was written. Store time

@@ -22,7 +22,8 @@
 --     snooze, delay in milliseconds, empty
 --     release, empty, empty
 --     0dead or 1dead, reason, error: the digit is the number of failures that the verdict adds
---   The name of a verdict may be followed by a space, and the milliseconds for which the group of the task is held.
+--   The name of a verdict may be followed by a space, and the milliseconds for which the group of the task is held. Each verdict is followed
+--   by the duration of the run in milliseconds 4, or NO_RUN_TIME.
 --
 -- Output:
 -- [1] -> positions of the refused verdicts, from 1, as they are sent

@@ -49,7 +49,7 @@ local function apply_done(name, epoch, first, n)
   if held == 0 then return end
   expiry_bins = {}
   local ids_done, payload_ids, failed, results, states, own_client = {}, {}, {}, {}, {}, ARGV[3]
-  local retention, ids, expiry, is_output_sent, any_queued
+  local retention, ids, times, is_output_sent, any_queued
   for i = 1, n do
     local row = rows[i]
     if row then
@@ -66,7 +66,7 @@ local function apply_done(name, epoch, first, n)
       if sub(row, RUNNING_RETENTION, RUNNING_RETENTION_END) ~= retention then
         retention = sub(row, RUNNING_RETENTION, RUNNING_RETENTION_END)
         local millis = number_at('>I6', retention)
-        if millis == 0 then ids = nil else ids, expiry = expiry_bin(millis) end
+        if millis == 0 then ids = nil else ids, times = expiry_bin(millis) end
         -- After a shorter retention, a new task may have the id when the message arrives.
         is_output_sent = millis >= 60000
       end
@@ -75,7 +75,7 @@ local function apply_done(name, epoch, first, n)
         local output = ARGV[first + n + i - 1]
         ids[#ids + 1] = id
         results[#results + 1] = id
-        results[#results + 1] = expiry .. 'd' .. output
+        results[#results + 1] = times .. 'd' .. output
         if is_output_sent and #output < MAX_NOTIFIED_BYTES then state_text = 'd' .. output end
       end
       states[#ids_done] = state_text
@@ -111,7 +111,7 @@ local function make_apply_others()
     outcomes.delay(collected, id, entry, now + after)
   end
 
-  local function apply_other(collected, id, entry, flag, what, one, two)
+  local function apply_other(collected, id, entry, flag, what, one, two, took)
     local then_what, wait = string.match(what, '^(%S+) (%d+)$')
     local group = wait and queues().group_of(entry, 0) or ''
     if group ~= '' then
@@ -122,7 +122,7 @@ local function make_apply_others()
       outcomes.cancel(collected, id, entry)
     elseif what == 'retry' then
       outcomes.tally(collected, 'retried')
-      delay(collected, id, outcomes.add_error(collected, id, entry, two), one, 1)
+      delay(collected, id, outcomes.add_error(collected, id, entry, two, took), one, 1)
     elseif what == 'snooze' then
       outcomes.tally(collected, 'snoozed')
       delay(collected, id, entry, one, 0)
@@ -135,7 +135,7 @@ local function make_apply_others()
       entry = sub(entry, 1, ENTRY_FAILURES - 1) .. pack('>I4', failures) .. sub(entry, ENTRY_CRASHES)
       outcomes.tally(collected, 'died')
       if tonumber(one) == DAMAGED then outcomes.record_damage(collected, two, entry) end
-      outcomes.mark_dead(collected, id, entry, tonumber(one), two)
+      outcomes.mark_dead(collected, id, entry, tonumber(one), two, took)
     end
   end
 
@@ -146,10 +146,10 @@ local function make_apply_others()
     local flags = flagged and call('HMGET', CANCEL, unpack(ARGV, first, first + n - 1)) or {}
     for i = 1, n do
       if rows[i] then
-        local id, at = ARGV[first + i - 1], first + n + 3 * (i - 1)
+        local id, at = ARGV[first + i - 1], first + n + 4 * (i - 1)
         collected.ids[#collected.ids + 1], collected.rows[#collected.ids + 1] = id, rows[i]
         if flags[i] then collected.flags[#collected.flags + 1], collected.flags[#collected.flags + 2] = id, flags[i] end
-        apply_other(collected, id, sub(rows[i], RUNNING_ENTRY), flags[i], ARGV[at], ARGV[at + 1], ARGV[at + 2])
+        apply_other(collected, id, sub(rows[i], RUNNING_ENTRY), flags[i], ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3])
       end
     end
     outcomes.write(name, collected)
@@ -182,7 +182,7 @@ local function take_verdicts(session, at, claims)
       apply_others = apply_others or make_apply_others()
       apply(2 * i + 1, apply_others, epoch, at + 1, n)
     end
-    at = at + 1 + 4 * n
+    at = at + 1 + 5 * n
   end
   state.is_partial = state.is_partial or taken > 0 and taken < total
   return taken == total

@@ -1,4 +1,4 @@
--- Counts the waiting tasks of queues.
+-- Counts the waiting tasks of queues, and finds the first ones of lists.
 --
 -- Needs: lists, queues, groups.
 local made_tombstones
@@ -42,4 +42,16 @@ local function count_waiting(queue, ids)
   -- The entry of a tombstone may be in another list of its path, which has tasks of the same queue.
   for at = 1, #ids, 16 do gone = gone + (tombstones_by_list()[sub(ids, at, at + 15)] or 0) end
   return math.max(n - gone, 0)
+end
+
+-- Returns the entry of the first task that waits in a list, or nil if there is none, or if it is behind many tasks that were cancelled or
+-- have moved.
+local function first_waiting(key)
+  local first, left, MAX_LOOKS = call('LINDEX', key, 0), {}, 100
+  if not first or call('HEXISTS', TOMBSTONES, lists().tombstone_of(first)) == 0 then return first end
+  for _, entry in ipairs(call('LRANGE', key, 0, MAX_LOOKS - 1)) do
+    local tombstone = lists().tombstone_of(entry)
+    left[tombstone] = (left[tombstone] or tonumber(call('HGET', TOMBSTONES, tombstone) or '') or 0) - 1
+    if left[tombstone] < 0 then return entry end
+  end
 end

@@ -264,6 +264,7 @@ async fn a_full_server_refuses_only_new_tasks() {
                 Verdict::Dead {
                     reason: DeadReason::Fatal,
                     error: "error".into(),
+                    took: None,
                 },
             ),
             (id(1), Verdict::Release),

@@ -118,6 +118,7 @@ async fn scene_of_all() -> Scene {
         let verdict = || Verdict::Retry {
             after: SECOND,
             error: String::from("error"),
+            took: None,
         };
         scene.worker.turn(verdicts(&failed, verdict), 0).await;
     }
@@ -169,7 +170,7 @@ async fn damage_hides_no_task() {
     needs_redis!();
     let scene = scene_of_all().await;
     let fields = "local owner, session = string.sub(call('HGET', 'running', id(3)), 1, 16) .. 'o'
-        session = string.sub(call('HGET', 'claims', owner) or '', 15) ";
+        session = string.sub(call('HGET', 'claims', owner) or '', 21) ";
     for (key, field, number, status) in ROWS {
         let stored = scene.run(&format!("{fields} return call('HGET', '{key}', {field})"));
         let redis::Value::BulkString(row) = stored else {

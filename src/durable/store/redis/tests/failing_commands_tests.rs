@@ -373,6 +373,7 @@ fn again(claim: &Claim) -> Vec<Verdicts> {
     let again = |id| Verdict::Retry {
         after: if id == self::id(19) { HOUR } else { SECOND },
         error: "before".into(),
+        took: None,
     };
     let tasks = claim.tasks.iter().map(|task| (task.id, again(task.id)));
     vec![Verdicts {
@@ -386,6 +387,7 @@ fn all_verdicts(claim: &Claim) -> Vec<Verdicts> {
     let dead = |error: &str| Verdict::Dead {
         reason: DeadReason::Fatal,
         error: error.into(),
+        took: None,
     };
     let verdicts = vec![
         (id(10), Verdict::Done(b"ten".to_vec())),
@@ -396,6 +398,7 @@ fn all_verdicts(claim: &Claim) -> Vec<Verdicts> {
             Verdict::Retry {
                 after: SECOND,
                 error: "again".into(),
+                took: None,
             },
         ),
         (id(12), Verdict::Release),
@@ -407,6 +410,7 @@ fn all_verdicts(claim: &Claim) -> Vec<Verdicts> {
             Verdict::Retry {
                 after: SECOND,
                 error: "again".into(),
+                took: None,
             },
         ),
     ];

@@ -1,7 +1,7 @@
 //! The health of a store, and the report on its server.
 
 use super::*;
-use crate::durable::{DurableClient, Health};
+use crate::durable::{DurableClient, FindingLevel, Health};
 
 /// Waits for a health of the store.
 async fn until_health(store: &RedisStore, is_so: impl Fn(&Health) -> bool) {
@@ -137,6 +137,54 @@ async fn a_report_describes_the_server() {
     assert!(
         text.contains("Buffered") && text.contains("volatile-lru"),
         "{text}"
+    );
+    let found = findings(&store).await;
+    assert_eq!(found, [("redis.durability", FindingLevel::Info)]);
+}
+
+async fn findings(store: &RedisStore) -> Vec<(&'static str, FindingLevel)> {
+    let diagnoses = store.diagnose().await.unwrap();
+    let findings = diagnoses.server.iter();
+    findings.map(|it| (it.id, it.level)).collect()
+}
+
+#[tokio::test]
+async fn a_report_says_what_is_wrong_with_the_server() {
+    needs_redis!();
+    let server = Server::start();
+    let store = open(&server.url()).await;
+    until_health(&store, |health| *health == Health::Well).await;
+    let in_memory = ("redis.durability", FindingLevel::Warn);
+    assert_eq!(findings(&store).await, [in_memory]);
+    server.ask(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+    let evicts = ("redis.eviction", FindingLevel::Error);
+    assert_eq!(findings(&store).await, [in_memory, evicts]);
+    server.ask(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    server.ask(&["CONFIG", "SET", "appendonly", "yes"]);
+    server.ask(&["CONFIG", "SET", "appendfsync", "always"]);
+    assert_eq!(findings(&store).await, []);
+    server.ask(&["CONFIG", "SET", "no-appendfsync-on-rewrite", "yes"]);
+    assert_eq!(
+        findings(&store).await,
+        [("redis.durability", FindingLevel::Info)]
+    );
+    server.ask(&[
+        "ACL",
+        "SETUSER",
+        "default",
+        "-info",
+        "-config",
+        "-publish",
+        "-subscribe",
+    ]);
+    server.ask(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    until_health(&store, |health| *health == Health::Mute).await;
+    assert_eq!(
+        findings(&store).await,
+        [
+            ("redis.settings", FindingLevel::Info),
+            ("redis.messages", FindingLevel::Warn)
+        ]
     );
 }
 

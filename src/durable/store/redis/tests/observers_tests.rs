@@ -114,6 +114,11 @@ async fn a_replica_is_observed() {
     let observer = observe(&replica.url()).await;
     look(&observer).await;
     assert_eq!(observer.0.counts().await.unwrap().dead, 2);
+    let server = observer.0.diagnose().await.unwrap().server;
+    assert!(
+        server.iter().any(|it| it.id == "redis.replica"),
+        "{server:?}"
+    );
     drop(worker);
 }
 

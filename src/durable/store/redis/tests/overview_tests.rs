@@ -127,6 +127,9 @@ async fn a_partition_that_does_not_answer_is_named() {
         assert!(overview.counts.waiting < waiting, "{overview:?}");
         waiting = overview.counts.waiting;
         assert_eq!(overview.queues[0].info.waiting, waiting);
+        let diagnosed = worker.store.diagnose().await.unwrap();
+        assert_eq!(diagnosed.missing_partitions, missing);
+        assert_eq!(diagnosed.partitions.len(), PARTITIONS - missing.len());
         let page = worker.store.stats(all(Resolution::Minute)).await.unwrap();
         assert_eq!(page.missing_partitions, missing);
         let done: u64 = page.rows.iter().map(|row| row.2.done).sum();
@@ -196,12 +199,14 @@ async fn the_number_of_commands_does_not_grow_with_the_number_of_tasks() {
                 commands(&server, || store.stats(all(Resolution::Hour))).await,
                 commands(&server, || store.counts()).await,
                 commands(&server, || store.queue(queue_name("q"))).await,
+                commands(&server, || store.diagnose()).await,
             ];
             // The first requests also send the texts of their scripts.
             if round == 0 {
                 continue;
             }
             assert_eq!(sent[0]["scripts"], 5, "{sent:?}");
+            assert_eq!(sent[5]["scripts"], 1, "{sent:?}");
             match &before {
                 Some(before) => assert_eq!(*before, sent),
                 None => before = Some(sent),
@@ -282,6 +287,7 @@ async fn an_overview_of_unreadable_rows_is_answered() {
     ] {
         scene.run(damage);
         let overview = store.overview().await.unwrap();
+        store.diagnose().await.unwrap();
         assert_eq!(overview.queues[0].name, None, "{damage}");
         assert!(overview.missing_partitions.is_empty(), "{damage}");
     }

@@ -208,6 +208,7 @@ async fn errors_and_unserved_tasks_of_all_partitions_are_found() {
         let again = |id: TaskId| Verdict::Retry {
             after: Duration::from_secs(60),
             error: format!("error of {id}"),
+            took: None,
         };
         let tasks = claim.tasks.iter().map(|task| (task.id, again(task.id)));
         let (epoch, tasks) = (claim.epoch, tasks.collect());

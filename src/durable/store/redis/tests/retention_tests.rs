@@ -26,6 +26,7 @@ fn is_dead() -> Verdict {
     Verdict::Dead {
         reason: DeadReason::Fatal,
         error: "error".into(),
+        took: None,
     }
 }
 

@@ -103,6 +103,7 @@ fn dead(error: usize) -> impl Fn() -> Verdict {
     move || Verdict::Dead {
         reason: DeadReason::Fatal,
         error: "e".repeat(error),
+        took: None,
     }
 }
 

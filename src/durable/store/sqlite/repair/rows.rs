@@ -59,6 +59,7 @@ const CLAIM: &[Column] = &[
     Column("delivered", FLAG, ""),
     Column("cancels", FLAG, ""),
     Column("queue", Values::Optional(&Values::Text), ""),
+    Column("claimed_at", ANY, "0"),
     Column("held", Values::ClaimedTasks, ""),
 ];
 const READY: &[Column] = &[
@@ -77,6 +78,7 @@ const ERROR: &[Column] = &[
     Column("attempt", COUNT, ""),
     Column("at", TIME, ""),
     Column("error", Values::Text, ""),
+    Column("took", Values::Optional(&TIME), "NULL"),
 ];
 const PROGRESS: &[Column] = &[
     Column("id", Values::Id, ""),
@@ -156,6 +158,7 @@ const TASK: &[Column] = &[
     Column("output", Values::Optional(&Values::Bytes), "NULL"),
     Column("error", Values::Optional(&Values::Text), "''"),
     Column("reason", Values::Optional(&Values::Number(0..=1000)), "0"),
+    Column("took", Values::Optional(&TIME), "NULL"),
 ];
 
 impl Values {

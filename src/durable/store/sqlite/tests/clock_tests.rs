@@ -110,6 +110,7 @@ async fn end_two(worker: &Worker, first: u64) {
     let dead = verdicts(&claim, |_| Verdict::Dead {
         reason: DeadReason::Fatal,
         error: String::new(),
+        took: None,
     });
     worker.turn(dead, 0).await;
 }

@@ -264,7 +264,11 @@ fn output(id: TaskId) -> Verdict {
 
 fn dead(reason: DeadReason) -> Verdict {
     let error = String::from("as intended");
-    Verdict::Dead { reason, error }
+    Verdict::Dead {
+        reason,
+        error,
+        took: None,
+    }
 }
 
 fn is_damaged(seen: &TaskState) -> bool {

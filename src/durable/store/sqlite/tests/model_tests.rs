@@ -317,11 +317,13 @@ fn any_verdict(random: &mut fastrand::Rng) -> Verdict {
         2 => Verdict::Retry {
             after,
             error: String::from("again"),
+            took: None,
         },
         3 => Verdict::Snooze { after },
         4 => Verdict::Dead {
             reason: DeadReason::Attempts,
             error: String::from("enough"),
+            took: None,
         },
         _ => Verdict::Release,
     }

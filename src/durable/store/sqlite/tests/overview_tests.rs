@@ -1,5 +1,6 @@
 //! The overview and the statistics: how SQLite finds what they need.
 
+use super::super::diagnosis::{FIRST as FIRST_UNCLAIMED, OVERDUE};
 use super::super::list_sizes::COUNT;
 use super::super::overview::{FIRST, FIRST_TYPE};
 use super::super::stats::BUCKETS;
@@ -20,6 +21,19 @@ async fn an_index_finds_what_an_overview_needs() {
                 String::from("SEARCH ready USING PRIMARY KEY (list=?)"),
                 String::from("SEARCH task USING PRIMARY KEY (id=?)"),
             ],
+        ),
+        (
+            FIRST_UNCLAIMED,
+            vec![
+                String::from("SEARCH ready USING PRIMARY KEY (list=?)"),
+                String::from("SEARCH task USING PRIMARY KEY (id=?)"),
+            ],
+        ),
+        (
+            OVERDUE,
+            vec![String::from(
+                "SEARCH throng_claim USING INDEX throng_claim_until (until<?)",
+            )],
         ),
         (
             BUCKETS,

@@ -152,6 +152,7 @@ async fn the_end_of_a_task_wakes_another_process() {
         |_| Verdict::Dead {
             reason: DeadReason::Fatal,
             error: String::new(),
+            took: None,
         },
     ];
     for (n, end) in ends.into_iter().enumerate() {

@@ -165,6 +165,7 @@ pub(super) async fn a_dead_letter_has_its_payload_and_its_whole_error(it: &dyn H
     let verdict = Verdict::Dead {
         reason: DeadReason::Fatal,
         error: error.clone(),
+        took: None,
     };
     session.run_first(id(1), verdict).await;
     it.age(SECOND);

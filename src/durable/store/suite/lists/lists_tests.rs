@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use super::Harness;
 use super::process::*;
-use crate::durable::envelope::seal_output;
+use crate::durable::envelope::{seal_output, stamp_output};
 use crate::durable::queue::Priority;
 use crate::durable::store::{
     CheckedFilter, DEAD_LETTER_RETENTION, DeadReason, ListTasks, NewTask, Verdict,
 };
-use crate::durable::{Key, Status, TaskId, TaskInfo, TaskPage};
+use crate::durable::{DeadFilter, Key, Status, TaskId, TaskInfo, TaskPage};
 
 fn of(status: Status) -> CheckedFilter {
     CheckedFilter {
@@ -133,12 +133,19 @@ pub(super) async fn a_task_is_in_the_list_of_its_status(it: &dyn Harness) {
     session.turn(wanting(0)).await;
     assert_eq!(only(&process, Status::Waiting).await.failures, Some(1));
     let claim = session.claim(1).await;
-    let output = seal_output("job", &7).expect("it can be encoded");
+    it.clock().advance(SECOND);
+    let running = only(&process, Status::Running).await;
+    assert_eq!(running.running_for, Some(SECOND));
+    let mut output = seal_output("job", &7).expect("it can be encoded");
+    stamp_output(&mut output, Duration::from_micros(7_999));
     session.report(claim.epoch, 1, Verdict::Done(output)).await;
     it.age(SECOND);
     let done = only(&process, Status::Done).await;
     assert_eq!(done.name.as_deref(), Some("job"));
     assert_eq!(done.kept_for, Some(HOUR - SECOND));
+    assert_eq!(done.age, Some(SECOND));
+    assert_eq!(done.took, Some(Duration::from_millis(7)));
+    assert_eq!((done.running_for, running.took), (None, None));
     assert_eq!(
         (done.queue, done.failures, done.crashes),
         (None, None, None)
@@ -154,6 +161,7 @@ pub(super) async fn dead_and_cancelled_tasks_are_listed(it: &dyn Harness) {
     let verdict = Verdict::Dead {
         reason: DeadReason::Unreadable,
         error: error.clone(),
+        took: Some(SECOND),
     };
     session.report(claim.epoch, 1, verdict).await;
     process.cancel([2]).await;
@@ -163,11 +171,80 @@ pub(super) async fn dead_and_cancelled_tasks_are_listed(it: &dyn Harness) {
     assert_eq!(dead.error.as_deref(), Some(&error[..160]));
     assert_eq!(dead.kept_for, Some(DEAD_LETTER_RETENTION - SECOND));
     assert_eq!(dead.name.as_deref(), Some("job"));
+    assert_eq!((dead.age, dead.took), (Some(SECOND), Some(SECOND)));
     let cancelled = only(&process, Status::Cancelled).await;
     assert_eq!(
         (cancelled.id, cancelled.kept_for),
         (id(2), Some(HOUR - SECOND))
     );
+    assert_eq!((cancelled.age, cancelled.took), (Some(SECOND), None));
+}
+
+/// Tasks that wait, are delayed or run are cancelled. They may be in a group or have a large payload.
+pub(super) async fn cancelled_tasks_keep_their_names(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    let named = |name: &str, task| NewTask {
+        name: name.into(),
+        ..task
+    };
+    let large = NewTask {
+        payload: vec![7; 2_000],
+        ..task(4)
+    };
+    session
+        .enqueue([named("job", task(1)), named("other", large)])
+        .await;
+    session.claim(2).await;
+    session
+        .enqueue([
+            named("even", task(2)),
+            named("odd", delayed(3, HOUR)),
+            named("job", grouped("g", 5)),
+        ])
+        .await;
+    assert_eq!(process.cancel([1, 2, 3, 4, 5]).await, 5);
+    it.clock().advance(10 * LEASE);
+    // The leases of the running tasks are over.
+    for _ in 0..3 {
+        session.turn(wanting(0)).await;
+        it.clock().advance(LEASE);
+    }
+    let found = all(&process, &of(Status::Cancelled), 10).await;
+    let mut found: Vec<_> = found.into_iter().map(|it| (it.id, it.name)).collect();
+    found.sort();
+    let names = ["job", "even", "odd", "other", "job"];
+    let expected = (1..)
+        .map(id)
+        .zip(names.map(|name| Some(String::from(name))));
+    assert_eq!(found, expected.collect::<Vec<_>>());
+}
+
+/// A dead letter whose last worker has died, and one that was replayed.
+pub(super) async fn only_a_run_that_has_ended_has_a_duration(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    let failed = || Verdict::Dead {
+        reason: DeadReason::Fatal,
+        error: String::from("error"),
+        took: Some(SECOND),
+    };
+    let fragile = NewTask {
+        max_crashes: 1,
+        ..task(1)
+    };
+    session.run(fragile, failed()).await;
+    assert_eq!(only(&process, Status::Dead).await.took, Some(SECOND));
+    let by_id = DeadFilter::ids([id(1)]);
+    assert_eq!(process.replay_dead_letters(by_id).await, 1);
+    let epoch = session.claim(1).await.epoch;
+    process.renew([epoch]).await;
+    for _ in 0..4 {
+        it.clock().advance(2 * LEASE);
+        process.session().await.turn(wanting(0)).await;
+    }
+    let dead = only(&process, Status::Dead).await;
+    assert_eq!((dead.reason, dead.took), (Some(DeadReason::Crashes), None));
 }
 
 pub(super) async fn pages_follow_each_other(it: &dyn Harness) {

@@ -24,6 +24,7 @@ use crate::durable::{Counts, TaskId};
 mod changes;
 mod dead_letters;
 mod details;
+mod diagnosis;
 mod leases;
 mod lists;
 mod numbered;
@@ -377,6 +378,7 @@ impl<H: Harness> Pair<H> {
     async fn counts(&mut self, process: u8) -> Outcome {
         self.queue(process).await?;
         self.workers(process).await?;
+        self.diagnose(process).await?;
         let [model, tested] = self.stores(process);
         let (expected, answered) = (model.0.counts().await, tested.0.counts().await);
         if let Some(counts) = answered.as_ref().ok().filter(|counts| !adds_up(counts)) {

@@ -149,19 +149,21 @@ impl KeyChoice {
 impl VerdictChoice {
     /// Returns the verdict. `mark` distinguishes it from others.
     pub(super) fn verdict(&self, mark: u64) -> Verdict {
+        let took = Some(Duration::from_millis(mark));
         let error = format!("error {mark}");
         match *self {
             Self::Done => Verdict::Done(mark.to_be_bytes().to_vec()),
-            Self::Retry(after) => Verdict::Retry { after, error },
+            Self::Retry(after) => Verdict::Retry { after, error, took },
             Self::Snooze(after) => Verdict::Snooze { after },
             Self::Dead => Verdict::Dead {
                 reason: DeadReason::Attempts,
                 error,
+                took,
             },
             Self::Release => Verdict::Release,
             Self::Hold(after, wait) => Verdict::HoldGroup {
                 wait,
-                then: Box::new(Verdict::Retry { after, error }),
+                then: Box::new(Verdict::Retry { after, error, took }),
             },
         }
     }

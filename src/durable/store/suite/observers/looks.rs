@@ -22,6 +22,7 @@ pub(in crate::durable::store) async fn look(store: &Store) -> Vec<String> {
         text(store.dead_letters(DeadFilter::all(), 9).await),
         text(store.counts().await),
         text(store.overview().await),
+        text(store.diagnose().await),
         text(store.stats(ReadStats::last_hour()).await),
         text(store.workers(None, 9).await),
         text(store.paused_types().await),

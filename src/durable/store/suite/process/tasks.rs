@@ -156,13 +156,18 @@ pub(in crate::durable::store::suite) fn done() -> Verdict {
 
 pub(in crate::durable::store::suite) fn retry(after: Duration) -> Verdict {
     let error = "error".to_owned();
-    Verdict::Retry { after, error }
+    Verdict::Retry {
+        after,
+        error,
+        took: None,
+    }
 }
 
 pub(in crate::durable::store::suite) fn dead() -> Verdict {
     Verdict::Dead {
         reason: DeadReason::Fatal,
         error: "fatal".to_owned(),
+        took: None,
     }
 }
 

@@ -8,7 +8,7 @@ use crate::durable::store::{NewSession, SessionId, WorkerCard};
 use crate::durable::{WorkerInfo, WorkerState, WorkersPage};
 
 /// The session of a worker of a queue, with a number of permits by which tests recognize it.
-pub(super) fn worker(queue: &str, permits: usize) -> NewSession {
+pub(in crate::durable::store::suite) fn worker(queue: &str, permits: usize) -> NewSession {
     let queue = match queue {
         "" => Default::default(),
         queue => queue_name(queue),

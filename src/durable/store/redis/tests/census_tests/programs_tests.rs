@@ -136,10 +136,12 @@ fn random_verdicts(random: &mut fastrand::Rng, claim: &Claim) -> Vec<Verdicts> {
         1 => Verdict::Retry {
             after: random.u32(..2) * SECOND,
             error: "again".into(),
+            took: None,
         },
         2 => Verdict::Dead {
             reason: DeadReason::Fatal,
             error: "error".into(),
+            took: None,
         },
         _ => Verdict::Release,
     };

@@ -2,7 +2,8 @@
 
 use super::super::keys_tests::replacing;
 use super::*;
-use crate::durable::store::{Change, ChangeAnswer};
+use crate::durable::Status;
+use crate::durable::store::{Change, ChangeAnswer, CheckedFilter, MoveWaiting};
 
 #[tokio::test]
 async fn tasks_are_cancelled_as_a_whole() {
@@ -185,4 +186,41 @@ async fn tasks_of_groups_move_as_a_whole_in_a_census() {
         has_failed
     })
     .await;
+}
+
+#[tokio::test]
+async fn waiting_tasks_of_a_list_move_as_a_whole() {
+    needs_redis!();
+    for_each_command_in_a_census(async |scene, trial| {
+        let store = &scene.worker.store;
+        let _worker = Worker::of_queue(store, "q").await;
+        let waiting = store.counts().await.unwrap().waiting;
+        let request = to_queue("q");
+        let move_part = || store.move_waiting(request.clone());
+        let (answer, has_failed) = scene.send(trial, true, move_part).await;
+        let part = answer.unwrap().expect("it is the first part");
+        scene.check(trial);
+        let info = store.queue(queue_name("q")).await.unwrap();
+        assert!(info.waiting > 1, "{trial:?}: {part:?}");
+        let counts = store.counts().await.unwrap();
+        assert_eq!(counts.waiting, waiting, "{trial:?}");
+        finish_queue(scene, trial).await;
+        has_failed
+    })
+    .await;
+}
+
+/// Returns a request to move all waiting tasks to a queue.
+fn to_queue(queue: &str) -> MoveWaiting {
+    MoveWaiting {
+        filter: CheckedFilter {
+            status: Status::Waiting,
+            name: None,
+            queue: None,
+        },
+        until: None,
+        queue: queue_name(queue),
+        after: None,
+        limit: 128,
+    }
 }

@@ -125,6 +125,7 @@ async fn verdicts_free_permits_of_groups_and_hold_them_as_a_whole() {
         let then = Box::new(Verdict::Retry {
             after: SECOND,
             error: "429".into(),
+            took: None,
         });
         let wait = 2 * SECOND;
         let tasks = vec![

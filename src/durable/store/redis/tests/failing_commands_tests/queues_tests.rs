@@ -75,6 +75,7 @@ async fn verdicts_give_permits_back_once() {
                     Verdict::Retry {
                         after: SECOND,
                         error: "again".into(),
+                        took: None,
                     },
                 ),
             ],

@@ -39,6 +39,8 @@ async fn a_read_is_correct_or_fails() {
     assert_eq!(workers.unwrap().workers.len(), 1);
     let counts = assert_correct_or_failed(&scene, || store.counts()).await;
     assert_eq!((counts.unserved, counts.dead), (1, 1), "{counts:?}");
+    let diagnosed = assert_correct_or_failed(&scene, || store.diagnose()).await;
+    assert_eq!(diagnosed.partitions[0].unclaimed.len(), 1);
     let progress = || store.progress([10, 11, 30].map(id).to_vec());
     let progress = assert_correct_or_failed(&scene, progress).await;
     assert!(matches!(

@@ -96,6 +96,7 @@ async fn verdicts_applied_in_part_are_reported_and_counted_once() {
             false => Verdict::Retry {
                 after: Duration::from_secs(60),
                 error: "again".into(),
+                took: None,
             },
         };
         let claims = claim_all(&worker).await.into_iter().map(|claim| Verdicts {

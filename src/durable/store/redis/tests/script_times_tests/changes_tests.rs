@@ -1,10 +1,10 @@
 //! Many tasks are made due, or move to another queue.
 
 use super::*;
-use crate::durable::Key;
 use crate::durable::store::redis::batches::TASKS_PER_CHANGE;
 use crate::durable::store::suite::with_key;
-use crate::durable::store::{Change, ChangeAnswer};
+use crate::durable::store::{Change, ChangeAnswer, CheckedFilter, MoveWaiting};
+use crate::durable::{Key, Status};
 
 const TASKS: u64 = 8 * BATCH;
 
@@ -57,6 +57,62 @@ async fn many_tasks_that_move() {
         })
         .await;
     }
+}
+
+/// Moves all waiting tasks to the queue `q`. Returns the number of tasks that have moved.
+async fn move_all(scene: &mut Scene) -> u64 {
+    let mut request = MoveWaiting {
+        filter: CheckedFilter {
+            status: Status::Waiting,
+            name: None,
+            queue: None,
+        },
+        until: None,
+        queue: queue_name("q"),
+        after: None,
+        limit: TASKS_PER_CHANGE,
+    };
+    let mut moved = 0;
+    loop {
+        let part = scene.other.store.move_waiting(request.clone());
+        let part = scene.meter.measure(part).await.unwrap().unwrap();
+        moved += part.changed;
+        request.after = part.next;
+        if request.after.is_none() {
+            return moved;
+        }
+    }
+}
+
+#[tokio::test]
+async fn all_tasks_of_a_list_move_in_their_order() {
+    needs_redis!();
+    in_short_scripts(async |scene| {
+        let worker = Worker::of_queue(&scene.other.store, "q").await;
+        scene.store(TASKS, task).await;
+        assert_eq!(move_all(scene).await, TASKS);
+        let mut order = Vec::new();
+        while let Some(claim) = worker.turn(Vec::new(), MAX_BATCH_TASKS).await.claim {
+            order.extend(claim.tasks.iter().map(|task| task.id));
+        }
+        let expected: Vec<_> = (0..TASKS).map(id).collect();
+        assert!(order == expected);
+    })
+    .await;
+}
+
+#[tokio::test]
+#[ignore = "it stores a million tasks: `scripts/test --long` runs it"]
+async fn all_tasks_of_a_list_of_a_million_move() {
+    needs_redis!();
+    let mut scene = Scene::new().await;
+    scene.store(1_000_000, task).await;
+    scene.meter.taken.clear();
+    let started = std::time::Instant::now();
+    assert_eq!(move_all(&mut scene).await, 1_000_000);
+    let longest = scene.meter.taken.iter().max();
+    println!("move: {:?}, {longest:?}", started.elapsed());
+    assert!(scene.meter.taken.iter().all(|taken| *taken <= LIMIT));
 }
 
 /// The task that is searched last is the first one of a list of a million.

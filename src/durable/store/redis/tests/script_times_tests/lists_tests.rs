@@ -39,6 +39,7 @@ async fn pages_without_a_match() {
             let retry = || Verdict::Retry {
                 after: Duration::from_secs(60),
                 error: String::from("error"),
+                took: None,
             };
             let verdict = || if nth % 2 == 0 { retry() } else { dead(1000)() };
             scene.turn(verdicts(claim, verdict), 0).await;

@@ -1,5 +1,6 @@
 //! Many sessions, and sessions with many claims.
 
+use super::super::workers_tests::carded;
 use super::*;
 use crate::durable::store::redis::renew::CLAIMS_PER_RENEWAL;
 use crate::durable::store::redis::reply;
@@ -74,6 +75,26 @@ async fn many_sessions() {
         }
         let counts = scene.other.store.counts();
         scene.meter.measure(counts).await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_diagnosis_of_many_types_and_workers() {
+    needs_redis!();
+    in_short_scripts(async |scene| {
+        let store = &scene.worker.store;
+        for _ in 0..300 {
+            store.open_session_with(carded("q")).await.unwrap();
+        }
+        let of_type = |number| NewTask {
+            name: format!("type {number}").into(),
+            ..task(number)
+        };
+        scene.store(4 * BATCH, of_type).await;
+        let diagnosed = scene.meter.measure(scene.other.store.diagnose()).await;
+        let diagnosed = diagnosed.unwrap().partitions.remove(0);
+        assert_eq!(diagnosed.unclaimed.len(), 100);
     })
     .await;
 }

@@ -6,6 +6,7 @@ fn retry() -> Verdict {
     Verdict::Retry {
         after: Duration::from_secs(1),
         error: "error".repeat(20),
+        took: None,
     }
 }
 

@@ -20,6 +20,7 @@ async fn unreadable_results_and_dead_letters_are_damaged() {
         false => Verdict::Dead {
             reason: DeadReason::Fatal,
             error: "error".into(),
+            took: None,
         },
     };
     let tasks = claim.tasks.iter().enumerate();
@@ -68,7 +69,7 @@ async fn orphaned_rows_are_removed_or_restored() {
     worker.turn(done(&worker.claim(1).await), 0).await;
     scene.run("for _, key in ipairs({ 'died', 'expiry_bins', 'expiry' }) do redis.call('DEL', ARGV[1] .. key) end
         for _, key in ipairs({ 'payloads', 'errors', 'cancel', 'watchers', 'progress' }) do call('HSET', key, id(99), 'x') end
-        call('HSET', 'results', id(98), struct.pack('>I6', 1) .. 'd', id(97), 'x') call('HSET', 'expiry_bins', 'x', '', '5-0', '')
+        call('HSET', 'results', id(98), struct.pack('>I6I6', 1, 1) .. 'd', id(97), 'x') call('HSET', 'expiry_bins', 'x', '', '5-0', '')
         call('SADD', 'quarantined', id(99)) call('HSET', 'dead', id(3), 'x')");
     scene.maintain().await;
     // The dead letter and the result are restored, and kept for as long as before.
@@ -108,7 +109,7 @@ async fn payloads_of_dead_letters_without_times() {
     let scene = Scene::new().await;
     scene.run(
         "for n = 1, 600 do
-            call('HSET', 'dead', id(n), '\\1\\0\\0\\0\\0' .. id(n) .. string.rep('\\0', 60))
+            call('HSET', 'dead', id(n), '\\1' .. string.rep('\\0', 8) .. id(n) .. string.rep('\\0', 60))
             call('HSET', 'payloads', id(n), 'payload')
         end",
     );

@@ -72,7 +72,8 @@ pub(super) fn leave_out(expected: &mut TaskInfo, answered: &mut TaskInfo) {
     if tokens.iter().all(Option::is_some) {
         (expected.fencing_token, answered.fencing_token) = (None, None);
     }
-    if answered.name.is_none() {
+    // The outputs of these tests do not contain the names of their tasks.
+    if answered.name.is_none() && answered.status == Status::Done {
         expected.name = None;
     }
     if answered.ready_for.is_none() {

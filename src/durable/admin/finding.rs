@@ -1,0 +1,83 @@
+//! [`Finding`]: a fact about a store that needs attention.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// A fact about a store that needs attention: see [`Report::findings`](crate::durable::Report::findings).
+///
+/// Its texts are for people. Control characters in names are escaped. The texts may change, but the ids stay the same:
+///
+/// | id | level | what was found |
+/// | --- | --- | --- |
+/// | `dead_letters.many` | warn | There are more than 90% of the maximum number of [dead letters](crate::durable::Retention::dead_most). |
+/// | `leases.overdue` | error | The leases of some claims have been over for more than two lease times, and no worker takes their tasks back. |
+/// | `partitions.missing` | error | Some partitions of a `RedisStore` do not answer. |
+/// | `queues.paused` | warn | Tasks wait in [paused](crate::durable::Queue::pause) queues. |
+/// | `queues.unserved` | warn | Tasks wait in queues that no live worker serves. |
+/// | `redis.durability` | warn or info | A failure of the server would lose tasks. |
+/// | `redis.eviction` | error | The server may evict tasks when its memory is full. |
+/// | `redis.messages` | warn | The server sends no messages, so workers poll. |
+/// | `redis.replica` | warn | The server is a replica, which accepts no writes. |
+/// | `redis.settings` | info | The user may not read settings of the server. |
+/// | `schedules.late` | warn | Schedules have been due for more than a minute. |
+/// | `schedules.stuck` | warn | Schedules are [stuck](crate::durable::ScheduleInfo::stuck). |
+/// | `store.damaged` | error | Rows of the store are missing or cannot be read. |
+/// | `types.paused` | warn | Tasks of [paused](crate::durable::TaskTypes::pause) types wait. |
+/// | `types.unserved` | warn | Tasks wait in a queue that live workers serve, but none of them knows their types. |
+/// | `workers.none` | error | A task has waited for more than a minute, and there is no live worker. |
+/// | `workers.suspect` | warn | Workers are [suspect](crate::durable::WorkerState::Suspect) or gone. |
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Finding {
+    /// The kind of this finding. A report has at most one finding of a kind.
+    pub id: &'static str,
+    /// How serious it is.
+    pub level: FindingLevel,
+    /// What was found, as a sentence without a full stop.
+    pub what: String,
+    /// What to do about it, likewise.
+    pub remedy: String,
+}
+
+/// How serious a [finding](Finding) is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum FindingLevel {
+    /// This may be intended.
+    Info,
+    /// Some tasks wait, or soon something is lost.
+    Warn,
+    /// Tasks do not run, or something is lost.
+    Error,
+}
+
+impl Finding {
+    pub(crate) fn new(
+        id: &'static str,
+        level: FindingLevel,
+        what: String,
+        remedy: impl Into<String>,
+    ) -> Self {
+        let remedy = remedy.into();
+        Self {
+            id,
+            level,
+            what,
+            remedy,
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    /// Writes what was found, and what to do, on one line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let level = match self.level {
+            FindingLevel::Info => "info",
+            FindingLevel::Warn => "warning",
+            FindingLevel::Error => "error",
+        };
+        write!(f, "{level}: {}: {}", self.what, self.remedy)
+    }
+}

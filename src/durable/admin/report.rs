@@ -1,0 +1,40 @@
+//! [`Report`]: what is wrong with a store, and what to do.
+
+use std::time::{Duration, SystemTime};
+
+use serde::Serialize;
+
+use super::findings::{Facts, findings};
+use super::json;
+use crate::durable::clock::time_of;
+use crate::durable::engine::Engine;
+use crate::durable::{DurableError, Finding};
+
+/// A report on a store: see [`Admin::report`](crate::durable::Admin::report).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Report {
+    /// The current time, by the clock of the store.
+    #[serde(serialize_with = "json::since_1970")]
+    pub now: SystemTime,
+    /// What needs attention: the errors, then the warnings, then the rest. Without findings, nothing is known to be wrong.
+    pub findings: Vec<Finding>,
+}
+
+/// Returns a report: see [`Admin::report`](crate::durable::Admin::report).
+pub(super) async fn report(engine: &Engine) -> Result<Report, DurableError> {
+    let overview = engine.ask(None, |store| store.overview()).await?;
+    let diagnoses = engine.ask(None, |store| store.diagnose()).await?;
+    let times = diagnoses.partitions.iter().map(|part| part.now);
+    let now = times.max().unwrap_or_default();
+    let findings = findings(&Facts {
+        overview: &overview,
+        diagnoses: &diagnoses,
+        damage: engine.store.damage(),
+        now,
+    });
+    Ok(Report {
+        now: time_of(Duration::from_millis(now)),
+        findings,
+    })
+}
