@@ -45,6 +45,8 @@ pub(crate) enum Command {
     /// Lists and pauses the types of tasks
     #[command(subcommand)]
     Type(cmd::types::TypeCommand),
+    /// Lists the namespaces of the stores in a Redis server
+    Namespaces,
     /// Shows or changes how long, and how many, ended tasks are kept
     Retention(cmd::retention::RetentionArgs),
     /// Stores a task
@@ -58,6 +60,9 @@ pub(crate) enum Command {
     /// Shows the store in the terminal, and updates it each second
     #[cfg(feature = "top")]
     Top(cmd::top::TopArgs),
+    /// Serves the dashboard for browsers
+    #[cfg(feature = "web")]
+    Web(cmd::web::WebArgs),
     /// Prints completions for a shell
     Completions {
         /// The shell

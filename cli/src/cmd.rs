@@ -4,6 +4,7 @@ pub(crate) mod dead;
 pub(crate) mod doctor;
 mod generate;
 pub(crate) mod metrics;
+mod namespaces;
 pub(crate) mod queue;
 pub(crate) mod retention;
 pub(crate) mod schedule;
@@ -13,6 +14,8 @@ pub(crate) mod task;
 #[cfg(feature = "top")]
 pub(crate) mod top;
 pub(crate) mod types;
+#[cfg(feature = "web")]
+pub(crate) mod web;
 pub(crate) mod worker;
 
 use crate::args::{Cli, Command};
@@ -26,7 +29,10 @@ pub(crate) async fn run(cli: Cli, out: &mut Output) -> Result<(), Failure> {
     match command {
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { folder } => generate::man(&folder),
+        Command::Namespaces => namespaces::run(&store, out).await,
         Command::Doctor(args) => doctor::run(&store, args, out).await,
+        #[cfg(feature = "web")]
+        Command::Web(args) => web::run(&store, args).await,
         Command::Metrics(args) => metrics::run(&store, args).await,
         #[cfg(feature = "top")]
         Command::Top(args) => top::run(&store, args).await,

@@ -92,6 +92,16 @@ impl StoreArgs {
         Ok(self.session(client))
     }
 
+    /// Returns the namespaces of the stores in a Redis server.
+    pub(crate) async fn namespaces(&self) -> Result<Vec<String>, Failure> {
+        match self.location()? {
+            Location::Redis(url) => self.within(self.redis(&url).namespaces()).await,
+            Location::Sqlite(_) => Err(Failure::Usage(
+                "only a store in Redis has a namespace: a file contains one store".into(),
+            )),
+        }
+    }
+
     /// Returns the address of the store, with the password.
     pub(crate) fn location(&self) -> Result<Location, Failure> {
         let Some(store) = self.store.as_deref().filter(|store| !store.is_empty()) else {

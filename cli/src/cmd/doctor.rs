@@ -3,10 +3,12 @@
 mod redis_server;
 mod sqlite_file;
 
+use std::cmp::Reverse;
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use serde::Serialize;
+use throng::durable::{Finding, FindingLevel};
 
 use crate::duration::short;
 use crate::failure::Failure;
@@ -33,27 +35,17 @@ pub(crate) struct DoctorArgs {
 pub(crate) struct Diagnosis {
     /// The kind of the finding, which never changes.
     id: &'static str,
-    level: DiagnosisLevel,
+    level: FindingLevel,
     /// What was found.
     what: String,
     /// What to do about it.
     remedy: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum DiagnosisLevel {
-    /// Tasks are lost, or do not run.
-    Error,
-    /// Tasks may be lost, or wait for long.
-    Warn,
-    Info,
-}
-
 static DIAGNOSIS_COLUMNS: [Column<Diagnosis>; 4] = [
     Column {
         title: "LEVEL",
-        text: |it| it.level.name().into(),
+        text: |it| level_name(it.level).into(),
     },
     Column {
         title: "ID",
@@ -85,14 +77,14 @@ pub(crate) async fn run(
         Location::Sqlite(path) => sqlite_file::examine(&path, args.deep)?,
     });
     session.close().await;
-    found.sort_by_key(|it| it.level);
+    found.sort_by_key(|it| Reverse(it.level));
     print(&found, out)?;
-    let worst = if args.strict {
-        DiagnosisLevel::Warn
+    let least = if args.strict {
+        FindingLevel::Warn
     } else {
-        DiagnosisLevel::Error
+        FindingLevel::Error
     };
-    match found.iter().filter(|it| it.level <= worst).count() {
+    match found.iter().filter(|it| it.level >= least).count() {
         0 => Ok(()),
         number => Err(Failure::Unmet(format!(
             "{number} of the findings need attention"
@@ -110,12 +102,13 @@ fn print(found: &[Diagnosis], out: &mut Output) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns what the store itself knows.
+/// Returns what the store itself finds.
 async fn store_findings(session: &Session) -> Result<Vec<Diagnosis>, Failure> {
     let before = SystemTime::now();
-    let overview = session.ask(session.client.admin().overview()).await?;
-    let difference = difference(before, SystemTime::now(), overview.now);
-    Ok(clock(difference).into_iter().collect())
+    let report = session.ask(session.client.admin().report()).await?;
+    let difference = difference(before, SystemTime::now(), report.now);
+    let found = report.findings.into_iter().map(Diagnosis::from);
+    Ok(found.chain(clock(difference)).collect())
 }
 
 /// Returns how far a time is outside of the period in which it was read.
@@ -142,7 +135,7 @@ impl Diagnosis {
     fn error(id: &'static str, what: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self {
             id,
-            level: DiagnosisLevel::Error,
+            level: FindingLevel::Error,
             what: what.into(),
             remedy: remedy.into(),
         }
@@ -151,7 +144,7 @@ impl Diagnosis {
     fn warn(id: &'static str, what: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self {
             id,
-            level: DiagnosisLevel::Warn,
+            level: FindingLevel::Warn,
             what: what.into(),
             remedy: remedy.into(),
         }
@@ -160,20 +153,29 @@ impl Diagnosis {
     fn info(id: &'static str, what: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self {
             id,
-            level: DiagnosisLevel::Info,
+            level: FindingLevel::Info,
             what: what.into(),
             remedy: remedy.into(),
         }
     }
 }
 
-impl DiagnosisLevel {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Error => "error",
-            Self::Warn => "warn",
-            Self::Info => "info",
+impl From<Finding> for Diagnosis {
+    fn from(finding: Finding) -> Self {
+        Self {
+            id: finding.id,
+            level: finding.level,
+            what: finding.what,
+            remedy: finding.remedy,
         }
+    }
+}
+
+fn level_name(level: FindingLevel) -> &'static str {
+    match level {
+        FindingLevel::Error => "error",
+        FindingLevel::Warn => "warn",
+        _ => "info",
     }
 }
 

@@ -1,4 +1,4 @@
-//! Examines the Redis server of a store, on a connection of its own.
+//! Examines the Redis server of a store, on a connection of its own. The store itself reports how durable the server is.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -183,13 +183,8 @@ fn slowest(times: Vec<Duration>) -> Option<Diagnosis> {
 impl ServerFacts {
     fn examine(&self, clients: u64) -> Vec<Diagnosis> {
         let found = [
-            self.unread(),
-            self.replica(),
             self.loading(),
-            self.persistence(),
-            self.synchronization(),
             self.failed_writes(),
-            self.eviction(),
             self.memory(),
             self.idle_timeout(),
             self.connections(clients),
@@ -209,26 +204,6 @@ impl ServerFacts {
         self.info(name)?.parse().ok()
     }
 
-    fn unread(&self) -> Option<Diagnosis> {
-        (self.info.is_empty() || self.settings.is_empty()).then(|| {
-            Diagnosis::info(
-                "redis.unread",
-                "the user may not read `INFO` or `CONFIG`, so the settings of the server are not checked",
-                "use a user with the permissions `+info +config|get`",
-            )
-        })
-    }
-
-    fn replica(&self) -> Option<Diagnosis> {
-        (self.info("role") == Some("slave")).then(|| {
-            Diagnosis::error(
-                "redis.replica",
-                "the server is a replica, so workers and producers cannot use it",
-                "let them use the address of the primary",
-            )
-        })
-    }
-
     fn loading(&self) -> Option<Diagnosis> {
         (self.number("loading") == Some(1)).then(|| {
             Diagnosis::error(
@@ -237,47 +212,6 @@ impl ServerFacts {
                 "wait until it has",
             )
         })
-    }
-
-    fn persistence(&self) -> Option<Diagnosis> {
-        (self.setting("appendonly") == Some("no")).then(|| {
-            Diagnosis::warn(
-                "redis.appendonly",
-                "the server does not write tasks to its disk at once, so a crash loses them",
-                "set `appendonly yes`",
-            )
-        })
-    }
-
-    fn synchronization(&self) -> Option<Diagnosis> {
-        if self.setting("appendonly") != Some("yes") {
-            return None;
-        }
-        let (id, remedy) = (
-            "redis.appendfsync",
-            "set `appendfsync always`, or let the store wait for the disk",
-        );
-        match (
-            self.setting("appendfsync"),
-            self.setting("no-appendfsync-on-rewrite"),
-        ) {
-            (Some("no"), _) => Some(Diagnosis::warn(
-                id,
-                "the system decides when the server's writes reach the disk",
-                remedy,
-            )),
-            (Some("everysec"), _) => Some(Diagnosis::info(
-                id,
-                "a crash of the server may lose the tasks of the last two seconds",
-                remedy,
-            )),
-            (Some("always"), Some("yes")) => Some(Diagnosis::warn(
-                "redis.rewrite",
-                "while the server rewrites its file, a power failure may lose tasks",
-                "set `no-appendfsync-on-rewrite no`",
-            )),
-            _ => None,
-        }
     }
 
     fn failed_writes(&self) -> Option<Diagnosis> {
@@ -300,19 +234,6 @@ impl ServerFacts {
                 "look at its log, and at the free space of its disk",
             )
         })
-    }
-
-    fn eviction(&self) -> Option<Diagnosis> {
-        let policy = self
-            .setting("maxmemory-policy")
-            .filter(|it| it.starts_with("allkeys-"))?;
-        Some(Diagnosis::error(
-            "redis.eviction",
-            format!(
-                "the server removes tasks when its memory is full: maxmemory-policy is {policy}"
-            ),
-            "set `maxmemory-policy noeviction`",
-        ))
     }
 
     fn memory(&self) -> Option<Diagnosis> {
@@ -376,7 +297,6 @@ mod tests {
     #[test]
     fn a_healthy_server_has_no_findings() {
         let info = [
-            ("role", "master"),
             ("loading", "0"),
             ("used_memory", "80"),
             ("maxmemory", "100"),
@@ -384,20 +304,13 @@ mod tests {
             ("maxclients", "10000"),
             ("aof_last_write_status", "ok"),
         ];
-        let settings = [
-            ("appendonly", "yes"),
-            ("appendfsync", "always"),
-            ("no-appendfsync-on-rewrite", "no"),
-            ("maxmemory-policy", "noeviction"),
-            ("timeout", "0"),
-        ];
+        let settings = [("timeout", "0")];
         assert_eq!(ids(&facts(&info, &settings), 100), Vec::<&str>::new());
     }
 
     #[test]
     fn each_fault_of_a_server_has_a_finding() {
         let info = [
-            ("role", "slave"),
             ("loading", "1"),
             ("used_memory", "81"),
             ("maxmemory", "100"),
@@ -405,41 +318,16 @@ mod tests {
             ("maxclients", "100"),
             ("rdb_last_bgsave_status", "err"),
         ];
-        let settings = [
-            ("appendonly", "no"),
-            ("maxmemory-policy", "allkeys-lru"),
-            ("timeout", "300"),
-        ];
+        let settings = [("timeout", "300")];
         let expected = [
-            "redis.replica",
             "redis.loading",
-            "redis.appendonly",
             "redis.writes",
-            "redis.eviction",
             "redis.memory",
             "redis.timeout",
             "redis.connections",
         ];
         assert_eq!(ids(&facts(&info, &settings), 50), expected);
-        assert_eq!(ids(&ServerFacts::default(), 0), ["redis.unread"]);
-    }
-
-    #[test]
-    fn settings_of_the_file_have_their_own_findings() {
-        let synchronization = |fsync, rewrite| {
-            let settings = [
-                ("appendonly", "yes"),
-                ("appendfsync", fsync),
-                ("no-appendfsync-on-rewrite", rewrite),
-            ];
-            facts(&[("role", "master")], &settings)
-                .synchronization()
-                .map(|it| it.id)
-        };
-        assert_eq!(synchronization("no", "no"), Some("redis.appendfsync"));
-        assert_eq!(synchronization("everysec", "no"), Some("redis.appendfsync"));
-        assert_eq!(synchronization("always", "yes"), Some("redis.rewrite"));
-        assert_eq!(synchronization("always", "no"), None);
+        assert_eq!(ids(&ServerFacts::default(), 50), Vec::<&str>::new());
     }
 
     #[test]

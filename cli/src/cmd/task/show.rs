@@ -41,6 +41,11 @@ pub(crate) fn lines(detail: &TaskDetail) -> Vec<Line> {
         ),
         ("key", detail.key.map(key_state)),
         ("when", Some(when(task))),
+        ("took", task.took.map(short)),
+        (
+            "kept",
+            task.kept_for.map(|it| format!("for {} more", short(it))),
+        ),
         ("failures", task.failures.map(|it| it.to_string())),
         ("crashes", task.crashes.map(|it| it.to_string())),
         ("reason", task.reason.map(|it| it.to_string())),
@@ -99,12 +104,12 @@ fn runner(runner: &Runner) -> String {
 }
 
 fn attempt(error: &AttemptError) -> String {
-    format!(
-        "{}, {} ago: {}",
-        error.attempt,
-        short(error.age),
-        error.error
-    )
+    let took = error
+        .took
+        .map(|it| format!(" after {}", short(it)))
+        .unwrap_or_default();
+    let age = short(error.age);
+    format!("{}{took}, {age} ago: {}", error.attempt, error.error)
 }
 
 /// Returns a text, or hexadecimal digits, and the number of bytes that are missing.
@@ -128,10 +133,12 @@ pub(crate) fn when(task: &TaskInfo) -> String {
     let text = match task.status {
         Status::Waiting => task.ready_for.map(|it| format!("ready for {}", short(it))),
         Status::Delayed => task.due_in.map(|it| format!("due in {}", short(it))),
-        Status::Dead => task.age.map(|it| format!("dead for {}", short(it))),
-        Status::Done | Status::Cancelled => task
-            .kept_for
-            .map(|it| format!("kept for {} more", short(it))),
+        Status::Running => task
+            .running_for
+            .map(|it| format!("running for {}", short(it))),
+        Status::Done | Status::Cancelled | Status::Dead => {
+            task.age.map(|it| format!("ended {} ago", short(it)))
+        }
         _ => None,
     };
     text.unwrap_or_else(|| "-".into())

@@ -1,0 +1,124 @@
+//! The handlers of the forms: they change something, and then lead to a page that shows the effect.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::response::{Html, Redirect};
+use axum::routing::{MethodRouter, post};
+use serde::Deserialize;
+use throng::durable::TaskId;
+
+use crate::dashboard::Shared;
+use crate::error::WebError;
+use crate::extract::{FormBody, Segments};
+use crate::html;
+use crate::html::table::link;
+use crate::operations::action::TaskAction;
+use crate::operations::bulk::BulkOrder;
+use crate::operations::jobs::BulkJobs;
+use crate::operations::{NameForm, Pausable, change_task, effect_of, fire, set_paused};
+use crate::pages::BulkPath;
+use crate::views::tasks::given;
+use crate::visit::StoreVisit;
+
+pub(crate) fn routes() -> Router<Arc<Shared>> {
+    let mut routes = Router::new()
+        .route("/s/{store}/task/{id}/{action}", post(change))
+        .route("/s/{store}/schedules/fire", post(fire_now))
+        .route("/s/{store}/bulk/confirm", post(confirm))
+        .route("/s/{store}/bulk", post(start))
+        .route("/s/{store}/bulk/{number}/stop", post(stop));
+    for (path, what) in PAUSABLE {
+        routes = routes
+            .route(
+                &format!("/s/{{store}}/{path}/pause"),
+                paused(path, what, true),
+            )
+            .route(
+                &format!("/s/{{store}}/{path}/resume"),
+                paused(path, what, false),
+            );
+    }
+    routes
+}
+
+/// What can be paused, and the path of the page that lists it.
+pub(crate) const PAUSABLE: [(&str, Pausable); 3] = [
+    ("queues", Pausable::Queue),
+    ("types", Pausable::Type),
+    ("schedules", Pausable::Schedule),
+];
+
+#[derive(Deserialize)]
+pub(crate) struct ActionPath {
+    pub(crate) id: TaskId,
+    pub(crate) action: TaskAction,
+}
+
+/// The queue to which a task moves.
+#[derive(Deserialize)]
+struct MoveForm {
+    #[serde(default)]
+    to: String,
+}
+
+async fn change(
+    visit: StoreVisit,
+    Segments(ActionPath { id, action }): Segments<ActionPath>,
+    FormBody(form): FormBody<MoveForm>,
+) -> Result<Redirect, WebError> {
+    let changed = change_task(&visit, id, action, given(&form.to)).await?;
+    let effect = effect_of(&changed);
+    let notice = [("did", action.code()), ("effect", effect.as_str())];
+    let path = format!("{}/task/{id}", visit.base());
+    Ok(Redirect::to(&link(&path, &notice)))
+}
+
+/// Returns the handler that pauses or resumes, and then leads to the list.
+fn paused(path: &'static str, what: Pausable, is_paused: bool) -> MethodRouter<Arc<Shared>> {
+    post(
+        async move |visit: StoreVisit, FormBody(form): FormBody<NameForm>| {
+            set_paused(&visit, what, &form.name, is_paused).await?;
+            Ok::<_, WebError>(Redirect::to(&format!("{}/{path}", visit.base())))
+        },
+    )
+}
+
+async fn fire_now(
+    visit: StoreVisit,
+    FormBody(form): FormBody<NameForm>,
+) -> Result<Redirect, WebError> {
+    let id = fire(&visit, &form.name).await?;
+    Ok(Redirect::to(&format!("{}/task/{id}", visit.base())))
+}
+
+/// Asks whether to execute an order. This changes nothing, but a long selection does not fit into a URL.
+async fn confirm(
+    visit: StoreVisit,
+    FormBody(fields): FormBody<Vec<(String, String)>>,
+) -> Result<Html<String>, WebError> {
+    let order = BulkOrder::from_form(&fields)?;
+    order.check()?;
+    Ok(html::bulk::confirmation(&visit, &order))
+}
+
+async fn start(
+    visit: StoreVisit,
+    FormBody(fields): FormBody<Vec<(String, String)>>,
+) -> Result<Redirect, WebError> {
+    let job = BulkJobs::start(&visit, BulkOrder::from_form(&fields)?)?;
+    Ok(Redirect::to(&format!(
+        "{}/bulk/{}",
+        visit.base(),
+        job.number
+    )))
+}
+
+async fn stop(visit: StoreVisit, Segments(path): Segments<BulkPath>) -> Result<Redirect, WebError> {
+    visit.store.jobs.get(path.number)?.stop();
+    Ok(Redirect::to(&format!(
+        "{}/bulk/{}",
+        visit.base(),
+        path.number
+    )))
+}

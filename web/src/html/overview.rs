@@ -1,0 +1,103 @@
+//! The page that summarises a store, and the list of stores.
+
+use axum::response::Html;
+use maud::{Markup, html};
+use throng::durable::TaskInfo;
+
+use super::queues::queue_table;
+use super::table::Column::{Number, Text};
+use super::table::{cell, number, row_head, table};
+use super::text::{block, count, duration, line, name, optional_duration};
+use super::{Frame, charts};
+use crate::views::Answer;
+use crate::views::overview::{HealthView, OverviewView, SummaryView, Warning};
+use crate::visit::{StoreVisit, Visit};
+
+pub(crate) fn page(visit: &StoreVisit, answer: &Answer<OverviewView>) -> Html<String> {
+    let view = &answer.data;
+    Frame::of_store(visit, "Overview").live().page(html! {
+        @let [(_, warnings), (_, numbers), (_, queues)] = parts(visit, &view.summary);
+        (warnings)
+        (numbers)
+        (charts::section(&visit.base(), &view.charts))
+        (queues)
+        @if !view.dead.is_empty() { (dead_letters(visit, &view.dead)) }
+    })
+}
+
+/// Makes the parts that change while the page is open. Each is an element with this id.
+pub(crate) fn parts(visit: &StoreVisit, view: &SummaryView) -> [(&'static str, Markup); 3] {
+    let queues = queue_table(visit, &view.overview.queues);
+    [
+        ("part-warnings", warnings(&view.warnings)),
+        ("part-numbers", tiles(view)),
+        (
+            "part-queues",
+            html! { section #part-queues data-part { (queues) } },
+        ),
+    ]
+}
+
+/// Returns the first page of a dashboard with several stores.
+pub(crate) fn stores(visit: &Visit, stores: &[(String, HealthView)]) -> Html<String> {
+    let rows = stores.iter().map(|(store, health)| {
+        html! {
+            (row_head("Store", html! { a href={ (visit.root) "s/" (store) } { (store) } }))
+            (cell("State", html! { span.state.(health.state) { (health.state) } }))
+            (cell("Error", line(health.error.as_deref().unwrap_or_default())))
+        }
+    });
+    let columns = [Text("Store"), Text("State"), Text("Error")];
+    let rows: Vec<_> = rows.collect();
+    Frame::new(visit, "Stores").page(table("Stores", &columns, &rows, "There are no stores."))
+}
+
+fn warnings(warnings: &[Warning]) -> Markup {
+    html! {
+        div #part-warnings data-part {
+            @for warning in warnings {
+                p.warning { (block(&warning.text)) }
+            }
+        }
+    }
+}
+
+fn tiles(view: &SummaryView) -> Markup {
+    let (counts, numbers) = (&view.overview.counts, &view.numbers);
+    let oldest = numbers.oldest_waiting.map(duration);
+    let tiles = [
+        ("Oldest waits", oldest.unwrap_or_else(|| "\u{2013}".into())),
+        ("Waiting", count(counts.waiting)),
+        ("Running", count(counts.running)),
+        ("Delayed", count(counts.delayed)),
+        ("Dead", count(counts.dead)),
+        ("Done, last hour", count(numbers.done_last_hour)),
+        ("Failed, last hour", count(numbers.failed_last_hour)),
+        ("Workers", count(numbers.workers)),
+    ];
+    html! {
+        dl.tiles #part-numbers data-part {
+            @for (title, value) in tiles {
+                div { dt { (title) } dd { (value) } }
+            }
+        }
+    }
+}
+
+fn dead_letters(visit: &StoreVisit, tasks: &[TaskInfo]) -> Markup {
+    let rows = tasks.iter().map(|task| {
+        let link = format!("{}/task/{}", visit.base(), task.id);
+        html! {
+            (row_head("Type", html! { a href=(link) { (name(task.name.as_deref())) } }))
+            (cell("Error", line(task.error.as_deref().unwrap_or_default())))
+            (number("Age", optional_duration(task.age)))
+        }
+    });
+    let columns = [Text("Type"), Text("Error"), Number("Age")];
+    table(
+        "Newest dead letters",
+        &columns,
+        &rows.collect::<Vec<_>>(),
+        "",
+    )
+}

@@ -1,0 +1,193 @@
+//! The page of one task.
+
+use axum::response::Html;
+use maud::{Markup, html};
+use serde::Deserialize;
+use throng::durable::{AttemptError, Refusal, Runner, TaskInfo};
+
+use super::Frame;
+use super::table::Column::{Number, Text};
+use super::table::{cell, link, number, row_head, table};
+use super::text::{block, count, duration, line, name, optional_duration, queue};
+use crate::operations::action::TaskAction;
+use crate::redact::Document;
+use crate::views::Answer;
+use crate::views::task::TaskView;
+use crate::views::tasks::code_of;
+use crate::visit::StoreVisit;
+
+/// What the last operation has done, from the URL to which it has led. Texts of the URL are never shown.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct TaskNotice {
+    did: Option<TaskAction>,
+    effect: Option<String>,
+}
+
+/// The refusals for which a notice has a sentence.
+const REFUSALS: [Refusal; 4] = [
+    Refusal::KeyHeld,
+    Refusal::Replaceable,
+    Refusal::OtherPartition,
+    Refusal::Unreadable,
+];
+
+pub(crate) fn page(
+    visit: &StoreVisit,
+    answer: &Answer<TaskView>,
+    notice: &TaskNotice,
+) -> Html<String> {
+    let view = &answer.data;
+    Frame::of_store(visit, "Task").page(html! {
+        @if let Some(notice) = notice.text() { p.notice role="status" { (notice) } }
+        p {
+            code.id { (view.task.id) } " "
+            strong { (name(view.task.name.as_deref())) } " "
+            (state(&view.task))
+        }
+        @if visit.visit.can_operate { (operations(visit, view)) }
+        (facts(visit, view))
+        @if let Some(damage) = &view.damage { p.warning { "Damaged: " (block(damage)) } }
+        @if let Some(error) = &view.error { h2 { "Last error" } pre { (block(error)) } }
+        (errors(&view.errors))
+        (document("Payload", view.payload.as_ref()))
+        (document("Progress", view.progress.as_ref()))
+        (document("Output", view.output.as_ref()))
+    })
+}
+
+/// Returns the page that says that a task was deleted.
+pub(crate) fn gone(visit: &StoreVisit) -> Html<String> {
+    Frame::of_store(visit, "Task").page(html! {
+        p.notice role="status" { "The dead letter was deleted." }
+        p { a href={ (visit.base()) "/dead" } { "Go to the dead letters" } }
+    })
+}
+
+impl TaskNotice {
+    /// Returns `true` if the operation has deleted the task, so that there is no page for it.
+    pub(crate) fn is_deletion(&self) -> bool {
+        self.did == Some(TaskAction::Delete) && self.effect.as_deref() == Some("yes")
+    }
+
+    fn text(&self) -> Option<String> {
+        let (did, effect) = (self.did?.done(), self.effect.as_deref()?);
+        let refusal = REFUSALS.iter().find(|refusal| code_of(refusal) == effect);
+        Some(match (effect, refusal) {
+            ("yes", _) => format!(
+                "The task was {did}. A running task stops after its worker has noticed this."
+            ),
+            ("already", _) => String::from("Nothing was changed: the task is already there."),
+            (_, Some(refusal)) => format!("The task was not {did}: {refusal}."),
+            _ => format!("The task was not {did}, since its state has changed meanwhile."),
+        })
+    }
+}
+
+/// Returns the state of a task as a word.
+pub(crate) fn state(task: &TaskInfo) -> Markup {
+    let code = code_of(&task.status);
+    html! { span.state.(code) { (code) } }
+}
+
+fn operations(visit: &StoreVisit, view: &TaskView) -> Markup {
+    let path =
+        |action: TaskAction| format!("{}/task/{}/{}", visit.base(), view.task.id, action.code());
+    html! {
+        div.operation {
+            @for &action in &view.actions {
+                form method="post" action=(path(action)) {
+                    @if action == TaskAction::Move {
+                        label { "to the queue " input name="to" placeholder="default"; }
+                    }
+                    button class=[action.is_destructive().then_some("danger")] { (action.title()) }
+                }
+            }
+        }
+    }
+}
+
+fn facts(visit: &StoreVisit, view: &TaskView) -> Markup {
+    let task = &view.task;
+    let shown = |text: Option<String>| text.map(|text| html! { (text) });
+    let numbers = |number: Option<u32>| shown(number.map(|number| count(u64::from(number))));
+    let times = |time| shown(Option::map(time, duration));
+    let facts = [
+        ("Queue", Some(queue(task.queue.as_deref()))),
+        ("Group", shown(task.group.as_deref().map(line))),
+        ("Priority", shown(view.priority.map(|it| code_of(&it)))),
+        ("Key", shown(view.key.map(|it| code_of(&it)))),
+        ("Failures", numbers(task.failures)),
+        ("Crashes", numbers(task.crashes)),
+        ("Ready for", times(task.ready_for)),
+        ("Due in", times(task.due_in)),
+        ("Dead for", times(task.age)),
+        (
+            "Reason",
+            shown(task.reason.map(|reason| reason.to_string())),
+        ),
+        ("Kept for", times(task.kept_for)),
+        (
+            "Fencing token",
+            shown(task.fencing_token.map(|token| token.to_string())),
+        ),
+        ("Lease left", times(view.lease_left)),
+        ("Worker", view.runner.as_ref().map(runner)),
+        (
+            "Cancellation",
+            view.is_cancel_requested.then(|| html! { "requested" }),
+        ),
+        (
+            "Version of the type",
+            shown(view.version.map(|it| it.to_string())),
+        ),
+    ];
+    let same = task.name.as_deref().map(|name| {
+        link(
+            &format!("{}/tasks/waiting", visit.base()),
+            &[("name", name)],
+        )
+    });
+    html! {
+        dl.facts {
+            @for (title, value) in facts {
+                @if let Some(value) = value { div { dt { (title) } dd { (value) } } }
+            }
+        }
+        @if let Some(same) = same { p { a href=(same) { "Waiting tasks of this type" } } }
+    }
+}
+
+fn runner(runner: &Runner) -> Markup {
+    html! {
+        @if let Some(process) = &runner.process { (line(process)) " " }
+        span.muted { "session " (runner.session) }
+        @if runner.is_suspect { " " span.state.suspect { "suspect" } }
+    }
+}
+
+fn errors(errors: &[AttemptError]) -> Markup {
+    let rows = errors.iter().map(|it| {
+        html! {
+            (row_head("Attempt", count(u64::from(it.attempt))))
+            (cell("Error", block(&it.error)))
+            (number("Age", optional_duration(Some(it.age))))
+        }
+    });
+    let columns = [Text("Attempt"), Text("Error"), Number("Age")];
+    let rows: Vec<_> = rows.collect();
+    html! {
+        @if !rows.is_empty() { (table("Errors of attempts, the oldest first", &columns, &rows, "")) }
+    }
+}
+
+fn document(title: &str, document: Option<&Document>) -> Markup {
+    html! {
+        @if let Some(document) = document {
+            h2 { (title) " " span.muted { (count(document.len as u64)) " bytes" } }
+            @if let Some(text) = &document.text { pre { code { (block(text)) } } }
+            @if let Some(note) = document.note {
+                p.muted { "This value is not shown, since confidential data cannot be found in it. " (note) }
+            }
+        }
+    }
+}

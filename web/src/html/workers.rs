@@ -1,0 +1,125 @@
+//! The pages of workers and of schedules.
+
+use axum::response::Html;
+use maud::{Markup, html};
+use throng::durable::WorkerInfo;
+
+use super::queues::pause_or_resume;
+use super::table::Column::{Number, Text};
+use super::table::{cell, number, pager, row_head, table};
+use super::text::{count, duration, line, optional_duration, optional_time, queue};
+use super::{Frame, name_form};
+use crate::views::Answer;
+use crate::views::schedules::{ScheduleRow, SchedulesView};
+use crate::views::tasks::code_of;
+use crate::views::workers::WorkersView;
+use crate::visit::StoreVisit;
+
+pub(crate) fn workers(visit: &StoreVisit, answer: &Answer<WorkersView>) -> Html<String> {
+    let columns = [
+        Text("Worker"),
+        Text("State"),
+        Text("Queue"),
+        Number("Permits"),
+        Text("Types"),
+        Number("Started"),
+        Number("Last seen"),
+        Text("Version"),
+    ];
+    let rows: Vec<_> = answer.data.workers.iter().map(worker_row).collect();
+    Frame::of_store(visit, "Workers").page(html! {
+        p.muted { "A process counts as several workers if it serves several queues." }
+        (table("Workers", &columns, &rows, "No worker is registered. Tasks wait until one starts."))
+        (pager(&format!("{}/workers", visit.base()), &[], answer))
+    })
+}
+
+fn worker_row(it: &WorkerInfo) -> Markup {
+    let state = code_of(&it.state);
+    html! {
+        (row_head("Worker", html! {
+            (line(&it.program)) " on " (line(&it.host)) " "
+            span.muted { "process " (it.process) ", session " (it.session) }
+        }))
+        (cell("State", html! { span.state.(state) { (state) } }))
+        (cell("Queue", queue(it.queue.as_deref())))
+        (number("Permits", count(it.permits as u64)))
+        (cell("Types", types(it)))
+        (number("Started", duration(it.started)))
+        (number("Last seen", optional_duration(it.last_seen)))
+        (cell("Version", line(&it.crate_version)))
+    }
+}
+
+fn types(it: &WorkerInfo) -> Markup {
+    html! {
+        details {
+            summary { (count((it.types.len() + it.other_types) as u64)) }
+            ul {
+                @for name in &it.types { li { (line(name)) } }
+                @if it.other_types > 0 { li { "and " (count(it.other_types as u64)) " others" } }
+            }
+        }
+    }
+}
+
+pub(crate) fn schedules(visit: &StoreVisit, answer: &Answer<SchedulesView>) -> Html<String> {
+    let columns = [
+        Text("Schedule"),
+        Text("State"),
+        Text("Type"),
+        Text("Queue"),
+        Text("When"),
+        Text("Next"),
+        Text("Last"),
+        Number("Started"),
+        Number("Skipped"),
+        Text("Operations"),
+    ];
+    let columns = &columns[..columns.len() - usize::from(!visit.visit.can_operate)];
+    let rows = answer.data.schedules.iter();
+    let rows: Vec<_> = rows.map(|it| schedule_row(visit, it)).collect();
+    Frame::of_store(visit, "Schedules").page(html! {
+        (table("Schedules", columns, &rows, "There are no schedules. A program defines them with DurableClient::schedule."))
+        (pager(&format!("{}/schedules", visit.base()), &[], answer))
+    })
+}
+
+fn schedule_row(visit: &StoreVisit, it: &ScheduleRow) -> Markup {
+    html! {
+        (row_head("Schedule", line(&it.name)))
+        (cell("State", schedule_state(it)))
+        (cell("Type", line(&it.task)))
+        (cell("Queue", queue(it.queue.as_deref())))
+        (cell("When", line(&it.when)))
+        (cell("Next", optional_time(it.next_tick)))
+        (cell("Last", last(visit, it)))
+        (number("Started", count(it.started)))
+        (number("Skipped", count(it.skipped)))
+        @if visit.visit.can_operate {
+            (cell("Operations", html! {
+                (pause_or_resume(visit, "schedules", &it.name, it.is_paused))
+                (name_form(&format!("{}/schedules/fire", visit.base()), &it.name, "Fire now"))
+            }))
+        }
+    }
+}
+
+fn schedule_state(it: &ScheduleRow) -> Markup {
+    html! {
+        @match (&it.stuck, it.is_paused) {
+            (Some(reason), _) => { span.state.stuck { "stuck" } " " (line(reason)) }
+            (None, true) => span.state.paused { "paused" },
+            (None, false) => span.state.live { "live" },
+        }
+    }
+}
+
+/// Returns the last time at which the schedule has fired, with a link to the task.
+fn last(visit: &StoreVisit, it: &ScheduleRow) -> Markup {
+    let time = optional_time(it.last_tick);
+    match it.last_task {
+        Some(id) => html! { a href={ (visit.base()) "/task/" (id) } { (time) } },
+        None => time,
+    }
+}

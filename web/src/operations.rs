@@ -1,0 +1,120 @@
+//! Changes tasks, queues, types and schedules. The routes to these functions exist only if the host has set an access hook, and a middleware
+//! lets only users through who may operate.
+
+pub(crate) mod action;
+pub(crate) mod audit;
+pub(crate) mod bulk;
+pub(crate) mod jobs;
+
+use serde::Deserialize;
+use throng::durable::{Changed, DurableError, TaskId};
+
+use self::action::TaskAction;
+use self::audit::Audit;
+use crate::error::WebError;
+use crate::views::tasks::code_of;
+use crate::visit::StoreVisit;
+
+/// What can be paused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pausable {
+    Queue,
+    Type,
+    Schedule,
+}
+
+/// The name of a queue, a type or a schedule. It is a field of a form rather than a part of a path, since browsers resolve names such
+/// as `..` in paths.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct NameForm {
+    pub(crate) name: String,
+}
+
+/// Changes one task.
+pub(crate) async fn change_task(
+    visit: &StoreVisit,
+    id: TaskId,
+    action: TaskAction,
+    to: Option<&str>,
+) -> Result<Changed, WebError> {
+    let change = action.change(to)?;
+    let subject = id.to_string();
+    let audit = Audit::begin(visit, action.code(), &subject);
+    let admin = visit.store.client.admin();
+    let changed = visit.store.change(admin.change(id, change)).await;
+    audit.end(&changed.as_ref().map(effect_of));
+    changed
+}
+
+/// Pauses or resumes a queue, a type or a schedule.
+pub(crate) async fn set_paused(
+    visit: &StoreVisit,
+    what: Pausable,
+    name: &str,
+    is_paused: bool,
+) -> Result<(), WebError> {
+    let audit = Audit::begin(visit, what.operation(is_paused), name);
+    let set = visit
+        .store
+        .change(what.set_paused(visit, name, is_paused))
+        .await;
+    let exists = set.and_then(|exists| exists.then_some(()).ok_or_else(|| no_schedule(name)));
+    audit.end(&exists.as_ref().map(|()| String::from("yes")));
+    exists
+}
+
+/// Stores a task of a schedule now. Returns the id of the task or, if an earlier task prevents it, of that one.
+pub(crate) async fn fire(visit: &StoreVisit, name: &str) -> Result<TaskId, WebError> {
+    let audit = Audit::begin(visit, "fire-schedule", name);
+    let schedules = visit.store.client.schedules();
+    let fired = visit.store.change(schedules.fire_now(name)).await;
+    let fired = fired.and_then(|id| id.ok_or_else(|| no_schedule(name)));
+    audit.end(&fired.as_ref().map(ToString::to_string));
+    fired
+}
+
+/// Returns the effect of a change as one word.
+pub(crate) fn effect_of(changed: &Changed) -> String {
+    match changed {
+        Changed::NotIn(_) => "not_in".into(),
+        Changed::Refused(refusal) => code_of(refusal),
+        changed => code_of(changed),
+    }
+}
+
+fn no_schedule(name: &str) -> WebError {
+    WebError::not_found(format!(
+        "The store has no schedule {name:?}: it may have been removed."
+    ))
+}
+
+impl Pausable {
+    fn operation(self, is_paused: bool) -> &'static str {
+        match (self, is_paused) {
+            (Self::Queue, true) => "pause-queue",
+            (Self::Queue, false) => "resume-queue",
+            (Self::Type, true) => "pause-type",
+            (Self::Type, false) => "resume-type",
+            (Self::Schedule, true) => "pause-schedule",
+            (Self::Schedule, false) => "resume-schedule",
+        }
+    }
+
+    /// Returns `false` if there is no schedule with this name. Queues and types can be paused before they exist.
+    async fn set_paused(
+        self,
+        visit: &StoreVisit,
+        name: &str,
+        is_paused: bool,
+    ) -> Result<bool, DurableError> {
+        let client = &visit.store.client;
+        match (self, is_paused) {
+            (Self::Queue, true) => client.queue(name).pause().await.map(|()| true),
+            (Self::Queue, false) => client.queue(name).resume().await.map(|()| true),
+            (Self::Type, true) => client.types().pause(name).await.map(|()| true),
+            (Self::Type, false) => client.types().resume(name).await.map(|()| true),
+            (Self::Schedule, true) => client.schedules().pause(name).await,
+            (Self::Schedule, false) => client.schedules().resume(name).await,
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! [`BulkJobs`]: runs changes of many tasks in the background.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde::Serialize;
+use throng::durable::{Changed, DurableClient, Refusal};
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use super::audit::Audit;
+use super::bulk::BulkOrder;
+use crate::error::{ErrorKind, WebError};
+use crate::store::ShownStore;
+use crate::visit::StoreVisit;
+
+/// The bulk changes of a store: those that run, and the last ones that have ended.
+#[derive(Debug, Default)]
+pub(crate) struct BulkJobs {
+    state: Mutex<JobsState>,
+}
+
+#[derive(Debug, Default)]
+struct JobsState {
+    last_number: u64,
+    jobs: VecDeque<Arc<BulkJob>>,
+}
+
+/// A change of many tasks that runs in the background.
+#[derive(Debug)]
+pub(crate) struct BulkJob {
+    pub(crate) number: u64,
+    pub(crate) order: BulkOrder,
+    progress: Mutex<BulkProgress>,
+    stop: CancellationToken,
+}
+
+/// What a bulk change has done so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct BulkProgress {
+    pub(crate) state: JobState,
+    pub(crate) changed: u64,
+    pub(crate) unchanged: u64,
+    pub(crate) refused: BTreeMap<Refusal, u64>,
+    pub(crate) looked_at: usize,
+    /// The last error of the store.
+    pub(crate) error: Option<String>,
+}
+
+/// The state of a bulk change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum JobState {
+    #[default]
+    Running,
+    Finished,
+    Stopped,
+    Failed,
+}
+
+/// The number of bulk changes of a store that are kept, including those that run.
+const MAX_JOBS: usize = 32;
+/// The number of bulk changes of a store that run at once.
+const MAX_RUNNING_JOBS: usize = 4;
+/// The number of failures in a row after which a bulk change ends.
+const MAX_FAILURES: u32 = 5;
+/// The time between a failure and the next attempt.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+
+impl BulkJobs {
+    /// Starts a bulk change, which continues after the request has ended.
+    pub(crate) fn start(visit: &StoreVisit, order: BulkOrder) -> Result<Arc<BulkJob>, WebError> {
+        order.check()?;
+        let stop = visit.visit.shared.shutdown.child_token();
+        let job = visit.store.jobs.add(order, stop)?;
+        let (visit, running) = (visit.clone(), Arc::clone(&job));
+        tokio::spawn(async move { running.run(&visit).await });
+        Ok(job)
+    }
+
+    /// Returns the bulk change with this number.
+    pub(crate) fn get(&self, number: u64) -> Result<Arc<BulkJob>, WebError> {
+        let state = lock(&self.state);
+        let found = state.jobs.iter().find(|job| job.number == number);
+        found.cloned().ok_or_else(|| {
+            WebError::not_found(format!(
+                "This process has no bulk change {number}: it keeps only the last {MAX_JOBS}, until it exits."
+            ))
+        })
+    }
+
+    fn add(&self, order: BulkOrder, stop: CancellationToken) -> Result<Arc<BulkJob>, WebError> {
+        let mut state = lock(&self.state);
+        let running = state.jobs.iter().filter(|job| job.is_running()).count();
+        if running >= MAX_RUNNING_JOBS {
+            return Err(WebError::new(
+                ErrorKind::TooMany,
+                "Too many bulk changes of this store run: wait until one of them has ended, or stop one.",
+            ));
+        }
+        if state.jobs.len() >= MAX_JOBS
+            && let Some(oldest) = state.jobs.iter().position(|job| !job.is_running())
+        {
+            state.jobs.remove(oldest);
+        }
+        state.last_number += 1;
+        let job = Arc::new(BulkJob {
+            number: state.last_number,
+            order,
+            progress: Mutex::default(),
+            stop,
+        });
+        state.jobs.push_back(Arc::clone(&job));
+        Ok(job)
+    }
+}
+
+impl BulkJob {
+    pub(crate) fn progress(&self) -> BulkProgress {
+        lock(&self.progress).clone()
+    }
+
+    /// Stops the change after the part that runs. What it has changed stays changed.
+    pub(crate) fn stop(&self) {
+        self.stop.cancel();
+    }
+
+    fn is_running(&self) -> bool {
+        lock(&self.progress).state == JobState::Running
+    }
+
+    async fn run(&self, visit: &StoreVisit) {
+        let subject = serde_json::to_string(&self.order).unwrap_or_default();
+        let audit = Audit::begin(visit, "bulk", &subject);
+        let ended = match self.order.ids.is_empty() {
+            true => self.change_matching(&visit.store).await,
+            false => self.change_selected(&visit.store).await,
+        };
+        let progress = {
+            let mut progress = lock(&self.progress);
+            progress.state = ended.as_ref().map_or(JobState::Failed, |state| *state);
+            progress.error = ended.as_ref().err().map(|error| error.detail.clone());
+            progress.clone()
+        };
+        let effect = serde_json::to_string(&progress).unwrap_or_default();
+        audit.end(&ended.as_ref().map(|_| effect));
+    }
+
+    /// Changes all tasks that match the filter, a part at a time.
+    async fn change_matching(&self, store: &ShownStore) -> Result<JobState, WebError> {
+        let (filter, change) = (self.order.filter()?, self.order.change()?);
+        let client: DurableClient = store.client.clone();
+        let mut bulk = client.admin().change_all(filter, change);
+        let mut failures = 0;
+        while !self.stop.is_cancelled() {
+            let part = store.change(async { bulk.next().await.transpose() }).await;
+            match part {
+                Ok(None) => return Ok(JobState::Finished),
+                Ok(Some(part)) => {
+                    failures = 0;
+                    let mut progress = lock(&self.progress);
+                    progress.changed += part.changed;
+                    progress.unchanged += part.unchanged;
+                    progress.looked_at += part.examined;
+                    for (refusal, tasks) in part.refused {
+                        *progress.refused.entry(refusal).or_default() += tasks;
+                    }
+                }
+                Err(error) => self.failed(&mut failures, error).await?,
+            }
+        }
+        Ok(JobState::Stopped)
+    }
+
+    /// Changes the tasks with the listed ids, one after the other.
+    async fn change_selected(&self, store: &ShownStore) -> Result<JobState, WebError> {
+        let (change, mut failures) = (self.order.change()?, 0);
+        let mut ids = self.order.ids.iter().peekable();
+        while let Some(id) = ids.peek() {
+            if self.stop.is_cancelled() {
+                return Ok(JobState::Stopped);
+            }
+            let admin = store.client.admin();
+            let changed = store.change(admin.change(**id, change.clone()));
+            match changed.await {
+                Ok(changed) => {
+                    failures = 0;
+                    lock(&self.progress).count(changed);
+                    ids.next();
+                }
+                Err(error) => self.failed(&mut failures, error).await?,
+            }
+        }
+        Ok(JobState::Finished)
+    }
+
+    /// Waits after a failure, which usually passes. Returns the error if it does not.
+    async fn failed(&self, failures: &mut u32, error: WebError) -> Result<(), WebError> {
+        *failures += 1;
+        let may_pass = error.kind.retry_after().is_some();
+        if !may_pass || *failures >= MAX_FAILURES {
+            return Err(error);
+        }
+        lock(&self.progress).error = Some(error.detail);
+        self.stop.run_until_cancelled(sleep(RETRY_DELAY)).await;
+        Ok(())
+    }
+}
+
+impl BulkProgress {
+    fn count(&mut self, changed: Changed) {
+        self.looked_at += 1;
+        *match changed {
+            Changed::Yes => &mut self.changed,
+            Changed::Refused(refusal) => self.refused.entry(refusal).or_default(),
+            _ => &mut self.unchanged,
+        } += 1;
+    }
+}
+
+/// Locks a mutex whose holders only count, so they leave it usable even if they panic.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

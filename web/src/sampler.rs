@@ -1,0 +1,300 @@
+//! [`Sampler`]: reads the overview of a store at intervals, once for all viewers.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, Once};
+use std::time::{Duration, SystemTime};
+
+use throng::durable::{DurableClient, Overview};
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::error::WebError;
+use crate::gate::GateError;
+
+/// The interval while somebody watches.
+const LIVE_INTERVAL: Duration = Duration::from_secs(1);
+/// The interval while nobody does.
+const IDLE_INTERVAL: Duration = Duration::from_secs(15);
+/// The time after which an attempt to read fails.
+const READ_TIMEOUT: Duration = Duration::from_secs(2);
+/// If the store is slow, the sampler pauses for this many times the duration of a read.
+const PAUSE_FACTOR: u32 = 20;
+/// The number of samples that are kept: 15 minutes while somebody watches.
+const MAX_SAMPLES: usize = 900;
+
+/// Reads the overview of a store at intervals, and keeps the last samples of its numbers. So the cost for the store does not depend on
+/// the number of viewers.
+///
+/// The first page starts a task, which ends with the dashboard.
+pub(crate) struct Sampler {
+    shared: Arc<SamplerShared>,
+    start: Once,
+    /// Ends the task when the dashboard is dropped.
+    stop: DropGuard,
+}
+
+struct SamplerShared {
+    client: DurableClient,
+    latest: watch::Sender<Latest>,
+    samples: Mutex<VecDeque<Sample>>,
+    /// Ends the pause between two reads.
+    wake: Notify,
+}
+
+/// The result of the last attempts to read the overview.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Latest {
+    /// The last overview, even if later attempts have failed. It is `None` until an attempt succeeds.
+    pub(crate) overview: Option<Arc<Overview>>,
+    /// The error of the last attempt.
+    pub(crate) error: Option<WebError>,
+    /// The time of the last attempt.
+    tried_at: Option<Instant>,
+    attempts: u64,
+}
+
+/// Some numbers of a store at one time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sample {
+    /// By the clock of the store, in milliseconds since 1970.
+    pub(crate) at: u64,
+    /// All runs that have succeeded.
+    pub(crate) done: u64,
+    /// All runs that have failed.
+    pub(crate) failed: u64,
+    pub(crate) oldest_waiting: Option<Duration>,
+}
+
+impl Sampler {
+    /// Creates a sampler, which ends with `shutdown`.
+    pub(crate) fn new(client: DurableClient, shutdown: &CancellationToken) -> Self {
+        let shared = SamplerShared {
+            client,
+            latest: watch::Sender::default(),
+            samples: Mutex::default(),
+            wake: Notify::new(),
+        };
+        Self {
+            shared: Arc::new(shared),
+            start: Once::new(),
+            stop: shutdown.child_token().drop_guard(),
+        }
+    }
+
+    /// Returns the result of an attempt that is at most a second old, and waits for it if there is none. After the shutdown, the result
+    /// may be older.
+    pub(crate) async fn latest(&self) -> Latest {
+        self.start();
+        let mut receiver = self.shared.latest.subscribe();
+        let attempts = {
+            let latest = receiver.borrow();
+            if latest.is_recent() {
+                return latest.clone();
+            }
+            latest.attempts
+        };
+        self.shared.wake.notify_waiters();
+        let is_newer = |latest: &Latest| latest.attempts > attempts;
+        let newer = receiver.wait_for(is_newer);
+        self.stop_token().run_until_cancelled(newer).await;
+        self.shared.latest.borrow().clone()
+    }
+
+    /// Returns a receiver of all later results. While one exists, the store is read every second.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Latest> {
+        self.start();
+        let receiver = self.shared.latest.subscribe();
+        self.shared.wake.notify_waiters();
+        receiver
+    }
+
+    /// Returns the samples that are kept, the oldest first.
+    pub(crate) fn samples(&self) -> Vec<Sample> {
+        self.shared.lock_samples().iter().copied().collect()
+    }
+
+    /// Returns the token that is cancelled when the task ends.
+    pub(crate) fn stop_token(&self) -> &CancellationToken {
+        self.stop.token()
+    }
+
+    fn start(&self) {
+        self.start.call_once(|| {
+            let shared = Arc::clone(&self.shared);
+            let stop = self.stop_token().clone();
+            tokio::spawn(async move { stop.run_until_cancelled(shared.run()).await });
+        });
+    }
+}
+
+impl fmt::Debug for Sampler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sampler").finish_non_exhaustive()
+    }
+}
+
+impl SamplerShared {
+    async fn run(&self) {
+        loop {
+            let start = Instant::now();
+            self.read().await;
+            sleep(LIVE_INTERVAL.max(start.elapsed() * PAUSE_FACTOR)).await;
+            // The future exists before receivers are counted, so it also sees a viewer who comes in between.
+            let woken = self.wake.notified();
+            if self.latest.receiver_count() == 0 {
+                // This is an error if nobody wakes the sampler.
+                let _ = timeout(IDLE_INTERVAL - LIVE_INTERVAL, woken).await;
+            }
+        }
+    }
+
+    async fn read(&self) {
+        let answer = timeout(READ_TIMEOUT, async { self.client.admin().overview().await }).await;
+        let overview = match answer {
+            Ok(Ok(overview)) => Ok(Arc::new(overview)),
+            Ok(Err(error)) => Err(WebError::from(error)),
+            Err(_) => Err(WebError::from(GateError::TimedOut)),
+        };
+        if let Ok(overview) = &overview {
+            self.keep(Sample::of(overview));
+        }
+        self.latest.send_modify(|latest| latest.add(overview));
+    }
+
+    fn keep(&self, sample: Sample) {
+        let mut samples = self.lock_samples();
+        if samples.len() == MAX_SAMPLES {
+            samples.pop_front();
+        }
+        samples.push_back(sample);
+    }
+
+    fn lock_samples(&self) -> MutexGuard<'_, VecDeque<Sample>> {
+        self.samples.lock().unwrap_or_else(|it| it.into_inner())
+    }
+}
+
+impl Latest {
+    fn is_recent(&self) -> bool {
+        self.tried_at
+            .is_some_and(|at| at.elapsed() <= LIVE_INTERVAL)
+    }
+
+    fn add(&mut self, overview: Result<Arc<Overview>, WebError>) {
+        self.tried_at = Some(Instant::now());
+        self.attempts += 1;
+        self.error = overview.as_ref().err().cloned();
+        if let Ok(overview) = overview {
+            self.overview = Some(overview);
+        }
+    }
+}
+
+impl Sample {
+    fn of(overview: &Overview) -> Self {
+        let counts = &overview.counts;
+        let since_1970 = overview.now.duration_since(SystemTime::UNIX_EPOCH);
+        let at = since_1970.unwrap_or_default().as_millis();
+        Self {
+            at: u64::try_from(at).unwrap_or(u64::MAX),
+            done: counts.done,
+            failed: counts.retried.saturating_add(counts.died),
+            oldest_waiting: overview
+                .queues
+                .iter()
+                .filter_map(|it| it.oldest_waiting)
+                .max(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use throng::durable::MemoryStore;
+
+    use super::*;
+
+    fn sampler(shutdown: &CancellationToken) -> Sampler {
+        let store = MemoryStore::new();
+        Sampler::new(DurableClient::open(store.observe()), shutdown)
+    }
+
+    #[tokio::test]
+    async fn viewers_within_a_second_share_one_read() {
+        let sampler = sampler(&CancellationToken::new());
+        for _ in 0..50 {
+            assert!(sampler.latest().await.overview.is_some());
+        }
+        assert_eq!(sampler.latest().await.attempts, 1);
+        assert_eq!(sampler.samples().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_page_after_a_pause_gets_new_numbers() {
+        let sampler = sampler(&CancellationToken::new());
+        sampler.latest().await;
+        sleep(LIVE_INTERVAL * 2).await;
+        let asked = Instant::now();
+        assert_eq!(sampler.latest().await.attempts, 2);
+        assert!(asked.elapsed() < LIVE_INTERVAL, "{:?}", asked.elapsed());
+    }
+
+    #[tokio::test]
+    async fn a_watched_store_is_read_again_without_pages() {
+        let sampler = sampler(&CancellationToken::new());
+        let mut receiver = sampler.subscribe();
+        let third = receiver.wait_for(|latest| latest.attempts == 3);
+        let third = timeout(Duration::from_secs(10), third).await;
+        assert!(third.is_ok_and(|it| it.is_ok()));
+    }
+
+    #[tokio::test]
+    async fn after_the_shutdown_pages_get_the_last_result() {
+        let shutdown = CancellationToken::new();
+        let sampler = sampler(&shutdown);
+        let attempts = sampler.latest().await.attempts;
+        shutdown.cancel();
+        sleep(LIVE_INTERVAL * 2).await;
+        let latest = timeout(Duration::from_secs(10), sampler.latest())
+            .await
+            .unwrap();
+        assert_eq!(latest.attempts, attempts);
+    }
+
+    #[tokio::test]
+    async fn dropping_the_sampler_ends_its_task() {
+        let sampler = sampler(&CancellationToken::new());
+        sampler.latest().await;
+        let stop = sampler.stop_token().clone();
+        let shared = Arc::downgrade(&sampler.shared);
+        drop(sampler);
+        assert!(stop.is_cancelled());
+        let ended = async {
+            while shared.strong_count() > 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(Duration::from_secs(10), ended).await.unwrap();
+    }
+
+    #[test]
+    fn the_oldest_samples_are_dropped() {
+        let shutdown = CancellationToken::new();
+        let sampler = sampler(&shutdown);
+        let count = MAX_SAMPLES as u64 + 10;
+        for at in 0..count {
+            sampler.shared.keep(Sample {
+                at,
+                ..Sample::default()
+            });
+        }
+        let samples = sampler.samples();
+        assert_eq!(samples.len(), MAX_SAMPLES);
+        assert_eq!(
+            (samples[0].at, samples[MAX_SAMPLES - 1].at),
+            (10, count - 1)
+        );
+    }
+}

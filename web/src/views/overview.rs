@@ -1,0 +1,246 @@
+//! The summary of a store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Serialize, Serializer};
+use throng::durable::{Health, Overview, Status, TaskFilter, TaskInfo};
+
+use super::charts::{Chart, ChartRange, charts_of_samples, charts_of_statistics};
+use super::{Answer, optional_millis};
+use crate::error::WebError;
+use crate::gate::GateError;
+use crate::redact::redact_text;
+use crate::sampler::Latest;
+use crate::store::ShownStore;
+use crate::visit::StoreVisit;
+
+/// A summary of a store.
+#[derive(Debug, Serialize)]
+pub(crate) struct OverviewView {
+    #[serde(flatten)]
+    pub(crate) summary: SummaryView,
+    #[serde(skip)]
+    pub(crate) charts: [Chart; 2],
+    /// The newest dead letters.
+    pub(crate) dead: Vec<TaskInfo>,
+}
+
+/// The part of the summary that changes while the page is open.
+#[derive(Debug, Serialize)]
+pub(crate) struct SummaryView {
+    pub(crate) health: HealthView,
+    pub(crate) warnings: Vec<Warning>,
+    pub(crate) numbers: OverviewNumbers,
+    #[serde(serialize_with = "without_arc")]
+    pub(crate) overview: Arc<Overview>,
+}
+
+/// The numbers that an operator looks at first.
+#[derive(Debug, Serialize)]
+pub(crate) struct OverviewNumbers {
+    /// The time for which the first waiting task of any queue has waited.
+    #[serde(serialize_with = "optional_millis")]
+    pub(crate) oldest_waiting: Option<Duration>,
+    /// The number of runs that have succeeded within the last hour.
+    pub(crate) done_last_hour: u64,
+    /// The number of runs that have failed within the last hour.
+    pub(crate) failed_last_hour: u64,
+    /// The number of workers. A process counts once for each queue that it serves.
+    pub(crate) workers: u64,
+}
+
+/// The state of a store, as the process of the dashboard sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct HealthView {
+    pub(crate) state: &'static str,
+    pub(crate) error: Option<String>,
+}
+
+/// Something that an operator should look at.
+#[derive(Debug, Serialize)]
+pub(crate) struct Warning {
+    pub(crate) id: &'static str,
+    pub(crate) text: String,
+}
+
+/// The number of dead letters in the summary.
+const DEAD_LETTERS: usize = 5;
+/// The number of names in a warning.
+const NAMES_PER_WARNING: usize = 5;
+
+pub(crate) async fn overview(
+    visit: &StoreVisit,
+    range: ChartRange,
+) -> Result<Answer<OverviewView>, WebError> {
+    let store = &visit.store;
+    let summary = SummaryView::new(store, &store.sampler.latest().await)?;
+    let dead = TaskFilter::new(Status::Dead);
+    let admin = store.client.admin();
+    let mut dead = store.read(admin.tasks(&dead, None, DEAD_LETTERS)).await?;
+    visit.redact_errors(&mut dead.tasks);
+    let view = OverviewView {
+        charts: charts(store, range).await?,
+        dead: dead.tasks,
+        summary,
+    };
+    Ok(Answer::whole(Some(view.summary.overview.now), view))
+}
+
+/// Reads the numbers of the charts. Those of the last 15 minutes need no request.
+async fn charts(store: &ShownStore, range: ChartRange) -> Result<[Chart; 2], WebError> {
+    let Some(filter) = range.statistics() else {
+        return Ok(charts_of_samples(&store.sampler.samples()));
+    };
+    let stats = store.read(store.client.admin().stats(&filter)).await?;
+    Ok(charts_of_statistics(range, stats.now, &stats.rows))
+}
+
+impl SummaryView {
+    /// Makes the summary of the last numbers that were read.
+    ///
+    /// # Errors
+    ///
+    /// No attempt to read the numbers has succeeded.
+    pub(crate) fn new(store: &ShownStore, latest: &Latest) -> Result<Self, WebError> {
+        let Some(overview) = latest.overview.clone() else {
+            let error = latest.error.clone();
+            return Err(error.unwrap_or_else(|| GateError::TimedOut.into()));
+        };
+        let health = HealthView::new(&store.client.health());
+        let mut warnings = warnings(&overview, &health);
+        warnings.extend(latest.error.as_ref().map(stale));
+        Ok(Self {
+            warnings,
+            health,
+            numbers: OverviewNumbers::new(&overview),
+            overview,
+        })
+    }
+}
+
+fn stale(error: &WebError) -> Warning {
+    let text = format!("These numbers are old. {}", error.detail);
+    Warning::new("stale", text)
+}
+
+fn without_arc<S: Serializer>(overview: &Arc<Overview>, serializer: S) -> Result<S::Ok, S::Error> {
+    Overview::serialize(overview, serializer)
+}
+
+impl OverviewNumbers {
+    fn new(overview: &Overview) -> Self {
+        let runs = || overview.types.iter().map(|it| it.last_hour);
+        let oldest = overview.queues.iter().filter_map(|it| it.oldest_waiting);
+        Self {
+            oldest_waiting: oldest.max(),
+            done_last_hour: runs().map(|it| it.done).sum(),
+            failed_last_hour: runs().map(|it| it.retried + it.died).sum(),
+            workers: overview.queues.iter().map(|it| it.sessions).sum(),
+        }
+    }
+}
+
+impl HealthView {
+    pub(crate) fn new(health: &Health) -> Self {
+        let (state, error) = match health {
+            Health::Well => ("well", None),
+            Health::Mute => ("mute", None),
+            Health::Unreachable(error) => ("unreachable", Some(error)),
+            Health::Failing { error, .. } => ("failing", Some(error)),
+            Health::Damaged { last, .. } => ("damaged", Some(last)),
+            _ => ("unknown", None),
+        };
+        let error = error.map(|error| redact_text(error));
+        Self { state, error }
+    }
+}
+
+fn warnings(overview: &Overview, health: &HealthView) -> Vec<Warning> {
+    let paused = overview.queues.iter().filter(|it| it.info.is_paused);
+    let paused: Vec<_> = paused.filter_map(|it| it.name.as_deref()).collect();
+    let held = overview.types.iter().filter(|it| it.is_paused);
+    let held: Vec<_> = held.filter_map(|it| it.name.as_deref()).collect();
+    let found = [
+        unhealthy(health),
+        unserved(overview),
+        without_workers(overview),
+        missing(overview),
+        (!paused.is_empty()).then(|| {
+            let names = names(&paused);
+            Warning::new(
+                "paused-queues",
+                format!(
+                    "Queues are paused: {names}. Their tasks wait until the queues are resumed."
+                ),
+            )
+        }),
+        (!held.is_empty()).then(|| {
+            let names = names(&held);
+            Warning::new(
+                "paused-types",
+                format!("Types are paused: {names}. Their tasks wait until the types are resumed."),
+            )
+        }),
+    ];
+    found.into_iter().flatten().collect()
+}
+
+fn unhealthy(health: &HealthView) -> Option<Warning> {
+    let error = health.error.as_deref().unwrap_or_default();
+    let text = match health.state {
+        "well" => return None,
+        "mute" => "The store does not deliver messages, so tasks start later than usual.".into(),
+        state => format!("The store is {state}: {error}"),
+    };
+    Some(Warning::new("health", text))
+}
+
+fn unserved(overview: &Overview) -> Option<Warning> {
+    let tasks = overview.counts.unserved;
+    let types = overview.types.iter().filter(|it| !it.is_served);
+    let types: Vec<_> = types.filter_map(|it| it.name.as_deref()).collect();
+    (tasks > 0).then(|| {
+        let names = names(&types);
+        let text = format!(
+            "{tasks} tasks wait for types that no live worker knows: {names}. Start workers that register these types."
+        );
+        Warning::new("unserved-types", text)
+    })
+}
+
+fn without_workers(overview: &Overview) -> Option<Warning> {
+    let idle = overview.queues.iter().filter(|it| it.sessions == 0);
+    let waiting: u64 = idle.map(|it| it.info.waiting).sum();
+    (waiting > 0).then(|| {
+        let text = format!(
+            "{waiting} tasks wait in queues that no worker serves. Start workers for these queues."
+        );
+        Warning::new("unserved-queues", text)
+    })
+}
+
+fn missing(overview: &Overview) -> Option<Warning> {
+    let missing = &overview.missing_partitions;
+    (!missing.is_empty()).then(|| {
+        let text = format!(
+            "The partitions {missing:?} do not answer. Their tasks are missing in these numbers."
+        );
+        Warning::new("missing-partitions", text)
+    })
+}
+
+/// Returns the first of the names, as a list.
+fn names(names: &[&str]) -> String {
+    let shown = names[..names.len().min(NAMES_PER_WARNING)].join(", ");
+    match names.len().saturating_sub(NAMES_PER_WARNING) {
+        0 => shown,
+        others => format!("{shown} and {others} others"),
+    }
+}
+
+impl Warning {
+    fn new(id: &'static str, text: String) -> Self {
+        Self { id, text }
+    }
+}

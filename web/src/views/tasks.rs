@@ -1,0 +1,195 @@
+//! Lists of tasks.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use throng::durable::{Cursor, Status, TaskFilter, TaskInfo, TaskPage};
+
+use super::Answer;
+use crate::error::WebError;
+use crate::operations::action::TaskAction;
+use crate::visit::StoreVisit;
+
+/// A list of tasks, by their status. `Next` lists the waiting tasks that have been ready for the longest time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum TaskList {
+    Next,
+    Waiting,
+    Delayed,
+    Running,
+    Done,
+    Cancelled,
+    Dead,
+}
+
+/// The filter and the position of a list, from the query of a URL.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(crate) struct TaskQuery {
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    queue: String,
+    after: Option<String>,
+    limit: Option<usize>,
+}
+
+/// A page of a list of tasks.
+#[derive(Debug, Serialize)]
+pub(crate) struct TasksView {
+    pub(crate) list: TaskList,
+    pub(crate) name: Option<String>,
+    pub(crate) queue: Option<String>,
+    pub(crate) limit: usize,
+    /// The actions that apply to the tasks of this list.
+    pub(crate) actions: Vec<TaskAction>,
+    pub(crate) tasks: Vec<TaskInfo>,
+    /// The number of dead letters on this page for each reason.
+    pub(crate) reasons: BTreeMap<String, u64>,
+}
+
+/// The number of tasks on a page if the URL has none.
+const DEFAULT_LIMIT: usize = 50;
+/// The maximum number of tasks at the head of a queue.
+const MAX_HEAD: usize = 50;
+
+impl TaskList {
+    /// The lists of the page "Tasks", in the order of its tabs.
+    pub(crate) const TABS: [Self; 6] = [
+        Self::Next,
+        Self::Waiting,
+        Self::Delayed,
+        Self::Running,
+        Self::Done,
+        Self::Cancelled,
+    ];
+
+    /// Returns the status of the tasks in the list.
+    pub(crate) fn status(self) -> Status {
+        match self {
+            Self::Next | Self::Waiting => Status::Waiting,
+            Self::Delayed => Status::Delayed,
+            Self::Running => Status::Running,
+            Self::Done => Status::Done,
+            Self::Cancelled => Status::Cancelled,
+            Self::Dead => Status::Dead,
+        }
+    }
+
+    /// Returns the name of the list in URLs.
+    pub(crate) fn code(self) -> &'static str {
+        match self {
+            Self::Next => "next",
+            Self::Waiting => "waiting",
+            Self::Delayed => "delayed",
+            Self::Running => "running",
+            Self::Done => "done",
+            Self::Cancelled => "cancelled",
+            Self::Dead => "dead",
+        }
+    }
+
+    /// Returns `true` if tasks of this list can be selected by their queue. A store does not keep the queues of tasks that have ended.
+    pub(crate) fn has_queues(self) -> bool {
+        !matches!(self, Self::Done | Self::Cancelled)
+    }
+
+    /// Returns the filter that selects the tasks with this name in this queue.
+    pub(crate) fn filter(self, name: Option<&str>, queue: Option<&str>) -> TaskFilter {
+        let mut filter = TaskFilter::new(self.status());
+        if let Some(name) = name {
+            filter = filter.name(name);
+        }
+        match queue {
+            Some(queue) => filter.queue(queue),
+            None => filter,
+        }
+    }
+}
+
+pub(crate) async fn tasks(
+    visit: &StoreVisit,
+    list: TaskList,
+    query: TaskQuery,
+) -> Result<Answer<TasksView>, WebError> {
+    let (name, queue) = (given(&query.name), given(&query.queue));
+    let mut view = TasksView {
+        list,
+        limit: query.limit.unwrap_or(DEFAULT_LIMIT),
+        actions: TaskAction::of(list.status()),
+        name: name.map(String::from),
+        queue: queue.map(String::from),
+        tasks: Vec::new(),
+        reasons: BTreeMap::new(),
+    };
+    if list == TaskList::Next {
+        return head(visit, view).await;
+    }
+    let after = query.after.as_deref().map(cursor).transpose()?;
+    let page = page(visit, &view, after.as_ref()).await?;
+    view.set(visit, page.tasks);
+    Ok(Answer {
+        now: Some(page.read_at),
+        data: view,
+        is_first: after.is_none(),
+        next: page.next.map(|next| next.to_string()),
+        looked_at: Some(page.examined),
+    })
+}
+
+async fn page(
+    visit: &StoreVisit,
+    view: &TasksView,
+    after: Option<&Cursor>,
+) -> Result<TaskPage, WebError> {
+    let filter = view
+        .list
+        .filter(view.name.as_deref(), view.queue.as_deref());
+    let admin = visit.store.client.admin();
+    visit
+        .store
+        .read(admin.tasks(&filter, after, view.limit))
+        .await
+}
+
+/// Returns the head of a queue. It has no further pages, and no filter by name.
+async fn head(visit: &StoreVisit, mut view: TasksView) -> Result<Answer<TasksView>, WebError> {
+    if view.name.take().is_some() {
+        return Err(WebError::invalid(
+            "The list of the next tasks cannot be filtered by name: remove `name`, or use the list of waiting tasks.",
+        ));
+    }
+    view.limit = view.limit.min(MAX_HEAD);
+    let admin = visit.store.client.admin();
+    let head = admin.head(view.queue.as_deref(), view.limit);
+    let tasks = visit.store.read(head).await?;
+    view.set(visit, tasks);
+    Ok(Answer::whole(None, view))
+}
+
+impl TasksView {
+    fn set(&mut self, visit: &StoreVisit, mut tasks: Vec<TaskInfo>) {
+        visit.redact_errors(&mut tasks);
+        for reason in tasks.iter().filter_map(|task| task.reason) {
+            *self.reasons.entry(code_of(&reason)).or_default() += 1;
+        }
+        self.tasks = tasks;
+    }
+}
+
+/// Returns the text as which a value is serialised.
+pub(crate) fn code_of(value: &impl Serialize) -> String {
+    let value = serde_json::to_value(value).unwrap_or_default();
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+/// Returns `None` for a field that is empty in a form.
+pub(crate) fn given(text: &str) -> Option<&str> {
+    Some(text).filter(|text| !text.is_empty())
+}
+
+/// Returns the position that a URL contains.
+pub(crate) fn cursor(text: &str) -> Result<Cursor, WebError> {
+    let cursor = text.parse::<Cursor>();
+    cursor.map_err(|error| WebError::invalid(format!("`after` is {error}.")))
+}

@@ -1,0 +1,125 @@
+//! Operations: they work without scripts, and only from pages of the dashboard.
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::response::Html;
+use axum::routing::get;
+use fantoccini::Locator;
+use tokio::net::TcpListener;
+use tokio::time::{Instant, sleep};
+
+use crate::driver::{Browser, LIMIT, with_browser};
+use crate::hostile::Hostile;
+use crate::site::{PAUSED_QUEUE, Site};
+
+#[tokio::test]
+async fn operations_work_without_scripts() {
+    with_browser(async |browser| {
+        let site = Site::start().await;
+        let dead = site
+            .client
+            .spawn(Hostile::new(true))
+            .await
+            .expect("a task")
+            .id();
+        site.wait_for(|it| it.dead == 1).await;
+        browser.disable_scripts().await;
+
+        browser.open(&site.url("/s/mail/queues")).await;
+        let pause = format!("//tr[contains(., '{PAUSED_QUEUE}')]//button[contains(., 'Pause')]");
+        click(&browser, &pause).await;
+        wait_until(async || is_paused(&site).await).await;
+        click(&browser, &pause.replace("Pause", "Resume")).await;
+        wait_until(async || !is_paused(&site).await).await;
+
+        browser
+            .open(&site.url(&format!("/s/mail/task/{dead}")))
+            .await;
+        click(&browser, "//main//button[contains(., 'Delete')]").await;
+        wait_until(async || {
+            let task = site.client.admin().task(dead).await;
+            task.expect("the store answers").is_none()
+        })
+        .await;
+        site.stop().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_page_of_another_port_cannot_operate_or_embed_the_dashboard() {
+    with_browser(async |browser| {
+        let site = Site::start().await;
+        let attack = serve_attack(&site).await;
+        browser.open(&attack).await;
+        browser
+            .wait_until("document.body.innerText.startsWith('403')")
+            .await;
+        assert!(!is_paused(&site).await);
+        let console = browser.console().await.join("\n");
+        assert!(
+            console.contains("frame-ancestors"),
+            "the frame is refused: {console}"
+        );
+
+        // The same request from a page of the dashboard succeeds.
+        browser.open(&site.url("/s/mail")).await;
+        browser.eval(&post_form(&site)).await;
+        browser
+            .wait_until(&format!(
+                "document.body.innerText.includes('{PAUSED_QUEUE}')"
+            ))
+            .await;
+        assert!(is_paused(&site).await);
+        site.stop().await;
+    })
+    .await;
+}
+
+/// Waits for a button, and clicks it.
+async fn click(browser: &Browser, path: &str) {
+    let button = browser
+        .client
+        .wait()
+        .for_element(Locator::XPath(path))
+        .await;
+    let button = button.unwrap_or_else(|error| panic!("{path}: {error}"));
+    button.click().await.expect("the button can be clicked");
+}
+
+/// Waits until a condition holds: a click does not wait for its effect.
+async fn wait_until(condition: impl AsyncFn() -> bool) {
+    let start = Instant::now();
+    while !condition().await {
+        assert!(start.elapsed() < LIMIT, "the operation has no effect");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn is_paused(site: &Site) -> bool {
+    let info = site.client.queue(PAUSED_QUEUE).info().await;
+    info.expect("the store answers").is_paused
+}
+
+/// Serves a page that sends a form of its own to the dashboard, on another port.
+async fn serve_attack(site: &Site) -> String {
+    let (frame, script) = (site.url("/s/mail"), post_form(site));
+    let page =
+        format!("<iframe src='{frame}'></iframe><script>onload = () => {{ {script} }}</script>");
+    let app = Router::new().route("/", get(async move || Html(page)));
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("a port");
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    format!("http://{address}/")
+}
+
+/// Returns a script that pauses a queue.
+fn post_form(site: &Site) -> String {
+    let action = site.url("/s/mail/queues/pause");
+    format!(
+        "const form = document.createElement('form'); form.method = 'post'; form.action = '{action}'; \
+        const name = document.createElement('input'); name.name = 'name'; name.value = '{PAUSED_QUEUE}'; \
+        form.append(name); document.body.append(form); form.submit();"
+    )
+}

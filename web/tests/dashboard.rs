@@ -1,0 +1,29 @@
+//! The dashboard, through its service: pages, the API, access and operations.
+
+#[path = "dashboard/access.rs"]
+mod access;
+#[path = "dashboard/api.rs"]
+mod api;
+#[path = "dashboard/hostile.rs"]
+mod hostile;
+#[path = "dashboard/operations.rs"]
+mod operations;
+#[path = "dashboard/pages.rs"]
+mod pages;
+#[path = "dashboard/redis.rs"]
+mod redis;
+#[path = "../../examples/durable_redis/server.rs"]
+mod server;
+#[path = "dashboard/stage.rs"]
+mod stage;
+#[path = "dashboard/support.rs"]
+mod support;
+
+use throng::durable::{DurableClient, DurableError, RedisStore};
+
+/// For the server that the tests share with an example.
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+async fn open(url: &str) -> std::result::Result<DurableClient, DurableError> {
+    Ok(DurableClient::open(RedisStore::open(url).await?))
+}
