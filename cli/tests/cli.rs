@@ -18,5 +18,8 @@ mod top;
 mod transcript;
 #[path = "cli/transcripts.rs"]
 mod transcripts;
+#[cfg(feature = "web")]
+#[path = "cli/web.rs"]
+mod web;
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;

@@ -1,5 +1,7 @@
 //! `throng worker`: lists the workers.
 
+use std::collections::BTreeSet;
+
 use clap::Subcommand;
 use throng::durable::{WorkerInfo, WorkerState};
 
@@ -77,15 +79,24 @@ pub(crate) async fn run(
 async fn list(session: &Session, out: &mut Output) -> Result<(), Failure> {
     let mut list = out.list(&WORKER_COLUMNS);
     let (admin, mut after) = (session.client.admin(), None);
+    let mut missing = BTreeSet::new();
     loop {
         let page = admin.workers(after.as_ref(), PAGE);
         let page = session.ask(page).await?;
         list.rows(&page.workers)?;
+        missing.extend(page.missing_partitions);
         after = page.next;
         if after.is_none() {
-            return list.finish(ListEnd::default());
+            break;
         }
     }
+    list.finish(ListEnd::default())?;
+    if !missing.is_empty() {
+        out.note(&format!(
+            "the partitions {missing:?} do not answer, so their workers are missing"
+        ));
+    }
+    Ok(())
 }
 
 async fn show(session: &Session, number: u64, out: &mut Output) -> Result<(), Failure> {

@@ -46,6 +46,8 @@ async fn no_command_creates_a_namespace() -> Result {
         let output = store.run(&[&["--namespace", "typo"][..], &command].concat())?;
         assert_eq!(output.status.code(), Some(4), "{output:?}");
     }
+    let namespaces = store.run(&["namespaces", "-q"])?;
+    assert_eq!(String::from_utf8(namespaces.stdout)?, "default\n");
     assert_eq!(keys.query_async::<u64>(&mut connection).await?, before);
     Ok(())
 }

@@ -55,8 +55,8 @@ async fn looks(store: &TestStore) -> Result {
     }
     for command in ["task show", "task payload", "task wait"] {
         for number in [1, 2, 7, 99] {
-            // A task that still waits would be awaited.
-            let limit = if command == "task wait" {
+            // The task 7 waits for a worker, and there is none.
+            let limit = if (command, number) == ("task wait", 7) {
                 " --for 1ms"
             } else {
                 ""
@@ -237,9 +237,10 @@ async fn a_server_is_examined() -> Result {
         assert!(found.contains(&format!(r#""id":"{id}""#)), "{found}");
     }
     assert_eq!(store.run(&["doctor", "--strict"])?.status.code(), Some(5));
-    set("maxmemory-policy", "allkeys-lru")
-        .query_async::<()>(&mut connection)
-        .await?;
+    // Without a limit, the server evicts nothing yet.
+    for (name, value) in [("maxmemory", "0"), ("maxmemory-policy", "allkeys-lru")] {
+        set(name, value).query_async::<()>(&mut connection).await?;
+    }
     assert_eq!(store.run(&["doctor"])?.status.code(), Some(5));
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use throng::durable::{Counts, TaskChange, TaskId};
+use throng::durable::{Counts, TaskChange, TaskId, TaskInfo, WorkerInfo};
 
 use super::data::{TopData, TopRows};
 use super::tab::TopTab;
@@ -131,21 +131,10 @@ impl TopModel {
         match (self.tab, &self.data.rows) {
             (TopTab::Queues, _) => self.queues(),
             (TopTab::Types, _) => self.types(),
-            (TopTab::Running, TopRows::Tasks(tasks)) => {
-                let cells = |task: &throng::durable::TaskInfo| {
-                    let failures = task.failures.map_or("-".into(), |it| it.to_string());
-                    vec![
-                        task.id.to_string(),
-                        name(task),
-                        queue_name(task.queue.as_deref()),
-                        failures,
-                    ]
-                };
-                tasks
-                    .iter()
-                    .map(|task| TopRow::new(cells(task), Some(task.id)))
-                    .collect()
-            }
+            (TopTab::Running, TopRows::Tasks(tasks)) => tasks
+                .iter()
+                .map(|task| TopRow::new(running_cells(task), Some(task.id)))
+                .collect(),
             (TopTab::Dead, TopRows::Tasks(tasks)) => tasks
                 .iter()
                 .map(|task| TopRow::new(dead_cells(task), Some(task.id)))
@@ -195,18 +184,25 @@ impl TopRow {
     }
 }
 
-fn name(task: &throng::durable::TaskInfo) -> String {
+fn name(task: &TaskInfo) -> String {
     task.name.clone().unwrap_or_else(|| "-".into())
 }
 
-fn dead_cells(task: &throng::durable::TaskInfo) -> Vec<String> {
+fn running_cells(task: &TaskInfo) -> Vec<String> {
+    let failures = task.failures.map_or("-".into(), |it| it.to_string());
+    let time = task.running_for.map_or("-".into(), short);
+    let queue = queue_name(task.queue.as_deref());
+    vec![task.id.to_string(), name(task), queue, time, failures]
+}
+
+fn dead_cells(task: &TaskInfo) -> Vec<String> {
     let reason = task.reason.map_or("-", reason_name);
     let error = task.error.clone().unwrap_or_default();
     let age = task.age.map_or_else(|| when(task), short);
     vec![task.id.to_string(), name(task), reason.into(), age, error]
 }
 
-fn worker_cells(worker: &throng::durable::WorkerInfo) -> Vec<String> {
+fn worker_cells(worker: &WorkerInfo) -> Vec<String> {
     vec![
         worker.session.to_string(),
         queue_name(worker.queue.as_deref()),

@@ -33,7 +33,7 @@ impl TopTab {
     pub(super) fn titles(self) -> &'static [&'static str] {
         match self {
             Self::Queues => &["QUEUE", "WAITING", "RUNNING", "OLDEST", "SESSIONS", "STATE"],
-            Self::Running => &["ID", "NAME", "QUEUE", "FAILURES"],
+            Self::Running => &["ID", "NAME", "QUEUE", "TIME", "FAILURES"],
             Self::Dead => &["ID", "NAME", "REASON", "AGE", "ERROR"],
             Self::Workers => &["SESSION", "QUEUE", "STATE", "HOST", "PROGRAM", "TYPES"],
             Self::Types => &["TYPE", "QUEUE", "STARTED", "DONE", "DIED", "MEAN", "STATE"],
