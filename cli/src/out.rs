@@ -171,6 +171,11 @@ struct Document<'a, T> {
     data: &'a T,
 }
 
+/// Returns what a table shows if there is no value.
+pub(crate) fn dash() -> String {
+    "-".into()
+}
+
 /// Returns a number and a noun, such as `1 task` or `2 tasks`.
 pub(crate) fn counted(number: u64, noun: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };

@@ -11,6 +11,8 @@ mod safety;
 mod scene;
 #[path = "cli/store.rs"]
 mod store;
+#[path = "cli/terminal.rs"]
+mod terminal;
 #[cfg(feature = "top")]
 #[path = "cli/top.rs"]
 mod top;

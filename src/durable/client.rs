@@ -607,13 +607,8 @@ impl DurableClient {
             Some(conflict) if conflict.resolution == Conflict::Reject => {
                 Err(DurableError::conflict(self.store_name(), conflict.holder))
             }
-            Some(conflict) => Ok(handle(conflict.holder).after(conflict.resolution)),
+            Some(conflict) => Ok(holder(conflict, handle)),
         }
-    }
-
-    /// Returns a handle of the task that holds the key.
-    fn holder<T: DurableTask>(&self, conflict: &KeyConflict) -> DurableHandle<T::Output> {
-        self.attach::<T>(conflict.holder).after(conflict.resolution)
     }
 
     async fn store_all<T: DurableTask>(
@@ -627,7 +622,7 @@ impl DurableClient {
             let own = ids.iter().skip(first).take(count);
             handles.extend(own.map(|&id| self.attach::<T>(id)));
             for it in enqueued.conflicts {
-                handles[first + it.position] = self.holder::<T>(&it);
+                handles[first + it.position] = holder(&it, |id| self.attach::<T>(id));
             }
         };
         for tasks in split(tasks) {
@@ -685,6 +680,14 @@ const MAX_PENDING_REQUESTS: usize = 3;
 struct Pushed {
     first: Option<TaskId>,
     stored: Stored,
+}
+
+/// Returns a handle of the task that holds the key.
+fn holder<O>(
+    conflict: &KeyConflict,
+    handle: impl Fn(TaskId) -> DurableHandle<O>,
+) -> DurableHandle<O> {
+    handle(conflict.holder).after(conflict.resolution)
 }
 
 /// Splits tasks into groups that fit into one batch.

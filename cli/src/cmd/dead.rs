@@ -15,7 +15,7 @@ use crate::bulk::{BulkTally, DeadBulk, has_error};
 use crate::confirm::{ConfirmArgs, confirm};
 use crate::duration::{self, short};
 use crate::failure::Failure;
-use crate::out::{Column, Output, counted};
+use crate::out::{Column, Output, counted, dash};
 use crate::store::Session;
 
 #[derive(Debug, Subcommand)]
@@ -108,7 +108,7 @@ static DEAD_COLUMNS: [Column<TaskInfo>; 7] = [
     },
     Column {
         title: "NAME",
-        text: |task| task.name.clone().unwrap_or_else(|| "-".into()),
+        text: |task| task.name.clone().unwrap_or_else(dash),
     },
     Column {
         title: "QUEUE",
@@ -116,15 +116,15 @@ static DEAD_COLUMNS: [Column<TaskInfo>; 7] = [
     },
     Column {
         title: "REASON",
-        text: |task| task.reason.map_or("-".into(), |it| reason_name(it).into()),
+        text: |task| task.reason.map_or_else(dash, |it| reason_name(it).into()),
     },
     Column {
         title: "FAILURES",
-        text: |task| task.failures.map_or("-".into(), |it| it.to_string()),
+        text: |task| task.failures.map_or_else(dash, |it| it.to_string()),
     },
     Column {
         title: "AGE",
-        text: |task| task.age.map_or("-".into(), short),
+        text: |task| task.age.map_or_else(dash, short),
     },
     Column {
         title: "ERROR",
@@ -207,7 +207,7 @@ async fn change(
         );
         return Err(Failure::Usage(how));
     }
-    let filter = args.filter.as_of_now(session).await?;
+    let filter = args.filter.until_now(session).await?;
     if args.dry_run || ask.is_some() {
         let number = count(session, &filter).await?;
         if args.dry_run {
@@ -291,7 +291,7 @@ impl DeadFilterArgs {
     }
 
     /// Leaves out what dies from now on, by the clock of the store, so that a change of all dead letters ends.
-    async fn as_of_now(mut self, session: &Session) -> Result<Self, Failure> {
+    async fn until_now(mut self, session: &Session) -> Result<Self, Failure> {
         if self.as_of.is_none() {
             let filter = self.filter();
             let page = session

@@ -9,7 +9,7 @@ use throng::durable::{QueueOverview, Rate, TaskInfo};
 use super::task::show::when;
 use crate::duration::{self, short};
 use crate::failure::Failure;
-use crate::out::{Column, ListEnd, Output, counted};
+use crate::out::{Column, ListEnd, Output, counted, dash};
 use crate::store::Session;
 
 #[derive(Debug, Subcommand)]
@@ -86,7 +86,7 @@ static QUEUE_COLUMNS: [Column<QueueOverview>; 8] = [
     },
     Column {
         title: "OLDEST",
-        text: |queue| queue.oldest_waiting.map_or("-".into(), short),
+        text: |queue| queue.oldest_waiting.map_or_else(dash, short),
     },
     Column {
         title: "SESSIONS",
@@ -254,7 +254,7 @@ fn running_limit(queue: &QueueOverview) -> String {
         .info
         .settings
         .running_limit()
-        .map_or("-".into(), |it| it.to_string())
+        .map_or_else(dash, |it| it.to_string())
 }
 
 fn rate_limit(queue: &QueueOverview) -> String {
@@ -270,16 +270,10 @@ fn rate_limit(queue: &QueueOverview) -> String {
 /// Returns a text such as `100/min`, which `--rate` accepts.
 fn rate_text(rate: Rate) -> String {
     let interval = rate.interval();
-    let units: [(&str, u64, fn(u32) -> Rate); 3] = [
-        ("s", 1, Rate::per_second),
-        ("min", 60, Rate::per_minute),
-        ("h", 3600, Rate::per_hour),
-    ];
-    for (unit, seconds, rate_of) in units {
-        let number = Duration::from_secs(seconds)
-            .div_duration_f64(interval)
-            .round() as u32;
-        if number > 0 && rate_of(number).interval() == interval {
+    for (unit, seconds) in [("s", 1), ("min", 60), ("h", 3600)] {
+        let time = Duration::from_secs(seconds);
+        let number = time.div_duration_f64(interval).round() as u32;
+        if number > 0 && Rate::every(time / number).interval() == interval {
             return format!("{number}/{unit}");
         }
     }

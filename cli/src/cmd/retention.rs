@@ -50,7 +50,7 @@ pub(crate) async fn run(
     }
     let kept_most = retention
         .kept_most
-        .map_or("none".into(), |it| it.to_string());
+        .map_or_else(|| "none".into(), |it| it.to_string());
     let lines = [
         (
             "dead for",

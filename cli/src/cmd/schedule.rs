@@ -7,7 +7,7 @@ use throng::durable::{ScheduleInfo, TaskId};
 use super::queue::queue_name;
 use crate::duration::{millis, utc};
 use crate::failure::Failure;
-use crate::out::{Column, ListEnd, Output};
+use crate::out::{Column, ListEnd, Output, dash};
 use crate::store::Session;
 
 #[derive(Debug, Subcommand)]
@@ -135,12 +135,12 @@ async fn show(session: &Session, name: &str, out: &mut Output) -> Result<(), Fai
         ("state", state(&row).into()),
         ("when", row.when.clone()),
         ("next", next(&row)),
-        ("last", row.info.last_tick.map_or("-".into(), utc)),
+        ("last", row.info.last_tick.map_or_else(dash, utc)),
         ("task", row.task.clone()),
         ("queue", queue_name(row.queue.as_deref())),
         (
             "last task",
-            row.last_task.map_or("-".into(), |id| id.to_string()),
+            row.last_task.map_or_else(dash, |id| id.to_string()),
         ),
         ("started", row.started.to_string()),
         ("skipped", row.skipped.to_string()),
@@ -194,7 +194,7 @@ fn state(row: &ScheduleRow) -> &'static str {
 }
 
 fn next(row: &ScheduleRow) -> String {
-    row.info.next_tick.map_or("-".into(), utc)
+    row.info.next_tick.map_or_else(dash, utc)
 }
 
 impl From<ScheduleInfo> for ScheduleRow {

@@ -8,7 +8,7 @@ use throng::durable::{Health, Overview, QueueOverview, RunTotals};
 use super::queue::queue_name;
 use crate::duration::{self, short};
 use crate::failure::Failure;
-use crate::out::Output;
+use crate::out::{Output, dash};
 use crate::store::Session;
 
 #[derive(Args, Debug)]
@@ -88,7 +88,7 @@ fn lines(overview: &Overview, health: String) -> Vec<(&'static str, String)> {
         ("running", counts.running.to_string()),
         ("dead", counts.dead.to_string()),
         ("kept", counts.kept.to_string()),
-        ("oldest", oldest.unwrap_or_else(|| "-".into())),
+        ("oldest", oldest.unwrap_or_else(dash)),
         ("sessions", sessions(overview).to_string()),
         ("last hour", runs(overview)),
     ];

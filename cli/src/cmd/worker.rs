@@ -8,7 +8,7 @@ use throng::durable::{WorkerInfo, WorkerState};
 use super::queue::queue_name;
 use crate::duration::short;
 use crate::failure::Failure;
-use crate::out::{Column, ListEnd, Output};
+use crate::out::{Column, ListEnd, Output, dash};
 use crate::store::Session;
 
 #[derive(Debug, Subcommand)]
@@ -131,14 +131,14 @@ fn lines(worker: &WorkerInfo) -> Vec<(&'static str, String)> {
             worker
                 .layouts
                 .as_ref()
-                .map_or("-".into(), |it| format!("{} to {}", it.start(), it.end())),
+                .map_or_else(dash, |it| format!("{} to {}", it.start(), it.end())),
         ),
         ("started", format!("{} ago", short(worker.started))),
         (
             "last seen",
             worker
                 .last_seen
-                .map_or("-".into(), |it| format!("{} ago", short(it))),
+                .map_or_else(dash, |it| format!("{} ago", short(it))),
         ),
         ("types", types(worker)),
     ]

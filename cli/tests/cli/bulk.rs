@@ -60,7 +60,7 @@ async fn ctrl_c_stops_between_two_parts_and_says_how_many() -> Result {
         .trim()
         .parse()?;
     assert!(
-        replayed > 0 && replayed < LETTERS && replayed % 128 == 0,
+        replayed > 0 && replayed < LETTERS && replayed.is_multiple_of(128),
         "{messages}"
     );
     assert!(

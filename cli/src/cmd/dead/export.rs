@@ -29,7 +29,7 @@ pub(super) async fn export(
     filter: DeadFilterArgs,
     out: &mut Output,
 ) -> Result<(), Failure> {
-    let filter = filter.as_of_now(session).await?;
+    let filter = filter.until_now(session).await?;
     let (selected, error) = (filter.filter(), filter.error.as_deref());
     let admin = session.client.admin();
     let (mut number, mut after) = (0_u64, None);

@@ -29,7 +29,7 @@ const JOURNAL_BYTES: (usize, [u8; 2]) = (18, [2, 2]);
 /// Examines the file.
 pub(super) fn examine(path: &Path, is_deep: bool) -> Result<Vec<Diagnosis>, Failure> {
     let path = fs::canonicalize(path)?;
-    let folder = path.parent().unwrap_or(Path::new("/"));
+    let folder = path.parent().unwrap_or_else(|| Path::new("/"));
     let found = [
         permissions(&path, folder),
         file_system(&path),

@@ -9,7 +9,7 @@ use super::show::{status_name, when};
 use crate::cmd::queue::queue_name;
 use crate::duration;
 use crate::failure::Failure;
-use crate::out::{Column, ListEnd, Output};
+use crate::out::{Column, ListEnd, Output, dash};
 use crate::store::Session;
 
 #[derive(Args, Debug)]
@@ -77,7 +77,7 @@ static TASK_COLUMNS: [Column<TaskInfo>; 6] = [
     },
     Column {
         title: "NAME",
-        text: |task| task.name.clone().unwrap_or_else(|| "-".into()),
+        text: |task| task.name.clone().unwrap_or_else(dash),
     },
     Column {
         title: "QUEUE",
@@ -85,7 +85,7 @@ static TASK_COLUMNS: [Column<TaskInfo>; 6] = [
     },
     Column {
         title: "FAILURES",
-        text: |task| task.failures.map_or("-".into(), |it| it.to_string()),
+        text: |task| task.failures.map_or_else(dash, |it| it.to_string()),
     },
     Column {
         title: "WHEN",

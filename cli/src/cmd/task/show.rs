@@ -8,7 +8,7 @@ use throng::durable::{
 use crate::cmd::queue::queue_name;
 use crate::duration::short;
 use crate::failure::Failure;
-use crate::out::{Line, Output};
+use crate::out::{Line, Output, dash};
 use crate::store::Session;
 
 /// Shows one task.
@@ -141,7 +141,7 @@ pub(crate) fn when(task: &TaskInfo) -> String {
         }
         _ => None,
     };
-    text.unwrap_or_else(|| "-".into())
+    text.unwrap_or_else(dash)
 }
 
 pub(crate) fn status_name(status: Status) -> &'static str {

@@ -12,7 +12,7 @@ use super::model::{TopModel, TopSample};
 use super::tab::TopTab;
 use crate::cmd::status;
 use crate::duration::{short, utc};
-use crate::out::{Line, escape};
+use crate::out::{Line, dash, escape};
 
 /// On a narrower screen, there is one column.
 const MIN_WIDTH: u16 = 60;
@@ -50,7 +50,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &TopModel) {
 fn draw_head(frame: &mut Frame<'_>, area: Rect, model: &TopModel, is_narrow: bool) {
     let overview = &model.data.overview;
     let counts = &overview.counts;
-    let oldest = status::oldest(overview).map_or("-".into(), |(_, time)| short(time));
+    let oldest = status::oldest(overview).map_or_else(dash, |(_, time)| short(time));
     let numbers = [
         ("waiting", counts.waiting.to_string()),
         ("running", counts.running.to_string()),
@@ -95,10 +95,11 @@ fn number_line(numbers: &[(&'static str, String)]) -> TextLine<'static> {
 }
 
 fn draw_graphs(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
-    let graphs: [(&str, fn(&TopSample) -> u64); 3] = [
-        ("waiting", |sample| sample.waiting),
-        ("running", |sample| sample.running),
-        ("done per second", |sample| sample.done),
+    let number = |read: fn(&TopSample) -> u64| read;
+    let graphs = [
+        ("waiting", number(|sample| sample.waiting)),
+        ("running", number(|sample| sample.running)),
+        ("done per second", number(|sample| sample.done)),
     ];
     let areas = Layout::horizontal([Constraint::Fill(1); 3])
         .spacing(2)

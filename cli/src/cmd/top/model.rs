@@ -11,7 +11,7 @@ use crate::cmd::task::show::{reason_name, when};
 use crate::cmd::{types, worker};
 use crate::duration::short;
 use crate::failure::Failure;
-use crate::out::{Line, escape};
+use crate::out::{Line, dash, escape};
 
 /// The state of the screen.
 pub(super) struct TopModel {
@@ -153,7 +153,7 @@ impl TopModel {
                 queue_name(queue.name.as_deref()),
                 queue.info.waiting.to_string(),
                 queue.info.running.to_string(),
-                queue.oldest_waiting.map_or("-".into(), short),
+                queue.oldest_waiting.map_or_else(dash, short),
                 queue.sessions.to_string(),
                 crate::cmd::queue::state(queue).into(),
             ]
@@ -185,12 +185,12 @@ impl TopRow {
 }
 
 fn name(task: &TaskInfo) -> String {
-    task.name.clone().unwrap_or_else(|| "-".into())
+    task.name.clone().unwrap_or_else(dash)
 }
 
 fn running_cells(task: &TaskInfo) -> Vec<String> {
-    let failures = task.failures.map_or("-".into(), |it| it.to_string());
-    let time = task.running_for.map_or("-".into(), short);
+    let failures = task.failures.map_or_else(dash, |it| it.to_string());
+    let time = task.running_for.map_or_else(dash, short);
     let queue = queue_name(task.queue.as_deref());
     vec![task.id.to_string(), name(task), queue, time, failures]
 }

@@ -1,7 +1,7 @@
 //! How runs are counted and reported.
 
 use super::*;
-use crate::durable::{RunTotals, Status, StatsFilter, TaskFilter};
+use crate::durable::{RunTotals, StatsFilter, Status, TaskFilter};
 use crate::sync::Number as Count;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -68,7 +68,10 @@ async fn an_attempt_has_its_duration() {
     let admin = client.admin();
     let dead = admin.task(id).await.unwrap().expect("it is kept");
     let took: Vec<_> = dead.errors.iter().map(|error| error.took).collect();
-    assert_eq!((took, dead.task.took), (vec![Some(7 * SECOND)], Some(7 * SECOND)));
+    assert_eq!(
+        (took, dead.task.took),
+        (vec![Some(7 * SECOND)], Some(7 * SECOND))
+    );
     let filter = TaskFilter::new(Status::Done);
     let page = admin.tasks(&filter, None, 9).await.unwrap();
     let took: Vec<_> = page.tasks.iter().map(|task| task.took).collect();
