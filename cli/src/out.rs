@@ -22,7 +22,7 @@ pub(crate) struct OutputArgs {
     #[arg(short, long, value_enum, default_value_t = Format::Table, global = true)]
     output: Format,
 
-    /// Whether to use colours. `NO_COLOR` turns them off, too
+    /// Uses colours always, never, or on terminals unless `NO_COLOR` is set
     #[arg(long, value_enum, default_value_t = Color::Auto, global = true)]
     color: Color,
 

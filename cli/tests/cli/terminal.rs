@@ -138,7 +138,7 @@ async fn a_table_fits_into_the_terminal() -> Result {
     Ok(())
 }
 
-/// Whoever deletes types the number of what is deleted.
+/// The person must type the number of dead letters.
 #[tokio::test]
 async fn a_person_is_asked_before_something_is_deleted() -> Result {
     let store = filled().await?;
