@@ -1,6 +1,7 @@
 //! [`DurableClient`]: stores and awaits tasks.
 
 use std::collections::VecDeque;
+use std::error::Error;
 use std::fmt;
 use std::sync::Arc as StdArc;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use super::store::{
     Answer, Backend, Enqueued, KeyConflict, MAX_BATCH_BYTES, MAX_BATCH_TASKS, MAX_PAYLOAD_BYTES,
     NewTask, Store,
 };
-use super::task::{bytes_of, version_of};
+use super::task::{SpawnedType, bytes_of};
 use super::{
     Admin, AttemptError, Counts, DeadLetters, Durability, DurableError, DurableHandle, DurableTask,
     Health, Key, Queue, SpawnOptions, Status, TaskId, TaskTypes,
@@ -150,16 +151,8 @@ impl DurableClient {
         task: T,
         options: SpawnOptions,
     ) -> Result<DurableHandle<T::Output>, DurableError> {
-        let task = self.new_task(&task, &options)?;
-        let id = task.id;
-        let enqueued = self.stored(self.push(vec![task])).await?;
-        match enqueued.conflicts.first() {
-            None => Ok(self.attach::<T>(id)),
-            Some(conflict) if conflict.resolution == Conflict::Reject => {
-                Err(DurableError::conflict(self.store_name(), conflict.holder))
-            }
-            Some(conflict) => Ok(self.holder::<T>(conflict)),
-        }
+        let task = self.new_task_of(&task, &options)?;
+        self.spawn_new(task, |id| self.attach::<T>(id)).await
     }
 
     /// Stores many tasks in few requests. The handles are in the order of the tasks.
@@ -191,7 +184,9 @@ impl DurableClient {
         tasks: impl IntoIterator<Item = T>,
     ) -> Result<Vec<DurableHandle<T::Output>>, DurableError> {
         let options = SpawnOptions::new();
-        let tasks = tasks.into_iter().map(|task| self.new_task(&task, &options));
+        let tasks = tasks
+            .into_iter()
+            .map(|task| self.new_task_of(&task, &options));
         self.store_all::<T>(tasks.collect::<Result<_, _>>()?).await
     }
 
@@ -212,7 +207,7 @@ impl DurableClient {
         tasks: impl IntoIterator<Item = (T, SpawnOptions)>,
     ) -> Result<Vec<DurableHandle<T::Output>>, DurableError> {
         let tasks = tasks.into_iter();
-        let tasks = tasks.map(|(task, options)| self.new_task(&task, &options));
+        let tasks = tasks.map(|(task, options)| self.new_task_of(&task, &options));
         self.store_all::<T>(tasks.collect::<Result<_, _>>()?).await
     }
 
@@ -486,20 +481,30 @@ impl DurableClient {
         self.engine.ask(task, request).await
     }
 
-    fn new_task<T: DurableTask>(
+    fn new_task_of<T: DurableTask>(
         &self,
         task: &T,
         options: &SpawnOptions,
     ) -> Result<NewTask, DurableError> {
-        let queue = self.queue_name(options.queue.as_deref().or(T::QUEUE))?;
+        self.new_task(SpawnedType::of::<T>(), options, || task.encode())
+    }
+
+    /// Returns a task that is to be stored, with the given bytes.
+    pub(super) fn new_task(
+        &self,
+        spawned_type: SpawnedType,
+        options: &SpawnOptions,
+        encode: impl FnOnce() -> Result<Vec<u8>, Box<dyn Error + Send + Sync>>,
+    ) -> Result<NewTask, DurableError> {
+        let SpawnedType { name, version, .. } = spawned_type;
+        let queue = self.queue_name(options.queue.as_deref().or(spawned_type.queue))?;
         let group = self.group_name(options.group.as_deref(), &queue)?;
-        let key = options.key.as_ref().map(|key| key.of(T::NAME, &queue));
+        let key = options.key.as_ref().map(|key| key.of(&name, &queue));
         let key = key.transpose().map_err(|reason| self.invalid(reason))?;
         let id = self.new_id(options.id, &queue, key)?;
-        let encoded = task.encode();
+        let encoded = encode();
         let encoded =
             encoded.map_err(|error| DurableError::encode(self.store_name(), id, error))?;
-        let version = version_of::<T>();
         let policy = options
             .policy
             .check()
@@ -519,18 +524,18 @@ impl DurableClient {
             let reason = "a `delay` cannot be combined with `debounce`, which delays the task: remove one of them";
             return Err(self.invalid(String::from(reason)));
         }
-        let retention = options.retention.unwrap_or(T::RETENTION);
+        let retention = options.retention.unwrap_or(spawned_type.retention);
         // Spawns within the window await the end of this task, so the end is kept for at least as long.
         let window = key.map_or(Duration::ZERO, |key| key.window);
         Ok(NewTask {
             id,
-            name: T::NAME.into(),
+            name,
             envelope: envelope_of(version, policy),
             version,
             payload,
             queue,
             group,
-            priority: options.priority.unwrap_or(T::PRIORITY),
+            priority: options.priority.unwrap_or(spawned_type.priority),
             key,
             delay: debounce.unwrap_or(options.delay),
             retention: retention.max(window),
@@ -589,9 +594,21 @@ impl DurableClient {
         }
     }
 
-    /// Returns a handle of the task that holds the key.
-    fn holder<T: DurableTask>(&self, conflict: &KeyConflict) -> DurableHandle<T::Output> {
-        self.attach::<T>(conflict.holder).after(conflict.resolution)
+    /// Stores a task, and returns the handle of this task or of the one that holds its key.
+    pub(super) async fn spawn_new<O>(
+        &self,
+        task: NewTask,
+        handle: impl Fn(TaskId) -> DurableHandle<O>,
+    ) -> Result<DurableHandle<O>, DurableError> {
+        let id = task.id;
+        let enqueued = self.stored(self.push(vec![task])).await?;
+        match enqueued.conflicts.first() {
+            None => Ok(handle(id)),
+            Some(conflict) if conflict.resolution == Conflict::Reject => {
+                Err(DurableError::conflict(self.store_name(), conflict.holder))
+            }
+            Some(conflict) => Ok(holder(conflict, handle)),
+        }
     }
 
     async fn store_all<T: DurableTask>(
@@ -605,7 +622,7 @@ impl DurableClient {
             let own = ids.iter().skip(first).take(count);
             handles.extend(own.map(|&id| self.attach::<T>(id)));
             for it in enqueued.conflicts {
-                handles[first + it.position] = self.holder::<T>(&it);
+                handles[first + it.position] = holder(&it, |id| self.attach::<T>(id));
             }
         };
         for tasks in split(tasks) {
@@ -663,6 +680,14 @@ const MAX_PENDING_REQUESTS: usize = 3;
 struct Pushed {
     first: Option<TaskId>,
     stored: Stored,
+}
+
+/// Returns a handle of the task that holds the key.
+fn holder<O>(
+    conflict: &KeyConflict,
+    handle: impl Fn(TaskId) -> DurableHandle<O>,
+) -> DurableHandle<O> {
+    handle(conflict.holder).after(conflict.resolution)
 }
 
 /// Splits tasks into groups that fit into one batch.

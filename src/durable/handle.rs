@@ -89,7 +89,7 @@ pub struct DurableHandle<T> {
     /// `None` if the handle was deserialised, and not attached yet.
     engine: Option<StdArc<Engine>>,
     id: TaskId,
-    /// The type of the task. `None` if the handle was deserialised.
+    /// The type of the task. `None` if it is not known, because the handle was deserialised or the task was spawned as bytes.
     task: Option<TaskType<T>>,
     /// What the spawn that returned the handle did, because the task held the key.
     conflict: Option<Conflict>,
@@ -137,6 +137,17 @@ impl<T> DurableHandle<T> {
                 names: TaskNames::of::<D>(),
                 decode_output: D::decode_output,
             }),
+            conflict: None,
+            waiting: None,
+        }
+    }
+
+    /// Returns a handle of a task whose type is not known.
+    pub(crate) fn untyped(engine: &StdArc<Engine>, id: TaskId) -> Self {
+        Self {
+            engine: Some(StdArc::clone(engine)),
+            id,
+            task: None,
             conflict: None,
             waiting: None,
         }

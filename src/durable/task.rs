@@ -1,5 +1,5 @@
-//! [`DurableTask`]: the arguments of a task. [`TaskNames`]: the names of a type. [`NewTask`]: a task that is to be stored. The limits of
-//! a request.
+//! [`DurableTask`]: the arguments of a task. [`SpawnedType`] and [`TaskNames`]: the properties of a type. [`NewTask`]: a task that is to be
+//! stored. The limits of a request.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -120,7 +120,7 @@ pub trait DurableTask: Serialize + DeserializeOwned + Send + 'static {
     /// The time for which the end of a task, with its output, is kept for those who await it: 10 minutes by default.
     /// [`SpawnOptions::retention`](super::SpawnOptions::retention) sets it for one task. While no executor runs on the store,
     /// ends are kept for longer.
-    const RETENTION: Duration = Duration::from_secs(600);
+    const RETENTION: Duration = DEFAULT_RETENTION;
 
     /// The [queue](super::Queue) of tasks of this type: the default queue by default.
     /// [`SpawnOptions::queue`](super::SpawnOptions::queue) sets it for one task.
@@ -247,6 +247,30 @@ pub trait DurableTask: Serialize + DeserializeOwned + Send + 'static {
     /// ```
     fn decode_output(bytes: &[u8]) -> Result<Self::Output, Box<dyn Error + Send + Sync>> {
         Ok(serde_json::from_slice(bytes)?)
+    }
+}
+
+/// The properties of the type of a task that a client needs to store the task.
+pub(crate) struct SpawnedType {
+    pub(crate) name: Cow<'static, str>,
+    pub(crate) version: u8,
+    pub(crate) queue: Option<&'static str>,
+    pub(crate) priority: Priority,
+    pub(crate) retention: Duration,
+}
+
+/// The default of [`DurableTask::RETENTION`].
+pub(crate) const DEFAULT_RETENTION: Duration = Duration::from_secs(600);
+
+impl SpawnedType {
+    pub(crate) fn of<T: DurableTask>() -> Self {
+        Self {
+            name: Cow::Borrowed(T::NAME),
+            version: version_of::<T>(),
+            queue: T::QUEUE,
+            priority: T::PRIORITY,
+            retention: T::RETENTION,
+        }
     }
 }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use throng::durable::{
-    DeadReason, DurableClient, DurableExecutor, DurableHandle, DurableTask, Run, SpawnOptions,
-    Status, TaskContext, TaskError, TaskId,
+    DeadReason, DurableClient, DurableExecutor, DurableHandle, DurableTask, EncodedTask, Key, Run,
+    SpawnOptions, Status, TaskContext, TaskError, TaskId,
 };
 
 use crate::harness::{Door, Number, TestStore, id, reaches, spawn, spawn_as, start, until};
@@ -35,6 +35,8 @@ on_all_stores! {
     an_output_of_another_type_is_an_error,
     a_handle_of_another_type_of_task_is_an_error,
     a_task_spawns_tasks,
+    a_task_is_spawned_without_its_type,
+    a_task_that_is_encoded_wrongly_is_refused_or_dies,
 }
 
 /// A task that gives back what it is made of.
@@ -477,4 +479,53 @@ fn an_id_is_derived_from_all_that_it_is_derived_from() {
     ] {
         assert_ne!(id, other);
     }
+}
+
+async fn a_task_is_spawned_without_its_type(store: TestStore) {
+    let client = store.client().await;
+    let _executor = start(&client, |number, _| async move { Ok(number + 1) }).await;
+    let seven = || EncodedTask::new(Number::NAME, *b"7");
+    let handle = client.spawn_encoded::<u64>(seven(), SpawnOptions::new());
+    assert_eq!(within(handle.await.unwrap()).await.unwrap(), 8);
+
+    // The key is that of the type, so a spawn that has the type conflicts with it.
+    let later = || {
+        SpawnOptions::new()
+            .key(Key::new("k"))
+            .delay(Duration::from_secs(3600))
+    };
+    let first = client.spawn_encoded::<u64>(seven(), later()).await.unwrap();
+    let second = client.spawn_with(Number(7), later()).await.unwrap();
+    let third = client.spawn_encoded::<u64>(seven(), later()).await.unwrap();
+    assert!(second.was_joined() && third.was_joined());
+    assert!([second.id(), third.id()] == [first.id(); 2]);
+
+    // No worker knows this version.
+    let newer = client.spawn_encoded::<u64>(seven().version(2), SpawnOptions::new());
+    assert_eq!(
+        newer.await.unwrap().status().await.unwrap(),
+        Status::Waiting
+    );
+}
+
+async fn a_task_that_is_encoded_wrongly_is_refused_or_dies(store: TestStore) {
+    let client = store.client().await;
+    let _executor = start(&client, |number, _| async move { Ok(number) }).await;
+    for task in [
+        EncodedTask::new("", *b"7"),
+        EncodedTask::new("number", *b"7").version(0),
+    ] {
+        let error = client
+            .spawn_encoded::<u64>(task, SpawnOptions::new())
+            .await
+            .unwrap_err();
+        assert!(error.is_invalid(), "{error}");
+    }
+    let wrong = EncodedTask::new("number", *b"seven");
+    let handle = client
+        .spawn_encoded::<u64>(wrong, SpawnOptions::new())
+        .await
+        .unwrap();
+    let error = within(handle).await.unwrap_err();
+    assert_eq!(error.dead_reason(), Some(DeadReason::Unreadable));
 }

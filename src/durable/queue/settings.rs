@@ -33,7 +33,7 @@ impl QueueSettings {
     }
 
     /// Sets the maximum number of tasks that run at once, over all workers: at least 1. There is no maximum by default. To
-    /// stop a queue, [pause](super::super::Queue::pause) it.
+    /// stop a queue, [pause](super::super::Queue::pause) it. `None` removes the maximum.
     ///
     /// A task counts from its claim until its worker reports the end of the run, or until the task is taken back from a worker
     /// that has died. So the maximum also holds while workers die. A task does not count while it waits to be tried again.
@@ -44,15 +44,15 @@ impl QueueSettings {
     /// A worker that has lost its lease without noticing may still run a task when another worker starts it again. A
     /// [fencing token](super::super::TaskContext::fencing_token) protects what the task changes.
     #[must_use]
-    pub fn max_running(mut self, max_running: u32) -> Self {
-        self.max_running = Some(max_running);
+    pub fn max_running(mut self, max_running: impl Into<Option<u32>>) -> Self {
+        self.max_running = max_running.into();
         self
     }
 
-    /// Sets the maximum rate at which tasks start, over all workers. There is no maximum by default.
+    /// Sets the maximum rate at which tasks start, over all workers. There is no maximum by default. `None` removes the maximum.
     #[must_use]
-    pub fn rate(mut self, rate: Rate) -> Self {
-        self.rate = Some(rate);
+    pub fn rate(mut self, rate: impl Into<Option<Rate>>) -> Self {
+        self.rate = rate.into();
         self
     }
 

@@ -75,6 +75,10 @@ pub(super) fn resolve(script: &str, keys: &[&str], layouts: Layouts) -> String {
     debug_assert!(keys.iter().all(|key| keys::ALL.contains(key)));
     let constants = constants(layouts);
     let meaning = |word: &str| {
+        // Most words are not names. A process that opens a store looks at all words of all scripts.
+        if !word.starts_with(|first: char| first.is_ascii_uppercase()) {
+            return None;
+        }
         let index = keys.iter().position(|key| *key == word);
         let constant = || constants.iter().find(|it| it.0 == word);
         match index {

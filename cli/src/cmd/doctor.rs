@@ -1,0 +1,195 @@
+//! `throng doctor`: looks for faults of the store, its server and its workers.
+
+mod redis_server;
+mod sqlite_file;
+
+use std::cmp::Reverse;
+use std::time::{Duration, SystemTime};
+
+use clap::Args;
+use serde::Serialize;
+use throng::durable::{Finding, FindingLevel};
+
+use crate::duration::short;
+use crate::failure::Failure;
+use crate::out::{Column, ListEnd, Output};
+use crate::store::{Location, Session, StoreArgs};
+
+#[derive(Args, Debug)]
+pub(crate) struct DoctorArgs {
+    /// Also reads the whole file of a SQLite store, which takes long if it is large
+    #[arg(long)]
+    deep: bool,
+
+    /// The number of clients that are going to be added: checks that the server accepts so many connections
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    clients: u64,
+
+    /// Also fails if there are only warnings
+    #[arg(long)]
+    strict: bool,
+}
+
+/// Something that is wrong, or that an operator should know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Diagnosis {
+    /// The kind of the finding, which never changes.
+    id: &'static str,
+    level: FindingLevel,
+    /// What was found.
+    what: String,
+    /// What to do about it.
+    remedy: String,
+}
+
+static DIAGNOSIS_COLUMNS: [Column<Diagnosis>; 4] = [
+    Column {
+        title: "LEVEL",
+        text: |it| level_name(it.level).into(),
+    },
+    Column {
+        title: "ID",
+        text: |it| it.id.into(),
+    },
+    Column {
+        title: "WHAT",
+        text: |it| it.what.clone(),
+    },
+    Column {
+        title: "WHAT TO DO",
+        text: |it| it.remedy.clone(),
+    },
+];
+
+/// The difference of two clocks from which on times in lists mislead.
+const MAX_CLOCK_DIFFERENCE: Duration = Duration::from_secs(5);
+
+/// Looks for faults, the worst first.
+pub(crate) async fn run(
+    store: &StoreArgs,
+    args: DoctorArgs,
+    out: &mut Output,
+) -> Result<(), Failure> {
+    let session = store.observe().await?;
+    let mut found = store_findings(&session).await?;
+    found.extend(match store.location()? {
+        Location::Redis(url) => redis_server::examine(&url, store, args.clients).await?,
+        Location::Sqlite(path) => sqlite_file::examine(&path, args.deep)?,
+    });
+    session.close().await;
+    found.sort_by_key(|it| Reverse(it.level));
+    print(&found, out)?;
+    let least = if args.strict {
+        FindingLevel::Warn
+    } else {
+        FindingLevel::Error
+    };
+    match found.iter().filter(|it| it.level >= least).count() {
+        0 => Ok(()),
+        number => Err(Failure::Unmet(format!(
+            "{number} of the findings need attention"
+        ))),
+    }
+}
+
+fn print(found: &[Diagnosis], out: &mut Output) -> Result<(), Failure> {
+    let mut list = out.list(&DIAGNOSIS_COLUMNS).wrapped();
+    list.rows(found)?;
+    list.finish(ListEnd::default())?;
+    if found.is_empty() {
+        out.note("nothing was found that needs attention");
+    }
+    Ok(())
+}
+
+/// Returns what the store itself finds.
+async fn store_findings(session: &Session) -> Result<Vec<Diagnosis>, Failure> {
+    let before = SystemTime::now();
+    let report = session.ask(session.client.admin().report()).await?;
+    let difference = difference(before, SystemTime::now(), report.now);
+    let found = report.findings.into_iter().map(Diagnosis::from);
+    Ok(found.chain(clock(difference)).collect())
+}
+
+/// Returns how far a time is outside of the period in which it was read.
+fn difference(before: SystemTime, after: SystemTime, read: SystemTime) -> Duration {
+    let early = before.duration_since(read).unwrap_or_default();
+    let late = read.duration_since(after).unwrap_or_default();
+    early.max(late)
+}
+
+fn clock(difference: Duration) -> Option<Diagnosis> {
+    (difference >= MAX_CLOCK_DIFFERENCE).then(|| {
+        Diagnosis::warn(
+            "clock.differs",
+            format!(
+                "the clocks of this machine and of the store differ by {}",
+                short(difference)
+            ),
+            "set the clock of the machine that is wrong, for example with NTP",
+        )
+    })
+}
+
+impl Diagnosis {
+    fn error(id: &'static str, what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self {
+            id,
+            level: FindingLevel::Error,
+            what: what.into(),
+            remedy: remedy.into(),
+        }
+    }
+
+    fn warn(id: &'static str, what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self {
+            id,
+            level: FindingLevel::Warn,
+            what: what.into(),
+            remedy: remedy.into(),
+        }
+    }
+
+    fn info(id: &'static str, what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self {
+            id,
+            level: FindingLevel::Info,
+            what: what.into(),
+            remedy: remedy.into(),
+        }
+    }
+}
+
+impl From<Finding> for Diagnosis {
+    fn from(finding: Finding) -> Self {
+        Self {
+            id: finding.id,
+            level: finding.level,
+            what: finding.what,
+            remedy: finding.remedy,
+        }
+    }
+}
+
+fn level_name(level: FindingLevel) -> &'static str {
+    match level {
+        FindingLevel::Error => "error",
+        FindingLevel::Warn => "warn",
+        _ => "info",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_large_difference_of_the_clocks_is_reported() {
+        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        assert_eq!(difference(at(10), at(12), at(11)), Duration::ZERO);
+        assert_eq!(difference(at(10), at(12), at(4)), Duration::from_secs(6));
+        assert_eq!(difference(at(10), at(12), at(20)), Duration::from_secs(8));
+        assert_eq!(clock(Duration::from_secs(4)), None);
+        assert!(clock(Duration::from_secs(6)).is_some_and(|it| it.what.ends_with("by 6s")));
+    }
+}

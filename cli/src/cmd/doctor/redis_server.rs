@@ -1,0 +1,340 @@
+//! Examines the Redis server of a store, on a connection of its own. The store itself reports how durable the server is.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, Cmd, FromRedisValue, RedisResult};
+use url::Url;
+
+use super::Diagnosis;
+use crate::duration::short;
+use crate::failure::{Failure, with_sources};
+use crate::store::StoreArgs;
+
+/// What a server says about itself. What its user may not read is missing.
+#[derive(Debug, Default)]
+struct ServerFacts {
+    /// The lines of `INFO`.
+    info: HashMap<String, String>,
+    /// The answer of `CONFIG GET`.
+    settings: HashMap<String, String>,
+}
+
+/// The commands that the scripts and the clients of a store send, with arguments that belong to a store.
+const NEEDED: [&[&str]; 12] = [
+    &["EVALSHA", "sha", "1", "KEY"],
+    &["SCRIPT", "LOAD", "return 1"],
+    &["HSET", "KEY", "field", "value"],
+    &["LPUSH", "KEY", "value"],
+    &["SADD", "KEY", "value"],
+    &["ZADD", "KEY", "1", "value"],
+    &["EXISTS", "KEY"],
+    &["TIME"],
+    &["PUBLISH", "KEY", "message"],
+    &["SUBSCRIBE", "KEY"],
+    &["PUBSUB", "NUMSUB", "KEY"],
+    &["PING"],
+];
+
+/// The number of pings whose median is the round-trip time.
+const PINGS: usize = 20;
+/// A longer round-trip time limits how many tasks run in a second.
+const SLOW_TRIP: Duration = Duration::from_millis(10);
+
+/// Examines the server.
+pub(super) async fn examine(
+    url: &Url,
+    store: &StoreArgs,
+    clients: u64,
+) -> Result<Vec<Diagnosis>, Failure> {
+    let failed = |error: redis::RedisError| {
+        Failure::Unreachable(format!(
+            "the server cannot be examined: {}",
+            with_sources(&error)
+        ))
+    };
+    let mut connection = connect(url, store.timeout()).await.map_err(failed)?;
+    let facts = read(&mut connection).await;
+    let mut found = facts.examine(clients);
+    let trip = round_trip(&mut connection).await.map_err(failed)?;
+    if trip > SLOW_TRIP {
+        found.push(Diagnosis::warn(
+            "redis.round_trip",
+            format!("a request takes {}", short(trip)),
+            "run the programs nearer to the server, or find out what slows it down with `LATENCY DOCTOR`",
+        ));
+    }
+    found.extend(permissions(&mut connection, store.namespace()).await);
+    found.extend(slow_scripts(&mut connection).await);
+    Ok(found)
+}
+
+async fn connect(url: &Url, timeout: Duration) -> RedisResult<MultiplexedConnection> {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(timeout))
+        .set_response_timeout(Some(timeout));
+    let client = Client::open(url.as_str())?;
+    client
+        .get_multiplexed_async_connection_with_config(&config)
+        .await
+}
+
+/// Reads what the user may read.
+async fn read(connection: &mut MultiplexedConnection) -> ServerFacts {
+    let info: Option<String> = ask(connection, redis::cmd("INFO").arg("all")).await;
+    let settings = ask(connection, redis::cmd("CONFIG").arg("GET").arg("*")).await;
+    let info = info.unwrap_or_default();
+    let lines = info.lines().filter_map(|line| line.trim().split_once(':'));
+    ServerFacts {
+        info: lines
+            .map(|(name, value)| (name.into(), value.into()))
+            .collect(),
+        settings: settings.unwrap_or_default(),
+    }
+}
+
+/// Sends a command. Returns `None` if the server refuses it.
+async fn ask<T: FromRedisValue>(
+    connection: &mut MultiplexedConnection,
+    command: &Cmd,
+) -> Option<T> {
+    command.query_async(connection).await.ok()
+}
+
+/// Returns the median time of a request.
+async fn round_trip(connection: &mut MultiplexedConnection) -> RedisResult<Duration> {
+    let mut times = Vec::new();
+    for _ in 0..PINGS {
+        let start = Instant::now();
+        redis::cmd("PING").query_async::<()>(connection).await?;
+        times.push(start.elapsed());
+    }
+    times.sort();
+    Ok(times[PINGS / 2])
+}
+
+/// Returns the commands that the user may not send.
+async fn permissions(connection: &mut MultiplexedConnection, namespace: &str) -> Option<Diagnosis> {
+    let user: String = ask(connection, redis::cmd("ACL").arg("WHOAMI")).await?;
+    let key = format!("throng:{{{namespace}:0}}:meta");
+    let mut refused = Vec::new();
+    for needed in NEEDED {
+        let words = needed
+            .iter()
+            .map(|word| if *word == "KEY" { &*key } else { word });
+        let mut command = redis::cmd("ACL");
+        command
+            .arg("DRYRUN")
+            .arg(&user)
+            .arg(words.collect::<Vec<_>>());
+        // A server before 7.0, or a user who may not ask, gives no answer.
+        let answer: String = ask(connection, &command).await?;
+        if answer != "OK" {
+            refused.push(needed[0]);
+        }
+    }
+    refused_commands(&user, &refused)
+}
+
+fn refused_commands(user: &str, refused: &[&str]) -> Option<Diagnosis> {
+    (!refused.is_empty()).then(|| {
+        Diagnosis::warn(
+            "redis.permissions",
+            format!("the user {user} may not send {}, so it can observe the store at most", refused.join(", ")),
+            "workers need these commands: see the section \"Permissions\" of the documentation of `RedisStore`",
+        )
+    })
+}
+
+/// Returns the slowest script that the server remembers.
+async fn slow_scripts(connection: &mut MultiplexedConnection) -> Option<Diagnosis> {
+    let command = redis::cmd("SLOWLOG").arg("GET").arg(128).to_owned();
+    let entries: Vec<redis::Value> = ask(connection, &command).await?;
+    let times = entries.into_iter().filter_map(script_time);
+    slowest(times.collect())
+}
+
+/// Returns the time of an entry of the slow log, if it is about a script of a store.
+fn script_time(entry: redis::Value) -> Option<Duration> {
+    let redis::Value::Array(fields) = entry else {
+        return None;
+    };
+    let micros = u64::from_redis_value(fields.get(2)?.clone()).ok()?;
+    let words = Vec::<Vec<u8>>::from_redis_value(fields.get(3)?.clone()).ok()?;
+    let is_script = words.first()?.to_ascii_uppercase().starts_with(b"EVAL");
+    let is_ours = words.iter().any(|word| word.starts_with(b"throng:{"));
+    (is_script && is_ours).then(|| Duration::from_micros(micros))
+}
+
+fn slowest(times: Vec<Duration>) -> Option<Diagnosis> {
+    let slowest = times.iter().max()?;
+    Some(Diagnosis::info(
+        "redis.slow_scripts",
+        format!(
+            "the server remembers {} slow scripts of stores, the slowest took {}",
+            times.len(),
+            short(*slowest)
+        ),
+        "look at `SLOWLOG GET`; large payloads and many partitions on one server are common causes",
+    ))
+}
+
+impl ServerFacts {
+    fn examine(&self, clients: u64) -> Vec<Diagnosis> {
+        let found = [
+            self.loading(),
+            self.failed_writes(),
+            self.memory(),
+            self.idle_timeout(),
+            self.connections(clients),
+        ];
+        found.into_iter().flatten().collect()
+    }
+
+    fn setting(&self, name: &str) -> Option<&str> {
+        self.settings.get(name).map(String::as_str)
+    }
+
+    fn info(&self, name: &str) -> Option<&str> {
+        self.info.get(name).map(String::as_str)
+    }
+
+    fn number(&self, name: &str) -> Option<u64> {
+        self.info(name)?.parse().ok()
+    }
+
+    fn loading(&self) -> Option<Diagnosis> {
+        (self.number("loading") == Some(1)).then(|| {
+            Diagnosis::error(
+                "redis.loading",
+                "the server still loads its file",
+                "wait until it has",
+            )
+        })
+    }
+
+    fn failed_writes(&self) -> Option<Diagnosis> {
+        let names = [
+            "aof_last_write_status",
+            "aof_last_bgrewrite_status",
+            "rdb_last_bgsave_status",
+        ];
+        let failed = names
+            .into_iter()
+            .filter(|name| self.info(name).is_some_and(|it| it != "ok"));
+        let failed: Vec<_> = failed.collect();
+        (!failed.is_empty()).then(|| {
+            Diagnosis::error(
+                "redis.writes",
+                format!(
+                    "the server could not write to its disk: {}",
+                    failed.join(", ")
+                ),
+                "look at its log, and at the free space of its disk",
+            )
+        })
+    }
+
+    fn memory(&self) -> Option<Diagnosis> {
+        let (used, most) = (self.number("used_memory")?, self.number("maxmemory")?);
+        let percent = used.saturating_mul(100).checked_div(most)?;
+        (percent > 80).then(|| {
+            Diagnosis::warn(
+                "redis.memory",
+                format!("the server uses {percent} % of its `maxmemory`, and refuses new tasks when it is full"),
+                "raise `maxmemory`, or delete what is not needed",
+            )
+        })
+    }
+
+    fn idle_timeout(&self) -> Option<Diagnosis> {
+        let timeout = self.setting("timeout").filter(|it| *it != "0")?;
+        Some(Diagnosis::warn(
+            "redis.timeout",
+            format!("the server closes connections that are idle for {timeout} s"),
+            "set `timeout 0`",
+        ))
+    }
+
+    fn connections(&self, clients: u64) -> Option<Diagnosis> {
+        let most = self.number("maxclients")?;
+        // Each client has two connections.
+        let needed = self
+            .number("connected_clients")?
+            .saturating_add(clients.saturating_mul(2));
+        (needed.saturating_mul(10) > most.saturating_mul(9)).then(|| {
+            Diagnosis::warn(
+                "redis.connections",
+                format!("{needed} connections are open or needed, and the server accepts {most}"),
+                "raise `maxclients`, and the limit of open files of the server",
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(info: &[(&str, &str)], settings: &[(&str, &str)]) -> ServerFacts {
+        let map = |pairs: &[(&str, &str)]| {
+            pairs
+                .iter()
+                .map(|(name, value)| ((*name).into(), (*value).into()))
+                .collect()
+        };
+        ServerFacts {
+            info: map(info),
+            settings: map(settings),
+        }
+    }
+
+    fn ids(facts: &ServerFacts, clients: u64) -> Vec<&'static str> {
+        facts.examine(clients).iter().map(|it| it.id).collect()
+    }
+
+    #[test]
+    fn a_healthy_server_has_no_findings() {
+        let info = [
+            ("loading", "0"),
+            ("used_memory", "80"),
+            ("maxmemory", "100"),
+            ("connected_clients", "2"),
+            ("maxclients", "10000"),
+            ("aof_last_write_status", "ok"),
+        ];
+        let settings = [("timeout", "0")];
+        assert_eq!(ids(&facts(&info, &settings), 100), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn each_fault_of_a_server_has_a_finding() {
+        let info = [
+            ("loading", "1"),
+            ("used_memory", "81"),
+            ("maxmemory", "100"),
+            ("connected_clients", "2"),
+            ("maxclients", "100"),
+            ("rdb_last_bgsave_status", "err"),
+        ];
+        let settings = [("timeout", "300")];
+        let expected = [
+            "redis.loading",
+            "redis.writes",
+            "redis.memory",
+            "redis.timeout",
+            "redis.connections",
+        ];
+        assert_eq!(ids(&facts(&info, &settings), 50), expected);
+        assert_eq!(ids(&ServerFacts::default(), 50), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn a_server_without_a_memory_limit_is_never_full() {
+        assert_eq!(
+            facts(&[("used_memory", "5"), ("maxmemory", "0")], &[]).memory(),
+            None
+        );
+    }
+}

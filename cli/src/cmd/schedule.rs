@@ -1,0 +1,218 @@
+//! `throng schedule`: lists, pauses and fires schedules.
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use throng::durable::{ScheduleInfo, TaskId};
+
+use super::queue::queue_name;
+use crate::duration::{millis, utc};
+use crate::failure::Failure;
+use crate::out::{Column, ListEnd, Output, dash};
+use crate::store::Session;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ScheduleCommand {
+    /// Lists the schedules
+    Ls,
+    /// Shows a schedule
+    Show {
+        /// The name of the schedule
+        name: String,
+    },
+    /// Pauses schedules: they do not fire until they are resumed
+    Pause(ScheduleNames),
+    /// Resumes schedules
+    Resume(ScheduleNames),
+    /// Stores one more task of a schedule now, and prints its id
+    Fire {
+        /// The name of the schedule
+        name: String,
+    },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ScheduleNames {
+    /// The names of the schedules
+    #[arg(required = true, value_name = "SCHEDULE")]
+    names: Vec<String>,
+}
+
+/// A schedule, with times in milliseconds since 1970.
+#[derive(Debug, Serialize)]
+struct ScheduleRow {
+    name: String,
+    task: String,
+    when: String,
+    queue: Option<String>,
+    revision: u32,
+    next_tick: Option<u64>,
+    last_tick: Option<u64>,
+    last_task: Option<TaskId>,
+    started: u64,
+    skipped: u64,
+    is_paused: bool,
+    stuck: Option<String>,
+    #[serde(skip)]
+    info: ScheduleInfo,
+}
+
+static SCHEDULE_COLUMNS: [Column<ScheduleRow>; 7] = [
+    Column {
+        title: "SCHEDULE",
+        text: |row| row.name.clone(),
+    },
+    Column {
+        title: "STATE",
+        text: |row| state(row).into(),
+    },
+    Column {
+        title: "WHEN",
+        text: |row| row.when.clone(),
+    },
+    Column {
+        title: "NEXT",
+        text: next,
+    },
+    Column {
+        title: "TASK",
+        text: |row| row.task.clone(),
+    },
+    Column {
+        title: "STARTED",
+        text: |row| row.started.to_string(),
+    },
+    Column {
+        title: "SKIPPED",
+        text: |row| row.skipped.to_string(),
+    },
+];
+
+/// The number of schedules that are read at once.
+const PAGE: usize = 200;
+
+impl ScheduleCommand {
+    pub(crate) fn changes(&self) -> bool {
+        !matches!(self, Self::Ls | Self::Show { .. })
+    }
+}
+
+/// Runs a command.
+pub(crate) async fn run(
+    session: &Session,
+    command: ScheduleCommand,
+    out: &mut Output,
+) -> Result<(), Failure> {
+    match command {
+        ScheduleCommand::Ls => list(session, out).await,
+        ScheduleCommand::Show { name } => show(session, &name, out).await,
+        ScheduleCommand::Pause(args) => set_paused(session, &args.names, true, out).await,
+        ScheduleCommand::Resume(args) => set_paused(session, &args.names, false, out).await,
+        ScheduleCommand::Fire { name } => fire(session, &name, out).await,
+    }
+}
+
+async fn list(session: &Session, out: &mut Output) -> Result<(), Failure> {
+    let schedules = session.client.schedules();
+    let mut list = out.list(&SCHEDULE_COLUMNS);
+    let mut page = session.ask(schedules.list(None, PAGE)).await?;
+    while let Some(last) = page.last().map(|it| it.name.clone()) {
+        let is_last = page.len() < PAGE;
+        let rows: Vec<_> = page.into_iter().map(ScheduleRow::from).collect();
+        list.rows(&rows)?;
+        if is_last {
+            break;
+        }
+        page = session.ask(schedules.list(Some(&last), PAGE)).await?;
+    }
+    list.finish(ListEnd::default())
+}
+
+async fn show(session: &Session, name: &str, out: &mut Output) -> Result<(), Failure> {
+    let found = session.ask(session.client.schedules().get(name)).await?;
+    let row = ScheduleRow::from(found.ok_or_else(|| absent(name))?);
+    let mut lines = vec![
+        ("schedule", row.name.clone()),
+        ("state", state(&row).into()),
+        ("when", row.when.clone()),
+        ("next", next(&row)),
+        ("last", row.info.last_tick.map_or_else(dash, utc)),
+        ("task", row.task.clone()),
+        ("queue", queue_name(row.queue.as_deref())),
+        (
+            "last task",
+            row.last_task.map_or_else(dash, |id| id.to_string()),
+        ),
+        ("started", row.started.to_string()),
+        ("skipped", row.skipped.to_string()),
+        ("revision", row.revision.to_string()),
+    ];
+    lines.extend(row.stuck.clone().map(|reason| ("stuck", reason)));
+    out.record(&row, &lines)
+}
+
+async fn set_paused(
+    session: &Session,
+    names: &[String],
+    is_paused: bool,
+    out: &mut Output,
+) -> Result<(), Failure> {
+    let schedules = session.client.schedules();
+    for name in names {
+        let is_there = match is_paused {
+            true => session.ask(schedules.pause(name)).await?,
+            false => session.ask(schedules.resume(name)).await?,
+        };
+        if !is_there {
+            return Err(absent(name));
+        }
+        let state = if is_paused { "paused" } else { "resumed" };
+        out.note(&format!("the schedule {name} is {state}"));
+    }
+    Ok(())
+}
+
+async fn fire(session: &Session, name: &str, out: &mut Output) -> Result<(), Failure> {
+    let task = session
+        .ask(session.client.schedules().fire_now(name))
+        .await?;
+    let id = task.ok_or_else(|| absent(name))?;
+    out.id(id)
+}
+
+fn absent(name: &str) -> Failure {
+    Failure::Nothing(format!(
+        "there is no schedule {name}: `throng schedule ls` lists the schedules"
+    ))
+}
+
+fn state(row: &ScheduleRow) -> &'static str {
+    match (row.is_paused, &row.stuck) {
+        (true, _) => "paused",
+        (false, Some(_)) => "stuck",
+        (false, None) => "active",
+    }
+}
+
+fn next(row: &ScheduleRow) -> String {
+    row.info.next_tick.map_or_else(dash, utc)
+}
+
+impl From<ScheduleInfo> for ScheduleRow {
+    fn from(info: ScheduleInfo) -> Self {
+        Self {
+            name: info.name.clone(),
+            task: info.task.clone(),
+            when: info.when.clone(),
+            queue: info.queue.clone(),
+            revision: info.revision,
+            next_tick: info.next_tick.map(millis),
+            last_tick: info.last_tick.map(millis),
+            last_task: info.last_task,
+            started: info.started,
+            skipped: info.skipped,
+            is_paused: info.is_paused,
+            stuck: info.stuck.clone(),
+            info,
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! `throng status`: summarises the store, and checks conditions.
+
+use std::time::Duration;
+
+use clap::Args;
+use throng::durable::{Health, Overview, QueueOverview, RunTotals};
+
+use super::queue::queue_name;
+use crate::duration::{self, short};
+use crate::failure::Failure;
+use crate::out::{Output, dash};
+use crate::store::Session;
+
+#[derive(Args, Debug)]
+pub(crate) struct StatusArgs {
+    /// A condition such as `oldest<60s` or `dead==0`. If one does not hold, the exit status is 5.
+    ///
+    /// It compares waiting, unserved, delayed, running, kept, dead, sessions or oldest with a number or, for `oldest`, a time. It can be
+    /// given several times
+    #[arg(long = "check", value_name = "CONDITION", value_parser = Check::parse)]
+    checks: Vec<Check>,
+}
+
+/// A condition on the summary of a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Check {
+    text: String,
+    number: CheckedNumber,
+    operator: &'static str,
+    limit: u128,
+}
+
+/// A number of a summary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CheckedNumber {
+    Waiting,
+    Unserved,
+    Delayed,
+    Running,
+    Kept,
+    Dead,
+    /// The live sessions of workers.
+    Sessions,
+    /// The time for which the first waiting task has waited, in milliseconds.
+    Oldest,
+}
+
+/// Shows the summary, and checks the conditions.
+pub(crate) async fn run(
+    session: &Session,
+    args: StatusArgs,
+    out: &mut Output,
+) -> Result<(), Failure> {
+    let overview = session.ask(session.client.admin().overview()).await?;
+    let health = health(&session.client.health());
+    out.record(&overview, &lines(&overview, health))?;
+    let failed = args
+        .checks
+        .iter()
+        .filter_map(|check| check.failure(&overview));
+    let mut failed: Vec<_> = failed.collect();
+    if !args.checks.is_empty() && !overview.missing_partitions.is_empty() {
+        failed.push(format!(
+            "the partitions {:?} do not answer",
+            overview.missing_partitions
+        ));
+    }
+    match failed.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::Unmet(failed.join("; "))),
+    }
+}
+
+fn lines(overview: &Overview, health: String) -> Vec<(&'static str, String)> {
+    let counts = &overview.counts;
+    let oldest = oldest(overview).map(|(queue, time)| {
+        format!(
+            "{} in the queue {}",
+            short(time),
+            queue_name(queue.name.as_deref())
+        )
+    });
+    let mut lines = vec![
+        ("health", health),
+        ("waiting", counts.waiting.to_string()),
+        ("unserved", counts.unserved.to_string()),
+        ("delayed", counts.delayed.to_string()),
+        ("running", counts.running.to_string()),
+        ("dead", counts.dead.to_string()),
+        ("kept", counts.kept.to_string()),
+        ("oldest", oldest.unwrap_or_else(dash)),
+        ("sessions", sessions(overview).to_string()),
+        ("last hour", runs(overview)),
+    ];
+    if !overview.missing_partitions.is_empty() {
+        lines.push((
+            "no answer",
+            format!("partitions {:?}", overview.missing_partitions),
+        ));
+    }
+    lines
+}
+
+/// Returns the runs of the last hour, of all types.
+fn runs(overview: &Overview) -> String {
+    let sum = |number: fn(&RunTotals) -> u64| {
+        overview
+            .types
+            .iter()
+            .map(|it| number(&it.last_hour))
+            .fold(0, u64::saturating_add)
+    };
+    format!(
+        "{} started, {} done, {} retried, {} died, {} cancelled",
+        sum(|it| it.started),
+        sum(|it| it.done),
+        sum(|it| it.retried),
+        sum(|it| it.died),
+        sum(|it| it.cancelled),
+    )
+}
+
+/// Returns the queue whose first task has waited longest, and that time.
+pub(crate) fn oldest(overview: &Overview) -> Option<(&QueueOverview, Duration)> {
+    let queues = overview.queues.iter();
+    let times = queues.filter_map(|queue| Some((queue, queue.oldest_waiting?)));
+    times.max_by_key(|(_, time)| *time)
+}
+
+pub(crate) fn sessions(overview: &Overview) -> u64 {
+    overview.queues.iter().map(|queue| queue.sessions).sum()
+}
+
+pub(crate) fn health(health: &Health) -> String {
+    match health {
+        Health::Well => "well".into(),
+        Health::Mute => "well, but the store reports no work: workers poll".into(),
+        Health::Unreachable(cause) => format!("unreachable: {cause}"),
+        Health::Failing { error, .. } => format!("failing: {error}"),
+        Health::Damaged { found, last } => format!("{found} damaged rows, the last: {last}"),
+        other => format!("{other:?}"),
+    }
+}
+
+impl Check {
+    fn parse(text: &str) -> Result<Self, String> {
+        let invalid = || {
+            format!(
+                "`{text}` is not a condition: write, for example, `waiting<1000`, `oldest<60s` or `dead==0`"
+            )
+        };
+        let start = text.find(['<', '>', '=', '!']).ok_or_else(invalid)?;
+        let (name, rest) = text.split_at(start);
+        let operators = ["<=", ">=", "==", "!=", "<", ">"];
+        let operator = operators
+            .into_iter()
+            .find(|it| rest.starts_with(it))
+            .ok_or_else(invalid)?;
+        let number = CheckedNumber::parse(name.trim())?;
+        let limit = rest[operator.len()..].trim();
+        let limit = match number {
+            CheckedNumber::Oldest => duration::parse(limit)?.as_millis(),
+            _ => limit.parse().map_err(|_| invalid())?,
+        };
+        Ok(Self {
+            text: text.into(),
+            number,
+            operator,
+            limit,
+        })
+    }
+
+    /// Returns a message if the condition does not hold.
+    fn failure(&self, overview: &Overview) -> Option<String> {
+        let number = self.number.of(overview);
+        let holds = match self.operator {
+            "<" => number < self.limit,
+            "<=" => number <= self.limit,
+            ">" => number > self.limit,
+            ">=" => number >= self.limit,
+            "==" => number == self.limit,
+            _ => number != self.limit,
+        };
+        let unit = if self.number == CheckedNumber::Oldest {
+            "ms"
+        } else {
+            ""
+        };
+        (!holds).then(|| format!("{} does not hold: it is {number}{unit}", self.text))
+    }
+}
+
+impl CheckedNumber {
+    fn parse(name: &str) -> Result<Self, String> {
+        Ok(match name {
+            "waiting" => Self::Waiting,
+            "unserved" => Self::Unserved,
+            "delayed" => Self::Delayed,
+            "running" => Self::Running,
+            "kept" => Self::Kept,
+            "dead" => Self::Dead,
+            "sessions" => Self::Sessions,
+            "oldest" => Self::Oldest,
+            _ => {
+                return Err(format!(
+                    "`{name}` is not a number of a store: choose waiting, unserved, delayed, running, kept, dead, sessions or oldest"
+                ));
+            }
+        })
+    }
+
+    fn of(self, overview: &Overview) -> u128 {
+        let counts = &overview.counts;
+        u128::from(match self {
+            Self::Waiting => counts.waiting,
+            Self::Unserved => counts.unserved,
+            Self::Delayed => counts.delayed,
+            Self::Running => counts.running,
+            Self::Kept => counts.kept,
+            Self::Dead => counts.dead,
+            Self::Sessions => sessions(overview),
+            Self::Oldest => return oldest(overview).map_or(0, |(_, time)| time.as_millis()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions_are_read() {
+        let check = Check::parse("oldest <= 1m").unwrap();
+        assert_eq!((check.operator, check.limit), ("<=", 60_000));
+        for (text, remedy) in [
+            ("dead", "`dead==0`"),
+            ("dead=0", "`dead==0`"),
+            ("died<1", "choose"),
+            ("oldest<9", "15m"),
+        ] {
+            let error = Check::parse(text).unwrap_err();
+            assert!(error.contains(remedy), "{error}");
+        }
+    }
+}

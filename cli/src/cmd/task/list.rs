@@ -1,0 +1,212 @@
+//! `throng task ls`: lists tasks.
+
+use std::time::SystemTime;
+
+use clap::{Args, ValueEnum};
+use throng::durable::{Cursor, Status, TaskFilter, TaskInfo};
+
+use super::show::{status_name, when};
+use crate::cmd::queue::queue_name;
+use crate::duration;
+use crate::failure::Failure;
+use crate::out::{Column, ListEnd, Output, dash};
+use crate::store::Session;
+
+#[derive(Args, Debug)]
+pub(crate) struct TaskListArgs {
+    /// The status of the tasks
+    #[arg(long, value_enum, value_name = "STATUS", default_value_t = ListedStatus::Waiting)]
+    state: ListedStatus,
+
+    /// Only tasks of the type with this name
+    #[arg(long)]
+    name: Option<String>,
+
+    /// Only tasks of this named queue
+    #[arg(long)]
+    queue: Option<String>,
+
+    /// Only tasks that existed at this time, such as `2026-11-26T14:05:07Z`
+    #[arg(long, value_name = "TIME", value_parser = duration::parse_time)]
+    as_of: Option<SystemTime>,
+
+    #[command(flatten)]
+    paging: TaskPaging,
+}
+
+/// How much of a list is printed.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct TaskPaging {
+    /// The number of tasks
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        default_value_t = 50,
+        conflicts_with = "all"
+    )]
+    limit: usize,
+
+    /// Lists all tasks that match, a page at a time
+    #[arg(long)]
+    all: bool,
+
+    /// Continues after a position that an earlier list has named
+    #[arg(long, value_name = "POSITION")]
+    after: Option<Cursor>,
+}
+
+/// A status that can be listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ListedStatus {
+    Waiting,
+    Delayed,
+    Running,
+    Done,
+    Dead,
+    Cancelled,
+}
+
+static TASK_COLUMNS: [Column<TaskInfo>; 6] = [
+    Column {
+        title: "ID",
+        text: |task| task.id.to_string(),
+    },
+    Column {
+        title: "STATUS",
+        text: |task| status_name(task.status).into(),
+    },
+    Column {
+        title: "NAME",
+        text: |task| task.name.clone().unwrap_or_else(dash),
+    },
+    Column {
+        title: "QUEUE",
+        text: |task| queue_name(task.queue.as_deref()),
+    },
+    Column {
+        title: "FAILURES",
+        text: |task| task.failures.map_or_else(dash, |it| it.to_string()),
+    },
+    Column {
+        title: "WHEN",
+        text: when,
+    },
+];
+
+/// The largest page that a store returns.
+const MAX_PAGE: usize = 200;
+/// A list whose filter matches little ends after this number of pages, so that it ends soon.
+const MAX_PAGES: usize = 20;
+
+impl From<ListedStatus> for Status {
+    fn from(status: ListedStatus) -> Self {
+        match status {
+            ListedStatus::Waiting => Self::Waiting,
+            ListedStatus::Delayed => Self::Delayed,
+            ListedStatus::Running => Self::Running,
+            ListedStatus::Done => Self::Done,
+            ListedStatus::Dead => Self::Dead,
+            ListedStatus::Cancelled => Self::Cancelled,
+        }
+    }
+}
+
+/// Lists tasks.
+pub(crate) async fn list(
+    session: &Session,
+    args: TaskListArgs,
+    out: &mut Output,
+) -> Result<(), Failure> {
+    let mut filter = TaskFilter::new(args.state.into());
+    if let Some(name) = args.name {
+        filter = filter.name(name);
+    }
+    if let Some(queue) = args.queue {
+        filter = filter.queue(queue);
+    }
+    if let Some(time) = args.as_of {
+        filter = filter.until(time);
+    }
+    let mut pages = TaskPages::new(session, filter, args.paging);
+    pages.print(&TASK_COLUMNS, |_| true, out).await
+}
+
+/// Reads the pages of a list.
+pub(crate) struct TaskPages<'a> {
+    session: &'a Session,
+    filter: TaskFilter,
+    paging: TaskPaging,
+    examined: usize,
+    found: usize,
+    now: Option<SystemTime>,
+}
+
+impl<'a> TaskPages<'a> {
+    pub(crate) fn new(session: &'a Session, filter: TaskFilter, paging: TaskPaging) -> Self {
+        Self {
+            session,
+            filter,
+            paging,
+            examined: 0,
+            found: 0,
+            now: None,
+        }
+    }
+
+    /// Prints the tasks that `matches` accepts. Fails if there are none.
+    pub(crate) async fn print(
+        &mut self,
+        columns: &'static [Column<TaskInfo>],
+        matches: impl Fn(&TaskInfo) -> bool,
+        out: &mut Output,
+    ) -> Result<(), Failure> {
+        let mut list = out.list(columns);
+        for page in 0.. {
+            list.rows(&self.page(&matches).await?)?;
+            let is_full = self.found >= self.paging.limit || page + 1 >= MAX_PAGES;
+            if self.paging.after.is_none() || (is_full && !self.paging.all) {
+                break;
+            }
+        }
+        let next = self.paging.after.clone();
+        list.finish(ListEnd {
+            now: self.now,
+            next,
+            examined: Some(self.examined),
+        })?;
+        self.end(out)
+    }
+
+    /// Reads the next page.
+    async fn page(
+        &mut self,
+        matches: impl Fn(&TaskInfo) -> bool,
+    ) -> Result<Vec<TaskInfo>, Failure> {
+        let wanted = match self.paging.all {
+            true => MAX_PAGE,
+            false => (self.paging.limit - self.found).clamp(1, MAX_PAGE),
+        };
+        let admin = self.session.client.admin();
+        let page = admin.tasks(&self.filter, self.paging.after.as_ref(), wanted);
+        let page = self.session.ask(page).await?;
+        self.examined += page.examined;
+        self.now = self.now.or(Some(page.read_at));
+        self.paging.after = page.next;
+        let tasks: Vec<_> = page.tasks.into_iter().filter(matches).collect();
+        self.found += tasks.len();
+        Ok(tasks)
+    }
+
+    fn end(&self, out: &Output) -> Result<(), Failure> {
+        if let Some(next) = &self.paging.after {
+            let examined = self.examined;
+            out.note(&format!(
+                "the store has examined {examined} tasks, and more follow: add `--all`, or `--after {next}`"
+            ));
+        }
+        match self.found {
+            0 => Err(Failure::Nothing("no task matches".into())),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! `throng top`: shows the store in the terminal, and updates it each second.
+
+mod data;
+mod draw;
+mod keys;
+mod model;
+mod tab;
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, IsTerminal};
+use std::thread;
+use std::time::Duration;
+
+use clap::Args;
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use throng::durable::{Changed, TaskChange, TaskId};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::{Interval, MissedTickBehavior, interval};
+
+use self::data::TopData;
+use self::keys::TopAction;
+use self::model::TopModel;
+use self::tab::TopTab;
+use super::task::show;
+use crate::failure::Failure;
+use crate::store::{Session, StoreArgs};
+
+#[derive(Args, Debug)]
+pub(crate) struct TopArgs {
+    /// Allows to replay and to cancel tasks
+    #[arg(long)]
+    operate: bool,
+}
+
+/// The time between two requests for the data.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// The answer to a request for the data.
+type Answer = Result<TopData, Failure>;
+
+/// Shows the store until `q` is pressed.
+pub(crate) async fn run(store: &StoreArgs, args: TopArgs) -> Result<(), Failure> {
+    if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
+        let how = "`throng top` needs a terminal: use `throng status` in scripts";
+        return Err(Failure::Usage(how.into()));
+    }
+    let session = if args.operate {
+        store.open().await?
+    } else {
+        store.observe().await?
+    };
+    // A store that does not answer is reported before the screen changes.
+    let data = data::read(&session, TopTab::Queues).await?;
+    let mut model = TopModel::new(args.operate, data);
+    // This also restores the terminal if the program panics.
+    let mut terminal = ratatui::try_init()?;
+    let result = watch(&session, &mut model, &mut terminal).await;
+    ratatui::try_restore()?;
+    session.close().await;
+    result
+}
+
+/// Draws and updates the screen until it is over.
+async fn watch(
+    session: &Session,
+    model: &mut TopModel,
+    terminal: &mut ratatui::DefaultTerminal,
+) -> Result<(), Failure> {
+    let mut events = events();
+    let mut tick = ticks();
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut request: Option<JoinHandle<Answer>> = None;
+    loop {
+        terminal.draw(|frame| draw::draw(frame, model))?;
+        tokio::select! {
+            _ = terminate.recv() => return Ok(()),
+            event = events.recv() => match event {
+                None => return Ok(()),
+                Some(Event::Key(key)) if key.kind == KeyEventKind::Press => {
+                    let Some(action) = model.press(key) else { continue };
+                    if action == TopAction::Quit {
+                        return Ok(());
+                    }
+                    act(session, model, action).await;
+                    tick.reset_immediately();
+                }
+                Some(_) => {}
+            },
+            answer = answer(&mut request) => {
+                request = None;
+                model.update(answer);
+            }
+            _ = tick.tick(), if !model.is_frozen && request.is_none() => {
+                let (session, tab) = (session.clone(), model.tab);
+                request = Some(tokio::spawn(async move { data::read(&session, tab).await }));
+            }
+        }
+    }
+}
+
+/// Waits for the answer to a request, or forever if there is none.
+async fn answer(request: &mut Option<JoinHandle<Answer>>) -> Answer {
+    match request {
+        None => std::future::pending().await,
+        Some(request) => match request.await {
+            Ok(answer) => answer,
+            Err(error) => Err(Failure::Failed(error.to_string())),
+        },
+    }
+}
+
+/// Does what a key asks for.
+async fn act(session: &Session, model: &mut TopModel, action: TopAction) {
+    match action {
+        TopAction::Refresh | TopAction::Quit => {}
+        TopAction::Show(id) => match session.ask(session.client.admin().task(id)).await {
+            Ok(Some(detail)) => model.detail = Some(show::lines(&detail)),
+            Ok(None) => model.message = Some(show::absent(id).to_string()),
+            Err(failure) => model.message = Some(failure.to_string()),
+        },
+        TopAction::Change(id, change) => {
+            let admin = session.client.admin();
+            let changed = session.ask(admin.change(id, change.clone())).await;
+            model.message = Some(match changed {
+                Ok(changed) => describe(id, changed, &change),
+                Err(failure) => failure.to_string(),
+            });
+        }
+    }
+}
+
+fn describe(id: TaskId, changed: Changed, change: &TaskChange) -> String {
+    format!("{id}: {}", super::task::effect_of(changed, change))
+}
+
+fn ticks() -> Interval {
+    let mut ticks = interval(PERIOD);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
+}
+
+/// Reads the events of the terminal on a thread, which ends with the process.
+fn events() -> mpsc::UnboundedReceiver<Event> {
+    let (sender, events) = mpsc::unbounded_channel();
+    thread::spawn(move || {
+        while let Ok(event) = event::read() {
+            if sender.send(event).is_err() {
+                break;
+            }
+        }
+    });
+    events
+}

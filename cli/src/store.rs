@@ -1,0 +1,275 @@
+//! [`StoreArgs`]: where the tasks are. [`Session`]: a client of the store, whose requests have a time limit.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use throng::durable::{
+    DurableClient, DurableError, Health, RedisStore, RedisStoreBuilder, SqliteStore,
+};
+use url::Url;
+
+use crate::duration;
+use crate::failure::Failure;
+
+/// Where the tasks are.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Options of all commands")]
+pub(crate) struct StoreArgs {
+    /// The store: `redis://HOST/`, `rediss://HOST/`, `redis+unix:///SOCKET`, `sqlite:FILE` or `FILE`
+    #[arg(
+        long,
+        env = "THRONG_STORE",
+        hide_env_values = true,
+        value_name = "URL",
+        global = true
+    )]
+    store: Option<String>,
+
+    /// The namespace of a store in Redis
+    #[arg(long, value_name = "NAME", default_value = "default", global = true)]
+    namespace: String,
+
+    /// The number of partitions of a store in Redis
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, global = true)]
+    partitions: usize,
+
+    /// A file that contains the password of the Redis user. `THRONG_STORE_PASSWORD` can contain it instead
+    #[arg(long, value_name = "FILE", global = true)]
+    password_file: Option<PathBuf>,
+
+    /// The time within which the store must answer each request
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration::parse, global = true)]
+    timeout: Duration,
+}
+
+/// The address of a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Location {
+    Redis(Url),
+    Sqlite(PathBuf),
+}
+
+/// A client of a store. Clones are the same client.
+#[derive(Clone)]
+pub(crate) struct Session {
+    pub(crate) client: DurableClient,
+    timeout: Duration,
+}
+
+const PASSWORD_VARIABLE: &str = "THRONG_STORE_PASSWORD";
+
+impl StoreArgs {
+    /// Opens the store read-only: it is not changed, and other processes do not see this one.
+    pub(crate) async fn observe(&self) -> Result<Session, Failure> {
+        let store = match self.location()? {
+            Location::Redis(url) => self.within(self.redis(&url).observe()).await?,
+            Location::Sqlite(path) => {
+                must_exist(&path)?;
+                self.within(SqliteStore::observe(path)).await?
+            }
+        };
+        Ok(self.session(DurableClient::open(store)))
+    }
+
+    /// Opens a store that exists. It never creates one, so a typing error has no effect.
+    pub(crate) async fn open(&self) -> Result<Session, Failure> {
+        let location = self.location()?;
+        // An observer that is refused for another reason does not keep a process from opening the store.
+        if let Err(Failure::Unreachable(reason)) = self.observe().await {
+            return Err(Failure::Unreachable(reason));
+        }
+        let client = match location {
+            Location::Redis(url) => {
+                DurableClient::open(self.within(self.redis(&url).open()).await?)
+            }
+            Location::Sqlite(path) => {
+                DurableClient::open(self.within(SqliteStore::open(path)).await?)
+            }
+        };
+        Ok(self.session(client))
+    }
+
+    /// Returns the namespaces of the stores in a Redis server.
+    pub(crate) async fn namespaces(&self) -> Result<Vec<String>, Failure> {
+        match self.location()? {
+            Location::Redis(url) => self.within(self.redis(&url).namespaces()).await,
+            Location::Sqlite(_) => Err(Failure::Usage(
+                "only a store in Redis has a namespace: a file contains one store".into(),
+            )),
+        }
+    }
+
+    /// Returns the address of the store, with the password.
+    pub(crate) fn location(&self) -> Result<Location, Failure> {
+        let Some(store) = self.store.as_deref().filter(|store| !store.is_empty()) else {
+            let how = "which store? Name it with `--store URL`, or set THRONG_STORE";
+            return Err(Failure::Usage(how.into()));
+        };
+        match location(store).map_err(Failure::Usage)? {
+            Location::Redis(url) => Ok(Location::Redis(self.with_password(url)?)),
+            location => Ok(location),
+        }
+    }
+
+    /// The namespace of a store in Redis.
+    pub(crate) fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// The time within which the store must answer.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    fn with_password(&self, mut url: Url) -> Result<Url, Failure> {
+        let password = match &self.password_file {
+            Some(path) => Some(read_password(path)?),
+            None => env::var(PASSWORD_VARIABLE).ok(),
+        };
+        if let Some(password) = password
+            && url.set_password(Some(&password)).is_err()
+        {
+            let how = "a password belongs to a host: write `redis://HOST/`, without the password";
+            return Err(Failure::Usage(how.into()));
+        }
+        Ok(url)
+    }
+
+    fn redis(&self, url: &Url) -> RedisStoreBuilder {
+        let mut builder = RedisStore::builder(url.as_str());
+        builder
+            .namespace(&self.namespace)
+            .partitions(self.partitions);
+        builder
+            .connect_timeout(self.timeout)
+            .answer_timeout(self.timeout);
+        builder
+    }
+
+    async fn within<T>(
+        &self,
+        opened: impl Future<Output = Result<T, DurableError>>,
+    ) -> Result<T, Failure> {
+        match tokio::time::timeout(self.timeout, opened).await {
+            Ok(opened) => opened.map_err(|error| Failure::to_open(&error)),
+            Err(_) => Err(silent(self.timeout, None)),
+        }
+    }
+
+    fn session(&self, client: DurableClient) -> Session {
+        Session::new(client, self.timeout)
+    }
+}
+
+impl Session {
+    pub(crate) fn new(client: DurableClient, timeout: Duration) -> Self {
+        Self { client, timeout }
+    }
+
+    /// Waits for an answer of the store. A client repeats a request until the store answers, but a person does not wait for long.
+    pub(crate) async fn ask<T>(
+        &self,
+        request: impl Future<Output = Result<T, DurableError>>,
+    ) -> Result<T, Failure> {
+        match tokio::time::timeout(self.timeout, request).await {
+            Ok(answer) => Ok(answer?),
+            Err(_) => Err(silent(self.timeout, Some(self.client.health()))),
+        }
+    }
+
+    /// Ends the session, so that other processes do not wait for it.
+    pub(crate) async fn close(self) {
+        // Everything that was acknowledged is stored, whether or not the store can be closed in order.
+        tokio::time::timeout(self.timeout, self.client.close())
+            .await
+            .ok();
+    }
+}
+
+/// Returns the failure of a store that has not answered in time.
+fn silent(timeout: Duration, health: Option<Health>) -> Failure {
+    let time = duration::short(timeout);
+    let cause = match health {
+        Some(Health::Unreachable(cause)) => format!(": {cause}"),
+        Some(Health::Failing { error, .. }) => format!(": {error}"),
+        _ => String::new(),
+    };
+    Failure::Unreachable(format!(
+        "the store has not answered within {time}{cause}: check that it runs, or wait longer with `--timeout`"
+    ))
+}
+
+/// Returns the address that a text describes, or the reason why it is none.
+fn location(store: &str) -> Result<Location, String> {
+    if let Some(path) = store.strip_prefix("sqlite:") {
+        return Ok(Location::Sqlite(path.into()));
+    }
+    let scheme = store.split_once("://").map(|(scheme, _)| scheme);
+    match scheme {
+        None => Ok(Location::Sqlite(store.into())),
+        Some("redis" | "rediss" | "valkey" | "valkeys" | "redis+unix" | "valkey+unix" | "unix") => {
+            let url = Url::parse(store);
+            // The text may contain a password, so the message does not repeat it.
+            url.map(Location::Redis).map_err(|error| {
+                format!("the URL of the store is not valid ({error}): write, for example, `redis://127.0.0.1:6379/`")
+            })
+        }
+        Some(scheme) => Err(format!(
+            "`{scheme}` is not a kind of store: write `redis://HOST/`, `rediss://HOST/`, `redis+unix:///SOCKET` or `sqlite:FILE`"
+        )),
+    }
+}
+
+fn must_exist(path: &Path) -> Result<(), Failure> {
+    match path.exists() {
+        true => Ok(()),
+        false => Err(Failure::Unreachable(format!(
+            "there is no file {}: check the path (the first program that uses a store creates it)",
+            path.display()
+        ))),
+    }
+}
+
+fn read_password(path: &Path) -> Result<String, Failure> {
+    let read = fs::read_to_string(path);
+    let text = read.map_err(|error| {
+        Failure::Usage(format!(
+            "the password file {} cannot be read: {error}",
+            path.display()
+        ))
+    })?;
+    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_is_a_url_or_a_file() {
+        let sqlite = |path: &str| Ok(Location::Sqlite(path.into()));
+        assert_eq!(location("tasks.db"), sqlite("tasks.db"));
+        assert_eq!(
+            location("sqlite:/var/lib/tasks.db"),
+            sqlite("/var/lib/tasks.db")
+        );
+        assert!(matches!(
+            location("rediss://host:7/2"),
+            Ok(Location::Redis(_))
+        ));
+        assert!(matches!(
+            location("redis+unix:///run/redis"),
+            Ok(Location::Redis(_))
+        ));
+        let error = location("postgres://me:secret@host/").unwrap_err();
+        assert!(
+            error.contains("`postgres`") && !error.contains("secret"),
+            "{error}"
+        );
+        let error = location("redis://me:secret@host:port/").unwrap_err();
+        assert!(!error.contains("secret"), "{error}");
+    }
+}

@@ -1,0 +1,27 @@
+//! Runs the command `throng` on real stores. What it prints is compared with the files in `tests/golden`. To accept a change, run the tests
+//! with `SNAPSHOTS=overwrite`, and look at the difference.
+
+#[path = "cli/bulk.rs"]
+mod bulk;
+#[path = "cli/metrics.rs"]
+mod metrics;
+#[path = "cli/safety.rs"]
+mod safety;
+#[path = "cli/scene.rs"]
+mod scene;
+#[path = "cli/store.rs"]
+mod store;
+#[path = "cli/terminal.rs"]
+mod terminal;
+#[cfg(feature = "top")]
+#[path = "cli/top.rs"]
+mod top;
+#[path = "cli/transcript.rs"]
+mod transcript;
+#[path = "cli/transcripts.rs"]
+mod transcripts;
+#[cfg(feature = "web")]
+#[path = "cli/web.rs"]
+mod web;
+
+type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;

@@ -1,0 +1,203 @@
+//! What no command does: create a store, pass on control characters, or fail because a reader has gone.
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::process::Stdio;
+
+use super::Result;
+use super::scene::{HOSTILE, fill, id};
+use super::store::{TestStore, throng};
+
+#[test]
+fn no_command_creates_a_store() -> Result {
+    let folder = tempfile::tempdir()?;
+    let commands = [
+        "status",
+        "dead replay --all",
+        "queue pause q",
+        "spawn mail.send",
+        "doctor",
+        "metrics",
+        "upgrade",
+    ];
+    for command in commands {
+        let store = ["--store", "typo.db"];
+        let output = throng(folder.path())
+            .args(store)
+            .args(command.split(' '))
+            .output()?;
+        let message = String::from_utf8(output.stderr)?;
+        assert_eq!(output.status.code(), Some(4), "{command}: {message}");
+        assert!(message.contains("typo.db"), "{command}: {message}");
+    }
+    assert_eq!(fs::read_dir(&folder)?.count(), 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn no_command_creates_a_namespace() -> Result {
+    let store = TestStore::redis().await?;
+    let client = redis::Client::open(store.address.as_str())?;
+    let mut connection = client.get_multiplexed_async_connection().await?;
+    let keys = redis::cmd("DBSIZE").to_owned();
+    let before: u64 = keys.query_async(&mut connection).await?;
+    for command in [["status"], ["upgrade"]] {
+        let output = store.run(&[&["--namespace", "typo"][..], &command].concat())?;
+        assert_eq!(output.status.code(), Some(4), "{output:?}");
+    }
+    let namespaces = store.run(&["namespaces", "-q"])?;
+    assert_eq!(String::from_utf8(namespaces.stdout)?, "default\n");
+    assert_eq!(keys.query_async::<u64>(&mut connection).await?, before);
+    Ok(())
+}
+
+/// A command that only looks leaves the file as it is.
+#[tokio::test]
+async fn looking_changes_no_file() -> Result {
+    let store = TestStore::sqlite()?;
+    let client = store.open().await?;
+    fill(&client).await?;
+    client.close().await?;
+    let before = (
+        fs::read(store.file())?,
+        fs::metadata(store.file())?.mtime_nsec(),
+    );
+    for command in [
+        ["status", "-q"],
+        ["task", "ls"],
+        ["dead", "ls"],
+        ["queue", "ls"],
+    ] {
+        assert!(store.run(&command)?.status.success());
+    }
+    let after = (
+        fs::read(store.file())?,
+        fs::metadata(store.file())?.mtime_nsec(),
+    );
+    assert!(before == after);
+    Ok(())
+}
+
+/// A task whose name and error are full of control characters reaches the output only with escapes, and JSON stays valid.
+async fn is_escaped(store: &TestStore) -> Result {
+    let client = store.open().await?;
+    fill(&client).await?;
+    client.close().await?;
+    let id = id(4).to_string();
+    let commands: [&[&str]; 9] = [
+        &["dead", "ls"],
+        &["dead", "ls", "-o", "json"],
+        &["dead", "export"],
+        &["task", "ls", "--state", "dead", "-o", "jsonl"],
+        &["task", "show", &id],
+        &["task", "show", &id, "-o", "json"],
+        &["task", "payload", &id],
+        &["task", "wait", &id],
+        &["type", "ls"],
+    ];
+    for command in commands {
+        let output = store.run(command)?;
+        let text = String::from_utf8([output.stdout, output.stderr].concat())?;
+        let is_fine = |it: char| matches!(it, '\n' | '\t' | ' '..='~');
+        assert!(text.chars().all(is_fine), "{command:?}: {text:?}");
+    }
+    let json = store.run(&["task", "show", &id, "-o", "json"])?.stdout;
+    let json: serde_json::Value = serde_json::from_slice(&json)?;
+    assert_eq!(json["data"]["task"]["name"], HOSTILE);
+    let raw = store.run(&["task", "payload", &id, "--raw"])?.stdout;
+    let payload: String = serde_json::from_slice(&raw)?;
+    assert!(payload.ends_with(HOSTILE));
+    Ok(())
+}
+
+#[tokio::test]
+async fn hostile_texts_in_a_file_are_escaped() -> Result {
+    is_escaped(&TestStore::sqlite()?).await
+}
+
+#[tokio::test]
+async fn hostile_texts_in_a_server_are_escaped() -> Result {
+    is_escaped(&TestStore::redis().await?).await
+}
+
+/// A reader such as `head` that closes its end is no failure.
+#[tokio::test]
+async fn a_closed_pipe_is_no_failure() -> Result {
+    let store = TestStore::sqlite()?;
+    let client = store.open().await?;
+    fill(&client).await?;
+    client.close().await?;
+    let mut command = store.command(&["task", "ls", "--state", "dead"]);
+    let (reader, writer) = std::io::pipe()?;
+    drop(reader);
+    let mut child = command.stdout(writer).stderr(Stdio::piped()).spawn()?;
+    let mut message = String::new();
+    child
+        .stderr
+        .take()
+        .ok_or("no stderr")?
+        .read_to_string(&mut message)?;
+    assert!(child.wait()?.success() && message.is_empty(), "{message}");
+    Ok(())
+}
+
+/// A password comes from the environment or a file, and no message contains it.
+#[tokio::test]
+async fn a_password_is_used_and_never_printed() -> Result {
+    let port = free_port()?;
+    let folder = tempfile::tempdir()?;
+    let mut server = std::process::Command::new("redis-server")
+        .args([
+            "--port",
+            &port.to_string(),
+            "--save",
+            "",
+            "--requirepass",
+            "hidden-word",
+        ])
+        .current_dir(&folder)
+        .stdout(Stdio::null())
+        .spawn()?;
+    let url = format!("redis://127.0.0.1:{port}/");
+    let with_password = format!("redis://:hidden-word@127.0.0.1:{port}/");
+    let opened = open(&with_password).await;
+    fs::write(folder.path().join("password"), "hidden-word\n")?;
+    let right = throng(folder.path())
+        .args(["status", "--store", &url, "--password-file", "password"])
+        .output();
+    let wrong = throng(folder.path())
+        .args(["status", "--store", &url])
+        .env("THRONG_STORE_PASSWORD", "wrong-word")
+        .output();
+    server.kill()?;
+    server.wait()?;
+    opened?;
+    assert!(right?.status.success());
+    let wrong = wrong?;
+    let message = String::from_utf8(wrong.stderr)?;
+    assert_eq!(wrong.status.code(), Some(1), "{message}");
+    assert!(!message.contains("-word"), "{message}");
+    Ok(())
+}
+
+/// Creates the store, as soon as the server answers.
+async fn open(url: &str) -> Result {
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    loop {
+        match throng::durable::RedisStore::open(url).await {
+            Ok(store) => {
+                let client = throng::durable::DurableClient::open(store);
+                return Ok(client.close().await?);
+            }
+            Err(error) if std::time::Instant::now() > end => return Err(error.into()),
+            Err(_) => tokio::time::sleep(std::time::Duration::from_millis(20)).await,
+        }
+    }
+}
+
+fn free_port() -> Result<u16> {
+    Ok(std::net::TcpListener::bind("127.0.0.1:0")?
+        .local_addr()?
+        .port())
+}

@@ -1,0 +1,63 @@
+//! `throng top` in a pseudo-terminal.
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::Result;
+use super::scene::{fill, id};
+use super::store::TestStore;
+use super::terminal::Terminal;
+
+#[tokio::test]
+async fn the_terminal_is_restored() -> Result {
+    let store = TestStore::sqlite()?;
+    let client = store.open().await?;
+    fill(&client).await?;
+    client.close().await?;
+    for is_killed in [false, true] {
+        let mut terminal = Terminal::open()?;
+        let mut child = terminal.spawn(&store, &["top"])?;
+        terminal.wait_for("reports")?;
+        assert!(terminal.screen().alternate_screen());
+        assert!(!terminal.is_restored()?);
+        match is_killed {
+            false => terminal.type_keys("q")?,
+            true => kill_process(Pid::from_child(&child), Signal::TERM)?,
+        }
+        terminal.wait_until("shell", |screen| !screen.alternate_screen())?;
+        assert!(child.wait()?.success());
+        assert!(terminal.is_restored()?);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_dead_letter_is_replayed_on_the_screen() -> Result {
+    let store = TestStore::sqlite()?;
+    let client = store.open().await?;
+    fill(&client).await?;
+    let mut terminal = Terminal::open()?;
+    let mut child = terminal.spawn(&store, &["top", "--operate"])?;
+    terminal.wait_for("reports")?;
+    terminal.type_keys("3")?;
+    terminal.wait_for(&id(4).to_string())?;
+    terminal.type_keys("/mailbox\r")?;
+    terminal.wait_for("no such mailbox")?;
+    terminal.type_keys("r")?;
+    terminal.wait_for("y: yes")?;
+    terminal.type_keys("y")?;
+    terminal.wait_for("waits again")?;
+    terminal.type_keys("q")?;
+    assert!(child.wait()?.success());
+    assert_eq!(client.counts().await?.dead, 2);
+    Ok(client.close().await?)
+}
+
+/// A script gets an error, and no escape sequences.
+#[test]
+fn a_pipe_is_refused() -> Result {
+    let store = TestStore::sqlite()?;
+    let output = store.run(&["top"])?;
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8(output.stderr)?.contains("throng status"));
+    Ok(())
+}

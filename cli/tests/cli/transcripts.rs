@@ -1,0 +1,255 @@
+//! What the commands print, on both stores.
+
+use std::time::Duration;
+
+use super::Result;
+use super::scene::{fill, id, worker};
+use super::store::{TestStore, throng};
+use super::transcript::{Transcript, check};
+
+/// The commands that only look.
+const LOOKS: [&str; 18] = [
+    "status",
+    "status -o json",
+    "status -q --check dead<3 --check waiting>=3 --check oldest<9d",
+    "task ls",
+    "task ls --state dead --limit 2 -o json",
+    "task ls --state delayed -q",
+    "task ls --state cancelled -o jsonl",
+    "task ls --name unknown",
+    "dead ls",
+    "dead ls --error mailbox --all",
+    "dead ls --since 30d --name mail.send -o jsonl",
+    "queue ls",
+    "queue show reports",
+    "queue show unknown",
+    "schedule ls",
+    "schedule show nightly -o json",
+    "type ls",
+    "retention",
+];
+
+/// The commands that change something, in an order in which each has an effect.
+const CHANGES: [&str; 12] = [
+    "queue pause reports",
+    "queue resume reports",
+    "queue set reports --running none --rate 3/s --burst 2",
+    "queue ls",
+    "schedule pause nightly unknown",
+    "schedule resume nightly",
+    "type pause mail.send",
+    "type resume mail.send",
+    "retention --dead-for 7d --kept-most 1000",
+    "dead replay --name mail.send --dry-run",
+    "dead replay --name mail.send --error mailbox",
+    "dead delete --all",
+];
+
+async fn looks(store: &TestStore) -> Result {
+    let client = store.open().await?;
+    fill(&client).await?;
+    client.close().await?;
+    let mut transcript = Transcript::new(store);
+    for command in LOOKS {
+        transcript.run(command)?;
+    }
+    for command in ["task show", "task payload", "task wait"] {
+        for number in [1, 2, 7, 99] {
+            // The task 7 waits for a worker, and there is none.
+            let limit = if (command, number) == ("task wait", 7) {
+                " --for 1ms"
+            } else {
+                ""
+            };
+            transcript.run(&format!("{command} {}{limit}", id(number)))?;
+        }
+    }
+    transcript.check("looks");
+    Ok(())
+}
+
+async fn changes(store: &TestStore) -> Result {
+    let mut transcript = Transcript::new(store);
+    for command in CHANGES {
+        transcript.run(command)?;
+    }
+    let (first, second, delayed) = (id(6), id(7), id(9));
+    transcript.run(&format!("task run {delayed} {first}"))?;
+    transcript.run(&format!("task move {second} --queue reports"))?;
+    transcript.run(&format!("task cancel {first} {second} {} -o json", id(99)))?;
+    transcript.run(&format!("task delete {}", id(3)))?;
+    transcript.run(&format!("task delete {} --yes", id(3)))?;
+    transcript.run("dead delete --all --yes -o json")?;
+    transcript.run("dead delete --all --yes")?;
+    transcript.run("upgrade")?;
+    transcript.run(&format!(
+        "spawn mail.send --id {} --queue reports --delay 1h",
+        id(20)
+    ))?;
+    transcript.run(&format!("task show {}", id(20)))?;
+    transcript.run("spawn mail.send {x}")?;
+    transcript.check("changes");
+    Ok(())
+}
+
+#[tokio::test]
+async fn commands_on_a_file() -> Result {
+    let store = TestStore::sqlite()?;
+    looks(&store).await?;
+    changes(&store).await
+}
+
+#[tokio::test]
+async fn commands_on_a_server() -> Result {
+    let store = TestStore::redis().await?;
+    looks(&store).await?;
+    changes(&store).await
+}
+
+#[test]
+fn usage() -> Result {
+    let folder = tempfile::tempdir()?;
+    let mut text = String::new();
+    let commands = [
+        "--help",
+        "task --help",
+        "dead replay --help",
+        "status --help",
+        "status",
+        "status --store postgres://me:secret@host/",
+        "status --store redis://127.0.0.1:1/",
+        "status --store x.db --check dead=0",
+        "queue set q --store x.db",
+        "dead replay --store x.db",
+    ];
+    for command in commands {
+        let output = throng(folder.path()).args(command.split(' ')).output()?;
+        let streams = [output.stdout, output.stderr].concat();
+        let code = output.status.code().ok_or("a signal has ended it")?;
+        text += &format!(
+            "$ throng {command}\n{}exit status {code}\n\n",
+            String::from_utf8(streams)?
+        );
+    }
+    check(&text, "usage.txt");
+    assert!(!text.replace("me:secret@host/\n", "").contains("secret"));
+    Ok(())
+}
+
+/// A worker that is live is shown with its process and its types.
+#[tokio::test]
+async fn workers_are_listed() -> Result {
+    let store = TestStore::sqlite()?;
+    let client = store.open().await?;
+    let executor = worker(&client).await?;
+    let list = store.run(&["worker", "ls", "-q"])?;
+    let list = String::from_utf8(list.stdout)?;
+    let fields: Vec<_> = list.trim_end().split('\t').collect();
+    assert_eq!(fields[1..4], ["live", "(default)", "1"], "{list}");
+    assert_eq!(fields[6], std::process::id().to_string(), "{list}");
+    assert!(fields[8].contains("mail.send"), "{list}");
+    let shown = store.run(&["worker", "show", fields[0], "-o", "json"])?;
+    assert!(String::from_utf8(shown.stdout)?.contains(r#""permits": 1"#));
+    let absent = store.run(&["worker", "show", "7"])?;
+    assert_eq!(absent.status.code(), Some(3));
+    executor.shutdown(Duration::ZERO).await;
+    Ok(client.close().await?)
+}
+
+/// A task that is spawned by its name runs, and its output is printed.
+#[tokio::test]
+async fn a_task_is_spawned_by_its_name() -> Result {
+    let store = TestStore::sqlite()?;
+    let client = store.open().await?;
+    let executor = worker(&client).await?;
+    let sent = ["spawn", "mail.send", r#"{"to":"x@y.z"}"#, "--wait"];
+    let sent = store.run_beside(&sent).await?;
+    assert_eq!(String::from_utf8(sent.stdout)?, "\"sent to x@y.z\"\n");
+    let failed = ["spawn", "mail.send", r#"{"to":"a","error":"no"}"#, "--wait"];
+    let failed = store.run_beside(&failed).await?;
+    assert_eq!(failed.status.code(), Some(5));
+    executor.shutdown(Duration::ZERO).await;
+    Ok(client.close().await?)
+}
+
+/// Scripts of shells are parsed by the shells that are there, and pages are written.
+#[test]
+fn texts_are_generated() -> Result {
+    let folder = tempfile::tempdir()?;
+    let script = throng(folder.path())
+        .args(["completions", "bash"])
+        .output()?
+        .stdout;
+    std::fs::write(folder.path().join("script"), script)?;
+    let script = folder.path().join("script");
+    let parsed = std::process::Command::new("bash")
+        .arg("-n")
+        .arg(script)
+        .output()?;
+    assert!(parsed.status.success(), "{parsed:?}");
+    for shell in ["zsh", "fish", "elvish", "powershell"] {
+        let script = throng(folder.path())
+            .args(["completions", shell])
+            .output()?;
+        assert!(
+            script.status.success() && script.stdout.len() > 1_000,
+            "{shell}"
+        );
+    }
+    let pages = folder.path().join("man");
+    std::fs::create_dir(&pages)?;
+    assert!(
+        throng(folder.path())
+            .args(["man", "man"])
+            .status()?
+            .success()
+    );
+    assert!(pages.join("throng-dead-replay.1").exists());
+    Ok(())
+}
+
+/// A server with sensible settings has no finding, and one with others has findings, and its exit status says so.
+#[tokio::test]
+async fn a_server_is_examined() -> Result {
+    let store = TestStore::redis().await?;
+    let healthy = store.run(&["doctor", "--strict"])?;
+    assert_eq!(healthy.status.code(), Some(0), "{healthy:?}");
+    let client = redis::Client::open(store.address.as_str())?;
+    let mut connection = client.get_multiplexed_async_connection().await?;
+    let set = |name: &str, value: &str| {
+        redis::cmd("CONFIG")
+            .arg("SET")
+            .arg(name)
+            .arg(value)
+            .to_owned()
+    };
+    for (name, value) in [
+        ("appendfsync", "everysec"),
+        ("timeout", "1000"),
+        ("maxmemory", "900000"),
+    ] {
+        set(name, value).query_async::<()>(&mut connection).await?;
+    }
+    let sick = store.run(&["doctor", "-o", "jsonl"])?;
+    let found = String::from_utf8(sick.stdout)?;
+    assert_eq!(sick.status.code(), Some(0), "{found}");
+    for id in ["redis.durability", "redis.timeout", "redis.memory"] {
+        assert!(found.contains(&format!(r#""id":"{id}""#)), "{found}");
+    }
+    assert_eq!(store.run(&["doctor", "--strict"])?.status.code(), Some(5));
+    // Without a limit, the server evicts nothing yet.
+    for (name, value) in [("maxmemory", "0"), ("maxmemory-policy", "allkeys-lru")] {
+        set(name, value).query_async::<()>(&mut connection).await?;
+    }
+    assert_eq!(store.run(&["doctor"])?.status.code(), Some(5));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_file_is_examined() -> Result {
+    let store = TestStore::sqlite()?;
+    let client = store.open().await?;
+    let healthy = store.run(&["doctor", "--strict", "--deep"])?;
+    assert_eq!(healthy.status.code(), Some(0), "{healthy:?}");
+    Ok(client.close().await?)
+}
