@@ -168,7 +168,7 @@ mod dead_letters;
 mod engine;
 mod envelope;
 mod error;
-mod executor;
+pub(crate) mod executor;
 #[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
 mod failpoint;
 mod failure;
