@@ -192,6 +192,8 @@ pub(crate) mod store;
 mod task;
 mod task_error;
 mod task_types;
+#[cfg(feature = "tracing")]
+pub(crate) mod trace;
 #[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
 pub(crate) mod weak_parts;
 
@@ -249,3 +251,5 @@ pub use self::store::sqlite::SqliteStore;
 pub use self::task::DurableTask;
 pub use self::task_error::TaskError;
 pub use self::task_types::TaskTypes;
+#[cfg(feature = "tracing")]
+pub use self::trace::{BeginningRun, Propagate, TraceContext};

@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::slice;
 use std::sync::Arc as StdArc;
 use std::time::Duration;
 
 use super::engine::Engine;
-use super::envelope::{envelope_of, seal_payload};
+use super::envelope::{TraceBytes, envelope_of, seal_payload};
 use super::key::{Conflict, NewKey};
 use super::queue::group::GroupName;
 use super::queue::name::QueueName;
@@ -18,8 +19,10 @@ use super::store::{
 use super::task::{bytes_of, version_of};
 use super::{
     Admin, AttemptError, Counts, DeadLetters, Durability, DurableError, DurableHandle, DurableTask,
-    Health, Key, Queue, SpawnOptions, Status, TaskId, TaskTypes,
+    Health, Key, Queue, SpawnOptions, Status, TaskId, TaskTypes, report,
 };
+#[cfg(feature = "tracing")]
+use super::{Propagate, trace::Propagation};
 
 /// Stores tasks, awaits them, and reports their states. A program that only produces tasks needs nothing else.
 ///
@@ -49,6 +52,8 @@ use super::{
 #[derive(Clone)]
 pub struct DurableClient {
     engine: StdArc<Engine>,
+    #[cfg(feature = "tracing")]
+    propagation: Propagation,
 }
 
 /// The default of [`SpawnOptions::max_crashes`].
@@ -73,6 +78,47 @@ impl DurableClient {
     pub fn open(store: impl Into<Store>) -> Self {
         Self {
             engine: Engine::start(store.into()),
+            #[cfg(feature = "tracing")]
+            propagation: Propagation::default(),
+        }
+    }
+
+    /// Returns this client with a propagation of traces. With the feature `tracing`.
+    ///
+    /// Each task that the client or one of its clones spawns stores the trace context of the thread that spawns it. An executor that is
+    /// built with the client passes the context on to the runs of such tasks, in whichever process they were spawned. Tasks of schedules
+    /// have no context, since no request has spawned them.
+    ///
+    /// The crate `throng-opentelemetry` has a [`Propagate`] for OpenTelemetry.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::durable::{BeginningRun, DurableClient, MemoryStore, Propagate, TraceContext};
+    ///
+    /// /// Does not connect runs with anything, but logs where they come from.
+    /// struct Log;
+    ///
+    /// impl Propagate for Log {
+    ///     fn current(&self) -> Option<TraceContext> {
+    ///         None // that of the current span
+    ///     }
+    ///
+    ///     fn begin(&self, run: &BeginningRun<'_>) {
+    ///         if let Some(from) = run.from {
+    ///             println!("{} was spawned in the trace {from}", run.name);
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// let client = DurableClient::open(MemoryStore::new()).propagating(Log);
+    /// # drop(client);
+    /// ```
+    #[cfg(feature = "tracing")]
+    pub fn propagating(self, propagate: impl Propagate) -> Self {
+        Self {
+            engine: self.engine,
+            propagation: Propagation::new(propagate),
         }
     }
 
@@ -150,9 +196,11 @@ impl DurableClient {
         task: T,
         options: SpawnOptions,
     ) -> Result<DurableHandle<T::Output>, DurableError> {
-        let task = self.new_task(&task, &options)?;
+        let span = report::SpawnSpan::new(self.store_name(), T::NAME);
+        let task = span.enter(|| self.new_task(&task, &options, self.trace()))?;
         let id = task.id;
-        let enqueued = self.stored(self.push(vec![task])).await?;
+        span.spawns(slice::from_ref(&task));
+        let enqueued = span.hold(self.stored(self.push(vec![task]))).await?;
         match enqueued.conflicts.first() {
             None => Ok(self.attach::<T>(id)),
             Some(conflict) if conflict.resolution == Conflict::Reject => {
@@ -191,8 +239,8 @@ impl DurableClient {
         tasks: impl IntoIterator<Item = T>,
     ) -> Result<Vec<DurableHandle<T::Output>>, DurableError> {
         let options = SpawnOptions::new();
-        let tasks = tasks.into_iter().map(|task| self.new_task(&task, &options));
-        self.store_all::<T>(tasks.collect::<Result<_, _>>()?).await
+        self.store_all(tasks.into_iter().map(|task| (task, options.clone())))
+            .await
     }
 
     /// Stores many tasks, each with its options.
@@ -211,9 +259,7 @@ impl DurableClient {
         &self,
         tasks: impl IntoIterator<Item = (T, SpawnOptions)>,
     ) -> Result<Vec<DurableHandle<T::Output>>, DurableError> {
-        let tasks = tasks.into_iter();
-        let tasks = tasks.map(|(task, options)| self.new_task(&task, &options));
-        self.store_all::<T>(tasks.collect::<Result<_, _>>()?).await
+        self.store_all(tasks.into_iter()).await
     }
 
     /// Returns a handle of a task that was spawned earlier, or by another process. It does not check that the task exists
@@ -486,10 +532,24 @@ impl DurableClient {
         self.engine.ask(task, request).await
     }
 
+    /// Returns the trace context of the caller, if it is to be stored.
+    fn trace(&self) -> Option<TraceBytes> {
+        #[cfg(feature = "tracing")]
+        return self.propagation.current();
+        #[cfg(not(feature = "tracing"))]
+        None
+    }
+
+    #[cfg(feature = "tracing")]
+    pub(crate) fn propagation(&self) -> &Propagation {
+        &self.propagation
+    }
+
     fn new_task<T: DurableTask>(
         &self,
         task: &T,
         options: &SpawnOptions,
+        trace: Option<TraceBytes>,
     ) -> Result<NewTask, DurableError> {
         let queue = self.queue_name(options.queue.as_deref().or(T::QUEUE))?;
         let group = self.group_name(options.group.as_deref(), &queue)?;
@@ -504,7 +564,7 @@ impl DurableClient {
             .policy
             .check()
             .map_err(|reason| self.invalid(reason))?;
-        let payload = seal_payload(version, policy, encoded);
+        let payload = seal_payload(version, trace, policy, encoded);
         if payload.len() > MAX_PAYLOAD_BYTES {
             let len = payload.len();
             return Err(DurableError::too_large(
@@ -525,7 +585,7 @@ impl DurableClient {
         Ok(NewTask {
             id,
             name: T::NAME.into(),
-            envelope: envelope_of(version, policy),
+            envelope: envelope_of(version, trace, policy),
             version,
             payload,
             queue,
@@ -595,6 +655,20 @@ impl DurableClient {
     }
 
     async fn store_all<T: DurableTask>(
+        &self,
+        tasks: impl Iterator<Item = (T, SpawnOptions)>,
+    ) -> Result<Vec<DurableHandle<T::Output>>, DurableError> {
+        let span = report::SpawnSpan::new(self.store_name(), T::NAME);
+        let tasks = span.enter(|| {
+            let trace = self.trace();
+            let tasks = tasks.map(|(task, options)| self.new_task(&task, &options, trace));
+            tasks.collect::<Result<Vec<_>, _>>()
+        })?;
+        span.spawns(&tasks);
+        span.hold(self.store_tasks::<T>(tasks)).await
+    }
+
+    async fn store_tasks<T: DurableTask>(
         &self,
         tasks: Vec<NewTask>,
     ) -> Result<Vec<DurableHandle<T::Output>>, DurableError> {

@@ -13,11 +13,11 @@ use self::message::Message;
 use self::metrics::{Metrics, Tally};
 use self::open_sessions::OpenSessions;
 use self::registry::TaskRunner;
+#[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
+use self::type_tally::TypeMetrics;
 use self::worker::{Settings, Worker};
 use super::store::Backend;
 use super::{DurableClient, DurableError};
-#[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
-use self::type_tally::TypeMetrics;
 #[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
 use crate::weak_part::{ReadPart, WeakPart};
 
@@ -209,7 +209,9 @@ impl DurableExecutor {
 #[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
 impl DurableExecutor {
     /// Reads the metrics, and those of the runs of each type.
-    pub(crate) fn weak_part(&self) -> impl ReadPart<(Metrics, Vec<(&'static str, TypeMetrics)>)> + use<> {
+    pub(crate) fn weak_part(
+        &self,
+    ) -> impl ReadPart<(Metrics, Vec<(&'static str, TypeMetrics)>)> + use<> {
         WeakPart::new(&self.tally, |tally| (tally.read(), tally.types.read()))
     }
 }

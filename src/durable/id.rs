@@ -59,7 +59,7 @@ impl TaskId {
     }
 
     /// Returns the time since 1970 at which a [new](Self::new) id was created, or `None` for other ids.
-    #[cfg(feature = "sqlite-unbundled")]
+    #[cfg(any(feature = "sqlite-unbundled", feature = "tracing"))]
     pub(crate) fn created(self) -> Option<Duration> {
         let id = Uuid::from_bytes(self.0);
         let time = id.get_timestamp().filter(|_| id.get_version_num() == 7)?;

@@ -16,7 +16,9 @@ pub(super) struct WatchedExecutor<O>(pub(super) O);
 impl<O: ReadPart<(Metrics, Vec<(&'static str, TypeMetrics)>)>> Watched for WatchedExecutor<O> {
     fn read(&mut self, _: Instant) -> Option<(Numbers, Owned)> {
         let ((metrics, types), owned) = self.0.read()?;
-        let types = types.into_iter().map(|(name, runs)| (Arc::from(name), runs));
+        let types = types
+            .into_iter()
+            .map(|(name, runs)| (Arc::from(name), runs));
         let numbers = Numbers::read(&EXECUTOR, &metrics).with_items(&TYPES, types);
         Some((numbers, owned))
     }

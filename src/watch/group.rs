@@ -1,7 +1,7 @@
 //! [`Group`]: the watched parts of one kind and name.
 
-use std::collections::{BTreeSet, HashMap};
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 

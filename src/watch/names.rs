@@ -307,9 +307,11 @@ pub(super) fn families(kind: PartKind) -> Vec<(&'static Family, Vec<&'static str
         PartKind::SerialExecutor => families_of(&SERIAL),
         PartKind::CompletionStream => families_of(&COMPLETION),
         #[cfg(feature = "durable")]
-        PartKind::DurableExecutor => {
-            [families_of(&durable::EXECUTOR), families_of(&durable::TYPES)].concat()
-        }
+        PartKind::DurableExecutor => [
+            families_of(&durable::EXECUTOR),
+            families_of(&durable::TYPES),
+        ]
+        .concat(),
         #[cfg(feature = "durable")]
         PartKind::DurableStore => [
             families_of(&durable::STORE),

@@ -131,7 +131,9 @@ impl Numbers {
         let items = self.items.into_iter();
         Self {
             own: self.own.into_cumulative(),
-            items: items.map(|(name, it)| (name, it.into_cumulative())).collect(),
+            items: items
+                .map(|(name, it)| (name, it.into_cumulative()))
+                .collect(),
         }
     }
 

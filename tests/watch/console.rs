@@ -169,7 +169,13 @@ fn parts_are_resources_while_a_console_is_interested() {
         // A part that is gone, and a console that is gone.
         drop(sums);
         run_for(1, &mut traced).await;
-        let closed = || console.resources().iter().map(|it| it.is_closed).collect::<Vec<_>>();
+        let closed = || {
+            console
+                .resources()
+                .iter()
+                .map(|it| it.is_closed)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(closed(), [true, false]);
         is_interested(false);
         run_for(2, &mut traced).await;

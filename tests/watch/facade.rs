@@ -258,8 +258,14 @@ fn gauges_of_a_queue_that_is_gone_are_set_to_zero() {
     let published = Registry::new();
     let labels = [("store", "jobs"), ("queue", "gpu")];
     let labels = labels.map(|(name, value)| (name.into(), value.into()));
-    let limit = ("throng_durable_queue_limit".to_owned(), BTreeMap::from(labels.clone()));
-    let paused = ("throng_durable_queue_paused".to_owned(), BTreeMap::from(labels));
+    let limit = (
+        "throng_durable_queue_limit".to_owned(),
+        BTreeMap::from(labels.clone()),
+    );
+    let paused = (
+        "throng_durable_queue_paused".to_owned(),
+        BTreeMap::from(labels),
+    );
     let client = DurableClient::open(MemoryStore::new());
     published.watch("jobs", &client);
     for (is_there, expected) in [(true, (4.0, 1.0)), (false, (0.0, 0.0))] {

@@ -139,10 +139,7 @@ fn a_store_shows_its_queues() {
         let _executor = start(&client, ServedQueue::new("gpu")).await;
         let in_queue = || SpawnOptions::new().queue("gpu");
         for size in [1, 2] {
-            client
-                .spawn_with(Resize(size), in_queue())
-                .await
-                .unwrap();
+            client.spawn_with(Resize(size), in_queue()).await.unwrap();
         }
         clock.advance(Duration::from_secs(90));
         let registry = Registry::new();
@@ -155,7 +152,11 @@ fn a_store_shows_its_queues() {
         for (metric, gpu, default) in [
             ("throng_durable_queue_limit", Some(4.0), None),
             ("throng_durable_queue_paused", Some(1.0), Some(0.0)),
-            ("throng_durable_oldest_waiting_seconds", Some(90.0), Some(0.0)),
+            (
+                "throng_durable_oldest_waiting_seconds",
+                Some(90.0),
+                Some(0.0),
+            ),
         ] {
             assert_eq!(queue(&shown, metric, "gpu"), gpu, "{metric}");
             assert_eq!(queue(&shown, metric, "(default)"), default, "{metric}");
@@ -170,7 +171,10 @@ fn further_queues_are_added_up_as_one() {
         let client = DurableClient::open(MemoryStore::new());
         for number in 0..70 {
             let queue = client.queue(&format!("customer-{number:02}"));
-            queue.set(QueueSettings::new().max_running(2)).await.unwrap();
+            queue
+                .set(QueueSettings::new().max_running(2))
+                .await
+                .unwrap();
         }
         let registry = Registry::new();
         registry.watch("jobs", &client);
@@ -180,7 +184,10 @@ fn further_queues_are_added_up_as_one() {
         let paused = paused.filter(|(name, _)| name == "throng_durable_queue_paused");
         assert_eq!(paused.count(), 65);
         let limit = |name| queue(&shown, "throng_durable_queue_limit", name);
-        assert_eq!((limit("customer-62"), limit("customer-63")), (Some(2.0), None));
+        assert_eq!(
+            (limit("customer-62"), limit("customer-63")),
+            (Some(2.0), None)
+        );
         assert_eq!(limit("other"), Some(14.0));
     });
 }

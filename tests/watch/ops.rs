@@ -105,7 +105,9 @@ fn each_alert_is_described_and_tested() {
         read("ops/README.md"),
         read("ops/prometheus/rules_test.yml"),
     );
-    let alerts = rules.lines().filter_map(|it| it.trim().strip_prefix("- alert: "));
+    let alerts = rules
+        .lines()
+        .filter_map(|it| it.trim().strip_prefix("- alert: "));
     let alerts: Vec<_> = alerts.collect();
     assert!(alerts.len() >= 8, "{alerts:?}");
     for alert in alerts {
@@ -132,7 +134,8 @@ fn the_rules_are_valid_and_pass_their_tests() {
             eprintln!("skipped: promtool is not installed (package `prometheus`)");
             return;
         };
-        let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        let said =
+            String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "promtool {args:?}: {said}");
     }
 }

@@ -92,7 +92,13 @@ impl Program {
             for _ in 0..20 {
                 drop(self.blocking.try_spawn_blocking(|| ()));
             }
-            self.bulkhead.reserve().await.unwrap().spawn_blocking(|| ()).await.unwrap();
+            self.bulkhead
+                .reserve()
+                .await
+                .unwrap()
+                .spawn_blocking(|| ())
+                .await
+                .unwrap();
             self.compute.spawn(|| ()).await.unwrap();
             self.serial.submit(|n| *n += 1).await.unwrap();
             assert!(jobs.submit((), async { 1 }).await.is_ok());
@@ -142,7 +148,10 @@ impl Prometheus {
         command.arg(format!("--web.listen-address={address}"));
         command.args(["--config.file=prometheus.yml", "--storage.tsdb.path=data"]);
         let log = File::create(folder.path().join("log")).unwrap();
-        command.current_dir(folder.path()).stdout(Stdio::null()).stderr(log);
+        command
+            .current_dir(folder.path())
+            .stdout(Stdio::null())
+            .stderr(log);
         let child = command.spawn().expect("install the package `prometheus`");
         let mut server = Self {
             child,
@@ -155,7 +164,11 @@ impl Prometheus {
 
     async fn wait_until_ready(&mut self) {
         let deadline = Instant::now() + LIMIT;
-        while !self.get("/-/ready").await.is_some_and(|it| it.contains(" 200 ")) {
+        while !self
+            .get("/-/ready")
+            .await
+            .is_some_and(|it| it.contains(" 200 "))
+        {
             let is_alive = self.child.try_wait().unwrap().is_none();
             let log = || fs::read_to_string(self.folder.path().join("log"));
             assert!(is_alive && Instant::now() < deadline, "{:?}", log());
@@ -184,7 +197,10 @@ impl Prometheus {
 
     /// Returns `true` if the expression has a value.
     async fn has_value(&self, expression: &str) -> bool {
-        let encoded: String = expression.bytes().map(|byte| format!("%{byte:02x}")).collect();
+        let encoded: String = expression
+            .bytes()
+            .map(|byte| format!("%{byte:02x}"))
+            .collect();
         let data = self.ask(&format!("/api/v1/query?query={encoded}")).await;
         data["result"].as_array().is_some_and(|it| !it.is_empty())
     }
@@ -192,11 +208,15 @@ impl Prometheus {
     /// The names of the alerts that fire or are about to. Panics if a rule cannot be evaluated.
     async fn active_alerts(&self) -> Vec<String> {
         let data = self.ask("/api/v1/rules?type=alert").await;
-        let rules = data["groups"][0]["rules"].as_array().expect("there are rules");
+        let rules = data["groups"][0]["rules"]
+            .as_array()
+            .expect("there are rules");
         let is_failing = |rule: &&Value| rule["health"] == "err";
         assert_eq!(rules.iter().find(is_failing), None);
         let active = rules.iter().filter(|rule| rule["state"] != "inactive");
-        active.map(|rule| rule["name"].as_str().unwrap().to_owned()).collect()
+        active
+            .map(|rule| rule["name"].as_str().unwrap().to_owned())
+            .collect()
     }
 
     /// Waits until all expressions of the dashboard have a value.
@@ -207,7 +227,10 @@ impl Prometheus {
             let expression = expression.replace("$__rate_interval", "10s");
             let expression = expression.replace("$job", "throng").replace("$task", ".*");
             while !self.has_value(&expression).await {
-                assert!(Instant::now() < deadline, "{title}: no value of {expression}");
+                assert!(
+                    Instant::now() < deadline,
+                    "{title}: no value of {expression}"
+                );
                 sleep(PAUSE).await;
             }
         }
@@ -218,7 +241,10 @@ impl Prometheus {
         let expected = ["ThrongDeadLetters", "ThrongPoolRejects"];
         loop {
             let active = self.active_alerts().await;
-            if expected.iter().all(|alert| active.iter().any(|it| it == alert)) {
+            if expected
+                .iter()
+                .all(|alert| active.iter().any(|it| it == alert))
+            {
                 assert_eq!(active.len(), expected.len(), "{active:?}");
                 return;
             }

@@ -183,6 +183,7 @@ impl<App: Send + Sync + 'static> TaskRunner for AppRunner<App> {
         let opened = open_payload(&payload);
         let Some(OpenPayload {
             version,
+            trace,
             tick,
             policy,
             ..
@@ -199,15 +200,19 @@ impl<App: Send + Sync + 'static> TaskRunner for AppRunner<App> {
         let policy = policy.or(registered.policy);
         let attempt = Attempt::new(policy.retry.unwrap_or(self.retry), &claimed);
         let limit = policy.timeout.map(|timeout| TimeLimit { timeout, attempt });
-        let run = Box::pin(report::in_span(&claimed, epoch, async move {
+        let run = async move {
             let began = Instant::now();
             let output = contained(run).await;
-            RunOutcome {
+            let outcome = RunOutcome {
                 took: began.elapsed(),
                 panicked: matches!(output, Err(Failed::Panicked(_))),
                 verdict: verdict(output, &attempt, stop.reason()),
-            }
-        }));
+            };
+            report::run_ended(&outcome.verdict);
+            outcome
+        };
+        let client = &self.client;
+        let run = Box::pin(report::in_span(client, &claimed, epoch, trace, run));
         StartedRun {
             run,
             limit: limit.map(Box::new),

@@ -210,7 +210,12 @@ pub(in crate::watch) static QUEUES: [Row<QueueOverview>; 4] = [
         gauge(
             "throng_durable_queue_limit",
             "The most tasks of the queue that may run at a time in the whole store. Absent if there is no limit.",
-            &[("", |it| it.info.settings.running_limit().and_then(|limit| count(u64::from(limit))))],
+            &[("", |it| {
+                it.info
+                    .settings
+                    .running_limit()
+                    .and_then(|limit| count(u64::from(limit)))
+            })],
         ),
     ),
     of_each(
