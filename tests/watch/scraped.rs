@@ -64,8 +64,8 @@ impl Program {
         let mut builder = BlockingPool::builder();
         let blocking = builder.max_threads(1).queue_capacity(4).build().unwrap();
         let client = DurableClient::open(MemoryStore::new());
-        let limited = client.queue("gpu").set(QueueSettings::new().max_running(4));
-        limited.await.unwrap();
+        let limits = QueueSettings::new().max_running(4);
+        client.queue("gpu").set(limits).await.unwrap();
         let mut builder = DurableExecutor::builder(client.clone());
         let program = Self {
             bulkhead: blocking.bulkhead(1, 1).unwrap(),
