@@ -93,7 +93,11 @@ impl Traces {
         let log = lines.clone();
         let subscriber = tracing_subscriber::registry()
             .with(tracing_opentelemetry::layer().with_tracer(provider.tracer("test")))
-            .with(tracing_subscriber::fmt::layer().with_ansi(false).with_writer(move || log.clone()));
+            .with(
+                tracing_subscriber::fmt::layer()
+                    .with_ansi(false)
+                    .with_writer(move || log.clone()),
+            );
         Self {
             exporter,
             _provider: provider,
@@ -111,7 +115,10 @@ impl Traces {
 
     fn span(&self, name: &str) -> SpanData {
         let [span] = &self.spans(name)[..] else {
-            panic!("not one span {name}: {:?}", self.exporter.get_finished_spans());
+            panic!(
+                "not one span {name}: {:?}",
+                self.exporter.get_finished_spans()
+            );
         };
         span.clone()
     }
@@ -201,7 +208,10 @@ async fn each_attempt_is_linked_to_the_spawn() {
     };
     assert_linked(first, &spawn);
     assert_linked(second, &spawn);
-    assert_ne!(first.span_context.trace_id(), second.span_context.trace_id());
+    assert_ne!(
+        first.span_context.trace_id(),
+        second.span_context.trace_id()
+    );
     assert!(matches!(first.status, Status::Error { .. }));
     assert_eq!(attribute(first, "task.outcome").as_deref(), Some("retried"));
     assert_eq!(attribute(second, "task.attempt").as_deref(), Some("2"));
@@ -301,7 +311,10 @@ async fn a_run_that_begins_soon_is_a_child() {
     let (_, client) = in_memory(Parents::within(Duration::from_secs(3600)));
     client.spawn(RESIZE).await.unwrap();
     assert_eq!(inline(&client).await.run_due().await.unwrap(), 1);
-    let (spawn, run) = (traces.span("durable.spawn"), traces.span("process image.resize"));
+    let (spawn, run) = (
+        traces.span("durable.spawn"),
+        traces.span("process image.resize"),
+    );
     assert_eq!(run.span_context.trace_id(), spawn.span_context.trace_id());
     assert_eq!(run.parent_span_id, spawn.span_context.span_id());
     assert!(run.parent_span_is_remote && run.links.links.is_empty());

@@ -2,15 +2,18 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::slice;
+use std::iter;
 use std::sync::Arc as StdArc;
 use std::time::Duration;
 
+#[cfg(feature = "tracing")]
+use super::Propagate;
 use super::engine::Engine;
 use super::envelope::{TraceBytes, envelope_of, seal_payload};
 use super::key::{Conflict, NewKey};
 use super::queue::group::GroupName;
 use super::queue::name::QueueName;
+use super::report::{Propagation, SpawnSpan};
 use super::spawn_queue::Stored;
 use super::store::{
     Answer, Backend, Enqueued, KeyConflict, MAX_BATCH_BYTES, MAX_BATCH_TASKS, MAX_PAYLOAD_BYTES,
@@ -19,10 +22,8 @@ use super::store::{
 use super::task::{bytes_of, version_of};
 use super::{
     Admin, AttemptError, Counts, DeadLetters, Durability, DurableError, DurableHandle, DurableTask,
-    Health, Key, Queue, SpawnOptions, Status, TaskId, TaskTypes, report,
+    Health, Key, Queue, SpawnOptions, Status, TaskId, TaskTypes,
 };
-#[cfg(feature = "tracing")]
-use super::{Propagate, trace::Propagation};
 
 /// Stores tasks, awaits them, and reports their states. A program that only produces tasks needs nothing else.
 ///
@@ -52,7 +53,6 @@ use super::{Propagate, trace::Propagation};
 #[derive(Clone)]
 pub struct DurableClient {
     engine: StdArc<Engine>,
-    #[cfg(feature = "tracing")]
     propagation: Propagation,
 }
 
@@ -78,7 +78,6 @@ impl DurableClient {
     pub fn open(store: impl Into<Store>) -> Self {
         Self {
             engine: Engine::start(store.into()),
-            #[cfg(feature = "tracing")]
             propagation: Propagation::default(),
         }
     }
@@ -196,11 +195,9 @@ impl DurableClient {
         task: T,
         options: SpawnOptions,
     ) -> Result<DurableHandle<T::Output>, DurableError> {
-        let span = report::SpawnSpan::new(self.store_name(), T::NAME);
-        let task = span.enter(|| self.new_task(&task, &options, self.trace()))?;
-        let id = task.id;
-        span.spawns(slice::from_ref(&task));
-        let enqueued = span.hold(self.stored(self.push(vec![task]))).await?;
+        let (span, tasks) = self.new_tasks(iter::once((task, options)))?;
+        let id = tasks[0].id;
+        let enqueued = span.hold(self.stored(self.push(tasks))).await?;
         match enqueued.conflicts.first() {
             None => Ok(self.attach::<T>(id)),
             Some(conflict) if conflict.resolution == Conflict::Reject => {
@@ -239,8 +236,9 @@ impl DurableClient {
         tasks: impl IntoIterator<Item = T>,
     ) -> Result<Vec<DurableHandle<T::Output>>, DurableError> {
         let options = SpawnOptions::new();
-        self.store_all(tasks.into_iter().map(|task| (task, options.clone())))
-            .await
+        let tasks = tasks.into_iter().map(|task| (task, options.clone()));
+        let (span, tasks) = self.new_tasks(tasks)?;
+        span.hold(self.store_all::<T>(tasks)).await
     }
 
     /// Stores many tasks, each with its options.
@@ -259,7 +257,8 @@ impl DurableClient {
         &self,
         tasks: impl IntoIterator<Item = (T, SpawnOptions)>,
     ) -> Result<Vec<DurableHandle<T::Output>>, DurableError> {
-        self.store_all(tasks.into_iter()).await
+        let (span, tasks) = self.new_tasks(tasks.into_iter())?;
+        span.hold(self.store_all::<T>(tasks)).await
     }
 
     /// Returns a handle of a task that was spawned earlier, or by another process. It does not check that the task exists
@@ -532,15 +531,6 @@ impl DurableClient {
         self.engine.ask(task, request).await
     }
 
-    /// Returns the trace context of the caller, if it is to be stored.
-    fn trace(&self) -> Option<TraceBytes> {
-        #[cfg(feature = "tracing")]
-        return self.propagation.current();
-        #[cfg(not(feature = "tracing"))]
-        None
-    }
-
-    #[cfg(feature = "tracing")]
     pub(crate) fn propagation(&self) -> &Propagation {
         &self.propagation
     }
@@ -636,7 +626,7 @@ impl DurableClient {
         let can_have = |&id: &TaskId| self.engine.store.can_have(id, queue, hash);
         match given {
             None => {
-                let mut ids = std::iter::repeat_with(TaskId::new);
+                let mut ids = iter::repeat_with(TaskId::new);
                 Ok(ids.find(can_have).unwrap_or_else(TaskId::new))
             }
             Some(_) if key.is_some() => Err(self.invalid(String::from(
@@ -654,21 +644,22 @@ impl DurableClient {
         self.attach::<T>(conflict.holder).after(conflict.resolution)
     }
 
-    async fn store_all<T: DurableTask>(
+    /// Returns tasks that are to be stored, and the span of their spawn.
+    fn new_tasks<T: DurableTask>(
         &self,
         tasks: impl Iterator<Item = (T, SpawnOptions)>,
-    ) -> Result<Vec<DurableHandle<T::Output>>, DurableError> {
-        let span = report::SpawnSpan::new(self.store_name(), T::NAME);
+    ) -> Result<(SpawnSpan, Vec<NewTask>), DurableError> {
+        let span = SpawnSpan::new(self.store_name(), T::NAME);
         let tasks = span.enter(|| {
-            let trace = self.trace();
+            let trace = self.propagation.current();
             let tasks = tasks.map(|(task, options)| self.new_task(&task, &options, trace));
             tasks.collect::<Result<Vec<_>, _>>()
         })?;
         span.spawns(&tasks);
-        span.hold(self.store_tasks::<T>(tasks)).await
+        Ok((span, tasks))
     }
 
-    async fn store_tasks<T: DurableTask>(
+    async fn store_all<T: DurableTask>(
         &self,
         tasks: Vec<NewTask>,
     ) -> Result<Vec<DurableHandle<T::Output>>, DurableError> {

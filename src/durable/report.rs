@@ -6,10 +6,11 @@ mod imp {
     use tracing::field::Empty;
     use tracing::{Instrument, Span};
 
+    use crate::durable::TaskId;
     use crate::durable::envelope::TraceBytes;
     use crate::durable::failure::Failure;
     use crate::durable::store::{Claimed, Epoch, NewTask, Verdict};
-    use crate::durable::{DurableClient, TaskId};
+    pub(crate) use crate::durable::trace::Propagation;
 
     /// The span of a spawn.
     pub(crate) struct SpawnSpan(Span);
@@ -45,7 +46,7 @@ mod imp {
 
     /// Runs `run` in the span of a task. `trace` is the trace context of its spawn, if it was stored.
     pub(crate) fn in_span<F: Future>(
-        client: &DurableClient,
+        propagation: &Propagation,
         claimed: &Claimed,
         epoch: Epoch,
         trace: Option<TraceBytes>,
@@ -64,7 +65,6 @@ mod imp {
             task.outcome = Empty,
             trace_id = Empty,
         );
-        let propagation = client.propagation();
         propagation.begin(&span, &claimed.name, claimed.id, trace);
         run.instrument(span)
     }
@@ -168,10 +168,20 @@ mod imp {
 
 #[cfg(not(feature = "tracing"))]
 mod imp {
+    use crate::durable::TaskId;
     use crate::durable::envelope::TraceBytes;
     use crate::durable::failure::Failure;
     use crate::durable::store::{Claimed, Epoch, NewTask, Verdict};
-    use crate::durable::{DurableClient, TaskId};
+
+    /// No traces are propagated.
+    #[derive(Clone, Default)]
+    pub(crate) struct Propagation;
+
+    impl Propagation {
+        pub(crate) fn current(&self) -> Option<TraceBytes> {
+            None
+        }
+    }
 
     pub(crate) struct SpawnSpan;
 
@@ -192,7 +202,7 @@ mod imp {
     }
 
     pub(crate) fn in_span<F: Future>(
-        _: &DurableClient,
+        _: &Propagation,
         _: &Claimed,
         _: Epoch,
         _: Option<TraceBytes>,

@@ -211,8 +211,9 @@ impl<App: Send + Sync + 'static> TaskRunner for AppRunner<App> {
             report::run_ended(&outcome.verdict);
             outcome
         };
-        let client = &self.client;
-        let run = Box::pin(report::in_span(client, &claimed, epoch, trace, run));
+        let propagation = self.client.propagation();
+        let run = report::in_span(propagation, &claimed, epoch, trace, run);
+        let run = Box::pin(run);
         StartedRun {
             run,
             limit: limit.map(Box::new),
