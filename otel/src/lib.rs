@@ -172,3 +172,22 @@ fn describe(run: &BeginningRun<'_>) {
         run.span.set_attribute(key, value);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spawn_is_soon_for_as_long_as_the_time_says() {
+        let (parents, now) = (Parents::within(Duration::from_secs(60)), SystemTime::now());
+        for (spawned, is_soon) in [
+            (None, false),
+            (Some(now), true),
+            (Some(now - Duration::from_secs(61)), false),
+            // By a clock that is ahead.
+            (Some(now + Duration::from_secs(10)), true),
+        ] {
+            assert_eq!(parents.is_soon(spawned), is_soon, "{spawned:?}");
+        }
+    }
+}

@@ -8,8 +8,9 @@ use opentelemetry::trace::{SpanKind, Status, TracerProvider};
 use opentelemetry_sdk::trace::{InMemorySpanExporter, Sampler, SdkTracerProvider, SpanData};
 use serde::{Deserialize, Serialize};
 use throng::durable::{
-    BeginningRun, Clock, DurableClient, DurableExecutor, DurableTask, InlineExecutor, MemoryStore,
-    Propagate, Run, SpawnOptions, SqliteStore, TaskContext, TaskError, TaskId, TraceContext, When,
+    BeginningRun, Clock, DurableClient, DurableExecutor, DurableTask, Every, InlineExecutor,
+    MemoryStore, Propagate, Run, SpawnOptions, SqliteStore, TaskContext, TaskError, TaskId,
+    TraceContext,
 };
 use throng_opentelemetry::{Links, Parents};
 use tracing::Instrument;
@@ -248,7 +249,7 @@ async fn many_tasks_have_one_span_of_their_spawn() {
 async fn a_task_of_a_schedule_has_no_link() {
     let traces = Traces::new(Sampler::AlwaysOn);
     let (_, client) = in_memory(Links::new());
-    let hourly = When::every(Duration::from_secs(3600));
+    let hourly = Every::new(Duration::from_secs(3600));
     client.schedule("hourly", hourly, RESIZE).await.unwrap();
     client.schedules().fire_now("hourly").await.unwrap();
     assert_eq!(inline(&client).await.run_due().await.unwrap(), 1);
@@ -320,9 +321,9 @@ async fn a_run_that_begins_soon_is_a_child() {
     assert!(run.parent_span_is_remote && run.links.links.is_empty());
 }
 
-/// A derived id has no time, and so has a spawn that is long ago.
+/// A derived id does not say when the task was spawned, so the run may begin late.
 #[tokio::test]
-async fn a_run_that_begins_late_is_linked() {
+async fn a_run_of_a_task_with_a_derived_id_is_linked() {
     let traces = Traces::new(Sampler::AlwaysOn);
     let (_, client) = in_memory(Parents::within(Duration::from_secs(3600)));
     let options = SpawnOptions::new().id(TaskId::derive("image", b"7"));
