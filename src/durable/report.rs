@@ -175,7 +175,7 @@ mod imp {
 
     /// No traces are propagated.
     #[derive(Clone, Default)]
-    pub(crate) struct Propagation;
+    pub(crate) struct Propagation {}
 
     impl Propagation {
         pub(crate) fn current(&self) -> Option<TraceBytes> {
