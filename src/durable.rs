@@ -169,7 +169,7 @@ mod encoded_task;
 mod engine;
 mod envelope;
 mod error;
-mod executor;
+pub(crate) mod executor;
 #[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
 mod failpoint;
 mod failure;
@@ -193,6 +193,8 @@ pub(crate) mod store;
 mod task;
 mod task_error;
 mod task_types;
+#[cfg(feature = "tracing")]
+pub(crate) mod trace;
 #[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
 pub(crate) mod weak_parts;
 
@@ -253,3 +255,5 @@ pub use self::store::sqlite::SqliteStore;
 pub use self::task::DurableTask;
 pub use self::task_error::TaskError;
 pub use self::task_types::TaskTypes;
+#[cfg(feature = "tracing")]
+pub use self::trace::{BeginningRun, Propagate, TraceContext};

@@ -21,7 +21,9 @@
 //! ```
 //!
 //! The example `metrics` has such a route. With the feature `durable`, `snapshot_with_stores` also asks stores for the numbers
-//! of all their tasks. With the feature `metrics`, `Registry::publish` passes the numbers to the crate `metrics`, for its exporters.
+//! of all their tasks. With the feature `metrics`, `Registry::publish` and
+//! `publish_every` pass the numbers to the crate `metrics`, for its exporters. With the feature `tracing`, `trace_every` shows
+//! the parts in tokio-console.
 //!
 //! # What holds for watched parts
 //!
@@ -37,12 +39,15 @@
 //!
 //! # What is not measured
 //!
-//! A part exports only what it counts. So there are no run times of durable tasks, no numbers for each type of task, and no
-//! numbers for each named queue of a store. [`JoinSet`](crate::completion::JoinSet) and
+//! A part exports only what it counts. [`JoinSet`](crate::completion::JoinSet) and
 //! [`JoinMap`](crate::completion::JoinMap) cannot be watched.
 //!
 #![doc = include_str!("../docs/METRICS.md")]
 
+#[cfg(feature = "tracing")]
+mod console;
+#[cfg(feature = "durable")]
+mod executors;
 #[cfg(feature = "metrics")]
 mod facade;
 mod family;

@@ -7,6 +7,9 @@
 mod redis_server;
 mod support;
 
+#[cfg(feature = "tracing")]
+#[path = "watch/console.rs"]
+mod console;
 #[path = "watch/exposition.rs"]
 mod exposition;
 
@@ -17,10 +20,19 @@ mod facade;
 mod gone;
 #[path = "watch/groups.rs"]
 mod groups;
+#[cfg(feature = "test-util")]
+#[path = "watch/items.rs"]
+mod items;
 #[path = "watch/long_jobs.rs"]
 mod long_jobs;
+#[cfg(feature = "test-util")]
+#[path = "watch/ops.rs"]
+mod ops;
 #[path = "watch/parts.rs"]
 mod parts;
+#[cfg(feature = "test-util")]
+#[path = "watch/scraped.rs"]
+mod scraped;
 #[cfg(feature = "test-util")]
 #[path = "watch/stores.rs"]
 mod stores;

@@ -8,12 +8,15 @@ mod durable;
 mod indexer;
 mod serial;
 
+use std::rc::Rc;
+
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 
 pub(crate) use self::durable::work;
 use crate::measure::{Rules, Sample};
+use crate::watched;
 
 /// Every area, in the order in which `all` runs them.
 pub(crate) const ALL: &[Area] = &[
@@ -32,7 +35,7 @@ pub(crate) struct Area {
     pub(crate) about: &'static str,
     /// The one configuration with which ours runs every row.
     pub(crate) config: &'static str,
-    pub(crate) workloads: fn() -> Vec<Workload>,
+    workloads: fn() -> Vec<Workload>,
     /// Files that the workloads need; they live as long as the directory. It is told which rows are to run.
     pub(crate) prepare: Option<Prepare>,
 }
@@ -58,7 +61,7 @@ pub(crate) struct Peer {
 
 type Prepare = fn(&Rules, &[String]) -> std::io::Result<TempDir>;
 
-type Run = Box<dyn Fn(&Rules) -> Sample>;
+type Run = Rc<dyn Fn(&Rules) -> Sample>;
 
 /// The unit of a value, and whether higher or lower is better.
 #[derive(Clone, Copy, Debug)]
@@ -101,7 +104,26 @@ impl Unit {
     }
 }
 
+impl Area {
+    /// The workloads. If `watched`, with ours only: as it is, and watched.
+    pub(crate) fn workloads(&self, watched: bool) -> Vec<Workload> {
+        let mut workloads = (self.workloads)();
+        if watched {
+            workloads.iter_mut().for_each(Workload::keep_ours);
+        }
+        workloads
+    }
+}
+
 impl Workload {
+    fn keep_ours(&mut self) {
+        self.peers.truncate(1);
+        let ours = Rc::clone(&self.peers[0].run);
+        self.peers.push(Peer::new(watched::NAME, move |rules| {
+            watched::run(&*ours, rules)
+        }));
+    }
+
     fn new(name: &'static str, unit: Unit, peers: Vec<Peer>) -> Self {
         Self {
             name,
@@ -135,7 +157,7 @@ impl Peer {
         Self {
             name,
             note: None,
-            run: Box::new(run),
+            run: Rc::new(run),
         }
     }
 

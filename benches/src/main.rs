@@ -2,7 +2,8 @@
 //!
 //! `cargo run --release -p throng-benches -- AREA..` runs areas; without one it lists them. [`areas`] holds what is
 //! measured, [`runner`] starts a child process for each repetition of each peer, [`measure`], [`alloc`] and
-//! [`disk`] are what such a child measures with, and [`report`] prints the results.
+//! [`disk`] are what such a child measures with, [`watched`] reads the metrics meanwhile if asked to, and [`report`]
+//! prints the results.
 
 mod alloc;
 mod areas;
@@ -11,6 +12,7 @@ mod measure;
 mod preload;
 mod report;
 mod runner;
+mod watched;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -49,6 +51,9 @@ struct Cli {
     /// A tenth of a second and a tenth of the size for each row: for a look, not for figures
     #[arg(long)]
     quick: bool,
+    /// Run ours only: as it is, and while all its parts are watched
+    #[arg(long)]
+    watched: bool,
     /// Print the JSON lines only
     #[arg(long)]
     json: bool,
@@ -126,6 +131,7 @@ fn plan(cli: &Cli) -> Result<Plan, String> {
         },
         repetitions: cli.reps.map_or(if cli.quick { 1 } else { 5 }, usize::from),
         filter: cli.filter.clone(),
+        watched: cli.watched,
         allocator,
     })
 }

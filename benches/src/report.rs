@@ -310,7 +310,7 @@ mod tests {
     use crate::areas;
 
     fn row() -> Row {
-        let workloads = (areas::ALL[0].workloads)();
+        let workloads = areas::ALL[0].workloads(false);
         Row::new(&areas::ALL[0], &workloads[0], &workloads[0].peers[0], None)
     }
 

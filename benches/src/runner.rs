@@ -17,6 +17,7 @@ use crate::areas::{self, Area, Workload};
 use crate::measure::{Rules, Sample};
 use crate::preload::Allocator;
 use crate::report::Row;
+use crate::watched;
 
 /// A child that takes so many times longer than its measured work should is killed.
 const TEST_TIMEOUT: u32 = 240;
@@ -26,6 +27,8 @@ pub(crate) struct Plan {
     pub(crate) rules: Rules,
     pub(crate) repetitions: usize,
     pub(crate) filter: Option<regex::Regex>,
+    /// Runs ours only: as it is, and watched.
+    pub(crate) watched: bool,
     pub(crate) allocator: Option<(Allocator, PathBuf)>,
 }
 
@@ -54,7 +57,8 @@ impl Plan {
                 .as_ref()
                 .is_none_or(|filter| filter.is_match(&path))
         };
-        let workloads = (area.workloads)().into_iter().map(|workload| {
+        let workloads = area.workloads(self.watched);
+        let workloads = workloads.into_iter().map(|workload| {
             let peers = (0..workload.peers.len())
                 .filter(|&peer| chosen(&workload, peer))
                 .collect();
@@ -161,7 +165,7 @@ impl Order {
     /// The result, if there is what it is about.
     fn run(&self) -> Option<Sample> {
         let area = areas::ALL.iter().find(|area| area.name == self.area)?;
-        let workloads = (area.workloads)();
+        let workloads = area.workloads(self.peer == watched::NAME);
         let workload = workloads
             .iter()
             .find(|workload| workload.name == self.workload)?;
@@ -271,6 +275,7 @@ mod tests {
             rules,
             repetitions: 1,
             filter,
+            watched: false,
             allocator: None,
         }
     }
@@ -306,7 +311,7 @@ mod tests {
     #[test]
     fn every_workload_has_ours_first() {
         for area in areas::ALL {
-            for workload in (area.workloads)() {
+            for workload in area.workloads(false) {
                 assert_eq!(
                     workload.peers[0].name, "throng",
                     "{}/{}",

@@ -3,14 +3,18 @@
 use std::collections::VecDeque;
 use std::error::Error;
 use std::fmt;
+use std::iter;
 use std::sync::Arc as StdArc;
 use std::time::Duration;
 
+#[cfg(feature = "tracing")]
+use super::Propagate;
 use super::engine::Engine;
-use super::envelope::{envelope_of, seal_payload};
+use super::envelope::{TraceBytes, envelope_of, seal_payload};
 use super::key::{Conflict, NewKey};
 use super::queue::group::GroupName;
 use super::queue::name::QueueName;
+use super::report::{Propagation, SpawnSpan};
 use super::spawn_queue::Stored;
 use super::store::{
     Answer, Backend, Enqueued, KeyConflict, MAX_BATCH_BYTES, MAX_BATCH_TASKS, MAX_PAYLOAD_BYTES,
@@ -50,6 +54,7 @@ use super::{
 #[derive(Clone)]
 pub struct DurableClient {
     engine: StdArc<Engine>,
+    propagation: Propagation,
 }
 
 /// The default of [`SpawnOptions::max_crashes`].
@@ -74,6 +79,46 @@ impl DurableClient {
     pub fn open(store: impl Into<Store>) -> Self {
         Self {
             engine: Engine::start(store.into()),
+            propagation: Propagation::default(),
+        }
+    }
+
+    /// Returns this client with a propagation of traces. With the feature `tracing`.
+    ///
+    /// Each task that the client or one of its clones spawns stores the trace context of the thread that spawns it. An executor that is
+    /// built with the client passes the context on to the runs of such tasks, in whichever process they were spawned. Tasks of schedules
+    /// have no context, since no request has spawned them.
+    ///
+    /// The crate `throng-opentelemetry` has a [`Propagate`] for OpenTelemetry.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::durable::{BeginningRun, DurableClient, MemoryStore, Propagate, TraceContext};
+    ///
+    /// /// Does not connect runs with anything, but logs where they come from.
+    /// struct Log;
+    ///
+    /// impl Propagate for Log {
+    ///     fn current(&self) -> Option<TraceContext> {
+    ///         None // that of the current span
+    ///     }
+    ///
+    ///     fn begin(&self, run: &BeginningRun<'_>) {
+    ///         if let Some(from) = run.from {
+    ///             println!("{} was spawned in the trace {from}", run.name);
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// let client = DurableClient::open(MemoryStore::new()).propagating(Log);
+    /// # drop(client);
+    /// ```
+    #[cfg(feature = "tracing")]
+    pub fn propagating(self, propagate: impl Propagate) -> Self {
+        Self {
+            engine: self.engine,
+            propagation: Propagation::new(propagate),
         }
     }
 
@@ -151,8 +196,8 @@ impl DurableClient {
         task: T,
         options: SpawnOptions,
     ) -> Result<DurableHandle<T::Output>, DurableError> {
-        let task = self.new_task_of(&task, &options)?;
-        self.spawn_new(task, |id| self.attach::<T>(id)).await
+        let spawn = self.typed_tasks(iter::once((task, options)))?;
+        self.spawn_new(spawn, |id| self.attach::<T>(id)).await
     }
 
     /// Stores many tasks in few requests. The handles are in the order of the tasks.
@@ -184,10 +229,9 @@ impl DurableClient {
         tasks: impl IntoIterator<Item = T>,
     ) -> Result<Vec<DurableHandle<T::Output>>, DurableError> {
         let options = SpawnOptions::new();
-        let tasks = tasks
-            .into_iter()
-            .map(|task| self.new_task_of(&task, &options));
-        self.store_all::<T>(tasks.collect::<Result<_, _>>()?).await
+        let tasks = tasks.into_iter().map(|task| (task, options.clone()));
+        let (span, tasks) = self.typed_tasks(tasks)?;
+        span.hold(self.store_all::<T>(tasks)).await
     }
 
     /// Stores many tasks, each with its options.
@@ -206,9 +250,8 @@ impl DurableClient {
         &self,
         tasks: impl IntoIterator<Item = (T, SpawnOptions)>,
     ) -> Result<Vec<DurableHandle<T::Output>>, DurableError> {
-        let tasks = tasks.into_iter();
-        let tasks = tasks.map(|(task, options)| self.new_task_of(&task, &options));
-        self.store_all::<T>(tasks.collect::<Result<_, _>>()?).await
+        let (span, tasks) = self.typed_tasks(tasks.into_iter())?;
+        span.hold(self.store_all::<T>(tasks)).await
     }
 
     /// Returns a handle of a task that was spawned earlier, or by another process. It does not check that the task exists
@@ -481,12 +524,17 @@ impl DurableClient {
         self.engine.ask(task, request).await
     }
 
+    pub(crate) fn propagation(&self) -> &Propagation {
+        &self.propagation
+    }
+
     fn new_task_of<T: DurableTask>(
         &self,
         task: &T,
         options: &SpawnOptions,
+        trace: Option<TraceBytes>,
     ) -> Result<NewTask, DurableError> {
-        self.new_task(SpawnedType::of::<T>(), options, || task.encode())
+        self.new_task(SpawnedType::of::<T>(), options, trace, || task.encode())
     }
 
     /// Returns a task that is to be stored, with the given bytes.
@@ -494,6 +542,7 @@ impl DurableClient {
         &self,
         spawned_type: SpawnedType,
         options: &SpawnOptions,
+        trace: Option<TraceBytes>,
         encode: impl FnOnce() -> Result<Vec<u8>, Box<dyn Error + Send + Sync>>,
     ) -> Result<NewTask, DurableError> {
         let SpawnedType { name, version, .. } = spawned_type;
@@ -509,7 +558,7 @@ impl DurableClient {
             .policy
             .check()
             .map_err(|reason| self.invalid(reason))?;
-        let payload = seal_payload(version, policy, encoded);
+        let payload = seal_payload(version, trace, policy, encoded);
         if payload.len() > MAX_PAYLOAD_BYTES {
             let len = payload.len();
             return Err(DurableError::too_large(
@@ -530,7 +579,7 @@ impl DurableClient {
         Ok(NewTask {
             id,
             name,
-            envelope: envelope_of(version, policy),
+            envelope: envelope_of(version, trace, policy),
             version,
             payload,
             queue,
@@ -581,7 +630,7 @@ impl DurableClient {
         let can_have = |&id: &TaskId| self.engine.store.can_have(id, queue, hash);
         match given {
             None => {
-                let mut ids = std::iter::repeat_with(TaskId::new);
+                let mut ids = iter::repeat_with(TaskId::new);
                 Ok(ids.find(can_have).unwrap_or_else(TaskId::new))
             }
             Some(_) if key.is_some() => Err(self.invalid(String::from(
@@ -597,11 +646,11 @@ impl DurableClient {
     /// Stores a task, and returns the handle of this task or of the one that holds its key.
     pub(super) async fn spawn_new<O>(
         &self,
-        task: NewTask,
+        (span, tasks): (SpawnSpan, Vec<NewTask>),
         handle: impl Fn(TaskId) -> DurableHandle<O>,
     ) -> Result<DurableHandle<O>, DurableError> {
-        let id = task.id;
-        let enqueued = self.stored(self.push(vec![task])).await?;
+        let id = tasks[0].id;
+        let enqueued = span.hold(self.stored(self.push(tasks))).await?;
         match enqueued.conflicts.first() {
             None => Ok(handle(id)),
             Some(conflict) if conflict.resolution == Conflict::Reject => {
@@ -609,6 +658,28 @@ impl DurableClient {
             }
             Some(conflict) => Ok(holder(conflict, handle)),
         }
+    }
+
+    fn typed_tasks<T: DurableTask>(
+        &self,
+        tasks: impl Iterator<Item = (T, SpawnOptions)>,
+    ) -> Result<(SpawnSpan, Vec<NewTask>), DurableError> {
+        self.new_tasks(T::NAME, |trace| {
+            let tasks = tasks.map(|(task, options)| self.new_task_of(&task, &options, trace));
+            tasks.collect()
+        })
+    }
+
+    /// Returns tasks of one type that are to be stored, and the span of their spawn.
+    pub(super) fn new_tasks(
+        &self,
+        name: &str,
+        new: impl FnOnce(Option<TraceBytes>) -> Result<Vec<NewTask>, DurableError>,
+    ) -> Result<(SpawnSpan, Vec<NewTask>), DurableError> {
+        let span = SpawnSpan::new(self.store_name(), name);
+        let tasks = span.enter(|| new(self.propagation.current()))?;
+        span.spawns(&tasks);
+        Ok((span, tasks))
     }
 
     async fn store_all<T: DurableTask>(

@@ -89,14 +89,17 @@ impl DurableClient {
             return Err(self.invalid(reason.into()));
         }
         let spawned_type = SpawnedType {
-            name: Cow::Owned(task.name),
+            name: Cow::Owned(task.name.clone()),
             version: task.version,
             queue: None,
             priority: Priority::Normal,
             retention: DEFAULT_RETENTION,
         };
-        let task = self.new_task(spawned_type, &options, || Ok(task.bytes))?;
-        self.spawn_new(task, |id| DurableHandle::untyped(self.engine(), id))
+        let spawn = self.new_tasks(&task.name, |trace| {
+            let task = self.new_task(spawned_type, &options, trace, || Ok(task.bytes))?;
+            Ok(vec![task])
+        })?;
+        self.spawn_new(spawn, |id| DurableHandle::untyped(self.engine(), id))
             .await
     }
 }

@@ -8,10 +8,10 @@
 //! | 1 | 1 |
 //! | | payload |
 //!
-//! | bytes | envelope of a payload, version 2, for tasks with a tick or a policy, and for later [versions](super::DurableTask::VERSION) of a type |
+//! | bytes | envelope of a payload, version 2, for tasks with a trace context, a tick or a policy, and for later [versions](super::DurableTask::VERSION) of a type |
 //! | --- | --- |
 //! | 1 | 2 |
-//! | 1 | flags. 1: there is a trace context, which this build reads but does not write; 2: there is a tick; 4: there is a policy |
+//! | 1 | flags. 1: there is a trace context; 2: there is a tick; 4: there is a policy |
 //! | 1 | version of the payload |
 //! | 25 | trace context, if there is one: trace id 16, span id 8, trace flags 1 |
 //! | 8 | tick, if there is one, in milliseconds since 1970, big-endian |
@@ -34,7 +34,7 @@ use serde::Serialize;
 use super::clock::millis;
 use super::policy::Policy;
 
-/// The envelope in which this build stores payloads of version 1 without a tick and without a policy.
+/// The envelope in which this build stores payloads of version 1 without a trace context, a tick or a policy.
 pub(crate) const SHORT_ENVELOPE: u8 = 1;
 /// The envelope in which this build stores other payloads.
 pub(crate) const LONG_ENVELOPE: u8 = 2;
@@ -43,6 +43,8 @@ pub(crate) const KNOWN_PAYLOAD_ENVELOPES: [u8; 2] = [SHORT_ENVELOPE, LONG_ENVELO
 
 const HAS_TRACE_CONTEXT: u8 = 1;
 const TRACE_CONTEXT_BYTES: usize = 16 + 8 + 1;
+/// A trace context as it is stored.
+pub(crate) type TraceBytes = [u8; TRACE_CONTEXT_BYTES];
 const HAS_TICK: u8 = 2;
 const HAS_POLICY: u8 = 4;
 
@@ -53,6 +55,11 @@ const OUTPUT_ENVELOPE: u8 = 1;
 pub(crate) struct OpenPayload<'a> {
     /// The version of the type that has encoded the task.
     pub(crate) version: u8,
+    #[cfg_attr(
+        not(feature = "tracing"),
+        allow(dead_code, reason = "only `tracing` uses it")
+    )]
+    pub(crate) trace: Option<TraceBytes>,
     /// The tick of a task that a schedule has stored, in milliseconds since 1970.
     pub(crate) tick: Option<u64>,
     pub(crate) policy: Policy,
@@ -69,19 +76,24 @@ pub(crate) struct OpenOutput<'a> {
     pub(crate) bytes: &'a [u8],
 }
 
-/// Returns the envelope of tasks with this version and this policy, and without a tick.
-pub(crate) fn envelope_of(version: u8, policy: Policy) -> u8 {
-    match (version, policy) {
-        (1, Policy::DEFAULT) => SHORT_ENVELOPE,
+/// Returns the envelope of tasks with this version, this trace context and this policy, and without a tick.
+pub(crate) fn envelope_of(version: u8, trace: Option<TraceBytes>, policy: Policy) -> u8 {
+    match (version, trace, policy) {
+        (1, None, Policy::DEFAULT) => SHORT_ENVELOPE,
         _ => LONG_ENVELOPE,
     }
 }
 
 /// Returns a task that a version of its type has encoded, as it is stored.
-pub(crate) fn seal_payload(version: u8, policy: Policy, mut payload: Vec<u8>) -> Vec<u8> {
-    let head = match envelope_of(version, policy) {
+pub(crate) fn seal_payload(
+    version: u8,
+    trace: Option<TraceBytes>,
+    policy: Policy,
+    mut payload: Vec<u8>,
+) -> Vec<u8> {
+    let head = match envelope_of(version, trace, policy) {
         SHORT_ENVELOPE => vec![SHORT_ENVELOPE],
-        _ => long_head(None, version, policy),
+        _ => long_head(version, trace, None, policy),
     };
     payload.splice(..0, head);
     payload
@@ -89,12 +101,16 @@ pub(crate) fn seal_payload(version: u8, policy: Policy, mut payload: Vec<u8>) ->
 
 /// Returns an encoded task of a schedule as it is stored. The tick is in milliseconds since 1970.
 pub(crate) fn seal_tick(tick: u64, version: u8, policy: Policy, payload: &[u8]) -> Vec<u8> {
-    [&long_head(Some(tick), version, policy), payload].concat()
+    [&long_head(version, None, Some(tick), policy), payload].concat()
 }
 
 /// Returns the bytes of a long envelope that precede the payload.
-fn long_head(tick: Option<u64>, version: u8, policy: Policy) -> Vec<u8> {
+fn long_head(version: u8, trace: Option<TraceBytes>, tick: Option<u64>, policy: Policy) -> Vec<u8> {
     let mut head = vec![LONG_ENVELOPE, 0, version];
+    if let Some(trace) = trace {
+        head[1] |= HAS_TRACE_CONTEXT;
+        head.extend(trace);
+    }
     if let Some(tick) = tick {
         head[1] |= HAS_TICK;
         head.extend(tick.to_be_bytes());
@@ -111,6 +127,7 @@ pub(crate) fn open_payload(sealed: &[u8]) -> Option<OpenPayload<'_>> {
     match sealed {
         [SHORT_ENVELOPE, bytes @ ..] => Some(OpenPayload {
             version: 1,
+            trace: None,
             tick: None,
             policy: Policy::DEFAULT,
             bytes,
@@ -127,10 +144,11 @@ pub(crate) fn open_payload(sealed: &[u8]) -> Option<OpenPayload<'_>> {
 
 /// Reads the rest of a long envelope with these flags.
 fn open_long(flags: u8, version: u8, mut bytes: &[u8]) -> Option<OpenPayload<'_>> {
+    let (mut trace, mut tick, mut policy) = (None, None, Policy::DEFAULT);
     if flags & HAS_TRACE_CONTEXT != 0 {
-        bytes = bytes.get(TRACE_CONTEXT_BYTES..)?;
+        let (found, rest) = bytes.split_first_chunk()?;
+        (trace, bytes) = (Some(*found), rest);
     }
-    let (mut tick, mut policy) = (None, Policy::DEFAULT);
     if flags & HAS_TICK != 0 {
         let (found, rest) = bytes.split_first_chunk()?;
         (tick, bytes) = (Some(u64::from_be_bytes(*found)), rest);
@@ -140,6 +158,7 @@ fn open_long(flags: u8, version: u8, mut bytes: &[u8]) -> Option<OpenPayload<'_>
     }
     Some(OpenPayload {
         version,
+        trace,
         tick,
         policy,
         bytes,
@@ -246,7 +265,7 @@ mod tests {
 
     #[test]
     fn payloads_are_read_from_both_envelopes() {
-        let seal = |version| seal_payload(version, Policy::DEFAULT, b"payload".into());
+        let seal = |version| seal_payload(version, None, Policy::DEFAULT, b"payload".into());
         assert_eq!(seal(1), b"\x01payload");
         assert_eq!(opened(b"\x01payload"), Some((1, None, &b"payload"[..])));
         assert_eq!(seal(7), b"\x02\x00\x07payload");
@@ -254,6 +273,12 @@ mod tests {
         assert_eq!(opened(b"\x02\x00\x07payload"), expected);
         let traced = [&b"\x02\x01\x07"[..], &[9; TRACE_CONTEXT_BYTES], b"payload"].concat();
         assert_eq!(opened(&traced), expected);
+        let trace = Some([9; TRACE_CONTEXT_BYTES]);
+        let sealed = seal_payload(7, trace, Policy::DEFAULT, b"payload".into());
+        assert_eq!(sealed, traced);
+        assert_eq!(open_payload(&traced).unwrap().trace, trace);
+        // The short envelope has no room for it.
+        assert_eq!(envelope_of(1, trace, Policy::DEFAULT), LONG_ENVELOPE);
         for sealed in [&[][..], &[2], &[2, 0], &traced[..27]] {
             assert_eq!(opened(sealed), None, "{sealed:?}");
         }
@@ -286,7 +311,7 @@ mod tests {
             timeout: Some(Duration::from_nanos(0x0102)),
             ..Policy::DEFAULT
         };
-        let sealed = seal_payload(1, timeout, b"payload".into());
+        let sealed = seal_payload(1, None, timeout, b"payload".into());
         assert_eq!(
             sealed,
             b"\x02\x04\x01\x02\x00\x00\x00\x00\x00\x00\x01\x02payload"
@@ -296,7 +321,7 @@ mod tests {
             ..timeout
         };
         for policy in [timeout, retry] {
-            assert_eq!(envelope_of(1, policy), LONG_ENVELOPE);
+            assert_eq!(envelope_of(1, None, policy), LONG_ENVELOPE);
             let sealed = seal_tick(9, 3, policy, b"payload");
             let opened = open_payload(&sealed).unwrap();
             assert_eq!(

@@ -13,6 +13,8 @@ use self::message::Message;
 use self::metrics::{Metrics, Tally};
 use self::open_sessions::OpenSessions;
 use self::registry::TaskRunner;
+#[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
+use self::type_tally::TypeMetrics;
 use self::worker::{Settings, Worker};
 use super::store::Backend;
 use super::{DurableClient, DurableError};
@@ -40,6 +42,7 @@ pub(crate) mod run_fn;
 pub(crate) mod scope;
 pub(crate) mod served_queue;
 pub(crate) mod timeouts;
+pub(crate) mod type_tally;
 pub(crate) mod worker;
 
 /// Runs the tasks of a store on a Tokio runtime. It is one worker of the store; there may be others in this process and in
@@ -117,8 +120,7 @@ impl DurableExecutor {
         let sessions = OpenSessions::open(&client, &runner, &settings.queues).await?;
         let (messages, received) = mpsc::unbounded_channel();
         let (ended_sender, ended) = watch::channel(false);
-        let tally = StdArc::new(Tally::default());
-        tally.max_running.set(settings.max_running);
+        let tally = StdArc::new(Tally::new(settings.max_running, runner.names()));
         let engine = client.engine();
         let worker = Worker::new(
             StdArc::clone(engine),
@@ -206,8 +208,11 @@ impl DurableExecutor {
 
 #[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
 impl DurableExecutor {
-    pub(crate) fn weak_part(&self) -> impl ReadPart<Metrics> + use<> {
-        WeakPart::new(&self.tally, Tally::read)
+    /// Reads the metrics, and those of the runs of each type.
+    pub(crate) fn weak_part(
+        &self,
+    ) -> impl ReadPart<(Metrics, Vec<(&'static str, TypeMetrics)>)> + use<> {
+        WeakPart::new(&self.tally, |tally| (tally.read(), tally.types.read()))
     }
 }
 

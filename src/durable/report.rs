@@ -1,28 +1,88 @@
-//! Reports to `tracing`, with the feature of that name: a span for each run of a task, and events that no API returns. The
+//! Reports to `tracing`, with the feature of that name: spans for spawns and runs, and events that no API returns. The
 //! names are part of the public contract.
 
 #[cfg(feature = "tracing")]
 mod imp {
-    use tracing::Instrument;
+    use tracing::field::Empty;
+    use tracing::{Instrument, Span};
 
     use crate::durable::TaskId;
+    use crate::durable::envelope::TraceBytes;
     use crate::durable::failure::Failure;
-    use crate::durable::store::{Claimed, Epoch};
+    use crate::durable::store::{Claimed, Epoch, NewTask, Verdict};
+    pub(crate) use crate::durable::trace::Propagation;
 
-    /// Runs `run` in the span of a task.
+    /// The span of a spawn.
+    pub(crate) struct SpawnSpan(Span);
+
+    impl SpawnSpan {
+        pub(crate) fn new(store: &str, name: &str) -> Self {
+            Self(tracing::debug_span!(
+                "durable.spawn",
+                otel.kind = "producer",
+                store,
+                task.name = name,
+                task.id = Empty,
+                task.count = Empty,
+            ))
+        }
+
+        pub(crate) fn enter<R>(&self, f: impl FnOnce() -> R) -> R {
+            self.0.in_scope(f)
+        }
+
+        /// Records the tasks. A single one is identified.
+        pub(crate) fn spawns(&self, tasks: &[NewTask]) {
+            self.0.record("task.count", tasks.len());
+            if let [task] = tasks {
+                self.0.record("task.id", tracing::field::display(task.id));
+            }
+        }
+
+        pub(crate) fn hold<F: Future>(self, f: F) -> impl Future<Output = F::Output> {
+            f.instrument(self.0)
+        }
+    }
+
+    /// Runs `run` in the span of a task. `trace` is the trace context of its spawn, if it was stored.
     pub(crate) fn in_span<F: Future>(
+        propagation: &Propagation,
         claimed: &Claimed,
         epoch: Epoch,
+        trace: Option<TraceBytes>,
         run: F,
     ) -> impl Future<Output = F::Output> + use<F> {
-        run.instrument(tracing::info_span!(
+        let span = tracing::info_span!(
             "durable.run",
+            otel.kind = "consumer",
+            otel.name = Empty,
+            otel.status_code = Empty,
             task.name = &*claimed.name,
             task.id = %claimed.id,
             task.attempt = claimed.failures + 1,
             task.crashes = claimed.crashes,
             task.fencing_token = epoch,
-        ))
+            task.outcome = Empty,
+            trace_id = Empty,
+        );
+        propagation.begin(&span, &claimed.name, claimed.id, trace);
+        run.instrument(span)
+    }
+
+    /// Records how the run ends whose span is the current one.
+    pub(crate) fn run_ended(verdict: &Verdict) {
+        let (outcome, is_failure) = match verdict.split().0 {
+            Verdict::Done(_) => ("completed", false),
+            Verdict::Retry { .. } => ("retried", true),
+            Verdict::Snooze { .. } => ("snoozed", false),
+            Verdict::Dead { .. } => ("died", true),
+            Verdict::Release | Verdict::HoldGroup { .. } => ("released", false),
+        };
+        let span = Span::current();
+        span.record("task.outcome", outcome);
+        if is_failure {
+            span.record("otel.status_code", "error");
+        }
     }
 
     /// A request of a worker to its store has failed.
@@ -109,12 +169,49 @@ mod imp {
 #[cfg(not(feature = "tracing"))]
 mod imp {
     use crate::durable::TaskId;
+    use crate::durable::envelope::TraceBytes;
     use crate::durable::failure::Failure;
-    use crate::durable::store::{Claimed, Epoch};
+    use crate::durable::store::{Claimed, Epoch, NewTask, Verdict};
 
-    pub(crate) fn in_span<F: Future>(_: &Claimed, _: Epoch, run: F) -> F {
+    /// No traces are propagated.
+    #[derive(Clone, Default)]
+    pub(crate) struct Propagation {}
+
+    impl Propagation {
+        pub(crate) fn current(&self) -> Option<TraceBytes> {
+            None
+        }
+    }
+
+    pub(crate) struct SpawnSpan;
+
+    impl SpawnSpan {
+        pub(crate) fn new(_: &str, _: &str) -> Self {
+            Self
+        }
+
+        pub(crate) fn enter<R>(&self, f: impl FnOnce() -> R) -> R {
+            f()
+        }
+
+        pub(crate) fn spawns(&self, _: &[NewTask]) {}
+
+        pub(crate) fn hold<F: Future>(self, f: F) -> F {
+            f
+        }
+    }
+
+    pub(crate) fn in_span<F: Future>(
+        _: &Propagation,
+        _: &Claimed,
+        _: Epoch,
+        _: Option<TraceBytes>,
+        run: F,
+    ) -> F {
         run
     }
+
+    pub(crate) fn run_ended(_: &Verdict) {}
 
     pub(crate) fn store_failed(_: &str, _: &Failure, _: u32) {}
     pub(crate) fn schedule_fired(_: &str, _: &str, _: usize, _: usize) {}

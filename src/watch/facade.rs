@@ -1,6 +1,9 @@
 //! The numbers through the facade of the crate `metrics`.
 
+use std::time::Duration;
+
 use metrics::{Key, Level, Metadata, Recorder, with_recorder};
+use tokio::time::MissedTickBehavior;
 
 use super::family::FamilyType;
 use super::kind::PartKind;
@@ -17,8 +20,9 @@ impl Registry {
     /// such as an exporter. Does nothing without a recorder. Call it every few seconds: between two calls, nothing changes.
     ///
     /// Names and labels are those of the [text for Prometheus](super#metrics). Counters are set to their values. The facade
-    /// cannot remove a gauge: it is set to 0 when no part with its name is left. A gauge that a snapshot lacks keeps its value.
-    /// For instance, this call does not ask stores for the numbers of their tasks, so these keep theirs. For each time that a
+    /// cannot remove a gauge: it is set to 0 when no part with its name, or no queue with its name, is left. If a snapshot lacks all
+    /// gauges of a metric, these keep their values. For instance, this call does not ask stores for the numbers of their tasks. For
+    /// each time that a
     /// histogram has counted since the last call, the end of its bucket is recorded. So an exporter that has the
     /// [same buckets](super::BUCKETS) shows the same counts.
     ///
@@ -31,6 +35,44 @@ impl Registry {
     /// ```
     pub fn publish(&self) {
         self.publish_snapshot(&self.snapshot());
+    }
+
+    /// Publishes the numbers of all watched parts and stores now and then once per interval, until the future is dropped.
+    ///
+    /// With the feature `durable`, the watched stores are asked for the numbers of all their tasks, as by `snapshot_with_stores`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `interval` is zero, or outside of a Tokio runtime with timers.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use throng::watch::Registry;
+    ///
+    /// # #[tokio::main] async fn main() {
+    /// let publisher = tokio::spawn(Registry::global().publish_every(Duration::from_secs(5)));
+    /// // ..
+    /// publisher.abort();
+    /// # }
+    /// ```
+    pub async fn publish_every(&self, interval: Duration) {
+        let mut interval = tokio::time::interval(interval);
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            interval.tick().await;
+            #[cfg(feature = "durable")]
+            let snapshot = self.snapshot_with_stores().await;
+            #[cfg(not(feature = "durable"))]
+            let snapshot = self.snapshot();
+            self.publish_snapshot(&snapshot);
+        }
     }
 
     /// As [`publish`](Self::publish), with the numbers of a snapshot that was taken before, for instance by

@@ -11,7 +11,9 @@ pub(super) struct Family {
     pub(super) name: &'static str,
     pub(super) kind: FamilyType,
     pub(super) help: &'static str,
-    /// The label beside the name of the part, or an empty string.
+    /// The label that names an item of the part, such as a type of tasks, or an empty string.
+    pub(super) item: &'static str,
+    /// The label that distinguishes the values of a part or of an item, or an empty string.
     pub(super) label: &'static str,
     pub(super) merge: Merge,
 }
@@ -61,6 +63,7 @@ const fn row<M: 'static>(
         name,
         kind,
         help,
+        item: "",
         label: "",
         merge: Merge::Sum,
     };
@@ -94,6 +97,13 @@ pub(super) const fn histogram<M: 'static>(
 /// Distinguishes the values by a label.
 pub(super) const fn by<M>(label: &'static str, mut row: Row<M>) -> Row<M> {
     row.family.label = label;
+    row
+}
+
+/// Makes the metric one of the items of a part, which this label names.
+#[cfg(feature = "durable")]
+pub(super) const fn of_each<M>(item: &'static str, mut row: Row<M>) -> Row<M> {
+    row.family.item = item;
     row
 }
 

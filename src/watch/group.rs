@@ -1,7 +1,8 @@
 //! [`Group`]: the watched parts of one kind and name.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::numbers::Numbers;
@@ -17,6 +18,8 @@ pub(super) struct Group {
     members: HashMap<usize, Member>,
     /// The sum of the last numbers of the parts that are gone.
     retired: Option<Numbers>,
+    /// The items that are distinguished: the first that were seen.
+    items: BTreeSet<Arc<str>>,
     #[cfg(feature = "durable")]
     pub(super) question: Question,
 }
@@ -63,7 +66,9 @@ impl Group {
         for (_, member) in gone {
             retire(retired, member);
         }
-        (self.members.len() as u64, self.sum())
+        let mut sum = self.sum();
+        sum.limit_items(&mut self.items);
+        (self.members.len() as u64, sum)
     }
 
     fn sum(&self) -> Numbers {

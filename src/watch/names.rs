@@ -23,6 +23,7 @@ pub(super) static BUILD_INFO: Family = Family {
     name: "throng_build_info",
     kind: FamilyType::Gauge,
     help: "Always 1. The label is the version of throng.",
+    item: "",
     label: "version",
     merge: Merge::Max,
 };
@@ -32,6 +33,7 @@ pub(super) static WATCH_SECONDS: Family = Family {
     name: "throng_watch_seconds",
     kind: FamilyType::Gauge,
     help: "Time that it took to read all watched parts.",
+    item: "",
     label: "",
     merge: Merge::Max,
 };
@@ -305,11 +307,18 @@ pub(super) fn families(kind: PartKind) -> Vec<(&'static Family, Vec<&'static str
         PartKind::SerialExecutor => families_of(&SERIAL),
         PartKind::CompletionStream => families_of(&COMPLETION),
         #[cfg(feature = "durable")]
-        PartKind::DurableExecutor => families_of(&durable::EXECUTOR),
+        PartKind::DurableExecutor => [
+            families_of(&durable::EXECUTOR),
+            families_of(&durable::TYPES),
+        ]
+        .concat(),
         #[cfg(feature = "durable")]
-        PartKind::DurableStore => {
-            [families_of(&durable::STORE), families_of(&durable::COUNTS)].concat()
-        }
+        PartKind::DurableStore => [
+            families_of(&durable::STORE),
+            families_of(&durable::COUNTS),
+            families_of(&durable::QUEUES),
+        ]
+        .concat(),
     }
 }
 

@@ -64,21 +64,21 @@ impl<T: Send + 'static, K: Send + 'static> Watchable for Submitter<T, K> {
 
 #[cfg(feature = "durable")]
 mod durable {
-    use super::{NewPart, PartKind, Plain, Watchable};
+    use super::{NewPart, PartKind, Watchable};
     use crate::durable::{DurableClient, DurableExecutor};
-    use crate::watch::names::durable::EXECUTOR;
+    use crate::watch::executors::WatchedExecutor;
     use crate::watch::stores::WatchedStore;
 
     impl Watchable for DurableExecutor {
         fn new_part(&self) -> NewPart {
-            let (part, rows) = (self.weak_part(), &EXECUTOR);
-            NewPart::new(PartKind::DurableExecutor, Plain { part, rows })
+            let part = WatchedExecutor(self.weak_part());
+            NewPart::new(PartKind::DurableExecutor, part)
         }
     }
 
     impl Watchable for DurableClient {
         fn new_part(&self) -> NewPart {
-            let part = WatchedStore::new(self.weak_part(), self.weak_counts());
+            let part = WatchedStore::new(self.weak_part(), self.weak_overview());
             NewPart::new(PartKind::DurableStore, part)
         }
     }

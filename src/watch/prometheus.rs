@@ -45,7 +45,8 @@ impl Snapshot {
                 }
                 is_first = false;
                 let name = (kind.label(), part.name.as_str());
-                let labels = [name, (family.label, sample.label_value)];
+                let item = sample.item().unwrap_or_default();
+                let labels = [name, item, (family.label, sample.label_value)];
                 text.value(family, &labels, &sample.value);
             }
         }
@@ -64,21 +65,25 @@ impl Text {
         ));
     }
 
-    fn value(&mut self, family: &Family, labels: &[(&str, &str); 2], value: &Value) {
+    fn value(&mut self, family: &Family, labels: &[(&str, &str); 3], value: &Value) {
         match value {
             Value::Count(count) => self.line(family.name, "", &Labels(labels), count),
             Value::Seconds(time) => self.line(family.name, "", &Labels(labels), Seconds(*time)),
-            Value::Histogram(buckets) => self.histogram(family.name, labels[0], buckets),
+            Value::Histogram(buckets) => self.histogram(family.name, labels, buckets),
         }
     }
 
-    fn histogram(&mut self, name: &str, part: (&str, &str), buckets: &Buckets) {
+    /// Writes the buckets. The name of the part and the item are the labels of a histogram.
+    fn histogram(&mut self, name: &str, labels: &[(&str, &str); 3], buckets: &Buckets) {
+        let [part, item, _] = *labels;
         for (end, count) in buckets.cumulative() {
             let end = end.as_secs_f64().to_string();
-            self.line(name, "_bucket", &Labels(&[part, ("le", &end)]), count);
+            let labels = Labels(&[part, item, ("le", &end)]);
+            self.line(name, "_bucket", &labels, count);
         }
-        let (count, labels) = (buckets.count(), Labels(&[part]));
-        self.line(name, "_bucket", &Labels(&[part, ("le", "+Inf")]), count);
+        let (count, labels) = (buckets.count(), Labels(&[part, item]));
+        let all = Labels(&[part, item, ("le", "+Inf")]);
+        self.line(name, "_bucket", &all, count);
         self.line(name, "_sum", &labels, Seconds(buckets.sum()));
         self.line(name, "_count", &labels, count);
     }

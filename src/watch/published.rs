@@ -27,6 +27,16 @@ pub(super) enum Update {
     Histogram(Vec<(f64, u64)>),
 }
 
+/// The name and the labels of a sample.
+fn key_of(part: &PartSnapshot, sample: &Sample) -> Key {
+    let mut labels = vec![Label::new(part.kind.label(), part.name.clone())];
+    let item = sample.item();
+    labels.extend(item.map(|(name, value)| Label::new(name, value.to_owned())));
+    let own = sample.label();
+    labels.extend(own.map(|(name, value)| Label::from_static_parts(name, value)));
+    Key::from_parts(sample.name(), labels)
+}
+
 impl Published {
     /// The values with which a recorder shows the numbers of the snapshot.
     pub(super) fn updates(&mut self, snapshot: &Snapshot) -> Vec<(Key, Update)> {
@@ -42,34 +52,49 @@ impl Published {
             ),
         ];
         for part in &snapshot.parts {
+            let mut gauges = HashSet::new();
             for sample in &part.samples {
-                let mut labels = vec![Label::new(part.kind.label(), part.name.clone())];
-                let own = sample.label();
-                labels.extend(own.map(|(name, value)| Label::from_static_parts(name, value)));
-                let key = Key::from_parts(sample.name(), labels);
-                let update = self.update(part, &key, sample);
+                let key = key_of(part, sample);
+                let update = self.update(&key, sample);
+                if matches!(update, Update::Gauge(_)) {
+                    gauges.insert(key.clone());
+                }
                 updates.push((key, update));
             }
+            updates.extend(self.replace_gauges(part, gauges));
         }
         updates.extend(self.remove_gauges(snapshot));
         updates
     }
 
-    fn update(&mut self, part: &PartSnapshot, key: &Key, sample: &Sample) -> Update {
-        let number = match &sample.value {
+    fn update(&mut self, key: &Key, sample: &Sample) -> Update {
+        match &sample.value {
             Value::Count(count) if sample.family.kind == FamilyType::Counter => {
-                return Update::Counter(*count);
+                Update::Counter(*count)
             }
             Value::Histogram(buckets) => {
                 let before = self.histograms.entry(key.clone()).or_default();
-                return Update::Histogram(before.grow_to(buckets));
+                Update::Histogram(before.grow_to(buckets))
             }
-            Value::Count(count) => *count as f64,
-            Value::Seconds(time) => time.as_secs_f64(),
-        };
-        let gauges = self.gauges.entry((part.kind, part.name.clone()));
-        gauges.or_default().insert(key.clone());
-        Update::Gauge(number)
+            Value::Count(count) => Update::Gauge(*count as f64),
+            Value::Seconds(time) => Update::Gauge(time.as_secs_f64()),
+        }
+    }
+
+    /// Records the gauges of a snapshot of a part. A gauge that is missing, although there are others of the same metric, is one of an item
+    /// that is gone, such as a queue. It is set to 0.
+    fn replace_gauges(
+        &mut self,
+        part: &PartSnapshot,
+        gauges: HashSet<Key>,
+    ) -> impl Iterator<Item = (Key, Update)> {
+        let metrics: HashSet<&str> = gauges.iter().map(Key::name).collect();
+        let known = self.gauges.entry((part.kind, part.name.clone()));
+        let known = known.or_default();
+        let gone = known.extract_if(|key| metrics.contains(key.name()) && !gauges.contains(key));
+        let gone: Vec<_> = gone.collect();
+        known.extend(gauges);
+        gone.into_iter().map(|key| (key, Update::Gauge(0.0)))
     }
 
     /// Forgets the gauges of the names that have no part any more, and sets them to 0.

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use super::group::Group;
 use super::kind::PartKind;
+use super::numbers::{MAX_NAMES, OTHER};
 use super::part::Part;
 #[cfg(feature = "metrics")]
 use super::published::Published;
@@ -14,11 +15,6 @@ use super::snapshot::{PartSnapshot, Snapshot};
 use super::watched::NewPart;
 use crate::sync::{Arc, Mutex, lock};
 use crate::weak_part::Owned;
-
-/// The most names of one kind of parts. Parts with further names are added up under [`OTHER`].
-const MAX_NAMES: usize = 64;
-/// The name of the parts that have one name too many.
-const OTHER: &str = "other";
 
 /// Parts of this process whose numbers are read on demand. Clones are the same registry.
 ///
@@ -174,7 +170,7 @@ mod durable {
     use crate::watch::names::durable::STORE;
     use crate::watch::numbers::Sample;
     use crate::watch::snapshot::PartSnapshot;
-    use crate::watch::stores::{CountsAnswer, Question, answer_of, numbers_of};
+    use crate::watch::stores::{OverviewAnswer, Question, answer_of, numbers_of};
     use crate::watch::value::Value;
 
     impl Registry {
@@ -211,12 +207,12 @@ mod durable {
                 answers.push((name, answer_of(answer).await));
             }
             let mut snapshot = self.snapshot();
-            for (name, counts) in answers {
+            for (name, overview) in answers {
                 let mut parts = snapshot.parts.iter_mut();
                 let store = parts.find(|it| it.kind == PartKind::DurableStore && it.name == name);
-                match (store, counts) {
-                    (Some(store), Some(counts)) => {
-                        store.samples.extend(numbers_of(&counts).into_samples());
+                match (store, overview) {
+                    (Some(store), Some(overview)) => {
+                        store.samples.extend(numbers_of(overview).into_samples());
                     }
                     (Some(store), None) => store.is_down(),
                     (None, _) => {}
@@ -228,13 +224,13 @@ mod durable {
 
     impl State {
         /// Asks the stores that were not asked for a while. Returns the questions that were asked last, by name.
-        fn ask_stores(&mut self, owned: &mut Vec<Owned>) -> Vec<(String, Vec<CountsAnswer>)> {
+        fn ask_stores(&mut self, owned: &mut Vec<Owned>) -> Vec<(String, Vec<OverviewAnswer>)> {
             let now = Instant::now();
             let groups = self.groups.iter_mut();
             let stores = groups.filter(|((kind, _), _)| *kind == PartKind::DurableStore);
             let questions = stores.map(|((_, name), group)| {
                 if group.question.is_due(now) {
-                    let asked = group.parts().filter_map(|part| part.ask_counts());
+                    let asked = group.parts().filter_map(|part| part.ask_overview());
                     let asked = asked.map(|(answer, client)| {
                         owned.push(client);
                         answer

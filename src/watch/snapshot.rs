@@ -94,10 +94,12 @@ impl PartSnapshot {
         &self.samples
     }
 
-    /// Returns the value of a metric. `label_value` is empty if the metric has no label besides the name of the part.
+    /// Returns the value of a metric. `label_value` is empty if the metric has no label besides the name of the part. The values of
+    /// [items](Sample::item), such as types of tasks, are only in [`samples`](Self::samples).
     pub fn value(&self, metric: &str, label_value: &str) -> Option<&Value> {
         let mut samples = self.samples.iter();
-        let found = samples.find(|it| it.name() == metric && it.label_value == label_value);
+        let found = samples
+            .find(|it| it.name() == metric && it.item.is_none() && it.label_value == label_value);
         found.map(Sample::value)
     }
 }

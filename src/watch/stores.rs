@@ -1,32 +1,34 @@
-//! Watched stores: what this process knows of them, and the counts of the whole store, which are asked for at most every
+//! Watched stores: what this process knows of them, and the numbers of the whole store, which are asked for at most every
 //! five seconds.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::names::durable::{COUNTS, STORE};
+use super::names::durable::{COUNTS, QUEUES, STORE};
 use super::numbers::Numbers;
 use super::watched::Watched;
-use crate::durable::{Counts, Health};
+use crate::durable::{Health, Overview};
 use crate::weak_part::{Owned, ReadPart};
 
-pub(super) use crate::durable::weak_parts::CountsAnswer;
+pub(super) use crate::durable::weak_parts::OverviewAnswer;
 
-/// A store is asked for its counts at most once in this time, however often it is read.
-const COUNTS_INTERVAL: Duration = Duration::from_secs(5);
+/// A store is asked for its overview at most once in this time, however often it is read.
+const OVERVIEW_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The store of a client.
 pub(super) struct WatchedStore<O, C> {
     health: O,
-    counts: C,
+    overview: C,
 }
 
 impl<O, C> WatchedStore<O, C> {
-    pub(super) fn new(health: O, counts: C) -> Self {
-        Self { health, counts }
+    pub(super) fn new(health: O, overview: C) -> Self {
+        Self { health, overview }
     }
 }
 
-impl<O: ReadPart<Health>, C: ReadPart<CountsAnswer>> Watched for WatchedStore<O, C> {
+impl<O: ReadPart<Health>, C: ReadPart<OverviewAnswer>> Watched for WatchedStore<O, C> {
     fn read(&mut self, _: Instant) -> Option<(Numbers, Owned)> {
         let (health, owned) = self.health.read()?;
         Some((Numbers::read(&STORE, &health), owned))
@@ -40,51 +42,59 @@ impl<O: ReadPart<Health>, C: ReadPart<CountsAnswer>> Watched for WatchedStore<O,
         self.health.id()
     }
 
-    fn ask_counts(&self) -> Option<(CountsAnswer, Owned)> {
-        self.counts.read()
+    fn ask_overview(&self) -> Option<(OverviewAnswer, Owned)> {
+        self.overview.read()
     }
 }
 
-/// The last question to the clients of a store. All snapshots within [`COUNTS_INTERVAL`] share its answers, whether the
+/// The last question to the clients of a store. All snapshots within [`OVERVIEW_INTERVAL`] share its answers, whether the
 /// store has answered or not.
 #[derive(Default)]
 pub(super) struct Question {
     asked: Option<Instant>,
-    answers: Vec<CountsAnswer>,
+    answers: Vec<OverviewAnswer>,
 }
 
 impl Question {
     /// Returns `true` if it is time to ask again.
     pub(super) fn is_due(&self, now: Instant) -> bool {
-        let passed = |asked| now.saturating_duration_since(asked) >= COUNTS_INTERVAL;
+        let passed = |asked| now.saturating_duration_since(asked) >= OVERVIEW_INTERVAL;
         self.asked.is_none_or(passed)
     }
 
-    pub(super) fn new(asked: Instant, answers: Vec<CountsAnswer>) -> Self {
+    pub(super) fn new(asked: Instant, answers: Vec<OverviewAnswer>) -> Self {
         let asked = Some(asked);
         Self { asked, answers }
     }
 
-    pub(super) fn answers(&self) -> Vec<CountsAnswer> {
+    pub(super) fn answers(&self) -> Vec<OverviewAnswer> {
         self.answers.clone()
     }
 }
 
 /// Waits for the first client that gets an answer. `None` if no client does, after two seconds at most.
-pub(super) async fn answer_of(answers: Vec<CountsAnswer>) -> Option<Counts> {
+pub(super) async fn answer_of(answers: Vec<OverviewAnswer>) -> Option<Overview> {
     for mut answer in answers {
-        if let Ok(counts) = answer.wait_for(Option::is_some).await
-            && let Some(Some(counts)) = *counts
+        if let Ok(overview) = answer.wait_for(Option::is_some).await
+            && let Some(Some(overview)) = &*overview
         {
-            return Some(counts);
+            return Some(overview.clone());
         }
     }
     None
 }
 
-/// The values of the counts of a store.
-pub(super) fn numbers_of(counts: &Counts) -> Numbers {
-    Numbers::read(&COUNTS, counts)
+/// The values of a store and its queues.
+pub(super) fn numbers_of(overview: Overview) -> Numbers {
+    let queues = overview.queues.into_iter().map(|queue| {
+        // The parentheses distinguish it from a queue that has this name.
+        let name = queue.name.as_deref().unwrap_or("(default)");
+        (Arc::from(name), queue)
+    });
+    let mut numbers = Numbers::read(&COUNTS, &overview.counts).with_items(&QUEUES, queues);
+    // The default queue is the first, and the others are sorted.
+    numbers.limit_items(&mut BTreeSet::new());
+    numbers
 }
 
 #[cfg(test)]
@@ -97,7 +107,7 @@ mod tests {
         assert!(Question::default().is_due(now));
         let asked = Question::new(now, Vec::new());
         assert!(!asked.is_due(now));
-        assert!(!asked.is_due(now + COUNTS_INTERVAL - Duration::from_nanos(1)));
-        assert!(asked.is_due(now + COUNTS_INTERVAL));
+        assert!(!asked.is_due(now + OVERVIEW_INTERVAL - Duration::from_nanos(1)));
+        assert!(asked.is_due(now + OVERVIEW_INTERVAL));
     }
 }

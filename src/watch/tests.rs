@@ -34,7 +34,8 @@ fn table() -> String {
             0 | 1 => family.label.to_owned(),
             _ => format!("{}: {}", family.label, values.join(", ")),
         };
-        let labels = [part.to_owned(), own].map(|label| label.trim().to_owned());
+        let labels = [part.to_owned(), family.item.to_owned(), own];
+        let labels = labels.map(|label| label.trim().to_owned());
         let labels: Vec<_> = labels.into_iter().filter(|it| !it.is_empty()).collect();
         let (name, kind, help) = (family.name, family.kind.name(), family.help);
         let labels = labels.join("; ");
@@ -141,4 +142,42 @@ fn the_thread_that_reads_may_drop_the_state() {
     assert_eq!((drops.get(), snapshot.parts()[0].live()), (1, 1));
     assert_eq!(registry.snapshot().parts()[0].live(), 0);
     assert_eq!(drops.get(), 1);
+}
+
+/// The runs of these types of tasks, each with as many as its number says.
+#[cfg(feature = "durable")]
+fn runs_of(types: impl Iterator<Item = u64>) -> Numbers {
+    use super::names::durable::TYPES;
+    use crate::durable::executor::type_tally::TypeMetrics;
+
+    let runs = types.map(|number| {
+        let runs = TypeMetrics {
+            completed: number,
+            ..TypeMetrics::default()
+        };
+        (format!("{number:03}").into(), runs)
+    });
+    Numbers::default().with_items(&TYPES, runs)
+}
+
+/// A type that is seen later has no series of its own, so that no counter moves from one series to another.
+#[test]
+#[cfg(feature = "durable")]
+fn the_items_that_were_seen_first_are_distinguished() {
+    let mut known = BTreeSet::new();
+    let mut early = runs_of(1_000 - 64..1_000);
+    early.limit_items(&mut known);
+    let mut late = runs_of(1..1_000);
+    late.limit_items(&mut known);
+    let completed = |numbers: Numbers| {
+        let samples = numbers.into_samples().into_iter();
+        let samples = samples.filter(|it| it.label_value == "completed");
+        let series = samples.map(|it| (it.item.expect("it is of a type"), it.value));
+        series.collect::<std::collections::BTreeMap<_, _>>()
+    };
+    let (early, mut late) = (completed(early), completed(late));
+    let other = late.remove("other");
+    assert_eq!(early, late);
+    assert_eq!(early.len(), 64);
+    assert_eq!(other, Some(super::Value::Count((1..936).sum())));
 }

@@ -20,9 +20,9 @@ pub(super) trait Watched: Send {
     /// Identifies the part while this exists.
     fn id(&self) -> usize;
 
-    /// Asks a store for its counts. `None` if the part is no store, or is gone.
+    /// Asks a store for its overview. `None` if the part is no store, or is gone.
     #[cfg(feature = "durable")]
-    fn ask_counts(&self) -> Option<(super::stores::CountsAnswer, Owned)> {
+    fn ask_overview(&self) -> Option<(super::stores::OverviewAnswer, Owned)> {
         None
     }
 }

@@ -11,7 +11,7 @@ use throng::BlockingPool;
 use throng::watch::{BUCKETS, Registry};
 
 use crate::exposition::{Exposition, Series};
-use crate::support::{join, wait_until};
+use crate::support::{eventually, join, wait_until};
 
 /// The values that a recorder has received, as an exporter with [`BUCKETS`] would show it.
 #[derive(Default)]
@@ -246,4 +246,69 @@ fn gauges_that_a_snapshot_lacks_keep_their_values() {
     });
     with_local_recorder(&recording, || registry.publish());
     assert_eq!(recording.get(&waiting), 0.0);
+}
+
+/// A queue that is gone does not look as if its tasks still waited.
+#[cfg(feature = "test-util")]
+#[test]
+fn gauges_of_a_queue_that_is_gone_are_set_to_zero() {
+    use throng::durable::{DurableClient, MemoryStore, QueueSettings};
+
+    let recording = Recording::default();
+    let published = Registry::new();
+    let labels = [("store", "jobs"), ("queue", "gpu")];
+    let labels = labels.map(|(name, value)| (name.into(), value.into()));
+    let limit = (
+        "throng_durable_queue_limit".to_owned(),
+        BTreeMap::from(labels.clone()),
+    );
+    let paused = (
+        "throng_durable_queue_paused".to_owned(),
+        BTreeMap::from(labels),
+    );
+    let client = DurableClient::open(MemoryStore::new());
+    published.watch("jobs", &client);
+    for (is_there, expected) in [(true, (4.0, 1.0)), (false, (0.0, 0.0))] {
+        // Another store under this name, which has the queue or has not.
+        let store = DurableClient::open(MemoryStore::new());
+        crate::support::block_on(async {
+            let settings = QueueSettings::new().max_running(4);
+            let [gpu, cpu] = ["gpu", "cpu"].map(|name| store.queue(name));
+            cpu.set(settings).await.unwrap();
+            if is_there {
+                gpu.set(settings).await.unwrap();
+                gpu.pause().await.unwrap();
+            }
+        });
+        let registry = Registry::new();
+        registry.watch("jobs", &store);
+        let snapshot = crate::support::block_on(registry.snapshot_with_stores());
+        with_local_recorder(&recording, || published.publish_snapshot(&snapshot));
+        assert_eq!((recording.get(&limit), recording.get(&paused)), expected);
+    }
+}
+
+#[test]
+fn a_publisher_publishes_in_each_interval() {
+    let recording = Recording::default();
+    let registry = Registry::new();
+    let pool = BlockingPool::builder().max_threads(1).build().unwrap();
+    registry.watch("db", &pool);
+    let labels = BTreeMap::from([("pool".to_owned(), "db".to_owned())]);
+    let submitted = ("throng_blocking_submitted_total".to_owned(), labels);
+    let recorded = || recording.0.lock().unwrap().samples.get(&submitted).copied();
+    let _recorder = metrics::set_default_local_recorder(&recording);
+    crate::support::current_thread().block_on(async {
+        let publish = registry.publish_every(std::time::Duration::from_millis(1));
+        let look = async {
+            for expected in [1.0, 2.0, 3.0] {
+                pool.spawn_blocking(|| ()).await.unwrap();
+                eventually("the number is recorded", || recorded() == Some(expected)).await;
+            }
+        };
+        tokio::select! {
+            () = publish => unreachable!("it publishes until it is dropped"),
+            () = look => {}
+        }
+    });
 }

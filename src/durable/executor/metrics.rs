@@ -1,5 +1,6 @@
 //! [`Metrics`]: the numbers of an executor.
 
+use super::type_tally::TypeTally;
 use crate::durable::store::Verdict;
 use crate::sync::Number;
 
@@ -68,9 +69,18 @@ pub(crate) struct Tally {
     pub(crate) fired: Number,
     pub(crate) turns: Number,
     pub(crate) failures: Number,
+    pub(crate) types: TypeTally,
 }
 
 impl Tally {
+    pub(crate) fn new(max_running: usize, names: Vec<&'static str>) -> Self {
+        Self {
+            max_running: Number::new(max_running),
+            types: TypeTally::new(names),
+            ..Self::default()
+        }
+    }
+
     /// Counts a verdict that the store has accepted.
     pub(crate) fn count(&self, verdict: &Verdict) {
         let number = match verdict.split().0 {

@@ -183,6 +183,7 @@ impl<App: Send + Sync + 'static> TaskRunner for AppRunner<App> {
         let opened = open_payload(&payload);
         let Some(OpenPayload {
             version,
+            trace,
             tick,
             policy,
             ..
@@ -199,19 +200,24 @@ impl<App: Send + Sync + 'static> TaskRunner for AppRunner<App> {
         let policy = policy.or(registered.policy);
         let attempt = Attempt::new(policy.retry.unwrap_or(self.retry), &claimed);
         let limit = policy.timeout.map(|timeout| TimeLimit { timeout, attempt });
-        let run = Box::pin(report::in_span(&claimed, epoch, async move {
+        let run = async move {
             let began = Instant::now();
             let mut output = contained(run).await;
             let took = began.elapsed();
             if let Ok(sealed) = &mut output {
                 stamp_output(sealed, took);
             }
-            RunOutcome {
+            let outcome = RunOutcome {
                 took,
                 panicked: matches!(output, Err(Failed::Panicked(_))),
                 verdict: verdict(output, &attempt, stop.reason()).after(took),
-            }
-        }));
+            };
+            report::run_ended(&outcome.verdict);
+            outcome
+        };
+        let propagation = self.client.propagation();
+        let run = report::in_span(propagation, &claimed, epoch, trace, run);
+        let run = Box::pin(run);
         StartedRun {
             run,
             limit: limit.map(Box::new),

@@ -1,7 +1,12 @@
 //! The metrics of durable executors and stores.
 
-use crate::durable::{self, Counts, Health};
-use crate::watch::family::{Row, by, count, counter, gauge, largest};
+use std::time::Duration;
+
+use crate::durable::executor::type_tally::TypeMetrics;
+use crate::durable::{self, Counts, Health, QueueOverview};
+use crate::watch::family::{
+    Row, buckets, by, count, counter, gauge, histogram, largest, of_each, seconds,
+};
 
 pub(in crate::watch) static EXECUTOR: [Row<durable::Metrics>; 12] = [
     gauge(
@@ -19,8 +24,8 @@ pub(in crate::watch) static EXECUTOR: [Row<durable::Metrics>; 12] = [
         "Tasks whose runs hold no permit, in this process.",
         &[("", |m| count(m.suspended))],
     ),
-    gauge(
-        "throng_durable_claimed",
+    counter(
+        "throng_durable_claimed_total",
         "Tasks that this process has claimed.",
         &[("", |m| count(m.claimed))],
     ),
@@ -77,6 +82,35 @@ pub(in crate::watch) static EXECUTOR: [Row<durable::Metrics>; 12] = [
                 ("ok", |m| count(m.turns)),
                 ("failed", |m| count(m.failures)),
             ],
+        ),
+    ),
+];
+
+pub(in crate::watch) static TYPES: [Row<TypeMetrics>; 2] = [
+    of_each(
+        "task",
+        by(
+            "outcome",
+            counter(
+                "throng_durable_task_runs_total",
+                "Runs in this process that have ended, by type of the task and by outcome. Cancelled: ended after a request to cancel the task.",
+                &[
+                    ("completed", |it| count(it.completed)),
+                    ("retried", |it| count(it.retried)),
+                    ("snoozed", |it| count(it.snoozed)),
+                    ("died", |it| count(it.died)),
+                    ("cancelled", |it| count(it.cancelled)),
+                    ("released", |it| count(it.released)),
+                ],
+            ),
+        ),
+    ),
+    of_each(
+        "task",
+        histogram(
+            "throng_durable_run_seconds",
+            "Run time of each run in this process that has ended, by type of the task.",
+            &[("", |it| buckets(&it.run_time))],
         ),
     ),
 ];
@@ -153,5 +187,54 @@ pub(in crate::watch) static COUNTS: [Row<Counts>; 3] = [
                 ("cancelled", |it| count(it.cancelled)),
             ],
         ),
+    ),
+];
+
+pub(in crate::watch) static QUEUES: [Row<QueueOverview>; 4] = [
+    of_each(
+        "queue",
+        by(
+            "state",
+            gauge(
+                "throng_durable_queue_tasks",
+                "Tasks of the queue in the whole store by state: use max by (store, queue), not sum.",
+                &[
+                    ("waiting", |it| count(it.info.waiting)),
+                    ("running", |it| count(it.info.running)),
+                ],
+            ),
+        ),
+    ),
+    of_each(
+        "queue",
+        gauge(
+            "throng_durable_queue_limit",
+            "The most tasks of the queue that may run at a time in the whole store. Absent if there is no limit.",
+            &[("", |it| {
+                it.info
+                    .settings
+                    .running_limit()
+                    .and_then(|limit| count(u64::from(limit)))
+            })],
+        ),
+    ),
+    of_each(
+        "queue",
+        largest(gauge(
+            "throng_durable_queue_paused",
+            "1 if the queue is paused, 0 if it is not.",
+            &[("", |it| count(u64::from(it.info.is_paused)))],
+        )),
+    ),
+    of_each(
+        "queue",
+        largest(gauge(
+            "throng_durable_oldest_waiting_seconds",
+            "Time for which the first waiting task of the queue has waited; 0 if no task waits. Absent if it is not known.",
+            &[("", |it| match it.info.waiting {
+                0 => seconds(Duration::ZERO),
+                _ => it.oldest_waiting.and_then(seconds),
+            })],
+        )),
     ),
 ];

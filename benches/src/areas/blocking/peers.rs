@@ -10,6 +10,7 @@ use tokio::runtime::{Handle, Runtime};
 use super::Work;
 use crate::areas::compute::peers::{ExecutorsCc, Spawner};
 use crate::areas::{Peer, two_workers, with_handle};
+use crate::watched::watch;
 
 /// All pools, ours first.
 pub(super) fn all<W: Work>(work: W) -> Vec<Peer> {
@@ -115,7 +116,9 @@ impl Throng {
 impl Pool for Throng {
     fn start(shape: &Shape) -> Self {
         let pool = Self::builder(shape).build();
-        Self(pool.expect("a pool can be built"))
+        let pool = pool.expect("a pool can be built");
+        watch(&pool);
+        Self(pool)
     }
 
     fn run<R: Send + 'static>(

@@ -16,6 +16,7 @@ use tokio_util::task::JoinQueue;
 
 use super::Work;
 use crate::areas::Peer;
+use crate::watched::watch;
 
 /// All collectors, ours first.
 pub(super) fn all<W: Work>(work: W) -> Vec<Peer> {
@@ -71,6 +72,7 @@ impl Throng {
 
     fn build(builder: &completion::Builder<u64>) -> Self {
         let (jobs, done) = builder.build().expect("the limits are valid");
+        watch(&done);
         Self { jobs, done }
     }
 }

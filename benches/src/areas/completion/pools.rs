@@ -9,6 +9,7 @@ use tokio::task::JoinSet;
 use super::Work;
 use super::peers::{Collector, Throng, peer};
 use crate::areas::Peer;
+use crate::watched::watch;
 
 const THREADS: usize = 2;
 
@@ -118,7 +119,9 @@ impl Collector for ChannelOfPool {
 
 fn compute_pool() -> ComputePool {
     let pool = ComputePool::builder().threads(THREADS).build();
-    pool.expect("a pool can be built")
+    let pool = pool.expect("a pool can be built");
+    watch(&pool);
+    pool
 }
 
 /// A job as a closure.

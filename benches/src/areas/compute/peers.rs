@@ -10,6 +10,7 @@ use tokio::runtime::{Handle, Runtime};
 
 use super::{THREADS, Work, spawn_window};
 use crate::areas::{Peer, two_workers, with_handle};
+use crate::watched::watch;
 
 /// Everyone, ours first.
 pub(super) fn all<W: Work>(work: W) -> Vec<Peer> {
@@ -73,7 +74,9 @@ pub(super) struct Throng(pub(super) ComputePool);
 impl Pool for Throng {
     fn start() -> Self {
         let pool = ComputePool::builder().threads(THREADS).build();
-        Self(pool.expect("a pool can be built"))
+        let pool = pool.expect("a pool can be built");
+        watch(&pool);
+        Self(pool)
     }
 
     fn execute(&self, f: impl FnOnce() + Send + 'static) {

@@ -12,6 +12,7 @@ use self::channels::{Actor, Message};
 use super::Work;
 use crate::areas::Peer;
 use crate::measure::Spin;
+use crate::watched::watch;
 
 /// All peers, with this crate first.
 pub(super) fn all<W: Work>(work: W) -> Vec<Peer> {
@@ -63,7 +64,9 @@ pub(super) trait Serial: Clone + Send + Sync + 'static {
 
 impl Serial for SerialExecutor<u64> {
     fn start() -> Self {
-        Self::new(0)
+        let executor = Self::new(0);
+        watch(&executor);
+        executor
     }
 
     async fn operate(&self, spin: Spin) -> u64 {

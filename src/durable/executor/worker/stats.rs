@@ -1,4 +1,4 @@
-//! Counts the runs of a worker for the statistics of the store.
+//! Counts the runs of a worker, for the statistics of the store and for its metrics.
 
 use std::sync::Arc as StdArc;
 use std::time::Duration;
@@ -20,6 +20,8 @@ impl Worker {
 
     /// Counts a run that has ended with this verdict.
     pub(super) fn count_end(&self, run: &EndedRun, verdict: &Verdict, took: Duration) {
+        let types = &self.tally.types;
+        types.count(&run.name, verdict, run.was_cancelled, took);
         let mut counts = RunTotals::default();
         let number = match verdict.split().0 {
             Verdict::Done(_) => &mut counts.done,

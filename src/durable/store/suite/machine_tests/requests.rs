@@ -96,7 +96,7 @@ impl New {
         NewTask {
             id: ids.of(self.task),
             name: name.into(),
-            envelope: envelope_of(version, Policy::DEFAULT),
+            envelope: envelope_of(version, None, Policy::DEFAULT),
             version,
             payload: vec![self.task; self.len],
             queue,
