@@ -74,17 +74,28 @@ pub(crate) async fn overview(
     range: ChartRange,
 ) -> Result<Answer<OverviewView>, WebError> {
     let store = &visit.store;
-    let summary = SummaryView::new(store, &store.sampler.latest().await)?;
-    let dead = TaskFilter::new(Status::Dead);
-    let admin = store.client.admin();
-    let mut dead = store.read(admin.tasks(&dead, None, DEAD_LETTERS)).await?;
-    visit.redact_errors(&mut dead.tasks);
+    let mut summary = SummaryView::new(store, &store.sampler.latest().await)?;
+    // The page shows the last numbers even if the store no longer answers.
+    let dead = dead_letters(visit).await.unwrap_or_else(|error| {
+        let text = format!("The newest dead letters are missing. {}", error.detail);
+        summary.warnings.push(Warning::new("dead-letters", text));
+        Vec::new()
+    });
     let view = OverviewView {
         charts: charts(store, range).await?,
-        dead: dead.tasks,
+        dead,
         summary,
     };
     Ok(Answer::whole(Some(view.summary.overview.now), view))
+}
+
+async fn dead_letters(visit: &StoreVisit) -> Result<Vec<TaskInfo>, WebError> {
+    let filter = TaskFilter::new(Status::Dead);
+    let admin = visit.store.client.admin();
+    let tasks = admin.tasks(&filter, None, DEAD_LETTERS);
+    let mut tasks = visit.store.read(tasks).await?.tasks;
+    visit.redact_errors(&mut tasks);
+    Ok(tasks)
 }
 
 /// Reads the numbers of the charts. Those of the last 15 minutes need no request.

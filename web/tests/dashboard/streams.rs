@@ -1,4 +1,4 @@
-//! The event streams of pages.
+//! The live numbers of the overview, and the event streams.
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
@@ -9,6 +9,8 @@ use throng_web::{Access, Dashboard};
 use tokio::time::{Duration, Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
+
+use crate::support::{PREFIX, builder, get, mounted, until};
 
 /// The number of streams that a dashboard has at once.
 const MAX_STREAMS: usize = 128;
@@ -110,4 +112,19 @@ async fn a_request_without_access_gets_no_stream() {
     builder.store("mail", client).access(|_| Access::None);
     let dashboard = builder.build().expect("the dashboard is valid");
     assert_eq!(open(&dashboard).await.status(), StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn the_last_numbers_of_a_store_that_no_longer_answers_are_shown_as_old() {
+    let client = DurableClient::open(MemoryStore::new());
+    let app = mounted(&mut builder(&client));
+    let path = format!("{PREFIX}/s/mail");
+    assert_eq!(get(&app, &path).await.status, StatusCode::OK);
+    client.close().await.expect("the client is closed");
+    until("the numbers are old", async || {
+        let page = get(&app, &path).await;
+        assert_eq!(page.status, StatusCode::OK, "{}", page.text);
+        page.text.contains("These numbers are old")
+    })
+    .await;
 }
