@@ -73,7 +73,7 @@ pub(crate) async fn each_page_shows_what_the_store_has(stage: &Stage) {
         ("/workers", &["permits", "mail.send", "live"]),
         (
             "/schedules",
-            &["nightly", "mail.send", "every 3600s", "Fire now"],
+            &["nightly", "mail.send", "every hour", "Fire now"],
         ),
         ("/find?q=ni", &["No queue or type"]),
         ("/find?q=nightly", &["Schedule"]),
