@@ -8,7 +8,7 @@ use throng::durable::{AttemptError, Refusal, Runner, TaskInfo};
 use super::Frame;
 use super::table::Column::{Number, Text};
 use super::table::{cell, link, number, row_head, table};
-use super::text::{block, count, duration, line, name, optional_duration, queue};
+use super::text::{block, count, counted, duration, line, name, optional_duration, queue};
 use crate::operations::action::TaskAction;
 use crate::redact::Document;
 use crate::views::Answer;
@@ -183,7 +183,7 @@ fn errors(errors: &[AttemptError]) -> Markup {
 fn document(title: &str, document: Option<&Document>) -> Markup {
     html! {
         @if let Some(document) = document {
-            h2 { (title) " " span.muted { (count(document.len as u64)) " bytes" } }
+            h2 { (title) " " span.muted { (counted(document.len as u64, "byte")) } }
             @if let Some(text) = &document.text { pre { code { (block(text)) } } }
             @if let Some(note) = document.note {
                 p.muted { "This value is not shown, since confidential data cannot be found in it. " (note) }

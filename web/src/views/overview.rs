@@ -10,6 +10,7 @@ use super::charts::{Chart, ChartRange, charts_of_samples, charts_of_statistics};
 use super::{Answer, optional_millis};
 use crate::error::WebError;
 use crate::gate::GateError;
+use crate::html::text::counted;
 use crate::redact::redact_text;
 use crate::sampler::Latest;
 use crate::store::ShownStore;
@@ -181,16 +182,14 @@ fn warnings(overview: &Overview, health: &HealthView) -> Vec<Warning> {
             let names = names(&paused);
             Warning::new(
                 "paused-queues",
-                format!(
-                    "Queues are paused: {names}. Their tasks wait until the queues are resumed."
-                ),
+                format!("Queues are paused{names}. Their tasks wait until the queues are resumed."),
             )
         }),
         (!held.is_empty()).then(|| {
             let names = names(&held);
             Warning::new(
                 "paused-types",
-                format!("Types are paused: {names}. Their tasks wait until the types are resumed."),
+                format!("Types are paused{names}. Their tasks wait until the types are resumed."),
             )
         }),
     ];
@@ -214,7 +213,8 @@ fn unserved(overview: &Overview) -> Option<Warning> {
     (tasks > 0).then(|| {
         let names = names(&types);
         let text = format!(
-            "{tasks} tasks wait for types that no live worker knows: {names}. Start workers that register these types."
+            "{} types that no live worker knows{names}. Start workers that register these types.",
+            wait(tasks, "for")
         );
         Warning::new("unserved-types", text)
     })
@@ -225,7 +225,8 @@ fn without_workers(overview: &Overview) -> Option<Warning> {
     let waiting: u64 = idle.map(|it| it.info.waiting).sum();
     (waiting > 0).then(|| {
         let text = format!(
-            "{waiting} tasks wait in queues that no worker serves. Start workers for these queues."
+            "{} queues that no worker serves. Start workers for these queues.",
+            wait(waiting, "in")
         );
         Warning::new("unserved-queues", text)
     })
@@ -241,17 +242,43 @@ fn missing(overview: &Overview) -> Option<Warning> {
     })
 }
 
-/// Returns the first of the names, as a list.
+/// Says that tasks wait for or in something.
+fn wait(tasks: u64, preposition: &str) -> String {
+    let verb = if tasks == 1 { "waits" } else { "wait" };
+    format!("{} {verb} {preposition}", counted(tasks, "task"))
+}
+
+/// Returns the first of the names, as a list after a colon. The store may not know the names, since it lists only some of them.
 fn names(names: &[&str]) -> String {
-    let shown = names[..names.len().min(NAMES_PER_WARNING)].join(", ");
-    match names.len().saturating_sub(NAMES_PER_WARNING) {
-        0 => shown,
-        others => format!("{shown} and {others} others"),
+    let (shown, others) = names.split_at(names.len().min(NAMES_PER_WARNING));
+    let shown = shown.join(", ");
+    match (names.len(), others.len()) {
+        (0, _) => String::new(),
+        (_, 0) => format!(": {shown}"),
+        (_, others) => format!(": {shown} and {}", counted(others as u64, "other")),
     }
 }
 
 impl Warning {
     fn new(id: &'static str, text: String) -> Self {
         Self { id, text }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sentences_agree_with_their_numbers() {
+        assert_eq!(wait(1, "for"), "1 task waits for");
+        assert_eq!(wait(2_000, "in"), "2,000 tasks wait in");
+        assert_eq!(names(&[]), "");
+        assert_eq!(names(&["a"]), ": a");
+        assert_eq!(
+            names(&["a", "b", "c", "d", "e", "f"]),
+            ": a, b, c, d, e and 1 other"
+        );
+        assert_eq!(names(&["a"; 7]), ": a, a, a, a, a and 2 others");
     }
 }
