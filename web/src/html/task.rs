@@ -120,7 +120,12 @@ fn facts(visit: &StoreVisit, view: &TaskView) -> Markup {
         ("Crashes", numbers(task.crashes)),
         ("Ready for", times(task.ready_for)),
         ("Due in", times(task.due_in)),
-        ("Dead for", times(task.age)),
+        ("Running for", times(task.running_for)),
+        ("Took", times(task.took)),
+        (
+            "Ended",
+            shown(task.age.map(|age| format!("{} ago", duration(age)))),
+        ),
         (
             "Reason",
             shown(task.reason.map(|reason| reason.to_string())),
@@ -170,10 +175,16 @@ fn errors(errors: &[AttemptError]) -> Markup {
         html! {
             (row_head("Attempt", count(u64::from(it.attempt))))
             (cell("Error", block(&it.error)))
+            (number("Took", optional_duration(it.took)))
             (number("Age", optional_duration(Some(it.age))))
         }
     });
-    let columns = [Text("Attempt"), Text("Error"), Number("Age")];
+    let columns = [
+        Text("Attempt"),
+        Text("Error"),
+        Number("Took"),
+        Number("Age"),
+    ];
     let rows: Vec<_> = rows.collect();
     html! {
         @if !rows.is_empty() { (table("Errors of attempts, the oldest first", &columns, &rows, "")) }
