@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, Once};
 use std::time::{Duration, SystemTime};
 
-use throng::durable::{DurableClient, Overview};
+use throng::durable::{DurableClient, DurableError, Finding, Overview};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -19,6 +20,8 @@ const LIVE_INTERVAL: Duration = Duration::from_secs(1);
 const SHARED_FOR: Duration = Duration::from_millis(250);
 /// The interval while nobody does.
 const IDLE_INTERVAL: Duration = Duration::from_secs(15);
+/// The time for which findings are kept, unless the store is changed. They cost more than the numbers.
+const FINDINGS_INTERVAL: Duration = Duration::from_secs(15);
 /// The time after which an attempt to read fails.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
 /// If the store is slow, the sampler pauses for this many times the duration of a read, and at most for [`IDLE_INTERVAL`].
@@ -54,6 +57,12 @@ pub(crate) struct Latest {
     pub(crate) overview: Option<Arc<Overview>>,
     /// The error of the last attempt.
     pub(crate) error: Option<WebError>,
+    /// What needs attention in the store.
+    pub(crate) findings: Arc<[Finding]>,
+    /// The time at which the findings were read, and the number of changes at that time.
+    findings_read: Option<(Instant, u64)>,
+    /// The number of changes that this dashboard has made.
+    changes: u64,
     /// The end of the pause after the last attempt, until which pages share its result.
     shared_until: Option<Instant>,
     attempts: u64,
@@ -119,6 +128,7 @@ impl Sampler {
     pub(crate) fn expire(&self) {
         self.shared.latest.send_if_modified(|latest| {
             latest.shared_until = None;
+            latest.changes += 1;
             false
         });
     }
@@ -164,22 +174,38 @@ impl SamplerShared {
         }
     }
 
-    /// Reads the numbers. Returns the duration of the pause that follows.
+    /// Reads the numbers and, less often, the findings. Returns the duration of the pause that follows.
     async fn read(&self) -> Duration {
         let start = Instant::now();
-        let answer = timeout(READ_TIMEOUT, async { self.client.admin().overview().await }).await;
-        let overview = match answer {
-            Ok(Ok(overview)) => Ok(Arc::new(overview)),
-            Ok(Err(error)) => Err(WebError::from(error)),
-            Err(_) => Err(WebError::from(GateError::TimedOut)),
-        };
+        let admin = self.client.admin();
+        let overview = answer(admin.overview()).await.map(Arc::new);
         if let Ok(overview) = &overview {
             self.keep(Sample::of(overview));
+            self.read_findings().await;
         }
         let pause = (start.elapsed() * PAUSE_FACTOR).clamp(SHARED_FOR, IDLE_INTERVAL);
         self.latest
             .send_modify(|latest| latest.add(overview, Instant::now() + pause));
         pause
+    }
+
+    /// Reads the findings unless they are recent. If this fails, the old ones stay.
+    async fn read_findings(&self) {
+        let (is_due, changes) = {
+            let latest = self.latest.borrow();
+            (latest.are_findings_due(), latest.changes)
+        };
+        if !is_due {
+            return;
+        }
+        let report = answer(self.client.admin().report()).await;
+        self.latest.send_if_modified(|latest| {
+            latest.findings_read = Some((Instant::now(), changes));
+            if let Ok(report) = report {
+                latest.findings = report.findings.into();
+            }
+            false // The viewers get them with the numbers.
+        });
     }
 
     fn keep(&self, sample: Sample) {
@@ -195,7 +221,21 @@ impl SamplerShared {
     }
 }
 
+/// Waits for the answer of the store, and not for too long.
+async fn answer<T>(request: impl Future<Output = Result<T, DurableError>>) -> Result<T, WebError> {
+    match timeout(READ_TIMEOUT, request).await {
+        Ok(answer) => answer.map_err(WebError::from),
+        Err(_) => Err(WebError::from(GateError::TimedOut)),
+    }
+}
+
 impl Latest {
+    fn are_findings_due(&self) -> bool {
+        self.findings_read.is_none_or(|(at, changes)| {
+            at.elapsed() >= FINDINGS_INTERVAL || changes != self.changes
+        })
+    }
+
     fn is_shared(&self) -> bool {
         self.shared_until.is_some_and(|end| Instant::now() <= end)
     }
@@ -254,6 +294,22 @@ mod tests {
         let attempts = sampler.latest().await.attempts;
         sampler.expire();
         assert!(sampler.latest().await.attempts > attempts);
+    }
+
+    #[tokio::test]
+    async fn findings_are_read_again_only_after_a_change_or_some_time() {
+        let sampler = sampler(&CancellationToken::new());
+        let read_at = |latest: Latest| latest.findings_read.expect("they were read").0;
+        let first = read_at(sampler.latest().await);
+        sleep(LIVE_INTERVAL).await;
+        assert_eq!(read_at(sampler.latest().await), first);
+        sampler.expire();
+        assert!(read_at(sampler.latest().await) > first);
+        let mut latest = sampler.latest().await;
+        assert!(!latest.are_findings_due());
+        let changes = latest.changes;
+        latest.findings_read = Some((first - FINDINGS_INTERVAL, changes));
+        assert!(latest.are_findings_due());
     }
 
     #[tokio::test]

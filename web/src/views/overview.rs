@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Serialize, Serializer};
-use throng::durable::{Health, Overview, Status, TaskFilter, TaskInfo};
+use throng::durable::{Finding, FindingLevel, Health, Overview, Status, TaskFilter, TaskInfo};
 
 use super::charts::{Chart, ChartRange, charts_of_samples, charts_of_statistics};
 use super::{Answer, optional_millis};
 use crate::error::WebError;
 use crate::gate::GateError;
-use crate::html::text::counted;
 use crate::redact::redact_text;
 use crate::sampler::Latest;
 use crate::store::ShownStore;
@@ -67,8 +66,6 @@ pub(crate) struct Warning {
 
 /// The number of dead letters in the summary.
 const DEAD_LETTERS: usize = 5;
-/// The number of names in a warning.
-const NAMES_PER_WARNING: usize = 5;
 
 pub(crate) async fn overview(
     visit: &StoreVisit,
@@ -82,8 +79,16 @@ pub(crate) async fn overview(
         summary.warnings.push(Warning::new("dead-letters", text));
         Vec::new()
     });
+    let charts = charts(store, range).await.unwrap_or_else(|error| {
+        let text = format!(
+            "The charts show the last 15 minutes, since the statistics are missing. {}",
+            error.detail
+        );
+        summary.warnings.push(Warning::new("statistics", text));
+        charts_of_samples(&store.sampler.samples())
+    });
     let view = OverviewView {
-        charts: charts(store, range).await?,
+        charts,
         dead,
         summary,
     };
@@ -120,7 +125,7 @@ impl SummaryView {
             return Err(error.unwrap_or_else(|| GateError::TimedOut.into()));
         };
         let health = HealthView::new(&store.client.health());
-        let mut warnings = warnings(&overview, &health);
+        let mut warnings = warnings(&latest.findings, &health);
         warnings.extend(latest.error.as_ref().map(stale));
         Ok(Self {
             warnings,
@@ -168,32 +173,15 @@ impl HealthView {
     }
 }
 
-fn warnings(overview: &Overview, health: &HealthView) -> Vec<Warning> {
-    let paused = overview.queues.iter().filter(|it| it.info.is_paused);
-    let paused: Vec<_> = paused.filter_map(|it| it.name.as_deref()).collect();
-    let held = overview.types.iter().filter(|it| it.is_paused);
-    let held: Vec<_> = held.filter_map(|it| it.name.as_deref()).collect();
-    let found = [
-        unhealthy(health),
-        unserved(overview),
-        without_workers(overview),
-        missing(overview),
-        (!paused.is_empty()).then(|| {
-            let names = names(&paused);
-            Warning::new(
-                "paused-queues",
-                format!("Queues are paused{names}. Their tasks wait until the queues are resumed."),
-            )
-        }),
-        (!held.is_empty()).then(|| {
-            let names = names(&held);
-            Warning::new(
-                "paused-types",
-                format!("Types are paused{names}. Their tasks wait until the types are resumed."),
-            )
-        }),
-    ];
-    found.into_iter().flatten().collect()
+/// Returns what an operator should look at. Findings that may be intended are none of this.
+fn warnings(findings: &[Finding], health: &HealthView) -> Vec<Warning> {
+    let serious = findings
+        .iter()
+        .filter(|found| found.level > FindingLevel::Info);
+    unhealthy(health)
+        .into_iter()
+        .chain(serious.map(Warning::of))
+        .collect()
 }
 
 fn unhealthy(health: &HealthView) -> Option<Warning> {
@@ -206,79 +194,19 @@ fn unhealthy(health: &HealthView) -> Option<Warning> {
     Some(Warning::new("health", text))
 }
 
-fn unserved(overview: &Overview) -> Option<Warning> {
-    let tasks = overview.counts.unserved;
-    let types = overview.types.iter().filter(|it| !it.is_served);
-    let types: Vec<_> = types.filter_map(|it| it.name.as_deref()).collect();
-    (tasks > 0).then(|| {
-        let names = names(&types);
-        let text = format!(
-            "{} types that no live worker knows{names}. Start workers that register these types.",
-            wait(tasks, "for")
-        );
-        Warning::new("unserved-types", text)
-    })
-}
-
-fn without_workers(overview: &Overview) -> Option<Warning> {
-    let idle = overview.queues.iter().filter(|it| it.sessions == 0);
-    let waiting: u64 = idle.map(|it| it.info.waiting).sum();
-    (waiting > 0).then(|| {
-        let text = format!(
-            "{} queues that no worker serves. Start workers for these queues.",
-            wait(waiting, "in")
-        );
-        Warning::new("unserved-queues", text)
-    })
-}
-
-fn missing(overview: &Overview) -> Option<Warning> {
-    let missing = &overview.missing_partitions;
-    (!missing.is_empty()).then(|| {
-        let text = format!(
-            "The partitions {missing:?} do not answer. Their tasks are missing in these numbers."
-        );
-        Warning::new("missing-partitions", text)
-    })
-}
-
-/// Says that tasks wait for or in something.
-fn wait(tasks: u64, preposition: &str) -> String {
-    let verb = if tasks == 1 { "waits" } else { "wait" };
-    format!("{} {verb} {preposition}", counted(tasks, "task"))
-}
-
-/// Returns the first of the names, as a list after a colon. The store may not know the names, since it lists only some of them.
-fn names(names: &[&str]) -> String {
-    let (shown, others) = names.split_at(names.len().min(NAMES_PER_WARNING));
-    let shown = shown.join(", ");
-    match (names.len(), others.len()) {
-        (0, _) => String::new(),
-        (_, 0) => format!(": {shown}"),
-        (_, others) => format!(": {shown} and {}", counted(others as u64, "other")),
-    }
-}
-
 impl Warning {
     fn new(id: &'static str, text: String) -> Self {
         Self { id, text }
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sentences_agree_with_their_numbers() {
-        assert_eq!(wait(1, "for"), "1 task waits for");
-        assert_eq!(wait(2_000, "in"), "2,000 tasks wait in");
-        assert_eq!(names(&[]), "");
-        assert_eq!(names(&["a"]), ": a");
-        assert_eq!(
-            names(&["a", "b", "c", "d", "e", "f"]),
-            ": a, b, c, d, e and 1 other"
-        );
-        assert_eq!(names(&["a"; 7]), ": a, a, a, a, a and 2 others");
+    /// Writes a finding as two sentences.
+    fn of(finding: &Finding) -> Self {
+        let sentences = [&finding.what, &finding.remedy].map(|text| {
+            let mut chars = text.chars();
+            let first = chars.next().map(|char| char.to_ascii_uppercase());
+            first.into_iter().chain(chars).collect::<String>()
+        });
+        let text = format!("{}.", sentences.join(". "));
+        Self::new(finding.id, redact_text(&text))
     }
 }

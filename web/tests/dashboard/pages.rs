@@ -29,7 +29,7 @@ pub(crate) async fn each_page_shows_what_the_store_has(stage: &Stage) {
             &[
                 "Oldest waits",
                 "report.build",
-                "queues are paused: bulk",
+                "queues that no live worker serves: bulk. Start an executor that serves these queues.",
                 "550 refused",
             ][..],
         ),
