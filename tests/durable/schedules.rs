@@ -96,7 +96,7 @@ async fn a_schedule_that_many_processes_define_exists_once(store: TestStore) {
         assert_eq!((info.next_tick, info.last_tick), (next, None));
         assert_eq!(
             (info.started, &*info.task, &*info.when),
-            (0, "number", "every 3600s")
+            (0, "number", "every hour")
         );
         assert!(!info.is_paused && info.stuck.is_none());
     }

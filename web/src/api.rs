@@ -224,7 +224,6 @@ async fn start(
 }
 
 async fn stop(visit: StoreVisit, Segments(path): Segments<BulkPath>) -> Reply<Value> {
-    let job = visit.store.jobs.get(path.number)?;
-    job.stop();
+    let job = BulkJobs::stop(&visit, path.number)?;
     reply(Answer::whole(None, describe_job(&job)))
 }

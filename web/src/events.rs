@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::{ErrorKind, WebError};
 use crate::html;
-use crate::sampler::Latest;
+use crate::sampler::{Latest, Sample};
 use crate::views::charts::charts_of_samples;
 use crate::views::overview::SummaryView;
 use crate::visit::StoreVisit;
@@ -48,7 +48,8 @@ struct Viewer {
     receiver: watch::Receiver<Latest>,
     /// The HTML that the viewer has, by the ids of its elements.
     sent: HashMap<&'static str, String>,
-    is_first: bool,
+    /// The sample of the last value that the viewer has.
+    last_sample: Option<Sample>,
     end: Instant,
     stop: CancellationToken,
     _permit: OwnedSemaphorePermit,
@@ -69,7 +70,7 @@ pub(crate) async fn events(mut store: StoreVisit) -> Result<Response, WebError> 
     let viewer = Viewer {
         receiver,
         sent: HashMap::new(),
-        is_first: true,
+        last_sample: None,
         end: Instant::now() + MAX_STREAM_TIME,
         stop: sampler.stop_token().clone(),
         _permit: permit,
@@ -124,27 +125,25 @@ impl Viewer {
         let changed = parts
             .iter()
             .filter(|(id, html)| self.sent.get(id) != Some(html));
+        let samples = store.sampler.samples();
         let update = Update {
             parts: changed.map(|(id, html)| (*id, html.as_str())).collect(),
-            charts: self.charts(),
-            is_whole: self.is_first,
+            charts: self.charts(&samples),
+            is_whole: self.last_sample.is_none(),
         };
         let event = Event::default().event("update").retry(RECONNECT_AFTER);
         let event = event.json_data(&update).unwrap_or_default();
-        self.is_first = false;
+        self.last_sample = samples.last().copied();
         self.sent = parts.into();
         event
     }
 
-    /// Returns the values of the charts: at first all of them, then the last one.
-    fn charts(&self) -> BTreeMap<&'static str, Value> {
-        let samples = self.store.store.sampler.samples();
-        let new = if self.is_first {
-            0
-        } else {
-            samples.len().saturating_sub(2)
-        };
-        let charts = charts_of_samples(&samples[new..]);
+    /// Returns the values of the charts: at first all of them, then those that the viewer does not have.
+    fn charts(&self, samples: &[Sample]) -> BTreeMap<&'static str, Value> {
+        let is_last = |sample: &Sample| Some(*sample) == self.last_sample;
+        // The first new value is computed from the last sample that was sent.
+        let start = samples.iter().rposition(is_last).unwrap_or_default();
+        let charts = charts_of_samples(&samples[start..]);
         charts
             .iter()
             .map(|chart| (chart.id, html::charts::data(chart)))

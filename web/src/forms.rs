@@ -115,7 +115,7 @@ async fn start(
 }
 
 async fn stop(visit: StoreVisit, Segments(path): Segments<BulkPath>) -> Result<Redirect, WebError> {
-    visit.store.jobs.get(path.number)?.stop();
+    BulkJobs::stop(&visit, path.number)?;
     Ok(Redirect::to(&format!(
         "{}/bulk/{}",
         visit.base(),

@@ -14,7 +14,7 @@ use throng::durable::TaskId;
 use throng::watch::Registry;
 
 use crate::dashboard::Shared;
-use crate::error::WebError;
+use crate::error::{ErrorKind, WebError};
 use crate::extract::{Params, Segments};
 use crate::html;
 use crate::html::task::TaskNotice;
@@ -159,7 +159,9 @@ async fn task(
 ) -> Page {
     match views::task::task(&visit, id).await {
         Ok(answer) => Ok(html::task::page(&visit, &answer, &notice)),
-        Err(_) if notice.is_deletion() => Ok(html::task::gone(&visit)),
+        Err(error) if error.kind == ErrorKind::NotFound && notice.is_deletion() => {
+            Ok(html::task::gone(&visit))
+        }
         Err(error) => Err(error),
     }
 }

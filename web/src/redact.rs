@@ -132,17 +132,22 @@ fn indented(value: &Value) -> String {
 fn redact_value(value: &mut Value) {
     match value {
         Value::Object(fields) => {
-            for (key, value) in fields {
-                match is_secret_key(key) {
-                    true => *value = HIDDEN.into(),
-                    false => redact_value(value),
-                }
-            }
+            let named = std::mem::take(fields).into_iter();
+            *fields = named.map(redact_field).collect();
         }
         Value::Array(values) => values.iter_mut().for_each(redact_value),
         Value::String(text) => *text = redact_text(text),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
+}
+
+/// A key may be data, too, such as the URL of a server.
+fn redact_field((key, mut value): (String, Value)) -> (String, Value) {
+    match is_secret_key(&key) {
+        true => value = HIDDEN.into(),
+        false => redact_value(&mut value),
+    }
+    (redact_text(&key), value)
 }
 
 /// Replaces confidential values in a text: those of pairs such as `password=..` and `"token": ".."`, and the credentials in URLs.
@@ -209,22 +214,33 @@ fn value_after(text: &str, word: Range<usize>) -> Option<Range<usize>> {
     let (key, rest) = (&text[word.clone()], &text[word.end..]);
     let value = match key.eq_ignore_ascii_case("bearer") {
         true => rest.strip_prefix(' ')?.trim_start(),
+        // As in `Password("..")`.
+        false if is_secret_key(key) && rest.starts_with(['(', '[']) => rest,
         false if is_secret_key(key) => {
             let rest = rest.trim_start_matches(['\\', '"', '\'', ' ']);
-            rest.strip_prefix(['=', ':'])?.trim_start()
+            let rest = rest.strip_prefix(['=', ':'])?;
+            rest.trim_start_matches(['=', '>']).trim_start()
         }
         false => return None,
     };
     let start = text.len() - value.len();
-    let len = value_len(value);
+    let len = match is_header(key) && rest.starts_with(':') {
+        true => header_len(value),
+        false => value_len(value),
+    };
     (len > 0 && !value.starts_with(HIDDEN)).then(|| start..start + len)
 }
 
+/// Returns `true` for the names of HTTP headers whose values consist of several parts, such as `Cookie: a=1; b=2`.
+fn is_header(key: &str) -> bool {
+    let key = key.to_ascii_lowercase();
+    key.ends_with("cookie") || key.ends_with("authorization")
+}
+
 fn value_len(value: &str) -> usize {
-    let unescaped = value.trim_start_matches('\\');
-    match unescaped.chars().next() {
-        Some(quote @ ('"' | '\'')) => quoted_len(value, value.len() - unescaped.len(), quote),
-        _ => unquoted_len(value),
+    match value.trim_start_matches('\\').starts_with(['"', '\'']) {
+        true => string_len(value),
+        false => unquoted_len(value),
     }
 }
 
@@ -239,17 +255,45 @@ fn quoted_len(value: &str, backslashes: usize, quote: char) -> usize {
     closing.map_or(value.len(), |(at, quote)| at + quote.len())
 }
 
-/// Returns the length of a value up to a space or a delimiter. The value of an `Authorization` header begins with a scheme.
+/// Returns the length of a value up to a space or a delimiter. Brackets belong to the value with all that they contain, as in
+/// `Some("..")`. The value of an `Authorization` header begins with a scheme.
 fn unquoted_len(value: &str) -> usize {
     let schemes = ["bearer ", "basic ", "digest ", "token "];
     let has_scheme = |scheme: &&str| {
         let beginning = value.get(..scheme.len());
         beginning.is_some_and(|it| it.eq_ignore_ascii_case(scheme))
     };
-    let skipped = schemes.into_iter().find(has_scheme).map_or(0, str::len);
-    let is_end = |char: char| char.is_whitespace() || ",;&)]}<>\"'".contains(char);
-    let len = value[skipped..].find(is_end);
-    len.map_or(value.len(), |len| skipped + len)
+    let (mut depth, mut len) = (0_usize, 0);
+    len += schemes.into_iter().find(has_scheme).map_or(0, str::len);
+    while let Some(char) = value[len..].chars().next() {
+        match char {
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' if depth > 0 => depth -= 1,
+            '\\' | '"' | '\'' if depth > 0 => {
+                len += string_len(&value[len..]);
+                continue;
+            }
+            _ if depth == 0 && (char.is_whitespace() || ",;&)]}<>\"'".contains(char)) => break,
+            _ => {}
+        }
+        len += char.len_utf8();
+    }
+    len
+}
+
+/// Returns the length of a string and its quotes, or of the backslashes before another character.
+fn string_len(value: &str) -> usize {
+    let unescaped = value.trim_start_matches('\\');
+    let backslashes = value.len() - unescaped.len();
+    match unescaped.chars().next() {
+        Some(quote @ ('"' | '\'')) => quoted_len(value, backslashes, quote),
+        _ => backslashes,
+    }
+}
+
+/// Returns the length of the value of a header, which may contain spaces and delimiters.
+fn header_len(value: &str) -> usize {
+    value.find(['\n', '"', '\'']).unwrap_or(value.len())
 }
 
 fn is_secret_key(key: &str) -> bool {
@@ -293,6 +337,33 @@ mod tests {
                 "redis://(hidden)@host/0 is down",
             ),
             ("secret='hunter2", "secret=(hidden)"),
+            (
+                r#"Login { password: Some("hunter2"), user: "x" }"#,
+                r#"Login { password: (hidden), user: "x" }"#,
+            ),
+            (
+                r#"tokens: ["hunt)er2", "hunter3"] of x"#,
+                "tokens: (hidden) of x",
+            ),
+            (
+                r#"got "{\"secrets\":{\"a\":\"hunt}er2\"},\"b\":1}""#,
+                r#"got "{\"secrets\":(hidden),\"b\":1}""#,
+            ),
+            (r#"secret: Some("hunt"#, "secret: (hidden)"),
+            (
+                r#"invalid Password("hunter2") of x"#,
+                "invalid Password(hidden) of x",
+            ),
+            ("password => hunter2 x", "password => (hidden) x"),
+            ("Cookie: a=1; b=hunter2\nx", "Cookie: (hidden)\nx"),
+            (
+                "sent \"Authorization: Digest user=x, answer=hunter2\" twice",
+                "sent \"Authorization: (hidden)\" twice",
+            ),
+            (
+                "a token (expired) is refused",
+                "a token (expired) is refused",
+            ),
             ("SECRET = hunter2", "SECRET = (hidden)"),
             ("pass=a token=b", "pass=(hidden) token=(hidden)"),
             ("a token is missing", "a token is missing"),
@@ -317,12 +388,14 @@ mod tests {
             "to": "a@b.c",
             "Card_Number": 4111,
             "nested": [{ "API-Key": { "a": 1 } }, "url: redis://a:b@c"],
+            "redis://a:b@c": 1,
         });
         redact_value(&mut value);
         let expected = json!({
             "to": "a@b.c",
             "Card_Number": HIDDEN,
             "nested": [{ "API-Key": HIDDEN }, "url: redis://(hidden)@c"],
+            "redis://(hidden)@c": 1,
         });
         assert_eq!(value, expected);
     }

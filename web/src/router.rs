@@ -35,14 +35,15 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
             )
         })
         .with_state(Arc::clone(shared));
-    // The outer router only runs the middleware, before the inner one looks for a route.
+    // The outer router only runs the middleware, before the inner one looks for a route. Forged requests are refused after `enter`, since
+    // a refusal reveals that there is a dashboard.
     let mut router = Router::new()
         .fallback_service(routes)
+        .layer(from_fn(refuse_cross_site))
         .layer(from_fn_with_state(Arc::clone(shared), enter));
     if let Some(users) = &shared.basic_auth {
         router = router.layer(from_fn_with_state(Arc::clone(users), require_user));
     }
-    router = router.layer(from_fn(refuse_cross_site));
     if let Some(hosts) = &shared.allowed_hosts {
         router = router.layer(from_fn_with_state(hosts.clone(), refuse_other_hosts));
     }

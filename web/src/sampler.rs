@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, Once};
 use std::time::{Duration, SystemTime};
 
-use throng::durable::{DurableClient, Overview};
+use throng::durable::{DurableClient, DurableError, Finding, Overview};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -19,10 +20,14 @@ const LIVE_INTERVAL: Duration = Duration::from_secs(1);
 const SHARED_FOR: Duration = Duration::from_millis(250);
 /// The interval while nobody does.
 const IDLE_INTERVAL: Duration = Duration::from_secs(15);
+/// The time for which findings are kept, unless the store is changed. They cost more than the numbers.
+const FINDINGS_INTERVAL: Duration = Duration::from_secs(15);
 /// The time after which an attempt to read fails.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
-/// If the store is slow, the sampler pauses for this many times the duration of a read.
+/// If the store is slow, the sampler pauses for this many times the duration of a read, and at most for [`IDLE_INTERVAL`].
 const PAUSE_FACTOR: u32 = 20;
+/// The time for which a page waits for new numbers: a read, and the pause before it if the store is fast.
+const MAX_WAIT: Duration = Duration::from_millis(2_500);
 /// The number of samples that are kept: 15 minutes while somebody watches.
 const MAX_SAMPLES: usize = 900;
 
@@ -52,8 +57,14 @@ pub(crate) struct Latest {
     pub(crate) overview: Option<Arc<Overview>>,
     /// The error of the last attempt.
     pub(crate) error: Option<WebError>,
-    /// The time of the last attempt.
-    tried_at: Option<Instant>,
+    /// What needs attention in the store.
+    pub(crate) findings: Arc<[Finding]>,
+    /// The time at which the findings were read, and the number of changes at that time.
+    findings_read: Option<(Instant, u64)>,
+    /// The number of changes that this dashboard has made.
+    changes: u64,
+    /// The end of the pause after the last attempt, until which pages share its result.
+    shared_until: Option<Instant>,
     attempts: u64,
 }
 
@@ -86,21 +97,21 @@ impl Sampler {
         }
     }
 
-    /// Returns the result of an attempt that is at most 250 ms old, and waits for it if there is none. After the shutdown, the result
-    /// may be older.
+    /// Returns the result of the last attempt if the sampler pauses after it: for 250 ms, and longer if the store is slow. Otherwise
+    /// waits for a new attempt. If it takes too long, or after the shutdown, the result is older.
     pub(crate) async fn latest(&self) -> Latest {
         self.start();
         let mut receiver = self.shared.latest.subscribe();
         let attempts = {
             let latest = receiver.borrow();
-            if latest.is_recent() {
+            if latest.is_shared() {
                 return latest.clone();
             }
             latest.attempts
         };
         self.shared.wake.notify_one();
         let is_newer = |latest: &Latest| latest.attempts > attempts;
-        let newer = receiver.wait_for(is_newer);
+        let newer = timeout(MAX_WAIT, receiver.wait_for(is_newer));
         self.stop_token().run_until_cancelled(newer).await;
         self.shared.latest.borrow().clone()
     }
@@ -116,7 +127,8 @@ impl Sampler {
     /// Makes the next page wait for new numbers, because the store was changed.
     pub(crate) fn expire(&self) {
         self.shared.latest.send_if_modified(|latest| {
-            latest.tried_at = None;
+            latest.shared_until = None;
+            latest.changes += 1;
             false
         });
     }
@@ -149,9 +161,8 @@ impl fmt::Debug for Sampler {
 impl SamplerShared {
     async fn run(&self) {
         loop {
-            let start = Instant::now();
-            self.read().await;
-            sleep(SHARED_FOR.max(start.elapsed() * PAUSE_FACTOR)).await;
+            let pause = self.read().await;
+            sleep(pause).await;
             let is_watched = self.latest.receiver_count() > 0;
             let interval = if is_watched {
                 LIVE_INTERVAL
@@ -163,17 +174,38 @@ impl SamplerShared {
         }
     }
 
-    async fn read(&self) {
-        let answer = timeout(READ_TIMEOUT, async { self.client.admin().overview().await }).await;
-        let overview = match answer {
-            Ok(Ok(overview)) => Ok(Arc::new(overview)),
-            Ok(Err(error)) => Err(WebError::from(error)),
-            Err(_) => Err(WebError::from(GateError::TimedOut)),
-        };
+    /// Reads the numbers and, less often, the findings. Returns the duration of the pause that follows.
+    async fn read(&self) -> Duration {
+        let start = Instant::now();
+        let admin = self.client.admin();
+        let overview = answer(admin.overview()).await.map(Arc::new);
         if let Ok(overview) = &overview {
             self.keep(Sample::of(overview));
+            self.read_findings().await;
         }
-        self.latest.send_modify(|latest| latest.add(overview));
+        let pause = (start.elapsed() * PAUSE_FACTOR).clamp(SHARED_FOR, IDLE_INTERVAL);
+        self.latest
+            .send_modify(|latest| latest.add(overview, Instant::now() + pause));
+        pause
+    }
+
+    /// Reads the findings unless they are recent. If this fails, the old ones stay.
+    async fn read_findings(&self) {
+        let (is_due, changes) = {
+            let latest = self.latest.borrow();
+            (latest.are_findings_due(), latest.changes)
+        };
+        if !is_due {
+            return;
+        }
+        let report = answer(self.client.admin().report()).await;
+        self.latest.send_if_modified(|latest| {
+            latest.findings_read = Some((Instant::now(), changes));
+            if let Ok(report) = report {
+                latest.findings = report.findings.into();
+            }
+            false // The viewers get them with the numbers.
+        });
     }
 
     fn keep(&self, sample: Sample) {
@@ -189,13 +221,27 @@ impl SamplerShared {
     }
 }
 
+/// Waits for the answer of the store, and not for too long.
+async fn answer<T>(request: impl Future<Output = Result<T, DurableError>>) -> Result<T, WebError> {
+    match timeout(READ_TIMEOUT, request).await {
+        Ok(answer) => answer.map_err(WebError::from),
+        Err(_) => Err(WebError::from(GateError::TimedOut)),
+    }
+}
+
 impl Latest {
-    fn is_recent(&self) -> bool {
-        self.tried_at.is_some_and(|at| at.elapsed() <= SHARED_FOR)
+    fn are_findings_due(&self) -> bool {
+        self.findings_read.is_none_or(|(at, changes)| {
+            at.elapsed() >= FINDINGS_INTERVAL || changes != self.changes
+        })
     }
 
-    fn add(&mut self, overview: Result<Arc<Overview>, WebError>) {
-        self.tried_at = Some(Instant::now());
+    fn is_shared(&self) -> bool {
+        self.shared_until.is_some_and(|end| Instant::now() <= end)
+    }
+
+    fn add(&mut self, overview: Result<Arc<Overview>, WebError>, shared_until: Instant) {
+        self.shared_until = Some(shared_until);
         self.attempts += 1;
         self.error = overview.as_ref().err().cloned();
         if let Ok(overview) = overview {
@@ -248,6 +294,54 @@ mod tests {
         let attempts = sampler.latest().await.attempts;
         sampler.expire();
         assert!(sampler.latest().await.attempts > attempts);
+    }
+
+    #[tokio::test]
+    async fn findings_are_read_again_only_after_a_change_or_some_time() {
+        let sampler = sampler(&CancellationToken::new());
+        let read_at = |latest: Latest| latest.findings_read.expect("they were read").0;
+        let first = read_at(sampler.latest().await);
+        sleep(LIVE_INTERVAL).await;
+        assert_eq!(read_at(sampler.latest().await), first);
+        sampler.expire();
+        assert!(read_at(sampler.latest().await) > first);
+        let mut latest = sampler.latest().await;
+        assert!(!latest.are_findings_due());
+        let changes = latest.changes;
+        latest.findings_read = Some((first - FINDINGS_INTERVAL, changes));
+        assert!(latest.are_findings_due());
+    }
+
+    #[tokio::test]
+    async fn pages_of_a_slow_store_wait_for_no_pause() {
+        let sampler = sampler(&CancellationToken::new());
+        sampler.latest().await;
+        // The task has read a second time, since the page has woken it. Now it waits for another page.
+        sleep(LIVE_INTERVAL).await;
+        let pause = Instant::now() + IDLE_INTERVAL;
+        let failure = Err(WebError::from(GateError::TimedOut));
+        let shared = &sampler.shared;
+        shared.latest.send_modify(|it| it.add(failure, pause));
+        sleep(SHARED_FOR * 2).await;
+        let asked = Instant::now();
+        assert!(sampler.latest().await.error.is_some());
+        assert!(asked.elapsed() < SHARED_FOR, "{:?}", asked.elapsed());
+    }
+
+    #[tokio::test]
+    async fn a_page_does_not_wait_for_ever_if_the_runtime_of_the_sampler_has_ended() {
+        let sampler = Arc::new(sampler(&CancellationToken::new()));
+        let other = Arc::clone(&sampler);
+        let runtime = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            runtime.unwrap().block_on(async { other.latest().await })
+        });
+        assert_eq!(runtime.join().unwrap().attempts, 1);
+        sampler.expire();
+        let latest = timeout(MAX_WAIT * 4, sampler.latest()).await.unwrap();
+        assert!(latest.overview.is_some());
     }
 
     #[tokio::test]

@@ -115,12 +115,15 @@ fn many_dead_letters(facts: &Facts<'_>) -> Option<Finding> {
 
 fn no_workers(facts: &Facts<'_>) -> Option<Finding> {
     let waited = facts.has_waited_without_worker()?;
+    let waiting = match facts.overview.counts.waiting {
+        1 => String::from("a task waits"),
+        tasks => format!("{tasks} tasks wait"),
+    };
     Some(Finding::new(
         "workers.none",
         FindingLevel::Error,
         format!(
-            "no worker is running, {} tasks wait, and one of them has waited for {} s",
-            facts.overview.counts.waiting,
+            "no worker is running, {waiting}, and the longest wait is {} s",
             waited.as_secs()
         ),
         "start a process with an executor that registers the types of these tasks",

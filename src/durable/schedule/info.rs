@@ -36,7 +36,7 @@ pub struct ScheduleInfo {
     pub name: String,
     /// The [name](crate::durable::DurableTask::NAME) of the type of its tasks. It is empty if the definition cannot be read.
     pub task: String,
-    /// The times at which the schedule fires, such as `every 300s` or `0 3 * * * Europe/Berlin`. The text is empty if the
+    /// The times at which the schedule fires, such as `every 5 minutes` or `0 3 * * * Europe/Berlin`. The text is empty if the
     /// definition cannot be read.
     pub when: String,
     /// The queue of its tasks, or `None` for the default queue.

@@ -1,6 +1,7 @@
 //! [`When`]: the times at which a schedule fires.
 
 use std::fmt;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -115,12 +116,25 @@ impl Spec {
 impl fmt::Display for Spec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Every(ticks) => {
-                let period = std::time::Duration::from_millis(ticks.period());
-                write!(f, "every {period:?}")
-            }
+            Self::Every(ticks) => write_period(f, ticks.period()),
             Self::Cron { expression, zone } => write!(f, "{expression} {zone}"),
         }
+    }
+}
+
+/// Writes a number of milliseconds in the longest unit that divides it: `every day`, `every 90 seconds`.
+fn write_period(f: &mut fmt::Formatter<'_>, millis: u64) -> fmt::Result {
+    const UNITS: [(u64, &str); 4] = [
+        (24 * 60 * 60 * 1000, "day"),
+        (60 * 60 * 1000, "hour"),
+        (60 * 1000, "minute"),
+        (1000, "second"),
+    ];
+    let unit = UNITS.iter().find(|(unit, _)| millis.is_multiple_of(*unit));
+    match unit.map(|(unit, name)| (millis / unit, name)) {
+        Some((1, name)) => write!(f, "every {name}"),
+        Some((number, name)) => write!(f, "every {number} {name}s"),
+        None => write!(f, "every {:?}", Duration::from_millis(millis)),
     }
 }
 

@@ -3,7 +3,7 @@
 use axum::response::Html;
 use maud::{Markup, html};
 
-use super::text::{count, line, time};
+use super::text::{count, counted, line, time};
 use super::{Frame, hidden};
 use crate::operations::action::TaskAction;
 use crate::operations::bulk::BulkOrder;
@@ -81,7 +81,7 @@ fn sentence(visit: &StoreVisit, order: &BulkOrder) -> Markup {
                 (time(until))
             }
         } @else {
-            "The " (count(order.ids.len() as u64)) " selected tasks"
+            "The " (counted(order.ids.len() as u64, "selected task"))
         }
         " in the store " strong { (visit.store.name) } "."
         @if order.action == TaskAction::Move {

@@ -8,7 +8,7 @@ use throng::durable::{AttemptError, Refusal, Runner, TaskInfo};
 use super::Frame;
 use super::table::Column::{Number, Text};
 use super::table::{cell, link, number, row_head, table};
-use super::text::{block, count, duration, line, name, optional_duration, queue};
+use super::text::{block, count, counted, duration, line, name, optional_duration, queue};
 use crate::operations::action::TaskAction;
 use crate::redact::Document;
 use crate::views::Answer;
@@ -120,7 +120,12 @@ fn facts(visit: &StoreVisit, view: &TaskView) -> Markup {
         ("Crashes", numbers(task.crashes)),
         ("Ready for", times(task.ready_for)),
         ("Due in", times(task.due_in)),
-        ("Dead for", times(task.age)),
+        ("Running for", times(task.running_for)),
+        ("Took", times(task.took)),
+        (
+            "Ended",
+            shown(task.age.map(|age| format!("{} ago", duration(age)))),
+        ),
         (
             "Reason",
             shown(task.reason.map(|reason| reason.to_string())),
@@ -170,10 +175,16 @@ fn errors(errors: &[AttemptError]) -> Markup {
         html! {
             (row_head("Attempt", count(u64::from(it.attempt))))
             (cell("Error", block(&it.error)))
+            (number("Took", optional_duration(it.took)))
             (number("Age", optional_duration(Some(it.age))))
         }
     });
-    let columns = [Text("Attempt"), Text("Error"), Number("Age")];
+    let columns = [
+        Text("Attempt"),
+        Text("Error"),
+        Number("Took"),
+        Number("Age"),
+    ];
     let rows: Vec<_> = rows.collect();
     html! {
         @if !rows.is_empty() { (table("Errors of attempts, the oldest first", &columns, &rows, "")) }
@@ -183,7 +194,7 @@ fn errors(errors: &[AttemptError]) -> Markup {
 fn document(title: &str, document: Option<&Document>) -> Markup {
     html! {
         @if let Some(document) = document {
-            h2 { (title) " " span.muted { (count(document.len as u64)) " bytes" } }
+            h2 { (title) " " span.muted { (counted(document.len as u64, "byte")) } }
             @if let Some(text) = &document.text { pre { code { (block(text)) } } }
             @if let Some(note) = document.note {
                 p.muted { "This value is not shown, since confidential data cannot be found in it. " (note) }

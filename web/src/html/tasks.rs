@@ -141,8 +141,9 @@ fn columns_of(list: TaskList) -> Vec<Column<'static>> {
     match list {
         TaskList::Next | TaskList::Waiting => vec![queue, failures, Number("Ready for")],
         TaskList::Delayed => vec![queue, failures, Number("Due in")],
-        TaskList::Running => vec![queue, failures, Number("Crashes")],
-        TaskList::Done | TaskList::Cancelled => vec![Number("Kept for")],
+        TaskList::Running => vec![queue, failures, Number("Crashes"), Number("Running for")],
+        TaskList::Done => vec![Number("Took"), Number("Age"), Number("Kept for")],
+        TaskList::Cancelled => vec![Number("Age"), Number("Kept for")],
         TaskList::Dead => vec![
             queue,
             failures,
@@ -165,8 +166,15 @@ fn cells(list: TaskList, task: &TaskInfo) -> Markup {
         @match list {
             TaskList::Next | TaskList::Waiting => (number("Ready for", optional_duration(task.ready_for))),
             TaskList::Delayed => (number("Due in", optional_duration(task.due_in))),
-            TaskList::Running => (number("Crashes", optional_count(crashes))),
-            TaskList::Done | TaskList::Cancelled => (number("Kept for", optional_duration(task.kept_for))),
+            TaskList::Running => {
+                (number("Crashes", optional_count(crashes)))
+                (number("Running for", optional_duration(task.running_for)))
+            }
+            TaskList::Done | TaskList::Cancelled => {
+                @if list == TaskList::Done { (number("Took", optional_duration(task.took))) }
+                (number("Age", optional_duration(task.age)))
+                (number("Kept for", optional_duration(task.kept_for)))
+            }
             TaskList::Dead => {
                 (cell("Reason", task.reason.map(|reason| code_of(&reason).replace('_', " ")).unwrap_or_default()))
                 (cell("Error", line(task.error.as_deref().unwrap_or_default())))

@@ -84,6 +84,12 @@ pub(crate) fn count(number: u64) -> String {
     text
 }
 
+/// Returns a number and a noun: `1 task`, `1,204 tasks`.
+pub(crate) fn counted(number: u64, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{} {noun}{plural}", count(number))
+}
+
 /// Returns a duration with about two digits: `0.4 s`, `12 s`, `5 min`.
 pub(crate) fn duration(time: Duration) -> String {
     let seconds = time.as_secs();
@@ -152,6 +158,9 @@ mod tests {
         ] {
             assert_eq!(count(number), text);
         }
+        assert_eq!(counted(0, "task"), "0 tasks");
+        assert_eq!(counted(1, "task"), "1 task");
+        assert_eq!(counted(1_204, "task"), "1,204 tasks");
         for (millis, text) in [
             (0, "0 ms"),
             (99, "99 ms"),

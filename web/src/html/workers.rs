@@ -7,7 +7,7 @@ use throng::durable::WorkerInfo;
 use super::queues::pause_or_resume;
 use super::table::Column::{Number, Text};
 use super::table::{cell, number, pager, row_head, table};
-use super::text::{count, duration, line, optional_duration, optional_time, queue};
+use super::text::{count, counted, duration, line, optional_duration, optional_time, queue};
 use super::{Frame, name_form};
 use crate::views::Answer;
 use crate::views::schedules::{ScheduleRow, SchedulesView};
@@ -57,7 +57,7 @@ fn types(it: &WorkerInfo) -> Markup {
             summary { (count((it.types.len() + it.other_types) as u64)) }
             ul {
                 @for name in &it.types { li { (line(name)) } }
-                @if it.other_types > 0 { li { "and " (count(it.other_types as u64)) " others" } }
+                @if it.other_types > 0 { li { "and " (counted(it.other_types as u64, "other")) } }
             }
         }
     }

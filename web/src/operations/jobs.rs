@@ -79,6 +79,16 @@ impl BulkJobs {
         Ok(job)
     }
 
+    /// Stops the bulk change with this number.
+    pub(crate) fn stop(visit: &StoreVisit, number: u64) -> Result<Arc<BulkJob>, WebError> {
+        let job = visit.store.jobs.get(number)?;
+        let subject = number.to_string();
+        let audit = Audit::begin(visit, "stop-bulk", &subject);
+        job.stop();
+        audit.end(&Ok(String::from("yes")));
+        Ok(job)
+    }
+
     /// Returns the bulk change with this number.
     pub(crate) fn get(&self, number: u64) -> Result<Arc<BulkJob>, WebError> {
         let state = lock(&self.state);
@@ -122,7 +132,7 @@ impl BulkJob {
     }
 
     /// Stops the change after the part that runs. What it has changed stays changed.
-    pub(crate) fn stop(&self) {
+    fn stop(&self) {
         self.stop.cancel();
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Serialize, Serializer};
-use throng::durable::{Health, Overview, Status, TaskFilter, TaskInfo};
+use throng::durable::{Finding, FindingLevel, Health, Overview, Status, TaskFilter, TaskInfo};
 
 use super::charts::{Chart, ChartRange, charts_of_samples, charts_of_statistics};
 use super::{Answer, optional_millis};
@@ -66,8 +66,6 @@ pub(crate) struct Warning {
 
 /// The number of dead letters in the summary.
 const DEAD_LETTERS: usize = 5;
-/// The number of names in a warning.
-const NAMES_PER_WARNING: usize = 5;
 
 pub(crate) async fn overview(
     visit: &StoreVisit,
@@ -81,8 +79,16 @@ pub(crate) async fn overview(
         summary.warnings.push(Warning::new("dead-letters", text));
         Vec::new()
     });
+    let charts = charts(store, range).await.unwrap_or_else(|error| {
+        let text = format!(
+            "The charts show the last 15 minutes, since the statistics are missing. {}",
+            error.detail
+        );
+        summary.warnings.push(Warning::new("statistics", text));
+        charts_of_samples(&store.sampler.samples())
+    });
     let view = OverviewView {
-        charts: charts(store, range).await?,
+        charts,
         dead,
         summary,
     };
@@ -119,7 +125,7 @@ impl SummaryView {
             return Err(error.unwrap_or_else(|| GateError::TimedOut.into()));
         };
         let health = HealthView::new(&store.client.health());
-        let mut warnings = warnings(&overview, &health);
+        let mut warnings = warnings(&latest.findings, &health);
         warnings.extend(latest.error.as_ref().map(stale));
         Ok(Self {
             warnings,
@@ -167,34 +173,15 @@ impl HealthView {
     }
 }
 
-fn warnings(overview: &Overview, health: &HealthView) -> Vec<Warning> {
-    let paused = overview.queues.iter().filter(|it| it.info.is_paused);
-    let paused: Vec<_> = paused.filter_map(|it| it.name.as_deref()).collect();
-    let held = overview.types.iter().filter(|it| it.is_paused);
-    let held: Vec<_> = held.filter_map(|it| it.name.as_deref()).collect();
-    let found = [
-        unhealthy(health),
-        unserved(overview),
-        without_workers(overview),
-        missing(overview),
-        (!paused.is_empty()).then(|| {
-            let names = names(&paused);
-            Warning::new(
-                "paused-queues",
-                format!(
-                    "Queues are paused: {names}. Their tasks wait until the queues are resumed."
-                ),
-            )
-        }),
-        (!held.is_empty()).then(|| {
-            let names = names(&held);
-            Warning::new(
-                "paused-types",
-                format!("Types are paused: {names}. Their tasks wait until the types are resumed."),
-            )
-        }),
-    ];
-    found.into_iter().flatten().collect()
+/// Returns what an operator should look at. Findings that may be intended are none of this.
+fn warnings(findings: &[Finding], health: &HealthView) -> Vec<Warning> {
+    let serious = findings
+        .iter()
+        .filter(|found| found.level > FindingLevel::Info);
+    unhealthy(health)
+        .into_iter()
+        .chain(serious.map(Warning::of))
+        .collect()
 }
 
 fn unhealthy(health: &HealthView) -> Option<Warning> {
@@ -207,51 +194,19 @@ fn unhealthy(health: &HealthView) -> Option<Warning> {
     Some(Warning::new("health", text))
 }
 
-fn unserved(overview: &Overview) -> Option<Warning> {
-    let tasks = overview.counts.unserved;
-    let types = overview.types.iter().filter(|it| !it.is_served);
-    let types: Vec<_> = types.filter_map(|it| it.name.as_deref()).collect();
-    (tasks > 0).then(|| {
-        let names = names(&types);
-        let text = format!(
-            "{tasks} tasks wait for types that no live worker knows: {names}. Start workers that register these types."
-        );
-        Warning::new("unserved-types", text)
-    })
-}
-
-fn without_workers(overview: &Overview) -> Option<Warning> {
-    let idle = overview.queues.iter().filter(|it| it.sessions == 0);
-    let waiting: u64 = idle.map(|it| it.info.waiting).sum();
-    (waiting > 0).then(|| {
-        let text = format!(
-            "{waiting} tasks wait in queues that no worker serves. Start workers for these queues."
-        );
-        Warning::new("unserved-queues", text)
-    })
-}
-
-fn missing(overview: &Overview) -> Option<Warning> {
-    let missing = &overview.missing_partitions;
-    (!missing.is_empty()).then(|| {
-        let text = format!(
-            "The partitions {missing:?} do not answer. Their tasks are missing in these numbers."
-        );
-        Warning::new("missing-partitions", text)
-    })
-}
-
-/// Returns the first of the names, as a list.
-fn names(names: &[&str]) -> String {
-    let shown = names[..names.len().min(NAMES_PER_WARNING)].join(", ");
-    match names.len().saturating_sub(NAMES_PER_WARNING) {
-        0 => shown,
-        others => format!("{shown} and {others} others"),
-    }
-}
-
 impl Warning {
     fn new(id: &'static str, text: String) -> Self {
         Self { id, text }
+    }
+
+    /// Writes a finding as two sentences.
+    fn of(finding: &Finding) -> Self {
+        let sentences = [&finding.what, &finding.remedy].map(|text| {
+            let mut chars = text.chars();
+            let first = chars.next().map(|char| char.to_ascii_uppercase());
+            first.into_iter().chain(chars).collect::<String>()
+        });
+        let text = format!("{}.", sentences.join(". "));
+        Self::new(finding.id, redact_text(&text))
     }
 }

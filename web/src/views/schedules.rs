@@ -7,6 +7,7 @@ use throng::durable::{ScheduleInfo, TaskId};
 
 use super::{Answer, optional_since_1970};
 use crate::error::WebError;
+use crate::redact::redact_text;
 use crate::visit::StoreVisit;
 
 /// A page of the schedules.
@@ -79,7 +80,7 @@ impl From<ScheduleInfo> for ScheduleRow {
             started: info.started,
             skipped: info.skipped,
             is_paused: info.is_paused,
-            stuck: info.stuck,
+            stuck: info.stuck.as_deref().map(redact_text),
         }
     }
 }

@@ -10,7 +10,7 @@ use throng::durable::{DurableClient, MemoryStore};
 use throng_web::BasicAuth;
 use tower::ServiceExt;
 
-use crate::support::{PREFIX, builder, mounted, operated};
+use crate::support::{ACCESS, PREFIX, builder, mounted, operated};
 
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const NAME: &str = "jobs.example:9300";
@@ -86,6 +86,20 @@ async fn forged_requests_are_refused_whatever_they_send() {
         }
     }
     assert_eq!(accepted, 2 * (16 + 2 + 1));
+}
+
+#[tokio::test]
+async fn a_forged_request_without_access_reveals_nothing() {
+    let app = operated(&client());
+    let access = HeaderName::from_static(ACCESS);
+    for method in ["POST", "PUT", "OPTIONS"] {
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("{PREFIX}/s/mail/queues/pause"));
+        let headers = [(access.clone(), "none"), (ORIGIN, "http://evil.example")];
+        let (status, _) = answer(&app, request, &headers, "").await;
+        assert_eq!(status, StatusCode::NOT_FOUND, "{method}");
+    }
 }
 
 #[tokio::test]

@@ -29,7 +29,7 @@ pub(crate) async fn each_page_shows_what_the_store_has(stage: &Stage) {
             &[
                 "Oldest waits",
                 "report.build",
-                "queues are paused: bulk",
+                "queues that no live worker serves: bulk. Start an executor that serves these queues.",
                 "550 refused",
             ][..],
         ),
@@ -57,9 +57,9 @@ pub(crate) async fn each_page_shows_what_the_store_has(stage: &Stage) {
         ),
         ("/tasks/waiting?queue=bulk", &["mail.send", "Clear"]),
         ("/tasks/delayed", &["59 min", "Run now"]),
-        ("/tasks/running", &["mail.send", "Cancel"]),
-        ("/tasks/done", &["Kept for"]),
-        ("/tasks/cancelled", &["Kept for"]),
+        ("/tasks/running", &["mail.send", "Cancel", "Running for"]),
+        ("/tasks/done", &["Took", "Age", "Kept for"]),
+        ("/tasks/cancelled", &["Age", "Kept for"]),
         (
             "/dead",
             &[
@@ -73,7 +73,7 @@ pub(crate) async fn each_page_shows_what_the_store_has(stage: &Stage) {
         ("/workers", &["permits", "mail.send", "live"]),
         (
             "/schedules",
-            &["nightly", "mail.send", "every 3600s", "Fire now"],
+            &["nightly", "mail.send", "every hour", "Fire now"],
         ),
         ("/find?q=ni", &["No queue or type"]),
         ("/find?q=nightly", &["Schedule"]),
@@ -92,6 +92,9 @@ pub(crate) async fn each_page_shows_what_the_store_has(stage: &Stage) {
         assert_eq!(reply.status, StatusCode::OK, "{state}: {}", reply.text);
         let shown = format!("<span class=\"state {state}\">");
         assert!(reply.text.contains(&shown), "{state}: {}", reply.text);
+        let has_ended = ["done", "dead", "cancelled"].contains(&state);
+        let says_when = reply.text.contains("<dt>Ended</dt>");
+        assert_eq!(says_when, has_ended, "{state}: {}", reply.text);
     }
     let delayed = get(&app, &format!("{PREFIX}/s/mail/task/{}", stage.retried)).await;
     for text in ["421 try later", "62", "a@b.c", "Run now", "Due in"] {

@@ -4,7 +4,8 @@ use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use axum::response::Response;
 use http_body_util::BodyExt;
-use throng::durable::{DurableClient, MemoryStore};
+use serde_json::Value;
+use throng::durable::{DurableClient, MemoryStore, TaskId};
 use throng_web::{Access, Dashboard};
 use tokio::time::{Duration, Instant, timeout};
 use tokio_util::sync::CancellationToken;
@@ -69,6 +70,34 @@ async fn a_part_is_sent_again_only_if_it_has_changed() {
 }
 
 #[tokio::test]
+async fn a_value_of_a_chart_is_sent_only_once() {
+    let client = DurableClient::open(MemoryStore::new());
+    let mut builder = Dashboard::builder();
+    let dashboard = builder.store("mail", client.clone()).build();
+    let mut stream = open(&dashboard.expect("the dashboard is valid")).await;
+    let mut sent = Vec::new();
+    while sent.is_empty() {
+        let event = next(&mut stream).await.expect("an event");
+        sent = times(&event);
+    }
+    client.close().await.expect("the client is closed");
+    loop {
+        let event = next(&mut stream).await.expect("an event");
+        if event.contains("These numbers are old") {
+            assert_eq!(times(&event), Vec::<u64>::new(), "{event}");
+            return;
+        }
+    }
+}
+
+/// Returns the times of the values that an event contains for the chart of the runs.
+fn times(event: &str) -> Vec<u64> {
+    let data = event.lines().find_map(|line| line.strip_prefix("data: "));
+    let update: Value = serde_json::from_str(data.expect("data")).expect("JSON");
+    serde_json::from_value(update["charts"]["chart-runs"][0].clone()).expect("times")
+}
+
+#[tokio::test]
 async fn a_shutdown_ends_all_streams_at_once() {
     let shutdown = CancellationToken::new();
     let dashboard = dashboard(&shutdown);
@@ -120,7 +149,12 @@ async fn the_last_numbers_of_a_store_that_no_longer_answers_are_shown_as_old() {
     let app = mounted(&mut builder(&client));
     let path = format!("{PREFIX}/s/mail");
     assert_eq!(get(&app, &path).await.status, StatusCode::OK);
+    let dead = format!("{PREFIX}/s/mail/task/{}", TaskId::new());
+    let deleted = format!("{dead}?did=delete&effect=yes");
+    assert_eq!(get(&app, &deleted).await.status, StatusCode::OK);
     client.close().await.expect("the client is closed");
+    let unknown = get(&app, &deleted).await;
+    assert_eq!(unknown.status, StatusCode::SERVICE_UNAVAILABLE);
     until("the numbers are old", async || {
         let page = get(&app, &path).await;
         assert_eq!(page.status, StatusCode::OK, "{}", page.text);

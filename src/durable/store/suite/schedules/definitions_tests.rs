@@ -131,11 +131,11 @@ pub(super) async fn the_highest_revision_wins(it: &dyn Harness) {
         assert!(!define(&old, 1).await);
     }
     let info = new.info("a").await;
-    assert_eq!((info.revision, &*info.when), (2, "every 120s"));
+    assert_eq!((info.revision, &*info.when), (2, "every 2 minutes"));
     // Of definitions with the same revision, the last one wins.
     let options = ScheduleOptions::new().revision(2).missed(Missed::Skip);
     old.define("a", Every::new(MINUTE), options).await;
-    assert_eq!(new.info("a").await.when, "every 60s");
+    assert_eq!(new.info("a").await.when, "every minute");
     // The same definition may get a later revision.
     let options = ScheduleOptions::new().revision(5).missed(Missed::Skip);
     let before = new.info("a").await.next_tick;
