@@ -677,7 +677,10 @@ impl DurableClient {
         new: impl FnOnce(Option<TraceBytes>) -> Result<Vec<NewTask>, DurableError>,
     ) -> Result<(SpawnSpan, Vec<NewTask>), DurableError> {
         let span = SpawnSpan::new(self.store_name(), name);
-        let tasks = span.enter(|| new(self.propagation.current()))?;
+        let tasks = {
+            let _entered = span.enter();
+            new(self.propagation.current())?
+        };
         span.spawns(&tasks);
         Ok((span, tasks))
     }

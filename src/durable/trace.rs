@@ -126,7 +126,9 @@ impl Propagation {
     pub(crate) fn begin(&self, span: &Span, name: &str, id: TaskId, from: Option<TraceBytes>) {
         let from = from.map(TraceContext::from_bytes);
         if let Some(from) = from {
-            span.record("trace_id", tracing::field::display(Hex(&from.trace_id)));
+            contain(|| {
+                span.record("trace_id", tracing::field::display(Hex(&from.trace_id)));
+            });
         }
         let Some(propagate) = &self.0 else {
             return;
