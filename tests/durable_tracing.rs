@@ -1,6 +1,6 @@
-//! A subscriber of `tracing` that panics ends neither a spawn, nor a run, nor an executor.
+//! Trace contexts of tasks, and a subscriber of `tracing` that panics, which ends neither a spawn, nor a run, nor an executor.
 //!
-//! A binary of its own, since the subscriber is that of the whole process.
+//! A binary of its own, since that subscriber is the one of the whole process.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -12,6 +12,7 @@ use throng::durable::{
     BeginningRun, DurableClient, DurableExecutor, DurableTask, MemoryStore, Propagate, Run,
     TaskContext, TaskError, TraceContext,
 };
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::Interest;
@@ -95,15 +96,60 @@ impl Subscriber for Panicking {
 impl Propagate for Panicking {
     fn current(&self) -> Option<TraceContext> {
         call("current");
-        Some(TraceContext {
-            trace_id: [1; 16],
-            span_id: [2; 8],
-            flags: 1,
-        })
+        Some(CONTEXT)
     }
 
     fn begin(&self, _: &BeginningRun<'_>) {
         call("begin");
+    }
+}
+
+/// A task that returns the size of its text.
+#[derive(Serialize, Deserialize)]
+struct Measure(String);
+
+impl DurableTask for Measure {
+    const NAME: &'static str = "measure";
+    type Output = usize;
+}
+
+impl Run<()> for Measure {
+    async fn run(self, _: TaskContext<()>) -> Result<usize, TaskError> {
+        Ok(self.0.len())
+    }
+}
+
+/// Sends the contexts of runs.
+struct Sends(mpsc::UnboundedSender<Option<TraceContext>>);
+
+const CONTEXT: TraceContext = TraceContext {
+    trace_id: [1; 16],
+    span_id: [2; 8],
+    flags: 1,
+};
+
+impl Propagate for Sends {
+    fn current(&self) -> Option<TraceContext> {
+        Some(CONTEXT)
+    }
+
+    fn begin(&self, run: &BeginningRun<'_>) {
+        self.0.send(run.from).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_task_that_has_no_room_for_its_context_is_stored_without_it() {
+    let (sender, mut contexts) = mpsc::unbounded_channel();
+    let client = DurableClient::open(MemoryStore::new()).propagating(Sends(sender));
+    let mut builder = DurableExecutor::builder::<()>(client.clone());
+    let _executor = builder.register::<Measure>().start(()).await.unwrap();
+    // Two quotes, and the version of the envelope.
+    const MAX: usize = (1 << 20) - 3;
+    for (len, context) in [(7, Some(CONTEXT)), (MAX, None)] {
+        let handle = client.spawn(Measure("x".repeat(len))).await.unwrap();
+        assert_eq!(handle.await.unwrap(), len);
+        assert_eq!(contexts.recv().await, Some(context));
     }
 }
 
