@@ -163,6 +163,8 @@ mod client;
     allow(dead_code, reason = "a server has its own clock")
 )]
 mod clock;
+#[cfg(feature = "tracing")]
+mod contained_span;
 mod context;
 mod dead_letters;
 mod encoded_task;

@@ -10,7 +10,7 @@ use std::time::Duration;
 #[cfg(feature = "tracing")]
 use super::Propagate;
 use super::engine::Engine;
-use super::envelope::{TraceBytes, envelope_of, seal_payload};
+use super::envelope::{TraceBytes, envelope_of, has_room_for_trace, seal_payload};
 use super::key::{Conflict, NewKey};
 use super::queue::group::GroupName;
 use super::queue::name::QueueName;
@@ -558,6 +558,8 @@ impl DurableClient {
             .policy
             .check()
             .map_err(|reason| self.invalid(reason))?;
+        // Without the context, the task is as large as that of a client that propagates none.
+        let trace = trace.filter(|_| has_room_for_trace(encoded.len()));
         let payload = seal_payload(version, trace, policy, encoded);
         if payload.len() > MAX_PAYLOAD_BYTES {
             let len = payload.len();
@@ -677,7 +679,10 @@ impl DurableClient {
         new: impl FnOnce(Option<TraceBytes>) -> Result<Vec<NewTask>, DurableError>,
     ) -> Result<(SpawnSpan, Vec<NewTask>), DurableError> {
         let span = SpawnSpan::new(self.store_name(), name);
-        let tasks = span.enter(|| new(self.propagation.current()))?;
+        let tasks = {
+            let _entered = span.enter();
+            new(self.propagation.current())?
+        };
         span.spawns(&tasks);
         Ok((span, tasks))
     }

@@ -32,7 +32,8 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::clock::millis;
-use super::policy::Policy;
+use super::policy::{MAX_POLICY_BYTES, Policy};
+use super::store::MAX_PAYLOAD_BYTES;
 
 /// The envelope in which this build stores payloads of version 1 without a trace context, a tick or a policy.
 pub(crate) const SHORT_ENVELOPE: u8 = 1;
@@ -47,6 +48,8 @@ const TRACE_CONTEXT_BYTES: usize = 16 + 8 + 1;
 pub(crate) type TraceBytes = [u8; TRACE_CONTEXT_BYTES];
 const HAS_TICK: u8 = 2;
 const HAS_POLICY: u8 = 4;
+/// The maximum number of bytes before a payload without a tick.
+const MAX_HEAD_BYTES: usize = 3 + TRACE_CONTEXT_BYTES + MAX_POLICY_BYTES;
 
 const OUTPUT_ENVELOPE: u8 = 1;
 
@@ -82,6 +85,11 @@ pub(crate) fn envelope_of(version: u8, trace: Option<TraceBytes>, policy: Policy
         (1, None, Policy::DEFAULT) => SHORT_ENVELOPE,
         _ => LONG_ENVELOPE,
     }
+}
+
+/// Returns `true` if a store accepts a payload of this length with a trace context.
+pub(crate) fn has_room_for_trace(payload_bytes: usize) -> bool {
+    payload_bytes.saturating_add(MAX_HEAD_BYTES) <= MAX_PAYLOAD_BYTES
 }
 
 /// Returns a task that a version of its type has encoded, as it is stored.
@@ -320,6 +328,8 @@ mod tests {
             retry: Some(Retry::exponential().attempts(7)),
             ..timeout
         };
+        let head = long_head(1, Some([9; TRACE_CONTEXT_BYTES]), None, retry);
+        assert_eq!(head.len(), MAX_HEAD_BYTES);
         for policy in [timeout, retry] {
             assert_eq!(envelope_of(1, None, policy), LONG_ENVELOPE);
             let sealed = seal_tick(9, 3, policy, b"payload");

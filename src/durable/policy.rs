@@ -20,6 +20,8 @@ pub(crate) struct Policy {
     pub(crate) timeout: Option<Duration>,
 }
 
+/// The maximum number of bytes of a policy as it is stored.
+pub(crate) const MAX_POLICY_BYTES: usize = 1 + (4 + 3 * 8) + 8;
 const HAS_RETRY: u8 = 1;
 const HAS_TIMEOUT: u8 = 2;
 

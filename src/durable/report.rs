@@ -1,72 +1,82 @@
 //! Reports to `tracing`, with the feature of that name: spans for spawns and runs, and events that no API returns. The
-//! names are part of the public contract.
+//! names are part of the public contract. A panic of the subscriber is contained.
 
 #[cfg(feature = "tracing")]
 mod imp {
+    use std::pin::Pin;
+
+    use tracing::Span;
     use tracing::field::Empty;
-    use tracing::{Instrument, Span};
 
     use crate::durable::TaskId;
+    use crate::durable::contained_span::{ContainedSpan, EnteredSpan};
     use crate::durable::envelope::TraceBytes;
     use crate::durable::failure::Failure;
     use crate::durable::store::{Claimed, Epoch, NewTask, Verdict};
     pub(crate) use crate::durable::trace::Propagation;
+    use crate::unwind::contain;
 
     /// The span of a spawn.
-    pub(crate) struct SpawnSpan(Span);
+    pub(crate) struct SpawnSpan(ContainedSpan);
 
     impl SpawnSpan {
         pub(crate) fn new(store: &str, name: &str) -> Self {
-            Self(tracing::debug_span!(
-                "durable.spawn",
-                otel.kind = "producer",
-                store,
-                task.name = name,
-                task.id = Empty,
-                task.count = Empty,
-            ))
+            Self(ContainedSpan::new(|| {
+                tracing::debug_span!(
+                    "durable.spawn",
+                    otel.kind = "producer",
+                    store,
+                    task.name = name,
+                    task.id = Empty,
+                    task.count = Empty,
+                )
+            }))
         }
 
-        pub(crate) fn enter<R>(&self, f: impl FnOnce() -> R) -> R {
-            self.0.in_scope(f)
+        pub(crate) fn enter(&self) -> EnteredSpan<'_> {
+            self.0.enter()
         }
 
         /// Records the tasks. A single one is identified.
         pub(crate) fn spawns(&self, tasks: &[NewTask]) {
-            self.0.record("task.count", tasks.len());
-            if let [task] = tasks {
-                self.0.record("task.id", tracing::field::display(task.id));
-            }
+            self.0.record(|span| {
+                span.record("task.count", tasks.len());
+                if let [task] = tasks {
+                    span.record("task.id", tracing::field::display(task.id));
+                }
+            });
         }
 
         pub(crate) fn hold<F: Future>(self, f: F) -> impl Future<Output = F::Output> {
-            f.instrument(self.0)
+            self.0.hold(f)
         }
     }
 
     /// Runs `run` in the span of a task. `trace` is the trace context of its spawn, if it was stored.
-    pub(crate) fn in_span<F: Future>(
+    pub(crate) fn in_span<F: Future + Send + 'static>(
         propagation: &Propagation,
         claimed: &Claimed,
         epoch: Epoch,
         trace: Option<TraceBytes>,
-        run: F,
-    ) -> impl Future<Output = F::Output> + use<F> {
-        let span = tracing::info_span!(
-            "durable.run",
-            otel.kind = "consumer",
-            otel.name = Empty,
-            otel.status_code = Empty,
-            task.name = &*claimed.name,
-            task.id = %claimed.id,
-            task.attempt = claimed.failures + 1,
-            task.crashes = claimed.crashes,
-            task.fencing_token = epoch,
-            task.outcome = Empty,
-            trace_id = Empty,
-        );
-        propagation.begin(&span, &claimed.name, claimed.id, trace);
-        run.instrument(span)
+        run: Pin<Box<F>>,
+    ) -> Pin<Box<dyn Future<Output = F::Output> + Send>> {
+        let span = ContainedSpan::new(|| {
+            tracing::info_span!(
+                "durable.run",
+                otel.kind = "consumer",
+                otel.name = Empty,
+                otel.status_code = Empty,
+                task.name = &*claimed.name,
+                task.id = %claimed.id,
+                task.attempt = claimed.failures.saturating_add(1),
+                task.crashes = claimed.crashes,
+                task.fencing_token = epoch,
+                task.outcome = Empty,
+                trace_id = Empty,
+            )
+        });
+        span.record(|span| propagation.begin(span, &claimed.name, claimed.id, trace));
+        span.hold_boxed(run)
     }
 
     /// Records how the run ends whose span is the current one.
@@ -78,96 +88,120 @@ mod imp {
             Verdict::Dead { .. } => ("died", true),
             Verdict::Release | Verdict::HoldGroup { .. } => ("released", false),
         };
-        let span = Span::current();
-        span.record("task.outcome", outcome);
-        if is_failure {
-            span.record("otel.status_code", "error");
-        }
+        contain(|| {
+            let span = Span::current();
+            span.record("task.outcome", outcome);
+            if is_failure {
+                span.record("otel.status_code", "error");
+            }
+        });
     }
 
     /// A request of a worker to its store has failed.
     pub(crate) fn store_failed(store: &str, failure: &Failure, failures: u32) {
-        tracing::warn!(store, %failure, failures, "a worker's request to its store has failed");
+        contain(
+            || tracing::warn!(store, %failure, failures, "a worker's request to its store has failed"),
+        );
     }
 
     /// The verdict of a run came too late.
     pub(crate) fn refused(store: &str, id: TaskId) {
-        tracing::warn!(store, task.id = %id, "the end of a run came too late: the task had been taken back");
+        contain(
+            || tracing::warn!(store, task.id = %id, "the end of a run came too late: the task had been taken back"),
+        );
     }
 
     /// A run has exceeded its timeout.
     pub(crate) fn timed_out(store: &str, id: TaskId) {
-        tracing::warn!(store, task.id = %id, "a run has exceeded its timeout, and is asked to stop");
+        contain(
+            || tracing::warn!(store, task.id = %id, "a run has exceeded its timeout, and is asked to stop"),
+        );
     }
 
     /// The store may have given the tasks of a claim to others.
     pub(crate) fn lease_lost(store: &str, epoch: Epoch) {
-        tracing::warn!(
-            store,
-            epoch,
-            "a lease was lost: its tasks may run elsewhere"
-        );
+        contain(|| {
+            tracing::warn!(
+                store,
+                epoch,
+                "a lease was lost: its tasks may run elsewhere"
+            )
+        });
     }
 
     /// No permit becomes free, and this process awaits tasks that need one.
     pub(crate) fn waits_stalled(store: &str, max_running: usize) {
-        tracing::warn!(
-            store,
-            max_running,
-            "no permit has become free for 30 s while awaited tasks wait for a worker: \
+        contain(|| {
+            tracing::warn!(
+                store,
+                max_running,
+                "no permit has become free for 30 s while awaited tasks wait for a worker: \
              await handles in the run itself, not in tasks that it spawns"
-        );
+            )
+        });
     }
 
     /// An attempt has failed, and the task is tried again.
     pub(crate) fn retried(store: &str, id: TaskId, error: &str) {
-        tracing::warn!(store, task.id = %id, error, "a task has failed, and is tried again");
+        contain(
+            || tracing::warn!(store, task.id = %id, error, "a task has failed, and is tried again"),
+        );
     }
 
     /// A run has reported progress that cannot be stored.
     pub(crate) fn progress_dropped(store: &str, id: TaskId, error: &str) {
-        tracing::warn!(store, task.id = %id, error, "the progress of a task cannot be stored, and is ignored");
+        contain(
+            || tracing::warn!(store, task.id = %id, error, "the progress of a task cannot be stored, and is ignored"),
+        );
     }
 
     /// A task has failed for good.
     pub(crate) fn died(store: &str, id: TaskId, error: &str) {
-        tracing::error!(store, task.id = %id, error, "a task has become a dead letter");
+        contain(|| tracing::error!(store, task.id = %id, error, "a task has become a dead letter"));
     }
 
     /// A schedule has fired. It has stored `started` tasks, and `skipped` ones were not stored because of earlier tasks.
     pub(crate) fn schedule_fired(store: &str, schedule: &str, started: usize, skipped: usize) {
-        tracing::debug!(store, schedule, started, skipped, "a schedule has fired");
+        contain(|| tracing::debug!(store, schedule, started, skipped, "a schedule has fired"));
     }
 
     /// A schedule is due, but this process could not fire it. It is handed out again. This is reported once until it fires.
     pub(crate) fn schedule_failed(store: &str, schedule: &str, error: &str) {
-        tracing::warn!(
-            store,
-            schedule,
-            error,
-            "this process could not fire a schedule, which is handed out again"
-        );
+        contain(|| {
+            tracing::warn!(
+                store,
+                schedule,
+                error,
+                "this process could not fire a schedule, which is handed out again"
+            )
+        });
     }
 
     /// The store did not say which schedules are due. It is asked again.
     pub(crate) fn schedules_unread(store: &str, failure: &Failure) {
-        tracing::debug!(store, %failure, "the store did not say which schedules are due, and is asked again");
+        contain(
+            || tracing::debug!(store, %failure, "the store did not say which schedules are due, and is asked again"),
+        );
     }
 
     /// A definition replaces another one of the same revision. Two releases may be replacing each other's definitions.
     pub(crate) fn schedule_flipped(store: &str, schedule: &str, revision: u32) {
-        tracing::warn!(
-            store,
-            schedule,
-            revision,
-            "the definition of a schedule replaces another one of the same revision: increase the revision with each change, so \
+        contain(|| {
+            tracing::warn!(
+                store,
+                schedule,
+                revision,
+                "the definition of a schedule replaces another one of the same revision: increase the revision with each change, so \
              that processes of an older release do not restore the old definition"
-        );
+            )
+        });
     }
 }
 
 #[cfg(not(feature = "tracing"))]
 mod imp {
+    use std::pin::Pin;
+
     use crate::durable::TaskId;
     use crate::durable::envelope::TraceBytes;
     use crate::durable::failure::Failure;
@@ -190,8 +224,8 @@ mod imp {
             Self
         }
 
-        pub(crate) fn enter<R>(&self, f: impl FnOnce() -> R) -> R {
-            f()
+        pub(crate) fn enter(&self) -> &Self {
+            self
         }
 
         pub(crate) fn spawns(&self, _: &[NewTask]) {}
@@ -201,13 +235,13 @@ mod imp {
         }
     }
 
-    pub(crate) fn in_span<F: Future>(
+    pub(crate) fn in_span<F: Future + Send + 'static>(
         _: &Propagation,
         _: &Claimed,
         _: Epoch,
         _: Option<TraceBytes>,
-        run: F,
-    ) -> F {
+        run: Pin<Box<F>>,
+    ) -> Pin<Box<dyn Future<Output = F::Output> + Send>> {
         run
     }
 

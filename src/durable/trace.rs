@@ -81,7 +81,8 @@ impl fmt::Display for Hex<'_> {
 /// A panic of a method is contained: the task is then spawned, or runs, without a trace context.
 pub trait Propagate: Send + Sync + 'static {
     /// Returns the trace context of the calling thread, to be stored with a task, or `None` if the runs of the task need not know it.
-    /// This is called once for each spawn, within the span `durable.spawn`. The context takes 27 bytes of each stored task.
+    /// This is called once for each spawn, within the span `durable.spawn`. The context takes 27 bytes of each stored task. A task that is
+    /// almost as large as a store accepts, which is 1 MiB, is stored without it.
     fn current(&self) -> Option<TraceContext>;
 
     /// Prepares the span of a run before it is entered.
@@ -126,7 +127,9 @@ impl Propagation {
     pub(crate) fn begin(&self, span: &Span, name: &str, id: TaskId, from: Option<TraceBytes>) {
         let from = from.map(TraceContext::from_bytes);
         if let Some(from) = from {
-            span.record("trace_id", tracing::field::display(Hex(&from.trace_id)));
+            contain(|| {
+                span.record("trace_id", tracing::field::display(Hex(&from.trace_id)));
+            });
         }
         let Some(propagate) = &self.0 else {
             return;

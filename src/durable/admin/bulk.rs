@@ -53,7 +53,8 @@ pub struct Bulk<'a> {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct BulkPart {
-    /// The number of tasks that were changed.
+    /// The number of tasks that were changed. If the connection is lost, the request is repeated. Tasks that were changed by a request whose
+    /// answer was lost do not count.
     pub changed: u64,
     /// The number of tasks that matched but were not changed, because their status has changed since they were listed. Delayed tasks that are
     /// already in the queue to which they were to move count, too.

@@ -200,7 +200,7 @@ impl<App: Send + Sync + 'static> TaskRunner for AppRunner<App> {
         let policy = policy.or(registered.policy);
         let attempt = Attempt::new(policy.retry.unwrap_or(self.retry), &claimed);
         let limit = policy.timeout.map(|timeout| TimeLimit { timeout, attempt });
-        let run = async move {
+        let run = Box::pin(async move {
             let began = Instant::now();
             let mut output = contained(run).await;
             let took = began.elapsed();
@@ -214,12 +214,10 @@ impl<App: Send + Sync + 'static> TaskRunner for AppRunner<App> {
             };
             report::run_ended(&outcome.verdict);
             outcome
-        };
+        });
         let propagation = self.client.propagation();
-        let run = report::in_span(propagation, &claimed, epoch, trace, run);
-        let run = Box::pin(run);
         StartedRun {
-            run,
+            run: report::in_span(propagation, &claimed, epoch, trace, run),
             limit: limit.map(Box::new),
         }
     }

@@ -3,6 +3,8 @@
 //!
 //! A new store needs a [`Harness`], and one line at the end of this file.
 
+#[cfg(feature = "redis")]
+pub(super) use self::changes::moves_tests::all_to;
 use self::harness::{Harness, run, runtime};
 #[cfg(feature = "sqlite-unbundled")]
 pub(super) use self::harness::{contents_of, temp_folder};

@@ -169,6 +169,13 @@ impl Link {
         self.send_after(command, None).await
     }
 
+    /// Sends a command once, since another attempt is not worth the time.
+    pub(super) async fn send_once(&self, command: &Cmd) -> Result<Value, Fault> {
+        let end = Instant::now() + self.timeouts.answer;
+        let connection = self.connection(end).await.map_err(Fault::Final)?;
+        connection.send(command).await
+    }
+
     async fn send_after(
         &self,
         command: &Cmd,

@@ -9,11 +9,11 @@ use super::reply::Reader;
 use crate::durable::failure::{Cause, Failure};
 
 /// Adds the namespace of a store to the set. If this fails, the next client that opens the store does so: the set is only a directory. In a
-/// cluster, it may be on another node.
+/// cluster, it may be on another node, which may be down, so this does not try again.
 pub(super) async fn record(inner: &Inner) {
     let mut command = redis::cmd("SADD");
     command.arg(keys::NAMESPACES).arg(&*inner.namespace);
-    inner.link.send(&command).await.ok();
+    inner.link.send_once(&command).await.ok();
 }
 
 /// Returns the namespaces in the set that still have a store, in order.
@@ -43,7 +43,7 @@ fn members(answer: Value) -> Result<Vec<String>, Failure> {
 async fn exists(inner: &Inner, namespace: &str) -> Result<bool, Failure> {
     let mut command = redis::cmd("EXISTS");
     command.arg(keys::key(&keys::base(namespace, 0), "META"));
-    let answer = inner.link.send(&command).await;
+    let answer = inner.link.send_once(&command).await;
     match answer.map_err(Fault::into_failure) {
         Ok(answer) => Ok(answer != Value::Int(0)),
         Err(failure) if failure.cause == Cause::Unavailable => Err(failure),

@@ -3,7 +3,8 @@
 --
 -- Positions are counted from the head. They change if other requests take entries from the head or put some there, so the client sends the id of
 -- the last entry that it has passed. If that entry is not near its position any more, the list is read again from its head. Tasks that have
--- moved are then passed over, since their rows in `alive` have another kind.
+-- moved are then passed over, since their rows in `alive` have another kind. The number of entries that are left only falls, so the pass
+-- ends even if workers claim from the list and new tasks come all the time.
 --
 -- Needs: moved_entries.
 -- KEYS: NONE, META, READY, ALIVE, DELAYED, DUE, RUNNING, LEASE, TOMBSTONES, IDLE, ROUTES, UNLISTED, QUEUES, PERMITS, HELD_KEYS,
@@ -43,7 +44,6 @@ local function find_passed()
   for i = #near, 1, -1 do
     if id_of(near[i]) == last_id then return from + i end
   end
-  left = nil
   return 0
 end
 

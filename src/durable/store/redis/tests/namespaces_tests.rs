@@ -1,5 +1,7 @@
 //! The list of the namespaces of a server.
 
+use redis::Value;
+
 use super::*;
 
 async fn namespaces(server: &Server) -> Vec<String> {
@@ -43,6 +45,32 @@ async fn a_store_opens_if_its_namespace_cannot_be_recorded() {
     assert_eq!(namespaces(&server).await, [""; 0]);
     drop(open_in(&server, "mail").await);
     assert_eq!(namespaces(&server).await, ["mail"]);
+}
+
+/// In a cluster, the node that has the set may be down. No other node serves its slot then.
+#[tokio::test]
+async fn a_store_opens_at_once_if_nobody_has_the_list_of_namespaces() {
+    needs_redis!();
+    let server = Server::with(&[
+        "--cluster-enabled",
+        "yes",
+        "--cluster-require-full-coverage",
+        "no",
+    ]);
+    let Value::Int(slot) = server.ask(&["CLUSTER", "KEYSLOT", "throng:namespaces"]) else {
+        panic!("a slot is a number");
+    };
+    let slots = (0..16_384)
+        .filter(|it| *it != slot)
+        .map(|it| it.to_string());
+    let slots: Vec<_> = slots.collect();
+    let slots = slots.iter().map(|slot| &**slot);
+    let command: Vec<_> = ["CLUSTER", "ADDSLOTS"].into_iter().chain(slots).collect();
+    server.ask(&command);
+    let mut builder = RedisStore::builder(&server.url());
+    // The store waits until the node is ready.
+    let opened = builder.answer_timeout(Duration::from_secs(600)).open();
+    timeout(DEADLINE, opened).await.expect("it opens").unwrap();
 }
 
 #[tokio::test]

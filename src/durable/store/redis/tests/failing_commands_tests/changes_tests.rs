@@ -2,8 +2,8 @@
 
 use super::super::keys_tests::replacing;
 use super::*;
-use crate::durable::Status;
-use crate::durable::store::{Change, ChangeAnswer, CheckedFilter, MoveWaiting};
+use crate::durable::store::suite::all_to;
+use crate::durable::store::{Change, ChangeAnswer};
 
 #[tokio::test]
 async fn tasks_are_cancelled_as_a_whole() {
@@ -195,7 +195,7 @@ async fn waiting_tasks_of_a_list_move_as_a_whole() {
         let store = &scene.worker.store;
         let _worker = Worker::of_queue(store, "q").await;
         let waiting = store.counts().await.unwrap().waiting;
-        let request = to_queue("q");
+        let request = all_to("q");
         let move_part = || store.move_waiting(request.clone());
         let (answer, has_failed) = scene.send(trial, true, move_part).await;
         let part = answer.unwrap().expect("it is the first part");
@@ -208,19 +208,4 @@ async fn waiting_tasks_of_a_list_move_as_a_whole() {
         has_failed
     })
     .await;
-}
-
-/// Returns a request to move all waiting tasks to a queue.
-fn to_queue(queue: &str) -> MoveWaiting {
-    MoveWaiting {
-        filter: CheckedFilter {
-            status: Status::Waiting,
-            name: None,
-            queue: None,
-        },
-        until: None,
-        queue: queue_name(queue),
-        after: None,
-        limit: 128,
-    }
 }

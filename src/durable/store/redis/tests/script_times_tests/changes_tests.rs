@@ -1,10 +1,10 @@
 //! Many tasks are made due, or move to another queue.
 
 use super::*;
+use crate::durable::Key;
 use crate::durable::store::redis::batches::TASKS_PER_CHANGE;
-use crate::durable::store::suite::with_key;
-use crate::durable::store::{Change, ChangeAnswer, CheckedFilter, MoveWaiting};
-use crate::durable::{Key, Status};
+use crate::durable::store::suite::{all_to, with_key};
+use crate::durable::store::{Change, ChangeAnswer};
 
 const TASKS: u64 = 8 * BATCH;
 
@@ -61,17 +61,7 @@ async fn many_tasks_that_move() {
 
 /// Moves all waiting tasks to the queue `q`. Returns the number of tasks that have moved.
 async fn move_all(scene: &mut Scene) -> u64 {
-    let mut request = MoveWaiting {
-        filter: CheckedFilter {
-            status: Status::Waiting,
-            name: None,
-            queue: None,
-        },
-        until: None,
-        queue: queue_name("q"),
-        after: None,
-        limit: TASKS_PER_CHANGE,
-    };
+    let mut request = all_to("q");
     let mut moved = 0;
     loop {
         let part = scene.other.store.move_waiting(request.clone());
