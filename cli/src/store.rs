@@ -58,6 +58,8 @@ pub(crate) enum Location {
 pub(crate) struct Session {
     pub(crate) client: DurableClient,
     timeout: Duration,
+    /// `true` if the client can change the store.
+    can_change: bool,
 }
 
 const PASSWORD_VARIABLE: &str = "THRONG_STORE_PASSWORD";
@@ -74,7 +76,7 @@ impl StoreArgs {
                 self.within(SqliteStore::observe(path)).await?
             }
         };
-        Ok(self.session(DurableClient::open(store)))
+        Ok(self.session(DurableClient::open(store), false))
     }
 
     /// Opens a store that exists. It never creates one, so a typing error has no effect.
@@ -92,7 +94,7 @@ impl StoreArgs {
                 DurableClient::open(self.within(SqliteStore::open(path)).await?)
             }
         };
-        Ok(self.session(client))
+        Ok(self.session(client, true))
     }
 
     /// Returns the namespaces of the stores in a Redis server.
@@ -163,14 +165,18 @@ impl StoreArgs {
         }
     }
 
-    fn session(&self, client: DurableClient) -> Session {
-        Session::new(client, self.timeout)
+    fn session(&self, client: DurableClient, can_change: bool) -> Session {
+        Session::new(client, self.timeout, can_change)
     }
 }
 
 impl Session {
-    pub(crate) fn new(client: DurableClient, timeout: Duration) -> Self {
-        Self { client, timeout }
+    pub(crate) fn new(client: DurableClient, timeout: Duration, can_change: bool) -> Self {
+        Self {
+            client,
+            timeout,
+            can_change,
+        }
     }
 
     /// Waits for an answer of the store. A client repeats a request until the store answers, but a person does not wait for long.
@@ -180,7 +186,18 @@ impl Session {
     ) -> Result<T, Failure> {
         match tokio::time::timeout(self.timeout, request).await {
             Ok(answer) => Ok(answer?),
-            Err(_) => Err(silent(self.timeout, Some(self.client.health()))),
+            Err(_) => Err(self.silent()),
+        }
+    }
+
+    fn silent(&self) -> Failure {
+        let failure = silent(self.timeout, Some(self.client.health()));
+        match self.can_change {
+            // The request may be on its way.
+            true => Failure::Unreachable(format!(
+                "{failure}. The change may still be made: look before you repeat the command"
+            )),
+            false => failure,
         }
     }
 
@@ -268,6 +285,21 @@ fn read_password(path: &Path) -> Result<String, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_change_without_an_answer_may_have_been_made() {
+        for can_change in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            let store = SqliteStore::open(folder.path().join("tasks.db"));
+            let client = DurableClient::open(store.await.unwrap());
+            let session = Session::new(client, Duration::from_millis(1), can_change);
+            let never = std::future::pending::<Result<(), DurableError>>();
+            let failure = session.ask(never).await.unwrap_err();
+            assert_eq!(failure.code(), 4);
+            let text = failure.to_string();
+            assert_eq!(text.contains("may still be made"), can_change, "{text}");
+        }
+    }
 
     #[test]
     fn a_timeout_is_one_that_a_system_accepts() {
