@@ -38,13 +38,19 @@ impl Failure {
     /// Returns the failure of opening a store.
     pub(crate) fn to_open(error: &DurableError) -> Self {
         let is_refused = error.is_denied()
+            || error.is_read_only()
             || error.is_unfit()
             || error.is_corrupt()
             || error.is_newer_layout()
             || error.is_older_layout();
-        match is_refused {
-            true => Self::Failed(with_sources(error)),
-            false => Self::Unreachable(with_sources(error)),
+        let text = with_sources(error);
+        match (is_refused, error.is_invalid()) {
+            (true, _) => Self::Failed(text),
+            // The message names the remedy.
+            (false, true) => Self::Unreachable(text),
+            (false, false) => Self::Unreachable(format!(
+                "{text}: check that the store runs, and that `--store` is its address"
+            )),
         }
     }
 }

@@ -3,6 +3,7 @@
 //! - [`args`] defines the command line, and [`cmd`] has one file for each command.
 //! - [`store`] opens the store: read-only, unless the command changes something.
 //! - [`out`] prints everything that commands find. It escapes texts from a store, which nobody can trust.
+//! - [`serve`] is the server of the commands that others ask.
 //! - [`failure`] determines the exit status.
 
 mod args;
@@ -12,6 +13,7 @@ mod confirm;
 mod duration;
 mod failure;
 mod out;
+mod serve;
 mod store;
 
 use std::process::ExitCode;

@@ -2,6 +2,7 @@
 
 use std::env;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -33,15 +34,15 @@ pub(crate) struct StoreArgs {
     namespace: String,
 
     /// The number of partitions of a store in Redis
-    #[arg(long, value_name = "NUMBER", default_value_t = 1, global = true)]
-    partitions: usize,
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64), global = true)]
+    partitions: u8,
 
     /// A file that contains the password of the Redis user. `THRONG_STORE_PASSWORD` can contain it instead
     #[arg(long, value_name = "FILE", global = true)]
     password_file: Option<PathBuf>,
 
     /// The time within which the store must answer each request
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration::parse, global = true)]
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_timeout, global = true)]
     timeout: Duration,
 }
 
@@ -57,9 +58,13 @@ pub(crate) enum Location {
 pub(crate) struct Session {
     pub(crate) client: DurableClient,
     timeout: Duration,
+    /// `true` if the client can change the store.
+    can_change: bool,
 }
 
 const PASSWORD_VARIABLE: &str = "THRONG_STORE_PASSWORD";
+const MIN_TIMEOUT: Duration = Duration::from_millis(1);
+const MAX_TIMEOUT: Duration = Duration::from_secs(86_400);
 
 impl StoreArgs {
     /// Opens the store read-only: it is not changed, and other processes do not see this one.
@@ -71,7 +76,7 @@ impl StoreArgs {
                 self.within(SqliteStore::observe(path)).await?
             }
         };
-        Ok(self.session(DurableClient::open(store)))
+        Ok(self.session(DurableClient::open(store), false))
     }
 
     /// Opens a store that exists. It never creates one, so a typing error has no effect.
@@ -89,7 +94,7 @@ impl StoreArgs {
                 DurableClient::open(self.within(SqliteStore::open(path)).await?)
             }
         };
-        Ok(self.session(client))
+        Ok(self.session(client, true))
     }
 
     /// Returns the namespaces of the stores in a Redis server.
@@ -127,7 +132,8 @@ impl StoreArgs {
     fn with_password(&self, mut url: Url) -> Result<Url, Failure> {
         let password = match &self.password_file {
             Some(path) => Some(read_password(path)?),
-            None => env::var(PASSWORD_VARIABLE).ok(),
+            // An empty variable is none: it must not replace the password of a URL.
+            None => env::var(PASSWORD_VARIABLE).ok().filter(|it| !it.is_empty()),
         };
         if let Some(password) = password
             && url.set_password(Some(&password)).is_err()
@@ -142,7 +148,7 @@ impl StoreArgs {
         let mut builder = RedisStore::builder(url.as_str());
         builder
             .namespace(&self.namespace)
-            .partitions(self.partitions);
+            .partitions(self.partitions.into());
         builder
             .connect_timeout(self.timeout)
             .answer_timeout(self.timeout);
@@ -159,14 +165,18 @@ impl StoreArgs {
         }
     }
 
-    fn session(&self, client: DurableClient) -> Session {
-        Session::new(client, self.timeout)
+    fn session(&self, client: DurableClient, can_change: bool) -> Session {
+        Session::new(client, self.timeout, can_change)
     }
 }
 
 impl Session {
-    pub(crate) fn new(client: DurableClient, timeout: Duration) -> Self {
-        Self { client, timeout }
+    pub(crate) fn new(client: DurableClient, timeout: Duration, can_change: bool) -> Self {
+        Self {
+            client,
+            timeout,
+            can_change,
+        }
     }
 
     /// Waits for an answer of the store. A client repeats a request until the store answers, but a person does not wait for long.
@@ -176,7 +186,18 @@ impl Session {
     ) -> Result<T, Failure> {
         match tokio::time::timeout(self.timeout, request).await {
             Ok(answer) => Ok(answer?),
-            Err(_) => Err(silent(self.timeout, Some(self.client.health()))),
+            Err(_) => Err(self.silent()),
+        }
+    }
+
+    fn silent(&self) -> Failure {
+        let failure = silent(self.timeout, Some(self.client.health()));
+        match self.can_change {
+            // The request may be on its way.
+            true => Failure::Unreachable(format!(
+                "{failure}. The change may still be made: look before you repeat the command"
+            )),
+            false => failure,
         }
     }
 
@@ -223,13 +244,30 @@ fn location(store: &str) -> Result<Location, String> {
     }
 }
 
+/// Checks that a file is there, since another message of the system about it would be less clear.
 fn must_exist(path: &Path) -> Result<(), Failure> {
-    match path.exists() {
-        true => Ok(()),
-        false => Err(Failure::Unreachable(format!(
-            "there is no file {}: check the path (the first program that uses a store creates it)",
-            path.display()
-        ))),
+    if path.as_os_str().is_empty() {
+        let how = "the name of the file is missing: write `sqlite:FILE`";
+        return Err(Failure::Usage(how.into()));
+    }
+    let problem = match fs::metadata(path) {
+        Ok(found) if found.is_dir() => "is a folder: name the file of the store in it".into(),
+        Ok(_) => return Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            "does not exist: check the path (the first program that uses a store creates it), or write `redis://HOST/` for a server".into()
+        }
+        Err(error) => format!("cannot be read: {error}"),
+    };
+    let path = path.display();
+    Err(Failure::Unreachable(format!("{path} {problem}")))
+}
+
+/// Reads a time for which a person may wait, and that a system accepts.
+fn parse_timeout(text: &str) -> Result<Duration, String> {
+    let timeout = duration::parse(text)?;
+    match (MIN_TIMEOUT..=MAX_TIMEOUT).contains(&timeout) {
+        true => Ok(timeout),
+        false => Err("write a time from `1ms` to `1day`".into()),
     }
 }
 
@@ -247,6 +285,46 @@ fn read_password(path: &Path) -> Result<String, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_change_without_an_answer_may_have_been_made() {
+        for can_change in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            let store = SqliteStore::open(folder.path().join("tasks.db"));
+            let client = DurableClient::open(store.await.unwrap());
+            let session = Session::new(client, Duration::from_millis(1), can_change);
+            let never = std::future::pending::<Result<(), DurableError>>();
+            let failure = session.ask(never).await.unwrap_err();
+            assert_eq!(failure.code(), 4);
+            let text = failure.to_string();
+            assert_eq!(text.contains("may still be made"), can_change, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_timeout_is_one_that_a_system_accepts() {
+        assert_eq!(parse_timeout("2s"), Ok(Duration::from_secs(2)));
+        for text in ["0s", "999us", "25h", "500000000y"] {
+            assert!(
+                parse_timeout(text).is_err_and(|it| it.contains("1ms")),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_path_that_is_no_file_has_a_message_of_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        for (path, message) in [
+            (folder.path().to_owned(), "is a folder"),
+            (folder.path().join("a"), "does not exist"),
+            (PathBuf::new(), "`sqlite:FILE`"),
+            (PathBuf::from("a\0b"), "cannot be read"),
+        ] {
+            let failure = must_exist(&path).unwrap_err().to_string();
+            assert!(failure.contains(message), "{failure}");
+        }
+    }
 
     #[test]
     fn a_store_is_a_url_or_a_file() {

@@ -4,12 +4,14 @@ mod redis_server;
 mod sqlite_file;
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use serde::Serialize;
-use throng::durable::{Finding, FindingLevel};
+use throng::durable::{Finding, FindingLevel, Status, TaskFilter};
 
+use super::task::show::reason_name;
 use crate::duration::short;
 use crate::failure::Failure;
 use crate::out::{Column, ListEnd, Output};
@@ -63,6 +65,10 @@ static DIAGNOSIS_COLUMNS: [Column<Diagnosis>; 4] = [
 
 /// The difference of two clocks from which on times in lists mislead.
 const MAX_CLOCK_DIFFERENCE: Duration = Duration::from_secs(5);
+/// The number of dead letters that are counted by their types and reasons.
+const MAX_DEAD: usize = 100;
+/// The number of pairs of a type and a reason in a finding.
+const MAX_KINDS: usize = 5;
 
 /// Looks for faults, the worst first.
 pub(crate) async fn run(
@@ -87,7 +93,7 @@ pub(crate) async fn run(
     match found.iter().filter(|it| it.level >= least).count() {
         0 => Ok(()),
         number => Err(Failure::Unmet(format!(
-            "{number} of the findings need attention"
+            "findings that need attention: {number}"
         ))),
     }
 }
@@ -108,7 +114,40 @@ async fn store_findings(session: &Session) -> Result<Vec<Diagnosis>, Failure> {
     let report = session.ask(session.client.admin().report()).await?;
     let difference = difference(before, SystemTime::now(), report.now);
     let found = report.findings.into_iter().map(Diagnosis::from);
-    Ok(found.chain(clock(difference)).collect())
+    let dead = dead_letters(session).await?;
+    Ok(found.chain(clock(difference)).chain(dead).collect())
+}
+
+/// Returns what the newest dead letters are, so that a person who looks for a task finds it.
+async fn dead_letters(session: &Session) -> Result<Option<Diagnosis>, Failure> {
+    let filter = TaskFilter::new(Status::Dead);
+    let admin = session.client.admin();
+    let page = session.ask(admin.tasks(&filter, None, MAX_DEAD)).await?;
+    let mut kinds = BTreeMap::new();
+    for task in &page.tasks {
+        let reason = task.reason.map_or("other", reason_name);
+        *kinds
+            .entry((task.name.as_deref().unwrap_or("-"), reason))
+            .or_insert(0_u64) += 1;
+    }
+    let has_more = page.next.is_some() || kinds.len() > MAX_KINDS;
+    let kinds = kinds.into_iter().take(MAX_KINDS);
+    let kinds = kinds.map(|((name, reason), number)| format!("{number} of {name} ({reason})"));
+    Ok(kept_dead_letters(&kinds.collect::<Vec<_>>(), has_more))
+}
+
+fn kept_dead_letters(kinds: &[String], has_more: bool) -> Option<Diagnosis> {
+    let more = if has_more { ", and more" } else { "" };
+    (!kinds.is_empty()).then(|| {
+        Diagnosis::info(
+            "dead_letters.kept",
+            format!(
+                "tasks have failed and do not run again: {}{more}",
+                kinds.join(", ")
+            ),
+            "read their errors with `throng dead ls`, and run them again with `throng dead replay`, or delete them",
+        )
+    })
 }
 
 /// Returns how far a time is outside of the period in which it was read.
@@ -182,6 +221,15 @@ fn level_name(level: FindingLevel) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn dead_letters_are_no_reason_to_fail() {
+        assert_eq!(kept_dead_letters(&[], false), None);
+        let kinds = ["2 of mail.send (crashes)".to_owned()];
+        let kept = kept_dead_letters(&kinds, true).unwrap();
+        assert!(kept.what.ends_with("mail.send (crashes), and more"));
+        assert_eq!(kept.level, FindingLevel::Info);
+    }
 
     #[test]
     fn only_a_large_difference_of_the_clocks_is_reported() {

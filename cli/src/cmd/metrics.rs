@@ -11,16 +11,15 @@ use axum::http::header::CONTENT_TYPE;
 use axum::routing::get;
 use clap::Args;
 use throng::watch::Registry;
-use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::failure::Failure;
+use crate::serve;
 use crate::store::{Session, StoreArgs};
 
 #[derive(Args, Debug)]
 pub(crate) struct MetricsArgs {
     /// Serves the numbers at `/metrics`, for example on `127.0.0.1:9464`, until Ctrl-C is pressed
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = serve::parse_address)]
     listen: Option<SocketAddr>,
 
     /// The label `store` of the numbers
@@ -44,14 +43,14 @@ pub(crate) async fn run(store: &StoreArgs, args: MetricsArgs) -> Result<(), Fail
     match args.listen {
         None => print(&registry, &session).await,
         Some(address) => {
-            serve(
-                address,
-                WatchedStore {
-                    registry,
-                    _session: session,
-                },
-            )
-            .await
+            let watched = WatchedStore {
+                registry,
+                _session: session,
+            };
+            let app = Router::new()
+                .route("/metrics", get(scrape))
+                .with_state(Arc::new(watched));
+            serve::serve(address, "/metrics", app, || ()).await
         }
     }
 }
@@ -61,29 +60,6 @@ async fn print(registry: &Registry, session: &Session) -> Result<(), Failure> {
     session.ask(session.client.counts()).await?;
     let text = registry.snapshot_with_stores().await.prometheus();
     Ok(io::stdout().write_all(text.as_bytes())?)
-}
-
-async fn serve(address: SocketAddr, watched: WatchedStore) -> Result<(), Failure> {
-    let listener = TcpListener::bind(address).await.map_err(|error| {
-        Failure::Failed(format!(
-            "cannot listen on {address}: {error}: choose another `--listen`"
-        ))
-    })?;
-    let address = listener.local_addr()?;
-    writeln!(io::stderr(), "http://{address}/metrics").ok();
-    let app = Router::new()
-        .route("/metrics", get(scrape))
-        .with_state(Arc::new(watched));
-    let mut terminate = signal(SignalKind::terminate())?;
-    let end = async move {
-        tokio::select! {
-            _ = tokio::signal::ctrl_c() => {}
-            _ = terminate.recv() => {}
-        }
-    };
-    Ok(axum::serve(listener, app)
-        .with_graceful_shutdown(end)
-        .await?)
 }
 
 async fn scrape(

@@ -310,12 +310,10 @@ fn parse_rate(text: &str) -> Result<Limit<Rate>, String> {
         "s" | "sec" | "second" => Rate::per_second(number),
         "m" | "min" | "minute" => Rate::per_minute(number),
         "h" | "hour" => Rate::per_hour(number),
-        time => Rate::every(
-            duration::parse(time)
-                .map_err(|_| how())?
-                .max(Duration::from_micros(1))
-                / number,
-        ),
+        time => {
+            let time = duration::parse(time).ok().filter(|it| !it.is_zero());
+            Rate::every(time.ok_or_else(how)? / number)
+        }
     };
     Ok(Limit(Some(rate)))
 }
@@ -341,7 +339,7 @@ mod tests {
             };
             assert_eq!(rate_text(rate), text);
         }
-        for text in ["100", "0/s", "x/s", "1/soon", "1/0s/"] {
+        for text in ["100", "0/s", "x/s", "1/soon", "1/0s", "1/0s/"] {
             assert!(
                 parse_rate(text).is_err_and(|error| error.contains("100/min")),
                 "{text}"

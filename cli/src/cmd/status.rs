@@ -1,5 +1,6 @@
 //! `throng status`: summarises the store, and checks conditions.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clap::Args;
@@ -54,6 +55,12 @@ pub(crate) async fn run(
     let overview = session.ask(session.client.admin().overview()).await?;
     let health = health(&session.client.health());
     out.record(&overview, &lines(&overview, health))?;
+    // Somebody who checks conditions has said what is to be reported.
+    if args.checks.is_empty()
+        && let Some(hint) = hint(&overview)
+    {
+        out.note(hint);
+    }
     let failed = args
         .checks
         .iter()
@@ -92,6 +99,10 @@ fn lines(overview: &Overview, health: String) -> Vec<(&'static str, String)> {
         ("sessions", sessions(overview).to_string()),
         ("last hour", runs(overview)),
     ];
+    let paused = paused(overview);
+    if !paused.is_empty() {
+        lines.push(("paused", paused.join(", ")));
+    }
     if !overview.missing_partitions.is_empty() {
         lines.push((
             "no answer",
@@ -99,6 +110,23 @@ fn lines(overview: &Overview, health: String) -> Vec<(&'static str, String)> {
         ));
     }
     lines
+}
+
+/// Returns the paused queues and types.
+fn paused(overview: &Overview) -> Vec<String> {
+    let queues = overview.queues.iter().filter(|it| it.info.is_paused);
+    let queues = queues.map(|it| format!("the queue {}", queue_name(it.name.as_deref())));
+    let types = overview.types.iter().filter(|it| it.is_paused);
+    let types: BTreeSet<_> = types.filter_map(|it| it.name.as_deref()).collect();
+    let types = types.into_iter().map(|it| format!("the type {it}"));
+    queues.chain(types).collect()
+}
+
+/// Tells the reader of a summary in which tasks wait without a reason how to find it.
+fn hint(overview: &Overview) -> Option<&'static str> {
+    let counts = &overview.counts;
+    let is_stuck = counts.unserved > 0 || counts.waiting > 0 && counts.running == 0;
+    is_stuck.then_some("tasks wait, and may be stuck: `throng doctor` looks for the reason")
 }
 
 /// Returns the runs of the last hour, of all types.

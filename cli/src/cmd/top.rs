@@ -72,11 +72,14 @@ async fn watch(
     let mut events = events();
     let mut tick = ticks();
     let mut terminate = signal(SignalKind::terminate())?;
+    // Ctrl-C is a key here. This is the signal that another process sends.
+    let mut interrupt = signal(SignalKind::interrupt())?;
     let mut request: Option<JoinHandle<Answer>> = None;
     loop {
         terminal.draw(|frame| draw::draw(frame, model))?;
         tokio::select! {
             _ = terminate.recv() => return Ok(()),
+            _ = interrupt.recv() => return Ok(()),
             event = events.recv() => match event {
                 None => return Ok(()),
                 Some(Event::Key(key)) if key.kind == KeyEventKind::Press => {

@@ -1,25 +1,22 @@
 //! `throng web`: serves the dashboard.
 
-use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use axum::Router;
 use axum::http::request::Parts;
 use clap::Args;
 use throng::watch::Registry;
 use throng_web::{Access, BasicAuth, Dashboard};
-use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, with_sources};
+use crate::serve;
 use crate::store::StoreArgs;
 
 #[derive(Args, Debug)]
 pub(crate) struct WebArgs {
     /// The address of the dashboard
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8787")]
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8787", value_parser = serve::parse_address)]
     listen: SocketAddr,
 
     /// Allows to change tasks, queues, types and schedules
@@ -62,8 +59,9 @@ pub(crate) async fn run(store: &StoreArgs, args: WebArgs) -> Result<(), Failure>
     args.let_in(&mut dashboard)?;
     let dashboard = dashboard
         .build()
-        .map_err(|error| Failure::Failed(error.to_string()))?;
-    let served = serve(args.listen, dashboard.service(), shutdown).await;
+        .map_err(|error| Failure::Failed(with_sources(&error)))?;
+    // Without the token, an open page would keep the server alive.
+    let served = serve::serve(args.listen, "/", dashboard.service(), || shutdown.cancel()).await;
     session.close().await;
     served
 }
@@ -89,7 +87,7 @@ impl WebArgs {
     fn let_in(&self, dashboard: &mut throng_web::DashboardBuilder) -> Result<(), Failure> {
         if let Some(path) = &self.basic_auth_file {
             let users = BasicAuth::from_file(path);
-            dashboard.basic_auth(users.map_err(|error| Failure::Usage(error.to_string()))?);
+            dashboard.basic_auth(users.map_err(|error| Failure::Usage(with_sources(&error)))?);
         }
         match (self.operate, self.basic_auth_file.is_some()) {
             (true, true) | (false, false) => {}
@@ -110,29 +108,4 @@ fn only_reads(request: &Parts) -> Access {
         Some(Access::Read(user) | Access::Operate(user)) => Access::read(user),
         Some(Access::None) | None => Access::None,
     }
-}
-
-async fn serve(
-    address: SocketAddr,
-    pages: Router,
-    shutdown: CancellationToken,
-) -> Result<(), Failure> {
-    let listener = TcpListener::bind(address).await.map_err(|error| {
-        Failure::Failed(format!(
-            "cannot listen on {address}: {error}: choose another `--listen`"
-        ))
-    })?;
-    writeln!(io::stderr(), "http://{}/", listener.local_addr()?).ok();
-    let mut terminate = signal(SignalKind::terminate())?;
-    let end = async move {
-        tokio::select! {
-            _ = tokio::signal::ctrl_c() => {}
-            _ = terminate.recv() => {}
-        }
-        // Without this, an open page would keep the server alive.
-        shutdown.cancel();
-    };
-    Ok(axum::serve(listener, pages)
-        .with_graceful_shutdown(end)
-        .await?)
 }

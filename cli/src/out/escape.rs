@@ -39,9 +39,13 @@ fn is_quoted(character: char) -> bool {
 }
 
 fn is_printable(character: char) -> bool {
+    // Most characters are in ASCII, and this needs no memory.
+    if character.is_ascii() {
+        return !character.is_ascii_control();
+    }
     // A character after the first one is escaped only if it is unprintable, but not if it is a combining one.
     let text = ['x', character].iter().collect::<String>();
-    is_quoted(character) || text.escape_debug().nth(1) == Some(character)
+    text.escape_debug().nth(1) == Some(character)
 }
 
 fn push_units(escaped: &mut String, character: char) {

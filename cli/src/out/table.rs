@@ -2,7 +2,7 @@
 
 use anstyle::Style;
 use comfy_table::presets::NOTHING;
-use comfy_table::{Cell, ContentArrangement, Row, Table};
+use comfy_table::{Cell, ColumnConstraint, ContentArrangement, Row, Table};
 
 use super::{Line, escape};
 
@@ -42,6 +42,10 @@ fn aligned(rows: Vec<Vec<String>>, has_titles: bool, width: u16, is_wrapped: boo
     table.load_style(NOTHING);
     table.set_content_arrangement(ContentArrangement::Dynamic);
     table.set_width(width);
+    let key = rows
+        .iter()
+        .filter_map(|cells| Some(cells.first()?.chars().count()));
+    let key = key.max().unwrap_or(0);
     for cells in rows {
         let mut row = Row::from(cells.into_iter().map(Cell::new).collect::<Vec<_>>());
         if !is_wrapped {
@@ -52,6 +56,12 @@ fn aligned(rows: Vec<Vec<String>>, has_titles: bool, width: u16, is_wrapped: boo
     table.column_iter_mut().for_each(|column| {
         column.set_padding((0, 2));
     });
+    // The first column names the row, and other commands need all of the name.
+    if let Some(column) = table.column_mut(0)
+        && key <= usize::from(width / 2)
+    {
+        column.set_constraint(ColumnConstraint::ContentWidth);
+    }
     let mut lines = String::new();
     for (number, line) in table.lines().enumerate() {
         let style = if has_titles && number == 0 {
@@ -109,6 +119,19 @@ mod tests {
             let plain = anstream::adapter::strip_str(&table).to_string();
             let longest = plain.lines().map(|line| line.chars().count()).max();
             assert!(longest <= Some(usize::from(width)), "{plain}");
+        }
+    }
+
+    /// A person copies the id of a task from a list.
+    #[test]
+    fn the_first_column_is_whole_if_half_of_the_terminal_is_enough() {
+        let id = "01a219fa-f325-700c-a912-c055cace45c0";
+        let cells = [id, "image.resize", "(default)", "crashes", "an error"];
+        let row = cells.map(String::from).to_vec();
+        for (width, is_whole) in [(80, true), (60, false)] {
+            let table = table(None, vec![row.clone()], shape(Some(width)));
+            assert_eq!(table.contains(id), is_whole, "{table}");
+            assert_eq!(table.lines().count(), 1, "{table}");
         }
     }
 

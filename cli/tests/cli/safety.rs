@@ -166,6 +166,10 @@ async fn a_password_is_used_and_never_printed() -> Result {
     let right = throng(folder.path())
         .args(["status", "--store", &url, "--password-file", "password"])
         .output();
+    let in_url = throng(folder.path())
+        .args(["status", "--store", &with_password])
+        .env("THRONG_STORE_PASSWORD", "")
+        .output();
     let wrong = throng(folder.path())
         .args(["status", "--store", &url])
         .env("THRONG_STORE_PASSWORD", "wrong-word")
@@ -174,6 +178,7 @@ async fn a_password_is_used_and_never_printed() -> Result {
     server.wait()?;
     opened?;
     assert!(right?.status.success());
+    assert!(in_url?.status.success());
     let wrong = wrong?;
     let message = String::from_utf8(wrong.stderr)?;
     assert_eq!(wrong.status.code(), Some(1), "{message}");

@@ -37,7 +37,7 @@ const SETTINGS: [&str; 12] = [
     "-1",
 ];
 
-/// The time within which a server must start.
+/// The time within which a server must start, and a process must end.
 const MAX_WAIT: Duration = Duration::from_secs(30);
 
 impl TestStore {
@@ -119,6 +119,19 @@ pub(crate) fn throng(folder: &Path) -> Command {
         command.env_remove(variable);
     }
     command
+}
+
+/// Waits until a process ends, and checks that it has succeeded.
+pub(crate) fn succeeds(child: &mut Child) -> Result {
+    let end = Instant::now() + MAX_WAIT;
+    loop {
+        match child.try_wait()? {
+            Some(status) if status.success() => return Ok(()),
+            Some(status) => return Err(status.to_string().into()),
+            None if Instant::now() > end => return Err("the process does not end".into()),
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
 }
 
 impl Drop for TestStore {

@@ -13,15 +13,15 @@ async fn the_terminal_is_restored() -> Result {
     let client = store.open().await?;
     fill(&client).await?;
     client.close().await?;
-    for is_killed in [false, true] {
+    for killed_by in [None, Some(Signal::TERM), Some(Signal::INT)] {
         let mut terminal = Terminal::open()?;
         let mut child = terminal.spawn(&store, &["top"])?;
         terminal.wait_for("reports")?;
         assert!(terminal.screen().alternate_screen());
         assert!(!terminal.is_restored()?);
-        match is_killed {
-            false => terminal.type_keys("q")?,
-            true => kill_process(Pid::from_child(&child), Signal::TERM)?,
+        match killed_by {
+            None => terminal.type_keys("q")?,
+            Some(signal) => kill_process(Pid::from_child(&child), signal)?,
         }
         terminal.wait_until("shell", |screen| !screen.alternate_screen())?;
         assert!(child.wait()?.success());

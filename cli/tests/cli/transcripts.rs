@@ -30,14 +30,15 @@ const LOOKS: [&str; 18] = [
 ];
 
 /// The commands that change something, in an order in which each has an effect.
-const CHANGES: [&str; 12] = [
+const CHANGES: [&str; 13] = [
     "queue pause reports",
+    "type pause mail.send",
+    "status",
     "queue resume reports",
     "queue set reports --running none --rate 3/s --burst 2",
     "queue ls",
     "schedule pause nightly unknown",
     "schedule resume nightly",
-    "type pause mail.send",
     "type resume mail.send",
     "retention --dead-for 7d --kept-most 1000",
     "dead replay --name mail.send --dry-run",
@@ -121,6 +122,12 @@ fn usage() -> Result {
         "status --store x.db --check dead=0",
         "queue set q --store x.db",
         "dead replay --store x.db",
+        "status --store sqlite:",
+        "status --store .",
+        "status --partitions 0",
+        "status --timeout 0s",
+        "task ls --limit 0",
+        "web --listen localhost:8787",
     ];
     for command in commands {
         let output = throng(folder.path()).args(command.split(' ')).output()?;
@@ -251,5 +258,9 @@ async fn a_file_is_examined() -> Result {
     let client = store.open().await?;
     let healthy = store.run(&["doctor", "--strict", "--deep"])?;
     assert_eq!(healthy.status.code(), Some(0), "{healthy:?}");
+    fill(&client).await?;
+    let found = store.run(&["doctor", "-o", "jsonl"])?;
+    let found = String::from_utf8(found.stdout)?;
+    assert!(found.contains("2 of mail.send (fatal)"), "{found}");
     Ok(client.close().await?)
 }

@@ -10,6 +10,7 @@ use url::Url;
 use super::Diagnosis;
 use crate::duration::short;
 use crate::failure::{Failure, with_sources};
+use crate::out::counted;
 use crate::store::StoreArgs;
 
 /// What a server says about itself. What its user may not read is missing.
@@ -172,8 +173,8 @@ fn slowest(times: Vec<Duration>) -> Option<Diagnosis> {
     Some(Diagnosis::info(
         "redis.slow_scripts",
         format!(
-            "the server remembers {} slow scripts of stores, the slowest took {}",
-            times.len(),
+            "the server remembers {} of stores, the slowest took {}",
+            counted(times.len() as u64, "slow script"),
             short(*slowest)
         ),
         "look at `SLOWLOG GET`; large payloads and many partitions on one server are common causes",

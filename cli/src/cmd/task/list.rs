@@ -41,7 +41,8 @@ pub(crate) struct TaskPaging {
     #[arg(
         long,
         value_name = "NUMBER",
-        default_value_t = 50,
+        default_value = "50",
+        value_parser = parse_limit,
         conflicts_with = "all"
     )]
     limit: usize,
@@ -109,6 +110,11 @@ impl From<ListedStatus> for Status {
             ListedStatus::Cancelled => Self::Cancelled,
         }
     }
+}
+
+fn parse_limit(text: &str) -> Result<usize, String> {
+    let limit = text.parse().ok().filter(|it| *it > 0);
+    limit.ok_or_else(|| "write a number from 1, or use `--all`".into())
 }
 
 /// Lists tasks.

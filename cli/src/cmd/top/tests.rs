@@ -50,7 +50,7 @@ impl TopScene {
             .await
             .unwrap();
         Self {
-            session: Session::new(client, Duration::from_secs(10)),
+            session: Session::new(client, Duration::from_secs(10), false),
             _folder: folder,
         }
     }
