@@ -31,7 +31,7 @@ pub(crate) struct Answer<T> {
     /// The position of the next page, or `None` if this is the last page.
     pub(crate) next: Option<String>,
     /// The number of tasks that the store has examined, if the view is a list of tasks.
-    pub(crate) looked_at: Option<usize>,
+    pub(crate) examined: Option<usize>,
 }
 
 impl<T> Answer<T> {
@@ -42,7 +42,7 @@ impl<T> Answer<T> {
             data,
             is_first: true,
             next: None,
-            looked_at: None,
+            examined: None,
         }
     }
 }

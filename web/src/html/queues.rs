@@ -128,7 +128,7 @@ pub(crate) fn pause_or_resume(
 fn queue_state(queue: &QueueOverview) -> Markup {
     match (queue.info.is_paused, queue.sessions) {
         (true, _) => html! { span.state.paused { "paused" } },
-        (false, 0) => html! { span.state.unserved { "no workers" } },
+        (false, 0) => html! { span.state.unserved { "not served" } },
         (false, _) => html! { span.state.live { "live" } },
     }
 }
@@ -136,7 +136,7 @@ fn queue_state(queue: &QueueOverview) -> Markup {
 fn type_state(it: &TypeOverview) -> Markup {
     match (it.is_paused, it.is_served) {
         (true, _) => html! { span.state.paused { "paused" } },
-        (false, false) => html! { span.state.unserved { "no workers" } },
+        (false, false) => html! { span.state.unserved { "not served" } },
         (false, true) => html! { span.state.live { "live" } },
     }
 }
@@ -161,7 +161,7 @@ fn limits(settings: &QueueSettings) -> Markup {
 fn missing(partitions: &[usize]) -> Markup {
     html! {
         @if !partitions.is_empty() {
-            p.warning { (format!("The partitions {partitions:?} do not answer. What they contain is missing here.")) }
+            p.warning { (format!("The partitions {partitions:?} do not answer. Their data is missing here. Check their servers.")) }
         }
     }
 }

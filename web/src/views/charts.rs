@@ -45,7 +45,7 @@ pub(crate) struct ChartLine {
     pub(crate) values: Vec<Option<f64>>,
 }
 
-/// The most values that a page contains for a line.
+/// The maximum number of values that a page contains for a line.
 const MAX_VALUES: usize = 180;
 
 impl ChartRange {

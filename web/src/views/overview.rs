@@ -201,7 +201,7 @@ fn unhealthy(health: &HealthView) -> Option<Warning> {
     let error = health.error.as_deref().unwrap_or_default();
     let text = match health.state {
         "well" => return None,
-        "mute" => "The store does not deliver messages, so tasks start later than usual.".into(),
+        "mute" => "The store delivers no messages, so workers poll, and tasks start later than usual. With Redis, check that the user may publish and subscribe on the channels `throng:*`.".into(),
         state => format!("The store is {state}: {error}"),
     };
     Some(Warning::new("health", text))
@@ -214,7 +214,8 @@ fn unserved(overview: &Overview) -> Option<Warning> {
     (tasks > 0).then(|| {
         let names = names(&types);
         let text = format!(
-            "{tasks} tasks wait for types that no live worker knows: {names}. Start workers that register these types."
+            "{} for types that no live worker knows: {names}. Start workers that register these types.",
+            tasks_wait(tasks)
         );
         Warning::new("unserved-types", text)
     })
@@ -225,7 +226,8 @@ fn without_workers(overview: &Overview) -> Option<Warning> {
     let waiting: u64 = idle.map(|it| it.info.waiting).sum();
     (waiting > 0).then(|| {
         let text = format!(
-            "{waiting} tasks wait in queues that no worker serves. Start workers for these queues."
+            "{} in queues that no worker serves. Start workers for these queues.",
+            tasks_wait(waiting)
         );
         Warning::new("unserved-queues", text)
     })
@@ -235,10 +237,18 @@ fn missing(overview: &Overview) -> Option<Warning> {
     let missing = &overview.missing_partitions;
     (!missing.is_empty()).then(|| {
         let text = format!(
-            "The partitions {missing:?} do not answer. Their tasks are missing in these numbers."
+            "The partitions {missing:?} do not answer. Their tasks are missing in these numbers. Check their servers."
         );
         Warning::new("missing-partitions", text)
     })
+}
+
+/// Returns a subject and a verb, such as `2 tasks wait`.
+fn tasks_wait(number: u64) -> String {
+    match number {
+        1 => String::from("1 task waits"),
+        _ => format!("{number} tasks wait"),
+    }
 }
 
 /// Returns the first of the names, as a list.

@@ -38,6 +38,6 @@ pub(crate) async fn workers(
         },
         is_first: after.is_none(),
         next: page.next.map(|next| next.to_string()),
-        looked_at: None,
+        examined: None,
     })
 }
