@@ -35,11 +35,11 @@ pub(crate) enum DeadCommand {
     Export(DeadFilterArgs),
 }
 
-/// Which dead letters a command is about.
+/// Selects the dead letters that a command is about.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct DeadFilterArgs {
     /// Only tasks of the type with this name
-    #[arg(long)]
+    #[arg(long = "type", value_name = "TYPE", alias = "name")]
     name: Option<String>,
 
     /// Only tasks of this named queue
@@ -60,7 +60,7 @@ pub(crate) struct DeadListArgs {
     #[command(flatten)]
     filter: DeadFilterArgs,
 
-    /// Only tasks that have died within this time
+    /// Only tasks that became dead letters within this time, such as `1h`
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     since: Option<Duration>,
 
@@ -107,7 +107,7 @@ static DEAD_COLUMNS: [Column<TaskInfo>; 7] = [
         text: |task| task.id.to_string(),
     },
     Column {
-        title: "NAME",
+        title: "TYPE",
         text: |task| task.name.clone().unwrap_or_else(dash),
     },
     Column {
@@ -203,7 +203,7 @@ async fn change(
     }
     if !args.selects() {
         let how = format!(
-            "which dead letters? Name their ids, or select them with `--name`, `--queue` or `--error`, or {act} all of them with `--all`"
+            "no dead letter is selected: name ids, select with `--type`, `--queue` or `--error`, or {act} all of them with `--all`"
         );
         return Err(Failure::Usage(how));
     }

@@ -17,11 +17,11 @@ use crate::store::{Location, Session, StoreArgs};
 
 #[derive(Args, Debug)]
 pub(crate) struct DoctorArgs {
-    /// Also reads the whole file of a SQLite store, which takes long if it is large
+    /// Also reads the whole file of a SQLite store, which takes a long time if the file is large
     #[arg(long)]
     deep: bool,
 
-    /// The number of clients that are going to be added: checks that the server accepts so many connections
+    /// The number of clients that you plan to add: checks that the server accepts their connections
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     clients: u64,
 
@@ -30,7 +30,7 @@ pub(crate) struct DoctorArgs {
     strict: bool,
 }
 
-/// Something that is wrong, or that an operator should know.
+/// A finding of `throng doctor`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Diagnosis {
     /// The kind of the finding, which never changes.
@@ -61,7 +61,7 @@ static DIAGNOSIS_COLUMNS: [Column<Diagnosis>; 4] = [
     },
 ];
 
-/// The difference of two clocks from which on times in lists mislead.
+/// A larger difference of two clocks makes the times in lists misleading.
 const MAX_CLOCK_DIFFERENCE: Duration = Duration::from_secs(5);
 
 /// Looks for faults, the worst first.

@@ -12,7 +12,7 @@ use crate::duration::short;
 use crate::failure::{Failure, with_sources};
 use crate::store::StoreArgs;
 
-/// What a server says about itself. What its user may not read is missing.
+/// The information of a server about itself, as far as the user may read it.
 #[derive(Debug, Default)]
 struct ServerFacts {
     /// The lines of `INFO`.
@@ -147,7 +147,7 @@ fn refused_commands(user: &str, refused: &[&str]) -> Option<Diagnosis> {
     })
 }
 
-/// Returns the slowest script that the server remembers.
+/// Returns the slowest script in the slow log.
 async fn slow_scripts(connection: &mut MultiplexedConnection) -> Option<Diagnosis> {
     let command = redis::cmd("SLOWLOG").arg("GET").arg(128).to_owned();
     let entries: Vec<redis::Value> = ask(connection, &command).await?;
@@ -172,7 +172,7 @@ fn slowest(times: Vec<Duration>) -> Option<Diagnosis> {
     Some(Diagnosis::info(
         "redis.slow_scripts",
         format!(
-            "the server remembers {} slow scripts of stores, the slowest took {}",
+            "the slow log of the server has {} scripts of stores, and the slowest took {}",
             times.len(),
             short(*slowest)
         ),
@@ -209,7 +209,7 @@ impl ServerFacts {
             Diagnosis::error(
                 "redis.loading",
                 "the server still loads its file",
-                "wait until it has",
+                "wait until the file is loaded",
             )
         })
     }
@@ -243,7 +243,7 @@ impl ServerFacts {
             Diagnosis::warn(
                 "redis.memory",
                 format!("the server uses {percent} % of its `maxmemory`, and refuses new tasks when it is full"),
-                "raise `maxmemory`, or delete what is not needed",
+                "raise `maxmemory`, or delete data that nobody needs",
             )
         })
     }
