@@ -190,11 +190,7 @@ async fn change(
     ask: Option<&ConfirmArgs>,
     out: &mut Output,
 ) -> Result<(), Failure> {
-    let act = if change == TaskChange::Delete {
-        "delete"
-    } else {
-        "replay"
-    };
+    let act = act_of(&change);
     if !args.ids.is_empty() {
         if let Some(ask) = ask {
             confirm(act, args.ids.len() as u64, ask)?;
@@ -202,19 +198,14 @@ async fn change(
         return task::change(session, &args.ids, &change, out).await;
     }
     if !args.selects() {
-        let how = format!(
-            "no dead letter is selected: name ids, select with `--type`, `--queue` or `--error`, or {act} all of them with `--all`"
-        );
-        return Err(Failure::Usage(how));
+        return Err(nothing_selected(act));
     }
     let filter = args.filter.until_now(session).await?;
     if args.dry_run || ask.is_some() {
         let number = count(session, &filter).await?;
         if args.dry_run {
-            out.record(
-                &DryRun { matching: number },
-                &[("matching", number.to_string())],
-            )?;
+            let text = number.to_string();
+            out.record(&DryRun { matching: number }, &[("matching", text)])?;
             return nothing_if(number == 0);
         }
         if let Some(ask) = ask.filter(|_| number > 0) {
@@ -226,6 +217,19 @@ async fn change(
         .run(verb, out)
         .await?;
     finish(&tally, verb, out)
+}
+
+fn act_of(change: &TaskChange) -> &'static str {
+    match change {
+        TaskChange::Delete => "delete",
+        _ => "replay",
+    }
+}
+
+fn nothing_selected(act: &str) -> Failure {
+    Failure::Usage(format!(
+        "no dead letter is selected: name ids, select with `--type`, `--queue` or `--error`, or {act} all of them with `--all`"
+    ))
 }
 
 /// Prints what was done.

@@ -84,9 +84,7 @@ fn overdue_leases(facts: &Facts<'_>) -> Option<Finding> {
         Finding::new(
             "leases.overdue",
             FindingLevel::Error,
-            format!(
-                "the leases of {overdue} or more claims expired more than two lease times ago"
-            ),
+            format!("the leases of {overdue} or more claims expired more than two lease times ago"),
             "start a worker: any worker of the store takes back the tasks of dead workers",
         )
     })
