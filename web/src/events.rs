@@ -32,7 +32,7 @@ const MAX_STREAM_TIME: Duration = Duration::from_secs(60);
 /// The time after which the browser opens another stream.
 const RECONNECT_AFTER: Duration = Duration::from_millis(250);
 
-/// What the script gets: the HTML of the parts that have changed, and new values of charts.
+/// The data of an event: the HTML of the parts that have changed, and new values of charts.
 #[derive(Serialize)]
 struct Update<'a> {
     /// The ids and the HTML of the parts that have changed.

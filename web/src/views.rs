@@ -20,7 +20,7 @@ use throng::durable::TaskInfo;
 
 use crate::visit::StoreVisit;
 
-/// What a page shows.
+/// The data of a page.
 #[derive(Debug)]
 pub(crate) struct Answer<T> {
     /// The time at which the store has answered, by its clock, if it says so.

@@ -1,4 +1,4 @@
-//! What no command does: create a store, pass on control characters, or fail because a reader has gone.
+//! No command creates a store, passes on control characters, or fails because a reader has gone.
 
 use std::fs;
 use std::io::Read;

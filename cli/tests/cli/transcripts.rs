@@ -1,4 +1,4 @@
-//! What the commands print, on both stores.
+//! The output of the commands, on both stores.
 
 use std::time::Duration;
 

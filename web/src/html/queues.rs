@@ -129,7 +129,7 @@ fn queue_state(queue: &QueueOverview) -> Markup {
     match (queue.info.is_paused, queue.sessions) {
         (true, _) => html! { span.state.paused { "paused" } },
         (false, 0) => html! { span.state.unserved { "not served" } },
-        (false, _) => html! { span.state.live { "live" } },
+        (false, _) => html! { span.state.live { "served" } },
     }
 }
 
@@ -137,7 +137,7 @@ fn type_state(it: &TypeOverview) -> Markup {
     match (it.is_paused, it.is_served) {
         (true, _) => html! { span.state.paused { "paused" } },
         (false, false) => html! { span.state.unserved { "not served" } },
-        (false, true) => html! { span.state.live { "live" } },
+        (false, true) => html! { span.state.live { "served" } },
     }
 }
 

@@ -16,7 +16,7 @@ use crate::views::task::TaskView;
 use crate::views::tasks::code_of;
 use crate::visit::StoreVisit;
 
-/// What the last operation has done, from the URL to which it has led. Texts of the URL are never shown.
+/// The effect of the last operation, from the URL to which it has led. Texts of the URL are never shown.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct TaskNotice {
     did: Option<TaskAction>,

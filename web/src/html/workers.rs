@@ -110,7 +110,7 @@ fn schedule_state(it: &ScheduleRow) -> Markup {
         @match (&it.stuck, it.is_paused) {
             (Some(reason), _) => { span.state.stuck { "stuck" } " " (line(reason)) }
             (None, true) => span.state.paused { "paused" },
-            (None, false) => span.state.live { "live" },
+            (None, false) => span.state.live { "active" },
         }
     }
 }

@@ -121,7 +121,7 @@ impl BulkJob {
         lock(&self.progress).clone()
     }
 
-    /// Stops the change after the part that runs. What it has changed stays changed.
+    /// Stops the change after the part that runs. Its effects remain.
     pub(crate) fn stop(&self) {
         self.stop.cancel();
     }

@@ -25,7 +25,7 @@ pub(crate) fn absent(id: TaskId) -> Failure {
     ))
 }
 
-/// Returns the lines that describe a task. What the store does not know has no line.
+/// Returns the lines that describe a task. A value that the store does not know has no line.
 pub(crate) fn lines(detail: &TaskDetail) -> Vec<Line> {
     let task = &detail.task;
     let lines = [
