@@ -1,4 +1,4 @@
-//! `throng doctor`: looks for faults of the store, its server and its workers.
+//! `throng doctor`: looks for problems of the store, its server and its workers.
 
 mod redis_server;
 mod sqlite_file;
@@ -52,11 +52,11 @@ static DIAGNOSIS_COLUMNS: [Column<Diagnosis>; 4] = [
         text: |it| it.id.into(),
     },
     Column {
-        title: "WHAT",
+        title: "FINDING",
         text: |it| it.what.clone(),
     },
     Column {
-        title: "WHAT TO DO",
+        title: "REMEDY",
         text: |it| it.remedy.clone(),
     },
 ];
@@ -64,7 +64,7 @@ static DIAGNOSIS_COLUMNS: [Column<Diagnosis>; 4] = [
 /// A larger difference of two clocks makes the times in lists misleading.
 const MAX_CLOCK_DIFFERENCE: Duration = Duration::from_secs(5);
 
-/// Looks for faults, the worst first.
+/// Looks for problems, the most serious first.
 pub(crate) async fn run(
     store: &StoreArgs,
     args: DoctorArgs,

@@ -39,7 +39,7 @@ enum CheckedNumber {
     Running,
     Kept,
     Dead,
-    /// The live workers. A process counts once for each queue that it serves.
+    /// The live workers. An executor counts once for each queue that it serves.
     Workers,
     /// The time for which the first waiting task has waited, in milliseconds.
     Oldest,
@@ -127,7 +127,7 @@ pub(crate) fn oldest(overview: &Overview) -> Option<(&QueueOverview, Duration)> 
     times.max_by_key(|(_, time)| *time)
 }
 
-/// Returns the number of live workers. A process counts once for each queue that it serves.
+/// Returns the number of live workers. An executor counts once for each queue that it serves.
 pub(crate) fn workers(overview: &Overview) -> u64 {
     overview.queues.iter().map(|queue| queue.sessions).sum()
 }

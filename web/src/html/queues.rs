@@ -158,7 +158,8 @@ fn limits(settings: &QueueSettings) -> Markup {
     }
 }
 
-fn missing(partitions: &[usize]) -> Markup {
+/// Returns a warning if some partitions do not answer.
+pub(crate) fn missing(partitions: &[usize]) -> Markup {
     html! {
         @if !partitions.is_empty() {
             p.warning { (format!("The partitions {partitions:?} do not answer. Their data is missing here. Check their servers.")) }

@@ -46,7 +46,7 @@ pub(crate) struct OverviewNumbers {
     pub(crate) done_last_hour: u64,
     /// The number of runs that have failed within the last hour.
     pub(crate) failed_last_hour: u64,
-    /// The number of workers. A process counts once for each queue that it serves.
+    /// The number of workers. An executor counts once for each queue that it serves.
     pub(crate) workers: u64,
 }
 
