@@ -21,9 +21,8 @@
 //! ```
 //!
 //! The example `metrics` has such a route. With the feature `durable`, `snapshot_with_stores` also asks stores for the numbers
-//! of all their tasks. With the feature `metrics`, `Registry::publish` and
-//! `publish_every` pass the numbers to the crate `metrics`, for its exporters. With the feature `tracing`, `trace_every` shows
-//! the parts in tokio-console.
+//! of all their tasks. With the feature `metrics`, `Registry::publish` and `publish_every` pass the numbers to the crate
+//! `metrics`, for its exporters. With the feature `tracing`, `trace_every` shows the parts in tokio-console.
 //!
 //! # What holds for watched parts
 //!

@@ -6,7 +6,7 @@ use crate::cmd;
 use crate::out::OutputArgs;
 use crate::store::StoreArgs;
 
-/// Looks at and changes the durable tasks in a store
+/// Shows and changes the durable tasks in a store
 #[derive(Debug, Parser)]
 #[command(name = "throng", version, max_term_width = 100, after_help = EXIT_STATUS)]
 pub(crate) struct Cli {
@@ -51,13 +51,13 @@ pub(crate) enum Command {
     Retention(cmd::retention::RetentionArgs),
     /// Stores a task
     Spawn(cmd::spawn::SpawnArgs),
-    /// Looks for faults of the store, its server and its workers
+    /// Looks for problems of the store, its server and its workers
     Doctor(cmd::doctor::DoctorArgs),
     /// Raises the layout of the store to that of this version
     Upgrade,
     /// Prints or serves the numbers of the store for Prometheus
     Metrics(cmd::metrics::MetricsArgs),
-    /// Shows the store in the terminal, and updates it each second
+    /// Shows the store in the terminal, and updates it every second
     #[cfg(feature = "top")]
     Top(cmd::top::TopArgs),
     /// Serves the dashboard for browsers

@@ -29,7 +29,7 @@ pub(crate) struct DeadBulk<'a> {
     is_over: bool,
 }
 
-/// What a change has done so far.
+/// The effect of a change so far.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct BulkTally {
     pub(crate) changed: u64,

@@ -1,4 +1,4 @@
-//! Asks before something is destroyed.
+//! Asks for a confirmation before dead letters are deleted.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
@@ -9,7 +9,7 @@ use crate::out::counted;
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ConfirmArgs {
-    /// Does not ask
+    /// Does not ask for a confirmation
     #[arg(long)]
     yes: bool,
 }

@@ -5,7 +5,7 @@ use std::io;
 
 use throng::durable::DurableError;
 
-/// Why the command has not done what it was asked to do.
+/// The reason why the command has not done what it was asked to do.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The store, the system or this program could not do it.

@@ -1,4 +1,4 @@
-//! The command `throng`, with which operators look at and change the durable tasks in a store. `README.md` shows its use.
+//! The command `throng`, with which operators show and change the durable tasks in a store. `README.md` shows its use.
 //!
 //! - [`args`] defines the command line, and [`cmd`] has one file for each command.
 //! - [`store`] opens the store: read-only, unless the command changes something.

@@ -18,7 +18,7 @@ use crate::failure::Failure;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Options of all commands")]
 pub(crate) struct OutputArgs {
-    /// The form of the output
+    /// The format of the output
     #[arg(short, long, value_enum, default_value_t = Format::Table, global = true)]
     output: Format,
 
@@ -117,14 +117,14 @@ impl Output {
         self.print(&format!("{}\n", escape::json(text)))
     }
 
-    /// Tells the reader something that does not belong to the result.
+    /// Prints a note that does not belong to the result.
     pub(crate) fn note(&self, text: &str) {
         if !self.is_quiet {
             eprintln(&escape::text(text));
         }
     }
 
-    /// Tells the reader how far a long command is. On a terminal, the next line replaces this one.
+    /// Prints the progress of a long command. On a terminal, the next line replaces this one.
     pub(crate) fn progress(&self, text: &str) {
         let is_terminal = io::stderr().is_terminal();
         match (is_terminal, self.is_quiet) {

@@ -1,4 +1,4 @@
-//! [`StoreArgs`]: where the tasks are. [`Session`]: a client of the store, whose requests have a time limit.
+//! [`StoreArgs`]: the address of the store. [`Session`]: a client of the store, whose requests have a time limit.
 
 use std::env;
 use std::fs;
@@ -15,7 +15,7 @@ use url::Url;
 use crate::duration;
 use crate::failure::Failure;
 
-/// Where the tasks are.
+/// The address of the store, and how to reach it.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Options of all commands")]
 pub(crate) struct StoreArgs {
@@ -110,7 +110,7 @@ impl StoreArgs {
     /// Returns the address of the store, with the password.
     pub(crate) fn location(&self) -> Result<Location, Failure> {
         let Some(store) = self.store.as_deref().filter(|store| !store.is_empty()) else {
-            let how = "which store? Name it with `--store URL`, or set THRONG_STORE";
+            let how = "no store is given: use `--store URL`, or set THRONG_STORE";
             return Err(Failure::Usage(how.into()));
         };
         match location(store).map_err(Failure::Usage)? {
@@ -219,7 +219,7 @@ fn silent(timeout: Duration, health: Option<Health>) -> Failure {
         _ => String::new(),
     };
     Failure::Unreachable(format!(
-        "the store has not answered within {time}{cause}: check that it runs, or wait longer with `--timeout`"
+        "the store has not answered within {time}{cause}: check that its server runs, or wait longer with `--timeout`"
     ))
 }
 

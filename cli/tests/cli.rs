@@ -1,4 +1,4 @@
-//! Runs the command `throng` on real stores. What it prints is compared with the files in `tests/golden`. To accept a change, run the tests
+//! Runs the command `throng` on real stores, and compares its output with the files in `tests/golden`. To accept a change, run the tests
 //! with `SNAPSHOTS=overwrite`, and look at the difference.
 
 #[path = "cli/bulk.rs"]

@@ -1,8 +1,8 @@
 //! Traces that follow the durable tasks of [throng] from their spawn to their runs, through OpenTelemetry.
 //!
 //! The client of a program gets a [`Propagate`]: [`Links`] or [`Parents`]. A task that it spawns in a sampled trace stores the context of
-//! the span `durable.spawn`. Each run of the task, in any process whose client has a `Propagate`, too, then has a span `durable.run` that
-//! is linked to that span. A task that is spawned outside of a sampled trace stores nothing.
+//! the span `durable.spawn`. Each run of the task then has a span `durable.run` that is linked to that span, in any process whose client
+//! also has a `Propagate`. A task that is spawned outside of a sampled trace stores no context.
 //!
 //! ```
 //! use opentelemetry::trace::TracerProvider;
@@ -10,7 +10,7 @@
 //! use throng::durable::{DurableClient, MemoryStore};
 //! use tracing_subscriber::layer::SubscriberExt;
 //!
-//! // As usual, with an exporter in the place of this comment.
+//! // Add an exporter to the provider.
 //! let provider = SdkTracerProvider::builder().build();
 //! let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("mails"));
 //! let subscriber = tracing_subscriber::registry().with(layer);
@@ -23,8 +23,8 @@
 //! # Links and parents
 //!
 //! A task may run days after its spawn, and again after each failure. So each run is a trace of its own, with a *link* to the spawn, as the
-//! semantic conventions for messaging recommend. [`Parents`] makes runs that begin soon after the spawn *children* of the spawn, for those
-//! who want to see a request and its tasks in one trace.
+//! semantic conventions for messaging recommend. To see a request and its tasks in one trace, use [`Parents`]: runs that begin soon after
+//! the spawn become *children* of the spawn.
 //!
 //! # Spans and attributes
 //!
@@ -52,7 +52,7 @@ use tracing_opentelemetry::OpenTelemetrySpanExt;
 pub struct Links(());
 
 impl Links {
-    /// Returns this way to connect runs.
+    /// Returns a propagation by links.
     ///
     /// # Examples
     ///
@@ -77,8 +77,8 @@ pub struct Parents {
 impl Parents {
     /// Makes runs that begin within this time of the spawn children of the spawn.
     ///
-    /// The time is measured with the clocks of both machines. Tasks with an id that the program has derived have no time of their spawn:
-    /// their runs are linked.
+    /// The time is measured with the clocks of both machines. If the program has chosen the id of a task, the time of
+    /// its spawn is not known, so its runs are linked.
     ///
     /// # Examples
     ///
@@ -98,7 +98,7 @@ impl Parents {
 
     fn is_soon(&self, spawned: Option<SystemTime>) -> bool {
         let passed = |spawned| SystemTime::now().duration_since(spawned);
-        // A clock that is ahead is that of a spawn a moment ago.
+        // If the clock of the spawning process is ahead, the spawn counts as just now.
         spawned.is_some_and(|spawned| passed(spawned).unwrap_or_default() <= self.within)
     }
 }

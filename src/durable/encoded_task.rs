@@ -48,7 +48,7 @@ impl DurableClient {
     /// Stores a task of a type that this program does not have. Programs that have the type use [`spawn_with`](Self::spawn_with), which
     /// checks the task. This method is for tools that operate a store.
     ///
-    /// What the options do not set has the defaults of [`DurableTask`](super::DurableTask), even if the type has others: the default queue,
+    /// Options that are not set have the defaults of [`DurableTask`](super::DurableTask), even if the type has others: the default queue,
     /// the normal priority and a retention of 10 minutes. The output of the task is decoded as an `O`, such as a `serde_json::Value`.
     ///
     /// # Errors

@@ -20,10 +20,9 @@ impl Registry {
     /// such as an exporter. Does nothing without a recorder. Call it every few seconds: between two calls, nothing changes.
     ///
     /// Names and labels are those of the [text for Prometheus](super#metrics). Counters are set to their values. The facade
-    /// cannot remove a gauge: it is set to 0 when no part with its name, or no queue with its name, is left. If a snapshot lacks all
-    /// gauges of a metric, these keep their values. For instance, this call does not ask stores for the numbers of their tasks. For
-    /// each time that a
-    /// histogram has counted since the last call, the end of its bucket is recorded. So an exporter that has the
+    /// cannot remove a gauge, so a gauge is set to 0 when no part or queue with its name is left. If a snapshot lacks all gauges of a
+    /// metric, they keep their values: for example, this call does not ask stores for the numbers of their tasks. For each time that
+    /// a histogram has counted since the last call, the end of its bucket is recorded. So an exporter that has the
     /// [same buckets](super::BUCKETS) shows the same counts.
     ///
     /// # Examples

@@ -49,7 +49,7 @@ impl Sample {
     }
 
     /// Returns the label that names an item of the part, such as a type of tasks or a queue: its name and its value. For instance,
-    /// `("task", "mail.send")`.
+    /// `("type", "mail.send")`.
     pub fn item(&self) -> Option<(&'static str, &str)> {
         self.item.as_deref().map(|item| (self.family.item, item))
     }

@@ -55,7 +55,7 @@ async fn start(client: &DurableClient, queue: ServedQueue) -> DurableExecutor {
 }
 
 fn runs(shown: &Exposition, task: &str, outcome: &str) -> Option<f64> {
-    let labels = [("executor", "images"), ("task", task), ("outcome", outcome)];
+    let labels = [("executor", "images"), ("type", task), ("outcome", outcome)];
     shown.get("throng_durable_task_runs_total", &labels)
 }
 
@@ -77,7 +77,7 @@ fn runs_are_counted_by_type_and_outcome() {
         assert_eq!(runs(&now, "image.resize", "completed"), Some(2.0));
         assert_eq!(runs(&now, "image.resize", "died"), Some(1.0));
         assert_eq!(runs(&now, "unused", "completed"), Some(0.0));
-        let time = |name| now.get(name, &[("executor", "images"), ("task", "image.resize")]);
+        let time = |name| now.get(name, &[("executor", "images"), ("type", "image.resize")]);
         assert_eq!(time("throng_durable_run_seconds_count"), Some(3.0));
         assert!(time("throng_durable_run_seconds_sum").unwrap() > 0.0);
 
@@ -118,7 +118,7 @@ fn a_sample_names_its_item() {
             .filter(|it| it.name() == "throng_durable_run_seconds")
             .map(|it| it.item())
             .collect();
-        let expected = ["image.resize", "unused"].map(|name| Some(("task", name)));
+        let expected = ["image.resize", "unused"].map(|name| Some(("type", name)));
         assert_eq!((part.live(), items), (2, expected.to_vec()));
         assert_eq!(part.value("throng_durable_run_seconds", ""), None);
     });

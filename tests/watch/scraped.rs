@@ -225,7 +225,7 @@ impl Prometheus {
         let dashboard = dashboard();
         for (title, expression) in expressions(&dashboard) {
             let expression = expression.replace("$__rate_interval", "10s");
-            let expression = expression.replace("$job", "throng").replace("$task", ".*");
+            let expression = expression.replace("$job", "throng").replace("$type", ".*");
             while !self.has_value(&expression).await {
                 assert!(
                     Instant::now() < deadline,

@@ -1,4 +1,4 @@
-// Live numbers, charts and small comforts. Every page and every action works without this script.
+// Live numbers, charts and conveniences. Every page and every operation works without this script.
 "use strict";
 (() => {
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
@@ -24,7 +24,7 @@
     bar.append(button);
   }
 
-  // -- Lists: a box selects all rows, and buttons tell how many are selected.
+  // -- Lists: a box selects all rows, and a legend shows how many are selected.
 
   function addSelectAll(form) {
     const boxes = all('tbody input[type="checkbox"]', form);

@@ -1,6 +1,6 @@
-//! [`Access`]: what a request may do.
+//! [`Access`]: the operations that a request may perform.
 
-/// What a request may do: the answer of the hook that [`DashboardBuilder::access`](crate::DashboardBuilder::access) sets.
+/// The access of a request, as returned by the hook that [`DashboardBuilder::access`](crate::DashboardBuilder::access) sets.
 ///
 /// # Examples
 ///

@@ -73,7 +73,7 @@ struct ApiAnswer<T> {
     now_ms: Option<u64>,
     data: T,
     next: Option<String>,
-    looked_at: Option<usize>,
+    examined: Option<usize>,
 }
 
 type Reply<T> = Result<Json<ApiAnswer<T>>, WebError>;
@@ -84,7 +84,7 @@ impl<T> From<Answer<T>> for ApiAnswer<T> {
             now_ms: answer.now.map(since_1970),
             data: answer.data,
             next: answer.next,
-            looked_at: answer.looked_at,
+            examined: answer.examined,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! [`BasicAuth`]: users with passwords, for servers whose host has no authentication of its own.
+//! [`BasicAuth`]: users with passwords, for applications that have no authentication of their own.
 
 use std::fmt;
 use std::io;
@@ -20,7 +20,7 @@ use crate::access::Access;
 /// The users that may use a dashboard, with their passwords.
 ///
 /// Browsers ask for the name and the password, and send them with each request. So use this only on a loopback address, or behind a proxy
-/// that terminates TLS. Hosts that authenticate their users need no `BasicAuth`.
+/// that terminates TLS. An application that authenticates its users needs no `BasicAuth`.
 ///
 /// After 5 wrong passwords within a second, requests with passwords are refused for the rest of that second, for all users. This limits
 /// the number of guesses.

@@ -59,7 +59,7 @@ pub struct BuildDashboardError(String);
 
 pub(crate) type AccessHook = Arc<dyn Fn(&Parts) -> Access + Send + Sync>;
 
-/// What all requests to a dashboard share.
+/// The state that all requests to a dashboard share.
 pub(crate) struct Shared {
     pub(crate) stores: Vec<Arc<ShownStore>>,
     pub(crate) registry: Option<Registry>,
@@ -121,7 +121,7 @@ impl DashboardBuilder {
     }
 
     /// Sets the hook that determines, for each request, who sends it and what it may do. The hook sees the extensions of the request,
-    /// where an authentication layer of the host leaves the user. It runs on the runtime, so it must not block.
+    /// where an authentication layer of the application leaves the user. It runs on the runtime, so it must not block.
     ///
     /// Without a hook, everybody who reaches the dashboard may read it, and nobody can change anything: the routes for changes do not
     /// exist.
@@ -133,8 +133,8 @@ impl DashboardBuilder {
         self
     }
 
-    /// Lets in only these users, who authenticate with a password, and gives them the access of their role. A hook that
-    /// [`access`](Self::access) sets later decides instead, for these users only. It finds their [`Access`] in the extensions.
+    /// Lets in only these users, who authenticate with a password, and gives them the access of their role. To decide otherwise, call
+    /// [`access`](Self::access) afterwards: its hook runs only for these users, and finds their [`Access`] in the extensions.
     pub fn basic_auth(&mut self, users: BasicAuth) -> &mut Self {
         self.basic_auth = Some(Arc::new(users));
         self.access(|request| {
@@ -143,11 +143,11 @@ impl DashboardBuilder {
         })
     }
 
-    /// Refuses requests to hosts other than IP addresses, `localhost` and these names, which have no port. Without this, a page of
-    /// another site can read a dashboard that needs no authentication, even if the server listens only on a loopback address: the other
-    /// site lets its own name resolve to this address (DNS rebinding).
+    /// Refuses requests whose `Host` is neither an IP address nor `localhost` nor one of these names, which are without a port. Otherwise, a
+    /// page of another site can read a dashboard that needs no authentication, even if the server listens only on a loopback address: the
+    /// other site lets its own name resolve to this address (DNS rebinding).
     ///
-    /// Hosts that are behind a proxy allow the name under which users reach them. Hosts that authenticate their users do not need this.
+    /// Behind a proxy, allow the name under which users reach it. An application that authenticates its users does not need this.
     pub fn allowed_hosts(
         &mut self,
         names: impl IntoIterator<Item = impl Into<String>>,
@@ -188,7 +188,7 @@ impl DashboardBuilder {
     }
 
     /// Ends the event streams and the bulk changes of the dashboard when this token is cancelled. Without it, an open page delays a
-    /// graceful shutdown of the host.
+    /// graceful shutdown of the application.
     pub fn shutdown(&mut self, token: CancellationToken) -> &mut Self {
         self.shutdown = token;
         self

@@ -98,7 +98,7 @@ impl From<GateError> for WebError {
             ),
             GateError::TimedOut => Self::new(
                 ErrorKind::Unreachable,
-                "The store has not answered in time. A change may nevertheless have taken effect: look before you repeat it.",
+                "The store has not answered in time. A change may nevertheless have taken effect: check before you repeat it.",
             ),
         }
     }

@@ -23,16 +23,16 @@ use crate::views::charts::charts_of_samples;
 use crate::views::overview::SummaryView;
 use crate::visit::StoreVisit;
 
-/// The most streams of a dashboard at once.
+/// The maximum number of streams of a dashboard.
 pub(crate) const MAX_STREAMS: usize = 128;
 /// A comment is sent after this time without an event, so that the server notices a broken connection.
 const COMMENT_INTERVAL: Duration = Duration::from_secs(15);
-/// The stream ends after this time, and the browser opens another one. So the host authenticates the user again.
+/// The stream ends after this time, and the browser opens another one. So the application authenticates the user again.
 const MAX_STREAM_TIME: Duration = Duration::from_secs(60);
 /// The time after which the browser opens another stream.
 const RECONNECT_AFTER: Duration = Duration::from_millis(250);
 
-/// What the script gets: the HTML of the parts that have changed, and new values of charts.
+/// The data of an event: the HTML of the parts that have changed, and new values of charts.
 #[derive(Serialize)]
 struct Update<'a> {
     /// The ids and the HTML of the parts that have changed.

@@ -156,7 +156,7 @@ impl<'a> Frame<'a> {
         html! {
             footer {
                 @if let Some(user) = &visit.user { span { (text::line(user)) } }
-                @if !visit.can_operate { span.badge { "read only" } }
+                @if !visit.can_operate { span.badge { "read-only" } }
                 span.muted { "throng-web " (env!("CARGO_PKG_VERSION")) }
                 p #live role="status" aria-live="polite" {}
             }

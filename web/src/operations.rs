@@ -1,4 +1,4 @@
-//! Changes tasks, queues, types and schedules. The routes to these functions exist only if the host has set an access hook, and a middleware
+//! Changes tasks, queues, types and schedules. The routes to these functions exist only if the application has set an access hook, and a middleware
 //! lets only users through who may operate.
 
 pub(crate) mod action;

@@ -1,4 +1,4 @@
-//! The handlers of the pages. They read only.
+//! The handlers of the pages. They change nothing.
 
 use std::sync::Arc;
 
@@ -108,7 +108,7 @@ async fn process(visit: Visit) -> Page {
     Ok(html::process::page(&visit, &answer))
 }
 
-/// Returns the registry that the host has given to the dashboard.
+/// Returns the registry that the application has given to the dashboard.
 pub(crate) fn registry(shared: &Shared) -> Result<&Registry, WebError> {
     shared.registry.as_ref().ok_or_else(|| {
         WebError::not_found(

@@ -53,7 +53,7 @@ pub(crate) struct Document {
     pub(crate) note: Option<&'static str>,
 }
 
-/// What is shown instead of a confidential value.
+/// The text that replaces a confidential value.
 const HIDDEN: &str = "(hidden)";
 /// Texts that the names of confidential values contain, without `_` and `-`, in lower case.
 const SECRET_KEYS: [&str; 9] = [
@@ -92,7 +92,7 @@ impl Redactor {
         }
     }
 
-    /// Removes confidential data from JSON. What cannot be read as JSON may hide such data anywhere, so it is not shown.
+    /// Removes confidential data from JSON. A value that is not JSON may contain such data anywhere, so it is not shown.
     pub(crate) fn document(&self, shown: &Shown<'_>, excerpt: &Excerpt) -> Document {
         let parsed = match excerpt.is_whole() {
             true => serde_json::from_slice(&excerpt.bytes)

@@ -3,8 +3,8 @@
 //! All links, forms and redirects begin with it. So the dashboard works under any prefix, and behind any proxy that adds or removes a
 //! prefix, without configuration.
 
-/// Returns the relative URL of the root. `inner` is the path that the dashboard receives, and `original` is the path that the host has
-/// received, which has the prefix under which the dashboard is mounted.
+/// Returns the relative URL of the root. `inner` is the path that the dashboard receives, and `original` is the path that the
+/// application has received, which has the prefix under which the dashboard is mounted.
 pub(crate) fn root_of(inner: &str, original: &str) -> String {
     match inner.matches('/').count() {
         0 | 1 if inner.len() <= 1 => root_of_root(original),

@@ -31,7 +31,7 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
         .method_not_allowed_fallback(async || {
             WebError::new(
                 ErrorKind::MethodNotAllowed,
-                "There is no such operation. A dashboard without an access hook is read-only.",
+                "There is no such operation: use the buttons of the pages. A dashboard without an access hook has none.",
             )
         })
         .with_state(Arc::clone(shared));

@@ -11,9 +11,9 @@ use crate::gate::Gate;
 use crate::operations::jobs::BulkJobs;
 use crate::sampler::Sampler;
 
-/// The time after which a page gives up.
+/// The maximum time of a request that reads.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
-/// The time after which an operation gives up. Redis may need longer than a read to move a task out of a long list.
+/// The maximum time of a request that changes something. Redis may need longer than a read to move a task out of a long list.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A store that a dashboard shows. All requests of pages and operations go through it.

@@ -20,7 +20,7 @@ use throng::durable::TaskInfo;
 
 use crate::visit::StoreVisit;
 
-/// What a page shows.
+/// The data of a page.
 #[derive(Debug)]
 pub(crate) struct Answer<T> {
     /// The time at which the store has answered, by its clock, if it says so.
@@ -31,7 +31,7 @@ pub(crate) struct Answer<T> {
     /// The position of the next page, or `None` if this is the last page.
     pub(crate) next: Option<String>,
     /// The number of tasks that the store has examined, if the view is a list of tasks.
-    pub(crate) looked_at: Option<usize>,
+    pub(crate) examined: Option<usize>,
 }
 
 impl<T> Answer<T> {
@@ -42,7 +42,7 @@ impl<T> Answer<T> {
             data,
             is_first: true,
             next: None,
-            looked_at: None,
+            examined: None,
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::html;
 use crate::root::root_of;
 use crate::store::ShownStore;
 
-/// A request, as far as all handlers need it.
+/// The properties of a request that all handlers need.
 #[derive(Clone, Debug)]
 pub(crate) struct Visit {
     pub(crate) shared: Arc<Shared>,
@@ -59,7 +59,7 @@ pub(crate) async fn enter(
     }
 }
 
-/// What the page of an error must know about the request.
+/// The properties of a request that the page of an error shows.
 struct ErrorContext {
     is_api: bool,
     has_read: bool,

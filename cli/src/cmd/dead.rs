@@ -35,11 +35,11 @@ pub(crate) enum DeadCommand {
     Export(DeadFilterArgs),
 }
 
-/// Which dead letters a command is about.
+/// Selects the dead letters that a command is about.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct DeadFilterArgs {
     /// Only tasks of the type with this name
-    #[arg(long)]
+    #[arg(long = "type", value_name = "TYPE", alias = "name")]
     name: Option<String>,
 
     /// Only tasks of this named queue
@@ -60,7 +60,7 @@ pub(crate) struct DeadListArgs {
     #[command(flatten)]
     filter: DeadFilterArgs,
 
-    /// Only tasks that have died within this time
+    /// Only tasks that became dead letters within this time, such as `1h`
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     since: Option<Duration>,
 
@@ -107,7 +107,7 @@ static DEAD_COLUMNS: [Column<TaskInfo>; 7] = [
         text: |task| task.id.to_string(),
     },
     Column {
-        title: "NAME",
+        title: "TYPE",
         text: |task| task.name.clone().unwrap_or_else(dash),
     },
     Column {
@@ -190,11 +190,7 @@ async fn change(
     ask: Option<&ConfirmArgs>,
     out: &mut Output,
 ) -> Result<(), Failure> {
-    let act = if change == TaskChange::Delete {
-        "delete"
-    } else {
-        "replay"
-    };
+    let act = act_of(&change);
     if !args.ids.is_empty() {
         if let Some(ask) = ask {
             confirm(act, args.ids.len() as u64, ask)?;
@@ -202,19 +198,14 @@ async fn change(
         return task::change(session, &args.ids, &change, out).await;
     }
     if !args.selects() {
-        let how = format!(
-            "which dead letters? Name their ids, or select them with `--name`, `--queue` or `--error`, or {act} all of them with `--all`"
-        );
-        return Err(Failure::Usage(how));
+        return Err(nothing_selected(act));
     }
     let filter = args.filter.until_now(session).await?;
     if args.dry_run || ask.is_some() {
         let number = count(session, &filter).await?;
         if args.dry_run {
-            out.record(
-                &DryRun { matching: number },
-                &[("matching", number.to_string())],
-            )?;
+            let text = number.to_string();
+            out.record(&DryRun { matching: number }, &[("matching", text)])?;
             return nothing_if(number == 0);
         }
         if let Some(ask) = ask.filter(|_| number > 0) {
@@ -226,6 +217,19 @@ async fn change(
         .run(verb, out)
         .await?;
     finish(&tally, verb, out)
+}
+
+fn act_of(change: &TaskChange) -> &'static str {
+    match change {
+        TaskChange::Delete => "delete",
+        _ => "replay",
+    }
+}
+
+fn nothing_selected(act: &str) -> Failure {
+    Failure::Usage(format!(
+        "no dead letter is selected: name ids, select with `--type`, `--queue` or `--error`, or {act} all of them with `--all`"
+    ))
 }
 
 /// Prints what was done.

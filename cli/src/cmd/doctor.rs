@@ -1,4 +1,4 @@
-//! `throng doctor`: looks for faults of the store, its server and its workers.
+//! `throng doctor`: looks for problems of the store, its server and its workers.
 
 mod redis_server;
 mod sqlite_file;
@@ -19,11 +19,11 @@ use crate::store::{Location, Session, StoreArgs};
 
 #[derive(Args, Debug)]
 pub(crate) struct DoctorArgs {
-    /// Also reads the whole file of a SQLite store, which takes long if it is large
+    /// Also reads the whole file of a SQLite store, which takes a long time if the file is large
     #[arg(long)]
     deep: bool,
 
-    /// The number of clients that are going to be added: checks that the server accepts so many connections
+    /// The number of clients that you plan to add: checks that the server accepts their connections
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     clients: u64,
 
@@ -32,7 +32,7 @@ pub(crate) struct DoctorArgs {
     strict: bool,
 }
 
-/// Something that is wrong, or that an operator should know.
+/// A finding of `throng doctor`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Diagnosis {
     /// The kind of the finding, which never changes.
@@ -54,23 +54,23 @@ static DIAGNOSIS_COLUMNS: [Column<Diagnosis>; 4] = [
         text: |it| it.id.into(),
     },
     Column {
-        title: "WHAT",
+        title: "FINDING",
         text: |it| it.what.clone(),
     },
     Column {
-        title: "WHAT TO DO",
+        title: "REMEDY",
         text: |it| it.remedy.clone(),
     },
 ];
 
-/// The difference of two clocks from which on times in lists mislead.
+/// A larger difference of two clocks makes the times in lists misleading.
 const MAX_CLOCK_DIFFERENCE: Duration = Duration::from_secs(5);
 /// The number of dead letters that are counted by their types and reasons.
 const MAX_DEAD: usize = 100;
 /// The number of pairs of a type and a reason in a finding.
 const MAX_KINDS: usize = 5;
 
-/// Looks for faults, the worst first.
+/// Looks for problems, the most serious first.
 pub(crate) async fn run(
     store: &StoreArgs,
     args: DoctorArgs,

@@ -89,7 +89,7 @@ static QUEUE_COLUMNS: [Column<QueueOverview>; 8] = [
         text: |queue| queue.oldest_waiting.map_or_else(dash, short),
     },
     Column {
-        title: "SESSIONS",
+        title: "WORKERS",
         text: |queue| queue.sessions.to_string(),
     },
     Column {
@@ -160,7 +160,7 @@ async fn show(session: &Session, name: Option<String>, out: &mut Output) -> Resu
     };
     let head = session.ask(session.client.admin().head(name, HEAD)).await?;
     let names = [
-        "queue", "state", "waiting", "running", "oldest", "sessions", "limit", "rate",
+        "queue", "state", "waiting", "running", "oldest", "workers", "limit", "rate",
     ];
     let texts = QUEUE_COLUMNS.iter().map(|column| (column.text)(&queue));
     let mut lines: Vec<_> = names.into_iter().zip(texts).collect();
@@ -183,7 +183,7 @@ async fn unlisted(session: &Session, name: &str, out: &mut Output) -> Result<(),
         ("queue", name.to_owned()),
         ("waiting", info.waiting.to_string()),
         ("running", info.running.to_string()),
-        ("sessions", "0".into()),
+        ("workers", "0".into()),
     ];
     lines.extend(head.iter().map(|task| ("head", head_line(task))));
     out.record(

@@ -25,11 +25,11 @@ pub(crate) struct SpawnArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     type_version: u8,
 
-    /// The named queue in which the task waits. Without it, the default queue
+    /// The named queue in which the task waits [default: the default queue]
     #[arg(long)]
     queue: Option<String>,
 
-    /// The group of the task in its queue
+    /// The group of the task within its queue
     #[arg(long, requires = "queue")]
     group: Option<String>,
 
@@ -41,7 +41,7 @@ pub(crate) struct SpawnArgs {
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     delay: Option<Duration>,
 
-    /// The time for which the end of the task is kept. Without it, 10 minutes
+    /// The time for which the store keeps the ended task [default: 10m]
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     retention: Option<Duration>,
 

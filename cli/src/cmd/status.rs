@@ -16,7 +16,7 @@ use crate::store::Session;
 pub(crate) struct StatusArgs {
     /// A condition such as `oldest<60s` or `dead==0`. If one does not hold, the exit status is 5.
     ///
-    /// It compares waiting, unserved, delayed, running, kept, dead, sessions or oldest with a number or, for `oldest`, a time. It can be
+    /// It compares waiting, unserved, delayed, running, kept, dead, workers or oldest with a number or, for `oldest`, a time. It can be
     /// given several times
     #[arg(long = "check", value_name = "CONDITION", value_parser = Check::parse)]
     checks: Vec<Check>,
@@ -31,7 +31,7 @@ struct Check {
     limit: u128,
 }
 
-/// A number of a summary.
+/// A number of the summary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CheckedNumber {
     Waiting,
@@ -40,8 +40,8 @@ enum CheckedNumber {
     Running,
     Kept,
     Dead,
-    /// The live sessions of workers.
-    Sessions,
+    /// The live workers. An executor counts once for each queue that it serves.
+    Workers,
     /// The time for which the first waiting task has waited, in milliseconds.
     Oldest,
 }
@@ -96,7 +96,7 @@ fn lines(overview: &Overview, health: String) -> Vec<(&'static str, String)> {
         ("dead", counts.dead.to_string()),
         ("kept", counts.kept.to_string()),
         ("oldest", oldest.unwrap_or_else(dash)),
-        ("sessions", sessions(overview).to_string()),
+        ("workers", workers(overview).to_string()),
         ("last hour", runs(overview)),
     ];
     let paused = paused(overview);
@@ -155,14 +155,15 @@ pub(crate) fn oldest(overview: &Overview) -> Option<(&QueueOverview, Duration)> 
     times.max_by_key(|(_, time)| *time)
 }
 
-pub(crate) fn sessions(overview: &Overview) -> u64 {
+/// Returns the number of live workers. An executor counts once for each queue that it serves.
+pub(crate) fn workers(overview: &Overview) -> u64 {
     overview.queues.iter().map(|queue| queue.sessions).sum()
 }
 
 pub(crate) fn health(health: &Health) -> String {
     match health {
         Health::Well => "well".into(),
-        Health::Mute => "well, but the store reports no work: workers poll".into(),
+        Health::Mute => "mute: the store delivers no messages, so workers poll".into(),
         Health::Unreachable(cause) => format!("unreachable: {cause}"),
         Health::Failing { error, .. } => format!("failing: {error}"),
         Health::Damaged { found, last } => format!("{found} damaged rows, the last: {last}"),
@@ -214,7 +215,7 @@ impl Check {
         } else {
             ""
         };
-        (!holds).then(|| format!("{} does not hold: it is {number}{unit}", self.text))
+        (!holds).then(|| format!("`{}` does not hold: the value is {number}{unit}", self.text))
     }
 }
 
@@ -227,11 +228,11 @@ impl CheckedNumber {
             "running" => Self::Running,
             "kept" => Self::Kept,
             "dead" => Self::Dead,
-            "sessions" => Self::Sessions,
+            "workers" => Self::Workers,
             "oldest" => Self::Oldest,
             _ => {
                 return Err(format!(
-                    "`{name}` is not a number of a store: choose waiting, unserved, delayed, running, kept, dead, sessions or oldest"
+                    "`{name}` is not a number of a store: choose waiting, unserved, delayed, running, kept, dead, workers or oldest"
                 ));
             }
         })
@@ -246,7 +247,7 @@ impl CheckedNumber {
             Self::Running => counts.running,
             Self::Kept => counts.kept,
             Self::Dead => counts.dead,
-            Self::Sessions => sessions(overview),
+            Self::Workers => workers(overview),
             Self::Oldest => return oldest(overview).map_or(0, |(_, time)| time.as_millis()),
         })
     }

@@ -170,12 +170,12 @@ pub(crate) fn effect_of(changed: Changed, change: &TaskChange) -> String {
     match changed {
         Changed::Yes => match change {
             TaskChange::Cancel => "cancelled, or asked to stop if it was running".into(),
-            TaskChange::RunNow => "due now".into(),
+            TaskChange::RunNow => "made due".into(),
             TaskChange::MoveTo(_) => "moved".into(),
-            TaskChange::Replay => "waits again".into(),
+            TaskChange::Replay => "replayed".into(),
             _ => "deleted".into(),
         },
-        Changed::Already => "is already in this queue".into(),
+        Changed::Already => "not changed: the task is already in this queue".into(),
         Changed::NotThere => "not changed: the store has no such task".into(),
         Changed::NotIn(status) => format!("not changed: the task is {}", show::status_name(status)),
         Changed::Refused(refusal) => format!("not changed: {refusal}"),

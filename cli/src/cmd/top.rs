@@ -1,4 +1,4 @@
-//! `throng top`: shows the store in the terminal, and updates it each second.
+//! `throng top`: shows the store in the terminal, and updates it every second.
 
 mod data;
 mod draw;
@@ -30,7 +30,7 @@ use crate::store::{Session, StoreArgs};
 
 #[derive(Args, Debug)]
 pub(crate) struct TopArgs {
-    /// Allows to replay and to cancel tasks
+    /// Allows replaying and cancelling tasks
     #[arg(long)]
     operate: bool,
 }

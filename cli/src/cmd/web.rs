@@ -19,11 +19,11 @@ pub(crate) struct WebArgs {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8787", value_parser = serve::parse_address)]
     listen: SocketAddr,
 
-    /// Allows to change tasks, queues, types and schedules
+    /// Allows changes of tasks, queues, types and schedules
     #[arg(long)]
     operate: bool,
 
-    /// Lets in only the users in this file, which has a line `NAME:read:PASSWORD` or `NAME:operate:PASSWORD` for each of them
+    /// Lets in only the users in this file. It has a line `NAME:read:PASSWORD` or `NAME:operate:PASSWORD` for each user
     #[arg(long, value_name = "FILE")]
     basic_auth_file: Option<PathBuf>,
 
@@ -31,7 +31,7 @@ pub(crate) struct WebArgs {
     #[arg(long = "allowed-host", value_name = "HOST")]
     allowed_hosts: Vec<String>,
 
-    /// Lets everybody in who can reach an address that is not a loopback address
+    /// Lets in everybody who can reach the address, even if it is not a loopback address
     #[arg(long)]
     insecure_no_auth: bool,
 }
@@ -67,7 +67,7 @@ pub(crate) async fn run(store: &StoreArgs, args: WebArgs) -> Result<(), Failure>
 }
 
 impl WebArgs {
-    /// Refuses to let others in without a password.
+    /// Refuses an address that others can reach, unless there are passwords.
     fn check(&self) -> Result<(), String> {
         let is_open = self.basic_auth_file.is_none() && !self.listen.ip().is_loopback();
         match (is_open, self.operate, self.insecure_no_auth) {
@@ -83,7 +83,7 @@ impl WebArgs {
         }
     }
 
-    /// Sets who may do what.
+    /// Sets the access of users.
     fn let_in(&self, dashboard: &mut throng_web::DashboardBuilder) -> Result<(), Failure> {
         if let Some(path) = &self.basic_auth_file {
             let users = BasicAuth::from_file(path);

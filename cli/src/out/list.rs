@@ -16,7 +16,7 @@ pub(crate) struct Column<T> {
     pub(crate) text: fn(&T) -> String,
 }
 
-/// What follows the rows of a list in a JSON document.
+/// The fields that follow the rows of a list in a JSON document.
 #[derive(Debug, Default)]
 pub(crate) struct ListEnd {
     /// The time of the store.

@@ -1,4 +1,4 @@
-//! What no command does: create a store, pass on control characters, or fail because a reader has gone.
+//! No command creates a store, passes on control characters, or fails because a reader has gone.
 
 use std::fs;
 use std::io::Read;
@@ -89,7 +89,7 @@ async fn is_escaped(store: &TestStore) -> Result {
         &["dead", "ls"],
         &["dead", "ls", "-o", "json"],
         &["dead", "export"],
-        &["task", "ls", "--state", "dead", "-o", "jsonl"],
+        &["task", "ls", "--status", "dead", "-o", "jsonl"],
         &["task", "show", &id],
         &["task", "show", &id, "-o", "json"],
         &["task", "payload", &id],
@@ -128,7 +128,7 @@ async fn a_closed_pipe_is_no_failure() -> Result {
     let client = store.open().await?;
     fill(&client).await?;
     client.close().await?;
-    let mut command = store.command(&["task", "ls", "--state", "dead"]);
+    let mut command = store.command(&["task", "ls", "--status", "dead"]);
     let (reader, writer) = std::io::pipe()?;
     drop(reader);
     let mut child = command.stdout(writer).stderr(Stdio::piped()).spawn()?;

@@ -28,7 +28,7 @@ pub(crate) struct Report {
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Hostile(pub(crate) String);
 
-/// What a terminal must never receive.
+/// The characters that a terminal must never receive.
 pub(crate) const HOSTILE: &str = "x\x1b[2J\u{9b}31m\u{202e}\u{7f}\r\ny";
 
 impl DurableTask for Mail {

@@ -1,4 +1,4 @@
-//! What a person sees in a pseudo-terminal.
+//! Commands in a pseudo-terminal.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};

@@ -45,7 +45,7 @@ async fn a_dead_letter_is_replayed_on_the_screen() -> Result {
     terminal.type_keys("r")?;
     terminal.wait_for("y: yes")?;
     terminal.type_keys("y")?;
-    terminal.wait_for("waits again")?;
+    terminal.wait_for("replayed")?;
     terminal.type_keys("q")?;
     assert!(child.wait()?.success());
     assert_eq!(client.counts().await?.dead, 2);

@@ -1,4 +1,4 @@
-//! What the commands print, on both stores.
+//! The output of the commands, on both stores.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ const LOOKS: [&str; 18] = [
     "status -o json",
     "status -q --check dead<3 --check waiting>=3 --check oldest<9d",
     "task ls",
-    "task ls --state dead --limit 2 -o json",
-    "task ls --state delayed -q",
-    "task ls --state cancelled -o jsonl",
-    "task ls --name unknown",
+    "task ls --status dead --limit 2 -o json",
+    "task ls --status delayed -q",
+    "task ls --status cancelled -o jsonl",
+    "task ls --type unknown",
     "dead ls",
     "dead ls --error mailbox --all",
-    "dead ls --since 30d --name mail.send -o jsonl",
+    "dead ls --since 30d --type mail.send -o jsonl",
     "queue ls",
     "queue show reports",
     "queue show unknown",
@@ -41,8 +41,8 @@ const CHANGES: [&str; 13] = [
     "schedule resume nightly",
     "type resume mail.send",
     "retention --dead-for 7d --kept-most 1000",
-    "dead replay --name mail.send --dry-run",
-    "dead replay --name mail.send --error mailbox",
+    "dead replay --type mail.send --dry-run",
+    "dead replay --type mail.send --error mailbox",
     "dead delete --all",
 ];
 

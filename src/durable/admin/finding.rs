@@ -6,12 +6,12 @@ use serde::Serialize;
 
 /// A fact about a store that needs attention: see [`Report::findings`](crate::durable::Report::findings).
 ///
-/// Its texts are for people. Control characters in names are escaped. The texts may change, but the ids stay the same:
+/// Its texts are for people, and may change. Control characters in names are escaped. The ids stay the same:
 ///
 /// | id | level | what was found |
 /// | --- | --- | --- |
 /// | `dead_letters.many` | warn | There are more than 90% of the maximum number of [dead letters](crate::durable::Retention::dead_most). |
-/// | `leases.overdue` | error | The leases of some claims have been over for more than two lease times, and no worker takes their tasks back. |
+/// | `leases.overdue` | error | The leases of some claims expired more than two lease times ago, and no worker takes back their tasks. |
 /// | `partitions.missing` | error | Some partitions of a `RedisStore` do not answer. |
 /// | `queues.paused` | warn | Tasks wait in [paused](crate::durable::Queue::pause) queues. |
 /// | `queues.unserved` | warn | Tasks wait in queues that no live worker serves. |
@@ -36,7 +36,7 @@ pub struct Finding {
     pub level: FindingLevel,
     /// What was found, as a sentence without a full stop.
     pub what: String,
-    /// What to do about it, likewise.
+    /// What to do about it, in the same form.
     pub remedy: String,
 }
 
@@ -47,9 +47,9 @@ pub struct Finding {
 pub enum FindingLevel {
     /// This may be intended.
     Info,
-    /// Some tasks wait, or soon something is lost.
+    /// Some tasks wait, or data may soon be lost.
     Warn,
-    /// Tasks do not run, or something is lost.
+    /// Tasks do not run, or data is lost.
     Error,
 }
 

@@ -16,7 +16,7 @@ const MAX_NAMES: usize = 10;
 /// The maximum number of bytes of a name in a finding.
 const MAX_NAME_BYTES: usize = 80;
 
-/// All that is known about a store.
+/// What the report knows about a store.
 pub(super) struct Facts<'a> {
     pub(super) overview: &'a Overview,
     pub(super) diagnoses: &'a Diagnoses,
@@ -84,10 +84,8 @@ fn overdue_leases(facts: &Facts<'_>) -> Option<Finding> {
         Finding::new(
             "leases.overdue",
             FindingLevel::Error,
-            format!(
-                "the leases of {overdue} or more claims have been over for more than two lease times"
-            ),
-            "start a worker: any worker of the store takes the tasks of dead workers back",
+            format!("the leases of {overdue} or more claims expired more than two lease times ago"),
+            "start a worker: any worker of the store takes back the tasks of dead workers",
         )
     })
 }
@@ -106,7 +104,7 @@ fn many_dead_letters(facts: &Facts<'_>) -> Option<Finding> {
                 "there are {} dead letters, and at most {} are kept",
                 part.dead, part.dead_most
             ),
-            "replay or delete dead letters, or raise `dead_most` of the retention: the oldest ones are removed beyond the maximum",
+            "replay or delete dead letters, or raise `dead_most` of the retention: beyond the maximum, the store removes the oldest",
         )
     })
 }
@@ -153,7 +151,7 @@ fn unserved_types(facts: &Facts<'_>) -> Option<Finding> {
             "types.unserved",
             FindingLevel::Warn,
             format!(
-                "tasks wait whose types no live worker of their queue has registered: {}",
+                "tasks wait for types that no live worker of their queue has registered: {}",
                 list_of(names)
             ),
             "register these types in the executors that serve the queues, and deploy them",
@@ -222,7 +220,7 @@ fn late_schedules(facts: &Facts<'_>) -> Option<Finding> {
                 MAX_DELAY.as_secs(),
                 list_of(names)
             ),
-            "start an executor, of a build with the feature `cron` if the schedule needs it",
+            "start an executor; schedules with cron expressions need the feature `cron`",
         )
     })
 }

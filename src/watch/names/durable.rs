@@ -88,7 +88,7 @@ pub(in crate::watch) static EXECUTOR: [Row<durable::Metrics>; 12] = [
 
 pub(in crate::watch) static TYPES: [Row<TypeMetrics>; 2] = [
     of_each(
-        "task",
+        "type",
         by(
             "outcome",
             counter(
@@ -106,7 +106,7 @@ pub(in crate::watch) static TYPES: [Row<TypeMetrics>; 2] = [
         ),
     ),
     of_each(
-        "task",
+        "type",
         histogram(
             "throng_durable_run_seconds",
             "Run time of each run in this process that has ended, by type of the task.",

@@ -26,7 +26,7 @@ pub(crate) fn confirmation(visit: &StoreVisit, order: &BulkOrder) -> Html<String
     })
 }
 
-/// Shows what a bulk change has done so far.
+/// Shows the progress of a bulk change.
 pub(crate) fn job(visit: &StoreVisit, job: &BulkJob) -> Html<String> {
     let progress = job.progress();
     let order = &job.order;
@@ -34,7 +34,7 @@ pub(crate) fn job(visit: &StoreVisit, job: &BulkJob) -> Html<String> {
         p { strong { (order.action.title()) } ": " (sentence(visit, order)) }
         (outcome(order, &progress))
         @if progress.state == JobState::Running {
-            p { a href="" { "Look again" } }
+            p { a href="" { "Refresh" } }
             @if visit.visit.can_operate {
                 form.operation method="post" action={ (visit.base()) "/bulk/" (job.number) "/stop" } {
                     button { "Stop" }
@@ -58,13 +58,13 @@ fn outcome(order: &BulkOrder, progress: &BulkProgress) -> Markup {
             (count(progress.changed)) " " (order.action.done()) ", "
             (count(progress.unchanged)) " unchanged"
             @for (refusal, tasks) in &progress.refused { ", " (count(*tasks)) " refused: " (refusal) }
-            ". Looked at " (count(progress.looked_at as u64)) "."
+            ". Examined " (count(progress.examined as u64)) "."
         }
         @if let Some(error) = &progress.error { p.warning { (line(error)) } }
     }
 }
 
-/// Says which tasks an order selects.
+/// Returns a sentence about the tasks that an order selects.
 fn sentence(visit: &StoreVisit, order: &BulkOrder) -> Markup {
     let tasks = match order.list {
         Some(TaskList::Dead) => "dead letters",
@@ -81,7 +81,10 @@ fn sentence(visit: &StoreVisit, order: &BulkOrder) -> Markup {
                 (time(until))
             }
         } @else {
-            "The " (counted(order.ids.len() as u64, "selected task"))
+            @match order.ids.len() {
+                1 => "The selected task",
+                tasks => { "The " (count(tasks as u64)) " selected tasks" }
+            }
         }
         " in the store " strong { (visit.store.name) } "."
         @if order.action == TaskAction::Move {

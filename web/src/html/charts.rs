@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::views::charts::{Chart, ChartLine, ChartRange};
 
-/// The most rows of the table of a chart.
+/// The maximum number of rows in the table of a chart.
 const MAX_ROWS: usize = 30;
 
 /// Makes the charts, and the links to other periods. `page` is the URL of the page.

@@ -68,7 +68,7 @@ fn tiles(view: &SummaryView) -> Markup {
     let bad = |number: u64| (number > 0).then_some("bad");
     let tiles = [
         (
-            "Oldest waits",
+            "Longest wait",
             oldest.unwrap_or_else(|| "\u{2013}".into()),
             None,
         ),

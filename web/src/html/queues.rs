@@ -128,16 +128,16 @@ pub(crate) fn pause_or_resume(
 fn queue_state(queue: &QueueOverview) -> Markup {
     match (queue.info.is_paused, queue.sessions) {
         (true, _) => html! { span.state.paused { "paused" } },
-        (false, 0) => html! { span.state.unserved { "no workers" } },
-        (false, _) => html! { span.state.live { "live" } },
+        (false, 0) => html! { span.state.unserved { "not served" } },
+        (false, _) => html! { span.state.live { "served" } },
     }
 }
 
 fn type_state(it: &TypeOverview) -> Markup {
     match (it.is_paused, it.is_served) {
         (true, _) => html! { span.state.paused { "paused" } },
-        (false, false) => html! { span.state.unserved { "no workers" } },
-        (false, true) => html! { span.state.live { "live" } },
+        (false, false) => html! { span.state.unserved { "not served" } },
+        (false, true) => html! { span.state.live { "served" } },
     }
 }
 
@@ -158,10 +158,11 @@ fn limits(settings: &QueueSettings) -> Markup {
     }
 }
 
-fn missing(partitions: &[usize]) -> Markup {
+/// Returns a warning if some partitions do not answer.
+pub(crate) fn missing(partitions: &[usize]) -> Markup {
     html! {
         @if !partitions.is_empty() {
-            p.warning { (format!("The partitions {partitions:?} do not answer. What they contain is missing here.")) }
+            p.warning { (format!("The partitions {partitions:?} do not answer. Their data is missing here. Check their servers.")) }
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::views::task::TaskView;
 use crate::views::tasks::code_of;
 use crate::visit::StoreVisit;
 
-/// What the last operation has done, from the URL to which it has led. Texts of the URL are never shown.
+/// The effect of the last operation, from the URL to which it has led. Texts of the URL are never shown.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct TaskNotice {
     did: Option<TaskAction>,
@@ -73,12 +73,16 @@ impl TaskNotice {
         let (did, effect) = (self.did?.done(), self.effect.as_deref()?);
         let refusal = REFUSALS.iter().find(|refusal| code_of(refusal) == effect);
         Some(match (effect, refusal) {
-            ("yes", _) => format!(
-                "The task was {did}. A running task stops after its worker has noticed this."
-            ),
-            ("already", _) => String::from("Nothing was changed: the task is already there."),
+            ("yes", _) => {
+                format!("The task was {did}. A running task stops when its worker notices this.")
+            }
+            ("already", _) => {
+                String::from("Nothing was changed: the task is already in this queue.")
+            }
             (_, Some(refusal)) => format!("The task was not {did}: {refusal}."),
-            _ => format!("The task was not {did}, since its state has changed meanwhile."),
+            _ => format!(
+                "The task was not {did}, because its status has changed meanwhile. Reload the page to see it."
+            ),
         })
     }
 }
@@ -97,7 +101,7 @@ fn operations(visit: &StoreVisit, view: &TaskView) -> Markup {
             @for &action in &view.actions {
                 form method="post" action=(path(action)) {
                     @if action == TaskAction::Move {
-                        label { "to the queue " input name="to" placeholder="default"; }
+                        label { "to the queue " input name="to" placeholder="(default)"; }
                     }
                     button class=[action.is_destructive().then_some("danger")] { (action.title()) }
                 }
@@ -121,7 +125,7 @@ fn facts(visit: &StoreVisit, view: &TaskView) -> Markup {
         ("Ready for", times(task.ready_for)),
         ("Due in", times(task.due_in)),
         ("Running for", times(task.running_for)),
-        ("Took", times(task.took)),
+        ("Run time", times(task.took)),
         (
             "Ended",
             shown(task.age.map(|age| format!("{} ago", duration(age)))),
@@ -197,7 +201,7 @@ fn document(title: &str, document: Option<&Document>) -> Markup {
             h2 { (title) " " span.muted { (counted(document.len as u64, "byte")) } }
             @if let Some(text) = &document.text { pre { code { (block(text)) } } }
             @if let Some(note) = document.note {
-                p.muted { "This value is not shown, since confidential data cannot be found in it. " (note) }
+                p.muted { "This value is not shown, since it cannot be searched for confidential data. " (note) }
             }
         }
     }

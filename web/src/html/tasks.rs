@@ -29,7 +29,7 @@ pub(crate) fn page(visit: &StoreVisit, answer: &Answer<TasksView>) -> Html<Strin
     Frame::of_store(visit, title).page(html! {
         @if view.list != TaskList::Dead { (tabs(visit, view.list)) }
         (filter(&path, view))
-        (looked_at(answer))
+        (examined(answer))
         (selection(visit, view))
         @if view.list != TaskList::Next { (pager(&path, &fields, answer)) }
         (all_that_match(visit, answer))
@@ -68,8 +68,8 @@ fn filter(path: &str, view: &TasksView) -> Markup {
     }
 }
 
-/// Says how far a filter has looked, since an empty page need not be the end.
-fn looked_at(answer: &Answer<TasksView>) -> Markup {
+/// Returns how many tasks were examined, since an empty page need not be the end.
+fn examined(answer: &Answer<TasksView>) -> Markup {
     let view = &answer.data;
     let reasons = view.reasons.iter();
     let reasons: Vec<_> = reasons
@@ -77,8 +77,8 @@ fn looked_at(answer: &Answer<TasksView>) -> Markup {
         .collect();
     html! {
         p.muted {
-            @if let Some(looked_at) = answer.looked_at {
-                "Looked at " (count(looked_at as u64)) ", found " (count(view.tasks.len() as u64))
+            @if let Some(examined) = answer.examined {
+                "Examined " (count(examined as u64)) ", found " (count(view.tasks.len() as u64))
                 @if answer.next.is_some() { "; more follow" }
                 "."
             } @else {
@@ -133,7 +133,7 @@ fn task_table(visit: &StoreVisit, view: &TasksView, can_select: bool) -> Markup 
         }
     });
     let rows: Vec<_> = rows.collect();
-    table("Tasks", &columns, &rows, "No tasks are found on this page.")
+    table("Tasks", &columns, &rows, "This page has no tasks.")
 }
 
 fn columns_of(list: TaskList) -> Vec<Column<'static>> {
@@ -215,7 +215,7 @@ fn action_buttons(actions: &[TaskAction], suffix: &str) -> Markup {
             button name="action" value=(action.code()) class=[action.is_destructive().then_some("danger")] { (action.title()) (suffix) }
         }
         @if actions.contains(&TaskAction::Move) {
-            label { "to the queue " input name="to" placeholder="default"; }
+            label { "to the queue " input name="to" placeholder="(default)"; }
             button name="action" value="move" { "Move" (suffix) }
         }
     }

@@ -50,11 +50,11 @@ fn is_deceptive(char: char) -> bool {
         )
 }
 
-/// Returns a name, or a word for the default queue.
+/// Returns the name of a queue. The parentheses distinguish the default queue from a queue that has this name.
 pub(crate) fn queue(name: Option<&str>) -> Markup {
     match name {
         Some(name) => html! { (line(name)) },
-        None => html! { span.muted { "default" } },
+        None => html! { span.muted { "(default)" } },
     }
 }
 

@@ -4,7 +4,7 @@ use axum::response::Html;
 use maud::{Markup, html};
 use throng::durable::WorkerInfo;
 
-use super::queues::pause_or_resume;
+use super::queues::{missing, pause_or_resume};
 use super::table::Column::{Number, Text};
 use super::table::{cell, number, pager, row_head, table};
 use super::text::{count, counted, duration, line, optional_duration, optional_time, queue};
@@ -28,7 +28,8 @@ pub(crate) fn workers(visit: &StoreVisit, answer: &Answer<WorkersView>) -> Html<
     ];
     let rows: Vec<_> = answer.data.workers.iter().map(worker_row).collect();
     Frame::of_store(visit, "Workers").page(html! {
-        p.muted { "A process counts as several workers if it serves several queues." }
+        (missing(&answer.data.missing_partitions))
+        p.muted { "An executor that serves several queues counts as several workers." }
         (table("Workers", &columns, &rows, "No worker is registered. Tasks wait until one starts."))
         (pager(&format!("{}/workers", visit.base()), &[], answer))
     })
@@ -110,7 +111,7 @@ fn schedule_state(it: &ScheduleRow) -> Markup {
         @match (&it.stuck, it.is_paused) {
             (Some(reason), _) => { span.state.stuck { "stuck" } " " (line(reason)) }
             (None, true) => span.state.paused { "paused" },
-            (None, false) => span.state.live { "live" },
+            (None, false) => span.state.live { "active" },
         }
     }
 }

@@ -36,14 +36,14 @@ pub(crate) struct BulkJob {
     stop: CancellationToken,
 }
 
-/// What a bulk change has done so far.
+/// The progress of a bulk change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct BulkProgress {
     pub(crate) state: JobState,
     pub(crate) changed: u64,
     pub(crate) unchanged: u64,
     pub(crate) refused: BTreeMap<Refusal, u64>,
-    pub(crate) looked_at: usize,
+    pub(crate) examined: usize,
     /// The last error of the store.
     pub(crate) error: Option<String>,
 }
@@ -131,7 +131,7 @@ impl BulkJob {
         lock(&self.progress).clone()
     }
 
-    /// Stops the change after the part that runs. What it has changed stays changed.
+    /// Stops the change after the part that runs. Its effects remain.
     fn stop(&self) {
         self.stop.cancel();
     }
@@ -172,7 +172,7 @@ impl BulkJob {
                     let mut progress = lock(&self.progress);
                     progress.changed += part.changed;
                     progress.unchanged += part.unchanged;
-                    progress.looked_at += part.examined;
+                    progress.examined += part.examined;
                     for (refusal, tasks) in part.refused {
                         *progress.refused.entry(refusal).or_default() += tasks;
                     }
@@ -220,7 +220,7 @@ impl BulkJob {
 
 impl BulkProgress {
     fn count(&mut self, changed: Changed) {
-        self.looked_at += 1;
+        self.examined += 1;
         *match changed {
             Changed::Yes => &mut self.changed,
             Changed::Refused(refusal) => self.refused.entry(refusal).or_default(),

@@ -1,5 +1,6 @@
 //! The numbers of the charts on the overview.
 
+use std::ops::RangeInclusive;
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
@@ -45,7 +46,7 @@ pub(crate) struct ChartLine {
     pub(crate) values: Vec<Option<f64>>,
 }
 
-/// The most values that a page contains for a line.
+/// The maximum number of values that a page contains for a line.
 const MAX_VALUES: usize = 180;
 
 impl ChartRange {
@@ -140,19 +141,7 @@ pub(crate) fn charts_of_statistics(
     let step = range.step().as_secs();
     let end = seconds(now) / step;
     let first = end - range.length().as_secs() / step;
-    let mut totals =
-        vec![RunTotals::default(); usize::try_from(end - first).unwrap_or_default() + 1];
-    for row in rows {
-        let index = (seconds(row.start) / step).checked_sub(first);
-        let index = index.and_then(|it| usize::try_from(it).ok());
-        if let Some(total) = index.and_then(|it| totals.get_mut(it)) {
-            total.done += row.runs.done;
-            total.retried += row.runs.retried;
-            total.died += row.runs.died;
-            total.cancelled += row.runs.cancelled;
-            total.run_time += row.runs.run_time;
-        }
-    }
+    let totals = totals_of(rows, first..=end, step);
     let times: Vec<u64> = (first..=end).map(|it| it * step).collect();
     let count =
         |number: fn(&RunTotals) -> u64| totals.iter().map(move |it| Some(number(it) as f64));
@@ -181,6 +170,24 @@ pub(crate) fn charts_of_statistics(
             vec![mean],
         ),
     ]
+}
+
+/// Returns the runs of all types in each of these steps.
+fn totals_of(rows: &[TypeStats], steps: RangeInclusive<u64>, step: u64) -> Vec<RunTotals> {
+    let first = *steps.start();
+    let mut totals: Vec<_> = steps.map(|_| RunTotals::default()).collect();
+    for row in rows {
+        let index = (seconds(row.start) / step).checked_sub(first);
+        let index = index.and_then(|it| usize::try_from(it).ok());
+        if let Some(total) = index.and_then(|it| totals.get_mut(it)) {
+            total.done += row.runs.done;
+            total.retried += row.runs.retried;
+            total.died += row.runs.died;
+            total.cancelled += row.runs.cancelled;
+            total.run_time += row.runs.run_time;
+        }
+    }
+    totals
 }
 
 fn chart(

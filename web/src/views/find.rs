@@ -37,7 +37,7 @@ pub(crate) async fn find(
     let text = query.q.trim();
     if text.is_empty() || text.len() > MAX_TEXT_BYTES {
         return Err(WebError::invalid(format!(
-            "The text to find has {} bytes: type 1 to {MAX_TEXT_BYTES}.",
+            "The text to find has {} bytes: enter 1 to {MAX_TEXT_BYTES} bytes.",
             text.len()
         )));
     }

@@ -46,7 +46,7 @@ pub(crate) struct OverviewNumbers {
     pub(crate) done_last_hour: u64,
     /// The number of runs that have failed within the last hour.
     pub(crate) failed_last_hour: u64,
-    /// The number of workers. A process counts once for each queue that it serves.
+    /// The number of workers. An executor counts once for each queue that it serves.
     pub(crate) workers: u64,
 }
 
@@ -188,7 +188,7 @@ fn unhealthy(health: &HealthView) -> Option<Warning> {
     let error = health.error.as_deref().unwrap_or_default();
     let text = match health.state {
         "well" => return None,
-        "mute" => "The store does not deliver messages, so tasks start later than usual.".into(),
+        "mute" => "The store delivers no messages, so workers poll, and tasks start later than usual. With Redis, check that the user may publish and subscribe on the channels `throng:*`.".into(),
         state => format!("The store is {state}: {error}"),
     };
     Some(Warning::new("health", text))

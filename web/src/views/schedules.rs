@@ -62,7 +62,7 @@ pub(crate) async fn schedules(
         },
         is_first: query.after.is_none(),
         next: last.filter(|_| has_more),
-        looked_at: None,
+        examined: None,
     })
 }
 

@@ -13,7 +13,7 @@ use crate::operations::action::TaskAction;
 use crate::redact::{Document, Redactor, Shown, ShownPart};
 use crate::visit::StoreVisit;
 
-/// What a store knows about a task. The fields are those of [`TaskDetail`]. They are listed here, so that a new field of `throng` is shown
+/// The data of a task. The fields are those of [`TaskDetail`]. They are listed here, so that a new field of `throng` is shown
 /// only after somebody has decided whether it can contain confidential data.
 #[derive(Debug, Serialize)]
 pub(crate) struct TaskView {

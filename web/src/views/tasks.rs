@@ -140,7 +140,7 @@ pub(crate) async fn tasks(
         data: view,
         is_first: after.is_none(),
         next: page.next.map(|next| next.to_string()),
-        looked_at: Some(page.examined),
+        examined: Some(page.examined),
     })
 }
 

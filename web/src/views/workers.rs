@@ -12,6 +12,8 @@ use crate::visit::StoreVisit;
 #[derive(Debug, Serialize)]
 pub(crate) struct WorkersView {
     pub(crate) workers: Vec<WorkerInfo>,
+    /// The partitions that do not answer.
+    pub(crate) missing_partitions: Vec<usize>,
 }
 
 /// The position in the list.
@@ -35,9 +37,10 @@ pub(crate) async fn workers(
         now: None,
         data: WorkersView {
             workers: page.workers,
+            missing_partitions: page.missing_partitions,
         },
         is_first: after.is_none(),
         next: page.next.map(|next| next.to_string()),
-        looked_at: None,
+        examined: None,
     })
 }

@@ -137,7 +137,7 @@ async fn pages_offer_operations_only_to_those_who_may_use_them() {
         offers += usize::from(is_form(&page(&with_hook, "operate").await));
         let read = page(&with_hook, "read").await;
         assert!(
-            !is_form(&read) && read.contains("read only"),
+            !is_form(&read) && read.contains("read-only"),
             "{path}: {read}"
         );
         assert!(!is_form(&page(&without_hook, "operate").await), "{path}");

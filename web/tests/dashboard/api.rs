@@ -191,7 +191,7 @@ async fn pages_of_a_list_follow_one_another() {
                 .iter()
                 .map(|task| task["id"].as_str().unwrap().to_owned()),
         );
-        assert!(tasks.len() <= 2 && answer["looked_at"].as_u64() <= Some(20));
+        assert!(tasks.len() <= 2 && answer["examined"].as_u64() <= Some(20));
         match answer["next"].as_str() {
             Some(next) => query = format!("?limit=2&after={next}"),
             None => break,

@@ -27,7 +27,7 @@ pub(crate) async fn each_page_shows_what_the_store_has(stage: &Stage) {
         (
             "",
             &[
-                "Oldest waits",
+                "Longest wait",
                 "report.build",
                 "queues that no live worker serves: bulk. Start an executor that serves these queues.",
                 "550 refused",
@@ -39,7 +39,7 @@ pub(crate) async fn each_page_shows_what_the_store_has(stage: &Stage) {
         ),
         (
             "/types",
-            &["report.build", "no workers", "mail.send", "Pause"],
+            &["report.build", "not served", "mail.send", "Pause"],
         ),
         (
             "/tasks/next",
@@ -51,7 +51,7 @@ pub(crate) async fn each_page_shows_what_the_store_has(stage: &Stage) {
             &[
                 "report.build",
                 "mail.send",
-                "Looked at",
+                "Examined",
                 "all tasks that match",
             ],
         ),
@@ -209,7 +209,7 @@ async fn errors_say_what_to_do() {
         ("/s/mail/tasks/done?queue=a", 400, "remove"),
         ("/s/mail/tasks/next?name=a", 400, "remove"),
         ("/s/mail/schedules?after=a+b", 400, "letters, digits"),
-        ("/s/mail/find?q=", 400, "type 1 to"),
+        ("/s/mail/find?q=", 400, "enter 1 to"),
     ] {
         for (format, prefix) in [("text/html", ""), ("application/problem+json", "/api/v1")] {
             let reply = get(&app, &format!("{PREFIX}{prefix}{path}")).await;

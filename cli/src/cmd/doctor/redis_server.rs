@@ -13,7 +13,7 @@ use crate::failure::{Failure, with_sources};
 use crate::out::counted;
 use crate::store::StoreArgs;
 
-/// What a server says about itself. What its user may not read is missing.
+/// The information of a server about itself, as far as the user may read it.
 #[derive(Debug, Default)]
 struct ServerFacts {
     /// The lines of `INFO`.
@@ -148,7 +148,7 @@ fn refused_commands(user: &str, refused: &[&str]) -> Option<Diagnosis> {
     })
 }
 
-/// Returns the slowest script that the server remembers.
+/// Returns the slowest script in the slow log.
 async fn slow_scripts(connection: &mut MultiplexedConnection) -> Option<Diagnosis> {
     let command = redis::cmd("SLOWLOG").arg("GET").arg(128).to_owned();
     let entries: Vec<redis::Value> = ask(connection, &command).await?;
@@ -173,8 +173,8 @@ fn slowest(times: Vec<Duration>) -> Option<Diagnosis> {
     Some(Diagnosis::info(
         "redis.slow_scripts",
         format!(
-            "the server remembers {} of stores, the slowest took {}",
-            counted(times.len() as u64, "slow script"),
+            "the slow log of the server has {} of stores, and the slowest took {}",
+            counted(times.len() as u64, "script"),
             short(*slowest)
         ),
         "look at `SLOWLOG GET`; large payloads and many partitions on one server are common causes",
@@ -210,7 +210,7 @@ impl ServerFacts {
             Diagnosis::error(
                 "redis.loading",
                 "the server still loads its file",
-                "wait until it has",
+                "wait until the file is loaded",
             )
         })
     }
@@ -244,7 +244,7 @@ impl ServerFacts {
             Diagnosis::warn(
                 "redis.memory",
                 format!("the server uses {percent} % of its `maxmemory`, and refuses new tasks when it is full"),
-                "raise `maxmemory`, or delete what is not needed",
+                "raise `maxmemory`, or delete data that nobody needs",
             )
         })
     }

@@ -112,7 +112,7 @@ fn free_space(path: &Path) -> Option<Diagnosis> {
 fn little_space(free: u64, all: u64) -> Option<Diagnosis> {
     let percent = free.saturating_mul(100).checked_div(all)?;
     let what = format!("{percent} % of the disk is free");
-    let remedy = "make room, since no task can be stored when the disk is full";
+    let remedy = "free some space: when the disk is full, no task can be stored";
     match percent {
         0 => Some(Diagnosis::error("sqlite.disk", what, remedy)),
         1..MIN_FREE_PERCENT => Some(Diagnosis::warn("sqlite.disk", what, remedy)),

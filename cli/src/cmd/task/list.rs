@@ -15,11 +15,11 @@ use crate::store::Session;
 #[derive(Args, Debug)]
 pub(crate) struct TaskListArgs {
     /// The status of the tasks
-    #[arg(long, value_enum, value_name = "STATUS", default_value_t = ListedStatus::Waiting)]
+    #[arg(long = "status", alias = "state", value_enum, value_name = "STATUS", default_value_t = ListedStatus::Waiting)]
     state: ListedStatus,
 
     /// Only tasks of the type with this name
-    #[arg(long)]
+    #[arg(long = "type", value_name = "TYPE", alias = "name")]
     name: Option<String>,
 
     /// Only tasks of this named queue
@@ -34,7 +34,7 @@ pub(crate) struct TaskListArgs {
     paging: TaskPaging,
 }
 
-/// How much of a list is printed.
+/// The part of a list that is printed.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct TaskPaging {
     /// The number of tasks
@@ -77,7 +77,7 @@ static TASK_COLUMNS: [Column<TaskInfo>; 6] = [
         text: |task| status_name(task.status).into(),
     },
     Column {
-        title: "NAME",
+        title: "TYPE",
         text: |task| task.name.clone().unwrap_or_else(dash),
     },
     Column {

@@ -25,13 +25,13 @@ pub(crate) fn absent(id: TaskId) -> Failure {
     ))
 }
 
-/// Returns the lines that describe a task. What the store does not know has no line.
+/// Returns the lines that describe a task. A value that the store does not know has no line.
 pub(crate) fn lines(detail: &TaskDetail) -> Vec<Line> {
     let task = &detail.task;
     let lines = [
         ("id", Some(task.id.to_string())),
         ("status", Some(status_name(task.status).into())),
-        ("name", task.name.clone()),
+        ("type", task.name.clone()),
         ("version", detail.version.map(|it| it.to_string())),
         ("queue", queue_of(task)),
         ("group", task.group.clone()),
@@ -41,7 +41,7 @@ pub(crate) fn lines(detail: &TaskDetail) -> Vec<Line> {
         ),
         ("key", detail.key.map(key_state)),
         ("when", Some(when(task))),
-        ("took", task.took.map(short)),
+        ("run time", task.took.map(short)),
         (
             "kept",
             task.kept_for.map(|it| format!("for {} more", short(it))),
@@ -50,8 +50,8 @@ pub(crate) fn lines(detail: &TaskDetail) -> Vec<Line> {
         ("crashes", task.crashes.map(|it| it.to_string())),
         ("reason", task.reason.map(|it| it.to_string())),
         ("error", detail.error.clone()),
-        ("runner", detail.runner.as_ref().map(runner)),
-        ("token", task.fencing_token.map(|it| it.to_string())),
+        ("worker", detail.runner.as_ref().map(runner)),
+        ("fencing token", task.fencing_token.map(|it| it.to_string())),
         (
             "lease",
             detail.lease_left.map(|it| format!("{} left", short(it))),
@@ -100,7 +100,7 @@ fn runner(runner: &Runner) -> String {
     } else {
         ""
     };
-    format!("the worker {}{process}{suspect}", runner.session)
+    format!("session {}{process}{suspect}", runner.session)
 }
 
 fn attempt(error: &AttemptError) -> String {

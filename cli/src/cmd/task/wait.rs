@@ -16,7 +16,7 @@ pub(crate) struct WaitArgs {
     /// The id of the task
     id: TaskId,
 
-    /// The time after which this gives up, with exit status 5
+    /// The maximum time to wait. If the task has not ended by then, the exit status is 5
     #[arg(long = "for", value_name = "TIME", value_parser = duration::parse)]
     limit: Option<Duration>,
 }

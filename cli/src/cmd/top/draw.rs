@@ -137,9 +137,9 @@ fn draw_rows(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
     let rows = model.rows();
     if rows.is_empty() {
         let text = if model.filter.is_empty() {
-            "nothing here"
+            "no rows"
         } else {
-            "nothing matches"
+            "no row matches the filter"
         };
         frame.render_widget(Span::from(text).dim(), area);
         return;

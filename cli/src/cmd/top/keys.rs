@@ -1,4 +1,4 @@
-//! What the keys do.
+//! The keys and their effects.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use throng::durable::{TaskChange, TaskId};
@@ -6,7 +6,7 @@ use throng::durable::{TaskChange, TaskId};
 use super::model::TopModel;
 use super::tab::TopTab;
 
-/// What the screen asks of the program.
+/// A request of the screen to the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum TopAction {
     Quit,

@@ -32,9 +32,9 @@ impl TopTab {
     /// Returns the titles of the columns.
     pub(super) fn titles(self) -> &'static [&'static str] {
         match self {
-            Self::Queues => &["QUEUE", "WAITING", "RUNNING", "OLDEST", "SESSIONS", "STATE"],
-            Self::Running => &["ID", "NAME", "QUEUE", "TIME", "FAILURES"],
-            Self::Dead => &["ID", "NAME", "REASON", "AGE", "ERROR"],
+            Self::Queues => &["QUEUE", "WAITING", "RUNNING", "OLDEST", "WORKERS", "STATE"],
+            Self::Running => &["ID", "TYPE", "QUEUE", "TIME", "FAILURES"],
+            Self::Dead => &["ID", "TYPE", "REASON", "AGE", "ERROR"],
             Self::Workers => &["SESSION", "QUEUE", "STATE", "HOST", "PROGRAM", "TYPES"],
             Self::Types => &["TYPE", "QUEUE", "STARTED", "DONE", "DIED", "MEAN", "STATE"],
         }
