@@ -3,7 +3,7 @@
 use axum::response::Html;
 use maud::{Markup, html};
 
-use super::text::{count, counted, line, time};
+use super::text::{count, line, time};
 use super::{Frame, hidden};
 use crate::operations::action::TaskAction;
 use crate::operations::bulk::BulkOrder;
