@@ -77,7 +77,7 @@ pub(super) async fn tasks_that_wait_without_any_worker(it: &dyn Harness) {
     reader
         .assert_finds(
             "workers.none",
-            "2 tasks wait, and one of them has waited for 61 s",
+            "2 tasks wait, and the longest wait is 61 s",
         )
         .await;
     let report = reader.report().await;
