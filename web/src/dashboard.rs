@@ -161,9 +161,9 @@ impl DashboardBuilder {
     /// the pages and to the API.
     ///
     /// The hook runs after the built-in rules, which hide the values of keys that contain `pass`, `secret`, `token`, `authorization`,
-    /// `cookie`, `apikey`, `card`, `iban` or `ssn`, in any case, and also with `_` or `-` between the words. The rules also apply to texts
-    /// such as `password=..` and to the credentials in URLs. Data that the rules cannot read, because it is not JSON or is longer than
-    /// 64 KiB, is not shown at all.
+    /// `cookie`, `apikey`, `card`, `iban` or `ssn`, in any case, and also with `_` or `-` between the words. The rules also apply to pairs
+    /// such as `["cookie", ".."]` and `{"name": "password", "value": ".."}`, to texts such as `password=..` and `password: Some("..")`, and
+    /// to the credentials in URLs. Data that the rules cannot read, because it is not JSON or is longer than 64 KiB, is not shown at all.
     ///
     /// # Examples
     ///

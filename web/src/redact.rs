@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use throng::durable::{Excerpt, TaskId};
 
 /// What a hook of [`DashboardBuilder::redact`](crate::DashboardBuilder::redact) receives besides the value: which part of which task it is.
@@ -132,12 +132,30 @@ fn indented(value: &Value) -> String {
 fn redact_value(value: &mut Value) {
     match value {
         Value::Object(fields) => {
+            redact_named_value(fields);
             let named = std::mem::take(fields).into_iter();
             *fields = named.map(redact_field).collect();
         }
-        Value::Array(values) => values.iter_mut().for_each(redact_value),
+        Value::Array(values) => {
+            values.iter_mut().for_each(redact_value);
+            // Pairs, as in a list of headers.
+            if let [Value::String(key), value @ Value::String(_)] = &mut values[..]
+                && is_secret_key(key)
+            {
+                *value = HIDDEN.into();
+            }
+        }
         Value::String(text) => *text = redact_text(text),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// Replaces the value in `{"name": "password", "value": ".."}`, as in a list of variables.
+fn redact_named_value(fields: &mut Map<String, Value>) {
+    let names = ["name", "key"].map(|it| fields.get(it).and_then(Value::as_str));
+    let is_secret = names.into_iter().flatten().any(is_secret_key);
+    if let Some(value) = fields.get_mut("value").filter(|_| is_secret) {
+        *value = HIDDEN.into();
     }
 }
 
@@ -389,6 +407,8 @@ mod tests {
             "Card_Number": 4111,
             "nested": [{ "API-Key": { "a": 1 } }, "url: redis://a:b@c"],
             "redis://a:b@c": 1,
+            "headers": [["Cookie", "a=b"], ["Accept", "*/*"], ["Cookie", "a", "b"]],
+            "variables": [{ "name": "DB_PASSWORD", "value": "hunter2" }, { "key": "to", "value": "x" }],
         });
         redact_value(&mut value);
         let expected = json!({
@@ -396,6 +416,8 @@ mod tests {
             "Card_Number": HIDDEN,
             "nested": [{ "API-Key": HIDDEN }, "url: redis://(hidden)@c"],
             "redis://(hidden)@c": 1,
+            "headers": [["Cookie", HIDDEN], ["Accept", "*/*"], ["Cookie", "a", "b"]],
+            "variables": [{ "name": "DB_PASSWORD", "value": HIDDEN }, { "key": "to", "value": "x" }],
         });
         assert_eq!(value, expected);
     }

@@ -140,7 +140,7 @@ pub(crate) fn charts_of_statistics(
 ) -> [Chart; 2] {
     let step = range.step().as_secs();
     let end = seconds(now) / step;
-    let first = end - range.length().as_secs() / step;
+    let first = end.saturating_sub(range.length().as_secs() / step);
     let totals = totals_of(rows, first..=end, step);
     let times: Vec<u64> = (first..=end).map(|it| it * step).collect();
     let count =
@@ -281,6 +281,12 @@ mod tests {
             failed: second,
             oldest_waiting,
         }
+    }
+
+    #[test]
+    fn a_store_whose_clock_is_wrong_has_charts() {
+        let charts = charts_of_statistics(ChartRange::Day, SystemTime::UNIX_EPOCH, &[]);
+        assert_eq!(charts[0].times, [0]);
     }
 
     #[test]

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
-use throng::durable::{DurableClient, SpawnOptions, Status, TaskId};
+use axum::http::StatusCode;
+use throng::durable::{DurableClient, MemoryStore, SpawnOptions, Status, TaskId};
 use tokio_util::sync::CancellationToken;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Metadata, Subscriber, span};
@@ -265,6 +266,20 @@ async fn lists_pause_resume_and_fire() {
 }
 
 // ===== Audit events =====
+
+#[tokio::test]
+async fn a_form_has_room_for_all_tasks_of_a_page_and_for_little_more() {
+    let app = operated(&DurableClient::open(MemoryStore::new()));
+    let confirm = format!("{PREFIX}/s/mail/bulk/confirm");
+    let id = TaskId::new().to_string();
+    let page = [vec![("action", "replay")], vec![("id", id.as_str()); 200]].concat();
+    let reply = post_form(&app, &confirm, &page).await;
+    assert_eq!(reply.status, StatusCode::OK, "{}", reply.text);
+    let long = vec![("a", ""); 40_000];
+    let reply = post_form(&app, &confirm, &long).await;
+    assert_eq!(reply.status, StatusCode::BAD_REQUEST, "{}", reply.text);
+    assert!(reply.text.contains("length limit"), "{}", reply.text);
+}
 
 /// Collects the audit events of a thread.
 #[derive(Clone, Default)]

@@ -161,4 +161,8 @@ async fn the_last_numbers_of_a_store_that_no_longer_answers_are_shown_as_old() {
         page.text.contains("These numbers are old")
     })
     .await;
+    let hour = get(&app, &format!("{path}?range=1h")).await;
+    assert_eq!(hour.status, StatusCode::OK, "{}", hour.text);
+    let text = "The charts show the last 15 minutes";
+    assert!(hour.text.contains(text), "{}", hour.text);
 }

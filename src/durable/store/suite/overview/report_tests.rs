@@ -75,10 +75,7 @@ pub(super) async fn tasks_that_wait_without_any_worker(it: &dyn Harness) {
         .await;
     it.clock().advance(SECOND);
     reader
-        .assert_finds(
-            "workers.none",
-            "2 tasks wait, and one of them has waited for 61 s",
-        )
+        .assert_finds("workers.none", "2 tasks wait, and the longest wait is 61 s")
         .await;
     let report = reader.report().await;
     assert_eq!(report.findings[0].level, FindingLevel::Error);
