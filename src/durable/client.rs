@@ -10,7 +10,7 @@ use std::time::Duration;
 #[cfg(feature = "tracing")]
 use super::Propagate;
 use super::engine::Engine;
-use super::envelope::{TraceBytes, envelope_of, has_room_for_trace, seal_payload};
+use super::envelope::{MAX_HEAD_BYTES, TraceBytes, envelope_of, seal_payload};
 use super::key::{Conflict, NewKey};
 use super::queue::group::GroupName;
 use super::queue::name::QueueName;
@@ -559,7 +559,7 @@ impl DurableClient {
             .check()
             .map_err(|reason| self.invalid(reason))?;
         // Without the context, the task is as large as that of a client that propagates none.
-        let trace = trace.filter(|_| has_room_for_trace(encoded.len()));
+        let trace = trace.filter(|_| encoded.len() <= MAX_PAYLOAD_BYTES - MAX_HEAD_BYTES);
         let payload = seal_payload(version, trace, policy, encoded);
         if payload.len() > MAX_PAYLOAD_BYTES {
             let len = payload.len();

@@ -33,7 +33,6 @@ use serde::Serialize;
 
 use super::clock::millis;
 use super::policy::{MAX_POLICY_BYTES, Policy};
-use super::store::MAX_PAYLOAD_BYTES;
 
 /// The envelope in which this build stores payloads of version 1 without a trace context, a tick or a policy.
 pub(crate) const SHORT_ENVELOPE: u8 = 1;
@@ -49,7 +48,7 @@ pub(crate) type TraceBytes = [u8; TRACE_CONTEXT_BYTES];
 const HAS_TICK: u8 = 2;
 const HAS_POLICY: u8 = 4;
 /// The maximum number of bytes before a payload without a tick.
-const MAX_HEAD_BYTES: usize = 3 + TRACE_CONTEXT_BYTES + MAX_POLICY_BYTES;
+pub(crate) const MAX_HEAD_BYTES: usize = 3 + TRACE_CONTEXT_BYTES + MAX_POLICY_BYTES;
 
 const OUTPUT_ENVELOPE: u8 = 1;
 
@@ -85,11 +84,6 @@ pub(crate) fn envelope_of(version: u8, trace: Option<TraceBytes>, policy: Policy
         (1, None, Policy::DEFAULT) => SHORT_ENVELOPE,
         _ => LONG_ENVELOPE,
     }
-}
-
-/// Returns `true` if a store accepts a payload of this length with a trace context.
-pub(crate) fn has_room_for_trace(payload_bytes: usize) -> bool {
-    payload_bytes.saturating_add(MAX_HEAD_BYTES) <= MAX_PAYLOAD_BYTES
 }
 
 /// Returns a task that a version of its type has encoded, as it is stored.
