@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::str::FromStr;
-#[cfg(feature = "sqlite-unbundled")]
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};

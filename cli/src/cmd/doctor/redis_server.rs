@@ -43,6 +43,10 @@ const PINGS: usize = 20;
 /// A longer round-trip time limits how many tasks run in a second.
 const SLOW_TRIP: Duration = Duration::from_millis(10);
 
+/// A script that takes longer delays other clients noticeably. A server remembers those that take 10 ms, which a healthy one needs to compile
+/// the scripts of a store.
+const SLOW_SCRIPT: Duration = Duration::from_millis(100);
+
 /// Examines the server.
 pub(super) async fn examine(
     url: &Url,
@@ -168,7 +172,8 @@ fn script_time(entry: redis::Value) -> Option<Duration> {
     (is_script && is_ours).then(|| Duration::from_micros(micros))
 }
 
-fn slowest(times: Vec<Duration>) -> Option<Diagnosis> {
+fn slowest(mut times: Vec<Duration>) -> Option<Diagnosis> {
+    times.retain(|time| *time > SLOW_SCRIPT);
     let slowest = times.iter().max()?;
     Some(Diagnosis::info(
         "redis.slow_scripts",
@@ -329,6 +334,18 @@ mod tests {
         ];
         assert_eq!(ids(&facts(&info, &settings), 50), expected);
         assert_eq!(ids(&ServerFacts::default(), 50), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn a_script_that_takes_some_milliseconds_is_not_slow() {
+        let times = |millis: &[u64]| millis.iter().copied().map(Duration::from_millis).collect();
+        assert_eq!(slowest(times(&[11, 100])), None);
+        let found = slowest(times(&[11, 150, 120])).unwrap();
+        assert!(
+            found.what.contains("2 slow scripts") && found.what.ends_with("150ms"),
+            "{}",
+            found.what
+        );
     }
 
     #[test]
