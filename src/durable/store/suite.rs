@@ -3,8 +3,6 @@
 //!
 //! A new store needs a [`Harness`], and one line at the end of this file.
 
-#[cfg(feature = "redis")]
-pub(super) use self::changes::moves_tests::all_to;
 use self::harness::{Harness, run, runtime};
 #[cfg(feature = "sqlite-unbundled")]
 pub(super) use self::harness::{contents_of, temp_folder};
@@ -405,7 +403,7 @@ store_suite!(in_sqlite, crate::durable::store::suite::sqlite::Sqlite, 64);
 store_suite!(in_redis, crate::durable::store::suite::redis::Redis, 128);
 
 // These modules use the macro `store_suite`, so they must come after it.
-mod changes;
+pub(super) mod changes;
 mod details;
 mod groups;
 mod keys;

@@ -4,7 +4,7 @@ use super::scene::{HOUR, Scene, later};
 use super::*;
 use crate::durable::Refusal;
 use crate::durable::store::kind::TypeSet;
-use crate::durable::store::suite::all_to;
+use crate::durable::store::suite::changes::moves_tests::all_to;
 use crate::durable::store::{Change, ChangeAnswer};
 
 const UNREADABLE: ChangeAnswer = ChangeAnswer::Refused(Refusal::Unreadable);

@@ -2,7 +2,7 @@
 
 use super::super::keys_tests::replacing;
 use super::*;
-use crate::durable::store::suite::all_to;
+use crate::durable::store::suite::changes::moves_tests::all_to;
 use crate::durable::store::{Change, ChangeAnswer};
 
 #[tokio::test]

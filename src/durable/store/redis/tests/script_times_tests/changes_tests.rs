@@ -3,7 +3,8 @@
 use super::*;
 use crate::durable::Key;
 use crate::durable::store::redis::batches::TASKS_PER_CHANGE;
-use crate::durable::store::suite::{all_to, with_key};
+use crate::durable::store::suite::changes::moves_tests::all_to;
+use crate::durable::store::suite::with_key;
 use crate::durable::store::{Change, ChangeAnswer};
 
 const TASKS: u64 = 8 * BATCH;
