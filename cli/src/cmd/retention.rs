@@ -1,9 +1,11 @@
 //! `throng retention`: shows or changes how long, and how many, ended tasks are kept.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
+use throng::durable::{Retention, Status, TaskFilter};
 
+use crate::confirm::{ConfirmArgs, confirm};
 use crate::duration;
 use crate::failure::Failure;
 use crate::out::Output;
@@ -22,6 +24,9 @@ pub(crate) struct RetentionArgs {
     /// The maximum number of other ended tasks, or `none`
     #[arg(long, value_name = "NUMBER", value_parser = parse_most)]
     kept_most: Option<KeptMost>,
+
+    #[command(flatten)]
+    confirm: ConfirmArgs,
 }
 
 /// A maximum, or none.
@@ -43,9 +48,14 @@ pub(crate) async fn run(
     let admin = session.client.admin();
     let mut retention = session.ask(admin.retention()).await?;
     if args.changes() {
+        let before = retention;
         retention = retention.dead_for(args.dead_for.unwrap_or(retention.dead_for));
         retention = retention.dead_most(args.dead_most.unwrap_or(retention.dead_most));
         retention = retention.kept_most(args.kept_most.map_or(retention.kept_most, |it| it.0));
+        let excess = excess(session, before, retention).await?;
+        if excess > 0 {
+            confirm("delete up to", excess, &args.confirm)?;
+        }
         session.ask(admin.set_retention(retention)).await?;
     }
     let kept_most = retention
@@ -60,6 +70,27 @@ pub(crate) async fn run(
         ("kept most", kept_most),
     ];
     out.record(&retention, &lines)
+}
+
+/// The largest page that a store returns. It examines the most tasks, so that a list without a match ends.
+const PAGE: usize = 200;
+
+/// Returns the maximum number of dead letters that new limits delete.
+async fn excess(session: &Session, before: Retention, after: Retention) -> Result<u64, Failure> {
+    let counts = session.ask(session.client.counts()).await?;
+    let beyond_most = counts.dead.saturating_sub(after.dead_most);
+    if after.dead_for >= before.dead_for {
+        return Ok(beyond_most);
+    }
+    let admin = session.client.admin();
+    let oldest = SystemTime::now().checked_sub(after.dead_for);
+    let filter = TaskFilter::new(Status::Dead).until(oldest.unwrap_or(UNIX_EPOCH));
+    let old = session.ask(admin.tasks(&filter, None, PAGE)).await?;
+    match old.tasks.is_empty() && old.next.is_none() {
+        true => Ok(beyond_most),
+        // Nothing counts them. All of them is the most.
+        false => Ok(counts.dead),
+    }
 }
 
 fn parse_most(text: &str) -> Result<KeptMost, String> {

@@ -22,7 +22,7 @@ pub(crate) enum TypeCommand {
 #[derive(Args, Debug)]
 pub(crate) struct TypeNames {
     /// The names of the types
-    #[arg(required = true, value_name = "TYPE")]
+    #[arg(required = true, value_name = "TYPE", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     names: Vec<String>,
 }
 

@@ -30,7 +30,7 @@ const LOOKS: [&str; 18] = [
 ];
 
 /// The commands that change something, in an order in which each has an effect.
-const CHANGES: [&str; 13] = [
+const CHANGES: [&str; 14] = [
     "queue pause reports",
     "type pause mail.send",
     "status",
@@ -41,6 +41,7 @@ const CHANGES: [&str; 13] = [
     "schedule resume nightly",
     "type resume mail.send",
     "retention --dead-for 7d --kept-most 1000",
+    "retention --dead-most 1",
     "dead replay --type mail.send --dry-run",
     "dead replay --type mail.send --error mailbox",
     "dead delete --all",
