@@ -26,7 +26,7 @@ redis.call('DEL', key .. 'rows', key .. 'list', key .. 'large')
 return large";
 
 /// The time of the reference on the machine for which the limits are set, while nothing else runs there.
-const REFERENCE_TIME: Duration = Duration::from_millis(5);
+const REFERENCE_TIME: Duration = Duration::from_millis(7);
 
 /// Measures scripts, one after the other.
 pub(super) struct Meter {
