@@ -178,8 +178,8 @@ fn slowest(mut times: Vec<Duration>) -> Option<Diagnosis> {
     Some(Diagnosis::info(
         "redis.slow_scripts",
         format!(
-            "the slow log of the server has {} of stores, and the slowest took {}",
-            counted(times.len() as u64, "script"),
+            "the server has logged {} of stores, and the slowest took {}",
+            counted(times.len() as u64, "slow script"),
             short(*slowest)
         ),
         "look at `SLOWLOG GET`; large payloads and many partitions on one server are common causes",
