@@ -289,20 +289,27 @@ fn task_of(bytes: usize) -> Resize {
     }
 }
 
-/// A store accepts 1 MiB, with the envelope. So the largest task that it accepts shows the size of the envelope.
+/// A store accepts 1 MiB, with the envelope, which has one byte if there is no context. A task without room for the context is stored
+/// without it.
 #[tokio::test]
-async fn a_context_takes_27_bytes_of_a_sampled_task_only() {
-    const MAX: usize = 1 << 20;
-    for (sampler, envelope) in [(Sampler::AlwaysOff, 1), (Sampler::AlwaysOn, 1 + 27)] {
+async fn a_context_makes_no_sampled_task_too_large() {
+    const MAX: usize = (1 << 20) - 1;
+    let cases = [
+        (Sampler::AlwaysOff, MAX / 2, 0),
+        (Sampler::AlwaysOff, MAX, 0),
+        (Sampler::AlwaysOn, MAX / 2, 1),
+        (Sampler::AlwaysOn, MAX, 0),
+    ];
+    for (sampler, len, links) in cases {
         let traces = Traces::new(sampler);
         let (_, client) = in_memory(Links::new());
-        client.spawn(task_of(MAX - envelope)).await.unwrap();
-        let refused = client.spawn(task_of(MAX - envelope + 1)).await;
+        client.spawn(task_of(len)).await.unwrap();
+        let refused = client.spawn(task_of(MAX + 1)).await;
         assert!(refused.is_err_and(|error| error.is_too_large()));
         assert_eq!(inline(&client).await.run_due().await.unwrap(), 1);
         let runs = traces.spans("process image.resize");
-        let links = runs.iter().map(|run| run.links.links.len());
-        assert_eq!(links.sum::<usize>(), usize::from(envelope > 1));
+        let found = runs.iter().map(|run| run.links.links.len());
+        assert_eq!(found.sum::<usize>(), links, "{len}");
     }
 }
 
