@@ -27,6 +27,9 @@ impl Corpus {
         for file in repository_files(root) {
             let content = fs::read(root.join(&file)).expect("a file of the repository");
             corpus.write(&file, &content);
+            if content.contains(&0) {
+                corpus.skipped.push(corpus.path().join(&file));
+            }
         }
         corpus
     }

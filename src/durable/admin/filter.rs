@@ -60,8 +60,8 @@ impl TaskFilter {
     ///   store. So after such a period, a dead letter that died shortly before this time may be left out. One that died later is never
     ///   selected.
     /// - *Waiting, delayed and running tasks*: those that were spawned at or before this time. A store does not record when a task was
-    ///   spawned, but a [new](TaskId::new) id contains the time, in milliseconds, by the clock of the process that spawned the task. If that
-    ///   clock differs from the clock of the store, the selection is off by the difference. An id that was [derived](TaskId::derive), or
+    ///   spawned, but a [new](crate::durable::TaskId::new) id contains the time, in milliseconds, by the clock of the process that spawned the task. If that
+    ///   clock differs from the clock of the store, the selection is off by the difference. An id that was [derived](crate::durable::TaskId::derive), or
     ///   chosen in another way, contains no time, so its task is never selected.
     ///
     /// A store does not record when a task succeeded or was cancelled, so [`Admin::tasks`](crate::durable::Admin::tasks) refuses a filter
