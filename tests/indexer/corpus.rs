@@ -22,7 +22,7 @@ pub(crate) struct Corpus {
 impl Corpus {
     /// The repository's files, and the made-up ones.
     pub(crate) fn new() -> Self {
-        let corpus = Self::made_up();
+        let mut corpus = Self::made_up();
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         for file in repository_files(root) {
             let content = fs::read(root.join(&file)).expect("a file of the repository");
