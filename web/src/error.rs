@@ -12,7 +12,7 @@ use crate::redact::redact_text;
 #[derive(Clone, Debug)]
 pub(crate) struct WebError {
     pub(crate) kind: ErrorKind,
-    /// What has happened, and what to do next.
+    /// A description of the problem, and of the remedy.
     pub(crate) detail: String,
 }
 

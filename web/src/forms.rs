@@ -42,7 +42,7 @@ pub(crate) fn routes() -> Router<Arc<Shared>> {
     routes
 }
 
-/// What can be paused, and the path of the page that lists it.
+/// A kind of objects that can be paused, and the path of the page that lists them.
 pub(crate) const PAUSABLE: [(&str, Pausable); 3] = [
     ("queues", Pausable::Queue),
     ("types", Pausable::Type),

@@ -15,7 +15,7 @@ use crate::error::WebError;
 use crate::views::tasks::code_of;
 use crate::visit::StoreVisit;
 
-/// What can be paused.
+/// A kind of objects that can be paused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pausable {
     Queue,

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use throng::durable::{Excerpt, TaskId};
 
-/// What a hook of [`DashboardBuilder::redact`](crate::DashboardBuilder::redact) receives besides the value: which part of which task it is.
+/// The origin of a value that a hook of [`DashboardBuilder::redact`](crate::DashboardBuilder::redact) receives: a part of a task.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Shown<'a> {

@@ -57,7 +57,7 @@ pub(crate) struct Latest {
     pub(crate) overview: Option<Arc<Overview>>,
     /// The error of the last attempt.
     pub(crate) error: Option<WebError>,
-    /// What needs attention in the store.
+    /// The problems of the store.
     pub(crate) findings: Arc<[Finding]>,
     /// The time at which the findings were read, and the number of changes at that time.
     findings_read: Option<(Instant, u64)>,

@@ -38,9 +38,9 @@ pub(crate) struct Diagnosis {
     /// The kind of the finding, which never changes.
     id: &'static str,
     level: FindingLevel,
-    /// What was found.
+    /// The problem.
     what: String,
-    /// What to do about it.
+    /// The remedy.
     remedy: String,
 }
 

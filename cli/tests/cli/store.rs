@@ -11,7 +11,7 @@ use super::Result;
 
 /// A store that is removed at the end.
 pub(crate) struct TestStore {
-    /// What `--store` names.
+    /// The store that `--store` names.
     pub(crate) address: String,
     pub(crate) name: &'static str,
     pub(crate) folder: TempDir,

@@ -34,9 +34,9 @@ pub struct Finding {
     pub id: &'static str,
     /// How serious it is.
     pub level: FindingLevel,
-    /// What was found, as a sentence without a full stop.
+    /// The problem, as a sentence without a full stop.
     pub what: String,
-    /// What to do about it, in the same form.
+    /// The remedy, in the same form.
     pub remedy: String,
 }
 

@@ -16,7 +16,7 @@ const MAX_NAMES: usize = 10;
 /// The maximum number of bytes of a name in a finding.
 const MAX_NAME_BYTES: usize = 80;
 
-/// What the report knows about a store.
+/// The information about a store from which the report is made.
 pub(super) struct Facts<'a> {
     pub(super) overview: &'a Overview,
     pub(super) diagnoses: &'a Diagnoses,

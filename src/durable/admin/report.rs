@@ -17,7 +17,7 @@ pub struct Report {
     /// The current time, by the clock of the store.
     #[serde(serialize_with = "json::since_1970")]
     pub now: SystemTime,
-    /// What needs attention, the most serious first. If the list is empty, the report has found no problem.
+    /// The problems, the most serious first. If the list is empty, the report has found no problem.
     pub findings: Vec<Finding>,
 }
 

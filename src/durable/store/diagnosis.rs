@@ -27,7 +27,7 @@ pub(crate) const MAX_EXAMINED_WORKERS: usize = 200;
 )]
 pub(crate) const MAX_DIAGNOSED: usize = 100;
 
-/// What a store finds about itself, in a bounded number of steps. A store with several partitions has a diagnosis of each.
+/// The information of a store about itself, read in a bounded number of steps. A store with several partitions has a diagnosis of each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Diagnosis {
     /// The store's time, in milliseconds since 1970.
@@ -62,7 +62,7 @@ pub(crate) struct Diagnoses {
     pub(crate) partitions: Vec<Diagnosis>,
     /// The partitions that do not answer.
     pub(crate) missing_partitions: Vec<usize>,
-    /// What the store finds about the server that it uses.
+    /// The problems of the server that the store uses.
     pub(crate) server: Vec<Finding>,
 }
 

@@ -5,7 +5,7 @@ use throng::durable::{Status, TaskChange};
 
 use crate::error::WebError;
 
-/// What operators can do to a task.
+/// An operation on a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum TaskAction {

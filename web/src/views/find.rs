@@ -7,14 +7,14 @@ use super::Answer;
 use crate::error::WebError;
 use crate::visit::StoreVisit;
 
-/// What an operator looks for.
+/// A search by an operator.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct FindQuery {
     #[serde(default)]
     pub(crate) q: String,
 }
 
-/// What was found.
+/// The result of a search.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct FindView {
     pub(crate) text: String,

@@ -1,4 +1,4 @@
-//! What a request may do.
+//! The rights of a request: no access, reading, or operating.
 
 use axum::Router;
 use axum::body::Body;

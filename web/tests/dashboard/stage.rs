@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 
 use crate::support::until;
 
-/// What nobody may see.
+/// A text that no answer may contain.
 pub(crate) const SECRET: &str = "hunter2-4f9c";
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -26,7 +26,7 @@ pub(crate) struct Mail {
     pub(crate) act: Act,
 }
 
-/// What a run does.
+/// The behaviour of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Act {
     Succeed,

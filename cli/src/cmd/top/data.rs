@@ -7,7 +7,7 @@ use crate::cmd::{status, worker};
 use crate::failure::Failure;
 use crate::store::Session;
 
-/// What the screen shows of the store: the summary, and the rows of one tab.
+/// The part of the store that the screen shows: the summary, and the rows of one tab.
 pub(super) struct TopData {
     pub(super) overview: Overview,
     pub(super) health: String,

@@ -7,7 +7,7 @@
 
 -- The queue to which the tasks move, or empty for the default queue; and by kind, the kind in the other queue and the priority.
 local queue, kinds = ARGV[1], {}
--- What the script answers about tasks: see `move_tasks.lua`.
+-- The answers about tasks: see `move_tasks.lua`.
 local output = {}
 -- Pairs of ids and rows of tasks that move: of `alive` before and after, and of `delayed` before and after.
 local alive_before, alive_after, delayed_before, delayed_after = {}, {}, {}, {}
