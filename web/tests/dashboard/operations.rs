@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use axum::Router;
 use axum::http::StatusCode;
@@ -197,7 +197,9 @@ async fn all_that_match_are_changed_but_not_those_that_came_later() {
         assert!(question.contains(text), "{text}: {question}");
     }
     // A new id contains the time in milliseconds.
-    tokio::time::sleep(Duration::from_millis(2)).await;
+    let asked = SystemTime::now();
+    let is_later = async || SystemTime::now() > asked + Duration::from_millis(1);
+    until("the clock advances", is_later).await;
     let later = spawn(
         &stage.client,
         Act::Succeed,
