@@ -15,6 +15,8 @@ local queue, limit = ARGV[1], tonumber(ARGV[2])
 -- The number of entries that may still be read. It includes entries that are skipped, because their tasks were cancelled or replaced.
 local reads_left = 4 * MAX_HEAD_LISTS
 local has_tombstones = meta[5] ~= '0'
+-- The number of entries that are read at a time.
+local HEAD_PAGE = 16
 
 -- ===== Lists =====
 
@@ -49,22 +51,37 @@ end
 
 -- ===== Heads of lists =====
 
--- Returns an iterator over the entries in a list whose tasks are in the queue. It returns nil at the end of the list.
+local function is_in_queue(entry)
+  return is_intact(sub(entry, 1, ENTRY_ID_END), entry) and queues().queue_of(entry, 0) == queue
+end
+
+-- Returns an iterator over the entries in a list whose tasks are in the queue. It returns nil at the end of the list. It reads one
+-- entry, and then a page at a time: most lists are read no further.
 local function entries_of(key)
-  local at, left = 0, {}
-  local function is_skipped(entry)
-    if not is_intact(sub(entry, 1, ENTRY_ID_END), entry) or queues().queue_of(entry, 0) ~= queue then return true end
-    if not has_tombstones then return false end
-    local tombstone = lists().tombstone_of(entry)
-    left[tombstone] = left[tombstone] or tonumber(call('HGET', TOMBSTONES, tombstone) or '') or 0
-    left[tombstone] = left[tombstone] - 1
-    return left[tombstone] >= 0
+  local at, page, left = 0, {}, {}
+  local function read_page()
+    local last = at == 0 and 0 or at + math.min(HEAD_PAGE, reads_left) - 1
+    page = call('LRANGE', key, at, last)
+    if not has_tombstones or #page == 0 then return end
+    local names = {}
+    for i, entry in ipairs(page) do names[i] = is_in_queue(entry) and lists().tombstone_of(entry) or '' end
+    local numbers = call('HMGET', TOMBSTONES, unpack(names))
+    for i, name in ipairs(names) do left[name] = left[name] or tonumber(numbers[i] or '') or 0 end
   end
+  local function is_skipped(entry)
+    if not is_in_queue(entry) then return true end
+    if not has_tombstones then return false end
+    local name = lists().tombstone_of(entry)
+    left[name] = left[name] - 1
+    return left[name] >= 0
+  end
+  local next_in_page = 1
   return function()
     while reads_left > 0 do
-      local entry = call('LINDEX', key, at)
+      if next_in_page > #page then read_page(); next_in_page = 1 end
+      local entry = page[next_in_page]
       if not entry then return nil end
-      at, reads_left = at + 1, reads_left - 1
+      next_in_page, at, reads_left = next_in_page + 1, at + 1, reads_left - 1
       if not is_skipped(entry) then return entry end
     end
   end
