@@ -39,7 +39,7 @@ pub(crate) enum DeadCommand {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct DeadFilterArgs {
     /// Only tasks of the type with this name
-    #[arg(long = "type", value_name = "TYPE", alias = "name")]
+    #[arg(long = "type", value_name = "TYPE")]
     name: Option<String>,
 
     /// Only tasks of this named queue

@@ -15,11 +15,11 @@ use crate::store::Session;
 #[derive(Args, Debug)]
 pub(crate) struct TaskListArgs {
     /// The status of the tasks
-    #[arg(long = "status", alias = "state", value_enum, value_name = "STATUS", default_value_t = ListedStatus::Waiting)]
+    #[arg(long = "status", value_enum, value_name = "STATUS", default_value_t = ListedStatus::Waiting)]
     state: ListedStatus,
 
     /// Only tasks of the type with this name
-    #[arg(long = "type", value_name = "TYPE", alias = "name")]
+    #[arg(long = "type", value_name = "TYPE")]
     name: Option<String>,
 
     /// Only tasks of this named queue
