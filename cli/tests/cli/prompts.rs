@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use throng::durable::{DurableClient, Status, TaskFilter, TaskInfo};
+
 use super::Result;
 use super::scene::{filled, id};
 use super::store::end_of;
@@ -52,16 +54,37 @@ async fn raw_bytes_are_not_printed_to_a_terminal() -> Result {
     Ok(())
 }
 
+/// The shortest time for which dead letters are kept.
+const SHORT: Duration = Duration::from_secs(1);
+
+/// Waits until all dead letters are older than the shortest retention.
+async fn dead_for_long(client: &DurableClient) -> Result {
+    let dead = TaskFilter::new(Status::Dead);
+    let is_young = |task: &TaskInfo| task.age.is_some_and(|age| age <= SHORT);
+    while client
+        .admin()
+        .tasks(&dead, None, 9)
+        .await?
+        .tasks
+        .iter()
+        .any(is_young)
+    {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
+}
+
 /// A retention that is shorter than the age of dead letters deletes them.
 #[tokio::test]
 async fn a_person_is_asked_before_a_retention_deletes_something() -> Result {
     let store = filled().await?;
     let client = store.open().await?;
+    tokio::time::timeout(Duration::from_secs(30), dead_for_long(&client)).await??;
     let before = client.admin().retention().await?;
-    let after = before.dead_for(Duration::from_millis(1));
+    let after = before.dead_for(SHORT);
     for (answer, code, expected) in [("no\n", 2, before), ("3\n", 0, after)] {
         let mut terminal = Terminal::open()?;
-        let command = store.command(&["retention", "--dead-for", "1ms"]);
+        let command = store.command(&["retention", "--dead-for", "1s"]);
         let mut child = terminal.spawn(command)?;
         terminal.wait_for("This will delete up to 3 dead letters. Type 3 to confirm:")?;
         terminal.type_keys(answer)?;

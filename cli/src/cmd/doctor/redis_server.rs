@@ -27,6 +27,9 @@ const PINGS: usize = 20;
 /// A longer round-trip time limits how many tasks run in a second.
 const SLOW_TRIP: Duration = Duration::from_millis(10);
 
+/// If more of the memory is used, there is a warning.
+const MAX_MEMORY_PERCENT: u64 = 80;
+
 /// The smallest buffer that holds the messages of a burst of tasks.
 const MIN_MESSAGE_BUFFER: u64 = 1 << 20;
 
@@ -217,13 +220,13 @@ impl ServerFacts {
     fn memory(&self) -> Option<Diagnosis> {
         let (used, most) = (self.number("used_memory")?, self.number("maxmemory")?);
         let percent = used.saturating_mul(100).checked_div(most)?;
-        (percent > 80).then(|| {
-            Diagnosis::warn(
-                "redis.memory",
-                format!("the server uses {percent} % of its `maxmemory`, and refuses new tasks when it is full"),
-                "raise `maxmemory`, or delete data that nobody needs",
-            )
-        })
+        let what = format!("the server uses {percent} % of its `maxmemory`");
+        let remedy = "raise `maxmemory`, or delete data that nobody needs: a server that is full refuses new tasks";
+        match percent {
+            ..=MAX_MEMORY_PERCENT => None,
+            ..100 => Some(Diagnosis::warn("redis.memory", what, remedy)),
+            _ => Some(Diagnosis::error("redis.memory", what, remedy)),
+        }
     }
 
     fn idle_timeout(&self) -> Option<Diagnosis> {
@@ -268,6 +271,8 @@ impl ServerFacts {
 
 #[cfg(test)]
 mod tests {
+    use throng::durable::FindingLevel;
+
     use super::*;
 
     fn facts(info: &[(&str, &str)], settings: &[(&str, &str)]) -> ServerFacts {
@@ -355,10 +360,15 @@ mod tests {
     }
 
     #[test]
-    fn a_server_without_a_memory_limit_is_never_full() {
-        assert_eq!(
-            facts(&[("used_memory", "5"), ("maxmemory", "0")], &[]).memory(),
-            None
-        );
+    fn a_server_is_full_when_it_has_reached_its_memory_limit() {
+        let level = |used, most| {
+            let facts = facts(&[("used_memory", used), ("maxmemory", most)], &[]);
+            facts.memory().map(|it| it.level)
+        };
+        assert_eq!(level("80", "100"), None);
+        assert_eq!(level("99", "100"), Some(FindingLevel::Warn));
+        assert_eq!(level("100", "100"), Some(FindingLevel::Error));
+        // There is no limit.
+        assert_eq!(level("5", "0"), None);
     }
 }
