@@ -201,22 +201,24 @@ async fn change(
         return Err(nothing_selected(act));
     }
     let filter = args.filter.until_now(session).await?;
-    if args.dry_run || ask.is_some() {
-        let number = count(session, &filter).await?;
-        if args.dry_run {
-            let text = number.to_string();
-            out.record(&DryRun { matching: number }, &[("matching", text)])?;
-            return nothing_if(number == 0);
-        }
-        if let Some(ask) = ask.filter(|_| number > 0) {
-            confirm(act, number, ask)?;
-        }
+    if args.dry_run {
+        return dry_run(count(session, &filter).await?, out);
+    }
+    if let Some(ask) = ask
+        && let number @ 1.. = count(session, &filter).await?
+    {
+        confirm(act, number, ask)?;
     }
     let error = filter.error.clone();
     let tally = DeadBulk::new(session, filter.filter(), change, error)
         .run(verb, out)
         .await?;
     finish(&tally, verb, out)
+}
+
+fn dry_run(matching: u64, out: &mut Output) -> Result<(), Failure> {
+    out.record(&DryRun { matching }, &[("matching", matching.to_string())])?;
+    nothing_if(matching == 0)
 }
 
 fn act_of(change: &TaskChange) -> &'static str {

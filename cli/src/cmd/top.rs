@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use clap::Args;
 use ratatui::DefaultTerminal;
-use ratatui::crossterm::event::{self, Event, KeyEvent, KeyEventKind};
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use throng::durable::{Changed, TaskChange, TaskId};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -81,8 +81,7 @@ async fn watch(
     model: &mut TopModel,
     terminal: &mut DefaultTerminal,
 ) -> Result<(), Failure> {
-    let mut events = events();
-    let mut tick = ticks();
+    let (mut events, mut tick) = (events(), ticks());
     let mut terminate = signal(SignalKind::terminate())?;
     // Ctrl-C is a key here. This is the signal that another process sends.
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -94,18 +93,15 @@ async fn watch(
             _ = interrupt.recv() => return Ok(()),
             event = events.recv() => match event {
                 None => return Ok(()),
-                Some(Event::Key(key)) if key.kind == KeyEventKind::Press => {
-                    match press(session, model, key).await {
-                        ControlFlow::Break(()) => return Ok(()),
-                        ControlFlow::Continue(true) => {
-                            // The answer to it may be about another tab.
-                            request = None;
-                            tick.reset_immediately();
-                        }
-                        ControlFlow::Continue(false) => {}
+                Some(event) => match react(session, model, event).await {
+                    ControlFlow::Break(()) => return Ok(()),
+                    ControlFlow::Continue(false) => {}
+                    ControlFlow::Continue(true) => {
+                        // The answer to this request may be about another tab.
+                        request = None;
+                        tick.reset_immediately();
                     }
-                }
-                Some(_) => {}
+                },
             },
             answer = answer(&mut request) => {
                 request = None;
@@ -120,8 +116,12 @@ async fn watch(
 }
 
 /// Reacts to a key. Returns `true` if the data may have changed, or breaks if the key quits.
-async fn press(session: &Session, model: &mut TopModel, key: KeyEvent) -> ControlFlow<(), bool> {
-    match model.press(key) {
+async fn react(session: &Session, model: &mut TopModel, event: Event) -> ControlFlow<(), bool> {
+    let action = match event {
+        Event::Key(key) if key.kind == KeyEventKind::Press => model.press(key),
+        _ => None,
+    };
+    match action {
         None => ControlFlow::Continue(false),
         Some(TopAction::Quit) => ControlFlow::Break(()),
         Some(action) => {

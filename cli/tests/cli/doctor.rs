@@ -1,8 +1,12 @@
 //! `throng doctor`: a healthy store has no finding, and each fault has one.
 
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
 use std::process::Output;
 
 use redis::aio::MultiplexedConnection;
+use regex::Regex;
 
 use super::Result;
 use super::scene::fill;
@@ -166,5 +170,37 @@ async fn a_file_that_cannot_be_written_is_found() -> Result {
     drop(lock);
     let healthy = store.run(&["doctor", "--strict"])?;
     assert_eq!(healthy.status.code(), Some(0), "{healthy:?}");
+    Ok(())
+}
+
+/// The table in `README.md` has the findings of the library, which documents them, and those of the command.
+#[test]
+fn the_readme_lists_all_findings() -> Result {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let ids = |file: &str, pattern: &str| -> Result<BTreeSet<String>> {
+        let text = fs::read_to_string(folder.join(file))?;
+        let pattern = Regex::new(pattern)?;
+        Ok(pattern
+            .captures_iter(&text)
+            .map(|it| it[1].to_owned())
+            .collect())
+    };
+    let mut found = ids(
+        "../src/durable/admin/finding.rs",
+        r"/// \| `([a-z_]+\.[a-z_]+)` \|",
+    )?;
+    for file in [
+        "doctor",
+        "doctor/redis_permissions",
+        "doctor/redis_server",
+        "doctor/sqlite_file",
+        "doctor/writes",
+    ] {
+        found.extend(ids(
+            &format!("src/cmd/{file}.rs"),
+            r#"\(\s*"([a-z_]+\.[a-z_]+)","#,
+        )?);
+    }
+    assert_eq!(ids("README.md", r"`([a-z_]+\.[a-z_]+)`")?, found);
     Ok(())
 }

@@ -140,10 +140,9 @@ fn draw_tabs(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
 fn draw_rows(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
     let rows = model.rows();
     if rows.is_empty() {
-        let text = if model.filter.is_empty() {
-            "no rows"
-        } else {
-            "no row matches the filter"
+        let text = match model.filter.is_empty() {
+            true => "no rows",
+            false => "no row matches the filter",
         };
         frame.render_widget(Span::from(text).dim(), area);
         return;
