@@ -11,7 +11,7 @@ use throng::durable::{Status, TaskChange, TaskFilter, TaskId, TaskInfo};
 use super::queue::queue_name;
 use super::task::show::reason_name;
 use super::task::{self, TaskPages, TaskPaging};
-use crate::bulk::{BulkTally, DeadBulk, has_error};
+use crate::bulk::{BulkTally, DeadBulk, has_ended_within, has_error};
 use crate::confirm::{ConfirmArgs, confirm};
 use crate::duration::{self, short};
 use crate::failure::Failure;
@@ -173,10 +173,7 @@ pub(crate) async fn run(
 async fn list(session: &Session, args: DeadListArgs, out: &mut Output) -> Result<(), Failure> {
     let mut pages = TaskPages::new(session, args.filter.filter(), args.paging);
     let matches = |task: &TaskInfo| {
-        let is_young = args
-            .since
-            .is_none_or(|since| task.age.is_some_and(|age| age <= since));
-        is_young && has_error(task, args.filter.error.as_deref())
+        has_ended_within(task, args.since) && has_error(task, args.filter.error.as_deref())
     };
     pages.print(&DEAD_COLUMNS, matches, out).await
 }

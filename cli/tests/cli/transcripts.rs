@@ -8,7 +8,7 @@ use super::store::{TestStore, throng};
 use super::transcript::{Transcript, check};
 
 /// The commands that only look.
-const LOOKS: [&str; 20] = [
+const LOOKS: [&str; 21] = [
     "status",
     "status -o json",
     "status -q --check dead<3 --check waiting>=3 --check oldest<9d",
@@ -18,6 +18,7 @@ const LOOKS: [&str; 20] = [
     "task ls --status dead --limit 2 -o json",
     "task ls --status delayed -q",
     "task ls --status cancelled -o jsonl",
+    "task ls --status dead --error mailbox --since 1h -q",
     "task ls --type unknown",
     "dead ls",
     "dead ls --error mailbox --all",

@@ -27,8 +27,8 @@ const PINGS: usize = 20;
 /// A longer round-trip time limits how many tasks run in a second.
 const SLOW_TRIP: Duration = Duration::from_millis(10);
 
-/// If more of the memory is used, there is a warning.
-const MAX_MEMORY_PERCENT: u64 = 80;
+/// If this much of the memory is used, there is a warning.
+const MIN_MEMORY_PERCENT: u64 = 81;
 
 /// The smallest buffer that holds the messages of a burst of tasks.
 const MIN_MESSAGE_BUFFER: u64 = 1 << 20;
@@ -223,9 +223,9 @@ impl ServerFacts {
         let what = format!("the server uses {percent} % of its `maxmemory`");
         let remedy = "raise `maxmemory`, or delete data that nobody needs: a server that is full refuses new tasks";
         match percent {
-            ..=MAX_MEMORY_PERCENT => None,
-            ..100 => Some(Diagnosis::warn("redis.memory", what, remedy)),
-            _ => Some(Diagnosis::error("redis.memory", what, remedy)),
+            100.. => Some(Diagnosis::error("redis.memory", what, remedy)),
+            MIN_MEMORY_PERCENT.. => Some(Diagnosis::warn("redis.memory", what, remedy)),
+            _ => None,
         }
     }
 

@@ -17,7 +17,7 @@ pub(super) async fn examine(store: &StoreArgs) -> Option<Diagnosis> {
 
 /// Opens and closes a session. A store in Redis also sends this process a message on each of its channels, which has to arrive.
 async fn write(store: &StoreArgs) -> Result<Health, Failure> {
-    let session = store.open().await?;
+    let session = store.open_observed().await?;
     let written = session.ask(session.client.admin().check_writes()).await;
     let health = session.client.health();
     session.close().await;
