@@ -14,7 +14,7 @@ use crate::store::Session;
 #[derive(Args, Debug)]
 pub(crate) struct RetentionArgs {
     /// The time for which dead letters are kept, such as `30d`
-    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    #[arg(long, value_name = "TIME", value_parser = parse_dead_for)]
     dead_for: Option<Duration>,
 
     /// The maximum number of dead letters
@@ -102,6 +102,15 @@ async fn excess(session: &Session, before: Retention, after: Retention) -> Resul
         true => Ok(beyond_most),
         // Nothing counts them. All of them is the most.
         false => Ok(dead),
+    }
+}
+
+/// Refuses a time that no store accepts, before a person is asked to confirm it.
+fn parse_dead_for(text: &str) -> Result<Duration, String> {
+    let time = duration::parse(text)?;
+    match time >= Duration::from_secs(1) {
+        true => Ok(time),
+        false => Err("write `1s` or more: `--dead-most 0` keeps no dead letters".into()),
     }
 }
 

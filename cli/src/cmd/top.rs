@@ -98,7 +98,7 @@ async fn watch(
                     ControlFlow::Continue(false) => {}
                     ControlFlow::Continue(true) => {
                         // The answer to this request may be about another tab.
-                        request = None;
+                        request.take().inspect(JoinHandle::abort);
                         tick.reset_immediately();
                     }
                 },

@@ -134,6 +134,7 @@ fn usage() -> Result {
         "status --partitions 0",
         "status --timeout 0s",
         "task ls --limit 0",
+        "retention --dead-for 1ms",
         "web --listen localhost:8787",
     ];
     for command in commands {
