@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::future;
+use std::time::Duration;
 
 use serde::Serialize;
 use throng::durable::{
@@ -40,9 +41,14 @@ pub(crate) struct BulkTally {
     pub(crate) is_stopped: bool,
 }
 
-/// Returns `true` if the error of a dead letter contains a text.
+/// Returns `true` if the last error of a task contains a text.
 pub(crate) fn has_error(task: &TaskInfo, error: Option<&str>) -> bool {
     error.is_none_or(|text| task.error.as_deref().is_some_and(|it| it.contains(text)))
+}
+
+/// Returns `true` if a task has ended within a time.
+pub(crate) fn has_ended_within(task: &TaskInfo, time: Option<Duration>) -> bool {
+    time.is_none_or(|time| task.age.is_some_and(|age| age <= time))
 }
 
 impl<'a> DeadBulk<'a> {

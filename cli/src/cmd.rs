@@ -4,6 +4,7 @@ pub(crate) mod dead;
 pub(crate) mod doctor;
 mod generate;
 pub(crate) mod metrics;
+mod named;
 mod namespaces;
 pub(crate) mod queue;
 pub(crate) mod retention;

@@ -182,6 +182,11 @@ pub(crate) fn counted(number: u64, noun: &str) -> String {
     format!("{number} {noun}{plural}")
 }
 
+/// Returns bytes as hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// Returns a value as JSON text without unprintable characters, followed by a line feed.
 fn json(value: &impl Serialize, is_pretty: bool) -> Result<String, Failure> {
     let text = match is_pretty {

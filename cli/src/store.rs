@@ -81,12 +81,16 @@ impl StoreArgs {
 
     /// Opens a store that exists. It never creates one, so a typing error has no effect.
     pub(crate) async fn open(&self) -> Result<Session, Failure> {
-        let location = self.location()?;
         // An observer that is refused for another reason does not keep a process from opening the store.
         if let Err(Failure::Unreachable(reason)) = self.observe().await {
             return Err(Failure::Unreachable(reason));
         }
-        let client = match location {
+        self.open_observed().await
+    }
+
+    /// Opens a store that this process has observed, so that it exists.
+    pub(crate) async fn open_observed(&self) -> Result<Session, Failure> {
+        let client = match self.location()? {
             Location::Redis(url) => {
                 DurableClient::open(self.within(self.redis(&url).open()).await?)
             }

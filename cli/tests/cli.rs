@@ -3,12 +3,20 @@
 
 #[path = "cli/bulk.rs"]
 mod bulk;
+#[path = "cli/doctor.rs"]
+mod doctor;
+#[path = "cli/generated.rs"]
+mod generated;
 #[path = "cli/metrics.rs"]
 mod metrics;
+#[path = "cli/prompts.rs"]
+mod prompts;
 #[path = "cli/safety.rs"]
 mod safety;
 #[path = "cli/scene.rs"]
 mod scene;
+#[path = "cli/server.rs"]
+mod server;
 #[path = "cli/store.rs"]
 mod store;
 #[path = "cli/terminal.rs"]

@@ -32,6 +32,7 @@ mod workers;
 /// The interface of a store for the people who operate it: see [`DurableClient::admin`](super::DurableClient::admin).
 ///
 /// - [`overview`](Self::overview) summarises the store, its queues and its types, and [`report`](Self::report) lists what is wrong with it.
+///   [`check_writes`](Self::check_writes) checks that the store accepts writes.
 /// - [`tasks`](Self::tasks) lists the tasks with a status, [`task`](Self::task) shows one task in detail, and [`head`](Self::head) shows
 ///   the tasks of a queue that have waited longest.
 /// - [`workers`](Self::workers) lists the workers, and [`stats`](Self::stats) returns how many runs have started and ended over time.
@@ -137,6 +138,34 @@ impl<'a> Admin<'a> {
     /// ```
     pub async fn report(&self) -> Result<Report, DurableError> {
         report::report(self.engine).await
+    }
+
+    /// Checks that the store accepts writes: opens a session, as a worker does, and closes it. This has no effect on tasks.
+    ///
+    /// # Errors
+    ///
+    /// - if the store refuses the session, for example because its disk or its memory is full;
+    /// - if the client observes the store ([`is_read_only`](DurableError::is_read_only));
+    /// - if the store does not answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the session may stay open until the client is closed or its process exits.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use throng::durable::{DurableClient, MemoryStore};
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// client.admin().check_writes().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn check_writes(&self) -> Result<(), DurableError> {
+        let session = self.engine.ask(None, |store| store.open_session(None));
+        let session = session.await?;
+        let closed = self.engine.ask(None, |store| store.close_session(session));
+        closed.await
     }
 
     /// Returns a page of the tasks that match the filter: the first page or, if `after` is the [`next`](TaskPage::next) of a page, the

@@ -11,7 +11,7 @@ use throng::durable::{Status, TaskChange, TaskFilter, TaskId, TaskInfo};
 use super::queue::queue_name;
 use super::task::show::reason_name;
 use super::task::{self, TaskPages, TaskPaging};
-use crate::bulk::{BulkTally, DeadBulk, has_error};
+use crate::bulk::{BulkTally, DeadBulk, has_ended_within, has_error};
 use crate::confirm::{ConfirmArgs, confirm};
 use crate::duration::{self, short};
 use crate::failure::Failure;
@@ -39,7 +39,7 @@ pub(crate) enum DeadCommand {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct DeadFilterArgs {
     /// Only tasks of the type with this name
-    #[arg(long = "type", value_name = "TYPE", alias = "name")]
+    #[arg(long = "type", value_name = "TYPE")]
     name: Option<String>,
 
     /// Only tasks of this named queue
@@ -173,10 +173,7 @@ pub(crate) async fn run(
 async fn list(session: &Session, args: DeadListArgs, out: &mut Output) -> Result<(), Failure> {
     let mut pages = TaskPages::new(session, args.filter.filter(), args.paging);
     let matches = |task: &TaskInfo| {
-        let is_young = args
-            .since
-            .is_none_or(|since| task.age.is_some_and(|age| age <= since));
-        is_young && has_error(task, args.filter.error.as_deref())
+        has_ended_within(task, args.since) && has_error(task, args.filter.error.as_deref())
     };
     pages.print(&DEAD_COLUMNS, matches, out).await
 }
@@ -201,22 +198,24 @@ async fn change(
         return Err(nothing_selected(act));
     }
     let filter = args.filter.until_now(session).await?;
-    if args.dry_run || ask.is_some() {
-        let number = count(session, &filter).await?;
-        if args.dry_run {
-            let text = number.to_string();
-            out.record(&DryRun { matching: number }, &[("matching", text)])?;
-            return nothing_if(number == 0);
-        }
-        if let Some(ask) = ask.filter(|_| number > 0) {
-            confirm(act, number, ask)?;
-        }
+    if args.dry_run {
+        return dry_run(count(session, &filter).await?, out);
+    }
+    if let Some(ask) = ask
+        && let number @ 1.. = count(session, &filter).await?
+    {
+        confirm(act, number, ask)?;
     }
     let error = filter.error.clone();
     let tally = DeadBulk::new(session, filter.filter(), change, error)
         .run(verb, out)
         .await?;
     finish(&tally, verb, out)
+}
+
+fn dry_run(matching: u64, out: &mut Output) -> Result<(), Failure> {
+    out.record(&DryRun { matching }, &[("matching", matching.to_string())])?;
+    nothing_if(matching == 0)
 }
 
 fn act_of(change: &TaskChange) -> &'static str {

@@ -1,7 +1,9 @@
 //! `throng doctor`: looks for problems of the store, its server and its workers.
 
+mod redis_permissions;
 mod redis_server;
 mod sqlite_file;
+mod writes;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -65,6 +67,13 @@ static DIAGNOSIS_COLUMNS: [Column<Diagnosis>; 4] = [
 
 /// A larger difference of two clocks makes the times in lists misleading.
 const MAX_CLOCK_DIFFERENCE: Duration = Duration::from_secs(5);
+/// The findings that already say why this process cannot change the store.
+const CANNOT_WRITE: [&str; 4] = [
+    "redis.eviction",
+    "redis.permissions",
+    "redis.replica",
+    "sqlite.permissions",
+];
 /// The number of dead letters that are counted by their types and reasons.
 const MAX_DEAD: usize = 100;
 /// The number of pairs of a type and a reason in a finding.
@@ -76,14 +85,7 @@ pub(crate) async fn run(
     args: DoctorArgs,
     out: &mut Output,
 ) -> Result<(), Failure> {
-    let session = store.observe().await?;
-    let mut found = store_findings(&session).await?;
-    found.extend(match store.location()? {
-        Location::Redis(url) => redis_server::examine(&url, store, args.clients).await?,
-        Location::Sqlite(path) => sqlite_file::examine(&path, args.deep)?,
-    });
-    session.close().await;
-    found.sort_by_key(|it| Reverse(it.level));
+    let found = examine(store, &args).await?;
     print(&found, out)?;
     let least = if args.strict {
         FindingLevel::Warn
@@ -96,6 +98,23 @@ pub(crate) async fn run(
             "findings that need attention: {number}"
         ))),
     }
+}
+
+/// Returns all findings, the most serious first.
+async fn examine(store: &StoreArgs, args: &DoctorArgs) -> Result<Vec<Diagnosis>, Failure> {
+    let session = store.observe().await?;
+    let mut found = store_findings(&session).await?;
+    session.close().await;
+    found.extend(match store.location()? {
+        Location::Redis(url) => redis_server::examine(&url, store, args.clients).await?,
+        Location::Sqlite(path) => sqlite_file::examine(&path, args.deep)?,
+    });
+    // This is last: a process that opens the store repairs some of what the others look for.
+    if !found.iter().any(|it| CANNOT_WRITE.contains(&it.id)) {
+        found.extend(writes::examine(store).await);
+    }
+    found.sort_by_key(|it| Reverse(it.level));
+    Ok(found)
 }
 
 fn print(found: &[Diagnosis], out: &mut Output) -> Result<(), Failure> {

@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use throng::durable::{QueueOverview, Rate, TaskInfo};
 
+use super::named::NamedArgs;
 use super::task::show::when;
 use crate::duration::{self, short};
 use crate::failure::Failure;
@@ -22,18 +23,11 @@ pub(crate) enum QueueCommand {
         name: Option<String>,
     },
     /// Pauses queues: no task of them starts until they are resumed
-    Pause(QueueNames),
+    Pause(NamedArgs),
     /// Resumes queues
-    Resume(QueueNames),
+    Resume(NamedArgs),
     /// Sets the limits of a queue. A limit that is not given stays as it is
     Set(QueueLimits),
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct QueueNames {
-    /// The names of the queues
-    #[arg(required = true, value_name = "QUEUE")]
-    names: Vec<String>,
 }
 
 #[derive(Args, Debug)]
@@ -125,8 +119,14 @@ pub(crate) async fn run(
     match command {
         QueueCommand::Ls => list(session, out).await,
         QueueCommand::Show { name } => show(session, name, out).await,
-        QueueCommand::Pause(queues) => set_paused(session, &queues.names, true, out).await,
-        QueueCommand::Resume(queues) => set_paused(session, &queues.names, false, out).await,
+        QueueCommand::Pause(queues) => {
+            let pause = async |name: &str| session.ask(session.client.queue(name).pause()).await;
+            queues.change("queue", "paused", out, pause).await
+        }
+        QueueCommand::Resume(queues) => {
+            let resume = async |name: &str| session.ask(session.client.queue(name).resume()).await;
+            queues.change("queue", "resumed", out, resume).await
+        }
         QueueCommand::Set(limits) => set(session, limits, out).await,
     }
 }
@@ -199,26 +199,6 @@ fn head_line(task: &TaskInfo) -> String {
         task.name.as_deref().unwrap_or("-"),
         when(task)
     )
-}
-
-async fn set_paused(
-    session: &Session,
-    names: &[String],
-    is_paused: bool,
-    out: &mut Output,
-) -> Result<(), Failure> {
-    for name in names {
-        let queue = session.client.queue(name);
-        match is_paused {
-            true => session.ask(queue.pause()).await?,
-            false => session.ask(queue.resume()).await?,
-        }
-        out.note(&format!(
-            "the queue {name} is {}",
-            if is_paused { "paused" } else { "resumed" }
-        ));
-    }
-    Ok(())
 }
 
 async fn set(session: &Session, limits: QueueLimits, out: &mut Output) -> Result<(), Failure> {
@@ -294,28 +274,26 @@ fn parse_running(text: &str) -> Result<Limit<u32>, String> {
 }
 
 fn parse_rate(text: &str) -> Result<Limit<Rate>, String> {
-    if text == "none" {
-        return Ok(Limit(None));
+    match text {
+        "none" => Ok(Limit(None)),
+        text => rate(text).map(|rate| Limit(Some(rate))).ok_or_else(|| {
+            "write a rate such as `5/s`, `100/min`, `20/h` or `1/90s`, or `none`".into()
+        }),
     }
-    let how =
-        || String::from("write a rate such as `5/s`, `100/min`, `20/h` or `1/90s`, or `none`");
-    let (number, time) = text.split_once('/').ok_or_else(how)?;
-    let number: u32 = number
-        .trim()
-        .parse()
-        .ok()
-        .filter(|it| *it > 0)
-        .ok_or_else(how)?;
-    let rate = match time.trim() {
+}
+
+fn rate(text: &str) -> Option<Rate> {
+    let (number, time) = text.split_once('/')?;
+    let number: u32 = number.trim().parse().ok().filter(|it| *it > 0)?;
+    Some(match time.trim() {
         "s" | "sec" | "second" => Rate::per_second(number),
         "m" | "min" | "minute" => Rate::per_minute(number),
         "h" | "hour" => Rate::per_hour(number),
         time => {
-            let time = duration::parse(time).ok().filter(|it| !it.is_zero());
-            Rate::every(time.ok_or_else(how)? / number)
+            let time = duration::parse(time).ok().filter(|it| !it.is_zero())?;
+            Rate::every(time / number)
         }
-    };
-    Ok(Limit(Some(rate)))
+    })
 }
 
 #[cfg(test)]

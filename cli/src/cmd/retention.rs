@@ -1,6 +1,6 @@
 //! `throng retention`: shows or changes how long, and how many, ended tasks are kept.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use clap::Args;
 use throng::durable::{Retention, Status, TaskFilter};
@@ -14,7 +14,7 @@ use crate::store::Session;
 #[derive(Args, Debug)]
 pub(crate) struct RetentionArgs {
     /// The time for which dead letters are kept, such as `30d`
-    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    #[arg(long, value_name = "TIME", value_parser = parse_dead_for)]
     dead_for: Option<Duration>,
 
     /// The maximum number of dead letters
@@ -45,18 +45,9 @@ pub(crate) async fn run(
     args: RetentionArgs,
     out: &mut Output,
 ) -> Result<(), Failure> {
-    let admin = session.client.admin();
-    let mut retention = session.ask(admin.retention()).await?;
+    let mut retention = session.ask(session.client.admin().retention()).await?;
     if args.changes() {
-        let before = retention;
-        retention = retention.dead_for(args.dead_for.unwrap_or(retention.dead_for));
-        retention = retention.dead_most(args.dead_most.unwrap_or(retention.dead_most));
-        retention = retention.kept_most(args.kept_most.map_or(retention.kept_most, |it| it.0));
-        let excess = excess(session, before, retention).await?;
-        if excess > 0 {
-            confirm("delete up to", excess, &args.confirm)?;
-        }
-        session.ask(admin.set_retention(retention)).await?;
+        retention = change(session, retention, &args).await?;
     }
     let kept_most = retention
         .kept_most
@@ -72,24 +63,54 @@ pub(crate) async fn run(
     out.record(&retention, &lines)
 }
 
+/// Changes what the arguments name, and returns the result. Asks first if dead letters would be deleted.
+async fn change(
+    session: &Session,
+    before: Retention,
+    args: &RetentionArgs,
+) -> Result<Retention, Failure> {
+    let after = before
+        .dead_for(args.dead_for.unwrap_or(before.dead_for))
+        .dead_most(args.dead_most.unwrap_or(before.dead_most))
+        .kept_most(args.kept_most.map_or(before.kept_most, |it| it.0));
+    let excess = excess(session, before, after).await?;
+    if excess > 0 {
+        confirm("delete up to", excess, &args.confirm)?;
+    }
+    let admin = session.client.admin();
+    session.ask(admin.set_retention(after)).await?;
+    Ok(after)
+}
+
 /// The largest page that a store returns. It examines the most tasks, so that a list without a match ends.
 const PAGE: usize = 200;
 
 /// Returns the maximum number of dead letters that new limits delete.
 async fn excess(session: &Session, before: Retention, after: Retention) -> Result<u64, Failure> {
-    let counts = session.ask(session.client.counts()).await?;
-    let beyond_most = counts.dead.saturating_sub(after.dead_most);
+    let admin = session.client.admin();
+    let overview = session.ask(admin.overview()).await?;
+    let dead = overview.counts.dead;
+    let beyond_most = dead.saturating_sub(after.dead_most);
     if after.dead_for >= before.dead_for {
         return Ok(beyond_most);
     }
-    let admin = session.client.admin();
-    let oldest = SystemTime::now().checked_sub(after.dead_for);
+    // The age of a dead letter is measured by the clock of the store.
+    let oldest = overview.now.checked_sub(after.dead_for);
     let filter = TaskFilter::new(Status::Dead).until(oldest.unwrap_or(UNIX_EPOCH));
     let old = session.ask(admin.tasks(&filter, None, PAGE)).await?;
     match old.tasks.is_empty() && old.next.is_none() {
         true => Ok(beyond_most),
         // Nothing counts them. All of them is the most.
-        false => Ok(counts.dead),
+        false => Ok(dead),
+    }
+}
+
+/// Refuses a time that no store accepts, before a person is asked to confirm it.
+fn parse_dead_for(text: &str) -> Result<Duration, String> {
+    let time = duration::parse(text)?;
+    match time >= Duration::from_secs(1) {
+        true => Ok(time),
+        false => Err("write `1s` or more: `--dead-most 0` keeps no dead letters".into()),
     }
 }
 

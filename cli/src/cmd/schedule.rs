@@ -1,9 +1,10 @@
 //! `throng schedule`: lists, pauses and fires schedules.
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use serde::Serialize;
 use throng::durable::{ScheduleInfo, TaskId};
 
+use super::named::NamedArgs;
 use super::queue::queue_name;
 use crate::duration::{millis, utc};
 use crate::failure::Failure;
@@ -20,21 +21,14 @@ pub(crate) enum ScheduleCommand {
         name: String,
     },
     /// Pauses schedules: they do not fire until they are resumed
-    Pause(ScheduleNames),
+    Pause(NamedArgs),
     /// Resumes schedules
-    Resume(ScheduleNames),
+    Resume(NamedArgs),
     /// Stores one more task of a schedule now, and prints its id
     Fire {
         /// The name of the schedule
         name: String,
     },
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct ScheduleNames {
-    /// The names of the schedules
-    #[arg(required = true, value_name = "SCHEDULE")]
-    names: Vec<String>,
 }
 
 /// A schedule, with times in milliseconds since 1970.
@@ -102,11 +96,18 @@ pub(crate) async fn run(
     command: ScheduleCommand,
     out: &mut Output,
 ) -> Result<(), Failure> {
+    let schedules = session.client.schedules();
     match command {
         ScheduleCommand::Ls => list(session, out).await,
         ScheduleCommand::Show { name } => show(session, &name, out).await,
-        ScheduleCommand::Pause(args) => set_paused(session, &args.names, true, out).await,
-        ScheduleCommand::Resume(args) => set_paused(session, &args.names, false, out).await,
+        ScheduleCommand::Pause(names) => {
+            let pause = async |name: &str| found(name, session.ask(schedules.pause(name)).await?);
+            names.change("schedule", "paused", out, pause).await
+        }
+        ScheduleCommand::Resume(names) => {
+            let resume = async |name: &str| found(name, session.ask(schedules.resume(name)).await?);
+            names.change("schedule", "resumed", out, resume).await
+        }
         ScheduleCommand::Fire { name } => fire(session, &name, out).await,
     }
 }
@@ -150,33 +151,19 @@ async fn show(session: &Session, name: &str, out: &mut Output) -> Result<(), Fai
     out.record(&row, &lines)
 }
 
-async fn set_paused(
-    session: &Session,
-    names: &[String],
-    is_paused: bool,
-    out: &mut Output,
-) -> Result<(), Failure> {
-    let schedules = session.client.schedules();
-    for name in names {
-        let is_there = match is_paused {
-            true => session.ask(schedules.pause(name)).await?,
-            false => session.ask(schedules.resume(name)).await?,
-        };
-        if !is_there {
-            return Err(absent(name));
-        }
-        let state = if is_paused { "paused" } else { "resumed" };
-        out.note(&format!("the schedule {name} is {state}"));
-    }
-    Ok(())
-}
-
 async fn fire(session: &Session, name: &str, out: &mut Output) -> Result<(), Failure> {
     let task = session
         .ask(session.client.schedules().fire_now(name))
         .await?;
     let id = task.ok_or_else(|| absent(name))?;
     out.id(id)
+}
+
+fn found(name: &str, is_there: bool) -> Result<(), Failure> {
+    match is_there {
+        true => Ok(()),
+        false => Err(absent(name)),
+    }
 }
 
 fn absent(name: &str) -> Failure {

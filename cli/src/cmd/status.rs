@@ -61,16 +61,16 @@ pub(crate) async fn run(
     {
         out.note(hint);
     }
-    let failed = args
-        .checks
-        .iter()
-        .filter_map(|check| check.failure(&overview));
+    check(&args.checks, &overview)
+}
+
+/// Fails if a condition does not hold. Without all partitions, the numbers are too small, so no condition counts as checked.
+fn check(checks: &[Check], overview: &Overview) -> Result<(), Failure> {
+    let failed = checks.iter().filter_map(|check| check.failure(overview));
     let mut failed: Vec<_> = failed.collect();
-    if !args.checks.is_empty() && !overview.missing_partitions.is_empty() {
-        failed.push(format!(
-            "the partitions {:?} do not answer",
-            overview.missing_partitions
-        ));
+    let missing = &overview.missing_partitions;
+    if !checks.is_empty() && !missing.is_empty() {
+        failed.push(format!("the partitions {missing:?} do not answer"));
     }
     match failed.is_empty() {
         true => Ok(()),
@@ -171,6 +171,14 @@ pub(crate) fn health(health: &Health) -> String {
     }
 }
 
+/// Splits a condition into the name of a number, an operator, and a limit.
+fn split(text: &str) -> Option<(&str, &'static str, &str)> {
+    let (name, rest) = text.split_at(text.find(['<', '>', '=', '!'])?);
+    let mut operators = ["<=", ">=", "==", "!=", "<", ">"].into_iter();
+    let operator = operators.find(|it| rest.starts_with(it))?;
+    Some((name.trim(), operator, rest[operator.len()..].trim()))
+}
+
 impl Check {
     fn parse(text: &str) -> Result<Self, String> {
         let invalid = || {
@@ -178,15 +186,8 @@ impl Check {
                 "`{text}` is not a condition: write, for example, `waiting<1000`, `oldest<60s` or `dead==0`"
             )
         };
-        let start = text.find(['<', '>', '=', '!']).ok_or_else(invalid)?;
-        let (name, rest) = text.split_at(start);
-        let operators = ["<=", ">=", "==", "!=", "<", ">"];
-        let operator = operators
-            .into_iter()
-            .find(|it| rest.starts_with(it))
-            .ok_or_else(invalid)?;
-        let number = CheckedNumber::parse(name.trim())?;
-        let limit = rest[operator.len()..].trim();
+        let (name, operator, limit) = split(text).ok_or_else(invalid)?;
+        let number = CheckedNumber::parse(name)?;
         let limit = match number {
             CheckedNumber::Oldest => duration::parse(limit)?.as_millis(),
             _ => limit.parse().map_err(|_| invalid())?,
@@ -202,20 +203,24 @@ impl Check {
     /// Returns a message if the condition does not hold.
     fn failure(&self, overview: &Overview) -> Option<String> {
         let number = self.number.of(overview);
-        let holds = match self.operator {
+        let unit = if self.number == CheckedNumber::Oldest {
+            "ms"
+        } else {
+            ""
+        };
+        let text = || format!("`{}` does not hold: the value is {number}{unit}", self.text);
+        (!self.holds(number)).then(text)
+    }
+
+    fn holds(&self, number: u128) -> bool {
+        match self.operator {
             "<" => number < self.limit,
             "<=" => number <= self.limit,
             ">" => number > self.limit,
             ">=" => number >= self.limit,
             "==" => number == self.limit,
             _ => number != self.limit,
-        };
-        let unit = if self.number == CheckedNumber::Oldest {
-            "ms"
-        } else {
-            ""
-        };
-        (!holds).then(|| format!("`{}` does not hold: the value is {number}{unit}", self.text))
+        }
     }
 }
 
@@ -269,6 +274,21 @@ mod tests {
         ] {
             let error = Check::parse(text).unwrap_err();
             assert!(error.contains(remedy), "{error}");
+        }
+    }
+
+    #[test]
+    fn conditions_hold_below_at_or_above_their_limit() {
+        for (operator, expected) in [
+            ("<", [true, false, false]),
+            ("<=", [true, true, false]),
+            ("==", [false, true, false]),
+            ("!=", [true, false, true]),
+            (">=", [false, true, true]),
+            (">", [false, false, true]),
+        ] {
+            let check = Check::parse(&format!("dead{operator}5")).unwrap();
+            assert_eq!([4, 5, 6].map(|it| check.holds(it)), expected, "{operator}");
         }
     }
 }

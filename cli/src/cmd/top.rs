@@ -9,10 +9,13 @@ mod tab;
 mod tests;
 
 use std::io::{self, IsTerminal};
+use std::ops::ControlFlow;
+use std::panic;
 use std::thread;
 use std::time::Duration;
 
 use clap::Args;
+use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use throng::durable::{Changed, TaskChange, TaskId};
 use tokio::signal::unix::{SignalKind, signal};
@@ -55,11 +58,20 @@ pub(crate) async fn run(store: &StoreArgs, args: TopArgs) -> Result<(), Failure>
     // A store that does not answer is reported before the screen changes.
     let data = data::read(&session, TopTab::Queues).await?;
     let mut model = TopModel::new(args.operate, data);
-    // This also restores the terminal if the program panics.
-    let mut terminal = ratatui::try_init()?;
-    let result = watch(&session, &mut model, &mut terminal).await;
-    ratatui::try_restore()?;
+    let show = async |terminal: &mut DefaultTerminal| watch(&session, &mut model, terminal).await;
+    let result = on_screen(show).await;
     session.close().await;
+    result
+}
+
+/// Uses the whole terminal, and restores it at the end, even after a panic.
+async fn on_screen(
+    show: impl AsyncFnOnce(&mut DefaultTerminal) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    // The hook for panics that this sets restores the terminal before the message of the panic is printed.
+    let mut terminal = ratatui::try_init()?;
+    let result = show(&mut terminal).await;
+    ratatui::try_restore()?;
     result
 }
 
@@ -67,10 +79,9 @@ pub(crate) async fn run(store: &StoreArgs, args: TopArgs) -> Result<(), Failure>
 async fn watch(
     session: &Session,
     model: &mut TopModel,
-    terminal: &mut ratatui::DefaultTerminal,
+    terminal: &mut DefaultTerminal,
 ) -> Result<(), Failure> {
-    let mut events = events();
-    let mut tick = ticks();
+    let (mut events, mut tick) = (events(), ticks());
     let mut terminate = signal(SignalKind::terminate())?;
     // Ctrl-C is a key here. This is the signal that another process sends.
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -82,15 +93,15 @@ async fn watch(
             _ = interrupt.recv() => return Ok(()),
             event = events.recv() => match event {
                 None => return Ok(()),
-                Some(Event::Key(key)) if key.kind == KeyEventKind::Press => {
-                    let Some(action) = model.press(key) else { continue };
-                    if action == TopAction::Quit {
-                        return Ok(());
+                Some(event) => match react(session, model, event).await {
+                    ControlFlow::Break(()) => return Ok(()),
+                    ControlFlow::Continue(false) => {}
+                    ControlFlow::Continue(true) => {
+                        // The answer to this request may be about another tab.
+                        request.take().inspect(JoinHandle::abort);
+                        tick.reset_immediately();
                     }
-                    act(session, model, action).await;
-                    tick.reset_immediately();
-                }
-                Some(_) => {}
+                },
             },
             answer = answer(&mut request) => {
                 request = None;
@@ -104,13 +115,33 @@ async fn watch(
     }
 }
 
+/// Reacts to a key. Returns `true` if the data may have changed, or breaks if the key quits.
+async fn react(session: &Session, model: &mut TopModel, event: Event) -> ControlFlow<(), bool> {
+    let action = match event {
+        Event::Key(key) if key.kind == KeyEventKind::Press => model.press(key),
+        _ => None,
+    };
+    match action {
+        None => ControlFlow::Continue(false),
+        Some(TopAction::Quit) => ControlFlow::Break(()),
+        Some(action) => {
+            act(session, model, action).await;
+            ControlFlow::Continue(true)
+        }
+    }
+}
+
 /// Waits for the answer to a request, or forever if there is none.
 async fn answer(request: &mut Option<JoinHandle<Answer>>) -> Answer {
     match request {
         None => std::future::pending().await,
         Some(request) => match request.await {
             Ok(answer) => answer,
-            Err(error) => Err(Failure::Failed(error.to_string())),
+            // A panic has restored the terminal, so the screen is over.
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => panic::resume_unwind(panic),
+                Err(error) => Err(Failure::Failed(error.to_string())),
+            },
         },
     }
 }
@@ -120,7 +151,7 @@ async fn act(session: &Session, model: &mut TopModel, action: TopAction) {
     match action {
         TopAction::Refresh | TopAction::Quit => {}
         TopAction::Show(id) => match session.ask(session.client.admin().task(id)).await {
-            Ok(Some(detail)) => model.detail = Some(show::lines(&detail)),
+            Ok(Some(detail)) => model.show(show::lines(&detail)),
             Ok(None) => model.message = Some(show::absent(id).to_string()),
             Err(failure) => model.message = Some(failure.to_string()),
         },

@@ -1,9 +1,13 @@
 //! `throng type`: lists and pauses the types of tasks.
 
-use clap::{Args, Subcommand};
+use std::collections::BTreeSet;
+
+use clap::Subcommand;
 use throng::durable::TypeOverview;
 
+use super::named::NamedArgs;
 use super::queue::queue_name;
+use super::worker::PAGE;
 use crate::duration::short;
 use crate::failure::Failure;
 use crate::out::{Column, ListEnd, Output};
@@ -14,16 +18,9 @@ pub(crate) enum TypeCommand {
     /// Lists the types with runs in the last hour, and those that are paused or not served
     Ls,
     /// Pauses types: no task of them starts until they are resumed
-    Pause(TypeNames),
+    Pause(NamedArgs),
     /// Resumes types
-    Resume(TypeNames),
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct TypeNames {
-    /// The names of the types
-    #[arg(required = true, value_name = "TYPE", value_parser = clap::builder::NonEmptyStringValueParser::new())]
-    names: Vec<String>,
+    Resume(NamedArgs),
 }
 
 static TYPE_COLUMNS: [Column<TypeOverview>; 8] = [
@@ -73,23 +70,46 @@ pub(crate) async fn run(
     command: TypeCommand,
     out: &mut Output,
 ) -> Result<(), Failure> {
-    let (names, is_paused) = match command {
-        TypeCommand::Ls => return list(session, out).await,
-        TypeCommand::Pause(types) => (types.names, true),
-        TypeCommand::Resume(types) => (types.names, false),
-    };
-    for name in names {
-        let types = session.client.types();
-        match is_paused {
-            true => session.ask(types.pause(&name)).await?,
-            false => session.ask(types.resume(&name)).await?,
+    let types = session.client.types();
+    match command {
+        TypeCommand::Ls => list(session, out).await,
+        TypeCommand::Pause(names) => {
+            let pause = async |name: &str| session.ask(types.pause(name)).await;
+            names.change("type", "paused", out, pause).await?;
+            warn_of_unknown(session, &names.names, out).await
         }
+        TypeCommand::Resume(names) => {
+            let resume = async |name: &str| session.ask(types.resume(name)).await;
+            names.change("type", "resumed", out, resume).await
+        }
+    }
+}
+
+/// A store accepts any name, since a worker that knows the type may start later. So a typing error has no other effect than this warning.
+async fn warn_of_unknown(session: &Session, names: &[String], out: &Output) -> Result<(), Failure> {
+    let known = known_types(session).await?;
+    let unknown = names.iter().filter(|name| !known.contains(*name));
+    for name in unknown {
         out.note(&format!(
-            "the type {name} is {}",
-            if is_paused { "paused" } else { "resumed" }
+            "warning: no worker has listed the type {name}: `throng type ls` shows the names, and `throng type resume` undoes the pause"
         ));
     }
     Ok(())
+}
+
+/// Returns the types that workers have listed.
+async fn known_types(session: &Session) -> Result<BTreeSet<String>, Failure> {
+    let (admin, mut after) = (session.client.admin(), None);
+    let mut known = BTreeSet::new();
+    loop {
+        let page = admin.workers(after.as_ref(), PAGE);
+        let page = session.ask(page).await?;
+        known.extend(page.workers.into_iter().flat_map(|worker| worker.types));
+        after = page.next;
+        if after.is_none() {
+            return Ok(known);
+        }
+    }
 }
 
 async fn list(session: &Session, out: &mut Output) -> Result<(), Failure> {

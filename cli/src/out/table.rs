@@ -42,10 +42,8 @@ fn aligned(rows: Vec<Vec<String>>, has_titles: bool, width: u16, is_wrapped: boo
     table.load_style(NOTHING);
     table.set_content_arrangement(ContentArrangement::Dynamic);
     table.set_width(width);
-    let key = rows
-        .iter()
-        .filter_map(|cells| Some(cells.first()?.chars().count()));
-    let key = key.max().unwrap_or(0);
+    let keys = rows.iter().filter_map(|cells| cells.first());
+    let key = keys.map(|key| key.chars().count()).max().unwrap_or(0);
     for cells in rows {
         let mut row = Row::from(cells.into_iter().map(Cell::new).collect::<Vec<_>>());
         if !is_wrapped {
@@ -62,16 +60,19 @@ fn aligned(rows: Vec<Vec<String>>, has_titles: bool, width: u16, is_wrapped: boo
     {
         column.set_constraint(ColumnConstraint::ContentWidth);
     }
-    let mut lines = String::new();
-    for (number, line) in table.lines().enumerate() {
-        let style = if has_titles && number == 0 {
-            Style::new().bold()
-        } else {
-            Style::new()
+    printed(&table, has_titles)
+}
+
+/// Returns the lines of a table, the titles in bold.
+fn printed(table: &Table, has_titles: bool) -> String {
+    let line = |(number, line): (usize, String)| {
+        let style = match has_titles && number == 0 {
+            true => Style::new().bold(),
+            false => Style::new(),
         };
-        lines.push_str(&format!("{style}{}{style:#}\n", line.trim_end()));
-    }
-    lines
+        format!("{style}{}{style:#}\n", line.trim_end())
+    };
+    table.lines().enumerate().map(line).collect()
 }
 
 /// Returns the lines of a record. On a terminal, the texts are aligned.

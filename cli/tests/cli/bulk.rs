@@ -3,8 +3,7 @@
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::process::Stdio;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::pipe::fcntl_setpipe_size;
 use rustix::process::{Pid, Signal, kill_process};
@@ -12,14 +11,12 @@ use throng::durable::DurableClient;
 
 use super::Result;
 use super::scene::{mail, worker};
-use super::store::TestStore;
+use super::store::{TestStore, eventually};
 
 /// Five parts.
 const LETTERS: usize = 5 * 128;
 /// The size of the smallest pipe.
 const PIPE: usize = 4096;
-/// The time within which the command must reach each step.
-const MAX_WAIT: Duration = Duration::from_secs(30);
 
 async fn dead_letters(client: &DurableClient) -> Result {
     let executor = worker(client).await?;
@@ -80,12 +77,8 @@ async fn ctrl_c_stops_between_two_parts_and_says_how_many() -> Result {
 
 /// Waits until the command has written its first line of progress.
 fn wait_for_line(reader: impl AsFd) -> Result {
-    let end = Instant::now() + MAX_WAIT;
-    while rustix::io::ioctl_fionread(&reader)? <= (PIPE - 60) as u64 {
-        if Instant::now() > end {
-            return Err("the command has printed no progress".into());
-        }
-        thread::sleep(Duration::from_millis(1));
-    }
-    Ok(())
+    eventually("progress", || {
+        let is_there = rustix::io::ioctl_fionread(&reader)? > (PIPE - 60) as u64;
+        Ok(is_there.then_some(()))
+    })
 }

@@ -6,8 +6,8 @@ use std::os::unix::fs::MetadataExt;
 use std::process::Stdio;
 
 use super::Result;
-use super::scene::{HOSTILE, fill, id};
-use super::store::{TestStore, throng};
+use super::scene::{HOSTILE, fill, filled, id};
+use super::store::{TestStore, end_of, throng};
 
 #[test]
 fn no_command_creates_a_store() -> Result {
@@ -55,10 +55,7 @@ async fn no_command_creates_a_namespace() -> Result {
 /// A command that only looks leaves the file as it is.
 #[tokio::test]
 async fn looking_changes_no_file() -> Result {
-    let store = TestStore::sqlite()?;
-    let client = store.open().await?;
-    fill(&client).await?;
-    client.close().await?;
+    let store = filled().await?;
     let before = (
         fs::read(store.file())?,
         fs::metadata(store.file())?.mtime_nsec(),
@@ -124,10 +121,7 @@ async fn hostile_texts_in_a_server_are_escaped() -> Result {
 /// A reader such as `head` that closes its end is no failure.
 #[tokio::test]
 async fn a_closed_pipe_is_no_failure() -> Result {
-    let store = TestStore::sqlite()?;
-    let client = store.open().await?;
-    fill(&client).await?;
-    client.close().await?;
+    let store = filled().await?;
     let mut command = store.command(&["task", "ls", "--status", "dead"]);
     let (reader, writer) = std::io::pipe()?;
     drop(reader);
@@ -138,71 +132,29 @@ async fn a_closed_pipe_is_no_failure() -> Result {
         .take()
         .ok_or("no stderr")?
         .read_to_string(&mut message)?;
-    assert!(child.wait()?.success() && message.is_empty(), "{message}");
+    assert!(
+        end_of(&mut child)?.success() && message.is_empty(),
+        "{message}"
+    );
     Ok(())
 }
 
 /// A password comes from the environment or a file, and no message contains it.
 #[tokio::test]
 async fn a_password_is_used_and_never_printed() -> Result {
-    let port = free_port()?;
-    let folder = tempfile::tempdir()?;
-    let mut server = std::process::Command::new("redis-server")
-        .args([
-            "--port",
-            &port.to_string(),
-            "--save",
-            "",
-            "--requirepass",
-            "hidden-word",
-        ])
-        .current_dir(&folder)
-        .stdout(Stdio::null())
-        .spawn()?;
-    let url = format!("redis://127.0.0.1:{port}/");
-    let with_password = format!("redis://:hidden-word@127.0.0.1:{port}/");
-    let opened = open(&with_password).await;
-    fs::write(folder.path().join("password"), "hidden-word\n")?;
-    let right = throng(folder.path())
-        .args(["status", "--store", &url, "--password-file", "password"])
-        .output();
-    let in_url = throng(folder.path())
-        .args(["status", "--store", &with_password])
-        .env("THRONG_STORE_PASSWORD", "")
-        .output();
-    let wrong = throng(folder.path())
-        .args(["status", "--store", &url])
-        .env("THRONG_STORE_PASSWORD", "wrong-word")
-        .output();
-    server.kill()?;
-    server.wait()?;
-    opened?;
-    assert!(right?.status.success());
-    assert!(in_url?.status.success());
-    let wrong = wrong?;
+    let store = TestStore::redis_with_password("hidden-word").await?;
+    let without = store.address.replace(":hidden-word@", "");
+    fs::write(store.folder.path().join("password"), "hidden-word\n")?;
+    let file = ["status", "--store", &without, "--password-file", "password"];
+    assert!(store.run(&file)?.status.success());
+    // An empty variable is none.
+    let mut in_url = store.command(&["status"]);
+    in_url.env("THRONG_STORE_PASSWORD", "");
+    assert!(in_url.output()?.status.success());
+    let mut wrong = store.command(&["status", "--store", &without]);
+    let wrong = wrong.env("THRONG_STORE_PASSWORD", "wrong-word").output()?;
     let message = String::from_utf8(wrong.stderr)?;
     assert_eq!(wrong.status.code(), Some(1), "{message}");
     assert!(!message.contains("-word"), "{message}");
     Ok(())
-}
-
-/// Creates the store, as soon as the server answers.
-async fn open(url: &str) -> Result {
-    let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
-    loop {
-        match throng::durable::RedisStore::open(url).await {
-            Ok(store) => {
-                let client = throng::durable::DurableClient::open(store);
-                return Ok(client.close().await?);
-            }
-            Err(error) if std::time::Instant::now() > end => return Err(error.into()),
-            Err(_) => tokio::time::sleep(std::time::Duration::from_millis(20)).await,
-        }
-    }
-}
-
-fn free_port() -> Result<u16> {
-    Ok(std::net::TcpListener::bind("127.0.0.1:0")?
-        .local_addr()?
-        .port())
 }

@@ -10,6 +10,7 @@ use throng::durable::{
 };
 
 use super::Result;
+use super::store::TestStore;
 
 /// A task whose run succeeds, unless it has an error.
 #[derive(Serialize, Deserialize)]
@@ -91,6 +92,15 @@ pub(crate) async fn worker(client: &DurableClient) -> Result<DurableExecutor> {
         .max_running(1);
     builder.retry(Retry::exponential().attempts(1));
     Ok(builder.start(()).await?)
+}
+
+/// Returns a store in a file that is filled.
+pub(crate) async fn filled() -> Result<TestStore> {
+    let store = TestStore::sqlite()?;
+    let client = store.open().await?;
+    fill(&client).await?;
+    client.close().await?;
+    Ok(store)
 }
 
 /// Fills a store. When this returns, no worker runs:

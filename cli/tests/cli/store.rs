@@ -1,7 +1,9 @@
 //! [`TestStore`]: a store of a test's own.
 
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -22,11 +24,7 @@ pub(crate) struct TestStore {
 const SCRIPT: &str = r#"redis-server "$@" >log </dev/null & read -r _; kill $!; wait"#;
 
 /// The settings of a server about which `throng doctor` has nothing to say.
-const SETTINGS: [&str; 12] = [
-    "--port",
-    "0",
-    "--unixsocket",
-    "socket",
+const SETTINGS: [&str; 8] = [
     "--appendonly",
     "yes",
     "--appendfsync",
@@ -52,27 +50,39 @@ impl TestStore {
         })
     }
 
-    /// Starts a server.
+    /// Starts a server that listens on a socket.
     pub(crate) async fn redis() -> Result<Self> {
         let folder = tempfile::tempdir()?;
-        let mut shell = Command::new("sh");
-        shell.args(["-c", SCRIPT, "sh"]).args(SETTINGS);
-        let server = shell.current_dir(&folder).stdin(Stdio::piped()).spawn()?;
         let address = format!("redis+unix://{}", folder.path().join("socket").display());
+        Self::start(folder, address, &["--port", "0", "--unixsocket", "socket"]).await
+    }
+
+    /// Starts a server that listens on a port, and whose user has a password.
+    pub(crate) async fn redis_with_password(password: &str) -> Result<Self> {
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let address = format!("redis://:{password}@127.0.0.1:{port}/");
+        let port = port.to_string();
+        let settings = ["--port", &port, "--requirepass", password];
+        Self::start(tempfile::tempdir()?, address, &settings).await
+    }
+
+    /// Starts a server, and creates the store.
+    async fn start(folder: TempDir, address: String, settings: &[&str]) -> Result<Self> {
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", SCRIPT, "sh"])
+            .args(SETTINGS)
+            .args(settings);
+        let server = shell.current_dir(&folder).stdin(Stdio::piped()).spawn()?;
         let store = Self {
             address,
             name: "redis",
             folder,
             server: Some(server),
         };
-        let end = Instant::now() + MAX_WAIT;
-        loop {
-            match store.open().await {
-                Ok(client) => break client.close().await?,
-                Err(error) if Instant::now() > end => return Err(error),
-                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
-            }
-        }
+        let client = redis::Client::open(store.address.as_str())?;
+        eventually("server", || Ok(client.get_connection().ok()))?;
+        store.open().await?.close().await?;
         Ok(store)
     }
 
@@ -121,15 +131,19 @@ pub(crate) fn throng(folder: &Path) -> Command {
     command
 }
 
-/// Waits until a process ends, and checks that it has succeeded.
-pub(crate) fn succeeds(child: &mut Child) -> Result {
+/// Waits until a process ends.
+pub(crate) fn end_of(child: &mut Child) -> Result<ExitStatus> {
+    eventually("end of the process", || Ok(child.try_wait()?))
+}
+
+/// Asks again and again for something, until it is there. Fails if that takes too long.
+pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     let end = Instant::now() + MAX_WAIT;
     loop {
-        match child.try_wait()? {
-            Some(status) if status.success() => return Ok(()),
-            Some(status) => return Err(status.to_string().into()),
-            None if Instant::now() > end => return Err("the process does not end".into()),
-            None => std::thread::sleep(Duration::from_millis(20)),
+        match ask()? {
+            Some(found) => return Ok(found),
+            None if Instant::now() > end => return Err(format!("there is no {what}").into()),
+            None => thread::sleep(Duration::from_millis(2)),
         }
     }
 }

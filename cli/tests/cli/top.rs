@@ -3,19 +3,16 @@
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::Result;
-use super::scene::{fill, id};
-use super::store::TestStore;
+use super::scene::{fill, filled, id};
+use super::store::{TestStore, end_of};
 use super::terminal::Terminal;
 
 #[tokio::test]
 async fn the_terminal_is_restored() -> Result {
-    let store = TestStore::sqlite()?;
-    let client = store.open().await?;
-    fill(&client).await?;
-    client.close().await?;
+    let store = filled().await?;
     for killed_by in [None, Some(Signal::TERM), Some(Signal::INT)] {
         let mut terminal = Terminal::open()?;
-        let mut child = terminal.spawn(&store, &["top"])?;
+        let mut child = terminal.spawn(store.command(&["top"]))?;
         terminal.wait_for("reports")?;
         assert!(terminal.screen().alternate_screen());
         assert!(!terminal.is_restored()?);
@@ -24,7 +21,7 @@ async fn the_terminal_is_restored() -> Result {
             Some(signal) => kill_process(Pid::from_child(&child), signal)?,
         }
         terminal.wait_until("shell", |screen| !screen.alternate_screen())?;
-        assert!(child.wait()?.success());
+        assert!(end_of(&mut child)?.success());
         assert!(terminal.is_restored()?);
     }
     Ok(())
@@ -36,7 +33,7 @@ async fn a_dead_letter_is_replayed_on_the_screen() -> Result {
     let client = store.open().await?;
     fill(&client).await?;
     let mut terminal = Terminal::open()?;
-    let mut child = terminal.spawn(&store, &["top", "--operate"])?;
+    let mut child = terminal.spawn(store.command(&["top", "--operate"]))?;
     terminal.wait_for("reports")?;
     terminal.type_keys("3")?;
     terminal.wait_for(&id(4).to_string())?;
@@ -47,7 +44,7 @@ async fn a_dead_letter_is_replayed_on_the_screen() -> Result {
     terminal.type_keys("y")?;
     terminal.wait_for("replayed")?;
     terminal.type_keys("q")?;
-    assert!(child.wait()?.success());
+    assert!(end_of(&mut child)?.success());
     assert_eq!(client.counts().await?.dead, 2);
     Ok(client.close().await?)
 }

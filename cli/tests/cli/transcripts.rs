@@ -8,14 +8,17 @@ use super::store::{TestStore, throng};
 use super::transcript::{Transcript, check};
 
 /// The commands that only look.
-const LOOKS: [&str; 18] = [
+const LOOKS: [&str; 21] = [
     "status",
     "status -o json",
     "status -q --check dead<3 --check waiting>=3 --check oldest<9d",
+    "status -q --check waiting==3 --check unserved==3 --check delayed==1 --check running==0 --check kept==2",
+    "status -q --check dead!=3 --check oldest>1h --check workers>0",
     "task ls",
     "task ls --status dead --limit 2 -o json",
     "task ls --status delayed -q",
     "task ls --status cancelled -o jsonl",
+    "task ls --status dead --error mailbox --since 1h -q",
     "task ls --type unknown",
     "dead ls",
     "dead ls --error mailbox --all",
@@ -56,7 +59,7 @@ async fn looks(store: &TestStore) -> Result {
         transcript.run(command)?;
     }
     for command in ["task show", "task payload", "task wait"] {
-        for number in [1, 2, 7, 99] {
+        for number in [1, 2, 5, 7, 99] {
             // The task 7 waits for a worker, and there is none.
             let limit = if (command, number) == ("task wait", 7) {
                 " --for 1ms"
@@ -89,6 +92,9 @@ async fn changes(store: &TestStore) -> Result {
         id(20)
     ))?;
     transcript.run(&format!("task show {}", id(20)))?;
+    // A task with this id is there, so nothing more is stored.
+    transcript.run(&format!("spawn mail.send --id {}", id(20)))?;
+    transcript.run("task ls --status delayed -q --queue reports")?;
     transcript.run("spawn mail.send {x}")?;
     transcript.check("changes");
     Ok(())
@@ -128,6 +134,7 @@ fn usage() -> Result {
         "status --partitions 0",
         "status --timeout 0s",
         "task ls --limit 0",
+        "retention --dead-for 1ms",
         "web --listen localhost:8787",
     ];
     for command in commands {
@@ -156,6 +163,12 @@ async fn workers_are_listed() -> Result {
     assert_eq!(fields[1..4], ["live", "(default)", "1"], "{list}");
     assert_eq!(fields[6], std::process::id().to_string(), "{list}");
     assert!(fields[8].contains("mail.send"), "{list}");
+    for (name, is_known) in [("mail.send", true), ("mail.snd", false)] {
+        let paused = store.run(&["type", "pause", name])?;
+        assert!(paused.status.success(), "{paused:?}");
+        let warned = String::from_utf8(paused.stderr)?.contains("no worker has listed the type");
+        assert_eq!(warned, !is_known, "{name}");
+    }
     let shown = store.run(&["worker", "show", fields[0], "-o", "json"])?;
     assert!(String::from_utf8(shown.stdout)?.contains(r#""permits": 1"#));
     let absent = store.run(&["worker", "show", "7"])?;
@@ -177,91 +190,5 @@ async fn a_task_is_spawned_by_its_name() -> Result {
     let failed = store.run_beside(&failed).await?;
     assert_eq!(failed.status.code(), Some(5));
     executor.shutdown(Duration::ZERO).await;
-    Ok(client.close().await?)
-}
-
-/// Scripts of shells are parsed by the shells that are there, and pages are written.
-#[test]
-fn texts_are_generated() -> Result {
-    let folder = tempfile::tempdir()?;
-    let script = throng(folder.path())
-        .args(["completions", "bash"])
-        .output()?
-        .stdout;
-    std::fs::write(folder.path().join("script"), script)?;
-    let script = folder.path().join("script");
-    let parsed = std::process::Command::new("bash")
-        .arg("-n")
-        .arg(script)
-        .output()?;
-    assert!(parsed.status.success(), "{parsed:?}");
-    for shell in ["zsh", "fish", "elvish", "powershell"] {
-        let script = throng(folder.path())
-            .args(["completions", shell])
-            .output()?;
-        assert!(
-            script.status.success() && script.stdout.len() > 1_000,
-            "{shell}"
-        );
-    }
-    let pages = folder.path().join("man");
-    std::fs::create_dir(&pages)?;
-    assert!(
-        throng(folder.path())
-            .args(["man", "man"])
-            .status()?
-            .success()
-    );
-    assert!(pages.join("throng-dead-replay.1").exists());
-    Ok(())
-}
-
-/// A server with sensible settings has no finding, and one with others has findings, and its exit status says so.
-#[tokio::test]
-async fn a_server_is_examined() -> Result {
-    let store = TestStore::redis().await?;
-    let healthy = store.run(&["doctor", "--strict"])?;
-    assert_eq!(healthy.status.code(), Some(0), "{healthy:?}");
-    let client = redis::Client::open(store.address.as_str())?;
-    let mut connection = client.get_multiplexed_async_connection().await?;
-    let set = |name: &str, value: &str| {
-        redis::cmd("CONFIG")
-            .arg("SET")
-            .arg(name)
-            .arg(value)
-            .to_owned()
-    };
-    for (name, value) in [
-        ("appendfsync", "everysec"),
-        ("timeout", "1000"),
-        ("maxmemory", "900000"),
-    ] {
-        set(name, value).query_async::<()>(&mut connection).await?;
-    }
-    let sick = store.run(&["doctor", "-o", "jsonl"])?;
-    let found = String::from_utf8(sick.stdout)?;
-    assert_eq!(sick.status.code(), Some(0), "{found}");
-    for id in ["redis.durability", "redis.timeout", "redis.memory"] {
-        assert!(found.contains(&format!(r#""id":"{id}""#)), "{found}");
-    }
-    assert_eq!(store.run(&["doctor", "--strict"])?.status.code(), Some(5));
-    // Without a limit, the server evicts nothing yet.
-    for (name, value) in [("maxmemory", "0"), ("maxmemory-policy", "allkeys-lru")] {
-        set(name, value).query_async::<()>(&mut connection).await?;
-    }
-    assert_eq!(store.run(&["doctor"])?.status.code(), Some(5));
-    Ok(())
-}
-
-#[tokio::test]
-async fn a_file_is_examined() -> Result {
-    let store = TestStore::sqlite()?;
-    let client = store.open().await?;
-    let healthy = store.run(&["doctor", "--strict", "--deep"])?;
-    assert_eq!(healthy.status.code(), Some(0), "{healthy:?}");
-    fill(&client).await?;
-    let found = store.run(&["doctor", "-o", "jsonl"])?;
-    let found = String::from_utf8(found.stdout)?;
-    assert!(found.contains("2 of mail.send (fatal)"), "{found}");
     Ok(client.close().await?)
 }

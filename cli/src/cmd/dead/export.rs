@@ -7,7 +7,7 @@ use throng::durable::{AttemptError, TaskInfo};
 use super::DeadFilterArgs;
 use crate::bulk::has_error;
 use crate::failure::Failure;
-use crate::out::Output;
+use crate::out::{Output, hex};
 use crate::store::Session;
 
 /// A dead letter with its payload.
@@ -58,22 +58,18 @@ async fn letter(session: &Session, mut task: TaskInfo) -> Result<Option<Exported
     let Some(detail) = detail.filter(|it| it.task.reason.is_some()) else {
         return Ok(None);
     };
-    let payload = match session
-        .ask(session.client.dead_letters().payload(task.id))
-        .await
-    {
-        Ok(Some(payload)) => payload,
-        Ok(None) => return Ok(None),
-        Err(failure) => {
-            let text = format!("the dead letter {} cannot be exported: {failure}", task.id);
-            return Err(Failure::Failed(text));
-        }
+    let letters = session.client.dead_letters();
+    let payload = session.ask(letters.payload(task.id)).await;
+    let failed = |failure| {
+        let text = format!("the dead letter {} cannot be exported: {failure}", task.id);
+        Failure::Failed(text)
+    };
+    let Some(payload) = payload.map_err(failed)? else {
+        return Ok(None);
     };
     task.error = detail.error.or(task.error);
     let json = serde_json::from_slice::<Box<RawValue>>(&payload).ok();
-    let payload_hex = json
-        .is_none()
-        .then(|| payload.iter().map(|it| format!("{it:02x}")).collect());
+    let payload_hex = json.is_none().then(|| hex(&payload));
     Ok(Some(ExportedLetter {
         task,
         errors: detail.errors,

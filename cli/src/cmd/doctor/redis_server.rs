@@ -7,7 +7,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, FromRedisValue, RedisResult};
 use url::Url;
 
-use super::Diagnosis;
+use super::{Diagnosis, redis_permissions};
 use crate::duration::short;
 use crate::failure::{Failure, with_sources};
 use crate::out::counted;
@@ -22,26 +22,16 @@ struct ServerFacts {
     settings: HashMap<String, String>,
 }
 
-/// The commands that the scripts and the clients of a store send, with arguments that belong to a store.
-const NEEDED: [&[&str]; 12] = [
-    &["EVALSHA", "sha", "1", "KEY"],
-    &["SCRIPT", "LOAD", "return 1"],
-    &["HSET", "KEY", "field", "value"],
-    &["LPUSH", "KEY", "value"],
-    &["SADD", "KEY", "value"],
-    &["ZADD", "KEY", "1", "value"],
-    &["EXISTS", "KEY"],
-    &["TIME"],
-    &["PUBLISH", "KEY", "message"],
-    &["SUBSCRIBE", "KEY"],
-    &["PUBSUB", "NUMSUB", "KEY"],
-    &["PING"],
-];
-
 /// The number of pings whose median is the round-trip time.
 const PINGS: usize = 20;
 /// A longer round-trip time limits how many tasks run in a second.
 const SLOW_TRIP: Duration = Duration::from_millis(10);
+
+/// If this much of the memory is used, there is a warning.
+const MIN_MEMORY_PERCENT: u64 = 81;
+
+/// The smallest buffer that holds the messages of a burst of tasks.
+const MIN_MESSAGE_BUFFER: u64 = 1 << 20;
 
 /// A script that takes longer delays other clients noticeably. A server remembers those that take 10 ms, which a healthy one needs to compile
 /// the scripts of a store.
@@ -63,15 +53,11 @@ pub(super) async fn examine(
     let facts = read(&mut connection).await;
     let mut found = facts.examine(clients);
     let trip = round_trip(&mut connection).await.map_err(failed)?;
-    if trip > SLOW_TRIP {
-        found.push(Diagnosis::warn(
-            "redis.round_trip",
-            format!("a request takes {}", short(trip)),
-            "run the programs nearer to the server, or find out what slows it down with `LATENCY DOCTOR`",
-        ));
-    }
-    found.extend(permissions(&mut connection, store.namespace()).await);
+    found.extend(slow_trip(trip));
+    found.extend(redis_permissions::examine(&mut connection, store.namespace()).await);
     found.extend(slow_scripts(&mut connection).await);
+    let advice: Option<String> = ask(&mut connection, redis::cmd("LATENCY").arg("DOCTOR")).await;
+    found.extend(huge_pages(&advice.unwrap_or_default()));
     Ok(found)
 }
 
@@ -100,7 +86,7 @@ async fn read(connection: &mut MultiplexedConnection) -> ServerFacts {
 }
 
 /// Sends a command. Returns `None` if the server refuses it.
-async fn ask<T: FromRedisValue>(
+pub(super) async fn ask<T: FromRedisValue>(
     connection: &mut MultiplexedConnection,
     command: &Cmd,
 ) -> Option<T> {
@@ -119,35 +105,23 @@ async fn round_trip(connection: &mut MultiplexedConnection) -> RedisResult<Durat
     Ok(times[PINGS / 2])
 }
 
-/// Returns the commands that the user may not send.
-async fn permissions(connection: &mut MultiplexedConnection, namespace: &str) -> Option<Diagnosis> {
-    let user: String = ask(connection, redis::cmd("ACL").arg("WHOAMI")).await?;
-    let key = format!("throng:{{{namespace}:0}}:meta");
-    let mut refused = Vec::new();
-    for needed in NEEDED {
-        let words = needed
-            .iter()
-            .map(|word| if *word == "KEY" { &*key } else { word });
-        let mut command = redis::cmd("ACL");
-        command
-            .arg("DRYRUN")
-            .arg(&user)
-            .arg(words.collect::<Vec<_>>());
-        // A server before 7.0, or a user who may not ask, gives no answer.
-        let answer: String = ask(connection, &command).await?;
-        if answer != "OK" {
-            refused.push(needed[0]);
-        }
-    }
-    refused_commands(&user, &refused)
+fn slow_trip(trip: Duration) -> Option<Diagnosis> {
+    (trip > SLOW_TRIP).then(|| {
+        Diagnosis::warn(
+            "redis.round_trip",
+            format!("a request takes {}", short(trip)),
+            "run the programs nearer to the server, or find out what slows it down with `LATENCY DOCTOR`",
+        )
+    })
 }
 
-fn refused_commands(user: &str, refused: &[&str]) -> Option<Diagnosis> {
-    (!refused.is_empty()).then(|| {
+/// Returns what the server itself says about its memory. Only `LATENCY DOCTOR` tells it.
+fn huge_pages(advice: &str) -> Option<Diagnosis> {
+    advice.contains("huge pages").then(|| {
         Diagnosis::warn(
-            "redis.permissions",
-            format!("the user {user} may not send {}, so it can observe the store at most", refused.join(", ")),
-            "workers need these commands: see the section \"Permissions\" of the documentation of `RedisStore`",
+            "redis.huge_pages",
+            "the memory of the server contains transparent huge pages, so it stops for a while whenever it saves",
+            "set `disable-thp yes`, or write `madvise` to /sys/kernel/mm/transparent_hugepage/enabled, and restart the server",
         )
     })
 }
@@ -194,6 +168,7 @@ impl ServerFacts {
             self.memory(),
             self.idle_timeout(),
             self.connections(clients),
+            self.message_buffer(),
         ];
         found.into_iter().flatten().collect()
     }
@@ -245,13 +220,13 @@ impl ServerFacts {
     fn memory(&self) -> Option<Diagnosis> {
         let (used, most) = (self.number("used_memory")?, self.number("maxmemory")?);
         let percent = used.saturating_mul(100).checked_div(most)?;
-        (percent > 80).then(|| {
-            Diagnosis::warn(
-                "redis.memory",
-                format!("the server uses {percent} % of its `maxmemory`, and refuses new tasks when it is full"),
-                "raise `maxmemory`, or delete data that nobody needs",
-            )
-        })
+        let what = format!("the server uses {percent} % of its `maxmemory`");
+        let remedy = "raise `maxmemory`, or delete data that nobody needs: a server that is full refuses new tasks";
+        match percent {
+            100.. => Some(Diagnosis::error("redis.memory", what, remedy)),
+            MIN_MEMORY_PERCENT.. => Some(Diagnosis::warn("redis.memory", what, remedy)),
+            _ => None,
+        }
     }
 
     fn idle_timeout(&self) -> Option<Diagnosis> {
@@ -277,10 +252,27 @@ impl ServerFacts {
             )
         })
     }
+
+    fn message_buffer(&self) -> Option<Diagnosis> {
+        let limits = self.setting("client-output-buffer-limit")?.split(' ');
+        let limits = limits.skip_while(|word| *word != "pubsub").skip(1).take(2);
+        // A limit of 0 is none.
+        let limits = limits.filter_map(|it| it.parse().ok()).filter(|it| *it > 0);
+        let least: u64 = limits.min()?;
+        (least < MIN_MESSAGE_BUFFER).then(|| {
+            Diagnosis::warn(
+                "redis.message_buffer",
+                format!("the server closes the connection of a worker that has not read {} KiB of messages", least >> 10),
+                "raise `client-output-buffer-limit`: the default is `pubsub 33554432 8388608 60`",
+            )
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use throng::durable::FindingLevel;
+
     use super::*;
 
     fn facts(info: &[(&str, &str)], settings: &[(&str, &str)]) -> ServerFacts {
@@ -310,7 +302,8 @@ mod tests {
             ("maxclients", "10000"),
             ("aof_last_write_status", "ok"),
         ];
-        let settings = [("timeout", "0")];
+        let buffers = "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60";
+        let settings = [("timeout", "0"), ("client-output-buffer-limit", buffers)];
         assert_eq!(ids(&facts(&info, &settings), 100), Vec::<&str>::new());
     }
 
@@ -324,13 +317,15 @@ mod tests {
             ("maxclients", "100"),
             ("rdb_last_bgsave_status", "err"),
         ];
-        let settings = [("timeout", "300")];
+        let buffers = "normal 0 0 0 slave 1 1 60 pubsub 0 65536 60";
+        let settings = [("timeout", "300"), ("client-output-buffer-limit", buffers)];
         let expected = [
             "redis.loading",
             "redis.writes",
             "redis.memory",
             "redis.timeout",
             "redis.connections",
+            "redis.message_buffer",
         ];
         assert_eq!(ids(&facts(&info, &settings), 50), expected);
         assert_eq!(ids(&ServerFacts::default(), 50), Vec::<&str>::new());
@@ -349,10 +344,31 @@ mod tests {
     }
 
     #[test]
-    fn a_server_without_a_memory_limit_is_never_full() {
-        assert_eq!(
-            facts(&[("used_memory", "5"), ("maxmemory", "0")], &[]).memory(),
-            None
-        );
+    fn a_slow_connection_is_reported() {
+        assert_eq!(slow_trip(SLOW_TRIP), None);
+        let found = slow_trip(Duration::from_millis(11)).unwrap();
+        assert_eq!(found.what, "a request takes 11ms");
+    }
+
+    /// The texts are those of Redis 7.
+    #[test]
+    fn huge_pages_are_reported() {
+        let silent = "Dave, no latency spike was observed during the lifetime of this Redis instance, not in the slightest bit.";
+        assert_eq!(huge_pages(silent), None);
+        let advice = "- I detected a non zero amount of anonymous huge pages used by your process.";
+        assert!(huge_pages(advice).is_some());
+    }
+
+    #[test]
+    fn a_server_is_full_when_it_has_reached_its_memory_limit() {
+        let level = |used, most| {
+            let facts = facts(&[("used_memory", used), ("maxmemory", most)], &[]);
+            facts.memory().map(|it| it.level)
+        };
+        assert_eq!(level("80", "100"), None);
+        assert_eq!(level("99", "100"), Some(FindingLevel::Warn));
+        assert_eq!(level("100", "100"), Some(FindingLevel::Error));
+        // There is no limit.
+        assert_eq!(level("5", "0"), None);
     }
 }

@@ -159,6 +159,22 @@ mod tests {
         );
     }
 
+    /// A superuser may write everywhere, but not to what is not there.
+    #[test]
+    fn a_file_that_cannot_be_written_is_reported() {
+        let folder = tempfile::tempdir().unwrap();
+        let (there, missing) = (folder.path(), folder.path().join("missing"));
+        assert_eq!(permissions(there, there), None);
+        for (path, folder) in [(&*missing, there), (there, &*missing)] {
+            let found = permissions(path, folder).unwrap();
+            assert!(
+                found.what.contains("missing, and can only"),
+                "{}",
+                found.what
+            );
+        }
+    }
+
     #[test]
     fn a_file_without_a_log_is_reported() {
         let folder = tempfile::tempdir().unwrap();

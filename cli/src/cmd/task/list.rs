@@ -1,11 +1,12 @@
 //! `throng task ls`: lists tasks.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use clap::{Args, ValueEnum};
 use throng::durable::{Cursor, Status, TaskFilter, TaskInfo};
 
 use super::show::{status_name, when};
+use crate::bulk::{has_ended_within, has_error};
 use crate::cmd::queue::queue_name;
 use crate::duration;
 use crate::failure::Failure;
@@ -15,16 +16,24 @@ use crate::store::Session;
 #[derive(Args, Debug)]
 pub(crate) struct TaskListArgs {
     /// The status of the tasks
-    #[arg(long = "status", alias = "state", value_enum, value_name = "STATUS", default_value_t = ListedStatus::Waiting)]
+    #[arg(long = "status", value_enum, value_name = "STATUS", default_value_t = ListedStatus::Waiting)]
     state: ListedStatus,
 
     /// Only tasks of the type with this name
-    #[arg(long = "type", value_name = "TYPE", alias = "name")]
+    #[arg(long = "type", value_name = "TYPE")]
     name: Option<String>,
 
     /// Only tasks of this named queue
     #[arg(long)]
     queue: Option<String>,
+
+    /// Only tasks whose last error contains this text within its first 160 bytes
+    #[arg(long, value_name = "TEXT")]
+    error: Option<String>,
+
+    /// Only tasks that have ended within this time, such as `1h`
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    since: Option<Duration>,
 
     /// Only tasks that existed at this time, such as `2026-11-26T14:05:07Z`
     #[arg(long, value_name = "TIME", value_parser = duration::parse_time)]
@@ -134,7 +143,10 @@ pub(crate) async fn list(
         filter = filter.until(time);
     }
     let mut pages = TaskPages::new(session, filter, args.paging);
-    pages.print(&TASK_COLUMNS, |_| true, out).await
+    let matches = |task: &TaskInfo| {
+        has_ended_within(task, args.since) && has_error(task, args.error.as_deref())
+    };
+    pages.print(&TASK_COLUMNS, matches, out).await
 }
 
 /// Reads the pages of a list.

@@ -7,7 +7,7 @@ use throng::durable::{Status, TaskId};
 
 use super::show::absent;
 use crate::failure::Failure;
-use crate::out::{Output, escape};
+use crate::out::{Output, escape, hex};
 use crate::store::Session;
 
 #[derive(Args, Debug)]
@@ -43,22 +43,13 @@ pub(crate) async fn payload(
 pub(crate) async fn read(session: &Session, id: TaskId) -> Result<Vec<u8>, Failure> {
     let detail = session.ask(session.client.admin().task(id)).await?;
     let detail = detail.ok_or_else(|| absent(id))?;
-    if detail.task.status == Status::Dead {
-        let payload = session
-            .ask(session.client.dead_letters().payload(id))
-            .await?;
+    let status = detail.task.status;
+    if status == Status::Dead {
+        let letters = session.client.dead_letters();
+        let payload = session.ask(letters.payload(id)).await?;
         return payload.ok_or_else(|| absent(id));
     }
-    let Some(payload) = detail.payload else {
-        return Err(Failure::Nothing(format!(
-            "the store does not return the payload of this task: {}",
-            match detail.task.status {
-                Status::Done | Status::Cancelled => "it is not kept after the end",
-                _ =>
-                    "it is damaged, or it is a small payload in the middle of a list of waiting tasks in Redis",
-            }
-        )));
-    };
+    let payload = detail.payload.ok_or_else(|| not_returned(status))?;
     match payload.is_whole() {
         true => Ok(payload.bytes),
         false => Err(Failure::Failed(format!(
@@ -69,12 +60,24 @@ pub(crate) async fn read(session: &Session, id: TaskId) -> Result<Vec<u8>, Failu
     }
 }
 
+fn not_returned(status: Status) -> Failure {
+    let reason = match status {
+        Status::Done | Status::Cancelled => "it is not kept after the end",
+        _ => {
+            "it is damaged, or it is a small payload in the middle of a list of waiting tasks in Redis"
+        }
+    };
+    Failure::Nothing(format!(
+        "the store does not return the payload of this task: {reason}"
+    ))
+}
+
 fn printable(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) if serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok() => {
             escape::json(text)
         }
         Ok(text) => escape::text(text),
-        Err(_) => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+        Err(_) => hex(bytes),
     }
 }

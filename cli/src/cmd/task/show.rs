@@ -8,7 +8,7 @@ use throng::durable::{
 use crate::cmd::queue::queue_name;
 use crate::duration::short;
 use crate::failure::Failure;
-use crate::out::{Line, Output, dash};
+use crate::out::{Line, Output, dash, hex};
 use crate::store::Session;
 
 /// Shows one task.
@@ -116,11 +116,7 @@ fn attempt(error: &AttemptError) -> String {
 fn excerpt(excerpt: &Excerpt) -> String {
     let text = match excerpt.as_str() {
         Some(text) => text.to_owned(),
-        None => excerpt
-            .bytes
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect(),
+        None => hex(&excerpt.bytes),
     };
     match excerpt.is_whole() {
         true => text,

@@ -16,50 +16,40 @@ use crate::out::{Line, dash, escape};
 
 /// On a narrower screen, there is one column.
 const MIN_WIDTH: u16 = 60;
+/// On a lower screen, there are no graphs.
+const MIN_HEIGHT: u16 = 18;
 
 /// Draws the screen.
 pub(super) fn draw(frame: &mut Frame<'_>, model: &TopModel) {
-    let is_narrow = frame.area().width < MIN_WIDTH;
-    let head = if is_narrow { 3 } else { 2 };
-    let graphs = if is_narrow || frame.area().height < 18 {
-        0
-    } else {
-        4
-    };
-    let parts = [
-        Constraint::Length(head),
-        Constraint::Length(graphs),
-        Constraint::Length(1),
-        Constraint::Min(1),
-        Constraint::Length(1),
-    ];
-    let [head, graphs, tabs, body, foot] = Layout::vertical(parts).areas(frame.area());
-    draw_head(frame, head, model, is_narrow);
+    let [head, graphs, tabs, body, foot] = areas(frame.area());
+    draw_head(frame, head, model);
     draw_graphs(frame, graphs, model);
     draw_tabs(frame, tabs, model);
     draw_rows(frame, body, model);
     draw_foot(frame, foot, model);
     if let Some(detail) = &model.detail {
-        draw_detail(frame, body, detail);
+        draw_detail(frame, body, detail, model.scroll);
     }
     if model.is_help {
-        draw_help(frame, body);
+        draw_help(frame, frame.area());
     }
 }
 
-fn draw_head(frame: &mut Frame<'_>, area: Rect, model: &TopModel, is_narrow: bool) {
-    let overview = &model.data.overview;
-    let counts = &overview.counts;
-    let oldest = status::oldest(overview).map_or_else(dash, |(_, time)| short(time));
-    let numbers = [
-        ("waiting", counts.waiting.to_string()),
-        ("running", counts.running.to_string()),
-        ("delayed", counts.delayed.to_string()),
-        ("dead", counts.dead.to_string()),
-        ("unserved", counts.unserved.to_string()),
-        ("oldest", oldest),
-    ];
-    let mut lines: Vec<_> = match is_narrow {
+/// Returns the areas of the head, the graphs, the tabs, the rows and the foot. A small screen has no graphs.
+fn areas(screen: Rect) -> [Rect; 5] {
+    let (head, graphs) = match (screen.width, screen.height) {
+        (..MIN_WIDTH, _) => (3, 0),
+        (_, ..MIN_HEIGHT) => (2, 0),
+        _ => (2, 4),
+    };
+    let [head, graphs, tabs, foot] = [head, graphs, 1, 1].map(Constraint::Length);
+    let parts = [head, graphs, tabs, Constraint::Min(1), foot];
+    Layout::vertical(parts).areas(screen)
+}
+
+fn draw_head(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
+    let numbers = numbers(model);
+    let mut lines: Vec<_> = match area.width < MIN_WIDTH {
         true => numbers.chunks(3).map(number_line).collect(),
         false => vec![number_line(&numbers)],
     };
@@ -67,12 +57,26 @@ fn draw_head(frame: &mut Frame<'_>, area: Rect, model: &TopModel, is_narrow: boo
         Some(failure) => Span::from(escape::text(failure)).red(),
         None => Span::from(format!(
             "{}  store: {}",
-            utc(overview.now),
+            utc(model.data.overview.now),
             escape::text(&model.data.health)
         ))
         .dim(),
     }));
     frame.render_widget(Paragraph::new(lines), area);
+}
+
+fn numbers(model: &TopModel) -> [(&'static str, String); 6] {
+    let overview = &model.data.overview;
+    let counts = &overview.counts;
+    let oldest = status::oldest(overview).map_or_else(dash, |(_, time)| short(time));
+    [
+        ("waiting", counts.waiting.to_string()),
+        ("running", counts.running.to_string()),
+        ("delayed", counts.delayed.to_string()),
+        ("dead", counts.dead.to_string()),
+        ("unserved", counts.unserved.to_string()),
+        ("oldest", oldest),
+    ]
 }
 
 fn number_line(numbers: &[(&'static str, String)]) -> TextLine<'static> {
@@ -136,10 +140,9 @@ fn draw_tabs(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
 fn draw_rows(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
     let rows = model.rows();
     if rows.is_empty() {
-        let text = if model.filter.is_empty() {
-            "no rows"
-        } else {
-            "no row matches the filter"
+        let text = match model.filter.is_empty() {
+            true => "no rows",
+            false => "no row matches the filter",
         };
         frame.render_widget(Span::from(text).dim(), area);
         return;
@@ -208,7 +211,7 @@ fn draw_foot(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
     frame.render_widget(line, area);
 }
 
-fn draw_detail(frame: &mut Frame<'_>, area: Rect, detail: &[Line]) {
+fn draw_detail(frame: &mut Frame<'_>, area: Rect, detail: &[Line], scroll: u16) {
     let lines: Vec<_> = detail
         .iter()
         .map(|(name, text)| {
@@ -219,6 +222,7 @@ fn draw_detail(frame: &mut Frame<'_>, area: Rect, detail: &[Line]) {
         })
         .collect();
     let text = Paragraph::new(lines).wrap(Wrap { trim: false });
+    let text = text.scroll((scroll, 0));
     frame.render_widget(Clear, area);
     frame.render_widget(text.block(Block::bordered().title("Esc: back")), area);
 }

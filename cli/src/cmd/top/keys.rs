@@ -17,15 +17,16 @@ pub(super) enum TopAction {
 }
 
 /// The keys, and what they do.
-pub(super) const HELP: [(&str, &str); 9] = [
+pub(super) const HELP: [(&str, &str); 10] = [
     ("1 to 5, Tab", "opens a tab"),
-    ("Up, Down", "selects a row"),
-    ("Enter", "shows the selected task"),
-    ("/", "shows only rows that contain a text"),
-    ("r", "replays the selected dead letter"),
-    ("x", "cancels the selected running task"),
-    ("p", "freezes the screen, or continues"),
-    ("Esc", "closes what is open"),
+    ("Up, Down", "selects, or scrolls"),
+    ("Enter", "shows the selected row"),
+    ("/", "filters the rows"),
+    ("r", "replays the dead letter"),
+    ("x", "cancels the running task"),
+    ("p", "freezes, or continues"),
+    ("Esc", "closes, ends the filter"),
+    ("?", "shows these keys"),
     ("q", "quits"),
 ];
 
@@ -68,23 +69,16 @@ impl TopModel {
             KeyCode::Char(digit @ '1'..='5') => {
                 return self.go_to(TopTab::ALL[digit as usize - '1' as usize]);
             }
-            KeyCode::Tab => {
-                let next = TopTab::ALL
-                    .iter()
-                    .cycle()
-                    .skip_while(|tab| **tab != self.tab)
-                    .nth(1);
-                return self.go_to(*next?);
-            }
-            KeyCode::Down | KeyCode::Char('j') => self.select(1),
-            KeyCode::Up | KeyCode::Char('k') => self.select(-1),
-            KeyCode::PageDown => self.select(20),
-            KeyCode::PageUp => self.select(-20),
+            KeyCode::Tab => return self.go_to(self.tab.next()),
+            KeyCode::Down | KeyCode::Char('j') => self.move_by(1),
+            KeyCode::Up | KeyCode::Char('k') => self.move_by(-1),
+            KeyCode::PageDown => self.move_by(20),
+            KeyCode::PageUp => self.move_by(-20),
             KeyCode::Char('/') => self.is_filtering = true,
             KeyCode::Char('?') => self.is_help = !self.is_help,
             KeyCode::Char('p') => self.is_frozen = !self.is_frozen,
             KeyCode::Esc => self.close(),
-            KeyCode::Enter => return self.task().map(TopAction::Show),
+            KeyCode::Enter => return self.details(),
             KeyCode::Char('r') => self.ask(TopTab::Dead, TaskChange::Replay),
             KeyCode::Char('x') => self.ask(TopTab::Running, TaskChange::Cancel),
             _ => {}
@@ -97,6 +91,25 @@ impl TopModel {
         self.open(tab);
         self.is_frozen = false;
         Some(TopAction::Refresh)
+    }
+
+    fn move_by(&mut self, by: isize) {
+        if !self.scroll(by) {
+            self.select(by);
+        }
+    }
+
+    /// Shows the selected row. The details of a task have to be read.
+    fn details(&mut self) -> Option<TopAction> {
+        match self.task() {
+            Some(id) => Some(TopAction::Show(id)),
+            None => {
+                if let Some(fields) = self.fields() {
+                    self.show(fields);
+                }
+                None
+            }
+        }
     }
 
     fn close(&mut self) {

@@ -29,6 +29,8 @@ pub(super) struct TopModel {
     pub(super) is_frozen: bool,
     pub(super) is_help: bool,
     pub(super) detail: Option<Vec<Line>>,
+    /// The number of lines of the detail that are above the screen.
+    pub(super) scroll: u16,
     /// A change that waits for a confirmation.
     pub(super) pending: Option<(TaskId, TaskChange)>,
     pub(super) message: Option<String>,
@@ -51,6 +53,8 @@ pub(super) struct TopRow {
 
 /// The number of samples that are kept.
 const SAMPLES: usize = 300;
+/// The number of characters in a line of a narrow screen.
+const MIN_LINE: usize = 20;
 
 impl TopModel {
     pub(super) fn new(can_operate: bool, data: TopData) -> Self {
@@ -68,6 +72,7 @@ impl TopModel {
             is_frozen: false,
             is_help: false,
             detail: None,
+            scroll: 0,
             pending: None,
             message: None,
         };
@@ -113,6 +118,32 @@ impl TopModel {
     pub(super) fn select(&mut self, by: isize) {
         let last = self.rows().len().saturating_sub(1);
         self.selected = self.selected.saturating_add_signed(by).min(last);
+    }
+
+    /// Opens a detail.
+    pub(super) fn show(&mut self, detail: Vec<Line>) {
+        self.detail = Some(detail);
+        self.scroll = 0;
+    }
+
+    /// Scrolls the detail, and returns `true` if there is one.
+    pub(super) fn scroll(&mut self, by: isize) -> bool {
+        let Some(detail) = &self.detail else {
+            return false;
+        };
+        // Each text takes at most this number of lines, even on the narrowest screen.
+        let lines = detail.iter().map(|(_, text)| 1 + text.len() / MIN_LINE);
+        let last = lines.sum::<usize>().saturating_sub(1);
+        let scroll = usize::from(self.scroll).saturating_add_signed(by).min(last);
+        self.scroll = u16::try_from(scroll).unwrap_or(u16::MAX);
+        true
+    }
+
+    /// Returns all fields of the selected row. A narrow screen does not show all of them.
+    pub(super) fn fields(&self) -> Option<Vec<Line>> {
+        let row = self.rows().into_iter().nth(self.selected)?;
+        let titles = self.tab.titles().iter().copied();
+        Some(titles.zip(row.cells).collect())
     }
 
     /// Returns the selected task, if the row is about a task.

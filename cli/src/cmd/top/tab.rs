@@ -19,6 +19,11 @@ impl TopTab {
         Self::Types,
     ];
 
+    /// Returns the next tab, which is the first one after the last.
+    pub(super) fn next(self) -> Self {
+        Self::ALL[(self as usize + 1) % Self::ALL.len()]
+    }
+
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Queues => "Queues",

@@ -1,11 +1,14 @@
 //! The screen in three sizes, and the keys. The data come from a store in a file.
 
+use std::env;
+use std::io::{self, Read};
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
-use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent};
+use ratatui::{DefaultTerminal, Terminal};
 use throng::durable::{
     DurableClient, EncodedTask, QueueSettings, SpawnOptions, SqliteStore, Status, TaskFilter,
     TaskId,
@@ -13,10 +16,17 @@ use throng::durable::{
 
 use super::data::{self, TopData};
 use super::draw::draw;
-use super::keys::TopAction;
+use super::keys::{HELP, TopAction};
 use super::model::TopModel;
+use super::on_screen;
 use super::tab::TopTab;
+use crate::failure::Failure;
 use crate::store::Session;
+
+/// The pseudo-terminal of the tests of the whole program.
+#[path = "../../../tests/cli/terminal.rs"]
+#[allow(dead_code, reason = "the other tests use all of it")]
+mod pseudo;
 
 /// A name that tries to clear the terminal and to reverse a text.
 const HOSTILE: &str = "x\x1b[2J\u{202e}y";
@@ -107,6 +117,69 @@ async fn a_tiny_screen_is_no_panic() {
     for (width, height) in [(1, 1), (5, 3), (59, 2), (200, 4)] {
         screen(&model, width, height);
     }
+}
+
+#[tokio::test]
+async fn the_help_fits_the_smallest_screen() {
+    let scene = TopScene::new().await;
+    let mut model = scene.model().await;
+    press(&mut model, KeyCode::Char('?'));
+    let text = screen(&model, 40, 12);
+    for (key, effect) in HELP {
+        assert!(text.contains(key) && text.contains(effect), "{text}");
+    }
+    press(&mut model, KeyCode::Esc);
+    assert!(!screen(&model, 40, 12).contains("quits"));
+}
+
+/// A narrow screen cuts the fields of a row, so its details are shown one below the other.
+#[tokio::test]
+async fn details_of_a_row_are_shown_and_scrolled() {
+    let scene = TopScene::new().await;
+    let mut model = scene.model().await;
+    press(&mut model, KeyCode::Down);
+    assert_eq!(press(&mut model, KeyCode::Enter), None);
+    let text = screen(&model, 40, 12);
+    assert!(text.contains("QUEUE     reports"), "{text}");
+    press(&mut model, KeyCode::Down);
+    let text = screen(&model, 40, 12);
+    assert!(
+        !text.contains("QUEUE ") && text.contains("OLDEST"),
+        "{text}"
+    );
+    press(&mut model, KeyCode::PageDown);
+    press(&mut model, KeyCode::PageUp);
+    assert_eq!(model.scroll, 0);
+    press(&mut model, KeyCode::Esc);
+    assert!(model.detail.is_none() && model.selected == 1);
+}
+
+/// The next test runs this in a process of its own.
+#[tokio::test]
+#[ignore = "it needs a terminal"]
+async fn a_panic_on_the_screen() {
+    let panics = async |_: &mut DefaultTerminal| -> Result<(), Failure> {
+        io::stdin().read_exact(&mut [0])?;
+        panic!("this is a defect");
+    };
+    on_screen(panics).await.unwrap();
+}
+
+#[test]
+fn the_terminal_is_restored_after_a_panic() {
+    let mut terminal = pseudo::Terminal::open().unwrap();
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args(["--ignored", "--exact", "--nocapture"]);
+    command.arg("cmd::top::tests::a_panic_on_the_screen");
+    let mut child = terminal.spawn(command).unwrap();
+    let is_open = |screen: &vt100::Screen| screen.alternate_screen();
+    terminal.wait_until("screen", is_open).unwrap();
+    assert!(!terminal.is_restored().unwrap());
+    terminal.type_keys("x").unwrap();
+    terminal.wait_for("this is a defect").unwrap();
+    assert!(!terminal.screen().alternate_screen());
+    assert!(terminal.is_restored().unwrap());
+    child.wait().unwrap();
 }
 
 #[tokio::test]

@@ -35,6 +35,7 @@ macro_rules! overview_suite {
                     a_schedule_that_nobody_fires
                     a_schedule_that_is_stuck
                     a_report_writes_nothing
+                    a_check_of_writes_leaves_nothing
                 }
             }
         }

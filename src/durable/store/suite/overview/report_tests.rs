@@ -227,3 +227,17 @@ pub(super) async fn a_report_writes_nothing(it: &dyn Harness) {
     reader.report().await;
     assert!(it.contents() == before);
 }
+
+pub(super) async fn a_check_of_writes_leaves_nothing(it: &dyn Harness) {
+    let (process, reader) = (Process::of(it), Reader::of(it));
+    let mut session = process.session().await;
+    session.enqueue([task(1)]).await;
+    // The first session of a client may register the client.
+    reader.0.admin().check_writes().await.unwrap();
+    let before = (it.leftovers(), process.counts().await);
+    reader.0.admin().check_writes().await.unwrap();
+    assert_eq!((it.leftovers(), process.counts().await), before);
+    let observer = DurableClient::open(it.observe());
+    let refused = observer.admin().check_writes().await.unwrap_err();
+    assert!(refused.is_read_only(), "{refused}");
+}

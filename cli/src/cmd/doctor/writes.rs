@@ -1,0 +1,41 @@
+//! Checks that a worker could change the store, and that it would receive messages.
+
+use throng::durable::Health;
+
+use super::Diagnosis;
+use crate::failure::Failure;
+use crate::store::StoreArgs;
+
+/// Opens the store as a worker does. This has no effect on tasks.
+pub(super) async fn examine(store: &StoreArgs) -> Option<Diagnosis> {
+    match write(store).await {
+        Err(failure) => Some(refused(&failure)),
+        Ok(Health::Mute) => Some(silent()),
+        Ok(_) => None,
+    }
+}
+
+/// Opens and closes a session. A store in Redis also sends this process a message on each of its channels, which has to arrive.
+async fn write(store: &StoreArgs) -> Result<Health, Failure> {
+    let session = store.open_observed().await?;
+    let written = session.ask(session.client.admin().check_writes()).await;
+    let health = session.client.health();
+    session.close().await;
+    written.map(|()| health)
+}
+
+fn refused(failure: &Failure) -> Diagnosis {
+    Diagnosis::error(
+        "store.writes",
+        format!("the store accepts no changes: {failure}"),
+        "remove this cause: until then, no task can be stored, and no worker runs one",
+    )
+}
+
+fn silent() -> Diagnosis {
+    Diagnosis::warn(
+        "redis.messages",
+        "messages of this process do not come back from the server, so workers poll for tasks twice a second",
+        "permit the user `PUBLISH` and `SUBSCRIBE` on the channels `throng:*`",
+    )
+}
