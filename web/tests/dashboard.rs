@@ -22,6 +22,8 @@ mod stage;
 mod streams;
 #[path = "dashboard/support.rs"]
 mod support;
+#[path = "dashboard/troubles.rs"]
+mod troubles;
 
 use throng::durable::{DurableClient, DurableError, RedisStore};
 

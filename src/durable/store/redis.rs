@@ -34,7 +34,7 @@ use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::observer::Observer;
 use crate::durable::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableError, Health, Overview,
-    Retention, TaskId, TaskInfo, TaskPage, WorkersPage,
+    Retention, TaskId, TaskInfo, TaskPage, WorkerInfo, WorkersPage,
 };
 use crate::sync::{Mutex, lock, thread};
 
@@ -530,6 +530,10 @@ impl Backend for RedisStore {
         self.request(
             move |inner| async move { workers::list(&inner, after.as_deref(), limit).await },
         )
+    }
+
+    fn worker(&self, session: SessionId) -> Answer<'_, Option<WorkerInfo>> {
+        self.request(move |inner| async move { workers::find(&inner, session).await })
     }
 
     fn close_session(&self, session: SessionId) -> Answer<'_, ()> {

@@ -43,7 +43,7 @@ use crate::durable::store::{
 use crate::durable::task::bytes_of;
 use crate::durable::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableError, Overview, Retention,
-    TaskId, TaskInfo, TaskPage, WorkersPage,
+    TaskId, TaskInfo, TaskPage, WorkerInfo, WorkersPage,
 };
 use crate::sync::{Mutex, lock};
 
@@ -375,6 +375,10 @@ impl Backend for SqliteStore {
 
     fn workers(&self, after: Option<Vec<u8>>, limit: usize) -> Answer<'_, Option<WorkersPage>> {
         self.read(move |reader| workers::list(reader, after.as_deref(), limit))
+    }
+
+    fn worker(&self, session: SessionId) -> Answer<'_, Option<WorkerInfo>> {
+        self.read(move |reader| workers::find(reader, session))
     }
 
     fn close_session(&self, session: SessionId) -> Answer<'_, ()> {

@@ -3,6 +3,7 @@
 use form_urlencoded::Serializer;
 use maud::{Markup, Render, html};
 
+use super::text::{count, dash};
 use crate::views::Answer;
 
 /// A column of a table, by its heading.
@@ -54,6 +55,11 @@ pub(crate) fn cell(title: &str, content: impl Render) -> Markup {
 /// Returns a cell with a number.
 pub(crate) fn number(title: &str, content: impl Render) -> Markup {
     html! { td.num data-label=(title) { (content) } }
+}
+
+/// Returns the content of a cell with a number that may not be known.
+pub(crate) fn optional_count(number: Option<u32>) -> Markup {
+    number.map_or_else(dash, |number| html! { (count(number.into())) })
 }
 
 /// Returns the links to the first and to the next page of a list, unless this is the only one. The fields are those of its filter.

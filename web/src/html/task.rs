@@ -5,10 +5,10 @@ use maud::{Markup, html};
 use serde::Deserialize;
 use throng::durable::{AttemptError, Refusal, Runner, TaskInfo};
 
-use super::Frame;
 use super::table::Column::{Number, Text};
 use super::table::{cell, link, number, row_head, table};
 use super::text::{block, count, counted, duration, line, name, optional_duration, queue};
+use super::{Frame, workers};
 use crate::operations::action::TaskAction;
 use crate::redact::Document;
 use crate::views::Answer;
@@ -140,7 +140,7 @@ fn facts(visit: &StoreVisit, view: &TaskView) -> Markup {
             shown(task.fencing_token.map(|token| token.to_string())),
         ),
         ("Lease left", times(view.lease_left)),
-        ("Worker", view.runner.as_ref().map(runner)),
+        ("Worker", view.runner.as_ref().map(|it| runner(visit, it))),
         (
             "Cancellation",
             view.is_cancel_requested.then(|| html! { "requested" }),
@@ -166,10 +166,11 @@ fn facts(visit: &StoreVisit, view: &TaskView) -> Markup {
     }
 }
 
-fn runner(runner: &Runner) -> Markup {
+fn runner(visit: &StoreVisit, runner: &Runner) -> Markup {
     html! {
-        @if let Some(process) = &runner.process { (line(process)) " " }
-        span.muted { "session " (runner.session) }
+        a href=(workers::path(visit, runner.session)) {
+            @if let Some(process) = &runner.process { (line(process)) } @else { "session " (runner.session) }
+        }
         @if runner.is_suspect { " " span.state.suspect { "suspect" } }
     }
 }

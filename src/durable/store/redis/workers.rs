@@ -84,6 +84,27 @@ pub(super) async fn list(
     }
 }
 
+/// Returns the worker of a session, if the session has a card. The session does not tell in which partition its card is, so this reads one
+/// partition after the other. Fails if a partition that may have the card does not answer.
+pub(super) async fn find(inner: &Inner, session: SessionId) -> Result<Option<WorkerInfo>, Failure> {
+    let last = session.checked_sub(1);
+    let mut failed = Ok(None);
+    for partition in inner.partitions.all() {
+        let mut workers = Vec::new();
+        let position = Position { partition, last };
+        match read(inner, position, 1, &mut workers).await {
+            Ok(_) => {}
+            Err(failure) if failure.cause == Cause::Unavailable => return Err(failure),
+            Err(failure) => failed = Err(failure),
+        }
+        let found = workers.pop().filter(|worker| worker.session == session);
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    failed
+}
+
 /// Adds workers of a partition. If others follow, returns the last session that was read.
 async fn read(
     inner: &Inner,
