@@ -4,6 +4,8 @@
 mod access;
 #[path = "dashboard/api.rs"]
 mod api;
+#[path = "dashboard/crash.rs"]
+mod crash;
 #[path = "dashboard/guards.rs"]
 mod guards;
 #[path = "dashboard/hostile.rs"]

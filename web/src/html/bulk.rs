@@ -32,17 +32,24 @@ pub(crate) fn job(visit: &StoreVisit, job: &BulkJob) -> Html<String> {
     let order = &job.order;
     Frame::of_store(visit, "Bulk change").page(html! {
         p { strong { (order.action.title()) } ": " (sentence(visit, order)) }
-        (outcome(order, &progress))
-        @if progress.state == JobState::Running {
-            p { a href="" { "Refresh" } }
-            @if visit.visit.can_operate {
-                form.operation method="post" action={ (visit.base()) "/bulk/" (job.number) "/stop" } {
-                    button { "Stop" }
-                }
-            }
+        @let is_running = progress.state == JobState::Running;
+        div #part-job data-part data-refresh[is_running] {
+            (outcome(order, &progress))
+            @if is_running { (controls(visit, job)) }
         }
         p { a href=(back(visit, order)) { "Back to the list" } }
     })
+}
+
+fn controls(visit: &StoreVisit, job: &BulkJob) -> Markup {
+    html! {
+        p { a href="" { "Refresh" } }
+        @if visit.visit.can_operate {
+            form.operation method="post" action={ (visit.base()) "/bulk/" (job.number) "/stop" } {
+                button { "Stop" }
+            }
+        }
+    }
 }
 
 fn outcome(order: &BulkOrder, progress: &BulkProgress) -> Markup {
@@ -53,7 +60,7 @@ fn outcome(order: &BulkOrder, progress: &BulkProgress) -> Markup {
         JobState::Failed => "failed",
     };
     html! {
-        p #progress {
+        p role="status" {
             span.state.(state) { (state) } " "
             (count(progress.changed)) " " (order.action.done()) ", "
             (count(progress.unchanged)) " unchanged"

@@ -322,6 +322,7 @@ async fn the_description_is_served_and_has_all_routes() {
         ("list", "waiting"),
         ("id", &id),
         ("number", "7"),
+        ("session", "7"),
         ("action", "cancel"),
     ];
     for (template, operations) in api.description["paths"].as_object().unwrap() {

@@ -18,6 +18,7 @@ use tower::ServiceExt;
 
 use crate::stage::{SECRET, Stage};
 use crate::support::{PREFIX, builder, get, links, mounted, operated, resolve, until};
+use crate::troubles::start_worker;
 
 /// Texts that do something on a page that does not escape them.
 const TEXTS: [&str; 16] = [
@@ -224,6 +225,7 @@ async fn a_secret_in_a_finding_is_hidden_on_the_page_in_the_api_and_in_the_strea
     let path = folder.path().join("tasks.db");
     let client = DurableClient::open(SqliteStore::open(&path).await.unwrap());
     report_damage(&path, &format!("cannot read `token={SECRET}`"));
+    let _worker = start_worker(&client).await;
     client.spawn(Login).await.unwrap();
     let reads_report = async || client.admin().report().await.unwrap().findings.len() == 2;
     until("the damage is found", reads_report).await;
