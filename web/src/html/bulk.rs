@@ -20,7 +20,8 @@ pub(crate) fn confirmation(visit: &StoreVisit, order: &BulkOrder) -> Html<String
         @if order.action == TaskAction::Delete { p.warning { "Deleted dead letters cannot be restored." } }
         form.operation method="post" action={ (visit.base()) "/bulk" } {
             @for (name, value) in order.fields() { (hidden(name, &value)) }
-            button class=[order.action.is_destructive().then_some("danger")] { (title) }
+            @let class = if order.action.is_destructive() { "danger" } else { "primary" };
+            button class=(class) { (title) }
             " " a href=(back(visit, order)) { "Back" }
         }
     })
@@ -61,7 +62,7 @@ fn outcome(order: &BulkOrder, progress: &BulkProgress) -> Markup {
     };
     html! {
         p role="status" {
-            span.state.(state) { (state) } " "
+            span.state.(state) { (state) } ": "
             (count(progress.changed)) " " (order.action.done()) ", "
             (count(progress.unchanged)) " unchanged"
             @for (refusal, tasks) in &progress.refused { ", " (count(*tasks)) " refused: " (refusal) }

@@ -7,7 +7,7 @@ use throng::durable::TaskInfo;
 use super::queues::queue_table;
 use super::table::Column::{Number, Text};
 use super::table::{cell, number, row_head, table};
-use super::text::{block, count, duration, line, name, optional_duration};
+use super::text::{block, count, duration, error_of, line, name, optional_duration};
 use super::{Frame, charts};
 use crate::views::Answer;
 use crate::views::overview::{HealthView, OverviewView, SummaryView, Warning};
@@ -113,7 +113,7 @@ fn dead_letters(visit: &StoreVisit, tasks: &[TaskInfo]) -> Markup {
         let link = format!("{}/task/{}", visit.base(), task.id);
         html! {
             (row_head("Type", html! { a href=(link) { (name(task.name.as_deref())) } }))
-            (cell("Error", line(task.error.as_deref().unwrap_or_default())))
+            (cell("Error", error_of(task)))
             (number("Age", optional_duration(task.age)))
         }
     });

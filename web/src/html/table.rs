@@ -13,6 +13,9 @@ pub(crate) enum Column<'a> {
     Number(&'a str),
 }
 
+/// A table with more columns does not fit on a tablet.
+const MAX_NARROW_COLUMNS: usize = 8;
+
 /// Returns a table, or a sentence if it has no rows.
 pub(crate) fn table(
     caption: &str,
@@ -24,7 +27,7 @@ pub(crate) fn table(
         @if rows.is_empty() {
             p.muted { (if_empty) }
         } @else {
-            table {
+            table.wide[columns.len() > MAX_NARROW_COLUMNS] {
                 caption { (caption) }
                 thead {
                     tr {

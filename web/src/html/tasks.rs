@@ -6,7 +6,7 @@ use throng::durable::TaskInfo;
 
 use super::table::Column::{Number, Text};
 use super::table::{Column, cell, number, optional_count, pager, row_head, table};
-use super::text::{count, duration, line, name, optional_duration, queue};
+use super::text::{count, duration, error_of, name, optional_duration, queue};
 use super::{Frame, hidden};
 use crate::operations::action::TaskAction;
 use crate::views::tasks::{TaskList, TasksView, code_of};
@@ -107,7 +107,7 @@ fn selection(visit: &StoreVisit, view: &TasksView) -> Markup {
                 (task_table(visit, view, true))
                 fieldset.operation {
                     legend { "With the selected tasks" }
-                    (action_buttons(&view.actions, ""))
+                    (action_buttons(&view.actions, false))
                 }
             }
         } @else {
@@ -179,7 +179,7 @@ fn cells(list: TaskList, task: &TaskInfo) -> Markup {
             }
             TaskList::Dead => {
                 (cell("Reason", task.reason.map(|reason| code_of(&reason).replace('_', " ")).unwrap_or_default()))
-                (cell("Error", line(task.error.as_deref().unwrap_or_default())))
+                (cell("Error", error_of(task)))
                 (number("Age", optional_duration(task.age)))
             }
         }
@@ -200,7 +200,7 @@ fn all_that_match(visit: &StoreVisit, answer: &Answer<TasksView>) -> Markup {
                 (hidden("until_ms", &since_1970(now).to_string()))
                 fieldset {
                     legend { "With all tasks that match" }
-                    (action_buttons(&view.actions, " all"))
+                    (action_buttons(&view.actions, true))
                 }
             }
         }
@@ -208,14 +208,16 @@ fn all_that_match(visit: &StoreVisit, answer: &Answer<TasksView>) -> Markup {
 }
 
 /// Returns the buttons of a form, and the field for the queue to which tasks move.
-fn action_buttons(actions: &[TaskAction], suffix: &str) -> Markup {
+fn action_buttons(actions: &[TaskAction], is_all: bool) -> Markup {
     html! {
         @for action in actions.iter().filter(|action| **action != TaskAction::Move) {
-            button name="action" value=(action.code()) class=[action.is_destructive().then_some("danger")] { (action.title()) (suffix) }
+            @let title = if is_all { action.title_of_all() } else { action.title() };
+            button name="action" value=(action.code()) class=[action.is_destructive().then_some("danger")] { (title) }
         }
         @if actions.contains(&TaskAction::Move) {
             label { "to the queue " input name="to" placeholder="(default)"; }
-            button name="action" value="move" { "Move" (suffix) }
+            @let title = if is_all { TaskAction::Move.title_of_all() } else { TaskAction::Move.title() };
+            button name="action" value="move" { (title) }
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The pages of workers and of schedules.
 
+use std::time::Duration;
+
 use axum::response::Html;
 use maud::{Markup, html};
 use throng::durable::{TaskInfo, WorkerInfo};
@@ -40,7 +42,7 @@ fn worker_row(visit: &StoreVisit, it: &WorkerInfo) -> Markup {
     html! {
         (row_head("Worker", html! {
             a href=(path(visit, it.session)) { (line(&it.program)) " on " (line(&it.host)) } " "
-            span.muted { "process " (it.process) ", session " (it.session) }
+            span.muted { "process " (it.process) }
         }))
         (cell("State", state(it)))
         (cell("Queue", queue(it.queue.as_deref())))
@@ -87,8 +89,17 @@ pub(crate) fn worker(visit: &StoreVisit, answer: &Answer<WorkerView>) -> Html<St
 
 fn worker_facts(visit: &StoreVisit, it: &WorkerInfo) -> Markup {
     let ago = |time| format!("{} ago", duration(time));
-    let layouts = it.layouts.as_ref();
-    let layouts = layouts.map(|it| format!("{} to {}", it.start(), it.end()));
+    let seen = |time| {
+        if time < Duration::from_secs(1) {
+            "now".into()
+        } else {
+            ago(time)
+        }
+    };
+    let layouts = it.layouts.as_ref().map(|it| match it.start() == it.end() {
+        true => it.end().to_string(),
+        false => format!("{} to {}", it.start(), it.end()),
+    });
     let waiting = link(
         &format!("{}/tasks/waiting", visit.base()),
         &[("queue", it.queue.as_deref().unwrap_or_default())],
@@ -102,7 +113,7 @@ fn worker_facts(visit: &StoreVisit, it: &WorkerInfo) -> Markup {
         ("Process", Some(html! { (it.process) })),
         ("Session", Some(html! { (it.session) })),
         ("Started", Some(html! { (ago(it.started)) })),
-        ("Last seen", it.last_seen.map(|time| html! { (ago(time)) })),
+        ("Last seen", it.last_seen.map(|time| html! { (seen(time)) })),
         (
             "Version of throng",
             Some(html! { (line(&it.crate_version)) }),

@@ -69,7 +69,7 @@ async fn a_change_of_many_tasks_works_without_scripts() {
         site.wait_for(|it| it.delayed == TASKS - 1).await;
 
         browser.open(&site.url("/s/mail/tasks/delayed")).await;
-        click(&browser, "//button[. = 'Run now all']").await;
+        click(&browser, "//button[. = 'Run all now']").await;
         click(&browser, "//main//button[. = 'Run now']").await;
         site.wait_for(|it| it.delayed == 0 && it.done == TASKS - 1)
             .await;
@@ -85,7 +85,7 @@ async fn a_page_that_is_reloaded_during_a_change_of_many_tasks_starts_no_other()
         let site = Site::start().await;
         spawn_later(&site).await;
         browser.open(&site.url("/s/mail/tasks/delayed")).await;
-        click(&browser, "//button[. = 'Run now all']").await;
+        click(&browser, "//button[. = 'Run all now']").await;
         let lock = site.lock_store();
         click(&browser, "//main//button[. = 'Run now']").await;
         let is_running = "location.pathname.endsWith('/bulk/1') && document.querySelector('.state.running')";
@@ -96,7 +96,7 @@ async fn a_page_that_is_reloaded_during_a_change_of_many_tasks_starts_no_other()
         drop(lock);
         // The page follows the change to its end.
         let has_finished = format!(
-            "/finished\\s+{TASKS} made due, 0 unchanged/.test(document.querySelector('#part-job').innerText)"
+            "/finished:\\s+{TASKS} made due, 0 unchanged/.test(document.querySelector('#part-job').innerText)"
         );
         browser.wait_until(&has_finished).await;
         browser.wait_until("window.isSamePage").await;

@@ -39,7 +39,7 @@ async fn a_dead_letter_is_replayed_with_the_keyboard() {
         press(&browser, Key::Enter).await;
         browser
             .wait_until(
-                "/finished\\s+1 replayed/.test(document.querySelector('#part-job')?.innerText)",
+                "/finished:\\s+1 replayed/.test(document.querySelector('#part-job')?.innerText)",
             )
             .await;
         browser.screenshot("bulk-finished").await;

@@ -208,7 +208,7 @@ async fn all_tasks_that_wait_for_another_attempt_become_due() {
     let stage = Stage::in_memory().await;
     let app = operated(&stage.client);
     let list = format!("{PREFIX}/s/mail/tasks/retrying");
-    let all = form(&app, &list, "Run now all").await;
+    let all = form(&app, &list, "Run all now").await;
     let (path, question) = all.send(&app).await;
     assert!(
         question.contains("All delayed tasks that have failed"),
