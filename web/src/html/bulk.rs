@@ -74,27 +74,11 @@ fn outcome(order: &BulkOrder, progress: &BulkProgress) -> Markup {
 
 /// Returns a sentence about the tasks that an order selects.
 fn sentence(visit: &StoreVisit, order: &BulkOrder) -> Markup {
-    let tasks = match order.list {
-        Some(TaskList::Dead) => "dead letters".into(),
-        Some(TaskList::Retrying) => "delayed tasks that have failed".into(),
-        Some(list) => format!("{} tasks", list.code()),
-        None => String::new(),
-    };
     html! {
-        @if order.ids.is_empty() {
-            "All " (tasks)
-            @if let Some(name) = &order.name { " of the type " strong { (line(name)) } }
-            @if let Some(queue) = &order.queue { " in the queue " strong { (line(queue)) } }
-            @if let Some(error) = &order.error { " with an error that contains " strong { (line(error)) } }
-            @if let Some(until) = order.until() {
-                @if order.list == Some(TaskList::Dead) { " that died by " } @else { " that were spawned by " }
-                (time(until))
-            }
-        } @else {
-            @match order.ids.len() {
-                1 => "The selected task",
-                tasks => { "The " (count(tasks as u64)) " selected tasks" }
-            }
+        @match order.ids.len() {
+            0 => (all_that_match(order)),
+            1 => "The selected task",
+            tasks => { "The " (count(tasks as u64)) " selected tasks" }
         }
         " in the store " strong { (visit.store.name) } "."
         @if order.action == TaskAction::Move {
@@ -104,6 +88,25 @@ fn sentence(visit: &StoreVisit, order: &BulkOrder) -> Markup {
                 None => "the default queue",
             }
             "."
+        }
+    }
+}
+
+fn all_that_match(order: &BulkOrder) -> Markup {
+    let tasks = match order.list {
+        Some(TaskList::Dead) => "dead letters".into(),
+        Some(TaskList::Retrying) => "delayed tasks that have failed".into(),
+        Some(list) => format!("{} tasks", list.code()),
+        None => String::new(),
+    };
+    html! {
+        "All " (tasks)
+        @if let Some(name) = &order.name { " of the type " strong { (line(name)) } }
+        @if let Some(queue) = &order.queue { " in the queue " strong { (line(queue)) } }
+        @if let Some(error) = &order.error { " with an error that contains " strong { (line(error)) } }
+        @if let Some(until) = order.until() {
+            @if order.list == Some(TaskList::Dead) { " that died by " } @else { " that were spawned by " }
+            (time(until))
         }
     }
 }

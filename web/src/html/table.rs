@@ -14,7 +14,7 @@ pub(crate) enum Column<'a> {
 }
 
 /// A table with more columns does not fit on a tablet.
-const MAX_NARROW_COLUMNS: usize = 8;
+const MAX_NARROW_COLUMNS: usize = 9;
 
 /// Returns a table, or a sentence if it has no rows.
 pub(crate) fn table(
@@ -63,6 +63,17 @@ pub(crate) fn number(title: &str, content: impl Render) -> Markup {
 /// Returns the content of a cell with a number that may not be known.
 pub(crate) fn optional_count(number: Option<u32>) -> Markup {
     number.map_or_else(dash, |number| html! { (count(number.into())) })
+}
+
+/// Returns a list of what is known about one thing: titles and values.
+pub(crate) fn fact_list<'a>(facts: impl IntoIterator<Item = (&'a str, Option<Markup>)>) -> Markup {
+    html! {
+        dl.facts {
+            @for (title, value) in facts {
+                @if let Some(value) = value { div { dt { (title) } dd { (value) } } }
+            }
+        }
+    }
 }
 
 /// Returns the links to the first and to the next page of a list, unless this is the only one. The fields are those of its filter.

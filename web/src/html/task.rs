@@ -6,7 +6,7 @@ use serde::Deserialize;
 use throng::durable::{AttemptError, Refusal, Runner, TaskInfo};
 
 use super::table::Column::{Number, Text};
-use super::table::{cell, link, number, row_head, table};
+use super::table::{cell, fact_list, link, number, row_head, table};
 use super::text::{block, count, counted, duration, line, name, optional_duration, queue};
 use super::{Frame, workers};
 use crate::operations::action::TaskAction;
@@ -46,6 +46,7 @@ pub(crate) fn page(
         }
         @if visit.visit.can_operate { (operations(visit, view)) }
         (facts(visit, view))
+        (same_type(visit, &view.task))
         @if let Some(damage) = &view.damage { p.warning { "Damaged: " (block(damage)) } }
         @if let Some(error) = &view.error { h2 { "Last error" } pre { (block(error)) } }
         (errors(&view.errors))
@@ -150,19 +151,16 @@ fn facts(visit: &StoreVisit, view: &TaskView) -> Markup {
             shown(view.version.map(|it| it.to_string())),
         ),
     ];
-    let same = task.name.as_deref().map(|name| {
-        link(
-            &format!("{}/tasks/waiting", visit.base()),
-            &[("name", name)],
-        )
-    });
+    fact_list(facts)
+}
+
+/// Links to the other tasks of the type.
+fn same_type(visit: &StoreVisit, task: &TaskInfo) -> Markup {
+    let waiting = format!("{}/tasks/waiting", visit.base());
     html! {
-        dl.facts {
-            @for (title, value) in facts {
-                @if let Some(value) = value { div { dt { (title) } dd { (value) } } }
-            }
+        @if let Some(name) = task.name.as_deref() {
+            p { a href=(link(&waiting, &[("name", name)])) { "Waiting tasks of this type" } }
         }
-        @if let Some(same) = same { p { a href=(same) { "Waiting tasks of this type" } } }
     }
 }
 

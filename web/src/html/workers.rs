@@ -1,5 +1,6 @@
 //! The pages of workers and of schedules.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use axum::response::Html;
@@ -8,7 +9,7 @@ use throng::durable::{TaskInfo, WorkerInfo};
 
 use super::queues::{missing, pause_or_resume};
 use super::table::Column::{Number, Text};
-use super::table::{cell, link, number, optional_count, pager, row_head, table};
+use super::table::{cell, fact_list, link, number, optional_count, pager, row_head, table};
 use super::text::{count, counted, duration, line, name, optional_duration, optional_time, queue};
 use super::{Frame, name_form};
 use crate::views::Answer;
@@ -88,44 +89,44 @@ pub(crate) fn worker(visit: &StoreVisit, answer: &Answer<WorkerView>) -> Html<St
 }
 
 fn worker_facts(visit: &StoreVisit, it: &WorkerInfo) -> Markup {
-    let ago = |time| format!("{} ago", duration(time));
-    let seen = |time| {
-        if time < Duration::from_secs(1) {
-            "now".into()
-        } else {
-            ago(time)
-        }
-    };
-    let layouts = it.layouts.as_ref().map(|it| match it.start() == it.end() {
-        true => it.end().to_string(),
-        false => format!("{} to {}", it.start(), it.end()),
-    });
     let waiting = link(
         &format!("{}/tasks/waiting", visit.base()),
         &[("queue", it.queue.as_deref().unwrap_or_default())],
     );
-    let facts = [
+    let shown = |text: String| Some(html! { (text) });
+    fact_list([
         (
             "Queue",
             Some(html! { a href=(waiting) { (queue(it.queue.as_deref())) } }),
         ),
-        ("Permits", Some(html! { (count(it.permits as u64)) })),
-        ("Process", Some(html! { (it.process) })),
-        ("Session", Some(html! { (it.session) })),
-        ("Started", Some(html! { (ago(it.started)) })),
-        ("Last seen", it.last_seen.map(|time| html! { (seen(time)) })),
+        ("Permits", shown(count(it.permits as u64))),
+        ("Process", shown(it.process.to_string())),
+        ("Session", shown(it.session.to_string())),
+        ("Started", shown(format!("{} ago", duration(it.started)))),
         (
-            "Version of throng",
-            Some(html! { (line(&it.crate_version)) }),
+            "Last seen",
+            it.last_seen.and_then(|it| shown(last_seen(it))),
         ),
-        ("Layouts", layouts.map(|text| html! { (text) })),
-    ];
-    html! {
-        dl.facts {
-            @for (title, value) in facts {
-                @if let Some(value) = value { div { dt { (title) } dd { (value) } } }
-            }
-        }
+        ("Version of throng", shown(line(&it.crate_version))),
+        (
+            "Layouts",
+            it.layouts.as_ref().and_then(|it| shown(layouts(it))),
+        ),
+    ])
+}
+
+fn last_seen(time: Duration) -> String {
+    match time.as_secs() {
+        0 => String::from("now"),
+        _ => format!("{} ago", duration(time)),
+    }
+}
+
+fn layouts(known: &RangeInclusive<i64>) -> String {
+    let (oldest, newest) = (known.start(), known.end());
+    match oldest == newest {
+        true => newest.to_string(),
+        false => format!("{oldest} to {newest}"),
     }
 }
 

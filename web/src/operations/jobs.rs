@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
-use throng::durable::{Changed, DurableClient, Refusal, TaskId};
+use throng::durable::{Changed, DurableClient, Refusal, TaskId, TaskPage};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -196,27 +196,33 @@ impl BulkJob {
         while !self.stop.is_cancelled() {
             let admin = store.client.admin();
             let page = admin.tasks(&filter, after.as_ref(), MAX_LIMIT);
-            let mut page = match store.read(page).await {
-                Ok(page) => page,
-                Err(error) => {
-                    self.failed(&mut failures, error).await?;
-                    continue;
+            match store.read(page).await {
+                Err(error) => self.failed(&mut failures, error).await?,
+                Ok(page) => {
+                    failures = 0;
+                    after = page.next.clone();
+                    let state = self.change_page(visit, page, text).await?;
+                    if after.is_none() || state == JobState::Stopped {
+                        return Ok(state);
+                    }
                 }
-            };
-            failures = 0;
-            visit.redact_errors(&mut page.tasks);
-            page.tasks.retain(|task| has_error(task, Some(text)));
-            let ids: Vec<_> = page.tasks.iter().map(|task| task.id).collect();
-            if self.change_each(store, &ids).await? == JobState::Stopped {
-                break;
-            }
-            lock(&self.progress).examined += page.examined - ids.len();
-            after = page.next;
-            if after.is_none() {
-                return Ok(JobState::Finished);
             }
         }
         Ok(JobState::Stopped)
+    }
+
+    /// Changes the dead letters of a page whose errors contain a text.
+    async fn change_page(
+        &self,
+        visit: &StoreVisit,
+        mut page: TaskPage,
+        text: &str,
+    ) -> Result<JobState, WebError> {
+        visit.redact_errors(&mut page.tasks);
+        page.tasks.retain(|task| has_error(task, Some(text)));
+        let ids: Vec<_> = page.tasks.iter().map(|task| task.id).collect();
+        lock(&self.progress).examined += page.examined - ids.len();
+        self.change_each(&visit.store, &ids).await
     }
 
     /// Changes the tasks with these ids, one after the other.

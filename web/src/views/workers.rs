@@ -1,7 +1,7 @@
 //! The workers, and one of them.
 
 use serde::{Deserialize, Serialize};
-use throng::durable::{Status, TaskFilter, TaskInfo, WorkerInfo};
+use throng::durable::{Cursor, Status, TaskFilter, TaskInfo, TaskPage, WorkerInfo};
 
 use super::Answer;
 use super::tasks::cursor;
@@ -68,13 +68,7 @@ pub(crate) async fn worker(
             "There is no worker with the session {session}: its process has ended. Look for its successor in the list of workers."
         ))
     })?;
-    let mut filter = TaskFilter::new(Status::Running).worker(session);
-    if let Some(queue) = &worker.queue {
-        filter = filter.queue(queue);
-    }
-    let page = admin.tasks(&filter, after.as_ref(), TASKS_PER_PAGE);
-    let mut page = visit.store.read(page).await?;
-    visit.redact_errors(&mut page.tasks);
+    let page = running(visit, &worker, after.as_ref()).await?;
     Ok(Answer {
         now: Some(page.read_at),
         data: WorkerView {
@@ -85,4 +79,20 @@ pub(crate) async fn worker(
         next: page.next.map(|next| next.to_string()),
         examined: Some(page.examined),
     })
+}
+
+async fn running(
+    visit: &StoreVisit,
+    worker: &WorkerInfo,
+    after: Option<&Cursor>,
+) -> Result<TaskPage, WebError> {
+    let mut filter = TaskFilter::new(Status::Running).worker(worker.session);
+    if let Some(queue) = &worker.queue {
+        filter = filter.queue(queue);
+    }
+    let admin = visit.store.client.admin();
+    let page = admin.tasks(&filter, after, TASKS_PER_PAGE);
+    let mut page = visit.store.read(page).await?;
+    visit.redact_errors(&mut page.tasks);
+    Ok(page)
 }
