@@ -527,9 +527,7 @@ impl Backend for RedisStore {
     }
 
     fn workers(&self, after: Option<Vec<u8>>, limit: usize) -> Answer<'_, Option<WorkersPage>> {
-        self.request(
-            move |inner| async move { workers::list(&inner, after.as_deref(), limit).await },
-        )
+        self.request(move |inner| async move { workers::list(&inner, after, limit).await })
     }
 
     fn worker(&self, session: SessionId) -> Answer<'_, Option<WorkerInfo>> {

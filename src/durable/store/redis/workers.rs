@@ -39,10 +39,11 @@ impl Position {
 /// not answer. Fails if none of those that it reads answers.
 pub(super) async fn list(
     inner: &Inner,
-    after: Option<&[u8]>,
+    after: Option<Vec<u8>>,
     limit: usize,
 ) -> Result<Option<WorkersPage>, Failure> {
-    let Some(mut position) = after.map_or_else(|| Some(Position::default()), Position::read) else {
+    let position = after.map_or_else(|| Some(Position::default()), |it| Position::read(&it));
+    let Some(mut position) = position else {
         return Ok(None);
     };
     let partitions = inner.partitions.count();
