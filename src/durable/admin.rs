@@ -6,7 +6,7 @@ use super::engine::Engine;
 use super::store::Backend;
 use super::{
     Bulk, Changed, Cursor, DurableError, Overview, Report, Retention, Stats, StatsFilter,
-    TaskChange, TaskDetail, TaskFilter, TaskId, TaskInfo, TaskPage, WorkersPage,
+    TaskChange, TaskDetail, TaskFilter, TaskId, TaskInfo, TaskPage, WorkerInfo, WorkersPage,
 };
 
 pub(crate) mod bulk;
@@ -35,7 +35,7 @@ mod workers;
 ///   [`check_writes`](Self::check_writes) checks that the store accepts writes.
 /// - [`tasks`](Self::tasks) lists the tasks with a status, [`task`](Self::task) shows one task in detail, and [`head`](Self::head) shows
 ///   the tasks of a queue that have waited longest.
-/// - [`workers`](Self::workers) lists the workers, and [`stats`](Self::stats) returns how many runs have started and ended over time.
+/// - [`workers`](Self::workers) lists the workers, [`worker`](Self::worker) returns one of them, and [`stats`](Self::stats) returns how many runs have started and ended over time.
 /// - [`change`](Self::change) cancels, moves, replays or deletes one task, or makes it due now, and [`change_all`](Self::change_all) does
 ///   so to all tasks that match a filter.
 ///
@@ -111,8 +111,8 @@ impl<'a> Admin<'a> {
 
     /// Returns a report on the store: what needs attention, and what to do about it. See [`Finding`](super::Finding) for what it checks.
     ///
-    /// The cost is that of an [overview](Self::overview) and of a page of [workers](Self::workers): the report examines the first 200
-    /// workers and the 128 schedules that are due next, and lists at most ten names of a kind. With Redis, it also reads settings of the
+    /// The cost is that of an [overview](Self::overview), of a page of [workers](Self::workers) and of a page of dead letters: the report
+    /// examines the first 200 workers, the 50 newest dead letters and the 128 schedules that are due next, and lists at most ten names of a kind. With Redis, it also reads settings of the
     /// server. If some partitions do not answer, that is a finding, and the report describes the others.
     ///
     /// # Errors
@@ -302,6 +302,35 @@ impl<'a> Admin<'a> {
         limit: usize,
     ) -> Result<WorkersPage, DurableError> {
         workers::list(self.engine, after, limit).await
+    }
+
+    /// Returns the worker with this [session](super::WorkerInfo::session), or `None` if it is not registered: it has ended, or was removed after
+    /// its death. To list the tasks that it runs, use [`TaskFilter::worker`].
+    ///
+    /// With Redis, this is one request to each partition.
+    ///
+    /// # Errors
+    ///
+    /// The store does not answer, or a partition that may know the worker does not.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost if the future is dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use throng::durable::{DurableClient, MemoryStore};
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// match client.admin().worker(7).await? {
+    ///     Some(worker) => println!("process {} on {}", worker.process, worker.host),
+    ///     None => println!("it has ended"),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn worker(&self, session: u64) -> Result<Option<WorkerInfo>, DurableError> {
+        self.engine.ask(None, |store| store.worker(session)).await
     }
 
     /// Returns a page of the statistics: how many runs of each type have started and ended, by minute for the last 24 hours, or by hour for

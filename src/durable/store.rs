@@ -47,7 +47,7 @@ use super::queue::name::QueueName;
 use super::schedule::name::ScheduleName;
 use super::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, Overview, Retention, TaskId,
-    TaskInfo, TaskPage, WorkersPage,
+    TaskInfo, TaskPage, WorkerInfo, WorkersPage,
 };
 
 pub(crate) use self::changes::{Change, ChangeAnswer, MoveWaiting, MovedPart};
@@ -247,6 +247,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Returns a page of the sessions that have a card, in the order of their ids. Returns `None` if the position is not valid in this
     /// store. Writes nothing.
     fn workers(&self, after: Option<Vec<u8>>, limit: usize) -> Answer<'_, Option<WorkersPage>>;
+
+    /// Returns the worker of a session, or `None` if there is no such session or if it has no card. Writes nothing.
+    fn worker(&self, session: SessionId) -> Answer<'_, Option<WorkerInfo>>;
 
     /// Returns a task: see [`Admin::task`](crate::durable::Admin::task). Writes nothing.
     fn find(&self, id: TaskId) -> Answer<'_, Option<FoundTask>>;

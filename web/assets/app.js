@@ -129,9 +129,21 @@
       const page = new DOMParser().parseFromString(await response.text(), "text/html");
       all("[data-part]", page).forEach((it) => replacePart(it.id, it.outerHTML));
       showLive("on", "Every 5 s");
-      } catch {
+    } catch {
       showLive("off", "Not connected");
     }
+  }
+
+  // -- A bulk change: its page follows the progress until the end.
+
+  const REFRESH_EVERY = 1000;
+
+  function followProgress() {
+    if (!document.querySelector("[data-refresh]")) return;
+    setTimeout(async () => {
+      if (!document.hidden) await fetchParts();
+      followProgress();
+    }, REFRESH_EVERY);
   }
 
   function goLive() {
@@ -225,4 +237,5 @@
   focusSearchOnSlash();
   if (window.uPlot) all("figure[data-chart]").forEach(draw);
   goLive();
+  followProgress();
 })();

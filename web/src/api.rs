@@ -19,7 +19,7 @@ use crate::forms::{ActionPath, PAUSABLE};
 use crate::operations::bulk::BulkOrder;
 use crate::operations::jobs::{BulkJob, BulkJobs};
 use crate::operations::{NameForm, Pausable, change_task, fire, set_paused};
-use crate::pages::{BulkPath, ListPath, TaskPath, registry};
+use crate::pages::{BulkPath, ListPath, TaskPath, WorkerPath, registry};
 use crate::views::charts::ChartRange;
 use crate::views::find::FindQuery;
 use crate::views::schedules::SchedulesQuery;
@@ -41,6 +41,7 @@ pub(crate) fn routes() -> Router<Arc<Shared>> {
         .route("/task/{id}", get(task))
         .route("/dead", get(dead))
         .route("/workers", get(workers))
+        .route("/workers/{session}", get(worker))
         .route("/schedules", get(schedules))
         .route("/find", get(find))
         .route("/bulk/{number}", get(bulk));
@@ -145,6 +146,14 @@ async fn workers(
     Params(query): Params<WorkersQuery>,
 ) -> Reply<views::workers::WorkersView> {
     reply(views::workers::workers(&visit, query).await?)
+}
+
+async fn worker(
+    visit: StoreVisit,
+    Segments(path): Segments<WorkerPath>,
+    Params(query): Params<WorkersQuery>,
+) -> Reply<views::workers::WorkerView> {
+    reply(views::workers::worker(&visit, path.session, query).await?)
 }
 
 async fn schedules(

@@ -61,22 +61,7 @@ pub(crate) async fn events(mut store: StoreVisit) -> Result<Response, WebError> 
     store.visit.root = "../".into();
     let streams = Arc::clone(&store.visit.shared.streams);
     let permit = streams.try_acquire_owned().map_err(|_| too_many())?;
-    let sampler = &store.store.sampler;
-    // The first event is for numbers that were read before, if there are any.
-    let mut receiver = sampler.subscribe();
-    if receiver.borrow().overview.is_some() {
-        receiver.mark_changed();
-    }
-    let viewer = Viewer {
-        receiver,
-        sent: HashMap::new(),
-        last_sample: None,
-        end: Instant::now() + MAX_STREAM_TIME,
-        stop: sampler.stop_token().clone(),
-        _permit: permit,
-        store,
-    };
-    let events = stream::unfold(viewer, |mut viewer| async {
+    let events = stream::unfold(Viewer::new(store, permit), |mut viewer| async {
         let event = viewer.next().await?;
         Some((Ok::<_, Infallible>(event), viewer))
     });
@@ -102,6 +87,24 @@ fn too_many() -> WebError {
 }
 
 impl Viewer {
+    fn new(store: StoreVisit, permit: OwnedSemaphorePermit) -> Self {
+        let sampler = &store.store.sampler;
+        // The first event is for numbers that were read before, if there are any.
+        let mut receiver = sampler.subscribe();
+        if receiver.borrow().overview.is_some() {
+            receiver.mark_changed();
+        }
+        Self {
+            receiver,
+            sent: HashMap::new(),
+            last_sample: None,
+            end: Instant::now() + MAX_STREAM_TIME,
+            stop: sampler.stop_token().clone(),
+            _permit: permit,
+            store,
+        }
+    }
+
     /// Waits for the next event. Returns `None` at the end of the stream.
     async fn next(&mut self) -> Option<Event> {
         tokio::select! {

@@ -41,6 +41,7 @@ pub(crate) fn routes() -> Router<Arc<Shared>> {
         .route("/s/{store}/task/{id}", get(task))
         .route("/s/{store}/dead", get(dead))
         .route("/s/{store}/workers", get(workers))
+        .route("/s/{store}/workers/{session}", get(worker))
         .route("/s/{store}/schedules", get(schedules))
         .route("/s/{store}/types", get(types))
         .route("/s/{store}/find", get(find))
@@ -55,6 +56,11 @@ pub(crate) struct ListPath {
 #[derive(Deserialize)]
 pub(crate) struct TaskPath {
     pub(crate) id: TaskId,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct WorkerPath {
+    pub(crate) session: u64,
 }
 
 #[derive(Deserialize)]
@@ -169,6 +175,15 @@ async fn task(
 async fn workers(visit: StoreVisit, Params(query): Params<WorkersQuery>) -> Page {
     let answer = views::workers::workers(&visit, query).await?;
     Ok(html::workers::workers(&visit, &answer))
+}
+
+async fn worker(
+    visit: StoreVisit,
+    Segments(path): Segments<WorkerPath>,
+    Params(query): Params<WorkersQuery>,
+) -> Page {
+    let answer = views::workers::worker(&visit, path.session, query).await?;
+    Ok(html::workers::worker(&visit, &answer))
 }
 
 async fn schedules(visit: StoreVisit, Params(query): Params<SchedulesQuery>) -> Page {

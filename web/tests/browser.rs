@@ -2,16 +2,22 @@
 
 #[path = "browser/actions.rs"]
 mod actions;
+#[path = "dashboard/crash.rs"]
+mod crash;
 #[path = "browser/driver.rs"]
 mod driver;
 #[path = "browser/hostile.rs"]
 mod hostile;
 #[path = "browser/hostile_pages.rs"]
 mod hostile_pages;
+#[path = "browser/keyboard.rs"]
+mod keyboard;
 #[path = "browser/live.rs"]
 mod live;
 #[path = "browser/pages.rs"]
 mod pages;
+#[path = "browser/proxies.rs"]
+mod proxies;
 #[path = "browser/site.rs"]
 mod site;
 

@@ -4,6 +4,8 @@
 mod access;
 #[path = "dashboard/api.rs"]
 mod api;
+#[path = "dashboard/crash.rs"]
+mod crash;
 #[path = "dashboard/guards.rs"]
 mod guards;
 #[path = "dashboard/hostile.rs"]
@@ -22,6 +24,8 @@ mod stage;
 mod streams;
 #[path = "dashboard/support.rs"]
 mod support;
+#[path = "dashboard/troubles.rs"]
+mod troubles;
 
 use throng::durable::{DurableClient, DurableError, RedisStore};
 

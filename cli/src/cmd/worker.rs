@@ -3,19 +3,20 @@
 use std::collections::BTreeSet;
 
 use clap::Subcommand;
-use throng::durable::{WorkerInfo, WorkerState};
+use serde::Serialize;
+use throng::durable::{Status, TaskFilter, TaskInfo, WorkerInfo, WorkerState};
 
 use super::queue::queue_name;
 use crate::duration::short;
 use crate::failure::Failure;
-use crate::out::{Column, ListEnd, Output, dash};
+use crate::out::{Column, Line, ListEnd, Output, dash};
 use crate::store::Session;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum WorkerCommand {
     /// Lists the workers
     Ls,
-    /// Shows a worker, with the types that it has registered
+    /// Shows a worker, with the types that it has registered and the tasks that it runs
     Show {
         /// The number of the worker's session
         session: u64,
@@ -63,6 +64,20 @@ static WORKER_COLUMNS: [Column<WorkerInfo>; 9] = [
 
 /// The largest page that a store returns.
 pub(crate) const PAGE: usize = 200;
+/// The number of pages that are read to find the running tasks of a worker. With Redis, they contain those of all workers.
+const MAX_PAGES: usize = 20;
+/// The number of running tasks that are shown with their worker.
+const MAX_RUNNING: usize = 50;
+
+/// A worker, and the tasks that it runs.
+#[derive(Serialize)]
+struct WorkerRecord {
+    #[serde(flatten)]
+    worker: WorkerInfo,
+    running: Vec<TaskInfo>,
+    /// `true` if it may run more tasks than those that are listed.
+    has_more: bool,
+}
 
 /// Runs a command.
 pub(crate) async fn run(
@@ -100,24 +115,47 @@ async fn list(session: &Session, out: &mut Output) -> Result<(), Failure> {
 }
 
 async fn show(session: &Session, number: u64, out: &mut Output) -> Result<(), Failure> {
-    let (admin, mut after) = (session.client.admin(), None);
-    loop {
-        let page = admin.workers(after.as_ref(), PAGE);
-        let page = session.ask(page).await?;
-        if let Some(worker) = page.workers.iter().find(|worker| worker.session == number) {
-            return out.record(worker, &lines(worker));
-        }
-        after = page.next;
-        if after.is_none() {
-            return Err(Failure::Nothing(format!(
-                "there is no worker with the session {number}: `throng worker ls` lists the workers"
-            )));
-        }
-    }
+    let worker = session.ask(session.client.admin().worker(number)).await?;
+    let worker = worker.ok_or_else(|| {
+        Failure::Nothing(format!(
+            "there is no worker with the session {number}: `throng worker ls` lists the workers"
+        ))
+    })?;
+    let record = with_tasks(session, worker).await?;
+    out.record(&record, &lines(&record))
 }
 
-fn lines(worker: &WorkerInfo) -> Vec<(&'static str, String)> {
-    vec![
+/// Adds the tasks that a worker runs.
+async fn with_tasks(session: &Session, worker: WorkerInfo) -> Result<WorkerRecord, Failure> {
+    let mut filter = TaskFilter::new(Status::Running).worker(worker.session);
+    if let Some(queue) = &worker.queue {
+        filter = filter.queue(queue);
+    }
+    let (admin, mut running, mut after) = (session.client.admin(), Vec::new(), None);
+    for _ in 0..MAX_PAGES {
+        let wanted = MAX_RUNNING - running.len();
+        let page = session.ask(admin.tasks(&filter, after.as_ref(), wanted));
+        let page = page.await?;
+        running.extend(page.tasks);
+        after = page.next;
+        if after.is_none() || running.len() >= MAX_RUNNING {
+            break;
+        }
+    }
+    Ok(WorkerRecord {
+        worker,
+        running,
+        has_more: after.is_some(),
+    })
+}
+
+fn lines(record: &WorkerRecord) -> Vec<Line> {
+    let worker = &record.worker;
+    let layouts = worker.layouts.as_ref();
+    let layouts = layouts.map_or_else(dash, |it| format!("{} to {}", it.start(), it.end()));
+    let seen = worker.last_seen;
+    let seen = seen.map_or_else(dash, |it| format!("{} ago", short(it)));
+    let lines = [
         ("session", worker.session.to_string()),
         ("state", state_name(worker.state).into()),
         ("queue", queue_name(worker.queue.as_deref())),
@@ -126,22 +164,22 @@ fn lines(worker: &WorkerInfo) -> Vec<(&'static str, String)> {
         ("host", worker.host.clone()),
         ("process", worker.process.to_string()),
         ("version", worker.crate_version.clone()),
-        (
-            "layouts",
-            worker
-                .layouts
-                .as_ref()
-                .map_or_else(dash, |it| format!("{} to {}", it.start(), it.end())),
-        ),
+        ("layouts", layouts),
         ("started", format!("{} ago", short(worker.started))),
-        (
-            "last seen",
-            worker
-                .last_seen
-                .map_or_else(dash, |it| format!("{} ago", short(it))),
-        ),
+        ("last seen", seen),
         ("types", types(worker)),
-    ]
+    ];
+    let running = record.running.iter().map(|task| ("runs", running(task)));
+    let more = record
+        .has_more
+        .then(|| ("runs", "possibly more tasks".into()));
+    lines.into_iter().chain(running).chain(more).collect()
+}
+
+fn running(task: &TaskInfo) -> String {
+    let name = task.name.clone().unwrap_or_else(dash);
+    let time = task.running_for.map_or_else(dash, short);
+    format!("{} {name} for {time}", task.id)
 }
 
 fn types(worker: &WorkerInfo) -> String {

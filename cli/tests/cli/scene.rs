@@ -46,6 +46,22 @@ impl Run<()> for Mail {
     }
 }
 
+/// A task that runs until its worker ends.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Wait;
+
+impl DurableTask for Wait {
+    const NAME: &'static str = "wait";
+    type Output = ();
+}
+
+impl Run<()> for Wait {
+    async fn run(self, cx: TaskContext<()>) -> std::result::Result<(), TaskError> {
+        cx.stopped().await;
+        Err(TaskError::retry("the worker has ended"))
+    }
+}
+
 impl DurableTask for Report {
     const NAME: &'static str = "report.build";
     const QUEUE: Option<&'static str> = Some("reports");
@@ -89,6 +105,7 @@ pub(crate) async fn worker(client: &DurableClient) -> Result<DurableExecutor> {
     builder
         .register::<Mail>()
         .register::<Hostile>()
+        .register::<Wait>()
         .max_running(1);
     builder.retry(Retry::exponential().attempts(1));
     Ok(builder.start(()).await?)

@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use super::Result;
-use super::scene::{fill, id, worker};
+use throng::durable::Status;
+
+use super::scene::{Wait, fill, id, worker};
 use super::store::{TestStore, throng};
 use super::transcript::{Transcript, check};
 
 /// The commands that only look.
-const LOOKS: [&str; 21] = [
+const LOOKS: [&str; 22] = [
     "status",
     "status -o json",
     "status -q --check dead<3 --check waiting>=3 --check oldest<9d",
@@ -18,6 +20,7 @@ const LOOKS: [&str; 21] = [
     "task ls --status dead --limit 2 -o json",
     "task ls --status delayed -q",
     "task ls --status cancelled -o jsonl",
+    "task ls --status retrying",
     "task ls --status dead --error mailbox --since 1h -q",
     "task ls --type unknown",
     "dead ls",
@@ -151,12 +154,17 @@ fn usage() -> Result {
     Ok(())
 }
 
-/// A worker that is live is shown with its process and its types.
+/// A worker that is live is shown with its process, its types and the tasks that it runs.
 #[tokio::test]
 async fn workers_are_listed() -> Result {
     let store = TestStore::sqlite()?;
     let client = store.open().await?;
     let executor = worker(&client).await?;
+    let waits = client.spawn(Wait).await?;
+    let started = async || client.status(waits.id()).await;
+    while started().await? != Status::Running {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     let list = store.run(&["worker", "ls", "-q"])?;
     let list = String::from_utf8(list.stdout)?;
     let fields: Vec<_> = list.trim_end().split('\t').collect();
@@ -170,7 +178,17 @@ async fn workers_are_listed() -> Result {
         assert_eq!(warned, !is_known, "{name}");
     }
     let shown = store.run(&["worker", "show", fields[0], "-o", "json"])?;
-    assert!(String::from_utf8(shown.stdout)?.contains(r#""permits": 1"#));
+    let shown: serde_json::Value = serde_json::from_slice(&shown.stdout)?;
+    let id = waits.id().to_string();
+    assert_eq!(shown["data"]["permits"], 1);
+    assert_eq!(shown["data"]["running"][0]["id"], id);
+    let shown = store.run(&["worker", "show", fields[0]])?;
+    let shown = String::from_utf8(shown.stdout)?;
+    assert!(shown.contains(&format!("{id} wait for ")), "{shown}");
+    for (session, code) in [(fields[0], 0), ("7", 3)] {
+        let running = ["task", "ls", "--status", "running", "--worker", session];
+        assert_eq!(store.run(&running)?.status.code(), Some(code));
+    }
     let absent = store.run(&["worker", "show", "7"])?;
     assert_eq!(absent.status.code(), Some(3));
     executor.shutdown(Duration::ZERO).await;

@@ -23,6 +23,8 @@ pub struct TaskFilter {
     name: Option<String>,
     queue: Option<String>,
     until: Option<SystemTime>,
+    has_failed: bool,
+    worker: Option<u64>,
 }
 
 impl TaskFilter {
@@ -34,6 +36,8 @@ impl TaskFilter {
             name: None,
             queue: None,
             until: None,
+            has_failed: false,
+            worker: None,
         }
     }
 
@@ -50,6 +54,50 @@ impl TaskFilter {
     #[must_use]
     pub fn queue(mut self, queue: impl Into<String>) -> Self {
         self.queue = Some(queue.into());
+        self
+    }
+
+    /// Selects only delayed tasks that wait for another attempt after a failure. [`Admin::tasks`](crate::durable::Admin::tasks) refuses
+    /// this for tasks with another status.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::durable::{Status, TaskFilter};
+    ///
+    /// let retrying_mails = TaskFilter::new(Status::Delayed).retrying().name("mail.send");
+    /// # drop(retrying_mails);
+    /// ```
+    #[must_use]
+    pub fn retrying(mut self) -> Self {
+        self.has_failed = true;
+        self
+    }
+
+    /// Selects only tasks that the worker with this [session](crate::durable::WorkerInfo::session) runs.
+    /// [`Admin::tasks`](crate::durable::Admin::tasks) refuses this for tasks that are not running.
+    ///
+    /// With Redis, a page examines the tasks of all workers, unless the filter also has the named queue that the worker serves. With other
+    /// stores, it examines only those of the worker.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use throng::durable::{DurableClient, MemoryStore};
+    /// use throng::durable::{Status, TaskFilter};
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// for worker in client.admin().workers(None, 10).await?.workers {
+    ///     let running = TaskFilter::new(Status::Running).worker(worker.session);
+    ///     let page = client.admin().tasks(&running, None, 10).await?;
+    ///     println!("{} runs {:?}", worker.host, page.tasks);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn worker(mut self, session: u64) -> Self {
+        self.worker = Some(session);
         self
     }
 
@@ -129,6 +177,18 @@ impl TaskFilter {
                 self.status
             ));
         }
+        if self.has_failed && self.status != Status::Delayed {
+            return Err(format!(
+                "only delayed tasks can be retrying, and the filter selects {:?} tasks: remove `retrying` from the filter",
+                self.status
+            ));
+        }
+        if self.worker.is_some() && self.status != Status::Running {
+            return Err(format!(
+                "no worker runs {:?} tasks: remove `worker` from the filter",
+                self.status
+            ));
+        }
         match (self.status, &queue) {
             (Status::Absent, _) => Err(String::from(
                 "absent tasks cannot be listed: choose another status",
@@ -141,6 +201,8 @@ impl TaskFilter {
                 status,
                 name: self.name.clone(),
                 queue,
+                has_failed: self.has_failed,
+                session: self.worker,
             }),
         }
     }

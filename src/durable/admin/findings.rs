@@ -8,6 +8,7 @@ use super::finding::{Finding, FindingLevel};
 use super::overview::{Overview, QueueOverview};
 use crate::durable::schedule::ScheduleInfo;
 use crate::durable::store::{Diagnoses, Diagnosis, StoredSchedule, UnclaimedType, shortened};
+use crate::durable::{DeadReason, TaskInfo};
 
 /// The time for which a task may wait without a worker, and for which a schedule may be due.
 const MAX_DELAY: Duration = Duration::from_secs(60);
@@ -20,6 +21,7 @@ const MAX_NAME_BYTES: usize = 80;
 pub(super) struct Facts<'a> {
     pub(super) overview: &'a Overview,
     pub(super) diagnoses: &'a Diagnoses,
+    pub(super) newest_dead: Vec<TaskInfo>,
     pub(super) damage: Option<(u64, String)>,
     /// The store's time, in milliseconds since 1970.
     pub(super) now: u64,
@@ -39,6 +41,7 @@ pub(super) fn findings(facts: &Facts<'_>) -> Vec<Finding> {
         paused_types,
         late_schedules,
         stuck_schedules,
+        crashing_tasks,
         many_dead_letters,
     ];
     let mut findings: Vec<_> = checks.iter().filter_map(|check| check(facts)).collect();
@@ -86,6 +89,23 @@ fn overdue_leases(facts: &Facts<'_>) -> Option<Finding> {
             FindingLevel::Error,
             format!("the leases of {overdue} or more claims expired more than two lease times ago"),
             "start a worker: any worker of the store takes back the tasks of dead workers",
+        )
+    })
+}
+
+fn crashing_tasks(facts: &Facts<'_>) -> Option<Finding> {
+    let dead = facts.newest_dead.iter();
+    let crashed = dead.filter(|it| it.reason == Some(DeadReason::Crashes));
+    let names: Vec<_> = crashed.map(task_name).collect();
+    found(!names.is_empty(), || {
+        Finding::new(
+            "dead_letters.crashes",
+            FindingLevel::Warn,
+            format!(
+                "tasks have crashed as many workers as they may: {}",
+                list_of(names)
+            ),
+            "find out why these workers have died, for example from their logs, before you replay or delete the dead letters",
         )
     })
 }
@@ -323,6 +343,11 @@ fn type_name(it: &UnclaimedType) -> String {
     format!("{} in {queue}", escaped(it.run_type.name()))
 }
 
+fn task_name(task: &TaskInfo) -> String {
+    let name = task.name.as_deref().unwrap_or("a task of unknown type");
+    format!("{} ({})", escaped(name), task.id)
+}
+
 /// Returns a name in which control characters are escaped, and which is cut if it is long.
 fn escaped(name: &str) -> String {
     let is_long = name.len() > MAX_NAME_BYTES;
@@ -350,6 +375,7 @@ mod tests {
         findings(&Facts {
             overview,
             diagnoses,
+            newest_dead: Vec::new(),
             damage: None,
             now: 0,
         })
@@ -425,6 +451,7 @@ mod tests {
         let facts = Facts {
             overview: &OverviewDraft::default().finish(),
             diagnoses: &Diagnoses::default(),
+            newest_dead: Vec::new(),
             damage: Some((2, String::from("a\u{0}row"))),
             now: 0,
         };

@@ -6,9 +6,10 @@ use serde::Serialize;
 
 use super::findings::{Facts, findings};
 use super::json;
+use super::list::list;
 use crate::durable::clock::time_of;
 use crate::durable::engine::Engine;
-use crate::durable::{DurableError, Finding};
+use crate::durable::{DurableError, Finding, Status, TaskFilter};
 
 /// A report on a store: see [`Admin::report`](crate::durable::Admin::report).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -21,15 +22,22 @@ pub struct Report {
     pub findings: Vec<Finding>,
 }
 
+/// The number of dead letters that a report examines: the newest ones.
+const MAX_EXAMINED_DEAD_LETTERS: usize = 50;
+
 /// Returns a report: see [`Admin::report`](crate::durable::Admin::report).
 pub(super) async fn report(engine: &Engine) -> Result<Report, DurableError> {
     let overview = engine.ask(None, |store| store.overview()).await?;
     let diagnoses = engine.ask(None, |store| store.diagnose()).await?;
+    let dead = TaskFilter::new(Status::Dead);
+    let dead = list(engine, &dead, None, MAX_EXAMINED_DEAD_LETTERS).await;
     let times = diagnoses.partitions.iter().map(|part| part.now);
     let now = times.max().unwrap_or_default();
     let findings = findings(&Facts {
         overview: &overview,
         diagnoses: &diagnoses,
+        // A partition that does not answer is a finding.
+        newest_dead: dead.map(|page| page.tasks).unwrap_or_default(),
         damage: engine.store.damage(),
         now,
     });

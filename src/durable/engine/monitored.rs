@@ -21,7 +21,7 @@ use crate::durable::store::{
 };
 use crate::durable::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, Overview, Retention, TaskId,
-    TaskInfo, TaskPage, WorkersPage,
+    TaskInfo, TaskPage, WorkerInfo, WorkersPage,
 };
 use crate::sync::{Mutex, lock};
 
@@ -272,6 +272,10 @@ impl Backend for MonitoredStore {
 
     fn workers(&self, after: Option<Vec<u8>>, limit: usize) -> Answer<'_, Option<WorkersPage>> {
         self.record("listing workers", self.store.workers(after, limit))
+    }
+
+    fn worker(&self, session: SessionId) -> Answer<'_, Option<WorkerInfo>> {
+        self.record("reading a worker", self.store.worker(session))
     }
 
     fn find(&self, id: TaskId) -> Answer<'_, Option<FoundTask>> {

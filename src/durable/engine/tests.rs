@@ -23,7 +23,8 @@ use crate::durable::store::{
 use crate::durable::{
     AttemptError, Clock, Counts, DeadFilter, DeadLetter, Durability, DurableClient,
     DurableExecutor, DurableTask, Every, MemoryStore, Missed, Overlap, Overview, Retention, Run,
-    ScheduleOptions, SpawnOptions, TaskContext, TaskError, TaskId, TaskInfo, TaskPage, WorkersPage,
+    ScheduleOptions, SpawnOptions, TaskContext, TaskError, TaskId, TaskInfo, TaskPage, WorkerInfo,
+    WorkersPage,
 };
 use crate::retry::Retry;
 use crate::sync::{Mutex, lock};
@@ -190,6 +191,10 @@ impl Backend for Faulty {
 
     fn workers(&self, after: Option<Vec<u8>>, limit: usize) -> Answer<'_, Option<WorkersPage>> {
         self.store.workers(after, limit)
+    }
+
+    fn worker(&self, session: SessionId) -> Answer<'_, Option<WorkerInfo>> {
+        self.store.worker(session)
     }
 
     fn close_session(&self, session: SessionId) -> Answer<'_, ()> {

@@ -22,7 +22,7 @@ use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, Overview, Retention, TaskId,
-    TaskInfo, TaskPage, WorkersPage,
+    TaskInfo, TaskPage, WorkerInfo, WorkersPage,
 };
 use crate::sync::{Mutex, lock};
 
@@ -249,6 +249,10 @@ impl Backend for Connection {
         self.run("workers", move |model, _| {
             Ok(model.workers(after.as_deref(), limit))
         })
+    }
+
+    fn worker(&self, session: SessionId) -> Answer<'_, Option<WorkerInfo>> {
+        self.run("worker", move |model, _| Ok(model.find_worker(session)))
     }
 
     fn close_session(&self, session: SessionId) -> Answer<'_, ()> {

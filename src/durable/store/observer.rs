@@ -18,7 +18,7 @@ use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, Overview, Retention, TaskId,
-    TaskInfo, TaskPage, WorkersPage,
+    TaskInfo, TaskPage, WorkerInfo, WorkersPage,
 };
 
 /// A store that is opened read-only: it passes on the requests that read, and refuses all others.
@@ -112,6 +112,10 @@ impl<B: Backend> Backend for Observer<B> {
 
     fn workers(&self, after: Option<Vec<u8>>, limit: usize) -> Answer<'_, Option<WorkersPage>> {
         self.0.workers(after, limit)
+    }
+
+    fn worker(&self, session: SessionId) -> Answer<'_, Option<WorkerInfo>> {
+        self.0.worker(session)
     }
 
     fn counts(&self) -> Answer<'_, Counts> {

@@ -34,7 +34,7 @@ use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::observer::Observer;
 use crate::durable::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableError, Health, Overview,
-    Retention, TaskId, TaskInfo, TaskPage, WorkersPage,
+    Retention, TaskId, TaskInfo, TaskPage, WorkerInfo, WorkersPage,
 };
 use crate::sync::{Mutex, lock, thread};
 
@@ -527,9 +527,11 @@ impl Backend for RedisStore {
     }
 
     fn workers(&self, after: Option<Vec<u8>>, limit: usize) -> Answer<'_, Option<WorkersPage>> {
-        self.request(
-            move |inner| async move { workers::list(&inner, after.as_deref(), limit).await },
-        )
+        self.request(move |inner| async move { workers::list(&inner, after, limit).await })
+    }
+
+    fn worker(&self, session: SessionId) -> Answer<'_, Option<WorkerInfo>> {
+        self.request(move |inner| async move { workers::find(&inner, session).await })
     }
 
     fn close_session(&self, session: SessionId) -> Answer<'_, ()> {

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(any(test, feature = "sqlite-unbundled", feature = "test-util"))]
+use crate::durable::TaskInfo;
 use crate::durable::clock::millis;
 use crate::durable::queue::QueueSettings;
 use crate::durable::queue::group::GroupName;
@@ -210,18 +212,34 @@ pub(crate) struct CheckedFilter {
     pub(crate) name: Option<String>,
     /// A named queue, or `None` to select the tasks of all queues. It is `None` for tasks that have succeeded or were cancelled.
     pub(crate) queue: Option<QueueName>,
+    /// `true` to select only tasks that have failed. It is `false` unless the tasks are delayed.
+    pub(crate) has_failed: bool,
+    /// The session that runs the tasks, or `None` to select those of all sessions. It is `None` unless the tasks are running.
+    pub(crate) session: Option<SessionId>,
+}
+
+#[cfg(test)]
+impl CheckedFilter {
+    /// Returns a filter that selects all tasks with this status.
+    pub(crate) fn new(status: Status) -> Self {
+        Self {
+            status,
+            name: None,
+            queue: None,
+            has_failed: false,
+            session: None,
+        }
+    }
 }
 
 #[cfg(any(test, feature = "sqlite-unbundled", feature = "test-util"))]
 impl CheckedFilter {
-    /// Returns `true` if a task with this name in this queue matches.
-    pub(crate) fn matches(&self, name: Option<&str>, queue: Option<&str>) -> bool {
-        let is_name = self.name.as_deref().is_none_or(|it| Some(it) == name);
-        let is_queue = self
-            .queue
-            .as_ref()
-            .is_none_or(|it| Some(it.as_str()) == queue);
-        is_name && is_queue
+    /// Returns `true` if a task matches. The caller compares its session.
+    pub(crate) fn matches(&self, task: &TaskInfo) -> bool {
+        let is_name = self.name.is_none() || self.name == task.name;
+        let queue = self.queue.as_ref().map(QueueName::as_str);
+        let is_queue = queue.is_none() || queue == task.queue.as_deref();
+        is_name && is_queue && (!self.has_failed || task.failures > Some(0))
     }
 }
 

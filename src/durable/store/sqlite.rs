@@ -26,9 +26,10 @@ use self::shared::Shared;
 use self::transaction::Transaction;
 use self::writer::Writer;
 use super::{
-    Answer, Backend, DeadPayload, Diagnoses, Enqueue, Epoch, Event, FoundTask, HandOut,
-    MAX_BATCH_BYTES, ProgressReport, ProgressState, RenewAnswer, ScheduleAnswer, ScheduleChange,
-    SessionId, Store, StoredSchedule, TaskState, Turn, TurnAnswer,
+    Answer, Backend, Change, ChangeAnswer, DeadPayload, Diagnoses, Enqueue, Enqueued, Epoch, Event,
+    FoundTask, HandOut, ListTasks, MAX_BATCH_BYTES, NewSession, ProgressReport, ProgressState,
+    QueueChange, ReadStats, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, StatReport,
+    StatsPage, Store, StoredSchedule, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::clock::Clock;
 use crate::durable::failure::{Cause, Effect, Failure};
@@ -36,14 +37,10 @@ use crate::durable::queue::QueueInfo;
 use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::layouts::Layouts;
-use crate::durable::store::{
-    Change, ChangeAnswer, Enqueued, ListTasks, NewSession, QueueChange, ReadStats, StatReport,
-    StatsPage,
-};
 use crate::durable::task::bytes_of;
 use crate::durable::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableError, Overview, Retention,
-    TaskId, TaskInfo, TaskPage, WorkersPage,
+    TaskId, TaskInfo, TaskPage, WorkerInfo, WorkersPage,
 };
 use crate::sync::{Mutex, lock};
 
@@ -375,6 +372,10 @@ impl Backend for SqliteStore {
 
     fn workers(&self, after: Option<Vec<u8>>, limit: usize) -> Answer<'_, Option<WorkersPage>> {
         self.read(move |reader| workers::list(reader, after.as_deref(), limit))
+    }
+
+    fn worker(&self, session: SessionId) -> Answer<'_, Option<WorkerInfo>> {
+        self.read(move |reader| workers::find(reader, session))
     }
 
     fn close_session(&self, session: SessionId) -> Answer<'_, ()> {

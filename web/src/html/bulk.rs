@@ -20,7 +20,8 @@ pub(crate) fn confirmation(visit: &StoreVisit, order: &BulkOrder) -> Html<String
         @if order.action == TaskAction::Delete { p.warning { "Deleted dead letters cannot be restored." } }
         form.operation method="post" action={ (visit.base()) "/bulk" } {
             @for (name, value) in order.fields() { (hidden(name, &value)) }
-            button class=[order.action.is_destructive().then_some("danger")] { (title) }
+            @let class = if order.action.is_destructive() { "danger" } else { "primary" };
+            button class=(class) { (title) }
             " " a href=(back(visit, order)) { "Back" }
         }
     })
@@ -32,17 +33,24 @@ pub(crate) fn job(visit: &StoreVisit, job: &BulkJob) -> Html<String> {
     let order = &job.order;
     Frame::of_store(visit, "Bulk change").page(html! {
         p { strong { (order.action.title()) } ": " (sentence(visit, order)) }
-        (outcome(order, &progress))
-        @if progress.state == JobState::Running {
-            p { a href="" { "Refresh" } }
-            @if visit.visit.can_operate {
-                form.operation method="post" action={ (visit.base()) "/bulk/" (job.number) "/stop" } {
-                    button { "Stop" }
-                }
-            }
+        @let is_running = progress.state == JobState::Running;
+        div #part-job data-part data-refresh[is_running] {
+            (outcome(order, &progress))
+            @if is_running { (controls(visit, job)) }
         }
         p { a href=(back(visit, order)) { "Back to the list" } }
     })
+}
+
+fn controls(visit: &StoreVisit, job: &BulkJob) -> Markup {
+    html! {
+        p { a href="" { "Refresh" } }
+        @if visit.visit.can_operate {
+            form.operation method="post" action={ (visit.base()) "/bulk/" (job.number) "/stop" } {
+                button { "Stop" }
+            }
+        }
+    }
 }
 
 fn outcome(order: &BulkOrder, progress: &BulkProgress) -> Markup {
@@ -53,8 +61,8 @@ fn outcome(order: &BulkOrder, progress: &BulkProgress) -> Markup {
         JobState::Failed => "failed",
     };
     html! {
-        p #progress {
-            span.state.(state) { (state) } " "
+        p role="status" {
+            span.state.(state) { (state) } ": "
             (count(progress.changed)) " " (order.action.done()) ", "
             (count(progress.unchanged)) " unchanged"
             @for (refusal, tasks) in &progress.refused { ", " (count(*tasks)) " refused: " (refusal) }
@@ -66,25 +74,11 @@ fn outcome(order: &BulkOrder, progress: &BulkProgress) -> Markup {
 
 /// Returns a sentence about the tasks that an order selects.
 fn sentence(visit: &StoreVisit, order: &BulkOrder) -> Markup {
-    let tasks = match order.list {
-        Some(TaskList::Dead) => "dead letters",
-        Some(list) => list.code(),
-        None => "",
-    };
     html! {
-        @if order.ids.is_empty() {
-            "All " (tasks) @if order.list != Some(TaskList::Dead) { " tasks" }
-            @if let Some(name) = &order.name { " of the type " strong { (line(name)) } }
-            @if let Some(queue) = &order.queue { " in the queue " strong { (line(queue)) } }
-            @if let Some(until) = order.until() {
-                @if order.list == Some(TaskList::Dead) { " that died by " } @else { " that were spawned by " }
-                (time(until))
-            }
-        } @else {
-            @match order.ids.len() {
-                1 => "The selected task",
-                tasks => { "The " (count(tasks as u64)) " selected tasks" }
-            }
+        @match order.ids.len() {
+            0 => (all_that_match(order)),
+            1 => "The selected task",
+            tasks => { "The " (count(tasks as u64)) " selected tasks" }
         }
         " in the store " strong { (visit.store.name) } "."
         @if order.action == TaskAction::Move {
@@ -94,6 +88,25 @@ fn sentence(visit: &StoreVisit, order: &BulkOrder) -> Markup {
                 None => "the default queue",
             }
             "."
+        }
+    }
+}
+
+fn all_that_match(order: &BulkOrder) -> Markup {
+    let tasks = match order.list {
+        Some(TaskList::Dead) => "dead letters".into(),
+        Some(TaskList::Retrying) => "delayed tasks that have failed".into(),
+        Some(list) => format!("{} tasks", list.code()),
+        None => String::new(),
+    };
+    html! {
+        "All " (tasks)
+        @if let Some(name) = &order.name { " of the type " strong { (line(name)) } }
+        @if let Some(queue) = &order.queue { " in the queue " strong { (line(queue)) } }
+        @if let Some(error) = &order.error { " with an error that contains " strong { (line(error)) } }
+        @if let Some(until) = order.until() {
+            @if order.list == Some(TaskList::Dead) { " that died by " } @else { " that were spawned by " }
+            (time(until))
         }
     }
 }

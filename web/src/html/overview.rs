@@ -7,7 +7,7 @@ use throng::durable::TaskInfo;
 use super::queues::queue_table;
 use super::table::Column::{Number, Text};
 use super::table::{cell, number, row_head, table};
-use super::text::{block, count, duration, line, name, optional_duration};
+use super::text::{block, count, duration, error_of, line, name, optional_duration};
 use super::{Frame, charts};
 use crate::views::Answer;
 use crate::views::overview::{HealthView, OverviewView, SummaryView, Warning};
@@ -29,7 +29,7 @@ pub(crate) fn page(visit: &StoreVisit, answer: &Answer<OverviewView>) -> Html<St
 pub(crate) fn parts(visit: &StoreVisit, view: &SummaryView) -> [(&'static str, Markup); 3] {
     let queues = queue_table(visit, &view.overview.queues);
     [
-        ("part-warnings", warnings(&view.warnings)),
+        ("part-warnings", warnings(visit, &view.warnings)),
         ("part-numbers", tiles(view)),
         (
             "part-queues",
@@ -52,13 +52,32 @@ pub(crate) fn stores(visit: &Visit, stores: &[(String, HealthView)]) -> Html<Str
     Frame::new(visit, None, "Stores").page(table("Stores", &columns, &rows, "There are no stores."))
 }
 
-fn warnings(warnings: &[Warning]) -> Markup {
+/// Each warning leads to the page on which an operator can do something about it.
+fn warnings(visit: &StoreVisit, warnings: &[Warning]) -> Markup {
     html! {
         div #part-warnings data-part {
             @for warning in warnings {
-                p.warning { (block(&warning.text)) }
+                p.warning {
+                    (block(&warning.text))
+                    @if let Some((title, path)) = page_about(warning.id) {
+                        " " a href={ (visit.base()) (path) } { (title) }
+                    }
+                }
             }
         }
+    }
+}
+
+/// Returns the title and the path of the page about a finding, given the id of the finding.
+fn page_about(id: &str) -> Option<(&'static str, &'static str)> {
+    let (subject, _) = id.split_once('.')?;
+    match subject {
+        "queues" => Some(("Go to the queues", "/queues")),
+        "types" => Some(("Go to the types", "/types")),
+        "workers" | "leases" => Some(("Go to the workers", "/workers")),
+        "schedules" => Some(("Go to the schedules", "/schedules")),
+        "dead_letters" => Some(("Go to the dead letters", "/dead")),
+        _ => None,
     }
 }
 
@@ -94,7 +113,7 @@ fn dead_letters(visit: &StoreVisit, tasks: &[TaskInfo]) -> Markup {
         let link = format!("{}/task/{}", visit.base(), task.id);
         html! {
             (row_head("Type", html! { a href=(link) { (name(task.name.as_deref())) } }))
-            (cell("Error", line(task.error.as_deref().unwrap_or_default())))
+            (cell("Error", error_of(task)))
             (number("Age", optional_duration(task.age)))
         }
     });

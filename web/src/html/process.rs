@@ -12,7 +12,12 @@ use crate::views::process::{PartGroup, PartNumber, PartValue, ProcessView};
 use crate::visit::Visit;
 
 pub(crate) fn page(visit: &Visit, answer: &Answer<ProcessView>) -> Html<String> {
-    Frame::new(visit, None, "Process").page(html! {
+    // With one store, the navigation leads back to it.
+    let store = match &visit.shared.stores[..] {
+        [store] => Some(&**store),
+        _ => None,
+    };
+    Frame::new(visit, store, "Process").page(html! {
         p.muted { "The parts of the process that serves this dashboard." }
         @if answer.data.groups.is_empty() {
             p.muted { "The registry watches no part. A program adds parts with Registry::watch." }

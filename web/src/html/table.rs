@@ -3,6 +3,7 @@
 use form_urlencoded::Serializer;
 use maud::{Markup, Render, html};
 
+use super::text::{count, dash};
 use crate::views::Answer;
 
 /// A column of a table, by its heading.
@@ -11,6 +12,9 @@ pub(crate) enum Column<'a> {
     Text(&'a str),
     Number(&'a str),
 }
+
+/// A table with more columns does not fit on a tablet.
+const MAX_NARROW_COLUMNS: usize = 9;
 
 /// Returns a table, or a sentence if it has no rows.
 pub(crate) fn table(
@@ -23,7 +27,7 @@ pub(crate) fn table(
         @if rows.is_empty() {
             p.muted { (if_empty) }
         } @else {
-            table {
+            table.wide[columns.len() > MAX_NARROW_COLUMNS] {
                 caption { (caption) }
                 thead {
                     tr {
@@ -54,6 +58,22 @@ pub(crate) fn cell(title: &str, content: impl Render) -> Markup {
 /// Returns a cell with a number.
 pub(crate) fn number(title: &str, content: impl Render) -> Markup {
     html! { td.num data-label=(title) { (content) } }
+}
+
+/// Returns the content of a cell with a number that may not be known.
+pub(crate) fn optional_count(number: Option<u32>) -> Markup {
+    number.map_or_else(dash, |number| html! { (count(number.into())) })
+}
+
+/// Returns a list of what is known about one thing: titles and values.
+pub(crate) fn fact_list<'a>(facts: impl IntoIterator<Item = (&'a str, Option<Markup>)>) -> Markup {
+    html! {
+        dl.facts {
+            @for (title, value) in facts {
+                @if let Some(value) = value { div { dt { (title) } dd { (value) } } }
+            }
+        }
+    }
 }
 
 /// Returns the links to the first and to the next page of a list, unless this is the only one. The fields are those of its filter.

@@ -5,10 +5,10 @@ use maud::{Markup, html};
 use serde::Deserialize;
 use throng::durable::{AttemptError, Refusal, Runner, TaskInfo};
 
-use super::Frame;
 use super::table::Column::{Number, Text};
-use super::table::{cell, link, number, row_head, table};
+use super::table::{cell, fact_list, link, number, row_head, table};
 use super::text::{block, count, counted, duration, line, name, optional_duration, queue};
+use super::{Frame, workers};
 use crate::operations::action::TaskAction;
 use crate::redact::Document;
 use crate::views::Answer;
@@ -46,6 +46,7 @@ pub(crate) fn page(
         }
         @if visit.visit.can_operate { (operations(visit, view)) }
         (facts(visit, view))
+        (same_type(visit, &view.task))
         @if let Some(damage) = &view.damage { p.warning { "Damaged: " (block(damage)) } }
         @if let Some(error) = &view.error { h2 { "Last error" } pre { (block(error)) } }
         (errors(&view.errors))
@@ -140,7 +141,7 @@ fn facts(visit: &StoreVisit, view: &TaskView) -> Markup {
             shown(task.fencing_token.map(|token| token.to_string())),
         ),
         ("Lease left", times(view.lease_left)),
-        ("Worker", view.runner.as_ref().map(runner)),
+        ("Worker", view.runner.as_ref().map(|it| runner(visit, it))),
         (
             "Cancellation",
             view.is_cancel_requested.then(|| html! { "requested" }),
@@ -150,26 +151,24 @@ fn facts(visit: &StoreVisit, view: &TaskView) -> Markup {
             shown(view.version.map(|it| it.to_string())),
         ),
     ];
-    let same = task.name.as_deref().map(|name| {
-        link(
-            &format!("{}/tasks/waiting", visit.base()),
-            &[("name", name)],
-        )
-    });
+    fact_list(facts)
+}
+
+/// Links to the other tasks of the type.
+fn same_type(visit: &StoreVisit, task: &TaskInfo) -> Markup {
+    let waiting = format!("{}/tasks/waiting", visit.base());
     html! {
-        dl.facts {
-            @for (title, value) in facts {
-                @if let Some(value) = value { div { dt { (title) } dd { (value) } } }
-            }
+        @if let Some(name) = task.name.as_deref() {
+            p { a href=(link(&waiting, &[("name", name)])) { "Waiting tasks of this type" } }
         }
-        @if let Some(same) = same { p { a href=(same) { "Waiting tasks of this type" } } }
     }
 }
 
-fn runner(runner: &Runner) -> Markup {
+fn runner(visit: &StoreVisit, runner: &Runner) -> Markup {
     html! {
-        @if let Some(process) = &runner.process { (line(process)) " " }
-        span.muted { "session " (runner.session) }
+        a href=(workers::path(visit, runner.session)) {
+            @if let Some(process) = &runner.process { (line(process)) } @else { "session " (runner.session) }
+        }
         @if runner.is_suspect { " " span.state.suspect { "suspect" } }
     }
 }

@@ -5,8 +5,8 @@ use maud::{Markup, html};
 use throng::durable::TaskInfo;
 
 use super::table::Column::{Number, Text};
-use super::table::{Column, cell, number, pager, row_head, table};
-use super::text::{count, dash, duration, line, name, optional_duration, queue};
+use super::table::{Column, cell, number, optional_count, pager, row_head, table};
+use super::text::{count, duration, error_of, name, optional_duration, queue};
 use super::{Frame, hidden};
 use crate::operations::action::TaskAction;
 use crate::views::tasks::{TaskList, TasksView, code_of};
@@ -24,6 +24,7 @@ pub(crate) fn page(visit: &StoreVisit, answer: &Answer<TasksView>) -> Html<Strin
     let fields = [
         ("name", view.name.as_deref().unwrap_or_default()),
         ("queue", view.queue.as_deref().unwrap_or_default()),
+        ("error", view.error.as_deref().unwrap_or_default()),
         ("limit", limit.as_str()),
     ];
     Frame::of_store(visit, title).page(html! {
@@ -62,8 +63,11 @@ fn filter(path: &str, view: &TasksView) -> Markup {
             @if view.list.has_queues() {
                 label { "Queue " input name="queue" value=(view.queue.as_deref().unwrap_or_default()); }
             }
+            @if view.list == TaskList::Dead {
+                label { "Error contains " input name="error" value=(view.error.as_deref().unwrap_or_default()); }
+            }
             button { "Filter" }
-            @if view.name.is_some() || view.queue.is_some() { a href=(path) { "Clear" } }
+            @if view.has_filter() { a href=(path) { "Clear" } }
         }
     }
 }
@@ -103,7 +107,7 @@ fn selection(visit: &StoreVisit, view: &TasksView) -> Markup {
                 (task_table(visit, view, true))
                 fieldset.operation {
                     legend { "With the selected tasks" }
-                    (action_buttons(&view.actions, ""))
+                    (action_buttons(&view.actions, false))
                 }
             }
         } @else {
@@ -140,7 +144,7 @@ fn columns_of(list: TaskList) -> Vec<Column<'static>> {
     let (queue, failures) = (Text("Queue"), Number("Failures"));
     match list {
         TaskList::Next | TaskList::Waiting => vec![queue, failures, Number("Ready for")],
-        TaskList::Delayed => vec![queue, failures, Number("Due in")],
+        TaskList::Delayed | TaskList::Retrying => vec![queue, failures, Number("Due in")],
         TaskList::Running => vec![queue, failures, Number("Crashes"), Number("Running for")],
         TaskList::Done => vec![Number("Took"), Number("Age"), Number("Kept for")],
         TaskList::Cancelled => vec![Number("Age"), Number("Kept for")],
@@ -156,18 +160,16 @@ fn columns_of(list: TaskList) -> Vec<Column<'static>> {
 
 /// Returns the cells of the columns that depend on the list.
 fn cells(list: TaskList, task: &TaskInfo) -> Markup {
-    let failures = task.failures.map(u64::from);
-    let crashes = task.crashes.map(u64::from);
     html! {
         @if list.has_queues() {
             (cell("Queue", queue(task.queue.as_deref())))
-            (number("Failures", optional_count(failures)))
+            (number("Failures", optional_count(task.failures)))
         }
         @match list {
             TaskList::Next | TaskList::Waiting => (number("Ready for", optional_duration(task.ready_for))),
-            TaskList::Delayed => (number("Due in", optional_duration(task.due_in))),
+            TaskList::Delayed | TaskList::Retrying => (number("Due in", optional_duration(task.due_in))),
             TaskList::Running => {
-                (number("Crashes", optional_count(crashes)))
+                (number("Crashes", optional_count(task.crashes)))
                 (number("Running for", optional_duration(task.running_for)))
             }
             TaskList::Done | TaskList::Cancelled => {
@@ -177,15 +179,11 @@ fn cells(list: TaskList, task: &TaskInfo) -> Markup {
             }
             TaskList::Dead => {
                 (cell("Reason", task.reason.map(|reason| code_of(&reason).replace('_', " ")).unwrap_or_default()))
-                (cell("Error", line(task.error.as_deref().unwrap_or_default())))
+                (cell("Error", error_of(task)))
                 (number("Age", optional_duration(task.age)))
             }
         }
     }
-}
-
-fn optional_count(number: Option<u64>) -> Markup {
-    number.map_or_else(dash, |number| html! { (count(number)) })
 }
 
 /// The form that applies an action to all tasks that match the filter and existed when this page was read.
@@ -198,10 +196,11 @@ fn all_that_match(visit: &StoreVisit, answer: &Answer<TasksView>) -> Markup {
                 (hidden("list", view.list.code()))
                 (hidden("name", view.name.as_deref().unwrap_or_default()))
                 (hidden("queue", view.queue.as_deref().unwrap_or_default()))
+                (hidden("error", view.error.as_deref().unwrap_or_default()))
                 (hidden("until_ms", &since_1970(now).to_string()))
                 fieldset {
                     legend { "With all tasks that match" }
-                    (action_buttons(&view.actions, " all"))
+                    (action_buttons(&view.actions, true))
                 }
             }
         }
@@ -209,14 +208,16 @@ fn all_that_match(visit: &StoreVisit, answer: &Answer<TasksView>) -> Markup {
 }
 
 /// Returns the buttons of a form, and the field for the queue to which tasks move.
-fn action_buttons(actions: &[TaskAction], suffix: &str) -> Markup {
+fn action_buttons(actions: &[TaskAction], is_all: bool) -> Markup {
     html! {
         @for action in actions.iter().filter(|action| **action != TaskAction::Move) {
-            button name="action" value=(action.code()) class=[action.is_destructive().then_some("danger")] { (action.title()) (suffix) }
+            @let title = if is_all { action.title_of_all() } else { action.title() };
+            button name="action" value=(action.code()) class=[action.is_destructive().then_some("danger")] { (title) }
         }
         @if actions.contains(&TaskAction::Move) {
             label { "to the queue " input name="to" placeholder="(default)"; }
-            button name="action" value="move" { "Move" (suffix) }
+            @let title = if is_all { TaskAction::Move.title_of_all() } else { TaskAction::Move.title() };
+            button name="action" value="move" { (title) }
         }
     }
 }

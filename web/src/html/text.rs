@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::time::{Duration, SystemTime};
 
 use maud::{Markup, html};
+use throng::durable::TaskInfo;
 
 /// The maximum number of characters of a value in one line, such as a name or an error.
 const MAX_LINE_CHARS: usize = 200;
@@ -63,6 +64,14 @@ pub(crate) fn name(name: Option<&str>) -> Markup {
     match name {
         Some(name) => html! { (line(name)) },
         None => dash(),
+    }
+}
+
+/// Returns the error of a dead letter or, if no run has returned an error, the reason why the task is dead.
+pub(crate) fn error_of(task: &TaskInfo) -> Markup {
+    match (task.error.as_deref().unwrap_or_default(), task.reason) {
+        ("", Some(reason)) => html! { span.muted { (reason) } },
+        (error, _) => html! { (line(error)) },
     }
 }
 

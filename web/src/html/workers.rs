@@ -1,18 +1,21 @@
 //! The pages of workers and of schedules.
 
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
 use axum::response::Html;
 use maud::{Markup, html};
-use throng::durable::WorkerInfo;
+use throng::durable::{TaskInfo, WorkerInfo};
 
 use super::queues::{missing, pause_or_resume};
 use super::table::Column::{Number, Text};
-use super::table::{cell, number, pager, row_head, table};
-use super::text::{count, counted, duration, line, optional_duration, optional_time, queue};
+use super::table::{cell, fact_list, link, number, optional_count, pager, row_head, table};
+use super::text::{count, counted, duration, line, name, optional_duration, optional_time, queue};
 use super::{Frame, name_form};
 use crate::views::Answer;
 use crate::views::schedules::{ScheduleRow, SchedulesView};
 use crate::views::tasks::code_of;
-use crate::views::workers::WorkersView;
+use crate::views::workers::{WorkerView, WorkersView};
 use crate::visit::StoreVisit;
 
 pub(crate) fn workers(visit: &StoreVisit, answer: &Answer<WorkersView>) -> Html<String> {
@@ -26,7 +29,8 @@ pub(crate) fn workers(visit: &StoreVisit, answer: &Answer<WorkersView>) -> Html<
         Number("Last seen"),
         Text("Version"),
     ];
-    let rows: Vec<_> = answer.data.workers.iter().map(worker_row).collect();
+    let rows = answer.data.workers.iter();
+    let rows: Vec<_> = rows.map(|it| worker_row(visit, it)).collect();
     Frame::of_store(visit, "Workers").page(html! {
         (missing(&answer.data.missing_partitions))
         p.muted { "An executor that serves several queues counts as several workers." }
@@ -35,14 +39,13 @@ pub(crate) fn workers(visit: &StoreVisit, answer: &Answer<WorkersView>) -> Html<
     })
 }
 
-fn worker_row(it: &WorkerInfo) -> Markup {
-    let state = code_of(&it.state);
+fn worker_row(visit: &StoreVisit, it: &WorkerInfo) -> Markup {
     html! {
         (row_head("Worker", html! {
-            (line(&it.program)) " on " (line(&it.host)) " "
-            span.muted { "process " (it.process) ", session " (it.session) }
+            a href=(path(visit, it.session)) { (line(&it.program)) " on " (line(&it.host)) } " "
+            span.muted { "process " (it.process) }
         }))
-        (cell("State", html! { span.state.(state) { (state) } }))
+        (cell("State", state(it)))
         (cell("Queue", queue(it.queue.as_deref())))
         (number("Permits", count(it.permits as u64)))
         (cell("Types", types(it)))
@@ -56,10 +59,109 @@ fn types(it: &WorkerInfo) -> Markup {
     html! {
         details {
             summary { (count((it.types.len() + it.other_types) as u64)) }
-            ul {
-                @for name in &it.types { li { (line(name)) } }
-                @if it.other_types > 0 { li { "and " (counted(it.other_types as u64, "other")) } }
-            }
+            (type_list(it))
+        }
+    }
+}
+
+/// Returns the URL of the page of a worker.
+pub(crate) fn path(visit: &StoreVisit, session: u64) -> String {
+    format!("{}/workers/{session}", visit.base())
+}
+
+fn state(it: &WorkerInfo) -> Markup {
+    let code = code_of(&it.state);
+    html! { span.state.(code) { (code) } }
+}
+
+pub(crate) fn worker(visit: &StoreVisit, answer: &Answer<WorkerView>) -> Html<String> {
+    let worker = &answer.data.worker;
+    let examined = answer.examined.unwrap_or_default() as u64;
+    Frame::of_store(visit, "Worker").page(html! {
+        p { strong { (line(&worker.program)) " on " (line(&worker.host)) } " " (state(worker)) }
+        (worker_facts(visit, worker))
+        (running_tasks(visit, &answer.data.running))
+        @if answer.next.is_some() { p.muted { "Examined " (counted(examined, "running task")) "; more follow." } }
+        (pager(&path(visit, worker.session), &[], answer))
+        h2 { "Types " span.muted { (count((worker.types.len() + worker.other_types) as u64)) } }
+        (type_list(worker))
+    })
+}
+
+fn worker_facts(visit: &StoreVisit, it: &WorkerInfo) -> Markup {
+    let waiting = link(
+        &format!("{}/tasks/waiting", visit.base()),
+        &[("queue", it.queue.as_deref().unwrap_or_default())],
+    );
+    let shown = |text: String| Some(html! { (text) });
+    fact_list([
+        (
+            "Queue",
+            Some(html! { a href=(waiting) { (queue(it.queue.as_deref())) } }),
+        ),
+        ("Permits", shown(count(it.permits as u64))),
+        ("Process", shown(it.process.to_string())),
+        ("Session", shown(it.session.to_string())),
+        ("Started", shown(format!("{} ago", duration(it.started)))),
+        (
+            "Last seen",
+            it.last_seen.and_then(|it| shown(last_seen(it))),
+        ),
+        ("Version of throng", shown(line(&it.crate_version))),
+        (
+            "Layouts",
+            it.layouts.as_ref().and_then(|it| shown(layouts(it))),
+        ),
+    ])
+}
+
+fn last_seen(time: Duration) -> String {
+    match time.as_secs() {
+        0 => String::from("now"),
+        _ => format!("{} ago", duration(time)),
+    }
+}
+
+fn layouts(known: &RangeInclusive<i64>) -> String {
+    let (oldest, newest) = (known.start(), known.end());
+    match oldest == newest {
+        true => newest.to_string(),
+        false => format!("{oldest} to {newest}"),
+    }
+}
+
+fn running_tasks(visit: &StoreVisit, tasks: &[TaskInfo]) -> Markup {
+    let rows = tasks.iter().map(|task| {
+        let link = format!("{}/task/{}", visit.base(), task.id);
+        html! {
+            (row_head("Task", html! { a.id href=(link) { (task.id) } }))
+            (cell("Type", name(task.name.as_deref())))
+            (number("Failures", optional_count(task.failures)))
+            (number("Crashes", optional_count(task.crashes)))
+            (number("Running for", optional_duration(task.running_for)))
+        }
+    });
+    let columns = [
+        Text("Task"),
+        Text("Type"),
+        Number("Failures"),
+        Number("Crashes"),
+        Number("Running for"),
+    ];
+    let rows: Vec<_> = rows.collect();
+    table(
+        "Running tasks",
+        &columns,
+        &rows,
+        "The tasks that were examined for this page include none that this worker runs.",
+    )
+}
+
+fn type_list(it: &WorkerInfo) -> Markup {
+    html! {
+        ul {
+            @for name in &it.types { li { (line(name)) } }
+            @if it.other_types > 0 { li { "and " (counted(it.other_types as u64, "other")) } }
         }
     }
 }

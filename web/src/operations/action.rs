@@ -74,6 +74,17 @@ impl TaskAction {
         }
     }
 
+    /// Returns the text of the button that applies it to all tasks that match.
+    pub(crate) fn title_of_all(self) -> &'static str {
+        match self {
+            Self::Cancel => "Cancel all",
+            Self::Run => "Run all now",
+            Self::Move => "Move all",
+            Self::Replay => "Replay all",
+            Self::Delete => "Delete all",
+        }
+    }
+
     /// Returns what has happened to a task to which the action was applied.
     pub(crate) fn done(self) -> &'static str {
         match self {

@@ -20,6 +20,8 @@ pub(crate) struct BulkOrder {
     pub(crate) list: Option<TaskList>,
     pub(crate) name: Option<String>,
     pub(crate) queue: Option<String>,
+    /// A text that the errors contain, as they are shown, if the tasks are dead letters.
+    pub(crate) error: Option<String>,
     /// The time at which the operator has seen the list, in milliseconds since 1970, by the clock of the store.
     pub(crate) until_ms: Option<u64>,
     /// The queue to which the tasks move, or `None` for the default queue.
@@ -50,6 +52,7 @@ impl BulkOrder {
             list: field("list").map(|list| parse("list", list)).transpose()?,
             name: field("name"),
             queue: field("queue"),
+            error: field("error"),
             until_ms: until_ms.transpose().map_err(|_| invalid("until_ms"))?,
             to: field("to"),
         })
@@ -63,6 +66,7 @@ impl BulkOrder {
             ("list", self.list.map(|list| list.code().to_owned())),
             ("name", self.name.clone()),
             ("queue", self.queue.clone()),
+            ("error", self.error.clone()),
             ("until_ms", until_ms),
             ("to", self.to.clone()),
         ];
@@ -102,6 +106,11 @@ impl BulkOrder {
                 "The action `{action}` does not apply to all tasks of the list `{list}`: choose another list."
             )));
         }
+        if self.error.is_some() && list != TaskList::Dead {
+            return Err(WebError::invalid(
+                "Only dead letters can be selected by their errors: remove `error`.",
+            ));
+        }
         let until = self.until().ok_or_else(|| invalid("until_ms"))?;
         let filter = list.filter(self.name.as_deref(), self.queue.as_deref());
         Ok(filter.until(until))
@@ -119,7 +128,8 @@ impl BulkOrder {
     }
 
     fn has_filter(&self) -> bool {
-        self.name.is_some() || self.queue.is_some() || self.until_ms.is_some()
+        let texts = [&self.name, &self.queue, &self.error];
+        self.until_ms.is_some() || texts.iter().any(|it| it.is_some())
     }
 }
 
@@ -144,6 +154,7 @@ mod tests {
             list: Some(TaskList::Dead),
             name: Some("mail.send".into()),
             queue: None,
+            error: Some("550".into()),
             until_ms: Some(1_790_000_000_000),
             to: None,
         }
@@ -211,6 +222,14 @@ mod tests {
                     ..order()
                 },
                 "remove it",
+            ),
+            (
+                BulkOrder {
+                    action: TaskAction::Run,
+                    list: Some(TaskList::Retrying),
+                    ..order()
+                },
+                "remove `error`",
             ),
             (
                 BulkOrder {

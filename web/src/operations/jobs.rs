@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
-use throng::durable::{Changed, DurableClient, Refusal};
+use throng::durable::{Changed, DurableClient, Refusal, TaskId, TaskPage};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -13,6 +13,7 @@ use super::audit::Audit;
 use super::bulk::BulkOrder;
 use crate::error::{ErrorKind, WebError};
 use crate::store::ShownStore;
+use crate::views::tasks::{MAX_LIMIT, has_error};
 use crate::visit::StoreVisit;
 
 /// The bulk changes of a store: those that run, and the last ones that have ended.
@@ -143,9 +144,10 @@ impl BulkJob {
     async fn run(&self, visit: &StoreVisit) {
         let subject = serde_json::to_string(&self.order).unwrap_or_default();
         let audit = Audit::begin(visit, "bulk", &subject);
-        let ended = match self.order.ids.is_empty() {
-            true => self.change_matching(&visit.store).await,
-            false => self.change_selected(&visit.store).await,
+        let ended = match (&self.order.ids[..], &self.order.error) {
+            ([], None) => self.change_matching(&visit.store).await,
+            ([], Some(text)) => self.change_with_error(visit, text).await,
+            (ids, _) => self.change_each(&visit.store, ids).await,
         };
         let progress = {
             let mut progress = lock(&self.progress);
@@ -183,10 +185,50 @@ impl BulkJob {
         Ok(JobState::Stopped)
     }
 
-    /// Changes the tasks with the listed ids, one after the other.
-    async fn change_selected(&self, store: &ShownStore) -> Result<JobState, WebError> {
+    /// Changes the dead letters that match the filter and whose errors contain a text, a page at a time. The store cannot select them.
+    async fn change_with_error(
+        &self,
+        visit: &StoreVisit,
+        text: &str,
+    ) -> Result<JobState, WebError> {
+        let (filter, store) = (self.order.filter()?, &visit.store);
+        let (mut after, mut failures) = (None, 0);
+        while !self.stop.is_cancelled() {
+            let admin = store.client.admin();
+            let page = admin.tasks(&filter, after.as_ref(), MAX_LIMIT);
+            match store.read(page).await {
+                Err(error) => self.failed(&mut failures, error).await?,
+                Ok(page) => {
+                    failures = 0;
+                    after = page.next.clone();
+                    let state = self.change_page(visit, page, text).await?;
+                    if after.is_none() || state == JobState::Stopped {
+                        return Ok(state);
+                    }
+                }
+            }
+        }
+        Ok(JobState::Stopped)
+    }
+
+    /// Changes the dead letters of a page whose errors contain a text.
+    async fn change_page(
+        &self,
+        visit: &StoreVisit,
+        mut page: TaskPage,
+        text: &str,
+    ) -> Result<JobState, WebError> {
+        visit.redact_errors(&mut page.tasks);
+        page.tasks.retain(|task| has_error(task, Some(text)));
+        let ids: Vec<_> = page.tasks.iter().map(|task| task.id).collect();
+        lock(&self.progress).examined += page.examined - ids.len();
+        self.change_each(&visit.store, &ids).await
+    }
+
+    /// Changes the tasks with these ids, one after the other.
+    async fn change_each(&self, store: &ShownStore, ids: &[TaskId]) -> Result<JobState, WebError> {
         let (change, mut failures) = (self.order.change()?, 0);
-        let mut ids = self.order.ids.iter().peekable();
+        let mut ids = ids.iter().peekable();
         while let Some(id) = ids.peek() {
             if self.stop.is_cancelled() {
                 return Ok(JobState::Stopped);

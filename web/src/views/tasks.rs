@@ -10,13 +10,15 @@ use crate::error::WebError;
 use crate::operations::action::TaskAction;
 use crate::visit::StoreVisit;
 
-/// A list of tasks, by their status. `Next` lists the waiting tasks that have been ready for the longest time.
+/// A list of tasks, by their status. `Next` lists the waiting tasks that have been ready for the longest time, and `Retrying` the delayed
+/// tasks that have failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum TaskList {
     Next,
     Waiting,
     Delayed,
+    Retrying,
     Running,
     Done,
     Cancelled,
@@ -30,6 +32,8 @@ pub(crate) struct TaskQuery {
     name: String,
     #[serde(default)]
     queue: String,
+    #[serde(default)]
+    error: String,
     after: Option<String>,
     limit: Option<usize>,
 }
@@ -40,6 +44,8 @@ pub(crate) struct TasksView {
     pub(crate) list: TaskList,
     pub(crate) name: Option<String>,
     pub(crate) queue: Option<String>,
+    /// A text that the errors contain, if this is the list of dead letters.
+    pub(crate) error: Option<String>,
     pub(crate) limit: usize,
     /// The actions that apply to the tasks of this list.
     pub(crate) actions: Vec<TaskAction>,
@@ -52,15 +58,18 @@ pub(crate) struct TasksView {
 
 /// The number of tasks on a page if the URL has none.
 const DEFAULT_LIMIT: usize = 50;
+/// The maximum number of tasks on a page.
+pub(crate) const MAX_LIMIT: usize = 200;
 /// The maximum number of tasks at the head of a queue.
 const MAX_HEAD: usize = 50;
 
 impl TaskList {
     /// The lists of the page "Tasks", in the order of its tabs.
-    pub(crate) const TABS: [Self; 6] = [
+    pub(crate) const TABS: [Self; 7] = [
         Self::Next,
         Self::Waiting,
         Self::Delayed,
+        Self::Retrying,
         Self::Running,
         Self::Done,
         Self::Cancelled,
@@ -70,7 +79,7 @@ impl TaskList {
     pub(crate) fn status(self) -> Status {
         match self {
             Self::Next | Self::Waiting => Status::Waiting,
-            Self::Delayed => Status::Delayed,
+            Self::Delayed | Self::Retrying => Status::Delayed,
             Self::Running => Status::Running,
             Self::Done => Status::Done,
             Self::Cancelled => Status::Cancelled,
@@ -84,6 +93,7 @@ impl TaskList {
             Self::Next => "next",
             Self::Waiting => "waiting",
             Self::Delayed => "delayed",
+            Self::Retrying => "retrying",
             Self::Running => "running",
             Self::Done => "done",
             Self::Cancelled => "cancelled",
@@ -99,6 +109,9 @@ impl TaskList {
     /// Returns the filter that selects the tasks with this name in this queue.
     pub(crate) fn filter(self, name: Option<&str>, queue: Option<&str>) -> TaskFilter {
         let mut filter = TaskFilter::new(self.status());
+        if self == Self::Retrying {
+            filter = filter.retrying();
+        }
         if let Some(name) = name {
             filter = filter.name(name);
         }
@@ -114,17 +127,7 @@ pub(crate) async fn tasks(
     list: TaskList,
     query: TaskQuery,
 ) -> Result<Answer<TasksView>, WebError> {
-    let (name, queue) = (given(&query.name), given(&query.queue));
-    let mut view = TasksView {
-        list,
-        limit: query.limit.unwrap_or(DEFAULT_LIMIT),
-        actions: TaskAction::of(list.status()),
-        name: name.map(String::from),
-        queue: queue.map(String::from),
-        tasks: Vec::new(),
-        reasons: BTreeMap::new(),
-        retention: None,
-    };
+    let mut view = TasksView::new(list, &query)?;
     if list == TaskList::Next {
         return head(visit, view).await;
     }
@@ -152,11 +155,13 @@ async fn page(
     let filter = view
         .list
         .filter(view.name.as_deref(), view.queue.as_deref());
+    let limit = match view.error {
+        // The store cannot select by the error, so a page examines as many dead letters as it can.
+        Some(_) => MAX_LIMIT.max(view.limit),
+        None => view.limit,
+    };
     let admin = visit.store.client.admin();
-    visit
-        .store
-        .read(admin.tasks(&filter, after, view.limit))
-        .await
+    visit.store.read(admin.tasks(&filter, after, limit)).await
 }
 
 /// Returns the head of a queue. It has no further pages, and no filter by name.
@@ -175,13 +180,51 @@ async fn head(visit: &StoreVisit, mut view: TasksView) -> Result<Answer<TasksVie
 }
 
 impl TasksView {
+    fn new(list: TaskList, query: &TaskQuery) -> Result<Self, WebError> {
+        let error = given(&query.error);
+        if error.is_some() && list != TaskList::Dead {
+            return Err(WebError::invalid(
+                "Only dead letters can be filtered by their errors: remove `error`, or use the list of dead letters.",
+            ));
+        }
+        Ok(Self {
+            list,
+            limit: query.limit.unwrap_or(DEFAULT_LIMIT),
+            actions: TaskAction::of(list.status()),
+            name: given(&query.name).map(String::from),
+            queue: given(&query.queue).map(String::from),
+            error: error.map(String::from),
+            tasks: Vec::new(),
+            reasons: BTreeMap::new(),
+            retention: None,
+        })
+    }
+
+    /// Returns `true` if this is not the whole list.
+    pub(crate) fn has_filter(&self) -> bool {
+        [&self.name, &self.queue, &self.error]
+            .iter()
+            .any(|it| it.is_some())
+    }
+
     fn set(&mut self, visit: &StoreVisit, mut tasks: Vec<TaskInfo>) {
         visit.redact_errors(&mut tasks);
+        tasks.retain(|task| has_error(task, self.error.as_deref()));
         for reason in tasks.iter().filter_map(|task| task.reason) {
             *self.reasons.entry(code_of(&reason)).or_default() += 1;
         }
         self.tasks = tasks;
     }
+}
+
+/// Returns `true` if the error of a task contains a text, in any case. The error is the one that is shown: otherwise, the filter would reveal
+/// confidential data.
+pub(crate) fn has_error(task: &TaskInfo, text: Option<&str>) -> bool {
+    let Some(text) = text.map(str::to_lowercase) else {
+        return true;
+    };
+    let error = task.error.as_deref().unwrap_or_default();
+    error.to_lowercase().contains(&text)
 }
 
 /// Returns the text as which a value is serialised.

@@ -6,6 +6,7 @@ use axum::Router;
 use axum::response::Html;
 use axum::routing::get;
 use fantoccini::Locator;
+use throng::durable::{Every, SpawnOptions};
 use tokio::net::TcpListener;
 use tokio::time::{Instant, sleep};
 
@@ -33,6 +34,14 @@ async fn operations_work_without_scripts() {
         click(&browser, &pause.replace("Pause", "Resume")).await;
         wait_until(async || !is_paused(&site).await).await;
 
+        let daily = Every::new(Duration::from_secs(86400));
+        let digest = Hostile::new(false);
+        let defined = site.client.schedule("digest", daily, digest).await;
+        assert!(defined.expect("a schedule"));
+        browser.open(&site.url("/s/mail/schedules")).await;
+        click(&browser, "//button[. = 'Fire now']").await;
+        site.wait_for(|it| it.done == 1).await;
+
         browser
             .open(&site.url(&format!("/s/mail/task/{dead}")))
             .await;
@@ -45,6 +54,72 @@ async fn operations_work_without_scripts() {
         site.stop().await;
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_change_of_many_tasks_works_without_scripts() {
+    with_browser(async |browser| {
+        let site = Site::start().await;
+        spawn_later(&site).await;
+        browser.disable_scripts().await;
+        browser.open(&site.url("/s/mail/tasks/delayed")).await;
+        click(&browser, "//tbody/tr[1]//input[@type = 'checkbox']").await;
+        click(&browser, "//button[. = 'Cancel']").await;
+        click(&browser, "//main//button[. = 'Cancel']").await;
+        site.wait_for(|it| it.delayed == TASKS - 1).await;
+
+        browser.open(&site.url("/s/mail/tasks/delayed")).await;
+        click(&browser, "//button[. = 'Run all now']").await;
+        click(&browser, "//main//button[. = 'Run now']").await;
+        site.wait_for(|it| it.delayed == 0 && it.done == TASKS - 1)
+            .await;
+        click(&browser, "//a[. = 'Back to the list']").await;
+        site.stop().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_page_that_is_reloaded_during_a_change_of_many_tasks_starts_no_other() {
+    with_browser(async |browser| {
+        let site = Site::start().await;
+        spawn_later(&site).await;
+        browser.open(&site.url("/s/mail/tasks/delayed")).await;
+        click(&browser, "//button[. = 'Run all now']").await;
+        let lock = site.lock_store();
+        click(&browser, "//main//button[. = 'Run now']").await;
+        let is_running = "location.pathname.endsWith('/bulk/1') && document.querySelector('.state.running')";
+        browser.wait_until(is_running).await;
+        browser.client.refresh().await.expect("the page loads");
+        browser.wait_until(is_running).await;
+        browser.eval("window.isSamePage = true").await;
+        drop(lock);
+        // The page follows the change to its end.
+        let has_finished = format!(
+            "/finished:\\s+{TASKS} made due, 0 unchanged/.test(document.querySelector('#part-job').innerText)"
+        );
+        browser.wait_until(&has_finished).await;
+        browser.wait_until("window.isSamePage").await;
+        browser.open(&site.url("/s/mail/bulk/2")).await;
+        browser
+            .wait_until("document.body.innerText.includes('no bulk change 2')")
+            .await;
+        site.stop().await;
+    })
+    .await;
+}
+
+/// The number of tasks that [`spawn_later`] spawns.
+const TASKS: u64 = 5;
+
+/// Spawns tasks that are due in an hour, and whose ends are kept.
+async fn spawn_later(site: &Site) {
+    let hour = Duration::from_secs(3600);
+    for _ in 0..TASKS {
+        let later = SpawnOptions::new().delay(hour).retention(hour);
+        let task = site.client.spawn_with(Hostile::new(false), later);
+        task.await.expect("a task");
+    }
 }
 
 #[tokio::test]

@@ -55,3 +55,31 @@ async fn a_page_without_a_stream_asks_for_new_numbers() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_page_says_that_the_server_is_gone_and_goes_on_when_it_is_back() {
+    with_browser(async |browser| {
+        let mut site = Site::start().await;
+        browser.open(&site.url("/s/mail")).await;
+        browser
+            .wait_until("document.querySelector('[data-live-state=on]')")
+            .await;
+        browser.eval("window.isSamePage = true").await;
+        site.stop_server().await;
+        browser
+            .wait_until(
+                "document.querySelector('[data-live-state=off]')?.innerText === 'Reconnecting'",
+            )
+            .await;
+        site.start_server().await;
+        browser
+            .wait_until("document.querySelector('[data-live-state=on]') && window.isSamePage")
+            .await;
+        let _task = site.client.spawn(Hostile::new(true)).await.expect("a task");
+        browser
+            .wait_until("/\\bDead\\s+1\\b/.test(document.querySelector('#part-numbers').innerText)")
+            .await;
+        site.stop().await;
+    })
+    .await;
+}

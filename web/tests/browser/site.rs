@@ -23,21 +23,29 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
+use crate::crash::crash_workers;
 use crate::driver::LIMIT;
 use crate::hostile::{HOSTILE_NAME, Hostile};
 
 pub(crate) struct Site {
     pub(crate) address: SocketAddr,
     pub(crate) client: DurableClient,
+    server: RunningServer,
+    executor: DurableExecutor,
+    folder: TempDir,
+}
+
+/// A server of a dashboard.
+struct RunningServer {
     service: Router,
     shutdown: CancellationToken,
-    server: JoinHandle<()>,
-    executor: DurableExecutor,
-    _folder: TempDir,
+    task: JoinHandle<()>,
 }
 
 /// The path at which the dashboard is mounted.
-const MOUNTED_AT: &str = "/ops/throng";
+pub(crate) const MOUNTED_AT: &str = "/ops/throng";
+/// The name of the file of the store.
+const FILE: &str = "tasks.db";
 /// A queue that tests pause.
 pub(crate) const PAUSED_QUEUE: &str = "reports";
 
@@ -45,26 +53,38 @@ impl Site {
     /// Starts a server, and a worker that serves the default queue and the queue `reports`. The store is a file.
     pub(crate) async fn start() -> Self {
         let folder = tempfile::tempdir().expect("a folder for the store");
-        let store = SqliteStore::open(folder.path().join("tasks.db")).await;
+        let store = SqliteStore::open(folder.path().join(FILE)).await;
         let client = DurableClient::open(store.expect("a store"));
         let executor = start_worker(&client).await;
-        let shutdown = CancellationToken::new();
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let address = listener.local_addr().expect("a port");
-        let service = dashboard(&client, &shutdown);
-        let app = Router::new().nest_service(MOUNTED_AT, service.clone());
-        let ended = shutdown.clone().cancelled_owned();
-        let server = axum::serve(listener, app).with_graceful_shutdown(ended);
-        let server = tokio::spawn(async { server.await.expect("a server") });
         Self {
-            address,
+            address: listener.local_addr().expect("a port"),
+            server: RunningServer::start(listener, &client),
             client,
-            service,
-            shutdown,
-            server,
             executor,
-            _folder: folder,
+            folder,
         }
+    }
+
+    /// Starts another server, at the same address, after the server was stopped.
+    pub(crate) async fn start_server(&mut self) {
+        let listener = TcpListener::bind(self.address).await;
+        self.server = RunningServer::start(listener.expect("the port is free"), &self.client);
+    }
+
+    pub(crate) async fn stop_server(&mut self) {
+        self.server.shutdown.cancel();
+        let ended = timeout(LIMIT, &mut self.server.task).await;
+        ended
+            .expect("the server ends")
+            .expect("the server has not panicked");
+    }
+
+    /// Makes all changes of the store wait until the connection is dropped.
+    pub(crate) fn lock_store(&self) -> rusqlite::Connection {
+        let db = rusqlite::Connection::open(self.folder.path().join(FILE)).expect("the file");
+        db.execute_batch("BEGIN IMMEDIATE").expect("a transaction");
+        db
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
@@ -76,7 +96,11 @@ impl Site {
         let mut streams = Vec::new();
         loop {
             let request = Request::get("/s/mail/events").body(Body::empty());
-            let stream = self.service.clone().oneshot(request.expect("a request"));
+            let stream = self
+                .server
+                .service
+                .clone()
+                .oneshot(request.expect("a request"));
             let stream = stream.await.expect("an answer");
             if !stream.status().is_success() {
                 return streams;
@@ -88,6 +112,7 @@ impl Site {
     /// Stores tasks and waits until there are some in each state.
     pub(crate) async fn fill(&self) {
         let client = &self.client;
+        crash_workers(client, &self.folder.path().join(FILE)).await;
         for user in 0..40 {
             client.spawn(SendMail::to(user)).await.expect("a task");
         }
@@ -141,17 +166,28 @@ impl Site {
     }
 
     /// Asks the server to end, and returns the time until it has ended. Open connections delay this.
-    pub(crate) async fn stop(self) -> Duration {
+    pub(crate) async fn stop(mut self) -> Duration {
         let start = Instant::now();
-        self.shutdown.cancel();
-        let ended = timeout(LIMIT, self.server).await;
+        self.stop_server().await;
         let time = start.elapsed();
-        ended
-            .expect("the server ends")
-            .expect("the server has not panicked");
         self.executor.shutdown(Duration::ZERO).await;
         self.client.close().await.expect("the store is closed");
         time
+    }
+}
+
+impl RunningServer {
+    fn start(listener: TcpListener, client: &DurableClient) -> Self {
+        let shutdown = CancellationToken::new();
+        let service = dashboard(client, &shutdown);
+        let app = Router::new().nest_service(MOUNTED_AT, service.clone());
+        let ended = shutdown.clone().cancelled_owned();
+        let server = axum::serve(listener, app).with_graceful_shutdown(ended);
+        Self {
+            service,
+            shutdown,
+            task: tokio::spawn(async { server.await.expect("a server") }),
+        }
     }
 }
 

@@ -113,10 +113,11 @@ const PLAIN: [&str; 8] = [
     "/s/{store}/workers",
     "/s/{store}/schedules",
 ];
-const LISTS: [&str; 7] = [
+const LISTS: [&str; 8] = [
     "next",
     "waiting",
     "delayed",
+    "retrying",
     "running",
     "done",
     "cancelled",
@@ -150,6 +151,14 @@ pub(crate) async fn answers_are_as_described(stage: &Stage) {
         assert_eq!(detail["task"]["status"], state);
         assert_eq!(detail["task"]["id"], id);
     }
+    let id = stage.running.to_string();
+    let running = api.get("/s/{store}/task/{id}", &[("id", &id)], "").await;
+    let session = running["runner"]["session"].as_str().expect("it runs");
+    let worker = api
+        .get("/s/{store}/workers/{session}", &[("session", session)], "")
+        .await;
+    assert_eq!(worker["worker"]["session"], session);
+    assert_eq!(worker["running"][0]["id"], id);
     let found = api.get("/s/{store}/find", &[], "?q=nightly").await;
     assert_eq!(found["schedule"], "nightly");
     let found = api
@@ -313,6 +322,7 @@ async fn the_description_is_served_and_has_all_routes() {
         ("list", "waiting"),
         ("id", &id),
         ("number", "7"),
+        ("session", "7"),
         ("action", "cancel"),
     ];
     for (template, operations) in api.description["paths"].as_object().unwrap() {

@@ -1,14 +1,24 @@
 //! Texts that come from a store cannot do anything on a page, and confidential data is on none.
 
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::Request;
+use http_body_util::BodyExt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use throng::durable::{
-    DurableClient, DurableExecutor, DurableTask, MemoryStore, Run, SpawnOptions, TaskContext,
-    TaskError, TaskId,
+    DurableClient, DurableExecutor, DurableTask, MemoryStore, Run, SpawnOptions, SqliteStore,
+    TaskContext, TaskError, TaskId,
 };
+use tokio::time::timeout;
+use tower::ServiceExt;
 
 use crate::stage::{SECRET, Stage};
-use crate::support::{PREFIX, builder, get, mounted, operated};
+use crate::support::{PREFIX, builder, get, links, mounted, operated, resolve, until};
+use crate::troubles::start_worker;
 
 /// Texts that do something on a page that does not escape them.
 const TEXTS: [&str; 16] = [
@@ -46,7 +56,7 @@ impl Run<()> for Hostile {
     async fn run(self, cx: TaskContext<()>) -> Result<Value, TaskError> {
         cx.progress(&self.fields);
         match cx.attempt() {
-            1 => Err(TaskError::retry_after(self.text, std::time::Duration::ZERO)),
+            1 => Err(TaskError::retry_after(self.text, Duration::ZERO)),
             _ if self.text.len().is_multiple_of(2) => Ok(self.fields),
             _ => Err(TaskError::fatal(self.text)),
         }
@@ -61,7 +71,7 @@ async fn run_all(client: &DurableClient) -> Vec<TaskId> {
             fields: json!({ text: [text, { "nested": text }] }),
             text: text.into(),
         };
-        let options = SpawnOptions::new().retention(std::time::Duration::from_secs(3600));
+        let options = SpawnOptions::new().retention(Duration::from_secs(3600));
         ids.push(client.spawn_with(task, options).await.unwrap().id());
     }
     let mut executor = DurableExecutor::builder(client.clone())
@@ -162,6 +172,17 @@ async fn a_secret_is_in_no_byte_of_any_answer() {
     no_answer_has_the_secret(&Stage::in_a_file().await).await;
 }
 
+/// Returns the path of the page of a worker, below its store.
+async fn worker_path(app: &Router) -> String {
+    let list = format!("{PREFIX}/s/mail/workers");
+    let page = get(app, &list).await.text;
+    let mut links = links(&page).into_iter().map(|link| resolve(&list, &link));
+    let store = format!("{PREFIX}/s/mail");
+    let link = links.find(|link| link.contains("/workers/"));
+    let link = link.expect("a worker is listed");
+    link.replacen(&store, "", 1)
+}
+
 pub(crate) async fn no_answer_has_the_secret(stage: &Stage) {
     let app = operated(&stage.client);
     let mut paths: Vec<_> = [
@@ -170,9 +191,13 @@ pub(crate) async fn no_answer_has_the_secret(stage: &Stage) {
         "/tasks/next",
         "/tasks/waiting",
         "/tasks/delayed",
+        "/tasks/retrying",
         "/tasks/running",
         "/tasks/done",
+        "/dead?error=refused",
         "/schedules",
+        "/workers",
+        &worker_path(&app).await,
     ]
     .map(String::from)
     .into();
@@ -191,6 +216,62 @@ pub(crate) async fn no_answer_has_the_secret(stage: &Stage) {
         }
     }
     assert!(hidden > 20, "{hidden}");
+}
+
+/// The descriptions of damage and the findings about a store may contain what a row contains.
+#[tokio::test]
+async fn a_secret_in_a_finding_is_hidden_on_the_page_in_the_api_and_in_the_stream() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tasks.db");
+    let client = DurableClient::open(SqliteStore::open(&path).await.unwrap());
+    report_damage(&path, &format!("cannot read `token={SECRET}`"));
+    let _worker = start_worker(&client).await;
+    client.spawn(Login).await.unwrap();
+    let reads_report = async || client.admin().report().await.unwrap().findings.len() == 2;
+    until("the damage is found", reads_report).await;
+
+    let app = operated(&client);
+    let page = get(&app, &format!("{PREFIX}/s/mail")).await.text;
+    let api = get(&app, &format!("{PREFIX}/api/v1/s/mail/overview")).await;
+    let api = &api.json()["data"];
+    let api = format!("{}{}", api["warnings"], api["health"]);
+    let stream = first_event(&app).await;
+    for text in [page, api, stream] {
+        for shown in ["cannot read `token=(hidden)", "login?token=(hidden)"] {
+            assert!(text.contains(shown), "{shown}: {text}");
+        }
+        assert!(!text.contains(SECRET), "{text}");
+    }
+    let health = get(&app, &format!("{PREFIX}/health")).await.text;
+    assert!(!health.contains(SECRET), "{health}");
+}
+
+/// A task of a type that no worker knows. Its name is confidential, contrary to the advice of the documentation.
+#[derive(Serialize, Deserialize)]
+struct Login;
+
+impl DurableTask for Login {
+    const NAME: &'static str = "login?token=hunter2-4f9c";
+    type Output = ();
+}
+
+/// Reports damage as another process does.
+fn report_damage(path: &Path, what: &str) {
+    let db = rusqlite::Connection::open(path).unwrap();
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let values = (now.unwrap().as_millis() as i64, what);
+    let sql = "INSERT INTO throng_damaged (at, found, what) VALUES (?1, 1, ?2)";
+    assert_eq!(db.execute(sql, values).unwrap(), 1);
+}
+
+/// Returns the first event of the stream of the overview.
+async fn first_event(app: &Router) -> String {
+    let request = Request::get(format!("{PREFIX}/s/mail/events")).body(Body::empty());
+    let stream = app.clone().oneshot(request.unwrap()).await.unwrap();
+    let mut body = stream.into_body();
+    let frame = timeout(Duration::from_secs(10), body.frame()).await;
+    let frame = frame.expect("an event").unwrap().unwrap();
+    String::from_utf8_lossy(&frame.into_data().unwrap()).into_owned()
 }
 
 #[tokio::test]

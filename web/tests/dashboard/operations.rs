@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Metadata, Subscriber, span};
 
-use crate::stage::{Act, Stage, mail, spawn};
+use crate::stage::{Act, SECRET, Stage, mail, spawn};
 use crate::support::{PREFIX, access, builder, get, mounted, operated, post_form, resolve, until};
 
 /// A form on a page.
@@ -169,6 +169,59 @@ async fn selected_tasks_are_changed_after_a_confirmation() {
         stage.client.status(stage.retried).await.unwrap(),
         Status::Delayed
     );
+}
+
+#[tokio::test]
+async fn dead_letters_are_selected_by_the_errors_that_are_shown() {
+    let stage = Stage::in_memory().await;
+    let app = operated(&stage.client);
+    let dead = format!("{PREFIX}/s/mail/dead");
+    for (text, is_found) in [("550+REFUSED", true), ("551", false), (SECRET, false)] {
+        let page = get(&app, &format!("{dead}?error={text}")).await.text;
+        let is_listed = page.contains(&stage.dead.to_string());
+        assert_eq!(is_listed, is_found, "{text}: {page}");
+    }
+
+    let delete = form(&app, &format!("{dead}?error=550"), "Delete all").await;
+    let (path, question) = delete.send(&app).await;
+    assert!(
+        question.contains("an error that contains <strong>550</strong>"),
+        "{question}"
+    );
+    let confirmed = in_text(&path, &question, "Delete");
+    let mut oracle = in_text(&path, &question, "Delete");
+    for (name, value) in &mut oracle.fields {
+        if name == "error" {
+            *value = SECRET.into();
+        }
+    }
+    let (job, _) = oracle.send(&app).await;
+    finished(&app, &job, "0 deleted, 0 unchanged. Examined 1.").await;
+    let (job, _) = confirmed.send(&app).await;
+    finished(&app, &job, "1 deleted, 0 unchanged. Examined 1.").await;
+    let status = stage.client.status(stage.dead).await.unwrap();
+    assert_eq!(status, Status::Absent);
+}
+
+#[tokio::test]
+async fn all_tasks_that_wait_for_another_attempt_become_due() {
+    let stage = Stage::in_memory().await;
+    let app = operated(&stage.client);
+    let list = format!("{PREFIX}/s/mail/tasks/retrying");
+    let all = form(&app, &list, "Run all now").await;
+    let (path, question) = all.send(&app).await;
+    assert!(
+        question.contains("All delayed tasks that have failed"),
+        "{question}"
+    );
+    let (job, _) = in_text(&path, &question, "Run now").send(&app).await;
+    finished(&app, &job, "1 made due").await;
+    for (id, status) in [
+        (stage.retried, Status::Waiting),
+        (stage.delayed, Status::Delayed),
+    ] {
+        assert_eq!(stage.client.status(id).await.unwrap(), status);
+    }
 }
 
 /// Waits until a bulk change has finished, and checks what it says.

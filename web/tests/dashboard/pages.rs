@@ -9,7 +9,7 @@ use throng::durable::{DurableClient, MemoryStore, TaskId};
 use throng_web::Dashboard;
 
 use crate::stage::Stage;
-use crate::support::{PREFIX, builder, get, mounted, operated, resolve};
+use crate::support::{PREFIX, builder, get, links, mounted, operated, resolve};
 
 #[tokio::test]
 async fn each_page_shows_what_a_store_in_memory_has() {
@@ -57,6 +57,7 @@ pub(crate) async fn each_page_shows_what_the_store_has(stage: &Stage) {
         ),
         ("/tasks/waiting?queue=bulk", &["mail.send", "Clear"]),
         ("/tasks/delayed", &["59 min", "Run now"]),
+        ("/tasks/retrying", &["mail.send", "Run now", "found 1"]),
         ("/tasks/running", &["mail.send", "Cancel", "Running for"]),
         ("/tasks/done", &["Took", "Age", "Kept for"]),
         ("/tasks/cancelled", &["Age", "Kept for"]),
@@ -70,6 +71,8 @@ pub(crate) async fn each_page_shows_what_the_store_has(stage: &Stage) {
                 "Delete",
             ],
         ),
+        ("/dead?error=refused", &["550 refused", "Clear"]),
+        ("/dead?error=timeout", &["found 0"]),
         ("/workers", &["permits", "mail.send", "live"]),
         (
             "/schedules",
@@ -102,6 +105,27 @@ pub(crate) async fn each_page_shows_what_the_store_has(stage: &Stage) {
     }
     let process = get(&app, &format!("{PREFIX}/process")).await;
     assert!(process.text.contains("Durable stores"), "{}", process.text);
+    the_page_of_a_worker_shows_what_it_runs(&app, stage).await;
+}
+
+async fn the_page_of_a_worker_shows_what_it_runs(app: &Router, stage: &Stage) {
+    let task = format!("{PREFIX}/s/mail/task/{}", stage.running);
+    let page = get(app, &task).await.text;
+    let mut links = links(&page).into_iter();
+    let worker = links.find(|link| link.contains("/workers/"));
+    let worker = resolve(&task, &worker.expect("the task has a link to its worker"));
+    let page = get(app, &worker).await;
+    assert_eq!(page.status, StatusCode::OK, "{}", page.text);
+    let running = stage.running.to_string();
+    for text in [
+        &running,
+        "state live",
+        "Permits",
+        "Started",
+        "<li>mail.send</li>",
+    ] {
+        assert!(page.text.contains(text), "{text}: {}", page.text);
+    }
 }
 
 #[tokio::test]
@@ -135,14 +159,6 @@ async fn all_links_are_relative_and_lead_to_pages() {
         let tasks = seen.iter().filter(|path| path.contains("/task/"));
         assert_eq!(tasks.count(), 8, "{seen:?}");
     }
-}
-
-/// Returns the targets of the links and of the forms that read.
-fn links(page: &str) -> Vec<String> {
-    let pages = page.split(" href=\"").skip(1);
-    let links = pages.filter_map(|rest| rest.split('"').next());
-    let links = links.filter(|link| !link.starts_with('#'));
-    links.map(|link| link.replace("&amp;", "&")).collect()
 }
 
 #[tokio::test]
@@ -208,6 +224,9 @@ async fn errors_say_what_to_do() {
         ("/s/mail/tasks/waiting?queue=a+b", 400, "letters, digits"),
         ("/s/mail/tasks/done?queue=a", 400, "remove"),
         ("/s/mail/tasks/next?name=a", 400, "remove"),
+        ("/s/mail/tasks/delayed?error=a", 400, "remove `error`"),
+        ("/s/mail/workers/7", 404, "look for its successor"),
+        ("/s/mail/workers/x", 404, "use the links above"),
         ("/s/mail/schedules?after=a+b", 400, "letters, digits"),
         ("/s/mail/find?q=", 400, "enter 1 to"),
     ] {

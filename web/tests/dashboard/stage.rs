@@ -171,7 +171,7 @@ async fn hang(client: &DurableClient, mut executor: InlineExecutor) -> (TaskId, 
 }
 
 /// Defines a queue that is paused, a schedule, and a task of a type that no worker knows.
-async fn define(client: &DurableClient) {
+pub(crate) async fn define(client: &DurableClient) {
     let settings = QueueSettings::new()
         .max_running(4)
         .rate(Rate::per_minute(100));

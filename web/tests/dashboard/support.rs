@@ -100,6 +100,14 @@ impl Reply {
     }
 }
 
+/// Returns the targets of the links and of the forms that read.
+pub(crate) fn links(page: &str) -> Vec<String> {
+    let pages = page.split(" href=\"").skip(1);
+    let links = pages.filter_map(|rest| rest.split('"').next());
+    let links = links.filter(|link| !link.starts_with('#'));
+    links.map(|link| link.replace("&amp;", "&")).collect()
+}
+
 /// Resolves a relative URL as browsers do.
 pub(crate) fn resolve(path: &str, link: &str) -> String {
     let path = path.split('?').next().unwrap_or_default();

@@ -27,13 +27,17 @@ pub(crate) struct TaskListArgs {
     #[arg(long)]
     queue: Option<String>,
 
-    /// Only tasks whose last error contains this text within its first 160 bytes
+    /// Only dead letters whose last error contains this text within its first 160 bytes
     #[arg(long, value_name = "TEXT")]
     error: Option<String>,
 
     /// Only tasks that have ended within this time, such as `1h`
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     since: Option<Duration>,
+
+    /// Only running tasks of the worker with this session
+    #[arg(long, value_name = "SESSION")]
+    worker: Option<u64>,
 
     /// Only tasks that existed at this time, such as `2026-11-26T14:05:07Z`
     #[arg(long, value_name = "TIME", value_parser = duration::parse_time)]
@@ -70,6 +74,8 @@ pub(crate) struct TaskPaging {
 enum ListedStatus {
     Waiting,
     Delayed,
+    /// Delayed after a failure
+    Retrying,
     Running,
     Done,
     Dead,
@@ -112,7 +118,7 @@ impl From<ListedStatus> for Status {
     fn from(status: ListedStatus) -> Self {
         match status {
             ListedStatus::Waiting => Self::Waiting,
-            ListedStatus::Delayed => Self::Delayed,
+            ListedStatus::Delayed | ListedStatus::Retrying => Self::Delayed,
             ListedStatus::Running => Self::Running,
             ListedStatus::Done => Self::Done,
             ListedStatus::Dead => Self::Dead,
@@ -132,21 +138,41 @@ pub(crate) async fn list(
     args: TaskListArgs,
     out: &mut Output,
 ) -> Result<(), Failure> {
-    let mut filter = TaskFilter::new(args.state.into());
-    if let Some(name) = args.name {
-        filter = filter.name(name);
+    if args.error.is_some() && args.state != ListedStatus::Dead {
+        return Err(Failure::Usage(
+            "only lists of dead letters contain errors: add `--status dead`, or remove `--error`"
+                .into(),
+        ));
     }
-    if let Some(queue) = args.queue {
-        filter = filter.queue(queue);
-    }
-    if let Some(time) = args.as_of {
-        filter = filter.until(time);
-    }
+    let filter = args.filter();
+    let error = args.error;
     let mut pages = TaskPages::new(session, filter, args.paging);
-    let matches = |task: &TaskInfo| {
-        has_ended_within(task, args.since) && has_error(task, args.error.as_deref())
-    };
+    let since = args.since;
+    let matches =
+        |task: &TaskInfo| has_ended_within(task, since) && has_error(task, error.as_deref());
     pages.print(&TASK_COLUMNS, matches, out).await
+}
+
+impl TaskListArgs {
+    fn filter(&self) -> TaskFilter {
+        let mut filter = TaskFilter::new(self.state.into());
+        if self.state == ListedStatus::Retrying {
+            filter = filter.retrying();
+        }
+        if let Some(name) = &self.name {
+            filter = filter.name(name);
+        }
+        if let Some(queue) = &self.queue {
+            filter = filter.queue(queue);
+        }
+        if let Some(session) = self.worker {
+            filter = filter.worker(session);
+        }
+        match self.as_of {
+            Some(time) => filter.until(time),
+            None => filter,
+        }
+    }
 }
 
 /// Reads the pages of a list.

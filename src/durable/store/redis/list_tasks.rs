@@ -134,6 +134,9 @@ async fn read(
     arguments.push(filter.name.as_deref().unwrap_or_default());
     arguments.push(queue.map_or("", |queue| queue.as_str()));
     arguments.push(position.end.map_or(String::new(), |end| end.to_string()));
+    arguments.push_number(u8::from(filter.has_failed));
+    let session = filter.session;
+    arguments.push(session.map_or(String::new(), |session| session.to_string()));
     let answer = inner.run(&inner.scripts.list_tasks, position.partition, arguments);
     part(answer.await?, filter.status, position.partition)
 }

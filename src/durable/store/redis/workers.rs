@@ -39,10 +39,11 @@ impl Position {
 /// not answer. Fails if none of those that it reads answers.
 pub(super) async fn list(
     inner: &Inner,
-    after: Option<&[u8]>,
+    after: Option<Vec<u8>>,
     limit: usize,
 ) -> Result<Option<WorkersPage>, Failure> {
-    let Some(mut position) = after.map_or_else(|| Some(Position::default()), Position::read) else {
+    let position = after.map_or_else(|| Some(Position::default()), |it| Position::read(&it));
+    let Some(mut position) = position else {
         return Ok(None);
     };
     let partitions = inner.partitions.count();
@@ -82,6 +83,27 @@ pub(super) async fn list(
             return Ok(Some(page));
         }
     }
+}
+
+/// Returns the worker of a session, if the session has a card. The session does not tell in which partition its card is, so this reads one
+/// partition after the other. Fails if a partition that may have the card does not answer.
+pub(super) async fn find(inner: &Inner, session: SessionId) -> Result<Option<WorkerInfo>, Failure> {
+    let last = session.checked_sub(1);
+    let mut failed = Ok(None);
+    for partition in inner.partitions.all() {
+        let mut workers = Vec::new();
+        let position = Position { partition, last };
+        match read(inner, position, 1, &mut workers).await {
+            Ok(_) => {}
+            Err(failure) if failure.cause == Cause::Unavailable => return Err(failure),
+            Err(failure) => failed = Err(failure),
+        }
+        let found = workers.pop().filter(|worker| worker.session == session);
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    failed
 }
 
 /// Adds workers of a partition. If others follow, returns the last session that was read.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
 use super::claimed_tasks::ClaimedTasks;
 use super::error::Fault;
@@ -24,6 +24,9 @@ pub(super) const WAITING: &str = "
 
 pub(super) const RUNNING: &str =
     "SELECT epoch, held, claimed_at FROM throng_claim WHERE epoch >= ?1 ORDER BY epoch";
+
+pub(super) const RUNNING_IN_SESSION: &str = "
+    SELECT epoch, held, claimed_at FROM throng_claim WHERE epoch >= ?1 AND session = ?2 ORDER BY epoch";
 
 /// There is only one lower bound: of two, SQLite would look up the simpler one in the index, and read all rows up to the other.
 pub(super) const BY_TIME: &str = "
@@ -105,9 +108,14 @@ impl Reading<'_> {
 
     /// Adds running tasks, claim by claim.
     fn running(&mut self, after: Option<Position>) -> Result<bool, rusqlite::Error> {
-        let mut statement = self.db.prepare_cached(RUNNING)?;
         let after = after.map(|after| number_and_id_in(&after));
-        let mut rows = statement.query([after.map_or(0, |(epoch, _)| epoch)])?;
+        let first = after.map_or(0, |(epoch, _)| epoch);
+        let (sql, values) = match self.request.filter.session {
+            None => (RUNNING, vec![first]),
+            Some(session) => (RUNNING_IN_SESSION, vec![first, session as i64]),
+        };
+        let mut statement = self.db.prepare_cached(sql)?;
+        let mut rows = statement.query(params_from_iter(values))?;
         while let Some(row) = rows.next()? {
             let (epoch, held): (_, ClaimedTasks) = (row.get(0)?, row.get(1)?);
             let running_for = left(self.now, row.get(2)?);
@@ -221,7 +229,7 @@ impl Reading<'_> {
         let filter = &self.request.filter;
         self.page.examined += 1;
         self.page.next = Some(Cursor::new(filter.status, position.to_vec()));
-        if filter.matches(info.name.as_deref(), info.queue.as_deref()) {
+        if filter.matches(&info) {
             self.page.tasks.push(info);
         }
     }

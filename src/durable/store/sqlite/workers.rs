@@ -38,6 +38,16 @@ pub(super) fn list(
     }))
 }
 
+/// Returns the worker of a session, if the session has a card.
+pub(super) fn find(
+    reader: &ReadConnection,
+    session: SessionId,
+) -> Result<Option<WorkerInfo>, Fault> {
+    let before = session.wrapping_sub(1) as i64;
+    let mut found = reader.snapshot(|db| read(reader, db, before, 1))?;
+    Ok(found.pop().filter(|worker| worker.session == session))
+}
+
 /// Returns the first workers after a session.
 pub(super) fn read(
     reader: &ReadConnection,

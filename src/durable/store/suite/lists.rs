@@ -20,6 +20,8 @@ macro_rules! lists_suite {
                     the_newest_dead_letters_are_listed_first
                     expired_ends_are_in_no_list
                     filters_select_tasks
+                    a_filter_selects_tasks_that_wait_for_another_attempt
+                    a_filter_selects_the_tasks_of_a_worker
                     types_that_no_worker_knows_are_listed
                     a_task_that_was_replaced_is_listed_by_its_name
                     a_task_that_waits_throughout_is_listed

@@ -32,6 +32,7 @@ macro_rules! overview_suite {
                     a_worker_that_is_silent
                     leases_that_nobody_takes_back
                     many_dead_letters
+                    a_task_that_has_crashed_its_workers
                     a_schedule_that_nobody_fires
                     a_schedule_that_is_stuck
                     a_report_writes_nothing

@@ -12,6 +12,7 @@ macro_rules! workers_suite {
                 workers_tests {
                     a_worker_is_listed_with_its_card
                     a_session_without_a_card_is_not_listed
+                    a_worker_is_found_by_its_session
                     a_closed_session_is_no_worker
                     a_dead_worker_is_gone
                     a_worker_whose_lease_has_expired_is_suspect

@@ -20,7 +20,9 @@ impl Model {
             None => None,
         };
         let mut rows = self.listed(request.filter.status);
-        rows.retain(|&(position, _)| after.is_none_or(|after| position > after));
+        rows.retain(|&(position, row)| {
+            after.is_none_or(|after| position > after) && self.has_session(row, request)
+        });
         let mut page = TaskPage::at(self.wall());
         for (position, row) in rows {
             if page.tasks.len() == request.limit || page.examined == request.max_examined() {
@@ -28,13 +30,23 @@ impl Model {
             }
             page.examined += 1;
             page.next = Some(Cursor::new(request.filter.status, bytes_of(position)));
-            let (name, queue) = (Some(&*row.task.name), row.queue());
-            if request.filter.matches(name, queue.as_deref()) {
-                page.tasks.push(self.info(row));
+            let info = self.info(row);
+            if request.filter.matches(&info) {
+                page.tasks.push(info);
             }
         }
         page.next = None;
         Some(page)
+    }
+
+    /// Returns `true` if the session of the filter runs the task, or if the filter has none.
+    fn has_session(&self, row: &Row, request: &ListTasks) -> bool {
+        let State::Running { epoch } = row.state else {
+            return true;
+        };
+        let claim = self.claims.get(&epoch);
+        let session = request.filter.session;
+        session.is_none_or(|session| claim.is_some_and(|claim| claim.session == session))
     }
 
     /// Returns the tasks with a status in the order of their positions.

@@ -32,6 +32,13 @@ impl Model {
         Some(page)
     }
 
+    /// Returns the worker of a session, if the session has a card.
+    pub(in super::super) fn find_worker(&self, id: SessionId) -> Option<WorkerInfo> {
+        let session = self.sessions.get(&id)?;
+        let card = session.card.as_ref()?;
+        Some(self.worker(id, session, card))
+    }
+
     fn worker(&self, id: SessionId, session: &Session, card: &WorkerCard) -> WorkerInfo {
         let mut claims = self.claims.values();
         let silent = Some(Suspect::Silent);

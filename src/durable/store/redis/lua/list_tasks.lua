@@ -20,6 +20,8 @@
 -- ARGV[7] -> the name
 -- ARGV[8] -> the queue, or empty to select tasks of all queues
 -- ARGV[9] -> cursor with which the step ended in which the page before has ended, or empty
+-- ARGV[10] -> 1 to select only delayed tasks that have failed, else 0
+-- ARGV[11] -> the session that runs the tasks, or empty to select running tasks of all sessions
 --
 -- Output:
 -- [1]  -> position at which the next page begins: cursor or score; empty if there is none
@@ -31,8 +33,10 @@
 -- [7..] -> descriptions of the tasks: see `task_rows.lua`
 local status, cursor, last_id, limit, budget = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local by_name, wanted_name, wanted_queue, last_end = ARGV[6] == '1', ARGV[7], ARGV[8], ARGV[9]
+local only_failed, wanted_session = ARGV[10] == '1', ARGV[11]
 local MAX_SCANNED_BYTES, LARGE_ROWS_BYTES = 1048576, 65536
 local tasks, examined, bytes = {}, 0, 0
+local claim_sessions = {}
 -- The number of rows that a step of a scan is to return at most. It may return more.
 local STEP = math.max(1, math.min(32, math.floor(limit / 4)))
 
@@ -40,9 +44,14 @@ local function is_wanted(name, queue)
   return not (by_name and name ~= wanted_name) and (wanted_queue == '' or queue == wanted_queue)
 end
 
+-- Returns `true` if a description has an entry whose task has failed, or if other tasks are wanted, too.
+local function is_wanted_failure(task)
+  return not only_failed or task[5] and number_at('>I4', task[5], ENTRY_FAILURES) > 0
+end
+
 -- Adds a task if its description matches the filter.
 local function add(task)
-  if task and #task[1] == 16 and is_wanted(task[2], task[3]) then tasks[#tasks + 1] = task end
+  if task and #task[1] == 16 and is_wanted(task[2], task[3]) and is_wanted_failure(task) then tasks[#tasks + 1] = task end
 end
 
 -- Returns `true` if the page has room for this number of rows, even if all of them match.
@@ -66,9 +75,17 @@ local function add_waiting(ids, rows)
   end
 end
 
+-- Returns `true` if the wanted session has the claim of a running task, or if no session is wanted.
+local function has_wanted_session(row)
+  if wanted_session == '' then return true end
+  local epoch = sub(row, 1, RUNNING_EPOCH_END)
+  if not claim_sessions[epoch] then claim_sessions[epoch] = sub(call('HGET', CLAIMS, epoch .. 'o') or '', OWNER_SESSION) end
+  return claim_sessions[epoch] == wanted_session
+end
+
 local function add_running(ids, rows)
   for i, id in ipairs(ids) do
-    if may_match(rows[i]) then add(describe_running(id, rows[i])) end
+    if may_match(rows[i]) and has_wanted_session(rows[i]) then add(describe_running(id, rows[i])) end
   end
 end
 

@@ -9,11 +9,7 @@ use crate::durable::{DeadReason, Status, TaskInfo};
 
 fn first_page(status: Status, limit: usize) -> ListTasks {
     ListTasks {
-        filter: CheckedFilter {
-            status,
-            name: None,
-            queue: None,
-        },
+        filter: CheckedFilter::new(status),
         after: None,
         limit,
     }

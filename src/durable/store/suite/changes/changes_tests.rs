@@ -23,9 +23,8 @@ async fn check(it: &dyn Harness, process: &Process) {
 
 async fn listed(process: &Process, status: Status, queue: Option<&str>) -> Vec<TaskInfo> {
     let filter = CheckedFilter {
-        status,
-        name: None,
         queue: queue.map(queue_name),
+        ..CheckedFilter::new(status)
     };
     let request = ListTasks {
         filter,

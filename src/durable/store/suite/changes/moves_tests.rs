@@ -10,11 +10,7 @@ use crate::durable::{Key, Refusal, Status, TaskId};
 /// Returns a request to move all waiting tasks to a queue.
 pub(in crate::durable::store) fn all_to(queue: &str) -> MoveWaiting {
     MoveWaiting {
-        filter: CheckedFilter {
-            status: Status::Waiting,
-            name: None,
-            queue: None,
-        },
+        filter: CheckedFilter::new(Status::Waiting),
         until: None,
         queue: queue_name(queue),
         after: None,

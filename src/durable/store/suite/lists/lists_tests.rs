@@ -13,11 +13,7 @@ use crate::durable::store::{
 use crate::durable::{DeadFilter, Key, Status, TaskId, TaskInfo, TaskPage};
 
 fn of(status: Status) -> CheckedFilter {
-    CheckedFilter {
-        status,
-        name: None,
-        queue: None,
-    }
+    CheckedFilter::new(status)
 }
 
 fn named(name: &str, status: Status) -> CheckedFilter {
@@ -379,6 +375,60 @@ pub(super) async fn filters_select_tasks(it: &dyn Harness) {
         ids_of(&process, &named("job", Status::Delayed), 5).await,
         [id(2000), id(2001)]
     );
+}
+
+pub(super) async fn a_filter_selects_tasks_that_wait_for_another_attempt(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    fill(&mut session, 60, |number| delayed(1000 + number, HOUR)).await;
+    session
+        .enqueue([task(1), queued(2), in_queue("q", task(3))])
+        .await;
+    session.run_first(id(1), retry(HOUR)).await;
+    let retrying = CheckedFilter {
+        has_failed: true,
+        ..of(Status::Delayed)
+    };
+    for limit in [1, 5, 50] {
+        assert_eq!(ids_of(&process, &retrying, limit).await, [id(1)]);
+    }
+    let named = |name: &str| CheckedFilter {
+        name: Some(name.to_owned()),
+        ..retrying.clone()
+    };
+    assert_eq!(ids_of(&process, &named("job"), 5).await, [id(1)]);
+    assert_eq!(ids_of(&process, &named("nobody"), 5).await, []);
+}
+
+pub(super) async fn a_filter_selects_the_tasks_of_a_worker(it: &dyn Harness) {
+    let process = Process::of(it);
+    let (mut first, mut second) = (process.session().await, process.session().await);
+    first.enqueue((1..=30).map(task)).await;
+    let mut expected = [BTreeSet::new(), BTreeSet::new()];
+    for _ in 0..5 {
+        expected[0].extend(ids(&first.claim(2).await));
+        expected[1].extend(ids(&second.claim(3).await));
+    }
+    for (session, expected) in [first.id, second.id].into_iter().zip(expected) {
+        let running = CheckedFilter {
+            session: Some(session),
+            ..of(Status::Running)
+        };
+        for limit in [1, 4, 50] {
+            let found = ids_of(&process, &running, limit).await;
+            assert_eq!(found.into_iter().collect::<BTreeSet<_>>(), expected);
+        }
+        let others = CheckedFilter {
+            name: Some("nobody".into()),
+            ..running
+        };
+        assert_eq!(ids_of(&process, &others, 5).await, []);
+    }
+    let nobody = CheckedFilter {
+        session: Some(7),
+        ..of(Status::Running)
+    };
+    assert_eq!(ids_of(&process, &nobody, 50).await, []);
 }
 
 pub(super) async fn types_that_no_worker_knows_are_listed(it: &dyn Harness) {

@@ -29,6 +29,7 @@ pub(in crate::durable::store) async fn look(store: &Store) -> Vec<String> {
         text(store.queue(queue_name("q")).await),
         text(store.head(QueueName::DEFAULT, 9).await),
         text(store.head(queue_name("q"), 9).await),
+        text(store.worker(1).await),
         text(store.schedules(None, 9).await),
         text(store.schedule(schedule_name("minutely")).await),
         text(store.retention().await),
@@ -42,11 +43,7 @@ pub(in crate::durable::store) async fn look(store: &Store) -> Vec<String> {
         seen.push(text(store.dead_letter_payload(id).await));
     }
     for status in LISTED {
-        let filter = CheckedFilter {
-            status,
-            name: None,
-            queue: None,
-        };
+        let filter = CheckedFilter::new(status);
         let request = ListTasks {
             filter,
             after: None,

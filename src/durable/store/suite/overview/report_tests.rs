@@ -6,8 +6,8 @@ use super::Harness;
 use super::process::*;
 use super::scheduler::*;
 use crate::durable::store::suite::workers::workers_tests::worker;
-use crate::durable::store::{NewTask, Verdict};
-use crate::durable::{DurableClient, FindingLevel, Report, Retention};
+use crate::durable::store::{DeadReason, NewTask, Verdict};
+use crate::durable::{DeadFilter, DurableClient, FindingLevel, Report, Retention};
 
 /// A client that reads reports.
 struct Reader(DurableClient);
@@ -168,6 +168,24 @@ pub(super) async fn leases_that_nobody_takes_back(it: &dyn Harness) {
         .await;
     // The first turn suspects the leases, which extends them once.
     process.session().await.turn(wanting(0)).await;
+    assert_eq!(reader.findings().await, [""; 0]);
+}
+
+pub(super) async fn a_task_that_has_crashed_its_workers(it: &dyn Harness) {
+    let (process, reader) = (Process::of(it), Reader::of(it));
+    let mut session = process.session().await;
+    session.enqueue([task(1), task(2)]).await;
+    let crashed = Verdict::Dead {
+        reason: DeadReason::Crashes,
+        error: String::new(),
+        took: None,
+    };
+    session.run_first(id(1), crashed).await;
+    session.run_first(id(2), dead()).await;
+    let text = format!("as they may: job ({})", id(1));
+    reader.assert_finds("dead_letters.crashes", &text).await;
+    let only = DeadFilter::ids([id(1)]);
+    assert_eq!(process.delete_dead_letters(only).await, 1);
     assert_eq!(reader.findings().await, [""; 0]);
 }
 

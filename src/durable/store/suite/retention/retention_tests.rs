@@ -23,11 +23,7 @@ fn dead_for(time: Duration) -> Retention {
 
 /// Returns the list of dead letters.
 async fn listed(process: &Process) -> Vec<TaskInfo> {
-    let filter = CheckedFilter {
-        status: Status::Dead,
-        name: None,
-        queue: None,
-    };
+    let filter = CheckedFilter::new(Status::Dead);
     let request = ListTasks {
         filter,
         after: None,

@@ -73,6 +73,27 @@ pub(super) async fn a_session_without_a_card_is_not_listed(it: &dyn Harness) {
     assert_eq!(all(&process).await, []);
 }
 
+pub(super) async fn a_worker_is_found_by_its_session(it: &dyn Harness) {
+    let (process, other) = (Process::of(it), Process::of(it));
+    let mut sessions = Vec::new();
+    for (nth, queue) in ["", "q", "r", "s", "t"].into_iter().enumerate() {
+        sessions.push(open(&process, worker(queue, nth)).await);
+    }
+    let hidden = process.0.0.open_session(None).await.unwrap();
+    it.clock().advance(SECOND);
+    let listed = all(&other).await;
+    for (permits, &session) in sessions.iter().enumerate() {
+        let found = other.0.0.worker(session).await.unwrap();
+        assert_eq!(found.as_ref().map(|it| it.permits), Some(permits));
+        assert!(listed.contains(&found.unwrap()), "{listed:?}");
+    }
+    for absent in [hidden, 0, u64::MAX, sessions[0].wrapping_sub(1)] {
+        assert_eq!(other.0.0.worker(absent).await.unwrap(), None, "{absent}");
+    }
+    process.0.0.close_session(sessions[1]).await.unwrap();
+    assert_eq!(other.0.0.worker(sessions[1]).await.unwrap(), None);
+}
+
 pub(super) async fn a_closed_session_is_no_worker(it: &dyn Harness) {
     let process = Process::of(it);
     let first = open(&process, worker("q", 1)).await;

@@ -75,11 +75,7 @@ async fn a_read_is_correct_or_fails() {
 }
 
 fn first_page(status: Status) -> ListTasks {
-    let filter = CheckedFilter {
-        status,
-        name: None,
-        queue: None,
-    };
+    let filter = CheckedFilter::new(status);
     ListTasks {
         filter,
         after: None,

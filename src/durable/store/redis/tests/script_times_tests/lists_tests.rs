@@ -11,9 +11,8 @@ const MILLION: u64 = 1_000_000;
 async fn search(scene: &mut Scene, status: Status) {
     let mut request = ListTasks {
         filter: CheckedFilter {
-            status,
             name: Some(String::from("nobody")),
-            queue: None,
+            ..CheckedFilter::new(status)
         },
         after: None,
         limit: 200,

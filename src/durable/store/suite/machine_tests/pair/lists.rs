@@ -18,9 +18,8 @@ impl<H: Harness> Pair<H> {
     ) -> Outcome {
         let knows_queue = !matches!(status, Status::Done | Status::Cancelled);
         let filter = CheckedFilter {
-            status,
-            name: None,
             queue: (is_queued && knows_queue).then(|| queue_name("q")),
+            ..CheckedFilter::new(status)
         };
         let [model, tested] = self.stores(process);
         let mut expected = read(model, &filter, limit).await?;
