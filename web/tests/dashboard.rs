@@ -4,6 +4,8 @@
 mod access;
 #[path = "dashboard/api.rs"]
 mod api;
+#[path = "dashboard/bounds.rs"]
+mod bounds;
 #[path = "dashboard/guards.rs"]
 mod guards;
 #[path = "dashboard/hostile.rs"]
@@ -14,6 +16,8 @@ mod operations;
 mod pages;
 #[path = "dashboard/redis.rs"]
 mod redis;
+#[path = "dashboard/redis_info.rs"]
+mod redis_info;
 #[path = "../../examples/durable_redis/server.rs"]
 mod server;
 #[path = "dashboard/stage.rs"]

@@ -8,6 +8,7 @@ use throng::durable::{Cursor, Retention, Status, TaskFilter, TaskInfo, TaskPage}
 use super::Answer;
 use crate::error::WebError;
 use crate::operations::action::TaskAction;
+use crate::recent::Question;
 use crate::visit::StoreVisit;
 
 /// A list of tasks, by their status. `Next` lists the waiting tasks that have been ready for the longest time.
@@ -133,7 +134,12 @@ pub(crate) async fn tasks(
     view.set(visit, page.tasks);
     if list == TaskList::Dead {
         let admin = visit.store.client.admin();
-        view.retention = Some(visit.store.read(admin.retention()).await?);
+        view.retention = Some(
+            visit
+                .store
+                .read(Question::Retention, admin.retention())
+                .await?,
+        );
     }
     Ok(Answer {
         now: Some(page.read_at),
@@ -153,10 +159,9 @@ async fn page(
         .list
         .filter(view.name.as_deref(), view.queue.as_deref());
     let admin = visit.store.client.admin();
-    visit
-        .store
-        .read(admin.tasks(&filter, after, view.limit))
-        .await
+    let question = Question::Tasks(filter.clone(), after.cloned(), view.limit);
+    let page = admin.tasks(&filter, after, view.limit);
+    visit.store.read(question, page).await
 }
 
 /// Returns the head of a queue. It has no further pages, and no filter by name.
@@ -168,8 +173,9 @@ async fn head(visit: &StoreVisit, mut view: TasksView) -> Result<Answer<TasksVie
     }
     view.limit = view.limit.min(MAX_HEAD);
     let admin = visit.store.client.admin();
+    let question = Question::Head(view.queue.clone(), view.limit);
     let head = admin.head(view.queue.as_deref(), view.limit);
-    let tasks = visit.store.read(head).await?;
+    let tasks = visit.store.read(question, head).await?;
     view.set(visit, tasks);
     Ok(Answer::whole(None, view))
 }
