@@ -6,7 +6,7 @@ use std::time::Duration;
 use throng::durable::{DurableClient, DurableExecutor, Every, ServedQueue, SpawnOptions};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::Result;
 use crate::jobs::{Brief, Job, NAMES};
@@ -38,6 +38,8 @@ const DEFINED_AT_ONCE: usize = 64;
 /// The most workers that there are.
 const MAX_WORKERS: usize = 500;
 
+/// The time limit of each condition.
+const MAX_WAIT: Duration = Duration::from_secs(120);
 const HOUR: Duration = Duration::from_secs(3600);
 /// The time until delayed tasks are due, for which ends are kept, and between two ticks of a schedule: nothing changes meanwhile.
 const LONG: Duration = HOUR.saturating_mul(24 * 7);
@@ -89,8 +91,10 @@ pub(crate) async fn fill(client: DurableClient, size: Size) -> Result<Filled> {
     let delayed = |number| options(number).delay(LONG + Duration::from_millis(number as u64));
     spawn_jobs(&client, size.delayed, delayed).await?;
     let workers = start_workers(&client, size.workers).await?;
-    let counts = async || client.counts().await;
-    until(async || Ok(counts().await?.running >= size.workers as u64)).await?;
+    until("each worker has a task", async || {
+        Ok(client.counts().await?.running >= size.workers as u64)
+    })
+    .await?;
     Ok(Filled { client, workers })
 }
 
@@ -104,7 +108,8 @@ async fn end_tasks(client: &DurableClient, size: Size) -> Result<()> {
     drop(client.spawn_all_with(tasks).await?);
     let mut builder = DurableExecutor::builder(client.clone());
     let executor = builder.register::<Brief>().start(()).await?;
-    until(async || Ok(executor.metrics().completed >= all as u64)).await?;
+    let ended = || executor.metrics().completed + executor.metrics().died;
+    until("tasks end", async || Ok(ended() >= all as u64)).await?;
     executor.shutdown(Duration::ZERO).await;
     Ok(())
 }
@@ -119,7 +124,9 @@ async fn define_schedules(client: &DurableClient, count: usize) -> Result<()> {
         }
         let client = client.clone();
         defined.spawn(async move {
-            let (name, task) = (format!("schedule-{number:05}"), Job::<0>::new(number));
+            let name = format!("schedule-{number:05}");
+            // A schedule cannot have a large task.
+            let task = Job::<0>::new(1);
             client.schedule(&name, Every::new(LONG), task).await
         });
     }
@@ -174,8 +181,12 @@ async fn start_workers(client: &DurableClient, count: usize) -> Result<Vec<Durab
     Ok(workers)
 }
 
-async fn until(condition: impl AsyncFn() -> Result<bool>) -> Result<()> {
+async fn until(what: &str, condition: impl AsyncFn() -> Result<bool>) -> Result<()> {
+    let end = Instant::now() + MAX_WAIT;
     while !condition().await? {
+        if Instant::now() > end {
+            return Err(format!("this does not happen within {MAX_WAIT:?}: {what}").into());
+        }
         sleep(Duration::from_millis(20)).await;
     }
     Ok(())
