@@ -25,7 +25,7 @@ mod viewers;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use throng::durable::{DurableClient, DurableError, RedisStore, SqliteStore};
 
@@ -37,6 +37,7 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>
 
 /// The number of waiting tasks if the command line has none.
 const TASKS: usize = 1_000_000;
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// The first argument of the process that measures. Its memory is that of a process that has only a dashboard.
 const MEASURE: &str = "measure";
 
@@ -78,7 +79,10 @@ fn usage(arguments: &str) -> String {
 async fn run(size: Size) -> Result<bool> {
     println!("{size}");
     let redis = Server::start()?;
-    let filled = fill("redis", size, redis.open().await?).await?;
+    let client = redis.open().await?;
+    // A page writes nothing, and the time to fill the store is not measured.
+    redis_info::command(&redis.socket(), "CONFIG SET appendonly no")?;
+    let filled = fill("redis", size, client).await?;
     let mut has_met_all = measure_in_child(size, "redis", &redis.socket())?;
     filled.close().await?;
     drop(redis);
@@ -128,5 +132,8 @@ fn url(socket: &Path) -> String {
 }
 
 async fn open(url: &str) -> std::result::Result<DurableClient, DurableError> {
-    Ok(DurableClient::open(RedisStore::open(url).await?))
+    let mut store = RedisStore::builder(url);
+    // The other processes of a machine may delay the answers while the store is filled.
+    store.answer_timeout(ANSWER_TIMEOUT);
+    Ok(DurableClient::open(store.open().await?))
 }

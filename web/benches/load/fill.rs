@@ -80,17 +80,17 @@ impl fmt::Display for Size {
     }
 }
 
-/// Fills a store. The workers start last, and take no task that the others need.
+/// Fills a store.
 pub(crate) async fn fill(client: DurableClient, size: Size) -> Result<Filled> {
     end_tasks(&client, size).await?;
     define_schedules(&client, size.schedules).await?;
-    // One more for each worker, which takes it.
+    let workers = start_workers(&client, size.workers).await?;
+    // Each worker takes one of them.
     let waiting = size.waiting + size.workers;
     let options = |number| SpawnOptions::new().queue(queue(number));
     spawn_jobs(&client, waiting, options).await?;
     let delayed = |number| options(number).delay(LONG + Duration::from_millis(number as u64));
     spawn_jobs(&client, size.delayed, delayed).await?;
-    let workers = start_workers(&client, size.workers).await?;
     until("each worker has a task", async || {
         Ok(client.counts().await?.running >= size.workers as u64)
     })

@@ -14,7 +14,7 @@ use crate::fill::Size;
 use crate::redis_info::ReadScripts;
 
 /// The cost of a page.
-struct Cost {
+struct PageTimes {
     median: Duration,
     p99: Duration,
     max: Duration,
@@ -126,7 +126,7 @@ async fn cost(
     path: &str,
     requests: usize,
     socket: Option<&Path>,
-) -> Result<Cost> {
+) -> Result<PageTimes> {
     for _ in 0..FIRST_REQUESTS {
         get(&service(client)?, path).await?;
     }
@@ -146,7 +146,7 @@ async fn cost(
     }
     times.sort();
     let json = serde_json::from_str(&text).unwrap_or(Value::Null);
-    Ok(Cost {
+    Ok(PageTimes {
         median: times[times.len() / 2],
         p99: times[(times.len() * 99).div_ceil(100) - 1],
         max: times[times.len() - 1],
@@ -182,7 +182,7 @@ fn rows(text: &str, json: &Value) -> usize {
     }
 }
 
-impl Cost {
+impl PageTimes {
     fn print(&self, path: &str) {
         let [median, p99, max] =
             [self.median, self.p99, self.max].map(|time| time.as_secs_f64() * 1_000.0);

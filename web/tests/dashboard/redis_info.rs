@@ -31,9 +31,14 @@ impl ReadScripts {
 
 /// Returns a section of the server's description.
 pub(crate) fn info(socket: &Path, section: &str) -> io::Result<String> {
+    command(socket, &format!("INFO {section}"))
+}
+
+/// Sends a command to a server. Returns its answer, in the format of the protocol.
+pub(crate) fn command(socket: &Path, command: &str) -> io::Result<String> {
     let mut stream = UnixStream::connect(socket)?;
     // The server closes the connection, which ends the text.
-    write!(stream, "INFO {section}\r\nQUIT\r\n")?;
+    write!(stream, "{command}\r\nQUIT\r\n")?;
     let mut text = String::new();
     stream.read_to_string(&mut text)?;
     Ok(text)
