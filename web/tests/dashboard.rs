@@ -6,6 +6,8 @@ mod access;
 mod api;
 #[path = "dashboard/bounds.rs"]
 mod bounds;
+#[path = "dashboard/golden.rs"]
+mod golden;
 #[path = "dashboard/guards.rs"]
 mod guards;
 #[path = "dashboard/hostile.rs"]
