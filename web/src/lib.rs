@@ -18,6 +18,7 @@ mod host;
 mod html;
 mod operations;
 mod pages;
+mod recent;
 mod redact;
 mod root;
 mod router;

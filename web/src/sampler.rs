@@ -13,11 +13,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::error::WebError;
 use crate::gate::GateError;
+use crate::recent::SHARED_FOR;
 
 /// The interval while somebody watches.
 const LIVE_INTERVAL: Duration = Duration::from_secs(1);
-/// Pages that are opened within this time share the numbers.
-const SHARED_FOR: Duration = Duration::from_millis(250);
 /// The interval while nobody does.
 const IDLE_INTERVAL: Duration = Duration::from_secs(15);
 /// The time for which findings are kept, unless the store is changed. They cost more than the numbers.

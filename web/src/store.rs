@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use crate::error::WebError;
 use crate::gate::Gate;
 use crate::operations::jobs::BulkJobs;
+use crate::recent::{Question, RecentAnswers};
 use crate::sampler::Sampler;
 
 /// The maximum time of a request that reads.
@@ -24,6 +25,7 @@ pub(crate) struct ShownStore {
     pub(crate) jobs: BulkJobs,
     pub(crate) sampler: Sampler,
     gate: Gate,
+    recent: RecentAnswers,
 }
 
 impl ShownStore {
@@ -34,15 +36,18 @@ impl ShownStore {
             client,
             jobs: BulkJobs::default(),
             gate: Gate::new(),
+            recent: RecentAnswers::default(),
         }
     }
 
-    /// Sends a request that reads.
-    pub(crate) async fn read<T>(
+    /// Sends a request that reads, unless an equal question was sent shortly before: then, returns the same answer.
+    pub(crate) async fn read<T: Clone + Send + Sync + 'static>(
         &self,
+        question: Question,
         request: impl Future<Output = Result<T, DurableError>>,
     ) -> Result<T, WebError> {
-        Ok(self.gate.run(READ_TIMEOUT, request).await??)
+        let ask = async { Ok(self.gate.run(READ_TIMEOUT, request).await??) };
+        self.recent.get(question, ask).await
     }
 
     /// Sends a request that changes something.
@@ -53,6 +58,7 @@ impl ShownStore {
         let result = self.gate.run(CHANGE_TIMEOUT, request).await;
         // Even a change that has failed may have taken effect. The next page shows it.
         self.sampler.expire();
+        self.recent.clear();
         Ok(result??)
     }
 }

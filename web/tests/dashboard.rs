@@ -4,8 +4,12 @@
 mod access;
 #[path = "dashboard/api.rs"]
 mod api;
+#[path = "dashboard/bounds.rs"]
+mod bounds;
 #[path = "dashboard/crash.rs"]
 mod crash;
+#[path = "dashboard/golden.rs"]
+mod golden;
 #[path = "dashboard/guards.rs"]
 mod guards;
 #[path = "dashboard/hostile.rs"]
@@ -16,6 +20,8 @@ mod operations;
 mod pages;
 #[path = "dashboard/redis.rs"]
 mod redis;
+#[path = "dashboard/redis_info.rs"]
+mod redis_info;
 #[path = "../../examples/durable_redis/server.rs"]
 mod server;
 #[path = "dashboard/stage.rs"]

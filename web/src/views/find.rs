@@ -5,6 +5,7 @@ use throng::durable::{DurableError, TaskId};
 
 use super::Answer;
 use crate::error::WebError;
+use crate::recent::Question;
 use crate::visit::StoreVisit;
 
 /// A search by an operator.
@@ -57,13 +58,16 @@ impl FindView {
     /// Looks for names. Returns the time of the store.
     async fn search(&mut self, visit: &StoreVisit) -> Result<std::time::SystemTime, WebError> {
         let (store, text) = (&visit.store, self.text.as_str());
-        let overview = store.read(store.client.admin().overview()).await?;
+        let overview = store
+            .read(Question::Overview, store.client.admin().overview())
+            .await?;
         let queues = overview.queues.into_iter().filter_map(|it| it.name);
         self.queues = queues.filter(|name| name.contains(text)).collect();
         let types = overview.types.into_iter().filter_map(|it| it.name);
         self.types = types.filter(|name| name.contains(text)).collect();
         self.types.dedup();
-        let schedule = store.read(schedule(visit, text)).await?;
+        let question = Question::Schedule(text.to_owned());
+        let schedule = store.read(question, schedule(visit, text)).await?;
         self.schedule = schedule;
         Ok(overview.now)
     }

@@ -10,6 +10,7 @@ use super::charts::{Chart, ChartRange, charts_of_samples, charts_of_statistics};
 use super::{Answer, optional_millis};
 use crate::error::WebError;
 use crate::gate::GateError;
+use crate::recent::Question;
 use crate::redact::redact_text;
 use crate::sampler::Latest;
 use crate::store::ShownStore;
@@ -99,7 +100,8 @@ async fn dead_letters(visit: &StoreVisit) -> Result<Vec<TaskInfo>, WebError> {
     let filter = TaskFilter::new(Status::Dead);
     let admin = visit.store.client.admin();
     let tasks = admin.tasks(&filter, None, DEAD_LETTERS);
-    let mut tasks = visit.store.read(tasks).await?.tasks;
+    let question = Question::Tasks(filter.clone(), None, DEAD_LETTERS);
+    let mut tasks = visit.store.read(question, tasks).await?.tasks;
     visit.redact_errors(&mut tasks);
     Ok(tasks)
 }
@@ -109,7 +111,10 @@ async fn charts(store: &ShownStore, range: ChartRange) -> Result<[Chart; 2], Web
     let Some(filter) = range.statistics() else {
         return Ok(charts_of_samples(&store.sampler.samples()));
     };
-    let stats = store.read(store.client.admin().stats(&filter)).await?;
+    let admin = store.client.admin();
+    let stats = store
+        .read(Question::Statistics(range), admin.stats(&filter))
+        .await?;
     Ok(charts_of_statistics(range, stats.now, &stats.rows))
 }
 

@@ -5,6 +5,7 @@ use throng::durable::{QueueOverview, TypeOverview};
 
 use super::Answer;
 use crate::error::WebError;
+use crate::recent::Question;
 use crate::visit::StoreVisit;
 
 /// The queues of a store.
@@ -29,7 +30,10 @@ pub(crate) struct TypesView {
 
 pub(crate) async fn queues(visit: &StoreVisit) -> Result<Answer<QueuesView>, WebError> {
     let admin = visit.store.client.admin();
-    let overview = visit.store.read(admin.overview()).await?;
+    let overview = visit
+        .store
+        .read(Question::Overview, admin.overview())
+        .await?;
     let view = QueuesView {
         queues: overview.queues,
         has_more: overview.has_more_queues,
@@ -40,7 +44,10 @@ pub(crate) async fn queues(visit: &StoreVisit) -> Result<Answer<QueuesView>, Web
 
 pub(crate) async fn types(visit: &StoreVisit) -> Result<Answer<TypesView>, WebError> {
     let admin = visit.store.client.admin();
-    let overview = visit.store.read(admin.overview()).await?;
+    let overview = visit
+        .store
+        .read(Question::Overview, admin.overview())
+        .await?;
     let view = TypesView {
         types: overview.types,
         has_more: overview.has_more_types,

@@ -7,6 +7,7 @@ use throng::durable::{ScheduleInfo, TaskId};
 
 use super::{Answer, optional_since_1970};
 use crate::error::WebError;
+use crate::recent::Question;
 use crate::redact::redact_text;
 use crate::visit::StoreVisit;
 
@@ -51,7 +52,8 @@ pub(crate) async fn schedules(
     let schedules = visit.store.client.schedules();
     // One more than the page has, to find out whether another page follows.
     let list = schedules.list(query.after.as_deref(), SCHEDULES_PER_PAGE + 1);
-    let mut list = visit.store.read(list).await?;
+    let question = Question::Schedules(query.after.clone());
+    let mut list = visit.store.read(question, list).await?;
     let has_more = list.len() > SCHEDULES_PER_PAGE;
     list.truncate(SCHEDULES_PER_PAGE);
     let last = list.last().map(|last| last.name.clone());

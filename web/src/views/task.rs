@@ -10,6 +10,7 @@ use throng::durable::{
 use super::{Answer, optional_millis};
 use crate::error::WebError;
 use crate::operations::action::TaskAction;
+use crate::recent::Question;
 use crate::redact::{Document, Redactor, Shown, ShownPart};
 use crate::visit::StoreVisit;
 
@@ -37,7 +38,7 @@ pub(crate) struct TaskView {
 
 pub(crate) async fn task(visit: &StoreVisit, id: TaskId) -> Result<Answer<TaskView>, WebError> {
     let admin = visit.store.client.admin();
-    let found = visit.store.read(admin.task(id)).await?;
+    let found = visit.store.read(Question::Task(id), admin.task(id)).await?;
     let detail = found.ok_or_else(|| {
         WebError::not_found(format!(
             "The store has no record of the task {id}: it was never stored, or its end is no longer kept."

@@ -8,6 +8,7 @@ use throng::durable::{Cursor, Retention, Status, TaskFilter, TaskInfo, TaskPage}
 use super::Answer;
 use crate::error::WebError;
 use crate::operations::action::TaskAction;
+use crate::recent::Question;
 use crate::visit::StoreVisit;
 
 /// A list of tasks, by their status. `Next` lists the waiting tasks that have been ready for the longest time, and `Retrying` the delayed
@@ -136,7 +137,12 @@ pub(crate) async fn tasks(
     view.set(visit, page.tasks);
     if list == TaskList::Dead {
         let admin = visit.store.client.admin();
-        view.retention = Some(visit.store.read(admin.retention()).await?);
+        view.retention = Some(
+            visit
+                .store
+                .read(Question::Retention, admin.retention())
+                .await?,
+        );
     }
     Ok(Answer {
         now: Some(page.read_at),
@@ -161,7 +167,9 @@ async fn page(
         None => view.limit,
     };
     let admin = visit.store.client.admin();
-    visit.store.read(admin.tasks(&filter, after, limit)).await
+    let question = Question::Tasks(filter.clone(), after.cloned(), limit);
+    let page = admin.tasks(&filter, after, limit);
+    visit.store.read(question, page).await
 }
 
 /// Returns the head of a queue. It has no further pages, and no filter by name.
@@ -173,8 +181,9 @@ async fn head(visit: &StoreVisit, mut view: TasksView) -> Result<Answer<TasksVie
     }
     view.limit = view.limit.min(MAX_HEAD);
     let admin = visit.store.client.admin();
+    let question = Question::Head(view.queue.clone(), view.limit);
     let head = admin.head(view.queue.as_deref(), view.limit);
-    let tasks = visit.store.read(head).await?;
+    let tasks = visit.store.read(question, head).await?;
     view.set(visit, tasks);
     Ok(Answer::whole(None, view))
 }

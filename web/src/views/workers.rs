@@ -6,6 +6,7 @@ use throng::durable::{Cursor, Status, TaskFilter, TaskInfo, TaskPage, WorkerInfo
 use super::Answer;
 use super::tasks::cursor;
 use crate::error::WebError;
+use crate::recent::Question;
 use crate::visit::StoreVisit;
 
 /// A page of the workers.
@@ -41,7 +42,10 @@ pub(crate) async fn workers(
     let after = query.after.as_deref().map(cursor).transpose()?;
     let admin = visit.store.client.admin();
     let page = admin.workers(after.as_ref(), WORKERS_PER_PAGE);
-    let page = visit.store.read(page).await?;
+    let page = visit
+        .store
+        .read(Question::Workers(after.clone()), page)
+        .await?;
     Ok(Answer {
         now: None,
         data: WorkersView {

@@ -149,11 +149,13 @@ async fn the_last_numbers_of_a_store_that_no_longer_answers_are_shown_as_old() {
     let app = mounted(&mut builder(&client));
     let path = format!("{PREFIX}/s/mail");
     assert_eq!(get(&app, &path).await.status, StatusCode::OK);
-    let dead = format!("{PREFIX}/s/mail/task/{}", TaskId::new());
-    let deleted = format!("{dead}?did=delete&effect=yes");
-    assert_eq!(get(&app, &deleted).await.status, StatusCode::OK);
+    let deleted = || {
+        let dead = format!("{PREFIX}/s/mail/task/{}", TaskId::new());
+        format!("{dead}?did=delete&effect=yes")
+    };
+    assert_eq!(get(&app, &deleted()).await.status, StatusCode::OK);
     client.close().await.expect("the client is closed");
-    let unknown = get(&app, &deleted).await;
+    let unknown = get(&app, &deleted()).await;
     assert_eq!(unknown.status, StatusCode::SERVICE_UNAVAILABLE);
     until("the numbers are old", async || {
         let page = get(&app, &path).await;
