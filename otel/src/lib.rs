@@ -228,6 +228,11 @@ fn describe(span: &Span, operation: &'static str) {
     }
 }
 
+/// Compiles the set-up in the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 #[cfg(test)]
 mod tests {
     use super::*;

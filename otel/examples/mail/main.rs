@@ -50,7 +50,7 @@ type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 /// Sends mails for customers, and shows how: in a dashboard, in metrics and in traces.
 #[derive(Debug, Parser)]
 struct Args {
-    /// The address of the site. Another port than 9300 may be free
+    /// The address of the site, on this machine
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9300")]
     listen: SocketAddr,
 

@@ -9,6 +9,7 @@ use throng::durable::{DurableClient, DurableExecutor, ServedQueue};
 use throng::watch::Registry;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::Result;
@@ -30,7 +31,7 @@ pub(crate) struct Service {
     close: CancellationToken,
 }
 
-/// The time for which mails that are being sent may go on at the end.
+/// The time for which requests, and mails that are being sent, may go on at the end.
 const GRACE: Duration = Duration::from_secs(5);
 
 impl Service {
@@ -48,7 +49,9 @@ impl Service {
         registry.watch("mail", &client);
         registry.watch("mail", &executor);
 
-        let listener = TcpListener::bind(address).await?;
+        let listener = TcpListener::bind(address).await.map_err(|error| {
+            format!("cannot listen on {address}: {error}: choose another `--listen`")
+        })?;
         let address = listener.local_addr()?;
         let (leave, close) = (CancellationToken::new(), CancellationToken::new());
         let site = site(&client, &app, &registry, &close)?;
@@ -73,12 +76,16 @@ impl Service {
 
     /// Stops the service, from its users to what they use, so that no part is used after it has stopped. Returns what the service has
     /// done.
-    pub(crate) async fn stop(self) -> Result<String> {
+    pub(crate) async fn stop(mut self) -> Result<String> {
         self.leave.cancel();
         let requests = self.customers.await??;
         // This also ends the streams of open pages of the dashboard, which would otherwise delay the end of the server.
         self.close.cancel();
-        self.server.await??;
+        match timeout(GRACE, &mut self.server).await {
+            Ok(served) => served??,
+            // A client is slow, or has gone without a word.
+            Err(_) => self.server.abort(),
+        }
         // Mails that wait stay in the store, and those that are being sent are finished or given back.
         self.executor.shutdown(GRACE).await;
         let mails = self.executor.metrics().completed;
