@@ -62,7 +62,7 @@ pub(crate) async fn send_mails(
 
 /// A request: a mail that a user waits for, or a newsletter.
 fn mails(customer: u32, number: u64) -> Value {
-    let is_newsletter = number % NEWSLETTER_EVERY == 0;
+    let is_newsletter = number.is_multiple_of(NEWSLETTER_EVERY);
     let reader = || match fastrand::u8(0..30) {
         0 => BLOCKED.to_owned(),
         1..15 => format!("reader-{}@example.org", fastrand::u16(..)),

@@ -6,8 +6,8 @@ use super::program::Program;
 use super::receiver::{Receiver, hex, text};
 use super::server::Server;
 
-/// The program exports spans soon, so that the test need not wait.
-const SOON: (&str, &str) = ("OTEL_BSP_SCHEDULE_DELAY", "50");
+/// The program exports its spans, those of the last runs included, only when it ends.
+const AT_THE_END: (&str, &str) = ("OTEL_BSP_SCHEDULE_DELAY", "600000");
 
 /// The program has closed its sessions, and no task is left running.
 async fn assert_is_left_alone(client: DurableClient) {
@@ -25,7 +25,7 @@ async fn a_mail_is_in_the_dashboard_the_metrics_and_the_traces() {
     let store = file.to_str().unwrap();
     let otlp = ("OTEL_EXPORTER_OTLP_ENDPOINT", &*receiver.url);
     let args = ["--store", store, "--customers", "1"];
-    let program = Program::start(&args, &[otlp, SOON]).await;
+    let program = Program::start(&args, &[otlp, AT_THE_END]).await;
     let site = program.site;
     assert!(site.get("/").await.contains("Dashboard: /throng"));
 
@@ -54,6 +54,11 @@ async fn a_mail_is_in_the_dashboard_the_metrics_and_the_traces() {
         assert!(metrics.contains(series), "{series} in {metrics}");
     }
 
+    let output = program.stop("-TERM").await;
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.contains("requests answered"), "{said}");
+
     let spawn = receiver.span_of("send mail.send", &task).await;
     let request = receiver.span(&spawn.parent_span_id).await;
     assert_eq!(request.name, "POST /mails");
@@ -65,10 +70,6 @@ async fn a_mail_is_in_the_dashboard_the_metrics_and_the_traces() {
     assert!(links.eq([(&spawn.trace_id, &spawn.span_id)]), "{run:?}");
     assert_eq!(text(&run, "messaging.destination.name"), "mail/steady");
 
-    let output = program.stop("-TERM").await;
-    assert!(output.status.success(), "{output:?}");
-    let said = String::from_utf8(output.stdout).unwrap();
-    assert!(said.contains("requests answered"), "{said}");
     let store = SqliteStore::open(file).await.unwrap();
     assert_is_left_alone(DurableClient::open(store)).await;
 }
