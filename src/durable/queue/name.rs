@@ -47,6 +47,7 @@ impl QueueName {
     }
 
     /// Returns the name for people. The parentheses distinguish the default queue from one that has this name.
+    #[cfg(feature = "tracing")]
     pub(crate) fn shown(&self) -> &str {
         self.0.as_deref().unwrap_or("(default)")
     }
