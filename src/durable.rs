@@ -258,4 +258,4 @@ pub use self::task::DurableTask;
 pub use self::task_error::TaskError;
 pub use self::task_types::TaskTypes;
 #[cfg(feature = "tracing")]
-pub use self::trace::{BeginningRun, Propagate, TraceContext};
+pub use self::trace::{BeginningRun, DescribedSpawn, Propagate, TraceContext};

@@ -28,13 +28,25 @@
 //!
 //! # Spans and attributes
 //!
-//! The crate throng emits the spans, with the fields in the table, through the crate `tracing`. The attributes are set by this crate. The
-//! semantic conventions for messaging are in development, so the names of attributes may change in later versions.
+//! The crate throng emits the spans, with the fields in the table, through the crate `tracing`. This crate sets their names and the
+//! attributes of the semantic conventions for messaging. The conventions are in development, so the names of attributes may change in later
+//! versions.
 //!
-//! | span | level | fields | attributes |
+//! | span | level | name | fields |
 //! | --- | --- | --- | --- |
-//! | `durable.spawn` | debug | `otel.kind`, `store`, `task.name`, `task.count`, and `task.id` of a single task | |
-//! | `durable.run` | info | `otel.kind`, `task.name`, `task.id`, `task.attempt`, `task.crashes`, `task.fencing_token`, `task.outcome`, `trace_id` of the spawn | the name `process {task.name}`, `messaging.system`, `messaging.operation.type`, `messaging.destination.name`, `messaging.message.id` |
+//! | `durable.spawn` | debug | `send {task.name}` | `otel.kind`, `store`, `task.name`, `task.count`, and `task.id` and `task.queue` of a single task |
+//! | `durable.run` | info | `process {task.name}` | `otel.kind`, `task.name`, `task.queue`, `task.id`, `task.attempt`, `task.crashes`, `task.fencing_token`, `task.outcome`, `trace_id` of the spawn |
+//!
+//! | attribute | value |
+//! | --- | --- |
+//! | `messaging.system` | `throng` |
+//! | `messaging.operation.name`, `messaging.operation.type` | `send` or `process` |
+//! | `messaging.destination.name` | the queue, as in the metrics of throng: the default queue is `(default)`. Absent if one spawn stores tasks in several queues |
+//! | `messaging.message.id` | the id of the task. Absent if one spawn stores several tasks |
+//! | `messaging.batch.message_count` | the number of tasks, if one spawn stores several tasks |
+//!
+//! The conventions recommend the destination in the name of a span. The names have the type of the task instead, since most programs have
+//! many types in one queue, and tracing systems list and compare spans by their names.
 //!
 //! A run that fails has the status `error`. The fields `task.id` and `trace_id` are in each line that a subscriber such as that of
 //! `tracing-subscriber` logs during a run, even without an exporter of traces.
@@ -43,7 +55,7 @@ use std::time::{Duration, SystemTime};
 
 use opentelemetry::Context;
 use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt, TraceFlags, TraceId, TraceState};
-use throng::durable::{BeginningRun, Propagate, TraceContext};
+use throng::durable::{BeginningRun, DescribedSpawn, Propagate, TraceContext};
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
@@ -108,8 +120,12 @@ impl Propagate for Links {
         current()
     }
 
+    fn describe(&self, spawn: &DescribedSpawn<'_>) {
+        describe_spawn(spawn);
+    }
+
     fn begin(&self, run: &BeginningRun<'_>) {
-        describe(run);
+        describe_run(run);
         if let Some(from) = run.from {
             run.span.add_link(remote(from));
         }
@@ -121,8 +137,12 @@ impl Propagate for Parents {
         current()
     }
 
+    fn describe(&self, spawn: &DescribedSpawn<'_>) {
+        describe_spawn(spawn);
+    }
+
     fn begin(&self, run: &BeginningRun<'_>) {
-        describe(run);
+        describe_run(run);
         let Some(from) = run.from.map(remote) else {
             return;
         };
@@ -159,19 +179,59 @@ fn remote(from: TraceContext) -> SpanContext {
     )
 }
 
-/// Sets the name and the attributes of the span of a run, which follow the semantic conventions for messaging.
-fn describe(run: &BeginningRun<'_>) {
+/// Sets the name and the attributes of the span of a spawn.
+fn describe_spawn(spawn: &DescribedSpawn<'_>) {
+    describe(spawn.span, "send");
+    // The span has begun, since its tasks store its context. So a field of it would not change its name any more.
+    let context = spawn.span.context();
+    context.span().update_name(format!("send {}", spawn.name));
+    if let Some(queue) = spawn.queue {
+        spawn
+            .span
+            .set_attribute("messaging.destination.name", queue.to_owned());
+    }
+    match spawn.id {
+        Some(id) => spawn
+            .span
+            .set_attribute("messaging.message.id", id.to_string()),
+        None => {
+            let count = i64::try_from(spawn.count).unwrap_or(i64::MAX);
+            spawn
+                .span
+                .set_attribute("messaging.batch.message_count", count);
+        }
+    }
+}
+
+/// Sets the name and the attributes of the span of a run.
+fn describe_run(run: &BeginningRun<'_>) {
+    describe(run.span, "process");
+    // The span must not begin before it has a parent.
     run.span
         .record("otel.name", format!("process {}", run.name));
     for (key, value) in [
-        ("messaging.system", "throng".to_owned()),
-        ("messaging.operation.type", "process".to_owned()),
-        ("messaging.destination.name", run.name.to_owned()),
+        ("messaging.destination.name", run.queue.to_owned()),
         ("messaging.message.id", run.id.to_string()),
     ] {
         run.span.set_attribute(key, value);
     }
 }
+
+/// Sets the attributes of the operation.
+fn describe(span: &Span, operation: &'static str) {
+    for (key, value) in [
+        ("messaging.system", "throng"),
+        ("messaging.operation.name", operation),
+        ("messaging.operation.type", operation),
+    ] {
+        span.set_attribute(key, value);
+    }
+}
+
+/// Compiles the set-up in the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 #[cfg(test)]
 mod tests {

@@ -9,8 +9,8 @@ use opentelemetry_sdk::trace::{InMemorySpanExporter, Sampler, SdkTracerProvider,
 use serde::{Deserialize, Serialize};
 use throng::durable::{
     BeginningRun, Clock, DurableClient, DurableExecutor, DurableTask, Every, InlineExecutor,
-    MemoryStore, Propagate, Run, SpawnOptions, SqliteStore, TaskContext, TaskError, TaskId,
-    TraceContext,
+    MemoryStore, Propagate, Run, ServedQueue, SpawnOptions, SqliteStore, TaskContext, TaskError,
+    TaskId, TraceContext,
 };
 use throng_opentelemetry::{Links, Parents};
 use tracing::Instrument;
@@ -168,20 +168,32 @@ async fn a_run_is_linked_to_its_spawn() {
     let id = spawned.unwrap().id();
     assert_eq!(inline(&client).await.run_due().await.unwrap(), 1);
 
-    let (request, spawn) = (traces.span("request"), traces.span("durable.spawn"));
+    let (request, spawn) = (traces.span("request"), traces.span("send image.resize"));
     assert_eq!(spawn.span_kind, SpanKind::Producer);
     assert_eq!(spawn.parent_span_id, request.span_context.span_id());
-    assert_eq!(attribute(&spawn, "task.id"), Some(id.to_string()));
-    assert_eq!(attribute(&spawn, "task.count").as_deref(), Some("1"));
+    for (key, value) in [
+        ("messaging.system", "throng"),
+        ("messaging.operation.name", "send"),
+        ("messaging.operation.type", "send"),
+        ("messaging.destination.name", "(default)"),
+        ("messaging.message.id", &id.to_string()),
+        ("task.id", &id.to_string()),
+        ("task.count", "1"),
+    ] {
+        assert_eq!(attribute(&spawn, key).as_deref(), Some(value), "{key}");
+    }
+    assert_eq!(attribute(&spawn, "messaging.batch.message_count"), None);
     let run = traces.span("process image.resize");
     assert_linked(&run, &spawn);
     assert_eq!(run.span_kind, SpanKind::Consumer);
     assert_eq!(run.status, Status::Unset);
     for (key, value) in [
         ("messaging.system", "throng"),
+        ("messaging.operation.name", "process"),
         ("messaging.operation.type", "process"),
-        ("messaging.destination.name", "image.resize"),
+        ("messaging.destination.name", "(default)"),
         ("messaging.message.id", &id.to_string()),
+        ("task.name", "image.resize"),
         ("task.outcome", "completed"),
         ("task.attempt", "1"),
     ] {
@@ -203,7 +215,7 @@ async fn each_attempt_is_linked_to_the_spawn() {
     clock.advance(Duration::from_secs(3600));
     assert_eq!(executor.run_due().await.unwrap(), 1);
 
-    let spawn = traces.span("durable.spawn");
+    let spawn = traces.span("send image.resize");
     let [first, second] = &traces.spans("process image.resize")[..] else {
         panic!("not two runs");
     };
@@ -225,7 +237,7 @@ async fn a_task_that_a_run_spawns_is_linked_to_that_run() {
     client.spawn(Import).await.unwrap();
     assert_eq!(inline(&client).await.run_due().await.unwrap(), 2);
     let import = traces.span("process image.import");
-    let spawns = traces.spans("durable.spawn");
+    let spawns = traces.spans("send image.resize");
     let of_child = |spawn: &&SpanData| spawn.parent_span_id == import.span_context.span_id();
     let spawn = spawns.iter().find(of_child).expect("a span within the run");
     assert_linked(&traces.span("process image.resize"), spawn);
@@ -237,11 +249,44 @@ async fn many_tasks_have_one_span_of_their_spawn() {
     let (_, client) = in_memory(Links::new());
     client.spawn_all(vec![RESIZE; 3]).await.unwrap();
     assert_eq!(inline(&client).await.run_due().await.unwrap(), 3);
-    let spawn = traces.span("durable.spawn");
+    let spawn = traces.span("send image.resize");
     assert_eq!(attribute(&spawn, "task.count").as_deref(), Some("3"));
+    let messages = attribute(&spawn, "messaging.batch.message_count");
+    assert_eq!(messages.as_deref(), Some("3"));
+    assert_eq!(attribute(&spawn, "messaging.message.id"), None);
     let runs = traces.spans("process image.resize");
     assert_eq!(runs.len(), 3);
     runs.iter().for_each(|run| assert_linked(run, &spawn));
+}
+
+/// The conventions call the queue of a task its destination. Tasks of several queues have none in common.
+#[tokio::test]
+async fn the_destination_is_the_queue() {
+    let traces = Traces::new(Sampler::AlwaysOn);
+    let (_, client) = in_memory(Links::new());
+    let in_queue = |queue: &str| (RESIZE, SpawnOptions::new().queue(queue));
+    let mut builder = DurableExecutor::builder(client.clone());
+    builder.register::<Resize>();
+    builder
+        .serve(ServedQueue::new("gpu"))
+        .serve(ServedQueue::new("cpu"));
+    let mut executor = builder.start_inline(()).await.unwrap();
+    for (queues, destination) in [(["gpu", "gpu"], Some("gpu")), (["gpu", "cpu"], None)] {
+        let spawned = client.spawn_all_with(queues.map(in_queue)).await;
+        assert_eq!(spawned.unwrap().len(), 2);
+        assert_eq!(executor.run_due().await.unwrap(), 2);
+        let spawns = traces.spans("send image.resize");
+        let spawn = spawns.last().expect("a spawn");
+        let found = attribute(spawn, "messaging.destination.name");
+        assert_eq!(found.as_deref(), destination);
+    }
+    let runs = traces.spans("process image.resize");
+    let queues = runs
+        .iter()
+        .map(|run| attribute(run, "messaging.destination.name"));
+    let mut queues: Vec<_> = queues.map(Option::unwrap).collect();
+    queues.sort();
+    assert_eq!(queues, ["cpu", "gpu", "gpu", "gpu"]);
 }
 
 /// No request has spawned it.
@@ -276,7 +321,7 @@ async fn a_context_is_stored_in_a_file() {
     client.attach::<Resize>(id).await.unwrap();
     executor.shutdown(Duration::from_secs(10)).await;
     client.close().await.unwrap();
-    let spawn = traces.span("durable.spawn");
+    let spawn = traces.span("send image.resize");
     assert_linked(&traces.span("process image.resize"), &spawn);
 }
 
@@ -320,7 +365,7 @@ async fn a_run_that_begins_soon_is_a_child() {
     client.spawn(RESIZE).await.unwrap();
     assert_eq!(inline(&client).await.run_due().await.unwrap(), 1);
     let (spawn, run) = (
-        traces.span("durable.spawn"),
+        traces.span("send image.resize"),
         traces.span("process image.resize"),
     );
     assert_eq!(run.span_context.trace_id(), spawn.span_context.trace_id());
@@ -336,7 +381,7 @@ async fn a_run_of_a_task_with_a_derived_id_is_linked() {
     let options = SpawnOptions::new().id(TaskId::derive("image", b"7"));
     client.spawn_with(RESIZE, options).await.unwrap();
     assert_eq!(inline(&client).await.run_due().await.unwrap(), 1);
-    let spawn = traces.span("durable.spawn");
+    let spawn = traces.span("send image.resize");
     assert_linked(&traces.span("process image.resize"), &spawn);
 }
 
@@ -347,7 +392,7 @@ async fn each_line_of_a_run_has_the_task_and_the_trace() {
     let (_, client) = in_memory(Links::new());
     let id = client.spawn(RESIZE).await.unwrap().id();
     assert_eq!(inline(&client).await.run_due().await.unwrap(), 1);
-    let trace = traces.span("durable.spawn").span_context.trace_id();
+    let trace = traces.span("send image.resize").span_context.trace_id();
     let log = traces.log();
     let line = log.lines().find(|line| line.contains("it resizes"));
     let line = line.expect("the run has logged a line");

@@ -683,7 +683,7 @@ impl DurableClient {
             let _entered = span.enter();
             new(self.propagation.current())?
         };
-        span.spawns(&tasks);
+        span.spawns(&self.propagation, &tasks);
         Ok((span, tasks))
     }
 

@@ -12,6 +12,7 @@ mod imp {
     use crate::durable::contained_span::{ContainedSpan, EnteredSpan};
     use crate::durable::envelope::TraceBytes;
     use crate::durable::failure::Failure;
+    use crate::durable::queue::name::QueueName;
     use crate::durable::store::{Claimed, Epoch, NewTask, Verdict};
     pub(crate) use crate::durable::trace::Propagation;
     use crate::unwind::contain;
@@ -27,6 +28,7 @@ mod imp {
                     otel.kind = "producer",
                     store,
                     task.name = name,
+                    task.queue = Empty,
                     task.id = Empty,
                     task.count = Empty,
                 )
@@ -38,11 +40,13 @@ mod imp {
         }
 
         /// Records the tasks. A single one is identified.
-        pub(crate) fn spawns(&self, tasks: &[NewTask]) {
+        pub(crate) fn spawns(&self, propagation: &Propagation, tasks: &[NewTask]) {
+            self.0.record(|span| propagation.describe(span, tasks));
             self.0.record(|span| {
                 span.record("task.count", tasks.len());
                 if let [task] = tasks {
                     span.record("task.id", tracing::field::display(task.id));
+                    span.record("task.queue", task.queue.shown());
                 }
             });
         }
@@ -55,7 +59,7 @@ mod imp {
     /// Runs `run` in the span of a task. `trace` is the trace context of its spawn, if it was stored.
     pub(crate) fn in_span<F: Future + Send + 'static>(
         propagation: &Propagation,
-        claimed: &Claimed,
+        (queue, claimed): (&QueueName, &Claimed),
         epoch: Epoch,
         trace: Option<TraceBytes>,
         run: Pin<Box<F>>,
@@ -67,6 +71,7 @@ mod imp {
                 otel.name = Empty,
                 otel.status_code = Empty,
                 task.name = &*claimed.name,
+                task.queue = queue.shown(),
                 task.id = %claimed.id,
                 task.attempt = claimed.failures.saturating_add(1),
                 task.crashes = claimed.crashes,
@@ -75,7 +80,7 @@ mod imp {
                 trace_id = Empty,
             )
         });
-        span.record(|span| propagation.begin(span, &claimed.name, claimed.id, trace));
+        span.record(|span| propagation.begin(span, (queue, claimed), trace));
         span.hold_boxed(run)
     }
 
@@ -205,6 +210,7 @@ mod imp {
     use crate::durable::TaskId;
     use crate::durable::envelope::TraceBytes;
     use crate::durable::failure::Failure;
+    use crate::durable::queue::name::QueueName;
     use crate::durable::store::{Claimed, Epoch, NewTask, Verdict};
 
     /// No traces are propagated.
@@ -228,7 +234,7 @@ mod imp {
             self
         }
 
-        pub(crate) fn spawns(&self, _: &[NewTask]) {}
+        pub(crate) fn spawns(&self, _: &Propagation, _: &[NewTask]) {}
 
         pub(crate) fn hold<F: Future>(self, f: F) -> F {
             f
@@ -237,7 +243,7 @@ mod imp {
 
     pub(crate) fn in_span<F: Future + Send + 'static>(
         _: &Propagation,
-        _: &Claimed,
+        _: (&QueueName, &Claimed),
         _: Epoch,
         _: Option<TraceBytes>,
         run: Pin<Box<F>>,

@@ -9,6 +9,8 @@ use tracing::Span;
 use super::TaskId;
 use super::clock::time_of;
 use super::envelope::TraceBytes;
+use super::queue::name::QueueName;
+use super::store::{Claimed, NewTask};
 use crate::unwind::contain;
 
 /// The identity of a span in a trace of several processes, as in the header `traceparent` of W3C Trace Context.
@@ -85,8 +87,29 @@ pub trait Propagate: Send + Sync + 'static {
     /// almost as large as a store accepts, which is 1 MiB, is stored without it.
     fn current(&self) -> Option<TraceContext>;
 
+    /// Describes the span of a spawn before its tasks are stored. By default, this does nothing.
+    fn describe(&self, spawn: &DescribedSpawn<'_>) {
+        let _ = spawn;
+    }
+
     /// Prepares the span of a run before it is entered.
     fn begin(&self, run: &BeginningRun<'_>);
+}
+
+/// A spawn of tasks of one type, for [`Propagate::describe`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct DescribedSpawn<'a> {
+    /// The span `durable.spawn`.
+    pub span: &'a Span,
+    /// The name of the type of the tasks.
+    pub name: &'a str,
+    /// The queue of the tasks, as in metrics: the default queue is `(default)`. `None` if they are in several queues.
+    pub queue: Option<&'a str>,
+    /// The number of tasks.
+    pub count: usize,
+    /// The id of the task, if the program has spawned a single one.
+    pub id: Option<TaskId>,
 }
 
 /// A run that begins, for [`Propagate::begin`].
@@ -97,6 +120,8 @@ pub struct BeginningRun<'a> {
     pub span: &'a Span,
     /// The name of the type of the task.
     pub name: &'a str,
+    /// The queue of the task, as in metrics: the default queue is `(default)`.
+    pub queue: &'a str,
     /// The id of the task.
     pub id: TaskId,
     /// The time at which the task was spawned, by the clock of the process that has spawned it. Only tasks with [new](TaskId::new) ids have
@@ -123,8 +148,30 @@ impl Propagation {
         current.map(TraceContext::to_bytes)
     }
 
+    /// Describes the span of a spawn of at least one task.
+    pub(crate) fn describe(&self, span: &Span, tasks: &[NewTask]) {
+        let (Some(propagate), [first, others @ ..]) = (&self.0, tasks) else {
+            return;
+        };
+        let has_one_queue = others.iter().all(|task| task.queue == first.queue);
+        contain(|| {
+            propagate.describe(&DescribedSpawn {
+                span,
+                name: &first.name,
+                queue: has_one_queue.then(|| first.queue.shown()),
+                count: tasks.len(),
+                id: others.is_empty().then_some(first.id),
+            });
+        });
+    }
+
     /// Prepares the span of a run.
-    pub(crate) fn begin(&self, span: &Span, name: &str, id: TaskId, from: Option<TraceBytes>) {
+    pub(crate) fn begin(
+        &self,
+        span: &Span,
+        (queue, claimed): (&QueueName, &Claimed),
+        from: Option<TraceBytes>,
+    ) {
         let from = from.map(TraceContext::from_bytes);
         if let Some(from) = from {
             contain(|| {
@@ -134,13 +181,13 @@ impl Propagation {
         let Some(propagate) = &self.0 else {
             return;
         };
-        let spawned = id.created().map(time_of);
         contain(|| {
             propagate.begin(&BeginningRun {
                 span,
-                name,
-                id,
-                spawned,
+                name: &claimed.name,
+                queue: queue.shown(),
+                id: claimed.id,
+                spawned: claimed.id.created().map(time_of),
                 from,
             });
         });

@@ -151,6 +151,7 @@ fn a_store_shows_its_queues() {
         assert_eq!(tasks, Some(2.0));
         for (metric, gpu, default) in [
             ("throng_durable_queue_limit", Some(4.0), None),
+            ("throng_durable_queue_workers", Some(1.0), Some(0.0)),
             ("throng_durable_queue_paused", Some(1.0), Some(0.0)),
             (
                 "throng_durable_oldest_waiting_seconds",

@@ -24,6 +24,7 @@ pub(crate) enum Question {
     Task(TaskId),
     Retention,
     Workers(Option<Cursor>),
+    Worker(u64),
     /// The schedules after the one with this name.
     Schedules(Option<String>),
     Schedule(String),

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::poll_fn;
+use std::iter;
 use std::pin::pin;
 use std::sync::Arc as StdArc;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use super::scope::{Rule, RunScope};
 use super::worker::Settings;
 use crate::durable::context::Stop;
 use crate::durable::progress::RunProgress;
+use crate::durable::queue::name::QueueName;
 use crate::durable::store::{
     Claim, MAX_BATCH_BYTES, ProgressReport, SessionId, Turn, Verdict, Verdicts,
 };
@@ -68,6 +70,8 @@ pub struct InlineExecutor {
     runner: StdArc<dyn TaskRunner>,
     /// When they are dropped, the tasks that the executor holds are given back.
     sessions: OpenSessions,
+    /// The queues of the sessions.
+    queues: Vec<QueueName>,
     /// The time for which a run may continue after its timeout.
     grace: Duration,
     number: u64,
@@ -89,6 +93,7 @@ impl InlineExecutor {
             client,
             runner: StdArc::new(runner),
             sessions,
+            queues: settings.queues.iter().map(|it| it.queue.clone()).collect(),
             grace: settings.lease,
             number: 0,
             verdicts: Vec::new(),
@@ -107,14 +112,15 @@ impl InlineExecutor {
     ///
     /// If the future is dropped, this executor holds the task that was running for a day, or until the executor is dropped.
     pub async fn run_due(&mut self) -> Result<usize, DurableError> {
-        let sessions = self.sessions.ids().to_vec();
+        let sessions: Vec<_> =
+            iter::zip(self.sessions.ids().to_vec(), self.queues.clone()).collect();
         // The number of runs, and of the queues in a row that have no due tasks.
         let (mut runs, mut empty) = (0, 0);
-        for &session in sessions.iter().cycle() {
+        for (session, queue) in sessions.iter().cycle() {
             let before = runs;
-            while let Some(claim) = self.claim(session).await? {
+            while let Some(claim) = self.claim(*session).await? {
                 runs += claim.tasks.len();
-                self.run_all(claim).await;
+                self.run_all(queue, claim).await;
             }
             empty = if runs > before { 1 } else { empty + 1 };
             if empty == sessions.len() {
@@ -140,7 +146,7 @@ impl InlineExecutor {
         Ok(answer.claim)
     }
 
-    async fn run_all(&mut self, claim: Claim) {
+    async fn run_all(&mut self, queue: &QueueName, claim: Claim) {
         for task in claim.tasks {
             let (id, stop) = (task.id, Stop::default());
             let (sender, reports) = mpsc::unbounded_channel();
@@ -148,7 +154,7 @@ impl InlineExecutor {
             let run_progress = StdArc::clone(&progress);
             let started = self
                 .runner
-                .run(task, claim.epoch, stop.clone(), run_progress);
+                .run(queue, task, claim.epoch, stop.clone(), run_progress);
             let StartedRun { mut run, limit } = started;
             // Awaited tasks would have to run on this caller, too.
             let scope = RunScope::new(id, Rule::Refuse, StdArc::default());

@@ -18,6 +18,7 @@ use crate::durable::context::Stop;
 use crate::durable::envelope::{OpenPayload, open_output, open_payload, stamp_output};
 use crate::durable::policy::Policy;
 use crate::durable::progress::RunProgress;
+use crate::durable::queue::name::QueueName;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{Claimed, DeadReason, Epoch, MAX_PAYLOAD_BYTES, Verdict};
 use crate::durable::task::{TaskNames, policy_of, version_of};
@@ -57,9 +58,10 @@ pub(crate) trait TaskRunner: Send + Sync {
     /// Returns the names of these types.
     fn names(&self) -> Vec<&'static str>;
 
-    /// Starts a run.
+    /// Starts a run of a task of the queue.
     fn run(
         &self,
+        queue: &QueueName,
         claimed: Claimed,
         epoch: Epoch,
         stop: Stop,
@@ -167,6 +169,7 @@ impl<App: Send + Sync + 'static> TaskRunner for AppRunner<App> {
 
     fn run(
         &self,
+        queue: &QueueName,
         mut claimed: Claimed,
         epoch: Epoch,
         stop: Stop,
@@ -217,7 +220,7 @@ impl<App: Send + Sync + 'static> TaskRunner for AppRunner<App> {
         });
         let propagation = self.client.propagation();
         StartedRun {
-            run: report::in_span(propagation, &claimed, epoch, trace, run),
+            run: report::in_span(propagation, (queue, &claimed), epoch, trace, run),
             limit: limit.map(Box::new),
         }
     }

@@ -46,6 +46,12 @@ impl QueueName {
         self.0.is_none()
     }
 
+    /// Returns the name for people. The parentheses distinguish the default queue from one that has this name.
+    #[cfg(feature = "tracing")]
+    pub(crate) fn shown(&self) -> &str {
+        self.0.as_deref().unwrap_or("(default)")
+    }
+
     /// Returns the name, which is empty for the default queue.
     pub(crate) fn as_str(&self) -> &str {
         self.0.as_deref().unwrap_or_default()

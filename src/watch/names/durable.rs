@@ -190,7 +190,7 @@ pub(in crate::watch) static COUNTS: [Row<Counts>; 3] = [
     ),
 ];
 
-pub(in crate::watch) static QUEUES: [Row<QueueOverview>; 4] = [
+pub(in crate::watch) static QUEUES: [Row<QueueOverview>; 5] = [
     of_each(
         "queue",
         by(
@@ -216,6 +216,14 @@ pub(in crate::watch) static QUEUES: [Row<QueueOverview>; 4] = [
                     .running_limit()
                     .and_then(|limit| count(u64::from(limit)))
             })],
+        ),
+    ),
+    of_each(
+        "queue",
+        gauge(
+            "throng_durable_queue_workers",
+            "Live workers that serve the queue in the whole store: use max by (store, queue), not sum.",
+            &[("", |it| count(it.sessions))],
         ),
     ),
     of_each(

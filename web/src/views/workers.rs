@@ -66,7 +66,8 @@ pub(crate) async fn worker(
 ) -> Result<Answer<WorkerView>, WebError> {
     let after = query.after.as_deref().map(cursor).transpose()?;
     let admin = visit.store.client.admin();
-    let worker = visit.store.read(admin.worker(session)).await?;
+    let question = Question::Worker(session);
+    let worker = visit.store.read(question, admin.worker(session)).await?;
     let worker = worker.ok_or_else(|| {
         WebError::not_found(format!(
             "There is no worker with the session {session}: its process has ended. Look for its successor in the list of workers."
@@ -95,8 +96,9 @@ async fn running(
         filter = filter.queue(queue);
     }
     let admin = visit.store.client.admin();
+    let question = Question::Tasks(filter.clone(), after.cloned(), TASKS_PER_PAGE);
     let page = admin.tasks(&filter, after, TASKS_PER_PAGE);
-    let mut page = visit.store.read(page).await?;
+    let mut page = visit.store.read(question, page).await?;
     visit.redact_errors(&mut page.tasks);
     Ok(page)
 }

@@ -5,6 +5,7 @@ use crate::durable::DeadReason;
 use crate::durable::context::Stop;
 use crate::durable::executor::registry::{AppRunner, TaskRunner, TypeRegistry};
 use crate::durable::progress::RunProgress;
+use crate::durable::queue::name::QueueName;
 use crate::durable::store::{Claimed, Verdict};
 
 fn runner() -> AppRunner<App> {
@@ -39,7 +40,7 @@ async fn verdict_of(runner: &AppRunner<App>, name: &str, payload: &[u8]) -> Verd
     };
     let (sender, _reports) = tokio::sync::mpsc::unbounded_channel();
     let progress = RunProgress::new(claimed.id, 1, sender);
-    let started = runner.run(claimed, 1, Stop::default(), progress);
+    let started = runner.run(&QueueName::DEFAULT, claimed, 1, Stop::default(), progress);
     started.run.await.verdict
 }
 

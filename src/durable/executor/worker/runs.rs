@@ -80,13 +80,14 @@ impl Worker {
         let start = StartToken::default();
         let (run_stop, run_start) = (stop.clone(), start.clone());
         let (runner, worker) = (StdArc::clone(self.app.runner()), self.sender.clone());
+        let queue = self.current;
+        let task = (self.settings.queues[queue].queue.clone(), task);
         let run = async move {
             match run_start.take() {
                 true => Some(run_task(runner, worker, sent, task, run_stop, progress).await),
                 false => None,
             }
         };
-        let queue = self.current;
         let (phase, permit) = match self.claims.permits().is_free(queue) {
             true => (Phase::Running, RunPermit::Held),
             // Suspended runs have resumed since the request was sent.

@@ -18,6 +18,7 @@ use crate::durable::executor::message::Message;
 use crate::durable::executor::registry::{RunOutcome, StartedRun, TaskRunner};
 use crate::durable::executor::timeouts::TimeoutStep;
 use crate::durable::progress::RunProgress;
+use crate::durable::queue::name::QueueName;
 use crate::durable::store::{Claimed, Epoch, Verdict};
 use crate::durable::{StopReason, TaskId, report};
 
@@ -26,7 +27,7 @@ pub(super) async fn run_task(
     runner: StdArc<dyn TaskRunner>,
     worker: mpsc::UnboundedSender<Message>,
     sent: Duration,
-    mut task: Claimed,
+    (queue, mut task): (QueueName, Claimed),
     stop: Stop,
     progress: StdArc<RunProgress>,
 ) -> RunOutcome {
@@ -35,7 +36,7 @@ pub(super) async fn run_task(
         // The run may have waited for its permit.
         *failing_for += since_boot().saturating_sub(sent);
     }
-    let StartedRun { run, limit } = runner.run(task, epoch, stop, progress);
+    let StartedRun { run, limit } = runner.run(&queue, task, epoch, stop, progress);
     if let Some(limit) = limit {
         worker.send(Message::Started { epoch, id, limit }).ok();
     }
