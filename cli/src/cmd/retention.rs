@@ -1,6 +1,6 @@
 //! `throng retention`: shows or changes how long, and how many, ended tasks are kept.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use clap::Args;
 use throng::durable::{Retention, Status, TaskFilter};
@@ -77,13 +77,14 @@ const PAGE: usize = 200;
 
 /// Returns the maximum number of dead letters that new limits delete.
 async fn excess(session: &Session, before: Retention, after: Retention) -> Result<u64, Failure> {
-    let counts = session.ask(session.client.counts()).await?;
+    let admin = session.client.admin();
+    let overview = session.ask(admin.overview()).await?;
+    let counts = overview.counts;
     let beyond_most = counts.dead.saturating_sub(after.dead_most);
     if after.dead_for >= before.dead_for {
         return Ok(beyond_most);
     }
-    let admin = session.client.admin();
-    let oldest = SystemTime::now().checked_sub(after.dead_for);
+    let oldest = overview.now.checked_sub(after.dead_for);
     let filter = TaskFilter::new(Status::Dead).until(oldest.unwrap_or(UNIX_EPOCH));
     let old = session.ask(admin.tasks(&filter, None, PAGE)).await?;
     match old.tasks.is_empty() && old.next.is_none() {

@@ -1,6 +1,6 @@
 //! [`TaskDetail`]: what a store knows about one task.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
@@ -37,6 +37,9 @@ use crate::durable::{AttemptError, Priority, TaskInfo};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct TaskDetail {
+    /// The current time, by the clock of the store.
+    #[serde(serialize_with = "json::since_1970")]
+    pub now: SystemTime,
     /// The task as it appears in a [list](crate::durable::Admin::tasks).
     pub task: TaskInfo,
     /// The priority of the task, or `None` if the task has succeeded or was cancelled, or if a part of it is lost.

@@ -77,6 +77,8 @@ macro_rules! store_suite {
                 claims_tests {
                     first_in_first_out_over_sessions
                     a_delayed_task_waits_for_its_time
+                    a_claim_says_how_long_its_tasks_have_waited
+                    the_wait_of_a_task_that_has_crashed_is_not_known
                     due_tasks_go_to_the_tail_the_earliest_first
                     a_claim_is_limited_to_the_wanted_number
                     a_claim_is_limited_to_the_wanted_bytes_but_has_one_task

@@ -34,7 +34,7 @@ pub(crate) async fn workers(
     let page = admin.workers(after.as_ref(), WORKERS_PER_PAGE);
     let page = visit.store.read(page).await?;
     Ok(Answer {
-        now: None,
+        now: Some(page.now),
         data: WorkersView {
             workers: page.workers,
             missing_partitions: page.missing_partitions,
