@@ -51,8 +51,9 @@ pub struct TaskDetail {
     /// The [version](crate::durable::DurableTask::VERSION) of the type with which the payload was encoded, or `None` without a payload.
     pub version: Option<u8>,
     /// The [encoded](crate::durable::DurableTask::encode) task, or `None` if the task has succeeded or was cancelled, or if the payload is
-    /// [lost](Self::damage). With Redis, a small payload (up to about 500 bytes) of a waiting task is also `None`, unless the task is among
-    /// the first or the last hundred tasks of its list.
+    /// [lost](Self::damage). With Redis, a small payload (up to about 500 bytes) of a waiting task may also be `None` if the task is not
+    /// among the first or the last hundred of its list. The store finds most tasks with a [new](crate::durable::TaskId::new) id, by the
+    /// time in the id, but no others, and none in lists of more than a million tasks.
     pub payload: Option<Excerpt>,
     /// The output of a task that has succeeded, as JSON.
     pub output: Option<Excerpt>,

@@ -284,6 +284,7 @@ macro_rules! store_suite {
                 a_paused_queue_starts_nothing
                 a_queue_keeps_its_pause_and_its_limits
                 a_store_describes_a_queue
+                a_paused_queue_without_workers_has_waiting_tasks
                 settings_of_an_earlier_revision_are_ignored
                 workers_of_a_queue_may_know_different_types
                 a_paused_type_waits_in_every_queue_and_priority

@@ -55,7 +55,7 @@ pub(crate) async fn read(session: &Session, id: TaskId) -> Result<Vec<u8>, Failu
             match detail.task.status {
                 Status::Done | Status::Cancelled => "it is not kept after the end",
                 _ =>
-                    "it is damaged, or it is a small payload in the middle of a list of waiting tasks in Redis",
+                    "it is damaged, or it is a small payload that Redis does not find in a long list of waiting tasks",
             }
         )));
     };

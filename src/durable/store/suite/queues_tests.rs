@@ -198,9 +198,9 @@ pub(super) async fn a_store_describes_a_queue(it: &dyn Harness) {
     default.enqueue((1..=5).map(queued)).await;
     default.enqueue([odd, later, high]).await;
     default.enqueue(foreign).await;
-    // The type of one task is unknown, and another one is delayed.
+    // The type of one of the waiting tasks is unknown, and another task is delayed.
     let mut expected = QueueInfo {
-        waiting: 6,
+        waiting: 7,
         ..QueueInfo::default()
     };
     assert_eq!(two.queue("q").await, expected);
@@ -214,14 +214,46 @@ pub(super) async fn a_store_describes_a_queue(it: &dyn Harness) {
     q.claim(1).await;
     q.claim(1).await;
     default.claim(1).await;
-    (expected.is_paused, expected.waiting, expected.running) = (false, 4, 2);
+    (expected.is_paused, expected.waiting, expected.running) = (false, 5, 2);
     assert_eq!(two.queue("q").await, expected);
     assert_eq!(two.queue("r").await.settings, QueueSettings::new());
     // Nobody knows the types of its tasks any more, and all of them wait.
     q.close().await;
-    (expected.waiting, expected.running) = (0, 0);
+    (expected.waiting, expected.running) = (7, 0);
     assert_eq!(two.queue("q").await, expected);
     assert_eq!(two.counts().await.unserved, 8);
+}
+
+pub(super) async fn a_paused_queue_without_workers_has_waiting_tasks(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut default = process.session().await;
+    process.pause_queue("q").await;
+    let high = at_priority(Priority::High, queued(4));
+    default
+        .enqueue([queued(1), queued(2), high, grouped("g", 3), task(9)])
+        .await;
+    default
+        .enqueue([in_queue("r", task(5)), delayed(6, HOUR)])
+        .await;
+    let waiting = async || {
+        let overview = process.0.0.overview().await.unwrap();
+        let mut queues = overview.queues.into_iter();
+        let listed = queues.find(|it| it.name.as_deref() == Some("q"));
+        let listed = listed.expect("it is paused").info;
+        assert_eq!(listed, process.queue("q").await);
+        listed.waiting
+    };
+    assert_eq!(waiting().await, 4);
+    assert_eq!(process.cancel([2]).await, 1);
+    assert_eq!(waiting().await, 3);
+    // The tasks move to other lists.
+    let mut q = process.session_in("q").await;
+    assert_eq!(waiting().await, 3);
+    process.resume_queue("q").await;
+    q.claim(1).await;
+    assert_eq!(waiting().await, 2);
+    q.close().await;
+    assert_eq!(waiting().await, 3);
 }
 
 pub(super) async fn settings_of_an_earlier_revision_are_ignored(it: &dyn Harness) {
