@@ -396,7 +396,8 @@ async fn tasks_that_end_after_the_page_are_not_listed(store: TestStore) {
     pass_a_millisecond(&client).await;
     let page = admin.tasks(&of(Status::Done), None, 50).await.unwrap();
     pass_a_millisecond(&client).await;
-    (done(2).await, cancelled().await);
+    done(2).await;
+    cancelled().await;
     for (status, first) in [Status::Done, Status::Cancelled].into_iter().zip(first) {
         let all = admin.tasks(&of(status), None, 50).await.unwrap();
         assert_eq!(all.tasks.len(), 2, "{status:?}");

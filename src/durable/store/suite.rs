@@ -77,8 +77,6 @@ macro_rules! store_suite {
                 claims_tests {
                     first_in_first_out_over_sessions
                     a_delayed_task_waits_for_its_time
-                    a_claim_says_how_long_its_tasks_have_waited
-                    the_wait_of_a_task_that_has_crashed_is_not_known
                     due_tasks_go_to_the_tail_the_earliest_first
                     a_claim_is_limited_to_the_wanted_number
                     a_claim_is_limited_to_the_wanted_bytes_but_has_one_task
@@ -284,7 +282,6 @@ macro_rules! store_suite {
                 a_paused_queue_starts_nothing
                 a_queue_keeps_its_pause_and_its_limits
                 a_store_describes_a_queue
-                a_paused_queue_without_workers_has_waiting_tasks
                 settings_of_an_earlier_revision_are_ignored
                 workers_of_a_queue_may_know_different_types
                 a_paused_type_waits_in_every_queue_and_priority

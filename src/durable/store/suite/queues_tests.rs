@@ -224,38 +224,6 @@ pub(super) async fn a_store_describes_a_queue(it: &dyn Harness) {
     assert_eq!(two.counts().await.unserved, 8);
 }
 
-pub(super) async fn a_paused_queue_without_workers_has_waiting_tasks(it: &dyn Harness) {
-    let process = Process::of(it);
-    let mut default = process.session().await;
-    process.pause_queue("q").await;
-    let high = at_priority(Priority::High, queued(4));
-    default
-        .enqueue([queued(1), queued(2), high, grouped("g", 3), task(9)])
-        .await;
-    default
-        .enqueue([in_queue("r", task(5)), delayed(6, HOUR)])
-        .await;
-    let waiting = async || {
-        let overview = process.0.0.overview().await.unwrap();
-        let mut queues = overview.queues.into_iter();
-        let listed = queues.find(|it| it.name.as_deref() == Some("q"));
-        let listed = listed.expect("it is paused").info;
-        assert_eq!(listed, process.queue("q").await);
-        listed.waiting
-    };
-    assert_eq!(waiting().await, 4);
-    assert_eq!(process.cancel([2]).await, 1);
-    assert_eq!(waiting().await, 3);
-    // The tasks move to other lists.
-    let mut q = process.session_in("q").await;
-    assert_eq!(waiting().await, 3);
-    process.resume_queue("q").await;
-    q.claim(1).await;
-    assert_eq!(waiting().await, 2);
-    q.close().await;
-    assert_eq!(waiting().await, 3);
-}
-
 pub(super) async fn settings_of_an_earlier_revision_are_ignored(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut q = one.session_in("q").await;
