@@ -19,7 +19,8 @@ pub struct QueueInfo {
     pub settings: QueueSettings,
     /// `true` if no task of the queue starts until it is resumed.
     pub is_paused: bool,
-    /// The number of tasks that wait for a worker. It includes only tasks whose type a live worker has registered.
+    /// The number of tasks that wait for a worker, including those whose type no live worker has registered. With Redis, the latter are
+    /// counted if their types are among the first 1,000 that clients have recorded.
     pub waiting: u64,
     /// The number of tasks that workers have claimed.
     pub running: u64,

@@ -27,6 +27,7 @@ on_all_stores! {
     a_move_that_stops_half_way_is_continued_from_its_cursor,
     a_part_says_why_tasks_are_refused,
     tasks_that_come_after_the_page_are_not_changed,
+    tasks_that_end_after_the_page_are_not_listed,
     dead_letters_that_die_after_the_page_are_not_changed,
     no_task_is_lost_or_runs_twice_if_all_move_while_workers_drain_them,
 }
@@ -373,15 +374,39 @@ async fn tasks_that_come_after_the_page_are_not_changed(store: TestStore) {
         (2, 0)
     );
     assert_eq!(later.status().await.unwrap(), Status::Delayed);
+}
 
-    for status in [Status::Done, Status::Cancelled] {
-        let filter = of(status).until(page.read_at);
-        let error = admin.tasks(&filter, None, 50).await.unwrap_err();
-        assert!(
-            error.is_invalid() && error.to_string().contains("until"),
-            "{error}"
-        );
+async fn tasks_that_end_after_the_page_are_not_listed(store: TestStore) {
+    let client = store.client().await;
+    let admin = client.admin();
+    let executor = start(&client, |number, _| async move { Ok(number) }).await;
+    let done = async |number| {
+        let handle = client.spawn(Number(number)).await.unwrap();
+        let id = handle.id();
+        within(handle).await.unwrap();
+        id
+    };
+    let cancelled = async || {
+        let later = SpawnOptions::new().delay(HOUR);
+        let handle = client.spawn_with(Number(1), later).await.unwrap();
+        handle.cancel().await.unwrap();
+        handle.id()
+    };
+    let first = [done(1).await, cancelled().await];
+    pass_a_millisecond(&client).await;
+    let page = admin.tasks(&of(Status::Done), None, 50).await.unwrap();
+    pass_a_millisecond(&client).await;
+    done(2).await;
+    cancelled().await;
+    for (status, first) in [Status::Done, Status::Cancelled].into_iter().zip(first) {
+        let all = admin.tasks(&of(status), None, 50).await.unwrap();
+        assert_eq!(all.tasks.len(), 2, "{status:?}");
+        let until = of(status).until(page.read_at);
+        let listed = admin.tasks(&until, None, 50).await.unwrap();
+        let listed: Vec<_> = listed.tasks.iter().map(|task| task.id).collect();
+        assert_eq!(listed, [first], "{status:?}");
     }
+    drop(executor);
 }
 
 async fn dead_letters_that_die_after_the_page_are_not_changed(store: TestStore) {

@@ -92,6 +92,34 @@ fn runs_are_counted_by_type_and_outcome() {
     });
 }
 
+/// The time is that of the store's clock.
+#[test]
+fn the_time_for_which_tasks_wait_is_measured() {
+    current_thread().block_on(async {
+        let clock = Clock::manual();
+        let client = DurableClient::open(MemoryStore::with_clock(&clock));
+        let gpu = client.queue("gpu");
+        gpu.pause().await.unwrap();
+        let executor = start(&client, ServedQueue::new("gpu")).await;
+        let registry = Registry::new();
+        registry.watch("images", &executor);
+        let in_queue = SpawnOptions::new().queue("gpu");
+        let resized = client.spawn_with(Resize(640), in_queue).await.unwrap();
+        clock.advance(Duration::from_secs(90));
+        gpu.resume().await.unwrap();
+        within(resized).await.unwrap();
+        let shown = Exposition::parse(&registry.prometheus());
+        let time = |name, task| shown.get(name, &[("executor", "images"), ("type", task)]);
+        let (count, sum) = (
+            "throng_durable_wait_seconds_count",
+            "throng_durable_wait_seconds_sum",
+        );
+        assert_eq!(time(count, "image.resize"), Some(1.0));
+        assert_eq!(time(sum, "image.resize"), Some(90.0));
+        assert_eq!(time(count, "unused"), Some(0.0));
+    });
+}
+
 /// Two executors of one name know different types.
 #[test]
 fn a_sample_names_its_item() {

@@ -46,8 +46,15 @@ impl ShownStore {
         question: Question,
         request: impl Future<Output = Result<T, DurableError>>,
     ) -> Result<T, WebError> {
-        let ask = async { Ok(self.gate.run(READ_TIMEOUT, request).await??) };
-        self.recent.get(question, ask).await
+        self.recent.get(question, self.read_now(request)).await
+    }
+
+    /// Sends a request that reads. Its answer is never an earlier one.
+    pub(crate) async fn read_now<T>(
+        &self,
+        request: impl Future<Output = Result<T, DurableError>>,
+    ) -> Result<T, WebError> {
+        Ok(self.gate.run(READ_TIMEOUT, request).await??)
     }
 
     /// Sends a request that changes something.

@@ -142,7 +142,7 @@ async fn list(session: &Session, out: &mut Output) -> Result<(), Failure> {
     if overview.counts.unserved > 0 {
         let waiting = counted(overview.counts.unserved, "waiting task");
         out.note(&format!(
-            "the list does not count {waiting} whose type no live worker knows: see `throng type ls`"
+            "no live worker knows the type of {waiting}: see `throng type ls`"
         ));
     }
     if overview.has_more_queues {

@@ -1,12 +1,11 @@
 //! `throng schedule`: lists, pauses and fires schedules.
 
 use clap::Subcommand;
-use serde::Serialize;
-use throng::durable::{ScheduleInfo, TaskId};
+use throng::durable::ScheduleInfo;
 
 use super::named::NamedArgs;
 use super::queue::queue_name;
-use crate::duration::{millis, utc};
+use crate::duration::utc;
 use crate::failure::Failure;
 use crate::out::{Column, ListEnd, Output, dash};
 use crate::store::Session;
@@ -31,26 +30,7 @@ pub(crate) enum ScheduleCommand {
     },
 }
 
-/// A schedule, with times in milliseconds since 1970.
-#[derive(Debug, Serialize)]
-struct ScheduleRow {
-    name: String,
-    task: String,
-    when: String,
-    queue: Option<String>,
-    revision: u32,
-    next_tick: Option<u64>,
-    last_tick: Option<u64>,
-    last_task: Option<TaskId>,
-    started: u64,
-    skipped: u64,
-    is_paused: bool,
-    stuck: Option<String>,
-    #[serde(skip)]
-    info: ScheduleInfo,
-}
-
-static SCHEDULE_COLUMNS: [Column<ScheduleRow>; 7] = [
+static SCHEDULE_COLUMNS: [Column<ScheduleInfo>; 7] = [
     Column {
         title: "SCHEDULE",
         text: |row| row.name.clone(),
@@ -118,8 +98,7 @@ async fn list(session: &Session, out: &mut Output) -> Result<(), Failure> {
     let mut page = session.ask(schedules.list(None, PAGE)).await?;
     while let Some(last) = page.last().map(|it| it.name.clone()) {
         let is_last = page.len() < PAGE;
-        let rows: Vec<_> = page.into_iter().map(ScheduleRow::from).collect();
-        list.rows(&rows)?;
+        list.rows(&page)?;
         if is_last {
             break;
         }
@@ -130,13 +109,13 @@ async fn list(session: &Session, out: &mut Output) -> Result<(), Failure> {
 
 async fn show(session: &Session, name: &str, out: &mut Output) -> Result<(), Failure> {
     let found = session.ask(session.client.schedules().get(name)).await?;
-    let row = ScheduleRow::from(found.ok_or_else(|| absent(name))?);
+    let row = found.ok_or_else(|| absent(name))?;
     let mut lines = vec![
         ("schedule", row.name.clone()),
         ("state", state(&row).into()),
         ("when", row.when.clone()),
         ("next", next(&row)),
-        ("last", row.info.last_tick.map_or_else(dash, utc)),
+        ("last", row.last_tick.map_or_else(dash, utc)),
         ("task", row.task.clone()),
         ("queue", queue_name(row.queue.as_deref())),
         (
@@ -172,7 +151,7 @@ fn absent(name: &str) -> Failure {
     ))
 }
 
-fn state(row: &ScheduleRow) -> &'static str {
+fn state(row: &ScheduleInfo) -> &'static str {
     match (row.is_paused, &row.stuck) {
         (true, _) => "paused",
         (false, Some(_)) => "stuck",
@@ -180,26 +159,6 @@ fn state(row: &ScheduleRow) -> &'static str {
     }
 }
 
-fn next(row: &ScheduleRow) -> String {
-    row.info.next_tick.map_or_else(dash, utc)
-}
-
-impl From<ScheduleInfo> for ScheduleRow {
-    fn from(info: ScheduleInfo) -> Self {
-        Self {
-            name: info.name.clone(),
-            task: info.task.clone(),
-            when: info.when.clone(),
-            queue: info.queue.clone(),
-            revision: info.revision,
-            next_tick: info.next_tick.map(millis),
-            last_tick: info.last_tick.map(millis),
-            last_task: info.last_task,
-            started: info.started,
-            skipped: info.skipped,
-            is_paused: info.is_paused,
-            stuck: info.stuck.clone(),
-            info,
-        }
-    }
+fn next(row: &ScheduleInfo) -> String {
+    row.next_tick.map_or_else(dash, utc)
 }

@@ -94,18 +94,19 @@ pub(crate) async fn run(
 async fn list(session: &Session, out: &mut Output) -> Result<(), Failure> {
     let mut list = out.list(&WORKER_COLUMNS);
     let (admin, mut after) = (session.client.admin(), None);
-    let mut missing = BTreeSet::new();
+    let (mut missing, mut end) = (BTreeSet::new(), ListEnd::default());
     loop {
         let page = admin.workers(after.as_ref(), PAGE);
         let page = session.ask(page).await?;
         list.rows(&page.workers)?;
         missing.extend(page.missing_partitions);
+        end.now = end.now.or(Some(page.now));
         after = page.next;
         if after.is_none() {
             break;
         }
     }
-    list.finish(ListEnd::default())?;
+    list.finish(end)?;
     if !missing.is_empty() {
         out.note(&format!(
             "the partitions {missing:?} do not answer, so their workers are missing"

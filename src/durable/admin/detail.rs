@@ -1,6 +1,6 @@
 //! [`TaskDetail`]: what a store knows about one task.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
@@ -37,6 +37,9 @@ use crate::durable::{AttemptError, Priority, TaskInfo};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct TaskDetail {
+    /// The current time, by the clock of the store.
+    #[serde(serialize_with = "json::since_1970")]
+    pub now: SystemTime,
     /// The task as it appears in a [list](crate::durable::Admin::tasks).
     pub task: TaskInfo,
     /// The priority of the task, or `None` if the task has succeeded or was cancelled, or if a part of it is lost.
@@ -48,8 +51,9 @@ pub struct TaskDetail {
     /// The [version](crate::durable::DurableTask::VERSION) of the type with which the payload was encoded, or `None` without a payload.
     pub version: Option<u8>,
     /// The [encoded](crate::durable::DurableTask::encode) task, or `None` if the task has succeeded or was cancelled, or if the payload is
-    /// [lost](Self::damage). With Redis, a small payload (up to about 500 bytes) of a waiting task is also `None`, unless the task is among
-    /// the first or the last hundred tasks of its list.
+    /// [lost](Self::damage). With Redis, a small payload (up to about 500 bytes) of a waiting task may also be `None` if the task is not
+    /// among the first or the last hundred of its list. The store finds most tasks with a [new](crate::durable::TaskId::new) id, by the
+    /// time in the id, but no others, and none in lists of more than a million tasks.
     pub payload: Option<Excerpt>,
     /// The output of a task that has succeeded, as JSON.
     pub output: Option<Excerpt>,

@@ -104,16 +104,13 @@ impl TaskFilter {
     /// Selects only tasks that already existed at this time, which is usually the time at which a page was
     /// [read](crate::durable::TaskPage::read_at). A [bulk change](crate::durable::Admin::change_all) then leaves out tasks that came later.
     ///
-    /// - *Dead letters*: those that died at or before this time. The age of a dead letter does not grow while no executor runs on the
-    ///   store. So after such a period, a dead letter that died shortly before this time may be left out. One that died later is never
-    ///   selected.
+    /// - *Dead letters, and tasks that have succeeded or were cancelled*: those that ended at or before this time. Their
+    ///   [age](crate::durable::TaskInfo::age) does not grow while no executor runs on the store. So after such a period, a task that ended
+    ///   shortly before this time may be left out. One that ended later is never selected.
     /// - *Waiting, delayed and running tasks*: those that were spawned at or before this time. A store does not record when a task was
     ///   spawned, but a [new](crate::durable::TaskId::new) id contains the time, in milliseconds, by the clock of the process that spawned the task. If that
     ///   clock differs from the clock of the store, the selection is off by the difference. An id that was [derived](crate::durable::TaskId::derive), or
     ///   chosen in another way, contains no time, so its task is never selected.
-    ///
-    /// A store does not record when a task succeeded or was cancelled, so [`Admin::tasks`](crate::durable::Admin::tasks) refuses a filter
-    /// with one of these statuses and a time.
     ///
     /// # Examples
     ///
@@ -144,8 +141,8 @@ impl TaskFilter {
             return true;
         };
         match task.status {
-            Status::Dead => {
-                // If the time is in the future, all dead letters match.
+            Status::Dead | Status::Done | Status::Cancelled => {
+                // If the time is in the future, all tasks that have ended match.
                 let since = now.duration_since(until).unwrap_or_default();
                 task.age.is_some_and(|age| age >= since)
             }
@@ -170,13 +167,6 @@ impl TaskFilter {
     /// Returns the filter in the form in which stores accept it, or the reason why it is invalid.
     pub(crate) fn checked(&self) -> Result<CheckedFilter, String> {
         let queue = self.queue.as_deref().map(QueueName::new).transpose()?;
-        let is_kept = !matches!(self.status, Status::Done | Status::Cancelled);
-        if self.until.is_some() && !is_kept {
-            return Err(format!(
-                "the store does not keep when {:?} tasks ended: remove `until` from the filter",
-                self.status
-            ));
-        }
         if self.has_failed && self.status != Status::Delayed {
             return Err(format!(
                 "only delayed tasks can be retrying, and the filter selects {:?} tasks: remove `retrying` from the filter",

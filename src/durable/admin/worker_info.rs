@@ -1,18 +1,28 @@
 //! [`WorkersPage`] and [`WorkerInfo`]: the contents of the list of workers.
 
 use std::ops::RangeInclusive;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 
 use super::json;
 use crate::durable::Cursor;
+#[cfg(any(
+    test,
+    feature = "redis",
+    feature = "sqlite-unbundled",
+    feature = "test-util"
+))]
+use crate::durable::clock::time_of;
 use crate::durable::store::{SessionId, WorkerCard};
 
 /// A page of the workers of a store: see [`Admin::workers`](crate::durable::Admin::workers).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct WorkersPage {
+    /// The current time, by the clock of the store.
+    #[serde(serialize_with = "json::since_1970")]
+    pub now: SystemTime,
     /// The workers.
     pub workers: Vec<WorkerInfo>,
     /// The position of the next page, or `None` if this is the last page. Pass it to
@@ -75,6 +85,24 @@ pub enum WorkerState {
     Suspect,
     /// Its process has died, or its machine cannot be reached. It is removed from the store soon.
     Gone,
+}
+
+#[cfg(any(
+    test,
+    feature = "redis",
+    feature = "sqlite-unbundled",
+    feature = "test-util"
+))]
+impl WorkersPage {
+    /// Returns an empty page that was read at this time, in milliseconds since 1970.
+    pub(crate) fn at(millis: u64) -> Self {
+        Self {
+            now: time_of(Duration::from_millis(millis)),
+            workers: Vec::new(),
+            next: None,
+            missing_partitions: Vec::new(),
+        }
+    }
 }
 
 impl WorkerInfo {

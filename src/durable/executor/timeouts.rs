@@ -104,6 +104,7 @@ mod tests {
             payload: Ok(Vec::new()),
             failures: 0,
             failing_for: None,
+            waited: None,
             crashes: 0,
             lost: 0,
             quarantined: false,

@@ -7,12 +7,12 @@ use crate::blocking::Histogram;
 use crate::durable::store::Verdict;
 use crate::sync::{Mutex, lock};
 
-/// The runs of an executor that have ended, by the types that it has registered. The lock is held for as long as one run is counted, or all
+/// The runs of an executor, by the types that it has registered. The lock is held for as long as one run is counted, or all
 /// types are read.
 #[derive(Debug, Default)]
 pub(crate) struct TypeTally(Mutex<BTreeMap<&'static str, TypeMetrics>>);
 
-/// The runs of the tasks of one type that have ended.
+/// The runs of the tasks of one type: the numbers of those that have ended, by outcome, and the times.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TypeMetrics {
     pub(crate) completed: u64,
@@ -21,6 +21,8 @@ pub(crate) struct TypeMetrics {
     pub(crate) died: u64,
     pub(crate) cancelled: u64,
     pub(crate) released: u64,
+    /// How long tasks have waited until they were claimed, of those of which the store knows it.
+    pub(crate) wait_time: Histogram,
     pub(crate) run_time: Histogram,
 }
 
@@ -31,7 +33,14 @@ impl TypeTally {
         Self(Mutex::new(types.collect()))
     }
 
-    /// Counts a run. `took` is zero if the run has not begun. A name that is not registered is that of a damaged task.
+    /// Records how long a task has waited until it was claimed. A name that is not registered is that of a damaged task.
+    pub(crate) fn record_wait(&self, name: &str, time: Duration) {
+        if let Some(runs) = lock(&self.0).get_mut(name) {
+            runs.wait_time.record(time);
+        }
+    }
+
+    /// Counts a run that has ended. `took` is zero if the run has not begun. A name that is not registered is that of a damaged task.
     pub(crate) fn count(&self, name: &str, verdict: &Verdict, was_cancelled: bool, took: Duration) {
         let mut types = lock(&self.0);
         let Some(runs) = types.get_mut(name) else {

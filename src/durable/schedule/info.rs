@@ -2,13 +2,16 @@
 
 use std::time::{Duration, SystemTime};
 
+use serde::Serialize;
+
 use super::body::{Body, BodyHead};
 use super::step;
 use crate::durable::TaskId;
+use crate::durable::admin::json;
 use crate::durable::store::StoredSchedule;
 
 /// The state of a schedule, as [`Schedules::get`](crate::durable::Schedules::get) and
-/// [`Schedules::list`](crate::durable::Schedules::list) return it.
+/// [`Schedules::list`](crate::durable::Schedules::list) return it. It is serialised with times in milliseconds since 1970.
 ///
 /// # Examples
 ///
@@ -29,7 +32,7 @@ use crate::durable::store::StoredSchedule;
 /// }
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ScheduleInfo {
     /// The name of the schedule.
@@ -45,9 +48,11 @@ pub struct ScheduleInfo {
     pub revision: u32,
     /// The next tick, without [jitter](crate::durable::ScheduleOptions::jitter), or `None` if the schedule is stuck. If the tick is
     /// in the past, the schedule is paused, is delayed by its jitter, or waits for an executor.
+    #[serde(serialize_with = "json::optional_since_1970")]
     pub next_tick: Option<SystemTime>,
     /// The last tick that an executor has handled, or `None` if there was none. No task was stored for it if it was
     /// [missed](crate::durable::Missed) or skipped.
+    #[serde(serialize_with = "json::optional_since_1970")]
     pub last_tick: Option<SystemTime>,
     /// The last task that the schedule has stored. If a later task was not stored because of an
     /// [earlier one](crate::durable::Overlap), this is the earlier one.

@@ -1,7 +1,10 @@
 //! [`FoundTask`]: a task that a store has found by its id.
 
+use std::time::Duration;
+
 #[cfg(any(test, feature = "redis", feature = "test-util"))]
 use crate::durable::Status;
+use crate::durable::clock::time_of;
 use crate::durable::{TaskDetail, TaskInfo};
 
 /// A task, with its payload and its output as they are stored.
@@ -40,10 +43,11 @@ impl Beginning {
 }
 
 impl FoundTask {
-    /// Returns a task without the details that a list does not contain.
-    pub(crate) fn new(task: TaskInfo) -> Self {
+    /// Returns a task without the details that a list does not contain. The time is in milliseconds since 1970.
+    pub(crate) fn new(task: TaskInfo, now: u64) -> Self {
         Self {
             detail: TaskDetail {
+                now: time_of(Duration::from_millis(now)),
                 task,
                 priority: None,
                 key: None,

@@ -176,6 +176,8 @@ pub(crate) struct Claimed {
     pub(crate) failures: u32,
     /// The time since the first failure, or `None` if no run has failed. It is zero if the store has lost the time of the first failure.
     pub(crate) failing_for: Option<Duration>,
+    /// The time from when the task became ready until this answer, or `None` if the store does not know it.
+    pub(crate) waited: Option<Duration>,
     /// The number of workers that have died while they ran the task.
     pub(crate) crashes: u32,
     /// The number of claims that were lost although nothing shows that their workers live, so the task may have run. If it
@@ -184,6 +186,20 @@ pub(crate) struct Claimed {
     pub(crate) lost: u32,
     /// `true` if the task is [quarantined](super::is_quarantined).
     pub(crate) quarantined: bool,
+}
+
+impl Claimed {
+    /// Sets how long the task has waited, given the time since it became ready. If a worker has died while it had the task, the time that
+    /// the task has waited is not known: a store does not record when the task was taken back.
+    #[cfg(any(
+        test,
+        feature = "redis",
+        feature = "sqlite-unbundled",
+        feature = "test-util"
+    ))]
+    pub(crate) fn set_waited(&mut self, since_ready: Option<Duration>) {
+        self.waited = since_ready.filter(|_| self.crashes == 0 && self.lost == 0);
+    }
 }
 
 /// A request for a page of the tasks with a status.

@@ -86,7 +86,7 @@ pub(in crate::watch) static EXECUTOR: [Row<durable::Metrics>; 12] = [
     ),
 ];
 
-pub(in crate::watch) static TYPES: [Row<TypeMetrics>; 2] = [
+pub(in crate::watch) static TYPES: [Row<TypeMetrics>; 3] = [
     of_each(
         "type",
         by(
@@ -103,6 +103,14 @@ pub(in crate::watch) static TYPES: [Row<TypeMetrics>; 2] = [
                     ("released", |it| count(it.released)),
                 ],
             ),
+        ),
+    ),
+    of_each(
+        "type",
+        histogram(
+            "throng_durable_wait_seconds",
+            "Time for which a task was ready to run until this process claimed it, by type of the task. Tasks that have crashed a worker do not count.",
+            &[("", |it| buckets(&it.wait_time))],
         ),
     ),
     of_each(

@@ -196,7 +196,7 @@ impl BulkJob {
         while !self.stop.is_cancelled() {
             let admin = store.client.admin();
             let page = admin.tasks(&filter, after.as_ref(), MAX_LIMIT);
-            match store.read(page).await {
+            match store.read_now(page).await {
                 Err(error) => self.failed(&mut failures, error).await?,
                 Ok(page) => {
                     failures = 0;

@@ -44,8 +44,9 @@ pub(crate) async fn task(visit: &StoreVisit, id: TaskId) -> Result<Answer<TaskVi
             "The store has no record of the task {id}: it was never stored, or its end is no longer kept."
         ))
     })?;
+    let now = detail.now;
     let view = TaskView::new(&visit.visit.shared.redactor, detail);
-    Ok(Answer::whole(None, view))
+    Ok(Answer::whole(Some(now), view))
 }
 
 impl TaskView {

@@ -47,7 +47,7 @@ pub(crate) async fn workers(
         .read(Question::Workers(after.clone()), page)
         .await?;
     Ok(Answer {
-        now: None,
+        now: Some(page.now),
         data: WorkersView {
             workers: page.workers,
             missing_partitions: page.missing_partitions,

@@ -64,7 +64,7 @@ fn not_returned(status: Status) -> Failure {
     let reason = match status {
         Status::Done | Status::Cancelled => "it is not kept after the end",
         _ => {
-            "it is damaged, or it is a small payload in the middle of a list of waiting tasks in Redis"
+            "it is damaged, or it is a small payload that Redis does not find in a long list of waiting tasks"
         }
     };
     Failure::Nothing(format!(

@@ -34,6 +34,7 @@ async fn verdict_of(runner: &AppRunner<App>, name: &str, payload: &[u8]) -> Verd
         payload: Ok(payload.to_vec()),
         failures: 0,
         failing_for: None,
+        waited: None,
         crashes: 0,
         lost: 0,
         quarantined: false,

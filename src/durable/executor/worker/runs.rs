@@ -63,7 +63,7 @@ impl Worker {
     fn start_task(&mut self, epoch: Epoch, sent: Duration, task: Claimed) {
         let (id, quarantined, stop) = (task.id, task.quarantined, Stop::default());
         let name = StdArc::clone(&task.name);
-        self.count_start(&name);
+        self.count_start(&task);
         let progress = self.progress.of_run(id, epoch);
         let report = Report {
             worker: self.sender.clone(),

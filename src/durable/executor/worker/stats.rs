@@ -6,16 +6,19 @@ use std::time::Duration;
 use super::state::Worker;
 use crate::durable::RunTotals;
 use crate::durable::executor::claims::EndedRun;
-use crate::durable::store::Verdict;
+use crate::durable::store::{Claimed, Verdict};
 
 impl Worker {
-    /// Counts a run that starts in the current queue.
-    pub(super) fn count_start(&self, name: &StdArc<str>) {
+    /// Counts the run of a task that starts in the current queue.
+    pub(super) fn count_start(&self, task: &Claimed) {
+        if let Some(time) = task.waited {
+            self.tally.types.record_wait(&task.name, time);
+        }
         let started = RunTotals {
             started: 1,
             ..RunTotals::default()
         };
-        self.count(name, self.current, started);
+        self.count(&task.name, self.current, started);
     }
 
     /// Counts a run that has ended with this verdict.

@@ -211,8 +211,8 @@ impl<'a> Entry<'a> {
     }
 
     /// Returns the claimed task. `payload` is its payload if that is stored separately, and `before` the previous task of
-    /// the claim, which is likely to have the same name. `failing_for` is `None`, since the entry does not contain the
-    /// time of the first failure.
+    /// the claim, which is likely to have the same name. `failing_for` and `waited` are `None`, since the entry does not contain the
+    /// time of the first failure, nor the time of the claim.
     pub(super) fn claimed(&self, payload: Option<Vec<u8>>, before: Option<&Claimed>) -> Claimed {
         Claimed {
             id: self.id,
@@ -224,6 +224,7 @@ impl<'a> Entry<'a> {
             payload: self.payload(payload),
             failures: self.failures,
             failing_for: None,
+            waited: None,
             crashes: self.crashes,
             lost: self.lost,
             quarantined: is_quarantined(self.crashes, self.lost, self.max_crashes),
@@ -319,6 +320,7 @@ pub(super) fn damaged(entry: &[u8]) -> Option<Claimed> {
         payload: Err(String::from("its entry cannot be read")),
         failures: 0,
         failing_for: None,
+        waited: None,
         crashes: 0,
         lost: 0,
         quarantined: false,

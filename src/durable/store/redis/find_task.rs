@@ -57,7 +57,10 @@ fn found(mut parts: Reader, partition: usize) -> Result<FoundTask, Failure> {
     let status = status_of(&parts.text()?);
     let description = parts.list()?;
     let (time, now) = (parts.number()?, parts.number()?);
-    let mut found = FoundTask::new(info(description, status, time, partition)?);
+    let mut found = FoundTask::new(
+        info(description, status, time, partition)?,
+        now.max(0) as u64,
+    );
     let (entry, kind) = (parts.bytes()?, parts.bytes()?);
     let separate = beginning(&mut parts)?;
     found.output = beginning(&mut parts)?;

@@ -208,15 +208,17 @@ pub(super) fn turned(answer: Value, partition: usize) -> Result<PartitionAnswer,
     let is_idle = parts.number()? != 0;
     let is_drained = parts.number()? != 0;
     let failing_for = parts.bytes()?;
+    let now = parts.number()?;
     if let Some(claim) = &mut claim {
         set_failing_for(&mut claim.tasks, &entries, &failing_for);
+        set_waited(&mut claim.tasks, &entries, now);
     }
     if let Some(claim) = claim.as_mut().filter(|_| is_repeated) {
         claim.tasks.sort_unstable_by_key(|task| task.id);
     }
     let next_tick = match parts.0.len() {
         0 => None,
-        _ => next_tick(&mut parts)?,
+        _ => next_tick(&mut parts, now as u64)?,
     };
     let turned = TurnAnswer {
         refused: Vec::new(),
@@ -234,9 +236,8 @@ pub(super) fn turned(answer: Value, partition: usize) -> Result<PartitionAnswer,
 }
 
 /// Reads the time until the next schedule is handed out, of those whose ticks this build computes.
-fn next_tick(parts: &mut Reader) -> Result<Option<Duration>, Failure> {
-    let (field, now) = (parts.bytes()?, parts.number()? as u64);
-    let Ok(field) = <[u8; 12]>::try_from(field) else {
+fn next_tick(parts: &mut Reader, now: u64) -> Result<Option<Duration>, Failure> {
+    let Ok(field) = <[u8; 12]>::try_from(parts.bytes()?) else {
         // The script that hands schedules out writes the field again.
         return Ok(Some(Duration::ZERO));
     };
@@ -298,6 +299,16 @@ fn set_failing_for(tasks: &mut [Claimed], entries: &[Vec<u8>], times: &[u8]) {
     let failed = failed.filter(|(_, entry)| entry::has_errors(entry));
     for ((task, _), time) in failed.zip(times.chunks_exact(6)) {
         task.failing_for = Some(Duration::from_millis(entry::number(time)));
+    }
+}
+
+/// Sets how long tasks have waited, given their entries in the same order, and the time in milliseconds since 1970. The time of a task
+/// whose entry cannot be read is not known.
+fn set_waited(tasks: &mut [Claimed], entries: &[Vec<u8>], now: i64) {
+    for (task, entry) in tasks.iter_mut().zip(entries) {
+        let since_ready = entry::ready_at(entry).map(|at| now.saturating_sub(at));
+        let since_ready = since_ready.map(|time| u64::try_from(time).unwrap_or_default());
+        task.set_waited(since_ready.map(Duration::from_millis));
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::inner::Inner;
 use super::reply::Reader;
 use super::scripts::Arguments;
+use crate::durable::clock::time_of;
 use crate::durable::failure::{Cause, Failure};
 use crate::durable::store::{SessionId, WorkerCard};
 use crate::durable::{Cursor, WorkerInfo, WorkerState, WorkersPage};
@@ -50,11 +51,11 @@ pub(super) async fn list(
     if position.partition >= partitions {
         return Ok(None);
     }
-    let mut page = WorkersPage::default();
+    let mut page = WorkersPage::at(0);
     let mut has_answered = false;
     loop {
         let room = limit - page.workers.len();
-        let last = match read(inner, position, room, &mut page.workers).await {
+        let last = match read(inner, position, room, &mut page).await {
             Ok(last) => {
                 has_answered = true;
                 last
@@ -91,14 +92,17 @@ pub(super) async fn find(inner: &Inner, session: SessionId) -> Result<Option<Wor
     let last = session.checked_sub(1);
     let mut failed = Ok(None);
     for partition in inner.partitions.all() {
-        let mut workers = Vec::new();
+        let mut page = WorkersPage::at(0);
         let position = Position { partition, last };
-        match read(inner, position, 1, &mut workers).await {
+        match read(inner, position, 1, &mut page).await {
             Ok(_) => {}
             Err(failure) if failure.cause == Cause::Unavailable => return Err(failure),
             Err(failure) => failed = Err(failure),
         }
-        let found = workers.pop().filter(|worker| worker.session == session);
+        let found = page
+            .workers
+            .pop()
+            .filter(|worker| worker.session == session);
         if found.is_some() {
             return Ok(found);
         }
@@ -106,12 +110,12 @@ pub(super) async fn find(inner: &Inner, session: SessionId) -> Result<Option<Wor
     failed
 }
 
-/// Adds workers of a partition. If others follow, returns the last session that was read.
+/// Adds workers of a partition, and its time. If others follow, returns the last session that was read.
 async fn read(
     inner: &Inner,
     position: Position,
     limit: usize,
-    workers: &mut Vec<WorkerInfo>,
+    page: &mut WorkersPage,
 ) -> Result<Option<SessionId>, Failure> {
     let mut arguments = Arguments::default();
     let last = position.last;
@@ -120,7 +124,10 @@ async fn read(
     let answer = inner.run(&inner.scripts.workers, position.partition, arguments);
     let mut parts = Reader::new(answer.await?)?;
     let last = parts.text()?.parse().ok();
-    workers.extend(parts.rest(|part| worker(part.list()?))?);
+    let now = Duration::from_millis(parts.number()?.max(0) as u64);
+    page.now = page.now.max(time_of(now));
+    let workers = parts.rest(|part| worker(part.list()?))?;
+    page.workers.extend(workers);
     Ok(last)
 }
 

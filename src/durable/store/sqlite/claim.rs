@@ -3,6 +3,7 @@
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use fallible_streaming_iterator::FallibleStreamingIterator;
 use rusqlite::{CachedStatement, Row, Rows, params};
@@ -121,7 +122,7 @@ struct Next {
 // read, and is removed by the repair that follows.
 const READY_TASKS: &str = "
     SELECT task.id, name, payload, failures, crashes, lost, max_crashes,
-        ready.place, endpoint, key_since, group_name, failing_since
+        ready.place, endpoint, key_since, group_name, failing_since, ready_at
     FROM throng_ready AS ready LEFT JOIN throng_task AS task ON task.id = ready.id
     WHERE ready.list = ?2 AND ready.sublist = ?3 AND ready.place > ?4
         AND (?1 OR NOT (crashes + lost > 0 AND crashes + min(lost, 1) + 1 >= max_crashes))
@@ -397,7 +398,7 @@ pub(super) fn read_task(
 ) -> Result<Option<Claimed>, rusqlite::Error> {
     let mut statement = tx.db.prepare_cached(
         "SELECT id, name, payload, failures, crashes, lost, max_crashes,
-             NULL, NULL, NULL, group_name, failing_since
+             NULL, NULL, NULL, group_name, failing_since, ready_at
          FROM throng_task WHERE id = ?1",
     )?;
     let mut rows = statement.query([id.to_bytes()])?;
@@ -417,7 +418,11 @@ fn read_row(
         None => tx.large_data(id)?,
     };
     let (crashes, lost) = (row.get(4)?, row.get(5)?);
-    Ok(Claimed {
+    let since = |column| -> Result<Option<Duration>, rusqlite::Error> {
+        let at: Option<i64> = row.get(column)?;
+        Ok(at.map(|at| tx.now.since(at)))
+    };
+    let mut claimed = Claimed {
         id,
         name: match before {
             Some(before) if *before.name == *name => Arc::clone(&before.name),
@@ -426,11 +431,14 @@ fn read_row(
         group: group_name(row)?,
         payload,
         failures: row.get(3)?,
-        failing_for: row.get::<_, Option<i64>>(11)?.map(|at| tx.now.since(at)),
+        failing_for: since(11)?,
+        waited: None,
         crashes,
         quarantined: is_quarantined(crashes, lost, row.get(6)?),
         lost,
-    })
+    };
+    claimed.set_waited(since(12)?);
+    Ok(claimed)
 }
 
 fn group_name(row: &Row<'_>) -> Result<Option<GroupName>, rusqlite::Error> {

@@ -64,7 +64,7 @@ impl Reading<'_> {
         if state.is_expired(at, self.expiry) {
             return Ok(None);
         }
-        let mut found = FoundTask::new(self.info(state, at, row)?);
+        let mut found = FoundTask::new(self.info(state, at, row)?, self.now.wall.max(0) as u64);
         match state {
             State::Done => found.output = self.data(row, 14, &mut found.detail.damage)?,
             State::Cancelled => {}

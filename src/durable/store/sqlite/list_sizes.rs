@@ -1,10 +1,11 @@
-//! [`ListSizes`]: the numbers of waiting tasks in all lists. Long lists are not counted task by task.
+//! The numbers of waiting tasks in lists and in queues. [`ListSizes`] does not count long lists task by task.
 
 use std::collections::BTreeMap;
 
 use rusqlite::{Connection, params};
 
 use super::ready_queue;
+use crate::durable::queue::name::QueueName;
 use crate::durable::store::routes::ListId;
 
 /// The maximum number of tasks of a list that are counted.
@@ -48,6 +49,31 @@ impl ListSizes {
     pub(super) fn of(&self, list: ListId) -> u64 {
         self.0.get(&list).copied().unwrap_or_default()
     }
+
+    /// Returns the numbers of waiting tasks in the queues.
+    pub(super) fn by_queue(
+        &self,
+        db: &Connection,
+    ) -> Result<BTreeMap<QueueName, u64>, rusqlite::Error> {
+        let mut queues = BTreeMap::new();
+        for (&list, size) in &self.0 {
+            if let Some(queue) = ready_queue::queue_of(db, list)? {
+                *queues.entry(queue).or_default() += size;
+            }
+        }
+        Ok(queues)
+    }
+}
+
+/// Counts the waiting tasks of a queue.
+pub(super) fn count_in_queue(db: &Connection, queue: &QueueName) -> Result<u64, rusqlite::Error> {
+    let mut waiting = 0;
+    for list in ready_queue::lists(db)? {
+        if ready_queue::queue_of(db, list)?.as_ref() == Some(queue) {
+            waiting += ready_queue::count(db, list)?;
+        }
+    }
+    Ok(waiting)
 }
 
 /// Counts the tasks of a list, up to one more than the maximum.

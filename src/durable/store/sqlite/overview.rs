@@ -31,13 +31,15 @@ pub(super) fn overview(reader: &ReadConnection) -> Result<Overview, Fault> {
         let shared = &reader.shared;
         shared.damage.load(db, now)?;
         let counts = Meta::load(db, shared.layouts)?.counts;
+        let sizes = ListSizes::load(db, counts.waiting)?;
         let reading = Reading {
             db,
             shared,
             now,
             routes: shared.routes.load(db)?,
             sessions: live_sets(db, &shared.endpoint)?,
-            sizes: ListSizes::load(db, counts.waiting)?,
+            waiting: sizes.by_queue(db)?,
+            sizes,
         };
         reading.overview(counts)
     })
@@ -62,6 +64,8 @@ struct Reading<'a> {
     /// The number of live sessions of each set.
     sessions: BTreeMap<SetId, u64>,
     sizes: ListSizes,
+    /// The number of waiting tasks of each queue.
+    waiting: BTreeMap<QueueName, u64>,
 }
 
 impl Reading<'_> {
@@ -117,7 +121,6 @@ impl Reading<'_> {
         let sets = sets.filter(|&(&set, _)| self.routes.queue(set) == *name);
         let sets: Vec<_> = sets.collect();
         let row = QueueRow::load(self.db, name)?;
-        let size = |list| Ok(self.sizes.of(list));
         let kinds = sets.iter().flat_map(|&(&set, _)| self.routes.kinds(set));
         let lists: BTreeSet<_> = kinds.flat_map(|kind| self.routes.path(kind)).collect();
         let mut oldest_waiting = None;
@@ -128,7 +131,7 @@ impl Reading<'_> {
             info: QueueInfo {
                 settings: row.settings,
                 is_paused: row.is_paused,
-                waiting: unserved::count_served_with(self.db, self.shared, name, size)?,
+                waiting: self.waiting.get(name).copied().unwrap_or_default(),
                 running: queues::running(self.db, name)?,
             },
             sessions: sets.iter().map(|(_, count)| **count).sum(),

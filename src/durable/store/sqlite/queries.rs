@@ -7,6 +7,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::admin;
 use super::error::Fault;
 use super::limits::Expiry;
+use super::list_sizes;
 use super::meta::{Meta, read_expiry};
 use super::payload;
 use super::queues::{self, QueueRow};
@@ -101,7 +102,7 @@ pub(super) fn queue(reader: &ReadConnection, queue: &QueueName) -> Result<QueueI
         Ok(QueueInfo {
             settings: row.settings,
             is_paused: row.is_paused,
-            waiting: unserved::count_served(db, &reader.shared, queue)?,
+            waiting: list_sizes::count_in_queue(db, queue)?,
             running: queues::running(db, queue)?,
         })
     })

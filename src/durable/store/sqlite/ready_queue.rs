@@ -1,8 +1,9 @@
 //! [`ReadyQueue`]: the tasks that wait for a worker, in lists, in the order in which they are to run.
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::durable::TaskId;
+use crate::durable::queue::name::QueueName;
 use crate::durable::store::routes::ListId;
 
 /// The sublist of tasks without a group: see `groups.rs`.
@@ -153,6 +154,32 @@ pub(super) fn lists(db: &Connection) -> Result<Vec<ListId>, rusqlite::Error> {
     let lists = statement.query_map([], |row| row.get(0).map(ListId::from_number))?;
     lists.collect()
 }
+
+/// Returns the number of tasks in a list.
+pub(super) fn count(db: &Connection, list: ListId) -> Result<u64, rusqlite::Error> {
+    let mut statement = db.prepare_cached("SELECT count(*) FROM throng_ready WHERE list = ?1")?;
+    statement.query_row([list.number()], |row| {
+        row.get::<_, i64>(0).map(|count| count as u64)
+    })
+}
+
+/// Returns the queue of the tasks in a list, or `None` if the list is empty. All tasks of a list are in one queue.
+pub(super) fn queue_of(
+    db: &Connection,
+    list: ListId,
+) -> Result<Option<QueueName>, rusqlite::Error> {
+    let mut statement = db.prepare_cached(QUEUE)?;
+    let queue = statement.query_row([list.number()], |row| {
+        Ok(QueueName::from(row.get::<_, Option<String>>(0)?))
+    });
+    queue.optional()
+}
+
+/// Selects the queue of the first task of a list.
+pub(super) const QUEUE: &str = "
+    SELECT queue FROM throng_ready AS ready
+    CROSS JOIN throng_task AS task ON task.id = ready.id
+    WHERE ready.list = ?1 ORDER BY ready.sublist, ready.place LIMIT 1";
 
 /// Inserts a task into a list: the parameters are the list, the sublist, the position and the id.
 pub(super) const INSERT: &str =

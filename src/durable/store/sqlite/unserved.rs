@@ -1,4 +1,4 @@
-//! Counts the waiting tasks whose type no live worker has registered, and those of a queue whose type one has.
+//! Counts the waiting tasks whose type no live worker has registered.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,6 @@ use super::endpoint::{Endpoint, EndpointId};
 use super::error::Fault;
 use super::ready_queue;
 use super::shared::Shared;
-use crate::durable::queue::name::QueueName;
 use crate::durable::store::kind::{Kind, SetId};
 use crate::durable::store::routes::ListId;
 
@@ -17,7 +16,7 @@ const MAX_SAMPLED: i64 = 4096;
 
 /// Counts the waiting tasks whose type no live worker has registered. A paused type counts as any other.
 pub(super) fn count(db: &Connection, shared: &Shared) -> Result<u64, Fault> {
-    count_with(db, shared, |list| count_all(db, list))
+    count_with(db, shared, |list| ready_queue::count(db, list))
 }
 
 /// As [`count`], with a function that returns the number of tasks in a list.
@@ -48,38 +47,6 @@ pub(super) fn count_with(
     Ok(unserved)
 }
 
-/// Counts the waiting tasks of a queue whose type a live worker has registered. A paused type counts as any other.
-pub(super) fn count_served(
-    db: &Connection,
-    shared: &Shared,
-    queue: &QueueName,
-) -> Result<u64, Fault> {
-    count_served_with(db, shared, queue, |list| count_all(db, list))
-}
-
-/// As [`count_served`], with a function that returns the number of tasks in a list.
-pub(super) fn count_served_with(
-    db: &Connection,
-    shared: &Shared,
-    queue: &QueueName,
-    size: impl Fn(ListId) -> Result<u64, rusqlite::Error>,
-) -> Result<u64, Fault> {
-    let routes = shared.routes.load(db)?;
-    let live = live_sets(db, &shared.endpoint)?;
-    let sets = live.iter().filter(|&&set| routes.queue(set) == *queue);
-    let known: BTreeSet<_> = sets.flat_map(|&set| routes.kinds(set)).collect();
-    let leaves: BTreeSet<_> = known.iter().map(|&kind| routes.leaf(kind)).collect();
-    let lists: BTreeSet<_> = known.iter().flat_map(|&kind| routes.path(kind)).collect();
-    let mut served = 0;
-    for &list in lists {
-        served += match leaves.contains(&list) {
-            true => size(list)?,
-            false => estimate(db, list, size(list)?, |kind| known.contains(&kind))?,
-        };
-    }
-    Ok(served)
-}
-
 /// Returns the sets of the sessions of live processes.
 fn live_sets(db: &Connection, endpoint: &Endpoint) -> Result<BTreeSet<SetId>, rusqlite::Error> {
     let mut statement = db.prepare_cached(
@@ -100,13 +67,6 @@ fn live_sets(db: &Connection, endpoint: &Endpoint) -> Result<BTreeSet<SetId>, ru
         }
     }
     Ok(live)
-}
-
-fn count_all(db: &Connection, list: ListId) -> Result<u64, rusqlite::Error> {
-    let mut statement = db.prepare_cached("SELECT count(*) FROM throng_ready WHERE list = ?1")?;
-    statement.query_row([list.number()], |row| {
-        row.get::<_, i64>(0).map(|count| count as u64)
-    })
 }
 
 /// Counts the tasks of the chosen kinds in a list of this size, by a sample.

@@ -25,6 +25,7 @@ pub(super) fn list(
     let Ok(after) = after.map_or(Ok([0; 8]), TryInto::try_into) else {
         return Ok(None);
     };
+    let now = Now::read(&reader.clock);
     let mut workers =
         reader.snapshot(|db| read(reader, db, i64::from_be_bytes(after), limit + 1))?;
     let has_more = workers.len() > limit;
@@ -34,7 +35,7 @@ pub(super) fn list(
     Ok(Some(WorkersPage {
         workers,
         next,
-        missing_partitions: Vec::new(),
+        ..WorkersPage::at(now.wall.max(0) as u64)
     }))
 }
 

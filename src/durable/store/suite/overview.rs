@@ -14,6 +14,7 @@ macro_rules! overview_suite {
                     an_empty_store_has_the_default_queue
                     queues_add_up_to_the_counts
                     an_overview_describes_queues
+                    a_paused_queue_without_workers_has_waiting_tasks
                     an_overview_describes_types
                     a_type_that_no_worker_knows_is_listed
                     the_oldest_task_has_waited_longest

@@ -243,8 +243,16 @@ impl Session<'_> {
         self.turn_again(options).await.unwrap()
     }
 
-    /// Makes a turn under the number of the last request.
+    /// Makes a turn under the number of the last request. The answer does not say how long tasks have waited, so that tests can compare
+    /// tasks that were claimed at other times: see [`waits`](Self::waits).
     pub(super) async fn turn_again(&self, options: TurnOptions) -> Result<TurnAnswer, Failure> {
+        let mut turned = self.timed_turn(options).await?;
+        let claimed = turned.claim.iter_mut().flat_map(|claim| &mut claim.tasks);
+        claimed.for_each(|task| task.waited = None);
+        Ok(turned)
+    }
+
+    async fn timed_turn(&self, options: TurnOptions) -> Result<TurnAnswer, Failure> {
         let request = Turn {
             session: self.id,
             number: self.number,
@@ -274,6 +282,17 @@ impl Session<'_> {
     pub(super) async fn claim(&mut self, want: usize) -> Claim {
         let turned = self.turn(wanting(want)).await;
         turned.claim.expect("a task should be claimed")
+    }
+
+    /// Claims at most `want` tasks. Returns how long they have waited, in the order of their ids.
+    pub(super) async fn waits(&mut self, want: usize) -> Vec<(TaskId, Option<Duration>)> {
+        self.number += 1;
+        self.received = self.answered.take();
+        let turned = self.timed_turn(wanting(want)).await.unwrap();
+        let claimed = turned.claim.into_iter().flat_map(|claim| claim.tasks);
+        let mut waits: Vec<_> = claimed.map(|task| (task.id, task.waited)).collect();
+        waits.sort_unstable();
+        waits
     }
 
     /// Reports one verdict, which must be accepted.

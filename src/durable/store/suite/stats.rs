@@ -1,8 +1,9 @@
-//! The tests of statistics, which run on each store.
+//! The tests of statistics and of waiting times, which run on each store.
 
 use super::run;
 
 mod stats_tests;
+mod waits_tests;
 
 /// Defines one test for each case, on one store.
 macro_rules! stats_suite {
@@ -21,6 +22,10 @@ macro_rules! stats_suite {
                     pages_follow_each_other
                     a_filter_selects_a_type
                     large_numbers_are_kept
+                }
+                waits_tests {
+                    a_claim_says_how_long_its_tasks_have_waited
+                    the_wait_of_a_task_that_has_crashed_is_not_known
                 }
             }
         }

@@ -33,8 +33,8 @@ impl Model {
     }
 
     fn workers_in_trouble(&self) -> Vec<WorkerInfo> {
-        let page = self.workers(None, MAX_EXAMINED_WORKERS).unwrap_or_default();
-        let mut workers = page.workers;
+        let page = self.workers(None, MAX_EXAMINED_WORKERS);
+        let mut workers = page.map_or_else(Vec::new, |page| page.workers);
         workers.retain(|worker| worker.state != WorkerState::Live);
         workers
     }

@@ -13,7 +13,7 @@ impl Model {
     pub(in super::super) fn find(&self, id: TaskId) -> Option<FoundTask> {
         let row = self.tasks.get(&id);
         let row = row.filter(|row| !row.is_expired(self.expiry()))?;
-        let mut found = FoundTask::new(self.info(row));
+        let mut found = FoundTask::new(self.info(row), self.wall());
         if let State::Done { output, .. } = &row.state {
             found.output = Some(Beginning::of(output.clone()));
         }

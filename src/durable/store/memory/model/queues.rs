@@ -29,16 +29,12 @@ impl Model {
 
     pub(in super::super) fn queue(&self, name: &QueueName) -> QueueInfo {
         let row = self.queues.get(name);
-        let is_known = |row: &Row| {
-            let mut sessions = self.sessions.values();
-            sessions.any(|session| !session.is_dead && session.knows(row.kind))
-        };
         let tasks = self.tasks.values();
         let waiting = tasks.filter(|row| row.state == State::Waiting && row.task.queue == *name);
         QueueInfo {
             settings: row.map(|row| row.settings).unwrap_or_default(),
             is_paused: row.is_some_and(|row| row.is_paused),
-            waiting: waiting.filter(|row| is_known(row)).count() as u64,
+            waiting: waiting.count() as u64,
             running: self.running_in(name),
         }
     }

@@ -110,17 +110,21 @@ impl Row {
 
     pub(super) fn claimed(&self, now: u64) -> Claimed {
         let failing_for = self.failing_since.map(|since| now.saturating_sub(since));
-        Claimed {
+        let since_ready = Duration::from_millis(now.saturating_sub(self.ready_at));
+        let mut claimed = Claimed {
             id: self.task.id,
             name: (*self.task.name).into(),
             group: self.task.group.clone(),
             payload: Ok(self.task.payload.clone()),
             failures: self.failures,
             failing_for: failing_for.map(Duration::from_millis),
+            waited: None,
             crashes: self.crashes,
             lost: self.lost,
             quarantined: self.is_quarantined(),
-        }
+        };
+        claimed.set_waited(Some(since_ready));
+        claimed
     }
 
     pub(super) fn status(&self) -> TaskState {

@@ -17,7 +17,7 @@ impl Model {
             None => 0,
         };
         let sessions = self.sessions.range(after.saturating_add(1)..);
-        let mut page = WorkersPage::default();
+        let mut page = WorkersPage::at(self.wall());
         for (&id, session) in sessions {
             let Some(card) = &session.card else {
                 continue;

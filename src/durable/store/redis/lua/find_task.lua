@@ -1,6 +1,7 @@
 -- Returns a task. Writes nothing.
 --
--- The entry of a waiting task is found only if it is near the head or the end of its list, since no key contains its position.
+-- No key contains the position of a waiting task in its list. So its entry is found only if it is near the head or the end of the list, or
+-- where the time in its id suggests.
 --
 -- Needs: task_rows, lists, groups, session, held_keys, retention.
 -- KEYS: NONE, META, SESSIONS, READY, ALIVE, PAYLOADS, DELAYED, DUE, RUNNING, CLAIMS, LEASE, RESULTS, DEAD, DIED, ERRORS, CANCEL,
@@ -31,27 +32,66 @@
 -- [19] -> 1 if the claim is a suspect, else 0
 -- [20] -> description of damage, or empty
 local id, budget = ARGV[1], tonumber(ARGV[2])
--- The number of entries that are read at each end of a list.
+-- The number of entries that are read at each end of a list, and on each side of a position.
 local NEAR = 100
+-- Longer lists are searched only near their ends: each step of a search takes time in proportion to the length of the list.
+local MAX_SEARCHED = 1000000
 local status, description, entry, kind, output, dead_error, damage
 local is_cancelled, lease_end, worker, process, is_suspect = 0, '', '', '', 0
 local alive = call('HGET', ALIVE, id)
 
 -- ===== Tasks that have not ended =====
 
--- Returns the entry of a waiting task if it is near one end of a list of its path. If the task has a tombstone, an entry may be an old one,
--- so none is returned.
+-- Returns the position of a task in the order of time, as two numbers: the time at which its new id was created, and the rest of the id.
+-- Returns nil for other ids.
+local function position_of(id)
+  local is_new = byte(id, 7) >= 0x70 and byte(id, 7) < 0x80 and byte(id, 9) >= 0x80 and byte(id, 9) < 0xc0
+  if is_new then return number_at('>I6I6', id) end
+end
+
+-- Returns the number of entries of a list that precede a position, by a binary search. This is approximate, since the order of a list is not
+-- quite that of the ids.
+local function count_before(key, length, time, rest)
+  local low, high = 0, length
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    local entry = call('LINDEX', key, middle)
+    local its_time, its_rest = 0, 0
+    if entry and is_entry(entry) then
+      its_time, its_rest = position_of(entry)
+      if not its_time then its_time, its_rest = number_at('>I6', entry, ENTRY_READY_AT), 0 end
+    end
+    if its_time < time or its_time == time and its_rest < rest then low = middle + 1 else high = middle end
+  end
+  return low
+end
+
+-- Returns the entry that `is_wanted` chooses in a list: near one of its ends, or near the position of the task.
+local function find_in(key, is_wanted)
+  local function look(first, last)
+    for _, entry in ipairs(call('LRANGE', key, first, last)) do
+      if is_wanted(entry) then return entry end
+    end
+  end
+  local found = look(0, NEAR - 1) or look(-NEAR, -1)
+  local time, rest = position_of(id)
+  local length = not found and time and call('LLEN', key) or 0
+  if length <= 2 * NEAR or length > MAX_SEARCHED then return found end
+  local at = count_before(key, length, time, rest)
+  return look(math.max(at - NEAR, 0), at + NEAR - 1)
+end
+
+-- Returns the entry of a waiting task if it is found in a list of its path. If the task has a tombstone, an entry may be an old one, so none
+-- is returned.
 local function find_waiting(group)
   if call('HEXISTS', TOMBSTONES, id .. kind .. group) == 1 then return nil end
+  local function is_wanted(entry) return is_intact(id, entry) and sub(entry, ENTRY_KIND, ENTRY_KIND_END) == kind end
   local path = lists().path_of(kind)
   for at = 1, #path, 16 do
     local list = sub(path, at, at + 15)
     local key = group == '' and key_of(list) or groups().sublist_key(list, group)
-    for _, first in ipairs({ 0, -NEAR }) do
-      for _, found in ipairs(call('LRANGE', key, first, first + NEAR - 1)) do
-        if is_intact(id, found) and sub(found, ENTRY_KIND, ENTRY_KIND_END) == kind then return found end
-      end
-    end
+    local found = find_in(key, is_wanted)
+    if found then return found end
   end
 end
 

@@ -4,7 +4,7 @@
 -- KEYS: NONE, META, READY, LEASE, RUNNING, TOMBSTONES, IDLE, ROUTES, QUEUES, PERMITS, GROUPS, TYPES.
 --
 -- ARGV[1]   -> number of queues to describe, n, or empty to read names
--- ARGV[2..] -> n times: name of the queue, which is empty for the default queue; its lists; its sets
+-- ARGV[2..] -> n times: name of the queue, which is empty for the default queue; the lists from which workers claim; its sets
 --
 -- Output when reading names:
 -- [1] -> time in milliseconds
@@ -73,7 +73,7 @@ for i = 2, 3 * tonumber(ARGV[1]) + 1, 3 do
   local key = PERMITS .. ':' .. queue
   local running = queue == '' and 0 or call('SCARD', key)
   local it = {
-    flags % 2, max_running, interval, burst, revision, count_waiting(queue, ids), running, group_max, quantum,
+    flags % 2, max_running, interval, burst, revision, count_waiting(queue), running, group_max, quantum,
     waited(ids), sessions_of(sets),
   }
   if queue == '' then default = it else others = others + running end

@@ -2,7 +2,7 @@
 --
 -- Needs: lists, queues, groups, entry, waiting.
 -- Undo: queue.
--- KEYS: NONE, META, READY, LEASE, RUNNING, TOMBSTONES, IDLE, ROUTES, QUEUES, PERMITS, GROUPS.
+-- KEYS: NONE, META, READY, LEASE, RUNNING, TOMBSTONES, IDLE, ROUTES, QUEUES, PERMITS, GROUPS, TYPES.
 --
 -- ARGV[1] -> queue
 -- ARGV[2] -> "read", "set", "pause", "resume" or "update"
@@ -14,7 +14,7 @@
 -- [3] -> interval of the rate in microseconds, or 0
 -- [4] -> burst of the rate
 -- [5] -> revision of the limits
--- [6] -> number of tasks that wait in lists of the queue
+-- [6] -> number of waiting tasks
 -- [7] -> number of running tasks
 -- [8] -> maximum number of running tasks of each group, or 0
 -- [9] -> quantum of groups
@@ -32,8 +32,7 @@ local permits = PERMITS .. ':' .. queue
 
 if what == 'read' then
   local flags, max_running, interval, burst, revision, group_max, quantum = number_at('>I1I4I6I4I4I4I4', before)
-  local waiting = count_waiting(queue, call('HGET', ROUTES, 'q' .. queue) or '')
-  return { flags % 2, max_running, interval, burst, revision, waiting, call('SCARD', permits), group_max, quantum }
+  return { flags % 2, max_running, interval, burst, revision, count_waiting(queue), call('SCARD', permits), group_max, quantum }
 end
 
 -- The first write must be one that a server without memory accepts; it then accepts the others.

@@ -1,7 +1,7 @@
 -- Returns the tasks of a queue that became ready first, among those at the heads of its lists and of the sublists of its groups. Writes
 -- nothing.
 --
--- Needs: task_rows, lists, groups.
+-- Needs: task_rows, lists, groups, queue_lists.
 -- Reads: epoch, tombstones.
 -- KEYS: NONE, META, READY, CLAIMS, LEASE, ERRORS, TOMBSTONES, IDLE, ROUTES, UNLISTED, QUEUES, PERMITS, GROUPS, TYPES.
 --
@@ -17,37 +17,6 @@ local reads_left = 4 * MAX_HEAD_LISTS
 local has_tombstones = meta[5] ~= '0'
 -- The number of entries that are read at a time.
 local HEAD_PAGE = 16
-
--- ===== Lists =====
-
--- Returns the kinds of the queue that clients have recorded.
-local function recorded_kinds()
-  local kinds, cursor, examined = {}, '0', 0
-  repeat
-    local page = call('HSCAN', TYPES, cursor, 'COUNT', 100)
-    for i = 1, #page[2], 2 do
-      local _, of = type_of(page[2][i])
-      if of == queue then kinds[#kinds + 1] = page[2][i] end
-    end
-    cursor, examined = page[1], examined + #page[2] / 2
-  until cursor == '0' or examined >= MAX_HEAD_LISTS
-  return kinds
-end
-
--- Returns the lists in which tasks of the queue may wait.
-local function lists_of_queue()
-  local found, seen = {}, {}
-  local function add(path)
-    for at = 1, #path, 16 do
-      local list = sub(path, at, at + 15)
-      if not seen[list] then seen[list], found[#found + 1] = true, list end
-    end
-  end
-  if queue == '' then add(MAIN) end
-  add(call('HGET', ROUTES, 'q' .. queue) or '')
-  for _, kind in ipairs(recorded_kinds()) do add(lists().path_of(kind)) end
-  return found
-end
 
 -- ===== Heads of lists =====
 
@@ -97,7 +66,7 @@ local function add_head(key)
   if entry then heads[#heads + 1] = { entry = entry, ready_at = number_at('>I6', entry, ENTRY_READY_AT), next_entry = next_entry } end
 end
 
-for _, list in ipairs(lists_of_queue()) do
+for _, list in ipairs(lists_of_queue(queue)) do
   local key = key_of(list)
   add_head(key)
   local ring = queue ~= '' and groups().ring_of(list, 0, limit - 1) or {}

@@ -36,10 +36,10 @@
 -- [8] -> 1 if the session is idle although tasks were claimed, else 0
 -- [9] -> 1 if a draining list is empty, else 0
 -- [10] -> for each of [3] that has errors, the milliseconds since the first failure of the task, in 6 bytes
+-- [11] -> time in milliseconds since 1970
 --
 -- Then, if the store has schedules:
--- [11] -> the field `schedules` of `meta`: see `schedules.lua`
--- [12] -> time in milliseconds since 1970
+-- [12] -> the field `schedules` of `meta`: see `schedules.lua`
 --
 -- Errors:
 -- NOSESSION         -> the session has ended, or has sent a later request
@@ -213,7 +213,7 @@ if any_failed then
 end
 local answer = {
   refused, epoch, claimed, payloads, more and 1 or 0, next_check, is_repeated and 1 or 0, goes_idle and #claimed > 0 and 1 or 0,
-  is_drained and 1 or 0, concat(failing_for),
+  is_drained and 1 or 0, concat(failing_for), now,
 }
-if meta[6] then answer[11], answer[12] = meta[6], now end
+if meta[6] then answer[12] = meta[6] end
 return answer

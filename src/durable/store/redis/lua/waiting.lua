@@ -1,6 +1,6 @@
 -- Counts the waiting tasks of queues, and finds the first ones of lists.
 --
--- Needs: lists, queues, groups.
+-- Needs: lists, queues, groups, queue_lists.
 local made_tombstones
 
 -- Returns some of the tombstones and their numbers: all of them, or if there are many, a random part.
@@ -30,17 +30,16 @@ local function tombstones_by_list()
   return made_tombstones
 end
 
--- Returns the number of tasks that wait in lists of a queue. `ids` contains the ids of the lists.
-local function count_waiting(queue, ids)
-  local n, gone, is_grouped = 0, 0, queues().is_grouped(queue)
-  for at = 1, #ids, 16 do
-    local list = sub(ids, at, at + 15)
+-- Returns the number of tasks of a queue that wait, including those whose types no worker knows.
+local function count_waiting(queue)
+  local n, gone, is_grouped, found = 0, 0, queues().is_grouped(queue), lists_of_queue(queue)
+  for _, list in ipairs(found) do
     local key = key_of(list)
     n = n + call('LLEN', key) + (is_grouped and groups().entries_in(list) or 0)
   end
   if n == 0 then return 0 end
   -- The entry of a tombstone may be in another list of its path, which has tasks of the same queue.
-  for at = 1, #ids, 16 do gone = gone + (tombstones_by_list()[sub(ids, at, at + 15)] or 0) end
+  for _, list in ipairs(found) do gone = gone + (tombstones_by_list()[list] or 0) end
   return math.max(n - gone, 0)
 end
 

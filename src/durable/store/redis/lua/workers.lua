@@ -8,8 +8,9 @@
 --
 -- Output:
 -- [1]   -> last session of this page, or empty if no others follow
--- [2..] -> for each session: its description, see `worker_rows.lua`
+-- [2]   -> time in milliseconds since 1970
+-- [3..] -> for each session: its description, see `worker_rows.lua`
 local workers = {}
 local first = ARGV[1] == '' and '-' or '(' .. card_position(ARGV[1]) .. '\255\255'
 local last, more = each_card(first, tonumber(ARGV[2]), function(id, member) workers[#workers + 1] = worker_of(id, member) end)
-return { more and last or '', unpack(workers) }
+return { more and last or '', now, unpack(workers) }

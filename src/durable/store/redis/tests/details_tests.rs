@@ -70,6 +70,64 @@ async fn a_small_payload_is_found_near_the_ends_of_a_list() {
     assert_eq!(found, Some(Beginning::of(vec![7; 600])));
 }
 
+/// Returns a task whose id was created by this producer at this time. Tasks of other producers are between its tasks.
+fn created(producer: u8, millis: u64) -> NewTask {
+    let mut bytes = TaskId::new().to_bytes();
+    bytes[..6].copy_from_slice(&millis.to_be_bytes()[2..]);
+    bytes[15] = producer;
+    NewTask {
+        id: TaskId::from_bytes(bytes),
+        ..task(1)
+    }
+}
+
+/// Two producers store batches. The clock of one of them is ahead. Tasks that are due are between the others, and a task was given back.
+#[tokio::test]
+async fn a_small_payload_is_found_by_the_time_in_the_id() {
+    needs_redis!();
+    let scene = Scene::new().await;
+    let start = scene.clock.wall().as_millis() as u64;
+    let mut ids = Vec::new();
+    for batch in 0..20 {
+        let producer = (batch % 2) as u8;
+        let time = start + 1_000 * batch + 700 * u64::from(producer);
+        let new: Vec<_> = (0..50)
+            .map(|nth| created(producer, time + nth / 9))
+            .collect();
+        ids.extend(new.iter().map(|task| task.id));
+        scene.worker.enqueue(new).await;
+        scene.worker.enqueue([later(batch, 3 * SECOND)]).await;
+        scene.clock.advance(SECOND);
+        scene.worker.turn(Vec::new(), 0).await;
+    }
+    let claim = scene.worker.claim(3).await;
+    scene
+        .worker
+        .turn(verdicts(&claim, || Verdict::Release), 0)
+        .await;
+    for id in ids {
+        let found = scene.worker.store.find(id).await.unwrap();
+        assert!(found.expect("it waits").payload.is_some(), "{id}");
+    }
+}
+
+#[tokio::test]
+async fn a_payload_is_found_in_the_middle_of_a_group() {
+    needs_redis!();
+    let scene = Scene::new().await;
+    let in_group = |millis: u64| NewTask {
+        id: created(0, 1_000 + millis).id,
+        ..grouped(1, "q", "g")
+    };
+    let tasks: Vec<_> = (0..400).map(in_group).collect();
+    let middle = tasks[200].id;
+    for batch in tasks.chunks(100) {
+        scene.worker.enqueue(batch.to_vec()).await;
+    }
+    let found = scene.worker.store.find(middle).await.unwrap();
+    assert!(found.expect("it waits").payload.is_some());
+}
+
 /// Until a claim skips it, the list has the old entry, too.
 #[tokio::test]
 async fn the_payload_of_a_replaced_task_is_never_an_old_one() {

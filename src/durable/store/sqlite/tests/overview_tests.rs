@@ -3,6 +3,7 @@
 use super::super::diagnosis::{FIRST as FIRST_UNCLAIMED, OVERDUE};
 use super::super::list_sizes::COUNT;
 use super::super::overview::{FIRST, FIRST_TYPE};
+use super::super::ready_queue::QUEUE;
 use super::super::stats::BUCKETS;
 use super::*;
 
@@ -17,6 +18,13 @@ async fn an_index_finds_what_an_overview_needs() {
         (FIRST, vec![format!("{ready} (list=? AND sublist=?)")]),
         (
             FIRST_TYPE,
+            vec![
+                String::from("SEARCH ready USING PRIMARY KEY (list=?)"),
+                String::from("SEARCH task USING PRIMARY KEY (id=?)"),
+            ],
+        ),
+        (
+            QUEUE,
             vec![
                 String::from("SEARCH ready USING PRIMARY KEY (list=?)"),
                 String::from("SEARCH task USING PRIMARY KEY (id=?)"),

@@ -1,6 +1,7 @@
 //! One task in detail.
 
 use crate::durable::admin::detail::{Excerpt, KeyState};
+use crate::durable::clock::time_of;
 use crate::durable::envelope::seal_output;
 use crate::durable::queue::Priority;
 use crate::durable::store::suite::Harness;
@@ -57,6 +58,7 @@ pub(super) async fn a_waiting_task_is_found(it: &dyn Harness) {
     );
     assert_eq!(names, (Some("job"), Some("q"), Some("g")));
     assert_eq!(detail.task.ready_for, Some(3 * SECOND));
+    assert_eq!(detail.now, time_of(it.clock().wall()));
     assert_eq!(detail.priority, Some(Priority::Normal));
     assert_eq!(detail.key, None);
     assert_eq!((&detail.errors[..], &detail.error), (&[][..], &None));

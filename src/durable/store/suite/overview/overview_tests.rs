@@ -42,7 +42,7 @@ pub(super) async fn an_empty_store_has_the_default_queue(it: &dyn Harness) {
     assert!(overview.missing_partitions.is_empty());
 }
 
-/// At rest, the queues have all waiting tasks that are not unserved, and all running ones.
+/// At rest, the queues have all waiting and running tasks.
 pub(super) async fn queues_add_up_to_the_counts(it: &dyn Harness) {
     let process = Process::of(it);
     let mut sessions = [process.session().await, process.session_in("q").await];
@@ -69,6 +69,7 @@ pub(super) async fn queues_add_up_to_the_counts(it: &dyn Harness) {
         session.claim(7).await;
     }
     assert_eq!(process.cancel([80, 81, 83]).await, 3);
+    process.pause_queue("r").await;
     let overview = process.overview().await;
     assert_eq!(overview.counts, process.counts().await);
     let sum = |number: usize| {
@@ -80,14 +81,14 @@ pub(super) async fn queues_add_up_to_the_counts(it: &dyn Harness) {
     };
     let counts = overview.counts;
     assert_eq!(counts.unserved, 18 + 18);
-    assert_eq!(counts.waiting - counts.unserved, sum(0));
+    assert_eq!(counts.waiting, sum(0));
     assert_eq!(counts.running, sum(1));
     for queue in &overview.queues {
         let Some(name) = &queue.name else { continue };
         assert_eq!(queue.info, process.queue(name).await);
     }
     let default = &overview.queues[0];
-    assert_eq!(default.info.waiting + default.info.running, 18 - 3);
+    assert_eq!(default.info.waiting + default.info.running, 18 - 3 + 18);
     assert_eq!(default.sessions, 1);
 }
 
@@ -126,6 +127,35 @@ pub(super) async fn an_overview_describes_queues(it: &dyn Harness) {
     assert_eq!(numbers(served), [1, 2, 2]);
     second.close().await;
     assert_eq!(process.queue_overview("served").await.sessions, 1);
+}
+
+pub(super) async fn a_paused_queue_without_workers_has_waiting_tasks(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut default = process.session().await;
+    process.pause_queue("q").await;
+    let high = at_priority(Priority::High, queued(4));
+    default
+        .enqueue([queued(1), queued(2), high, grouped("g", 3), task(9)])
+        .await;
+    default
+        .enqueue([in_queue("r", task(5)), delayed(6, HOUR)])
+        .await;
+    let waiting = async || {
+        let listed = process.queue_overview("q").await.info;
+        assert_eq!(listed, process.queue("q").await);
+        listed.waiting
+    };
+    assert_eq!(waiting().await, 4);
+    assert_eq!(process.cancel([2]).await, 1);
+    assert_eq!(waiting().await, 3);
+    // The tasks move to other lists.
+    let mut q = process.session_in("q").await;
+    assert_eq!(waiting().await, 3);
+    process.resume_queue("q").await;
+    q.claim(1).await;
+    assert_eq!(waiting().await, 2);
+    q.close().await;
+    assert_eq!(waiting().await, 3);
 }
 
 pub(super) async fn an_overview_describes_types(it: &dyn Harness) {

@@ -144,6 +144,7 @@ pub(in crate::durable::store::suite) fn fresh(number: u64) -> Claimed {
         payload: Ok(number.to_be_bytes().to_vec()),
         failures: 0,
         failing_for: None,
+        waited: None,
         crashes: 0,
         lost: 0,
         quarantined: false,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::Harness;
 use super::process::*;
+use crate::durable::clock::time_of;
 use crate::durable::store::{NewSession, SessionId, WorkerCard};
 use crate::durable::{WorkerInfo, WorkerState, WorkersPage};
 
@@ -47,6 +48,8 @@ pub(super) async fn a_worker_is_listed_with_its_card(it: &dyn Harness) {
     let (process, other) = (Process::of(it), Process::of(it));
     let session = open(&process, worker("q", 7)).await;
     it.clock().advance(3 * SECOND);
+    let now = page(&other, None, 9).await.now;
+    assert_eq!(now, time_of(it.clock().wall()));
     let found = the_worker(&other).await;
     assert_eq!((found.session, found.permits), (session, 7));
     assert_eq!(found.queue.as_deref(), Some("q"));
