@@ -45,6 +45,8 @@ mod handle;
 mod hung;
 #[path = "durable_crash/killed.rs"]
 mod killed;
+#[path = "durable_crash/operator.rs"]
+mod operator;
 #[path = "durable_crash/points.rs"]
 mod points;
 #[path = "durable_crash/poison.rs"]

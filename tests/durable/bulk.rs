@@ -419,11 +419,11 @@ async fn dead_letters_that_die_after_the_page_are_not_changed(store: TestStore) 
         id
     };
     let first = die(1).await;
-    tokio::time::sleep(Duration::from_millis(20)).await;
+    pass_a_millisecond(&client).await;
     let admin = client.admin();
     let page = admin.tasks(&of(Status::Dead), None, 50).await.unwrap();
     assert_eq!(page.tasks.len(), 1);
-    tokio::time::sleep(Duration::from_millis(20)).await;
+    pass_a_millisecond(&client).await;
     let second = die(2).await;
     let until = of(Status::Dead).until(page.read_at);
     assert_eq!(

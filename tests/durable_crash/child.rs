@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 use super::job::{Child, Folder, Job};
+use super::operator::Operation;
 use super::site::PATIENT;
 use super::store_address::StoreAddress;
 use super::support::Numbers;
@@ -39,6 +40,8 @@ pub(crate) enum Role {
     Storer,
     /// Awaits a task, and says who has run it.
     Awaiter { id: TaskId },
+    /// Changes all tasks that match, and says after each part how many it has changed so far.
+    Operator(Operation),
     /// Runs so many tasks of its own, shuts its executor down, stores as many tasks again, and
     /// closes its only client, or drops it. Then it lives until it is told to stop.
     Whole { tasks: usize, closes: bool },
@@ -95,6 +98,7 @@ fn plans_arrive_as_they_were_sent() {
         Role::Worker(work),
         Role::Producer { tasks: 3 },
         Role::Storer,
+        Role::Operator(Operation::Replay),
         Role::Awaiter { id },
         Role::Whole {
             tasks: 3,
@@ -128,6 +132,7 @@ fn follow(plan: Plan) {
             Role::Worker(work) => run_tasks(&client, plan.folder, work, orders).await,
             Role::Producer { tasks } => store_tasks(&client, tasks).await,
             Role::Storer => store_chores(&client).await,
+            Role::Operator(operation) => operation.run(&client).await,
             Role::Awaiter { id } => await_task(&client, id).await,
             Role::Whole { tasks, closes } => {
                 run_and_end(client, plan.folder, (tasks, closes), orders).await;
@@ -250,6 +255,6 @@ async fn run_and_end(
     orders.recv().await.expect("the thread never ends");
 }
 
-fn say(text: &str) {
+pub(crate) fn say(text: &str) {
     println!("{SAYS}{text}");
 }

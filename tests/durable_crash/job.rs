@@ -33,6 +33,8 @@ pub(crate) enum Job {
     Panic(u32),
     /// Asks once to run later.
     Snooze,
+    /// Becomes a dead letter. It succeeds when it is replayed.
+    Die,
     /// Takes its process along.
     Abort,
     /// Takes its process along, after that many milliseconds.
@@ -88,6 +90,7 @@ impl Job {
             Self::Snooze if folder.is_first(cx.id()) => {
                 return Err(TaskError::snooze(Duration::from_millis(20)));
             }
+            Self::Die if folder.is_first(cx.id()) => return Err(TaskError::fatal("it dies")),
             Self::Abort => abort(),
             Self::AbortAfter(millis) => {
                 sleep(Duration::from_millis(millis)).await;
@@ -104,7 +107,7 @@ impl Job {
                 let options = SpawnOptions::new().id(child_of(cx.id()));
                 cx.client().spawn_with(Child, options).await?.await?;
             }
-            Self::Fail(_) | Self::Panic(_) | Self::Snooze => {}
+            Self::Fail(_) | Self::Panic(_) | Self::Snooze | Self::Die => {}
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ use super::error::unexpected_answer;
 use super::inner::{Inner, after_others};
 use super::reply;
 use super::scripts::{Arguments, Script};
+use crate::durable::failpoint::failpoint;
 use crate::durable::failure::Failure;
 use crate::durable::store::ChangeAnswer;
 use crate::durable::{Refusal, TaskId};
@@ -29,7 +30,7 @@ pub(super) async fn in_batches(
             let mut arguments = Arguments::default();
             action.into_iter().for_each(|action| arguments.push(action));
             arguments.push_ids(&batch);
-            let answer = inner.run(script, partition, arguments).await;
+            let answer = run_change(inner, script, partition, arguments).await;
             let letters = answer.and_then(reply::bytes);
             let letters = letters.map_err(|failure| after_others(failure, sent))?;
             for (&index, &letter) in indexes.iter().zip(&letters) {
@@ -39,6 +40,19 @@ pub(super) async fn in_batches(
         }
     }
     Ok(answers)
+}
+
+/// Runs a script that changes tasks for an operator.
+pub(super) async fn run_change(
+    inner: &Inner,
+    script: &Script,
+    partition: usize,
+    arguments: Arguments,
+) -> Result<Value, Failure> {
+    failpoint("redis.before-change");
+    let answer = inner.run(script, partition, arguments).await;
+    failpoint("redis.after-change");
+    answer
 }
 
 /// Returns the meaning of a letter in the answer of a script.

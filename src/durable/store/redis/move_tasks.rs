@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use redis::Value;
 
 use super::admin::status;
-use super::batches::{TASKS_PER_CHANGE, answer_of};
+use super::batches::{TASKS_PER_CHANGE, answer_of, run_change};
 use super::error::unexpected_answer;
 use super::inner::{Inner, after_others};
 use super::reply::Reader;
@@ -155,7 +155,7 @@ impl<'a> Move<'a> {
         loop {
             let script = &self.inner.scripts.move_tasks;
             let arguments = self.arguments(part, &ids);
-            let answer = self.inner.run(script, self.partition, arguments).await?;
+            let answer = run_change(self.inner, script, self.partition, arguments).await?;
             let (left, unknown) = self.read(answer, places)?;
             if unknown.is_empty() {
                 return Ok(left);

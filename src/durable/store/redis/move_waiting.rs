@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use redis::Value;
 
+use super::batches::run_change;
 use super::error::unexpected_answer;
 use super::inner::Inner;
 use super::list_tasks;
@@ -263,7 +264,7 @@ impl Kinds {
             arguments.push_number(moved.priority as u8);
         }
         let script = &inner.scripts.move_list;
-        let answer = inner.run(script, self.partition, arguments).await?;
+        let answer = run_change(inner, script, self.partition, arguments).await?;
         let mut parts = Reader::new(answer)?;
         let at = InList {
             list: at.list,
