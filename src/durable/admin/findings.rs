@@ -105,7 +105,7 @@ fn crashing_tasks(facts: &Facts<'_>) -> Option<Finding> {
                 "tasks have crashed as many workers as they may: {}",
                 list_of(names)
             ),
-            "find out why these workers have died, for example from their logs, before you replay or delete the dead letters",
+            "find out why these workers died, for example from their logs, before you replay or delete the dead letters",
         )
     })
 }
