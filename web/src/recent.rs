@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::error::WebError;
 use crate::views::charts::ChartRange;
 
-/// A question to a store: a request that reads. Equal questions have the same answer for all viewers.
+/// A question to a store. Equal questions have the same answer for all viewers.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Question {
     Overview,
