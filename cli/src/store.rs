@@ -88,7 +88,7 @@ impl StoreArgs {
         self.open_observed().await
     }
 
-    /// Opens a store that this process has observed, so that it exists.
+    /// Opens a store that this process has observed, which shows that it exists.
     pub(crate) async fn open_observed(&self) -> Result<Session, Failure> {
         let client = match self.location()? {
             Location::Redis(url) => {

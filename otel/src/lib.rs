@@ -182,7 +182,7 @@ fn remote(from: TraceContext) -> SpanContext {
 /// Sets the name and the attributes of the span of a spawn.
 fn describe_spawn(spawn: &DescribedSpawn<'_>) {
     describe(spawn.span, "send");
-    // The span has begun, since its tasks store its context. So a field of it would not change its name any more.
+    // The span has begun, since its tasks store its context. So a field would no longer change its name.
     let context = spawn.span.context();
     context.span().update_name(format!("send {}", spawn.name));
     if let Some(queue) = spawn.queue {

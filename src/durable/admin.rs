@@ -35,7 +35,8 @@ mod workers;
 ///   [`check_writes`](Self::check_writes) checks that the store accepts writes.
 /// - [`tasks`](Self::tasks) lists the tasks with a status, [`task`](Self::task) shows one task in detail, and [`head`](Self::head) shows
 ///   the tasks of a queue that have waited longest.
-/// - [`workers`](Self::workers) lists the workers, [`worker`](Self::worker) returns one of them, and [`stats`](Self::stats) returns how many runs have started and ended over time.
+/// - [`workers`](Self::workers) lists the workers, and [`worker`](Self::worker) returns one of them. [`stats`](Self::stats) returns how many
+///   runs have started and ended over time.
 /// - [`change`](Self::change) cancels, moves, replays or deletes one task, or makes it due now, and [`change_all`](Self::change_all) does
 ///   so to all tasks that match a filter.
 ///
@@ -112,8 +113,9 @@ impl<'a> Admin<'a> {
     /// Returns a report on the store: what needs attention, and what to do about it. See [`Finding`](super::Finding) for what it checks.
     ///
     /// The cost is that of an [overview](Self::overview), of a page of [workers](Self::workers) and of a page of dead letters: the report
-    /// examines the first 200 workers, the 50 newest dead letters and the 128 schedules that are due next, and lists at most ten names of a kind. With Redis, it also reads settings of the
-    /// server. If some partitions do not answer, that is a finding, and the report describes the others.
+    /// examines the first 200 workers, the 50 newest dead letters and the 128 schedules that are due next, and lists at most ten names of a
+    /// kind. With Redis, it also reads settings of the server. If some partitions do not answer, that is a finding, and the report
+    /// describes the others.
     ///
     /// # Errors
     ///
@@ -305,14 +307,14 @@ impl<'a> Admin<'a> {
         workers::list(self.engine, after, limit).await
     }
 
-    /// Returns the worker with this [session](super::WorkerInfo::session), or `None` if it is not registered: it has ended, or was removed after
-    /// its death. To list the tasks that it runs, use [`TaskFilter::worker`].
+    /// Returns the worker with this [session](super::WorkerInfo::session), or `None` if the store has no such worker,
+    /// because it has ended or was removed after its death. To list the tasks that it runs, use [`TaskFilter::worker`].
     ///
     /// With Redis, this is one request to each partition.
     ///
     /// # Errors
     ///
-    /// The store does not answer, or a partition that may know the worker does not.
+    /// The store does not answer, or a partition that may contain the worker does not.
     ///
     /// # Cancel safety
     ///

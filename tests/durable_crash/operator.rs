@@ -30,18 +30,18 @@ const ALL: [Operation; 5] = [
     Operation::RunNow,
 ];
 
-/// The number of tasks: two parts.
+/// The number of tasks, which are changed in two parts.
 const TASKS: usize = 200;
 /// The maximum number of tasks of a part.
 const PART: usize = 128;
-/// In the middle of each part, and after it. A part is one commit.
+/// The failpoints in the middle of each part, and after it. A part is one commit.
 const COMMITS: [&str; 4] = [
     "sqlite.in-commit:1",
     "sqlite.after-commit:1",
     "sqlite.in-commit:2",
     "sqlite.after-commit:2",
 ];
-/// After each request, and between the first two. A part is one request, but for moves, which need several.
+/// The failpoints after each request, and between the first two. A part is one request, except for moves, which need several.
 const REQUESTS: [&str; 3] = [
     "redis.after-change:1",
     "redis.before-change:2",

@@ -1,5 +1,5 @@
 //! Measures the dashboard with a store that is full of tasks: the time that each page and each answer of the API takes, what the viewers of
-//! the overview cost, and the memory. It prints a table for each kind of store, and exits with status 1 if a figure misses its bar.
+//! the overview cost, and the memory. It prints a table for each kind of store, and exits with status 1 if a figure exceeds its bar.
 //!
 //! `cargo bench -p throng-web` takes about ten minutes. `cargo bench -p throng-web -- 10000` stores 10,000 waiting tasks instead of a
 //! million, and fewer of everything else, for a quick look.
@@ -75,7 +75,7 @@ fn usage(arguments: &str) -> String {
     )
 }
 
-/// Measures both stores, one after the other. Returns `false` if a figure misses its bar.
+/// Measures both stores, one after the other. Returns `false` if a figure exceeds its bar.
 async fn run(size: Size) -> Result<bool> {
     println!("{size}");
     let redis = Server::start()?;
@@ -103,18 +103,18 @@ async fn fill(name: &str, size: Size, client: DurableClient) -> Result<Filled> {
     Ok(filled)
 }
 
-/// Measures a store in another process. Returns `false` if a figure misses its bar.
+/// Measures a store in another process. Returns `false` if a figure exceeds its bar.
 fn measure_in_child(size: Size, store: &str, place: &Path) -> Result<bool> {
     let mut child = Command::new(std::env::current_exe()?);
     child.args([MEASURE, &size.waiting.to_string(), store]);
     match child.arg(place).status()?.code() {
         Some(0) => Ok(true),
         Some(1) => Ok(false),
-        code => Err(format!("the process that measures has ended with {code:?}").into()),
+        code => Err(format!("the measuring process has exited with {code:?}").into()),
     }
 }
 
-/// Measures a store, whose server has this socket.
+/// Measures a store. `socket` is that of its server, if it has one.
 async fn measure(size: Size, client: DurableClient, socket: Option<PathBuf>) -> Result<bool> {
     let mut bars = Bars::default();
     pages::measure(size, &client, socket.as_deref(), &mut bars).await?;

@@ -1,4 +1,4 @@
-//! [`RecentAnswers`]: lets equal questions to a store share an answer.
+//! [`RecentAnswers`] lets equal questions to a store share an answer.
 
 use std::any::Any;
 use std::fmt;
@@ -45,14 +45,14 @@ struct Asked {
 
 /// The time for which equal questions share an answer.
 pub(crate) const SHARED_FOR: Duration = Duration::from_millis(250);
-/// The maximum number of answers that are kept, which bounds their memory. More questions than that share nothing.
+/// The maximum number of answers that are kept, which bounds their memory. The answers to further questions are not shared.
 const MAX_ANSWERS: usize = 64;
 
 type AnswerCell<T> = OnceCell<Result<T, WebError>>;
 
 impl RecentAnswers {
-    /// Returns the answer to a question. It is that of an equal question if there was one shortly before, even if it still runs. Later
-    /// questions do not get its error.
+    /// Returns the answer to a question. If an equal question was asked shortly before, it returns that answer, for which it may have to
+    /// wait. Only those who already wait for an answer share an error.
     pub(crate) async fn get<T: Clone + Send + Sync + 'static>(
         &self,
         question: Question,
@@ -66,7 +66,7 @@ impl RecentAnswers {
         answer
     }
 
-    /// Lets no later question share an answer, because the store was changed.
+    /// Removes all answers, because the store was changed: later questions do not share them.
     pub(crate) fn clear(&self) {
         self.lock().clear();
     }

@@ -40,7 +40,7 @@ impl ShownStore {
         }
     }
 
-    /// Sends a request that reads, unless an equal question was sent shortly before: then, returns the same answer.
+    /// Sends a request that reads. If an equal question was asked shortly before, returns its answer instead.
     pub(crate) async fn read<T: Clone + Send + Sync + 'static>(
         &self,
         question: Question,
@@ -49,7 +49,7 @@ impl ShownStore {
         self.recent.get(question, self.read_now(request)).await
     }
 
-    /// Sends a request that reads. Its answer is never an earlier one.
+    /// Sends a request that reads, and never returns an earlier answer instead.
     pub(crate) async fn read_now<T>(
         &self,
         request: impl Future<Output = Result<T, DurableError>>,

@@ -109,7 +109,7 @@ async fn examine(store: &StoreArgs, args: &DoctorArgs) -> Result<Vec<Diagnosis>,
         Location::Redis(url) => redis_server::examine(&url, store, args.clients).await?,
         Location::Sqlite(path) => sqlite_file::examine(&path, args.deep)?,
     });
-    // This is last: a process that opens the store repairs some of what the others look for.
+    // This is the last check: a process that opens the store repairs some of what the other checks look for.
     if !found.iter().any(|it| CANNOT_WRITE.contains(&it.id)) {
         found.extend(writes::examine(store).await);
     }

@@ -14,7 +14,7 @@ pub(crate) struct NamedArgs {
 }
 
 impl NamedArgs {
-    /// Changes the named things one by one, and says so. Stops at the first failure.
+    /// Changes the named things one by one, and reports each change. Stops at the first failure.
     pub(crate) async fn change(
         &self,
         kind: &str,

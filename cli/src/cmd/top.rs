@@ -68,7 +68,7 @@ pub(crate) async fn run(store: &StoreArgs, args: TopArgs) -> Result<(), Failure>
 async fn on_screen(
     show: impl AsyncFnOnce(&mut DefaultTerminal) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    // The hook for panics that this sets restores the terminal before the message of the panic is printed.
+    // This sets a panic hook that restores the terminal before the message of the panic is printed.
     let mut terminal = ratatui::try_init()?;
     let result = show(&mut terminal).await;
     ratatui::try_restore()?;
@@ -137,7 +137,7 @@ async fn answer(request: &mut Option<JoinHandle<Answer>>) -> Answer {
         None => std::future::pending().await,
         Some(request) => match request.await {
             Ok(answer) => answer,
-            // A panic has restored the terminal, so the screen is over.
+            // The panic hook has restored the terminal, so the command cannot go on drawing.
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => panic::resume_unwind(panic),
                 Err(error) => Err(Failure::Failed(error.to_string())),

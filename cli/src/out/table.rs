@@ -63,7 +63,7 @@ fn aligned(rows: Vec<Vec<String>>, has_titles: bool, width: u16, is_wrapped: boo
     printed(&table, has_titles)
 }
 
-/// Returns the lines of a table, the titles in bold.
+/// Returns the lines of a table, with its titles in bold.
 fn printed(table: &Table, has_titles: bool) -> String {
     let line = |(number, line): (usize, String)| {
         let style = match has_titles && number == 0 {

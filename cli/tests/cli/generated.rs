@@ -1,4 +1,4 @@
-//! Completions and manual pages, which the programs that read them accept.
+//! Completions and manual pages are accepted by the programs that read them.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -8,7 +8,7 @@ use std::process::Command;
 use super::Result;
 use super::store::throng;
 
-/// Checks that a program accepts files without a word. If it is not installed, says so.
+/// Checks that a program accepts files and prints nothing. If it is not installed, prints a note.
 fn assert_accepted(program: &str, args: &[&str], files: &[PathBuf]) -> Result {
     let output = match Command::new(program).args(args).args(files).output() {
         Err(error) if error.kind() == ErrorKind::NotFound => {

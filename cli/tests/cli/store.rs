@@ -136,7 +136,7 @@ pub(crate) fn end_of(child: &mut Child) -> Result<ExitStatus> {
     eventually("end of the process", || Ok(child.try_wait()?))
 }
 
-/// Asks again and again for something, until it is there. Fails if that takes too long.
+/// Repeats a request until it returns a value. Fails if that takes too long.
 pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     let end = Instant::now() + MAX_WAIT;
     loop {

@@ -5,8 +5,8 @@
 //! tokio-console      # in another terminal: press `r` for the resources
 //! ```
 //!
-//! The tasks of the blocking pool `db` are in the list of tasks, and each part is in the list of resources. The program ends at the end of
-//! its input. The address of its server is 127.0.0.1:6669, or the argument.
+//! The tasks of the blocking pool `db` are in the list of tasks, and each part is in the list of resources. The program exits at the end
+//! of its input. Its server listens on 127.0.0.1:6669, or on the address in the argument.
 
 use std::error::Error;
 use std::io;
@@ -23,7 +23,7 @@ use throng::{BlockingPool, CompletionStream, ComputePool, SerialExecutor};
 
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
-/// The numbers of the parts are updated once in this time.
+/// The interval at which the numbers of the parts are updated.
 const INTERVAL: Duration = Duration::from_millis(100);
 
 #[derive(Serialize, Deserialize)]

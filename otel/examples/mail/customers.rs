@@ -1,4 +1,4 @@
-//! Simulated customers, which send mails by requests to the site.
+//! Simulated customers, who send mails by requests to the site.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use super::http::post;
 const MAX_OUTSTANDING: usize = 4;
 /// The pause between two requests of a customer.
 const PAUSE: Duration = Duration::from_millis(250);
-/// Each request of this number is a newsletter.
+/// One of this many requests is a newsletter.
 const NEWSLETTER_EVERY: u64 = 20;
 
 /// Sends mails for customers until they leave. Returns the number of requests that were answered.

@@ -17,7 +17,7 @@ use tokio::time::sleep;
 
 use super::Result;
 
-/// The address that the providers refuse from the beginning.
+/// The address that is blocked at first.
 pub(crate) const BLOCKED: &str = "moved@example.org";
 
 /// The queues of the providers, with the number of mails per second that each accepts.
@@ -116,7 +116,7 @@ impl SendMail {
         format!("to: {}\nsubject: {}\n\n", self.to, self.subject)
     }
 
-    /// The queue of the provider, by the domain of the address.
+    /// Returns the queue of the provider, which depends on the domain of the address.
     fn queue(&self) -> &'static str {
         let [(swift, _), (steady, _)] = PROVIDERS;
         if self.to.ends_with("@example.org") {
@@ -126,7 +126,7 @@ impl SendMail {
         }
     }
 
-    /// The options of its task: mails that a user waits for are sent first, and customers take turns.
+    /// Returns the options of its task: mails that a user waits for are sent first, and customers take turns.
     pub(crate) fn options(&self, customer: &str, is_urgent: bool) -> SpawnOptions {
         let priority = if is_urgent {
             Priority::High

@@ -25,7 +25,7 @@
 //! | `BlockingPool` | `delivery.rs` | writes the mails that were sent to a file |
 //! | `CompletionStream` | `customers.rs` | bounds the unanswered requests of the customers |
 //!
-//! Everybody who reaches the address may operate the dashboard, so the service listens on the local machine only. A real service
+//! Anyone who can reach the address may operate the dashboard, so the service listens on the local machine only. A real service
 //! derives the access from its users.
 
 mod customers;
@@ -71,7 +71,7 @@ struct Args {
 async fn main() -> Result<()> {
     let args = Args::parse();
     if !args.listen.ip().is_loopback() {
-        return Err("everybody may operate the dashboard: choose an address of this machine, such as 127.0.0.1:9300".into());
+        return Err("anyone who can reach the address may operate the dashboard: choose a loopback address, such as 127.0.0.1:9300".into());
     }
     // From now on, the signals do not end the process at once.
     let (mut interrupt, mut terminate) = (

@@ -25,13 +25,13 @@ pub(crate) struct Service {
     executor: DurableExecutor,
     server: JoinHandle<std::io::Result<()>>,
     customers: JoinHandle<Result<u64>>,
-    /// Cancelled when the customers stop.
+    /// Cancelled to stop the customers.
     leave: CancellationToken,
-    /// Cancelled when the site stops.
+    /// Cancelled to stop the site.
     close: CancellationToken,
 }
 
-/// The time for which requests, and mails that are being sent, may go on at the end.
+/// The time for which requests, and mails that are being sent, may continue at the end.
 const GRACE: Duration = Duration::from_secs(5);
 
 impl Service {
@@ -74,8 +74,8 @@ impl Service {
         self.address
     }
 
-    /// Stops the service, from its users to what they use, so that no part is used after it has stopped. Returns what the service has
-    /// done.
+    /// Stops each part before the parts that it uses, so that no part is used after it has stopped. Returns a summary of what the service
+    /// has done.
     pub(crate) async fn stop(mut self) -> Result<String> {
         self.leave.cancel();
         let requests = self.customers.await??;
@@ -83,7 +83,7 @@ impl Service {
         self.close.cancel();
         match timeout(GRACE, &mut self.server).await {
             Ok(served) => served??,
-            // A client is slow, or has gone without a word.
+            // A client is slow, or has disappeared without closing its connection.
             Err(_) => self.server.abort(),
         }
         // Mails that wait stay in the store, and those that are being sent are finished or given back.

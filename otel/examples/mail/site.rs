@@ -69,7 +69,7 @@ pub(crate) fn site(
         .store("mail", client.clone())
         .registry(registry.clone())
         .access(|_| Access::operate("somebody on this machine"))
-        // Only by its IP address or as `localhost`, so that no other site can use the dashboard through a browser.
+        // The dashboard accepts only its IP address and `localhost` as the host, so that no other site can use it through a browser.
         .allowed_hosts(Vec::<String>::new())
         .shutdown(close.clone())
         .build()?;
@@ -114,7 +114,7 @@ impl NewMails {
         }
         if let Some(wrong) = self.to.iter().find(|it| !is_address(it)) {
             return Err(format!(
-                "{wrong:?} is no address: use one such as `a@example.org`"
+                "{wrong:?} is not an address: use one such as `a@example.org`"
             ));
         }
         if !is_customer(&self.customer) {
@@ -159,19 +159,19 @@ fn is_address(text: &str) -> bool {
         && text.split_once('@').is_some_and(has_both)
 }
 
-/// Sends mails to the address from now on.
+/// Unblocks an address, so that mails to it are sent from now on.
 async fn unblock(State(app): State<Arc<App>>, Path(address): Path<String>) -> Response {
     match app.blocked.submit(move |it| it.remove(&address)).await {
         Ok(true) => StatusCode::NO_CONTENT.into_response(),
         Ok(false) => {
-            let reason = format!("the address is not blocked: only {BLOCKED} is, at first");
+            let reason = format!("the address is not blocked: at first, only {BLOCKED} is");
             (StatusCode::NOT_FOUND, reason).into_response()
         }
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, error.to_string()).into_response(),
     }
 }
 
-/// The numbers of all parts, in the text format of Prometheus.
+/// Returns the numbers of all parts, in the text format of Prometheus.
 async fn metrics(State(registry): State<Registry>) -> impl IntoResponse {
     let media_type = [(
         header::CONTENT_TYPE,

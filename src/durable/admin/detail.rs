@@ -52,8 +52,8 @@ pub struct TaskDetail {
     pub version: Option<u8>,
     /// The [encoded](crate::durable::DurableTask::encode) task, or `None` if the task has succeeded or was cancelled, or if the payload is
     /// [lost](Self::damage). With Redis, a small payload (up to about 500 bytes) of a waiting task may also be `None` if the task is not
-    /// among the first or the last hundred of its list. The store finds most tasks with a [new](crate::durable::TaskId::new) id, by the
-    /// time in the id, but no others, and none in lists of more than a million tasks.
+    /// among the first or the last hundred of its list. The store then searches for the task by the time in its id. It finds most tasks
+    /// with a [new](crate::durable::TaskId::new) id, no tasks with other ids, and none in lists of more than a million tasks.
     pub payload: Option<Excerpt>,
     /// The output of a task that has succeeded, as JSON.
     pub output: Option<Excerpt>,

@@ -10,7 +10,7 @@ use serde::Serialize;
 ///
 /// | id | level | what was found |
 /// | --- | --- | --- |
-/// | `dead_letters.crashes` | warn | Some of the 50 newest dead letters have [crashed](crate::durable::DeadReason::Crashes) as many workers as they may. |
+/// | `dead_letters.crashes` | warn | Some of the 50 newest dead letters have [crashed](crate::durable::DeadReason::Crashes) as many workers as `max_crashes` allows. |
 /// | `dead_letters.many` | warn | There are more than 90% of the maximum number of [dead letters](crate::durable::Retention::dead_most). |
 /// | `leases.overdue` | error | The leases of some claims expired more than two lease times ago, and no worker takes back their tasks. |
 /// | `partitions.missing` | error | Some partitions of a `RedisStore` do not answer. |

@@ -102,10 +102,10 @@ fn crashing_tasks(facts: &Facts<'_>) -> Option<Finding> {
             "dead_letters.crashes",
             FindingLevel::Warn,
             format!(
-                "tasks have crashed as many workers as they may: {}",
+                "tasks have crashed as many workers as `max_crashes` allows: {}",
                 list_of(names)
             ),
-            "find out why these workers have died, for example from their logs, before you replay or delete the dead letters",
+            "find out why these workers died, for example from their logs, before you replay or delete the dead letters",
         )
     })
 }

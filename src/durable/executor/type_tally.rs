@@ -7,8 +7,7 @@ use crate::blocking::Histogram;
 use crate::durable::store::Verdict;
 use crate::sync::{Mutex, lock};
 
-/// The runs of an executor, by the types that it has registered. The lock is held for as long as one run is counted, or all
-/// types are read.
+/// The runs of an executor, by the types that it has registered. The lock is held only while one run is counted or all types are read.
 #[derive(Debug, Default)]
 pub(crate) struct TypeTally(Mutex<BTreeMap<&'static str, TypeMetrics>>);
 
@@ -21,7 +20,7 @@ pub(crate) struct TypeMetrics {
     pub(crate) died: u64,
     pub(crate) cancelled: u64,
     pub(crate) released: u64,
-    /// How long tasks have waited until they were claimed, of those of which the store knows it.
+    /// The times from when tasks were ready until they were claimed, without those that the store does not know.
     pub(crate) wait_time: Histogram,
     pub(crate) run_time: Histogram,
 }
@@ -33,7 +32,7 @@ impl TypeTally {
         Self(Mutex::new(types.collect()))
     }
 
-    /// Records how long a task has waited until it was claimed. A name that is not registered is that of a damaged task.
+    /// Records how long a task waited until it was claimed. A name that is not registered is that of a damaged task.
     pub(crate) fn record_wait(&self, name: &str, time: Duration) {
         if let Some(runs) = lock(&self.0).get_mut(name) {
             runs.wait_time.record(time);

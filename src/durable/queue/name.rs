@@ -46,7 +46,7 @@ impl QueueName {
         self.0.is_none()
     }
 
-    /// Returns the name for people. The parentheses distinguish the default queue from one that has this name.
+    /// Returns the name as it is displayed. The parentheses distinguish the default queue from one that has this name.
     #[cfg(feature = "tracing")]
     pub(crate) fn shown(&self) -> &str {
         self.0.as_deref().unwrap_or("(default)")

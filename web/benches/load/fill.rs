@@ -35,7 +35,7 @@ const QUEUES: usize = 16;
 const CHUNK: usize = 10_000;
 /// The number of schedules that are defined at once.
 const DEFINED_AT_ONCE: usize = 64;
-/// The most workers that there are.
+/// The maximum number of workers.
 const MAX_WORKERS: usize = 500;
 
 /// The time limit of each condition.
@@ -193,7 +193,7 @@ async fn until(what: &str, condition: impl AsyncFn() -> Result<bool>) -> Result<
 }
 
 impl Filled {
-    /// Ends the workers, and closes the client.
+    /// Shuts the workers down, and closes the client.
     pub(crate) async fn close(self) -> Result<()> {
         let ends = self.workers.iter().map(|it| it.shutdown(Duration::ZERO));
         futures_util::future::join_all(ends).await;

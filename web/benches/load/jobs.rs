@@ -58,7 +58,7 @@ impl DurableTask for Brief {
 impl Run<()> for Brief {
     async fn run(self, _: TaskContext<()>) -> Result<(), TaskError> {
         let error =
-            "the printer in the second floor has answered: 550 no such paper, and no toner either";
+            "the printer on the second floor has answered: 550 no such paper, and no toner either";
         match self.is_fatal {
             true => Err(TaskError::fatal(error)),
             false => Ok(()),

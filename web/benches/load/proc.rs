@@ -1,4 +1,4 @@
-//! Reads what the system knows about processes.
+//! Reads facts about processes from `/proc`.
 
 use std::time::Duration;
 use std::{fs, io};

@@ -153,7 +153,7 @@ fn running_tasks(visit: &StoreVisit, tasks: &[TaskInfo]) -> Markup {
         "Running tasks",
         &columns,
         &rows,
-        "The tasks that were examined for this page include none that this worker runs.",
+        "This worker runs none of the tasks that were examined for this page.",
     )
 }
 

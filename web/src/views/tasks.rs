@@ -226,8 +226,8 @@ impl TasksView {
     }
 }
 
-/// Returns `true` if the error of a task contains a text, in any case. The error is the one that is shown: otherwise, the filter would reveal
-/// confidential data.
+/// Returns `true` if the error of a task contains a text; upper and lower case are equal. The caller passes the error as it is shown:
+/// otherwise, the filter would reveal confidential data.
 pub(crate) fn has_error(task: &TaskInfo, text: Option<&str>) -> bool {
     let Some(text) = text.map(str::to_lowercase) else {
         return true;

@@ -70,7 +70,7 @@ pub(crate) async fn worker(
     let worker = visit.store.read(question, admin.worker(session)).await?;
     let worker = worker.ok_or_else(|| {
         WebError::not_found(format!(
-            "There is no worker with the session {session}: its process has ended. Look for its successor in the list of workers."
+            "There is no worker with the session {session}: it has ended. Look for its successor in the list of workers."
         ))
     })?;
     let page = running(visit, &worker, after.as_ref()).await?;

@@ -8,7 +8,7 @@ use crate::driver::{Browser, with_browser};
 use crate::hostile::Hostile;
 use crate::site::Site;
 
-/// The maximum number of times that a reader presses the tabulator key to reach something.
+/// The maximum number of times that a reader presses the Tab key to reach something.
 const MAX_TABS: usize = 60;
 
 #[tokio::test]
@@ -55,7 +55,7 @@ async fn a_dead_letter_is_replayed_with_the_keyboard() {
     .await;
 }
 
-/// Presses the tabulator key until an element has the focus, which must be visible.
+/// Presses the Tab key until an element has the focus, which must be visible.
 async fn focus(browser: &Browser, condition: &str) {
     let script = format!("const it = document.activeElement; return Boolean({condition})");
     for _ in 0..MAX_TABS {

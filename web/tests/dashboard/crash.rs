@@ -52,7 +52,7 @@ pub(crate) async fn crash_workers(client: &DurableClient, store: &Path) -> TaskI
     id
 }
 
-/// This is no test but a worker, if the variable is set. Otherwise, it does nothing.
+/// This is a worker instead of a test if the variable is set. Otherwise, it does nothing.
 #[tokio::test]
 async fn a_worker_runs_a_task_that_crashes_it() {
     let Some(path) = std::env::var_os(STORE) else {

@@ -1,4 +1,4 @@
-//! What an operator sees first of a store that has troubles.
+//! What an operator sees first of a store that has problems.
 
 use throng::durable::{DurableClient, DurableExecutor, ServedQueue, SpawnOptions, SqliteStore};
 use tokio::sync::Semaphore;
@@ -7,7 +7,7 @@ use crate::crash::crash_workers;
 use crate::stage::{Act, Mail, define, spawn};
 use crate::support::{PREFIX, get, links, operated, resolve};
 
-/// An operator sees at once that a queue is paused, that nobody knows a type, and that a task kills its workers, and where to go.
+/// An operator sees at once that a queue is paused, that no worker has registered a type, and that a task crashes its workers, and where to go.
 #[tokio::test]
 async fn the_overview_leads_to_what_needs_attention() {
     let folder = tempfile::tempdir().unwrap();

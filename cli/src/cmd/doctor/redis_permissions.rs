@@ -5,8 +5,8 @@ use redis::aio::MultiplexedConnection;
 use super::Diagnosis;
 use super::redis_server::ask;
 
-/// The commands that the clients and the scripts of a store need, one a line. `KEY` is a key of the store. The channels are not here: without
-/// them, workers poll, and the check of writes notices that.
+/// The commands that the clients and the scripts of a store need, one per line. `KEY` is a key of the store. The channels are
+/// not checked here: without them, workers poll, and `writes.rs` detects that.
 const COMMANDS: &str = include_str!("commands.txt");
 
 /// The number of refused commands in a finding.
@@ -25,7 +25,7 @@ pub(super) async fn examine(
             .arg("DRYRUN")
             .arg(&user)
             .arg(words(command, namespace));
-        // A server before 7.0, or a user who may not ask, gives no answer.
+        // A server before 7.0 does not answer, and neither does one whose user may not ask.
         let answer: String = ask(connection, &dry_run).await?;
         if answer != "OK" {
             refused.push(name_of(command));
@@ -56,7 +56,7 @@ fn finding(user: &str, refused: &[&str]) -> Option<Diagnosis> {
     (!refused.is_empty()).then(|| {
         Diagnosis::warn(
             "redis.permissions",
-            format!("the user {user} may not send {names}{more}, so it can observe the store at most"),
+            format!("the user {user} may not send {names}{more}, so it can at most observe the store"),
             "workers need these commands: see the section \"Permissions\" of the documentation of `RedisStore`",
         )
     })

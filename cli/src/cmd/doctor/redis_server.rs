@@ -27,7 +27,7 @@ const PINGS: usize = 20;
 /// A longer round-trip time limits how many tasks run in a second.
 const SLOW_TRIP: Duration = Duration::from_millis(10);
 
-/// If this much of the memory is used, there is a warning.
+/// If at least this percentage of the memory is used, there is a warning.
 const MIN_MEMORY_PERCENT: u64 = 81;
 
 /// The smallest buffer that holds the messages of a burst of tasks.
@@ -115,12 +115,12 @@ fn slow_trip(trip: Duration) -> Option<Diagnosis> {
     })
 }
 
-/// Returns what the server itself says about its memory. Only `LATENCY DOCTOR` tells it.
+/// Returns a warning if the server has transparent huge pages. Only `LATENCY DOCTOR` reports them.
 fn huge_pages(advice: &str) -> Option<Diagnosis> {
     advice.contains("huge pages").then(|| {
         Diagnosis::warn(
             "redis.huge_pages",
-            "the memory of the server contains transparent huge pages, so it stops for a while whenever it saves",
+            "the memory of the server contains transparent huge pages, so it pauses whenever it saves",
             "set `disable-thp yes`, or write `madvise` to /sys/kernel/mm/transparent_hugepage/enabled, and restart the server",
         )
     })
@@ -256,7 +256,7 @@ impl ServerFacts {
     fn message_buffer(&self) -> Option<Diagnosis> {
         let limits = self.setting("client-output-buffer-limit")?.split(' ');
         let limits = limits.skip_while(|word| *word != "pubsub").skip(1).take(2);
-        // A limit of 0 is none.
+        // A limit of 0 means that there is no limit.
         let limits = limits.filter_map(|it| it.parse().ok()).filter(|it| *it > 0);
         let least: u64 = limits.min()?;
         (least < MIN_MESSAGE_BUFFER).then(|| {

@@ -28,14 +28,14 @@ fn refused(failure: &Failure) -> Diagnosis {
     Diagnosis::error(
         "store.writes",
         format!("the store accepts no changes: {failure}"),
-        "remove this cause: until then, no task can be stored, and no worker runs one",
+        "remove this cause: until then, no task can be stored, and no worker can run one",
     )
 }
 
 fn silent() -> Diagnosis {
     Diagnosis::warn(
         "redis.messages",
-        "messages of this process do not come back from the server, so workers poll for tasks twice a second",
-        "permit the user `PUBLISH` and `SUBSCRIBE` on the channels `throng:*`",
+        "a message that this process sent to itself did not arrive, so workers poll for tasks twice a second",
+        "allow the user to `PUBLISH` and `SUBSCRIBE` on the channels `throng:*`",
     )
 }

@@ -62,7 +62,7 @@ pub(crate) async fn read(session: &Session, id: TaskId) -> Result<Vec<u8>, Failu
 
 fn not_returned(status: Status) -> Failure {
     let reason = match status {
-        Status::Done | Status::Cancelled => "it is not kept after the end",
+        Status::Done | Status::Cancelled => "it is not kept after the task has ended",
         _ => {
             "it is damaged, or it is a small payload that Redis does not find in a long list of waiting tasks"
         }

@@ -16,7 +16,7 @@ use crate::out::{Line, dash, escape};
 
 /// On a narrower screen, there is one column.
 const MIN_WIDTH: u16 = 60;
-/// On a lower screen, there are no graphs.
+/// A screen with fewer lines has no graphs.
 const MIN_HEIGHT: u16 = 18;
 
 /// Draws the screen.

@@ -86,7 +86,7 @@ pub(super) async fn list(
     }
 }
 
-/// Returns the worker of a session, if the session has a card. The session does not tell in which partition its card is, so this reads one
+/// Returns the worker of a session, if the session has a card. The session does not determine the partition of its card, so this reads one
 /// partition after the other. Fails if a partition that may have the card does not answer.
 pub(super) async fn find(inner: &Inner, session: SessionId) -> Result<Option<WorkerInfo>, Failure> {
     let last = session.checked_sub(1);

@@ -13,7 +13,7 @@ struct Line {
     id: String,
     process: u32,
     group: String,
-    /// In microseconds since 1970.
+    /// The time, in microseconds since 1970.
     time: u128,
 }
 
@@ -34,7 +34,7 @@ impl Ledger {
         starts.count()
     }
 
-    /// Each task has run to its end once, except those that never end.
+    /// Checks that each task has run to its end once, except those that never end.
     pub(crate) fn assert_each_ended_once(&self, tasks: &[Task], never: &BTreeSet<&str>) {
         let mut ends = BTreeMap::<_, usize>::new();
         for line in self.0.iter().filter(|line| !line.is_start) {
@@ -47,7 +47,7 @@ impl Ledger {
         }
     }
 
-    /// No two tasks of a group have run at the same time.
+    /// Checks that no two tasks of a group have run at the same time.
     pub(crate) fn assert_groups_take_turns(&self) {
         let mut lines: Vec<_> = self.0.iter().filter(|line| line.group != "-").collect();
         lines.sort_by_key(|line| (&line.group, line.time));

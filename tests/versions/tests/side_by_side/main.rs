@@ -1,7 +1,7 @@
 //! Two versions of the crate on one store. `scripts/test-versions` compiles the program with an older version, and tells this test its path.
 //!
 //! The processes of the older and of the newer version, each with two releases of an application, store and run tasks at the same time. Those of
-//! one version are killed while they hold tasks. In the end, each task has ended once, and both versions read the same in the store.
+//! one version are killed while they hold tasks. In the end, each task has ended once, and both versions read the same data from the store.
 
 #[path = "../../../support/redis_server.rs"]
 #[allow(dead_code, reason = "other tests need all of it")]

@@ -64,7 +64,7 @@ impl Worker {
         self.child.id()
     }
 
-    /// As `kill -9`.
+    /// Kills the process, as `kill -9` does.
     pub(crate) fn kill(mut self) {
         self.child.kill().expect("it can be killed");
         self.child.wait().expect("it has died");

@@ -1,7 +1,7 @@
 -- Returns a task. Writes nothing.
 --
 -- No key contains the position of a waiting task in its list. So its entry is found only if it is near the head or the end of the list, or
--- where the time in its id suggests.
+-- near the position that the time in its id suggests.
 --
 -- Needs: task_rows, lists, groups, session, held_keys, retention.
 -- KEYS: NONE, META, SESSIONS, READY, ALIVE, PAYLOADS, DELAYED, DUE, RUNNING, CLAIMS, LEASE, RESULTS, DEAD, DIED, ERRORS, CANCEL,
@@ -43,7 +43,7 @@ local alive = call('HGET', ALIVE, id)
 -- ===== Tasks that have not ended =====
 
 -- Returns the position of a task in the order of time, as two numbers: the time at which its new id was created, and the rest of the id.
--- Returns nil for other ids.
+-- Returns nil for an id that was not created by `TaskId::new`.
 local function position_of(id)
   local is_new = byte(id, 7) >= 0x70 and byte(id, 7) < 0x80 and byte(id, 9) >= 0x80 and byte(id, 9) < 0xc0
   if is_new then return number_at('>I6I6', id) end
@@ -66,7 +66,7 @@ local function count_before(key, length, time, rest)
   return low
 end
 
--- Returns the entry that `is_wanted` chooses in a list: near one of its ends, or near the position of the task.
+-- Returns an entry of a list for which `is_wanted` returns `true`, if it is near an end of the list or near the position of the task.
 local function find_in(key, is_wanted)
   local function look(first, last)
     for _, entry in ipairs(call('LRANGE', key, first, last)) do

@@ -44,7 +44,7 @@ local function is_wanted(name, queue)
   return not (by_name and name ~= wanted_name) and (wanted_queue == '' or queue == wanted_queue)
 end
 
--- Returns `true` if a description has an entry whose task has failed, or if other tasks are wanted, too.
+-- Returns `true` if a description has an entry whose task has failed, or if tasks that have not failed are also wanted.
 local function is_wanted_failure(task)
   return not only_failed or task[5] and number_at('>I4', task[5], ENTRY_FAILURES) > 0
 end

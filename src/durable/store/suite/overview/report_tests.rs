@@ -182,7 +182,7 @@ pub(super) async fn a_task_that_has_crashed_its_workers(it: &dyn Harness) {
     };
     session.run_first(id(1), crashed).await;
     session.run_first(id(2), dead()).await;
-    let text = format!("as they may: job ({})", id(1));
+    let text = format!("`max_crashes` allows: job ({})", id(1));
     reader.assert_finds("dead_letters.crashes", &text).await;
     let only = DeadFilter::ids([id(1)]);
     assert_eq!(process.delete_dead_letters(only).await, 1);
