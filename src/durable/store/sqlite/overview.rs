@@ -12,7 +12,6 @@ use super::list_sizes::ListSizes;
 use super::meta::Meta;
 use super::queues::{self, QueueRow};
 use super::reader::ReadConnection;
-use super::shared::Shared;
 use super::stats;
 use super::time::Now;
 use super::{ready_queue, unserved};
@@ -34,7 +33,6 @@ pub(super) fn overview(reader: &ReadConnection) -> Result<Overview, Fault> {
         let sizes = ListSizes::load(db, counts.waiting)?;
         let reading = Reading {
             db,
-            shared,
             now,
             routes: shared.routes.load(db)?,
             sessions: live_sets(db, &shared.endpoint)?,
@@ -58,7 +56,6 @@ pub(super) const FIRST_TYPE: &str = "
 /// The data that all parts of the overview need.
 struct Reading<'a> {
     db: &'a Connection,
-    shared: &'a Shared,
     now: Now,
     routes: Arc<Routes>,
     /// The number of live sessions of each set.
@@ -71,7 +68,8 @@ struct Reading<'a> {
 impl Reading<'_> {
     fn overview(&self, counts: Counts) -> Result<Overview, Fault> {
         let size = |list| Ok(self.sizes.of(list));
-        let unserved = unserved::count_with(self.db, self.shared, size)?;
+        let live = self.sessions.keys().copied();
+        let unserved = unserved::count_with(self.db, &self.routes, live, size)?;
         let names = self.queue_names()?;
         let mut draft = OverviewDraft {
             now: self.now.wall as u64,
@@ -197,6 +195,7 @@ pub(super) fn live_sets(
     let mut gone = BTreeMap::new();
     for counted in counted {
         let (set, worker, count) = counted?;
+        // A process that exits may remove its lock file shortly before its sessions.
         let is_gone = gone
             .entry(worker)
             .or_insert_with(|| endpoint.is_gone(worker));
