@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension};
 
-use super::endpoint::{Endpoint, EndpointId};
 use super::error::Fault;
 use super::list_sizes::ListSizes;
 use super::meta::Meta;
@@ -35,7 +34,7 @@ pub(super) fn overview(reader: &ReadConnection) -> Result<Overview, Fault> {
             db,
             now,
             routes: shared.routes.load(db)?,
-            sessions: live_sets(db, &shared.endpoint)?,
+            sessions: unserved::live_sets(db, &shared.endpoint)?,
             waiting: sizes.by_queue(db)?,
             sizes,
         };
@@ -173,35 +172,4 @@ impl Reading<'_> {
         }
         Ok(types)
     }
-}
-
-/// Returns the sets of the sessions of live processes, and the numbers of these sessions.
-pub(super) fn live_sets(
-    db: &Connection,
-    endpoint: &Endpoint,
-) -> Result<BTreeMap<SetId, u64>, rusqlite::Error> {
-    let mut statement = db.prepare_cached(
-        "SELECT types, endpoint, count(*) FROM throng_session WHERE types IS NOT NULL
-         GROUP BY types, endpoint",
-    )?;
-    let counted = statement.query_map([], |row| {
-        let (set, worker) = (
-            SetId::from_number(row.get(0)?),
-            row.get::<_, EndpointId>(1)?,
-        );
-        Ok((set, worker, row.get::<_, i64>(2)? as u64))
-    })?;
-    let mut live = BTreeMap::new();
-    let mut gone = BTreeMap::new();
-    for counted in counted {
-        let (set, worker, count) = counted?;
-        // A process that exits may remove its lock file shortly before its sessions.
-        let is_gone = gone
-            .entry(worker)
-            .or_insert_with(|| endpoint.is_gone(worker));
-        if !*is_gone {
-            *live.entry(set).or_default() += count;
-        }
-    }
-    Ok(live)
 }

@@ -1,11 +1,11 @@
 //! Counts the waiting tasks whose type no live worker has registered.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rusqlite::{Connection, params};
 
+use super::endpoint::{Endpoint, EndpointId};
 use super::error::Fault;
-use super::overview::live_sets;
 use super::ready_queue;
 use super::shared::Shared;
 use crate::durable::store::kind::{Kind, SetId};
@@ -47,6 +47,37 @@ pub(super) fn count_with(
         };
     }
     Ok(unserved)
+}
+
+/// Returns the sets of the sessions of live processes, and the numbers of these sessions.
+pub(super) fn live_sets(
+    db: &Connection,
+    endpoint: &Endpoint,
+) -> Result<BTreeMap<SetId, u64>, rusqlite::Error> {
+    let mut statement = db.prepare_cached(
+        "SELECT types, endpoint, count(*) FROM throng_session WHERE types IS NOT NULL
+         GROUP BY types, endpoint",
+    )?;
+    let counted = statement.query_map([], |row| {
+        let (set, worker) = (
+            SetId::from_number(row.get(0)?),
+            row.get::<_, EndpointId>(1)?,
+        );
+        Ok((set, worker, row.get::<_, i64>(2)? as u64))
+    })?;
+    let mut live = BTreeMap::new();
+    let mut gone = BTreeMap::new();
+    for counted in counted {
+        let (set, worker, count) = counted?;
+        // A process that exits may remove its lock file shortly before its sessions.
+        let is_gone = gone
+            .entry(worker)
+            .or_insert_with(|| endpoint.is_gone(worker));
+        if !*is_gone {
+            *live.entry(set).or_default() += count;
+        }
+    }
+    Ok(live)
 }
 
 /// Counts the tasks of the chosen kinds in a list of this size, by a sample.
