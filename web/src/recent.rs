@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::error::WebError;
 use crate::views::charts::ChartRange;
 
-/// A question to a store. Equal ones have the same answer, whoever asks.
+/// A question to a store. Equal ones have the same answer, from any viewer.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Question {
     Overview,
