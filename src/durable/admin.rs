@@ -142,6 +142,33 @@ impl<'a> Admin<'a> {
         report::report(self.engine).await
     }
 
+    /// Returns the same as [`report`](Self::report), given an [overview](Self::overview) that was just read. A program that shows both
+    /// spares the store a second overview.
+    ///
+    /// # Errors
+    ///
+    /// The store does not answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost if the future is dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use throng::durable::{DurableClient, MemoryStore};
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// let overview = client.admin().overview().await?;
+    /// let report = client.admin().report_of(&overview).await?;
+    /// println!("{} tasks wait, {} findings", overview.counts.waiting, report.findings.len());
+    /// # assert!(report.findings.is_empty());
+    /// # Ok(()) }
+    /// ```
+    pub async fn report_of(&self, overview: &Overview) -> Result<Report, DurableError> {
+        report::report_of(self.engine, overview).await
+    }
+
     /// Checks that the store accepts writes: opens a session, as a worker does, and closes it. This has no effect on tasks.
     ///
     /// # Errors

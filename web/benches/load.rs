@@ -2,7 +2,7 @@
 //! the overview cost, and the memory. It prints a table for each kind of store, and exits with status 1 if a figure exceeds its bar.
 //!
 //! `cargo bench -p throng-web` takes about ten minutes. `cargo bench -p throng-web -- 10000` stores 10,000 waiting tasks instead of a
-//! million, and fewer of everything else, for a quick look.
+//! million, and fewer of everything else, for a quick look. `cargo bench -p throng-web -- 10000 sqlite` measures only one of the stores.
 
 #[path = "load/bars.rs"]
 mod bars;
@@ -37,6 +37,8 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>
 
 /// The number of waiting tasks if the command line has none.
 const TASKS: usize = 1_000_000;
+/// The kinds of stores.
+const STORES: [&str; 2] = ["redis", "sqlite"];
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// The first argument of the process that measures. Its memory is that of a process that has only a dashboard.
 const MEASURE: &str = "measure";
@@ -58,8 +60,9 @@ async fn main() -> Result<ExitCode> {
             let client = DurableClient::open(SqliteStore::observe(file).await?);
             measure(Size::of(tasks.parse()?), client, None).await?
         }
-        [] => run(Size::of(TASKS)).await?,
-        [tasks] => run(Size::of(tasks.parse().map_err(|_| usage(tasks))?)).await?,
+        [] => run(Size::of(TASKS), &STORES).await?,
+        [tasks] => run(size(tasks)?, &STORES).await?,
+        [tasks, store] if STORES.contains(&store) => run(size(tasks)?, &[store]).await?,
         _ => return Err(usage(&arguments.join(" ")).into()),
     };
     Ok(if has_met_all {
@@ -69,29 +72,46 @@ async fn main() -> Result<ExitCode> {
     })
 }
 
+fn size(tasks: &str) -> std::result::Result<Size, String> {
+    Ok(Size::of(tasks.parse().map_err(|_| usage(tasks))?))
+}
+
 fn usage(arguments: &str) -> String {
     format!(
-        "the arguments {arguments:?} are not valid: pass the number of waiting tasks, or nothing for {TASKS}"
+        "the arguments {arguments:?} are not valid: pass the number of waiting tasks, or nothing for {TASKS}, and then one of {STORES:?}, or nothing for all"
     )
 }
 
-/// Measures both stores, one after the other. Returns `false` if a figure exceeds its bar.
-async fn run(size: Size) -> Result<bool> {
+/// Measures these stores, one after the other. Returns `false` if a figure exceeds its bar.
+async fn run(size: Size, stores: &[&str]) -> Result<bool> {
     println!("{size}");
+    let mut has_met_all = true;
+    for &store in stores {
+        has_met_all &= match store {
+            "redis" => run_redis(size).await?,
+            _ => run_sqlite(size).await?,
+        };
+    }
+    Ok(has_met_all)
+}
+
+async fn run_redis(size: Size) -> Result<bool> {
     let redis = Server::start()?;
     let client = redis.open().await?;
     // A page writes nothing, and the time to fill the store is not measured.
     redis_info::command(&redis.socket(), "CONFIG SET appendonly no")?;
     let filled = fill("redis", size, client).await?;
-    let mut has_met_all = measure_in_child(size, "redis", &redis.socket())?;
+    let has_met_all = measure_in_child(size, "redis", &redis.socket())?;
     filled.close().await?;
-    drop(redis);
+    Ok(has_met_all)
+}
 
+async fn run_sqlite(size: Size) -> Result<bool> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("tasks.db");
     let client = DurableClient::open(SqliteStore::open(&file).await?);
     let filled = fill("sqlite", size, client).await?;
-    has_met_all &= measure_in_child(size, "sqlite", &file)?;
+    let has_met_all = measure_in_child(size, "sqlite", &file)?;
     filled.close().await?;
     Ok(has_met_all)
 }

@@ -180,7 +180,7 @@ impl SamplerShared {
         let overview = answer(admin.overview()).await.map(Arc::new);
         if let Ok(overview) = &overview {
             self.keep(Sample::of(overview));
-            self.read_findings().await;
+            self.read_findings(overview).await;
         }
         let pause = (start.elapsed() * PAUSE_FACTOR).clamp(SHARED_FOR, IDLE_INTERVAL);
         self.latest
@@ -189,7 +189,7 @@ impl SamplerShared {
     }
 
     /// Reads the findings unless they are recent. If this fails, the old ones stay.
-    async fn read_findings(&self) {
+    async fn read_findings(&self, overview: &Overview) {
         let (is_due, changes) = {
             let latest = self.latest.borrow();
             (latest.are_findings_due(), latest.changes)
@@ -197,7 +197,7 @@ impl SamplerShared {
         if !is_due {
             return;
         }
-        let report = answer(self.client.admin().report()).await;
+        let report = answer(self.client.admin().report_of(overview)).await;
         self.latest.send_if_modified(|latest| {
             latest.findings_read = Some((Instant::now(), changes));
             if let Ok(report) = report {

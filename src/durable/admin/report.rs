@@ -9,7 +9,7 @@ use super::json;
 use super::list::list;
 use crate::durable::clock::time_of;
 use crate::durable::engine::Engine;
-use crate::durable::{DurableError, Finding, Status, TaskFilter};
+use crate::durable::{DurableError, Finding, Overview, Status, TaskFilter};
 
 /// A report on a store: see [`Admin::report`](crate::durable::Admin::report).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -28,13 +28,21 @@ const MAX_EXAMINED_DEAD_LETTERS: usize = 50;
 /// Returns a report: see [`Admin::report`](crate::durable::Admin::report).
 pub(super) async fn report(engine: &Engine) -> Result<Report, DurableError> {
     let overview = engine.ask(None, |store| store.overview()).await?;
+    report_of(engine, &overview).await
+}
+
+/// Returns a report that does not read the overview again: see [`Admin::report_of`](crate::durable::Admin::report_of).
+pub(super) async fn report_of(
+    engine: &Engine,
+    overview: &Overview,
+) -> Result<Report, DurableError> {
     let diagnoses = engine.ask(None, |store| store.diagnose()).await?;
     let dead = TaskFilter::new(Status::Dead);
     let dead = list(engine, &dead, None, MAX_EXAMINED_DEAD_LETTERS).await;
     let times = diagnoses.partitions.iter().map(|part| part.now);
     let now = times.max().unwrap_or_default();
     let findings = findings(&Facts {
-        overview: &overview,
+        overview,
         diagnoses: &diagnoses,
         // A partition that does not answer is a finding.
         newest_dead: dead.map(|page| page.tasks).unwrap_or_default(),

@@ -6,10 +6,10 @@ use rusqlite::{Connection, OptionalExtension};
 
 use super::error::Fault;
 use super::meta::Meta;
-use super::overview::live_sets;
 use super::reader::ReadConnection;
 use super::shared::Shared;
 use super::time::Now;
+use super::unserved::live_sets;
 use super::{ready_queue, schedules, workers};
 use crate::durable::store::kind::Kind;
 use crate::durable::store::routes::ListId;

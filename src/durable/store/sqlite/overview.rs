@@ -6,13 +6,11 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension};
 
-use super::endpoint::{Endpoint, EndpointId};
 use super::error::Fault;
 use super::list_sizes::ListSizes;
 use super::meta::Meta;
 use super::queues::{self, QueueRow};
 use super::reader::ReadConnection;
-use super::shared::Shared;
 use super::stats;
 use super::time::Now;
 use super::{ready_queue, unserved};
@@ -34,10 +32,9 @@ pub(super) fn overview(reader: &ReadConnection) -> Result<Overview, Fault> {
         let sizes = ListSizes::load(db, counts.waiting)?;
         let reading = Reading {
             db,
-            shared,
             now,
             routes: shared.routes.load(db)?,
-            sessions: live_sets(db, &shared.endpoint)?,
+            sessions: unserved::live_sets(db, &shared.endpoint)?,
             waiting: sizes.by_queue(db)?,
             sizes,
         };
@@ -58,7 +55,6 @@ pub(super) const FIRST_TYPE: &str = "
 /// The data that all parts of the overview need.
 struct Reading<'a> {
     db: &'a Connection,
-    shared: &'a Shared,
     now: Now,
     routes: Arc<Routes>,
     /// The number of live sessions of each set.
@@ -71,7 +67,8 @@ struct Reading<'a> {
 impl Reading<'_> {
     fn overview(&self, counts: Counts) -> Result<Overview, Fault> {
         let size = |list| Ok(self.sizes.of(list));
-        let unserved = unserved::count_with(self.db, self.shared, size)?;
+        let live = self.sessions.keys().copied();
+        let unserved = unserved::count_with(self.db, &self.routes, live, size)?;
         let names = self.queue_names()?;
         let mut draft = OverviewDraft {
             now: self.now.wall as u64,
@@ -175,34 +172,4 @@ impl Reading<'_> {
         }
         Ok(types)
     }
-}
-
-/// Returns the sets of the sessions of live processes, and the numbers of these sessions.
-pub(super) fn live_sets(
-    db: &Connection,
-    endpoint: &Endpoint,
-) -> Result<BTreeMap<SetId, u64>, rusqlite::Error> {
-    let mut statement = db.prepare_cached(
-        "SELECT types, endpoint, count(*) FROM throng_session WHERE types IS NOT NULL
-         GROUP BY types, endpoint",
-    )?;
-    let counted = statement.query_map([], |row| {
-        let (set, worker) = (
-            SetId::from_number(row.get(0)?),
-            row.get::<_, EndpointId>(1)?,
-        );
-        Ok((set, worker, row.get::<_, i64>(2)? as u64))
-    })?;
-    let mut live = BTreeMap::new();
-    let mut gone = BTreeMap::new();
-    for counted in counted {
-        let (set, worker, count) = counted?;
-        let is_gone = gone
-            .entry(worker)
-            .or_insert_with(|| endpoint.is_gone(worker));
-        if !*is_gone {
-            *live.entry(set).or_default() += count;
-        }
-    }
-    Ok(live)
 }

@@ -1,6 +1,6 @@
 //! Counts the waiting tasks whose type no live worker has registered.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rusqlite::{Connection, params};
 
@@ -9,28 +9,30 @@ use super::error::Fault;
 use super::ready_queue;
 use super::shared::Shared;
 use crate::durable::store::kind::{Kind, SetId};
-use crate::durable::store::routes::ListId;
+use crate::durable::store::routes::{ListId, Routes};
 
 /// The number of tasks that are sampled in a draining list. The result is extrapolated to the others.
 const MAX_SAMPLED: i64 = 4096;
 
 /// Counts the waiting tasks whose type no live worker has registered. A paused type counts as any other.
 pub(super) fn count(db: &Connection, shared: &Shared) -> Result<u64, Fault> {
-    count_with(db, shared, |list| ready_queue::count(db, list))
+    let routes = shared.routes.load(db)?;
+    let live = live_sets(db, &shared.endpoint)?;
+    let size = |list| ready_queue::count(db, list);
+    Ok(count_with(db, &routes, live.into_keys(), size)?)
 }
 
-/// As [`count`], with a function that returns the number of tasks in a list.
+/// As [`count`], given the sets of the sessions of live processes, and a function that returns the number of tasks in a list.
 ///
 /// A list that is not draining has tasks of types that belong to exactly the same sets, so live workers know
 /// either all of these types or none. Only the tasks of a draining list are checked one by one.
 pub(super) fn count_with(
     db: &Connection,
-    shared: &Shared,
+    routes: &Routes,
+    live: impl Iterator<Item = SetId>,
     size: impl Fn(ListId) -> Result<u64, rusqlite::Error>,
-) -> Result<u64, Fault> {
-    let routes = shared.routes.load(db)?;
-    let live = live_sets(db, &shared.endpoint)?;
-    let known: BTreeSet<_> = live.iter().flat_map(|&set| routes.kinds(set)).collect();
+) -> Result<u64, rusqlite::Error> {
+    let known: BTreeSet<_> = live.flat_map(|set| routes.kinds(set)).collect();
     let leaves: BTreeSet<_> = known.iter().map(|&kind| routes.leaf(kind)).collect();
     let lists = known.iter().flat_map(|&kind| routes.path(kind));
     let draining: BTreeSet<_> = lists.copied().collect();
@@ -47,23 +49,32 @@ pub(super) fn count_with(
     Ok(unserved)
 }
 
-/// Returns the sets of the sessions of live processes.
-fn live_sets(db: &Connection, endpoint: &Endpoint) -> Result<BTreeSet<SetId>, rusqlite::Error> {
+/// Returns the sets of the sessions of live processes, and the numbers of these sessions.
+pub(super) fn live_sets(
+    db: &Connection,
+    endpoint: &Endpoint,
+) -> Result<BTreeMap<SetId, u64>, rusqlite::Error> {
     let mut statement = db.prepare_cached(
-        "SELECT DISTINCT types, endpoint FROM throng_session WHERE types IS NOT NULL",
+        "SELECT types, endpoint, count(*) FROM throng_session WHERE types IS NOT NULL
+         GROUP BY types, endpoint",
     )?;
-    let sessions = statement.query_map([], |row| {
-        Ok((
+    let counted = statement.query_map([], |row| {
+        let (set, worker) = (
             SetId::from_number(row.get(0)?),
             row.get::<_, EndpointId>(1)?,
-        ))
+        );
+        Ok((set, worker, row.get::<_, i64>(2)? as u64))
     })?;
-    let mut live = BTreeSet::new();
-    for session in sessions {
-        let (set, worker) = session?;
+    let mut live = BTreeMap::new();
+    let mut gone = BTreeMap::new();
+    for counted in counted {
+        let (set, worker, count) = counted?;
         // A process that exits may remove its lock file shortly before its sessions.
-        if !live.contains(&set) && !endpoint.is_gone(worker) {
-            live.insert(set);
+        let is_gone = gone
+            .entry(worker)
+            .or_insert_with(|| endpoint.is_gone(worker));
+        if !*is_gone {
+            *live.entry(set).or_default() += count;
         }
     }
     Ok(live)

@@ -1,5 +1,6 @@
 //! Lists the workers.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rusqlite::{Connection, params};
@@ -59,10 +60,13 @@ pub(super) fn read(
     let (now, endpoint) = (Now::read(&reader.clock), &reader.shared.endpoint);
     let mut statement = db.prepare_cached(WORKERS)?;
     let mut rows = statement.query(params![after, limit as i64])?;
-    let mut workers = Vec::new();
+    // Most processes have several sessions, and the check opens a file.
+    let (mut workers, mut gone) = (Vec::new(), BTreeMap::new());
     while let Some(row) = rows.next()? {
         let worker: EndpointId = row.get(1)?;
-        let (is_dead, is_suspect) = (endpoint.is_gone(worker), row.get(4)?);
+        let is_gone = gone.entry(worker);
+        let is_gone = is_gone.or_insert_with(|| endpoint.is_gone(worker));
+        let (is_dead, is_suspect) = (*is_gone, row.get(4)?);
         let state = match (is_dead, is_suspect) {
             (true, _) => WorkerState::Gone,
             (false, true) => WorkerState::Suspect,
