@@ -103,12 +103,8 @@ pub(super) enum Step {
     Counts {
         process: u8,
     },
-    List {
-        process: u8,
-        status: Status,
-        is_queued: bool,
-        limit: usize,
-    },
+    List(ListStep),
+    MoveWaiting(MoveStep),
     /// Pauses or resumes a type.
     Pause {
         other: bool,
@@ -142,6 +138,34 @@ pub(super) struct ReadStatsStep {
     process: u8,
     is_by_hour: bool,
     last: Option<Duration>,
+}
+
+/// A list of tasks. Filters that do not apply to its status are left out.
+#[derive(Clone, Debug)]
+pub(super) struct ListStep {
+    process: u8,
+    status: Status,
+    is_queued: bool,
+    /// Selects the tasks with the other name, or those without.
+    other_name: Option<bool>,
+    /// Selects only tasks that have failed.
+    has_failed: bool,
+    /// Selects only tasks that this session runs.
+    session: Option<u8>,
+    limit: usize,
+}
+
+/// Moves all waiting tasks that match.
+#[derive(Clone, Debug)]
+pub(super) struct MoveStep {
+    /// Selects only tasks of the named queue.
+    is_queued: bool,
+    other_name: Option<bool>,
+    /// Selects only tasks whose ids contain a time. No task of this test has one.
+    has_time: bool,
+    /// To the named queue.
+    to_queued: bool,
+    limit: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -447,12 +471,37 @@ fn enqueue() -> impl Strategy<Value = Step> {
 
 fn list() -> impl Strategy<Value = Step> {
     let status = prop::sample::select(&LISTED[..]);
-    (any::<u8>(), status, any::<bool>(), 1..4_usize).prop_map(
-        |(process, status, is_queued, limit)| Step::List {
+    let other_name = prop::option::weighted(0.3, any::<bool>());
+    let filters = (any::<bool>(), other_name, any::<bool>());
+    let session = prop::option::of(any::<u8>());
+    let choices = (any::<u8>(), status, filters, session, 1..4_usize);
+    choices.prop_map(|(process, status, filters, session, limit)| {
+        let (is_queued, other_name, has_failed) = filters;
+        Step::List(ListStep {
             process,
             status,
             is_queued,
+            other_name,
+            has_failed,
+            session,
             limit,
+        })
+    })
+}
+
+fn move_waiting() -> impl Strategy<Value = Step> {
+    let other_name = prop::option::weighted(0.3, any::<bool>());
+    let has_time = prop::bool::weighted(0.1);
+    let filters = (any::<bool>(), other_name, has_time);
+    (filters, any::<bool>(), 1..4_usize).prop_map(
+        |((is_queued, other_name, has_time), to_queued, limit)| {
+            Step::MoveWaiting(MoveStep {
+                is_queued,
+                other_name,
+                has_time,
+                to_queued,
+                limit,
+            })
         },
     )
 }
@@ -520,6 +569,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => retention().prop_map(Step::SetRetention),
         3 => any().prop_map(|process| Step::Counts { process }),
         5 => list(),
+        4 => move_waiting(),
         3 => pause(),
         4 => queue_change().prop_map(Step::ChangeQueue),
         6 => schedule_step().prop_map(Step::ChangeSchedule),

@@ -27,7 +27,9 @@ mod details;
 mod diagnosis;
 mod leases;
 mod lists;
+mod moves;
 mod numbered;
+mod overview;
 mod progress;
 mod queues;
 mod retention;
@@ -169,12 +171,8 @@ impl<H: Harness> Pair<H> {
                 Ok(())
             }
             Step::Close { session } => self.close(*session).await,
-            Step::List {
-                process,
-                status,
-                is_queued,
-                limit,
-            } => self.list(*process, *status, *is_queued, *limit).await,
+            Step::List(step) => self.list(step).await,
+            Step::MoveWaiting(step) => self.move_waiting(step).await,
             Step::Counts { process } => self.counts(*process).await,
             Step::Pause { other, is_paused } => self.pause(*other, *is_paused).await,
             Step::ChangeQueue(change) => self.change_queue(*change).await,
@@ -379,6 +377,7 @@ impl<H: Harness> Pair<H> {
         self.queue(process).await?;
         self.workers(process).await?;
         self.diagnose(process).await?;
+        self.overview(process).await?;
         let [model, tested] = self.stores(process);
         let (expected, answered) = (model.0.counts().await, tested.0.counts().await);
         if let Some(counts) = answered.as_ref().ok().filter(|counts| !adds_up(counts)) {

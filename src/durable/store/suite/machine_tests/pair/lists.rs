@@ -2,43 +2,67 @@
 
 use std::collections::BTreeMap;
 
-use super::{Outcome, Pair, equal, refusal};
+use super::{Outcome, Pair, equal, refusal, requests};
 use crate::durable::store::suite::Harness;
+use crate::durable::store::suite::machine_tests::ListStep;
 use crate::durable::store::suite::process::queue_name;
-use crate::durable::store::{CheckedFilter, ListTasks, Store};
+use crate::durable::store::{CheckedFilter, ListTasks, SessionId, Store};
 use crate::durable::{Status, TaskId, TaskInfo};
 
 impl<H: Harness> Pair<H> {
-    pub(super) async fn list(
+    pub(super) async fn list(&mut self, step: &ListStep) -> Outcome {
+        let filters = self.filters(step);
+        self.compare_lists(step.process, filters, step.limit).await
+    }
+
+    /// Compares all waiting tasks.
+    pub(super) async fn list_waiting(&mut self) -> Outcome {
+        let filters = [(); 2].map(|()| CheckedFilter::new(Status::Waiting));
+        self.compare_lists(0, filters, 9).await
+    }
+
+    async fn compare_lists(
         &mut self,
         process: u8,
-        status: Status,
-        is_queued: bool,
+        [for_model, for_tested]: [CheckedFilter; 2],
         limit: usize,
     ) -> Outcome {
-        let knows_queue = !matches!(status, Status::Done | Status::Cancelled);
-        let filter = CheckedFilter {
-            queue: (is_queued && knows_queue).then(|| queue_name("q")),
-            ..CheckedFilter::new(status)
-        };
         let [model, tested] = self.stores(process);
-        let mut expected = read(model, &filter, limit).await?;
-        let mut answered = read(tested, &filter, limit).await?;
+        let mut expected = read(model, &for_model, limit).await?;
+        let mut answered = read(tested, &for_tested, limit).await?;
         for (id, info) in &mut expected {
             if let Some(other) = answered.get_mut(id) {
                 leave_out(info, other);
             }
         }
-        equal(
-            &format!("the list of {status:?} tasks"),
-            &expected,
-            &answered,
-        )
+        let what = format!("the list of {:?} tasks", for_model.status);
+        equal(&what, &expected, &answered)
+    }
+
+    /// Returns the filters for both stores, which differ in the id of the session.
+    fn filters(&self, step: &ListStep) -> [CheckedFilter; 2] {
+        let knows_type = !matches!(step.status, Status::Done | Status::Cancelled);
+        let name = step.other_name.filter(|_| knows_type);
+        let session = step.session.filter(|_| step.status == Status::Running);
+        let session = session.and_then(|choice| self.listed_session(choice));
+        [0, 1].map(|side| CheckedFilter {
+            name: name.map(|other| requests::name(other).to_owned()),
+            queue: (step.is_queued && knows_type).then(|| queue_name("q")),
+            has_failed: step.has_failed && step.status == Status::Delayed,
+            session: session.map(|ids| ids[side]),
+            ..CheckedFilter::new(step.status)
+        })
+    }
+
+    /// Chooses a session, possibly a closed one. Returns its ids.
+    fn listed_session(&self, choice: u8) -> Option<[SessionId; 2]> {
+        let at = usize::from(choice).checked_rem(self.sessions.len())?;
+        Some(self.sessions[at].ids)
     }
 }
 
 /// Reads a list to its end, in pages of this size.
-async fn read(
+pub(super) async fn read(
     store: &Store,
     filter: &CheckedFilter,
     limit: usize,
