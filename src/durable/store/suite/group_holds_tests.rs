@@ -34,6 +34,19 @@ pub(super) async fn a_held_group_starts_nothing_until_its_hold_is_over(it: &dyn 
     assert_eq!(q.turn(wanting(9)).await.next, Some(LEASE));
 }
 
+/// Even if the hold is over at once.
+pub(super) async fn a_group_that_is_held_goes_behind_the_others(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut q = process.session_in("q").await;
+    q.enqueue([grouped("b", 1)]).await;
+    let epoch = q.claim(1).await.epoch;
+    q.enqueue([grouped("b", 2)]).await;
+    q.enqueue([grouped("a", 3)]).await;
+    let held = wanting(9).verdict(epoch, 1, hold(Duration::ZERO, dead()));
+    let claim = q.turn(held).await.claim.expect("tasks wait");
+    assert_eq!(ids(&claim), [3, 2].map(id));
+}
+
 pub(super) async fn a_verdict_of_any_kind_can_hold_its_group(it: &dyn Harness) {
     let process = Process::of(it);
     let mut q = process.session_in("q").await;

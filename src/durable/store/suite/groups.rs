@@ -55,6 +55,7 @@ macro_rules! groups_suite {
                 }
                 group_holds_tests {
                     a_held_group_starts_nothing_until_its_hold_is_over
+                    a_group_that_is_held_goes_behind_the_others
                     a_verdict_of_any_kind_can_hold_its_group
                     a_hold_may_be_over_while_its_group_is_empty
                     a_hold_may_be_over_while_its_group_is_full

@@ -85,7 +85,7 @@ impl Model {
 
     // ===== Holds =====
 
-    /// Holds the group of a task. This replaces an earlier hold.
+    /// Holds the group of a task. This replaces an earlier hold. The group loses its turns, even if the hold is over in the same request.
     pub(super) fn hold_group(&mut self, id: TaskId, wait: Duration) {
         let until = self.wall() + millis(wait);
         let Some(row) = self.tasks.get(&id) else {
@@ -93,6 +93,9 @@ impl Model {
         };
         if let Some(group) = row.task.group.clone() {
             let queue = row.task.queue.clone();
+            let is_other = |of: &QueueName, name: &GroupName| *of != queue || *name != group;
+            let numbers = &mut self.groups.numbers;
+            numbers.retain(|(of, _, name), _| is_other(of, name));
             self.groups.holds.insert((queue.clone(), group), until);
             // An idle session may have to check earlier now.
             self.freed.insert(queue);
