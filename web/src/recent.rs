@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::fmt;
 use std::future::Future;
+use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -39,14 +40,15 @@ pub(crate) struct RecentAnswers {
 /// A question, and the cell for its answer.
 struct Asked {
     question: Question,
-    at: Instant,
+    /// `None` while the question runs.
+    answered: Option<Instant>,
     answer: Arc<dyn Any + Send + Sync>,
 }
 
-/// The time for which equal questions share an answer.
+/// The time for which equal questions share an answer that has arrived.
 pub(crate) const SHARED_FOR: Duration = Duration::from_millis(250);
-/// The maximum number of answers that are kept, which bounds their memory. The answers to further questions are not shared.
-const MAX_ANSWERS: usize = 64;
+/// The maximum number of answers that are kept, which bounds their memory.
+const MAX_ANSWERS: usize = 16;
 
 type AnswerCell<T> = OnceCell<Result<T, WebError>>;
 
@@ -59,6 +61,11 @@ impl RecentAnswers {
         ask: impl Future<Output = Result<T, WebError>>,
     ) -> Result<T, WebError> {
         let cell = self.cell(question);
+        let ask = async {
+            let answer = ask.await;
+            self.answered(&cell);
+            answer
+        };
         let answer = cell.get_or_init(|| ask).await.clone();
         if answer.is_err() {
             self.forget(&cell);
@@ -74,30 +81,43 @@ impl RecentAnswers {
     /// Returns the cell of an equal question or, if there is none, a new one.
     fn cell<T: Send + Sync + 'static>(&self, question: Question) -> Arc<AnswerCell<T>> {
         let mut asked = self.lock();
-        asked.retain(|it| it.at.elapsed() < SHARED_FOR);
+        asked.retain(|it| it.answered.is_none_or(|at| at.elapsed() < SHARED_FOR));
         let equal = asked.iter().find(|it| it.question == question);
         let found = equal.and_then(|it| Arc::clone(&it.answer).downcast().ok());
         found.unwrap_or_else(|| {
             let cell = Arc::<AnswerCell<T>>::default();
-            if asked.len() < MAX_ANSWERS {
-                asked.push(Asked {
-                    question,
-                    at: Instant::now(),
-                    answer: Arc::clone(&cell) as _,
-                });
+            if asked.len() == MAX_ANSWERS {
+                asked.remove(0);
             }
+            asked.push(Asked {
+                question,
+                answered: None,
+                answer: Arc::clone(&cell) as _,
+            });
             cell
         })
     }
 
+    /// Begins the time for which the answer is shared.
+    fn answered<T>(&self, cell: &Arc<AnswerCell<T>>) {
+        let mut asked = self.lock();
+        if let Some(asked) = asked.iter_mut().find(|it| it.has(cell)) {
+            asked.answered = Some(Instant::now());
+        }
+    }
+
     fn forget<T>(&self, cell: &Arc<AnswerCell<T>>) {
-        let cell = Arc::as_ptr(cell).cast::<()>();
-        self.lock()
-            .retain(|it| Arc::as_ptr(&it.answer).cast::<()>() != cell);
+        self.lock().retain(|it| !it.has(cell));
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Asked>> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Asked {
+    fn has<T>(&self, cell: &Arc<AnswerCell<T>>) -> bool {
+        ptr::addr_eq(Arc::as_ptr(&self.answer), Arc::as_ptr(cell))
     }
 }
 
@@ -141,6 +161,27 @@ mod tests {
         assert_eq!(ask(Question::Overview).await.unwrap(), 2);
         recent.clear();
         assert_eq!(ask(Question::Overview).await.unwrap(), 3);
+    }
+
+    #[tokio::test]
+    async fn a_question_that_runs_is_not_asked_again() {
+        tokio::time::pause();
+        let (recent, asked) = (RecentAnswers::default(), AtomicU32::new(0));
+        let ask = || {
+            recent.get(Question::Overview, async {
+                tokio::time::sleep(8 * SHARED_FOR).await;
+                Ok(asked.fetch_add(1, Ordering::Relaxed))
+            })
+        };
+        let later = async {
+            tokio::time::sleep(4 * SHARED_FOR).await;
+            ask().await
+        };
+        let (first, second) = tokio::join!(ask(), later);
+        assert_eq!((first.unwrap(), second.unwrap()), (0, 0));
+        assert_eq!(ask().await.unwrap(), 0);
+        tokio::time::advance(SHARED_FOR).await;
+        assert_eq!(ask().await.unwrap(), 1);
     }
 
     #[tokio::test]

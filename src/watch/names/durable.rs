@@ -109,7 +109,7 @@ pub(in crate::watch) static TYPES: [Row<TypeMetrics>; 3] = [
         "type",
         histogram(
             "throng_durable_wait_seconds",
-            "Time from when a task was ready to run until this process claimed it, by type of the task. Tasks that were taken back from a worker do not count.",
+            "Time from when a task was ready to run until this process claimed it, by type of the task. Tasks that were taken back from a worker do not count; those that a worker gave back count from when they first were ready.",
             &[("", |it| buckets(&it.wait_time))],
         ),
     ),

@@ -13,7 +13,7 @@ use super::audit::Audit;
 use super::bulk::BulkOrder;
 use crate::error::{ErrorKind, WebError};
 use crate::store::ShownStore;
-use crate::views::tasks::{MAX_LIMIT, has_error};
+use crate::views::tasks::has_error;
 use crate::visit::StoreVisit;
 
 /// The bulk changes of a store: those that run, and the last ones that have ended.
@@ -62,6 +62,8 @@ pub(crate) enum JobState {
 
 /// The number of bulk changes of a store that are kept, including those that run.
 const MAX_JOBS: usize = 32;
+/// The number of dead letters that are read before those with an error are changed. A few, so that what was read is still true.
+const PART: usize = 20;
 /// The number of bulk changes of a store that run at once.
 const MAX_RUNNING_JOBS: usize = 4;
 /// The number of failures in a row after which a bulk change ends.
@@ -195,7 +197,7 @@ impl BulkJob {
         let (mut after, mut failures) = (None, 0);
         while !self.stop.is_cancelled() {
             let admin = store.client.admin();
-            let page = admin.tasks(&filter, after.as_ref(), MAX_LIMIT);
+            let page = admin.tasks(&filter, after.as_ref(), PART);
             match store.read_now(page).await {
                 Err(error) => self.failed(&mut failures, error).await?,
                 Ok(page) => {

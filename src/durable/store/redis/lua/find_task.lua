@@ -36,6 +36,8 @@ local id, budget = ARGV[1], tonumber(ARGV[2])
 local NEAR = 100
 -- Longer lists are searched only near their ends: each step of a search takes time in proportion to the length of the list.
 local MAX_SEARCHED = 1000000
+-- The clock of a producer, and the time that a task takes to be stored, may differ by this number of milliseconds from the store's clock.
+local MAX_SKEW = 60000
 local status, description, entry, kind, output, dead_error, damage
 local is_cancelled, lease_end, worker, process, is_suspect = 0, '', '', '', 0
 local alive = call('HGET', ALIVE, id)
@@ -49,18 +51,32 @@ local function position_of(id)
   if is_new then return number_at('>I6I6', id) end
 end
 
+-- Returns the position of an entry in the order of its list. A task that was delayed, or waited for another attempt, is where it became ready,
+-- however old its id is.
+local function position_of_entry(entry)
+  local time, rest = position_of(entry)
+  local ready_at = number_at('>I6', entry, ENTRY_READY_AT)
+  if time and math.abs(ready_at - time) < MAX_SKEW then return time, rest end
+  return ready_at, 0
+end
+
+-- Returns an entry of a list at an index, or soon after it and before another one. Returns nil if none of them can be read.
+local function entry_near(key, index, before)
+  for at = index, math.min(index + 4, before) - 1 do
+    local entry = call('LINDEX', key, at)
+    if entry and is_entry(entry) then return entry end
+  end
+end
+
 -- Returns the number of entries of a list that precede a position, by a binary search. This is approximate, since the order of a list is not
--- quite that of the ids.
+-- quite that of the positions.
 local function count_before(key, length, time, rest)
   local low, high = 0, length
   while low < high do
     local middle = math.floor((low + high) / 2)
-    local entry = call('LINDEX', key, middle)
+    local entry = entry_near(key, middle, high)
     local its_time, its_rest = 0, 0
-    if entry and is_entry(entry) then
-      its_time, its_rest = position_of(entry)
-      if not its_time then its_time, its_rest = number_at('>I6', entry, ENTRY_READY_AT), 0 end
-    end
+    if entry then its_time, its_rest = position_of_entry(entry) end
     if its_time < time or its_time == time and its_rest < rest then low = middle + 1 else high = middle end
   end
   return low
