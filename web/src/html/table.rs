@@ -27,7 +27,7 @@ pub(crate) fn table(
         @if rows.is_empty() {
             p.muted { (if_empty) }
         } @else {
-            table.wide[columns.len() > MAX_NARROW_COLUMNS] {
+            table class=[(columns.len() > MAX_NARROW_COLUMNS).then_some("wide")] {
                 caption { (caption) }
                 thead {
                     tr {
