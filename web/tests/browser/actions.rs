@@ -152,15 +152,18 @@ async fn a_page_of_another_port_cannot_operate_or_embed_the_dashboard() {
     .await;
 }
 
-/// Waits for a button, and clicks it.
+/// Waits for a button, and clicks it. A page that follows a change may be loaded again in between.
 async fn click(browser: &Browser, path: &str) {
-    let button = browser
-        .client
-        .wait()
-        .for_element(Locator::XPath(path))
-        .await;
-    let button = button.unwrap_or_else(|error| panic!("{path}: {error}"));
-    button.click().await.expect("the button can be clicked");
+    let start = Instant::now();
+    loop {
+        let wait = browser.client.wait();
+        let button = wait.for_element(Locator::XPath(path)).await;
+        let button = button.unwrap_or_else(|error| panic!("{path}: {error}"));
+        match button.click().await {
+            Err(error) if error.is_stale_element_reference() && start.elapsed() < LIMIT => {}
+            result => return result.expect("the button can be clicked"),
+        }
+    }
 }
 
 /// Waits until a condition holds: a click does not wait for its effect.

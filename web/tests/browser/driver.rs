@@ -67,26 +67,38 @@ pub(crate) async fn with_browser<F: Future<Output = ()>>(test: impl FnOnce(Brows
     }
 }
 
-/// Starts ChromeDriver on a free port, which it prints.
+/// Starts ChromeDriver on a free port. It ends if another process has the same port of the other version of IP.
 async fn start_driver() -> Option<(Child, u16)> {
+    let start = Instant::now();
+    loop {
+        let mut driver = spawn_driver()?;
+        let port = timeout(LIMIT, printed_port(&mut driver)).await;
+        if let Some(port) = port.expect("ChromeDriver starts") {
+            return Some((driver, port));
+        }
+        assert!(start.elapsed() < LIMIT, "ChromeDriver finds no port");
+    }
+}
+
+fn spawn_driver() -> Option<Child> {
     let mut command = Command::new(program());
     command
         .arg("--port=0")
         .stdout(Stdio::piped())
         .kill_on_drop(true);
-    let mut driver = command.spawn().ok()?;
+    command.spawn().ok()
+}
+
+/// Returns the port that ChromeDriver prints, or `None` if it ends before.
+async fn printed_port(driver: &mut Child) -> Option<u16> {
     let output = driver.stdout.take().expect("a pipe");
     let mut lines = BufReader::new(output).lines();
-    let port = async {
-        while let Some(line) = lines.next_line().await.expect("the output of ChromeDriver") {
-            if let Some((_, port)) = line.split_once("started successfully on port ") {
-                return port.trim_end_matches('.').parse().expect("a port");
-            }
+    while let Some(line) = lines.next_line().await.expect("the output of ChromeDriver") {
+        if let Some((_, port)) = line.split_once("started successfully on port ") {
+            return Some(port.trim_end_matches('.').parse().expect("a port"));
         }
-        panic!("ChromeDriver has ended without a port");
-    };
-    let port = timeout(LIMIT, port).await.expect("ChromeDriver starts");
-    Some((driver, port))
+    }
+    None
 }
 
 async fn connect(port: u16, profile: &TempDir) -> Client {
