@@ -171,6 +171,8 @@ fn the_terminal_is_restored_after_a_panic() {
     let mut command = Command::new(env::current_exe().unwrap());
     command.args(["--ignored", "--exact", "--nocapture"]);
     command.arg("cmd::top::tests::a_panic_on_the_screen");
+    // The message must not scroll off the screen.
+    command.env("RUST_BACKTRACE", "0");
     let mut child = terminal.spawn(command).unwrap();
     let is_open = |screen: &vt100::Screen| screen.alternate_screen();
     terminal.wait_until("screen", is_open).unwrap();
