@@ -63,8 +63,8 @@ fn redacted(html: &str) -> String {
         (r"\b\d+(\.\d)? (ms|s|min)\b", "[TIME]"),
         (r#"(name="until_ms" value=")\d+"#, "$1[MS]"),
         (
-            r">[^<]* on [^<]* <span class=.muted.>process \d+, session \d+",
-            ">[PROGRAM] on [HOST] <span class=\"muted\">process [PID], session [SESSION]",
+            r">[^<]* on [^<]*</a> <span class=.muted.>process \d+",
+            ">[PROGRAM] on [HOST]</a> <span class=\"muted\">process [PID]",
         ),
         (r"(assets/)[0-9a-f]+/", "$1[HASH]/"),
         (
