@@ -12,7 +12,9 @@ use throng::durable::{
     TaskFilter, TaskId,
 };
 
-use crate::harness::{App, Number, TestStore, builder, reaches, start, start_as};
+use crate::harness::{
+    App, Number, TestStore, builder, pass_a_millisecond, reaches, start, start_as,
+};
 use crate::support::{rounds, within};
 
 on_all_stores! {
@@ -317,16 +319,6 @@ async fn counts_reach(client: &DurableClient, condition: impl Fn(Counts) -> bool
         }
     })
     .await;
-}
-
-/// Waits until the clock of the store, which is that of this machine, shows a later millisecond.
-async fn pass_a_millisecond(client: &DurableClient) {
-    let read_at = async || {
-        let page = client.admin().tasks(&of(Status::Running), None, 1).await;
-        page.unwrap().read_at
-    };
-    let before = read_at().await;
-    while read_at().await <= before {}
 }
 
 async fn a_part_says_why_tasks_are_refused(store: TestStore) {

@@ -9,7 +9,9 @@ use throng::durable::{
     TaskError,
 };
 
-use crate::harness::{App, Number, TestStore, reaches, spawn, spawn_as, start, timed};
+use crate::harness::{
+    App, Number, TestStore, pass_a_millisecond, reaches, spawn, spawn_as, start, timed,
+};
 use crate::support::within;
 
 on_all_stores! {
@@ -50,7 +52,7 @@ async fn the_newest_dead_letters_are_listed_first(store: TestStore) {
         ids.push(handle.id());
         within(handle).await.unwrap_err();
         // The order is that of the milliseconds of death.
-        tokio::time::sleep(std::time::Duration::from_millis(3)).await;
+        pass_a_millisecond(&client).await;
     }
     ids.reverse();
     for limit in [0, 1, 3, 5, 100] {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use throng::Retry;
 use throng::durable::{
     Builder, Clock, DurableClient, DurableExecutor, DurableHandle, DurableTask, InlineExecutor,
-    MemoryStore, Run, SpawnOptions, Status, TaskContext, TaskError, TaskId,
+    MemoryStore, Run, SpawnOptions, Status, TaskContext, TaskError, TaskFilter, TaskId,
 };
 use tokio::sync::Semaphore;
 
@@ -240,6 +240,21 @@ pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
         assert!(Instant::now() < deadline, "waited in vain until {what}");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
+}
+
+/// Waits until the clock of the store, which is that of this machine, shows a later millisecond.
+pub(crate) async fn pass_a_millisecond(client: &DurableClient) {
+    let read_at = async || {
+        let running = TaskFilter::new(Status::Running);
+        client
+            .admin()
+            .tasks(&running, None, 1)
+            .await
+            .unwrap()
+            .read_at
+    };
+    let before = read_at().await;
+    while read_at().await <= before {}
 }
 
 /// Holds up tasks until it is opened.

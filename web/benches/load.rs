@@ -1,8 +1,8 @@
 //! Measures the dashboard with a store that is full of tasks: the time that each page and each answer of the API takes, what the viewers of
 //! the overview cost, and the memory. It prints a table for each kind of store, and exits with status 1 if a figure exceeds its bar.
 //!
-//! `cargo bench -p throng-web` takes about ten minutes. `cargo bench -p throng-web -- 10000` stores 10,000 waiting tasks instead of a
-//! million, and fewer of everything else, for a quick look. `cargo bench -p throng-web -- 10000 sqlite` measures only one of the stores.
+//! `cargo bench -p throng-web --bench load -- 10000` stores 10,000 waiting tasks instead of a million, and fewer of everything else, for a
+//! quick look. `cargo bench -p throng-web --bench load -- 10000 sqlite` measures only one of the stores.
 
 #[path = "load/bars.rs"]
 mod bars;

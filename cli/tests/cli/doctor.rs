@@ -65,7 +65,7 @@ const FAULTS: [Fault; 6] = [
 
 /// The rights of a worker, and those that let `throng doctor` see them.
 const WORKER: &str = "on >word ~throng:* resetchannels +@hash +@list +@set +@sortedset +@scripting \
-    +@connection +exists +time +info +config|get +acl|whoami +acl|dryrun";
+    +@connection +exists +time +info +pubsub|numsub +config|get +acl|whoami +acl|dryrun";
 
 async fn connect(store: &TestStore) -> Result<MultiplexedConnection> {
     let client = redis::Client::open(store.address.as_str())?;
@@ -120,11 +120,9 @@ async fn missing_permissions_are_found() -> Result {
     for (more, id) in [
         ("", "redis.messages"),
         ("&throng:* +publish +subscribe -hset", "redis.permissions"),
-        (
-            "&throng:* +publish +subscribe +pubsub -config",
-            "redis.settings",
-        ),
-        ("&throng:* +publish +subscribe +pubsub", ""),
+        ("&throng:* +publish +subscribe -pubsub", "redis.permissions"),
+        ("&throng:* +publish +subscribe -config", "redis.settings"),
+        ("&throng:* +publish +subscribe", ""),
     ] {
         let user = format!("ACL SETUSER worker reset {WORKER} {more}");
         send(&mut server, user.trim()).await?;

@@ -45,7 +45,7 @@ pub(crate) async fn stop(provider: SdkTracerProvider) -> Result<()> {
     Ok(throng::spawn_blocking(move || provider.shutdown()).await??)
 }
 
-/// Prints each span as a line: the crate `opentelemetry-stdout` would print twenty.
+/// Prints each span as one line. Spans are printed between the other output of the program, where longer texts would be hard to read.
 #[derive(Debug)]
 struct StderrExporter;
 

@@ -108,9 +108,9 @@ impl TaskFilter {
     ///   [age](crate::durable::TaskInfo::age) does not grow while no executor runs on the store. So after such a period, a task that ended
     ///   shortly before this time may be left out. One that ended later is never selected.
     /// - *Waiting, delayed and running tasks*: those that were spawned at or before this time. A store does not record when a task was
-    ///   spawned, but a [new](crate::durable::TaskId::new) id contains the time, in milliseconds, by the clock of the process that spawned the task. If that
-    ///   clock differs from the clock of the store, the selection is off by the difference. An id that was [derived](crate::durable::TaskId::derive), or
-    ///   chosen in another way, contains no time, so its task is never selected.
+    ///   spawned, but a [new](crate::durable::TaskId::new) id contains the time, in milliseconds, by the clock of the process that spawned
+    ///   the task. If that clock differs from the clock of the store, the selection is off by the difference. An id that was
+    ///   [derived](crate::durable::TaskId::derive), or chosen in another way, contains no time, so its task is never selected.
     ///
     /// # Examples
     ///

@@ -51,8 +51,12 @@ async fn a_task_that_its_worker_cannot_read_is_damaged() {
     let is_damaged = |verdict: &Verdict| matches!(verdict, Verdict::Dead { reason, .. } if *reason == DeadReason::Damaged);
     let traced = [&b"\x02\x01\x01"[..], &[0; 25], b"7"].concat();
     for payload in [&b"\x017"[..], b"\x02\x00\x017", &traced] {
-        let done = Verdict::Done(b"\x01\0\0\0\0\x00\x06number7".to_vec());
-        assert_eq!(verdict("number", payload).await, done, "{payload:?}");
+        let Verdict::Done(mut output) = verdict("number", payload).await else {
+            panic!("{payload:?} can be read");
+        };
+        // The run has taken some milliseconds on a busy machine.
+        output[1..5].fill(0);
+        assert_eq!(output, b"\x01\0\0\0\0\x00\x06number7", "{payload:?}");
     }
     for (name, payload) in [
         ("number", &b""[..]),

@@ -191,6 +191,24 @@ async fn the_payload_of_a_replaced_task_is_never_an_old_one() {
     assert_eq!(ids, [id(1)]);
 }
 
+/// A list is read a page at a time. The ends of pages, and of what is skipped, are at different tasks.
+#[tokio::test]
+async fn the_head_of_a_long_list_has_each_task_that_waits_in_order() {
+    needs_redis!();
+    let scene = Scene::new().await;
+    let _served = Worker::of_queue(&scene.worker.store, "q").await;
+    let worker = &scene.worker;
+    worker.enqueue((0..90).map(|nth| queued(nth, "q"))).await;
+    let is_cancelled = |nth: &u64| nth % 3 == 1 || (20..60).contains(nth);
+    let cancelled = (0..90).filter(is_cancelled).map(id).collect();
+    worker.store.cancel(cancelled).await.unwrap();
+    let waiting: Vec<_> = (0..90).filter(|nth| !is_cancelled(nth)).map(id).collect();
+    for limit in [1, 12, 50] {
+        let expected = &waiting[..limit.min(waiting.len())];
+        assert_eq!(head(&worker.store, &queue_name("q"), limit).await, expected);
+    }
+}
+
 /// Without the names of types, the head has the lists that are known otherwise.
 #[tokio::test]
 async fn a_head_needs_no_recorded_types() {
