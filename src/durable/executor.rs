@@ -218,6 +218,8 @@ impl DurableExecutor {
 
 /// The mean pause between two passes of maintenance. It varies by half.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(30);
+/// The minimum time between two passes of all workers of a store.
+const MIN_MAINTENANCE_INTERVAL: Duration = Duration::from_secs(15);
 /// The maximum number of things that one request of a pass removes.
 const MAINTENANCE_BATCH: usize = 1_000;
 /// The pause after such a request, as a multiple of the time that it took, and at least. Others can use the store then.
@@ -229,7 +231,11 @@ const MIN_MAINTENANCE_PAUSE: Duration = Duration::from_millis(5);
 async fn maintain(store: StdArc<dyn Backend>) {
     loop {
         let mut begun = Instant::now();
-        while store.maintain(MAINTENANCE_BATCH).await.unwrap_or(false) {
+        while store
+            .maintain_every(MIN_MAINTENANCE_INTERVAL, MAINTENANCE_BATCH)
+            .await
+            .unwrap_or(false)
+        {
             sleep(MIN_MAINTENANCE_PAUSE.max(begun.elapsed() * MAINTENANCE_PAUSE_FACTOR)).await;
             begun = Instant::now();
         }

@@ -35,6 +35,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
@@ -335,6 +336,12 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// Removes at most `budget` things that need not be kept any longer. Returns `true` if there are more.
     fn maintain(&self, budget: usize) -> Answer<'_, bool>;
+
+    /// Does the same, except where a pass of any client has found nothing more to do less than `interval` ago, if the store knows that.
+    fn maintain_every(&self, interval: Duration, budget: usize) -> Answer<'_, bool> {
+        let _ = interval;
+        self.maintain(budget)
+    }
 
     /// Returns how long, and how many, ended tasks are kept. Writes nothing.
     fn retention(&self) -> Answer<'_, Retention>;

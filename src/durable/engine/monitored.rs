@@ -249,6 +249,10 @@ impl Backend for MonitoredStore {
         self.record("maintenance", self.store.maintain(budget))
     }
 
+    fn maintain_every(&self, interval: Duration, budget: usize) -> Answer<'_, bool> {
+        self.record("maintenance", self.store.maintain_every(interval, budget))
+    }
+
     fn retention(&self) -> Answer<'_, Retention> {
         self.record("reading the retention", self.store.retention())
     }

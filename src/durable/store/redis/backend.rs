@@ -1,6 +1,7 @@
 //! Passes each request of a store to the module that answers it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
@@ -109,7 +110,13 @@ impl Backend for RedisStore {
     }
 
     fn maintain(&self, budget: usize) -> Answer<'_, bool> {
-        self.request(move |inner| async move { maintenance::maintain(&inner, budget).await })
+        self.maintain_every(Duration::ZERO, budget)
+    }
+
+    fn maintain_every(&self, interval: Duration, budget: usize) -> Answer<'_, bool> {
+        self.request(
+            move |inner| async move { maintenance::maintain(&inner, interval, budget).await },
+        )
     }
 
     fn set_paused(&self, name: String, is_paused: bool) -> Answer<'_, ()> {

@@ -1,35 +1,64 @@
 //! Maintains a store.
 
+use std::time::Duration;
+
 use super::inner::Inner;
 use super::reply::Reader;
 use super::scripts::Arguments;
 use super::{routing, schedules};
+use crate::durable::clock::millis;
 use crate::durable::failure::Failure;
 use crate::sync::lock;
 
-/// Removes about `budget` expired rows, and repairs damage. Returns `true` if there is more to do.
-pub(super) async fn maintain(inner: &Inner, budget: usize) -> Result<bool, Failure> {
-    let mut more = false;
+/// How a pass over a partition has ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pass {
+    /// Another client has made one a short time ago.
+    Skipped,
+    Done,
+    /// There is more to do.
+    More,
+}
+
+/// Removes about `budget` expired rows, and repairs damage, except where a pass has found nothing more to do less than `interval` ago.
+/// Returns `true` if there is more to do.
+pub(super) async fn maintain(
+    inner: &Inner,
+    interval: Duration,
+    budget: usize,
+) -> Result<bool, Failure> {
+    let mut passes = Vec::new();
     let budget = budget.div_ceil(inner.partitions.count());
     for partition in inner.partitions.all() {
-        more |= maintain_in(inner, partition, budget).await?;
+        passes.push(maintain_in(inner, partition, interval, budget).await?);
     }
-    if !more && inner.partitions.count() > 1 {
+    let more = passes.contains(&Pass::More);
+    if !more && passes.len() > 1 && passes.contains(&Pass::Done) {
         // If this fails, a later pass repeats it.
         schedules::remove_duplicates(inner).await.ok();
     }
     Ok(more)
 }
 
-async fn maintain_in(inner: &Inner, partition: usize, budget: usize) -> Result<bool, Failure> {
+async fn maintain_in(
+    inner: &Inner,
+    partition: usize,
+    interval: Duration,
+    budget: usize,
+) -> Result<Pass, Failure> {
     let mut arguments = Arguments::default();
     arguments.push_number(budget);
     arguments.push_number(u8::from(inner.allow_eviction));
     arguments.push_number(inner.partitions.count());
+    arguments.push_number(millis(interval));
     inner.types.forget(partition);
     let answer = inner.run(&inner.scripts.maintain, partition, arguments);
     let mut parts = Reader::new(answer.await?)?;
-    let more = parts.number()? != 0;
+    let pass = match parts.number()? {
+        ..0 => Pass::Skipped,
+        0 => Pass::Done,
+        _ => Pass::More,
+    };
     let sets = parts.list()?.rest(routing::set)?;
     let damaged_rows = u64::try_from(parts.number()?).unwrap_or_default();
     lock(&inner.damage)[partition] = (damaged_rows, parts.text()?);
@@ -40,7 +69,7 @@ async fn maintain_in(inner: &Inner, partition: usize, budget: usize) -> Result<b
     for set in sets {
         routing::remove(inner, partition, set).await.ok();
     }
-    Ok(more)
+    Ok(pass)
 }
 
 /// Returns the number of rows that were recently found to be damaged, and a description of the last of them.

@@ -55,6 +55,7 @@ mod late_requests_tests;
 mod lists_tests;
 mod liveness_tests;
 mod lost_answers_tests;
+mod maintenance_tests;
 mod meter;
 mod namespaces_tests;
 mod notifications_tests;

@@ -29,6 +29,8 @@
 
 -- The lease of a claim whose owner is lost, in milliseconds, and the number of shared lists that are searched for strays.
 local LOST_LEASE, SHARED_LISTS = 10000, 1024
+-- The maximum number of rows of `running` on a page. Each of them may belong to a claim of its own, which takes two commands.
+local MAX_RUNNING_PAGE = 128
 local NOBODY = string.rep('\0', 8)
 
 local function make_census(page)
@@ -180,7 +182,7 @@ local function make_census(page)
 
   -- Reads a page of `running`. Returns the next cursor, and `true` if something was missing.
   local function check_running(cursor)
-    local scan, claims, broken, rows = call('HSCAN', RUNNING, cursor, 'COUNT', page), {}, {}, {}
+    local scan, claims, broken, rows = call('HSCAN', RUNNING, cursor, 'COUNT', math.min(page, MAX_RUNNING_PAGE)), {}, {}, {}
     local ids, entries, repaired = {}, {}, 0
     for i = 1, #scan[2], 2 do
       local id, row = scan[2][i], scan[2][i + 1]

@@ -129,3 +129,24 @@ async fn renew_with_cancelled(scene: &mut Scene, one_of: usize) {
     cancelled_ids.sort_unstable();
     assert_eq!(cancelled_ids, cancelled);
 }
+
+/// Each of these tasks has a claim of its own. A store keeps the results of as many others.
+#[tokio::test]
+async fn maintenance_with_many_claims_and_results() {
+    needs_redis!();
+    const CLAIMS: u64 = 2_000;
+    in_scripts_of(LIMIT / 2, async |scene| {
+        scene.store(CLAIMS, task).await;
+        for claim in scene.claim_all(MAX_BATCH_TASKS).await {
+            scene.turn(done(&claim), 0).await;
+        }
+        scene.store(CLAIMS, |number| task(CLAIMS + number)).await;
+        scene.claim_all(1).await;
+        scene.meter.taken.clear();
+        for _ in 0..20 {
+            let pass = scene.worker.store.maintain(1_000);
+            scene.meter.measure(pass).await.unwrap();
+        }
+    })
+    .await;
+}
