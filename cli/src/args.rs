@@ -54,7 +54,7 @@ pub(crate) enum Command {
     /// Looks for problems of the store, its server and its workers
     Doctor(cmd::doctor::DoctorArgs),
     /// Raises the layout of the store to that of this version
-    Upgrade,
+    Upgrade(cmd::upgrade::UpgradeArgs),
     /// Prints or serves the numbers of the store for Prometheus
     Metrics(cmd::metrics::MetricsArgs),
     /// Shows the store in the terminal, and updates it every second

@@ -15,6 +15,7 @@ pub(crate) mod task;
 #[cfg(feature = "top")]
 pub(crate) mod top;
 pub(crate) mod types;
+pub(crate) mod upgrade;
 #[cfg(feature = "web")]
 pub(crate) mod web;
 pub(crate) mod worker;
@@ -55,7 +56,8 @@ async fn open(store: &StoreArgs, command: &Command) -> Result<Session, Failure> 
         Command::Schedule(command) => command.changes(),
         Command::Type(command) => command.changes(),
         Command::Retention(args) => args.changes(),
-        Command::Spawn(_) | Command::Upgrade => true,
+        Command::Upgrade(args) => args.changes(),
+        Command::Spawn(_) => true,
         _ => false,
     };
     match changes {
@@ -76,16 +78,7 @@ async fn run_in(session: &Session, command: Command, out: &mut Output) -> Result
         Command::Type(command) => types::run(session, command, out).await,
         Command::Retention(args) => retention::run(session, args, out).await,
         Command::Spawn(args) => spawn::run(session, args, out).await,
-        Command::Upgrade => upgrade(session, out).await,
+        Command::Upgrade(args) => upgrade::run(session, &args, out).await,
         _ => unreachable!("`run` handles the other commands"),
     }
-}
-
-async fn upgrade(session: &Session, out: &Output) -> Result<(), Failure> {
-    match session.client.upgrade().await {
-        Ok(()) => out.note("the store has the layout of this version"),
-        Err(error) if error.is_upgrade_blocked() => return Err(Failure::Unmet(error.to_string())),
-        Err(error) => return Err(error.into()),
-    }
-    Ok(())
 }

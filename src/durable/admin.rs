@@ -5,8 +5,9 @@ use std::fmt;
 use super::engine::Engine;
 use super::store::Backend;
 use super::{
-    Bulk, Changed, Cursor, DurableError, Overview, Report, Retention, Stats, StatsFilter,
-    TaskChange, TaskDetail, TaskFilter, TaskId, TaskInfo, TaskPage, WorkerInfo, WorkersPage,
+    Bulk, Changed, Cursor, DurableError, Overview, QueueHead, Report, Retention, Stats,
+    StatsFilter, StoreLayout, TaskChange, TaskDetail, TaskFilter, TaskId, TaskPage, WorkerInfo,
+    WorkersPage,
 };
 
 pub(crate) mod bulk;
@@ -18,6 +19,7 @@ mod find;
 pub(crate) mod finding;
 mod findings;
 pub(crate) mod json;
+pub(crate) mod layout;
 mod list;
 pub(crate) mod overview;
 pub(crate) mod page;
@@ -252,7 +254,7 @@ impl<'a> Admin<'a> {
         find::task(self.engine, id).await
     }
 
-    /// Returns the tasks at the head of a [queue](super::Queue): the waiting tasks that have been [ready](TaskInfo::ready_for) for the
+    /// Returns the tasks at the head of a [queue](super::Queue): the waiting tasks that have been [ready](super::TaskInfo::ready_for) for the
     /// longest time. If `queue` is `None`, it is the default queue. The `limit` is from 1 to 50.
     ///
     /// The tasks of a queue wait in several lists. For each priority, there is one list for the types that the same workers know, and one
@@ -282,16 +284,12 @@ impl<'a> Admin<'a> {
     /// # use throng::durable::{DurableClient, MemoryStore};
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = DurableClient::open(MemoryStore::new());
-    /// for task in client.admin().head(Some("mail"), 10).await? {
+    /// for task in client.admin().head(Some("mail"), 10).await?.tasks {
     ///     println!("{} has been ready for {:?}", task.id, task.ready_for);
     /// }
     /// # Ok(()) }
     /// ```
-    pub async fn head(
-        &self,
-        queue: Option<&str>,
-        limit: usize,
-    ) -> Result<Vec<TaskInfo>, DurableError> {
+    pub async fn head(&self, queue: Option<&str>, limit: usize) -> Result<QueueHead, DurableError> {
         find::head(self.engine, queue, limit).await
     }
 
@@ -441,9 +439,35 @@ impl<'a> Admin<'a> {
     }
 
     /// Changes all tasks that match, a part at a time: see [`Bulk`]. To leave out tasks that came after an operator looked at a page,
-    /// restrict the filter to the time at which the page was [read](TaskPage::read_at): see [`TaskFilter::until`].
+    /// restrict the filter to the time at which the page was [read](TaskPage::now): see [`TaskFilter::until`].
     pub fn change_all(&self, filter: TaskFilter, change: TaskChange) -> Bulk<'a> {
         Bulk::new(self.engine, filter, change)
+    }
+
+    /// Returns the layout of the store, and what an [upgrade](super::DurableClient::upgrade) would do. Changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// The store does not answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost if the future is dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use throng::durable::{DurableClient, MemoryStore};
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// let layout = client.admin().layout().await?;
+    /// if layout.current < layout.newest {
+    ///     println!("these processes prevent an upgrade: {:?}", layout.older_processes);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn layout(&self) -> Result<StoreLayout, DurableError> {
+        self.engine.ask(None, |store| store.layout()).await
     }
 
     /// Returns how long, and how many, ended tasks the store keeps.

@@ -47,8 +47,8 @@ use super::queue::QueueInfo;
 use super::queue::name::QueueName;
 use super::schedule::name::ScheduleName;
 use super::{
-    AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, Overview, Retention, TaskId,
-    TaskInfo, TaskPage, WorkerInfo, WorkersPage,
+    AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, Overview, QueueHead,
+    Retention, StoreLayout, TaskId, TaskPage, WorkerInfo, WorkersPage,
 };
 
 pub(crate) use self::changes::{Change, ChangeAnswer, MoveWaiting, MovedPart};
@@ -257,7 +257,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// Returns at most `limit` of the tasks at the heads of the lists of a queue: see [`Admin::head`](crate::durable::Admin::head). Writes
     /// nothing.
-    fn head(&self, queue: QueueName, limit: usize) -> Answer<'_, Vec<TaskInfo>>;
+    fn head(&self, queue: QueueName, limit: usize) -> Answer<'_, QueueHead>;
 
     /// Cancels tasks: waiting and delayed ones at once, running ones when their worker reports that they have stopped.
     /// Returns the number of tasks that had not ended.
@@ -381,6 +381,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
     fn damage(&self) -> Option<(u64, String)> {
         None
     }
+
+    /// Returns the layout of the store: see [`Admin::layout`](crate::durable::Admin::layout). Writes nothing.
+    fn layout(&self) -> Answer<'_, StoreLayout>;
 
     /// Raises the layout of the store to the newest one that this process knows: see [`layouts`].
     fn upgrade(&self) -> Answer<'_, ()>;

@@ -357,7 +357,7 @@ async fn tasks_that_come_after_the_page_are_not_changed(store: TestStore) {
     assert_eq!(page.tasks.len(), 3);
     pass_a_millisecond(&client).await;
     let later = spawn().await;
-    let until = of(Status::Delayed).until(page.read_at);
+    let until = of(Status::Delayed).until(page.now);
     let listed = admin.tasks(&until, None, 50).await.unwrap();
     let listed: BTreeSet<_> = listed.tasks.iter().map(|task| task.id).collect();
     assert_eq!(listed, BTreeSet::from(seen));
@@ -393,7 +393,7 @@ async fn tasks_that_end_after_the_page_are_not_listed(store: TestStore) {
     for (status, first) in [Status::Done, Status::Cancelled].into_iter().zip(first) {
         let all = admin.tasks(&of(status), None, 50).await.unwrap();
         assert_eq!(all.tasks.len(), 2, "{status:?}");
-        let until = of(status).until(page.read_at);
+        let until = of(status).until(page.now);
         let listed = admin.tasks(&until, None, 50).await.unwrap();
         let listed: Vec<_> = listed.tasks.iter().map(|task| task.id).collect();
         assert_eq!(listed, [first], "{status:?}");
@@ -417,7 +417,7 @@ async fn dead_letters_that_die_after_the_page_are_not_changed(store: TestStore) 
     assert_eq!(page.tasks.len(), 1);
     pass_a_millisecond(&client).await;
     let second = die(2).await;
-    let until = of(Status::Dead).until(page.read_at);
+    let until = of(Status::Dead).until(page.now);
     assert_eq!(
         all(admin.change_all(until, TaskChange::Delete)).await,
         (1, 0)

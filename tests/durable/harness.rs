@@ -244,17 +244,12 @@ pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
 
 /// Waits until the clock of the store, which is that of this machine, shows a later millisecond.
 pub(crate) async fn pass_a_millisecond(client: &DurableClient) {
-    let read_at = async || {
+    let now = async || {
         let running = TaskFilter::new(Status::Running);
-        client
-            .admin()
-            .tasks(&running, None, 1)
-            .await
-            .unwrap()
-            .read_at
+        client.admin().tasks(&running, None, 1).await.unwrap().now
     };
-    let before = read_at().await;
-    while read_at().await <= before {}
+    let before = now().await;
+    while now().await <= before {}
 }
 
 /// Holds up tasks until it is opened.

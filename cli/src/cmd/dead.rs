@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use throng::durable::{Status, TaskChange, TaskFilter, TaskId, TaskInfo};
 
-use super::queue::queue_name;
+use super::queue::{in_queue, queue_name};
 use super::task::show::reason_name;
 use super::task::{self, TaskPages, TaskPaging};
 use crate::bulk::{BulkTally, DeadBulk, has_ended_within, has_error};
@@ -42,7 +42,7 @@ pub(crate) struct DeadFilterArgs {
     #[arg(long = "type", value_name = "TYPE")]
     name: Option<String>,
 
-    /// Only tasks of this named queue
+    /// Only tasks of this queue; the default queue is `(default)`
     #[arg(long)]
     queue: Option<String>,
 
@@ -285,7 +285,7 @@ impl DeadFilterArgs {
             filter = filter.name(name);
         }
         if let Some(queue) = &self.queue {
-            filter = filter.queue(queue);
+            filter = in_queue(filter, queue);
         }
         match self.as_of {
             Some(time) => filter.until(time),
@@ -300,7 +300,7 @@ impl DeadFilterArgs {
             let page = session
                 .ask(session.client.admin().tasks(&filter, None, 1))
                 .await?;
-            self.as_of = Some(page.read_at);
+            self.as_of = Some(page.now);
         }
         Ok(self)
     }

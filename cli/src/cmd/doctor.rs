@@ -6,12 +6,12 @@ mod sqlite_file;
 mod writes;
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use serde::Serialize;
-use throng::durable::{Finding, FindingLevel, Status, TaskFilter};
+use throng::durable::{Finding, FindingLevel, Status, TaskFilter, WorkerState};
 
 use super::task::show::reason_name;
 use crate::duration::short;
@@ -49,7 +49,7 @@ pub(crate) struct Diagnosis {
 static DIAGNOSIS_COLUMNS: [Column<Diagnosis>; 4] = [
     Column {
         title: "LEVEL",
-        text: |it| level_name(it.level).into(),
+        text: |it| it.level.to_string(),
     },
     Column {
         title: "ID",
@@ -76,8 +76,10 @@ const CANNOT_WRITE: [&str; 4] = [
 ];
 /// The number of dead letters that are counted by their types and reasons.
 const MAX_DEAD: usize = 100;
-/// The number of pairs of a type and a reason in a finding.
+/// The number of pairs of a type and a reason, or of programs of a version, in a finding.
 const MAX_KINDS: usize = 5;
+/// The number of workers whose versions are compared.
+const MAX_WORKERS: usize = 200;
 
 /// Looks for problems, the most serious first.
 pub(crate) async fn run(
@@ -134,7 +136,9 @@ async fn store_findings(session: &Session) -> Result<Vec<Diagnosis>, Failure> {
     let difference = difference(before, SystemTime::now(), report.now);
     let found = report.findings.into_iter().map(Diagnosis::from);
     let dead = dead_letters(session).await?;
-    Ok(found.chain(clock(difference)).chain(dead).collect())
+    let versions = versions(session).await?;
+    let found = found.chain(clock(difference)).chain(dead);
+    Ok(found.chain(versions).collect())
 }
 
 /// Returns what the newest dead letters are, so that a person who looks for a task finds it.
@@ -165,6 +169,47 @@ fn kept_dead_letters(kinds: &[String], has_more: bool) -> Option<Diagnosis> {
                 kinds.join(", ")
             ),
             "read their errors with `throng dead ls`, and run them again with `throng dead replay`, or delete them",
+        )
+    })
+}
+
+/// Returns the versions of throng that the workers use, if there are several.
+async fn versions(session: &Session) -> Result<Option<Diagnosis>, Failure> {
+    let admin = session.client.admin();
+    let page = session.ask(admin.workers(None, MAX_WORKERS)).await?;
+    let live = page
+        .workers
+        .into_iter()
+        .filter(|it| it.state == WorkerState::Live);
+    let mut versions = BTreeMap::<_, BTreeSet<_>>::new();
+    for worker in live {
+        let name = format!("{} on {}", worker.program, worker.host);
+        versions
+            .entry(worker.crate_version)
+            .or_default()
+            .insert(name);
+    }
+    Ok(different_versions(&versions))
+}
+
+/// A fleet is updated one process after the other, so this is usually intended.
+fn different_versions(versions: &BTreeMap<String, BTreeSet<String>>) -> Option<Diagnosis> {
+    let used = versions.iter().map(|(version, names)| {
+        let first: Vec<_> = names.iter().take(MAX_KINDS).map(String::as_str).collect();
+        let more = match names.len() > MAX_KINDS {
+            true => ", and others",
+            false => "",
+        };
+        format!("{version} by {}{more}", first.join(", "))
+    });
+    (versions.len() > 1).then(|| {
+        Diagnosis::info(
+            "workers.versions",
+            format!(
+                "the workers use different versions of throng: {}",
+                used.collect::<Vec<_>>().join("; ")
+            ),
+            "if this update should be over, start the programs with the older version again; then run `throng upgrade --check`",
         )
     })
 }
@@ -229,14 +274,6 @@ impl From<Finding> for Diagnosis {
     }
 }
 
-fn level_name(level: FindingLevel) -> &'static str {
-    match level {
-        FindingLevel::Error => "error",
-        FindingLevel::Warn => "warn",
-        _ => "info",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -248,6 +285,22 @@ mod tests {
         let kept = kept_dead_letters(&kinds, true).unwrap();
         assert!(kept.what.ends_with("mail.send (crashes), and more"));
         assert_eq!(kept.level, FindingLevel::Info);
+    }
+
+    #[test]
+    fn workers_of_different_versions_are_named() {
+        let programs = |names: &[&str]| names.iter().map(|&it| it.to_owned()).collect();
+        let mut versions = BTreeMap::from([("0.1.0".to_owned(), programs(&["mail on a"]))]);
+        assert_eq!(different_versions(&versions), None);
+        let many = ["a", "b", "c", "d", "e", "f"];
+        versions.insert("0.2.0".to_owned(), programs(&many));
+        let found = different_versions(&versions).unwrap();
+        assert_eq!(
+            (found.id, found.level),
+            ("workers.versions", FindingLevel::Info)
+        );
+        let used = "0.1.0 by mail on a; 0.2.0 by a, b, c, d, e, and others";
+        assert!(found.what.ends_with(used), "{}", found.what);
     }
 
     #[test]

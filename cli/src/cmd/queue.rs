@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use throng::durable::{QueueOverview, Rate, TaskInfo};
+use throng::durable::{QueueHead, QueueInfo, QueueOverview, Rate, TaskFilter, TaskInfo};
 
 use super::named::NamedArgs;
 use super::task::show::when;
-use crate::duration::{self, short};
+use crate::duration::{self, millis, short};
 use crate::failure::Failure;
 use crate::out::{Column, ListEnd, Output, counted, dash};
 use crate::store::Session;
@@ -55,10 +55,19 @@ struct Limit<T>(Option<T>);
 
 /// A queue and the tasks at its head.
 #[derive(Debug, Serialize)]
-struct QueueDetail {
+struct QueueDetail<Q> {
     #[serde(flatten)]
-    queue: QueueOverview,
+    queue: Q,
     head: Vec<TaskInfo>,
+    /// The time at which the store read the head, in milliseconds since 1970, as in the details of a task.
+    now: u64,
+}
+
+/// A queue that the overview does not list.
+#[derive(Debug, Serialize)]
+struct UnlistedQueue<'a> {
+    name: &'a str,
+    info: QueueInfo,
 }
 
 static QUEUE_COLUMNS: [Column<QueueOverview>; 8] = [
@@ -96,12 +105,33 @@ static QUEUE_COLUMNS: [Column<QueueOverview>; 8] = [
     },
 ];
 
+/// The default queue as people read it. A named queue cannot have parentheses in its name.
+const DEFAULT_QUEUE: &str = "(default)";
+
 /// The number of tasks of the head of a queue that are shown.
 const HEAD: usize = 10;
 
-/// Returns the name of a queue as people read it. A named queue cannot have parentheses in its name.
+/// Returns the name of a queue as people read it.
 pub(crate) fn queue_name(name: Option<&str>) -> String {
-    name.unwrap_or("(default)").into()
+    name.unwrap_or(DEFAULT_QUEUE).into()
+}
+
+/// Selects the tasks of a queue, given its name as people read it.
+pub(crate) fn in_queue(filter: TaskFilter, queue: &str) -> TaskFilter {
+    match queue {
+        DEFAULT_QUEUE => filter.default_queue(),
+        queue => filter.queue(queue),
+    }
+}
+
+impl<Q> QueueDetail<Q> {
+    fn new(queue: Q, head: QueueHead) -> Self {
+        Self {
+            queue,
+            head: head.tasks,
+            now: millis(head.now),
+        }
+    }
 }
 
 impl QueueCommand {
@@ -164,8 +194,8 @@ async fn show(session: &Session, name: Option<String>, out: &mut Output) -> Resu
     ];
     let texts = QUEUE_COLUMNS.iter().map(|column| (column.text)(&queue));
     let mut lines: Vec<_> = names.into_iter().zip(texts).collect();
-    lines.extend(head.iter().map(|task| ("head", head_line(task))));
-    out.record(&QueueDetail { queue, head }, &lines)
+    lines.extend(head.tasks.iter().map(|task| ("head", head_line(task))));
+    out.record(&QueueDetail::new(queue, head), &lines)
 }
 
 /// Shows a queue that has no limits, is not paused, and that no worker serves. It may have tasks.
@@ -174,7 +204,7 @@ async fn unlisted(session: &Session, name: &str, out: &mut Output) -> Result<(),
     let head = session
         .ask(session.client.admin().head(Some(name), HEAD))
         .await?;
-    if info.waiting == 0 && info.running == 0 && head.is_empty() {
+    if info.waiting == 0 && info.running == 0 && head.tasks.is_empty() {
         return Err(Failure::Nothing(format!(
             "the queue {name} has no tasks, no limits and no workers"
         )));
@@ -185,9 +215,9 @@ async fn unlisted(session: &Session, name: &str, out: &mut Output) -> Result<(),
         ("running", info.running.to_string()),
         ("workers", "0".into()),
     ];
-    lines.extend(head.iter().map(|task| ("head", head_line(task))));
+    lines.extend(head.tasks.iter().map(|task| ("head", head_line(task))));
     out.record(
-        &serde_json::json!({ "name": name, "info": info, "head": head }),
+        &QueueDetail::new(UnlistedQueue { name, info }, head),
         &lines,
     )
 }

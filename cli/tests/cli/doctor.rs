@@ -23,7 +23,7 @@ struct Fault {
     end: &'static str,
 }
 
-const FAULTS: [Fault; 6] = [
+const FAULTS: [Fault; 7] = [
     Fault {
         id: "redis.durability",
         code: 0,
@@ -41,6 +41,12 @@ const FAULTS: [Fault; 6] = [
         code: 0,
         cause: "CONFIG SET client-output-buffer-limit pubsub_65536_65536_60",
         end: "CONFIG SET client-output-buffer-limit pubsub_33554432_8388608_60",
+    },
+    Fault {
+        id: "redis.script_limit",
+        code: 0,
+        cause: "CONFIG SET lua-time-limit 50",
+        end: "CONFIG SET lua-time-limit 5000",
     },
     Fault {
         id: "redis.memory",

@@ -45,6 +45,10 @@ async fn no_command_creates_a_namespace() -> Result {
     for command in [["status"], ["upgrade"]] {
         let output = store.run(&[&["--namespace", "typo"][..], &command].concat())?;
         assert_eq!(output.status.code(), Some(4), "{output:?}");
+        let message = String::from_utf8(output.stderr)?;
+        for remedy in ["`throng namespaces`", "start a program"] {
+            assert!(message.contains(remedy), "{message}");
+        }
     }
     let namespaces = store.run(&["namespaces", "-q"])?;
     assert_eq!(String::from_utf8(namespaces.stdout)?, "default\n");

@@ -10,7 +10,7 @@ use super::store::{TestStore, throng};
 use super::transcript::{Transcript, check};
 
 /// The commands that only look.
-const LOOKS: [&str; 22] = [
+const LOOKS: [&str; 25] = [
     "status",
     "status -o json",
     "status -q --check dead<3 --check waiting>=3 --check oldest<9d",
@@ -28,11 +28,14 @@ const LOOKS: [&str; 22] = [
     "dead ls --since 30d --type mail.send -o jsonl",
     "queue ls",
     "queue show reports",
+    "queue show reports -o json",
     "queue show unknown",
     "schedule ls",
     "schedule show nightly -o json",
     "type ls",
     "retention",
+    "task ls --status dead --queue (default) -q",
+    "upgrade --check",
 ];
 
 /// The commands that change something, in an order in which each has an effect.

@@ -21,7 +21,8 @@ use crate::durable::{Status, TaskInfo};
 pub struct TaskFilter {
     status: Status,
     name: Option<String>,
-    queue: Option<String>,
+    /// The name of the queue, which is `None` for the default queue.
+    queue: Option<Option<String>>,
     until: Option<SystemTime>,
     has_failed: bool,
     worker: Option<u64>,
@@ -53,7 +54,23 @@ impl TaskFilter {
     /// were cancelled, so [`Admin::tasks`](crate::durable::Admin::tasks) refuses a filter with one of these statuses and a queue.
     #[must_use]
     pub fn queue(mut self, queue: impl Into<String>) -> Self {
-        self.queue = Some(queue.into());
+        self.queue = Some(Some(queue.into()));
+        self
+    }
+
+    /// Selects only tasks of the default queue, and otherwise is the same as [`queue`](Self::queue).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::durable::{Status, TaskFilter};
+    ///
+    /// let waiting = TaskFilter::new(Status::Waiting).default_queue();
+    /// # drop(waiting);
+    /// ```
+    #[must_use]
+    pub fn default_queue(mut self) -> Self {
+        self.queue = Some(None);
         self
     }
 
@@ -102,7 +119,7 @@ impl TaskFilter {
     }
 
     /// Selects only tasks that already existed at this time, which is usually the time at which a page was
-    /// [read](crate::durable::TaskPage::read_at). A [bulk change](crate::durable::Admin::change_all) then leaves out tasks that came later.
+    /// [read](crate::durable::TaskPage::now). A [bulk change](crate::durable::Admin::change_all) then leaves out tasks that came later.
     ///
     /// - *Dead letters, and tasks that have succeeded or were cancelled*: those that ended at or before this time. Their
     ///   [age](crate::durable::TaskInfo::age) does not grow while no executor runs on the store. So after such a period, a task that ended
@@ -123,7 +140,7 @@ impl TaskFilter {
     /// let dead = TaskFilter::new(Status::Dead).name("mail.send");
     /// let page = client.admin().tasks(&dead, None, 50).await?;
     /// // An operator looks at the page, and decides to replay all of these tasks.
-    /// let mut replay = client.admin().change_all(dead.until(page.read_at), TaskChange::Replay);
+    /// let mut replay = client.admin().change_all(dead.until(page.now), TaskChange::Replay);
     /// while let Some(part) = replay.next().await {
     ///     println!("{} more tasks are replayed", part?.changed);
     /// }
@@ -166,7 +183,11 @@ impl TaskFilter {
 
     /// Returns the filter in the form in which stores accept it, or the reason why it is invalid.
     pub(crate) fn checked(&self) -> Result<CheckedFilter, String> {
-        let queue = self.queue.as_deref().map(QueueName::new).transpose()?;
+        let name = |queue: &Option<String>| match queue {
+            Some(name) => QueueName::new(name),
+            None => Ok(QueueName::DEFAULT),
+        };
+        let queue = self.queue.as_ref().map(name).transpose()?;
         if self.has_failed && self.status != Status::Delayed {
             return Err(format!(
                 "only delayed tasks can be retrying, and the filter selects {:?} tasks: remove `retrying` from the filter",

@@ -5,7 +5,7 @@ use crate::durable::engine::Engine;
 use crate::durable::envelope::{open_output, open_payload};
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::{Beginning, FoundTask};
-use crate::durable::{DurableError, TaskDetail, TaskId, TaskInfo};
+use crate::durable::{DurableError, QueueHead, TaskDetail, TaskId};
 
 /// The maximum number of tasks that a request for the head of a queue returns.
 const MAX_HEAD_TASKS: usize = 50;
@@ -21,7 +21,7 @@ pub(super) async fn head(
     engine: &Engine,
     queue: Option<&str>,
     limit: usize,
-) -> Result<Vec<TaskInfo>, DurableError> {
+) -> Result<QueueHead, DurableError> {
     let invalid = |reason| DurableError::invalid(&engine.store_name, reason);
     if !(1..=MAX_HEAD_TASKS).contains(&limit) {
         return Err(invalid(format!(

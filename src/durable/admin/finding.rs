@@ -41,7 +41,7 @@ pub struct Finding {
     pub remedy: String,
 }
 
-/// How serious a [finding](Finding) is.
+/// How serious a [finding](Finding) is. It is displayed and serialised as `info`, `warn` or `error`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -74,11 +74,29 @@ impl Finding {
 impl fmt::Display for Finding {
     /// Writes what was found, and what to do, on one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let level = match self.level {
-            FindingLevel::Info => "info",
-            FindingLevel::Warn => "warning",
-            FindingLevel::Error => "error",
-        };
-        write!(f, "{level}: {}: {}", self.what, self.remedy)
+        write!(f, "{}: {}: {}", self.level, self.what, self.remedy)
+    }
+}
+
+impl fmt::Display for FindingLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_level_is_displayed_as_it_is_serialised() {
+        for (level, word) in [
+            (FindingLevel::Info, "info"),
+            (FindingLevel::Warn, "warn"),
+            (FindingLevel::Error, "error"),
+        ] {
+            assert_eq!(level.to_string(), word);
+            assert_eq!(serde_json::to_value(level).unwrap(), word);
+        }
     }
 }

@@ -18,7 +18,7 @@ pub(super) async fn list(
     let foreign =
         || String::from("the cursor is not valid in this store: start with the first page");
     let mut page = page.await?.ok_or_else(|| invalid(foreign()))?;
-    let now = page.read_at;
+    let now = page.now;
     page.tasks.retain(|task| filter.was_there(task, now));
     Ok(page)
 }

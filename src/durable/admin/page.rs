@@ -1,4 +1,4 @@
-//! [`TaskPage`] and [`TaskInfo`]: the contents of a list of tasks.
+//! [`TaskPage`], [`QueueHead`] and [`TaskInfo`]: the contents of a list of tasks.
 
 use std::time::{Duration, SystemTime};
 
@@ -20,7 +20,18 @@ pub struct TaskPage {
     /// The time at which the store read the page, by its clock. To change only tasks that existed then, pass it to
     /// [`TaskFilter::until`](crate::durable::TaskFilter::until).
     #[serde(serialize_with = "json::since_1970")]
-    pub read_at: SystemTime,
+    pub now: SystemTime,
+}
+
+/// The tasks of a queue that have been ready for the longest time: see [`Admin::head`](crate::durable::Admin::head).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct QueueHead {
+    /// The tasks, without their payloads. The first one has been ready for the longest time.
+    pub tasks: Vec<TaskInfo>,
+    /// The time at which the store read them, by its clock.
+    #[serde(serialize_with = "json::since_1970")]
+    pub now: SystemTime,
 }
 
 #[cfg(any(
@@ -36,7 +47,23 @@ impl TaskPage {
             tasks: Vec::new(),
             next: None,
             examined: 0,
-            read_at: SystemTime::UNIX_EPOCH + Duration::from_millis(millis),
+            now: SystemTime::UNIX_EPOCH + Duration::from_millis(millis),
+        }
+    }
+}
+
+#[cfg(any(
+    test,
+    feature = "redis",
+    feature = "sqlite-unbundled",
+    feature = "test-util"
+))]
+impl QueueHead {
+    /// Returns a head that was read at this time, in milliseconds since 1970.
+    pub(crate) fn at(millis: u64, tasks: Vec<TaskInfo>) -> Self {
+        Self {
+            tasks,
+            now: SystemTime::UNIX_EPOCH + Duration::from_millis(millis),
         }
     }
 }

@@ -20,8 +20,8 @@ use crate::durable::store::{
     StatReport, StatsPage, StoredSchedule, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::{
-    AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, Overview, Retention, TaskId,
-    TaskInfo, TaskPage, WorkerInfo, WorkersPage,
+    AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, Overview, QueueHead,
+    Retention, StoreLayout, TaskId, TaskPage, WorkerInfo, WorkersPage,
 };
 use crate::sync::{Mutex, lock};
 
@@ -286,7 +286,7 @@ impl Backend for MonitoredStore {
         self.record("reading a task", self.store.find(id))
     }
 
-    fn head(&self, queue: QueueName, limit: usize) -> Answer<'_, Vec<TaskInfo>> {
+    fn head(&self, queue: QueueName, limit: usize) -> Answer<'_, QueueHead> {
         self.record("reading the head of a queue", self.store.head(queue, limit))
     }
 
@@ -316,6 +316,10 @@ impl Backend for MonitoredStore {
 
     fn damage(&self) -> Option<(u64, String)> {
         self.store.damage()
+    }
+
+    fn layout(&self) -> Answer<'_, StoreLayout> {
+        self.record("reading the layout", self.store.layout())
     }
 
     fn upgrade(&self) -> Answer<'_, ()> {

@@ -22,9 +22,9 @@ use crate::durable::store::{
 };
 use crate::durable::{
     AttemptError, Clock, Counts, DeadFilter, DeadLetter, Durability, DurableClient,
-    DurableExecutor, DurableTask, Every, MemoryStore, Missed, Overlap, Overview, Retention, Run,
-    ScheduleOptions, SpawnOptions, TaskContext, TaskError, TaskId, TaskInfo, TaskPage, WorkerInfo,
-    WorkersPage,
+    DurableExecutor, DurableTask, Every, MemoryStore, Missed, Overlap, Overview, QueueHead,
+    Retention, Run, ScheduleOptions, SpawnOptions, StoreLayout, TaskContext, TaskError, TaskId,
+    TaskPage, WorkerInfo, WorkersPage,
 };
 use crate::retry::Retry;
 use crate::sync::{Mutex, lock};
@@ -335,7 +335,7 @@ impl Backend for Faulty {
         self.store.find(id)
     }
 
-    fn head(&self, queue: QueueName, limit: usize) -> Answer<'_, Vec<TaskInfo>> {
+    fn head(&self, queue: QueueName, limit: usize) -> Answer<'_, QueueHead> {
         self.store.head(queue, limit)
     }
 
@@ -359,6 +359,10 @@ impl Backend for Faulty {
 
     fn diagnose(&self) -> Answer<'_, Diagnoses> {
         self.store.diagnose()
+    }
+
+    fn layout(&self) -> Answer<'_, StoreLayout> {
+        self.store.layout()
     }
 
     fn upgrade(&self) -> Answer<'_, ()> {

@@ -17,8 +17,8 @@ use crate::durable::queue::QueueInfo;
 use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::{
-    AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, Overview, Retention, TaskId,
-    TaskInfo, TaskPage, WorkerInfo, WorkersPage,
+    AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, Overview, QueueHead,
+    Retention, StoreLayout, TaskId, TaskPage, WorkerInfo, WorkersPage,
 };
 
 /// A store that is opened read-only: it passes on the requests that read, and refuses all others.
@@ -78,7 +78,11 @@ impl<B: Backend> Backend for Observer<B> {
         self.0.find(id)
     }
 
-    fn head(&self, queue: QueueName, limit: usize) -> Answer<'_, Vec<TaskInfo>> {
+    fn layout(&self) -> Answer<'_, StoreLayout> {
+        self.0.layout()
+    }
+
+    fn head(&self, queue: QueueName, limit: usize) -> Answer<'_, QueueHead> {
         self.0.head(queue, limit)
     }
 

@@ -226,7 +226,7 @@ pub(crate) struct CheckedFilter {
     /// This is not `Absent`.
     pub(crate) status: Status,
     pub(crate) name: Option<String>,
-    /// A named queue, or `None` to select the tasks of all queues. It is `None` for tasks that have succeeded or were cancelled.
+    /// The queue, or `None` to select the tasks of all queues. It is `None` for tasks that have succeeded or were cancelled.
     pub(crate) queue: Option<QueueName>,
     /// `true` to select only tasks that have failed. It is `false` unless the tasks are delayed.
     pub(crate) has_failed: bool,
@@ -254,7 +254,7 @@ impl CheckedFilter {
     pub(crate) fn matches(&self, task: &TaskInfo) -> bool {
         let is_name = self.name.is_none() || self.name == task.name;
         let queue = self.queue.as_ref().map(QueueName::as_str);
-        let is_queue = queue.is_none() || queue == task.queue.as_deref();
+        let is_queue = queue.is_none_or(|queue| queue == task.queue.as_deref().unwrap_or_default());
         is_name && is_queue && (!self.has_failed || task.failures > Some(0))
     }
 }

@@ -39,8 +39,8 @@ use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::layouts::Layouts;
 use crate::durable::task::bytes_of;
 use crate::durable::{
-    AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableError, Overview, Retention,
-    TaskId, TaskInfo, TaskPage, WorkerInfo, WorkersPage,
+    AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableError, Overview, QueueHead,
+    Retention, StoreLayout, TaskId, TaskPage, WorkerInfo, WorkersPage,
 };
 use crate::sync::{Mutex, lock};
 
@@ -423,7 +423,7 @@ impl Backend for SqliteStore {
         self.read(move |reader| find::find(reader, id))
     }
 
-    fn head(&self, queue: QueueName, limit: usize) -> Answer<'_, Vec<TaskInfo>> {
+    fn head(&self, queue: QueueName, limit: usize) -> Answer<'_, QueueHead> {
         self.read(move |reader| head::head(reader, &queue, limit))
     }
 
@@ -550,6 +550,10 @@ impl Backend for SqliteStore {
     fn damage(&self) -> Option<(u64, String)> {
         let damage = self.shared.damage.recent()?;
         Some((damage.rows, damage.last))
+    }
+
+    fn layout(&self) -> Answer<'_, StoreLayout> {
+        self.read(session::layout)
     }
 
     fn upgrade(&self) -> Answer<'_, ()> {

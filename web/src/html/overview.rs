@@ -2,7 +2,7 @@
 
 use axum::response::Html;
 use maud::{Markup, html};
-use throng::durable::TaskInfo;
+use throng::durable::{FindingLevel, TaskInfo};
 
 use super::queues::queue_table;
 use super::table::Column::{Number, Text};
@@ -57,8 +57,9 @@ fn warnings(visit: &StoreVisit, warnings: &[Warning]) -> Markup {
     html! {
         div #part-warnings data-part {
             @for warning in warnings {
-                p.warning {
-                    (block(&warning.text))
+                p.warning.(warning.level) {
+                    b { @if warning.level == FindingLevel::Error { "Error" } @else { "Warning" } }
+                    " " (block(&warning.text))
                     @if let Some((title, path)) = page_about(warning.id) {
                         " " a href={ (visit.base()) (path) } { (title) }
                     }

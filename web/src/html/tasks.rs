@@ -9,7 +9,7 @@ use super::table::{Column, cell, number, optional_count, pager, row_head, table}
 use super::text::{count, duration, error_of, name, optional_duration, queue};
 use super::{Frame, hidden};
 use crate::operations::action::TaskAction;
-use crate::views::tasks::{TaskList, TasksView, code_of};
+use crate::views::tasks::{DEFAULT_QUEUE, TaskList, TasksView, code_of};
 use crate::views::{Answer, since_1970};
 use crate::visit::StoreVisit;
 
@@ -61,7 +61,8 @@ fn filter(path: &str, view: &TasksView) -> Markup {
                 label { "Type " input name="name" value=(view.name.as_deref().unwrap_or_default()); }
             }
             @if view.list.has_queues() {
-                label { "Queue " input name="queue" value=(view.queue.as_deref().unwrap_or_default()); }
+                label { "Queue " input name="queue" list="queues" value=(view.queue.as_deref().unwrap_or_default()); }
+                datalist id="queues" { option value=(DEFAULT_QUEUE) {} }
             }
             @if view.list == TaskList::Dead {
                 label { "Error contains " input name="error" value=(view.error.as_deref().unwrap_or_default()); }
@@ -189,7 +190,11 @@ fn cells(list: TaskList, task: &TaskInfo) -> Markup {
 /// The form that applies an action to all tasks that match the filter and existed when this page was read.
 fn all_that_match(visit: &StoreVisit, answer: &Answer<TasksView>) -> Markup {
     let view = &answer.data;
-    let can_change = visit.visit.can_operate && !view.actions.is_empty() && !view.tasks.is_empty();
+    // Tasks that become ready before the operator sends the form would be in a head, too.
+    let can_change = visit.visit.can_operate
+        && view.list != TaskList::Next
+        && !view.actions.is_empty()
+        && !view.tasks.is_empty();
     html! {
         @if let Some(now) = answer.now.filter(|_| can_change) {
             form.operation method="post" action={ (visit.base()) "/bulk/confirm" } {

@@ -62,6 +62,7 @@ pub(crate) struct HealthView {
 #[derive(Debug, Serialize)]
 pub(crate) struct Warning {
     pub(crate) id: &'static str,
+    pub(crate) level: FindingLevel,
     pub(crate) text: String,
 }
 
@@ -77,7 +78,9 @@ pub(crate) async fn overview(
     // The page shows the last numbers even if the store no longer answers.
     let dead = dead_letters(visit).await.unwrap_or_else(|error| {
         let text = format!("The newest dead letters are missing. {}", error.detail);
-        summary.warnings.push(Warning::new("dead-letters", text));
+        summary
+            .warnings
+            .push(Warning::new("dead-letters", FindingLevel::Warn, text));
         Vec::new()
     });
     let charts = charts(store, range).await.unwrap_or_else(|error| {
@@ -85,7 +88,9 @@ pub(crate) async fn overview(
             "The charts show the last 15 minutes, since the statistics are missing. {}",
             error.detail
         );
-        summary.warnings.push(Warning::new("statistics", text));
+        summary
+            .warnings
+            .push(Warning::new("statistics", FindingLevel::Warn, text));
         charts_of_samples(&store.sampler.samples())
     });
     let view = OverviewView {
@@ -143,7 +148,7 @@ impl SummaryView {
 
 fn stale(error: &WebError) -> Warning {
     let text = format!("These numbers are old. {}", error.detail);
-    Warning::new("stale", text)
+    Warning::new("stale", FindingLevel::Error, text)
 }
 
 fn without_arc<S: Serializer>(overview: &Arc<Overview>, serializer: S) -> Result<S::Ok, S::Error> {
@@ -191,17 +196,17 @@ fn warnings(findings: &[Finding], health: &HealthView) -> Vec<Warning> {
 
 fn unhealthy(health: &HealthView) -> Option<Warning> {
     let error = health.error.as_deref().unwrap_or_default();
-    let text = match health.state {
+    let (level, text) = match health.state {
         "well" => return None,
-        "mute" => "The store delivers no messages, so workers poll, and tasks start later than usual. With Redis, check that the user may publish and subscribe on the channels `throng:*`.".into(),
-        state => format!("The store is {state}: {error}"),
+        "mute" => (FindingLevel::Warn, "The store delivers no messages, so workers poll, and tasks start later than usual. With Redis, check that the user may publish and subscribe on the channels `throng:*`.".into()),
+        state => (FindingLevel::Error, format!("The store is {state}: {error}")),
     };
-    Some(Warning::new("health", text))
+    Some(Warning::new("health", level, text))
 }
 
 impl Warning {
-    fn new(id: &'static str, text: String) -> Self {
-        Self { id, text }
+    fn new(id: &'static str, level: FindingLevel, text: String) -> Self {
+        Self { id, level, text }
     }
 
     /// Writes a finding as two sentences.
@@ -212,6 +217,6 @@ impl Warning {
             first.into_iter().chain(chars).collect::<String>()
         });
         let text = format!("{}.", sentences.join(". "));
-        Self::new(finding.id, redact_text(&text))
+        Self::new(finding.id, finding.level, redact_text(&text))
     }
 }

@@ -57,6 +57,8 @@ pub(crate) struct TasksView {
     pub(crate) retention: Option<Retention>,
 }
 
+/// The default queue in a filter. A named queue cannot have parentheses in its name.
+pub(crate) const DEFAULT_QUEUE: &str = "(default)";
 /// The number of tasks on a page if the URL has none.
 const DEFAULT_LIMIT: usize = 50;
 /// The maximum number of tasks on a page.
@@ -117,6 +119,7 @@ impl TaskList {
             filter = filter.name(name);
         }
         match queue {
+            Some(DEFAULT_QUEUE) => filter.default_queue(),
             Some(queue) => filter.queue(queue),
             None => filter,
         }
@@ -145,7 +148,7 @@ pub(crate) async fn tasks(
         );
     }
     Ok(Answer {
-        now: Some(page.read_at),
+        now: Some(page.now),
         data: view,
         is_first: after.is_none(),
         next: page.next.map(|next| next.to_string()),
@@ -181,11 +184,12 @@ async fn head(visit: &StoreVisit, mut view: TasksView) -> Result<Answer<TasksVie
     }
     view.limit = view.limit.min(MAX_HEAD);
     let admin = visit.store.client.admin();
-    let question = Question::Head(view.queue.clone(), view.limit);
-    let head = admin.head(view.queue.as_deref(), view.limit);
-    let tasks = visit.store.read(question, head).await?;
-    view.set(visit, tasks);
-    Ok(Answer::whole(None, view))
+    let queue = view.queue.as_deref().filter(|it| *it != DEFAULT_QUEUE);
+    let question = Question::Head(queue.map(String::from), view.limit);
+    let head = admin.head(queue, view.limit);
+    let head = visit.store.read(question, head).await?;
+    view.set(visit, head.tasks);
+    Ok(Answer::whole(Some(head.now), view))
 }
 
 impl TasksView {

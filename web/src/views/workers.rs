@@ -75,7 +75,7 @@ pub(crate) async fn worker(
     })?;
     let page = running(visit, &worker, after.as_ref()).await?;
     Ok(Answer {
-        now: Some(page.read_at),
+        now: Some(page.now),
         data: WorkerView {
             worker,
             running: page.tasks,

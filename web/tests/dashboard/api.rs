@@ -182,6 +182,17 @@ async fn answers_about_an_empty_store_are_as_described() {
 }
 
 #[tokio::test]
+async fn each_list_has_the_time_at_which_it_was_read() {
+    let app = operated(&DurableClient::open(MemoryStore::new()));
+    for list in LISTS {
+        let path = path("/s/{store}/tasks/{list}", &[("list", list)]);
+        let answer = get(&app, &path).await.json();
+        let now = answer["now_ms"].as_u64();
+        assert!(now > Some(1_700_000_000_000), "{list}: {answer}");
+    }
+}
+
+#[tokio::test]
 async fn pages_of_a_list_follow_one_another() {
     let client = DurableClient::open(MemoryStore::new());
     let mails = (0..5).map(|_| crate::stage::mail(crate::stage::Act::Succeed));

@@ -55,7 +55,12 @@ pub(crate) async fn each_page_shows_what_the_store_has(stage: &Stage) {
                 "all tasks that match",
             ],
         ),
+        ("/tasks/next?queue=(default)", &["report.build"]),
         ("/tasks/waiting?queue=bulk", &["mail.send", "Clear"]),
+        (
+            "/tasks/waiting?queue=(default)",
+            &["report.build", "found 1", "Clear"],
+        ),
         ("/tasks/delayed", &["59 min", "Run now"]),
         ("/tasks/retrying", &["mail.send", "Run now", "found 1"]),
         ("/tasks/running", &["mail.send", "Cancel", "Running for"]),

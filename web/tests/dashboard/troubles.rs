@@ -21,7 +21,7 @@ async fn the_overview_leads_to_what_needs_attention() {
     let app = operated(&client);
     let overview = format!("{PREFIX}/s/mail");
     let page = get(&app, &overview).await.text;
-    let warnings = page.split("<p class=\"warning\">").skip(1);
+    let warnings = page.split("<p class=\"warning warn\">").skip(1);
     let warnings: Vec<_> = warnings
         .filter_map(|rest| rest.split("</p>").next())
         .collect();

@@ -37,6 +37,9 @@ const MIN_MESSAGE_BUFFER: u64 = 1 << 20;
 /// the scripts of a store.
 const SLOW_SCRIPT: Duration = Duration::from_millis(100);
 
+/// The smallest limit that no script of a healthy store reaches.
+const MIN_SCRIPT_LIMIT: Duration = Duration::from_secs(1);
+
 /// Examines the server.
 pub(super) async fn examine(
     url: &Url,
@@ -169,6 +172,7 @@ impl ServerFacts {
             self.idle_timeout(),
             self.connections(clients),
             self.message_buffer(),
+            self.script_limit(),
         ];
         found.into_iter().flatten().collect()
     }
@@ -253,6 +257,22 @@ impl ServerFacts {
         })
     }
 
+    /// A server that reports itself as busy refuses the requests of all clients until the script ends. Servers since version 7.0 accept
+    /// both names of the setting.
+    fn script_limit(&self) -> Option<Diagnosis> {
+        let limit = self.setting("busy-reply-threshold");
+        let limit = limit.or_else(|| self.setting("lua-time-limit"))?;
+        let limit = limit.parse().ok().map(Duration::from_millis)?;
+        // Zero means that the server never reports itself as busy.
+        (!limit.is_zero() && limit < MIN_SCRIPT_LIMIT).then(|| {
+            Diagnosis::warn(
+                "redis.script_limit",
+                format!("while a script runs for longer than {}, the server refuses the requests of other clients", short(limit)),
+                "raise `lua-time-limit`: the default is 5000",
+            )
+        })
+    }
+
     fn message_buffer(&self) -> Option<Diagnosis> {
         let limits = self.setting("client-output-buffer-limit")?.split(' ');
         let limits = limits.skip_while(|word| *word != "pubsub").skip(1).take(2);
@@ -305,6 +325,10 @@ mod tests {
         let buffers = "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60";
         let settings = [("timeout", "0"), ("client-output-buffer-limit", buffers)];
         assert_eq!(ids(&facts(&info, &settings), 100), Vec::<&str>::new());
+        for limit in ["0", "1000", "5000"] {
+            let settings = [("lua-time-limit", limit)];
+            assert_eq!(ids(&facts(&info, &settings), 100), Vec::<&str>::new());
+        }
     }
 
     #[test]
@@ -318,7 +342,11 @@ mod tests {
             ("rdb_last_bgsave_status", "err"),
         ];
         let buffers = "normal 0 0 0 slave 1 1 60 pubsub 0 65536 60";
-        let settings = [("timeout", "300"), ("client-output-buffer-limit", buffers)];
+        let settings = [
+            ("timeout", "300"),
+            ("client-output-buffer-limit", buffers),
+            ("busy-reply-threshold", "999"),
+        ];
         let expected = [
             "redis.loading",
             "redis.writes",
@@ -326,6 +354,7 @@ mod tests {
             "redis.timeout",
             "redis.connections",
             "redis.message_buffer",
+            "redis.script_limit",
         ];
         assert_eq!(ids(&facts(&info, &settings), 50), expected);
         assert_eq!(ids(&ServerFacts::default(), 50), Vec::<&str>::new());

@@ -7,7 +7,7 @@ use throng::durable::{Cursor, Status, TaskFilter, TaskInfo};
 
 use super::show::{status_name, when};
 use crate::bulk::{has_ended_within, has_error};
-use crate::cmd::queue::queue_name;
+use crate::cmd::queue::{in_queue, queue_name};
 use crate::duration;
 use crate::failure::Failure;
 use crate::out::{Column, ListEnd, Output, dash};
@@ -23,7 +23,7 @@ pub(crate) struct TaskListArgs {
     #[arg(long = "type", value_name = "TYPE")]
     name: Option<String>,
 
-    /// Only tasks of this named queue
+    /// Only tasks of this queue; the default queue is `(default)`
     #[arg(long)]
     queue: Option<String>,
 
@@ -163,7 +163,7 @@ impl TaskListArgs {
             filter = filter.name(name);
         }
         if let Some(queue) = &self.queue {
-            filter = filter.queue(queue);
+            filter = in_queue(filter, queue);
         }
         if let Some(session) = self.worker {
             filter = filter.worker(session);
@@ -234,7 +234,7 @@ impl<'a> TaskPages<'a> {
         let page = admin.tasks(&self.filter, self.paging.after.as_ref(), wanted);
         let page = self.session.ask(page).await?;
         self.examined += page.examined;
-        self.now = self.now.or(Some(page.read_at));
+        self.now = self.now.or(Some(page.now));
         self.paging.after = page.next;
         let tasks: Vec<_> = page.tasks.into_iter().filter(matches).collect();
         self.found += tasks.len();

@@ -22,8 +22,8 @@ use crate::durable::store::{
     StatReport, StatsPage, StoredSchedule, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::{
-    AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, Overview, Retention, TaskId,
-    TaskInfo, TaskPage, WorkerInfo, WorkersPage,
+    AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, Overview, QueueHead,
+    Retention, StoreLayout, TaskId, TaskPage, WorkerInfo, WorkersPage,
 };
 use crate::sync::lock;
 
@@ -172,7 +172,7 @@ impl Backend for RedisStore {
         self.request(move |inner| async move { find_task::find(&inner, id).await })
     }
 
-    fn head(&self, queue: QueueName, limit: usize) -> Answer<'_, Vec<TaskInfo>> {
+    fn head(&self, queue: QueueName, limit: usize) -> Answer<'_, QueueHead> {
         self.request(move |inner| async move { find_task::head(&inner, &queue, limit).await })
     }
 
@@ -218,6 +218,10 @@ impl Backend for RedisStore {
 
     fn damage(&self) -> Option<(u64, String)> {
         maintenance::damage(&self.inner)
+    }
+
+    fn layout(&self) -> Answer<'_, StoreLayout> {
+        self.request(|inner| async move { sessions::layout(&inner).await })
     }
 
     fn upgrade(&self) -> Answer<'_, ()> {

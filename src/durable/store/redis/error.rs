@@ -87,7 +87,7 @@ fn refused(code: &str, effect: Effect, is_answer: bool, error: RedisError) -> Fa
             return Fault::Final(Failure::new(Effect::None, Cause::Unfit(what)));
         }
         "NOSTORE" => {
-            let what = "there is no store in this namespace: check the namespace and the database, or create the store with `open`";
+            let what = "there is no store in this namespace: check the database and the namespace (the command `throng namespaces` lists those of a server), or start a program that opens the store with `open`, which creates it";
             return Fault::Final(Failure::new(Effect::None, Cause::Invalid(what.into())));
         }
         "UNREADABLE" => return Fault::Final(unreadable(text)),

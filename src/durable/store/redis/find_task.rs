@@ -14,7 +14,7 @@ use crate::durable::queue::Priority;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::kind::Kind;
 use crate::durable::store::{Beginning, FoundTask, MAX_READ_BYTES};
-use crate::durable::{Status, TaskId, TaskInfo};
+use crate::durable::{QueueHead, Status, TaskId, TaskInfo};
 
 /// Returns a task, or `None` if there is no such task.
 pub(super) async fn find(inner: &Inner, id: TaskId) -> Result<Option<FoundTask>, Failure> {
@@ -35,9 +35,10 @@ pub(super) async fn head(
     inner: &Inner,
     queue: &QueueName,
     limit: usize,
-) -> Result<Vec<TaskInfo>, Failure> {
+) -> Result<QueueHead, Failure> {
     let home = inner.partitions.of_queue(queue);
     let partitions = home.map_or_else(|| inner.partitions.all(), |home| home..home + 1);
+    let mut first_now = None;
     let mut tasks = Vec::new();
     for partition in partitions {
         let mut arguments = Arguments::default();
@@ -46,11 +47,13 @@ pub(super) async fn head(
         let answer = inner.run(&inner.scripts.queue_head, partition, arguments);
         let mut parts = Reader::new(answer.await?)?;
         let now = parts.number()?;
+        first_now.get_or_insert(now);
         tasks.extend(parts.rest(|part| info(part.list()?, Status::Waiting, now, partition))?);
     }
     tasks.sort_by_key(|task| Reverse(task.ready_for));
     tasks.truncate(limit);
-    Ok(tasks)
+    let now = first_now.unwrap_or_default().max(0) as u64;
+    Ok(QueueHead::at(now, tasks))
 }
 
 fn found(mut parts: Reader, partition: usize) -> Result<FoundTask, Failure> {

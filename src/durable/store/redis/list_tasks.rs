@@ -32,7 +32,7 @@ pub(super) async fn list(inner: &Inner, request: &ListTasks) -> Result<Option<Ta
     loop {
         let part = read(inner, request, &position, &page).await?;
         if mem::take(&mut is_first) {
-            page.read_at = part.read_at;
+            page.now = part.now;
         }
         page.tasks.extend(part.tasks);
         page.examined += part.examined;
@@ -111,7 +111,7 @@ struct Part {
     tasks: Vec<TaskInfo>,
     examined: usize,
     next: Option<Position>,
-    read_at: SystemTime,
+    now: SystemTime,
 }
 
 /// Reads the tasks of a partition that follow a position, as many as still fit into the page.
@@ -137,6 +137,7 @@ async fn read(
     arguments.push_number(u8::from(filter.has_failed));
     let session = filter.session;
     arguments.push(session.map_or(String::new(), |session| session.to_string()));
+    arguments.push_number(u8::from(queue.is_some()));
     let answer = inner.run(&inner.scripts.list_tasks, position.partition, arguments);
     part(answer.await?, filter.status, position.partition)
 }
@@ -175,14 +176,14 @@ fn part(answer: Value, status: Status, partition: usize) -> Result<Part, Failure
         end: end.parse().ok(),
     });
     let examined = parts.number()? as usize;
-    let now = parts.number()?;
-    let read_at = Duration::from_millis(parts.number()?.max(0) as u64);
-    let tasks = parts.rest(|part| info(part.list()?, status, now, partition))?;
+    let time = parts.number()?;
+    let now = Duration::from_millis(parts.number()?.max(0) as u64);
+    let tasks = parts.rest(|part| info(part.list()?, status, time, partition))?;
     Ok(Part {
         tasks,
         examined,
         next,
-        read_at: SystemTime::UNIX_EPOCH + read_at,
+        now: SystemTime::UNIX_EPOCH + now,
     })
 }
 

@@ -180,6 +180,7 @@ impl Kinds {
         let mut arguments = Arguments::default();
         arguments.push_number(u8::from(filter.name.is_some()));
         arguments.push(filter.name.as_deref().unwrap_or_default());
+        arguments.push_number(u8::from(filter.queue.is_some()));
         arguments.push(filter.queue.as_ref().map_or("", QueueName::as_str));
         let answer = inner
             .run(&inner.scripts.kinds, partition, arguments)

@@ -7,11 +7,11 @@ use super::routing::{self, Write};
 use super::scripts::Arguments;
 use super::subscriber::Subscription;
 use super::{probe, reply};
-use crate::durable::TaskId;
 use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::layouts::Layouts;
 use crate::durable::store::{NewSession, SessionId, WorkerCard};
+use crate::durable::{StoreLayout, TaskId};
 
 /// The number of attempts to open a session whose set is declared: another process may remove the set meanwhile.
 const MAX_DECLARATIONS: usize = 10;
@@ -134,11 +134,41 @@ pub(super) async fn upgrade(inner: &Inner) -> Result<(), Failure> {
 }
 
 async fn upgrade_one(inner: &Inner, partition: usize) -> Result<(), Failure> {
-    let answer = inner.run(&inner.scripts.upgrade, partition, Arguments::default());
-    match reply::Reader::new(answer.await?)?.rest(reply::Reader::text)? {
+    let found = run_upgrade(inner, partition, true).await?;
+    match found.older_processes {
         processes if processes.is_empty() => Ok(()),
         processes => Err(Failure::new(Effect::None, Cause::OldProcesses(processes))),
     }
+}
+
+/// Returns the layout of the store.
+pub(super) async fn layout(inner: &Inner) -> Result<StoreLayout, Failure> {
+    let mut layout = run_upgrade(inner, 0, false).await?;
+    for partition in inner.partitions.all().skip(1) {
+        let other = run_upgrade(inner, partition, false).await?;
+        layout.current = layout.current.min(other.current);
+        layout.older_processes.extend(other.older_processes);
+    }
+    layout.older_processes.sort();
+    layout.older_processes.dedup();
+    Ok(layout)
+}
+
+/// Returns the layout that a partition had. Raises it only if `is_to_rise`.
+async fn run_upgrade(
+    inner: &Inner,
+    partition: usize,
+    is_to_rise: bool,
+) -> Result<StoreLayout, Failure> {
+    let mut arguments = Arguments::default();
+    arguments.push_number(u8::from(is_to_rise));
+    let answer = inner.run(&inner.scripts.upgrade, partition, arguments);
+    let mut parts = reply::Reader::new(answer.await?)?;
+    Ok(StoreLayout {
+        current: parts.number()?,
+        newest: parts.number()?,
+        older_processes: parts.rest(reply::Reader::text)?,
+    })
 }
 
 /// Closes a session in all partitions.

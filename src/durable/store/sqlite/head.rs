@@ -13,7 +13,7 @@ use super::time::Now;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::MAX_HEAD_LISTS;
 use crate::durable::store::routes::ListId;
-use crate::durable::{Status, TaskId, TaskInfo};
+use crate::durable::{QueueHead, Status, TaskId, TaskInfo};
 
 /// Selects the first task after a position in a sublist.
 pub(super) const NEXT: &str = "
@@ -44,11 +44,12 @@ pub(super) fn head(
     reader: &ReadConnection,
     queue: &QueueName,
     limit: usize,
-) -> Result<Vec<TaskInfo>, Fault> {
+) -> Result<QueueHead, Fault> {
     let now = Now::read(&reader.clock);
     reader.snapshot(|db| {
         let reading = Reading { db, now, queue };
-        Ok(reading.head(limit)?)
+        let tasks = reading.head(limit)?;
+        Ok(QueueHead::at(now.wall.max(0) as u64, tasks))
     })
 }
 

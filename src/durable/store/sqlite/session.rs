@@ -2,12 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use rusqlite::{OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, params};
 
 use super::endpoint::EndpointId;
 use super::error::Fault;
+use super::reader::ReadConnection;
+use super::shared::Shared;
 use super::transaction::Transaction;
-use super::{admin, reap};
+use super::{admin, reap, schema};
+use crate::durable::StoreLayout;
 use crate::durable::failure::Cause;
 use crate::durable::store::kind::SetId;
 use crate::durable::store::layouts::Layouts;
@@ -85,23 +88,46 @@ pub(super) fn close(tx: &mut Transaction<'_>, session: SessionId) -> Result<(), 
 pub(super) fn upgrade(tx: &mut Transaction<'_>) -> Result<(), Fault> {
     let newest = tx.shared.layouts.newest;
     admin::sweep(tx)?;
-    let mut statement = tx
-        .db
-        .prepare_cached("SELECT endpoint, process FROM throng_session WHERE layout < ?1")?;
-    let older = statement.query_map([newest], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    let mut alive = BTreeSet::new();
-    for found in older {
-        let (endpoint, process): (EndpointId, i64) = found?;
-        if !tx.shared.endpoint.is_dead(endpoint) {
-            alive.insert(format!("process {process}"));
-        }
-    }
-    if !alive.is_empty() {
-        let alive = alive.into_iter().collect();
-        return Err(Fault::Refused(Cause::OldProcesses(alive)));
+    let older = older_processes(tx.db, tx.shared)?;
+    if !older.is_empty() {
+        return Err(Fault::Refused(Cause::OldProcesses(older)));
     }
     tx.execute("UPDATE throng_meta SET layout = ?1", [newest])?;
     Ok(())
+}
+
+/// Returns the layout of the store.
+pub(super) fn layout(reader: &ReadConnection) -> Result<StoreLayout, Fault> {
+    let newest = reader.shared.layouts.newest;
+    reader.snapshot(|db| {
+        let current = schema::layout(db)?.unwrap_or(newest);
+        let older_processes = match current < newest {
+            true => older_processes(db, &reader.shared)?,
+            false => Vec::new(),
+        };
+        Ok(StoreLayout {
+            current,
+            newest,
+            older_processes,
+        })
+    })
+}
+
+/// Returns the live processes with a session that do not know the newest layout.
+fn older_processes(db: &Connection, shared: &Shared) -> Result<Vec<String>, rusqlite::Error> {
+    let sql = "SELECT endpoint, process FROM throng_session WHERE layout < ?1";
+    let mut statement = db.prepare_cached(sql)?;
+    let older = statement.query_map([shared.layouts.newest], |row| {
+        Ok((row.get(0)?, row.get(1)?))
+    })?;
+    let mut alive = BTreeSet::new();
+    for found in older {
+        let (endpoint, process): (EndpointId, i64) = found?;
+        if !shared.endpoint.is_dead(endpoint) {
+            alive.insert(format!("process {process}"));
+        }
+    }
+    Ok(alive.into_iter().collect())
 }
 
 /// Closes all sessions of this process, and removes what dead processes have left behind.

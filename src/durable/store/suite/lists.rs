@@ -20,6 +20,7 @@ macro_rules! lists_suite {
                     the_newest_dead_letters_are_listed_first
                     expired_ends_are_in_no_list
                     filters_select_tasks
+                    the_default_queue_can_be_selected
                     a_filter_selects_tasks_that_wait_for_another_attempt
                     a_filter_selects_the_tasks_of_a_worker
                     types_that_no_worker_knows_are_listed

@@ -145,7 +145,8 @@ pub(super) struct ReadStatsStep {
 pub(super) struct ListStep {
     process: u8,
     status: Status,
-    is_queued: bool,
+    /// Selects the tasks of the named queue, or those of the default queue.
+    in_named_queue: Option<bool>,
     /// Selects the tasks with the other name, or those without.
     other_name: Option<bool>,
     /// Selects only tasks that have failed.
@@ -158,8 +159,8 @@ pub(super) struct ListStep {
 /// Moves all waiting tasks that match.
 #[derive(Clone, Debug)]
 pub(super) struct MoveStep {
-    /// Selects only tasks of the named queue.
-    is_queued: bool,
+    /// Selects the tasks of the named queue, or those of the default queue.
+    in_named_queue: Option<bool>,
     other_name: Option<bool>,
     /// Selects only tasks whose ids contain a time. No task of this test has one.
     has_time: bool,
@@ -472,15 +473,16 @@ fn enqueue() -> impl Strategy<Value = Step> {
 fn list() -> impl Strategy<Value = Step> {
     let status = prop::sample::select(&LISTED[..]);
     let other_name = prop::option::weighted(0.3, any::<bool>());
-    let filters = (any::<bool>(), other_name, any::<bool>());
+    let in_named_queue = prop::option::weighted(0.7, any::<bool>());
+    let filters = (in_named_queue, other_name, any::<bool>());
     let session = prop::option::of(any::<u8>());
     let choices = (any::<u8>(), status, filters, session, 1..4_usize);
     choices.prop_map(|(process, status, filters, session, limit)| {
-        let (is_queued, other_name, has_failed) = filters;
+        let (in_named_queue, other_name, has_failed) = filters;
         Step::List(ListStep {
             process,
             status,
-            is_queued,
+            in_named_queue,
             other_name,
             has_failed,
             session,
@@ -492,11 +494,12 @@ fn list() -> impl Strategy<Value = Step> {
 fn move_waiting() -> impl Strategy<Value = Step> {
     let other_name = prop::option::weighted(0.3, any::<bool>());
     let has_time = prop::bool::weighted(0.1);
-    let filters = (any::<bool>(), other_name, has_time);
+    let in_named_queue = prop::option::weighted(0.7, any::<bool>());
+    let filters = (in_named_queue, other_name, has_time);
     (filters, any::<bool>(), 1..4_usize).prop_map(
-        |((is_queued, other_name, has_time), to_queued, limit)| {
+        |((in_named_queue, other_name, has_time), to_queued, limit)| {
             Step::MoveWaiting(MoveStep {
-                is_queued,
+                in_named_queue,
                 other_name,
                 has_time,
                 to_queued,

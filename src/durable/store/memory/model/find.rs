@@ -7,7 +7,7 @@ use super::state::Model;
 use crate::durable::admin::detail::{Excerpt, KeyState, Runner};
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::{Beginning, FoundTask};
-use crate::durable::{Status, TaskId, TaskInfo};
+use crate::durable::{QueueHead, Status, TaskId};
 
 impl Model {
     pub(in super::super) fn find(&self, id: TaskId) -> Option<FoundTask> {
@@ -59,13 +59,11 @@ impl Model {
         }
     }
 
-    pub(in super::super) fn head(&self, queue: &QueueName, limit: usize) -> Vec<TaskInfo> {
+    pub(in super::super) fn head(&self, queue: &QueueName, limit: usize) -> QueueHead {
         let rows = self.ready_queue.iter().map(|id| &self.tasks[id]);
         let mut rows: Vec<_> = rows.filter(|row| row.task.queue == *queue).collect();
         rows.sort_by_key(|row| (row.ready_at, row.task.id));
-        rows.into_iter()
-            .take(limit)
-            .map(|row| self.info(row))
-            .collect()
+        let rows = rows.into_iter().take(limit);
+        QueueHead::at(self.wall(), rows.map(|row| self.info(row)).collect())
     }
 }

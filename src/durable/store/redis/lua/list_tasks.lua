@@ -18,10 +18,11 @@
 -- ARGV[5] -> maximum number of rows that are examined
 -- ARGV[6] -> 1 if tasks are selected by their name, else 0
 -- ARGV[7] -> the name
--- ARGV[8] -> the queue, or empty to select tasks of all queues
+-- ARGV[8] -> the queue; the default queue has no name
 -- ARGV[9] -> cursor with which the step ended in which the page before has ended, or empty
 -- ARGV[10] -> 1 to select only delayed tasks that have failed, else 0
 -- ARGV[11] -> the session that runs the tasks, or empty to select running tasks of all sessions
+-- ARGV[12] -> 1 if tasks are selected by their queue, else 0
 --
 -- Output:
 -- [1]  -> position at which the next page begins: cursor or score; empty if there is none
@@ -33,7 +34,7 @@
 -- [7..] -> descriptions of the tasks: see `task_rows.lua`
 local status, cursor, last_id, limit, budget = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local by_name, wanted_name, wanted_queue, last_end = ARGV[6] == '1', ARGV[7], ARGV[8], ARGV[9]
-local only_failed, wanted_session = ARGV[10] == '1', ARGV[11]
+local only_failed, wanted_session, by_queue = ARGV[10] == '1', ARGV[11], ARGV[12] == '1'
 local MAX_SCANNED_BYTES, LARGE_ROWS_BYTES = 1048576, 65536
 local tasks, examined, bytes = {}, 0, 0
 local claim_sessions = {}
@@ -41,7 +42,7 @@ local claim_sessions = {}
 local STEP = math.max(1, math.min(32, math.floor(limit / 4)))
 
 local function is_wanted(name, queue)
-  return not (by_name and name ~= wanted_name) and (wanted_queue == '' or queue == wanted_queue)
+  return not (by_name and name ~= wanted_name) and not (by_queue and queue ~= wanted_queue)
 end
 
 -- Returns `true` if a description has an entry whose task has failed, or if tasks that have not failed are also wanted.

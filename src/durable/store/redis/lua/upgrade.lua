@@ -1,11 +1,17 @@
 -- Raises the layout of the store to the newest that this version knows, unless a live process with a session does not know
--- that layout. Nothing is converted.
+-- that layout. Nothing is converted. Or returns what it would do, and writes nothing.
 --
 -- Needs: session, lists, liveness.
 -- KEYS: NONE, META, SESSIONS, READY, TOMBSTONES, IDLE, ROUTES, QUEUES, PERMITS, GROUPS.
 --
--- Output: descriptions of the processes that prevent it; none if the store has this layout now
-if tonumber(meta[1]) == LAYOUT then return {} end
+-- ARGV[1] -> 1 to raise the layout, 0 to write nothing
+--
+-- Output:
+-- [1]   -> layout that the store had
+-- [2]   -> newest layout that this version knows
+-- [3..] -> descriptions of the processes that prevent the upgrade; none if the store has the newest layout
+local found = tonumber(meta[1] or '') or tonumber(call('HGET', META, 'layout_copy') or '') or LAYOUT
+if tonumber(meta[1]) == LAYOUT then return { found, LAYOUT } end
 local processes, seen, cursor = {}, {}, '0'
 repeat
   local page = call('HSCAN', SESSIONS, cursor, 'COUNT', 64)
@@ -22,5 +28,5 @@ repeat
   end
   cursor = page[1]
 until cursor == '0'
-if #processes == 0 then call('HSET', META, 'layout', LAYOUT, 'layout_copy', LAYOUT) end
-return processes
+if #processes == 0 and ARGV[1] == '1' then call('HSET', META, 'layout', LAYOUT, 'layout_copy', LAYOUT) end
+return { found, LAYOUT, unpack(processes) }

@@ -16,7 +16,7 @@ async fn payload(store: &RedisStore, number: u64) -> Option<Beginning> {
 
 async fn head(store: &RedisStore, queue: &QueueName, limit: usize) -> Vec<TaskId> {
     let head = store.head(queue.clone(), limit).await.unwrap();
-    head.iter().map(|task| task.id).collect()
+    head.tasks.iter().map(|task| task.id).collect()
 }
 
 #[tokio::test]

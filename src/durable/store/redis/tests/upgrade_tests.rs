@@ -3,8 +3,8 @@
 use super::super::time::Time;
 use super::scene::{SECOND, Scene, later};
 use super::*;
-use crate::durable::DurableError;
 use crate::durable::store::layouts::Layouts;
+use crate::durable::{DurableError, StoreLayout};
 
 const OLD: i64 = Layouts::KNOWN.newest;
 const NEW: i64 = Layouts::OF_SUCCESSOR.newest;
@@ -64,14 +64,25 @@ async fn tasks_of_the_old_layout_go_on_when_no_old_process_is_left() {
         "{refused}"
     );
     assert_eq!((refused.effect, scene.layout()), (Effect::None, OLD));
+    let mut expected = StoreLayout {
+        current: OLD,
+        newest: NEW,
+        older_processes: processes.clone(),
+    };
+    assert_eq!(new.store.layout().await.unwrap(), expected);
 
     scene.worker.turn(done(&running), 0).await;
     let store = Arc::clone(&scene.worker.store);
     store.close_session(scene.worker.session).await.unwrap();
+    expected.older_processes.clear();
+    assert_eq!(new.store.layout().await.unwrap(), expected);
+    assert_eq!(scene.layout(), OLD);
+    expected.current = NEW;
     // Another process, or a repeated request, finds nothing to do.
     for _ in 0..2 {
         new.store.upgrade().await.unwrap();
         assert_eq!(scene.layout(), NEW);
+        assert_eq!(new.store.layout().await.unwrap(), expected);
     }
     scene.clock.advance(SECOND);
     assert_eq!(scene.run_all(&new).await, [id(4), id(5)]);

@@ -1,6 +1,7 @@
 //! Upgrades: the layout rises when no process of an older version is left.
 
 use super::*;
+use crate::durable::StoreLayout;
 use crate::durable::clock::Clock;
 use crate::durable::store::layouts::Layouts;
 
@@ -38,12 +39,35 @@ async fn tasks_of_the_old_layout_go_on_when_no_old_process_is_left() {
     let this = format!("process {}", std::process::id());
     assert_fails(new.store.upgrade().await, &Cause::OldProcesses(vec![this]));
     assert_eq!(layout(&file), OLD);
+    let expected = StoreLayout {
+        current: OLD,
+        newest: NEW,
+        older_processes: vec![format!("process {}", std::process::id())],
+    };
+    assert_eq!(new.store.layout().await.unwrap(), expected);
+    let by_old = StoreLayout {
+        newest: OLD,
+        older_processes: Vec::new(),
+        ..expected.clone()
+    };
+    assert_eq!(old.store.layout().await.unwrap(), by_old);
 
     old.turn(done(&running, Vec::new()), 0).await;
     old.store.close_session(old.session).await.unwrap();
+    let unused = StoreLayout {
+        older_processes: Vec::new(),
+        ..expected
+    };
+    assert_eq!(new.store.layout().await.unwrap(), unused);
+    assert_eq!(layout(&file), OLD);
     for _ in 0..2 {
         new.store.upgrade().await.unwrap();
         assert_eq!(layout(&file), NEW);
+        let upgraded = StoreLayout {
+            current: NEW,
+            ..unused.clone()
+        };
+        assert_eq!(new.store.layout().await.unwrap(), upgraded);
     }
     let claim = new.claim(9).await;
     assert_eq!((claim.tasks.len(), claim.tasks[0].id), (1, id(3)));

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::Harness;
 use super::process::*;
+use crate::durable::queue::name::QueueName;
 use crate::durable::store::{ChangeAnswer, CheckedFilter, MoveWaiting, MovedPart, NewTask};
 use crate::durable::{Key, Refusal, Status, TaskId};
 
@@ -75,18 +76,22 @@ pub(super) async fn tasks_move_by_name_and_queue(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue((0..20).map(typed)).await;
-    let of_queue = (20..40).map(|number| in_queue("q", typed(number)));
-    session.enqueue(of_queue).await;
+    for (queue, numbers) in [("q", 20..40), ("other", 40..60)] {
+        let of_queue = numbers.map(|number| in_queue(queue, typed(number)));
+        session.enqueue(of_queue).await;
+    }
     let mut odd = all_to("r");
     odd.filter.name = Some(String::from("odd"));
     odd.filter.queue = Some(queue_name("q"));
+    assert_eq!(process.move_all(odd.clone()).await, (10, vec![]));
+    odd.filter.queue = Some(QueueName::DEFAULT);
     assert_eq!(process.move_all(odd.clone()).await, (10, vec![]));
     odd.filter.queue = None;
     assert_eq!(process.move_all(odd).await, (10, vec![]));
     let mut worker = process.session_in("r").await;
     let mut moved = claim_all(&mut worker).await.0;
     moved.sort();
-    let expected: Vec<_> = (0..40).filter(|number| number % 2 == 1).map(id).collect();
+    let expected: Vec<_> = (0..60).filter(|number| number % 2 == 1).map(id).collect();
     assert_eq!(moved, expected);
     check(it);
 }

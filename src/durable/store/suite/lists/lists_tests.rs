@@ -7,6 +7,7 @@ use super::Harness;
 use super::process::*;
 use crate::durable::envelope::{seal_output, stamp_output};
 use crate::durable::queue::Priority;
+use crate::durable::queue::name::QueueName;
 use crate::durable::store::{
     CheckedFilter, DEAD_LETTER_RETENTION, DeadReason, ListTasks, NewTask, Verdict,
 };
@@ -375,6 +376,30 @@ pub(super) async fn filters_select_tasks(it: &dyn Harness) {
         ids_of(&process, &named("job", Status::Delayed), 5).await,
         [id(2000), id(2001)]
     );
+}
+
+pub(super) async fn the_default_queue_can_be_selected(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    let mut of_queue = process.session_in("q").await;
+    let tasks = [task(1), queued(2), delayed(3, HOUR)];
+    session.enqueue(tasks).await;
+    session.enqueue([in_queue("q", delayed(4, HOUR))]).await;
+    let of_default = |status| CheckedFilter {
+        queue: Some(QueueName::DEFAULT),
+        ..of(status)
+    };
+    let listed = async |status| ids_of(&process, &of_default(status), 5).await;
+    assert_eq!(listed(Status::Waiting).await, [id(1)]);
+    assert_eq!(listed(Status::Delayed).await, [id(3)]);
+    session.claim(1).await;
+    let epoch = of_queue.claim(1).await.epoch;
+    assert_eq!(listed(Status::Running).await, [id(1)]);
+    of_queue.report(epoch, 2, dead()).await;
+    assert_eq!(listed(Status::Dead).await, []);
+    session.enqueue([task(5)]).await;
+    session.run_first(id(5), dead()).await;
+    assert_eq!(listed(Status::Dead).await, [id(5)]);
 }
 
 pub(super) async fn a_filter_selects_tasks_that_wait_for_another_attempt(it: &dyn Harness) {

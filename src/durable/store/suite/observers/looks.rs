@@ -33,6 +33,7 @@ pub(in crate::durable::store) async fn look(store: &Store) -> Vec<String> {
         text(store.schedules(None, 9).await),
         text(store.schedule(schedule_name("minutely")).await),
         text(store.retention().await),
+        text(store.layout().await),
         text(store.probe().await),
         format!("{:?}", store.health()),
         format!("{:?}", store.damage()),

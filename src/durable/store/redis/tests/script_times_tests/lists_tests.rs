@@ -66,7 +66,7 @@ async fn the_head_of_a_queue_with_many_groups() {
         }
         let head = scene.other.store.head(queue_name("q"), 50);
         let head = scene.meter.measure(head).await.unwrap();
-        assert_eq!(head.len(), 50);
+        assert_eq!(head.tasks.len(), 50);
         let find = scene.other.store.find(id(9));
         assert!(scene.meter.measure(find).await.unwrap().is_some());
     })

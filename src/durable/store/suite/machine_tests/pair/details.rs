@@ -48,7 +48,7 @@ impl<H: Harness> Pair<H> {
 /// Returns the head of a queue, in the order of the ids.
 async fn read(store: &Store, queue: &str) -> Result<Vec<TaskInfo>, String> {
     let head = store.0.head(queue_name(queue), LIMIT).await;
-    let mut head = head.map_err(refusal)?;
+    let mut head = head.map_err(refusal)?.tasks;
     head.sort_by_key(|task| task.id);
     Ok(head)
 }

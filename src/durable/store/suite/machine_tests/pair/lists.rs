@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use super::{Outcome, Pair, equal, refusal, requests};
 use crate::durable::store::suite::Harness;
 use crate::durable::store::suite::machine_tests::ListStep;
-use crate::durable::store::suite::process::queue_name;
 use crate::durable::store::{CheckedFilter, ListTasks, SessionId, Store};
 use crate::durable::{Status, TaskId, TaskInfo};
 
@@ -41,13 +40,14 @@ impl<H: Harness> Pair<H> {
 
     /// Returns the filters for both stores, which differ in the id of the session.
     fn filters(&self, step: &ListStep) -> [CheckedFilter; 2] {
+        let in_named_queue = step.in_named_queue;
         let knows_type = !matches!(step.status, Status::Done | Status::Cancelled);
         let name = step.other_name.filter(|_| knows_type);
         let session = step.session.filter(|_| step.status == Status::Running);
         let session = session.and_then(|choice| self.listed_session(choice));
         [0, 1].map(|side| CheckedFilter {
             name: name.map(|other| requests::name(other).to_owned()),
-            queue: (step.is_queued && knows_type).then(|| queue_name("q")),
+            queue: in_named_queue.filter(|_| knows_type).map(requests::queue),
             has_failed: step.has_failed && step.status == Status::Delayed,
             session: session.map(|ids| ids[side]),
             ..CheckedFilter::new(step.status)

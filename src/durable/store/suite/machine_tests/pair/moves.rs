@@ -43,7 +43,7 @@ impl MoveStep {
         MoveWaiting {
             filter: CheckedFilter {
                 name: name.map(str::to_owned),
-                queue: self.is_queued.then(|| requests::queue(true)),
+                queue: self.in_named_queue.map(requests::queue),
                 ..CheckedFilter::new(Status::Waiting)
             },
             until: self.has_time.then_some(u64::MAX >> 16),
