@@ -133,7 +133,7 @@ async fn hostile_texts_are_only_texts() {
 /// Checks that a page has only elements and attributes that the dashboard writes, and no character that deceives.
 fn check(path: &str, page: &str) {
     const ELEMENTS: &str = "!DOCTYPE html section figure figcaption b small head meta title script link body a header nav form input button main h1 h2 p dl div dt dd \
-         table caption thead tbody tr th td span footer strong code pre ul li details summary label fieldset legend time";
+         table caption thead tbody tr th td span footer strong code pre ul li details summary label fieldset legend time datalist option";
     let deceives = |char: char| {
         (char.is_control() && char != '\n')
             || matches!(char, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
