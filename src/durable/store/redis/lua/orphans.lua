@@ -32,13 +32,22 @@ local function check_dead_letters(ids)
   end
 end
 
+-- Returns the bins for results with this expiry, at most `most`, and the ids in each. A bin may be long, and most results of a pass may be
+-- in the same, so what was read is remembered in `seen`.
+local function bins_for(expiry, most, seen)
+  if not seen[expiry] then
+    local bins = call('ZRANGEBYSCORE', EXPIRY, expiry, expiry, 'LIMIT', 0, most)
+    seen[expiry] = { bins, #bins > 0 and #bins < most and call('HMGET', EXPIRY_BINS, unpack(bins)) or {} }
+  end
+  return unpack(seen[expiry])
+end
+
 -- Returns a bin for results with this expiry. If no such bin contains the id, also returns the ids in the first of them.
 -- While store time stands still, there may be many such bins; the id then counts as being in one of them.
-local function bin_with(id, expiry)
+local function bin_with(id, expiry, seen)
   local MAX_BINS = 16
-  local bins = call('ZRANGEBYSCORE', EXPIRY, expiry, expiry, 'LIMIT', 0, MAX_BINS)
+  local bins, ids = bins_for(expiry, MAX_BINS, seen)
   if #bins == MAX_BINS then return bins[1], nil end
-  local ids = #bins > 0 and call('HMGET', EXPIRY_BINS, unpack(bins)) or {}
   for i = 1, #bins do
     if string.find(ids[i] or '', id, 1, true) then return bins[i], nil end
   end
@@ -47,7 +56,7 @@ end
 
 -- Adds results that are in no bin to one.
 local function check_results(ids)
-  local bytes = 0
+  local bytes, seen = 0, {}
   for _, id in ipairs(ids) do
     local row = bytes < RESULT_BYTES_PER_PASS and call('HGET', RESULTS, id) or nil
     bytes = bytes + #(row or '')
@@ -56,12 +65,13 @@ local function check_results(ids)
       record_repair('a result cannot be read', row)
     elseif row then
       local expiry = number_at('>I6', row)
-      local bin, others = bin_with(id, expiry)
+      local bin, others = bin_with(id, expiry, seen)
       if expiry <= store_time() then
         call('HDEL', RESULTS, id)
       elseif others then
         call('ZADD', EXPIRY, expiry, bin)
         call('HSET', EXPIRY_BINS, bin, others .. id)
+        seen[expiry] = nil
         record_repair('a result is in no bin', id)
       end
     end

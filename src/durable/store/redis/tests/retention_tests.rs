@@ -176,3 +176,20 @@ async fn a_full_server_takes_a_retention() {
     worker.store.set_retention(strict()).await.unwrap();
     assert_eq!(worker.store.retention().await.unwrap(), strict());
 }
+
+/// Several results have the same expiry, so they belong in one bin.
+#[tokio::test]
+async fn results_that_are_in_no_bin_are_added_to_one() {
+    needs_redis!();
+    let scene = Scene::new().await;
+    end(&scene, 1..9, is_done).await;
+    scene.run("call('DEL', 'expiry') call('DEL', 'expiry_bins')");
+    scene.maintain().await;
+    let ids = scene.run(
+        "local n = 0
+        for _, ids in ipairs(call('HVALS', 'expiry_bins')) do n = n + #ids / 16 end
+        return n",
+    );
+    assert_eq!(ids, redis::Value::Int(8));
+    scene.check();
+}
