@@ -218,7 +218,7 @@ impl DurableExecutor {
 
 /// The mean pause between two passes of maintenance. It varies by half.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(30);
-/// The minimum time between two passes of all workers of a store.
+/// The minimum time between two passes, across all workers of a store.
 const MIN_MAINTENANCE_INTERVAL: Duration = Duration::from_secs(15);
 /// The maximum number of things that one request of a pass removes.
 const MAINTENANCE_BATCH: usize = 1_000;

@@ -337,7 +337,8 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Removes at most `budget` things that need not be kept any longer. Returns `true` if there are more.
     fn maintain(&self, budget: usize) -> Answer<'_, bool>;
 
-    /// Does the same, except where a pass of any client has found nothing more to do less than `interval` ago, if the store knows that.
+    /// Does the same as [`maintain`](Self::maintain). A store that records its passes skips this one if the last complete pass of any client
+    /// was less than `interval` ago. A pass is complete if it leaves nothing to do.
     fn maintain_every(&self, interval: Duration, budget: usize) -> Answer<'_, bool> {
         let _ = interval;
         self.maintain(budget)

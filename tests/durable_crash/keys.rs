@@ -23,7 +23,7 @@ pub(crate) const BASE: &str = "throng:{default:0}:";
 /// The fields that `meta` may have: the layout, the number of partitions, the last epoch and its ceiling, the replication
 /// id of the server, store time, the number of tombstones, the progress of the search for old sessions and the sets that
 /// it has found, the progress of the searches for damage, and the totals. No field says that damage was found.
-const META: [&str; 23] = [
+const META: [&str; 24] = [
     "layout",
     "layout_copy",
     "partitions",
@@ -35,6 +35,7 @@ const META: [&str; 23] = [
     "cursor",
     "seen",
     "checked",
+    "passed",
     "census",
     "progress",
     "survey",

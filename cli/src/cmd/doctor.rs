@@ -209,7 +209,7 @@ fn different_versions(versions: &BTreeMap<String, BTreeSet<String>>) -> Option<D
                 "the workers use different versions of throng: {}",
                 used.collect::<Vec<_>>().join("; ")
             ),
-            "if this update should be over, start the programs with the older version again; then run `throng upgrade --check`",
+            "if the update is meant to be complete, update and restart the programs that still use the older version; then run `throng upgrade --check`",
         )
     })
 }

@@ -10,17 +10,17 @@ use crate::durable::clock::millis;
 use crate::durable::failure::Failure;
 use crate::sync::lock;
 
-/// How a pass over a partition has ended.
+/// The outcome of a pass over a partition.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pass {
-    /// Another client has made one a short time ago.
+    /// The pass was skipped because a recent pass left nothing to do.
     Skipped,
     Done,
     /// There is more to do.
     More,
 }
 
-/// Removes about `budget` expired rows, and repairs damage, except where a pass has found nothing more to do less than `interval` ago.
+/// Removes about `budget` expired rows, and repairs damage. Skips each partition whose last complete pass was less than `interval` ago.
 /// Returns `true` if there is more to do.
 pub(super) async fn maintain(
     inner: &Inner,

@@ -29,7 +29,7 @@
 
 -- The lease of a claim whose owner is lost, in milliseconds, and the number of shared lists that are searched for strays.
 local LOST_LEASE, SHARED_LISTS = 10000, 1024
--- The maximum number of rows of `running` on a page. Each of them may belong to a claim of its own, which takes two commands.
+-- The maximum number of rows of `running` on a page. Each row may belong to a different claim, and each claim takes two commands.
 local MAX_RUNNING_PAGE = 128
 local NOBODY = string.rep('\0', 8)
 

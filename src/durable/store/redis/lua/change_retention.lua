@@ -11,8 +11,9 @@
 if ARGV[1] == 'read' then return { retention().dead_for, retention().dead_most, retention().kept_most } end
 local dead_for, dead_most, kept_most = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local dead_since = math.max(dead_letter_cutoff() + 1, 0)
--- The first write must be one that a server without memory accepts; it then accepts the other, so less can be kept from now on.
-call('HDEL', META, '')
+-- The next pass of maintenance is not skipped. The first write must be one that a server without memory accepts; it then accepts the other,
+-- so less can be kept from now on.
+call('HDEL', META, 'passed')
 local sum = dead_for + dead_most + kept_most + dead_since
 call('HSET', META, 'retention', pack('>I6I6I6I6I6', dead_for, dead_most, kept_most, dead_since, sum))
 return 'OK'

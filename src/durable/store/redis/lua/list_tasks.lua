@@ -41,8 +41,9 @@ local claim_sessions = {}
 -- The number of rows that a step of a scan is to return at most. It may return more.
 local STEP = math.max(1, math.min(32, math.floor(limit / 4)))
 
+-- The type of a task may be unknown. Its name is then `false`, and its queue is unknown, too, although it reads like the default queue.
 local function is_wanted(name, queue)
-  return not (by_name and name ~= wanted_name) and not (by_queue and queue ~= wanted_queue)
+  return not (by_name and name ~= wanted_name) and not (by_queue and (not name or queue ~= wanted_queue))
 end
 
 -- Returns `true` if a description has an entry whose task has failed, or if tasks that have not failed are also wanted.

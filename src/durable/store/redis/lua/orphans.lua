@@ -3,7 +3,7 @@
 --
 -- Needs: ids, store_time, repair, group_repair.
 local ROWS_PER_PASS, RESULT_BYTES_PER_PASS = MAX_BATCH, 262144
--- The maximum number of results that a pass examines. Each takes several commands.
+-- The maximum number of results that a pass examines. Each result takes several commands.
 local RESULTS_PER_PASS = 64
 
 -- Returns those ids that belong to no task and to no dead letter.
@@ -32,8 +32,8 @@ local function check_dead_letters(ids)
   end
 end
 
--- Returns the bins for results with this expiry, at most `most`, and the ids in each. A bin may be long, and most results of a pass may be
--- in the same, so what was read is remembered in `seen`.
+-- Returns at most `most` bins for results with this expiry and, if there are fewer, the ids in each. A bin may be long, and most results of
+-- a pass may share one, so `seen` caches the answer for each expiry.
 local function bins_for(expiry, most, seen)
   if not seen[expiry] then
     local bins = call('ZRANGEBYSCORE', EXPIRY, expiry, expiry, 'LIMIT', 0, most)
@@ -94,7 +94,7 @@ end
 
 local function check_bins(bins)
   -- Each pass begins with another bin.
-  local most, first = RESULTS_PER_PASS, now % #bins
+  local most, first = ROWS_PER_PASS, now % #bins
   for i = 1, #bins do
     if most > 0 then most = most - check_bin(bins[(first + i) % #bins + 1], most) end
   end

@@ -87,6 +87,21 @@ async fn a_lost_name_is_recorded_again_after_maintenance() {
     );
 }
 
+/// Such a task may belong to any queue, so a change of all tasks of the default queue must not reach it.
+#[tokio::test]
+async fn a_task_of_an_unknown_type_is_in_no_selected_queue() {
+    needs_redis!();
+    let scene = Scene::new().await;
+    scene.worker.enqueue([queued(1, "q"), task(2)]).await;
+    scene.ask(&["DEL", &scene.key("types")]);
+    for queue in [QueueName::DEFAULT, queue_name("q")] {
+        let mut request = first_page(Status::Waiting, 10);
+        request.filter.queue = Some(queue);
+        let page = scene.worker.store.list(request).await.unwrap().unwrap();
+        assert_eq!(page.tasks, []);
+    }
+}
+
 /// A client that only stores tasks has no maintenance.
 #[tokio::test]
 async fn a_lost_name_is_recorded_again_after_an_hour() {

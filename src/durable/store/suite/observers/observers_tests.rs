@@ -136,6 +136,7 @@ pub(super) async fn an_observer_is_refused_all_changes(it: &dyn Harness) {
     assert_observed(store.change_schedule(Arc::new(removal())).await);
     assert_observed(store.record_stats(Arc::new(one_run())).await);
     assert_observed(store.maintain(9).await);
+    assert_observed(store.maintain_every(HOUR, 9).await);
     assert_observed(store.set_retention(Retention::default()).await);
     assert_observed(store.upgrade().await);
     assert!(it.contents() == before);

@@ -134,7 +134,7 @@ async fn renew_with_cancelled(scene: &mut Scene, one_of: usize) {
 #[tokio::test]
 async fn maintenance_with_many_claims_and_results() {
     needs_redis!();
-    const CLAIMS: u64 = 2_000;
+    const CLAIMS: u64 = 500;
     in_short_scripts(async |scene| {
         scene.store(CLAIMS, task).await;
         for claim in scene.claim_all(MAX_BATCH_TASKS).await {
