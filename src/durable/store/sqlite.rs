@@ -540,16 +540,14 @@ impl Backend for SqliteStore {
     }
 
     fn set_retention(&self, retention: Retention) -> Answer<'_, ()> {
-        let change = move |tx: &mut Transaction<'_>| {
+        self.writer.run(0, move |tx| {
             retention::change(tx, retention);
             Ok(())
-        };
-        self.writer.run(0, change)
+        })
     }
 
     fn damage(&self) -> Option<(u64, String)> {
-        let damage = self.shared.damage.recent()?;
-        Some((damage.rows, damage.last))
+        self.shared.damage.recent().map(|it| (it.rows, it.last))
     }
 
     fn layout(&self) -> Answer<'_, StoreLayout> {
