@@ -113,17 +113,24 @@ pub(super) fn layout(reader: &ReadConnection) -> Result<StoreLayout, Fault> {
     })
 }
 
-/// Returns the live processes with a session that do not know the newest layout.
+/// Returns the live processes that have a session and do not know the newest layout. If the lock file of a process is missing, the process
+/// counts as alive only while its session holds a claim: see [`admin::sweep`].
 fn older_processes(db: &Connection, shared: &Shared) -> Result<Vec<String>, rusqlite::Error> {
-    let sql = "SELECT endpoint, process FROM throng_session WHERE layout < ?1";
-    let mut statement = db.prepare_cached(sql)?;
+    let mut statement = db.prepare_cached(
+        "SELECT endpoint, process, EXISTS (SELECT 1 FROM throng_claim WHERE session = throng_session.id)
+         FROM throng_session WHERE layout < ?1",
+    )?;
     let older = statement.query_map([shared.layouts.newest], |row| {
-        Ok((row.get(0)?, row.get(1)?))
+        Ok((row.get(0)?, row.get(1)?, row.get(2)?))
     })?;
     let mut alive = BTreeSet::new();
     for found in older {
-        let (endpoint, process): (EndpointId, i64) = found?;
-        if !shared.endpoint.is_dead(endpoint) {
+        let (endpoint, process, has_claim): (EndpointId, i64, bool) = found?;
+        let is_over = match has_claim {
+            true => shared.endpoint.is_dead(endpoint),
+            false => shared.endpoint.is_gone(endpoint),
+        };
+        if !is_over {
             alive.insert(format!("process {process}"));
         }
     }

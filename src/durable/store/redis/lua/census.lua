@@ -29,8 +29,6 @@
 
 -- The lease of a claim whose owner is lost, in milliseconds, and the number of shared lists that are searched for strays.
 local LOST_LEASE, SHARED_LISTS = 10000, 1024
--- The maximum number of rows of `running` on a page. Each row may belong to a different claim, and each claim takes two commands.
-local MAX_RUNNING_PAGE = 128
 local NOBODY = string.rep('\0', 8)
 
 local function make_census(page)
@@ -129,9 +127,9 @@ local function make_census(page)
     outcomes.count_damage(#back / 2, 'a row that says that a task is alive is missing, or cannot be read', {})
   end
 
-  -- Ensures that a claim has these tasks, an owner, and a lease. Returns `true` if any of them was missing.
-  local function restore_claim(epoch, ids)
-    local claim, has, missing = call('HMGET', CLAIMS, epoch, epoch .. 'n', epoch .. 'o'), {}, {}
+  -- Ensures that a claim has these tasks, an owner, and a lease. `claim` has its three rows. Returns `true` if any of them was missing.
+  local function restore_claim(epoch, ids, claim, lease)
+    local has, missing = {}, {}
     for at = 1, #(claim[1] or ''), 16 do has[sub(claim[1], at, at + 15)] = true end
     for _, id in ipairs(ids) do if not has[id] then missing[#missing + 1] = id end end
     local has_owner = claim[3] and string.find(claim[3], '^-?%d+$', OWNER_SESSION)
@@ -145,9 +143,26 @@ local function make_census(page)
       call('HSET', CLAIMS, epoch, row, epoch .. 'n', (held or MAX_BATCH) + #missing, epoch .. 'o', owner)
       if not has_owner then call('HSET', CLAIMS, epoch .. 'u', 1) end
     end
-    if call('ZSCORE', LEASE, epoch) then return not is_whole end
+    if lease then return not is_whole end
     call('ZADD', LEASE, now + length, epoch)
     return true
+  end
+
+  -- Restores claims, given the ids of the tasks of each. Most pages have tasks of many claims, so they are read together. Returns the number
+  -- of claims of which something was missing.
+  local function restore_claims(tasks)
+    local epochs, restored = {}, 0
+    for epoch in pairs(tasks) do epochs[#epochs + 1] = epoch end
+    for from = 1, #epochs, MAX_BATCH do
+      local some, fields = { unpack(epochs, from, math.min(#epochs, from + MAX_BATCH - 1)) }, {}
+      for i, epoch in ipairs(some) do fields[3 * i - 2], fields[3 * i - 1], fields[3 * i] = epoch, epoch .. 'n', epoch .. 'o' end
+      local rows, leases = call('HMGET', CLAIMS, unpack(fields)), call('ZMSCORE', LEASE, unpack(some))
+      for i, epoch in ipairs(some) do
+        local claim = { rows[3 * i - 2], rows[3 * i - 1], rows[3 * i] }
+        if restore_claim(epoch, tasks[epoch], claim, leases[i]) then restored = restored + 1 end
+      end
+    end
+    return restored
   end
 
   -- Ends tasks whose rows in `running` are unreadable.
@@ -165,25 +180,31 @@ local function make_census(page)
 
   -- Gives permits to running tasks of named queues that have none. Without them, too many tasks could start.
   local function restore_permits_of(ids, entries)
+    local holders, group_of = {}, {}
+    local function hold(key, id)
+      holders[key] = holders[key] or {}
+      holders[key][#holders[key] + 1] = id
+    end
     for i, id in ipairs(ids) do
       local queue, group = queues().queue_of(entries[i], 0), queues().group_of(entries[i], 0)
-      local key = PERMITS .. ':' .. queue
-      if queue ~= '' then
-        remove_other_type('SCARD', key)
-        call('SADD', key, id)
-      end
+      if queue ~= '' then hold(PERMITS .. ':' .. queue, id) end
       if queue ~= '' and group ~= '' then
         local key = groups().permits_key(queue, group)
-        remove_other_type('SCARD', key)
-        if call('SADD', key, id) == 1 then change_groups(function() groups().update(queue, { group }) end) end
+        group_of[key] = { queue, group }
+        hold(key, id)
       end
+    end
+    for key, some in pairs(holders) do
+      remove_other_type('SCARD', key)
+      local added, group = call('SADD', key, unpack(some)), group_of[key]
+      if group and added > 0 then change_groups(function() groups().update(group[1], { group[2] }) end) end
     end
   end
 
   -- Reads a page of `running`. Returns the next cursor, and `true` if something was missing.
   local function check_running(cursor)
-    local scan, claims, broken, rows = call('HSCAN', RUNNING, cursor, 'COUNT', math.min(page, MAX_RUNNING_PAGE)), {}, {}, {}
-    local ids, entries, repaired = {}, {}, 0
+    local scan, claims, broken, rows = call('HSCAN', RUNNING, cursor, 'COUNT', page), {}, {}, {}
+    local ids, entries = {}, {}
     for i = 1, #scan[2], 2 do
       local id, row = scan[2][i], scan[2][i + 1]
       local epoch = sub(row, 1, RUNNING_EPOCH_END)
@@ -195,9 +216,7 @@ local function make_census(page)
         broken[#broken + 1], rows[#broken + 1] = id, row
       end
     end
-    for epoch, some in pairs(claims) do
-      if restore_claim(epoch, some) then repaired = repaired + 1 end
-    end
+    local repaired = restore_claims(claims)
     if repaired > 0 then outcomes.count_damage(repaired, 'a part of a claim is missing, or cannot be read', {}) end
     restore_alive(ids, entries)
     restore_keys(ids, entries)

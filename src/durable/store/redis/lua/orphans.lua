@@ -3,8 +3,6 @@
 --
 -- Needs: ids, store_time, repair, group_repair.
 local ROWS_PER_PASS, RESULT_BYTES_PER_PASS = MAX_BATCH, 262144
--- The maximum number of results that a pass examines. Each result takes several commands.
-local RESULTS_PER_PASS = 64
 
 -- Returns those ids that belong to no task and to no dead letter.
 local function without_task(ids)
@@ -162,12 +160,12 @@ end
 local function repair_orphans()
   each_queue(check_permits)
   repair_groups()
-  local function some(command, key, check, most)
-    local found = call(command, key, most or ROWS_PER_PASS)
+  local function some(command, key, check)
+    local found = call(command, key, ROWS_PER_PASS)
     if #found > 0 then check(found) end
   end
   some('HRANDFIELD', DEAD, check_dead_letters)
-  some('HRANDFIELD', RESULTS, check_results, RESULTS_PER_PASS)
+  some('HRANDFIELD', RESULTS, check_results)
   some('HRANDFIELD', EXPIRY_BINS, check_bins)
   some('SRANDMEMBER', QUARANTINED, check_quarantined)
   some('HRANDFIELD', PAYLOADS, function(ids) remove_all('HDEL', PAYLOADS, without_task(ids)) end)

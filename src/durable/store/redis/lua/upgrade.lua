@@ -1,5 +1,5 @@
 -- Raises the layout of the store to the newest that this version knows, unless a live process with a session does not know
--- that layout. Nothing is converted. Or returns what it would do, and writes nothing.
+-- that layout. The script converts no data. If ARGV[1] is 0, it writes nothing, and only returns the layout and these processes.
 --
 -- Needs: session, lists, liveness.
 -- KEYS: NONE, META, SESSIONS, READY, TOMBSTONES, IDLE, ROUTES, QUEUES, PERMITS, GROUPS.
@@ -7,12 +7,14 @@
 -- ARGV[1] -> 1 to raise the layout, 0 to write nothing
 --
 -- Output:
--- [1]   -> layout that the store had
+-- [1]   -> layout of the store before this request
 -- [2]   -> newest layout that this version knows
 -- [3..] -> descriptions of the processes that prevent the upgrade; none if the store has the newest layout
-local found = tonumber(meta[1] or '') or tonumber(call('HGET', META, 'layout_copy') or '') or LAYOUT
-if tonumber(meta[1]) == LAYOUT then return { found, LAYOUT } end
-local processes, seen, cursor = {}, {}, '0'
+local function number_in(row) return tonumber(string.match(row or '', '^%d+$') or '') end
+
+local found = number_in(meta[1]) or number_in(call('HGET', META, 'layout_copy')) or LAYOUT
+local answer, seen, cursor = { found, LAYOUT }, {}, '0'
+if number_in(meta[1]) == LAYOUT then return answer end
 repeat
   local page = call('HSCAN', SESSIONS, cursor, 'COUNT', 64)
   for i = 1, #page[2], 2 do
@@ -22,11 +24,11 @@ repeat
       process = process or 'a process that cannot be named'
       if not seen[process] and tonumber(layout or '0') < LAYOUT then
         seen[process] = true
-        processes[#processes + 1] = process
+        answer[#answer + 1] = process
       end
     end
   end
   cursor = page[1]
 until cursor == '0'
-if #processes == 0 and ARGV[1] == '1' then call('HSET', META, 'layout', LAYOUT, 'layout_copy', LAYOUT) end
-return { found, LAYOUT, unpack(processes) }
+if #answer == 2 and ARGV[1] == '1' then call('HSET', META, 'layout', LAYOUT, 'layout_copy', LAYOUT) end
+return answer

@@ -96,6 +96,20 @@ async fn tasks_of_the_old_layout_go_on_when_no_old_process_is_left() {
     }
 }
 
+/// The copy of the layout says what it is.
+#[tokio::test]
+async fn a_layout_that_cannot_be_read_is_reported_from_its_copy() {
+    needs_redis!();
+    for garbage in ["inf", "nan", "1e400", "1.5", "-3", ""] {
+        let scene = Scene::new().await;
+        let store = &scene.worker.store;
+        let whole = store.layout().await.unwrap();
+        scene.run(&format!("call('HSET', 'meta', 'layout', '{garbage}')"));
+        let read = store.layout().await.unwrap();
+        assert_eq!(read.current, whole.current, "{garbage:?}");
+    }
+}
+
 #[tokio::test]
 async fn an_old_process_is_refused_after_the_upgrade() {
     needs_redis!();

@@ -108,6 +108,19 @@ async fn a_process_that_has_died_does_not_hold_back_an_upgrade() {
     assert_eq!(new.claim(9).await.tasks.len(), 1);
 }
 
+/// The folder with the lock files was not restored. Nobody knows this endpoint.
+#[tokio::test]
+async fn a_restored_file_has_no_process_that_prevents_an_upgrade() {
+    let file = File::new();
+    let _old = Worker::new(&file.open().await).await;
+    let new = open_later_version(&file).await;
+    assert_eq!(new.layout().await.unwrap().older_processes.len(), 1);
+    file.sql("UPDATE throng_session SET endpoint = 123456789");
+    assert_eq!(new.layout().await.unwrap().older_processes, [""; 0]);
+    new.upgrade().await.unwrap();
+    assert_eq!(layout(&file), NEW);
+}
+
 #[tokio::test]
 async fn a_new_store_has_the_newest_layout() {
     let file = File::new();
