@@ -444,7 +444,9 @@ impl<'a> Admin<'a> {
         Bulk::new(self.engine, filter, change)
     }
 
-    /// Returns the layout of the store, and what an [upgrade](super::DurableClient::upgrade) would do. Changes nothing.
+    /// Returns the layout of the store and the processes that prevent an [upgrade](super::DurableClient::upgrade). Writes nothing.
+    ///
+    /// Ask the primary of a Redis server: a replica does not know which silent processes are still connected.
     ///
     /// # Errors
     ///

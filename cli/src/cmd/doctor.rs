@@ -76,9 +76,9 @@ const CANNOT_WRITE: [&str; 4] = [
 ];
 /// The number of dead letters that are counted by their types and reasons.
 const MAX_DEAD: usize = 100;
-/// The number of pairs of a type and a reason, or of programs of a version, in a finding.
+/// The maximum number of entries in a finding: pairs of a type and a reason, or programs that use the same version.
 const MAX_KINDS: usize = 5;
-/// The number of workers whose versions are compared.
+/// The maximum number of workers whose versions are compared.
 const MAX_WORKERS: usize = 200;
 
 /// Looks for problems, the most serious first.
@@ -173,7 +173,7 @@ fn kept_dead_letters(kinds: &[String], has_more: bool) -> Option<Diagnosis> {
     })
 }
 
-/// Returns the versions of throng that the workers use, if there are several.
+/// Returns a finding if live workers use different versions of throng.
 async fn versions(session: &Session) -> Result<Option<Diagnosis>, Failure> {
     let admin = session.client.admin();
     let page = session.ask(admin.workers(None, MAX_WORKERS)).await?;
@@ -192,7 +192,7 @@ async fn versions(session: &Session) -> Result<Option<Diagnosis>, Failure> {
     Ok(different_versions(&versions))
 }
 
-/// A fleet is updated one process after the other, so this is usually intended.
+/// Returns a finding if there are several versions. It is only information, because processes are usually updated one at a time.
 fn different_versions(versions: &BTreeMap<String, BTreeSet<String>>) -> Option<Diagnosis> {
     let used = versions.iter().map(|(version, names)| {
         let first: Vec<_> = names.iter().take(MAX_KINDS).map(String::as_str).collect();

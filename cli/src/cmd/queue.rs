@@ -59,7 +59,7 @@ struct QueueDetail<Q> {
     #[serde(flatten)]
     queue: Q,
     head: Vec<TaskInfo>,
-    /// The time at which the store read the head, in milliseconds since 1970, as in the details of a task.
+    /// The time at which the store read the head, in milliseconds since 1970.
     now: u64,
 }
 
@@ -105,18 +105,18 @@ static QUEUE_COLUMNS: [Column<QueueOverview>; 8] = [
     },
 ];
 
-/// The default queue as people read it. A named queue cannot have parentheses in its name.
+/// The displayed name of the default queue. The name of a queue cannot contain parentheses.
 const DEFAULT_QUEUE: &str = "(default)";
 
 /// The number of tasks of the head of a queue that are shown.
 const HEAD: usize = 10;
 
-/// Returns the name of a queue as people read it.
+/// Returns the displayed name of a queue.
 pub(crate) fn queue_name(name: Option<&str>) -> String {
     name.unwrap_or(DEFAULT_QUEUE).into()
 }
 
-/// Selects the tasks of a queue, given its name as people read it.
+/// Selects the tasks of a queue, given its displayed name.
 pub(crate) fn in_queue(filter: TaskFilter, queue: &str) -> TaskFilter {
     match queue {
         DEFAULT_QUEUE => filter.default_queue(),

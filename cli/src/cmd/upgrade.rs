@@ -8,7 +8,7 @@ use crate::store::Session;
 
 #[derive(Args, Debug)]
 pub(crate) struct UpgradeArgs {
-    /// Changes nothing. Fails if the store does not have the layout of this version, and names the processes that prevent an upgrade
+    /// Changes nothing: fails if the store does not have the layout of this version, and names the processes that prevent an upgrade
     #[arg(long)]
     check: bool,
 }
@@ -46,7 +46,7 @@ async fn check(session: &Session, out: &Output) -> Result<(), Failure> {
     match what_an_upgrade_does(current, newest, &layout.older_processes) {
         None => {
             out.note(&format!(
-                "the store has the layout {current}, which is that of this version: there is nothing to upgrade"
+                "the store already has layout {current}, the newest that this version knows: there is nothing to upgrade"
             ));
             Ok(())
         }
@@ -54,16 +54,16 @@ async fn check(session: &Session, out: &Output) -> Result<(), Failure> {
     }
 }
 
-/// Returns `None` if an upgrade would do nothing.
+/// Describes what an upgrade would do. Returns `None` if it would do nothing.
 fn what_an_upgrade_does(current: i64, newest: i64, older_processes: &[String]) -> Option<String> {
     let raises = format!(
-        "the store has the layout {current}, and `throng upgrade` raises it to {newest}; older versions cannot use the store afterwards"
+        "the store has layout {current}; `throng upgrade` raises it to {newest}, and older versions cannot use the store afterwards"
     );
     match older_processes {
         _ if current >= newest => None,
         [] => Some(raises),
         older => Some(format!(
-            "{raises}. It is refused until these processes have been updated: {}",
+            "{raises}. The upgrade is refused until these processes are updated: {}",
             older.join(", ")
         )),
     }

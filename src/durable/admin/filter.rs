@@ -21,7 +21,7 @@ use crate::durable::{Status, TaskInfo};
 pub struct TaskFilter {
     status: Status,
     name: Option<String>,
-    /// The name of the queue, which is `None` for the default queue.
+    /// The selected queue. `None` selects all queues, and `Some(None)` the default queue.
     queue: Option<Option<String>>,
     until: Option<SystemTime>,
     has_failed: bool,
@@ -58,7 +58,7 @@ impl TaskFilter {
         self
     }
 
-    /// Selects only tasks of the default queue, and otherwise is the same as [`queue`](Self::queue).
+    /// Selects only tasks of the default queue. The restrictions of [`queue`](Self::queue) apply.
     ///
     /// # Examples
     ///

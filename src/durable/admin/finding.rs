@@ -33,7 +33,7 @@ use serde::Serialize;
 pub struct Finding {
     /// The kind of this finding. A report has at most one finding of a kind.
     pub id: &'static str,
-    /// How serious it is.
+    /// Its severity.
     pub level: FindingLevel,
     /// The problem, as a sentence without a full stop.
     pub what: String,
@@ -41,7 +41,7 @@ pub struct Finding {
     pub remedy: String,
 }
 
-/// How serious a [finding](Finding) is. It is displayed and serialised as `info`, `warn` or `error`.
+/// The severity of a [finding](Finding). It is displayed and serialised as `info`, `warn` or `error`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

@@ -1,4 +1,4 @@
-//! [`TaskPage`], [`QueueHead`] and [`TaskInfo`]: the contents of a list of tasks.
+//! [`TaskPage`], [`QueueHead`] and [`TaskInfo`]: lists of tasks.
 
 use std::time::{Duration, SystemTime};
 
@@ -29,7 +29,7 @@ pub struct TaskPage {
 pub struct QueueHead {
     /// The tasks, without their payloads. The first one has been ready for the longest time.
     pub tasks: Vec<TaskInfo>,
-    /// The time at which the store read them, by its clock.
+    /// The time at which the store read the tasks, by the store's clock.
     #[serde(serialize_with = "json::since_1970")]
     pub now: SystemTime,
 }

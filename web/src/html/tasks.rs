@@ -190,7 +190,7 @@ fn cells(list: TaskList, task: &TaskInfo) -> Markup {
 /// The form that applies an action to all tasks that match the filter and existed when this page was read.
 fn all_that_match(visit: &StoreVisit, answer: &Answer<TasksView>) -> Markup {
     let view = &answer.data;
-    // Tasks that become ready before the operator sends the form would be in a head, too.
+    // A head has no such form, because the action could also affect tasks that became ready after the page was read.
     let can_change = visit.visit.can_operate
         && view.list != TaskList::Next
         && !view.actions.is_empty()

@@ -57,7 +57,7 @@ pub(crate) struct TasksView {
     pub(crate) retention: Option<Retention>,
 }
 
-/// The default queue in a filter. A named queue cannot have parentheses in its name.
+/// The filter text that selects the default queue. The name of a queue cannot contain parentheses.
 pub(crate) const DEFAULT_QUEUE: &str = "(default)";
 /// The number of tasks on a page if the URL has none.
 const DEFAULT_LIMIT: usize = 50;

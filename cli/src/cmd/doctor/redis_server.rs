@@ -37,7 +37,7 @@ const MIN_MESSAGE_BUFFER: u64 = 1 << 20;
 /// the scripts of a store.
 const SLOW_SCRIPT: Duration = Duration::from_millis(100);
 
-/// The smallest limit that no script of a healthy store reaches.
+/// A limit that no script of a healthy store reaches.
 const MIN_SCRIPT_LIMIT: Duration = Duration::from_secs(1);
 
 /// Examines the server.
@@ -257,8 +257,8 @@ impl ServerFacts {
         })
     }
 
-    /// A server that reports itself as busy refuses the requests of all clients until the script ends. Servers since version 7.0 accept
-    /// both names of the setting.
+    /// A server that reports itself as busy refuses the requests of all clients until the script ends. Since version 7.0, servers
+    /// accept both names of the setting.
     fn script_limit(&self) -> Option<Diagnosis> {
         let limit = self.setting("busy-reply-threshold");
         let limit = limit.or_else(|| self.setting("lua-time-limit"))?;
@@ -267,8 +267,8 @@ impl ServerFacts {
         (!limit.is_zero() && limit < MIN_SCRIPT_LIMIT).then(|| {
             Diagnosis::warn(
                 "redis.script_limit",
-                format!("while a script runs for longer than {}, the server refuses the requests of other clients", short(limit)),
-                "raise `lua-time-limit`: the default is 5000",
+                format!("once a script has run for {}, the server refuses the requests of other clients until the script ends", short(limit)),
+                "raise `lua-time-limit` to at least 1000 ms; the default is 5000 ms",
             )
         })
     }

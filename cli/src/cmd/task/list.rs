@@ -23,7 +23,7 @@ pub(crate) struct TaskListArgs {
     #[arg(long = "type", value_name = "TYPE")]
     name: Option<String>,
 
-    /// Only tasks of this queue; the default queue is `(default)`
+    /// Only tasks of this queue; use `(default)` for the default queue
     #[arg(long)]
     queue: Option<String>,
 

@@ -87,7 +87,7 @@ fn refused(code: &str, effect: Effect, is_answer: bool, error: RedisError) -> Fa
             return Fault::Final(Failure::new(Effect::None, Cause::Unfit(what)));
         }
         "NOSTORE" => {
-            let what = "there is no store in this namespace: check the database and the namespace (the command `throng namespaces` lists those of a server), or start a program that opens the store with `open`, which creates it";
+            let what = "there is no store in this namespace: check the database and the namespace (`throng namespaces` lists the namespaces of a server), or start a program that creates the store with `open`";
             return Fault::Final(Failure::new(Effect::None, Cause::Invalid(what.into())));
         }
         "UNREADABLE" => return Fault::Final(unreadable(text)),

@@ -154,14 +154,10 @@ pub(super) async fn layout(inner: &Inner) -> Result<StoreLayout, Failure> {
     Ok(layout)
 }
 
-/// Returns the layout that a partition had. Raises it only if `is_to_rise`.
-async fn run_upgrade(
-    inner: &Inner,
-    partition: usize,
-    is_to_rise: bool,
-) -> Result<StoreLayout, Failure> {
+/// Returns the layout that a partition had before this request. Raises the layout only if `raise` is `true`.
+async fn run_upgrade(inner: &Inner, partition: usize, raise: bool) -> Result<StoreLayout, Failure> {
     let mut arguments = Arguments::default();
-    arguments.push_number(u8::from(is_to_rise));
+    arguments.push_number(u8::from(raise));
     let answer = inner.run(&inner.scripts.upgrade, partition, arguments);
     let mut parts = reply::Reader::new(answer.await?)?;
     Ok(StoreLayout {

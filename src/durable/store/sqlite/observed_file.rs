@@ -223,7 +223,7 @@ pub(super) fn existing(path: &Path) -> Result<PathBuf, Fault> {
 fn missing(path: &Path, error: io::Error) -> Fault {
     Fault::Refused(match error.kind() {
         io::ErrorKind::NotFound => Cause::Invalid(format!(
-            "there is no file {}: check the path, or start a program that opens the store with `open`, which creates it",
+            "there is no file {}: check the path, or start a program that creates the store with `open`",
             path.display()
         )),
         _ => io_failure(error).cause,
@@ -238,7 +238,7 @@ fn check_store(connection: &ReadConnection, path: &Path) -> Result<(), Fault> {
             layouts.check(found).map_err(Fault::Refused)
         }
         None => Err(Fault::Refused(Cause::Invalid(format!(
-            "the database {} contains no store: check the path, or start a program that opens the store with `open`, which creates it",
+            "the database {} contains no store: check the path, or start a program that creates the store with `open`",
             path.display()
         )))),
     }

@@ -145,7 +145,7 @@ pub(super) struct ReadStatsStep {
 pub(super) struct ListStep {
     process: u8,
     status: Status,
-    /// Selects the tasks of the named queue, or those of the default queue.
+    /// `true` selects the tasks of the named queue, `false` those of the default queue, and `None` all tasks.
     in_named_queue: Option<bool>,
     /// Selects the tasks with the other name, or those without.
     other_name: Option<bool>,
@@ -159,7 +159,7 @@ pub(super) struct ListStep {
 /// Moves all waiting tasks that match.
 #[derive(Clone, Debug)]
 pub(super) struct MoveStep {
-    /// Selects the tasks of the named queue, or those of the default queue.
+    /// `true` selects the tasks of the named queue, `false` those of the default queue, and `None` all tasks.
     in_named_queue: Option<bool>,
     other_name: Option<bool>,
     /// Selects only tasks whose ids contain a time. No task of this test has one.

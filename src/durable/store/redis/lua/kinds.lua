@@ -4,8 +4,8 @@
 --
 -- ARGV[1] -> 1 to select the kinds of types with a name, else 0
 -- ARGV[2] -> the name
--- ARGV[3] -> 1 to select the kinds of a queue, else 0
--- ARGV[4] -> the queue; the default queue has no name
+-- ARGV[3] -> 1 to select the kinds of one queue, else 0
+-- ARGV[4] -> the name of the queue; empty for the default queue
 --
 -- Output: for each kind: the kind; the length of the name of the queue 1, the name of the queue, the name of the type
 local found, rows = {}, call('HGETALL', TYPES)

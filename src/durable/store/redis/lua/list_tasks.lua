@@ -18,7 +18,7 @@
 -- ARGV[5] -> maximum number of rows that are examined
 -- ARGV[6] -> 1 if tasks are selected by their name, else 0
 -- ARGV[7] -> the name
--- ARGV[8] -> the queue; the default queue has no name
+-- ARGV[8] -> the name of the queue; empty for the default queue
 -- ARGV[9] -> cursor with which the step ended in which the page before has ended, or empty
 -- ARGV[10] -> 1 to select only delayed tasks that have failed, else 0
 -- ARGV[11] -> the session that runs the tasks, or empty to select running tasks of all sessions

@@ -30,12 +30,16 @@ local function check_dead_letters(ids)
   end
 end
 
--- Returns at most `most` bins for results with this expiry and, if there are fewer, the ids in each. A bin may be long, and most results of
--- a pass may share one, so `seen` caches the answer for each expiry.
+-- Returns at most `most` bins for results with this expiry and, if there are fewer, the ids in each, and a table with the bin of each id. A
+-- bin may be long, and most results of a pass may share one, so `seen` caches the answer for each expiry.
 local function bins_for(expiry, most, seen)
   if not seen[expiry] then
-    local bins = call('ZRANGEBYSCORE', EXPIRY, expiry, expiry, 'LIMIT', 0, most)
-    seen[expiry] = { bins, #bins > 0 and #bins < most and call('HMGET', EXPIRY_BINS, unpack(bins)) or {} }
+    local bins, bin_of = call('ZRANGEBYSCORE', EXPIRY, expiry, expiry, 'LIMIT', 0, most), {}
+    local ids = #bins > 0 and #bins < most and call('HMGET', EXPIRY_BINS, unpack(bins)) or {}
+    for i, some in ipairs(ids) do
+      for _, id in ipairs(split_ids(some or '')) do bin_of[id] = bins[i] end
+    end
+    seen[expiry] = { bins, ids, bin_of }
   end
   return unpack(seen[expiry])
 end
@@ -44,8 +48,10 @@ end
 -- While store time stands still, there may be many such bins; the id then counts as being in one of them.
 local function bin_with(id, expiry, seen)
   local MAX_BINS = 16
-  local bins, ids = bins_for(expiry, MAX_BINS, seen)
+  local bins, ids, bin_of = bins_for(expiry, MAX_BINS, seen)
   if #bins == MAX_BINS then return bins[1], nil end
+  if bin_of[id] then return bin_of[id], nil end
+  -- In a damaged bin, an id may begin anywhere.
   for i = 1, #bins do
     if string.find(ids[i] or '', id, 1, true) then return bins[i], nil end
   end
