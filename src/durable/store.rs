@@ -132,7 +132,12 @@ mod found;
     allow(dead_code, reason = "each store uses a part of it")
 )]
 pub(crate) mod kind;
-#[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
+#[cfg(any(
+    test,
+    feature = "redis",
+    feature = "sqlite-unbundled",
+    feature = "test-util"
+))]
 pub(crate) mod layouts;
 mod limits;
 #[cfg(any(test, feature = "test-util"))]
