@@ -66,11 +66,15 @@ fn allocations_are_as_promised() {
 }
 
 fn an_allocation_is_counted() {
+    const SIZE: isize = LEFT;
+    // The main thread of the test harness may allocate a little at the same time.
+    const LITTLE: isize = 64 << 10;
     let (allocations, bytes) = (ALLOCATIONS.load(Ordering::Relaxed), live());
-    let boxed = std::hint::black_box(Box::new([1_u8; 1_000]));
-    assert_eq!(ALLOCATIONS.load(Ordering::Relaxed), allocations + 1);
-    assert_eq!(live(), bytes + 1_000);
+    let boxed = std::hint::black_box(vec![1_u8; SIZE.cast_unsigned()]);
+    assert!(ALLOCATIONS.load(Ordering::Relaxed) > allocations);
+    assert!((live() - bytes - SIZE).abs() <= LITTLE);
     drop(boxed);
+    assert!((live() - bytes).abs() <= LITTLE);
 }
 
 fn of(threads: usize) -> ComputePool {
