@@ -2,11 +2,12 @@
 //!
 //! `cargo run --release -p throng-benches -- AREA..` runs areas; without one it lists them. [`areas`] holds what is
 //! measured, [`runner`] starts a child process for each repetition of each peer, [`measure`], [`alloc`] and
-//! [`disk`] are what such a child measures with, [`watched`] reads the metrics meanwhile if asked to, and [`report`]
-//! prints the results.
+//! [`disk`] are what such a child measures with, [`watched`] reads the metrics meanwhile if asked to, [`report`] prints
+//! the results, and [`charts`] draws those that the README quotes.
 
 mod alloc;
 mod areas;
+mod charts;
 mod disk;
 mod measure;
 mod preload;
@@ -15,6 +16,7 @@ mod runner;
 mod watched;
 
 use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -61,11 +63,20 @@ struct Cli {
     #[arg(long)]
     allocator: Option<Allocator>,
     #[command(subcommand)]
-    hidden: Option<Hidden>,
+    command: Option<Task>,
 }
 
 #[derive(Debug, Subcommand)]
-enum Hidden {
+enum Task {
+    /// Measure the rows of the README, draw their charts in benches/charts, and print the README's table
+    Charts {
+        /// Repetitions of each row
+        #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+        reps: u16,
+        /// Read the JSON lines of an earlier run instead of measuring
+        #[arg(long, value_name = "FILE", conflicts_with = "reps")]
+        from: Option<PathBuf>,
+    },
     /// Run one repetition of one peer in this process.
     #[command(hide = true)]
     Child { order: String },
@@ -76,14 +87,15 @@ enum Hidden {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let outcome = match cli.hidden {
-        Some(Hidden::Child { order }) => runner::obey(&order),
-        Some(Hidden::Worker { order }) => areas::work(&order),
+    let outcome = match cli.command {
+        Some(Task::Charts { reps, from }) => draw_charts(reps, from.as_deref()),
+        Some(Task::Child { order }) => runner::obey(&order),
+        Some(Task::Worker { order }) => areas::work(&order),
         None if cli.areas.is_empty() => Cli::command()
             .after_help(list())
             .print_help()
             .map_err(|error| error.to_string()),
-        None => run(&cli),
+        None => run(&cli).map(drop),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -94,23 +106,50 @@ fn main() -> ExitCode {
     }
 }
 
+/// Draws the charts, and prints the README's table.
+fn draw_charts(reps: u16, from: Option<&Path>) -> Result<(), String> {
+    let lines = match from {
+        Some(path) => {
+            std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?
+        }
+        None => measure_headlines(reps)?,
+    };
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("charts");
+    std::fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+    say(&charts::write(&charts::parse(&lines)?, &dir)?);
+    Ok(())
+}
+
+/// Runs the rows of the README, and returns them as lines of JSON.
+fn measure_headlines(reps: u16) -> Result<String, String> {
+    let (reps, filter) = (reps.to_string(), charts::filter());
+    let arguments = [
+        "throng-benches",
+        "all",
+        "--filter",
+        &filter,
+        "--reps",
+        &reps,
+    ];
+    let rows = run(&Cli::parse_from(arguments))?;
+    Ok(rows.iter().map(|row| row.json() + "\n").collect())
+}
+
 /// Runs what was asked for.
-fn run(cli: &Cli) -> Result<(), String> {
+fn run(cli: &Cli) -> Result<Vec<Row>, String> {
     let mut plan = plan(cli)?;
-    let mut failures = Vec::new();
-    let mut any = false;
+    let mut rows = Vec::new();
     for area in areas::ALL.iter().filter(|area| {
         cli.areas
             .iter()
             .any(|name| name == area.name || name == "all")
     }) {
-        let rows = run_area(cli, &mut plan, area)?;
-        any |= !rows.is_empty();
-        failures.extend(rows.iter().filter(|row| row.error.is_some()).map(Row::path));
+        rows.extend(run_area(cli, &mut plan, area)?);
     }
-    match failures.as_slice() {
-        [] if !any => Err("no row matches the filter".to_owned()),
-        [] => Ok(()),
+    let failed = rows.iter().filter(|row| row.error.is_some());
+    match failed.map(Row::path).collect::<Vec<_>>().as_slice() {
+        [] if rows.is_empty() => Err("no row matches the filter".to_owned()),
+        [] => Ok(rows),
         failed => Err(format!("rows that failed: {}", failed.join(", "))),
     }
 }

@@ -278,7 +278,7 @@ fn aligned(lines: &[Vec<String>]) -> String {
 }
 
 /// Three significant digits where there are that many within three decimals, and never an exponent.
-fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     match value.abs() {
         size if size >= 99.95 => format!("{value:.0}"),
         size if size >= 9.995 => format!("{value:.1}"),
