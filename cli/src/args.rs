@@ -51,7 +51,7 @@ pub(crate) enum Command {
     Retention(cmd::retention::RetentionArgs),
     /// Stores a task
     Spawn(cmd::spawn::SpawnArgs),
-    /// Looks for problems of the store, its server and its workers
+    /// Looks for what is wrong with the tasks, their workers, the store and its server
     Doctor(cmd::doctor::DoctorArgs),
     /// Raises the layout of the store to that of this version
     Upgrade(cmd::upgrade::UpgradeArgs),

@@ -11,7 +11,9 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use serde::Serialize;
-use throng::durable::{Finding, FindingLevel, Status, TaskFilter, WorkerState};
+use throng::durable::{
+    DeadReason, Finding, FindingLevel, Status, TaskFilter, TaskInfo, WorkerState,
+};
 
 use super::task::show::reason_name;
 use crate::duration::short;
@@ -147,7 +149,9 @@ async fn dead_letters(session: &Session) -> Result<Option<Diagnosis>, Failure> {
     let admin = session.client.admin();
     let page = session.ask(admin.tasks(&filter, None, MAX_DEAD)).await?;
     let mut kinds = BTreeMap::new();
-    for task in &page.tasks {
+    // `dead_letters.crashes` describes the others.
+    let is_failure = |task: &&TaskInfo| task.reason != Some(DeadReason::Crashes);
+    for task in page.tasks.iter().filter(is_failure) {
         let reason = task.reason.map_or("other", reason_name);
         *kinds
             .entry((task.name.as_deref().unwrap_or("-"), reason))
@@ -168,7 +172,7 @@ fn kept_dead_letters(kinds: &[String], has_more: bool) -> Option<Diagnosis> {
                 "tasks have failed and do not run again: {}{more}",
                 kinds.join(", ")
             ),
-            "read their errors with `throng dead ls`, and run them again with `throng dead replay`, or delete them",
+            "read their errors with `throng dead ls`; run them again with `throng dead replay` once the cause is mended, or delete them",
         )
     })
 }

@@ -8,7 +8,7 @@ use crate::out::Output;
 
 #[derive(Args, Debug)]
 pub(crate) struct NamedArgs {
-    /// The names
+    /// What to change: one or more names
     #[arg(required = true, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) names: Vec<String>,
 }

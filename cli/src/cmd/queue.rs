@@ -194,6 +194,12 @@ async fn show(session: &Session, name: Option<String>, out: &mut Output) -> Resu
     ];
     let texts = QUEUE_COLUMNS.iter().map(|column| (column.text)(&queue));
     let mut lines: Vec<_> = names.into_iter().zip(texts).collect();
+    if queue.oldest_waiting.is_none()
+        && let Some(ready_for) = head.tasks.first().and_then(|task| task.ready_for)
+    {
+        // The store does not examine tasks whose type no worker has registered, and those of groups.
+        lines[4].1 = short(ready_for);
+    }
     lines.extend(head.tasks.iter().map(|task| ("head", head_line(task))));
     out.record(&QueueDetail::new(queue, head), &lines)
 }
@@ -254,6 +260,7 @@ async fn set(session: &Session, limits: QueueLimits, out: &mut Output) -> Result
 pub(crate) fn state(queue: &QueueOverview) -> &'static str {
     match (queue.info.is_paused, queue.sessions) {
         (true, _) => "paused",
+        (false, 0) if queue.info.waiting == 0 => "unused",
         (false, 0) => "not served",
         (false, _) => "served",
     }

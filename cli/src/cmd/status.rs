@@ -12,6 +12,9 @@ use crate::failure::Failure;
 use crate::out::{Output, dash};
 use crate::store::Session;
 
+/// The maximum number of types that the line of unserved tasks names.
+const MAX_NAMED_TYPES: usize = 5;
+
 #[derive(Args, Debug)]
 pub(crate) struct StatusArgs {
     /// A condition such as `oldest<60s` or `dead==0`. If one does not hold, the exit status is 5.
@@ -88,9 +91,9 @@ fn lines(overview: &Overview, health: String) -> Vec<(&'static str, String)> {
         )
     });
     let mut lines = vec![
-        ("health", health),
+        ("store", health),
         ("waiting", counts.waiting.to_string()),
-        ("unserved", counts.unserved.to_string()),
+        ("unserved", unserved(overview)),
         ("delayed", counts.delayed.to_string()),
         ("running", counts.running.to_string()),
         ("dead", counts.dead.to_string()),
@@ -110,6 +113,18 @@ fn lines(overview: &Overview, health: String) -> Vec<(&'static str, String)> {
         ));
     }
     lines
+}
+
+/// Returns the number of waiting tasks whose type no live worker has registered, and the first types without a worker.
+fn unserved(overview: &Overview) -> String {
+    let number = overview.counts.unserved;
+    let types = overview.types.iter().filter(|it| !it.is_served);
+    let types: BTreeSet<_> = types.filter_map(|it| it.name.as_deref()).collect();
+    let names: Vec<_> = types.into_iter().take(MAX_NAMED_TYPES).collect();
+    match number == 0 || names.is_empty() {
+        true => number.to_string(),
+        false => format!("{number} (types without a worker: {})", names.join(", ")),
+    }
 }
 
 /// Returns the paused queues and types.
@@ -162,7 +177,7 @@ pub(crate) fn workers(overview: &Overview) -> u64 {
 
 pub(crate) fn health(health: &Health) -> String {
     match health {
-        Health::Well => "well".into(),
+        Health::Well => "answers".into(),
         Health::Mute => "mute: the store delivers no messages, so workers poll".into(),
         Health::Unreachable(cause) => format!("unreachable: {cause}"),
         Health::Failing { error, .. } => format!("failing: {error}"),

@@ -4,6 +4,7 @@ mod list;
 mod payload;
 pub(crate) mod show;
 mod wait;
+mod why;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;

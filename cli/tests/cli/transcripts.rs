@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::Result;
-use throng::durable::Status;
+use throng::durable::{DurableHandle, EncodedTask, SpawnOptions, Status, TaskId};
 
-use super::scene::{Wait, fill, id, worker};
+use super::scene::{Report, Wait, fill, id, worker};
 use super::store::{TestStore, throng};
 use super::transcript::{Transcript, check};
 
@@ -212,4 +212,35 @@ async fn a_task_is_spawned_by_its_name() -> Result {
     assert_eq!(failed.status.code(), Some(5));
     executor.shutdown(Duration::ZERO).await;
     Ok(client.close().await?)
+}
+
+/// `task show` says why a task waits.
+#[tokio::test]
+async fn a_waiting_task_says_why() -> Result {
+    for store in [TestStore::sqlite()?, TestStore::redis().await?] {
+        let client = store.open().await?;
+        let executor = worker(&client).await?;
+        let reason = |id: TaskId| -> Result<Option<String>> {
+            let shown = store.run(&["task", "show", &id.to_string()])?;
+            let shown = String::from_utf8(shown.stdout)?;
+            let mut reasons = shown.lines().filter_map(|it| it.strip_prefix("waits\t"));
+            Ok(reasons.next().map(String::from))
+        };
+        let report = client.spawn(Report { month: 1 }).await?.id();
+        let expect = |reason: &str| Some(String::from(reason));
+        assert_eq!(reason(report)?, expect("no live worker serves its queue"));
+        client.queue("reports").pause().await?;
+        let paused = expect("its queue is paused: see `throng queue resume`");
+        assert_eq!(reason(report)?, paused);
+        let unknown = EncodedTask::new("nobody", "{}".to_owned());
+        let unknown: DurableHandle<()> = client.spawn_encoded(unknown, SpawnOptions::new()).await?;
+        let unregistered = expect("no live worker of its queue has registered its type");
+        assert_eq!(reason(unknown.id())?, unregistered);
+        client.types().pause("nobody").await?;
+        let paused = expect("its type is paused: see `throng type resume`");
+        assert_eq!(reason(unknown.id())?, paused);
+        executor.shutdown(Duration::ZERO).await;
+        client.close().await?;
+    }
+    Ok(())
 }

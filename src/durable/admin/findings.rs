@@ -102,10 +102,10 @@ fn crashing_tasks(facts: &Facts<'_>) -> Option<Finding> {
             "dead_letters.crashes",
             FindingLevel::Warn,
             format!(
-                "tasks have crashed as many workers as `max_crashes` allows: {}",
+                "the workers of some tasks died as often as `max_crashes` allows, so the tasks became dead letters: {}",
                 list_of(names)
             ),
-            "find out why these workers died, for example from their logs, before you replay or delete the dead letters",
+            "find out from the logs of these workers why they died before you replay these dead letters: a replay may kill more workers. `throng dead show ID` shows the payload",
         )
     })
 }
@@ -174,7 +174,7 @@ fn unserved_types(facts: &Facts<'_>) -> Option<Finding> {
                 "tasks wait for types that no live worker of their queue has registered: {}",
                 list_of(names)
             ),
-            "register these types in the executors that serve the queues, and deploy them",
+            "start workers that serve these queues and have registered these types; the tasks wait for them",
         )
     })
 }
@@ -188,7 +188,7 @@ fn paused_queues(facts: &Facts<'_>) -> Option<Finding> {
             "queues.paused",
             FindingLevel::Warn,
             format!("tasks wait in paused queues: {}", list_of(names)),
-            "resume these queues when their tasks may run",
+            "resume these queues when their tasks may run, for example with `throng queue resume NAME`",
         )
     })
 }
@@ -201,7 +201,7 @@ fn paused_types(facts: &Facts<'_>) -> Option<Finding> {
             "types.paused",
             FindingLevel::Warn,
             format!("tasks of paused types wait: {}", list_of(names)),
-            "resume these types when their tasks may run",
+            "resume these types when their tasks may run, for example with `throng type resume NAME`",
         )
     })
 }

@@ -128,6 +128,7 @@ pub(crate) fn pause_or_resume(
 fn queue_state(queue: &QueueOverview) -> Markup {
     match (queue.info.is_paused, queue.sessions) {
         (true, _) => html! { span.state.paused { "paused" } },
+        (false, 0) if queue.info.waiting == 0 => html! { span.state { "unused" } },
         (false, 0) => html! { span.state.unserved { "not served" } },
         (false, _) => html! { span.state.live { "served" } },
     }

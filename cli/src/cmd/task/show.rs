@@ -5,6 +5,7 @@ use throng::durable::{
     TaskInfo,
 };
 
+use super::why::why_waiting;
 use crate::cmd::queue::queue_name;
 use crate::duration::short;
 use crate::failure::Failure;
@@ -15,7 +16,12 @@ use crate::store::Session;
 pub(crate) async fn show(session: &Session, id: TaskId, out: &mut Output) -> Result<(), Failure> {
     let detail = session.ask(session.client.admin().task(id)).await?;
     let detail = detail.ok_or_else(|| absent(id))?;
-    out.record(&detail, &lines(&detail))
+    let mut lines = lines(&detail);
+    if let Some(reason) = why_waiting(session, &detail.task).await? {
+        let after = lines.iter().position(|(name, _)| *name == "when");
+        lines.insert(after.map_or(lines.len(), |it| it + 1), ("waits", reason));
+    }
+    out.record(&detail, &lines)
 }
 
 /// Returns the failure of a task that is not there.
