@@ -24,15 +24,32 @@ fn panels(dashboard: &Value) -> impl Iterator<Item = &Value> {
     panels.expect("a dashboard has panels").iter()
 }
 
-/// The expressions of the panels, each with the title of its panel.
-pub(crate) fn expressions(dashboard: &Value) -> Vec<(&str, &str)> {
+/// A query of a panel.
+pub(crate) struct Query<'d> {
+    /// The title of the panel.
+    pub(crate) title: &'d str,
+    unit: &'d str,
+    pub(crate) expression: &'d str,
+    /// The name of each series, with labels such as `{{store}}`.
+    pub(crate) legend: &'d str,
+}
+
+pub(crate) fn queries(dashboard: &Value) -> Vec<Query<'_>> {
     let mut found = Vec::new();
     for panel in panels(dashboard) {
-        let title = panel["title"].as_str().expect("a panel has a title");
         let targets = panel["targets"].as_array().into_iter().flatten();
-        found.extend(targets.map(|it| (title, it["expr"].as_str().expect("an expression"))));
+        found.extend(targets.map(|target| Query {
+            title: text(&panel["title"]),
+            unit: text(&panel["fieldConfig"]["defaults"]["unit"]),
+            expression: text(&target["expr"]),
+            legend: text(&target["legendFormat"]),
+        }));
     }
     found
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().expect("a panel is complete")
 }
 
 /// The metrics in `docs/METRICS.md`, which is made from the table of all metrics.
@@ -95,6 +112,21 @@ fn panels_have_ids_of_their_own_and_do_not_overlap() {
         }
     }
     assert!(ids.len() > 20, "{ids:?}");
+}
+
+/// Durations are in seconds, rates are per second, and everything else is a number.
+#[test]
+fn panels_have_the_units_of_their_expressions() {
+    let dashboard = dashboard();
+    for query in queries(&dashboard) {
+        let expression = query.expression;
+        let unit = match () {
+            () if expression.contains("_seconds") => "s",
+            () if expression.contains("rate(") => "ops",
+            () => "short",
+        };
+        assert_eq!(query.unit, unit, "{}: {expression}", query.title);
+    }
 }
 
 /// Each alert has a row in the page for operators, and tests in which it fires and does not.

@@ -1,5 +1,6 @@
 //! A real Prometheus scrapes all kinds of parts under load, and answers the expressions of the alerts and of the dashboard.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpListener as StdTcpListener};
 use std::path::Path;
@@ -22,7 +23,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
 
-use crate::ops::{dashboard, expressions};
+use crate::ops::{Query, dashboard, queries};
 
 /// The time in which Prometheus must have answered everything.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -65,7 +66,9 @@ impl Program {
         let blocking = builder.max_threads(1).queue_capacity(4).build().unwrap();
         let client = DurableClient::open(MemoryStore::new());
         let limits = QueueSettings::new().max_running(4);
-        client.queue("gpu").set(limits).await.unwrap();
+        let gpu = client.queue("gpu");
+        gpu.set(limits).await.unwrap();
+        gpu.pause().await.unwrap();
         let mut builder = DurableExecutor::builder(client.clone());
         let program = Self {
             bulkhead: blocking.bulkhead(1, 1).unwrap(),
@@ -195,14 +198,14 @@ impl Prometheus {
         answer["data"].clone()
     }
 
-    /// Returns `true` if the expression has a value.
-    async fn has_value(&self, expression: &str) -> bool {
+    /// Returns the series of the result of an expression.
+    async fn series(&self, expression: &str) -> Vec<Value> {
         let encoded: String = expression
             .bytes()
             .map(|byte| format!("%{byte:02x}"))
             .collect();
         let data = self.ask(&format!("/api/v1/query?query={encoded}")).await;
-        data["result"].as_array().is_some_and(|it| !it.is_empty())
+        data["result"].as_array().cloned().unwrap_or_default()
     }
 
     /// The names of the alerts that fire or are about to. Panics if a rule cannot be evaluated.
@@ -219,20 +222,38 @@ impl Prometheus {
             .collect()
     }
 
-    /// Waits until all expressions of the dashboard have a value.
+    /// Waits until all queries of the dashboard have a result. In each panel, the names of all series differ.
     async fn answer_dashboard(&self) {
         let deadline = Instant::now() + LIMIT / 2;
         let dashboard = dashboard();
-        for (title, expression) in expressions(&dashboard) {
-            let expression = expression.replace("$__rate_interval", "10s");
-            let expression = expression.replace("$job", "throng").replace("$type", ".*");
-            while !self.has_value(&expression).await {
+        let mut legends = BTreeSet::new();
+        for query in queries(&dashboard) {
+            for series in self.answer(&query, deadline).await {
+                let legend = legend(&query, &series["metric"]);
+                let title = query.title;
                 assert!(
-                    Instant::now() < deadline,
-                    "{title}: no value of {expression}"
+                    legends.insert((title, legend.clone())),
+                    "{title}: several series have the name {legend}"
                 );
-                sleep(PAUSE).await;
             }
+        }
+    }
+
+    /// Waits until a query has a result, and returns its series.
+    async fn answer(&self, query: &Query<'_>, deadline: Instant) -> Vec<Value> {
+        let expression = query.expression.replace("$__rate_interval", "10s");
+        let expression = expression.replace("$job", "throng").replace("$type", ".*");
+        loop {
+            let series = self.series(&expression).await;
+            if !series.is_empty() {
+                return series;
+            }
+            let title = query.title;
+            assert!(
+                Instant::now() < deadline,
+                "{title}: no value of {expression}"
+            );
+            sleep(PAUSE).await;
         }
     }
 
@@ -251,6 +272,17 @@ impl Prometheus {
             sleep(PAUSE).await;
         }
     }
+}
+
+/// Returns the name that Grafana gives to a series. The series has all labels of the legend.
+fn legend(query: &Query<'_>, labels: &Value) -> String {
+    let mut legend = query.legend.to_owned();
+    for (label, value) in labels.as_object().expect("a series has labels") {
+        let value = value.as_str().expect("the value of a label is a text");
+        legend = legend.replace(&format!("{{{{{label}}}}}"), value);
+    }
+    assert!(!legend.contains("{{"), "{}: {legend}", query.title);
+    legend
 }
 
 impl Drop for Prometheus {
