@@ -28,6 +28,8 @@ mod top;
 mod transcript;
 #[path = "cli/transcripts.rs"]
 mod transcripts;
+#[path = "cli/upgrade.rs"]
+mod upgrade;
 #[cfg(feature = "web")]
 #[path = "cli/web.rs"]
 mod web;

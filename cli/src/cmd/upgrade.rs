@@ -42,30 +42,28 @@ async fn upgrade(session: &Session, out: &Output) -> Result<(), Failure> {
 
 async fn check(session: &Session, out: &Output) -> Result<(), Failure> {
     let layout = session.ask(session.client.admin().layout()).await?;
-    let (current, newest) = (layout.current, layout.newest);
-    match what_an_upgrade_does(current, newest, &layout.older_processes) {
-        None => {
-            out.note(&format!(
-                "the store already has layout {current}, the newest that this version knows: there is nothing to upgrade"
-            ));
-            Ok(())
-        }
-        Some(what) => Err(Failure::Unmet(what)),
-    }
+    out.note(&judge(
+        layout.current,
+        layout.newest,
+        &layout.older_processes,
+    )?);
+    Ok(())
 }
 
-/// Describes what an upgrade would do. Returns `None` if it would do nothing.
-fn what_an_upgrade_does(current: i64, newest: i64, older_processes: &[String]) -> Option<String> {
+/// Returns a sentence about a store that needs no upgrade. Otherwise, describes what an upgrade would do.
+fn judge(current: i64, newest: i64, older_processes: &[String]) -> Result<String, Failure> {
     let raises = format!(
         "the store has layout {current}; `throng upgrade` raises it to {newest}, and older versions cannot use the store afterwards"
     );
     match older_processes {
-        _ if current >= newest => None,
-        [] => Some(raises),
-        older => Some(format!(
+        _ if current >= newest => Ok(format!(
+            "the store already has layout {current}, the newest that this version knows: there is nothing to upgrade"
+        )),
+        [] => Err(Failure::Unmet(raises)),
+        older => Err(Failure::Unmet(format!(
             "{raises}. The upgrade is refused until these processes are updated: {}",
             older.join(", ")
-        )),
+        ))),
     }
 }
 
@@ -73,20 +71,27 @@ fn what_an_upgrade_does(current: i64, newest: i64, older_processes: &[String]) -
 mod tests {
     use super::*;
 
+    /// Returns the exit status and the message.
+    fn failure(current: i64, newest: i64, older_processes: &[String]) -> (u8, String) {
+        let failure = judge(current, newest, older_processes).unwrap_err();
+        (failure.code(), failure.to_string())
+    }
+
     #[test]
     fn a_check_says_what_an_upgrade_would_do() {
-        assert_eq!(what_an_upgrade_does(2, 2, &[]), None);
-        let raised = what_an_upgrade_does(2, 3, &[]).unwrap();
+        let newest = judge(2, 2, &[]).unwrap();
+        assert!(newest.contains("nothing to upgrade"), "{newest}");
+        let (code, raised) = failure(2, 3, &[]);
         assert!(
             raised.contains("layout 2") && raised.contains("to 3"),
             "{raised}"
         );
-        assert!(!raised.contains("refused"), "{raised}");
+        assert!(code == 5 && !raised.contains("refused"), "{code}: {raised}");
         let older = ["process 7 on a", "process 8 on b"].map(String::from);
-        let refused = what_an_upgrade_does(2, 3, &older).unwrap();
+        let (code, refused) = failure(2, 3, &older);
         assert!(
-            refused.ends_with("process 7 on a, process 8 on b"),
-            "{refused}"
+            code == 5 && refused.ends_with("process 7 on a, process 8 on b"),
+            "{code}: {refused}"
         );
     }
 }
