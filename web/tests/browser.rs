@@ -16,6 +16,8 @@ mod keyboard;
 mod live;
 #[path = "browser/pages.rs"]
 mod pages;
+#[path = "browser/picture.rs"]
+mod picture;
 #[path = "browser/proxies.rs"]
 mod proxies;
 #[path = "browser/site.rs"]

@@ -147,12 +147,16 @@ impl Browser {
 
     /// Sets the width, and the theme of the system.
     pub(crate) async fn emulate(&self, width: u32, theme: &str) {
-        let size =
-            json!({ "width": width, "height": 800, "deviceScaleFactor": 1, "mobile": false });
-        self.devtools("Emulation.setDeviceMetricsOverride", size)
-            .await;
+        self.resize(width, 800, 1).await;
         let media = json!({ "features": [{ "name": "prefers-color-scheme", "value": theme }] });
         self.devtools("Emulation.setEmulatedMedia", media).await;
+    }
+
+    /// Sets the size in CSS pixels, and the number of pixels in each of them.
+    async fn resize(&self, width: u32, height: u64, scale: u32) {
+        let size = json!({ "width": width, "height": height, "deviceScaleFactor": scale, "mobile": false });
+        self.devtools("Emulation.setDeviceMetricsOverride", size)
+            .await;
     }
 
     pub(crate) async fn disable_scripts(&self) {
@@ -173,13 +177,30 @@ impl Browser {
 
     /// Writes a picture of the whole page to `target/screenshots`.
     pub(crate) async fn screenshot(&self, name: &str) {
-        let options = json!({ "format": "png", "captureBeyondViewport": true });
-        let picture = self.devtools("Page.captureScreenshot", options).await;
-        let bytes = BASE64_STANDARD.decode(picture["data"].as_str().expect("a picture"));
         let folder = target().join("screenshots");
         std::fs::create_dir_all(&folder).expect("a folder for pictures");
         let path = folder.join(format!("{name}.png"));
-        std::fs::write(path, bytes.expect("base64")).expect("the picture is written");
+        std::fs::write(path, self.picture().await).expect("the picture is written");
+    }
+
+    /// Returns a picture of the whole page for screens with twice as many pixels.
+    pub(crate) async fn sharp_picture(&self, width: u32) -> Vec<u8> {
+        let height = self.eval("return document.documentElement.scrollHeight");
+        let height = height.await.as_u64().expect("a height");
+        self.resize(width, height, 2).await;
+        // The page draws its charts again, with more pixels.
+        self.wait_until(
+            "[...document.querySelectorAll('canvas')].every(it => it.width >= 2 * it.clientWidth)",
+        )
+        .await;
+        self.picture().await
+    }
+
+    async fn picture(&self) -> Vec<u8> {
+        let options = json!({ "format": "png", "captureBeyondViewport": true });
+        let picture = self.devtools("Page.captureScreenshot", options).await;
+        let bytes = BASE64_STANDARD.decode(picture["data"].as_str().expect("a picture"));
+        bytes.expect("base64")
     }
 
     async fn devtools(&self, command: &str, parameters: Value) -> Value {
