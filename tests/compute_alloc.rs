@@ -46,8 +46,8 @@ fn live() -> isize {
     LIVE.load(Ordering::Relaxed)
 }
 
-/// The most bytes that a burst of tasks may leave, and the time in which it must free the others.
-const LEFT: isize = 2 << 20;
+/// The most bytes that a burst may leave for each of its tasks, and the time in which it must free the others.
+const LEFT_PER_TASK: usize = 2;
 const SOON: Duration = Duration::from_secs(2);
 
 /// The most allocations for each task in steady state.
@@ -66,7 +66,7 @@ fn allocations_are_as_promised() {
 }
 
 fn an_allocation_is_counted() {
-    const SIZE: isize = LEFT;
+    const SIZE: isize = 2 << 20;
     // The main thread of the test harness may allocate a little at the same time.
     const LITTLE: isize = 64 << 10;
     let (allocations, bytes) = (ALLOCATIONS.load(Ordering::Relaxed), live());
@@ -123,6 +123,11 @@ const WAYS: [(&str, Submit); 4] = [
     }),
 ];
 
+/// The number of tasks of a burst. They need many times the memory that they may leave.
+fn burst() -> usize {
+    support::rounds(250_000, 1_000_000)
+}
+
 /// Submits 400 tasks.
 fn submit_all_ways(pool: &ComputePool, ran: &Count) {
     for (_, submit) in WAYS {
@@ -145,12 +150,17 @@ fn allocations_per_task(part: impl Fn(&Count, usize), parts: usize) -> f64 {
     (ALLOCATIONS.load(Ordering::Relaxed) - before) as f64 / (parts * PART) as f64
 }
 
+/// The number of parts in which the allocations are counted.
+fn parts() -> usize {
+    support::rounds(100, 400)
+}
+
 fn tasks_in_steady_state_allocate_next_to_nothing() {
     for threads in [1, 2] {
         for (way, submit) in WAYS {
             let pool = of(threads);
             allocations_per_task(|ran, tasks| submit(&pool, ran, tasks), 40);
-            let each = allocations_per_task(|ran, tasks| submit(&pool, ran, tasks), 400);
+            let each = allocations_per_task(|ran, tasks| submit(&pool, ran, tasks), parts());
             println!("{way}, {threads} threads: {each} allocations per task");
             assert!(each <= PER_TASK, "{way}, {threads} threads: {each}");
         }
@@ -166,7 +176,7 @@ fn tasks_from_inside_allocate_next_to_nothing() {
                 pool.execute(move || submit(&own, &ran, tasks));
             };
             allocations_per_task(from_inside, 40);
-            let each = allocations_per_task(from_inside, 400);
+            let each = allocations_per_task(from_inside, parts());
             println!("{way} from inside, {threads} threads: {each} allocations per task");
             assert!(each <= PER_TASK, "{way}, {threads} threads: {each}");
         }
@@ -176,40 +186,41 @@ fn tasks_from_inside_allocate_next_to_nothing() {
 /// Sees how much more there is than before, soon after the work was done.
 #[track_caller]
 fn assert_little_is_left(what: &str, before: isize) {
+    let most = (LEFT_PER_TASK * burst()).cast_signed();
     let end = Instant::now() + SOON;
-    while live() - before > LEFT && Instant::now() < end {
+    while live() - before > most && Instant::now() < end {
         thread::park_timeout(Duration::from_millis(10));
     }
     let left = live() - before;
     println!("{what}: {left} bytes are left");
-    assert!(left <= LEFT, "{what}: {left} bytes are left");
+    assert!(left <= most, "{what}: {left} bytes are left");
 }
 
 fn a_burst_leaves_little() {
-    const TASKS: usize = 1_000_000;
+    let tasks = burst();
     for (way, submit) in WAYS {
         let pool = of(2);
         rest(&pool);
         let (ran, before) = (Count::default(), live());
-        submit(&pool, &ran, TASKS);
-        wait_until("the burst is over", || ran.get() == TASKS);
+        submit(&pool, &ran, tasks);
+        wait_until("the burst is over", || ran.get() == tasks);
         assert_little_is_left(way, before);
     }
 }
 
-/// All million of them wait at the same time.
+/// All of them wait at the same time.
 fn a_burst_behind_a_held_thread_leaves_little() {
-    const TASKS: usize = 1_000_000;
+    let tasks = burst();
     for (way, submit) in WAYS {
         let pool = of(1);
         let gate = support::Gate::new();
         let (ran, before) = (Count::default(), live());
         let holds = gate.clone();
         pool.execute(move || holds.pass());
-        submit(&pool, &ran, TASKS);
+        submit(&pool, &ran, tasks);
         println!("{way}: {} bytes wait", live() - before);
         gate.open();
-        wait_until("the burst is over", || ran.get() == TASKS);
+        wait_until("the burst is over", || ran.get() == tasks);
         assert_little_is_left(way, before);
     }
 }
