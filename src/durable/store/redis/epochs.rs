@@ -24,6 +24,6 @@ impl AdvanceEpochs<'_> {
         let mut arguments = Arguments::default();
         self.time.push_to(&mut arguments);
         let keys = self.script.keys(self.keys);
-        arguments.command("EVAL", &self.script.text, keys)
+        arguments.command("EVAL", self.script.text(), keys)
     }
 }

@@ -122,10 +122,10 @@ impl Link {
             Some(()) => ["EVALSHA_RO", "EVAL_RO"],
             None => ["EVALSHA", "EVAL"],
         };
-        let by_hash = arguments.command(with_hash, &script.hash, script.keys(keys));
+        let by_hash = arguments.command(with_hash, script.hash(), script.keys(keys));
         match self.send_after(&by_hash, advance).await {
             Err(Fault::NoScript) => {
-                let by_text = arguments.command(with_text, &script.text, script.keys(keys));
+                let by_text = arguments.command(with_text, script.text(), script.keys(keys));
                 self.send_after(&by_text, advance).await
             }
             answer => answer,

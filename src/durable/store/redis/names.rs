@@ -75,7 +75,7 @@ pub(super) fn resolve(script: &str, keys: &[&str], layouts: Layouts) -> String {
     debug_assert!(keys.iter().all(|key| keys::ALL.contains(key)));
     let constants = constants(layouts);
     let meaning = |word: &str| {
-        // Most words are not names. A process that opens a store looks at all words of all scripts.
+        // Most words are not names. Scripts have many words.
         if !word.starts_with(|first: char| first.is_ascii_uppercase()) {
             return None;
         }

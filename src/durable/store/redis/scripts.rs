@@ -19,7 +19,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 use redis::Cmd;
 
@@ -76,12 +76,19 @@ impl TimeSource {
     }
 }
 
-/// A script.
+/// A script, which is composed when it is first used: a process uses few of them.
 #[derive(Debug)]
 pub(super) struct Script {
-    pub(super) text: String,
-    /// The hash by which Redis identifies the script.
-    pub(super) hash: String,
+    name: &'static str,
+    time: TimeSource,
+    layouts: Layouts,
+    composed: OnceLock<ComposedScript>,
+}
+
+#[derive(Debug)]
+struct ComposedScript {
+    text: String,
+    hash: String,
     /// The indexes of the script's keys in [`keys::ALL`].
     keys: Vec<usize>,
 }
@@ -129,7 +136,7 @@ pub(super) struct Scripts {
 }
 
 impl Scripts {
-    /// Returns the scripts with this source of time, for processes that know these layouts. A process composes them once.
+    /// Returns the scripts with this source of time, for processes that know these layouts. A process composes each of them once.
     pub(super) fn of(time: TimeSource, layouts: Layouts) -> &'static Self {
         static SERVER: LazyLock<Scripts> =
             LazyLock::new(|| Scripts::new(TimeSource::Server, Layouts::KNOWN));
@@ -198,6 +205,36 @@ impl Scripts {
 
 impl Script {
     fn new(name: &'static str, time: TimeSource, layouts: Layouts) -> Self {
+        Self {
+            name,
+            time,
+            layouts,
+            composed: OnceLock::new(),
+        }
+    }
+
+    pub(super) fn text(&self) -> &str {
+        &self.composed().text
+    }
+
+    /// Returns the hash by which Redis identifies the script.
+    pub(super) fn hash(&self) -> &str {
+        &self.composed().hash
+    }
+
+    /// Returns the names of the script's keys, given those of all keys of a partition.
+    pub(super) fn keys<'a>(&self, all: &'a Keys) -> impl ExactSizeIterator<Item = &'a str> {
+        self.composed().keys.iter().map(|&index| all.at(index))
+    }
+
+    fn composed(&self) -> &ComposedScript {
+        let compose = || ComposedScript::new(self.name, self.time, self.layouts);
+        self.composed.get_or_init(compose)
+    }
+}
+
+impl ComposedScript {
+    fn new(name: &'static str, time: TimeSource, layouts: Layouts) -> Self {
         let keys = match *listed(file(name), "KEYS:") {
             ["all"] => keys::ALL.to_vec(),
             ref some => some.to_vec(),
@@ -209,11 +246,6 @@ impl Script {
             text,
             keys: keys.iter().filter_map(index).collect(),
         }
-    }
-
-    /// Returns the names of the script's keys, given those of all keys of a partition.
-    pub(super) fn keys<'a>(&self, all: &'a Keys) -> impl ExactSizeIterator<Item = &'a str> {
-        self.keys.iter().map(|&index| all.at(index))
     }
 }
 

@@ -65,7 +65,7 @@ fn tag(key: &str) -> &str {
 
 /// Returns the code of a script without its comments, and with the names of its keys.
 fn code(script: &Script) -> String {
-    let lines = script.text.lines();
+    let lines = script.text().lines();
     let code = lines.map(|line| line.split("--").next().unwrap_or_default());
     let code = code.collect::<Vec<_>>().join("\n");
     let names = given(script).into_iter().enumerate();
