@@ -328,6 +328,24 @@ fn assert_fails<T: std::fmt::Debug>(answer: Result<T, Failure>, cause: &Cause, e
     );
 }
 
+/// A connection for a test that asks its server often: to connect takes longer than most answers.
+pub(in crate::durable::store) struct ServerConnection(Mutex<redis::Connection>);
+
+impl ServerConnection {
+    pub(in crate::durable::store) fn to(server: &Server) -> Self {
+        let client = redis::Client::open(server.url()).expect("a URL");
+        let connection = client.get_connection().expect("the server answers");
+        Self(Mutex::new(connection))
+    }
+
+    pub(in crate::durable::store) fn ask(&self, command: &[&str]) -> redis::Value {
+        let mut asked = redis::Cmd::new();
+        command.iter().for_each(|part| _ = asked.arg(part));
+        let answer = asked.query(&mut *lock(&self.0));
+        answer.expect("the server answers")
+    }
+}
+
 impl Server {
     /// Returns the keys with a prefix, and their values.
     pub(in crate::durable::store) fn contents(&self, prefix: &str) -> Vec<(String, Vec<u8>)> {

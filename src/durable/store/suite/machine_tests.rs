@@ -4,6 +4,7 @@
 //! earlier than the model's if other processes have sessions.
 
 use std::fmt::Debug;
+use std::thread;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -585,14 +586,26 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// The number of threads on which sequences run at the same time.
+const THREADS: u32 = 2;
+
 /// Compares a store with the model in this many sequences, or ten times as many with `THRONG_LONG=1`.
 pub(super) fn compare_sequences<H: Harness>(sequences: u32) {
     if !H::is_available() {
         return;
     }
     let long = std::env::var_os("THRONG_LONG").is_some_and(|value| value == "1");
+    let sequences = if long { 10 * sequences } else { sequences };
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| compare_on_this_thread::<H>(sequences / THREADS));
+        }
+    });
+}
+
+fn compare_on_this_thread<H: Harness>(sequences: u32) {
     let config = Config {
-        cases: if long { 10 * sequences } else { sequences },
+        cases: sequences,
         failure_persistence: None,
         max_shrink_iters: 2_000,
         // In milliseconds.

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::Harness;
@@ -9,13 +10,14 @@ use crate::durable::clock::Clock;
 use crate::durable::store::Store;
 use crate::durable::store::redis::tests::invariants::INVARIANTS;
 use crate::durable::store::redis::tests::server::Server;
-use crate::durable::store::redis::tests::{age, is_server_installed};
+use crate::durable::store::redis::tests::{ServerConnection, age, is_server_installed};
 use crate::durable::store::redis::{RedisStore, Time};
 use crate::sync::Number;
 
 /// A namespace of a server that concurrent tests share.
 pub(super) struct Redis {
     server: Arc<Server>,
+    connection: ServerConnection,
     clock: Clock,
     namespace: String,
     /// All stores that were opened.
@@ -29,8 +31,10 @@ impl Harness for Redis {
 
     fn new() -> Self {
         static NEXT: Number = Number::new(0);
+        let server = Server::shared();
         Self {
-            server: Server::shared(),
+            connection: ServerConnection::to(&server),
+            server,
             clock: Clock::manual(),
             namespace: format!("test-{}", NEXT.add(1)),
             stores: RefCell::default(),
@@ -89,6 +93,7 @@ impl Harness for Redis {
                 start.elapsed() < DEADLINE,
                 "the process still receives messages"
             );
+            thread::sleep(Duration::from_millis(1));
         }
     }
 
@@ -111,7 +116,7 @@ impl Harness for Redis {
 
     fn broken_invariants(&self) -> Vec<String> {
         let base = format!("throng:{{{}:0}}:", self.namespace);
-        match self.server.ask(&["EVAL", INVARIANTS, "0", &base]) {
+        match self.connection.ask(&["EVAL", INVARIANTS, "0", &base]) {
             redis::Value::Array(found) => found.iter().map(|it| format!("{it:?}")).collect(),
             other => panic!("{other:?}"),
         }
@@ -124,7 +129,7 @@ impl Redis {
         let base = format!("throng:{{{}:0}}:", self.namespace);
         let mut command = vec!["EVAL", script, "0", &base];
         command.extend(arguments);
-        match self.server.ask(&command) {
+        match self.connection.ask(&command) {
             redis::Value::Int(answer) => answer,
             other => panic!("{other:?}"),
         }

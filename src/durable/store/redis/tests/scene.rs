@@ -13,6 +13,7 @@ pub(super) const HOUR: Duration = Duration::from_secs(3600);
 /// A store with a manual clock, and a worker.
 pub(super) struct Scene {
     pub(super) server: Arc<Server>,
+    connection: ServerConnection,
     pub(super) namespace: String,
     pub(super) clock: Clock,
     evicts: bool,
@@ -32,6 +33,7 @@ impl Scene {
         let store = open_at(&server, &namespace, &clock, evicts).await.unwrap();
         Self {
             worker: Worker::new(store).await,
+            connection: ServerConnection::to(&server),
             server,
             namespace,
             clock,
@@ -57,7 +59,7 @@ impl Scene {
     }
 
     pub(super) fn ask(&self, command: &[&str]) -> redis::Value {
-        self.server.ask(command)
+        self.connection.ask(command)
     }
 
     /// Runs a script that can use `call(command, key, ..)` and `id(number)`.
