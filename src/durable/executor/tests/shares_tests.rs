@@ -90,12 +90,12 @@ async fn no_permit_is_unused_while_a_queue_has_tasks() {
     assert_eq!(executor.metrics().running, 8);
 }
 
-/// Queue `a` does not make up for the hour in which it had no tasks.
+/// Queue `a` does not make up for the time in which it had no tasks.
 #[tokio::test(start_paused = true)]
 async fn a_queue_that_had_no_tasks_gets_its_share_afterwards() {
     let client = client_of(&MemoryStore::new());
     let mut handles = spawn_in_both(&client, 0, 600).await;
-    let (app, starts) = noting_app(10_000);
+    let (app, starts) = noting_app(1_000);
     let _executor = builder(&client)
         .max_running(1)
         .serve(ServedQueue::new("a"))
@@ -103,8 +103,8 @@ async fn a_queue_that_had_no_tasks_gets_its_share_afterwards() {
         .start(app)
         .await
         .unwrap();
-    let hour = handles.drain(..360);
-    futures::future::try_join_all(hour).await.unwrap();
+    let first = handles.drain(..360);
+    futures::future::try_join_all(first).await.unwrap();
     let begun = lock(&starts).len();
     handles.extend(spawn_in_both(&client, 300, 0).await);
     futures::future::try_join_all(handles).await.unwrap();
