@@ -114,6 +114,9 @@ impl Model {
     pub(super) fn wake_for_freed(&mut self) {
         let mut freed = std::mem::take(&mut self.freed);
         freed.retain(|queue| self.permits(queue) > 0);
+        if freed.is_empty() {
+            return;
+        }
         let waits = |id: &TaskId| {
             let row = &self.tasks[id];
             let may_start = freed.contains(&row.task.queue) && !self.is_paused(row);

@@ -213,9 +213,13 @@ impl Model {
             self.group_served(&queue, priority, &group);
         }
         let claimed: HashSet<_> = tasks.iter().map(|task| task.id).collect();
-        if !claimed.is_empty() {
-            self.ready_queue.retain(|id| !claimed.contains(id));
-        }
+        // Most claims take the first tasks of the queue.
+        let mut left = claimed.len();
+        self.ready_queue.retain(|id| {
+            let is_claimed = left > 0 && claimed.contains(id);
+            left -= usize::from(is_claimed);
+            !is_claimed
+        });
         for task in &tasks {
             if let Some(row) = self.tasks.get_mut(&task.id) {
                 row.state = State::Running { epoch };
