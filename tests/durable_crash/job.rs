@@ -260,4 +260,4 @@ impl Folder {
 }
 
 /// The interval at which a task checks whether the gate is open.
-const GATE_INTERVAL: Duration = Duration::from_millis(2);
+const GATE_INTERVAL: Duration = Duration::from_millis(10);

@@ -155,6 +155,9 @@ fn listen(stdout: impl BufRead, said: &Mutex<Vec<String>>) {
     }
 }
 
+/// The time between two looks of [`until`]. Each takes some time of a processor, which all processes share.
+const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+
 /// Waits until there is something to be seen.
 pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + TEST_TIMEOUT;
@@ -163,6 +166,6 @@ pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T
             return seen;
         }
         assert!(Instant::now() < deadline, "waited in vain until {what}");
-        sleep(Duration::from_millis(2)).await;
+        sleep(LOOK_INTERVAL).await;
     }
 }
