@@ -215,6 +215,7 @@ pub use self::admin::report::Report;
 pub use self::admin::retention::Retention;
 pub use self::admin::run_totals::RunTotals;
 pub use self::admin::stats::{Stats, StatsFilter, TypeStats};
+pub use self::admin::wait_reason::WaitReason;
 pub use self::admin::worker_info::{WorkerInfo, WorkerState, WorkersPage};
 pub use self::client::DurableClient;
 #[cfg(any(test, feature = "test-util"))]

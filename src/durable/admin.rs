@@ -28,6 +28,7 @@ pub(crate) mod report;
 pub(crate) mod retention;
 pub(crate) mod run_totals;
 pub(crate) mod stats;
+pub(crate) mod wait_reason;
 pub(crate) mod worker_info;
 mod workers;
 

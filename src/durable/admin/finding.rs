@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::durable::TaskId;
+
 /// A fact about a store that needs attention: see [`Report::findings`](crate::durable::Report::findings).
 ///
 /// Its texts are for people, and may change. Control characters in names are escaped. The ids stay the same:
@@ -39,6 +41,8 @@ pub struct Finding {
     pub what: String,
     /// The remedy, in the same form.
     pub remedy: String,
+    /// The tasks that the problem names: at most 10.
+    pub tasks: Vec<TaskId>,
 }
 
 /// The severity of a [finding](Finding). It is displayed and serialised as `info`, `warn` or `error`.
@@ -67,6 +71,7 @@ impl Finding {
             level,
             what,
             remedy,
+            tasks: Vec::new(),
         }
     }
 }

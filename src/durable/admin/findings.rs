@@ -96,14 +96,15 @@ fn overdue_leases(facts: &Facts<'_>) -> Option<Finding> {
 fn crashing_tasks(facts: &Facts<'_>) -> Option<Finding> {
     let dead = facts.newest_dead.iter();
     let crashed = dead.filter(|it| it.reason == Some(DeadReason::Crashes));
-    let names: Vec<_> = crashed.map(task_name).collect();
-    found(!names.is_empty(), || {
-        Finding::new(
+    let crashed: Vec<_> = crashed.collect();
+    found(!crashed.is_empty(), || Finding {
+        tasks: crashed.iter().take(MAX_NAMES).map(|it| it.id).collect(),
+        ..Finding::new(
             "dead_letters.crashes",
             FindingLevel::Warn,
             format!(
                 "the workers of some tasks died as often as `max_crashes` allows, so the tasks became dead letters: {}",
-                list_of(names)
+                list_of(crashed.iter().map(|it| task_name(it)))
             ),
             "find out from the logs of these workers why they died before you replay these dead letters: a replay may kill more workers. `throng dead show ID` shows the payload",
         )

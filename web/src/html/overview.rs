@@ -59,7 +59,7 @@ fn warnings(visit: &StoreVisit, warnings: &[Warning]) -> Markup {
             @for warning in warnings {
                 p.warning.(warning.level) {
                     b { @if warning.level == FindingLevel::Error { "Error" } @else { "Warning" } }
-                    " " (block(&warning.text))
+                    " " (linked(visit, warning))
                     @if let Some((title, path)) = page_about(warning.id) {
                         " " a href={ (visit.base()) (path) } { (title) }
                     }
@@ -67,6 +67,20 @@ fn warnings(visit: &StoreVisit, warnings: &[Warning]) -> Markup {
             }
         }
     }
+}
+
+/// Returns the text of a warning, in which the ids of tasks are links.
+fn linked(visit: &StoreVisit, warning: &Warning) -> Markup {
+    let text = block(&warning.text);
+    let mut rest = text.as_str();
+    let mut parts = Vec::new();
+    for id in &warning.tasks {
+        if let Some((before, after)) = rest.split_once(&id.to_string()) {
+            parts.push(html! { (before) a.id href={ (visit.base()) "/task/" (id) } { (id) } });
+            rest = after;
+        }
+    }
+    html! { @for part in &parts { (part) } (rest) }
 }
 
 /// Returns the title and the path of the page about a finding, given the id of the finding.

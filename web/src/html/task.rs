@@ -3,7 +3,7 @@
 use axum::response::Html;
 use maud::{Markup, html};
 use serde::Deserialize;
-use throng::durable::{AttemptError, Refusal, Runner, TaskInfo};
+use throng::durable::{AttemptError, Refusal, Runner, Status, TaskInfo, WaitReason};
 
 use super::table::Column::{Number, Text};
 use super::table::{cell, fact_list, link, number, row_head, table};
@@ -44,11 +44,12 @@ pub(crate) fn page(
             strong { (name(view.task.name.as_deref())) } " "
             (state(&view.task))
         }
+        @if view.task.status == Status::Waiting { (wait(visit, view.wait_reason)) }
         @if visit.visit.can_operate { (operations(visit, view)) }
         (facts(visit, view))
         (same_type(visit, &view.task))
         @if let Some(damage) = &view.damage { p.warning { "Damaged: " (block(damage)) } }
-        @if let Some(error) = &view.error { h2 { "Last error" } pre { (block(error)) } }
+        @if let Some(error) = view.error.as_deref().filter(|it| !it.is_empty()) { h2 { "Last error" } pre { (block(error)) } }
         (errors(&view.errors))
         (document("Payload", view.payload.as_ref()))
         (document("Progress", view.progress.as_ref()))
@@ -85,6 +86,25 @@ impl TaskNotice {
                 "The task was not {did}, because its status has changed meanwhile. Reload the page to see it."
             ),
         })
+    }
+}
+
+/// Says why a task waits, with a link to where an operator can do something about it.
+fn wait(visit: &StoreVisit, reason: Option<WaitReason>) -> Markup {
+    let Some(reason) = reason else {
+        return html! {
+            p.muted {
+                "Other tasks may be before this one, or the rate limit of its queue delays it. "
+                a href={ (visit.base()) "#part-warnings" } { "Why do tasks wait?" }
+            }
+        };
+    };
+    let (title, path) = match reason {
+        WaitReason::TypePaused | WaitReason::TypeUnserved => ("Go to the types", "/types"),
+        _ => ("Go to the queues", "/queues"),
+    };
+    html! {
+        p.warning { "This task waits, since " (reason) ". " a href={ (visit.base()) (path) } { (title) } }
     }
 }
 

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Serialize, Serializer};
-use throng::durable::{Finding, FindingLevel, Health, Overview, Status, TaskFilter, TaskInfo};
+use throng::durable::{
+    Finding, FindingLevel, Health, Overview, Status, TaskFilter, TaskId, TaskInfo,
+};
 
 use super::charts::{Chart, ChartRange, charts_of_samples, charts_of_statistics};
 use super::{Answer, optional_millis};
@@ -64,6 +66,8 @@ pub(crate) struct Warning {
     pub(crate) id: &'static str,
     pub(crate) level: FindingLevel,
     pub(crate) text: String,
+    /// The tasks that the text names.
+    pub(crate) tasks: Vec<TaskId>,
 }
 
 /// The number of dead letters in the summary.
@@ -206,7 +210,12 @@ fn unhealthy(health: &HealthView) -> Option<Warning> {
 
 impl Warning {
     fn new(id: &'static str, level: FindingLevel, text: String) -> Self {
-        Self { id, level, text }
+        Self {
+            id,
+            level,
+            text,
+            tasks: Vec::new(),
+        }
     }
 
     /// Writes a finding as two sentences.
@@ -217,6 +226,9 @@ impl Warning {
             first.into_iter().chain(chars).collect::<String>()
         });
         let text = format!("{}.", sentences.join(". "));
-        Self::new(finding.id, finding.level, redact_text(&text))
+        Self {
+            tasks: finding.tasks.clone(),
+            ..Self::new(finding.id, finding.level, redact_text(&text))
+        }
     }
 }

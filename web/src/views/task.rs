@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 use throng::durable::{
-    AttemptError, Excerpt, KeyState, Priority, Runner, TaskDetail, TaskId, TaskInfo,
+    AttemptError, Excerpt, KeyState, Priority, Runner, Status, TaskDetail, TaskId, TaskInfo,
+    WaitReason,
 };
 
 use super::{Answer, optional_millis};
@@ -19,6 +20,8 @@ use crate::visit::StoreVisit;
 #[derive(Debug, Serialize)]
 pub(crate) struct TaskView {
     pub(crate) task: TaskInfo,
+    /// Why no worker claims the task, if it waits and the summary of the store shows the reason.
+    pub(crate) wait_reason: Option<WaitReason>,
     /// The actions that apply to the task in its state.
     pub(crate) actions: Vec<TaskAction>,
     pub(crate) priority: Option<Priority>,
@@ -45,8 +48,18 @@ pub(crate) async fn task(visit: &StoreVisit, id: TaskId) -> Result<Answer<TaskVi
         ))
     })?;
     let now = detail.now;
-    let view = TaskView::new(&visit.visit.shared.redactor, detail);
+    let mut view = TaskView::new(&visit.visit.shared.redactor, detail);
+    if view.task.status == Status::Waiting {
+        view.wait_reason = wait_reason(visit, &view.task).await;
+    }
     Ok(Answer::whole(Some(now), view))
+}
+
+/// Reads the summary of the store. The page shows the task even if this fails.
+async fn wait_reason(visit: &StoreVisit, task: &TaskInfo) -> Option<WaitReason> {
+    let admin = visit.store.client.admin();
+    let overview = visit.store.read(Question::Overview, admin.overview());
+    overview.await.ok()?.wait_reason(task)
 }
 
 impl TaskView {
@@ -63,6 +76,7 @@ impl TaskView {
         let mut task = detail.task;
         task.error = task.error.as_deref().map(error);
         Self {
+            wait_reason: None,
             actions: TaskAction::of(task.status),
             task,
             priority: detail.priority,

@@ -184,6 +184,9 @@ pub(super) async fn a_task_that_has_crashed_its_workers(it: &dyn Harness) {
     session.run_first(id(2), dead()).await;
     let text = format!("`max_crashes` allows: job ({})", id(1));
     reader.assert_finds("dead_letters.crashes", &text).await;
+    let report = reader.report().await;
+    let tasks = report.findings.iter().flat_map(|it| &it.tasks);
+    assert!(tasks.eq([&id(1)]), "{report:?}");
     let only = DeadFilter::ids([id(1)]);
     assert_eq!(process.delete_dead_letters(only).await, 1);
     assert_eq!(reader.findings().await, [""; 0]);
