@@ -188,12 +188,15 @@
       stroke: () => colors.axis, font: "11px system-ui, sans-serif", ticks: { show: false },
       grid: { stroke: () => colors.grid, width: 1 },
     };
-    const chart = { place, labels, colors, data, window: Number(figure.dataset.window) };
+    const chart = { place, labels, colors, data, window: Number(figure.dataset.window), millis: Number(figure.dataset.millis),
+      at: figure.querySelector(".at") };
+    chart.last = chart.at.textContent;
     chart.plot = new uPlot({
       width: place.clientWidth, height: place.clientHeight, legend: { show: false },
       cursor: { sync: { key: "throng" }, drag: { x: false, y: false }, points: { size: 7 } },
       scales: { x: { range: () => period(chart) }, y: { range: (_, low, high) => [0, Math.max(high || 0, 1) * 1.08] } },
-      axes: [{ ...axis, space: 60, size: 30, values: (_, ticks) => ticks.map(clock) }, { ...axis, size: 48, values: (_, ticks) => ticks.map(short) }],
+      axes: [{ ...axis, space: 60, size: 30, values: (_, ticks) => ticks.map(clock) }, { ...axis, size: 52, values: (_, ticks) => ticks.map((it) => text(chart, it)),
+        ...chart.millis && { incrs: STEPS.map((it) => it / chart.millis) } }],
       series: [{}, ...labels.map((label) => ({
         stroke: () => colorOf(label), width: 1.75, spanGaps: false, points: { show: false },
       }))],
@@ -206,14 +209,32 @@
   const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
   const short = (value) => value === null || value === undefined ? "-" : compact.format(value);
 
+  // A time is printed as on the server: see `duration` in `text.rs`.
+  function duration(millis) {
+    const seconds = Math.floor(millis / 1000);
+    if (millis < 100) return `${Math.floor(millis)} ms`;
+    if (seconds < 10) return `${Math.floor(millis / 100) / 10}${millis % 1000 < 100 ? ".0" : ""} s`;
+    if (seconds < 120) return `${seconds} s`;
+    if (seconds < 7200) return `${Math.floor(seconds / 60)} min`;
+    if (seconds < 172800) return `${Math.floor(seconds / 3600)} h`;
+    return `${Math.floor(seconds / 86400)} d`;
+  }
+
+  const text = ({ millis }, value) => millis && Number.isFinite(value) ? duration(value * millis) : short(value);
+
+  // The distances of the lines of a grid, in milliseconds.
+  const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, ...[1, 2, 5, 10, 20, 60, 120, 300, 600, 1200, 3600, 7200, 18000, 36000, 86400, 172800,
+    432000, 864000, 8640000].map((it) => it * 1000)];
+
   const clock = (seconds) => new Date(seconds * 1000).toISOString().slice(11, 16); // UTC, as in the tables
 
   function caption(chart, index) {
     if (!chart) return;
     const last = chart.data[0].length - 1;
     chart.labels.forEach((label, line) => {
-      label.querySelector("b").textContent = short(chart.data[line + 1][index ?? last]);
+      label.querySelector("b").textContent = text(chart, chart.data[line + 1][index ?? last]);
     });
+    chart.at.textContent = index === null || index === undefined ? chart.last : `${clock(chart.data[0][index])} UTC`;
   }
 
   function extend(id, data, isWhole) {

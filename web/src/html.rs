@@ -2,7 +2,7 @@
 //!
 //! Only the escaping of `maud` puts a value into a page, and all values that come from a store pass through [`text`].
 //!
-//! The style sheet uses these classes: `num` for numbers, `muted` for what matters less, `state STATE` for the state of a task, of a worker
+//! The style sheet uses these classes: `num` for numbers, `muted` for what matters less, `word` for what is not broken into lines, `state STATE` for the state of a task, of a worker
 //! or of a queue, `wide` for tables with many columns, `tiles` for lists of large numbers, `warning` and `notice` for messages, `filter`,
 //! `operation` and `selection` for forms, `danger` for buttons that destroy something, and `pager` for the links to other pages. Each cell
 //! has its heading in `data-label`.
@@ -157,7 +157,12 @@ impl<'a> Frame<'a> {
         html! {
             footer {
                 @if let Some(user) = &visit.user { span { (text::line(user)) } }
-                @if !visit.can_operate { span.badge { "read-only" } }
+                @if !visit.can_operate {
+                    span {
+                        span.badge { "read-only" } " Operations need " code { "Access::Operate" }
+                        " from the access hook of the application, or " code { "throng web --operate" } "."
+                    }
+                }
                 span.muted { "throng-web " (env!("CARGO_PKG_VERSION")) }
                 p #live role="status" aria-live="polite" {}
             }

@@ -5,7 +5,8 @@ use std::time::{Duration, SystemTime};
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
-use crate::views::charts::{Chart, ChartLine, ChartRange};
+use super::text::duration;
+use crate::views::charts::{Chart, ChartLine, ChartRange, ChartUnit};
 
 /// The maximum number of rows in the table of a chart.
 const MAX_ROWS: usize = 30;
@@ -23,8 +24,9 @@ pub(crate) fn section(page: &str, charts: &[Chart; 2]) -> Markup {
                         }
                     }
                 }
-                @if range != ChartRange::Minutes {
-                    li.muted { "approximate: the statistics lag by about ten seconds" }
+                li.muted {
+                    "Times are in UTC."
+                    @if range != ChartRange::Minutes { " The numbers are approximate." }
                 }
             }
             div.charts { @for chart in charts { (figure(chart)) } }
@@ -35,12 +37,14 @@ pub(crate) fn section(page: &str, charts: &[Chart; 2]) -> Markup {
 fn figure(chart: &Chart) -> Markup {
     let window = chart.range.length().as_secs();
     html! {
-        figure id=(chart.id) data-chart=(data(chart)) data-window=(window) {
+        figure id=(chart.id) data-chart=(data(chart)) data-window=(window) data-millis=[chart.unit.millis()] {
             figcaption {
-                b { (chart.title) } " " small { (chart.unit) }
+                b { (chart.title) }
+                @if chart.unit.millis().is_none() { " " small { (chart.unit.title()) } }
                 @for line in &chart.lines {
-                    " " span.series.(line.class) { span { (line.name) " " b { (latest(line)) } } }
+                    " " span.series.(line.class) { span { (line.name) " " b { (latest(chart.unit, line)) } } }
                 }
+                " " small.at { (chart.range.last()) }
             }
             div.plot {}
             details { summary { "Data as a table" } div tabindex="0" { (table(chart)) } }
@@ -59,7 +63,7 @@ fn table(chart: &Chart) -> Markup {
     let rows = (0..chart.times.len()).rev().step_by(step);
     html! {
         table {
-            caption { (chart.title) ", " (chart.unit) }
+            caption { (chart.title) ", " (chart.unit.title()) }
             thead {
                 tr { th scope="col" { "Time (UTC)" } @for line in &chart.lines { th.num scope="col" { (line.name) } } }
             }
@@ -75,8 +79,16 @@ fn table(chart: &Chart) -> Markup {
     }
 }
 
-fn latest(line: &ChartLine) -> String {
-    number(line.values.last().copied().flatten())
+/// Returns the last value of a line. A time is printed as in the tiles.
+fn latest(unit: ChartUnit, line: &ChartLine) -> String {
+    let value = line.values.last().copied().flatten();
+    match (value, unit.millis()) {
+        (Some(value), Some(millis)) => {
+            let millis = (value * f64::from(millis)) as u64;
+            duration(Duration::from_millis(millis))
+        }
+        _ => number(value),
+    }
 }
 
 fn number(value: Option<f64>) -> String {

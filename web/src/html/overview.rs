@@ -6,8 +6,8 @@ use throng::durable::{FindingLevel, TaskInfo};
 
 use super::queues::queue_table;
 use super::table::Column::{Number, Text};
-use super::table::{cell, number, row_head, table};
-use super::text::{block, count, duration, error_of, line, name, optional_duration};
+use super::table::{cell, main_table, number, row_head, table};
+use super::text::{ago, block, count, duration, error_of, line, name};
 use super::{Frame, charts};
 use crate::views::Answer;
 use crate::views::overview::{HealthView, OverviewView, SummaryView, Warning};
@@ -33,7 +33,7 @@ pub(crate) fn parts(visit: &StoreVisit, view: &SummaryView) -> [(&'static str, M
         ("part-numbers", tiles(view)),
         (
             "part-queues",
-            html! { section #part-queues data-part { (queues) } },
+            html! { section #part-queues data-part { h2 { "Queues" } (queues) } },
         ),
     ]
 }
@@ -49,7 +49,12 @@ pub(crate) fn stores(visit: &Visit, stores: &[(String, HealthView)]) -> Html<Str
     });
     let columns = [Text("Store"), Text("State"), Text("Error")];
     let rows: Vec<_> = rows.collect();
-    Frame::new(visit, None, "Stores").page(table("Stores", &columns, &rows, "There are no stores."))
+    Frame::new(visit, None, "Stores").page(main_table(
+        "Stores",
+        &columns,
+        &rows,
+        "There are no stores.",
+    ))
 }
 
 /// Each warning leads to the page on which an operator can do something about it.
@@ -129,10 +134,10 @@ fn dead_letters(visit: &StoreVisit, tasks: &[TaskInfo]) -> Markup {
         html! {
             (row_head("Type", html! { a href=(link) { (name(task.name.as_deref())) } }))
             (cell("Error", error_of(task)))
-            (number("Age", optional_duration(task.age)))
+            (number("Died", ago(task.age)))
         }
     });
-    let columns = [Text("Type"), Text("Error"), Number("Age")];
+    let columns = [Text("Type"), Text("Error"), Number("Died")];
     table(
         "Newest dead letters",
         &columns,

@@ -5,8 +5,8 @@ use maud::{Markup, html};
 use throng::durable::{QueueOverview, QueueSettings, TypeOverview};
 
 use super::table::Column::{Number, Text};
-use super::table::{cell, link, number, row_head, table};
-use super::text::{count, dash, duration, line, optional_duration, queue};
+use super::table::{cell, link, main_table, number, row_head, table};
+use super::text::{count, dash, duration, optional_duration, queue, word};
 use super::{Frame, name_form};
 use crate::views::Answer;
 use crate::views::queues::{QueuesView, TypesView};
@@ -35,7 +35,11 @@ pub(crate) fn types(visit: &StoreVisit, answer: &Answer<TypesView>) -> Html<Stri
         Number("Mean run"),
         Text("Operations"),
     ];
-    let rows: Vec<_> = view.types.iter().map(|it| type_row(visit, it)).collect();
+    let rows: Vec<_> = view
+        .types
+        .iter()
+        .map(|it| type_row(visit, view, it))
+        .collect();
     Frame::of_store(visit, "Types").page(html! {
         (missing(&view.missing_partitions))
         (table("Types, and their runs of the last hour", &columns[..columns.len() - usize::from(!visit.visit.can_operate)], &rows,
@@ -45,7 +49,7 @@ pub(crate) fn types(visit: &StoreVisit, answer: &Answer<TypesView>) -> Html<Stri
     })
 }
 
-/// Returns the table of queues.
+/// Returns the table of queues, for below a heading.
 pub(crate) fn queue_table(visit: &StoreVisit, queues: &[QueueOverview]) -> Markup {
     let columns = [
         Text("Queue"),
@@ -59,7 +63,7 @@ pub(crate) fn queue_table(visit: &StoreVisit, queues: &[QueueOverview]) -> Marku
     ];
     let rows: Vec<_> = queues.iter().map(|it| queue_row(visit, it)).collect();
     let columns = &columns[..columns.len() - usize::from(!visit.visit.can_operate)];
-    table("Queues", columns, &rows, "There are no queues.")
+    main_table("Queues", columns, &rows, "There are no queues.")
 }
 
 fn queue_row(visit: &StoreVisit, it: &QueueOverview) -> Markup {
@@ -83,7 +87,7 @@ fn queue_row(visit: &StoreVisit, it: &QueueOverview) -> Markup {
     }
 }
 
-fn type_row(visit: &StoreVisit, it: &TypeOverview) -> Markup {
+fn type_row(visit: &StoreVisit, view: &TypesView, it: &TypeOverview) -> Markup {
     let (name, runs) = (it.name.as_deref(), &it.last_hour);
     let ended = runs.done + runs.retried + runs.died + runs.cancelled;
     let mean = runs
@@ -92,12 +96,12 @@ fn type_row(visit: &StoreVisit, it: &TypeOverview) -> Markup {
     html! {
         (row_head("Type", html! {
             @match name {
-                Some(name) => a href=(link(&format!("{}/tasks/waiting", visit.base()), &[("name", name)])) { (line(name)) },
+                Some(name) => a href=(link(&format!("{}/tasks/waiting", visit.base()), &[("name", name)])) { (word(name)) },
                 None => span.muted { "all others" },
             }
         }))
         (cell("Queue", queue(it.queue.as_deref())))
-        (cell("State", type_state(it)))
+        (cell("State", type_state(it, view.paused_queues.contains(&it.queue))))
         (number("Started", count(runs.started)))
         (number("Done", count(runs.done)))
         (number("Retried", count(runs.retried)))
@@ -134,9 +138,10 @@ fn queue_state(queue: &QueueOverview) -> Markup {
     }
 }
 
-fn type_state(it: &TypeOverview) -> Markup {
+fn type_state(it: &TypeOverview, is_queue_paused: bool) -> Markup {
     match (it.is_paused, it.is_served) {
         (true, _) => html! { span.state.paused { "paused" } },
+        (false, true) if is_queue_paused => html! { span.state.paused { "queue paused" } },
         (false, false) => html! { span.state.unserved { "not served" } },
         (false, true) => html! { span.state.live { "served" } },
     }

@@ -23,12 +23,27 @@ pub(crate) fn table(
     rows: &[Markup],
     if_empty: &str,
 ) -> Markup {
+    captioned(html! { caption { (caption) } }, columns, rows, if_empty)
+}
+
+/// Returns a table below a heading that says the same as its caption, which therefore only screen readers read.
+pub(crate) fn main_table(
+    caption: &str,
+    columns: &[Column<'_>],
+    rows: &[Markup],
+    if_empty: &str,
+) -> Markup {
+    let caption = html! { caption.unseen { (caption) } };
+    captioned(caption, columns, rows, if_empty)
+}
+
+fn captioned(caption: Markup, columns: &[Column<'_>], rows: &[Markup], if_empty: &str) -> Markup {
     html! {
         @if rows.is_empty() {
             p.muted { (if_empty) }
         } @else {
             table class=[(columns.len() > MAX_NARROW_COLUMNS).then_some("wide")] {
-                caption { (caption) }
+                (caption)
                 thead {
                     tr {
                         @for column in columns {

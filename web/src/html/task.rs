@@ -7,7 +7,7 @@ use throng::durable::{AttemptError, Refusal, Runner, Status, TaskInfo, WaitReaso
 
 use super::table::Column::{Number, Text};
 use super::table::{cell, fact_list, link, number, row_head, table};
-use super::text::{block, count, counted, duration, line, name, optional_duration, queue};
+use super::text::{ago, block, count, counted, duration, line, name, optional_duration, queue};
 use super::{Frame, workers};
 use crate::operations::action::TaskAction;
 use crate::redact::Document;
@@ -199,14 +199,14 @@ fn errors(errors: &[AttemptError]) -> Markup {
             (row_head("Attempt", count(u64::from(it.attempt))))
             (cell("Error", block(&it.error)))
             (number("Took", optional_duration(it.took)))
-            (number("Age", optional_duration(Some(it.age))))
+            (number("Ended", ago(Some(it.age))))
         }
     });
     let columns = [
         Text("Attempt"),
         Text("Error"),
         Number("Took"),
-        Number("Age"),
+        Number("Ended"),
     ];
     let rows: Vec<_> = rows.collect();
     html! {

@@ -5,8 +5,10 @@ use maud::{Markup, html};
 use throng::durable::TaskInfo;
 
 use super::table::Column::{Number, Text};
-use super::table::{Column, cell, number, optional_count, pager, row_head, table};
-use super::text::{count, duration, error_of, name, optional_duration, queue};
+use super::table::{Column, cell, main_table, number, optional_count, pager, row_head};
+use super::text::{
+    ago, count, counted, dash, duration, error_of, name, optional_duration, queue, word,
+};
 use super::{Frame, hidden};
 use crate::operations::action::TaskAction;
 use crate::views::tasks::{DEFAULT_QUEUE, TaskList, TasksView, code_of};
@@ -83,9 +85,8 @@ fn examined(answer: &Answer<TasksView>) -> Markup {
     html! {
         p.muted {
             @if let Some(examined) = answer.examined {
-                "Examined " (count(examined as u64)) ", found " (count(view.tasks.len() as u64))
-                @if answer.next.is_some() { "; more follow" }
-                "."
+                (counted(view.tasks.len() as u64, "task")) " on this page, out of " (count(examined as u64)) " examined for it."
+                @if answer.next.is_some() { " The list continues on the next page." }
             } @else {
                 "The tasks that have been ready for the longest time. Those of a higher priority may start first."
             }
@@ -138,7 +139,7 @@ fn task_table(visit: &StoreVisit, view: &TasksView, can_select: bool) -> Markup 
         }
     });
     let rows: Vec<_> = rows.collect();
-    table("Tasks", &columns, &rows, "This page has no tasks.")
+    main_table("Tasks", &columns, &rows, "This page has no tasks.")
 }
 
 fn columns_of(list: TaskList) -> Vec<Column<'static>> {
@@ -147,14 +148,14 @@ fn columns_of(list: TaskList) -> Vec<Column<'static>> {
         TaskList::Next | TaskList::Waiting => vec![queue, failures, Number("Ready for")],
         TaskList::Delayed | TaskList::Retrying => vec![queue, failures, Number("Due in")],
         TaskList::Running => vec![queue, failures, Number("Crashes"), Number("Running for")],
-        TaskList::Done => vec![Number("Took"), Number("Age"), Number("Kept for")],
-        TaskList::Cancelled => vec![Number("Age"), Number("Kept for")],
+        TaskList::Done => vec![Number("Took"), Number("Ended"), Number("Kept for")],
+        TaskList::Cancelled => vec![Number("Ended"), Number("Kept for")],
         TaskList::Dead => vec![
             queue,
             failures,
             Text("Reason"),
             Text("Error"),
-            Number("Age"),
+            Number("Died"),
         ],
     }
 }
@@ -175,13 +176,13 @@ fn cells(list: TaskList, task: &TaskInfo) -> Markup {
             }
             TaskList::Done | TaskList::Cancelled => {
                 @if list == TaskList::Done { (number("Took", optional_duration(task.took))) }
-                (number("Age", optional_duration(task.age)))
+                (number("Ended", ago(task.age)))
                 (number("Kept for", optional_duration(task.kept_for)))
             }
             TaskList::Dead => {
-                (cell("Reason", task.reason.map(|reason| code_of(&reason).replace('_', " ")).unwrap_or_default()))
+                (cell("Reason", task.reason.map_or_else(dash, |reason| word(&code_of(&reason).replace('_', " ")))))
                 (cell("Error", error_of(task)))
-                (number("Age", optional_duration(task.age)))
+                (number("Died", ago(task.age)))
             }
         }
     }

@@ -51,18 +51,27 @@ fn is_deceptive(char: char) -> bool {
         )
 }
 
+/// The maximum number of characters of a name that is not broken into two lines. Longer ones would not fit on a phone.
+const MAX_UNBROKEN_CHARS: usize = 24;
+
+/// Returns a name. A short one stays in one line.
+pub(crate) fn word(text: &str) -> Markup {
+    let is_short = text.chars().count() <= MAX_UNBROKEN_CHARS;
+    html! { span class=[is_short.then_some("word")] { (line(text)) } }
+}
+
 /// Returns the name of a queue. The parentheses distinguish the default queue from a queue that has this name.
 pub(crate) fn queue(name: Option<&str>) -> Markup {
     match name {
-        Some(name) => html! { (line(name)) },
-        None => html! { span.muted { "(default)" } },
+        Some(name) => word(name),
+        None => html! { span.muted.word { "(default)" } },
     }
 }
 
 /// Returns the name of a type, or a dash if the store has not kept it.
 pub(crate) fn name(name: Option<&str>) -> Markup {
     match name {
-        Some(name) => html! { (line(name)) },
+        Some(name) => word(name),
         None => dash(),
     }
 }
@@ -109,6 +118,14 @@ pub(crate) fn duration(time: Duration) -> String {
         120..7_200 => format!("{} min", seconds / 60),
         7_200..172_800 => format!("{} h", seconds / 3_600),
         _ => format!("{} d", count(seconds / 86_400)),
+    }
+}
+
+/// Returns a time in the past: `5 min ago`, or a dash.
+pub(crate) fn ago(age: Option<Duration>) -> Markup {
+    match age {
+        Some(age) => html! { (duration(age)) " ago" },
+        None => dash(),
     }
 }
 

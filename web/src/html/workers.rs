@@ -9,8 +9,12 @@ use throng::durable::{TaskInfo, WorkerInfo};
 
 use super::queues::{missing, pause_or_resume};
 use super::table::Column::{Number, Text};
-use super::table::{cell, fact_list, link, number, optional_count, pager, row_head, table};
-use super::text::{count, counted, duration, line, name, optional_duration, optional_time, queue};
+use super::table::{
+    cell, fact_list, link, main_table, number, optional_count, pager, row_head, table,
+};
+use super::text::{
+    ago, count, counted, dash, duration, line, name, optional_duration, optional_time, queue,
+};
 use super::{Frame, name_form};
 use crate::views::Answer;
 use crate::views::schedules::{ScheduleRow, SchedulesView};
@@ -34,7 +38,7 @@ pub(crate) fn workers(visit: &StoreVisit, answer: &Answer<WorkersView>) -> Html<
     Frame::of_store(visit, "Workers").page(html! {
         (missing(&answer.data.missing_partitions))
         p.muted { "An executor that serves several queues counts as several workers." }
-        (table("Workers", &columns, &rows, "No worker is registered. Tasks wait until one starts."))
+        (main_table("Workers", &columns, &rows, "No worker is registered. Tasks wait until one starts."))
         (pager(&format!("{}/workers", visit.base()), &[], answer))
     })
 }
@@ -49,8 +53,8 @@ fn worker_row(visit: &StoreVisit, it: &WorkerInfo) -> Markup {
         (cell("Queue", queue(it.queue.as_deref())))
         (number("Permits", count(it.permits as u64)))
         (cell("Types", types(it)))
-        (number("Started", duration(it.started)))
-        (number("Last seen", optional_duration(it.last_seen)))
+        (number("Started", ago(Some(it.started))))
+        (number("Last seen", it.last_seen.map_or_else(dash, |it| html! { (last_seen(it)) })))
         (cell("Version", line(&it.crate_version)))
     }
 }
@@ -81,7 +85,7 @@ pub(crate) fn worker(visit: &StoreVisit, answer: &Answer<WorkerView>) -> Html<St
         p { strong { (line(&worker.program)) " on " (line(&worker.host)) } " " (state(worker)) }
         (worker_facts(visit, worker))
         (running_tasks(visit, &answer.data.running))
-        @if answer.next.is_some() { p.muted { "Examined " (counted(examined, "running task")) "; more follow." } }
+        @if answer.next.is_some() { p.muted { "Examined " (counted(examined, "running task")) " for this page. The list continues on the next page." } }
         (pager(&path(visit, worker.session), &[], answer))
         h2 { "Types " span.muted { (count((worker.types.len() + worker.other_types) as u64)) } }
         (type_list(worker))
@@ -183,16 +187,16 @@ pub(crate) fn schedules(visit: &StoreVisit, answer: &Answer<SchedulesView>) -> H
     let rows = answer.data.schedules.iter();
     let rows: Vec<_> = rows.map(|it| schedule_row(visit, it)).collect();
     Frame::of_store(visit, "Schedules").page(html! {
-        (table("Schedules", columns, &rows, "There are no schedules. A program defines them with DurableClient::schedule."))
+        (main_table("Schedules", columns, &rows, "There are no schedules. A program defines them with DurableClient::schedule."))
         (pager(&format!("{}/schedules", visit.base()), &[], answer))
     })
 }
 
 fn schedule_row(visit: &StoreVisit, it: &ScheduleRow) -> Markup {
     html! {
-        (row_head("Schedule", line(&it.name)))
+        (row_head("Schedule", name(Some(&it.name))))
         (cell("State", schedule_state(it)))
-        (cell("Type", line(&it.task)))
+        (cell("Type", name(Some(&it.task))))
         (cell("Queue", queue(it.queue.as_deref())))
         (cell("When", line(&it.when)))
         (cell("Next", optional_time(it.next_tick)))

@@ -1,6 +1,6 @@
 //! The numbers of the charts on the overview.
 
-use std::ops::RangeInclusive;
+use std::ops::Range;
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
@@ -29,11 +29,21 @@ pub(crate) struct Chart {
     /// The id of the element on the page.
     pub(crate) id: &'static str,
     pub(crate) title: &'static str,
-    pub(crate) unit: &'static str,
+    pub(crate) unit: ChartUnit,
     pub(crate) range: ChartRange,
     /// The times of the values, in seconds since 1970.
     pub(crate) times: Vec<u64>,
     pub(crate) lines: Vec<ChartLine>,
+}
+
+/// The unit of the values of a chart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) enum ChartUnit {
+    PerSecond,
+    PerMinute,
+    PerHour,
+    Seconds,
+    Milliseconds,
 }
 
 /// A line of a chart.
@@ -46,6 +56,8 @@ pub(crate) struct ChartLine {
     pub(crate) values: Vec<Option<f64>>,
 }
 
+/// The time after which the statistics of a minute are complete: they lag by about ten seconds.
+const STATISTICS_LAG: Duration = Duration::from_secs(15);
 /// The maximum number of values that a page contains for a line.
 const MAX_VALUES: usize = 180;
 
@@ -78,6 +90,15 @@ impl ChartRange {
         Duration::from_secs(60 * minutes)
     }
 
+    /// Returns the time to which the last values belong.
+    pub(crate) fn last(self) -> &'static str {
+        match self {
+            Self::Minutes => "now",
+            Self::Hour => "last full minute",
+            Self::Day => "last full hour",
+        }
+    }
+
     /// Returns the time between two values of the statistics.
     fn step(self) -> Duration {
         match self {
@@ -92,6 +113,27 @@ impl ChartRange {
             Self::Minutes => None,
             Self::Hour => Some(StatsFilter::by_minute().last(self.length())),
             Self::Day => Some(StatsFilter::by_hour().last(self.length())),
+        }
+    }
+}
+
+impl ChartUnit {
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::PerSecond => "per second",
+            Self::PerMinute => "per minute",
+            Self::PerHour => "per hour",
+            Self::Seconds => "seconds",
+            Self::Milliseconds => "milliseconds",
+        }
+    }
+
+    /// Returns the length of the unit in milliseconds, if it is a unit of time.
+    pub(crate) fn millis(self) -> Option<u32> {
+        match self {
+            Self::PerSecond | Self::PerMinute | Self::PerHour => None,
+            Self::Seconds => Some(1000),
+            Self::Milliseconds => Some(1),
         }
     }
 }
@@ -116,7 +158,7 @@ pub(crate) fn charts_of_samples(samples: &[Sample]) -> [Chart; 2] {
         chart(
             "chart-runs",
             "Runs",
-            "per second",
+            ChartUnit::PerSecond,
             ChartRange::Minutes,
             &times,
             runs.into(),
@@ -124,7 +166,7 @@ pub(crate) fn charts_of_samples(samples: &[Sample]) -> [Chart; 2] {
         chart(
             "chart-times",
             "Longest wait",
-            "seconds",
+            ChartUnit::Seconds,
             ChartRange::Minutes,
             &times,
             vec![waits],
@@ -132,17 +174,19 @@ pub(crate) fn charts_of_samples(samples: &[Sample]) -> [Chart; 2] {
     ]
 }
 
-/// Makes the charts of a longer period. Minutes and hours without rows have no runs. `now` is by the clock of the store.
+/// Makes the charts of a longer period. Minutes and hours without rows have no runs. The current one is left out: its numbers are not complete,
+/// so the lines would seem to fall. `now` is by the clock of the store.
 pub(crate) fn charts_of_statistics(
     range: ChartRange,
     now: SystemTime,
     rows: &[TypeStats],
 ) -> [Chart; 2] {
     let step = range.step().as_secs();
-    let end = seconds(now) / step;
-    let first = end.saturating_sub(range.length().as_secs() / step);
-    let totals = totals_of(rows, first..=end, step);
-    let times: Vec<u64> = (first..=end).map(|it| it * step).collect();
+    let now = seconds(now);
+    let first = (now / step).saturating_sub(range.length().as_secs() / step);
+    let end = now.saturating_sub(STATISTICS_LAG.as_secs()) / step;
+    let totals = totals_of(rows, first..end, step);
+    let times: Vec<u64> = (first..end).map(|it| it * step).collect();
     let count =
         |number: fn(&RunTotals) -> u64| totals.iter().map(move |it| Some(number(it) as f64));
     let runs = [
@@ -155,16 +199,16 @@ pub(crate) fn charts_of_statistics(
         values: totals.iter().map(mean_run_time).collect(),
     };
     let unit = if range == ChartRange::Day {
-        "per hour"
+        ChartUnit::PerHour
     } else {
-        "per minute"
+        ChartUnit::PerMinute
     };
     [
         chart("history-runs", "Runs", unit, range, &times, runs.into()),
         chart(
             "history-times",
             "Run time",
-            "milliseconds",
+            ChartUnit::Milliseconds,
             range,
             &times,
             vec![mean],
@@ -173,8 +217,8 @@ pub(crate) fn charts_of_statistics(
 }
 
 /// Returns the runs of all types in each of these steps.
-fn totals_of(rows: &[TypeStats], steps: RangeInclusive<u64>, step: u64) -> Vec<RunTotals> {
-    let first = *steps.start();
+fn totals_of(rows: &[TypeStats], steps: Range<u64>, step: u64) -> Vec<RunTotals> {
+    let first = steps.start;
     let mut totals: Vec<_> = steps.map(|_| RunTotals::default()).collect();
     for row in rows {
         let index = (seconds(row.start) / step).checked_sub(first);
@@ -193,7 +237,7 @@ fn totals_of(rows: &[TypeStats], steps: RangeInclusive<u64>, step: u64) -> Vec<R
 fn chart(
     id: &'static str,
     title: &'static str,
-    unit: &'static str,
+    unit: ChartUnit,
     range: ChartRange,
     times: &[u64],
     lines: Vec<ChartLine>,
@@ -286,7 +330,7 @@ mod tests {
     #[test]
     fn a_store_whose_clock_is_wrong_has_charts() {
         let charts = charts_of_statistics(ChartRange::Day, SystemTime::UNIX_EPOCH, &[]);
-        assert_eq!(charts[0].times, [0]);
+        assert!(charts[0].times.is_empty());
     }
 
     #[test]
@@ -333,13 +377,26 @@ mod tests {
     #[test]
     fn statistics_have_a_value_for_each_minute_or_hour() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
-        for (range, count) in [(ChartRange::Hour, 61), (ChartRange::Day, 25)] {
+        for (range, count) in [(ChartRange::Hour, 60), (ChartRange::Day, 24)] {
             let [runs, times] = charts_of_statistics(range, now, &[]);
             assert_eq!(runs.times.len(), count);
             assert!(runs.lines[0].values.iter().all(|it| *it == Some(0.0)));
             assert!(times.lines[0].values.iter().all(Option::is_none));
-            assert!(runs.times[count - 1] <= 1_700_000_000);
-            assert!(runs.times[count - 1] + range.step().as_secs() > 1_700_000_000);
+            let end = runs.times[count - 1] + range.step().as_secs();
+            assert!(end <= 1_700_000_000 && end + range.step().as_secs() > 1_700_000_000);
         }
+    }
+
+    #[test]
+    fn a_minute_whose_statistics_are_not_complete_has_no_value() {
+        let minute = 1_700_000_040;
+        let last_at = |second: u64| {
+            let now = SystemTime::UNIX_EPOCH + Duration::from_secs(minute + second);
+            let [runs, _] = charts_of_statistics(ChartRange::Hour, now, &[]);
+            runs.times.last().copied()
+        };
+        assert_eq!(last_at(14), Some(minute - 120));
+        assert_eq!(last_at(15), Some(minute - 60));
+        assert_eq!(last_at(59), Some(minute - 60));
     }
 }

@@ -22,6 +22,9 @@ pub(crate) struct QueuesView {
 #[derive(Debug, Serialize)]
 pub(crate) struct TypesView {
     pub(crate) types: Vec<TypeOverview>,
+    /// The names of the paused queues.
+    #[serde(skip)]
+    pub(crate) paused_queues: Vec<Option<String>>,
     /// `true` if the store has more types than this list.
     pub(crate) has_more: bool,
     /// The partitions that do not answer.
@@ -48,7 +51,9 @@ pub(crate) async fn types(visit: &StoreVisit) -> Result<Answer<TypesView>, WebEr
         .store
         .read(Question::Overview, admin.overview())
         .await?;
+    let paused = overview.queues.into_iter().filter(|it| it.info.is_paused);
     let view = TypesView {
+        paused_queues: paused.map(|it| it.name).collect(),
         types: overview.types,
         has_more: overview.has_more_types,
         missing_partitions: overview.missing_partitions,
