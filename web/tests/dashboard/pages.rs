@@ -51,7 +51,7 @@ pub(crate) async fn each_page_shows_what_the_store_has(stage: &Stage) {
             &[
                 "report.build",
                 "mail.send",
-                "Examined",
+                "examined for it",
                 "all tasks that match",
             ],
         ),
@@ -59,13 +59,16 @@ pub(crate) async fn each_page_shows_what_the_store_has(stage: &Stage) {
         ("/tasks/waiting?queue=bulk", &["mail.send", "Clear"]),
         (
             "/tasks/waiting?queue=(default)",
-            &["report.build", "found 1", "Clear"],
+            &["report.build", "1 task on this page", "Clear"],
         ),
         ("/tasks/delayed", &["59 min", "Run now"]),
-        ("/tasks/retrying", &["mail.send", "Run now", "found 1"]),
+        (
+            "/tasks/retrying",
+            &["mail.send", "Run now", "1 task on this page"],
+        ),
         ("/tasks/running", &["mail.send", "Cancel", "Running for"]),
-        ("/tasks/done", &["Took", "Age", "Kept for"]),
-        ("/tasks/cancelled", &["Age", "Kept for"]),
+        ("/tasks/done", &["Took", "Ended", "Kept for"]),
+        ("/tasks/cancelled", &["Ended", "Kept for"]),
         (
             "/dead",
             &[
@@ -77,7 +80,7 @@ pub(crate) async fn each_page_shows_what_the_store_has(stage: &Stage) {
             ],
         ),
         ("/dead?error=refused", &["550 refused", "Clear"]),
-        ("/dead?error=timeout", &["found 0"]),
+        ("/dead?error=timeout", &["0 tasks on this page"]),
         ("/workers", &["permits", "mail.send", "live"]),
         (
             "/schedules",
