@@ -111,7 +111,7 @@ async fn a_task_moves_to_another_queue() {
         .with("to", "slow");
     let (_, page) = moved.send(&app).await;
     assert!(
-        page.contains("was moved") && page.contains("<dd>slow</dd>"),
+        page.contains("was moved") && page.contains("<dd><span class=\"word\">slow</span></dd>"),
         "{page}"
     );
     let (_, page) = moved.send(&app).await;

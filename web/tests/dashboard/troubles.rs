@@ -66,7 +66,6 @@ async fn the_page_of_a_waiting_task_says_why_it_waits() {
         assert_eq!(resolve(&path, &links(warning)[0]), target);
     };
     expect("no live worker serves its queue", "/queues").await;
-    let _worker = start_worker(&client).await;
     client.queue("bulk").pause().await.unwrap();
     until("the pause is shown", async || {
         page().await.contains("since its queue is paused")
