@@ -103,7 +103,7 @@ fn crashing_tasks(facts: &Facts<'_>) -> Option<Finding> {
             "dead_letters.crashes",
             FindingLevel::Warn,
             format!(
-                "the workers of some tasks died as often as `max_crashes` allows, so the tasks became dead letters: {}",
+                "the workers of some tasks died as often as `max_crashes` allows: {}",
                 list_of(crashed.iter().map(|it| task_name(it)))
             ),
             "find out from the logs of these workers why they died before you replay these dead letters: a replay may kill more workers. `throng dead show ID` shows the payload",

@@ -32,16 +32,17 @@ impl Overview {
     /// # Examples
     ///
     /// ```
-    /// # use throng::durable::{DurableClient, DurableError, TaskId};
-    /// # async fn example(client: DurableClient, id: TaskId) -> Result<(), DurableError> {
+    /// # use throng::durable::{DurableClient, MemoryStore, TaskId};
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// # let id = TaskId::new();
     /// let admin = client.admin();
     /// if let Some(detail) = admin.task(id).await?
     ///     && let Some(reason) = admin.overview().await?.wait_reason(&detail.task)
     /// {
     ///     println!("{id} waits: {reason}");
     /// }
-    /// # Ok(())
-    /// # }
+    /// # Ok(()) }
     /// ```
     pub fn wait_reason(&self, task: &TaskInfo) -> Option<WaitReason> {
         if task.status != Status::Waiting {

@@ -10,7 +10,6 @@ use axum::http::Request;
 use http_body_util::BodyExt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use throng::Retry;
 use throng::durable::{
     Clock, DurableClient, DurableExecutor, DurableTask, InlineExecutor, MemoryStore, QueueSettings,
     Rate, Run, ServedQueue, SpawnOptions, TaskContext, TaskError,
