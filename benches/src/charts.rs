@@ -112,8 +112,8 @@ fn line(title: &str, points: &[(&Point, &Span)], tokio: &str) -> String {
     )
 }
 
-/// Draws a point for each median, and a line from the minimum to the maximum. The axis is logarithmic, since peers differ by a factor of up
-/// to a hundred.
+/// Draws a point for each median, and a line from the minimum to the maximum. The axis is logarithmic, since peers differ by
+/// orders of magnitude.
 fn draw(title: &str, points: &[(&Point, &Span)], path: &Path) -> Result<(), Box<dyn Error>> {
     let rows = i32::try_from(points.len())?;
     let size = (720, 90 + 24 * rows.unsigned_abs());
@@ -174,7 +174,7 @@ impl Point {
         Text::new(text, (at, 0), style.pos(Pos::new(side, VPos::Center)))
     }
 
-    /// Returns a figure with its unit. Of ours, all have nanoseconds per task.
+    /// Returns a figure with its unit.
     fn text(&self, figure: f64) -> String {
         match self.unit.as_str() {
             "ns/task" if figure >= 999.5 => format!("{} us", number(figure / 1000.0)),

@@ -2,10 +2,10 @@
 //!
 //! Only the escaping of `maud` puts a value into a page, and all values that come from a store pass through [`text`].
 //!
-//! The style sheet uses these classes: `num` for numbers, `muted` for what matters less, `word` for what is not broken into lines, `state STATE` for the state of a task, of a worker
-//! or of a queue, `wide` for tables with many columns, `tiles` for lists of large numbers, `warning` and `notice` for messages, `filter`,
-//! `operation` and `selection` for forms, `danger` for buttons that destroy something, and `pager` for the links to other pages. Each cell
-//! has its heading in `data-label`.
+//! The style sheet uses these classes: `num` for numbers, `muted` for what matters less, `word` for what is not broken into lines, `state
+//! STATE` for the state of a task, of a worker or of a queue, `wide` for tables with many columns, `tiles` for lists of large numbers,
+//! `warning` and `notice` for messages, `filter`, `operation` and `selection` for forms, `danger` for buttons that destroy something, and
+//! `pager` for the links to other pages. Each cell has its heading in `data-label`.
 
 pub(crate) mod bulk;
 pub(crate) mod charts;

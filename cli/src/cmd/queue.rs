@@ -194,11 +194,11 @@ async fn show(session: &Session, name: Option<String>, out: &mut Output) -> Resu
     ];
     let texts = QUEUE_COLUMNS.iter().map(|column| (column.text)(&queue));
     let mut lines: Vec<_> = names.into_iter().zip(texts).collect();
-    if queue.oldest_waiting.is_none()
-        && let Some(ready_for) = head.tasks.first().and_then(|task| task.ready_for)
-    {
-        // The store does not examine tasks whose type no worker has registered, and those of groups.
-        lines[4].1 = short(ready_for);
+    // The overview does not examine tasks whose type no worker has registered, and those of groups.
+    let first = head.tasks.first().and_then(|task| task.ready_for);
+    if let (None, Some(ready_for)) = (queue.oldest_waiting, first) {
+        let oldest = lines.iter_mut().filter(|(name, _)| *name == "oldest");
+        oldest.for_each(|(_, text)| *text = short(ready_for));
     }
     lines.extend(head.tasks.iter().map(|task| ("head", head_line(task))));
     out.record(&QueueDetail::new(queue, head), &lines)

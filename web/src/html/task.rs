@@ -104,7 +104,7 @@ fn wait(visit: &StoreVisit, reason: Option<WaitReason>) -> Markup {
         _ => ("Go to the queues", "/queues"),
     };
     html! {
-        p.warning { "This task waits, since " (reason) ". " a href={ (visit.base()) (path) } { (title) } }
+        p.warning { "This task waits because " (reason) ". " a href={ (visit.base()) (path) } { (title) } }
     }
 }
 

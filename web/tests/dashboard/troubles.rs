@@ -58,7 +58,7 @@ async fn the_page_of_a_waiting_task_says_why_it_waits() {
     let expect = async |reason: &str, target: &str| {
         let page = page().await;
         let warning = page
-            .split("class=\"warning\">This task waits, since ")
+            .split("class=\"warning\">This task waits because ")
             .nth(1);
         let warning = warning.unwrap_or_else(|| panic!("a reason: {page}"));
         assert!(warning.starts_with(reason), "{reason}: {warning}");
@@ -68,13 +68,13 @@ async fn the_page_of_a_waiting_task_says_why_it_waits() {
     expect("no live worker serves its queue", "/queues").await;
     client.queue("bulk").pause().await.unwrap();
     until("the pause is shown", async || {
-        page().await.contains("since its queue is paused")
+        page().await.contains("because its queue is paused")
     })
     .await;
     expect("its queue is paused", "/queues").await;
     client.types().pause("mail.send").await.unwrap();
     until("the pause of the type is shown", async || {
-        page().await.contains("since its type is paused")
+        page().await.contains("because its type is paused")
     })
     .await;
     expect("its type is paused", "/types").await;

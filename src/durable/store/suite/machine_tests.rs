@@ -598,7 +598,7 @@ pub(super) fn compare_sequences<H: Harness>(sequences: u32) {
     let sequences = if long { 10 * sequences } else { sequences };
     thread::scope(|scope| {
         for _ in 0..THREADS {
-            scope.spawn(|| compare_on_this_thread::<H>(sequences / THREADS));
+            scope.spawn(|| compare_on_this_thread::<H>(sequences.div_ceil(THREADS)));
         }
     });
 }

@@ -73,7 +73,7 @@ end
 
 local heads, deferred = {}, {}
 
--- Adds the next entry of a list or a sublist. Returns `true` if it has one.
+-- Adds the next entry of a list or a sublist, and returns it.
 local function add_head(next_entry)
   local entry = next_entry()
   if entry then heads[#heads + 1] = { entry = entry, ready_at = number_at('>I6', entry, ENTRY_READY_AT), next_entry = next_entry } end
@@ -85,7 +85,7 @@ local function add_list(key)
   if #heads >= MAX_HEAD_LISTS then return end
   local next_entry = entries_of(key)
   reserved = math.floor(reads_left / 2)
-  if not add_head(next_entry) then deferred[#deferred + 1] = next_entry end
+  if not add_head(next_entry) and reads_left <= reserved then deferred[#deferred + 1] = next_entry end
 end
 
 for _, list in ipairs(lists_of_queue(queue)) do
