@@ -1,11 +1,11 @@
 //! Many tasks that end or have ended: results, dead letters, cancelled and lost tasks.
 
 use super::*;
-use crate::durable::store::MAX_BATCH_BYTES;
 use crate::durable::store::MAX_ERROR_BYTES;
 use crate::durable::store::redis::batches::TASKS_PER_CHANGE;
 use crate::durable::store::redis::reply;
 use crate::durable::store::redis::scripts::Arguments;
+use crate::durable::store::{MAX_BATCH_BYTES, MAX_PAYLOAD_BYTES};
 
 #[tokio::test]
 async fn large_results() {
@@ -23,6 +23,24 @@ async fn large_results() {
         let whole =
             |seen: &TaskState| matches!(seen, TaskState::Done(output) if output.len() == LARGE);
         assert!(seen.iter().all(whole));
+        request_status_of_all(scene, &ids).await;
+        remove_all(scene).await;
+    })
+    .await;
+}
+
+/// Each result fills an answer.
+#[tokio::test]
+async fn results_of_the_maximum_size() {
+    needs_redis!();
+    const TASKS: u64 = 40;
+    in_short_scripts(async |scene| {
+        scene.store(TASKS, task).await;
+        for claim in scene.claim_all(1).await {
+            let largest = || Verdict::Done(vec![7; MAX_PAYLOAD_BYTES]);
+            scene.turn(verdicts(&claim, largest), 0).await;
+        }
+        let ids: Vec<_> = (0..TASKS).map(id).collect();
         request_status_of_all(scene, &ids).await;
         remove_all(scene).await;
     })
