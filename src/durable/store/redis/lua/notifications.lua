@@ -1,14 +1,29 @@
 -- Collects the messages and event counts of a script. Clients are notified of the ends of tasks: a message contains the
 -- state, as `status.lua` returns it, or an empty text, and then the client requests the status. If a transaction fails, its
 -- messages are not sent.
-local messages, has_watchers, counts = state.messages or {}, nil, state.counts or {}
+--
+-- `awaits` says of clients whether they await tasks, as far as that is known.
+local messages, awaits, has_watchers, counts = state.messages or {}, {}, nil, state.counts or {}
 state.messages, state.counts = messages, counts
 -- Larger states, alone or together, are not sent: clients request them.
 local MAX_NOTIFIED_BYTES, bytes_left = 4096, 65536
 
 local function count(what, n) counts[what] = (counts[what] or 0) + n end
 
+-- Returns `true` if a client has requested a status lately. Others await no task, and get no message, so none is composed for them. No
+-- script registers a client and ends tasks, so the answer is the same at any point of a script.
+local function is_awaiting(client)
+  local is_known = awaits[client]
+  if is_known == nil then
+    local asked = redis.pcall('ZSCORE', AWAITING, client) or '0'
+    is_known = type(asked) == 'table' or tonumber(asked) + AWAITING_TIME > now
+    awaits[client] = is_known
+  end
+  return is_known
+end
+
 local function notify(client, id, task_state)
+  if not is_awaiting(client) then return end
   local of_client = messages[client]
   if not of_client then
     of_client = {}
@@ -37,11 +52,7 @@ end
 local function flush()
   state.messages, state.counts = nil, nil
   for client, of_client in pairs(messages) do
-    -- A client that has not requested a status for a while awaits no task, and gets no message.
-    local asked = redis.pcall('ZSCORE', AWAITING, client) or '0'
-    if type(asked) == 'table' or tonumber(asked) + AWAITING_TIME > now then
-      redis.pcall('PUBLISH', BASE .. 'client:' .. client, 'e' .. concat(of_client))
-    end
+    redis.pcall('PUBLISH', BASE .. 'client:' .. client, 'e' .. concat(of_client))
   end
   for what, n in pairs(counts) do
     local is_added, failure = pcall(call, 'HINCRBY', META, what, n)

@@ -6,7 +6,9 @@ local function store_time()
   if meta.time then return meta.time end
   -- The store time that was last recorded, the server's time at that moment, and their sum. If the sum does not match, the
   -- row is damaged. A store time that is far ahead would remove all ends at once.
-  local row, aged, at, sum = call('HGET', META, 'aged') or '', 0, 0, 0
+  local row, aged, at, sum = meta[7], 0, 0, 0
+  if row == nil then row = call('HGET', META, 'aged') end
+  row = row or ''
   if #row == 18 then aged, at, sum = number_at('>I6I6I6', row) end
   if #row ~= 18 or aged + at ~= sum then aged, at, meta.lost_time = now, now, row end
   meta.time = aged + math.min(math.max(now - at, 0), MAX_AGED)

@@ -2,7 +2,7 @@
 --
 -- Needs: session, session_activity, lists, set_lists, transaction, entry, notifications, claims, reap, verdicts, due, claim.
 -- On demand: drain.
--- Reads: schedules.
+-- Reads: schedules, aged.
 -- KEYS: all.
 --
 -- ARGV[1]  -> session
@@ -140,7 +140,7 @@ local wait
 local hold_wait
 local function has_tasks(list, has_groups)
   local key = key_of(list)
-  if is_empty and list == claimed_list then return false end
+  if has_rest ~= nil and list == claimed_list then return has_rest end
   local is_any = has_groups and selection().ring_head(list, queue, accepts_quarantined)
   if is_any == true then return true end
   if tombstones == 0 and (accepts_quarantined or not any_quarantined) then return call('LLEN', key) > 0 end

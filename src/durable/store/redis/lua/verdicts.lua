@@ -48,13 +48,22 @@ local function apply_done(name, epoch, first, n)
   local rows, held = held_rows(epoch, first, n)
   if held == 0 then return end
   expiry_bins = {}
-  local ids_done, payload_ids, failed, results, states, own_client = {}, {}, {}, {}, {}, ARGV[3]
-  local retention, ids, times, is_output_sent, any_queued
+  local ids_done, payload_ids, failed, results, states = {}, {}, {}, {}, {}
+  -- The numbers of tasks, results and ids in the bin so far. The length of a table costs a search, and this loop has most of the cost of a
+  -- large turn.
+  local done, kept, in_bin = 0, 0, 0
+  local client, is_notified, retention, ids, times, is_output_sent, any_queued
   for i = 1, n do
     local row = rows[i]
     if row then
-      local id, client, state_text = ARGV[first + i - 1], sub(row, RUNNING_CLIENT, RUNNING_CLIENT_END), ''
-      ids_done[#ids_done + 1] = id
+      local id, state_text = ARGV[first + i - 1], ''
+      done = done + 1
+      ids_done[done] = id
+      -- Neighbours are likely to be of the same client.
+      if sub(row, RUNNING_CLIENT, RUNNING_CLIENT_END) ~= client then
+        client = sub(row, RUNNING_CLIENT, RUNNING_CLIENT_END)
+        is_notified = client ~= ARGV[3] and is_awaiting(client)
+      end
       local flags = byte(row, RUNNING_FLAGS)
       -- Usually the entry contains the payload, and there are no errors.
       if flags ~= 1 then
@@ -66,20 +75,25 @@ local function apply_done(name, epoch, first, n)
       if sub(row, RUNNING_RETENTION, RUNNING_RETENTION_END) ~= retention then
         retention = sub(row, RUNNING_RETENTION, RUNNING_RETENTION_END)
         local millis = number_at('>I6', retention)
-        if millis == 0 then ids = nil else ids, times = expiry_bin(millis) end
+        if millis == 0 then ids = nil else
+          ids, times = expiry_bin(millis)
+          in_bin = #ids
+        end
         -- After a shorter retention, a new task may have the id when the message arrives.
         is_output_sent = millis >= 60000
       end
       if ids then
         -- The output may be large, so it is copied only once.
         local output = ARGV[first + n + i - 1]
-        ids[#ids + 1] = id
-        results[#results + 1] = id
-        results[#results + 1] = times .. 'd' .. output
-        if is_output_sent and #output < MAX_NOTIFIED_BYTES then state_text = 'd' .. output end
+        in_bin = in_bin + 1
+        ids[in_bin] = id
+        results[kept + 1], results[kept + 2] = id, times .. 'd' .. output
+        kept = kept + 2
+        -- The state is a copy of the output, which is of no use if nobody gets a message.
+        if is_output_sent and (is_notified or has_watchers ~= false) and #output < MAX_NOTIFIED_BYTES then state_text = 'd' .. output end
       end
-      states[#ids_done] = state_text
-      if client ~= own_client then notify(client, id, state_text) end
+      states[done] = state_text
+      if is_notified then notify(client, id, state_text) end
     end
   end
   local flags = flagged and call('HMGET', CANCEL, unpack(ids_done))
@@ -90,7 +104,7 @@ local function apply_done(name, epoch, first, n)
     alive_row = alive_row,
   }
   write_bins()
-  if #results > 0 then call('HSET', RESULTS, unpack(results)) end
+  if kept > 0 then call('HSET', RESULTS, unpack(results)) end
   if flags then call('HDEL', CANCEL, unpack(ids_done)) end
   if errors then call('HDEL', ERRORS, unpack(failed)) end
   call('HDEL', ALIVE, unpack(ids_done))

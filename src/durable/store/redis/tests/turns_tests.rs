@@ -1,6 +1,6 @@
 //! Turns: the size of claims, cancelled tasks in lists, wake-ups and leases.
 
-use super::idle_costs_tests::sent;
+use super::idle_costs_tests::{all_sent, sent};
 use super::*;
 
 /// The times of the first failures are read by one command, and only if a task of the claim has failed.
@@ -23,6 +23,42 @@ async fn a_claim_reads_errors_only_of_tasks_that_have_failed() {
     let is_failing = failed.tasks.iter().map(|it| it.failing_for.is_some());
     assert!(is_failing.eq([true; 5]));
     assert_eq!(with_errors, plain + 1);
+}
+
+/// Returns the number of commands that the script of a request runs.
+async fn commands_of<T>(server: &Server, request: impl Future<Output = T>) -> (T, u64) {
+    server.ask(&["CONFIG", "RESETSTAT"]);
+    let answer = request.await;
+    let mut all = all_sent(server);
+    all.retain(|name, _| !["eval", "evalsha", "config", "info"].contains(&name.split('|').next().unwrap()));
+    println!("{all:?}");
+    (answer, all.values().sum())
+}
+
+/// The number of commands determines how long a task waits for its start, and how many a worker with one permit runs per second. Other
+/// tests say what each of them is for.
+#[tokio::test]
+async fn requests_for_a_plain_task_run_few_commands() {
+    needs_redis!();
+    let server = Server::start();
+    let worker = Worker::new(open(&server.url()).await).await;
+    let producer = Worker::new(open(&server.url()).await).await;
+    let mut events = worker.store.events();
+    until(&mut events, &Event::Ready).await;
+    // The first requests also write what all later ones read.
+    for number in 1..=3 {
+        producer.enqueue([task(number)]).await;
+    }
+    let first = worker.claim(1).await;
+    let (second, most) = commands_of(&server, worker.turn(done(&first), 1)).await;
+    assert_eq!(most, 25, "a verdict, and a claim that leaves a task");
+    let third = worker.turn(done(&second.claim.unwrap()), 1).await;
+    let (_, idle) = commands_of(&server, worker.turn(done(&third.claim.unwrap()), 1)).await;
+    assert_eq!(idle, 21, "a verdict after which nothing waits");
+    let (_, stored) = commands_of(&server, producer.enqueue([task(4)])).await;
+    assert_eq!(stored, 11, "a task for which a worker is woken");
+    let (_, claimed) = commands_of(&server, worker.claim(1)).await;
+    assert_eq!(claimed, 15, "a claim of the only task");
 }
 
 /// The engine never wants more than a batch, which would be too many arguments for a script.
