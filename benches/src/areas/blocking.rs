@@ -15,7 +15,7 @@ use tokio::runtime::Runtime;
 
 use self::bursts::{BurstCold, BurstWarm};
 use self::peers::{Pool, Shape, all, in_storm, shrinking};
-use self::rest::{Memory, ThreadsAfterBurst, idle_cpu, idle_switches};
+use self::rest::{Memory, MemoryQueued, ThreadsAfterBurst, idle_cpu, idle_switches};
 use self::steady::{RoundTrip, Submitters, Throughput, Wide};
 use self::storm::Storm;
 use super::{Area, Unit, Workload};
@@ -44,6 +44,10 @@ fn steady_workloads() -> Vec<Workload> {
         throughput("throughput-4-max4", 4, 4),
         throughput("throughput-1-max64", 1, 64),
         throughput("throughput-4-max64", 4, 64),
+        all_at_once("all-at-once-1-max4", 1, 4),
+        all_at_once("all-at-once-4-max4", 4, 4),
+        all_at_once("all-at-once-1-max64", 1, 64),
+        all_at_once("all-at-once-4-max64", 4, 64),
         Workload::new(
             "throughput-1-max4-64b",
             Unit::NS_PER_TASK,
@@ -62,6 +66,7 @@ fn steady_workloads() -> Vec<Workload> {
 fn burst_workloads() -> Vec<Workload> {
     vec![
         burst_cold("burst-cold", Unit::MS, BurstCold::TIME),
+        burst_cold("burst-cold-start", Unit::MS, BurstCold::LAST_START),
         burst_cold("burst-cold-held", Unit::US_PER_TASK, BurstCold::HELD),
         burst_cold(
             "burst-cold-threads",
@@ -70,6 +75,7 @@ fn burst_workloads() -> Vec<Workload> {
         ),
         Workload::new("burst-warm-p50", Unit::US, all(BurstWarm::P50)),
         Workload::new("burst-warm-p99", Unit::US, all(BurstWarm::P99)),
+        Workload::new("burst-warm-start", Unit::US, all(BurstWarm::START)),
         Workload::new("burst-warm-held", Unit::US_PER_TASK, all(BurstWarm::HELD)),
         Workload::new("storm", Unit::NS_PER_TASK, in_storm(Storm::TIME)).processes(10),
         Workload::new("storm-threads", Unit::THREADS, in_storm(Storm::THREADS)).processes(10),
@@ -85,13 +91,20 @@ fn rest_workloads() -> Vec<Workload> {
         )
         .uncounted(),
         Workload::new("memory", Unit::KB, shrinking(Memory)).uncounted(),
+        Workload::new("memory-queued", Unit::KB, all(MemoryQueued)).uncounted(),
         Workload::absolute("idle-cpu", Unit::CPU_US_PER_S, idle_cpu),
         Workload::absolute("idle-switches", Unit::SWITCHES_PER_S, idle_switches),
     ]
 }
 
 fn throughput(name: &'static str, submitters: u64, max: usize) -> Workload {
-    Workload::new(name, Unit::NS_PER_TASK, all(Throughput { submitters, max }))
+    let work = Throughput::in_windows(submitters, max);
+    Workload::new(name, Unit::NS_PER_TASK, all(work))
+}
+
+fn all_at_once(name: &'static str, submitters: u64, max: usize) -> Workload {
+    let work = Throughput::all_at_once(submitters, max);
+    Workload::new(name, Unit::NS_PER_TASK, all(work))
 }
 
 fn round_trip(name: &'static str, max: usize) -> Workload {

@@ -14,6 +14,8 @@ pub(super) struct Burst {
     held: Duration,
     /// From the first submission to the start of the last closure, which is not always the last one submitted.
     last_start: Duration,
+    /// From the submission of a closure to its start: the median.
+    start: Duration,
     /// From the first submission until the last result was there.
     all_done: Duration,
 }
@@ -22,21 +24,25 @@ pub(super) struct Burst {
 pub(super) async fn burst<P: Pool>(pool: P, tasks: u32, length: Duration) -> Burst {
     let begin = Instant::now();
     let submit = |_| {
+        let submitted = begin.elapsed();
         pool.run(move || {
             let start = begin.elapsed();
             thread::sleep(length);
-            start
+            (submitted, start)
         })
     };
     let handles: Vec<_> = (0..tasks).map(submit).collect();
     let held = begin.elapsed() / tasks;
-    let mut last_start = Duration::ZERO;
+    let (mut last_start, mut waits) = (Duration::ZERO, Vec::new());
     for handle in handles {
-        last_start = last_start.max(handle.await);
+        let (submitted, start) = handle.await;
+        last_start = last_start.max(start);
+        waits.push((start - submitted).as_nanos() as u64);
     }
     Burst {
         held,
         last_start,
+        start: Duration::from_nanos(quantile(&mut waits, 0.5)),
         all_done: begin.elapsed(),
     }
 }
@@ -52,6 +58,11 @@ impl BurstCold {
     /// Until all are done, in milliseconds.
     pub(super) const TIME: Self = Self {
         figure: |burst, _| burst.all_done.as_secs_f64() * 1e3,
+    };
+
+    /// Until the last one has started, in milliseconds.
+    pub(super) const LAST_START: Self = Self {
+        figure: |burst, _| burst.last_start.as_secs_f64() * 1e3,
     };
 
     /// The time that the submitter needs per task, in microseconds.
@@ -110,6 +121,12 @@ impl BurstWarm {
     pub(super) const P99: Self = Self {
         quantile: 0.99,
         bursts: 100,
+        ..Self::P50
+    };
+
+    /// From the submission of a closure to its start, the median of a burst: the median of 40 bursts.
+    pub(super) const START: Self = Self {
+        figure: |burst| burst.start,
         ..Self::P50
     };
 

@@ -8,7 +8,7 @@ use throng::blocking::Builder;
 use tokio::runtime::{Handle, Runtime};
 
 use super::Work;
-use crate::areas::compute::peers::{ExecutorsCc, Spawner};
+use crate::areas::compute::peers::{ExecutorsCc, Pool as Executor, Spawner};
 use crate::areas::{Peer, two_workers, with_handle};
 use crate::watched::watch;
 
@@ -97,6 +97,11 @@ pub(super) trait Pool: Clone + Send + Sync + 'static {
         &self,
         f: impl FnOnce() -> R + Send + 'static,
     ) -> impl Future<Output = R> + Send;
+
+    /// Submits a closure whose result nobody awaits.
+    fn execute(&self, f: impl FnOnce() + Send + 'static) {
+        drop(self.run(f));
+    }
 }
 
 #[derive(Clone)]
@@ -219,6 +224,11 @@ impl Pool for Blocking {
     ) -> impl Future<Output = R> + Send {
         blocking::unblock(f)
     }
+
+    /// Dropping the handle would cancel the closure.
+    fn execute(&self, f: impl FnOnce() + Send + 'static) {
+        blocking::unblock(f).detach();
+    }
 }
 
 #[derive(Clone)]
@@ -241,6 +251,10 @@ impl Pool for RustyPool {
         self.0.execute(job);
         handle
     }
+
+    fn execute(&self, f: impl FnOnce() + Send + 'static) {
+        self.0.execute(f);
+    }
 }
 
 #[derive(Clone)]
@@ -258,6 +272,10 @@ impl Pool for Threadpool {
         let (job, handle) = with_handle(f);
         self.0.execute(job);
         handle
+    }
+
+    fn execute(&self, f: impl FnOnce() + Send + 'static) {
+        self.0.execute(f);
     }
 }
 
@@ -279,6 +297,10 @@ impl Pool for Rayon {
         self.0.spawn(job);
         handle
     }
+
+    fn execute(&self, f: impl FnOnce() + Send + 'static) {
+        self.0.spawn(f);
+    }
 }
 
 impl Pool for ExecutorsCc {
@@ -291,6 +313,10 @@ impl Pool for ExecutorsCc {
         f: impl FnOnce() -> R + Send + 'static,
     ) -> impl Future<Output = R> + Send {
         Spawner::spawn(self, f)
+    }
+
+    fn execute(&self, f: impl FnOnce() + Send + 'static) {
+        Executor::execute(self, f);
     }
 }
 

@@ -1,5 +1,6 @@
 //! The costs of an idle pool, and what it keeps after a burst.
 
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -64,6 +65,50 @@ impl Work for Memory {
         let sample = section.end().absolute(grown(before.0, rss_kb()));
         sample.with_fact("allocated_kb", allocated)
     }
+}
+
+/// Closures that wait in [`MemoryQueued`].
+const QUEUED: u64 = 200_000;
+
+/// How much resident memory grows while [`QUEUED`] closures of 8 bytes wait, of which nobody awaits the results, since
+/// the threads run others. The threads and the memory that they take do not count.
+#[derive(Clone, Copy)]
+pub(super) struct MemoryQueued;
+
+impl Work for MemoryQueued {
+    fn run<P: Pool>(self, rules: &Rules) -> Sample {
+        let threads = 4;
+        let setup = Setup::<P>::new(Shape::of(threads));
+        let _context = setup.runtime.enter();
+        let (started, all_started) = mpsc::channel();
+        let gates: Vec<_> = (0..threads)
+            .map(|_| occupy(&setup.pool, started.clone()))
+            .collect();
+        all_started.iter().take(threads).for_each(drop);
+        let before = rss_anon_kb();
+        let section = Section::begin();
+        let (last, end) = mpsc::channel::<()>();
+        let last = Arc::new(last);
+        for _ in 0..rules.scaled(QUEUED) {
+            let last = Arc::clone(&last);
+            setup.pool.execute(move || drop(last));
+        }
+        let grown = rss_anon_kb().saturating_sub(before);
+        let sample = section.end().absolute(grown as f64);
+        drop((gates, last));
+        assert!(end.recv().is_err(), "nobody sends");
+        sample
+    }
+}
+
+/// Keeps a thread of the pool busy until the returned gate is dropped.
+fn occupy<P: Pool>(pool: &P, started: mpsc::Sender<()>) -> mpsc::Sender<()> {
+    let (gate, opened) = mpsc::channel();
+    pool.execute(move || {
+        started.send(()).expect("the measuring thread waits");
+        assert!(opened.recv().is_err(), "nobody sends");
+    });
+    gate
 }
 
 /// The CPU time of an idle pool that keeps the threads of a burst.

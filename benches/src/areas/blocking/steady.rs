@@ -22,29 +22,53 @@ const TASKS: u64 = 200_000;
 pub(super) struct Throughput {
     pub(super) submitters: u64,
     pub(super) max: usize,
+    /// Closures that each task has in flight before it awaits them.
+    pub(super) window: u64,
+}
+
+impl Throughput {
+    pub(super) fn in_windows(submitters: u64, max: usize) -> Self {
+        Self {
+            submitters,
+            max,
+            window: WINDOW,
+        }
+    }
+
+    /// All closures of a round are in flight before the first one is awaited.
+    pub(super) fn all_at_once(submitters: u64, max: usize) -> Self {
+        Self {
+            submitters,
+            max,
+            window: TASKS,
+        }
+    }
 }
 
 impl Work for Throughput {
     fn run<P: Pool>(self, rules: &Rules) -> Sample {
         let Setup { pool, runtime, .. } = Setup::<P>::new(Shape::of(self.max));
         rules.measure(rules.scaled(TASKS), |tasks| {
-            on_worker(
-                &runtime,
-                submit_from_many(pool.clone(), self.submitters, tasks),
-            );
+            on_worker(&runtime, self.submit(pool.clone(), tasks));
         })
     }
 }
 
-async fn submit_from_many<P: Pool>(pool: P, submitters: u64, tasks: u64) {
-    let share = tasks / submitters;
-    let first = tasks - share * (submitters - 1);
-    let others: Vec<_> = (1..submitters)
-        .map(|_| tokio::spawn(submit_trivial(pool.clone(), share)))
-        .collect();
-    submit_trivial(pool, first).await;
-    for other in others {
-        other.await.expect("a submitting task panicked");
+impl Throughput {
+    async fn submit<P: Pool>(self, pool: P, tasks: u64) {
+        let share = tasks / self.submitters;
+        let first = tasks - share * (self.submitters - 1);
+        let others: Vec<_> = (1..self.submitters)
+            .map(|_| tokio::spawn(self.submit_share(pool.clone(), share)))
+            .collect();
+        self.submit_share(pool, first).await;
+        for other in others {
+            other.await.expect("a submitting task panicked");
+        }
+    }
+
+    async fn submit_share<P: Pool>(self, pool: P, tasks: u64) {
+        submit_windows(pool, tasks, self.window, |task| move || task).await;
     }
 }
 
@@ -59,7 +83,7 @@ impl Work for Wide {
         let Setup { pool, runtime, .. } = Setup::<P>::new(Shape::of(self.max));
         assert_eq!(size_of_val(&wide(0)), 64);
         rules.measure(rules.scaled(TASKS), |tasks| {
-            on_worker(&runtime, submit_windows(pool.clone(), tasks, wide));
+            on_worker(&runtime, submit_windows(pool.clone(), tasks, WINDOW, wide));
         })
     }
 }
@@ -72,16 +96,20 @@ fn wide(task: u64) -> impl FnOnce() -> u64 + Send + 'static {
 
 /// Submits closures that capture a number and return it.
 pub(super) async fn submit_trivial<P: Pool>(pool: P, tasks: u64) {
-    submit_windows(pool, tasks, |task| move || task).await;
+    submit_windows(pool, tasks, WINDOW, |task| move || task).await;
 }
 
-async fn submit_windows<P: Pool, F>(pool: P, tasks: u64, closure: impl Fn(u64) -> F)
-where
+async fn submit_windows<P: Pool, F>(
+    pool: P,
+    tasks: u64,
+    window: u64,
+    closure: impl Fn(u64) -> F,
+) where
     F: FnOnce() -> u64 + Send + 'static,
 {
-    let mut handles = Vec::with_capacity(WINDOW as usize);
-    for begin in (0..tasks).step_by(WINDOW as usize) {
-        let end = tasks.min(begin + WINDOW);
+    let mut handles = Vec::with_capacity(window.min(tasks) as usize);
+    for begin in (0..tasks).step_by(window as usize) {
+        let end = tasks.min(begin + window);
         handles.extend((begin..end).map(|task| pool.run(closure(task))));
         for (handle, task) in handles.drain(..).zip(begin..) {
             assert_eq!(handle.await, task);
