@@ -1,15 +1,22 @@
 //! [`Parker`]: how an idle thread waits to be woken.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::sync::thread::{self, Thread};
-use crate::sync::{Arc, AtomicBool, Number, Ordering};
+use crate::sync::{Arc, AtomicBool, MODEL, Number, Ordering, spin_loop};
+
+/// The time for which a thread spins before it parks: less than what it takes to park and to be unparked.
+const MAX_SPIN: Duration = Duration::from_micros(20);
+/// A thread that has spun in vain several times does so only once in this number of times.
+const MAX_SKIPPED: u32 = 63;
 
 /// A thread that parks while it is idle.
 pub(super) struct Parker {
     thread: Thread,
     /// Set by the thread that wakes this one; cleared by its owner before it parks.
     woken: AtomicBool,
+    /// 1 while the thread spins before it parks. A hint.
+    spins: Number,
     /// 1 while the thread is parked. Only debug builds write it, under the lock of the state.
     parked: Number,
 }
@@ -20,6 +27,7 @@ impl Parker {
         Self {
             thread: thread::current(),
             woken: AtomicBool::new(false),
+            spins: Number::new(0),
             parked: Number::new(0),
         }
     }
@@ -51,10 +59,72 @@ impl Parker {
         true
     }
 
+    /// Returns `true` if the thread notices within a moment that it is woken.
+    #[inline]
+    pub(super) fn spins(&self) -> bool {
+        self.spins.get() > 0
+    }
+
+    pub(super) fn set_spins(&self, spins: bool) {
+        self.spins.set(usize::from(spins));
+    }
+
+    /// Spins for a moment. Returns `true` if the thread is woken meanwhile.
+    fn spin(&self) -> bool {
+        let end = Instant::now() + MAX_SPIN;
+        loop {
+            for _ in 0..16 {
+                if self.woken.load(Ordering::Relaxed) {
+                    return true;
+                }
+                spin_loop();
+            }
+            if Instant::now() >= end {
+                return false;
+            }
+        }
+    }
+
     fn unpark(&self) {
         // Relaxed is enough: unparking publishes it, and everything else is under the lock.
         self.woken.store(true, Ordering::Relaxed);
         self.thread.unpark();
+    }
+}
+
+/// Determines how often a thread spins before it parks: rarely, if it was not woken meanwhile the last times.
+#[derive(Default)]
+pub(super) struct Spinner {
+    /// Times to park without spinning.
+    skips: u32,
+    /// Times to park without spinning after the next time in vain.
+    next_skips: u32,
+}
+
+impl Spinner {
+    /// Returns `true` if the thread should spin before it parks now.
+    pub(super) fn should_spin(&mut self) -> bool {
+        if MODEL {
+            return false;
+        }
+        match self.skips.checked_sub(1) {
+            Some(left) => self.skips = left,
+            None => return true,
+        }
+        false
+    }
+
+    /// Spins for a moment. Returns `true` if the thread is woken meanwhile.
+    pub(super) fn spin(&mut self, parker: &Parker) -> bool {
+        let woken = parker.spin();
+        parker.set_spins(false);
+        self.skips = if woken { 0 } else { self.next_skips };
+        self.next_skips = if woken {
+            0
+        } else {
+            (2 * self.next_skips + 1).min(MAX_SKIPPED)
+        };
+        woken
     }
 }
 

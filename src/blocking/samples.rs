@@ -9,13 +9,14 @@
 //! a thread reads the clock for the others together. If these take long together, the maximum includes the sum of their
 //! times, and every task is timed again.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::histogram::Histogram;
 use super::stopwatch::Lap;
-use crate::sync::MODEL;
+use crate::sync::{MODEL, plain_thread_local};
 
 /// On average, one task out of this number is in the sample.
 const MEAN_INTERVAL: f64 = 16.0;
@@ -25,6 +26,10 @@ const SHORT: Duration = Duration::from_micros(1);
 const LONG: Duration = Duration::from_millis(1);
 /// After this number of short tasks, only the sample is timed.
 const MANY: u32 = 1024;
+/// From this number of groups on, tasks that are queued at almost the same time share a group.
+const GROUPS: usize = 1024;
+/// The difference between these times, for each of so many groups.
+const RESOLUTION: Duration = Duration::from_micros(1);
 /// Every task is timed again if fewer of the recent tasks were short. The difference allows for a few tasks that only
 /// seem to take long, since their thread has waited for the lock of the state.
 const TOO_FEW: u32 = MANY - 64;
@@ -33,8 +38,6 @@ const TOO_FEW: u32 = MANY - 64;
 pub(super) struct Samples {
     /// The tasks in the queue that are timed, in the order of their positions.
     queued: VecDeque<Group>,
-    /// The position of the next task of the sample that will be queued.
-    next: usize,
     random: fastrand::Rng,
     /// The number of short tasks in the recent past. A task that takes longer outweighs four of them, and a long one
     /// all.
@@ -84,10 +87,9 @@ impl Samples {
         Self::with_random(random)
     }
 
-    fn with_random(mut random: fastrand::Rng) -> Self {
+    fn with_random(random: fastrand::Rng) -> Self {
         Self {
             queued: VecDeque::new(),
-            next: skip(&mut random),
             random,
             short: 0,
             times_all: true,
@@ -96,21 +98,26 @@ impl Samples {
         }
     }
 
-    /// Tasks are queued in these positions.
+    /// Tasks are queued in these positions. A single one `is_chosen` for the sample or not.
     #[inline]
-    pub(super) fn push(&mut self, positions: Range<usize>) {
-        if self.times_all || self.next < positions.end || positions.len() > 1 {
-            self.push_timed(positions, Instant::now());
+    pub(super) fn push(&mut self, positions: Range<usize>, is_chosen: bool) {
+        if self.times_all || is_chosen || positions.len() > 1 {
+            self.push_timed(positions, is_chosen, Instant::now());
         }
     }
 
-    fn push_timed(&mut self, positions: Range<usize>, queued: Instant) {
-        let is_next = self.next < positions.end;
-        if is_next {
-            self.next = positions.end + skip(&mut self.random);
+    fn push_timed(&mut self, positions: Range<usize>, is_chosen: bool, queued: Instant) {
+        let resolution = self.resolution();
+        if let Some(last) = self.queued.back_mut()
+            && last.positions.end == positions.start
+            && queued.saturating_duration_since(last.queued) < resolution
+        {
+            last.positions.end = positions.end;
+            last.choice = Choice::Random;
+            return;
         }
         let choice = match positions.len() {
-            1 if is_next => Choice::All,
+            1 if is_chosen => Choice::All,
             1 => Choice::None,
             _ => Choice::Random,
         };
@@ -119,6 +126,12 @@ impl Samples {
             queued,
             choice,
         });
+    }
+
+    /// Tasks that are queued within this time share a group. It grows with the number of groups, so that a long queue
+    /// does not need much memory for its times, and is short compared with the time that so many tasks wait.
+    fn resolution(&self) -> Duration {
+        RESOLUTION * (self.queued.len() / GROUPS) as u32
     }
 
     /// The task in this position is taken from the queue. Positions are taken in order. Returns `None` if the task is
@@ -166,6 +179,12 @@ impl Samples {
         self.queued.shrink_to(2 * self.queued.len());
     }
 
+    /// Returns `true` if almost all of the recent tasks were short.
+    #[inline]
+    pub(super) fn are_short(&self) -> bool {
+        !self.times_all
+    }
+
     /// Records the times of a task that has ended.
     #[inline]
     pub(super) fn record(&mut self, times: &Times) {
@@ -210,11 +229,37 @@ impl Samples {
     }
 }
 
-/// The number of tasks before the next one of the sample: geometrically distributed, as if a coin were tossed for
-/// each task.
-fn skip(random: &mut fastrand::Rng) -> usize {
-    let uniform = 1.0 - random.f64();
-    (uniform.ln() / (1.0 - 1.0 / MEAN_INTERVAL).ln()) as usize
+plain_thread_local! {
+    // How many of the next tasks that this thread submits are not in the sample. Unknown before the first one.
+    static SKIPS: Cell<usize> = Cell::new(usize::MAX);
+}
+
+/// Decides whether the next task that this thread submits is in the sample, as if a coin were tossed for each task.
+#[inline]
+pub(super) fn toss() -> bool {
+    // Models must do the same each time.
+    !MODEL && SKIPS.with(|skips| toss_with(skips, fastrand::f64))
+}
+
+#[inline]
+fn toss_with(skips: &Cell<usize>, mut random: impl FnMut() -> f64) -> bool {
+    if skips.get() == usize::MAX {
+        skips.set(skip(random()));
+    }
+    match skips.get() {
+        0 => skips.set(skip(random())),
+        left => {
+            skips.set(left - 1);
+            return false;
+        }
+    }
+    true
+}
+
+/// The number of tasks before the next one of the sample: geometrically distributed.
+#[cold]
+fn skip(random: f64) -> usize {
+    ((1.0 - random).ln() / (1.0 - 1.0 / MEAN_INTERVAL).ln()) as usize
 }
 
 #[cfg(test)]
@@ -225,9 +270,22 @@ mod tests {
         Samples::with_random(fastrand::Rng::with_seed(seed))
     }
 
+    /// A coin that is tossed for each task.
+    struct Coin(Cell<usize>, fastrand::Rng);
+
+    impl Coin {
+        fn seeded(seed: u64) -> Self {
+            Self(Cell::new(usize::MAX), fastrand::Rng::with_seed(seed))
+        }
+
+        fn toss(&mut self) -> bool {
+            toss_with(&self.0, || self.1.f64())
+        }
+    }
+
     /// Queues a task and takes it, and records how long it has run if it is timed.
-    fn run(samples: &mut Samples, position: usize, time: Duration) {
-        samples.push(position..position + 1);
+    fn run(samples: &mut Samples, coin: &mut Coin, position: usize, time: Duration) {
+        samples.push(position..position + 1, coin.toss());
         let Some(sample) = samples.pop(position) else {
             return;
         };
@@ -252,9 +310,9 @@ mod tests {
         const TASKS: usize = 160_000;
         for new in [seeded, with_short_tasks] {
             for group in [1, 7, TASKS] {
-                let mut samples = new(1);
+                let (mut samples, mut coin) = (new(1), Coin::seeded(1));
                 for start in (0..TASKS).step_by(group) {
-                    samples.push(start..(start + group).min(TASKS));
+                    samples.push(start..(start + group).min(TASKS), coin.toss());
                 }
                 let chosen = (0..TASKS).filter_map(|position| samples.pop(position));
                 let chosen = chosen.filter(|sample| sample.is_chosen).count();
@@ -269,10 +327,15 @@ mod tests {
         const TASKS: usize = 160_000;
         // Every second task is long, and every 16th is longer still.
         for period in [2, 16] {
-            let mut samples = seeded(2);
+            let (mut samples, mut coin) = (seeded(2), Coin::seeded(2));
             for position in 0..TASKS {
                 let millis = if position % period == 0 { 100 } else { 1 };
-                run(&mut samples, position, Duration::from_millis(millis));
+                run(
+                    &mut samples,
+                    &mut coin,
+                    position,
+                    Duration::from_millis(millis),
+                );
             }
             let long = samples.run_time.buckets().next_back().expect("a bucket").1;
             let share = long as f64 / samples.run_time.count() as f64;
@@ -307,10 +370,10 @@ mod tests {
 
     #[test]
     fn every_task_is_timed_until_many_in_a_row_are_short() {
-        let mut samples = seeded(4);
+        let (mut samples, mut coin) = (seeded(4), Coin::seeded(4));
         for position in 0..MANY as usize {
             assert!(samples.times_all);
-            run(&mut samples, position, SHORT / 2);
+            run(&mut samples, &mut coin, position, SHORT / 2);
         }
         assert!(!samples.times_all);
     }
@@ -330,11 +393,11 @@ mod tests {
 
     #[test]
     fn every_task_is_timed_while_a_quarter_are_not_short() {
-        let mut samples = with_short_tasks(5);
+        let (mut samples, mut coin) = (with_short_tasks(5), Coin::seeded(5));
         for position in 0..10 * MANY as usize {
             // Three short tasks do not make up for a longer one.
             let time = if position % 4 == 0 { SHORT } else { SHORT / 2 };
-            run(&mut samples, position, time);
+            run(&mut samples, &mut coin, position, time);
         }
         assert!(samples.times_all);
     }
@@ -362,7 +425,7 @@ mod tests {
         assert!(!samples.times_all);
         samples.thread_waited(LONG);
         for position in 0..2 {
-            samples.push(position..position + 1);
+            samples.push(position..position + 1, false);
             assert!(samples.times_all);
         }
         let sample = samples.pop(0).expect("it is timed");
@@ -381,7 +444,7 @@ mod tests {
         let start = Instant::now();
         let at = |group: u32| start + group * Duration::from_secs(1);
         for (group, positions) in [(0, 0..4), (1, 4..6), (2, 6..9)] {
-            samples.push_timed(positions, at(group));
+            samples.push_timed(positions, false, at(group));
         }
         let popped =
             |samples: &mut Samples, position| samples.pop(position).map(|sample| sample.queued);
@@ -389,7 +452,7 @@ mod tests {
         // Of the 8 tasks left, the first group keeps one, the second none, the third two.
         let kept = [false, true, false, false, false, true, false, true];
         samples.retain(&kept, 9);
-        samples.push_timed(9..10, at(3));
+        samples.push_timed(9..10, false, at(3));
         let times = (6..10).map(|position| popped(&mut samples, position));
         assert_eq!(
             times.collect::<Vec<_>>(),
@@ -400,10 +463,33 @@ mod tests {
     #[test]
     fn a_task_that_is_not_timed_has_no_times() {
         let mut samples = with_short_tasks(8);
-        samples.next = 1;
-        samples.push(0..1);
-        samples.push(1..2);
+        samples.push(0..1, true);
+        samples.push(1..2, false);
         let timed = (0..2).map(|position| samples.pop(position).is_some());
         assert!(timed.eq([false, true]));
+    }
+
+    #[test]
+    fn a_long_queue_needs_little_memory_for_its_times() {
+        let (mut samples, mut coin) = (seeded(10), Coin::seeded(10));
+        let (start, tasks) = (Instant::now(), 200_000);
+        let queued = |position: usize| start + position as u32 * Duration::from_nanos(100);
+        for position in 0..tasks {
+            samples.push_timed(position..position + 1, coin.toss(), queued(position));
+        }
+        assert!(
+            samples.queued.len() < tasks / 20,
+            "{}",
+            samples.queued.len()
+        );
+        let mut chosen = 0;
+        for position in 0..tasks {
+            let sample = samples.pop(position).expect("every task is timed");
+            chosen += usize::from(sample.is_chosen);
+            let error = queued(position).duration_since(sample.queued);
+            let age = queued(position).duration_since(start);
+            assert!(error <= age / 100, "{error:?} of {age:?}");
+        }
+        assert!((11_500..=13_500).contains(&chosen), "{chosen}");
     }
 }

@@ -5,8 +5,10 @@ use std::num::NonZeroUsize;
 use super::metrics::Metrics;
 use super::options::Options;
 use super::parker::wake;
+use super::samples::Sample;
 use super::state::State;
-use crate::join::Closed;
+use crate::inbox::{Batch, Inbox, Tags};
+use crate::join::{Closed, RunContext};
 use crate::semaphore::{Semaphore, TryAcquireError};
 use crate::sync::{Arc, Mutex, MutexGuard, Weak, cyclic, lock};
 use crate::task::{Fault, Task};
@@ -19,10 +21,22 @@ pub(super) struct Shared {
     pub(super) this: Weak<Self>,
     /// Counts the tasks that are accepted and have not ended, if there is a bound.
     semaphore: Option<Semaphore>,
-    state: Mutex<State>,
+    /// Tasks that were accepted without the lock.
+    ///
+    /// The inbox is *open* while a task needs nothing but to be queued (`State::needs_only_queue`). Only the holder of
+    /// the lock opens and closes it.
+    inbox: Padded<Inbox<Task<RunContext>>>,
+    state: Padded<Mutex<State>>,
     /// Notified when the pool is closed, when it is idle, and when it has terminated.
     changes: WaitQueue,
 }
+
+/// A value in cache lines of its own.
+#[repr(align(128))]
+struct Padded<T>(T);
+
+/// The inbox is open.
+const OPEN: Tags = Tags::bit(0);
 
 impl Shared {
     pub(super) fn new(options: Options) -> Arc<Self> {
@@ -34,14 +48,24 @@ impl Shared {
             options,
             this,
             semaphore,
-            state: Mutex::new(State::new(limits)),
+            inbox: Padded(Inbox::new()),
+            state: Padded(Mutex::new(State::new(limits))),
             changes: WaitQueue::new(),
         })
     }
 
+    /// Locks the state, and closes the inbox: until the lock is released, all tasks are in the queue.
     #[inline]
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
+        let mut state = self.lock();
+        self.close_inbox(&mut state);
+        state
+    }
+
+    /// Locks the state, and leaves the inbox as it is. The caller must not make a task need more than to be queued.
+    #[inline]
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state.0)
     }
 
     /// Identifies the pool, for as long as it has a task.
@@ -55,6 +79,58 @@ impl Shared {
             queue_capacity: self.options.queue_capacity.map(|tasks| tasks as u64),
             ..self.state().metrics()
         }
+    }
+
+    // ===== The inbox =====
+
+    /// Queues a task without the lock. Returns it if the inbox is closed.
+    #[inline]
+    pub(super) fn try_push(&self, task: Task<RunContext>) -> Result<(), Batch<Task<RunContext>>> {
+        let if_open = |tags: Tags| tags.has(OPEN).then_some(tags);
+        let pushed = self
+            .inbox
+            .0
+            .push(Batch::of(task), |head| if_open(head.tags));
+        match pushed {
+            Ok(_) => Ok(()),
+            Err(refused) => Err(refused.batch),
+        }
+    }
+
+    /// Moves the tasks of the inbox to the queue.
+    #[inline]
+    pub(super) fn empty_inbox(&self, state: &mut State) {
+        let (mut tasks, count) = self.inbox.0.detach().take_newest(usize::MAX);
+        state.push_untimed(&mut tasks, count);
+    }
+
+    #[inline]
+    pub(super) fn close_inbox(&self, state: &mut State) {
+        if state.set_open(false) {
+            // First: a task that comes after this finds the inbox closed.
+            self.inbox.0.retag(Tags::NONE, OPEN);
+            self.empty_inbox(state);
+        }
+    }
+
+    /// Opens the inbox if a task needs nothing but to be queued.
+    #[inline]
+    pub(super) fn open_inbox(&self, state: &mut State) {
+        if state.needs_only_queue() && !state.set_open(true) {
+            self.inbox.0.retag(OPEN, Tags::NONE);
+        }
+    }
+
+    /// Takes the next task, for the calling thread to run. If there is none, the inbox is closed.
+    #[inline]
+    pub(super) fn pop(&self, state: &mut State) -> Option<(Task<RunContext>, Option<Sample>)> {
+        if !state.has_queued() {
+            self.empty_inbox(state);
+        }
+        if !state.has_queued() {
+            self.close_inbox(state);
+        }
+        state.pop()
     }
 
     // ===== Permits =====

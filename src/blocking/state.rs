@@ -17,7 +17,7 @@ use super::stopwatch::Lap;
 use super::waits::{Wait, Waits};
 use crate::inbox::FifoList;
 use crate::join::{RunContext, RunCounts};
-use crate::sync::Arc;
+use crate::sync::{Arc, MODEL};
 use crate::task::Task;
 
 /// The largest number of wake-ups in flight.
@@ -39,6 +39,8 @@ pub(super) struct State {
     /// A task has ended since the last thread woke up.
     has_ended: bool,
     closed: bool,
+    /// The inbox is open.
+    open: bool,
     /// Threads that are being created. They will look at the queue.
     starting: usize,
     /// Threads that exist, without those that are being created.
@@ -101,6 +103,7 @@ impl State {
             wake_limit: 1,
             has_ended: false,
             closed: false,
+            open: false,
             starting: 0,
             threads: 0,
             submitted: 0,
@@ -163,12 +166,38 @@ impl State {
         self.queue.len() > 0
     }
 
+    /// Queues tasks. A single one `is_chosen` for the sample or not.
     #[inline]
-    pub(super) fn push(&mut self, tasks: &mut FifoList<Task<RunContext>>, count: usize) {
-        self.queue.append(tasks, count);
+    pub(super) fn push(
+        &mut self,
+        tasks: &mut FifoList<Task<RunContext>>,
+        count: usize,
+        is_chosen: bool,
+    ) {
         let first = self.submitted;
+        self.push_untimed(tasks, count);
+        self.samples.push(first..self.submitted, is_chosen);
+    }
+
+    /// Queues tasks that are not in the sample.
+    #[inline]
+    pub(super) fn push_untimed(&mut self, tasks: &mut FifoList<Task<RunContext>>, count: usize) {
+        self.queue.append(tasks, count);
         self.submitted += count;
-        self.samples.push(first..self.submitted);
+    }
+
+    /// Returns `true` if the next task needs nothing but to be queued: no thread has to be created or woken for it, and
+    /// it is not timed. A running or woken thread will take it.
+    #[inline]
+    pub(super) fn needs_only_queue(&self) -> bool {
+        let is_attended = self.idle.is_empty() || self.waking > 0;
+        is_attended && !self.closed && self.is_at_limit() && (self.are_tasks_short() || MODEL)
+    }
+
+    /// Notes whether the inbox is open, and returns whether it was.
+    #[inline]
+    pub(super) fn set_open(&mut self, open: bool) -> bool {
+        std::mem::replace(&mut self.open, open)
     }
 
     /// Takes the next task, for the calling thread to run.
@@ -243,6 +272,12 @@ impl State {
         if let Some(lap) = lap {
             self.samples.record_lap(&lap);
         }
+    }
+
+    /// Returns `true` if almost all of the recent tasks were short.
+    #[inline]
+    pub(super) fn are_tasks_short(&self) -> bool {
+        self.samples.are_short()
     }
 
     /// A thread has waited for a task. It may find none, since others are faster.
@@ -397,10 +432,17 @@ impl State {
         self.idle.iter().any(|idle| Arc::ptr_eq(idle, parker))
     }
 
+    /// A thread becomes idle. Returns `true` if it spins before it parks: only one thread at a time does, and it is the
+    /// next to be woken.
     #[inline]
-    pub(super) fn park(&mut self, parker: &Arc<Parker>) {
+    pub(super) fn park(&mut self, parker: &Arc<Parker>, may_spin: bool) -> bool {
         debug_assert!(parker.set_parked(true), "the thread is parked already");
-        self.idle.push(Arc::clone(parker));
+        let other_spins = self.idle.last().is_some_and(|other| other.spins());
+        let position = self.idle.len() - usize::from(other_spins);
+        self.idle.insert(position, Arc::clone(parker));
+        let spins = may_spin && !other_spins;
+        parker.set_spins(spins);
+        spins
     }
 
     /// A thread is no longer idle. It must have parked since the last call: if its parker is not among the idle ones,

@@ -4,6 +4,7 @@ use std::io;
 use std::panic::Location;
 
 use super::parker::wake;
+use super::samples::toss;
 use super::shared::Shared;
 use super::state::Source;
 use super::task::{Body, Closure, Foreign, Guard, InRuntime, PoolTask, TaskGuard};
@@ -19,7 +20,7 @@ pub(super) trait Submit {
     fn shared(&self) -> &Arc<Shared>;
 
     /// Submits the body of a task that holds a permit.
-    fn submit<B: Body>(&self, body: B) -> Result<JoinRef<B::Output>, TrySpawnError<B>>;
+    fn submit<B: Body>(&self, body: B) -> Result<Submitted<B::Output>, TrySpawnError<B>>;
 
     /// Submits a closure that holds a permit, and that the caller spawned at `location`.
     #[inline]
@@ -44,7 +45,7 @@ pub(super) trait Submit {
                 submitted.map_err(|refused| refused.map(into_inner))
             }
         };
-        submitted.map(|join_ref| join_handle(shared, id, join_ref))
+        submitted.map(|submitted| submitted.into_handle(shared, id))
     }
 
     /// Submits work of another part of the crate that holds a permit.
@@ -63,9 +64,18 @@ pub(super) trait Submit {
     }
 }
 
-/// The handle of a task of a pool.
-pub(super) fn join_handle<R>(shared: &Arc<Shared>, id: Id, join_ref: JoinRef<R>) -> JoinHandle<R> {
-    JoinHandle::with_origin(id, join_ref, Origin::pool(Shared::id(shared)))
+/// A task that was accepted.
+pub(super) struct Submitted<R> {
+    pub(super) join_ref: JoinRef<R>,
+    /// A thread takes it at once, and will not need long for it.
+    pub(super) ends_soon: bool,
+}
+
+impl<R> Submitted<R> {
+    fn into_handle(self, shared: &Arc<Shared>, id: Id) -> JoinHandle<R> {
+        let origin = Origin::pool(Shared::id(shared), self.ends_soon);
+        JoinHandle::with_origin(id, self.join_ref, origin)
+    }
 }
 
 /// Why a task was not accepted that found no permit.
@@ -89,10 +99,13 @@ pub(super) fn submit<B: Body, G: Guard>(
     shared: &Arc<Shared>,
     task: PoolTask<B, G>,
     source: Source,
-) -> Result<JoinRef<B::Output>, TrySpawnError<B>> {
+) -> Result<Submitted<B::Output>, TrySpawnError<B>> {
     let (task, join_ref) = Task::joinable(task);
-    match accept(shared, task.into(), 1, source) {
-        Ok(()) => Ok(join_ref),
+    match accept_one(shared, task, source) {
+        Ok(ends_soon) => Ok(Submitted {
+            join_ref,
+            ends_soon,
+        }),
         // SAFETY: the task was made above.
         Err(refused) => Err(unsafe { take_back::<B, G>(refused) }.remove(0)),
     }
@@ -109,13 +122,17 @@ pub(super) fn submit_batch<B: Body>(
         let guard = TaskGuard::new(shared);
         let (task, join_ref) = Task::joinable(PoolTask { body, guard });
         tasks.push_back(task);
-        handles.push(join_handle(shared, id, join_ref));
+        let submitted = Submitted {
+            join_ref,
+            ends_soon: false,
+        };
+        handles.push(submitted.into_handle(shared, id));
     }
     if handles.is_empty() {
         return handles;
     }
-    match accept(shared, tasks, handles.len(), Source::Caller) {
-        Ok(()) => handles,
+    match accept(shared, tasks, handles.len(), false, Source::Caller) {
+        Ok(_) => handles,
         Err(refused) => {
             // SAFETY: the tasks were made above.
             let refused = unsafe { take_back::<B, TaskGuard>(refused) };
@@ -124,15 +141,32 @@ pub(super) fn submit_batch<B: Body>(
     }
 }
 
-/// Queues tasks that hold permits, and makes sure that threads will run them.
+/// Queues a task that holds a permit, and makes sure that a thread will run it. Returns `true` if it will probably end
+/// within a few microseconds.
 #[inline]
+fn accept_one(this: &Arc<Shared>, task: Task<RunContext>, source: Source) -> Result<bool, Refused> {
+    let is_chosen = toss();
+    if is_chosen {
+        return accept(this, task.into(), 1, true, source);
+    }
+    match this.try_push(task) {
+        // An open inbox accepts tasks from any source: the pool is not closed.
+        Ok(()) => Ok(false),
+        Err(task) => accept(this, task.into_fifo(), 1, false, source),
+    }
+}
+
+/// Queues tasks as `accept_one` does. A single one `is_chosen` for the sample or not.
 fn accept(
     this: &Arc<Shared>,
     mut tasks: FifoList<Task<RunContext>>,
     count: usize,
+    is_chosen: bool,
     source: Source,
-) -> Result<(), Refused> {
-    let mut state = this.state();
+) -> Result<bool, Refused> {
+    // Leaves the inbox open: these tasks need no more than those in it do.
+    let mut state = this.lock();
+    this.empty_inbox(&mut state);
     // Asks again until no thread is needed: by the time that the lock is back, the new thread may have taken another
     // task, or have exited.
     loop {
@@ -151,13 +185,15 @@ fn accept(
             Ok(state) | Err((state, _)) => state,
         };
     }
-    state.push(&mut tasks, count);
+    state.push(&mut tasks, count, is_chosen);
     let woken = state.wake_one();
+    let ends_soon = state.are_tasks_short() && woken.as_ref().is_some_and(|woken| woken.spins());
     let due = state.arm(&this.options);
+    this.open_inbox(&mut state);
     drop(state);
     wake(woken);
     Shared::arm(this, due);
-    Ok(())
+    Ok(ends_soon)
 }
 
 /// Releases the permits of tasks that are not accepted, and counts them.

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use super::options::Limits;
-use super::parker::{Parker, wake};
+use super::parker::{Parker, Spinner, wake};
 use super::runtime;
 use super::samples::{Sample, Times};
 use super::shared::Shared;
@@ -192,6 +192,7 @@ struct Worker<'a> {
     host: &'a WorkerHost,
     context: RunContext,
     parker: Arc<Parker>,
+    spinner: Spinner,
     stopwatch: Stopwatch,
 }
 
@@ -202,6 +203,7 @@ impl<'a> Worker<'a> {
             host,
             context: host.run_context(),
             parker: Arc::new(Parker::new()),
+            spinner: Spinner::default(),
             stopwatch: Stopwatch::new(),
         }
     }
@@ -212,7 +214,7 @@ impl<'a> Worker<'a> {
         self.stopwatch = Stopwatch::new();
         // Checked before each task: a thread beyond the maximum takes none, even if it was just created or woken.
         while !state.has_excess_thread() {
-            if let Some((task, sample)) = state.pop() {
+            if let Some((task, sample)) = self.shared.pop(&mut state) {
                 state = self.run(state, task, sample);
                 continue;
             }
@@ -227,6 +229,7 @@ impl<'a> Worker<'a> {
             state.thread_waited(self.stopwatch.restart());
         }
         self.end_lap(&mut state);
+        self.shared.close_inbox(&mut state);
         state.begin_exit();
         let woken = state.wake_some();
         self.shared.unlock(state);
@@ -251,13 +254,18 @@ impl<'a> Worker<'a> {
     /// Runs a task without the lock, after waking other threads if there is more to do.
     fn run(
         &mut self,
-        state: MutexGuard<'a, State>,
+        mut state: MutexGuard<'a, State>,
         task: Task<RunContext>,
         sample: Option<Sample>,
     ) -> MutexGuard<'a, State> {
+        if !state.needs_only_queue() {
+            // Before it is decided whether to wake a thread, which may make it possible to open the inbox again.
+            self.shared.close_inbox(&mut state);
+        }
         if state.must_wake() {
-            unlock_and_wake(state);
+            self.unlock_and_wake(state);
         } else {
+            self.shared.open_inbox(&mut state);
             drop(state);
         }
         let timed = sample.map(|sample| (sample, self.stopwatch.start()));
@@ -265,7 +273,7 @@ impl<'a> Worker<'a> {
         let ran = Work::new(task).run_in(&mut self.context);
         self.host.counts.end();
         let times = self.stop(timed);
-        let mut state = self.shared.state();
+        let mut state = self.shared.lock();
         self.host.unblock(&mut state);
         state.lap_ended(self.stopwatch.take_lap());
         if ran == Ran::Cancelled {
@@ -278,6 +286,15 @@ impl<'a> Worker<'a> {
             state.count_cancelled();
         }
         state
+    }
+
+    /// Releases the lock, and wakes the threads for which there is more to do.
+    #[inline(never)]
+    fn unlock_and_wake(&self, mut state: MutexGuard<'_, State>) {
+        let woken = state.wake_some();
+        self.shared.open_inbox(&mut state);
+        drop(state);
+        wake(woken.into_iter().flatten());
     }
 
     /// Stops the time of a task, if it is timed.
@@ -303,15 +320,17 @@ impl<'a> Worker<'a> {
 
     /// Waits for a task, and returns with the lock; `None` if the keep-alive has passed without a task, and the thread
     /// is no longer counted. The stopwatch was read just now.
-    fn wait(&self, mut state: MutexGuard<'a, State>) -> Option<MutexGuard<'a, State>> {
+    fn wait(&mut self, mut state: MutexGuard<'a, State>) -> Option<MutexGuard<'a, State>> {
         let (shared, parker) = (self.shared, &self.parker);
         let keep_alive = state.keep_alive();
         let mut deadline = keep_alive.and_then(|time| self.stopwatch.time().checked_add(time));
         parker.prepare();
-        state.park(parker);
+        let spins = state.park(parker, self.spinner.should_spin());
         shared.unlock(state);
-        // An idle thread holds back no memory that other threads have allocated.
-        flush();
+        if !(spins && self.spinner.spin(parker)) {
+            // A parked thread holds back no memory that other threads have allocated.
+            flush();
+        }
         loop {
             let woken = parker.park(deadline);
             let mut state = shared.state();
@@ -330,14 +349,6 @@ impl<'a> Worker<'a> {
             deadline = None;
         }
     }
-}
-
-/// Releases the lock, and wakes the threads for which there is more to do.
-#[inline(never)]
-fn unlock_and_wake(mut state: MutexGuard<'_, State>) {
-    let woken = state.wake_some();
-    drop(state);
-    wake(woken.into_iter().flatten());
 }
 
 // ===== Waits inside tasks =====

@@ -58,7 +58,7 @@ impl State {
 
     /// Returns `true` if as many threads as are allowed exist or are starting.
     #[inline]
-    fn is_at_limit(&self) -> bool {
+    pub(super) fn is_at_limit(&self) -> bool {
         self.threads + self.starting >= self.max_allowed()
     }
 
