@@ -58,7 +58,6 @@ struct Group {
 /// Which tasks of a group are in the sample.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Choice {
-    None,
     All,
     /// To be decided for each task when it is taken from the queue.
     Random,
@@ -102,25 +101,25 @@ impl Samples {
     #[inline]
     pub(super) fn push(&mut self, positions: Range<usize>, is_chosen: bool) {
         if self.times_all || is_chosen || positions.len() > 1 {
-            self.push_timed(positions, is_chosen, Instant::now());
+            self.push_timed(positions, Instant::now());
         }
     }
 
-    fn push_timed(&mut self, positions: Range<usize>, is_chosen: bool, queued: Instant) {
+    fn push_timed(&mut self, positions: Range<usize>, queued: Instant) {
+        // If not every task is timed, a single one is here because it is in the sample.
+        let choice = match positions.len() {
+            1 if !self.times_all => Choice::All,
+            _ => Choice::Random,
+        };
         let resolution = self.resolution();
         if let Some(last) = self.queued.back_mut()
+            && (last.choice, choice) == (Choice::Random, Choice::Random)
             && last.positions.end == positions.start
             && queued.saturating_duration_since(last.queued) < resolution
         {
             last.positions.end = positions.end;
-            last.choice = Choice::Random;
             return;
         }
-        let choice = match positions.len() {
-            1 if is_chosen => Choice::All,
-            1 => Choice::None,
-            _ => Choice::Random,
-        };
         self.queued.push_back(Group {
             positions,
             queued,
@@ -148,7 +147,6 @@ impl Samples {
             self.queued.pop_front();
         }
         let is_chosen = match choice {
-            Choice::None => false,
             Choice::All => true,
             Choice::Random => self.random.f64() < 1.0 / MEAN_INTERVAL,
         };
@@ -230,7 +228,7 @@ impl Samples {
 }
 
 plain_thread_local! {
-    // How many of the next tasks that this thread submits are not in the sample. Unknown before the first one.
+    // The number of tasks that this thread submits before the next one of the sample. `usize::MAX` before the first one.
     static SKIPS: Cell<usize> = Cell::new(usize::MAX);
 }
 
@@ -444,7 +442,7 @@ mod tests {
         let start = Instant::now();
         let at = |group: u32| start + group * Duration::from_secs(1);
         for (group, positions) in [(0, 0..4), (1, 4..6), (2, 6..9)] {
-            samples.push_timed(positions, false, at(group));
+            samples.push_timed(positions, at(group));
         }
         let popped =
             |samples: &mut Samples, position| samples.pop(position).map(|sample| sample.queued);
@@ -452,7 +450,7 @@ mod tests {
         // Of the 8 tasks left, the first group keeps one, the second none, the third two.
         let kept = [false, true, false, false, false, true, false, true];
         samples.retain(&kept, 9);
-        samples.push_timed(9..10, false, at(3));
+        samples.push_timed(9..10, at(3));
         let times = (6..10).map(|position| popped(&mut samples, position));
         assert_eq!(
             times.collect::<Vec<_>>(),
@@ -463,19 +461,19 @@ mod tests {
     #[test]
     fn a_task_that_is_not_timed_has_no_times() {
         let mut samples = with_short_tasks(8);
-        samples.push(0..1, true);
-        samples.push(1..2, false);
+        samples.push(0..1, false);
+        samples.push(1..2, true);
         let timed = (0..2).map(|position| samples.pop(position).is_some());
         assert!(timed.eq([false, true]));
     }
 
     #[test]
     fn a_long_queue_needs_little_memory_for_its_times() {
-        let (mut samples, mut coin) = (seeded(10), Coin::seeded(10));
+        let mut samples = seeded(10);
         let (start, tasks) = (Instant::now(), 200_000);
         let queued = |position: usize| start + position as u32 * Duration::from_nanos(100);
         for position in 0..tasks {
-            samples.push_timed(position..position + 1, coin.toss(), queued(position));
+            samples.push_timed(position..position + 1, queued(position));
         }
         assert!(
             samples.queued.len() < tasks / 20,

@@ -1,6 +1,7 @@
 //! [`Shared`]: what all handles and all threads of a pool share.
 
 use std::num::NonZeroUsize;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use super::metrics::Metrics;
 use super::options::Options;
@@ -34,6 +35,10 @@ pub(super) struct Shared {
 /// A value in cache lines of its own.
 #[repr(align(128))]
 struct Padded<T>(T);
+
+// No user code runs under the lock or while the inbox changes, so a panic of it leaves nothing half changed.
+impl<T> UnwindSafe for Padded<T> {}
+impl<T> RefUnwindSafe for Padded<T> {}
 
 /// The inbox is open.
 const OPEN: Tags = Tags::bit(0);

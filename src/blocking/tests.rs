@@ -61,8 +61,8 @@ fn a_thread_that_has_not_parked_cannot_unpark() {
     };
     let mut state = State::new(limits);
     let [one, other] = [(); 2].map(|()| Arc::new(Parker::new()));
-    state.park(&one);
-    state.park(&other);
+    state.park(&one, false);
+    state.park(&other, false);
     // The other one is woken.
     assert!(Arc::ptr_eq(&state.wake_all()[1], &other));
     state.unpark(&one);

@@ -99,12 +99,8 @@ pub(super) async fn submit_trivial<P: Pool>(pool: P, tasks: u64) {
     submit_windows(pool, tasks, WINDOW, |task| move || task).await;
 }
 
-async fn submit_windows<P: Pool, F>(
-    pool: P,
-    tasks: u64,
-    window: u64,
-    closure: impl Fn(u64) -> F,
-) where
+async fn submit_windows<P: Pool, F>(pool: P, tasks: u64, window: u64, closure: impl Fn(u64) -> F)
+where
     F: FnOnce() -> u64 + Send + 'static,
 {
     let mut handles = Vec::with_capacity(window.min(tasks) as usize);
