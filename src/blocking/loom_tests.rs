@@ -108,6 +108,19 @@ fn loom_submit_against_shutdown() {
     });
 }
 
+/// A thread runs a task of a pool that is closed: no other task is accepted meanwhile.
+#[test]
+fn loom_a_closed_pool_refuses_while_a_thread_runs() {
+    loom::model(|| {
+        let pool = pool(1, 1);
+        drop(pool.spawn_blocking(|| ()));
+        pool.close();
+        let refused = pool.try_spawn_blocking(|| ());
+        assert!(refused.is_err_and(|error| error.is_closed()));
+        assert_eq!(end(&pool).completed, 1);
+    });
+}
+
 /// An idle core thread, which sleeps without a time-out, is told of the end.
 #[test]
 fn loom_shutdown_against_going_idle() {

@@ -135,3 +135,20 @@ pub(super) fn wake(parkers: impl IntoIterator<Item = Arc<Parker>>) {
         parker.unpark();
     }
 }
+
+#[cfg(all(test, not(any(throng_loom, throng_shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_spins_in_vain_spins_rarely() {
+        const PARKS: u32 = 1_000;
+        let (parker, mut spinner) = (Parker::new(), Spinner::default());
+        let spins = (0..PARKS).filter(|_| spinner.should_spin() && !spinner.spin(&parker));
+        assert!((2..30).contains(&spins.count()));
+        // Being woken once is enough to spin every time again.
+        parker.woken.store(true, Ordering::Relaxed);
+        while !spinner.should_spin() {}
+        assert!(spinner.spin(&parker) && spinner.should_spin());
+    }
+}

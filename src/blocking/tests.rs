@@ -1,5 +1,6 @@
 //! Small pools, which Miri can run. Large ones are tested through the public interface.
 
+use std::sync::Mutex;
 use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
 
@@ -48,18 +49,22 @@ fn closed<F>(refused: Result<JoinHandle<()>, TrySpawnError<F>>) -> F {
     }
 }
 
+/// The state of a pool of up to two threads.
+fn state() -> State {
+    State::new(Limits {
+        core_threads: 0,
+        max_threads: 2,
+        keep_alive: Duration::MAX,
+        core_timeout: false,
+    })
+}
+
 /// Otherwise a thread that was never woken would be counted as one that was.
 #[test]
 #[cfg(debug_assertions)]
 #[should_panic(expected = "the thread has not parked")]
 fn a_thread_that_has_not_parked_cannot_unpark() {
-    let limits = Limits {
-        core_threads: 0,
-        max_threads: 2,
-        keep_alive: Duration::MAX,
-        core_timeout: false,
-    };
-    let mut state = State::new(limits);
+    let mut state = state();
     let [one, other] = [(); 2].map(|()| Arc::new(Parker::new()));
     state.park(&one, false);
     state.park(&other, false);
@@ -67,6 +72,37 @@ fn a_thread_that_has_not_parked_cannot_unpark() {
     assert!(Arc::ptr_eq(&state.wake_all()[1], &other));
     state.unpark(&one);
     state.unpark(&one);
+}
+
+#[test]
+fn one_idle_thread_spins_and_is_woken_first() {
+    let mut state = state();
+    let [first, second, third] = [(); 3].map(|()| Arc::new(Parker::new()));
+    assert!(state.park(&first, true));
+    assert!(!state.park(&second, true), "another one spins");
+    first.set_spins(false);
+    assert!(state.park(&third, true), "no other one spins any more");
+    let woken = state.wake_all();
+    let order = [&second, &first, &third];
+    assert!(woken.iter().zip(order).all(|(a, b)| Arc::ptr_eq(a, b)));
+}
+
+/// Some are pushed to the inbox, and others are queued with the lock.
+#[test]
+fn tasks_of_one_submitter_start_in_order() {
+    // Enough for the pool to find that they are short.
+    const TASKS: usize = if cfg!(miri) { 50 } else { 20_000 };
+    let pool = pool(1);
+    let started = Arc::new(Mutex::new(Vec::new()));
+    let spawn = |task| {
+        let started = Arc::clone(&started);
+        pool.spawn_blocking(move || started.lock().unwrap().push(task))
+    };
+    let handles: Vec<_> = (0..TASKS).map(spawn).collect();
+    for handle in handles {
+        handle.blocking_join().expect("it returns");
+    }
+    assert!(started.lock().unwrap().iter().copied().eq(0..TASKS));
 }
 
 #[test]
