@@ -10,10 +10,11 @@ use self::tasks::{Core, PoolPermit, Reserved};
 use super::metrics::Metrics;
 use super::pool::BlockingPool;
 use super::shared::Shared;
-use super::submit::{Submit, Submitted, not_acquired};
+use super::submit::{Submit, not_acquired};
 use super::task::Body;
 use crate::join::{Bounded, Closed, JoinHandle, Permit, Spawn, TrySpawnError, Work, sealed};
 use crate::sync::Arc;
+use crate::task::JoinRef;
 #[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
 use crate::weak_part::{ReadPart, WeakPart};
 
@@ -287,7 +288,7 @@ impl Submit for Bulkhead {
         self.core.shared()
     }
 
-    fn submit<B: Body>(&self, body: B) -> Result<Submitted<B::Output>, TrySpawnError<B>> {
+    fn submit<B: Body>(&self, body: B) -> Result<JoinRef<B::Output>, TrySpawnError<B>> {
         Core::submit(&self.core, body, PoolPermit::ToAcquire)
     }
 }

@@ -9,14 +9,14 @@ use super::overflow::Overflow;
 use super::pool::BlockingPool;
 use super::shared::Shared;
 use super::state::Source;
-use super::submit::{Submit, Submitted, not_acquired, submit, submit_batch};
+use super::submit::{Submit, not_acquired, submit, submit_batch};
 use super::task::{Body, Closure, InRuntime, PoolTask, TaskGuard};
 use crate::join::{
     Bounded, Closed, Id, JoinHandle, Permit, Spawn, TrySpawnError, Work, is_pool_thread, sealed,
 };
 use crate::semaphore::TryAcquireError;
 use crate::sync::Arc;
-use crate::task::{Fault, Task, Thunk};
+use crate::task::{Fault, JoinRef, Task, Thunk};
 use crate::unwind::contain;
 
 impl BlockingPool {
@@ -290,7 +290,7 @@ impl Submit for BlockingPool {
         self.shared()
     }
 
-    fn submit<B: Body>(&self, body: B) -> Result<Submitted<B::Output>, TrySpawnError<B>> {
+    fn submit<B: Body>(&self, body: B) -> Result<JoinRef<B::Output>, TrySpawnError<B>> {
         let shared = self.shared();
         let guard = TaskGuard::new(shared);
         submit(shared, PoolTask { body, guard }, Source::Caller)

@@ -432,17 +432,10 @@ impl State {
         self.idle.iter().any(|idle| Arc::ptr_eq(idle, parker))
     }
 
-    /// A thread becomes idle. Returns `true` if it spins before it parks: only one thread at a time does, and it is the
-    /// next to be woken.
     #[inline]
-    pub(super) fn park(&mut self, parker: &Arc<Parker>, may_spin: bool) -> bool {
+    pub(super) fn park(&mut self, parker: &Arc<Parker>) {
         debug_assert!(parker.set_parked(true), "the thread is parked already");
-        let other_spins = self.idle.last().is_some_and(|other| other.spins());
-        let position = self.idle.len() - usize::from(other_spins);
-        self.idle.insert(position, Arc::clone(parker));
-        let spins = may_spin && !other_spins;
-        parker.set_spins(spins);
-        spins
+        self.idle.push(Arc::clone(parker));
     }
 
     /// A thread is no longer idle. It must have parked since the last call: if its parker is not among the idle ones,

@@ -20,7 +20,7 @@ pub(super) trait Submit {
     fn shared(&self) -> &Arc<Shared>;
 
     /// Submits the body of a task that holds a permit.
-    fn submit<B: Body>(&self, body: B) -> Result<Submitted<B::Output>, TrySpawnError<B>>;
+    fn submit<B: Body>(&self, body: B) -> Result<JoinRef<B::Output>, TrySpawnError<B>>;
 
     /// Submits a closure that holds a permit, and that the caller spawned at `location`.
     #[inline]
@@ -45,7 +45,7 @@ pub(super) trait Submit {
                 submitted.map_err(|refused| refused.map(into_inner))
             }
         };
-        submitted.map(|submitted| submitted.into_handle(shared, id))
+        submitted.map(|join_ref| join_handle(shared, id, join_ref))
     }
 
     /// Submits work of another part of the crate that holds a permit.
@@ -64,18 +64,9 @@ pub(super) trait Submit {
     }
 }
 
-/// A task that was accepted.
-pub(super) struct Submitted<R> {
-    pub(super) join_ref: JoinRef<R>,
-    /// A thread takes it at once, and will not need long for it.
-    pub(super) ends_soon: bool,
-}
-
-impl<R> Submitted<R> {
-    fn into_handle(self, shared: &Arc<Shared>, id: Id) -> JoinHandle<R> {
-        let origin = Origin::pool(Shared::id(shared), self.ends_soon);
-        JoinHandle::with_origin(id, self.join_ref, origin)
-    }
+/// The handle of a task of a pool.
+pub(super) fn join_handle<R>(shared: &Arc<Shared>, id: Id, join_ref: JoinRef<R>) -> JoinHandle<R> {
+    JoinHandle::with_origin(id, join_ref, Origin::pool(Shared::id(shared)))
 }
 
 /// Why a task was not accepted that found no permit.
@@ -99,13 +90,10 @@ pub(super) fn submit<B: Body, G: Guard>(
     shared: &Arc<Shared>,
     task: PoolTask<B, G>,
     source: Source,
-) -> Result<Submitted<B::Output>, TrySpawnError<B>> {
+) -> Result<JoinRef<B::Output>, TrySpawnError<B>> {
     let (task, join_ref) = Task::joinable(task);
     match accept_one(shared, task, source) {
-        Ok(ends_soon) => Ok(Submitted {
-            join_ref,
-            ends_soon,
-        }),
+        Ok(()) => Ok(join_ref),
         // SAFETY: the task was made above.
         Err(refused) => Err(unsafe { take_back::<B, G>(refused) }.remove(0)),
     }
@@ -122,17 +110,13 @@ pub(super) fn submit_batch<B: Body>(
         let guard = TaskGuard::new(shared);
         let (task, join_ref) = Task::joinable(PoolTask { body, guard });
         tasks.push_back(task);
-        let submitted = Submitted {
-            join_ref,
-            ends_soon: false,
-        };
-        handles.push(submitted.into_handle(shared, id));
+        handles.push(join_handle(shared, id, join_ref));
     }
     if handles.is_empty() {
         return handles;
     }
     match accept(shared, tasks, handles.len(), false, Source::Caller) {
-        Ok(_) => handles,
+        Ok(()) => handles,
         Err(refused) => {
             // SAFETY: the tasks were made above.
             let refused = unsafe { take_back::<B, TaskGuard>(refused) };
@@ -141,17 +125,16 @@ pub(super) fn submit_batch<B: Body>(
     }
 }
 
-/// Queues a task that holds a permit, and makes sure that a thread will run it. Returns `true` if it will probably end
-/// within a few microseconds.
+/// Queues a task that holds a permit, and makes sure that a thread will run it.
 #[inline]
-fn accept_one(this: &Arc<Shared>, task: Task<RunContext>, source: Source) -> Result<bool, Refused> {
+fn accept_one(this: &Arc<Shared>, task: Task<RunContext>, source: Source) -> Result<(), Refused> {
     let is_chosen = toss();
     if is_chosen {
         return accept(this, task.into(), 1, true, source);
     }
     match this.try_push(task) {
         // An open inbox accepts tasks from any source: the pool is not closed.
-        Ok(()) => Ok(false),
+        Ok(()) => Ok(()),
         Err(task) => accept(this, task.into_fifo(), 1, false, source),
     }
 }
@@ -163,7 +146,7 @@ fn accept(
     count: usize,
     is_chosen: bool,
     source: Source,
-) -> Result<bool, Refused> {
+) -> Result<(), Refused> {
     // Leaves the inbox open: these tasks need no more than those in it do.
     let mut state = this.lock();
     this.empty_inbox(&mut state);
@@ -187,13 +170,12 @@ fn accept(
     }
     state.push(&mut tasks, count, is_chosen);
     let woken = state.wake_one();
-    let ends_soon = state.are_tasks_short() && woken.as_ref().is_some_and(|woken| woken.spins());
     let due = state.arm(&this.options);
     this.open_inbox(&mut state);
     drop(state);
     wake(woken);
     Shared::arm(this, due);
-    Ok(ends_soon)
+    Ok(())
 }
 
 /// Releases the permits of tasks that are not accepted, and counts them.

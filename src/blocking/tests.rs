@@ -9,9 +9,11 @@ use futures::executor::block_on;
 use super::options::Limits;
 use super::parker::Parker;
 use super::state::State;
+use super::stopwatch::Lap;
 use super::{BlockingPool, Bulkhead};
 use crate::join::{AbortHandle, JoinError, JoinHandle, Spawn, TrySpawnError, Work};
 use crate::sync::Arc;
+use crate::task::{Task, Thunk};
 
 fn pool(threads: usize) -> BlockingPool {
     BlockingPool::builder().max_threads(threads).build_outside()
@@ -49,14 +51,27 @@ fn closed<F>(refused: Result<JoinHandle<()>, TrySpawnError<F>>) -> F {
     }
 }
 
-/// The state of a pool of up to two threads.
-fn state() -> State {
-    State::new(Limits {
-        core_threads: 0,
-        max_threads: 2,
-        keep_alive: Duration::MAX,
-        core_timeout: false,
-    })
+/// A pool whose inbox is open, and whose only thread runs a task until the sender is dropped.
+fn with_open_inbox() -> (BlockingPool, Sender<()>) {
+    let pool = pool(1);
+    let gate = gated(|task| pool.spawn_blocking(task));
+    tasks_take(&pool, Duration::ZERO);
+    // The submitter finds that tasks are short, and opens the inbox.
+    drop(pool.spawn_blocking(|| ()));
+    assert!(is_inbox_open(&pool));
+    (pool, gate)
+}
+
+/// Records that many tasks have taken this time together.
+fn tasks_take(pool: &BlockingPool, time: Duration) {
+    let lap = Lap { tasks: 2_000, time };
+    pool.shared().lock().lap_ended(Some(lap));
+}
+
+/// Pushes a task to the inbox if that is open.
+fn is_inbox_open(pool: &BlockingPool) -> bool {
+    let (task, _) = Task::joinable(Thunk(|| ()));
+    pool.shared().try_push(task).is_ok()
 }
 
 /// Otherwise a thread that was never woken would be counted as one that was.
@@ -64,45 +79,52 @@ fn state() -> State {
 #[cfg(debug_assertions)]
 #[should_panic(expected = "the thread has not parked")]
 fn a_thread_that_has_not_parked_cannot_unpark() {
-    let mut state = state();
+    let limits = Limits {
+        core_threads: 0,
+        max_threads: 2,
+        keep_alive: Duration::MAX,
+        core_timeout: false,
+    };
+    let mut state = State::new(limits);
     let [one, other] = [(); 2].map(|()| Arc::new(Parker::new()));
-    state.park(&one, false);
-    state.park(&other, false);
+    state.park(&one);
+    state.park(&other);
     // The other one is woken.
     assert!(Arc::ptr_eq(&state.wake_all()[1], &other));
     state.unpark(&one);
     state.unpark(&one);
 }
 
+/// The times of long tasks are recorded one by one, which takes the lock.
 #[test]
-fn one_idle_thread_spins_and_is_woken_first() {
-    let mut state = state();
-    let [first, second, third] = [(); 3].map(|()| Arc::new(Parker::new()));
-    assert!(state.park(&first, true));
-    assert!(!state.park(&second, true), "another one spins");
-    first.set_spins(false);
-    assert!(state.park(&third, true), "no other one spins any more");
-    let woken = state.wake_all();
-    let order = [&second, &first, &third];
-    assert!(woken.iter().zip(order).all(|(a, b)| Arc::ptr_eq(a, b)));
+fn the_inbox_is_closed_once_tasks_are_long() {
+    let (pool, gate) = with_open_inbox();
+    tasks_take(&pool, Duration::from_secs(1));
+    let own = pool.clone();
+    let was_open = pool.spawn_blocking(move || is_inbox_open(&own));
+    // Without another task, the thread would close the inbox because it is empty.
+    drop(pool.spawn_blocking(|| ()));
+    drop(gate);
+    assert!(!was_open.blocking_join().expect("it returns"));
 }
 
-/// Some are pushed to the inbox, and others are queued with the lock.
+/// Those in the sample are queued with the lock, and the others are pushed to the inbox.
 #[test]
 fn tasks_of_one_submitter_start_in_order() {
-    // Enough for the pool to find that they are short.
-    const TASKS: usize = if cfg!(miri) { 50 } else { 20_000 };
-    let pool = pool(1);
+    const TASKS: usize = 500;
+    let (pool, gate) = with_open_inbox();
     let started = Arc::new(Mutex::new(Vec::new()));
     let spawn = |task| {
         let started = Arc::clone(&started);
-        pool.spawn_blocking(move || started.lock().unwrap().push(task))
+        pool.spawn_blocking(move || started.lock().expect("no task panics").push(task))
     };
     let handles: Vec<_> = (0..TASKS).map(spawn).collect();
+    drop(gate);
     for handle in handles {
         handle.blocking_join().expect("it returns");
     }
-    assert!(started.lock().unwrap().iter().copied().eq(0..TASKS));
+    let started = started.lock().expect("no task panics");
+    assert!(started.iter().copied().eq(0..TASKS), "{started:?}");
 }
 
 #[test]

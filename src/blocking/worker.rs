@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use super::options::Limits;
-use super::parker::{Parker, Spinner, wake};
+use super::parker::{Parker, wake};
 use super::runtime;
 use super::samples::{Sample, Times};
 use super::shared::Shared;
@@ -192,7 +192,6 @@ struct Worker<'a> {
     host: &'a WorkerHost,
     context: RunContext,
     parker: Arc<Parker>,
-    spinner: Spinner,
     stopwatch: Stopwatch,
 }
 
@@ -203,7 +202,6 @@ impl<'a> Worker<'a> {
             host,
             context: host.run_context(),
             parker: Arc::new(Parker::new()),
-            spinner: Spinner::default(),
             stopwatch: Stopwatch::new(),
         }
     }
@@ -229,7 +227,6 @@ impl<'a> Worker<'a> {
             state.thread_waited(self.stopwatch.restart());
         }
         self.end_lap(&mut state);
-        self.shared.close_inbox(&mut state);
         state.begin_exit();
         let woken = state.wake_some();
         self.shared.unlock(state);
@@ -259,7 +256,7 @@ impl<'a> Worker<'a> {
         sample: Option<Sample>,
     ) -> MutexGuard<'a, State> {
         if !state.needs_only_queue() {
-            // Before it is decided whether to wake a thread, which may make it possible to open the inbox again.
+            // Tasks are long now, so each one is timed.
             self.shared.close_inbox(&mut state);
         }
         if state.must_wake() {
@@ -320,17 +317,15 @@ impl<'a> Worker<'a> {
 
     /// Waits for a task, and returns with the lock; `None` if the keep-alive has passed without a task, and the thread
     /// is no longer counted. The stopwatch was read just now.
-    fn wait(&mut self, mut state: MutexGuard<'a, State>) -> Option<MutexGuard<'a, State>> {
+    fn wait(&self, mut state: MutexGuard<'a, State>) -> Option<MutexGuard<'a, State>> {
         let (shared, parker) = (self.shared, &self.parker);
         let keep_alive = state.keep_alive();
         let mut deadline = keep_alive.and_then(|time| self.stopwatch.time().checked_add(time));
         parker.prepare();
-        let spins = state.park(parker, self.spinner.should_spin());
+        state.park(parker);
         shared.unlock(state);
-        if !(spins && self.spinner.spin(parker)) {
-            // A parked thread holds back no memory that other threads have allocated.
-            flush();
-        }
+        // An idle thread holds back no memory that other threads have allocated.
+        flush();
         loop {
             let woken = parker.park(deadline);
             let mut state = shared.state();

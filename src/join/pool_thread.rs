@@ -39,10 +39,9 @@ impl Origin {
     const ENDS_SOON: usize = 2;
 
     /// A pool that is the [`PoolThread`] of its threads.
-    pub(crate) fn pool(id: NonZeroUsize, ends_soon: bool) -> Self {
+    pub(crate) fn pool(id: NonZeroUsize) -> Self {
         debug_assert_eq!(id.get() & (Self::SERIAL | Self::ENDS_SOON), 0, "an address");
-        let ends_soon = if ends_soon { Self::ENDS_SOON } else { 0 };
-        Self(id | ends_soon)
+        Self(id)
     }
 
     /// A serial executor.
@@ -55,10 +54,6 @@ impl Origin {
     fn as_serial(self) -> Option<ExecutorId> {
         let executor = NonZeroUsize::new(self.0.get() & !(Self::SERIAL | Self::ENDS_SOON))?;
         (self.0.get() & Self::SERIAL != 0).then_some(executor)
-    }
-
-    fn is_pool(self, id: NonZeroUsize) -> bool {
-        self.0.get() & !Self::ENDS_SOON == id.get()
     }
 
     /// Returns `true` if spinning for a moment is likely cheaper than going to sleep.
@@ -143,7 +138,7 @@ pub(super) fn prepare_to_join<T>(
         return prepare_to_wait(executor);
     }
     run_deferred_drains()?;
-    let Some(current) = current().filter(|current| origin.is_pool(current.thread.pool_id())) else {
+    let Some(current) = current().filter(|current| current.thread.pool_id() == origin.0) else {
         return Ok(());
     };
     let may_wait = |must_compensate| {

@@ -14,12 +14,12 @@ use crate::blocking::queue::TaskQueue;
 use crate::blocking::runtime::TaskRuntime;
 use crate::blocking::shared::Shared;
 use crate::blocking::state::Source;
-use crate::blocking::submit::{Submit, Submitted, not_acquired, submit, take_back_one};
+use crate::blocking::submit::{Submit, not_acquired, submit, take_back_one};
 use crate::blocking::task::{Body, Guard, PoolTask, Running};
 use crate::join::{Closed, RunContext, TrySpawnError, Work};
 use crate::semaphore::{Semaphore, TryAcquireError};
 use crate::sync::{Arc, Mutex, MutexGuard, Number, lock};
-use crate::task::{Fault, Ran, Task};
+use crate::task::{Fault, JoinRef, Ran, Task};
 
 /// The state that the clones of a bulkhead and its tasks share.
 pub(super) struct Core {
@@ -54,7 +54,7 @@ impl Submit for Reserved<'_> {
         self.0.shared()
     }
 
-    fn submit<B: Body>(&self, body: B) -> Result<Submitted<B::Output>, TrySpawnError<B>> {
+    fn submit<B: Body>(&self, body: B) -> Result<JoinRef<B::Output>, TrySpawnError<B>> {
         Core::submit(self.0, body, PoolPermit::Acquired)
     }
 }
@@ -147,16 +147,13 @@ impl Core {
         this: &Arc<Self>,
         body: B,
         permit: PoolPermit,
-    ) -> Result<Submitted<B::Output>, TrySpawnError<B>> {
+    ) -> Result<JoinRef<B::Output>, TrySpawnError<B>> {
         let guard = BulkheadGuard(Some(Arc::clone(this)));
         let (task, join_ref) = Task::joinable(PoolTask { body, guard });
         match Self::queue_or_send(this, task, permit) {
             Ok(()) => {
                 this.accepted.add(1);
-                Ok(Submitted {
-                    join_ref,
-                    ends_soon: false,
-                })
+                Ok(join_ref)
             }
             Err(refused) => {
                 this.state().rejected += 1;

@@ -73,7 +73,7 @@ fn task<T: Send + 'static>(
     f: impl FnOnce() -> T + Send + 'static,
 ) -> (Task<RunContext>, JoinHandle<T>) {
     let (task, join_ref) = Task::joinable(Thunk(f));
-    let handle = JoinHandle::with_origin(Id::next(), join_ref, Origin::pool(pool, false));
+    let handle = JoinHandle::with_origin(Id::next(), join_ref, Origin::pool(pool));
     (task, handle)
 }
 
