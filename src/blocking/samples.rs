@@ -26,9 +26,9 @@ const SHORT: Duration = Duration::from_micros(1);
 const LONG: Duration = Duration::from_millis(1);
 /// After this number of short tasks, only the sample is timed.
 const MANY: u32 = 1024;
-/// From this number of groups on, tasks that are queued at almost the same time share a group.
+/// Once there are this many groups, tasks that are queued at almost the same time share a group.
 const GROUPS: usize = 1024;
-/// The difference between these times, for each of so many groups.
+/// The time within which they share one, for each [`GROUPS`] groups.
 const RESOLUTION: Duration = Duration::from_micros(1);
 /// Every task is timed again if fewer of the recent tasks were short. The difference allows for a few tasks that only
 /// seem to take long, since their thread has waited for the lock of the state.
@@ -97,7 +97,7 @@ impl Samples {
         }
     }
 
-    /// Tasks are queued in these positions. A single one `is_chosen` for the sample or not.
+    /// Tasks are queued in these positions. If there is only one, `is_chosen` determines whether it is in the sample.
     #[inline]
     pub(super) fn push(&mut self, positions: Range<usize>, is_chosen: bool) {
         if self.times_all || is_chosen || positions.len() > 1 {
@@ -128,7 +128,8 @@ impl Samples {
     }
 
     /// Tasks that are queued within this time share a group. It grows with the number of groups, so that a long queue
-    /// does not need much memory for its times, and is short compared with the time that so many tasks wait.
+    /// does not need much memory for its times. It is short compared with the time for which the tasks of such a queue
+    /// wait.
     fn resolution(&self) -> Duration {
         RESOLUTION * (self.queued.len() / GROUPS) as u32
     }

@@ -67,7 +67,8 @@ impl Shared {
         state
     }
 
-    /// Locks the state, and leaves the inbox as it is. The caller must not make a task need more than to be queued.
+    /// Locks the state, and leaves the inbox open if it is. The caller closes it before a task needs more than to be
+    /// queued.
     #[inline]
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.state.0)

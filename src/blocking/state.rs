@@ -166,7 +166,7 @@ impl State {
         self.queue.len() > 0
     }
 
-    /// Queues tasks. A single one `is_chosen` for the sample or not.
+    /// Queues tasks. If there is only one, `is_chosen` determines whether it is in the sample.
     #[inline]
     pub(super) fn push(
         &mut self,
@@ -194,7 +194,7 @@ impl State {
         is_attended && !self.closed && self.is_at_limit() && (self.are_tasks_short() || MODEL)
     }
 
-    /// Notes whether the inbox is open, and returns whether it was.
+    /// Records that the inbox is open, or closed. Returns `true` if it was open.
     #[inline]
     pub(super) fn set_open(&mut self, open: bool) -> bool {
         std::mem::replace(&mut self.open, open)

@@ -139,7 +139,7 @@ fn accept_one(this: &Arc<Shared>, task: Task<RunContext>, source: Source) -> Res
     }
 }
 
-/// Queues tasks as `accept_one` does. A single one `is_chosen` for the sample or not.
+/// Queues tasks as `accept_one` does. If there is only one, `is_chosen` determines whether it is in the sample.
 fn accept(
     this: &Arc<Shared>,
     mut tasks: FifoList<Task<RunContext>>,
@@ -147,7 +147,7 @@ fn accept(
     is_chosen: bool,
     source: Source,
 ) -> Result<(), Refused> {
-    // Leaves the inbox open: these tasks need no more than those in it do.
+    // An open inbox stays open: while it is, these tasks need nothing but to be queued, like those in it.
     let mut state = this.lock();
     this.empty_inbox(&mut state);
     // Asks again until no thread is needed: by the time that the lock is back, the new thread may have taken another

@@ -70,8 +70,8 @@ impl Work for Memory {
 /// Closures that wait in [`MemoryQueued`].
 const QUEUED: u64 = 200_000;
 
-/// How much resident memory grows while [`QUEUED`] closures of 8 bytes wait, of which nobody awaits the results, since
-/// the threads run others. The threads and the memory that they take do not count.
+/// The growth of resident memory while [`QUEUED`] closures of 8 bytes wait. All threads are busy, and nobody awaits the
+/// results. The memory of the threads does not count.
 #[derive(Clone, Copy)]
 pub(super) struct MemoryQueued;
 
