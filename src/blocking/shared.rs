@@ -36,7 +36,7 @@ pub(super) struct Shared {
 #[repr(align(128))]
 struct Padded<T>(T);
 
-// No user code runs under the lock or while the inbox changes, so a panic of it leaves nothing half changed.
+// No user code runs under the lock or while the inbox changes, so a panic of user code cannot leave a partial change.
 impl<T> UnwindSafe for Padded<T> {}
 impl<T> RefUnwindSafe for Padded<T> {}
 
@@ -113,7 +113,7 @@ impl Shared {
     #[inline]
     pub(super) fn close_inbox(&self, state: &mut State) {
         if state.set_open(false) {
-            // First: a task that comes after this finds the inbox closed.
+            // Closes the inbox first, so that a later push fails.
             self.inbox.0.retag(Tags::NONE, OPEN);
             self.empty_inbox(state);
         }
@@ -127,7 +127,7 @@ impl Shared {
         }
     }
 
-    /// Takes the next task, for the calling thread to run. If there is none, the inbox is closed.
+    /// Takes the next task, for the calling thread to run. Closes the inbox if there is none.
     #[inline]
     pub(super) fn pop(&self, state: &mut State) -> Option<(Task<RunContext>, Option<Sample>)> {
         if !state.has_queued() {

@@ -133,7 +133,7 @@ fn accept_one(this: &Arc<Shared>, task: Task<RunContext>, source: Source) -> Res
         return accept(this, task.into(), 1, true, source);
     }
     match this.try_push(task) {
-        // An open inbox accepts tasks from any source: the pool is not closed.
+        // The source does not matter here: while the inbox is open, the pool is not closed.
         Ok(()) => Ok(()),
         Err(task) => accept(this, task.into_fifo(), 1, false, source),
     }

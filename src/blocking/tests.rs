@@ -108,7 +108,7 @@ fn the_inbox_is_closed_once_tasks_are_long() {
     assert!(!was_open.blocking_join().expect("it returns"));
 }
 
-/// Those in the sample are queued with the lock, and the others are pushed to the inbox.
+/// Tasks in the sample are queued with the lock, and the others are pushed to the inbox.
 #[test]
 fn tasks_of_one_submitter_start_in_order() {
     const TASKS: usize = 500;

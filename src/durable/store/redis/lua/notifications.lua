@@ -2,7 +2,7 @@
 -- state, as `status.lua` returns it, or an empty text, and then the client requests the status. If a transaction fails, its
 -- messages are not sent.
 --
--- `awaits` says of clients whether they await tasks, as far as that is known.
+-- `awaits` caches whether clients await tasks.
 local messages, awaits, has_watchers, counts = state.messages or {}, {}, nil, state.counts or {}
 state.messages, state.counts = messages, counts
 -- Larger states, alone or together, are not sent: clients request them.

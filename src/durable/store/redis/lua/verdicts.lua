@@ -49,7 +49,7 @@ local function apply_done(name, epoch, first, n)
   if held == 0 then return end
   expiry_bins = {}
   local ids_done, payload_ids, failed, results, states = {}, {}, {}, {}, {}
-  -- The numbers of tasks, results and ids in the bin so far. The length of a table costs a search, and this loop has most of the cost of a
+  -- The numbers of tasks, results and ids in the bin so far. `#` searches for the end of a table, and this loop has most of the cost of a
   -- large turn.
   local done, kept, in_bin = 0, 0, 0
   local client, is_notified, retention, ids, times, is_output_sent, any_queued
@@ -59,7 +59,7 @@ local function apply_done(name, epoch, first, n)
       local id, state_text = ARGV[first + i - 1], ''
       done = done + 1
       ids_done[done] = id
-      -- Neighbours are likely to be of the same client.
+      -- Neighbours usually belong to the same client.
       if sub(row, RUNNING_CLIENT, RUNNING_CLIENT_END) ~= client then
         client = sub(row, RUNNING_CLIENT, RUNNING_CLIENT_END)
         is_notified = client ~= ARGV[3] and is_awaiting(client)
