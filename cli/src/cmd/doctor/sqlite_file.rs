@@ -181,17 +181,17 @@ mod tests {
         let path = folder.path().join("tasks.db");
         let file = Connection::open(&path).unwrap();
         file.execute_batch("CREATE TABLE rows (id)").unwrap();
-        let ids: Vec<_> = examine(&path, true)
-            .unwrap()
-            .iter()
-            .map(|it| it.id)
-            .collect();
-        assert_eq!(ids, ["sqlite.journal"]);
+        // The disk of this machine may be nearly full.
+        let found = || {
+            let ids = examine(&path, true).unwrap().into_iter().map(|it| it.id);
+            ids.filter(|id| *id != "sqlite.disk").collect::<Vec<_>>()
+        };
+        assert_eq!(found(), ["sqlite.journal"]);
         let mode: String = file
             .query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))
             .unwrap();
         assert_eq!(mode, "wal");
-        assert_eq!(examine(&path, true).unwrap(), []);
+        assert!(found().is_empty());
     }
 
     #[test]
