@@ -45,9 +45,10 @@ pub struct Metrics {
     /// The times that tasks have waited in the queue.
     ///
     /// The buckets hold a random sample of the tasks that have run, one in sixteen on average. The maximum includes
-    /// every task that a thread of the pool has run, and is exact, with one exception. Reading the clock takes about
+    /// every task that a thread of the pool has run, and is exact, with two exceptions. Reading the clock takes about
     /// 25 ns. So while almost all of the last thousand tasks took less than 1 us, only the sample is timed, and the
-    /// maximum may miss a task.
+    /// maximum may miss a task. In a long queue, tasks that were queued at almost the same time share a time, so a time
+    /// may be too long by 1 us for every 1,024 tasks that were queued.
     pub queue_wait: Histogram,
     /// The times that tasks have run. The sample is that of `queue_wait`.
     ///

@@ -28,7 +28,7 @@ const LONG: Duration = Duration::from_millis(1);
 const MANY: u32 = 1024;
 /// Once there are this many groups, tasks that are queued at almost the same time share a group.
 const GROUPS: usize = 1024;
-/// The time within which they share one, for each [`GROUPS`] groups.
+/// Tasks share a group if they are queued within this time, multiplied by the number of times that the groups contain [`GROUPS`].
 const RESOLUTION: Duration = Duration::from_micros(1);
 /// Every task is timed again if fewer of the recent tasks were short. The difference allows for a few tasks that only
 /// seem to take long, since their thread has waited for the lock of the state.

@@ -67,8 +67,7 @@ impl Shared {
         state
     }
 
-    /// Locks the state, and leaves the inbox open if it is. The caller closes it before a task needs more than to be
-    /// queued.
+    /// Locks the state without closing the inbox. The caller closes it before a queued task needs a new or woken thread.
     #[inline]
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.state.0)

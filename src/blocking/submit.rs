@@ -147,7 +147,7 @@ fn accept(
     is_chosen: bool,
     source: Source,
 ) -> Result<(), Refused> {
-    // An open inbox stays open: while it is, these tasks need nothing but to be queued, like those in it.
+    // The inbox may stay open: while it is open, these tasks need nothing but to be queued, like those in it.
     let mut state = this.lock();
     this.empty_inbox(&mut state);
     // Asks again until no thread is needed: by the time that the lock is back, the new thread may have taken another
