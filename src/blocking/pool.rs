@@ -240,7 +240,7 @@ impl BlockingPool {
 
     /// Returns `true` if the pool has been closed. Tasks may still run.
     pub fn is_closed(&self) -> bool {
-        self.shared().state().is_closed()
+        self.shared().is_closed()
     }
 
     /// Waits until the pool is [closed](Self::close), its tasks have ended, and its threads are about to exit.

@@ -79,10 +79,16 @@ impl Shared {
         NonZeroUsize::new(address).expect("no reference is null")
     }
 
+    pub(super) fn is_closed(&self) -> bool {
+        self.lock().is_closed()
+    }
+
     pub(super) fn metrics(&self) -> Metrics {
+        let mut state = self.lock();
+        self.empty_inbox(&mut state);
         Metrics {
             queue_capacity: self.options.queue_capacity.map(|tasks| tasks as u64),
-            ..self.state().metrics()
+            ..state.metrics()
         }
     }
 
@@ -160,7 +166,7 @@ impl Shared {
         match &self.semaphore {
             // Waiting fails only if the semaphore is closed.
             Some(semaphore) => semaphore.acquire().await.map_err(|_| Closed::new(())),
-            None if self.state().is_closed() => Err(Closed::new(())),
+            None if self.is_closed() => Err(Closed::new(())),
             None => Ok(()),
         }
     }
@@ -189,7 +195,7 @@ impl Shared {
 
     /// Counts tasks that were not accepted.
     pub(super) fn reject(&self, count: usize) {
-        self.state().totals().rejected += count as u64;
+        self.lock().totals().rejected += count as u64;
     }
 
     /// A queued task was cancelled, and its captures are dropped.

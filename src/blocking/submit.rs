@@ -193,7 +193,7 @@ fn refuse(
     match source {
         Source::Caller => this.reject(count),
         // It was accepted earlier. The caller drops it, which counts it as cancelled.
-        Source::Bulkhead => this.state().totals().submitted += count as u64,
+        Source::Bulkhead => this.lock().totals().submitted += count as u64,
     }
     Refused { tasks, error }
 }

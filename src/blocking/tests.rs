@@ -2,6 +2,7 @@
 
 use std::sync::Mutex;
 use std::sync::mpsc::{self, Sender};
+use std::thread;
 use std::time::Duration;
 
 use futures::executor::block_on;
@@ -106,6 +107,27 @@ fn the_inbox_is_closed_once_tasks_are_long() {
     drop(pool.spawn_blocking(|| ()));
     drop(gate);
     assert!(!was_open.blocking_join().expect("it returns"));
+}
+
+/// The other thread runs a task, and takes none that would close the inbox.
+#[test]
+fn a_thread_that_is_one_too_many_closes_the_inbox() {
+    let pool = pool(2);
+    let [leaves, stays] = [(); 2].map(|()| gated(|task| pool.spawn_blocking(task)));
+    tasks_take(&pool, Duration::ZERO);
+    drop(pool.spawn_blocking(|| ()));
+    assert!(is_inbox_open(&pool));
+    pool.set_max_threads(1).expect("there are no core threads");
+    tasks_take(&pool, Duration::ZERO);
+    drop(pool.spawn_blocking(|| ()));
+    tasks_take(&pool, Duration::from_secs(1));
+    assert!(is_inbox_open(&pool));
+    drop(leaves);
+    while pool.metrics().threads == 2 {
+        thread::yield_now();
+    }
+    assert!(!is_inbox_open(&pool));
+    drop(stays);
 }
 
 /// Tasks in the sample are queued with the lock, and the others are pushed to the inbox.

@@ -227,6 +227,8 @@ impl<'a> Worker<'a> {
             state.thread_waited(self.stopwatch.restart());
         }
         self.end_lap(&mut state);
+        // A thread that is one too many exits while others may run tasks that have become long.
+        self.shared.close_inbox(&mut state);
         state.begin_exit();
         let woken = state.wake_some();
         self.shared.unlock(state);

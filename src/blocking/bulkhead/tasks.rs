@@ -186,7 +186,7 @@ impl Core {
             };
             return sent.inspect_err(|_| Self::send_next(this, false));
         }
-        if shared.state().is_closed() {
+        if shared.is_closed() {
             drop(state);
             permit.release(shared);
             shared.reject(1);
@@ -251,7 +251,7 @@ impl Core {
         let (swept, count) = state.queue.sweep(|_| {});
         drop(state);
         if count > 0 {
-            self.shared().state().totals().submitted += count as u64;
+            self.shared().lock().totals().submitted += count as u64;
         }
         drop(swept);
     }
