@@ -204,6 +204,10 @@ impl Engine {
                 .into_iter()
                 .for_each(|(id, state)| self.waiters.ended(id, state)),
             Event::Cancel(ids) => self.send_to_workers(|| Message::Cancel(ids.clone())),
+            Event::Pushed(pushed) => {
+                self.received(pushed.claim.epoch);
+                self.send_to_workers(|| Message::Pushed(StdArc::clone(&pushed)));
+            }
         }
     }
 }

@@ -85,8 +85,9 @@ pub(crate) use self::quarantine::is_dead_letter;
 ))]
 pub(crate) use self::quarantine::is_quarantined;
 pub(crate) use self::requests::{
-    CheckedFilter, Claim, Claimed, DeadPayload, Enqueue, Epoch, Event, ListTasks, NewSession,
-    QueueChange, RenewAnswer, SessionId, TaskState, Turn, TurnAnswer, Verdict, Verdicts,
+    CheckedFilter, Claim, ClaimPushes, Claimed, DeadPayload, Enqueue, Epoch, Event, ListTasks,
+    NewSession, PushedClaim, QueueChange, RenewAnswer, SessionId, TaskState, Turn, TurnAnswer,
+    Verdict, Verdicts,
 };
 #[cfg_attr(
     not(any(

@@ -20,7 +20,7 @@ use crate::durable::context::Stop;
 use crate::durable::progress::RunProgress;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::{
-    Claim, MAX_BATCH_BYTES, ProgressReport, SessionId, Turn, Verdict, Verdicts,
+    Claim, ClaimPushes, MAX_BATCH_BYTES, ProgressReport, SessionId, Turn, Verdict, Verdicts,
 };
 use crate::durable::{DurableClient, DurableError, StopReason};
 use crate::unwind::contain;
@@ -232,6 +232,7 @@ impl InlineExecutor {
             quarantined: true,
             lease: LEASE,
             go_idle: false,
+            pushes: ClaimPushes::default(),
         })
     }
 }

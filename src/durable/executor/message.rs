@@ -1,17 +1,20 @@
 //! [`Message`]: what a worker receives from its engine, its runs and its executor.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
 use super::attempt::TimeLimit;
 use crate::durable::TaskId;
-use crate::durable::store::{Epoch, SessionId, Verdict};
+use crate::durable::store::{Epoch, PushedClaim, SessionId, Verdict};
 
 /// A message to a worker.
 pub(crate) enum Message {
     /// There may be a task to claim for this session or, without one, for any.
     Wake(Option<SessionId>),
+    /// The store has claimed tasks for an idle session, perhaps of another worker.
+    Pushed(Arc<PushedClaim>),
     /// Cancel those of these tasks that this worker runs.
     Cancel(Vec<TaskId>),
     /// A run that has a timeout has begun.

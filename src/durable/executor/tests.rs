@@ -12,7 +12,9 @@ use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::queue::Priority;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::kind::TypeSet;
-use crate::durable::store::{Answer, Enqueue, HAND_OUT_INTERVAL, NewTask, SessionId, Store, Turn};
+use crate::durable::store::{
+    Answer, ClaimPushes, Enqueue, HAND_OUT_INTERVAL, NewTask, SessionId, Store, Turn,
+};
 use crate::durable::{
     Builder, DurableClient, DurableError, DurableExecutor, DurableHandle, DurableTask, Key,
     MemoryStore, Run, SpawnOptions, TaskContext, TaskError, TaskId,
@@ -151,6 +153,7 @@ fn claim_all(session: SessionId) -> Turn {
         quarantined: true,
         lease: Duration::from_secs(10),
         go_idle: false,
+        pushes: ClaimPushes::default(),
     }
 }
 

@@ -61,6 +61,7 @@ mod routing;
 mod schedule_row;
 mod schedules;
 mod scripts;
+mod server_clock;
 mod session_state;
 mod sessions;
 mod stats;

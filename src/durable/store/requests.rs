@@ -66,6 +66,19 @@ pub(crate) struct Turn {
     /// is a task. This holds until the next turn. A store may also do so if it has claimed less than was wanted, and then
     /// [says so](TurnAnswer::is_idle).
     pub(crate) go_idle: bool,
+    pub(crate) pushes: ClaimPushes,
+}
+
+/// What a turn says about claims that the store [pushes](Event::Pushed) to its session. Pushed claims arrive in the order of their epochs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ClaimPushes {
+    /// While the session is idle, the store may claim tasks for it as soon as they are stored: as many as this turn wants and does not
+    /// claim.
+    pub(crate) are_accepted: bool,
+    /// The last pushed claim that has arrived.
+    pub(crate) received: Option<Epoch>,
+    /// Messages may have been lost, so the turn returns the first pushed claim that has not arrived, instead of a new one.
+    pub(crate) may_be_lost: bool,
 }
 
 /// The verdicts on tasks of one claim.
@@ -151,6 +164,8 @@ pub(crate) struct TurnAnswer {
     pub(crate) next: Option<Duration>,
     /// Although tasks were claimed, this worker is woken when there are more.
     pub(crate) is_idle: bool,
+    /// The claim was pushed before.
+    pub(crate) is_pushed: bool,
     /// The time until the next schedule is due, of those whose ticks this build computes. In a store with several partitions,
     /// schedules in others than that of the claim may be left out.
     pub(crate) next_tick: Option<Duration>,
@@ -338,6 +353,23 @@ pub(crate) enum Event {
     Ended(Vec<(TaskId, TaskState)>),
     /// Tasks that this process runs are to be cancelled.
     Cancel(Vec<TaskId>),
+    /// The store has claimed tasks for an idle session.
+    #[cfg_attr(
+        not(feature = "redis"),
+        allow(dead_code, reason = "only Redis sends it")
+    )]
+    Pushed(Arc<PushedClaim>),
+}
+
+/// A claim for an idle session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PushedClaim {
+    pub(crate) session: SessionId,
+    pub(crate) claim: Claim,
+    /// The time from which the lease counts, since the machine was started.
+    pub(crate) claimed_at: Duration,
+    /// The session is still idle.
+    pub(crate) is_idle: bool,
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use crate::durable::store::{Epoch, NewSession, SessionId, Turn, TurnAnswer};
+use crate::durable::store::{ClaimPushes, Epoch, NewSession, SessionId, Turn, TurnAnswer};
 
 /// The session of a worker that claims the tasks of one queue.
 pub(super) struct QueueSession {
@@ -23,6 +23,10 @@ pub(super) struct QueueSession {
     pub(super) next_poll: Option<Instant>,
     /// The claim in the last answer. The next turn of the session confirms that it has arrived.
     pub(super) received: Option<Epoch>,
+    /// The last pushed claim that has arrived, in a message or an answer.
+    last_push: Option<Epoch>,
+    /// Messages may have been lost, and with them pushed claims.
+    may_miss_pushes: bool,
 }
 
 impl QueueSession {
@@ -36,12 +40,15 @@ impl QueueSession {
             keeps_watch: false,
             next_poll: None,
             received: None,
+            last_push: None,
+            may_miss_pushes: false,
         }
     }
 
     /// Records that the store has opened another session.
     pub(super) fn opened(&mut self, id: SessionId) {
         (self.id, self.number) = (Some(id), 0);
+        (self.last_push, self.may_miss_pushes) = (None, false);
     }
 
     pub(super) fn next_number(&mut self) -> u64 {
@@ -54,6 +61,29 @@ impl QueueSession {
     pub(super) fn wake(&mut self) {
         self.is_woken |= !self.may_claim;
         self.may_claim = true;
+    }
+
+    /// Records that messages may have been lost.
+    pub(super) fn miss_messages(&mut self) {
+        self.may_miss_pushes = true;
+    }
+
+    /// Records that a pushed claim has arrived. Returns `false` if it had arrived before.
+    pub(super) fn receive_push(&mut self, epoch: Epoch) -> bool {
+        let is_new = self.last_push.is_none_or(|last| last < epoch);
+        if is_new {
+            self.last_push = Some(epoch);
+        }
+        is_new
+    }
+
+    /// Returns what the next turn says about pushed claims.
+    pub(super) fn pushes(&self, are_accepted: bool) -> ClaimPushes {
+        ClaimPushes {
+            are_accepted,
+            received: self.last_push,
+            may_be_lost: self.may_miss_pushes,
+        }
     }
 
     /// Returns `true` if other sessions may rely on this one to check in time, since it is idle or keeps watch.
@@ -92,6 +122,9 @@ impl QueueSession {
         self.may_claim |= !is_idle;
         self.is_woken &= is_idle;
         self.next_poll = Some(next_poll);
-        self.received = answer.claim.as_ref().map(|claim| claim.epoch);
+        let claim = answer.claim.as_ref().map(|claim| claim.epoch);
+        self.received = claim.filter(|_| !answer.is_pushed);
+        // Another pushed claim may be missing.
+        self.may_miss_pushes &= answer.is_pushed || !request.pushes.may_be_lost;
     }
 }

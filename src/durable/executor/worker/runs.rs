@@ -27,7 +27,9 @@ impl Worker {
     pub(super) fn start_claim(&mut self, claim: Claim, sent: Duration) {
         self.tally.claimed.add(claim.tasks.len());
         if claim.tasks.iter().all(|task| task.lost == 0) {
-            return self.start_tasks(claim, sent, true);
+            self.start_tasks(self.current, claim, (sent, true));
+            self.early_cancels.clear();
+            return;
         }
         let store = StdArc::clone(&self.engine.store);
         self.confirming = Some(InFlight::new(async move {
@@ -43,24 +45,30 @@ impl Worker {
     pub(super) fn confirmed(&mut self, answer: Result<Confirmed, Failure>) {
         self.confirming = None;
         if let Ok(it) = answer {
-            self.start_tasks(it.claim, it.sent, it.confirmed);
+            self.start_tasks(self.current, it.claim, (it.sent, it.confirmed));
+            self.early_cancels.clear();
         }
     }
 
-    fn start_tasks(&mut self, claim: Claim, sent: Duration, confirmed: bool) {
+    /// Starts the tasks of a claim for a queue. Those that were lost before start only if the claim is `confirmed`.
+    pub(super) fn start_tasks(
+        &mut self,
+        queue: usize,
+        claim: Claim,
+        (sent, confirmed): (Duration, bool),
+    ) {
         let in_time = since_boot() < sent + self.settings.lease && self.stopping.is_none();
         for task in claim.tasks {
             match in_time && (confirmed || task.lost == 0) {
-                true => self.start_task(claim.epoch, sent, task),
+                true => self.start_task(queue, (claim.epoch, sent), task),
                 false => self
                     .pending_verdicts
                     .push(claim.epoch, task.id, Verdict::Release),
             }
         }
-        self.early_cancels.clear();
     }
 
-    fn start_task(&mut self, epoch: Epoch, sent: Duration, task: Claimed) {
+    fn start_task(&mut self, queue: usize, (epoch, sent): (Epoch, Duration), task: Claimed) {
         let (id, quarantined, stop) = (task.id, task.quarantined, Stop::default());
         let name = StdArc::clone(&task.name);
         self.count_start(&task);
@@ -80,7 +88,6 @@ impl Worker {
         let start = StartToken::default();
         let (run_stop, run_start) = (stop.clone(), start.clone());
         let (runner, worker) = (StdArc::clone(self.app.runner()), self.sender.clone());
-        let queue = self.current;
         let task = (self.settings.queues[queue].queue.clone(), task);
         let run = async move {
             match run_start.take() {
@@ -140,7 +147,15 @@ impl Worker {
 
     pub(super) fn on(&mut self, message: Message) {
         match message {
-            Message::Wake(session) => self.wake(session),
+            Message::Wake(session) => {
+                if session.is_none() {
+                    self.sessions
+                        .iter_mut()
+                        .for_each(QueueSession::miss_messages);
+                }
+                self.wake(session);
+            }
+            Message::Pushed(pushed) => self.pushed(&pushed),
             Message::Cancel(ids) => self.cancel(ids),
             Message::Suspended { epoch, id } => {
                 self.claims.suspend(epoch, id);

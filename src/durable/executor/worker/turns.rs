@@ -7,12 +7,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::progress::store_last;
+use super::queue_session::QueueSession;
 use super::state::{InFlight, Worker};
 use crate::durable::clock::since_boot;
 use crate::durable::failure::{Cause, Failure};
 use crate::durable::resend::BACKOFF;
 use crate::durable::store::{
-    MAX_BATCH_BYTES, MAX_BATCH_TASKS, SessionId, TaskState, Turn, TurnAnswer, Verdict,
+    Claim, MAX_BATCH_BYTES, MAX_BATCH_TASKS, PushedClaim, SessionId, TaskState, Turn, TurnAnswer,
+    Verdict,
 };
 use crate::durable::{TaskId, report};
 
@@ -117,6 +119,9 @@ impl Worker {
         let verdicts = self.pending_verdicts.take();
         let room = self.claims.permits().room(self.current);
         let want = self.free(self.unstored()).min(room).min(MAX_BATCH_TASKS);
+        // Claims that are pushed to several sessions might use the same permits.
+        let are_pushes_accepted = self.sessions.len() == 1;
+        let lease = self.store_lease();
         let current = &mut self.sessions[self.current];
         current.begin_turn(want, Instant::now());
         Turn {
@@ -128,8 +133,9 @@ impl Worker {
             want,
             want_bytes: MAX_BATCH_BYTES,
             quarantined: !self.claims.has_quarantined(),
-            lease: self.store_lease(),
+            lease,
             go_idle: want > 0,
+            pushes: current.pushes(are_pushes_accepted),
         }
     }
 
@@ -171,6 +177,7 @@ impl Worker {
                     self.confirm(&request, sent, &answer.refused);
                 }
                 match answer.claim {
+                    Some(claim) if answer.is_pushed => self.receive_push(claim, sent),
                     Some(claim) => {
                         self.engine.received(claim.epoch);
                         self.start_claim(claim, sent);
@@ -184,6 +191,29 @@ impl Worker {
                 }
                 self.failed(&failure);
             }
+        }
+    }
+
+    /// Handles a pushed claim in an answer, unless its message has arrived meanwhile.
+    fn receive_push(&mut self, claim: Claim, sent: Duration) {
+        match self.sessions[self.current].receive_push(claim.epoch) {
+            true => self.start_claim(claim, sent),
+            false => self.early_cancels.clear(),
+        }
+    }
+
+    /// Handles a claim for an idle session, unless it has arrived in an answer before. Ignores a session of another worker.
+    pub(super) fn pushed(&mut self, pushed: &PushedClaim) {
+        let is_meant = |it: &QueueSession| it.id == Some(pushed.session);
+        let Some(queue) = self.sessions.iter().position(is_meant) else {
+            return;
+        };
+        let session = &mut self.sessions[queue];
+        // The store wakes a session only while it is idle.
+        session.may_claim |= !pushed.is_idle;
+        if session.receive_push(pushed.claim.epoch) {
+            self.tally.claimed.add(pushed.claim.tasks.len());
+            self.start_tasks(queue, pushed.claim.clone(), (pushed.claimed_at, true));
         }
     }
 

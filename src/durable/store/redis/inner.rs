@@ -16,6 +16,7 @@ use super::partitions::Partitions;
 use super::recorded_types::RecordedTypes;
 use super::routes_cache::RoutesCache;
 use super::scripts::{Arguments, Script, Scripts};
+use super::server_clock::ServerClock;
 use super::session_state::Sessions;
 use super::subscriber::{Subscriber, Subscription};
 use super::time::Time;
@@ -42,6 +43,7 @@ pub(super) struct Inner {
     pub(super) client_id: String,
     pub(super) subscription: watch::Receiver<Subscription>,
     time: Time,
+    pub(super) clock: Arc<ServerClock>,
     pub(super) sessions: Sessions,
     pub(super) routes: RoutesCache,
     pub(super) types: RecordedTypes,
@@ -73,9 +75,11 @@ impl Inner {
         let channel = |base: &String| keys::channel(base, &client_id);
         let (state, subscription) = watch::channel(Subscription::Unknown);
         let (checks, check_requested) = watch::channel(());
+        let clock = Arc::default();
         let _entered = runtime.enter();
         if let Some(events) = events {
             let subscriber = Subscriber {
+                clock: Arc::clone(&clock),
                 client: pushes,
                 timeouts: builder.timeouts,
                 channels: bases.iter().map(channel).collect(),
@@ -98,6 +102,7 @@ impl Inner {
             client_id,
             subscription,
             time,
+            clock,
             sessions: Sessions::default(),
             routes: RoutesCache::default(),
             types: RecordedTypes::default(),

@@ -13,7 +13,7 @@ use crate::durable::schedule::name::ScheduleName;
 use crate::durable::schedule::when::{COMPUTES, COMPUTES_CRON, COMPUTES_EVERY};
 use crate::durable::store::totals::FIELDS;
 use crate::durable::store::{
-    Claim, Claimed, DeadPayload, DeadReason, DueSchedule, Epoch, HandOut, KeyConflict,
+    Claim, Claimed, DeadPayload, DeadReason, DueSchedule, Epoch, HandOut, KeyConflict, PushedClaim,
     StoredSchedule, TaskState, TurnAnswer,
 };
 use crate::durable::{AttemptError, Counts, DeadLetter};
@@ -178,6 +178,8 @@ pub(super) fn epoch_in_partition(text: &[u8]) -> Option<Epoch> {
 /// The answer of a partition to a turn.
 pub(super) struct PartitionAnswer {
     pub(super) turned: TurnAnswer,
+    /// The time of the server, in milliseconds since 1970.
+    pub(super) now: i64,
     /// The refused verdicts, by their positions.
     pub(super) refused: Vec<usize>,
     /// `true` if a draining list is empty.
@@ -209,6 +211,7 @@ pub(super) fn turned(answer: Value, partition: usize) -> Result<PartitionAnswer,
     let is_drained = parts.number()? != 0;
     let failing_for = parts.bytes()?;
     let now = parts.number()?;
+    let is_pushed = parts.number()? != 0;
     if let Some(claim) = &mut claim {
         set_failing_for(&mut claim.tasks, &entries, &failing_for);
         set_waited(&mut claim.tasks, &entries, now);
@@ -226,13 +229,49 @@ pub(super) fn turned(answer: Value, partition: usize) -> Result<PartitionAnswer,
         more,
         next: next.map(Duration::from_millis),
         is_idle,
+        is_pushed,
         next_tick,
     };
     Ok(PartitionAnswer {
+        now,
         turned,
         refused,
         is_drained,
     })
+}
+
+/// Reads a message with a pushed claim, which is described in `push_claim.lua`, and the server's time of the claim, in milliseconds since
+/// 1970. Returns `None` if the message has another form.
+pub(super) fn pushed(message: &[u8]) -> Option<(PushedClaim, i64)> {
+    let (&len, rest) = message.split_first()?;
+    let (session, rest) = rest.split_at_checked(len.into())?;
+    let (epoch, rest) = rest.split_at_checked(16)?;
+    let (now, rest) = rest.split_at_checked(6)?;
+    let (&is_idle, rest) = rest.split_first()?;
+    let now = entry::number(now).cast_signed();
+    let entries = pushed_entries(rest)?;
+    // Claims are pushed only in stores with a single partition.
+    let epoch = partitions::whole(epoch_in_partition(epoch)?, 0);
+    let mut claim = claim(epoch, &entries, Vec::new()).ok()?;
+    set_waited(&mut claim.tasks, &entries, now);
+    let pushed = PushedClaim {
+        session: std::str::from_utf8(session).ok()?.parse().ok()?,
+        claim,
+        claimed_at: Duration::ZERO,
+        is_idle: is_idle != 0,
+    };
+    Some((pushed, now))
+}
+
+fn pushed_entries(mut bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let mut entries = Vec::new();
+    while !bytes.is_empty() {
+        let (len, rest) = bytes.split_first_chunk()?;
+        let (entry, rest) = rest.split_at_checked(u32::from_be_bytes(*len) as usize)?;
+        entries.push(entry.to_vec());
+        bytes = rest;
+    }
+    Some(entries)
 }
 
 /// Reads the time until the next schedule is handed out, of those whose ticks this build computes.

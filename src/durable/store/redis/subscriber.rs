@@ -10,7 +10,8 @@ use tokio::time::{sleep, timeout};
 
 use super::link::{BACKOFF, Timeouts};
 use super::reply;
-use crate::durable::store::{Event, SessionId};
+use super::server_clock::ServerClock;
+use crate::durable::store::{Event, PushedClaim, SessionId};
 
 /// The message that a process sends to itself to check a subscription. It means nothing.
 const CHECK: &[u8] = b"";
@@ -31,6 +32,7 @@ pub(super) struct Subscriber {
     pub(super) client: Client,
     pub(super) timeouts: Timeouts,
     pub(super) channels: Vec<String>,
+    pub(super) clock: Arc<ServerClock>,
     pub(super) events: mpsc::UnboundedSender<Event>,
     pub(super) state: Arc<watch::Sender<Subscription>>,
     /// Changes when the connection is lost. The other connections to the server, which are probably lost, too, are
@@ -128,10 +130,41 @@ impl Subscriber {
         if push.kind == PushKind::Message
             && let Some(Value::BulkString(message)) = push.data.last()
         {
-            for event in events(message).into_iter().flatten() {
+            for event in self.events_of(message).into_iter().flatten() {
                 self.events.send(event).ok();
             }
         }
+    }
+
+    /// Returns the events of a message. A message of another form has none.
+    fn events_of(&self, message: &[u8]) -> [Option<Event>; 2] {
+        let Some((kind, rest)) = message.split_first() else {
+            return [None, None];
+        };
+        match kind {
+            b'w' => [Some(Event::Wake(session(rest))), None],
+            b'c' => [Some(Event::Cancel(reply::ids(rest))), None],
+            b'p' => [self.pushed(rest), None],
+            b'e' => {
+                let (states, ids) = reply::ends(rest);
+                let states = (!states.is_empty()).then_some(Event::Ended(states));
+                let ids = (!ids.is_empty()).then_some(Event::MaybeEnded(ids));
+                [states, ids]
+            }
+            _ => [None, None],
+        }
+    }
+
+    /// Returns the event of a pushed claim. If the claim cannot be dated, the sessions ask for it.
+    fn pushed(&self, message: &[u8]) -> Option<Event> {
+        let (pushed, claimed_at) = reply::pushed(message)?;
+        let Some(claimed_at) = self.clock.date(claimed_at) else {
+            return Some(Event::Wake(None));
+        };
+        Some(Event::Pushed(Arc::new(PushedClaim {
+            claimed_at,
+            ..pushed
+        })))
     }
 }
 
@@ -144,22 +177,4 @@ fn session(digits: &[u8]) -> Option<SessionId> {
 fn is_check(push: &PushInfo, channel: &str) -> bool {
     let expected = [channel.as_bytes(), CHECK].map(|it| Value::BulkString(it.to_vec()));
     push.data == expected
-}
-
-/// Returns the events of a message. A message of another form has none.
-fn events(message: &[u8]) -> [Option<Event>; 2] {
-    let Some((kind, rest)) = message.split_first() else {
-        return [None, None];
-    };
-    match kind {
-        b'w' => [Some(Event::Wake(session(rest))), None],
-        b'c' => [Some(Event::Cancel(reply::ids(rest))), None],
-        b'e' => {
-            let (states, ids) = reply::ends(rest);
-            let states = (!states.is_empty()).then_some(Event::Ended(states));
-            let ids = (!ids.is_empty()).then_some(Event::MaybeEnded(ids));
-            [states, ids]
-        }
-        _ => [None, None],
-    }
 }

@@ -18,8 +18,8 @@ use crate::durable::queue::name::QueueName;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::suite::{id, task};
 use crate::durable::store::{
-    Backend, Claim, Enqueue, Epoch, Event, MAX_BATCH_TASKS, NewTask, Progress, ProgressReport,
-    ProgressState, SessionId, TaskState, Turn, TurnAnswer, Verdict, Verdicts,
+    Backend, Claim, ClaimPushes, Enqueue, Epoch, Event, MAX_BATCH_TASKS, NewTask, Progress,
+    ProgressReport, ProgressState, SessionId, TaskState, Turn, TurnAnswer, Verdict, Verdicts,
 };
 use crate::durable::{DeadFilter, DeadReason, Durability, TaskId};
 use crate::sync::{Mutex, Number, lock};
@@ -64,6 +64,7 @@ mod overview_tests;
 mod partitions_tests;
 mod parts_tests;
 mod proxy;
+mod pushes_tests;
 mod queues_tests;
 mod retention_tests;
 mod routes_tests;
@@ -184,6 +185,7 @@ impl Worker {
             quarantined: true,
             lease: LEASE,
             go_idle: want > 0,
+            pushes: ClaimPushes::default(),
         })
     }
 

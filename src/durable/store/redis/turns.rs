@@ -9,6 +9,7 @@ use super::reply::{PartitionAnswer, epoch_text, millis_text, reason_number};
 use super::scripts::Arguments;
 use super::{reply, routing};
 use crate::durable::TaskId;
+use crate::durable::clock::since_boot;
 use crate::durable::failpoint::failpoint;
 use crate::durable::failure::{Cause, Failure};
 use crate::durable::store::{Claim, Epoch, Turn, TurnAnswer, Verdict, Verdicts};
@@ -76,13 +77,16 @@ async fn turn_in(
 ) -> Result<TurnAnswer, Failure> {
     let (arguments, positions) = arguments(request, part, &inner.client_id);
     failpoint("redis.before-turn");
+    let sent = since_boot();
     let answer = inner.run_turn(partition, arguments).await?;
     failpoint("redis.after-turn");
     let PartitionAnswer {
         mut turned,
         mut refused,
         is_drained,
+        now,
     } = reply::turned(answer, partition)?;
+    inner.clock.record(sent, now);
     if is_drained {
         // If this fails, the next turn reports the empty list again.
         routing::collapse(inner, partition).await.ok();
@@ -128,6 +132,7 @@ fn add(whole: &mut TurnAnswer, part: TurnAnswer) {
     whole.claim = whole.claim.take().or(part.claim);
     whole.more |= part.more;
     whole.is_idle |= part.is_idle;
+    whole.is_pushed |= part.is_pushed;
     whole.next = earlier(whole.next, part.next);
     whole.next_tick = earlier(whole.next_tick, part.next_tick);
 }
@@ -169,15 +174,19 @@ enum GoIdle {
     IfNothingClaimed,
     /// If fewer tasks were claimed than wanted.
     IfLessClaimed,
+    /// In this case, and claims are then [pushed](crate::durable::store::ClaimPushes) to it.
+    AcceptingPushes,
 }
 
 impl GoIdle {
-    /// `is_only`: tasks are claimed from one partition only.
-    fn when(is_wanted: bool, is_only: bool) -> Self {
-        match (is_wanted, is_only) {
+    /// `has_home`: tasks are claimed from one partition only. Claims of several partitions might use the same permits, so they are
+    /// pushed only if there is no other partition.
+    fn when(request: &Turn, partitions: Partitions, has_home: bool) -> Self {
+        match (request.go_idle, partitions.count() == 1) {
             (false, _) => Self::Never,
-            (true, true) => Self::IfLessClaimed,
-            (true, false) => Self::IfNothingClaimed,
+            (true, true) if request.pushes.are_accepted => Self::AcceptingPushes,
+            (true, is_only) if is_only || has_home => Self::IfLessClaimed,
+            (true, _) => Self::IfNothingClaimed,
         }
     }
 }
@@ -202,7 +211,7 @@ impl<'a> PartitionTurn<'a> {
                 true => request.want,
                 false => 0,
             },
-            go_idle: GoIdle::when(request.go_idle, home.is_some() || partitions.count() == 1),
+            go_idle: GoIdle::when(request, partitions, home.is_some()),
         }
     }
 
@@ -226,6 +235,9 @@ fn arguments(request: &Turn, part: &PartitionTurn<'_>, client_id: &str) -> (Argu
     arguments.push_number(part.verdicts.len());
     arguments.push(part.received.map_or_else(String::new, epoch_text));
     arguments.push(epoch_text(request.floor));
+    let received = request.pushes.received;
+    arguments.push(received.map_or_else(String::new, epoch_text));
+    arguments.push_number(u8::from(request.pushes.may_be_lost));
     let mut positions = Vec::new();
     for verdicts in &part.verdicts {
         let sent = SentVerdicts::of(verdicts, positions.len());

@@ -20,8 +20,8 @@ use crate::durable::store::layouts::Layouts;
 use crate::durable::store::memory::MemoryStore;
 use crate::durable::store::suite::temp_folder;
 use crate::durable::store::{
-    Backend, Claim, DeadReason, Enqueue, Epoch, Event, NewTask, SessionId, Store, TaskState, Turn,
-    TurnAnswer, Verdict, Verdicts,
+    Backend, Claim, ClaimPushes, DeadReason, Enqueue, Epoch, Event, NewTask, SessionId, Store,
+    TaskState, Turn, TurnAnswer, Verdict, Verdicts,
 };
 use crate::durable::{DeadFilter, Durability, TaskId};
 
@@ -356,6 +356,7 @@ impl Worker {
             lease: LEASE,
             quarantined: true,
             go_idle,
+            pushes: ClaimPushes::default(),
         }
     }
 

@@ -12,8 +12,9 @@ use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::queue::{QueueInfo, QueueSettings};
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{
-    Change, ChangeAnswer, Claim, DeadPayload, Enqueue, Enqueued, Epoch, Event, NewSession, NewTask,
-    QueueChange, RenewAnswer, SessionId, Store, TaskState, Turn, TurnAnswer, Verdict, Verdicts,
+    Change, ChangeAnswer, Claim, ClaimPushes, DeadPayload, Enqueue, Enqueued, Epoch, Event,
+    NewSession, NewTask, QueueChange, RenewAnswer, SessionId, Store, TaskState, Turn, TurnAnswer,
+    Verdict, Verdicts,
 };
 use crate::durable::{Counts, DeadFilter, DeadLetter, TaskId};
 
@@ -264,6 +265,7 @@ impl Session<'_> {
             lease: options.lease,
             quarantined: options.quarantined,
             go_idle: options.go_idle,
+            pushes: ClaimPushes::default(),
         };
         let turned = self.store.0.turn(Arc::new(request)).await?;
         let answered = turned.claim.as_ref().map(|claim| claim.epoch);

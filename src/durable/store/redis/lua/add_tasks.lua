@@ -4,6 +4,7 @@
 -- undo_by -> name of the function that undoes the transaction: see `transaction.lua`
 -- session -> session of the request, or nil
 -- schedule -> table from which the transaction restores the schedule if it is undone, or nil
+-- push_claim -> function that claims tasks for an idle session, and returns `true` if it has: see `push_claim.lua`; or nil
 -- confirm -> function that writes that the tasks are stored. Its argument is the text about the tasks that are not stored because
 --   of their keys, as in the output of `enqueue.lua`, or nil. If there is no task, the function may return the output of the script
 --
@@ -23,6 +24,7 @@
 -- On demand: key_conflicts.
 -- Undo: enqueue.
 
+local MAX_PUSHED = 16
 local payload_count = tonumber(ARGV[6])
 if total > MAX_BATCH then return redis.error_reply('ERR more tasks than a batch may have') end
 if total == 0 then
@@ -112,6 +114,8 @@ if replaced then alive, delayed, dues, payloads = replaced.merge(alive, entries,
 
 -- The bundles of entries by list; nil if all are added to the main list.
 local bundles
+-- `true` if the new entries are the only ones of the main list.
+local are_alone = false
 local is_known = ARGV[7] == version
 -- The client sorts the waiting tasks by list, unless one may replace another, or has a group.
 if not is_known or any_stored or conflicts and conflicts.may_replace or ARGV[8] == '-1' then
@@ -164,7 +168,7 @@ if bundles then
   if ARGV[8] == '-1' or replaced then lists().count_grouped(bundles) end
 elseif #entries > 0 then
   if meta[3] then lists().mark_listed(entries) end
-  call('RPUSH', READY, unpack(entries))
+  are_alone = call('RPUSH', READY, unpack(entries)) == #entries
   transaction.is_pushed = true
 end
 local unstored = conflicts and conflicts.answer ~= '' and conflicts.answer or nil
@@ -173,7 +177,7 @@ confirm(unstored)
 -- The tasks are stored. Failures from here on do not change that.
 if bundles then
   lists().wake_for(bundles)
-elseif #entries > 0 then
+elseif #entries > 0 and not (push_claim and plain_set and are_alone and total <= MAX_PUSHED and push_claim(entries)) then
   pcall(wake, MAIN, math.min(4, #entries))
 end
 -- Woken workers may not know the new due time.

@@ -52,6 +52,8 @@ local function count_conflicts(unstored)
     .. sub(after, SCHEDULE_BODY)
 end
 
+-- A task of a schedule may start a round trip later than a spawned one.
+local push_claim = nil
 local is_earlier = time > 0 and time < math.min(first_hand_out_of(1), first_hand_out_of(2))
 -- The time at which the schedule would be handed out next. If this change is undone, the time is written again.
 local key_before = times_before

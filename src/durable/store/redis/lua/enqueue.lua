@@ -2,9 +2,10 @@
 -- the script has no effect.
 --
 -- Needs: session, lists.
+-- On demand: push_claim.
 -- Ends with: add_tasks.
 -- KEYS: NONE, META, SESSIONS, READY, ALIVE, PAYLOADS, DELAYED, DUE, RESULTS, DEAD, DIED, ERRORS, TOMBSTONES, IDLE, ROUTES,
---   UNLISTED, QUEUES, PERMITS, HELD_KEYS, GROUPS, PROGRESS.
+--   UNLISTED, QUEUES, PERMITS, HELD_KEYS, GROUPS, PROGRESS, RUNNING, CLAIMS, LEASE.
 --
 -- ARGV[1]   -> session
 -- ARGV[2]   -> number of the request
@@ -32,6 +33,7 @@ end
 if total == 0 then return 'OK' end
 
 local undo_by, schedule = 'enqueue', nil
+local function push_claim(entries) return load_push_claim()(entries) end
 
 -- Writes the number of the request. It is written last, since it confirms that everything else is written.
 local function confirm(conflicts)

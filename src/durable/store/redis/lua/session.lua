@@ -2,8 +2,8 @@
 --
 -- [1] -> number of the last request
 -- [2] -> epoch of the claim that answered it, which a repetition of the request returns again
--- [3] -> epochs of claims that may not have arrived, each followed by a space
--- [4] -> first id of the last enqueue
+-- [3] -> epochs of claims that may not have arrived, each followed by a space; if the claim was pushed, it is preceded by `p`
+-- [4] -> first id of the last enqueue; if claims may be pushed to the session, their lease in milliseconds 6: see `push_claim.lua`
 -- [5] -> time of the last request
 -- [6] -> client id
 -- [7] -> set of types that the session claims, or empty

@@ -5,9 +5,22 @@
 -- Records that a claim of the session has arrived, or no longer exists.
 local function confirm_delivery(s, epoch)
   if s.undelivered == '' then return end
-  local first, last = string.find(s.undelivered, epoch .. ' ', 1, true)
+  local first, last = string.find(s.undelivered, 'p?' .. epoch .. ' ')
   if not first then return end
   s.undelivered, s.is_changed = sub(s.undelivered, 1, first - 1) .. sub(s.undelivered, last + 1), true
+end
+
+-- Records that the claims that were pushed to the session have arrived up to this epoch. They arrive in the order of their epochs.
+local function confirm_pushes(s, last)
+  local function is_left(epoch) return epoch > last and 'p' .. epoch .. ' ' or '' end
+  local left, found = string.gsub(s.undelivered, 'p(%d+) ', is_left)
+  if found > 0 and left ~= s.undelivered then s.undelivered, s.is_changed = left, true end
+end
+
+-- Records the lease of the claims that may be pushed to the session while it is idle.
+local function accept_pushes(s, lease)
+  local packed = pack('>I6', lease)
+  if s.first ~= packed then s.first, s.is_changed = packed, true end
 end
 
 -- Records that the worker of the session is alive. Those of its claims that it does not renew therefore count as

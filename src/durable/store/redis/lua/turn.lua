@@ -1,7 +1,7 @@
 -- Applies verdicts, reaps late claims, makes delayed tasks due, and claims tasks, in this order.
 --
 -- Needs: session, session_activity, lists, set_lists, transaction, entry, notifications, claims, reap, verdicts, due, claim.
--- On demand: drain.
+-- On demand: drain, pushed_claims.
 -- Reads: schedules, aged.
 -- KEYS: all.
 --
@@ -12,11 +12,14 @@
 -- ARGV[5]  -> number of bytes wanted
 -- ARGV[6]  -> 1 if a quarantined task may be claimed, else 0
 -- ARGV[7]  -> lease in milliseconds
--- ARGV[8]  -> 1 to go idle if nothing is claimed; 2 to go idle if less than wanted is claimed; 0 not to go idle
+-- ARGV[8]  -> 1 to go idle if nothing is claimed; 2 to go idle if less than wanted is claimed; 3 for the same, and to have claims
+--   pushed meanwhile, for as many tasks as were wanted and not claimed; 0 not to go idle
 -- ARGV[9]  -> number of claims with verdicts, c
 -- ARGV[10] -> epoch of the claim that answered the last turn, or empty
 -- ARGV[11] -> epoch that new ones exceed
--- ARGV[12..] -> c times: epoch; number of completed tasks, n; n ids; n outputs; number of other tasks, m; m ids; m times
+-- ARGV[12] -> epoch of the last pushed claim that has arrived, or empty
+-- ARGV[13] -> 1 to return the first pushed claim that has not arrived, if there is one, instead of a new one, else 0
+-- ARGV[14..] -> c times: epoch; number of completed tasks, n; n ids; n outputs; number of other tasks, m; m ids; m times
 --   one of these verdicts:
 --     retry, delay in milliseconds, error
 --     snooze, delay in milliseconds, empty
@@ -37,9 +40,10 @@
 -- [9] -> 1 if a draining list is empty, else 0
 -- [10] -> for each of [3] that has errors, the milliseconds since the first failure of the task, in 6 bytes
 -- [11] -> time in milliseconds since 1970
+-- [12] -> 1 if the claim was pushed before, else 0
 --
 -- Then, if the store has schedules:
--- [12] -> the field `schedules` of `meta`: see `schedules.lua`
+-- [13] -> the field `schedules` of `meta`: see `schedules.lua`
 --
 -- Errors:
 -- NOSESSION         -> the session has ended, or has sent a later request
@@ -66,7 +70,7 @@ end
 local accepts_quarantined, lease, verdict_claims = ARGV[6] == '1', tonumber(ARGV[7]), tonumber(ARGV[9])
 -- The first due time, and the first end of a lease; nil if it has changed since it was read.
 local next_due, next_lease_end = nil, nil
-local has_changed, is_drained = false, false
+local has_changed, is_drained, is_push = false, false, false
 
 -- Stores the turn in the session, unless it has changed nothing, or only reports a failure.
 local function save()
@@ -74,19 +78,22 @@ local function save()
     if session.is_changed then save_session(ARGV[1], session) end
     return
   end
-  session.number, session.claim, session.first, session.answer = number, epoch, '', nil
-  if epoch ~= '' then session.undelivered = session.undelivered .. epoch .. ' ' end
+  session.number, session.claim, session.answer = number, epoch, nil
+  if epoch ~= '' and not is_push then session.undelivered = session.undelivered .. epoch .. ' ' end
   save_session(ARGV[1], session)
 end
 
 touch_session(session)
 if ARGV[10] ~= '' then confirm_delivery(session, ARGV[10]) end
+if ARGV[12] ~= '' then confirm_pushes(session, ARGV[12]) end
+if ARGV[8] == '3' then accept_pushes(session, lease) end
 local is_repeated = number == session.number and not committed.claim
 if number == session.number then
   -- Returns the claim of the last turn again, as far as it is still held.
   local row = session.claim ~= '' and call('HMGET', CLAIMS, session.claim, session.claim .. 'o')
   if row and row[1] and string.find(row[2] or '', '^-?%d+$', OWNER_SESSION) then
     epoch, any_quarantined, any_failed = session.claim, true, true
+    is_push = string.find(session.undelivered, 'p' .. epoch, 1, true)
     local _, rows = held_by(epoch, row[1])
     for i, it in ipairs(rows) do claimed[i] = sub(it, RUNNING_ENTRY) end
     payloads = payloads_of(claimed)
@@ -95,7 +102,7 @@ if number == session.number then
   end
   if session.is_changed then save_session(ARGV[1], session) end
 else
-  if verdict_claims > 0 and not take_verdicts(session, 12, verdict_claims) then
+  if verdict_claims > 0 and not take_verdicts(session, 14, verdict_claims) then
     state.name = nil
     -- The effects so far are counted, and clients are notified of them.
     pcall(flush)
@@ -124,7 +131,8 @@ else
   if skipped.claim then
     save()
   else
-    claim(session, leaves, queue, priorities, lease, accepts_quarantined, save)
+    is_push = string.find(session.undelivered, 'p', 1, true) and load_pushed_claims()(session, lease, ARGV[13] == '1', save) or false
+    if not is_push then claim(session, leaves, queue, priorities, lease, accepts_quarantined, save) end
     if epoch ~= '' then next_lease_end = math.min(next_lease_end or first_of(LEASE), now + lease) end
   end
 end
@@ -171,10 +179,13 @@ if not skipped.next_check then
   if may_be_more then next_check = math.min(next_check, now + 100) end
   next_check = next_check == math.huge and -1 or math.max(next_check - now, 0)
   -- The number wanted was reduced if the types of the session are paused.
-  goes_idle = not more and not first_error and (ARGV[8] == '2' and #claimed < tonumber(ARGV[4]) or ARGV[8] == '1' and #claimed == 0)
+  local goes_idle_below = ARGV[8] == '1' and 1 or ARGV[8] ~= '0' and tonumber(ARGV[4]) or 0
+  goes_idle = not more and not first_error and #claimed < goes_idle_below
   if goes_idle then
     local key = idle_key
-    call('ZADD', key, now, idle_member)
+    -- The fraction of the score is the number of tasks for which claims may be pushed, in 1024ths.
+    local accepted = ARGV[8] == '3' and math.max(want - #claimed, 0) or 0
+    call('ZADD', key, now + accepted / 1024, idle_member)
   end
 end
 state.name = 'flush'
@@ -213,7 +224,7 @@ if any_failed then
 end
 local answer = {
   refused, epoch, claimed, payloads, more and 1 or 0, next_check, is_repeated and 1 or 0, goes_idle and #claimed > 0 and 1 or 0,
-  is_drained and 1 or 0, concat(failing_for), now,
+  is_drained and 1 or 0, concat(failing_for), now, is_push and 1 or 0,
 }
-if meta[6] then answer[12] = meta[6] end
+if meta[6] then answer[13] = meta[6] end
 return answer

@@ -26,7 +26,7 @@ async fn a_claim_reads_errors_only_of_tasks_that_have_failed() {
 }
 
 /// Returns the number of commands that the script of a request runs.
-async fn commands_of<T>(server: &Server, request: impl Future<Output = T>) -> (T, u64) {
+pub(super) async fn commands_of<T>(server: &Server, request: impl Future<Output = T>) -> (T, u64) {
     server.ask(&["CONFIG", "RESETSTAT"]);
     let answer = request.await;
     let mut all = all_sent(server);
@@ -57,7 +57,7 @@ async fn requests_for_a_plain_task_run_few_commands() {
     let (_, idle) = commands_of(&server, worker.turn(done(&third.claim.unwrap()), 1)).await;
     assert_eq!(idle, 21, "a verdict after which nothing waits");
     let (_, stored) = commands_of(&server, producer.enqueue([task(4)])).await;
-    assert_eq!(stored, 11, "a task for which a worker is woken");
+    assert_eq!(stored, 12, "a task for which a worker is woken");
     let (_, claimed) = commands_of(&server, worker.claim(1)).await;
     assert_eq!(claimed, 14, "a claim of the only task");
 }

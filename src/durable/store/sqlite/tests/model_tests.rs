@@ -129,6 +129,7 @@ impl Pair {
                 lease: LEASE,
                 quarantined: true,
                 go_idle: true,
+                pushes: ClaimPushes::default(),
             })
         };
         let sessions = self.sessions[session];

@@ -14,7 +14,7 @@ use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::suite::process::{id, queue_name, schedule_name};
 use crate::durable::store::{
-    DeadReason, Enqueue, Epoch, NewTask, SessionId, Turn, Verdict, Verdicts,
+    ClaimPushes, DeadReason, Enqueue, Epoch, NewTask, SessionId, Turn, Verdict, Verdicts,
 };
 use crate::durable::{DeadFilter, Key, TaskId};
 
@@ -66,6 +66,7 @@ impl TurnRequest {
             lease: self.lease,
             quarantined: self.quarantined,
             go_idle: self.go_idle,
+            pushes: ClaimPushes::default(),
         })
     }
 

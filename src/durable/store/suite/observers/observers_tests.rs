@@ -13,8 +13,8 @@ use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::when::COMPUTES;
 use crate::durable::store::suite::changes::moves_tests::all_to;
 use crate::durable::store::{
-    Change, Enqueue, NewSession, Progress, ProgressReport, QueueChange, RunType, ScheduleChange,
-    StatReport, Turn, WorkerCard,
+    Change, ClaimPushes, Enqueue, NewSession, Progress, ProgressReport, QueueChange, RunType,
+    ScheduleChange, StatReport, Turn, WorkerCard,
 };
 use crate::durable::{DeadFilter, Retention, RunTotals};
 
@@ -187,6 +187,7 @@ fn new_turn() -> Turn {
         quarantined: true,
         lease: LEASE,
         go_idle: true,
+        pushes: ClaimPushes::default(),
     }
 }
 

@@ -128,6 +128,7 @@ impl Site {
             quarantined: true,
             lease: SHORT,
             go_idle: false,
+            pushes: ClaimPushes::default(),
         };
         killed.turn(Arc::new(turn)).await.unwrap();
         site

@@ -1,6 +1,7 @@
 //! Commands fail while tasks are stored.
 
 use super::*;
+use crate::durable::store::redis::tests::pushes_tests::rest;
 
 /// The client does not know that one of the tasks exists, so the script assigns the lists itself.
 #[tokio::test]
@@ -34,6 +35,74 @@ async fn a_task_is_stored_in_the_main_list_if_and_only_if_the_answer_says_so() {
     needs_redis!();
     for_each_command_in_a_census(async |scene, trial| {
         store_tasks(scene, trial, new_tasks().collect()).await
+    })
+    .await;
+}
+
+/// A session is idle, so the task is claimed for it. It runs whether the claim was undone or not.
+#[tokio::test]
+async fn a_task_that_is_claimed_for_an_idle_session_runs() {
+    needs_redis!();
+    for_each_command(async |scene, trial| {
+        let (worker, store) = (&scene.worker, &scene.worker.store);
+        let mut events = store.events();
+        until(&mut events, &Event::Ready).await;
+        while let Some(claim) = scene.other.turn(Vec::new(), 9).await.claim {
+            scene.other.turn(done(&claim), 0).await;
+        }
+        assert_eq!(rest(worker, 2, ClaimPushes::default()).await.claim, None);
+        let request = scene.other.new_enqueue([task(NEW)]);
+        let send = || scene.other.store.enqueue(Arc::clone(&request));
+        let (answer, has_failed) = scene.send(trial, true, send).await;
+        assert!(answer.is_ok(), "{trial:?}");
+        scene.check(trial);
+        let lost = ClaimPushes {
+            may_be_lost: true,
+            ..ClaimPushes::default()
+        };
+        let turned = rest(worker, 2, lost).await;
+        let claim = turned.claim.expect("the task is pushed, or is waiting");
+        let refused = worker.turn(done(&claim), 0).await.refused;
+        assert_eq!((claim.tasks.len(), refused), (1, vec![]), "{trial:?}");
+        has_failed
+    })
+    .await;
+}
+
+/// A turn returns a claim that was pushed before.
+#[tokio::test]
+async fn a_pushed_claim_that_is_lost_is_returned_once() {
+    needs_redis!();
+    for_each_command(async |scene, trial| {
+        let (worker, store) = (&scene.worker, &scene.worker.store);
+        let mut events = store.events();
+        until(&mut events, &Event::Ready).await;
+        while let Some(claim) = scene.other.turn(Vec::new(), 9).await.claim {
+            scene.other.turn(done(&claim), 0).await;
+        }
+        rest(worker, 2, ClaimPushes::default()).await;
+        scene.other.enqueue([task(NEW)]).await;
+        let mut request = (*worker.new_turn(Vec::new(), 2)).clone();
+        request.pushes.may_be_lost = true;
+        let request = Arc::new(request);
+        let (answer, has_failed) = scene
+            .send(trial, true, || store.turn(Arc::clone(&request)))
+            .await;
+        let claim = match answer.unwrap().claim {
+            Some(claim) => claim,
+            // The turn was answered without the claim.
+            None => {
+                let again = ClaimPushes {
+                    may_be_lost: true,
+                    ..ClaimPushes::default()
+                };
+                rest(worker, 2, again).await.claim.expect("it is held")
+            }
+        };
+        assert_eq!(claim.tasks[0].id, id(NEW), "{trial:?}");
+        let refused = worker.turn(done(&claim), 0).await.refused;
+        assert_eq!(refused, [], "{trial:?}");
+        has_failed
     })
     .await;
 }

@@ -1,0 +1,246 @@
+//! Claims that are pushed to idle sessions.
+
+use super::turns_tests::commands_of;
+use super::*;
+use crate::durable::store::PushedClaim;
+
+/// Sends a turn after which the session is idle and accepts pushed claims.
+pub(super) async fn rest(worker: &Worker, want: usize, pushes: ClaimPushes) -> TurnAnswer {
+    let request = Turn {
+        pushes: ClaimPushes {
+            are_accepted: true,
+            ..pushes
+        },
+        ..(*worker.new_turn(Vec::new(), want)).clone()
+    };
+    let turned = settled(|| worker.store.turn(Arc::new(request.clone()))).await;
+    turned.unwrap()
+}
+
+async fn next_push(events: &mut UnboundedReceiver<Event>) -> PushedClaim {
+    loop {
+        match timeout(DEADLINE, events.recv()).await.unwrap().unwrap() {
+            Event::Pushed(pushed) => return (*pushed).clone(),
+            Event::Wake(session) => panic!("a wake-up instead: {session:?}"),
+            _ => {}
+        }
+    }
+}
+
+/// Returns `true` if the next message is a wake-up, and not a pushed claim.
+async fn is_woken(events: &mut UnboundedReceiver<Event>) -> bool {
+    loop {
+        match timeout(DEADLINE, events.recv()).await.unwrap().unwrap() {
+            Event::Pushed(_) => return false,
+            Event::Wake(_) => return true,
+            _ => {}
+        }
+    }
+}
+
+fn ids_of(claim: &Claim) -> Vec<TaskId> {
+    claim.tasks.iter().map(|task| task.id).collect()
+}
+
+/// A worker that receives messages, and a producer.
+struct Pair {
+    events: UnboundedReceiver<Event>,
+    worker: Worker,
+    producer: Worker,
+    server: Server,
+}
+
+impl Pair {
+    async fn new() -> Self {
+        let server = Server::start();
+        let worker = Worker::new(open(&server.url()).await).await;
+        let producer = Worker::new(open(&server.url()).await).await;
+        let mut events = worker.store.events();
+        until(&mut events, &Event::Ready).await;
+        Self {
+            events,
+            worker,
+            producer,
+            server,
+        }
+    }
+
+    async fn rest(&self, want: usize) {
+        let turned = rest(&self.worker, want, ClaimPushes::default()).await;
+        assert_eq!(turned.claim, None);
+    }
+
+    fn length(&self) -> u64 {
+        let length = self.server.ask(&["LLEN", "throng:{default:0}:ready"]);
+        redis::from_redis_value(length).unwrap()
+    }
+}
+
+#[tokio::test]
+async fn a_stored_task_is_claimed_for_an_idle_session() {
+    needs_redis!();
+    let mut it = Pair::new().await;
+    it.rest(2).await;
+    let before = crate::durable::clock::since_boot();
+    it.producer.enqueue([task(1)]).await;
+    let first = next_push(&mut it.events).await;
+    assert_eq!(first.session, it.worker.session);
+    assert_eq!(ids_of(&first.claim), [id(1)]);
+    assert_eq!(first.claim.tasks[0].payload, Ok(task(1).payload));
+    assert!(first.is_idle && first.claimed_at + LEASE > before);
+    assert_eq!(it.length(), 0);
+
+    let (_, commands) = commands_of(&it.server, it.producer.enqueue([task(2)])).await;
+    assert_eq!(commands, 21, "a task is stored and claimed");
+    let second = next_push(&mut it.events).await;
+    assert!(!second.is_idle && second.claim.epoch > first.claim.epoch);
+    // The session has no permit left, so it is not idle.
+    it.producer.enqueue([task(3)]).await;
+    assert_eq!(it.length(), 1);
+    for pushed in [first, second] {
+        let turned = it.worker.turn(done(&pushed.claim), 0).await;
+        assert_eq!(turned.refused, []);
+    }
+    let counts = it.worker.store.counts().await.unwrap();
+    assert_eq!((counts.waiting, counts.running, counts.kept), (1, 0, 2));
+}
+
+/// A worker that must claim other tasks itself is woken.
+#[tokio::test]
+async fn only_plain_tasks_that_are_alone_are_pushed() {
+    needs_redis!();
+    let mut it = Pair::new().await;
+    let mut in_queue = task(1);
+    in_queue.queue = queue_name("mails");
+    let mut large = task(2);
+    large.payload = vec![7; 2000];
+    let many = (10..30).map(task).collect();
+    for tasks in [vec![large], many, (40..43).map(task).collect()] {
+        it.rest(2).await;
+        it.producer.enqueue(tasks).await;
+        assert!(is_woken(&mut it.events).await);
+        while let Some(claim) = it.worker.turn(Vec::new(), 9).await.claim {
+            it.worker.turn(done(&claim), 0).await;
+        }
+    }
+    // Without a session for the queue, nobody is woken.
+    it.rest(2).await;
+    it.producer.enqueue([in_queue]).await;
+    it.producer.enqueue([task(50)]).await;
+    assert_eq!(ids_of(&next_push(&mut it.events).await.claim), [id(50)]);
+}
+
+/// The list has a task that is in front of the new one.
+#[tokio::test]
+async fn no_task_overtakes_another() {
+    needs_redis!();
+    let it = Pair::new().await;
+    it.rest(2).await;
+    it.server.ask(&[
+        "EVAL",
+        "return redis.call('RPUSH', KEYS[1], 'other')",
+        "1",
+        "throng:{default:0}:ready",
+    ]);
+    it.producer.enqueue([task(1)]).await;
+    assert_eq!(it.length(), 2);
+}
+
+/// The message is lost. The worker learns of the claim from a turn, once.
+#[tokio::test]
+async fn a_lost_claim_is_returned_by_a_turn() {
+    needs_redis!();
+    let it = Pair::new().await;
+    it.rest(4).await;
+    it.producer.enqueue([task(1)]).await;
+    it.producer.enqueue([task(2)]).await;
+    let lost = ClaimPushes {
+        may_be_lost: true,
+        ..ClaimPushes::default()
+    };
+    let first = rest(&it.worker, 4, lost).await;
+    let claim = first.claim.unwrap();
+    assert!(first.is_pushed && ids_of(&claim) == [id(1)]);
+    let lost = ClaimPushes {
+        received: Some(claim.epoch),
+        ..lost
+    };
+    let second = rest(&it.worker, 4, lost).await;
+    let other = second.claim.unwrap();
+    assert!(second.is_pushed && ids_of(&other) == [id(2)]);
+    let lost = ClaimPushes {
+        received: Some(other.epoch),
+        ..lost
+    };
+    let third = rest(&it.worker, 4, lost).await;
+    assert_eq!((third.claim, third.is_pushed), (None, false));
+    let verdicts = [done(&claim), done(&other)].concat();
+    assert_eq!(it.worker.turn(verdicts, 0).await.refused, []);
+}
+
+/// The permits of a claim whose message is under way are used.
+#[tokio::test]
+async fn a_claim_under_way_uses_permits() {
+    needs_redis!();
+    let mut it = Pair::new().await;
+    it.rest(2).await;
+    it.producer.enqueue([task(1)]).await;
+    it.producer.enqueue((2..=4).map(task)).await;
+    let turned = rest(&it.worker, 2, ClaimPushes::default()).await;
+    assert_eq!(ids_of(&turned.claim.unwrap()), [id(2)]);
+    assert!(turned.more && !turned.is_pushed);
+    assert_eq!(ids_of(&next_push(&mut it.events).await.claim), [id(1)]);
+}
+
+/// Nobody receives the message, so the claim is undone, and another session is woken.
+#[tokio::test]
+async fn a_task_for_a_dead_process_wakes_another() {
+    needs_redis!();
+    let mut it = Pair::new().await;
+    it.rest(2).await;
+    it.server.ask(&[
+        "EVAL",
+        "local key = redis.call('KEYS', 'throng:{default:0}:idle:*')[1]
+        local idle = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
+        local row = cmsgpack.unpack(redis.call('HGET', KEYS[1], string.sub(idle[1], 9)))
+        row[6] = 'deceased'
+        redis.call('HSET', KEYS[1], '77', cmsgpack.pack(row))
+        return redis.call('ZADD', key, idle[2] + 1, 'deceased77')",
+        "1",
+        "throng:{default:0}:sessions",
+    ]);
+    it.producer.enqueue([task(1)]).await;
+    assert!(is_woken(&mut it.events).await);
+    let claim = it.worker.claim(1).await;
+    assert_eq!(ids_of(&claim), [id(1)]);
+    let counts = it.worker.store.counts().await.unwrap();
+    assert_eq!((counts.waiting, counts.running), (0, 1));
+}
+
+/// The worker dies before it has confirmed the claim. That counts as a loss, and not as a crash.
+#[tokio::test]
+async fn an_unconfirmed_claim_is_lost() {
+    needs_redis!();
+    let server = Server::start();
+    let clock = Clock::manual();
+    let open = async || {
+        let builder = RedisStore::builder(&server.url());
+        let time = crate::durable::store::redis::Time::manual(clock.clone());
+        Worker::new(RedisStore::open_as(&builder, time).await.unwrap()).await
+    };
+    let (worker, other) = (open().await, open().await);
+    let mut events = worker.store.events();
+    until(&mut events, &Event::Ready).await;
+    rest(&worker, 1, ClaimPushes::default()).await;
+    other.enqueue([task(1)]).await;
+    assert_eq!(ids_of(&next_push(&mut events).await.claim), [id(1)]);
+    for _ in 0..3 {
+        clock.advance(LEASE);
+        if let Some(claim) = other.turn(Vec::new(), 1).await.claim {
+            let task = &claim.tasks[0];
+            assert_eq!((task.lost, task.crashes), (1, 0));
+            return;
+        }
+    }
+    panic!("the lease does not end");
+}
