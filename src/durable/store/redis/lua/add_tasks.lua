@@ -4,7 +4,8 @@
 -- undo_by -> name of the function that undoes the transaction: see `transaction.lua`
 -- session -> session of the request, or nil
 -- schedule -> table from which the transaction restores the schedule if it is undone, or nil
--- push_claim -> function that claims tasks for an idle session, and returns `true` if it has: see `push_claim.lua`; or nil
+-- push_claim -> function that claims tasks for an idle session, and returns `true` unless sessions are to be woken: see
+--   `push_claim.lua`; or nil
 -- confirm -> function that writes that the tasks are stored. Its argument is the text about the tasks that are not stored because
 --   of their keys, as in the output of `enqueue.lua`, or nil. If there is no task, the function may return the output of the script
 --

@@ -55,16 +55,16 @@ local function claim_for(idle, score, session, entries)
 end
 
 -- Claims the entries, which are the only ones of the main list, for the session that went idle last, if it accepts them. Returns `true`
--- if it does.
+-- if it does, or if no session is idle, so that nobody need be woken.
 return function(entries)
   -- The tasks are stored. A failure from here on does not change that.
   state.name, state.transaction = 'push', nil
   local key = IDLE .. ':' .. plain_set
   local idle, score = unpack(call('ZREVRANGE', key, 0, 0, 'WITHSCORES'))
-  score = tonumber(score or '0')
-  local session = score % 1 * 1024 >= #entries and are_plain(entries) and find_session(sub(idle, 9))
+  score = tonumber(score)
+  local session = idle and score % 1 * 1024 >= #entries and are_plain(entries) and find_session(sub(idle, 9))
   local is_accepted = session and #session.first == 6 and session.set == plain_set
   if is_accepted then claim_for(idle, score, session, entries) end
   state.name, state.transaction = nil, nil
-  return is_accepted
+  return is_accepted or not idle
 end

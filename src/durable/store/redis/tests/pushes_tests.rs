@@ -91,7 +91,7 @@ async fn a_stored_task_is_claimed_for_an_idle_session() {
     assert_eq!(it.length(), 0);
 
     let (_, commands) = commands_of(&it.server, it.producer.enqueue([task(2)])).await;
-    assert_eq!(commands, 21, "a task is stored and claimed");
+    assert_eq!(commands, 19, "a task is stored and claimed");
     let second = next_push(&mut it.events).await;
     assert!(!second.is_idle && second.claim.epoch > first.claim.epoch);
     // The session has no permit left, so it is not idle.
