@@ -1,8 +1,12 @@
 //! [`QueueSession`]: the session of a worker that claims the tasks of one queue.
 
+use std::mem;
+
 use tokio::time::Instant;
 
-use crate::durable::store::{ClaimPushes, Epoch, NewSession, SessionId, Turn, TurnAnswer};
+use crate::durable::store::{
+    ClaimPushes, Epoch, NewSession, PushedClaim, SessionId, Turn, TurnAnswer,
+};
 
 /// The session of a worker that claims the tasks of one queue.
 pub(super) struct QueueSession {
@@ -27,6 +31,10 @@ pub(super) struct QueueSession {
     last_push: Option<Epoch>,
     /// Messages may have been lost, and with them pushed claims.
     may_miss_pushes: bool,
+    /// The last turn asks for pushed claims that may be lost.
+    is_asking: bool,
+    /// A pushed claim has used the last permit for which the session was idle, so the store wakes it no longer.
+    is_full: bool,
 }
 
 impl QueueSession {
@@ -42,13 +50,15 @@ impl QueueSession {
             received: None,
             last_push: None,
             may_miss_pushes: false,
+            is_asking: false,
+            is_full: false,
         }
     }
 
     /// Records that the store has opened another session.
     pub(super) fn opened(&mut self, id: SessionId) {
         (self.id, self.number) = (Some(id), 0);
-        (self.last_push, self.may_miss_pushes) = (None, false);
+        (self.last_push, self.may_miss_pushes, self.is_asking) = (None, false, false);
     }
 
     pub(super) fn next_number(&mut self) -> u64 {
@@ -59,13 +69,30 @@ impl QueueSession {
     /// Records that there may be a task. If the session is not idle, it is not the only session that is woken for the task, and
     /// need not pass the wake-up on.
     pub(super) fn wake(&mut self) {
-        self.is_woken |= !self.may_claim;
+        // The wake-up may be later than what the store has done before the pushed claim.
+        self.is_woken |= !self.may_claim || self.is_full;
         self.may_claim = true;
     }
 
     /// Records that messages may have been lost.
     pub(super) fn miss_messages(&mut self) {
         self.may_miss_pushes = true;
+    }
+
+    /// Records that a message with a pushed claim has arrived. Returns `true` if its tasks are to be started.
+    ///
+    /// If an earlier message may be lost, turns return both claims, in their order.
+    pub(super) fn receive_message(&mut self, pushed: &PushedClaim) -> bool {
+        if self.may_miss_pushes || self.is_asking {
+            self.may_miss_pushes = true;
+            self.wake();
+            return false;
+        }
+        if !pushed.is_idle {
+            self.is_full |= !self.may_claim;
+            self.may_claim = true;
+        }
+        self.receive_push(pushed.claim.epoch)
     }
 
     /// Records that a pushed claim has arrived. Returns `false` if it had arrived before.
@@ -77,12 +104,20 @@ impl QueueSession {
         is_new
     }
 
-    /// Returns what the next turn says about pushed claims.
-    pub(super) fn pushes(&self, are_accepted: bool) -> ClaimPushes {
+    /// Returns what the next turn says about pushed claims. The turn asks for those that may have been lost until now.
+    ///
+    /// Its answer is the only way by which they can still arrive. So their epochs need not exceed the last one: a server that has lost
+    /// writes may assign lower epochs.
+    pub(super) fn pushes(&mut self, are_accepted: bool) -> ClaimPushes {
+        self.is_asking = mem::take(&mut self.may_miss_pushes);
+        let received = self.last_push;
+        if self.is_asking {
+            self.last_push = None;
+        }
         ClaimPushes {
             are_accepted,
-            received: self.last_push,
-            may_be_lost: self.may_miss_pushes,
+            received,
+            may_be_lost: self.is_asking,
         }
     }
 
@@ -105,7 +140,7 @@ impl QueueSession {
     pub(super) fn begin_turn(&mut self, want: usize, now: Instant) {
         let passes_on = self.is_woken || self.is_late(now);
         self.keeps_watch = want == 0 && (self.keeps_watch || passes_on);
-        (self.is_woken, self.next_poll) = (false, None);
+        (self.is_woken, self.is_full, self.next_poll) = (false, false, None);
         if want > 0 {
             self.may_claim = false;
         }
@@ -124,7 +159,138 @@ impl QueueSession {
         self.next_poll = Some(next_poll);
         let claim = answer.claim.as_ref().map(|claim| claim.epoch);
         self.received = claim.filter(|_| !answer.is_pushed);
-        // Another pushed claim may be missing.
-        self.may_miss_pushes &= answer.is_pushed || !request.pushes.may_be_lost;
+        self.is_asking = false;
+        if answer.is_pushed {
+            // Another one may be lost, too.
+            self.may_miss_pushes = true;
+            self.may_claim = true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::durable::store::Claim;
+
+    fn session() -> QueueSession {
+        let again = NewSession {
+            set: None,
+            card: None,
+        };
+        QueueSession::new(again, 7)
+    }
+
+    fn request(session: &mut QueueSession) -> Turn {
+        Turn {
+            session: 7,
+            number: session.next_number(),
+            verdicts: Vec::new(),
+            received: None,
+            floor: 0,
+            want: 1,
+            want_bytes: 1,
+            quarantined: true,
+            lease: Duration::from_secs(9),
+            go_idle: true,
+            pushes: session.pushes(true),
+        }
+    }
+
+    fn answer(pushed: Option<Epoch>) -> TurnAnswer {
+        TurnAnswer {
+            claim: pushed.map(|epoch| Claim {
+                epoch,
+                tasks: Vec::new(),
+            }),
+            is_pushed: pushed.is_some(),
+            ..TurnAnswer::default()
+        }
+    }
+
+    fn message(epoch: Epoch) -> PushedClaim {
+        PushedClaim {
+            session: 7,
+            claim: answer(Some(epoch)).claim.unwrap(),
+            claimed_at: Duration::ZERO,
+            is_idle: true,
+        }
+    }
+
+    #[test]
+    fn a_pushed_claim_arrives_once() {
+        let mut session = session();
+        assert!(session.receive_message(&message(5)));
+        assert!(!session.receive_push(5));
+        assert!(!session.receive_message(&message(4)));
+        assert!(session.receive_push(6));
+        assert!(!session.receive_message(&message(6)));
+        assert_eq!(session.pushes(true).received, Some(6));
+        session.opened(8);
+        assert!(session.receive_message(&message(5)));
+    }
+
+    #[test]
+    fn lost_claims_are_requested_until_none_is_left() {
+        let mut session = session();
+        assert!(session.receive_message(&message(9)));
+        session.miss_messages();
+        let first = request(&mut session);
+        assert_eq!(
+            (first.pushes.may_be_lost, first.pushes.received),
+            (true, Some(9))
+        );
+        session.answered(&first, &answer(Some(5)), Instant::now());
+        assert!(session.receive_push(5), "the server has lost its epochs");
+        assert_eq!((session.received, session.may_claim), (None, true));
+        let second = request(&mut session);
+        assert_eq!(
+            (second.pushes.may_be_lost, second.pushes.received),
+            (true, Some(5))
+        );
+        session.answered(&second, &answer(None), Instant::now());
+        assert!(!request(&mut session).pushes.may_be_lost);
+    }
+
+    /// Messages are lost again while a turn is under way.
+    #[test]
+    fn a_turn_does_not_cover_what_is_lost_after_it() {
+        let mut session = session();
+        session.miss_messages();
+        let first = request(&mut session);
+        session.miss_messages();
+        session.answered(&first, &answer(None), Instant::now());
+        assert!(request(&mut session).pushes.may_be_lost);
+    }
+
+    /// An earlier claim may be lost. It would count as having arrived if the later one did.
+    #[test]
+    fn no_claim_arrives_before_an_earlier_one_that_may_be_lost() {
+        let mut session = session();
+        session.miss_messages();
+        assert!(!session.receive_message(&message(5)));
+        let first = request(&mut session);
+        assert!(!session.receive_message(&message(6)));
+        session.answered(&first, &answer(Some(4)), Instant::now());
+        assert!(session.receive_push(4));
+        assert!(!session.receive_message(&message(7)));
+        let second = request(&mut session);
+        session.answered(&second, &answer(None), Instant::now());
+        assert!(session.pushes(true).may_be_lost, "6 and 7 are left");
+    }
+
+    /// The message of a claim that uses the last permit is older than the wake-up.
+    #[test]
+    fn a_full_session_passes_a_wake_up_on() {
+        let mut session = session();
+        session.may_claim = false;
+        let mut last = message(5);
+        last.is_idle = false;
+        assert!(session.receive_message(&last));
+        assert!(session.may_claim && !session.is_woken);
+        session.wake();
+        assert!(session.is_woken);
     }
 }

@@ -27,7 +27,7 @@ impl Worker {
     pub(super) fn start_claim(&mut self, claim: Claim, sent: Duration) {
         self.tally.claimed.add(claim.tasks.len());
         if claim.tasks.iter().all(|task| task.lost == 0) {
-            self.start_tasks(self.current, claim, (sent, true));
+            self.start_tasks(self.current, claim, sent, |_, _| true);
             self.early_cancels.clear();
             return;
         }
@@ -45,21 +45,33 @@ impl Worker {
     pub(super) fn confirmed(&mut self, answer: Result<Confirmed, Failure>) {
         self.confirming = None;
         if let Ok(it) = answer {
-            self.start_tasks(self.current, it.claim, (it.sent, it.confirmed));
+            self.start_tasks(self.current, it.claim, it.sent, |_, task| {
+                it.confirmed || task.lost == 0
+            });
             self.early_cancels.clear();
         }
     }
 
-    /// Starts the tasks of a claim for a queue. Those that were lost before start only if the claim is `confirmed`.
-    pub(super) fn start_tasks(
+    /// Starts the tasks of a pushed claim. Suspended runs may have resumed since the session went idle. Tasks for which there is no
+    /// permit are given back, since other workers are possibly idle.
+    pub(super) fn start_pushed(&mut self, queue: usize, claim: Claim, claimed_at: Duration) {
+        self.tally.claimed.add(claim.tasks.len());
+        self.start_tasks(queue, claim, claimed_at, |worker, _| {
+            worker.claims.permits().is_free(queue)
+        });
+    }
+
+    /// Starts those tasks of a claim that may start, and gives the others back.
+    fn start_tasks(
         &mut self,
         queue: usize,
         claim: Claim,
-        (sent, confirmed): (Duration, bool),
+        sent: Duration,
+        may_start: impl Fn(&Self, &Claimed) -> bool,
     ) {
         let in_time = since_boot() < sent + self.settings.lease && self.stopping.is_none();
         for task in claim.tasks {
-            match in_time && (confirmed || task.lost == 0) {
+            match in_time && may_start(self, &task) {
                 true => self.start_task(queue, (claim.epoch, sent), task),
                 false => self
                     .pending_verdicts

@@ -177,7 +177,7 @@ impl Worker {
                     self.confirm(&request, sent, &answer.refused);
                 }
                 match answer.claim {
-                    Some(claim) if answer.is_pushed => self.receive_push(claim, sent),
+                    Some(claim) if answer.is_pushed => self.returned(claim, sent),
                     Some(claim) => {
                         self.engine.received(claim.epoch);
                         self.start_claim(claim, sent);
@@ -195,25 +195,21 @@ impl Worker {
     }
 
     /// Handles a pushed claim in an answer, unless its message has arrived meanwhile.
-    fn receive_push(&mut self, claim: Claim, sent: Duration) {
-        match self.sessions[self.current].receive_push(claim.epoch) {
-            true => self.start_claim(claim, sent),
-            false => self.early_cancels.clear(),
+    fn returned(&mut self, claim: Claim, sent: Duration) {
+        let queue = self.current;
+        if self.sessions[queue].receive_push(claim.epoch) {
+            self.start_pushed(queue, claim, sent);
         }
+        self.early_cancels.clear();
     }
 
-    /// Handles a claim for an idle session, unless it has arrived in an answer before. Ignores a session of another worker.
+    /// Handles a message with a claim for an idle session. Ignores a session of another worker.
     pub(super) fn pushed(&mut self, pushed: &PushedClaim) {
         let is_meant = |it: &QueueSession| it.id == Some(pushed.session);
-        let Some(queue) = self.sessions.iter().position(is_meant) else {
-            return;
-        };
-        let session = &mut self.sessions[queue];
-        // The store wakes a session only while it is idle.
-        session.may_claim |= !pushed.is_idle;
-        if session.receive_push(pushed.claim.epoch) {
-            self.tally.claimed.add(pushed.claim.tasks.len());
-            self.start_tasks(queue, pushed.claim.clone(), (pushed.claimed_at, true));
+        if let Some(queue) = self.sessions.iter().position(is_meant)
+            && self.sessions[queue].receive_message(pushed)
+        {
+            self.start_pushed(queue, pushed.claim.clone(), pushed.claimed_at);
         }
     }
 

@@ -94,7 +94,7 @@ impl Subscriber {
                     if push.kind == PushKind::Message && is_check(&push, channel) {
                         return true;
                     }
-                    self.forward(&push);
+                    self.forward_early(&push);
                 }
                 false
             };
@@ -106,6 +106,15 @@ impl Subscriber {
             }
         }
         Ok(())
+    }
+
+    /// Forwards a message that arrives before [`Event::Ready`]. Sessions ask for pushed claims after that event, since earlier ones may
+    /// have been lost.
+    fn forward_early(&self, push: &PushInfo) {
+        let is_claim = |data: &Value| matches!(data, Value::BulkString(it) if it.starts_with(b"p"));
+        if !push.data.last().is_some_and(is_claim) {
+            self.forward(push);
+        }
     }
 
     /// Receives messages until the connection breaks, or does not answer a ping.

@@ -3,7 +3,7 @@
 -- missed messages asks for it: see `pushed_claims.lua`. If a command fails, or if nobody receives the message, the claim is undone, and
 -- sessions are woken.
 --
--- Only the most recent idle session is considered, and only if it accepts all of the tasks.
+-- Only the session that went idle last is considered, and only if it accepts all of the tasks.
 --
 -- Needs: session, lists, epochs.
 -- Undo: push_claim.
@@ -14,6 +14,14 @@ local function are_plain(entries)
     if byte(entry, ENTRY_FLAGS) ~= 1 then return false end
   end
   return (tonumber(meta[5]) or call('HLEN', TOMBSTONES)) == 0
+end
+
+-- Returns `true` if claims may be pushed to the session. If an earlier one has not been confirmed for a second, its process may be dead or
+-- stopped, and a server does not notice that at once.
+local function accepts(session)
+  if not session or #session.first ~= 6 or session.set ~= plain_set then return false end
+  local oldest = string.match(session.undelivered, 'p(%d+) ')
+  return not oldest or math.abs(micros - oldest) < 1000000
 end
 
 -- The message: `p`, length of the session 1, session, epoch 16, time 6, 1 if the session is still idle, else 0; and for each entry:
@@ -51,7 +59,8 @@ local function claim_for(idle, score, session, entries)
   call('HSET', META, 'epoch', packed_epochs)
   call('LTRIM', READY, #entries, -1)
   local reached = redis.pcall('PUBLISH', BASE .. 'client:' .. session.client, message(id, epoch, left > 0, entries))
-  if reached ~= 1 then error('nobody receives the claim') end
+  -- Several connections may receive it, for instance one that the server has not found to be dead. Once it is sent, the claim stands.
+  if type(reached) ~= 'number' or reached == 0 then error('nobody receives the claim') end
 end
 
 -- Claims the entries, which are the only ones of the main list, for the session that went idle last, if it accepts them. Returns `true`
@@ -63,7 +72,7 @@ return function(entries)
   local idle, score = unpack(call('ZREVRANGE', key, 0, 0, 'WITHSCORES'))
   score = tonumber(score)
   local session = idle and score % 1 * 1024 >= #entries and are_plain(entries) and find_session(sub(idle, 9))
-  local is_accepted = session and #session.first == 6 and session.set == plain_set
+  local is_accepted = accepts(session)
   if is_accepted then claim_for(idle, score, session, entries) end
   state.name, state.transaction = nil, nil
   return is_accepted or not idle

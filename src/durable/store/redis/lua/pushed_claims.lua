@@ -15,6 +15,7 @@ return function(session, lease, may_have_missed, save)
   if not rows then return false end
   for i, row in ipairs(rows) do claimed[i] = sub(row, RUNNING_ENTRY) end
   call('ZADD', LEASE, 'XX', now + lease, epoch)
+  call('HDEL', CLAIMS, epoch .. 's')
   save()
   commit('claim')
   return true

@@ -93,7 +93,8 @@ if number == session.number then
   local row = session.claim ~= '' and call('HMGET', CLAIMS, session.claim, session.claim .. 'o')
   if row and row[1] and string.find(row[2] or '', '^-?%d+$', OWNER_SESSION) then
     epoch, any_quarantined, any_failed = session.claim, true, true
-    is_push = string.find(session.undelivered, 'p' .. epoch, 1, true)
+    -- Only the renewal of a pushed claim whose message has arrived confirms a claim before its answer arrives.
+    is_push = string.find(session.undelivered, 'p' .. epoch, 1, true) or not string.find(session.undelivered, epoch, 1, true)
     local _, rows = held_by(epoch, row[1])
     for i, it in ipairs(rows) do claimed[i] = sub(it, RUNNING_ENTRY) end
     payloads = payloads_of(claimed)
@@ -129,6 +130,8 @@ else
   end
   state.name = 'claim'
   if skipped.claim then
+    -- A worker that asks for lost claims asks again.
+    is_push = ARGV[13] == '1'
     save()
   else
     is_push = string.find(session.undelivered, 'p', 1, true) and load_pushed_claims()(session, lease, ARGV[13] == '1', save) or false
@@ -184,7 +187,7 @@ if not skipped.next_check then
   if goes_idle then
     local key = idle_key
     -- The fraction of the score is the number of tasks for which claims may be pushed, in 1024ths.
-    local accepted = ARGV[8] == '3' and math.max(want - #claimed, 0) or 0
+    local accepted = ARGV[8] == '3' and not is_repeated and math.max(want - #claimed, 0) or 0
     call('ZADD', key, now + accepted / 1024, idle_member)
   end
 end

@@ -3,6 +3,7 @@
 use super::turns_tests::commands_of;
 use super::*;
 use crate::durable::store::PushedClaim;
+use crate::durable::store::redis::Time;
 
 /// Sends a turn after which the session is idle and accepts pushed claims.
 pub(super) async fn rest(worker: &Worker, want: usize, pushes: ClaimPushes) -> TurnAnswer {
@@ -178,6 +179,48 @@ async fn a_lost_claim_is_returned_by_a_turn() {
     assert_eq!(it.worker.turn(verdicts, 0).await.refused, []);
 }
 
+/// The answer is lost, and the message arrives late. The repeated answer still says that the claim was pushed.
+#[tokio::test]
+async fn a_repeated_answer_names_a_pushed_claim() {
+    needs_redis!();
+    let it = Pair::new().await;
+    it.rest(1).await;
+    it.producer.enqueue([task(1)]).await;
+    let mut request = (*it.worker.new_turn(Vec::new(), 1)).clone();
+    request.pushes.may_be_lost = true;
+    let request = Arc::new(request);
+    let store = &it.worker.store;
+    let first = store.turn(Arc::clone(&request)).await.unwrap();
+    let claim = first.claim.unwrap();
+    assert!(first.is_pushed);
+    assert!(
+        store
+            .renew(vec![claim.epoch])
+            .await
+            .unwrap()
+            .lost
+            .is_empty()
+    );
+    let second = store.turn(request).await.unwrap();
+    assert_eq!((second.claim, second.is_pushed), (Some(claim), true));
+}
+
+/// A second connection receives the messages of the worker.
+#[tokio::test]
+async fn a_claim_that_several_connections_receive_stands() {
+    needs_redis!();
+    let mut it = Pair::new().await;
+    let client = redis::Client::open(it.server.url()).unwrap();
+    let mut connection = client.get_connection().unwrap();
+    let mut other = connection.as_pubsub();
+    other.psubscribe("*").unwrap();
+    it.rest(1).await;
+    it.producer.enqueue([task(1)]).await;
+    let claim = next_push(&mut it.events).await.claim;
+    assert_eq!(it.length(), 0);
+    assert_eq!(it.worker.turn(done(&claim), 0).await.refused, []);
+}
+
 /// The permits of a claim whose message is under way are used.
 #[tokio::test]
 async fn a_claim_under_way_uses_permits() {
@@ -217,25 +260,47 @@ async fn a_task_for_a_dead_process_wakes_another() {
     assert_eq!((counts.waiting, counts.running), (0, 1));
 }
 
+/// Opens sessions with a manual clock.
+struct Timed {
+    clock: Clock,
+    server: Server,
+}
+
+impl Timed {
+    async fn open(&self) -> Worker {
+        let builder = RedisStore::builder(&self.server.url());
+        let time = Time::manual(self.clock.clone());
+        Worker::new(RedisStore::open_as(&builder, time).await.unwrap()).await
+    }
+
+    /// Returns an idle worker, and its messages.
+    async fn open_idle(&self, want: usize) -> (Worker, UnboundedReceiver<Event>) {
+        let worker = self.open().await;
+        let mut events = worker.store.events();
+        until(&mut events, &Event::Ready).await;
+        rest(&worker, want, ClaimPushes::default()).await;
+        (worker, events)
+    }
+}
+
+fn timed() -> Timed {
+    Timed {
+        clock: Clock::manual(),
+        server: Server::start(),
+    }
+}
+
 /// The worker dies before it has confirmed the claim. That counts as a loss, and not as a crash.
 #[tokio::test]
 async fn an_unconfirmed_claim_is_lost() {
     needs_redis!();
-    let server = Server::start();
-    let clock = Clock::manual();
-    let open = async || {
-        let builder = RedisStore::builder(&server.url());
-        let time = crate::durable::store::redis::Time::manual(clock.clone());
-        Worker::new(RedisStore::open_as(&builder, time).await.unwrap()).await
-    };
-    let (worker, other) = (open().await, open().await);
-    let mut events = worker.store.events();
-    until(&mut events, &Event::Ready).await;
-    rest(&worker, 1, ClaimPushes::default()).await;
+    let it = timed();
+    let (_worker, mut events) = it.open_idle(1).await;
+    let other = it.open().await;
     other.enqueue([task(1)]).await;
     assert_eq!(ids_of(&next_push(&mut events).await.claim), [id(1)]);
     for _ in 0..3 {
-        clock.advance(LEASE);
+        it.clock.advance(LEASE);
         if let Some(claim) = other.turn(Vec::new(), 1).await.claim {
             let task = &claim.tasks[0];
             assert_eq!((task.lost, task.crashes), (1, 0));
@@ -243,4 +308,43 @@ async fn an_unconfirmed_claim_is_lost() {
         }
     }
     panic!("the lease does not end");
+}
+
+/// The process may be dead although the server still sends it messages. So it is woken, and gets no more claims.
+#[tokio::test]
+async fn nothing_is_pushed_to_a_session_that_confirms_nothing() {
+    needs_redis!();
+    let it = timed();
+    let (_worker, mut events) = it.open_idle(9).await;
+    let other = it.open().await;
+    other.enqueue([task(1)]).await;
+    next_push(&mut events).await;
+    it.clock.advance(Duration::from_millis(900));
+    other.enqueue([task(2)]).await;
+    next_push(&mut events).await;
+    it.clock.advance(Duration::from_millis(100));
+    other.enqueue([task(3)]).await;
+    assert!(is_woken(&mut events).await);
+}
+
+/// The worker gets the claim from a turn after its lease has ended once, and has all of the lease before the store takes it back.
+#[tokio::test]
+async fn a_lost_claim_that_is_returned_has_a_whole_lease() {
+    needs_redis!();
+    let it = timed();
+    let (worker, _events) = it.open_idle(1).await;
+    let other = it.open().await;
+    other.enqueue([task(1)]).await;
+    it.clock.advance(LEASE);
+    let lost = ClaimPushes {
+        may_be_lost: true,
+        ..ClaimPushes::default()
+    };
+    let turned = rest(&worker, 1, lost).await;
+    assert!(turned.is_pushed);
+    // The store extends the lease before it takes the task back.
+    it.clock.advance(LEASE);
+    assert_eq!(other.turn(Vec::new(), 1).await.claim, None);
+    let claim = turned.claim.unwrap();
+    assert_eq!(worker.turn(done(&claim), 0).await.refused, []);
 }
