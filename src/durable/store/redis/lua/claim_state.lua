@@ -2,7 +2,7 @@
 local want, want_bytes = math.min(tonumber(ARGV[4]), MAX_BATCH), tonumber(ARGV[5])
 -- If the number of tombstones is unknown, this is an estimate.
 local tombstones = tonumber(meta[5]) or call('HLEN', TOMBSTONES)
--- The claimed entries.
-local claimed = {}
+-- The claimed entries, and whether the claim was pushed before.
+local claimed, is_push = {}, false
 -- `true` if the payload of an entry may be elsewhere, if an entry may have an extension, or if `errors` may have a row of a task.
 local any_separate, any_extension, any_failed = false, false, false

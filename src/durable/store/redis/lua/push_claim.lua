@@ -21,7 +21,8 @@ end
 local function accepts(session)
   if not session or #session.first ~= 6 or session.set ~= plain_set then return false end
   local oldest = string.match(session.undelivered, 'p(%d+) ')
-  return not oldest or math.abs(micros - oldest) < 1000000
+  local owner = oldest and call('HGET', CLAIMS, oldest .. 'o')
+  return not owner or #owner < OWNER_SESSION or now - number_at('>I6', owner, OWNER_CLAIMED_AT) < 1000
 end
 
 -- The message: `p`, length of the session 1, session, epoch 16, time 6, 1 if the session is still idle, else 0; and for each entry:

@@ -70,7 +70,7 @@ end
 local accepts_quarantined, lease, verdict_claims = ARGV[6] == '1', tonumber(ARGV[7]), tonumber(ARGV[9])
 -- The first due time, and the first end of a lease; nil if it has changed since it was read.
 local next_due, next_lease_end = nil, nil
-local has_changed, is_drained, is_push = false, false, false
+local has_changed, is_drained = false, false
 
 -- Stores the turn in the session, unless it has changed nothing, or only reports a failure.
 local function save()
@@ -134,7 +134,7 @@ else
     is_push = ARGV[13] == '1'
     save()
   else
-    is_push = string.find(session.undelivered, 'p', 1, true) and load_pushed_claims()(session, lease, ARGV[13] == '1', save) or false
+    if string.find(session.undelivered, 'p', 1, true) then load_pushed_claims()(session, lease, ARGV[13] == '1', save) end
     if not is_push then claim(session, leaves, queue, priorities, lease, accepts_quarantined, save) end
     if epoch ~= '' then next_lease_end = math.min(next_lease_end or first_of(LEASE), now + lease) end
   end
