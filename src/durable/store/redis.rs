@@ -51,6 +51,7 @@ mod overview;
 mod partitions;
 mod probe;
 mod progress;
+mod push_message;
 mod queues;
 mod recorded_types;
 mod renew;

@@ -69,7 +69,8 @@ pub(crate) struct Turn {
     pub(crate) pushes: ClaimPushes,
 }
 
-/// What a turn says about claims that the store [pushes](Event::Pushed) to its session. Pushed claims arrive in the order of their epochs.
+/// The part of a turn that concerns claims that the store [pushes](Event::Pushed) to its session. Pushed claims arrive in the order of
+/// their epochs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ClaimPushes {
     /// While the session is idle, the store may claim tasks for it as soon as they are stored: as many as this turn wants and does not

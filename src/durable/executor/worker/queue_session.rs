@@ -33,7 +33,7 @@ pub(super) struct QueueSession {
     may_miss_pushes: bool,
     /// The last turn asks for pushed claims that may be lost.
     is_asking: bool,
-    /// A pushed claim has used the last permit for which the session was idle, so the store wakes it no longer.
+    /// A pushed claim has used the last permit that the session offered, so the store no longer counts the session as idle.
     is_full: bool,
 }
 
@@ -69,7 +69,7 @@ impl QueueSession {
     /// Records that there may be a task. If the session is not idle, it is not the only session that is woken for the task, and
     /// need not pass the wake-up on.
     pub(super) fn wake(&mut self) {
-        // The wake-up may be later than what the store has done before the pushed claim.
+        // A pushed claim may have set `may_claim`. Then this session may be the only one that is woken.
         self.is_woken |= !self.may_claim || self.is_full;
         self.may_claim = true;
     }
@@ -81,7 +81,7 @@ impl QueueSession {
 
     /// Records that a message with a pushed claim has arrived. Returns `true` if its tasks are to be started.
     ///
-    /// If an earlier message may be lost, turns return both claims, in their order.
+    /// If an earlier message may be lost, this one is ignored, and later turns return both claims in their order.
     pub(super) fn receive_message(&mut self, pushed: &PushedClaim) -> bool {
         if self.may_miss_pushes || self.is_asking {
             self.may_miss_pushes = true;
@@ -106,8 +106,8 @@ impl QueueSession {
 
     /// Returns what the next turn says about pushed claims. The turn asks for those that may have been lost until now.
     ///
-    /// Its answer is the only way by which they can still arrive. So their epochs need not exceed the last one: a server that has lost
-    /// writes may assign lower epochs.
+    /// Lost claims can arrive only in the answer to this turn, so none is started twice. Their epochs need not exceed the last one, since a
+    /// server that has lost writes may assign lower epochs.
     pub(super) fn pushes(&mut self, are_accepted: bool) -> ClaimPushes {
         self.is_asking = mem::take(&mut self.may_miss_pushes);
         let received = self.last_push;
@@ -281,7 +281,7 @@ mod tests {
         assert_eq!(second.pushes.received, Some(4));
     }
 
-    /// The message of a claim that uses the last permit is older than the wake-up.
+    /// A pushed claim uses the last permit, and then a wake-up arrives.
     #[test]
     fn a_full_session_passes_a_wake_up_on() {
         let mut session = session();

@@ -13,7 +13,7 @@ use crate::durable::schedule::name::ScheduleName;
 use crate::durable::schedule::when::{COMPUTES, COMPUTES_CRON, COMPUTES_EVERY};
 use crate::durable::store::totals::FIELDS;
 use crate::durable::store::{
-    Claim, Claimed, DeadPayload, DeadReason, DueSchedule, Epoch, HandOut, KeyConflict, PushedClaim,
+    Claim, Claimed, DeadPayload, DeadReason, DueSchedule, Epoch, HandOut, KeyConflict,
     StoredSchedule, TaskState, TurnAnswer,
 };
 use crate::durable::{AttemptError, Counts, DeadLetter};
@@ -240,40 +240,6 @@ pub(super) fn turned(answer: Value, partition: usize) -> Result<PartitionAnswer,
     })
 }
 
-/// Reads a message with a pushed claim, which is described in `push_claim.lua`, and the server's time of the claim, in milliseconds since
-/// 1970. Returns `None` if the message has another form.
-pub(super) fn pushed(message: &[u8]) -> Option<(PushedClaim, i64)> {
-    let (&len, rest) = message.split_first()?;
-    let (session, rest) = rest.split_at_checked(len.into())?;
-    let (epoch, rest) = rest.split_at_checked(16)?;
-    let (now, rest) = rest.split_at_checked(6)?;
-    let (&is_idle, rest) = rest.split_first()?;
-    let now = entry::number(now).cast_signed();
-    let entries = pushed_entries(rest)?;
-    // Claims are pushed only in stores with a single partition.
-    let epoch = partitions::whole(epoch_in_partition(epoch)?, 0);
-    let mut claim = claim(epoch, &entries, Vec::new()).ok()?;
-    set_waited(&mut claim.tasks, &entries, now);
-    let pushed = PushedClaim {
-        session: std::str::from_utf8(session).ok()?.parse().ok()?,
-        claim,
-        claimed_at: Duration::ZERO,
-        is_idle: is_idle != 0,
-    };
-    Some((pushed, now))
-}
-
-fn pushed_entries(mut bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
-    let mut entries = Vec::new();
-    while !bytes.is_empty() {
-        let (len, rest) = bytes.split_first_chunk()?;
-        let (entry, rest) = rest.split_at_checked(u32::from_be_bytes(*len) as usize)?;
-        entries.push(entry.to_vec());
-        bytes = rest;
-    }
-    Some(entries)
-}
-
 /// Reads the time until the next schedule is handed out, of those whose ticks this build computes.
 fn next_tick(parts: &mut Reader, now: u64) -> Result<Option<Duration>, Failure> {
     let Ok(field) = <[u8; 12]>::try_from(parts.bytes()?) else {
@@ -310,7 +276,7 @@ pub(super) fn handed_out(answer: Value, partition: usize) -> Result<HandOut, Fai
     })
 }
 
-fn claim(
+pub(super) fn claim(
     epoch: Epoch,
     entries: &[Vec<u8>],
     payloads: Vec<Option<Vec<u8>>>,
@@ -343,7 +309,7 @@ fn set_failing_for(tasks: &mut [Claimed], entries: &[Vec<u8>], times: &[u8]) {
 
 /// Sets how long tasks have waited, given their entries in the same order, and the time in milliseconds since 1970. The time of a task
 /// whose entry cannot be read is not known.
-fn set_waited(tasks: &mut [Claimed], entries: &[Vec<u8>], now: i64) {
+pub(super) fn set_waited(tasks: &mut [Claimed], entries: &[Vec<u8>], now: i64) {
     for (task, entry) in tasks.iter_mut().zip(entries) {
         let since_ready = entry::ready_at(entry).map(|at| now.saturating_sub(at));
         let since_ready = since_ready.map(|time| u64::try_from(time).unwrap_or_default());

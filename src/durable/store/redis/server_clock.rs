@@ -1,12 +1,12 @@
-//! [`ServerClock`]: dates what the server has done.
+//! [`ServerClock`]: converts times of the server into local times.
 
 use std::time::Duration;
 
 use crate::durable::clock::since_boot;
 use crate::sync::{Mutex, lock};
 
-/// What is known of the server's clock: a request that was sent at this time, since the machine was started, was answered at that time,
-/// in milliseconds since 1970.
+/// The last known reading of the server's clock: the time at which a request was sent, since this machine was started, and the server's
+/// time of the answer, in milliseconds since 1970.
 #[derive(Debug, Default)]
 pub(super) struct ServerClock(Mutex<Option<(Duration, i64)>>);
 
@@ -15,8 +15,8 @@ impl ServerClock {
         *lock(&self.0) = Some((sent, now));
     }
 
-    /// Returns the time since the machine was started that was not later than this time of the server. Returns `None` if nothing is
-    /// known of the server's clock.
+    /// Converts a time of the server into a time since this machine was started, which is never later than the true time. Returns `None` if
+    /// nothing is known of the server's clock.
     ///
     /// The request was sent before the server answered it, so the result is early by at most the time that the request took.
     pub(super) fn date(&self, time: i64) -> Option<Duration> {

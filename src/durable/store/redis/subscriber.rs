@@ -9,8 +9,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 
 use super::link::{BACKOFF, Timeouts};
-use super::reply;
 use super::server_clock::ServerClock;
+use super::{push_message, reply};
 use crate::durable::store::{Event, PushedClaim, SessionId};
 
 /// The message that a process sends to itself to check a subscription. It means nothing.
@@ -108,8 +108,8 @@ impl Subscriber {
         Ok(())
     }
 
-    /// Forwards a message that arrives before [`Event::Ready`]. Sessions ask for pushed claims after that event, since earlier ones may
-    /// have been lost.
+    /// Forwards a message that arrives before [`Event::Ready`], unless it has a pushed claim. After that event, sessions ask for every
+    /// pushed claim that has not arrived.
     fn forward_early(&self, push: &PushInfo) {
         let is_claim = |data: &Value| matches!(data, Value::BulkString(it) if it.starts_with(b"p"));
         if !push.data.last().is_some_and(is_claim) {
@@ -166,7 +166,7 @@ impl Subscriber {
 
     /// Returns the event of a pushed claim. If the claim cannot be dated, the sessions ask for it.
     fn pushed(&self, message: &[u8]) -> Option<Event> {
-        let (pushed, claimed_at) = reply::pushed(message)?;
+        let (pushed, claimed_at) = push_message::read(message)?;
         let Some(claimed_at) = self.clock.date(claimed_at) else {
             return Some(Event::Wake(None));
         };

@@ -174,7 +174,7 @@ enum GoIdle {
     IfNothingClaimed,
     /// If fewer tasks were claimed than wanted.
     IfLessClaimed,
-    /// In this case, and claims are then [pushed](crate::durable::store::ClaimPushes) to it.
+    /// As [`IfLessClaimed`](Self::IfLessClaimed), and claims may then be [pushed](crate::durable::store::ClaimPushes) to the session.
     AcceptingPushes,
 }
 

@@ -60,12 +60,13 @@ local function claim_for(idle, score, session, entries)
   call('HSET', META, 'epoch', packed_epochs)
   call('LTRIM', READY, #entries, -1)
   local reached = redis.pcall('PUBLISH', BASE .. 'client:' .. session.client, message(id, epoch, left > 0, entries))
-  -- Several connections may receive it, for instance one that the server has not found to be dead. Once it is sent, the claim stands.
+  -- More than one connection may be counted, for instance a dead one that the server has not detected. The claim stands if at least one
+  -- receives the message.
   if type(reached) ~= 'number' or reached == 0 then error('nobody receives the claim') end
 end
 
--- Claims the entries, which are the only ones of the main list, for the session that went idle last, if it accepts them. Returns `true`
--- if it does, or if no session is idle, so that nobody need be woken.
+-- Claims the entries, which are the only ones of the main list, for the session that went idle last, if it accepts them. Returns `true` if
+-- no session need be woken: the claim was pushed, or no session is idle.
 return function(entries)
   -- The tasks are stored. A failure from here on does not change that.
   state.name, state.transaction = 'push', nil

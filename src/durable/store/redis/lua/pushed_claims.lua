@@ -2,8 +2,8 @@
 --
 -- Needs: session_activity, claim_state, claim, claims.
 
--- Their tasks use permits of the worker, so the turn wants less. If the worker may have missed messages, the first of these claims becomes
--- the claim of the turn.
+-- Subtracts the tasks of these claims from the number wanted, since they use permits of the worker. If the worker may have missed messages,
+-- the first of these claims becomes the claim of the turn.
 return function(session, lease, may_have_missed, save)
   local rows
   for pushed in string.gmatch(session.undelivered, 'p(%d+) ') do

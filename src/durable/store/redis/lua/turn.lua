@@ -12,8 +12,8 @@
 -- ARGV[5]  -> number of bytes wanted
 -- ARGV[6]  -> 1 if a quarantined task may be claimed, else 0
 -- ARGV[7]  -> lease in milliseconds
--- ARGV[8]  -> 1 to go idle if nothing is claimed; 2 to go idle if less than wanted is claimed; 3 for the same, and to have claims
---   pushed meanwhile, for as many tasks as were wanted and not claimed; 0 not to go idle
+-- ARGV[8]  -> 1 to go idle if nothing is claimed; 2 to go idle if less than wanted is claimed; 3 to go idle as with 2 and to accept pushed
+--   claims, for as many tasks as were wanted and not claimed; 0 not to go idle
 -- ARGV[9]  -> number of claims with verdicts, c
 -- ARGV[10] -> epoch of the claim that answered the last turn, or empty
 -- ARGV[11] -> epoch that new ones exceed
@@ -93,7 +93,8 @@ if number == session.number then
   local row = session.claim ~= '' and call('HMGET', CLAIMS, session.claim, session.claim .. 'o')
   if row and row[1] and string.find(row[2] or '', '^-?%d+$', OWNER_SESSION) then
     epoch, any_quarantined, any_failed = session.claim, true, true
-    -- Only the renewal of a pushed claim whose message has arrived confirms a claim before its answer arrives.
+    -- A claim that is no longer undelivered was pushed: its message has arrived, and the worker has renewed it. No other claim is confirmed
+    -- before its answer arrives.
     is_push = string.find(session.undelivered, 'p' .. epoch, 1, true) or not string.find(session.undelivered, epoch, 1, true)
     local _, rows = held_by(epoch, row[1])
     for i, it in ipairs(rows) do claimed[i] = sub(it, RUNNING_ENTRY) end
@@ -130,7 +131,7 @@ else
   end
   state.name = 'claim'
   if skipped.claim then
-    -- A worker that asks for lost claims asks again.
+    -- If the worker has asked for lost claims, it asks again.
     is_push = ARGV[13] == '1'
     save()
   else

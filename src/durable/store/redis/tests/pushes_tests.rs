@@ -313,7 +313,7 @@ async fn an_unconfirmed_claim_is_lost() {
 
 /// The process may be dead although the server still sends it messages. So it is woken, and gets no more claims.
 #[tokio::test]
-async fn nothing_is_pushed_to_a_session_that_confirms_nothing() {
+async fn nothing_is_pushed_to_a_session_that_has_confirmed_nothing_for_a_second() {
     needs_redis!();
     let it = timed();
     let (_worker, mut events) = it.open_idle(9).await;
@@ -328,7 +328,7 @@ async fn nothing_is_pushed_to_a_session_that_confirms_nothing() {
     assert!(is_woken(&mut events).await);
 }
 
-/// The worker gets the claim from a turn after its lease has ended once, and has all of the lease before the store takes it back.
+/// The lease ends while the message is lost. The turn that returns the claim starts a whole new lease.
 #[tokio::test]
 async fn a_lost_claim_that_is_returned_has_a_whole_lease() {
     needs_redis!();
