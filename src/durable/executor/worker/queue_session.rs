@@ -83,7 +83,7 @@ impl QueueSession {
     ///
     /// If an earlier message may be lost, this one is ignored, and later turns return both claims in their order.
     pub(super) fn receive_message(&mut self, pushed: &PushedClaim) -> bool {
-        if self.may_miss_pushes || self.is_asking {
+        if self.may_miss_pushes() {
             self.may_miss_pushes = true;
             self.wake();
             return false;
@@ -105,20 +105,18 @@ impl QueueSession {
     }
 
     /// Returns what the next turn says about pushed claims. The turn asks for those that may have been lost until now.
-    ///
-    /// Lost claims can arrive only in the answer to this turn, so none is started twice. Their epochs need not exceed the last one, since a
-    /// server that has lost writes may assign lower epochs.
     pub(super) fn pushes(&mut self, are_accepted: bool) -> ClaimPushes {
         self.is_asking = mem::take(&mut self.may_miss_pushes);
-        let received = self.last_push;
-        if self.is_asking {
-            self.last_push = None;
-        }
         ClaimPushes {
             are_accepted,
-            received,
+            received: self.last_push,
             may_be_lost: self.is_asking,
         }
+    }
+
+    /// Returns `true` if pushed claims may have been lost.
+    pub(super) fn may_miss_pushes(&self) -> bool {
+        self.may_miss_pushes || self.is_asking
     }
 
     /// Returns `true` if other sessions may rely on this one to check in time, since it is idle or keeps watch.
@@ -163,7 +161,7 @@ impl QueueSession {
         if answer.is_pushed {
             // Another one may be lost, too.
             self.may_miss_pushes = true;
-            self.may_claim = true;
+            (self.may_claim, self.is_woken) = (true, true);
         }
     }
 }
@@ -235,16 +233,17 @@ mod tests {
     #[test]
     fn lost_claims_are_requested_until_none_is_left() {
         let mut session = session();
-        assert!(session.receive_message(&message(9)));
+        assert!(session.receive_message(&message(4)));
         session.miss_messages();
         let first = request(&mut session);
         assert_eq!(
             (first.pushes.may_be_lost, first.pushes.received),
-            (true, Some(9))
+            (true, Some(4))
         );
         session.answered(&first, &answer(Some(5)), Instant::now());
-        assert!(session.receive_push(5), "the server has lost its epochs");
+        assert!(session.receive_push(5));
         assert_eq!((session.received, session.may_claim), (None, true));
+        assert!(session.is_woken, "a worker without a permit asks, too");
         let second = request(&mut session);
         assert_eq!(
             (second.pushes.may_be_lost, second.pushes.received),
@@ -252,6 +251,8 @@ mod tests {
         );
         session.answered(&second, &answer(None), Instant::now());
         assert!(!request(&mut session).pushes.may_be_lost);
+        // The message was under way while the turn returned the claim.
+        assert!(!session.receive_message(&message(5)));
     }
 
     /// Messages are lost again while a turn is under way.

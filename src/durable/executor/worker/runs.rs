@@ -199,7 +199,9 @@ impl Worker {
     /// Asks runs to stop, including those whose tasks are in an answer of the store that has not arrived yet.
     fn cancel(&mut self, ids: Vec<TaskId>) {
         self.claims.stop(&ids, StopReason::Cancelled);
-        if self.turn.is_some() || self.confirming.is_some() {
+        let mut sessions = self.sessions.iter();
+        let may_be_returned = sessions.any(QueueSession::may_miss_pushes);
+        if self.turn.is_some() || self.confirming.is_some() || may_be_returned {
             self.early_cancels.extend(ids);
         }
     }

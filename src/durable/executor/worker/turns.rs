@@ -197,6 +197,7 @@ impl Worker {
     /// Handles a pushed claim in an answer, unless its message has arrived meanwhile.
     fn returned(&mut self, claim: Claim, sent: Duration) {
         let queue = self.current;
+        self.engine.received(claim.epoch);
         if self.sessions[queue].receive_push(claim.epoch) {
             self.start_pushed(queue, claim, sent);
         }

@@ -131,17 +131,23 @@ impl Inner {
         mut arguments: Arguments,
     ) -> Result<Value, Failure> {
         self.time.push_to(&mut arguments);
-        let advance = AdvanceEpochs {
+        let script = &self.scripts.turn;
+        let advance = self.advance_epochs(partition);
+        self.link.run_after(script, &arguments, &advance).await
+    }
+
+    /// Returns the request that a connection sends before its first claim in a partition.
+    fn advance_epochs(&self, partition: usize) -> AdvanceEpochs<'_> {
+        AdvanceEpochs {
             script: &self.scripts.advance_epochs,
             time: &self.time,
             keys: &self.keys[partition],
             partition,
-        };
-        let script = &self.scripts.turn;
-        self.link.run_after(script, &arguments, &advance).await
+        }
     }
 
-    /// Runs a script that stores tasks or schedules. If the store is to wait for the disk, returns when they are on the disk.
+    /// Runs a script that stores tasks or schedules, and may claim tasks for an idle session. If the store is to wait for the disk, returns
+    /// when they are on the disk.
     pub(super) async fn run_storing(
         &self,
         script: &Script,
@@ -149,10 +155,12 @@ impl Inner {
         mut arguments: Arguments,
     ) -> Result<Value, Failure> {
         self.time.push_to(&mut arguments);
-        let keys = &self.keys[partition];
+        let advance = self.advance_epochs(partition);
         match &self.disk {
-            Some(disk) if self.waits_for_disk() => disk.run_to_disk(script, keys, &arguments).await,
-            _ => self.link.run(script, keys, &arguments).await,
+            Some(disk) if self.waits_for_disk() => {
+                disk.run_to_disk(script, &arguments, &advance).await
+            }
+            _ => self.link.run_after(script, &arguments, &advance).await,
         }
     }
 

@@ -138,13 +138,13 @@ impl Link {
     pub(super) async fn run_to_disk(
         &self,
         script: &Script,
-        keys: &Keys,
         arguments: &Arguments,
+        advance: &AdvanceEpochs<'_>,
     ) -> Result<Value, Failure> {
         let before = self
             .connection(Instant::now() + self.timeouts.answer)
             .await?;
-        let answer = self.run(script, keys, arguments).await?;
+        let answer = self.run_after(script, arguments, advance).await?;
         if !self.is_current(before.number) {
             return Err(no_answer());
         }
@@ -152,7 +152,7 @@ impl Link {
         // `WAITAOF` waits only for writes of its own connection. The script may have changed nothing because an earlier
         // connection has, so this one writes something after those changes.
         let mut wait = redis::pipe();
-        wait.hset(keys.meta(), "disk", 1).ignore();
+        wait.hset(advance.keys.meta(), "disk", 1).ignore();
         let limit = self.timeouts.answer.as_millis() as u64 / 2;
         wait.cmd("WAITAOF").arg(1).arg(0).arg(limit);
         // The numbers of disks that have the writes: the server's own, and those of its replicas.

@@ -153,7 +153,7 @@ impl Subscriber {
         match kind {
             b'w' => [Some(Event::Wake(session(rest))), None],
             b'c' => [Some(Event::Cancel(reply::ids(rest))), None],
-            b'p' => [self.pushed(rest), None],
+            b'p' => [Some(self.pushed(rest)), None],
             b'e' => {
                 let (states, ids) = reply::ends(rest);
                 let states = (!states.is_empty()).then_some(Event::Ended(states));
@@ -164,16 +164,17 @@ impl Subscriber {
         }
     }
 
-    /// Returns the event of a pushed claim. If the claim cannot be dated, the sessions ask for it.
-    fn pushed(&self, message: &[u8]) -> Option<Event> {
-        let (pushed, claimed_at) = push_message::read(message)?;
-        let Some(claimed_at) = self.clock.date(claimed_at) else {
-            return Some(Event::Wake(None));
-        };
-        Some(Event::Pushed(Arc::new(PushedClaim {
-            claimed_at,
-            ..pushed
-        })))
+    /// Returns the event of a pushed claim. If the message cannot be read, or the claim cannot be dated, the sessions ask for the claim.
+    fn pushed(&self, message: &[u8]) -> Event {
+        let dated = push_message::read(message)
+            .and_then(|(pushed, time)| Some((pushed, self.clock.date(time)?)));
+        match dated {
+            Some((pushed, claimed_at)) => Event::Pushed(Arc::new(PushedClaim {
+                claimed_at,
+                ..pushed
+            })),
+            None => Event::Wake(None),
+        }
     }
 }
 

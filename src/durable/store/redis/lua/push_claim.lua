@@ -68,8 +68,8 @@ end
 -- Claims the entries, which are the only ones of the main list, for the session that went idle last, if it accepts them. Returns `true` if
 -- no session need be woken: the claim was pushed, or no session is idle.
 return function(entries)
-  -- The tasks are stored. A failure from here on does not change that.
-  state.name, state.transaction = 'push', nil
+  -- The tasks are stored. A failure from here on does not change that: the script then runs again, and wakes sessions.
+  state.name, state.transaction, state.skipped = 'push', nil, state.skipped or {}
   local key = IDLE .. ':' .. plain_set
   local idle, score = unpack(call('ZREVRANGE', key, 0, 0, 'WITHSCORES'))
   score = tonumber(score)

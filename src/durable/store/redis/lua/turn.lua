@@ -187,8 +187,9 @@ if not skipped.next_check then
   goes_idle = not more and not first_error and #claimed < goes_idle_below
   if goes_idle then
     local key = idle_key
-    -- The fraction of the score is the number of tasks for which claims may be pushed, in 1024ths.
-    local accepted = ARGV[8] == '3' and not is_repeated and math.max(want - #claimed, 0) or 0
+    -- The fraction of the score is the number of tasks for which claims may be pushed, in 1024ths. A worker that asks for lost claims ignores
+    -- other messages with claims.
+    local accepted = ARGV[8] == '3' and ARGV[13] ~= '1' and not is_repeated and math.max(want - #claimed, 0) or 0
     call('ZADD', key, now + accepted / 1024, idle_member)
   end
 end

@@ -128,9 +128,9 @@ async fn epochs_are_advanced_once_for_each_connection() {
         stats.split(',').next().unwrap().parse::<u64>().unwrap()
     };
     let worker = worker(&server, &Clock::manual()).await;
-    worker.enqueue((0..9).map(task)).await;
     asked();
     let before = asked();
+    worker.enqueue((0..9).map(task)).await;
     for _ in 0..3 {
         worker.claim(1).await;
     }

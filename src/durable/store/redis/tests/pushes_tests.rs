@@ -253,7 +253,9 @@ async fn a_task_for_a_dead_process_wakes_another() {
         "1",
         "throng:{default:0}:sessions",
     ]);
-    it.producer.enqueue([task(1)]).await;
+    let request = it.producer.new_enqueue([task(1)]);
+    let stored = it.producer.store.enqueue(request).await;
+    assert!(stored.is_ok(), "{stored:?}");
     assert!(is_woken(&mut it.events).await);
     let claim = it.worker.claim(1).await;
     assert_eq!(ids_of(&claim), [id(1)]);

@@ -53,8 +53,16 @@ async fn a_task_that_is_claimed_for_an_idle_session_runs() {
         assert_eq!(rest(worker, 2, ClaimPushes::default()).await.claim, None);
         let request = scene.other.new_enqueue([task(NEW)]);
         let send = || scene.other.store.enqueue(Arc::clone(&request));
-        let (answer, has_failed) = scene.send(trial, true, send).await;
-        assert!(answer.is_ok(), "{trial:?}");
+        let (answer, has_failed) = scene.send(trial, false, send).await;
+        let seen = store.status(vec![id(NEW)]).await.unwrap();
+        assert_eq!(
+            answer.is_err(),
+            seen == [TaskState::Absent],
+            "{trial:?}: {answer:?}"
+        );
+        if answer.is_err() {
+            send().await.unwrap();
+        }
         scene.check(trial);
         let lost = ClaimPushes {
             may_be_lost: true,
