@@ -192,7 +192,7 @@ impl Engine {
         }
     }
 
-    fn on(&self, event: Event) {
+    pub(super) fn on(&self, event: Event) {
         match event {
             Event::Ready => {
                 self.waiters.recovered();

@@ -236,6 +236,14 @@ impl Claims {
         Some((queue, run, holder))
     }
 
+    /// Records that the worker owes verdicts on `count` tasks of a claim that it does not run. If it runs none of them, there is nothing to
+    /// renew the lease for.
+    pub(crate) fn owe(&mut self, epoch: Epoch, count: usize) {
+        if let Some(claim) = self.claims.get_mut(&epoch) {
+            claim.add_unconfirmed(count);
+        }
+    }
+
     /// Records that the store has confirmed `count` verdicts of a claim.
     pub(crate) fn confirmed(&mut self, epoch: Epoch, count: usize) {
         if let Some(claim) = self.claims.get_mut(&epoch) {
@@ -496,6 +504,24 @@ mod tests {
         }
         assert!(claims.claims.is_empty());
         assert_eq!(claims.running(), 2);
+    }
+
+    /// One task of a claim was given back at once, and the other one has ended.
+    #[tokio::test]
+    async fn a_claim_is_held_until_all_of_its_verdicts_are_confirmed() {
+        let ids = [TaskId::new(), TaskId::new()];
+        let mut claims = claims(ids).await;
+        claims.owe(EPOCH, 1);
+        for id in ids {
+            assert_eq!(end(&mut claims, EPOCH, id), Some(Holder::This));
+        }
+        claims.confirmed(EPOCH, 1);
+        assert_eq!(claims.oldest_renewal(), Some(SENT));
+        claims.confirmed(EPOCH, 2);
+        assert_eq!(claims.oldest_renewal(), None);
+        // The worker runs no task of this claim.
+        claims.owe(EPOCH + 1, 1);
+        assert_eq!(claims.oldest_renewal(), None);
     }
 
     /// A renewal and the last verdict may be in flight together, and the answer to the renewal may arrive first.

@@ -26,6 +26,7 @@ mod damage_tests;
 mod groups_tests;
 mod nested_tests;
 mod progress_tests;
+mod pushes_tests;
 mod queues_tests;
 mod schedules_tests;
 mod shares_tests;

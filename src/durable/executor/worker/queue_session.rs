@@ -35,6 +35,8 @@ pub(super) struct QueueSession {
     is_asking: bool,
     /// A pushed claim has used the last permit that the session offered, so the store no longer counts the session as idle.
     is_full: bool,
+    /// A pushed claim has arrived since the answered turn was created. If that turn was sent again, its claim may use the same permits.
+    may_exceed_permits: bool,
 }
 
 impl QueueSession {
@@ -52,6 +54,7 @@ impl QueueSession {
             may_miss_pushes: false,
             is_asking: false,
             is_full: false,
+            may_exceed_permits: false,
         }
     }
 
@@ -114,6 +117,11 @@ impl QueueSession {
         }
     }
 
+    /// Returns `true` if there may be fewer permits than tasks in the claim of the answered turn.
+    pub(super) fn may_exceed_permits(&self) -> bool {
+        self.may_exceed_permits
+    }
+
     /// Returns `true` if pushed claims may have been lost.
     pub(super) fn may_miss_pushes(&self) -> bool {
         self.may_miss_pushes || self.is_asking
@@ -148,12 +156,13 @@ impl QueueSession {
     ///
     /// After a turn that has claimed tasks, or had no free permit, the session is usually not idle. So it sends another turn as
     /// soon as there is a free permit. If it was woken before the store had this turn, the store has
-    /// passed the wake-up on.
+    /// passed the wake-up on, unless the session is to ask for claims that may be lost.
     pub(super) fn answered(&mut self, request: &Turn, answer: &TurnAnswer, next_poll: Instant) {
         let has_claimed = answer.claim.is_some() && !answer.is_idle;
         let is_idle = request.go_idle && !answer.more && !has_claimed;
         self.may_claim |= !is_idle;
-        self.is_woken &= is_idle;
+        self.is_woken &= is_idle || self.may_miss_pushes;
+        self.may_exceed_permits = self.last_push != request.pushes.received;
         self.next_poll = Some(next_poll);
         let claim = answer.claim.as_ref().map(|claim| claim.epoch);
         self.received = claim.filter(|_| !answer.is_pushed);
@@ -280,6 +289,38 @@ mod tests {
         let second = request(&mut session);
         assert!(second.pushes.may_be_lost, "6 and 7 are left");
         assert_eq!(second.pushes.received, Some(4));
+    }
+
+    /// Messages are lost while a turn is under way that claims as much as the worker can run.
+    #[test]
+    fn a_session_without_a_permit_asks_for_lost_claims() {
+        let mut session = session();
+        let first = request(&mut session);
+        session.begin_turn(1, Instant::now());
+        session.miss_messages();
+        session.wake();
+        let claim = TurnAnswer {
+            is_pushed: false,
+            ..answer(Some(3))
+        };
+        session.answered(&first, &claim, Instant::now());
+        assert!(session.is_woken);
+    }
+
+    /// A turn is sent again, and a pushed claim arrives meanwhile.
+    #[test]
+    fn a_claim_that_was_pushed_since_the_turn_was_created_may_use_its_permits() {
+        let mut session = session();
+        let first = request(&mut session);
+        session.answered(&first, &answer(None), Instant::now());
+        assert!(!session.may_exceed_permits());
+        let second = request(&mut session);
+        assert!(session.receive_message(&message(5)));
+        session.answered(&second, &answer(None), Instant::now());
+        assert!(session.may_exceed_permits());
+        let third = request(&mut session);
+        session.answered(&third, &answer(None), Instant::now());
+        assert!(!session.may_exceed_permits());
     }
 
     /// A pushed claim uses the last permit, and then a wake-up arrives.

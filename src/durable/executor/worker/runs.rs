@@ -27,9 +27,7 @@ impl Worker {
     pub(super) fn start_claim(&mut self, claim: Claim, sent: Duration) {
         self.tally.claimed.add(claim.tasks.len());
         if claim.tasks.iter().all(|task| task.lost == 0) {
-            self.start_tasks(self.current, claim, sent, |_, _| true);
-            self.early_cancels.clear();
-            return;
+            return self.start_tasks(self.current, claim, sent, |worker, _| worker.has_permit());
         }
         let store = StdArc::clone(&self.engine.store);
         self.confirming = Some(InFlight::new(async move {
@@ -45,19 +43,26 @@ impl Worker {
     pub(super) fn confirmed(&mut self, answer: Result<Confirmed, Failure>) {
         self.confirming = None;
         if let Ok(it) = answer {
-            self.start_tasks(self.current, it.claim, it.sent, |_, task| {
-                it.confirmed || task.lost == 0
+            self.start_tasks(self.current, it.claim, it.sent, |worker, task| {
+                (it.confirmed || task.lost == 0) && worker.has_permit()
             });
-            self.early_cancels.clear();
         }
+        self.forget_early_cancels();
     }
 
-    /// Starts the tasks of a pushed claim. Suspended runs may have resumed since the session went idle. Tasks for which there is no
-    /// permit are given back, since other workers are possibly idle.
+    /// Returns `true` if a task of the last turn's claim may start. If suspended runs have taken its permit, it waits for another one; but
+    /// if the claim may have more tasks than the turn should have wanted, tasks without a permit are given back.
+    fn has_permit(&self) -> bool {
+        let queue = self.current;
+        !self.sessions[queue].may_exceed_permits() || self.can_claim(queue)
+    }
+
+    /// Starts the tasks of a pushed claim. Since the session went idle, suspended runs may have resumed, or the runtime may be stuck. Tasks
+    /// that cannot run now are given back, since other workers are possibly idle.
     pub(super) fn start_pushed(&mut self, queue: usize, claim: Claim, claimed_at: Duration) {
         self.tally.claimed.add(claim.tasks.len());
         self.start_tasks(queue, claim, claimed_at, |worker, _| {
-            worker.claims.permits().is_free(queue)
+            worker.can_claim(queue)
         });
     }
 
@@ -70,14 +75,17 @@ impl Worker {
         may_start: impl Fn(&Self, &Claimed) -> bool,
     ) {
         let in_time = since_boot() < sent + self.settings.lease && self.stopping.is_none();
+        let mut released = 0;
         for task in claim.tasks {
-            match in_time && may_start(self, &task) {
-                true => self.start_task(queue, (claim.epoch, sent), task),
-                false => self
-                    .pending_verdicts
-                    .push(claim.epoch, task.id, Verdict::Release),
+            if in_time && may_start(self, &task) {
+                self.start_task(queue, (claim.epoch, sent), task);
+            } else {
+                let verdict = Verdict::Release;
+                self.pending_verdicts.push(claim.epoch, task.id, verdict);
+                released += 1;
             }
         }
+        self.claims.owe(claim.epoch, released);
     }
 
     fn start_task(&mut self, queue: usize, (epoch, sent): (Epoch, Duration), task: Claimed) {
@@ -199,11 +207,22 @@ impl Worker {
     /// Asks runs to stop, including those whose tasks are in an answer of the store that has not arrived yet.
     fn cancel(&mut self, ids: Vec<TaskId>) {
         self.claims.stop(&ids, StopReason::Cancelled);
-        let mut sessions = self.sessions.iter();
-        let may_be_returned = sessions.any(QueueSession::may_miss_pushes);
-        if self.turn.is_some() || self.confirming.is_some() || may_be_returned {
+        if self.awaits_claims() {
             self.early_cancels.extend(ids);
         }
+    }
+
+    pub(super) fn forget_early_cancels(&mut self) {
+        if !self.awaits_claims() {
+            self.early_cancels.clear();
+        }
+    }
+
+    /// Returns `true` if the store may hold claims for this worker that have not arrived yet, except for those in messages.
+    fn awaits_claims(&self) -> bool {
+        let mut sessions = self.sessions.iter();
+        let may_be_returned = sessions.any(QueueSession::may_miss_pushes);
+        self.unanswered.is_some() || self.confirming.is_some() || may_be_returned
     }
 
     fn ended(&mut self, epoch: Epoch, id: TaskId, verdict: Option<Verdict>, took: Duration) {

@@ -77,7 +77,7 @@ impl Worker {
     }
 
     /// Returns `true` if a task of a queue could run now. The pending verdicts go with the turn.
-    fn can_claim(&self, queue: usize) -> bool {
+    pub(super) fn can_claim(&self, queue: usize) -> bool {
         self.free(0) > 0 && self.claims.permits().room(queue) > 0
     }
 
@@ -182,8 +182,9 @@ impl Worker {
                         self.engine.received(claim.epoch);
                         self.start_claim(claim, sent);
                     }
-                    None => self.early_cancels.clear(),
+                    None => {}
                 }
+                self.forget_early_cancels();
             }
             Err(failure) => {
                 if failure.cause == Cause::NoSession {
@@ -201,7 +202,6 @@ impl Worker {
         if self.sessions[queue].receive_push(claim.epoch) {
             self.start_pushed(queue, claim, sent);
         }
-        self.early_cancels.clear();
     }
 
     /// Handles a message with a claim for an idle session. Ignores a session of another worker.

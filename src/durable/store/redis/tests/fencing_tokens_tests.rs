@@ -127,15 +127,22 @@ async fn epochs_are_advanced_once_for_each_connection() {
         let (_, stats) = stats.split_once("cmdstat_info:calls=").unwrap();
         stats.split(',').next().unwrap().parse::<u64>().unwrap()
     };
+    let producer = worker(&server, &Clock::manual()).await;
     let worker = worker(&server, &Clock::manual()).await;
     asked();
     let before = asked();
-    worker.enqueue((0..9).map(task)).await;
+    // A request that stores tasks may claim them for an idle session.
+    for number in 0..3 {
+        producer
+            .enqueue((3 * number..3 * number + 3).map(task))
+            .await;
+    }
+    // The connection of this function has read it, too.
+    assert_eq!(asked(), before + 2);
     for _ in 0..3 {
         worker.claim(1).await;
     }
-    // The connection of this worker has read it, too.
-    assert_eq!(asked(), before + 2);
+    assert_eq!(asked(), before + 4);
     let rights = ["on", ">password", "~throng:*", "&*", "+@all", "-info"];
     server.ask(&[&["ACL", "SETUSER", "worker", "reset"], &rights[..]].concat());
     let url = format!("redis://worker:password@127.0.0.1:{}/", server.port());
