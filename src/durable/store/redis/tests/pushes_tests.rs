@@ -71,6 +71,21 @@ impl Pair {
         assert_eq!(turned.claim, None);
     }
 
+    /// Adds an idle session of a process that does not exist.
+    fn add_dead_session(&self) {
+        self.server.ask(&[
+            "EVAL",
+            "local key = redis.call('KEYS', 'throng:{default:0}:idle:*')[1]
+            local idle = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
+            local row = cmsgpack.unpack(redis.call('HGET', KEYS[1], string.sub(idle[1], 9)))
+            row[6] = 'deceased'
+            redis.call('HSET', KEYS[1], '77', cmsgpack.pack(row))
+            return redis.call('ZADD', key, idle[2] + 1, 'deceased77')",
+            "1",
+            "throng:{default:0}:sessions",
+        ]);
+    }
+
     fn length(&self) -> u64 {
         let length = self.server.ask(&["LLEN", "throng:{default:0}:ready"]);
         redis::from_redis_value(length).unwrap()
@@ -92,7 +107,7 @@ async fn a_stored_task_is_claimed_for_an_idle_session() {
     assert_eq!(it.length(), 0);
 
     let (_, commands) = commands_of(&it.server, it.producer.enqueue([task(2)])).await;
-    assert_eq!(commands, 20, "a task is stored and claimed");
+    assert_eq!(commands, 21, "a task is stored and claimed");
     let second = next_push(&mut it.events).await;
     assert!(!second.is_idle && second.claim.epoch > first.claim.epoch);
     // The session has no permit left, so it is not idle.
@@ -236,23 +251,13 @@ async fn a_claim_under_way_uses_permits() {
     assert_eq!(ids_of(&next_push(&mut it.events).await.claim), [id(1)]);
 }
 
-/// Nobody receives the message, so the claim is undone, and another session is woken.
+/// Nobody receives messages of the process, so the task is not claimed for it, and another session is woken.
 #[tokio::test]
 async fn a_task_for_a_dead_process_wakes_another() {
     needs_redis!();
     let mut it = Pair::new().await;
     it.rest(2).await;
-    it.server.ask(&[
-        "EVAL",
-        "local key = redis.call('KEYS', 'throng:{default:0}:idle:*')[1]
-        local idle = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
-        local row = cmsgpack.unpack(redis.call('HGET', KEYS[1], string.sub(idle[1], 9)))
-        row[6] = 'deceased'
-        redis.call('HSET', KEYS[1], '77', cmsgpack.pack(row))
-        return redis.call('ZADD', key, idle[2] + 1, 'deceased77')",
-        "1",
-        "throng:{default:0}:sessions",
-    ]);
+    it.add_dead_session();
     let request = it.producer.new_enqueue([task(1)]);
     let stored = it.producer.store.enqueue(request).await;
     assert!(stored.is_ok(), "{stored:?}");
@@ -261,6 +266,37 @@ async fn a_task_for_a_dead_process_wakes_another() {
     assert_eq!(ids_of(&claim), [id(1)]);
     let counts = it.worker.store.counts().await.unwrap();
     assert_eq!((counts.waiting, counts.running), (0, 1));
+}
+
+/// A replica passes messages on, but the primary does not know that somebody receives them there. If the claim were sent and then undone,
+/// its task would run twice.
+#[tokio::test]
+async fn no_claim_is_sent_that_does_not_stand() {
+    needs_redis!();
+    let (it, replica) = (Pair::new().await, Server::start());
+    it.rest(2).await;
+    it.add_dead_session();
+    let client = redis::Client::open(replica.url()).unwrap();
+    let mut connection = client.get_connection().unwrap();
+    connection.set_read_timeout(Some(DEADLINE)).unwrap();
+    let mut dead = connection.as_pubsub();
+    dead.subscribe("throng:{default:0}:client:deceased")
+        .unwrap();
+    replica.ask(&["REPLICAOF", "127.0.0.1", &it.server.port().to_string()]);
+    let is_synced = || {
+        let info = format!("{:?}", replica.ask(&["INFO", "replication"]));
+        info.contains("master_link_status:up")
+    };
+    timeout(DEADLINE, async {
+        while !is_synced() {
+            sleep(Duration::from_millis(2)).await;
+        }
+    })
+    .await
+    .expect("the replica has the data");
+    it.producer.enqueue([task(1)]).await;
+    let message: Vec<u8> = dead.get_message().unwrap().get_payload().unwrap();
+    assert_eq!(message, b"w77");
 }
 
 /// Opens sessions with a manual clock.
