@@ -5,6 +5,8 @@ use super::*;
 use crate::durable::store::PushedClaim;
 use crate::durable::store::redis::Time;
 
+mod executor_tests;
+
 /// Sends a turn after which the session is idle and accepts pushed claims.
 pub(super) async fn rest(worker: &Worker, want: usize, pushes: ClaimPushes) -> TurnAnswer {
     let request = Turn {
