@@ -111,6 +111,13 @@ pub(crate) fn cyclic<T>(make: impl FnOnce(Weak<T>) -> T) -> Arc<T> {
 pub(crate) struct Weak<T>(std::marker::PhantomData<fn() -> T>);
 
 #[cfg(all(test, any(throng_loom, throng_shuttle)))]
+impl<T> Clone for Weak<T> {
+    fn clone(&self) -> Self {
+        Self(std::marker::PhantomData)
+    }
+}
+
+#[cfg(all(test, any(throng_loom, throng_shuttle)))]
 impl<T> Weak<T> {
     #[allow(
         clippy::unused_self,

@@ -9,6 +9,7 @@ mod header;
 mod job;
 mod join_ref;
 mod promise;
+mod resume;
 mod slab;
 mod state;
 
@@ -25,6 +26,7 @@ use self::header::{Header, release};
 pub(crate) use self::job::{Call, Job, JobContext, Polled, Ran, Thunk};
 pub(crate) use self::join_ref::JoinRef;
 pub(crate) use self::promise::Promise;
+pub(crate) use self::resume::Resumed;
 pub(crate) use self::slab::flush;
 use self::state::State;
 use crate::inbox::{Link, Linked};
@@ -155,6 +157,28 @@ impl<S> Task<S> {
         }
     }
 
+    /// Polls a claimed job for the first time, with a waker that resumes it.
+    ///
+    /// # Safety
+    ///
+    /// `claim` of this task returned `true`.
+    pub(crate) unsafe fn poll_claimed_or_suspend(self, state: &mut S) -> Stepped<Self> {
+        let header = self.header;
+        // SAFETY: the cell is live until the end of the poll, and a suspended job is resumed by this vtable.
+        let waker = unsafe { resume::borrowed_waker(header) };
+        // SAFETY: as the caller says.
+        let polled = unsafe { self.poll_claimed(state, &mut Context::from_waker(&waker)) };
+        if polled.is_ready() {
+            return Stepped::Ended;
+        }
+        // SAFETY: the reference was leaked above, so it is this function's: unless another party wakes the job, once it
+        // is suspended.
+        match unsafe { header.as_ref() }.state.suspend() {
+            true => Stepped::Suspended,
+            false => Stepped::Pending(Self::from_header(header)),
+        }
+    }
+
     /// As above. If this returns `Pending`, the reference is leaked, for the caller to keep.
     #[inline]
     unsafe fn poll_claimed(self, state: &mut S, cx: &mut Context<'_>) -> Poll<Ran> {
@@ -169,7 +193,9 @@ impl<S> Task<S> {
         // SAFETY: the reference is this function's to give away; `cancel` needs the claim, or a detached closure (rules
         // 2, 3 and 10).
         unsafe {
-            let claimed = !header.as_ref().vtable.shared || header.as_ref().state.claim_to_drop();
+            let claimed = !header.as_ref().vtable.shared
+                || header.as_ref().state.is_resumed()
+                || header.as_ref().state.claim_to_drop();
             if claimed {
                 (header.as_ref().vtable.cancel)(header, fault);
             } else {
@@ -229,10 +255,29 @@ impl<S> Task<S> {
         self.header().vtable.blocking
     }
 
+    /// Returns `true` if the job was suspended, and has been woken. This reference is then the claimant.
+    pub(crate) fn is_resumed(&self) -> bool {
+        self.header().state.is_resumed()
+    }
+
+    /// Returns `true` if the job can be suspended.
+    pub(crate) fn can_suspend(&self) -> bool {
+        self.header().vtable.resume.is_some()
+    }
+
     fn header(&self) -> &Header {
         // SAFETY: this reference keeps the cell alive (rule 2).
         unsafe { self.header.as_ref() }
     }
+}
+
+/// The state of a job after its first poll.
+pub(crate) enum Stepped<T> {
+    Ended,
+    /// It waits in its cell.
+    Suspended,
+    /// It is pending, and was woken already.
+    Pending(T),
 }
 
 impl<S> Drop for Task<S> {

@@ -2,15 +2,19 @@
 
 use std::mem::{ManuallyDrop, offset_of};
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 use std::task::Waker;
 
+use tokio::runtime::{self, Handle};
+
 use super::jobs::Jobs;
+use super::runners::Runners;
 use super::spill::{Spill, Spilled};
 use crate::inbox::{Batch, FifoList, Inbox, Link, Linked, Tags};
-use crate::join::{Id, RunContext};
+use crate::join::{Id, RunContext, Work};
 use crate::semaphore::Semaphore;
-use crate::sync::{Arc, Mutex, MutexGuard, Number, UnsafeCell, lock};
-use crate::task::{Abort, Destination, Done, Job, Outcome, Promise, Task};
+use crate::sync::{Arc, Mutex, MutexGuard, Number, UnsafeCell, Weak, cyclic, lock};
+use crate::task::{Abort, Destination, Done, Job, Outcome, Promise, Resumed, Task};
 use crate::unwind::contain;
 use crate::waker::WakerCell;
 
@@ -30,6 +34,9 @@ pub(super) struct CompletionQueue<T, K> {
     spill_threshold: usize,
     /// The number of completions that have arrived under keys from `spill_threshold` on.
     over_threshold: Number,
+    this: Weak<Self>,
+    /// Those of the first runtime that a future was submitted on.
+    runners: OnceLock<(runtime::Id, Arc<Runners>)>,
 }
 
 /// In the inbox's head: the reader is gone, and completions that arrive are dropped. Never cleared.
@@ -45,15 +52,17 @@ const SPILLED: Tags = Tags::bit(2);
 const ARRIVALS_PER_CHECK: usize = 256;
 
 impl<T, K> CompletionQueue<T, K> {
-    pub(super) fn new(max_running: usize, spill_threshold: usize) -> Self {
-        Self {
+    pub(super) fn new(max_running: usize, spill_threshold: usize) -> Arc<Self> {
+        cyclic(|this| Self {
             inbox: Inbox::new(),
             reader: WakerCell::new(),
             running: Semaphore::new(max_running),
             jobs: Mutex::new(Jobs::new()),
             spill_threshold,
             over_threshold: Number::new(0),
-        }
+            this,
+            runners: OnceLock::new(),
+        })
     }
 
     pub(super) fn jobs(&self) -> MutexGuard<'_, Jobs<T, K>> {
@@ -156,6 +165,39 @@ impl<T, K> CompletionQueue<T, K> {
     }
 }
 
+impl<T: Send + 'static, K: Send + 'static> CompletionQueue<T, K> {
+    /// Runs a future on a runtime: by the stream's runners, or as a task of its own if those are of another runtime.
+    pub(super) fn run(&self, runtime: &Handle, work: Work) {
+        let (id, runners) = self.runners.get_or_init(|| {
+            let workers = runtime.metrics().num_workers();
+            let this = Weak::clone(&self.this);
+            let end_suspended = Box::new(move || Self::end_suspended(&this));
+            let runners = Runners::new(Box::new(runtime.clone()), workers, end_suspended);
+            (runtime.id(), runners)
+        });
+        match work.into_task() {
+            Ok(task) if *id == runtime.id() => Runners::submit(runners, task),
+            Ok(task) => drop(runtime.spawn(Work::new(task))),
+            Err(started) => drop(runtime.spawn(started)),
+        }
+    }
+
+    /// Cancels the futures that wait in their cells: their runtime has shut down.
+    fn end_suspended(this: &Weak<Self>) {
+        let Some(queue) = this.upgrade() else { return };
+        let all: Vec<_> = queue.jobs().aborts().collect();
+        all.iter().for_each(Abort::end_suspended);
+    }
+}
+
+impl<T, K> Drop for CompletionQueue<T, K> {
+    fn drop(&mut self) {
+        if let Some((_, runners)) = self.runners.get() {
+            runners.dismiss();
+        }
+    }
+}
+
 /// The destination of a cell whose completion arrives in a queue.
 pub(super) struct QueueEntry<T, K> {
     /// Links the cell in the queue's inbox. The link of the cell's header cannot be used: a job that is aborted while
@@ -207,6 +249,8 @@ impl<T: Send + 'static, K: Send + 'static> QueueEntry<T, K> {
 }
 
 impl<T: Send + 'static, K: Send + 'static> Destination<T> for QueueEntry<T, K> {
+    const RESUMES: bool = true;
+
     fn deliver(done: Done<T, Self>) {
         done.complete();
         // SAFETY: a cell is delivered once, and this is the only place that takes the queue.
@@ -216,6 +260,19 @@ impl<T: Send + 'static, K: Send + 'static> Destination<T> for QueueEntry<T, K> {
             .with_mut(|queue| unsafe { ManuallyDrop::take(&mut *queue) });
         queue.push(Finished(done));
         contain(|| drop(queue));
+    }
+
+    fn resume(&self, job: Resumed) {
+        // SAFETY: the job has not been delivered, so the queue has not been taken.
+        let runners = self
+            .queue
+            .with(|queue| unsafe { (*queue).runners.get() }.map(|(_, runners)| Arc::clone(runners)));
+        // SAFETY: jobs with this destination are made for a `RunContext`: see `job`.
+        let task = unsafe { job.into_task() };
+        match runners {
+            Some(runners) => contain(|| Runners::submit(&runners, task)),
+            None => unreachable!("a runner has polled the job"),
+        }
     }
 }
 

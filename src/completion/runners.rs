@@ -2,24 +2,27 @@
 //!
 //! A Tokio task costs several times as much as most jobs: memory that one thread allocates and another frees, and a
 //! place in the runtime's list of tasks. So a job becomes a task only if its future is [large](super::start), or if it
-//! is pending after its first poll. Small futures are queued in their cells, which they have anyway, and a *runner*
-//! polls them: the task of a job that was ready at its first poll, which goes on with the jobs that were submitted
-//! meanwhile. A pending future becomes a task on the thread that has polled it, which likely runs it later.
+//! waits more than once. Small futures are queued in their cells, which they have anyway, and a *runner*, which is a
+//! task, polls them one after the other. A future that is pending after its first poll is *suspended*: it stays in its
+//! cell, and is queued again when it is woken. If it is pending then too, it becomes a task on the thread that has polled
+//! it, which likely runs it later: so a future that is woken many times is spread over the runtime's workers as all
+//! others are.
 //!
 //! - A submission starts a runner if there is none. While jobs take long, it also starts one if there are fewer than the
 //!   runtime has workers. While jobs are very short, a second runner starts only if earlier submissions are still
 //!   queued, and runners start others when they leave enough work behind.
-//! - A runner whose own job is pending becomes the task of that job, and is a runner no more.
 //! - A runner takes one job at a time, so that a job that blocks holds up no other job, and exits when nothing is left.
-//!   It does not outlive its runtime. If it is dropped before it exits, it cancels the queued jobs. Jobs that are
-//!   submitted later are left to the runtime, which drops them.
+//!   It does not outlive its runtime. If it is dropped before it exits, it cancels the queued and the suspended jobs.
+//!   Jobs that are submitted later are left to the runtime, which drops them.
+//! - Once a job has been suspended, one runner *parks* instead of exiting, until the stream's queue is dropped. So there
+//!   always is one that the runtime drops when it shuts down. It is the next one to be started.
 //! - A watchdog starts one more runner when no job has been taken for some milliseconds: all runners may be running
 //!   jobs that block their threads, which the runtime may have replaced. When such jobs end and more runners wait for a
 //!   worker than there are workers, one of them exits.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use tokio::task::coop;
@@ -29,7 +32,7 @@ use crate::join::{RunContext, Spawn, Work};
 use crate::sync::{
     Arc, AtomicBool, AtomicUsize, MODEL, Mutex, Number, Ordering, Weak, cyclic, lock,
 };
-use crate::task::{Fault, Task};
+use crate::task::{Fault, Stepped, Task};
 use crate::timer::{self, Watchdog};
 
 /// The maximum number of jobs that a runner polls before it lets other tasks run.
@@ -61,8 +64,14 @@ pub(super) struct Runners {
     busy: Number,
     /// A runner was dropped before it exited: the runtime has shut down.
     runtime_gone: AtomicBool,
+    /// Jobs that were submitted or resumed.
     submitted: Inbox<Task<RunContext>>,
     queue: Mutex<Queue>,
+    /// A job has been suspended.
+    suspends: AtomicBool,
+    parked: Mutex<Parked>,
+    /// Cancels the suspended jobs.
+    end_suspended: Box<dyn Fn() + Send + Sync>,
     /// A moving average of how long a job takes, in nanoseconds.
     job_cost: Number,
     /// The watchdog is armed.
@@ -78,6 +87,15 @@ struct Queue {
     taken: usize,
 }
 
+/// The runner that is parked.
+#[derive(Default)]
+struct Parked {
+    /// Taken by the party that starts the runner.
+    waker: Option<Waker>,
+    /// No runner parks any more.
+    dismissed: bool,
+}
+
 /// The results of the last check of the watchdog.
 #[derive(Default)]
 struct WatchState {
@@ -91,7 +109,11 @@ struct WatchState {
 
 /// Submitting.
 impl Runners {
-    pub(super) fn new(runtime: Box<dyn Spawn>, limit: usize) -> Arc<Self> {
+    pub(super) fn new(
+        runtime: Box<dyn Spawn>,
+        limit: usize,
+        end_suspended: Box<dyn Fn() + Send + Sync>,
+    ) -> Arc<Self> {
         let queue = Queue {
             tasks: FifoList::new(),
             len: 0,
@@ -106,6 +128,9 @@ impl Runners {
             runtime_gone: AtomicBool::new(false),
             submitted: Inbox::new(),
             queue: Mutex::new(queue),
+            suspends: AtomicBool::new(false),
+            parked: Mutex::new(Parked::default()),
+            end_suspended,
             // Until jobs have been timed, each is assumed to justify a runner.
             job_cost: Number::new(RUNNER_COST_NS),
             watched: AtomicBool::new(false),
@@ -113,27 +138,20 @@ impl Runners {
         })
     }
 
-    /// Queues a job that has not been polled.
-    pub(super) fn submit(this: &Arc<Self>, mut task: Task<RunContext>) {
+    /// Queues a job that has not been polled, or that was suspended and has been woken.
+    pub(super) fn submit(this: &Arc<Self>, task: Task<RunContext>) {
         if this.runtime_gone.load(Ordering::Relaxed) {
             // Dropped by itself. A runner would cancel everything that is queued, whose drops may submit other jobs,
             // and so on: the stack would be as deep as the queue is long.
-            drop(this.runtime.spawn_work(Work::new(task)));
+            drop(this.runtime.spawn_work(Work::queued(task)));
             return;
         }
-        let limit = this.limit_for_submit(!this.submitted.peek().empty);
-        // Relaxed is enough for a hint.
-        if this.count.load(Ordering::Relaxed) < limit {
-            match Self::start_below(this, limit, Some(task)) {
-                None => return,
-                Some(back) => task = back,
-            }
-        }
         let pushed = this.submitted.push(Batch::of(task), |seen| Some(seen.tags));
-        debug_assert!(pushed.is_ok());
+        let others_wait = pushed.is_ok_and(|seen| !seen.empty);
+        let limit = this.limit_for_submit(others_wait);
         // Relaxed is enough: it comes after the push, see `unregister`.
-        if this.count.load(Ordering::Relaxed) == 0 {
-            Self::start_below(this, 1, None);
+        if this.count.load(Ordering::Relaxed) < limit {
+            Self::start_below(this, limit);
         }
     }
 
@@ -147,33 +165,31 @@ impl Runners {
         }
     }
 
-    /// Starts a runner, for a job or for the queue, if there are fewer than `limit`. Returns the job otherwise.
+    /// Starts a runner if there are fewer than `limit`.
     #[cold]
-    fn start_below(
-        this: &Arc<Self>,
-        limit: usize,
-        own: Option<Task<RunContext>>,
-    ) -> Option<Task<RunContext>> {
+    fn start_below(this: &Arc<Self>, limit: usize) {
         let one_more = |count: usize| (count < limit).then_some(count + 1);
         // Relaxed is enough: the number tells nothing about what the runners do.
         let registered = this
             .count
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
-        if registered.is_err() {
-            return own;
+        if registered.is_ok() {
+            Self::start(this, limit > this.limit);
         }
-        Self::start(this, own, limit > this.limit);
-        None
     }
 
     /// Starts a runner that has been counted.
-    fn start(this: &Arc<Self>, own: Option<Task<RunContext>>, started: bool) {
+    fn start(this: &Arc<Self>, started: bool) {
         Self::arm_watchdog(this);
+        if let Some(parked) = this.unpark() {
+            parked.wake();
+            return;
+        }
         let runner = Runner {
             runners: Some(Arc::clone(this)),
-            own: own.map(Work::new),
             full_quanta: 0,
             idle_quanta: 0,
+            parked: false,
             started,
         };
         // A runtime that refuses it drops it.
@@ -249,6 +265,7 @@ impl Runners {
         while let Some((task, _)) = self.next() {
             task.fail(Fault::cancelled());
         }
+        (self.end_suspended)();
     }
 
     /// Subtracts a runner. The caller sees every job whose submitter has counted on that runner. Returns `true` if there
@@ -260,6 +277,59 @@ impl Runners {
         // and the submitter then sees the lower count (the Release of this, and the Acquire of the push).
         self.submitted.retag(Tags::NONE, Tags::NONE);
         others
+    }
+}
+
+/// Parking.
+impl Runners {
+    /// A job was suspended. So the calling runner, or another one, parks.
+    fn note_suspended(&self) {
+        if !self.suspends.load(Ordering::Relaxed) {
+            self.suspends.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Keeps the calling runner, which has unregistered, instead of letting it exit. Returns `false` if it may exit.
+    fn park(&self, waker: &Waker) -> bool {
+        // Relaxed is enough: a runner that has suspended a job, or that was parked before, knows it itself.
+        if !self.suspends.load(Ordering::Relaxed) {
+            return false;
+        }
+        let waker = waker.clone();
+        let mut parked = lock(&self.parked);
+        let parks = !parked.dismissed && parked.waker.is_none();
+        if parks {
+            parked.waker = Some(waker);
+        }
+        parks
+    }
+
+    /// Returns `true` if the calling runner, which has parked, has not been started since.
+    fn is_parked(&self, waker: &Waker) -> bool {
+        let waker = waker.clone();
+        let mut parked = lock(&self.parked);
+        let is_parked = parked.waker.is_some();
+        if is_parked {
+            parked.waker = Some(waker);
+        }
+        is_parked
+    }
+
+    /// Takes the parked runner's waker. The caller has registered the runner, and wakes it.
+    fn unpark(&self) -> Option<Waker> {
+        lock(&self.parked).waker.take()
+    }
+
+    /// Lets the parked runner exit: no job is left, and none will come.
+    pub(super) fn dismiss(&self) {
+        let mut parked = lock(&self.parked);
+        parked.dismissed = true;
+        let waker = parked.waker.take();
+        drop(parked);
+        if let Some(waker) = waker {
+            self.count.fetch_add(1, Ordering::Relaxed);
+            waker.wake();
+        }
     }
 }
 
@@ -314,7 +384,7 @@ impl Watchdog for Runners {
         // If the runtime is gone, starting a runner drops jobs: not under the lock.
         drop(watch);
         if needs_help && let Some(this) = self.this.upgrade() {
-            Self::start_below(&this, usize::MAX, None);
+            Self::start_below(&this, usize::MAX);
         }
         !quiet
     }
@@ -329,16 +399,14 @@ enum Quantum {
     TookAll,
     /// There may be more jobs.
     Full,
-    /// Its own job is pending.
-    OwnPending,
 }
 
-/// The task of a job, and of those that it polls for the first time.
+/// A task that polls jobs.
 struct Runner {
-    /// `None` once it is no runner any more.
+    /// `None` once it has exited.
     runners: Option<Arc<Runners>>,
-    /// The job that it was started for, until that has ended.
-    own: Option<Work>,
+    /// It has parked, and does not know that it has been started since.
+    parked: bool,
     full_quanta: u32,
     /// The number of quanta that it still waits for more jobs.
     idle_quanta: u32,
@@ -348,14 +416,11 @@ struct Runner {
 
 impl Runner {
     /// Polls some jobs.
-    fn run_quantum(&mut self, runners: &Arc<Runners>, cx: &mut Context<'_>) -> Quantum {
+    fn run_quantum(&mut self, runners: &Arc<Runners>) -> Quantum {
         let begin = Instant::now();
         runners.busy.add(1);
-        let mut jobs = usize::from(self.own.is_some());
-        let quantum = match self.poll_own(cx) {
-            Poll::Pending => Quantum::OwnPending,
-            Poll::Ready(()) => Self::run_queued(runners, begin, &mut jobs),
-        };
+        let mut jobs = 0;
+        let quantum = Self::run_queued(runners, begin, &mut jobs);
         runners.busy.subtract(1);
         if jobs > 0 {
             runners.record_cost(begin.elapsed(), jobs);
@@ -364,14 +429,6 @@ impl Runner {
             self.idle_quanta = IDLE_QUANTA;
         }
         quantum
-    }
-
-    fn poll_own(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if let Some(own) = &mut self.own {
-            ready!(Pin::new(own).poll(cx));
-            self.own = None;
-        }
-        Poll::Ready(())
     }
 
     fn run_queued(runners: &Arc<Runners>, begin: Instant, jobs: &mut usize) -> Quantum {
@@ -385,18 +442,24 @@ impl Runner {
                 };
             };
             if justifies_another {
-                Runners::start_below(runners, runners.limit, None);
+                Runners::start_below(runners, runners.limit);
             }
-            if let Some(pending) = Work::new(task).poll_once() {
-                // If it is refused, it is dropped, which cancels it.
-                drop(runners.runtime.spawn_work(pending));
-            }
+            Self::poll_job(runners, task);
             *jobs += 1;
             if jobs.is_multiple_of(JOBS_PER_CLOCK_READ) && begin.elapsed() > QUANTUM_TIME {
                 break;
             }
         }
         Quantum::Full
+    }
+
+    fn poll_job(runners: &Runners, task: Task<RunContext>) {
+        match Work::queued(task).poll_or_suspend() {
+            Stepped::Ended => {}
+            Stepped::Suspended => runners.note_suspended(),
+            // If it is refused, it is dropped, which cancels it.
+            Stepped::Pending(work) => drop(runners.runtime.spawn_work(work)),
+        }
     }
 
     /// Returns `true` if the runner exits after this quantum.
@@ -408,14 +471,6 @@ impl Runner {
                 runners.exit_if_excess()
             }
             Quantum::Full => runners.exit_if_excess(),
-            Quantum::OwnPending => false,
-        }
-    }
-
-    /// Becomes the task of its own job only. Another runner takes over the queue.
-    fn hand_queue_over(runners: &Arc<Runners>) {
-        if !runners.exit_if_idle() {
-            Runners::start(runners, None, true);
         }
     }
 
@@ -440,25 +495,36 @@ impl Future for Runner {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         self.started = true;
         let Some(runners) = self.runners.clone() else {
-            return self.poll_own(cx);
-        };
-        let quantum = self.run_quantum(&runners, cx);
-        if quantum == Quantum::OwnPending {
-            self.runners = None;
-            Self::hand_queue_over(&runners);
-        } else if self.exits(&runners, quantum) {
-            self.runners = None;
             return Poll::Ready(());
-        } else {
-            self.yield_quantum(quantum, cx);
+        };
+        if self.parked && runners.is_parked(cx.waker()) {
+            return Poll::Pending;
         }
-        Poll::Pending
+        self.parked = false;
+        let quantum = self.run_quantum(&runners);
+        if !self.exits(&runners, quantum) {
+            self.yield_quantum(quantum, cx);
+            return Poll::Pending;
+        }
+        self.parked = runners.park(cx.waker());
+        if self.parked {
+            return Poll::Pending;
+        }
+        self.runners = None;
+        Poll::Ready(())
     }
 }
 
 impl Drop for Runner {
     fn drop(&mut self) {
-        if let Some(runners) = self.runners.take() {
+        let Some(runners) = self.runners.take() else {
+            return;
+        };
+        if self.parked && runners.unpark().is_some() {
+            // It is not registered, and nothing is queued.
+            runners.runtime_gone.store(true, Ordering::Relaxed);
+            (runners.end_suspended)();
+        } else {
             runners.cancel(self.started);
         }
     }

@@ -2,18 +2,14 @@
 
 use std::fmt::{self, DebugStruct};
 use std::future::Future;
-use std::sync::OnceLock;
-
-use tokio::runtime::{self, Handle};
 
 use super::in_place;
 use super::queue::{CompletionQueue, QueueEntry};
-use super::runners::Runners;
 use super::slot::Slot;
 #[cfg(feature = "tracing")]
 use super::stall::StallWatch;
 use super::wrapped::Wrapped;
-use crate::join::{AbortHandle, Id, RunContext, Work};
+use crate::join::{AbortHandle, Id, RunContext};
 use crate::semaphore::{Semaphore, TryAcquireError};
 use crate::sync::{Arc, Number};
 use crate::task::{Abort, Job, Task};
@@ -29,15 +25,13 @@ pub(super) struct Shared<T, K> {
     failed: Number,
     /// `true` if futures are polled once where they are submitted.
     pub(super) poll_in_place: bool,
-    /// Those of the first runtime that a future was submitted on.
-    runners: OnceLock<(runtime::Id, Arc<Runners>)>,
     #[cfg(feature = "tracing")]
     stall: Arc<StallWatch<T, K>>,
 }
 
 impl<T, K> Shared<T, K> {
     pub(super) fn new(max_running: usize, max_outstanding: usize, spill_threshold: usize) -> Self {
-        let queue = Arc::new(CompletionQueue::new(max_running, spill_threshold));
+        let queue = CompletionQueue::new(max_running, spill_threshold);
         Self {
             #[cfg(feature = "tracing")]
             stall: StallWatch::new(&queue),
@@ -46,7 +40,6 @@ impl<T, K> Shared<T, K> {
             read: Number::new(0),
             failed: Number::new(0),
             poll_in_place: false,
-            runners: OnceLock::new(),
         }
     }
 
@@ -137,20 +130,6 @@ impl<T, K> Shared<T, K> {
         let (aborts, spill) = self.queue.jobs().take_all();
         drop(spill);
         aborts
-    }
-
-    /// Runs a future on a runtime: by the stream's runners, or as a task of its own if those are of another runtime.
-    pub(super) fn run(&self, runtime: &Handle, work: Work) {
-        let (id, runners) = self.runners.get_or_init(|| {
-            let workers = runtime.metrics().num_workers();
-            let runners = Runners::new(Box::new(runtime.clone()), workers);
-            (runtime.id(), runners)
-        });
-        match work.into_task() {
-            Ok(task) if *id == runtime.id() => Runners::submit(runners, task),
-            Ok(task) => drop(runtime.spawn(Work::new(task))),
-            Err(started) => drop(runtime.spawn(started)),
-        }
     }
 
     pub(super) fn fmt_fields(&self, f: &mut DebugStruct<'_, '_>) -> fmt::Result {

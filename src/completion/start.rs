@@ -66,7 +66,7 @@ where
     let shared = reservation.shared();
     if is_small::<T, K, F>() {
         let (receipt, work) = work(reservation, tag, future)?;
-        shared.run(runtime, work);
+        shared.queue.run(runtime, work);
         return Ok(receipt);
     }
     let (receipt, job) = reservation.wrap(tag, future).map_err(Closed::new)?;
@@ -124,9 +124,13 @@ where
 }
 
 /// Runs a future that is stored in its cell on the current runtime.
-fn run_here<T, K>(shared: &Shared<T, K>, work: Work) {
+fn run_here<T, K>(shared: &Shared<T, K>, work: Work)
+where
+    T: Send + 'static,
+    K: Send + 'static,
+{
     match Handle::try_current() {
-        Ok(runtime) => shared.run(&runtime, work),
+        Ok(runtime) => shared.queue.run(&runtime, work),
         Err(_) => work.reject(NO_RUNTIME),
     }
 }

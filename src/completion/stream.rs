@@ -306,7 +306,10 @@ impl<T, K> CompletionStream<T, K> {
     pub fn detach(mut self) {
         self.release_read();
         // After this there is nothing left for the stream's drop to abort.
-        drop(self.shared.detach_reader());
+        for job in self.shared.detach_reader() {
+            // Without a record, nobody could end it where it waits when the runtime shuts down. It becomes a task.
+            job.wake();
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use super::block_on::block_on;
 use super::run_context::RunContext;
-use crate::task::{Fault, Polled, Ran, Task};
+use crate::task::{Fault, Polled, Ran, Stepped, Task};
 
 /// A task on its way to the executor that runs it: see [`Spawn`](crate::Spawn).
 ///
@@ -52,6 +52,14 @@ impl Work {
         Self {
             task: Some(task),
             started: false,
+        }
+    }
+
+    /// A task that may have been suspended, and resumed since.
+    pub(crate) fn queued(task: Task<RunContext>) -> Self {
+        Self {
+            started: task.is_resumed(),
+            task: Some(task),
         }
     }
 
@@ -123,6 +131,32 @@ impl Work {
         match self.advance(&mut RunContext::default(), &mut cx) {
             Poll::Ready(_) => None,
             Poll::Pending => Some(self),
+        }
+    }
+
+    /// Polls a future on this thread. If it is pending after its first poll, it is suspended, if it can be. Returns it if
+    /// it is pending for the second time, or cannot be suspended, for an executor to run.
+    pub(crate) fn poll_or_suspend(mut self) -> Stepped<Self> {
+        match self.task.take() {
+            Some(task) if !self.started && task.can_suspend() => {
+                if !task.claim() {
+                    return Stepped::Ended;
+                }
+                // SAFETY: the task was claimed above.
+                let stepped = unsafe { task.poll_claimed_or_suspend(&mut RunContext::default()) };
+                match stepped {
+                    Stepped::Ended => Stepped::Ended,
+                    Stepped::Suspended => Stepped::Suspended,
+                    Stepped::Pending(task) => Stepped::Pending(Self {
+                        task: Some(task),
+                        started: true,
+                    }),
+                }
+            }
+            task => {
+                self.task = task;
+                self.poll_once().map_or(Stepped::Ended, Stepped::Pending)
+            }
         }
     }
 

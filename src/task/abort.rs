@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 
 use super::fault::Fault;
 use super::header::{Header, release};
+use super::resume;
 
 /// A reference that can end a job, and nothing else.
 pub(crate) struct Abort(NonNull<Header>);
@@ -49,6 +50,21 @@ impl Abort {
         } else if !header.vtable.blocking && header.state.request_abort() {
             // SAFETY: this reference keeps the cell alive (rule 2).
             unsafe { (header.vtable.notify)(self.0) };
+        }
+    }
+
+    /// Wakes the job, if it is a future that can be suspended.
+    pub(crate) fn wake(&self) {
+        // SAFETY: this reference keeps the cell alive (rule 2).
+        unsafe { resume::wake(self.0) };
+    }
+
+    /// Ends the job if it is suspended.
+    pub(crate) fn end_suspended(&self) {
+        let header = self.header();
+        if header.vtable.resume.is_some() && header.state.wake() {
+            // SAFETY: the runner's reference, and with it the claim, is now this function's to give away (rule 11).
+            unsafe { (header.vtable.cancel)(self.0, Fault::cancelled()) };
         }
     }
 

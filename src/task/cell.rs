@@ -9,6 +9,7 @@ use super::done::{Destination, Done};
 use super::fault::{Fault, Outcome};
 use super::header::{Header, Vtable};
 use super::job::{Job, JobContext, Ran, Signal};
+use super::resume::{self, Resumed};
 use super::slab;
 use super::state::State;
 use crate::sync::UnsafeCell;
@@ -43,6 +44,7 @@ where
             poll: Self::poll::<S>,
             cancel: Self::cancel,
             notify: Self::notify,
+            resume: if D::RESUMES { Some(Self::resume) } else { None },
             outcome: Self::outcome,
             free: Self::free,
             blocking: J::BLOCKING,
@@ -89,6 +91,10 @@ where
     unsafe fn wait(header: NonNull<Header>, waker: &Waker) -> Poll<Ran> {
         // SAFETY: the caller holds a reference (rules 1 and 2).
         let cell = unsafe { header.cast::<Self>().as_ref() };
+        // A job that is polled in its cell is woken like by any other party: its own waker in its cell would keep it alive.
+        if resume::is_waker_of(waker, header) {
+            return Poll::Pending;
+        }
         let register = || cell.signal.register(waker);
         let fault = match panic::catch_unwind(AssertUnwindSafe(register)) {
             Ok(()) if !cell.header.state.is_aborted() => return Poll::Pending,
@@ -130,6 +136,15 @@ where
         // SAFETY: the caller holds a reference (rules 1 and 2).
         let cell = unsafe { header.cast::<Self>().as_ref() };
         contain(|| cell.signal.notify());
+        // SAFETY: as above.
+        unsafe { resume::wake(header) };
+    }
+
+    unsafe fn resume(header: NonNull<Header>) {
+        // SAFETY: the caller keeps the cell alive (rules 1 and 2).
+        let cell = unsafe { header.cast::<Self>().as_ref() };
+        // SAFETY: the runner's reference is the caller's to give away.
+        cell.destination.resume(unsafe { Resumed::new(header) });
     }
 
     unsafe fn outcome(header: NonNull<Header>) -> NonNull<()> {

@@ -41,6 +41,7 @@ impl<F: FnOnce() + Send + 'static> DetachedCell<F> {
             poll: Self::run::<S>,
             cancel: Self::cancel,
             notify: |_| unreachable!("no handle can abort it"),
+            resume: None,
             outcome: |_| unreachable!("no handle waits for it"),
             free: |_| unreachable!("its one reference is not counted"),
             blocking: true,

@@ -6,13 +6,22 @@ use std::ptr::NonNull;
 
 use super::fault::Outcome;
 use super::header::{Header, Prefix, release, take_outcome};
+use super::resume::Resumed;
 use super::state::Completion;
 use crate::unwind::contain;
 
 /// Determines where a finished cell goes.
 pub(crate) trait Destination<T>: Sized + Send + Sync + 'static {
+    /// It passes jobs that were suspended to a runner.
+    const RESUMES: bool = false;
+
     /// Takes a cell whose outcome is written. Must not unwind.
     fn deliver(done: Done<T, Self>);
+
+    /// Passes a job that was suspended, and has been woken, to a runner. Must not unwind.
+    fn resume(&self, _: Resumed) {
+        unreachable!("this destination resumes no jobs");
+    }
 }
 
 /// A reference to a cell whose outcome is written.

@@ -45,6 +45,9 @@ pub(super) struct Vtable {
     pub(super) cancel: unsafe fn(NonNull<Header>, Fault),
     /// Tells a job that has started that it was aborted.
     pub(super) notify: unsafe fn(NonNull<Header>),
+    /// Passes the runner's reference to a job that was suspended and has been woken to its destination. `None` if the
+    /// destination resumes no jobs.
+    pub(super) resume: Option<unsafe fn(NonNull<Header>)>,
     /// Returns the address of the outcome.
     pub(super) outcome: unsafe fn(NonNull<Header>) -> NonNull<()>,
     /// Frees the memory. Job and outcome are gone.

@@ -1,7 +1,7 @@
 //! Slabs: where the memory of cells comes from, and how it is recycled.
 //!
 //! Memory that one thread allocates and another frees is the largest single cost of a tiny task: with the system's
-//! allocator several times that of everything else. So cells of two sizes are allocated from *pages*, and it is pages, not
+//! allocator several times that of everything else. So cells of three sizes are allocated from *pages*, and it is pages, not
 //! cells, that return to their thread:
 //!
 //! ```text
@@ -17,7 +17,7 @@
 //!   tasks does not keep their memory, even if the slab's thread does nothing more.
 //! - A thread that exits seals its lists of returns. A page that returns later is freed by the thread that returns it.
 //! - A thread whose thread-local storage is gone allocates one cell from a page of its own.
-//! - Cells that are larger than the larger size, or aligned to more than a cache line, are boxed.
+//! - Cells that are larger than the largest size, or aligned to more than a cache line, are boxed.
 //!
 //! The price: a cell that lives long keeps its page.
 
@@ -33,15 +33,15 @@ use crate::sync::{Arc, AtomicUsize, Number, Ordering};
 const CACHE_LINE: usize = 64;
 /// The size of a page in bytes. It is small, since a page lives as long as any of its cells.
 const PAGE_SIZE: usize = if cfg!(all(test, throng_loom)) {
-    HEADER_SIZE + 2 * CELL_SIZES[1]
+    HEADER_SIZE + 2 * CELL_SIZES[2]
 } else {
     4096
 };
 /// The sizes of cells in bytes. Atomics and cells of models are larger than real ones.
-const CELL_SIZES: [usize; 2] = if cfg!(all(test, throng_loom)) {
-    [512, 1024]
+const CELL_SIZES: [usize; 3] = if cfg!(all(test, throng_loom)) {
+    [512, 1024, 1536]
 } else {
-    [CACHE_LINE, 2 * CACHE_LINE]
+    [CACHE_LINE, 2 * CACHE_LINE, 4 * CACHE_LINE]
 };
 /// The offset of the first cell of a page.
 const HEADER_SIZE: usize = size_of::<Page>().next_multiple_of(CACHE_LINE);
@@ -114,6 +114,7 @@ fn class(layout: Layout) -> Option<usize> {
     match layout.size() {
         size if size <= CELL_SIZES[0] => Some(0),
         size if size <= CELL_SIZES[1] => Some(1),
+        size if size <= CELL_SIZES[2] => Some(2),
         _ => None,
     }
 }
@@ -128,7 +129,7 @@ struct Local {
 impl Local {
     fn new() -> Self {
         Self {
-            slabs: [Slab::new(), Slab::new()],
+            slabs: std::array::from_fn(|_| Slab::new()),
             gathered: [None; GATHERED_PAGES],
         }
     }

@@ -10,7 +10,10 @@ const ABORTED: u32 = 1 << 4;
 /// The lower one of the user bits.
 const USER_BIT: u32 = 1 << 5;
 const MAX_USER_BITS: u32 = 0b11;
-const REFERENCE: u32 = 1 << 7;
+/// The job has been pending in its cell. With `WOKEN`, it has been woken since.
+const SUSPENDED: u32 = 1 << 7;
+const WOKEN: u32 = 1 << 8;
+const REFERENCE: u32 = 1 << 9;
 
 /// The maximum number of references, apart from those of calls in progress: half of what fits.
 const MAX_HANDLES: u32 = u32::MAX / REFERENCE / 2;
@@ -115,6 +118,38 @@ impl State {
     pub(super) fn is_aborted(&self) -> bool {
         // Ordering: Acquire pairs with the Release of `request_abort`.
         self.0.load(Ordering::Acquire) & ABORTED != 0
+    }
+
+    /// Leaves a claimed job, which is pending, in its cell, for the party that wakes it. Returns `false` if it was woken
+    /// before: it stays the caller's.
+    ///
+    /// | before | after | returns |
+    /// |---|---|---|
+    /// | `CLAIMED` | `+ SUSPENDED` | `true` |
+    /// | `CLAIMED WOKEN` | `+ SUSPENDED` | `false` |
+    pub(super) fn suspend(&self) -> bool {
+        // Ordering: Release pairs with the Acquire of `wake`: the poll comes before the next one. Acquire pairs with the
+        // Release of `wake`: what was done before a wake-up that came during the poll is seen by the next poll.
+        self.0.fetch_or(SUSPENDED, Ordering::AcqRel) & WOKEN == 0
+    }
+
+    /// Wakes the job. Returns `true` if it was suspended: the runner's reference, and with it the job, is now the
+    /// caller's.
+    ///
+    /// | before | after | returns |
+    /// |---|---|---|
+    /// | `SUSPENDED` | `SUSPENDED WOKEN` | `true` |
+    /// | - | `WOKEN` | `false` |
+    /// | `WOKEN` or `SUSPENDED WOKEN` | unchanged | `false` |
+    pub(super) fn wake(&self) -> bool {
+        // Ordering: Acquire pairs with the Release of `suspend`, Release with its Acquire.
+        self.0.fetch_or(WOKEN, Ordering::AcqRel) & (SUSPENDED | WOKEN) == SUSPENDED
+    }
+
+    /// Returns `true` if the job was suspended and has been woken: the runner's reference is the claimant.
+    pub(super) fn is_resumed(&self) -> bool {
+        // Relaxed is enough: the party that asks has the runner's reference, which was passed on to it.
+        !self.0.load(Ordering::Relaxed) & (SUSPENDED | WOKEN) == 0
     }
 
     /// Publishes the outcome, which the caller has written.
@@ -261,6 +296,8 @@ impl std::fmt::Debug for State {
             .field("waker", &(word & WAKER != 0))
             .field("detached", &(word & DETACHED != 0))
             .field("aborted", &(word & ABORTED != 0))
+            .field("suspended", &(word & SUSPENDED != 0))
+            .field("woken", &(word & WOKEN != 0))
             .field("user_bits", &((word / USER_BIT) & MAX_USER_BITS))
             .field("references", &(word / REFERENCE))
             .finish()

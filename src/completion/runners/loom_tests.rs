@@ -1,9 +1,10 @@
 //! Models of the runners: submissions against runners that exit, are dropped, or are watched.
 
-use std::future::{pending, poll_fn};
+use std::future::{Future as _, pending, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc as StdArc;
 use std::sync::Mutex as StdMutex;
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 
 use loom::future::AtomicWaker;
 use loom::sync::Arc;
@@ -13,7 +14,7 @@ use loom::thread::{self, JoinHandle};
 use super::Runners;
 use crate::join::{RunContext, Spawn, Work, sealed};
 use crate::sync::Plain;
-use crate::task::{Polled, Task};
+use crate::task::{Abort, Destination, Done, Polled, Resumed, Task};
 use crate::timer::Watchdog as _;
 
 /// Runs each piece of work on a thread that the model can join.
@@ -120,10 +121,13 @@ impl Jobs {
     }
 }
 
+fn runners_on(runtime: impl Spawn, limit: usize) -> Arc<Runners> {
+    Runners::new(Box::new(runtime), limit, Box::new(|| {}))
+}
+
 fn on_threads(limit: usize) -> (Threads, Arc<Runners>) {
     let threads = Threads::default();
-    let runners = Runners::new(Box::new(threads.clone()), limit);
-    (threads, runners)
+    (threads.clone(), runners_on(threads, limit))
 }
 
 #[test]
@@ -160,7 +164,7 @@ fn loom_two_submitters_against_a_runner() {
 fn loom_two_runners_share_the_jobs() {
     loom::model(|| {
         let ending = Ending::after(2);
-        let runners = Runners::new(Box::new(ending.clone()), 2);
+        let runners = runners_on(ending.clone(), 2);
         let jobs = Jobs::new();
         for _ in 0..3 {
             Runners::submit(&runners, jobs.job());
@@ -180,7 +184,7 @@ fn loom_two_runners_share_the_jobs() {
 fn loom_submit_against_a_runner_that_is_dropped() {
     loom::model(|| {
         let ending = Ending::after(1);
-        let runners = Runners::new(Box::new(ending.clone()), 1);
+        let runners = runners_on(ending.clone(), 1);
         let jobs = Jobs::new();
         Runners::submit(&runners, jobs.job());
         let runner = ending.take();
@@ -198,9 +202,9 @@ fn loom_submit_against_a_runner_that_is_dropped() {
 fn loom_submit_against_two_runners_that_are_dropped() {
     loom::model(|| {
         let ending = Ending::after(2);
-        let runners = Runners::new(Box::new(ending.clone()), 2);
+        let runners = runners_on(ending.clone(), 2);
         let jobs = Jobs::new();
-        // The second is queued, and the third justifies another runner.
+        // The second finds another one queued, which justifies another runner.
         for _ in 0..3 {
             Runners::submit(&runners, jobs.job());
         }
@@ -221,7 +225,7 @@ fn loom_submit_against_two_runners_that_are_dropped() {
 #[test]
 fn loom_two_submitters_that_are_refused() {
     loom::model(|| {
-        let runners = Runners::new(Box::new(Refusing), 1);
+        let runners = runners_on(Refusing, 1);
         let jobs = Jobs::new();
         let (other, job) = (runners.clone(), jobs.job());
         let submitter = thread::spawn(move || Runners::submit(&other, job));
@@ -232,9 +236,9 @@ fn loom_two_submitters_that_are_refused() {
     });
 }
 
-/// A runner whose own job is pending runs nothing else: a job submitted meanwhile gets another runner.
+/// A job that is pending and cannot be suspended becomes a task. The runner goes on, or another one starts.
 #[test]
-fn loom_submit_against_a_runner_whose_own_job_waits() {
+fn loom_submit_against_a_runner_whose_job_waits() {
     loom::model(|| {
         let (threads, runners) = on_threads(1);
         let jobs = Jobs::new();
@@ -274,7 +278,7 @@ fn loom_a_pending_job_against_its_wake_up() {
             .await;
             done.fetch_add(1, Ordering::Relaxed);
         }));
-        // This one is a runner's own. The other waits for it, or gets a runner too.
+        // The other waits for this one, or gets a runner too.
         Runners::submit(&runners, Jobs::new().job());
         Runners::submit(&runners, job);
         shared.0.store(true, Ordering::Release);
@@ -306,12 +310,148 @@ fn loom_abort_against_the_first_poll() {
     });
 }
 
+/// The destination of a job that can be suspended.
+struct Resumes(Arc<Runners>);
+
+impl Destination<()> for Resumes {
+    const RESUMES: bool = true;
+
+    fn deliver(done: Done<(), Self>) {
+        done.complete();
+        drop(done);
+    }
+
+    fn resume(&self, job: Resumed) {
+        // SAFETY: jobs with this destination are made for a `RunContext`, below.
+        Runners::submit(&self.0, unsafe { job.into_task() });
+    }
+}
+
+/// A job that waits once, the party that wakes it, and a witness of its end.
+struct Waiting {
+    opened: Arc<(AtomicBool, AtomicWaker)>,
+    ran: Arc<AtomicUsize>,
+    held: Arc<()>,
+}
+
+impl Waiting {
+    fn submit(runners: &Arc<Runners>) -> (Self, Abort) {
+        let this = Self {
+            opened: Arc::new((AtomicBool::new(false), AtomicWaker::new())),
+            ran: Arc::new(AtomicUsize::new(0)),
+            held: Arc::new(()),
+        };
+        let (opened, ran, held) = (this.opened.clone(), this.ran.clone(), this.held.clone());
+        let mine = Plain::new(0);
+        let job = async move {
+            let _held = held;
+            poll_fn(|cx| {
+                mine.add(1);
+                opened.1.register_by_ref(cx.waker());
+                match opened.0.load(Ordering::Acquire) {
+                    true => Poll::Ready(()),
+                    false => Poll::Pending,
+                }
+            })
+            .await;
+            ran.fetch_add(1, Ordering::Relaxed);
+        };
+        let (task, abort) = Task::bound_for(Polled(job), Resumes(runners.clone()));
+        Runners::submit(runners, task);
+        (this, abort)
+    }
+
+    fn wake(&self) {
+        self.opened.0.store(true, Ordering::Release);
+        self.opened.1.wake();
+    }
+
+    fn is_gone(&self) -> bool {
+        Arc::strong_count(&self.held) == 1
+    }
+}
+
+/// A job is woken before, while or after it is suspended, or its runner parks.
+#[test]
+fn loom_a_suspended_job_against_its_wake_up() {
+    loom::model(|| {
+        let (threads, runners) = on_threads(1);
+        let (waiting, _) = Waiting::submit(&runners);
+        waiting.wake();
+        // The runner that has parked exits, or none parks.
+        runners.dismiss();
+        threads.join();
+        assert_eq!(waiting.ran.load(Ordering::Relaxed), 1);
+        assert!(waiting.is_gone());
+        assert_eq!(runners.count.load(Ordering::Relaxed), 0);
+    });
+}
+
+/// As above, with an abort.
+#[test]
+fn loom_a_suspended_job_against_its_abort() {
+    loom::model(|| {
+        let (threads, runners) = on_threads(1);
+        let (waiting, abort) = Waiting::submit(&runners);
+        abort.abort();
+        runners.dismiss();
+        threads.join();
+        assert!(waiting.is_gone());
+        assert_eq!(runners.count.load(Ordering::Relaxed), 0);
+    });
+}
+
+/// The runtime shuts down while a job is woken: the one that finds it suspended drops it.
+#[test]
+fn loom_a_suspended_job_against_a_runner_that_is_dropped() {
+    loom::model(|| {
+        let ending = Ending::after(1);
+        let job = StdArc::new(StdMutex::new(None::<Abort>));
+        let suspended = job.clone();
+        let end_suspended = move || {
+            let abort = suspended.lock().unwrap().take();
+            abort.iter().for_each(Abort::end_suspended);
+        };
+        let runners = Runners::new(Box::new(ending.clone()), 1, Box::new(end_suspended));
+        let (waiting, abort) = Waiting::submit(&runners);
+        *job.lock().unwrap() = Some(abort);
+        let mut runner = ending.take();
+        let mut cx = Context::from_waker(Waker::noop());
+        // Until it parks.
+        while runners.count.load(Ordering::Relaxed) > 0 {
+            assert!(Pin::new(&mut runner[0]).poll(&mut cx).is_pending());
+        }
+        let opened = waiting.opened.clone();
+        let waker = thread::spawn(move || opened.1.wake());
+        drop(runner);
+        waker.join().unwrap();
+        assert!(waiting.is_gone(), "a job is left behind");
+    });
+}
+
+/// A job is submitted while a runner parks.
+#[test]
+fn loom_submit_against_a_runner_that_parks() {
+    loom::model(|| {
+        let (threads, runners) = on_threads(1);
+        runners.note_suspended();
+        let jobs = Jobs::new();
+        Runners::submit(&runners, jobs.job());
+        Runners::submit(&runners, jobs.job());
+        // It may be parked for good only if nothing is left.
+        runners.dismiss();
+        threads.join();
+        assert_eq!(jobs.ran(), 2);
+        assert_eq!(runners.count.load(Ordering::Relaxed), 0);
+    });
+}
+
 /// The watchdog stops while a runner starts: it goes on, or is armed again.
 #[test]
 fn loom_watchdog_stops_against_a_runner_that_starts() {
     loom::model(|| {
         let ending = Ending::after(1);
-        let runners = Runners::new(Box::new(ending.clone()), 1);
+        let runners = runners_on(ending.clone(), 1);
         Runners::arm_watchdog(&runners);
         let jobs = Jobs::new();
         let (other, job) = (runners.clone(), jobs.job());

@@ -9,7 +9,7 @@ use tokio::task::coop;
 use super::{IDLE_CHECKS, Runners, WatchState};
 use crate::join::{RunContext, Spawn, Work, sealed};
 use crate::sync::{Arc, AtomicUsize, Mutex, Ordering, lock};
-use crate::task::{Polled, Task};
+use crate::task::{Destination, Done, Polled, Resumed, Task};
 
 /// Keeps a number of pieces of work, and refuses the others.
 #[derive(Clone)]
@@ -40,7 +40,7 @@ impl Kept {
 /// Runners that the test polls, without a watchdog.
 fn runners(limit: usize, room: usize) -> (Kept, Arc<Runners>) {
     let kept = Kept(Arc::default(), Arc::new(AtomicUsize::new(room)));
-    let runners = Runners::new(Box::new(kept.clone()), limit);
+    let runners = Runners::new(Box::new(kept.clone()), limit, Box::new(|| {}));
     runners.watched.store(true, Ordering::Relaxed);
     (kept, runners)
 }
@@ -67,8 +67,7 @@ fn help_is_needed_once_when_no_job_is_taken() {
     let ran = Arc::default();
     let mut watch = WatchState::default();
     assert!(!runners.needs_help(&mut watch), "no job is queued");
-    // The first is its runner's own.
-    for _ in 0..4 {
+    for _ in 0..3 {
         Runners::submit(&runners, job(&ran));
     }
     // First for a job in the inbox, then for one in the queue.
@@ -118,7 +117,7 @@ fn an_excess_runner_exits_although_jobs_are_queued() {
         Runners::submit(&runners, job(&ran));
     }
     let mut first = kept.last();
-    Runners::start_below(&runners, usize::MAX, None);
+    Runners::start_below(&runners, usize::MAX);
     let mut second = kept.last();
     // One of them runs a job: both are needed.
     runners.busy.add(1);
@@ -131,28 +130,6 @@ fn an_excess_runner_exits_although_jobs_are_queued() {
     drop(first);
     assert!(ran.load(Ordering::Relaxed) < 100);
     second.run();
-    assert_eq!(ran.load(Ordering::Relaxed), 100);
-    assert_eq!(count(&runners), 0);
-}
-
-/// An excess runner exits and leaves its queue to the other, whose own job is pending.
-#[test]
-fn a_runner_whose_own_job_is_pending_hands_the_queue_over() {
-    let (kept, runners) = runners(1, 3);
-    let ran = Arc::default();
-    let (_open, opened) = tokio::sync::oneshot::channel::<()>();
-    let waits = Task::detached(Polled(async move { drop(opened.await) }));
-    Runners::submit(&runners, waits);
-    let mut first = kept.last();
-    for _ in 0..100 {
-        Runners::submit(&runners, job(&ran));
-    }
-    Runners::start_below(&runners, usize::MAX, None);
-    assert!(poll(&mut kept.last()).is_ready(), "two exceed the limit");
-    assert!(ran.load(Ordering::Relaxed) < 100);
-    assert!(poll(&mut first).is_pending());
-    assert_eq!(count(&runners), 1);
-    kept.last().run();
     assert_eq!(ran.load(Ordering::Relaxed), 100);
     assert_eq!(count(&runners), 0);
 }
@@ -191,7 +168,7 @@ fn a_refused_runner_leaves_the_queue_to_the_others() {
         Runners::submit(&runners, job(&ran));
     }
     // The third justified a runner, which was refused, as all others would be.
-    assert_eq!((count(&runners), Arc::strong_count(&ran)), (1, 3));
+    assert_eq!((count(&runners), Arc::strong_count(&ran)), (1, 4));
     drop(kept.last());
     assert_eq!((count(&runners), Arc::strong_count(&ran)), (0, 1));
     // A later job is left to the runtime, which does not run it.
@@ -234,24 +211,105 @@ fn cancellations_of_jobs_that_submit_others_do_not_nest() {
     assert_eq!(Arc::strong_count(&runners), 1);
 }
 
-/// Jobs that were submitted meanwhile get another runner.
+/// It gets a task, and the runner goes on with the jobs that were submitted meanwhile.
 #[test]
-fn a_runner_whose_own_job_is_pending_runs_nothing_else() {
-    let (kept, runners) = runners(1, 3);
+fn a_pending_job_that_cannot_be_suspended_holds_up_no_other() {
+    let (kept, runners) = runners(1, 2);
     let (ran, gate) = (Arc::default(), tokio::sync::oneshot::channel::<()>());
     let (open, opened) = gate;
     let waits = Task::detached(Polled(async move { drop(opened.await) }));
     Runners::submit(&runners, waits);
-    let mut first = kept.last();
+    let runner = kept.last();
     Runners::submit(&runners, job(&ran));
-    assert!(poll(&mut first).is_pending());
-    assert_eq!(count(&runners), 1);
-    assert_eq!(ran.load(Ordering::Relaxed), 0);
-    kept.last().run();
+    runner.run();
     assert_eq!(ran.load(Ordering::Relaxed), 1);
     assert_eq!(count(&runners), 0);
-    assert!(poll(&mut first).is_pending());
+    let mut waits = kept.last();
+    assert!(poll(&mut waits).is_pending());
     drop(open);
-    assert!(poll(&mut first).is_ready());
+    assert!(poll(&mut waits).is_ready());
+}
+
+/// The destination of a job that can be suspended.
+struct Resumes(Arc<Runners>);
+
+impl Destination<()> for Resumes {
+    const RESUMES: bool = true;
+
+    fn deliver(done: Done<(), Self>) {
+        done.complete();
+        drop(done);
+    }
+
+    fn resume(&self, job: Resumed) {
+        // SAFETY: the jobs below are made for a `RunContext`.
+        Runners::submit(&self.0, unsafe { job.into_task() });
+    }
+}
+
+/// Submits a job that waits a number of times, and counts its polls.
+fn submit_waiting(runners: &Arc<Runners>, waits: usize, polls: &Arc<AtomicUsize>) -> Waking {
+    let (waking, polls) = (Waking::default(), Arc::clone(polls));
+    let slot = Arc::clone(&waking.0);
+    let job = poll_fn(move |cx| {
+        *lock(&slot) = Some(cx.waker().clone());
+        match polls.fetch_add(1, Ordering::Relaxed) < waits {
+            true => Poll::Pending,
+            false => Poll::Ready(()),
+        }
+    });
+    let (task, _) = Task::bound_for(Polled(job), Resumes(Arc::clone(runners)));
+    Runners::submit(runners, task);
+    waking
+}
+
+/// The waker of the last poll.
+#[derive(Default)]
+struct Waking(Arc<Mutex<Option<Waker>>>);
+
+impl Waking {
+    fn wake(&self) {
+        let waker = lock(&self.0).take();
+        waker.expect("it was polled").wake();
+    }
+}
+
+/// The runner that has suspended it parks, and is woken.
+#[test]
+fn a_job_that_waits_once_needs_no_task() {
+    let (kept, runners) = runners(1, 1);
+    let polls = Arc::default();
+    let waking = submit_waiting(&runners, 1, &polls);
+    let mut runner = kept.last();
+    for round in 0..2 {
+        while count(&runners) > 0 {
+            assert!(poll(&mut runner).is_pending(), "it parks");
+        }
+        assert!(poll(&mut runner).is_pending(), "nobody has started it");
+        assert_eq!(polls.load(Ordering::Relaxed), 1 + round);
+        if round == 0 {
+            waking.wake();
+            assert_eq!(count(&runners), 1);
+        }
+    }
+    runners.dismiss();
+    while poll(&mut runner).is_pending() {}
+    assert_eq!(count(&runners), 0);
+}
+
+#[test]
+fn a_job_that_waits_twice_becomes_a_task() {
+    let (kept, runners) = runners(1, 2);
+    let polls = Arc::default();
+    let waking = submit_waiting(&runners, 2, &polls);
+    let mut runner = kept.last();
+    assert!(poll(&mut runner).is_pending());
+    waking.wake();
+    assert!(poll(&mut runner).is_pending());
+    assert_eq!(polls.load(Ordering::Relaxed), 2);
+    let mut task = kept.last();
+    assert!(poll(&mut task).is_ready(), "a task is polled at once");
+    runners.dismiss();
+    while poll(&mut runner).is_pending() {}
     assert_eq!(count(&runners), 0);
 }
