@@ -20,7 +20,7 @@ use std::task::{Context, Poll, Waker};
 
 pub(crate) use self::abort::Abort;
 use self::cell::{Cell, allocate};
-pub(crate) use self::done::{Destination, Done};
+pub(crate) use self::done::{Destination, Done, Spent};
 pub(crate) use self::fault::{Fault, FaultKind, Held, Outcome};
 use self::header::{Header, release};
 pub(crate) use self::job::{Call, Job, JobContext, Polled, Ran, Thunk};

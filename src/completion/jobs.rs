@@ -105,13 +105,14 @@ impl<T, K> Jobs<T, K> {
         self.in_cells.iter().map(|(_, record)| record.abort.clone())
     }
 
-    /// Releases jobs whose completions were read: those with these keys, and a number of spilled ones.
-    pub(super) fn release(&mut self, keys: impl Iterator<Item = usize>, spilled: usize) {
-        // A record may have the last reference to its cell, which contains no value of the user any more.
-        for key in keys {
-            drop(self.remove(key));
-            self.released += 1;
-        }
+    /// Releases a job whose completion was read. Returns the means to abort it, which keeps its cell.
+    pub(super) fn release(&mut self, key: usize) -> Abort {
+        self.released += 1;
+        self.remove(key).abort
+    }
+
+    /// Releases a number of jobs whose completions were spilled and read.
+    pub(super) fn release_spilled(&mut self, spilled: usize) {
         self.spilled -= spilled;
         self.released += spilled as u64;
     }
@@ -145,10 +146,11 @@ impl<T, K> Jobs<T, K> {
         self.in_cells.len()
     }
 
-    /// Records that a completion leaves its cell, and returns its `seq`.
-    pub(super) fn spill(&mut self, key: usize) -> u64 {
+    /// Records that a completion leaves its cell. Returns its `seq`, and the means to abort the job, which keeps the cell.
+    pub(super) fn spill(&mut self, key: usize) -> (u64, Abort) {
         self.spilled += 1;
-        self.remove(key).seq
+        let record = self.remove(key);
+        (record.seq, record.abort)
     }
 
     /// Keeps spilled completions for the reader, behind those that were spilled before.

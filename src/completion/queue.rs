@@ -1,6 +1,7 @@
 //! [`CompletionQueue`]: where the completions of a stream arrive.
 
-use std::mem::{ManuallyDrop, offset_of};
+use std::mem::{self, ManuallyDrop, offset_of};
+use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::task::Waker;
@@ -10,11 +11,11 @@ use tokio::runtime::{self, Handle};
 use super::jobs::Jobs;
 use super::runners::Runners;
 use super::spill::{Spill, Spilled};
-use crate::inbox::{Batch, FifoList, Inbox, Link, Linked, Tags};
+use crate::inbox::{Batch, FifoList, Head, Inbox, Link, Linked, Tags};
 use crate::join::{Id, RunContext, Work};
 use crate::semaphore::Semaphore;
 use crate::sync::{Arc, Mutex, MutexGuard, Number, UnsafeCell, Weak, cyclic, lock};
-use crate::task::{Abort, Destination, Done, Job, Outcome, Promise, Resumed, Task};
+use crate::task::{Abort, Destination, Done, Job, Outcome, Promise, Resumed, Spent, Task};
 use crate::unwind::contain;
 use crate::waker::WakerCell;
 
@@ -29,7 +30,7 @@ pub(super) struct CompletionQueue<T, K> {
     reader: WakerCell,
     /// Limits the jobs that have not completed.
     pub(super) running: Semaphore,
-    jobs: Mutex<Jobs<T, K>>,
+    jobs: Mutex<Locked<T, K>>,
     /// The number of completions that stay in their cells, however long they are unread.
     spill_threshold: usize,
     /// The number of completions that have arrived under keys from `spill_threshold` on.
@@ -57,7 +58,7 @@ impl<T, K> CompletionQueue<T, K> {
             inbox: Inbox::new(),
             reader: WakerCell::new(),
             running: Semaphore::new(max_running),
-            jobs: Mutex::new(Jobs::new()),
+            jobs: Mutex::new(Locked::new()),
             spill_threshold,
             over_threshold: Number::new(0),
             this,
@@ -65,7 +66,7 @@ impl<T, K> CompletionQueue<T, K> {
         })
     }
 
-    pub(super) fn jobs(&self) -> MutexGuard<'_, Jobs<T, K>> {
+    pub(super) fn jobs(&self) -> MutexGuard<'_, Locked<T, K>> {
         lock(&self.jobs)
     }
 
@@ -115,26 +116,39 @@ impl<T, K> CompletionQueue<T, K> {
     }
 
     /// Moves a completion out of its cell, for the caller.
-    pub(super) fn spill(finished: Finished<T, K>, jobs: &mut Jobs<T, K>) -> Spilled<T, K> {
-        let seq = jobs.spill(finished.key());
-        let (id, tag, outcome) = finished.into_parts();
+    pub(super) fn spill(finished: Finished<T, K>, jobs: &mut Locked<T, K>) -> Spilled<T, K> {
+        let (seq, abort) = jobs.spill(finished.key());
+        let (id, tag, outcome, cell) = finished.into_parts();
+        jobs.keep_reference(cell.release_with(abort));
         Spilled::new(id, seq, tag, outcome)
     }
 
-    /// Puts a completion into the inbox. The same operation tells whether the reader waits, so only the first
+    /// Puts a completion into the inbox of its queue. The same operation tells whether the reader waits, so only the first
     /// completion after the reader has parked wakes it.
-    fn push(&self, finished: Finished<T, K>) {
-        self.running.release();
+    fn push(finished: Finished<T, K>) {
+        let queue = finished.queue();
+        queue.running.release();
         let key = finished.key();
-        let pushed = self.inbox.push(Batch::of(finished), |seen| {
+        // Keys are dense: there is none this large unless as many jobs were outstanding at a time.
+        let over_threshold = key >= queue.spill_threshold;
+        // What follows the push needs a reference: that of the cell may be gone by then.
+        let mut kept = None;
+        let reference = std::ptr::from_ref(queue);
+        let inbox = &raw const queue.inbox;
+        let edit = |seen: Head| {
+            if over_threshold || seen.tags.has(PARKED) {
+                // SAFETY: the completion has not been pushed yet, so its cell keeps the queue.
+                kept.get_or_insert_with(|| Arc::clone(unsafe { &*reference }));
+            }
             (!seen.tags.has(SEALED)).then_some(seen.tags.without(PARKED))
-        });
-        match pushed {
-            Ok(seen) if seen.tags.has(PARKED) => self.wake_reader(),
-            // Keys are dense: there is none this large unless as many jobs were outstanding at a time.
-            Ok(_) if key >= self.spill_threshold => self.pushed_over_threshold(),
-            Ok(_) => {}
-            Err(refused) => drop(refused),
+        };
+        // SAFETY: as above. A push does not use the inbox any more once the completion is in it.
+        let pushed = unsafe { &*inbox }.push(Batch::of(finished), edit);
+        match (pushed, kept) {
+            (Ok(seen), Some(queue)) if seen.tags.has(PARKED) => queue.wake_reader(),
+            (Ok(_), Some(queue)) if over_threshold => queue.pushed_over_threshold(),
+            (Ok(_), _) => {}
+            (Err(refused), _) => drop(refused),
         }
     }
 
@@ -155,7 +169,7 @@ impl<T, K> CompletionQueue<T, K> {
         self.spill_arrived(&mut jobs);
     }
 
-    fn spill_arrived(&self, jobs: &mut Jobs<T, K>) {
+    fn spill_arrived(&self, jobs: &mut Locked<T, K>) {
         let (mut arrived, len) = self.inbox.detach().take_newest(usize::MAX);
         let mut batch = Vec::with_capacity(len);
         while let Some(finished) = arrived.pop_front() {
@@ -198,12 +212,72 @@ impl<T, K> Drop for CompletionQueue<T, K> {
     }
 }
 
+/// What the lock of a queue protects.
+pub(super) struct Locked<T, K> {
+    jobs: Jobs<T, K>,
+    /// References to the queue, of jobs that were released, for jobs that will be accepted: counting the references anew
+    /// costs more, above all if the jobs complete on other threads. Empty once the stream is closed and its reader gone.
+    spare: Vec<Arc<CompletionQueue<T, K>>>,
+}
+
+/// The most references that are kept.
+const MAX_SPARE: usize = 1_024;
+
+impl<T, K> Locked<T, K> {
+    fn new() -> Self {
+        Self {
+            jobs: Jobs::new(),
+            spare: Vec::new(),
+        }
+    }
+
+    /// Returns a reference for a job.
+    pub(super) fn reference_to(
+        &mut self,
+        queue: &Arc<CompletionQueue<T, K>>,
+    ) -> Arc<CompletionQueue<T, K>> {
+        self.spare.pop().unwrap_or_else(|| Arc::clone(queue))
+    }
+
+    /// Keeps a reference for another job. The queue is not dropped here: the caller has a reference.
+    fn keep_reference(&mut self, queue: Arc<CompletionQueue<T, K>>) {
+        if self.spare.len() < MAX_SPARE && !self.jobs.is_closed() {
+            self.spare.push(queue);
+        }
+    }
+
+    /// Returns the references that were kept. No other is kept if the stream is closed.
+    pub(super) fn take_spare(&mut self) -> Vec<Arc<CompletionQueue<T, K>>> {
+        mem::take(&mut self.spare)
+    }
+
+    /// Releases a job that was read, and frees its cell.
+    pub(super) fn release_cell(&mut self, cell: ReadCell<T, K>) {
+        let abort = self.jobs.release(cell.key());
+        self.keep_reference(cell.release_with(abort));
+    }
+}
+
+impl<T, K> Deref for Locked<T, K> {
+    type Target = Jobs<T, K>;
+
+    fn deref(&self) -> &Jobs<T, K> {
+        &self.jobs
+    }
+}
+
+impl<T, K> DerefMut for Locked<T, K> {
+    fn deref_mut(&mut self) -> &mut Jobs<T, K> {
+        &mut self.jobs
+    }
+}
+
 /// The destination of a cell whose completion arrives in a queue.
 pub(super) struct QueueEntry<T, K> {
     /// Links the cell in the queue's inbox. The link of the cell's header cannot be used: a job that is aborted while
     /// it is queued elsewhere arrives here at once, and leaves that queue later.
     link: Link,
-    /// Taken by the thread that delivers the cell.
+    /// Taken by the reader of the completion, when it releases the job.
     queue: UnsafeCell<ManuallyDrop<Arc<CompletionQueue<T, K>>>>,
     /// Taken by the reader of the completion.
     tag: UnsafeCell<ManuallyDrop<K>>,
@@ -212,7 +286,8 @@ pub(super) struct QueueEntry<T, K> {
     key: usize,
 }
 
-// SAFETY: `queue` and `tag` are each used by one party at a time: by the one that delivers, by the one that reads.
+// SAFETY: `tag` and, once the completion was pushed, `queue` belong to the party that reads. Before that, `queue` is only
+// read, and by threads that have the job or its completion.
 unsafe impl<T: Send, K: Send> Sync for QueueEntry<T, K> {}
 // SAFETY: as above, and a cell may end on any thread.
 unsafe impl<T: Send, K: Send> Send for QueueEntry<T, K> {}
@@ -253,20 +328,15 @@ impl<T: Send + 'static, K: Send + 'static> Destination<T> for QueueEntry<T, K> {
 
     fn deliver(done: Done<T, Self>) {
         done.complete();
-        // SAFETY: a cell is delivered once, and this is the only place that takes the queue.
-        let queue = done
-            .destination()
-            .queue
-            .with_mut(|queue| unsafe { ManuallyDrop::take(&mut *queue) });
-        queue.push(Finished(done));
-        contain(|| drop(queue));
+        CompletionQueue::push(Finished(done));
     }
 
     fn resume(&self, job: Resumed) {
-        // SAFETY: the job has not been delivered, so the queue has not been taken.
-        let runners = self
-            .queue
-            .with(|queue| unsafe { (*queue).runners.get() }.map(|(_, runners)| Arc::clone(runners)));
+        let runners = self.queue.with(|queue| {
+            // SAFETY: the job has not been delivered, so the queue has not been taken.
+            let queue = unsafe { &*queue };
+            queue.runners.get().map(|(_, runners)| Arc::clone(runners))
+        });
         // SAFETY: jobs with this destination are made for a `RunContext`: see `job`.
         let task = unsafe { job.into_task() };
         match runners {
@@ -284,22 +354,69 @@ impl<T, K> Finished<T, K> {
         self.0.destination().key
     }
 
-    pub(super) fn into_parts(self) -> (Id, K, Outcome<T>) {
+    fn queue(&self) -> &Arc<CompletionQueue<T, K>> {
+        let entry = self.0.destination();
+        // SAFETY: the completion has the queue, which is taken only with it.
+        entry.queue.with(|queue| unsafe { &*queue })
+    }
+
+    /// Takes the completion out of its cell.
+    pub(super) fn into_parts(self) -> (Id, K, Outcome<T>, ReadCell<T, K>) {
         let this = ManuallyDrop::new(self);
         // SAFETY: `this` is not dropped, so the cell reference is moved out once.
         let done = unsafe { std::ptr::read(&raw const this.0) };
         let id = done.destination().id;
         // SAFETY: the tag belongs to the completion's reader, which is this function; `this` is not dropped.
         let tag = unsafe { take_tag(done.destination()) };
-        (id, tag, done.into_outcome())
+        let (outcome, cell) = done.take_outcome();
+        (id, tag, outcome, ReadCell(cell))
     }
 }
 
 impl<T, K> Drop for Finished<T, K> {
     fn drop(&mut self) {
-        // SAFETY: the tag belongs to the completion's reader, and the completion ends here.
+        // SAFETY: the tag and the queue belong to the completion's reader, and the completion ends here.
         contain(|| drop(unsafe { take_tag(self.0.destination()) }));
+        // SAFETY: as above. The outcome is dropped after this, by `self.0`.
+        contain(|| drop(unsafe { take_queue(self.0.destination()) }));
     }
+}
+
+/// The cell of a completion that was read.
+pub(super) struct ReadCell<T, K>(Spent<QueueEntry<T, K>>);
+
+impl<T, K> ReadCell<T, K> {
+    fn key(&self) -> usize {
+        self.0.destination().key
+    }
+
+    /// Frees the cell, unless another party has a reference. `abort` is that of the job's record.
+    fn release_with(self, abort: Abort) -> Arc<CompletionQueue<T, K>> {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: `this` is not dropped, so the cell reference is moved out once.
+        let cell = unsafe { std::ptr::read(&raw const this.0) };
+        // SAFETY: the queue belongs to the completion's reader; `this` is not dropped.
+        let queue = unsafe { take_queue(cell.destination()) };
+        cell.release_with(abort);
+        queue
+    }
+}
+
+impl<T, K> Drop for ReadCell<T, K> {
+    fn drop(&mut self) {
+        // SAFETY: the queue belongs to the completion's reader, and is not taken elsewhere.
+        contain(|| drop(unsafe { take_queue(self.0.destination()) }));
+    }
+}
+
+/// # Safety
+///
+/// The queue belongs to the caller and has not been taken.
+unsafe fn take_queue<T, K>(entry: &QueueEntry<T, K>) -> Arc<CompletionQueue<T, K>> {
+    // SAFETY: as the caller promises.
+    entry
+        .queue
+        .with_mut(|queue| unsafe { ManuallyDrop::take(&mut *queue) })
 }
 
 /// # Safety

@@ -4,7 +4,7 @@ use std::fmt::{self, DebugStruct};
 use std::future::Future;
 
 use super::in_place;
-use super::queue::{CompletionQueue, QueueEntry};
+use super::queue::{CompletionQueue, QueueEntry, ReadCell};
 use super::slot::Slot;
 #[cfg(feature = "tracing")]
 use super::stall::StallWatch;
@@ -78,10 +78,13 @@ impl<T, K> Shared<T, K> {
         self.failed.add_own(1);
     }
 
-    /// Releases jobs that were read: those with these keys, and a number of spilled ones.
-    pub(super) fn release(&self, keys: impl Iterator<Item = usize>, spilled: usize) {
+    /// Releases jobs that were read: these, and a number of spilled ones.
+    pub(super) fn release(&self, read: impl Iterator<Item = ReadCell<T, K>>, spilled: usize) {
         let mut jobs = self.queue.jobs();
-        jobs.release(keys, spilled);
+        for cell in read {
+            jobs.release_cell(cell);
+        }
+        jobs.release_spilled(spilled);
         // Under the lock, so that `in_flight` sees both changes or neither.
         self.read.set(0);
     }
@@ -127,8 +130,11 @@ impl<T, K> Shared<T, K> {
     pub(super) fn detach_reader(&self) -> impl Iterator<Item = Abort> + use<T, K> {
         self.close();
         self.queue.seal();
-        let (aborts, spill) = self.queue.jobs().take_all();
-        drop(spill);
+        let mut jobs = self.queue.jobs();
+        let (aborts, spill) = jobs.take_all();
+        let spare = jobs.take_spare();
+        drop(jobs);
+        drop((spill, spare));
         aborts
     }
 
@@ -309,8 +315,9 @@ impl<'a, T: Send + 'static, K: Send + 'static> Reservation<'a, T, K> {
         if jobs.is_closed() {
             return Err((tag, job));
         }
+        let of_job = jobs.reference_to(queue);
         let accepted = jobs.accept(|key| {
-            let entry = QueueEntry::new(Arc::clone(queue), tag, key);
+            let entry = QueueEntry::new(of_job, tag, key);
             make(entry, job)
         });
         // The permits now belong to the job, which releases them when it completes and when it is read.

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use futures_core::{FusedStream, Stream};
 
-use super::queue::{CompletionQueue, Finished};
+use super::queue::{CompletionQueue, Finished, ReadCell};
 use super::shared::Shared;
 use super::spill::{Spill, Spilled};
 use super::submitter::Submitter;
@@ -87,8 +87,8 @@ pub struct CompletionStream<T, K = ()> {
     /// Completions that were taken from the queue and not yielded. The spilled ones come first.
     spill: Unshared<Spill<T, K>>,
     taken: FifoList<Finished<T, K>>,
-    /// The keys of jobs that were read and not released. Many are released at a time, under one lock.
-    read: Vec<usize>,
+    /// The cells of jobs that were read and not released. Many are released at a time, under one lock.
+    read: Vec<ReadCell<T, K>>,
     /// The number of jobs that were read, whose completions had been spilled, and that are not released.
     read_spilled: usize,
     /// The number of items for which the reader's budget has been charged in advance.
@@ -173,11 +173,12 @@ impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
 
     fn read_finished(&mut self, finished: Finished<T, K>) -> Completed<T, K> {
         self.shared.count_read();
-        self.read.push(finished.key());
+        let (id, tag, outcome, cell) = finished.into_parts();
+        self.read.push(cell);
         if self.read.len() >= RELEASE_BATCH {
             self.release_read();
         }
-        self.completed(finished.into_parts())
+        self.completed((id, tag, outcome))
     }
 
     pub(super) fn read_spilled(&mut self, spilled: Spilled<T, K>) -> Completed<T, K> {

@@ -82,6 +82,10 @@ impl Abort {
         self.0.addr()
     }
 
+    pub(super) fn header_ptr(&self) -> NonNull<Header> {
+        self.0
+    }
+
     fn header(&self) -> &Header {
         // SAFETY: this reference keeps the cell alive (rule 2).
         unsafe { self.0.as_ref() }

@@ -36,6 +36,11 @@ where
     D: Destination<T>,
     N: Signal,
 {
+    const RESUME: Option<unsafe fn(NonNull<Header>)> = match D::RESUMES {
+        true => Some(Self::resume),
+        false => None,
+    };
+
     const fn vtable<S: JobContext>() -> &'static Vtable
     where
         J: Job<S, Output = T, Signal = N>,
@@ -44,7 +49,7 @@ where
             poll: Self::poll::<S>,
             cancel: Self::cancel,
             notify: Self::notify,
-            resume: if D::RESUMES { Some(Self::resume) } else { None },
+            resume: Self::RESUME,
             outcome: Self::outcome,
             free: Self::free,
             blocking: J::BLOCKING,

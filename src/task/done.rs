@@ -4,8 +4,9 @@ use std::marker::PhantomData;
 use std::mem::{self, ManuallyDrop};
 use std::ptr::NonNull;
 
+use super::abort::Abort;
 use super::fault::Outcome;
-use super::header::{Header, Prefix, release, take_outcome};
+use super::header::{Header, Prefix, release, release_two, take_outcome};
 use super::resume::Resumed;
 use super::state::Completion;
 use crate::unwind::contain;
@@ -53,14 +54,13 @@ impl<T, D> Done<T, D> {
         unsafe { &self.header.cast::<Prefix<D>>().as_ref().destination }
     }
 
-    pub(crate) fn into_outcome(self) -> Outcome<T> {
+    /// Takes the outcome out. The cell stays until the second value is released.
+    pub(crate) fn take_outcome(self) -> (Outcome<T>, Spent<D>) {
         let header = ManuallyDrop::new(self).header;
-        // SAFETY: the outcome is this value's (rule 5); so is the reference (rule 2).
-        unsafe {
-            let outcome = take_outcome(header);
-            release(header);
-            outcome
-        }
+        let destination = PhantomData;
+        // SAFETY: the outcome is this value's (rule 5).
+        let outcome = unsafe { take_outcome(header) };
+        (outcome, Spent { header, destination })
     }
 
     /// Makes the outcome visible to parties that read the state word.
@@ -95,6 +95,41 @@ impl<T, D> Done<T, D> {
             header: header.cast(),
             types: PhantomData,
         }
+    }
+}
+
+/// A reference to a cell whose outcome was taken.
+#[must_use]
+pub(crate) struct Spent<D> {
+    header: NonNull<Header>,
+    destination: PhantomData<D>,
+}
+
+// SAFETY: a `Spent` passes a destination on, which is Send.
+unsafe impl<D: Send> Send for Spent<D> {}
+// SAFETY: a shared `Spent` gives shared access to the destination (rule 2).
+unsafe impl<D: Sync> Sync for Spent<D> {}
+
+impl<D> Spent<D> {
+    pub(crate) fn destination(&self) -> &D {
+        // SAFETY: this reference keeps the cell alive, which begins as its prefix does (rules 1 and 2).
+        unsafe { &self.header.cast::<Prefix<D>>().as_ref().destination }
+    }
+
+    /// Gives this reference back together with that of an abort of the same job, which costs less than one by one.
+    pub(crate) fn release_with(self, abort: Abort) {
+        let header = ManuallyDrop::new(self).header;
+        debug_assert_eq!(header, abort.header_ptr(), "they are of the same job");
+        mem::forget(abort);
+        // SAFETY: both references are this function's (rule 2), and of the same cell.
+        unsafe { release_two(header) };
+    }
+}
+
+impl<D> Drop for Spent<D> {
+    fn drop(&mut self) {
+        // SAFETY: the reference is this value's (rule 2).
+        unsafe { release(self.header) };
     }
 }
 

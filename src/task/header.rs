@@ -84,6 +84,22 @@ pub(super) unsafe fn put_outcome<T>(header: NonNull<Header>, outcome: Outcome<T>
     }
 }
 
+/// Gives two references back, and frees the cell if they were the last.
+///
+/// # Safety
+///
+/// The references are the caller's (rule 2).
+#[inline]
+pub(super) unsafe fn release_two(header: NonNull<Header>) {
+    // SAFETY: as in `release`.
+    unsafe {
+        let vtable = header.as_ref().vtable;
+        if header.as_ref().state.release_two() {
+            (vtable.free)(header);
+        }
+    }
+}
+
 /// Gives a reference back, and frees the cell if it was the last one.
 ///
 /// # Safety

@@ -267,6 +267,19 @@ impl State {
         self.0.fetch_add(REFERENCE, Ordering::Relaxed);
     }
 
+    /// Gives two references back at once. Returns `true` if they were the last: the memory is the caller's.
+    #[inline]
+    pub(super) fn release_two(&self) -> bool {
+        // The owner of the only two references is alone, as in `release`.
+        // Ordering: Acquire pairs with the Release of the other parties' decrements, in `release`.
+        if self.0.load(Ordering::Acquire) / REFERENCE == 2 {
+            return true;
+        }
+        // Relaxed is enough: it is not the last one, and `release` publishes what came before.
+        self.0.fetch_sub(REFERENCE, Ordering::Relaxed);
+        self.release()
+    }
+
     /// Gives a reference back. Returns `true` if it was the last one: the memory is the caller's.
     #[inline]
     pub(super) fn release(&self) -> bool {
