@@ -1,6 +1,7 @@
 //! The start of accepted futures: where they are stored, and which task polls them for the first time.
 //!
-//! - A small future is stored in its cell and left to the [runners](super::runners).
+//! - A small future is stored in its cell and left to the [runners](super::runners). It stays there while it waits for
+//!   the first time.
 //! - A larger future would need a cell that is not recycled, and that stays until the item is read. It is stored in a
 //!   Tokio task instead, and its cell is a promise: see [`Wrapped`].
 

@@ -1,17 +1,17 @@
 //! Models of the cell: each pair of parties that can meet in it.
 
 use std::future::poll_fn;
-use std::sync::{Arc as StdArc, OnceLock};
+use std::sync::{Arc as StdArc, Mutex as StdMutex, OnceLock};
 use std::task::{Context, Poll, Waker};
 
-use loom::future::block_on;
+use loom::future::{AtomicWaker, block_on};
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
 
 use super::{
-    Abort, Call, Destination, Done, Fault, FaultKind, JoinRef, Outcome, Polled, Promise, Ran, Task,
-    Thunk,
+    Abort, Call, Destination, Done, Fault, FaultKind, JoinRef, Outcome, Polled, Promise, Ran, Resumed,
+    Spent, Stepped, Task, Thunk,
 };
 use crate::join::RunContext;
 use crate::sync::Plain;
@@ -336,5 +336,126 @@ fn loom_free_against_release() {
         let aborter = thread::spawn(move || drop(abort));
         promise.complete(Ok(()));
         aborter.join().unwrap();
+    });
+}
+
+/// The two references that are released together are the last, or a third party's is.
+#[test]
+fn loom_release_of_two_against_release() {
+    struct Stashes(Plain, StdArc<StdMutex<Option<Spent<Self>>>>);
+    impl<T: Send + 'static> Destination<T> for Stashes {
+        fn deliver(done: Done<T, Self>) {
+            done.complete();
+            let stash = done.destination().1.clone();
+            *stash.lock().unwrap() = Some(done.take_outcome().1);
+        }
+    }
+    loom::model(|| {
+        let stash = StdArc::new(StdMutex::new(None));
+        let stashes = Stashes(Plain::new(0), stash.clone());
+        let (promise, abort) = Promise::<(), Stashes>::new(stashes);
+        let other = abort.clone();
+        let aborter = thread::spawn(move || drop(other));
+        promise.complete(Ok(()));
+        let spent = stash.lock().unwrap().take().unwrap();
+        spent.destination().0.add(1);
+        spent.release_with(abort);
+        aborter.join().unwrap();
+    });
+}
+
+/// Polls jobs again where they are woken.
+struct ResumesHere;
+
+impl Destination<()> for ResumesHere {
+    const RESUMES: bool = true;
+
+    fn deliver(done: Done<(), Self>) {
+        done.complete();
+    }
+
+    fn resume(&self, job: Resumed) {
+        // SAFETY: the jobs below are made for nothing.
+        let task: Task = unsafe { job.into_task() };
+        assert!(task.is_resumed());
+        poll_again(task);
+    }
+}
+
+/// Polls a job for the last time.
+fn poll_again(task: Task) {
+    // SAFETY: the job was claimed before its first poll.
+    let polled = unsafe { task.poll_claimed_or_return(&mut (), &mut noop()) };
+    assert!(polled.is_ok(), "the wake-up is not seen");
+}
+
+fn noop() -> Context<'static> {
+    Context::from_waker(Waker::noop())
+}
+
+/// A job is woken before, while or after it is suspended. Loom reports it if two polls race.
+#[test]
+fn loom_a_suspended_job_against_its_wake_up() {
+    loom::model(|| {
+        let opened = Arc::new((AtomicBool::new(false), AtomicWaker::new()));
+        let ran = Arc::new(AtomicUsize::new(0));
+        let (seen, runs, mine) = (opened.clone(), ran.clone(), Plain::new(0));
+        let job = poll_fn(move |cx| {
+            seen.1.register_by_ref(cx.waker());
+            // After the waker was registered, which may synchronise.
+            mine.add(1);
+            if !seen.0.load(Ordering::Relaxed) {
+                return Poll::Pending;
+            }
+            runs.fetch_add(1, Ordering::Relaxed);
+            Poll::Ready(())
+        });
+        let (task, _) = Task::<()>::bound_for(Polled(job), ResumesHere);
+        let runner = thread::spawn(move || {
+            assert!(task.claim());
+            // SAFETY: it was claimed.
+            if let Stepped::Pending(task) = unsafe { task.poll_claimed_or_suspend(&mut ()) } {
+                poll_again(task);
+            }
+        });
+        opened.0.store(true, Ordering::Relaxed);
+        opened.1.wake();
+        runner.join().unwrap();
+        // If there was no waker yet, the poll may have seen nothing either.
+        opened.1.wake();
+        assert_eq!(ran.load(Ordering::Relaxed), 1);
+    });
+}
+
+/// Of a wake-up, an abort and the end of the runtime, one gets the suspended job.
+#[test]
+fn loom_a_suspended_job_against_its_end() {
+    loom::model(|| {
+        let held = Arc::new(());
+        let (captured, waker) = (held.clone(), StdArc::new(StdMutex::new(None)));
+        let slot = waker.clone();
+        let mut polled = false;
+        let job = poll_fn(move |cx| {
+            let _held = &captured;
+            if std::mem::replace(&mut polled, true) {
+                return Poll::Ready(());
+            }
+            *slot.lock().unwrap() = Some(cx.waker().clone());
+            Poll::Pending
+        });
+        let (task, abort) = Task::<()>::bound_for(Polled(job), ResumesHere);
+        assert!(task.claim());
+        // SAFETY: it was claimed.
+        let stepped = unsafe { task.poll_claimed_or_suspend(&mut ()) };
+        assert!(matches!(stepped, Stepped::Suspended));
+        let waker: Waker = waker.lock().unwrap().take().unwrap();
+        let wakes = thread::spawn(move || waker.wake());
+        let other = abort.clone();
+        let aborts = thread::spawn(move || other.abort());
+        abort.end_suspended();
+        wakes.join().unwrap();
+        aborts.join().unwrap();
+        assert!(abort.is_complete());
+        assert_eq!(Arc::strong_count(&held), 1);
     });
 }

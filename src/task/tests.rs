@@ -336,7 +336,7 @@ impl Destination<Arc<u32>> for List {
     fn deliver(done: Done<Arc<u32>, Self>) {
         done.complete();
         let list = Arc::clone(&done.destination().0);
-        list.lock().unwrap().push(done.into_outcome());
+        list.lock().unwrap().push(done.take_outcome().0);
     }
 }
 

@@ -355,6 +355,28 @@ fn a_stream_outlives_its_first_runtime() {
     assert_eq!(block_on(succeeded(&mut done, 97)), 97);
 }
 
+/// Nobody reads the stream any more, and nobody wakes its jobs.
+#[test]
+fn futures_of_a_detached_stream_go_with_their_runtime() {
+    let (runtime, drops) = (multi_thread(2, "worker"), Drops::new());
+    let (jobs, done) = unbounded();
+    let polled = Arc::new(AtomicUsize::new(0));
+    for tag in 0..10 {
+        let (polled, value) = (Arc::clone(&polled), drops.value());
+        submit_on(&jobs, runtime.handle(), tag, async move {
+            let _value = value;
+            polled.fetch_add(1, Ordering::SeqCst);
+            pending::<()>().await;
+        });
+    }
+    let all_wait = eventually("all jobs wait", || polled.load(Ordering::SeqCst) == 10);
+    block_on(all_wait);
+    done.detach();
+    assert_eq!(drops.count(), 0);
+    drop(runtime);
+    assert_eq!(drops.count(), 10);
+}
+
 /// Jobs are submitted while their runtime shuts down: each yields one item.
 #[test]
 fn a_runtime_goes_while_jobs_are_submitted() {

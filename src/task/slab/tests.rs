@@ -56,7 +56,8 @@ fn large_and_aligned_cells_are_boxed() {
     assert!(!Cell::<Small>::new().is_boxed());
     assert!(!Cell::<[u8; CELL_SIZES[0] + 1]>::new().is_boxed());
     assert!(!Cell::<Large>::new().is_boxed());
-    assert!(Cell::<[u8; CELL_SIZES[1] + 1]>::new().is_boxed());
+    assert!(!Cell::<[u8; CELL_SIZES[2]]>::new().is_boxed());
+    assert!(Cell::<[u8; CELL_SIZES[2] + 1]>::new().is_boxed());
     assert!(!Cell::<CacheLine>::new().is_boxed());
     assert!(Cell::<Aligned>::new().is_boxed());
 }
