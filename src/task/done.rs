@@ -60,7 +60,13 @@ impl<T, D> Done<T, D> {
         let destination = PhantomData;
         // SAFETY: the outcome is this value's (rule 5).
         let outcome = unsafe { take_outcome(header) };
-        (outcome, Spent { header, destination })
+        (
+            outcome,
+            Spent {
+                header,
+                destination,
+            },
+        )
     }
 
     /// Makes the outcome visible to parties that read the state word.

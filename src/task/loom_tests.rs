@@ -10,8 +10,8 @@ use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
 
 use super::{
-    Abort, Call, Destination, Done, Fault, FaultKind, JoinRef, Outcome, Polled, Promise, Ran, Resumed,
-    Spent, Stepped, Task, Thunk,
+    Abort, Call, Destination, Done, Fault, FaultKind, JoinRef, Outcome, Polled, Promise, Ran,
+    Resumed, Spent, Stepped, Task, Thunk,
 };
 use crate::join::RunContext;
 use crate::sync::Plain;

@@ -12,7 +12,8 @@ use super::Task;
 use super::header::{Header, release};
 
 /// A waker is a reference to the cell.
-static WAKER: RawWakerVTable = RawWakerVTable::new(clone_waker, wake_by_value, wake_by_ref, drop_waker);
+static WAKER: RawWakerVTable =
+    RawWakerVTable::new(clone_waker, wake_by_value, wake_by_ref, drop_waker);
 
 /// The runner's reference to a job that was suspended and has been woken.
 pub(crate) struct Resumed(NonNull<Header>);
