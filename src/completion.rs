@@ -8,9 +8,9 @@
 //!
 //! | files | contents |
 //! | --- | --- |
+//! | `runners.rs` | the tasks that poll small futures |
 //! | `spill.rs`, `jobs.rs`, `queue.rs` | the queue of completions, and the records of the jobs |
 //! | `slot.rs`, `forward.rs`, `in_place.rs`, `wrapped.rs` | the promise of a completion, and the ways to fulfil it |
-//! | `runners.rs` | the tasks that poll futures for the first time |
 //! | `stall.rs`, `shared.rs`, `start.rs` | the limits, and the start of accepted futures |
 //! | `submitter.rs`, `reserve.rs` | the submitting end of a stream |
 //! | `stream.rs`, `read.rs`, `ordered.rs`, `builder.rs` | the reading end of a stream |

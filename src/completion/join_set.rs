@@ -21,7 +21,7 @@ use crate::join::{AbortHandle, Closed, Id, JoinError, JoinHandle, Spawn};
 /// A set of tasks whose outputs are returned in the order in which the tasks end.
 ///
 /// It is a [`CompletionStream`] without limits and tags whose only submitter is its owner, with the interface of
-/// [`tokio::task::JoinSet`]. A future that is ready at its first poll costs no Tokio task, and a finished task that was
+/// [`tokio::task::JoinSet`]. A future that waits at most once costs no Tokio task, and a finished task that was
 /// not joined keeps little besides its output. If many tasks may be spawned before they are joined, prefer a
 /// [`CompletionStream`], which has limits.
 ///
@@ -33,6 +33,8 @@ use crate::join::{AbortHandle, Closed, Id, JoinError, JoinHandle, Spawn};
 /// - [`spawn`](Self::spawn) outside of a runtime does not panic: the outcome is
 ///   [`is_rejected`](JoinError::is_rejected).
 /// - [`spawn_blocking_on`](Self::spawn_blocking_on) also accepts a pool of this crate.
+/// - A small future is polled by tasks of the set until it waits for the second time: see
+///   [`Submitter::submit`](super::Submitter::submit).
 /// - There is no `poll_join_next_with_id`.
 ///
 /// # Examples

@@ -1,4 +1,4 @@
-//! The tasks that poll futures for the first time.
+//! The tasks that poll small futures.
 //!
 //! A Tokio task costs several times as much as most jobs: memory that one thread allocates and another frees, and a
 //! place in the runtime's list of tasks. So a job becomes a task only if its future is [large](super::start), or if it

@@ -40,7 +40,7 @@ use crate::task::Outcome;
 /// | | `CompletionStream` | [`JoinSet`](super::JoinSet) of this crate | [`tokio::task::JoinSet`] | `FuturesUnordered` |
 /// | --- | --- | --- | --- | --- |
 /// | runs jobs | anywhere: Tokio, pools, threads, other processes | as Tokio tasks | as Tokio tasks | in the task that polls it |
-/// | a future that is ready at its first poll | costs no task | costs no task | costs a task | costs no task |
+/// | a small future that waits at most once | costs no task | costs no task | costs a task | costs no task |
 /// | jobs in parallel | yes | yes | yes | no |
 /// | submits | any number of [`Submitter`]s, also while it is read | its owner | its owner | its owner |
 /// | bounds | on what runs and on what is unread; `submit` waits | none | none | none |

@@ -45,16 +45,17 @@ struct Open<T, K>(Arc<Shared<T, K>>);
 impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
     /// Waits for room, and runs a future on the current Tokio runtime.
     ///
-    /// A Tokio task costs more than many futures do, so not every future becomes one. A small future is polled for
-    /// the first time by one of the stream's own tasks, together with others that were submitted at about the same
-    /// time, and becomes a task only if it is then pending. A future is small if it fits, with tag and output, into a
-    /// cell of 128 bytes. The stream has at most about as many such tasks as the runtime has workers. This differs
-    /// from `tokio::spawn` as follows:
+    /// A Tokio task costs more than many futures do, so not every future becomes one. A small future is polled by the
+    /// stream's own tasks, together with others, until it waits for the second time. It then becomes a task. A future
+    /// is small if it fits, with tag and output, into a cell of 256 bytes. The stream has at most about as many such
+    /// tasks as the runtime has workers, and they run on its workers. This differs from `tokio::spawn` as follows:
     ///
-    /// - [`tokio::task::id`] is that of the stream's task until the future first waits.
-    /// - The second poll may come without a wake-up, which every future must allow.
-    /// - If the future computes for long before it first waits, or blocks its thread, other tasks take over the
-    ///   futures that were submitted after it. That may take some milliseconds.
+    /// - Until the future waits for the second time, [`tokio::task::id`] and tokio-console show a task of the stream,
+    ///   and its polls before and after the first wait may be in different tasks and on different workers.
+    /// - A poll may come without a wake-up, which every future must allow.
+    /// - If the future computes for long before it waits for the second time, or blocks its thread, other tasks take
+    ///   over the futures that are queued behind it. That may take some milliseconds.
+    /// - Once a future has waited, one task of the stream stays on the runtime until the stream and its jobs are gone.
     ///
     /// Without a runtime, the outcome is [`is_rejected`](crate::JoinError::is_rejected). If the runtime has been shut
     /// down, it is [`is_cancelled`](crate::JoinError::is_cancelled).
