@@ -49,6 +49,8 @@ mod spill;
 #[path = "completion/submit.rs"]
 mod submit;
 mod support;
+#[path = "completion/suspended.rs"]
+mod suspended;
 #[path = "completion/until_idle.rs"]
 mod until_idle;
 #[path = "completion/wakes.rs"]

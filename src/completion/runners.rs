@@ -92,8 +92,17 @@ struct Queue {
 struct Parked {
     /// Taken by the party that starts the runner.
     waker: Option<Waker>,
+    /// The number of times that a runner has parked. The last one is the one that is parked, if any.
+    times: u64,
     /// No runner parks any more.
     dismissed: bool,
+}
+
+impl Parked {
+    /// Returns `true` if the runner of this park has not been started. Another one may have parked since.
+    fn holds(&self, park: u64) -> bool {
+        self.waker.is_some() && self.times == park
+    }
 }
 
 /// The results of the last check of the watchdog.
@@ -189,7 +198,7 @@ impl Runners {
             runners: Some(Arc::clone(this)),
             full_quanta: 0,
             idle_quanta: 0,
-            parked: false,
+            park: None,
             started,
         };
         // A runtime that refuses it drops it.
@@ -289,30 +298,41 @@ impl Runners {
         }
     }
 
-    /// Keeps the calling runner, which has unregistered, instead of letting it exit. Returns `false` if it may exit.
-    fn park(&self, waker: &Waker) -> bool {
+    /// Keeps the calling runner, which has unregistered, instead of letting it exit. Returns the number of this park, or
+    /// `None` if the runner may exit.
+    fn park(&self, waker: &Waker) -> Option<u64> {
         // Relaxed is enough: a runner that has suspended a job, or that was parked before, knows it itself.
         if !self.suspends.load(Ordering::Relaxed) {
-            return false;
+            return None;
         }
         let waker = waker.clone();
         let mut parked = lock(&self.parked);
-        let parks = !parked.dismissed && parked.waker.is_none();
-        if parks {
-            parked.waker = Some(waker);
+        if parked.dismissed || parked.waker.is_some() {
+            return None;
         }
-        parks
+        parked.waker = Some(waker);
+        parked.times += 1;
+        Some(parked.times)
     }
 
     /// Returns `true` if the calling runner, which has parked, has not been started since.
-    fn is_parked(&self, waker: &Waker) -> bool {
+    fn is_parked(&self, park: u64, waker: &Waker) -> bool {
         let waker = waker.clone();
         let mut parked = lock(&self.parked);
-        let is_parked = parked.waker.is_some();
+        let is_parked = parked.holds(park);
         if is_parked {
             parked.waker = Some(waker);
         }
         is_parked
+    }
+
+    /// Ends a park. Returns `false` if the runner has been started since: it is registered.
+    fn end_park(&self, park: u64) -> bool {
+        let mut parked = lock(&self.parked);
+        // Dropped after the lock is released.
+        let waker = parked.holds(park).then(|| parked.waker.take());
+        drop(parked);
+        waker.is_some()
     }
 
     /// Takes the parked runner's waker. The caller has registered the runner, and wakes it.
@@ -405,8 +425,8 @@ enum Quantum {
 struct Runner {
     /// `None` once it has exited.
     runners: Option<Arc<Runners>>,
-    /// It has parked, and does not know that it has been started since.
-    parked: bool,
+    /// It has parked, and does not know that it has been started since. This is the number of the park.
+    park: Option<u64>,
     full_quanta: u32,
     /// The number of quanta that it still waits for more jobs.
     idle_quanta: u32,
@@ -497,17 +517,20 @@ impl Future for Runner {
         let Some(runners) = self.runners.clone() else {
             return Poll::Ready(());
         };
-        if self.parked && runners.is_parked(cx.waker()) {
+        if self
+            .park
+            .is_some_and(|park| runners.is_parked(park, cx.waker()))
+        {
             return Poll::Pending;
         }
-        self.parked = false;
+        self.park = None;
         let quantum = self.run_quantum(&runners);
         if !self.exits(&runners, quantum) {
             self.yield_quantum(quantum, cx);
             return Poll::Pending;
         }
-        self.parked = runners.park(cx.waker());
-        if self.parked {
+        self.park = runners.park(cx.waker());
+        if self.park.is_some() {
             return Poll::Pending;
         }
         self.runners = None;
@@ -520,7 +543,7 @@ impl Drop for Runner {
         let Some(runners) = self.runners.take() else {
             return;
         };
-        if self.parked && runners.unpark().is_some() {
+        if self.park.is_some_and(|park| runners.end_park(park)) {
             // It is not registered, and nothing is queued.
             runners.runtime_gone.store(true, Ordering::Relaxed);
             (runners.end_suspended)();

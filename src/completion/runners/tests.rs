@@ -313,3 +313,33 @@ fn a_job_that_waits_twice_becomes_a_task() {
     while poll(&mut runner).is_pending() {}
     assert_eq!(count(&runners), 0);
 }
+
+/// One that has been started, and has not run yet, does not take the other for itself.
+#[test]
+fn a_runner_that_is_started_while_another_parks_runs() {
+    let (kept, runners) = runners(2, 2);
+    let ran = Arc::default();
+    let mut first = submit_and_take(&kept, &runners, &ran);
+    let mut second = submit_and_take(&kept, &runners, &ran);
+    runners.note_suspended();
+    while count(&runners) > 1 {
+        assert!(poll(&mut first).is_pending(), "it parks");
+    }
+    Runners::submit(&runners, job(&ran));
+    assert_eq!(count(&runners), 2, "it is started");
+    while count(&runners) > 1 {
+        assert!(poll(&mut second).is_pending(), "it parks");
+    }
+    let exits = (0..10).any(|_| poll(&mut first).is_ready());
+    assert!(exits, "it is not parked");
+    assert_eq!(count(&runners), 0);
+    assert_eq!(ran.load(Ordering::Relaxed), 3);
+    runners.dismiss();
+    while poll(&mut second).is_pending() {}
+}
+
+/// Submits a job that starts a runner, which is returned.
+fn submit_and_take(kept: &Kept, runners: &Arc<Runners>, ran: &Arc<AtomicUsize>) -> Work {
+    Runners::submit(runners, job(ran));
+    kept.last()
+}

@@ -1,0 +1,230 @@
+//! Small futures that wait stay in their cells, and tasks of the stream poll them again.
+
+use std::future::{pending, poll_fn};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::task::{Poll, Waker};
+use std::thread;
+
+use tokio::sync::Notify;
+use tokio::task::{block_in_place, coop, yield_now};
+
+use super::support::{
+    Drops, Gate, block_on, current_thread, eventually, message, multi_thread, receive, wait_until,
+    within,
+};
+use super::unbounded;
+
+/// Passes two wakers on at its first poll, and is ready at the second.
+fn waits_once(
+    wakers: Sender<[Waker; 2]>,
+    polls: Arc<AtomicUsize>,
+) -> impl Future<Output = ()> + Send {
+    let mut waits = true;
+    poll_fn(move |cx| {
+        polls.fetch_add(1, Ordering::SeqCst);
+        if std::mem::take(&mut waits) {
+            wakers
+                .send([cx.waker().clone(), cx.waker().clone()])
+                .unwrap();
+            return Poll::Pending;
+        }
+        Poll::Ready(())
+    })
+}
+
+/// A job's waker wakes no other job, although the memory of jobs is used again.
+#[test]
+fn wakers_outlive_their_jobs_and_the_stream() {
+    const JOBS: usize = 100;
+    let runtime = multi_thread(2, "worker");
+    let (jobs, mut done) = unbounded();
+    let polls = Arc::new(AtomicUsize::new(0));
+    let (sender, wakers) = channel();
+    let submit = || {
+        let _context = runtime.enter();
+        for tag in 0..JOBS {
+            let job = waits_once(sender.clone(), Arc::clone(&polls));
+            block_on(jobs.submit(tag, job)).unwrap();
+        }
+        (0..JOBS).map(|_| receive(&wakers)).unzip_wakers()
+    };
+    let (first, old) = submit();
+    let waking = thread::spawn(move || first.into_iter().for_each(Waker::wake));
+    for _ in 0..JOBS {
+        assert!(block_on(within(done.next())).unwrap().outcome.is_ok());
+    }
+    waking.join().unwrap();
+    let (first, second) = submit();
+    old.iter().for_each(Waker::wake_by_ref);
+    assert_eq!(polls.load(Ordering::SeqCst), 3 * JOBS);
+    first.into_iter().for_each(Waker::wake);
+    for _ in 0..JOBS {
+        assert!(block_on(within(done.next())).unwrap().outcome.is_ok());
+    }
+    assert_eq!(polls.load(Ordering::SeqCst), 4 * JOBS);
+    drop((jobs, done));
+    second.iter().for_each(Waker::wake_by_ref);
+    drop(runtime);
+    old.into_iter().chain(second).for_each(Waker::wake);
+    assert_eq!(polls.load(Ordering::SeqCst), 4 * JOBS);
+}
+
+trait UnzipWakers {
+    /// Separates the first wakers from the second ones.
+    fn unzip_wakers(self) -> (Vec<Waker>, Vec<Waker>);
+}
+
+impl<I: Iterator<Item = [Waker; 2]>> UnzipWakers for I {
+    fn unzip_wakers(self) -> (Vec<Waker>, Vec<Waker>) {
+        self.map(<(Waker, Waker)>::from).unzip()
+    }
+}
+
+#[tokio::test]
+async fn a_panic_after_a_wait_is_the_item() {
+    let (jobs, mut done) = unbounded::<()>();
+    let drops = Drops::new();
+    let value = drops.value();
+    let job = async move {
+        let _value = value;
+        yield_now().await;
+        panic!("on purpose");
+    };
+    jobs.submit(0, job).await.unwrap();
+    let error = within(done.next()).await.unwrap().outcome.unwrap_err();
+    assert_eq!(message(error.into_panic()), "on purpose");
+    assert_eq!(drops.count(), 1);
+}
+
+/// As many jobs as there are workers block their threads after a wait, until another job has waited too.
+#[test]
+fn jobs_that_block_after_a_wait_do_not_hold_up_others() {
+    for workers in [1, 2, 4] {
+        let runtime = multi_thread(workers, "worker");
+        let (gate, all) = (Gate::new(), Arc::new(Notify::new()));
+        runtime.block_on(async {
+            let (jobs, mut done) = unbounded();
+            for tag in 0..workers {
+                let (gate, all) = (gate.clone(), Arc::clone(&all));
+                let job = async move {
+                    all.notified().await;
+                    block_in_place(|| gate.pass());
+                };
+                jobs.submit(tag, job).await.unwrap();
+            }
+            let (opens, last) = (gate.clone(), Arc::clone(&all));
+            let opener = async move {
+                last.notified().await;
+                opens.open();
+            };
+            jobs.submit(workers, opener).await.unwrap();
+            for _ in 0..=workers {
+                all.notify_one();
+            }
+            for _ in 0..=workers {
+                assert!(within(done.next()).await.unwrap().outcome.is_ok());
+            }
+        });
+    }
+}
+
+/// A job that is always ready uses up the budget of the task that polls it.
+#[test]
+fn a_job_that_is_always_ready_after_a_wait_lets_others_run() {
+    let runtime = current_thread();
+    runtime.block_on(within(async {
+        let (jobs, mut done) = unbounded();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let busy = async move {
+            yield_now().await;
+            while !stopped.load(Ordering::SeqCst) {
+                coop::consume_budget().await;
+            }
+        };
+        jobs.submit(0, busy).await.unwrap();
+        let stops = async move {
+            yield_now().await;
+            stop.store(true, Ordering::SeqCst);
+        };
+        jobs.submit(1, stops).await.unwrap();
+        for _ in 0..2 {
+            assert!(done.next().await.unwrap().outcome.is_ok());
+        }
+    }));
+}
+
+#[test]
+fn waiting_jobs_end_when_they_are_aborted_or_their_stream_is_dropped() {
+    let runtime = multi_thread(2, "worker");
+    let (drops, polled) = (Drops::new(), Arc::new(AtomicUsize::new(0)));
+    runtime.block_on(async {
+        let (jobs, mut done) = unbounded::<()>();
+        let mut ids = Vec::new();
+        for tag in 0..10 {
+            let (polled, value) = (Arc::clone(&polled), drops.value());
+            let waits = async move {
+                let _value = value;
+                polled.fetch_add(1, Ordering::SeqCst);
+                pending::<()>().await;
+            };
+            ids.push(jobs.submit(tag, waits).await.unwrap());
+        }
+        eventually("all jobs wait", || polled.load(Ordering::SeqCst) == 10).await;
+        assert!(done.abort(ids[3]));
+        let item = within(done.next()).await.unwrap();
+        assert_eq!(item.id, ids[3]);
+        assert!(item.outcome.unwrap_err().is_cancelled());
+        assert_eq!(drops.count(), 1);
+        drop(done);
+        eventually("the others are dropped", || drops.count() == 10).await;
+    });
+}
+
+/// Their wakers do nothing afterwards.
+#[test]
+fn waiting_jobs_are_cancelled_with_their_runtime() {
+    for runtime in [current_thread(), multi_thread(2, "worker")] {
+        let (jobs, mut done) = unbounded();
+        let polls = Arc::new(AtomicUsize::new(0));
+        let (sender, wakers) = channel();
+        runtime.block_on(async {
+            for tag in 0..10 {
+                let job = waits_once(sender.clone(), Arc::clone(&polls));
+                jobs.submit(tag, job).await.unwrap();
+            }
+            eventually("all jobs wait", || polls.load(Ordering::SeqCst) == 10).await;
+        });
+        drop(runtime);
+        for _ in 0..10 {
+            let item = block_on(within(done.next())).unwrap();
+            assert!(item.outcome.unwrap_err().is_cancelled());
+        }
+        wakers.try_iter().flatten().for_each(Waker::wake);
+        assert_eq!(polls.load(Ordering::SeqCst), 10);
+    }
+}
+
+/// A task of the stream stays on the runtime once a job has waited.
+#[test]
+fn no_task_outlives_the_stream() {
+    let runtime = multi_thread(2, "worker");
+    let (jobs, mut done) = unbounded();
+    runtime.block_on(async {
+        for tag in 0..10 {
+            jobs.submit(tag, yield_now()).await.unwrap();
+        }
+        for _ in 0..10 {
+            assert!(within(done.next()).await.unwrap().outcome.is_ok());
+        }
+    });
+    wait_until("one task is left", || {
+        runtime.metrics().num_alive_tasks() == 1
+    });
+    drop((jobs, done));
+    wait_until("no task is left", || {
+        runtime.metrics().num_alive_tasks() == 0
+    });
+}
