@@ -7,7 +7,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::task::{Poll, Waker};
 use std::thread;
 
-use tokio::sync::Notify;
+use tokio::sync::Semaphore;
 use tokio::task::{block_in_place, coop, yield_now};
 
 use super::support::{
@@ -103,26 +103,25 @@ async fn a_panic_after_a_wait_is_the_item() {
 fn jobs_that_block_after_a_wait_do_not_hold_up_others() {
     for workers in [1, 2, 4] {
         let runtime = multi_thread(workers, "worker");
-        let (gate, all) = (Gate::new(), Arc::new(Notify::new()));
+        let gate = Gate::new();
+        let begin = Arc::new((Semaphore::new(0), AtomicUsize::new(0)));
         runtime.block_on(async {
             let (jobs, mut done) = unbounded();
-            for tag in 0..workers {
-                let (gate, all) = (gate.clone(), Arc::clone(&all));
+            for tag in 0..=workers {
+                let (gate, begin) = (gate.clone(), Arc::clone(&begin));
                 let job = async move {
-                    all.notified().await;
-                    block_in_place(|| gate.pass());
+                    begin.1.fetch_add(1, Ordering::SeqCst);
+                    begin.0.acquire().await.unwrap().forget();
+                    match tag == workers {
+                        true => gate.open(),
+                        false => block_in_place(|| gate.pass()),
+                    }
                 };
                 jobs.submit(tag, job).await.unwrap();
             }
-            let (opens, last) = (gate.clone(), Arc::clone(&all));
-            let opener = async move {
-                last.notified().await;
-                opens.open();
-            };
-            jobs.submit(workers, opener).await.unwrap();
-            for _ in 0..=workers {
-                all.notify_one();
-            }
+            let all_wait = || begin.1.load(Ordering::SeqCst) > workers;
+            eventually("all jobs wait", all_wait).await;
+            begin.0.add_permits(workers + 1);
             for _ in 0..=workers {
                 assert!(within(done.next()).await.unwrap().outcome.is_ok());
             }
