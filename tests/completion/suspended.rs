@@ -53,7 +53,7 @@ fn wakers_outlive_their_jobs_and_the_stream() {
     let (first, old) = submit();
     let waking = thread::spawn(move || first.into_iter().for_each(Waker::wake));
     for _ in 0..JOBS {
-        assert!(block_on(within(done.next())).unwrap().outcome.is_ok());
+        assert!(block_on(done.next()).unwrap().outcome.is_ok());
     }
     waking.join().unwrap();
     let (first, second) = submit();
@@ -61,7 +61,7 @@ fn wakers_outlive_their_jobs_and_the_stream() {
     assert_eq!(polls.load(Ordering::SeqCst), 3 * JOBS);
     first.into_iter().for_each(Waker::wake);
     for _ in 0..JOBS {
-        assert!(block_on(within(done.next())).unwrap().outcome.is_ok());
+        assert!(block_on(done.next()).unwrap().outcome.is_ok());
     }
     assert_eq!(polls.load(Ordering::SeqCst), 4 * JOBS);
     drop((jobs, done));
@@ -198,7 +198,7 @@ fn waiting_jobs_are_cancelled_with_their_runtime() {
         });
         drop(runtime);
         for _ in 0..10 {
-            let item = block_on(within(done.next())).unwrap();
+            let item = block_on(done.next()).unwrap();
             assert!(item.outcome.unwrap_err().is_cancelled());
         }
         wakers.try_iter().flatten().for_each(Waker::wake);
