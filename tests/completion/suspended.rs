@@ -172,7 +172,7 @@ fn waiting_jobs_end_when_they_are_aborted_or_their_stream_is_dropped() {
             ids.push(jobs.submit(tag, waits).await.unwrap());
         }
         eventually("all jobs wait", || polled.load(Ordering::SeqCst) == 10).await;
-        assert!(done.abort(ids[3]));
+        assert!(jobs.abort(ids[3]));
         let item = within(done.next()).await.unwrap();
         assert_eq!(item.id, ids[3]);
         assert!(item.outcome.unwrap_err().is_cancelled());
