@@ -107,6 +107,13 @@ impl<S> Task<S> {
         }
     }
 
+    /// # Safety
+    ///
+    /// The job was made for an `S`.
+    pub(crate) unsafe fn from_resumed(job: Resumed) -> Self {
+        Self::from_header(job.into_header())
+    }
+
     /// Runs a job that does not yield, unless it was aborted.
     #[inline]
     pub(crate) fn run(self, state: &mut S) -> Ran {

@@ -338,7 +338,7 @@ impl<T: Send + 'static, K: Send + 'static> Destination<T> for QueueEntry<T, K> {
             queue.runners.get().map(|(_, runners)| Arc::clone(runners))
         });
         // SAFETY: jobs with this destination are made for a `RunContext`: see `job`.
-        let task = unsafe { job.into_task() };
+        let task = unsafe { Task::from_resumed(job) };
         match runners {
             Some(runners) => contain(|| Runners::submit(&runners, task)),
             None => unreachable!("a runner has polled the job"),

@@ -319,11 +319,11 @@ impl Runners {
     fn is_parked(&self, park: u64, waker: &Waker) -> bool {
         let waker = waker.clone();
         let mut parked = lock(&self.parked);
-        let is_parked = parked.holds(park);
-        if is_parked {
+        if parked.holds(park) {
             parked.waker = Some(waker);
+            return true;
         }
-        is_parked
+        false
     }
 
     /// Ends a park. Returns `false` if the runner has been started since: it is registered.
@@ -517,10 +517,8 @@ impl Future for Runner {
         let Some(runners) = self.runners.clone() else {
             return Poll::Ready(());
         };
-        if self
-            .park
-            .is_some_and(|park| runners.is_parked(park, cx.waker()))
-        {
+        let is_parked = |park| runners.is_parked(park, cx.waker());
+        if self.park.is_some_and(is_parked) {
             return Poll::Pending;
         }
         self.park = None;

@@ -376,7 +376,7 @@ impl Destination<()> for ResumesHere {
 
     fn resume(&self, job: Resumed) {
         // SAFETY: the jobs below are made for nothing.
-        let task: Task = unsafe { job.into_task() };
+        let task: Task = unsafe { Task::from_resumed(job) };
         assert!(task.is_resumed());
         poll_again(task);
     }

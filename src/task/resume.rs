@@ -8,7 +8,6 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::task::{RawWaker, RawWakerVTable, Waker};
 
-use super::Task;
 use super::header::{Header, release};
 
 /// A waker is a reference to the cell.
@@ -26,11 +25,8 @@ impl Resumed {
         Self(header)
     }
 
-    /// # Safety
-    ///
-    /// The job was made for an `S`.
-    pub(crate) unsafe fn into_task<S>(self) -> Task<S> {
-        Task::from_header(self.0)
+    pub(super) fn into_header(self) -> NonNull<Header> {
+        self.0
     }
 }
 

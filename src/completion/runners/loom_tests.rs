@@ -323,7 +323,7 @@ impl Destination<()> for Resumes {
 
     fn resume(&self, job: Resumed) {
         // SAFETY: jobs with this destination are made for a `RunContext`, below.
-        Runners::submit(&self.0, unsafe { job.into_task() });
+        Runners::submit(&self.0, unsafe { Task::from_resumed(job) });
     }
 }
 

@@ -243,7 +243,7 @@ impl Destination<()> for Resumes {
 
     fn resume(&self, job: Resumed) {
         // SAFETY: the jobs below are made for a `RunContext`.
-        Runners::submit(&self.0, unsafe { job.into_task() });
+        Runners::submit(&self.0, unsafe { Task::from_resumed(job) });
     }
 }
 
