@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::sync::{Arc as StdArc, Mutex as StdMutex, OnceLock};
 use std::task::{Context, Poll, Waker};
 
-use loom::future::{AtomicWaker, block_on};
+use loom::future::block_on;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
@@ -339,10 +339,16 @@ fn loom_free_against_release() {
     });
 }
 
-/// The two references that are released together are the last, or a third party's is.
+/// The two references that are released together are the last, or a third party's is. The drop of the destination
+/// comes after what that party did before.
 #[test]
 fn loom_release_of_two_against_release() {
-    struct Stashes(Plain, StdArc<StdMutex<Option<Spent<Self>>>>);
+    struct Stashes(StdArc<Plain>, StdArc<StdMutex<Option<Spent<Self>>>>);
+    impl Drop for Stashes {
+        fn drop(&mut self) {
+            self.0.add(1);
+        }
+    }
     impl<T: Send + 'static> Destination<T> for Stashes {
         fn deliver(done: Done<T, Self>) {
             done.complete();
@@ -351,14 +357,16 @@ fn loom_release_of_two_against_release() {
         }
     }
     loom::model(|| {
-        let stash = StdArc::new(StdMutex::new(None));
-        let stashes = Stashes(Plain::new(0), stash.clone());
+        let (plain, stash) = (StdArc::new(Plain::new(0)), StdArc::new(StdMutex::new(None)));
+        let stashes = Stashes(plain.clone(), stash.clone());
         let (promise, abort) = Promise::<(), Stashes>::new(stashes);
         let other = abort.clone();
-        let aborter = thread::spawn(move || drop(other));
+        let aborter = thread::spawn(move || {
+            assert_eq!(plain.get(), 0);
+            drop(other);
+        });
         promise.complete(Ok(()));
-        let spent = stash.lock().unwrap().take().unwrap();
-        spent.destination().0.add(1);
+        let spent: Spent<_> = stash.lock().unwrap().take().unwrap();
         spent.release_with(abort);
         aborter.join().unwrap();
     });
@@ -393,37 +401,83 @@ fn noop() -> Context<'static> {
     Context::from_waker(Waker::noop())
 }
 
-/// A job is woken before, while or after it is suspended. Loom reports it if two polls race.
+/// Claims a job and polls it for the first time. Returns it if it was woken meanwhile.
+fn poll_first(task: Task) -> Option<Task> {
+    assert!(task.claim());
+    // SAFETY: it was claimed.
+    match unsafe { task.poll_claimed_or_suspend(&mut ()) } {
+        Stepped::Pending(task) => Some(task),
+        Stepped::Ended | Stepped::Suspended => None,
+    }
+}
+
+/// A job is woken before, while or after it is suspended. Loom reports it if two polls race, and the second poll sees
+/// what was done before the wake-up, of which nothing but the state word tells.
 #[test]
 fn loom_a_suspended_job_against_its_wake_up() {
     loom::model(|| {
-        let opened = Arc::new((AtomicBool::new(false), AtomicWaker::new()));
-        let ran = Arc::new(AtomicUsize::new(0));
-        let (seen, runs, mine) = (opened.clone(), ran.clone(), Plain::new(0));
+        let opened = Arc::new(AtomicBool::new(false));
+        let waker = StdArc::new(StdMutex::new(None::<Waker>));
+        let (is_open, slot, mine) = (opened.clone(), waker.clone(), Plain::new(0));
         let job = poll_fn(move |cx| {
-            seen.1.register_by_ref(cx.waker());
-            // After the waker was registered, which may synchronise.
             mine.add(1);
-            if !seen.0.load(Ordering::Relaxed) {
+            if mine.get() == 1 {
+                let waker = cx.waker().clone();
+                *slot.lock().unwrap() = Some(waker);
                 return Poll::Pending;
             }
-            runs.fetch_add(1, Ordering::Relaxed);
-            Poll::Ready(())
+            match is_open.load(Ordering::Relaxed) {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            }
         });
-        let (task, _) = Task::<()>::bound_for(Polled(job), ResumesHere);
+        let (task, abort) = Task::<()>::bound_for(Polled(job), ResumesHere);
         let runner = thread::spawn(move || {
-            assert!(task.claim());
-            // SAFETY: it was claimed.
-            if let Stepped::Pending(task) = unsafe { task.poll_claimed_or_suspend(&mut ()) } {
+            if let Some(task) = poll_first(task) {
                 poll_again(task);
             }
         });
-        opened.0.store(true, Ordering::Relaxed);
-        opened.1.wake();
+        opened.store(true, Ordering::Relaxed);
+        let wake = || {
+            let waker = waker.lock().unwrap().take();
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        };
+        wake();
         runner.join().unwrap();
-        // If there was no waker yet, the poll may have seen nothing either.
-        opened.1.wake();
-        assert_eq!(ran.load(Ordering::Relaxed), 1);
+        // If the job was polled after the first call.
+        wake();
+        assert!(abort.is_complete());
+    });
+}
+
+/// The runtime ends before, while or after a job is suspended: the job is dropped once. Loom reports it if the drop races
+/// with the first poll.
+#[test]
+fn loom_a_suspended_job_against_the_end_of_its_runtime() {
+    struct Touched(Plain);
+    impl Drop for Touched {
+        fn drop(&mut self) {
+            self.0.add(1);
+        }
+    }
+    loom::model(|| {
+        let touched = Touched(Plain::new(0));
+        let job = poll_fn(move |_| {
+            touched.0.add(1);
+            Poll::Pending
+        });
+        let (task, abort) = Task::<()>::bound_for(Polled(job), ResumesHere);
+        let runner = thread::spawn(move || {
+            if let Some(task) = poll_first(task) {
+                // SAFETY: it was claimed.
+                unsafe { task.fail_claimed(Fault::cancelled()) };
+            }
+        });
+        abort.end_suspended();
+        runner.join().unwrap();
+        assert!(abort.is_complete());
     });
 }
 
@@ -444,10 +498,7 @@ fn loom_a_suspended_job_against_its_end() {
             Poll::Pending
         });
         let (task, abort) = Task::<()>::bound_for(Polled(job), ResumesHere);
-        assert!(task.claim());
-        // SAFETY: it was claimed.
-        let stepped = unsafe { task.poll_claimed_or_suspend(&mut ()) };
-        assert!(matches!(stepped, Stepped::Suspended));
+        assert!(poll_first(task).is_none());
         let waker: Waker = waker.lock().unwrap().take().unwrap();
         let wakes = thread::spawn(move || waker.wake());
         let other = abort.clone();

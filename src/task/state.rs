@@ -116,7 +116,7 @@ impl State {
 
     #[inline]
     pub(super) fn is_aborted(&self) -> bool {
-        // Ordering: Acquire pairs with the Release of `request_abort`.
+        // Ordering: Acquire pairs with the Release of `request_abort`, and of `wake`.
         self.0.load(Ordering::Acquire) & ABORTED != 0
     }
 
@@ -128,9 +128,9 @@ impl State {
     /// | `CLAIMED` | `+ SUSPENDED` | `true` |
     /// | `CLAIMED WOKEN` | `+ SUSPENDED` | `false` |
     pub(super) fn suspend(&self) -> bool {
-        // Ordering: Release pairs with the Acquire of `wake`: the poll comes before the next one. Acquire pairs with the
-        // Release of `wake`: what was done before a wake-up that came during the poll is seen by the next poll.
-        self.0.fetch_or(SUSPENDED, Ordering::AcqRel) & WOKEN == 0
+        // Ordering: Release pairs with the Acquire of `wake`: the poll comes before the next one. Acquire is not needed:
+        // if the job was woken before, its next poll begins with the Acquire of `is_aborted`.
+        self.0.fetch_or(SUSPENDED, Ordering::Release) & WOKEN == 0
     }
 
     /// Wakes the job. Returns `true` if it was suspended: the runner's reference, and with it the job, is now the
@@ -142,7 +142,8 @@ impl State {
     /// | - | `WOKEN` | `false` |
     /// | `WOKEN` or `SUSPENDED WOKEN` | unchanged | `false` |
     pub(super) fn wake(&self) -> bool {
-        // Ordering: Acquire pairs with the Release of `suspend`, Release with its Acquire.
+        // Ordering: Acquire pairs with the Release of `suspend`. Release pairs with the Acquire of `is_aborted`, with which
+        // each poll begins: it sees what was done before the wake-up.
         self.0.fetch_or(WOKEN, Ordering::AcqRel) & (SUSPENDED | WOKEN) == SUSPENDED
     }
 
