@@ -361,14 +361,12 @@ fn loom_release_of_two_against_release() {
         let stashes = Stashes(plain.clone(), stash.clone());
         let (promise, abort) = Promise::<(), Stashes>::new(stashes);
         let other = abort.clone();
-        let aborter = thread::spawn(move || {
-            assert_eq!(plain.get(), 0);
-            drop(other);
-        });
         promise.complete(Ok(()));
         let spent: Spent<_> = stash.lock().unwrap().take().unwrap();
-        spent.release_with(abort);
-        aborter.join().unwrap();
+        let reader = thread::spawn(move || spent.release_with(abort));
+        assert_eq!(plain.get(), 0);
+        drop(other);
+        reader.join().unwrap();
     });
 }
 
@@ -417,13 +415,12 @@ fn poll_first(task: Task) -> Option<Task> {
 fn loom_a_suspended_job_against_its_wake_up() {
     loom::model(|| {
         let opened = Arc::new(AtomicBool::new(false));
-        let waker = StdArc::new(StdMutex::new(None::<Waker>));
-        let (is_open, slot, mine) = (opened.clone(), waker.clone(), Plain::new(0));
+        let offered = Arc::new(Offered::default());
+        let (is_open, offers, mine) = (opened.clone(), offered.clone(), Plain::new(0));
         let job = poll_fn(move |cx| {
             mine.add(1);
             if mine.get() == 1 {
-                let waker = cx.waker().clone();
-                *slot.lock().unwrap() = Some(waker);
+                offers.offer(cx.waker().clone());
                 return Poll::Pending;
             }
             match is_open.load(Ordering::Relaxed) {
@@ -438,18 +435,33 @@ fn loom_a_suspended_job_against_its_wake_up() {
             }
         });
         opened.store(true, Ordering::Relaxed);
-        let wake = || {
-            let waker = waker.lock().unwrap().take();
-            if let Some(waker) = waker {
-                waker.wake();
-            }
-        };
-        wake();
+        offered.wake();
         runner.join().unwrap();
         // If the job was polled after the first call.
-        wake();
+        offered.wake();
         assert!(abort.is_complete());
     });
+}
+
+/// A waker that passes from one thread to another. Loom sees that they use the same, but nothing is ordered by it.
+#[derive(Default)]
+struct Offered {
+    is_set: AtomicBool,
+    waker: StdMutex<Option<Waker>>,
+}
+
+impl Offered {
+    fn offer(&self, waker: Waker) {
+        *self.waker.lock().unwrap() = Some(waker);
+        self.is_set.store(true, Ordering::Relaxed);
+    }
+
+    fn wake(&self) {
+        if self.is_set.load(Ordering::Relaxed) {
+            let waker = self.waker.lock().unwrap().take();
+            waker.into_iter().for_each(Waker::wake);
+        }
+    }
 }
 
 /// The runtime ends before, while or after a job is suspended: the job is dropped once. Loom reports it if the drop races
