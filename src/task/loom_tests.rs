@@ -458,8 +458,9 @@ impl Offered {
 
     fn wake(&self) {
         if self.is_set.load(Ordering::Relaxed) {
-            let waker = self.waker.lock().unwrap().take();
-            waker.into_iter().for_each(Waker::wake);
+            // By reference, since the drop of a waker publishes what came before it.
+            let waker = self.waker.lock().unwrap();
+            waker.iter().for_each(Waker::wake_by_ref);
         }
     }
 }
