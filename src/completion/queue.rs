@@ -142,7 +142,7 @@ impl<T, K> CompletionQueue<T, K> {
             }
             (!seen.tags.has(SEALED)).then_some(seen.tags.without(PARKED))
         };
-        // SAFETY: as above. A push does not use the inbox any more once the completion is in it.
+        // SAFETY: as above. `push` does not use the inbox any more once the completion is in it, as it documents.
         let pushed = unsafe { &*inbox }.push(Batch::of(finished), edit);
         match (pushed, kept) {
             (Ok(seen), Some(queue)) if seen.tags.has(PARKED) => queue.wake_reader(),
