@@ -42,6 +42,12 @@ pub(crate) unsafe fn drop_nested<'a>(drop_value: impl FnOnce() + 'a) {
     defer(unsafe { std::mem::transmute::<Box<dyn FnOnce() + 'a>, Deferred>(drop_value) });
 }
 
+/// As [`drop_nested`], for a value without a lifetime.
+pub(crate) fn drop_nested_owned(drop_value: impl FnOnce() + 'static) {
+    // SAFETY: the value owns everything that it refers to.
+    unsafe { drop_nested(drop_value) };
+}
+
 #[cold]
 fn defer(drop_value: Deferred) {
     let mut drop_value = Some(drop_value);

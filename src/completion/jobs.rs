@@ -9,7 +9,7 @@ use slab::Slab;
 
 use super::spill::{Spill, Spilled};
 use crate::join::Id;
-use crate::task::Abort;
+use crate::task::{Abort, Resumed};
 
 /// The jobs of a stream that were accepted and are not released.
 pub(super) struct Jobs<T, K> {
@@ -103,6 +103,12 @@ impl<T, K> Jobs<T, K> {
 
     pub(super) fn aborts(&self) -> impl Iterator<Item = Abort> {
         self.in_cells.iter().map(|(_, record)| record.abort.clone())
+    }
+
+    /// Takes the suspended jobs from their cells.
+    pub(super) fn take_suspended(&self) -> impl Iterator<Item = Resumed> {
+        let all = self.in_cells.iter();
+        all.filter_map(|(_, record)| record.abort.take_suspended())
     }
 
     /// Releases a job whose completion was read. Returns the means to abort it, which keeps its cell.

@@ -185,8 +185,8 @@ impl<T: Send + 'static, K: Send + 'static> CompletionQueue<T, K> {
         let (id, runners) = self.runners.get_or_init(|| {
             let workers = runtime.metrics().num_workers();
             let this = Weak::clone(&self.this);
-            let end_suspended = Box::new(move || Self::end_suspended(&this));
-            let runners = Runners::new(Box::new(runtime.clone()), workers, end_suspended);
+            let take_suspended = Box::new(move || Self::take_suspended(&this));
+            let runners = Runners::new(Box::new(runtime.clone()), workers, take_suspended);
             (runtime.id(), runners)
         });
         match work.into_task() {
@@ -196,11 +196,16 @@ impl<T: Send + 'static, K: Send + 'static> CompletionQueue<T, K> {
         }
     }
 
-    /// Cancels the futures that wait in their cells: their runtime has shut down.
-    fn end_suspended(this: &Weak<Self>) {
-        let Some(queue) = this.upgrade() else { return };
-        let all: Vec<_> = queue.jobs().aborts().collect();
-        all.iter().for_each(Abort::end_suspended);
+    /// Takes the futures that wait in their cells.
+    fn take_suspended(this: &Weak<Self>) -> FifoList<Task<RunContext>> {
+        let mut tasks = FifoList::new();
+        if let Some(queue) = this.upgrade() {
+            for job in queue.jobs().take_suspended() {
+                // SAFETY: jobs of a queue are made for a `RunContext`: see `QueueEntry::job`.
+                tasks.push_back(unsafe { Task::from_resumed(job) });
+            }
+        }
+        tasks
     }
 }
 
@@ -340,7 +345,7 @@ impl<T: Send + 'static, K: Send + 'static> Destination<T> for QueueEntry<T, K> {
         // SAFETY: jobs with this destination are made for a `RunContext`: see `job`.
         let task = unsafe { Task::from_resumed(job) };
         match runners {
-            Some(runners) => contain(|| Runners::submit(&runners, task)),
+            Some(runners) => contain(|| Runners::resume(&runners, task)),
             None => unreachable!("a runner has polled the job"),
         }
     }

@@ -14,6 +14,8 @@
 //! - A runner takes one job at a time, so that a job that blocks holds up no other job, and exits when nothing is left.
 //!   It does not outlive its runtime. If it is dropped before it exits, it cancels the queued and the suspended jobs.
 //!   Jobs that are submitted later are left to the runtime, which drops them.
+//! - A wake-up drops no job, since its caller may hold a lock that the drop acquires. A job that is woken while its
+//!   runtime shuts down is left to the runners that have not been dropped yet, or else to the watchdog.
 //! - Once a job has been suspended, one runner *parks* instead of exiting, until the stream's queue is dropped. So there
 //!   always is one that the runtime drops when it shuts down. It is the next one to be started.
 //! - A watchdog starts one more runner when no job has been taken for some milliseconds: all runners may be running
@@ -27,6 +29,7 @@ use std::time::{Duration, Instant};
 
 use tokio::task::coop;
 
+use crate::drops::drop_nested_owned;
 use crate::inbox::{Batch, FifoList, Inbox, Tags};
 use crate::join::{RunContext, Spawn, Work};
 use crate::sync::{
@@ -70,14 +73,16 @@ pub(super) struct Runners {
     /// A job has been suspended.
     suspends: AtomicBool,
     parked: Mutex<Parked>,
-    /// Cancels the suspended jobs.
-    end_suspended: Box<dyn Fn() + Send + Sync>,
+    take_suspended: Box<TakeSuspended>,
     /// A moving average of how long a job takes, in nanoseconds.
     job_cost: Number,
     /// The watchdog is armed.
     watched: AtomicBool,
     watch: Mutex<WatchState>,
 }
+
+/// Takes the suspended jobs from their cells, for a caller that drops them.
+type TakeSuspended = dyn Fn() -> FifoList<Task<RunContext>> + Send + Sync;
 
 /// The tasks that were taken out of the inbox, oldest first.
 struct Queue {
@@ -121,7 +126,7 @@ impl Runners {
     pub(super) fn new(
         runtime: Box<dyn Spawn>,
         limit: usize,
-        end_suspended: Box<dyn Fn() + Send + Sync>,
+        take_suspended: Box<TakeSuspended>,
     ) -> Arc<Self> {
         let queue = Queue {
             tasks: FifoList::new(),
@@ -139,7 +144,7 @@ impl Runners {
             queue: Mutex::new(queue),
             suspends: AtomicBool::new(false),
             parked: Mutex::new(Parked::default()),
-            end_suspended,
+            take_suspended,
             // Until jobs have been timed, each is assumed to justify a runner.
             job_cost: Number::new(RUNNER_COST_NS),
             watched: AtomicBool::new(false),
@@ -147,20 +152,30 @@ impl Runners {
         })
     }
 
-    /// Queues a job that has not been polled, or that was suspended and has been woken.
+    /// Queues a job that has not been polled.
     pub(super) fn submit(this: &Arc<Self>, task: Task<RunContext>) {
         if this.runtime_gone.load(Ordering::Relaxed) {
             // Dropped by itself. A runner would cancel everything that is queued, whose drops may submit other jobs,
             // and so on: the stack would be as deep as the queue is long.
-            drop(this.runtime.spawn_work(Work::queued(task)));
+            let this = Arc::clone(this);
+            drop_nested_owned(move || drop(this.runtime.spawn_work(Work::new(task))));
             return;
         }
+        Self::push(this, task, IfDropped::CancelIfLast);
+    }
+
+    /// Queues a job that was suspended and has been woken.
+    pub(super) fn resume(this: &Arc<Self>, task: Task<RunContext>) {
+        Self::push(this, task, IfDropped::Leave);
+    }
+
+    fn push(this: &Arc<Self>, task: Task<RunContext>, if_dropped: IfDropped) {
         let pushed = this.submitted.push(Batch::of(task), |seen| Some(seen.tags));
         let others_wait = pushed.is_ok_and(|seen| !seen.empty);
         let limit = this.limit_for_submit(others_wait);
         // Relaxed is enough: it comes after the push, see `unregister`.
         if this.count.load(Ordering::Relaxed) < limit {
-            Self::start_below(this, limit);
+            Self::start_below(this, limit, if_dropped);
         }
     }
 
@@ -176,20 +191,20 @@ impl Runners {
 
     /// Starts a runner if there are fewer than `limit`.
     #[cold]
-    fn start_below(this: &Arc<Self>, limit: usize) {
+    fn start_below(this: &Arc<Self>, limit: usize, if_dropped: IfDropped) {
         let one_more = |count: usize| (count < limit).then_some(count + 1);
         // Relaxed is enough: the number tells nothing about what the runners do.
         let registered = this
             .count
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
         if registered.is_ok() {
-            Self::start(this, limit > this.limit);
+            Self::start(this, if_dropped);
         }
     }
 
     /// Starts a runner that has been counted.
-    fn start(this: &Arc<Self>, started: bool) {
-        Self::arm_watchdog(this);
+    fn start(this: &Arc<Self>, if_dropped: IfDropped) {
+        let watched = Self::arm_watchdog(this);
         if let Some(parked) = this.unpark() {
             parked.wake();
             return;
@@ -199,7 +214,12 @@ impl Runners {
             full_quanta: 0,
             idle_quanta: 0,
             park: None,
-            started,
+            // Without a watchdog, jobs that are left would not end.
+            if_dropped: if watched {
+                if_dropped
+            } else {
+                IfDropped::Cancel
+            },
         };
         // A runtime that refuses it drops it.
         drop(this.runtime.spawn_work(Work::future(runner)));
@@ -261,20 +281,26 @@ impl Runners {
         idle
     }
 
-    /// Handles the drop of a runner that has not exited: the runtime has shut down.
-    ///
-    /// A runner that was refused where a job was submitted leaves the queue to the other runners, if there are any:
-    /// the submitter should not run the drops of jobs other than its own.
-    fn cancel(&self, started: bool) {
-        self.runtime_gone.store(true, Ordering::Relaxed);
+    /// Handles the drop of a registered runner: the runtime has shut down.
+    fn dropped(&self, if_dropped: IfDropped) {
         let others = self.unregister();
-        if others && !started {
-            return;
+        if if_dropped.cancels(others) {
+            self.cancel_all();
+        } else {
+            self.runtime_gone.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// Cancels the queued and the suspended jobs.
+    fn cancel_all(&self) {
+        // All are taken before one is dropped, whose drop may wake the others: each drop would be nested in the one
+        // before, and within its locks.
+        let suspended = (self.take_suspended)();
+        self.runtime_gone.store(true, Ordering::Relaxed);
         while let Some((task, _)) = self.next() {
             task.fail(Fault::cancelled());
         }
-        (self.end_suspended)();
+        drop(suspended);
     }
 
     /// Subtracts a runner. The caller sees every job whose submitter has counted on that runner. Returns `true` if there
@@ -344,10 +370,13 @@ impl Runners {
     pub(super) fn dismiss(&self) {
         let mut parked = lock(&self.parked);
         parked.dismissed = true;
+        if parked.waker.is_some() {
+            // Before the waker is taken: a runner that finds that it has been started unregisters.
+            self.count.fetch_add(1, Ordering::Relaxed);
+        }
         let waker = parked.waker.take();
         drop(parked);
         if let Some(waker) = waker {
-            self.count.fetch_add(1, Ordering::Relaxed);
             waker.wake();
         }
     }
@@ -355,12 +384,15 @@ impl Runners {
 
 /// Watching.
 impl Runners {
-    fn arm_watchdog(this: &Arc<Self>) {
-        // Ordering: Release, with the count before it, pairs with the Acquire in `is_quiet`.
-        if !this.watched.swap(true, Ordering::AcqRel) && timer::watch(this).is_err() {
-            // Without a watchdog, jobs wait behind those that block. The next runner tries again.
+    /// Returns `false` if there is no watchdog.
+    fn arm_watchdog(this: &Arc<Self>) -> bool {
+        // Ordering: Release, with the count and the push before it, pairs with the Acquire in `is_quiet`.
+        let armed = this.watched.swap(true, Ordering::AcqRel) || timer::watch(this).is_ok();
+        if !armed {
+            // Jobs wait behind those that block. The next runner tries again.
             this.watched.store(false, Ordering::Relaxed);
         }
+        armed
     }
 
     /// Returns `true` if jobs are queued and no runner has taken one since the last check. If a runner was started for
@@ -378,8 +410,9 @@ impl Runners {
 
     /// Returns `true` if the watchdog may stop.
     fn is_quiet(&self, watch: &mut WatchState) -> bool {
-        let has_runners = || self.count.load(Ordering::Relaxed) > 0;
-        watch.idle_checks = if has_runners() {
+        // Jobs without a runner are those that a wake-up has left.
+        let is_needed = || self.count.load(Ordering::Relaxed) > 0 || !self.submitted.peek().empty;
+        watch.idle_checks = if is_needed() {
             0
         } else {
             watch.idle_checks + 1
@@ -389,10 +422,10 @@ impl Runners {
         }
         watch.idle_checks = 0;
         // Ordering: Acquire pairs with the Release in `arm_watchdog`: a runner that found the watchdog armed is seen
-        // below. A runner that starts after this arms it again.
+        // below, or the job that it was started for. A runner that starts after this arms it again.
         self.watched.swap(false, Ordering::AcqRel);
         // Another runner may have armed it again already.
-        !has_runners() || self.watched.swap(true, Ordering::AcqRel)
+        !is_needed() || self.watched.swap(true, Ordering::AcqRel)
     }
 }
 
@@ -404,7 +437,7 @@ impl Watchdog for Runners {
         // If the runtime is gone, starting a runner drops jobs: not under the lock.
         drop(watch);
         if needs_help && let Some(this) = self.this.upgrade() {
-            Self::start_below(&this, usize::MAX);
+            Self::start_below(&this, usize::MAX, IfDropped::Cancel);
         }
         !quiet
     }
@@ -421,6 +454,28 @@ enum Quantum {
     Full,
 }
 
+/// The action of a runner that is dropped before it exits.
+#[derive(Clone, Copy)]
+enum IfDropped {
+    /// It cancels all jobs: the runtime has polled it, or the watchdog has started it.
+    Cancel,
+    /// It cancels them if there is no other runner. It was started where a job was submitted: the submitter should not
+    /// run the drops of jobs other than its own.
+    CancelIfLast,
+    /// It leaves them to the other runners, or to the watchdog. It was started by a wake-up.
+    Leave,
+}
+
+impl IfDropped {
+    fn cancels(self, others: bool) -> bool {
+        match self {
+            Self::Cancel => true,
+            Self::CancelIfLast => !others,
+            Self::Leave => false,
+        }
+    }
+}
+
 /// A task that polls jobs.
 struct Runner {
     /// `None` once it has exited.
@@ -430,8 +485,7 @@ struct Runner {
     full_quanta: u32,
     /// The number of quanta that it still waits for more jobs.
     idle_quanta: u32,
-    /// The runtime has polled it, or the watchdog has started it.
-    started: bool,
+    if_dropped: IfDropped,
 }
 
 impl Runner {
@@ -462,7 +516,7 @@ impl Runner {
                 };
             };
             if justifies_another {
-                Runners::start_below(runners, runners.limit);
+                Runners::start_below(runners, runners.limit, IfDropped::CancelIfLast);
             }
             Self::poll_job(runners, task);
             *jobs += 1;
@@ -513,7 +567,7 @@ impl Future for Runner {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        self.started = true;
+        self.if_dropped = IfDropped::Cancel;
         let Some(runners) = self.runners.clone() else {
             return Poll::Ready(());
         };
@@ -542,11 +596,10 @@ impl Drop for Runner {
             return;
         };
         if self.park.is_some_and(|park| runners.end_park(park)) {
-            // It is not registered, and nothing is queued.
-            runners.runtime_gone.store(true, Ordering::Relaxed);
-            (runners.end_suspended)();
+            // It is not registered. A job may be queued whose wake-up has started another runner.
+            runners.cancel_all();
         } else {
-            runners.cancel(self.started);
+            runners.dropped(self.if_dropped);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 
 use super::fault::Fault;
 use super::header::{Header, release};
-use super::resume;
+use super::resume::{self, Resumed};
 
 /// A reference that can end a job, and nothing else.
 pub(crate) struct Abort(NonNull<Header>);
@@ -59,13 +59,12 @@ impl Abort {
         unsafe { resume::wake(self.0) };
     }
 
-    /// Ends the job if it is suspended.
-    pub(crate) fn end_suspended(&self) {
+    /// Takes the job from its cell if it is suspended. From then on, a wake-up does nothing.
+    pub(crate) fn take_suspended(&self) -> Option<Resumed> {
         let header = self.header();
-        if header.vtable.resume.is_some() && header.state.wake() {
-            // SAFETY: the runner's reference, and with it the claim, is now this function's to give away (rule 11).
-            unsafe { (header.vtable.cancel)(self.0, Fault::cancelled()) };
-        }
+        let taken = header.vtable.resume.is_some() && header.state.wake();
+        // SAFETY: the runner's reference, and with it the claim, is now this function's to give away (rule 11).
+        taken.then(|| unsafe { Resumed::new(self.0) })
     }
 
     pub(crate) fn is_complete(&self) -> bool {

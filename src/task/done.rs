@@ -19,7 +19,8 @@ pub(crate) trait Destination<T>: Sized + Send + Sync + 'static {
     /// Takes a cell whose outcome is written. Must not unwind.
     fn deliver(done: Done<T, Self>);
 
-    /// Passes a job that was suspended, and has been woken, to a runner. Must not unwind.
+    /// Passes a job that was suspended, and has been woken, to a runner. Must not unwind, and must not drop a job: the
+    /// party that wakes it may hold a lock that the drop acquires, or may be such a drop itself.
     fn resume(&self, _: Resumed) {
         unreachable!("this destination resumes no jobs");
     }

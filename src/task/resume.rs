@@ -15,6 +15,7 @@ static WAKER: RawWakerVTable =
     RawWakerVTable::new(clone_waker, wake_by_value, wake_by_ref, drop_waker);
 
 /// The runner's reference to a job that was suspended and has been woken.
+#[must_use = "it is lost unless a task is made from it"]
 pub(crate) struct Resumed(NonNull<Header>);
 
 impl Resumed {

@@ -12,6 +12,7 @@ use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread::{self, JoinHandle};
 
 use super::Runners;
+use crate::inbox::FifoList;
 use crate::join::{RunContext, Spawn, Work, sealed};
 use crate::sync::Plain;
 use crate::task::{Abort, Destination, Done, Polled, Resumed, Task};
@@ -122,7 +123,7 @@ impl Jobs {
 }
 
 fn runners_on(runtime: impl Spawn, limit: usize) -> Arc<Runners> {
-    Runners::new(Box::new(runtime), limit, Box::new(|| {}))
+    Runners::new(Box::new(runtime), limit, Box::new(FifoList::new))
 }
 
 fn on_threads(limit: usize) -> (Threads, Arc<Runners>) {
@@ -323,7 +324,7 @@ impl Destination<()> for Resumes {
 
     fn resume(&self, job: Resumed) {
         // SAFETY: jobs with this destination are made for a `RunContext`, below.
-        Runners::submit(&self.0, unsafe { Task::from_resumed(job) });
+        Runners::resume(&self.0, unsafe { Task::from_resumed(job) });
     }
 }
 
@@ -401,30 +402,70 @@ fn loom_a_suspended_job_against_its_abort() {
     });
 }
 
-/// The runtime shuts down while a job is woken: the one that finds it suspended drops it.
+/// A job that is suspended, and the only runner, which is parked. Without a record, the job is not found when the runner
+/// is dropped.
+fn suspended(ending: &Ending, recorded: bool) -> (Arc<Runners>, Waiting, Vec<Work>) {
+    let job = StdArc::new(StdMutex::new(None::<Abort>));
+    let suspended = job.clone();
+    let take_suspended = move || {
+        let mut taken = FifoList::new();
+        let abort = suspended.lock().unwrap().take();
+        if let Some(job) = abort.and_then(|abort| abort.take_suspended()) {
+            // SAFETY: the job is made for a `RunContext`.
+            taken.push_back(unsafe { Task::from_resumed(job) });
+        }
+        taken
+    };
+    let runners = Runners::new(Box::new(ending.clone()), 1, Box::new(take_suspended));
+    let (waiting, abort) = Waiting::submit(&runners);
+    *job.lock().unwrap() = recorded.then_some(abort);
+    let mut runner = ending.take();
+    let mut cx = Context::from_waker(Waker::noop());
+    while runners.count.load(Ordering::Relaxed) > 0 {
+        assert!(Pin::new(&mut runner[0]).poll(&mut cx).is_pending());
+    }
+    (runners, waiting, runner)
+}
+
+/// The runtime shuts down while a job is woken: the runner finds it suspended or queued, or leaves it to the watchdog.
 #[test]
 fn loom_a_suspended_job_against_a_runner_that_is_dropped() {
     loom::model(|| {
         let ending = Ending::after(1);
-        let job = StdArc::new(StdMutex::new(None::<Abort>));
-        let suspended = job.clone();
-        let end_suspended = move || {
-            let abort = suspended.lock().unwrap().take();
-            abort.iter().for_each(Abort::end_suspended);
-        };
-        let runners = Runners::new(Box::new(ending.clone()), 1, Box::new(end_suspended));
-        let (waiting, abort) = Waiting::submit(&runners);
-        *job.lock().unwrap() = Some(abort);
-        let mut runner = ending.take();
-        let mut cx = Context::from_waker(Waker::noop());
-        // Until it parks.
-        while runners.count.load(Ordering::Relaxed) > 0 {
-            assert!(Pin::new(&mut runner[0]).poll(&mut cx).is_pending());
-        }
+        let (runners, waiting, runner) = suspended(&ending, true);
         let opened = waiting.opened.clone();
         let waker = thread::spawn(move || opened.1.wake());
         drop(runner);
         waker.join().unwrap();
+        if !waiting.is_gone() {
+            end_by_watchdog(&runners);
+        }
+        assert!(waiting.is_gone(), "a job is left behind");
+        assert_eq!(runners.count.load(Ordering::Relaxed), 0);
+    });
+}
+
+/// It takes two checks to find that nobody takes the job.
+fn end_by_watchdog(runners: &Runners) {
+    for _ in 0..2 {
+        runners.check();
+    }
+}
+
+/// The watchdog stops while a job is woken that is left to it.
+#[test]
+fn loom_watchdog_stops_against_a_wake_up_that_is_refused() {
+    loom::model(|| {
+        let ending = Ending::after(1);
+        let (runners, waiting, runner) = suspended(&ending, false);
+        drop(runner);
+        let opened = waiting.opened.clone();
+        let waker = thread::spawn(move || opened.1.wake());
+        let goes_on = runners.check();
+        waker.join().unwrap();
+        let watched = goes_on || runners.watched.load(Ordering::Relaxed);
+        assert!(watched && !waiting.is_gone());
+        end_by_watchdog(&runners);
         assert!(waiting.is_gone(), "a job is left behind");
     });
 }

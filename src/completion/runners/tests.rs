@@ -6,10 +6,12 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::task::coop;
 
-use super::{IDLE_CHECKS, Runners, WatchState};
+use super::{IDLE_CHECKS, IfDropped, Runners, WatchState};
+use crate::inbox::FifoList;
 use crate::join::{RunContext, Spawn, Work, sealed};
 use crate::sync::{Arc, AtomicUsize, Mutex, Ordering, lock};
 use crate::task::{Destination, Done, Polled, Resumed, Task};
+use crate::timer::Watchdog as _;
 
 /// Keeps a number of pieces of work, and refuses the others.
 #[derive(Clone)]
@@ -40,7 +42,7 @@ impl Kept {
 /// Runners that the test polls, without a watchdog.
 fn runners(limit: usize, room: usize) -> (Kept, Arc<Runners>) {
     let kept = Kept(Arc::default(), Arc::new(AtomicUsize::new(room)));
-    let runners = Runners::new(Box::new(kept.clone()), limit, Box::new(|| {}));
+    let runners = Runners::new(Box::new(kept.clone()), limit, Box::new(FifoList::new));
     runners.watched.store(true, Ordering::Relaxed);
     (kept, runners)
 }
@@ -117,7 +119,7 @@ fn an_excess_runner_exits_although_jobs_are_queued() {
         Runners::submit(&runners, job(&ran));
     }
     let mut first = kept.last();
-    Runners::start_below(&runners, usize::MAX);
+    Runners::start_below(&runners, usize::MAX, IfDropped::Cancel);
     let mut second = kept.last();
     // One of them runs a job: both are needed.
     runners.busy.add(1);
@@ -211,6 +213,30 @@ fn cancellations_of_jobs_that_submit_others_do_not_nest() {
     assert_eq!(Arc::strong_count(&runners), 1);
 }
 
+/// A job whose drop submits the next one, after the end of the runtime.
+#[test]
+fn drops_that_submit_the_next_job_do_not_nest() {
+    struct SubmitsNext(Arc<Runners>, Arc<AtomicUsize>, usize);
+    impl Drop for SubmitsNext {
+        fn drop(&mut self) {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            if let Some(left) = self.2.checked_sub(1) {
+                let next = Self(Arc::clone(&self.0), Arc::clone(&self.1), left);
+                let task = Task::detached(Polled(async move { drop(next) }));
+                Runners::submit(&self.0, task);
+            }
+        }
+    }
+    const JOBS: usize = if cfg!(miri) { 100 } else { 20_000 };
+    let (kept, runners) = runners(1, 1);
+    let dropped = Arc::new(AtomicUsize::new(0));
+    let first = SubmitsNext(Arc::clone(&runners), Arc::clone(&dropped), JOBS);
+    Runners::submit(&runners, Task::detached(Polled(async move { drop(first) })));
+    drop(kept.last());
+    assert_eq!(dropped.load(Ordering::Relaxed), JOBS + 1);
+    assert_eq!(Arc::strong_count(&runners), 1);
+}
+
 /// It gets a task, and the runner goes on with the jobs that were submitted meanwhile.
 #[test]
 fn a_pending_job_that_cannot_be_suspended_holds_up_no_other() {
@@ -243,7 +269,7 @@ impl Destination<()> for Resumes {
 
     fn resume(&self, job: Resumed) {
         // SAFETY: the jobs below are made for a `RunContext`.
-        Runners::submit(&self.0, unsafe { Task::from_resumed(job) });
+        Runners::resume(&self.0, unsafe { Task::from_resumed(job) });
     }
 }
 
@@ -295,6 +321,47 @@ fn a_job_that_waits_once_needs_no_task() {
     runners.dismiss();
     while poll(&mut runner).is_pending() {}
     assert_eq!(count(&runners), 0);
+}
+
+/// The party that wakes a job may hold a lock that the job's drop acquires. So it is dropped later, by the watchdog.
+#[test]
+fn a_wake_up_drops_no_job_after_the_end_of_the_runtime() {
+    let (kept, runners) = runners(1, 1);
+    let polls = Arc::default();
+    let waking = submit_waiting(&runners, 1, &polls);
+    let mut runner = kept.last();
+    while count(&runners) > 0 {
+        assert!(poll(&mut runner).is_pending(), "it parks");
+    }
+    // The job has no record, by which it would be found.
+    drop(runner);
+    assert_eq!(Arc::strong_count(&polls), 2);
+    waking.wake();
+    assert_eq!((count(&runners), Arc::strong_count(&polls)), (0, 2));
+    let checks = (1..=2 * IDLE_CHECKS).find(|_| {
+        runners.check();
+        Arc::strong_count(&polls) == 1
+    });
+    assert!(checks.is_some_and(|checks| checks <= 2), "{checks:?}");
+    assert_eq!(polls.load(Ordering::Relaxed), 1);
+    assert_eq!(count(&runners), 0);
+}
+
+/// A runner that parks is woken as it is dropped: it cancels the job that it was woken for.
+#[test]
+fn a_job_that_is_woken_before_its_runner_is_dropped_is_cancelled() {
+    let (kept, runners) = runners(1, 1);
+    let polls = Arc::default();
+    let waking = submit_waiting(&runners, 1, &polls);
+    let mut runner = kept.last();
+    while count(&runners) > 0 {
+        assert!(poll(&mut runner).is_pending(), "it parks");
+    }
+    waking.wake();
+    assert_eq!((count(&runners), Arc::strong_count(&polls)), (1, 2));
+    drop(runner);
+    assert_eq!((count(&runners), Arc::strong_count(&polls)), (0, 1));
+    assert_eq!(polls.load(Ordering::Relaxed), 1);
 }
 
 #[test]
