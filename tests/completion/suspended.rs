@@ -7,7 +7,11 @@ use std::sync::mpsc::{Sender, channel};
 use std::task::{Poll, Waker};
 use std::thread;
 
-use tokio::sync::Semaphore;
+use futures::lock::Mutex;
+use throng::CompletionStream;
+use throng::completion::Submitter;
+use tokio::runtime::Runtime;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::task::{block_in_place, coop, yield_now};
 
 use super::support::{
@@ -203,6 +207,172 @@ fn waiting_jobs_are_cancelled_with_their_runtime() {
         }
         wakers.try_iter().flatten().for_each(Waker::wake);
         assert_eq!(polls.load(Ordering::SeqCst), 10);
+    }
+}
+
+/// So many that their drops must not be nested: each wakes the next job.
+const CHAIN: usize = 20_000;
+
+fn submit_all<F>(
+    runtime: &Runtime,
+    jobs: &Submitter<(), usize>,
+    count: usize,
+    mut job: impl FnMut() -> F,
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let _context = runtime.enter();
+    for tag in 0..count {
+        block_on(jobs.submit(tag, job())).unwrap();
+    }
+}
+
+/// Waits until all jobs of a chain have been polled, drops the runtime, and expects that all jobs are cancelled.
+fn assert_cancelled(
+    runtime: Runtime,
+    mut done: CompletionStream<(), usize>,
+    polled: &Arc<AtomicUsize>,
+) {
+    wait_until("all jobs wait", || polled.load(Ordering::SeqCst) == CHAIN);
+    drop(runtime);
+    for _ in 0..CHAIN {
+        let item = block_on(done.next()).unwrap();
+        assert!(item.outcome.unwrap_err().is_cancelled());
+    }
+}
+
+/// The first job has the only permit. Its drop gives the permit to the next job, and so on.
+#[test]
+fn a_chain_of_waiting_jobs_on_a_semaphore_is_cancelled_with_its_runtime() {
+    let runtime = multi_thread(2, "worker");
+    let (jobs, done) = unbounded();
+    let (permits, polled) = (Arc::new(Semaphore::new(1)), Arc::default());
+    submit_all(&runtime, &jobs, CHAIN, || {
+        holds_permit(Arc::clone(&permits), Arc::clone(&polled))
+    });
+    assert_cancelled(runtime, done, &polled);
+    assert_eq!(permits.available_permits(), 1);
+}
+
+async fn holds_permit(permits: Arc<Semaphore>, polled: Arc<AtomicUsize>) {
+    polled.fetch_add(1, Ordering::SeqCst);
+    let _permit = permits.acquire().await.unwrap();
+    pending::<()>().await;
+}
+
+/// One of the jobs has been woken, and is queued when the runtime is dropped.
+#[test]
+fn a_chain_of_waiting_jobs_with_a_queued_one_is_cancelled_with_its_runtime() {
+    let runtime = current_thread();
+    let (jobs, done) = unbounded();
+    let (permits, polled) = (Arc::new(Semaphore::new(0)), Arc::default());
+    submit_all(&runtime, &jobs, CHAIN, || {
+        holds_permit(Arc::clone(&permits), Arc::clone(&polled))
+    });
+    let all_wait = || polled.load(Ordering::SeqCst) == CHAIN;
+    runtime.block_on(eventually("all jobs wait", all_wait));
+    // Nothing runs on the thread of this runtime now.
+    permits.add_permits(1);
+    assert_cancelled(runtime, done, &polled);
+    assert_eq!(permits.available_permits(), 1);
+}
+
+/// Each job has the sender that the next one waits for.
+#[test]
+fn a_chain_of_waiting_jobs_on_channels_is_cancelled_with_its_runtime() {
+    let runtime = multi_thread(2, "worker");
+    let (jobs, done) = unbounded();
+    let polled = Arc::<AtomicUsize>::default();
+    let (_first, mut previous) = oneshot::channel::<()>();
+    submit_all(&runtime, &jobs, CHAIN, || {
+        let (sender, receiver) = oneshot::channel();
+        let receives = std::mem::replace(&mut previous, receiver);
+        let polled = Arc::clone(&polled);
+        async move {
+            let _sender = sender;
+            polled.fetch_add(1, Ordering::SeqCst);
+            let _ = receives.await;
+        }
+    });
+    assert_cancelled(runtime, done, &polled);
+}
+
+/// The lock's guard wakes the next job while it holds the lock of the waiters, which the drop of that job acquires too.
+#[test]
+fn waiting_jobs_that_wake_each_other_under_a_lock_are_cancelled_with_their_runtime() {
+    const JOBS: usize = 10;
+    let runtime = multi_thread(2, "worker");
+    let (jobs, mut done) = unbounded::<()>();
+    let (lock, polled) = (Arc::new(Mutex::new(())), Arc::<AtomicUsize>::default());
+    submit_all(&runtime, &jobs, JOBS, || {
+        let (lock, polled) = (Arc::clone(&lock), Arc::clone(&polled));
+        async move {
+            polled.fetch_add(1, Ordering::SeqCst);
+            let _guard = lock.lock().await;
+            pending::<()>().await;
+        }
+    });
+    wait_until("all jobs wait", || polled.load(Ordering::SeqCst) == JOBS);
+    let (dropped, is_dropped) = channel();
+    thread::spawn(move || {
+        drop(runtime);
+        dropped.send(()).unwrap();
+    });
+    // This fails after some time.
+    receive(&is_dropped);
+    for _ in 0..JOBS {
+        let item = block_on(done.next()).unwrap();
+        assert!(item.outcome.unwrap_err().is_cancelled());
+    }
+    assert!(lock.try_lock().is_some());
+}
+
+/// Other threads wake jobs while their runtime is dropped. Each of them holds a lock that the job's drop acquires.
+#[test]
+fn jobs_that_are_woken_under_a_lock_while_their_runtime_is_dropped_end() {
+    const JOBS: usize = 100;
+    for _ in 0..20 {
+        let runtime = multi_thread(2, "worker");
+        let (jobs, mut done) = unbounded::<()>();
+        let (sender, wakers) = channel();
+        let lock = Arc::new(std::sync::Mutex::new(()));
+        submit_all(&runtime, &jobs, JOBS, || {
+            let locks = LocksOnDrop(Arc::clone(&lock));
+            let waits = waits_once(sender.clone(), Arc::default());
+            async move {
+                let _locks = locks;
+                waits.await;
+                pending::<()>().await;
+            }
+        });
+        let wakers: Vec<_> = (0..JOBS).map(|_| receive(&wakers)).collect();
+        let (ended, is_ended) = channel();
+        let waking = ended.clone();
+        thread::spawn(move || {
+            for waker in wakers.iter().flatten() {
+                let _locked = lock.lock().unwrap();
+                waker.wake_by_ref();
+            }
+            waking.send(()).unwrap();
+        });
+        thread::spawn(move || {
+            drop(runtime);
+            ended.send(()).unwrap();
+        });
+        // This fails after some time.
+        (receive(&is_ended), receive(&is_ended));
+        for _ in 0..JOBS {
+            let item = block_on(done.next()).unwrap();
+            assert!(item.outcome.unwrap_err().is_cancelled());
+        }
+    }
+}
+
+struct LocksOnDrop(Arc<std::sync::Mutex<()>>);
+
+impl Drop for LocksOnDrop {
+    fn drop(&mut self) {
+        drop(self.0.lock().unwrap());
     }
 }
 
