@@ -293,8 +293,7 @@ impl Runners {
 
     /// Cancels the queued and the suspended jobs.
     fn cancel_all(&self) {
-        // All are taken before one is dropped, whose drop may wake the others: each drop would be nested in the one
-        // before, and within its locks.
+        // All are taken before one is dropped, whose drop may wake the others: these would be left to the watchdog.
         let suspended = (self.take_suspended)();
         self.runtime_gone.store(true, Ordering::Relaxed);
         while let Some((task, _)) = self.next() {
@@ -307,11 +306,12 @@ impl Runners {
     /// are other runners.
     fn unregister(&self) -> bool {
         // Relaxed is enough, because of what follows.
-        let others = self.count.fetch_sub(1, Ordering::Relaxed) > 1;
+        let before = self.count.fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(before > 0, "a runner is counted before it is started");
         // Changes the word to the same value. A push comes either before it, and is seen by the caller, or after it,
         // and the submitter then sees the lower count (the Release of this, and the Acquire of the push).
         self.submitted.retag(Tags::NONE, Tags::NONE);
-        others
+        before > 1
     }
 }
 
@@ -370,11 +370,11 @@ impl Runners {
     pub(super) fn dismiss(&self) {
         let mut parked = lock(&self.parked);
         parked.dismissed = true;
-        if parked.waker.is_some() {
-            // Before the waker is taken: a runner that finds that it has been started unregisters.
+        let waker = parked.waker.take();
+        if waker.is_some() {
+            // Under the lock: a runner that is dropped, and finds that it has been started, unregisters.
             self.count.fetch_add(1, Ordering::Relaxed);
         }
-        let waker = parked.waker.take();
         drop(parked);
         if let Some(waker) = waker {
             waker.wake();

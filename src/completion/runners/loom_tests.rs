@@ -11,7 +11,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread::{self, JoinHandle};
 
-use super::Runners;
+use super::{IfDropped, Runners};
 use crate::inbox::FifoList;
 use crate::join::{RunContext, Spawn, Work, sealed};
 use crate::sync::Plain;
@@ -438,6 +438,7 @@ fn loom_a_suspended_job_against_a_runner_that_is_dropped() {
         drop(runner);
         waker.join().unwrap();
         if !waiting.is_gone() {
+            assert!(runners.watched.load(Ordering::Relaxed));
             end_by_watchdog(&runners);
         }
         assert!(waiting.is_gone(), "a job is left behind");
@@ -445,11 +446,9 @@ fn loom_a_suspended_job_against_a_runner_that_is_dropped() {
     });
 }
 
-/// It takes two checks to find that nobody takes the job.
-fn end_by_watchdog(runners: &Runners) {
-    for _ in 0..2 {
-        runners.check();
-    }
+/// Starts a runner as the watchdog does, which in models has no reference to the runners.
+fn end_by_watchdog(runners: &Arc<Runners>) {
+    Runners::start_below(runners, usize::MAX, IfDropped::Cancel);
 }
 
 /// The watchdog stops while a job is woken that is left to it.
@@ -467,6 +466,20 @@ fn loom_watchdog_stops_against_a_wake_up_that_is_refused() {
         assert!(watched && !waiting.is_gone());
         end_by_watchdog(&runners);
         assert!(waiting.is_gone(), "a job is left behind");
+    });
+}
+
+/// The stream ends while the runtime drops the runner that is parked.
+#[test]
+fn loom_dismiss_against_a_runner_that_is_dropped() {
+    loom::model(|| {
+        let ending = Ending::after(1);
+        let (runners, waiting, runner) = suspended(&ending, true);
+        let dropper = thread::spawn(move || drop(runner));
+        runners.dismiss();
+        dropper.join().unwrap();
+        assert!(waiting.is_gone());
+        assert_eq!(runners.count.load(Ordering::Relaxed), 0);
     });
 }
 
