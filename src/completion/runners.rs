@@ -22,13 +22,16 @@
 //!   jobs that block their threads, which the runtime may have replaced. When such jobs end and more runners wait for a
 //!   worker than there are workers, one of them exits.
 
+mod parking;
+
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tokio::task::coop;
 
+use self::parking::Parking;
 use crate::drops::drop_nested_owned;
 use crate::inbox::{Batch, FifoList, Inbox, Tags};
 use crate::join::{RunContext, Spawn, Work};
@@ -70,9 +73,7 @@ pub(super) struct Runners {
     /// Jobs that were submitted or resumed.
     submitted: Inbox<Task<RunContext>>,
     queue: Mutex<Queue>,
-    /// A job has been suspended.
-    suspends: AtomicBool,
-    parked: Mutex<Parked>,
+    parking: Parking,
     take_suspended: Box<TakeSuspended>,
     /// A moving average of how long a job takes, in nanoseconds.
     job_cost: Number,
@@ -90,24 +91,6 @@ struct Queue {
     len: usize,
     /// The number of tasks that have been taken out of this queue.
     taken: usize,
-}
-
-/// The runner that is parked.
-#[derive(Default)]
-struct Parked {
-    /// Taken by the party that starts the runner.
-    waker: Option<Waker>,
-    /// The number of times that a runner has parked. The last one is the one that is parked, if any.
-    times: u64,
-    /// No runner parks any more.
-    dismissed: bool,
-}
-
-impl Parked {
-    /// Returns `true` if the runner of this park has not been started. Another one may have parked since.
-    fn holds(&self, park: u64) -> bool {
-        self.waker.is_some() && self.times == park
-    }
 }
 
 /// The results of the last check of the watchdog.
@@ -142,8 +125,7 @@ impl Runners {
             runtime_gone: AtomicBool::new(false),
             submitted: Inbox::new(),
             queue: Mutex::new(queue),
-            suspends: AtomicBool::new(false),
-            parked: Mutex::new(Parked::default()),
+            parking: Parking::new(),
             take_suspended,
             // Until jobs have been timed, each is assumed to justify a runner.
             job_cost: Number::new(RUNNER_COST_NS),
@@ -205,7 +187,7 @@ impl Runners {
     /// Starts a runner that has been counted.
     fn start(this: &Arc<Self>, if_dropped: IfDropped) {
         let watched = Self::arm_watchdog(this);
-        if let Some(parked) = this.unpark() {
+        if let Some(parked) = this.parking.unpark() {
             parked.wake();
             return;
         }
@@ -215,10 +197,9 @@ impl Runners {
             idle_quanta: 0,
             park: None,
             // Without a watchdog, jobs that are left would not end.
-            if_dropped: if watched {
-                if_dropped
-            } else {
-                IfDropped::Cancel
+            if_dropped: match watched {
+                true => if_dropped,
+                false => IfDropped::CancelIfLast,
             },
         };
         // A runtime that refuses it drops it.
@@ -317,66 +298,12 @@ impl Runners {
 
 /// Parking.
 impl Runners {
-    /// A job was suspended. So the calling runner, or another one, parks.
-    fn note_suspended(&self) {
-        if !self.suspends.load(Ordering::Relaxed) {
-            self.suspends.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// Keeps the calling runner, which has unregistered, instead of letting it exit. Returns the number of this park, or
-    /// `None` if the runner may exit.
-    fn park(&self, waker: &Waker) -> Option<u64> {
-        // Relaxed is enough: a runner that has suspended a job, or that was parked before, knows it itself.
-        if !self.suspends.load(Ordering::Relaxed) {
-            return None;
-        }
-        let waker = waker.clone();
-        let mut parked = lock(&self.parked);
-        if parked.dismissed || parked.waker.is_some() {
-            return None;
-        }
-        parked.waker = Some(waker);
-        parked.times += 1;
-        Some(parked.times)
-    }
-
-    /// Returns `true` if the calling runner, which has parked, has not been started since.
-    fn is_parked(&self, park: u64, waker: &Waker) -> bool {
-        let waker = waker.clone();
-        let mut parked = lock(&self.parked);
-        if parked.holds(park) {
-            parked.waker = Some(waker);
-            return true;
-        }
-        false
-    }
-
-    /// Ends a park. Returns `false` if the runner has been started since: it is registered.
-    fn end_park(&self, park: u64) -> bool {
-        let mut parked = lock(&self.parked);
-        // Dropped after the lock is released.
-        let waker = parked.holds(park).then(|| parked.waker.take());
-        drop(parked);
-        waker.is_some()
-    }
-
-    /// Takes the parked runner's waker. The caller has registered the runner, and wakes it.
-    fn unpark(&self) -> Option<Waker> {
-        lock(&self.parked).waker.take()
-    }
-
     /// Lets the parked runner exit: no job is left, and none will come.
     pub(super) fn dismiss(&self) {
-        let mut parked = lock(&self.parked);
-        parked.dismissed = true;
-        let waker = parked.waker.take();
-        if waker.is_some() {
-            // Under the lock: a runner that is dropped, and finds that it has been started, unregisters.
+        let register = || {
             self.count.fetch_add(1, Ordering::Relaxed);
-        }
-        drop(parked);
-        if let Some(waker) = waker {
+        };
+        if let Some(waker) = self.parking.dismiss(register) {
             waker.wake();
         }
     }
@@ -530,7 +457,7 @@ impl Runner {
     fn poll_job(runners: &Runners, task: Task<RunContext>) {
         match Work::queued(task).poll_or_suspend() {
             Stepped::Ended => {}
-            Stepped::Suspended => runners.note_suspended(),
+            Stepped::Suspended => runners.parking.note_suspended(),
             // If it is refused, it is dropped, which cancels it.
             Stepped::Pending(work) => drop(runners.runtime.spawn_work(work)),
         }
@@ -571,7 +498,7 @@ impl Future for Runner {
         let Some(runners) = self.runners.clone() else {
             return Poll::Ready(());
         };
-        let is_parked = |park| runners.is_parked(park, cx.waker());
+        let is_parked = |park| runners.parking.is_parked(park, cx.waker());
         if self.park.is_some_and(is_parked) {
             return Poll::Pending;
         }
@@ -581,7 +508,7 @@ impl Future for Runner {
             self.yield_quantum(quantum, cx);
             return Poll::Pending;
         }
-        self.park = runners.park(cx.waker());
+        self.park = runners.parking.park(cx.waker());
         if self.park.is_some() {
             return Poll::Pending;
         }
@@ -595,7 +522,7 @@ impl Drop for Runner {
         let Some(runners) = self.runners.take() else {
             return;
         };
-        if self.park.is_some_and(|park| runners.end_park(park)) {
+        if self.park.is_some_and(|park| runners.parking.end_park(park)) {
             // It is not registered. A job may be queued whose wake-up has started another runner.
             runners.cancel_all();
         } else {

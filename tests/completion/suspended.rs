@@ -360,7 +360,8 @@ fn jobs_that_are_woken_under_a_lock_while_their_runtime_is_dropped_end() {
             ended.send(()).unwrap();
         });
         // This fails after some time.
-        (receive(&is_ended), receive(&is_ended));
+        receive(&is_ended);
+        receive(&is_ended);
         for _ in 0..JOBS {
             let item = block_on(done.next()).unwrap();
             assert!(item.outcome.unwrap_err().is_cancelled());

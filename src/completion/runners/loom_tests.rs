@@ -488,7 +488,7 @@ fn loom_dismiss_against_a_runner_that_is_dropped() {
 fn loom_submit_against_a_runner_that_parks() {
     loom::model(|| {
         let (threads, runners) = on_threads(1);
-        runners.note_suspended();
+        runners.parking.note_suspended();
         let jobs = Jobs::new();
         // The third may start the first runner again, while a second one parks.
         for _ in 0..3 {

@@ -388,7 +388,7 @@ fn a_runner_that_is_started_while_another_parks_runs() {
     let ran = Arc::default();
     let mut first = submit_and_take(&kept, &runners, &ran);
     let mut second = submit_and_take(&kept, &runners, &ran);
-    runners.note_suspended();
+    runners.parking.note_suspended();
     while count(&runners) > 1 {
         assert!(poll(&mut first).is_pending(), "it parks");
     }
