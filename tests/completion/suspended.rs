@@ -15,8 +15,8 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::task::{block_in_place, coop, yield_now};
 
 use super::support::{
-    Drops, Gate, block_on, current_thread, eventually, message, multi_thread, receive, wait_until,
-    within,
+    Drops, Gate, PanicsOnDrop, block_on, current_thread, eventually, message, multi_thread,
+    receive, wait_until, within,
 };
 use super::unbounded;
 
@@ -374,6 +374,87 @@ struct LocksOnDrop(Arc<std::sync::Mutex<()>>);
 impl Drop for LocksOnDrop {
     fn drop(&mut self) {
         drop(self.0.lock().unwrap());
+    }
+}
+
+#[test]
+fn waiting_jobs_whose_drops_panic_are_cancelled_with_their_runtime() {
+    const JOBS: usize = 10;
+    let runtime = multi_thread(2, "worker");
+    let (jobs, mut done) = unbounded();
+    let (drops, polled) = (Drops::new(), Arc::<AtomicUsize>::default());
+    submit_all(&runtime, &jobs, JOBS, || {
+        let (panics, polled) = (PanicsOnDrop(drops.value()), Arc::clone(&polled));
+        async move {
+            let _panics = panics;
+            polled.fetch_add(1, Ordering::SeqCst);
+            pending::<()>().await;
+        }
+    });
+    wait_until("all jobs wait", || polled.load(Ordering::SeqCst) == JOBS);
+    drop(runtime);
+    for _ in 0..JOBS {
+        let item = block_on(done.next()).unwrap();
+        assert!(item.outcome.unwrap_err().is_cancelled());
+    }
+    assert_eq!(drops.count(), JOBS);
+}
+
+/// Each job has its own waker, which keeps the memory of the job.
+#[test]
+fn waiting_jobs_that_have_their_own_wakers_are_dropped() {
+    const JOBS: usize = 10;
+    for runtime_first in [false, true] {
+        let runtime = multi_thread(2, "worker");
+        let (jobs, done) = unbounded();
+        let (drops, polled) = (Drops::new(), Arc::<AtomicUsize>::default());
+        submit_all(&runtime, &jobs, JOBS, || {
+            let (value, polled) = (drops.value(), Arc::clone(&polled));
+            let mut wakers = Vec::new();
+            poll_fn(move |cx| {
+                let _value = &value;
+                wakers.push(cx.waker().clone());
+                polled.fetch_add(1, Ordering::SeqCst);
+                Poll::<()>::Pending
+            })
+        });
+        wait_until("all jobs wait", || polled.load(Ordering::SeqCst) == JOBS);
+        match runtime_first {
+            true => drop(runtime),
+            false => drop(done),
+        }
+        wait_until("all jobs are dropped", || drops.count() == JOBS);
+    }
+}
+
+/// Each job has the stream of the next one.
+#[test]
+fn waiting_jobs_of_nested_streams_are_dropped() {
+    const STREAMS: usize = 1_000;
+    for runtime_first in [false, true] {
+        let runtime = multi_thread(2, "worker");
+        let (drops, polled) = (Drops::new(), Arc::<AtomicUsize>::default());
+        let mut outermost = None;
+        for _ in 0..STREAMS {
+            let (jobs, done) = unbounded();
+            let (value, inner) = (drops.value(), outermost.map(Box::new));
+            let polled = Arc::clone(&polled);
+            let waits = async move {
+                let _held = (value, inner);
+                polled.fetch_add(1, Ordering::SeqCst);
+                pending::<()>().await;
+            };
+            let _context = runtime.enter();
+            block_on(jobs.submit(0, waits)).unwrap();
+            outermost = Some((jobs, done));
+        }
+        let all_wait = || polled.load(Ordering::SeqCst) == STREAMS;
+        wait_until("all jobs wait", all_wait);
+        match runtime_first {
+            true => drop(runtime),
+            false => drop(outermost),
+        }
+        wait_until("all jobs are dropped", || drops.count() == STREAMS);
     }
 }
 
