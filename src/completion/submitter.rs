@@ -56,6 +56,8 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
     /// - If the future computes for long before it waits for the second time, or blocks its thread, other tasks take
     ///   over the futures that are queued behind it. That may take some milliseconds.
     /// - Once a future has waited, one task of the stream stays on the runtime until the stream and its jobs are gone.
+    /// - If the runtime shuts down while a future blocks its thread, futures that wait may be cancelled only after it has
+    ///   returned.
     ///
     /// Without a runtime, the outcome is [`is_rejected`](crate::JoinError::is_rejected). If the runtime has been shut
     /// down, it is [`is_cancelled`](crate::JoinError::is_cancelled).
