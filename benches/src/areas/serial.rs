@@ -1,6 +1,6 @@
 //! One state, changed by one task at a time.
 //!
-//! Each task awaits its operations, except in the rows named `post`, and yields to Tokio after 128 of them: otherwise
+//! Each task awaits its operations, except in the rows named `post` and `forget`, and yields to Tokio after 128 of them: otherwise
 //! peers that never wait would starve the other tasks. Every operation returns the value to the caller. Further
 //! measurements of a row stand below the table.
 
@@ -13,14 +13,17 @@ use std::time::Instant;
 use tokio::runtime::Runtime;
 
 use self::held::held;
-use self::peers::{Serial, all};
-use self::post::{Memory, Post};
+use self::peers::{Serial, all, with_bounded};
+use self::post::{Forget, Memory, Post};
 use super::{Area, Peer, Unit, Workload, YieldEvery, on_worker, two_workers};
 use crate::measure::{Rules, Sample, Spin, quantile};
 
 /// One operation in this many is timed, so that the clock costs little. The number is odd, so that the operation after
 /// a yield, which is one in 128, is timed no more often than any other.
 const OPERATIONS_PER_SAMPLE: u64 = 7;
+
+/// An operation that takes longer than this is slow.
+const SLOW_NS: u64 = 20_000;
 
 pub(super) const AREA: Area = Area {
     name: "serial",
@@ -49,7 +52,16 @@ fn workloads() -> Vec<Workload> {
         fairness("t64-1us-fairness", 64, 1_000),
         captured("captured-1us", 1_000),
         captured("captured-10us", 10_000),
-        Workload::new("post-t16", Unit::NS_PER_TASK, all(Post { tasks: 16 })),
+        Workload::new(
+            "post-t16",
+            Unit::NS_PER_TASK,
+            with_bounded(Post { tasks: 16 }),
+        ),
+        Workload::new(
+            "forget-t16",
+            Unit::NS_PER_TASK,
+            with_bounded(Forget { tasks: 16 }),
+        ),
         Workload::new("post-t16-memory", Unit::KB, all(Memory { tasks: 16 })).uncounted(),
     ]
 }
@@ -105,7 +117,8 @@ async fn operate<S: Serial>(state: S, spin: Spin, operations: u64) {
     }
 }
 
-/// As [`Contend`], but the value is the 99th percentile of the time that an operation takes.
+/// As [`Contend`], but the value is the 99th percentile of the time that an operation takes. The 999th permille and the
+/// share of slow operations are recorded as well.
 #[derive(Clone, Copy)]
 struct Latency {
     tasks: u64,
@@ -116,13 +129,21 @@ impl Work for Latency {
     fn run<S: Serial>(self, rules: &Rules) -> Sample {
         let (runtime, state) = start::<S>();
         let spin = spin(self.ns, rules);
-        rules.measure_latency(rules.scaled(operations(self.ns)), 0.99, |operations| {
+        let mut all = Vec::new();
+        let sample = rules.measure_latency(rules.scaled(operations(self.ns)), 0.99, |operations| {
             let share = operations.div_ceil(self.tasks);
-            on_tasks(&runtime, self.tasks, || {
+            let latencies = on_tasks(&runtime, self.tasks, || {
                 operate_timed(state.clone(), spin, share)
             })
-            .concat()
-        })
+            .concat();
+            all.extend_from_slice(&latencies);
+            latencies
+        });
+        let slow = all.iter().filter(|&&ns| ns > SLOW_NS).count() as f64;
+        let p999 = quantile(&mut all, 0.999) as f64 / 1e3;
+        sample
+            .with_fact("p999_us", p999)
+            .with_fact("over_20us_percent", slow * 100.0 / all.len() as f64)
     }
 }
 

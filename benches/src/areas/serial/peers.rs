@@ -5,7 +5,7 @@ mod frameworks;
 
 use std::sync::Arc;
 
-use throng::SerialExecutor;
+use throng::{JoinHandle, SerialExecutor};
 use tokio::sync::mpsc;
 
 use self::channels::{Actor, Message};
@@ -29,6 +29,13 @@ pub(super) fn all<W: Work>(work: W) -> Vec<Peer> {
         peer::<frameworks::Ractor, W>("ractor", work).note(UNBOUNDED),
         peer::<frameworks::Actix, W>("actix", work).note(OWN_THREAD),
     ]
+}
+
+/// All peers, and ours with a queue that is bounded like the mailboxes.
+pub(super) fn with_bounded<W: Work>(work: W) -> Vec<Peer> {
+    let mut peers = all(work);
+    peers.insert(1, peer::<Bounded, W>("throng-bounded", work));
+    peers
 }
 
 const BLOCKS: Option<&str> = Some("blocks the worker while it waits");
@@ -60,6 +67,11 @@ pub(super) trait Serial: Clone + Send + Sync + 'static {
             self.operate(spin).await;
         }
     }
+
+    /// As `post`, but the caller may do the work.
+    fn forget(&self, spin: Spin) -> impl Future<Output = ()> + Send {
+        self.post(spin)
+    }
 }
 
 impl Serial for SerialExecutor<u64> {
@@ -77,6 +89,38 @@ impl Serial for SerialExecutor<u64> {
 
     async fn post(&self, spin: Spin) {
         drop(Self::post(self, move |state| spin.apply(state)));
+    }
+
+    async fn forget(&self, spin: Spin) {
+        drop(self.submit(move |state| spin.apply(state)));
+    }
+}
+
+/// Callers wait for room in the queue before they submit.
+#[derive(Clone)]
+struct Bounded(SerialExecutor<u64>);
+
+impl Bounded {
+    async fn submit(&self, spin: Spin) -> JoinHandle<u64> {
+        let permit = self.0.reserve().await.expect("the executor is open");
+        permit.submit(move |state| spin.apply(state))
+    }
+}
+
+impl Serial for Bounded {
+    fn start() -> Self {
+        let mut builder = SerialExecutor::builder();
+        let bounded = builder.queue_capacity(MAILBOX_CAPACITY).build(0);
+        Self(bounded.expect("the options are valid"))
+    }
+
+    async fn operate(&self, spin: Spin) -> u64 {
+        let submitted = self.submit(spin).await;
+        submitted.await.expect("an operation does not panic")
+    }
+
+    async fn post(&self, spin: Spin) {
+        drop(self.submit(spin).await);
     }
 }
 

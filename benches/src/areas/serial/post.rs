@@ -26,6 +26,22 @@ impl Work for Post {
     }
 }
 
+/// As [`Post`], of operations that the caller may do itself: ours drops the handle of `submit`.
+#[derive(Clone, Copy)]
+pub(super) struct Forget {
+    pub(super) tasks: u64,
+}
+
+impl Work for Forget {
+    fn run<S: Serial>(self, rules: &Rules) -> Sample {
+        let (runtime, state) = start::<S>();
+        rules.measure(rules.scaled(operations(0)), |operations| {
+            let share = operations.div_ceil(self.tasks);
+            on_tasks(&runtime, self.tasks, || forget(state.clone(), share));
+        })
+    }
+}
+
 /// The growth of the resident memory by a million posted operations. The part that is still in use is recorded as well;
 /// the allocator keeps the rest.
 #[derive(Clone, Copy)]
@@ -75,6 +91,15 @@ async fn post<S: Serial>(state: S, operations: u64) {
     let mut yields = YieldEvery::default();
     for _ in 1..operations {
         state.post(Spin::NONE).await;
+        yields.step().await;
+    }
+    state.operate(Spin::NONE).await;
+}
+
+async fn forget<S: Serial>(state: S, operations: u64) {
+    let mut yields = YieldEvery::default();
+    for _ in 1..operations {
+        state.forget(Spin::NONE).await;
         yields.step().await;
     }
     state.operate(Spin::NONE).await;
