@@ -6,6 +6,7 @@ mod completion;
 mod compute;
 mod durable;
 mod indexer;
+mod program;
 mod serial;
 
 use std::rc::Rc;

@@ -118,7 +118,8 @@ impl Row {
     /// Takes in what a child has measured: allocations if it was a counting run, else a repetition.
     pub(crate) fn add(&mut self, sample: Sample) {
         if sample.skipped.is_some() {
-            self.skipped = sample.skipped;
+            // A peer may have everything but a counting run.
+            self.skipped = sample.skipped.filter(|_| self.samples.is_empty());
             return;
         }
         if sample.allocs_per_task.is_some() {

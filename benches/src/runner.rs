@@ -309,6 +309,17 @@ mod tests {
     }
 
     #[test]
+    fn every_workload_is_explained() {
+        let page = include_str!("../ROWS.md");
+        for area in areas::ALL {
+            for workload in area.workloads(false) {
+                let name = format!("`{}`", workload.name);
+                assert!(page.contains(&name), "{name} is not in benches/ROWS.md");
+            }
+        }
+    }
+
+    #[test]
     fn every_workload_has_ours_first() {
         for area in areas::ALL {
             for workload in area.workloads(false) {

@@ -7,7 +7,7 @@ use apalis::prelude::*;
 use apalis_redis::{Config, ConnectionManager, RedisStorage};
 use redis::aio::MultiplexedConnection;
 
-use crate::{Payload, Peer, Result, ran};
+use crate::{Payload, Peer, Result, permits, ran};
 
 const QUEUE: &str = "bench";
 
@@ -56,7 +56,7 @@ impl<const LOCKS: bool> Peer for Apalis<LOCKS> {
     async fn work(self) -> Result<()> {
         let worker = WorkerBuilder::new("worker")
             .backend(self.storage(Duration::from_millis(100)))
-            .concurrency(64)
+            .concurrency(permits(64))
             .build(run);
         Ok(worker.run().await?)
     }

@@ -1,7 +1,7 @@
 //! The peers of the area `durable` that work with Redis: apalis-redis, oxana and rusty-sidekiq.
 //!
-//! `redis-peers PEER WORKLOAD URL TASKS` does a workload once, with an empty server, and prints what it has measured
-//! as one line of JSON. Then it does nothing until its input ends: what it costs meanwhile, others look at.
+//! `redis-peers PEER WORKLOAD URL TASKS [PERMITS]` does a workload once, with an empty server, and prints what it has
+//! measured as one line of JSON. A worker runs at most PERMITS tasks at a time; otherwise each peer has its own number. Then it does nothing until its input ends: what it costs meanwhile, others look at.
 
 mod apalis_redis_peer;
 mod oxana_peer;
@@ -9,8 +9,8 @@ mod sidekiq_peer;
 
 use std::error::Error;
 use std::io::Read as _;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
@@ -27,6 +27,9 @@ const CHUNK: u64 = 1_000;
 
 /// Tasks that have run.
 static RAN: AtomicU64 = AtomicU64::new(0);
+
+/// The number of tasks that a worker runs at a time, if the caller has chosen it.
+static PERMITS: OnceLock<usize> = OnceLock::new();
 
 /// When tasks have begun: their numbers, and nanoseconds.
 static STARTS: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
@@ -80,10 +83,13 @@ struct Report {
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let [peer, workload, url, tasks] = args.as_slice() else {
-        return Err("usage: redis-peers PEER WORKLOAD URL TASKS".into());
+    let [peer, workload, url, tasks, permits @ ..] = args.as_slice() else {
+        return Err("usage: redis-peers PEER WORKLOAD URL TASKS [PERMITS]".into());
     };
     let tasks = tasks.parse()?;
+    if let Some(permits) = permits.first() {
+        PERMITS.get_or_init(|| permits.parse().expect("PERMITS is a number"));
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -91,7 +97,9 @@ fn main() -> Result<()> {
     let report = runtime.block_on(async {
         match peer.as_str() {
             "apalis-redis" => run::<apalis_redis_peer::Apalis<true>>(workload, url, tasks).await,
-            "apalis-no-locks" => run::<apalis_redis_peer::Apalis<false>>(workload, url, tasks).await,
+            "apalis-no-locks" => {
+                run::<apalis_redis_peer::Apalis<false>>(workload, url, tasks).await
+            }
             "oxana" => run::<oxana_peer::Oxana>(workload, url, tasks).await,
             "rusty-sidekiq" => run::<sidekiq_peer::Sidekiq>(workload, url, tasks).await,
             _ => Err("no such peer".into()),
@@ -110,7 +118,8 @@ async fn run<P: Peer>(workload: &str, url: &str, tasks: u64) -> Result<Report> {
     match workload {
         "drain" => drain(peer, &mut redis, tasks).await,
         "spawn-all" => spawn_all(peer, &mut redis, tasks).await,
-        "spawn-1000" => spawn_1000(peer, &mut redis, tasks).await,
+        "spawn-1000" => spawn_by(SPAWNERS, peer, &mut redis, tasks).await,
+        "spawn-awaited" => spawn_by(1, peer, &mut redis, tasks).await,
         "together" => together(peer, &mut redis, tasks).await,
         "start-latency" => start_latency(peer, &mut redis, tasks).await,
         _ => Err("no such workload".into()),
@@ -138,16 +147,17 @@ async fn spawn_all<P: Peer>(
     meter.stop(redis, tasks).await
 }
 
-/// A thousand spawners, each of which waits for each of its tasks.
-async fn spawn_1000<P: Peer>(
+/// Spawners, each of which waits for each of its tasks.
+async fn spawn_by<P: Peer>(
+    spawners: u64,
     peer: P,
     redis: &mut MultiplexedConnection,
     tasks: u64,
 ) -> Result<Report> {
-    let share = tasks.div_ceil(SPAWNERS);
+    let share = tasks.div_ceil(spawners);
     let meter = Meter::start(redis).await?;
-    store_at_once(&peer, SPAWNERS, share).await?;
-    meter.stop(redis, share * SPAWNERS).await
+    store_at_once(&peer, spawners, share).await?;
+    meter.stop(redis, share * spawners).await
 }
 
 async fn store_at_once<P: Peer>(peer: &P, spawners: u64, share: u64) -> Result<()> {
@@ -244,6 +254,11 @@ fn ran(payload: &Payload) {
     {
         starts.push((payload.number, now));
     }
+}
+
+/// The number of tasks that a worker runs at a time.
+fn permits(by_default: usize) -> usize {
+    PERMITS.get().copied().unwrap_or(by_default)
 }
 
 /// Time, and CPU time of this process and of the server.

@@ -7,7 +7,7 @@ use oxana::{JobContext, Storage, StorageBuilderTimeouts};
 use redis::aio::MultiplexedConnection;
 use serde::{Deserialize, Serialize};
 
-use crate::{Payload, Peer, Result, ran};
+use crate::{Payload, Peer, Result, permits, ran};
 
 #[derive(Clone)]
 pub(crate) struct Oxana {
@@ -38,7 +38,7 @@ struct Queue;
 
 impl oxana::Queue for Queue {
     fn to_config() -> oxana::QueueConfig {
-        oxana::QueueConfig::as_static("bench").concurrency(16)
+        oxana::QueueConfig::as_static("bench").concurrency(permits(16))
     }
 }
 

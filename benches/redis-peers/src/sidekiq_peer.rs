@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use redis::aio::MultiplexedConnection;
 use sidekiq::{Processor, ProcessorConfig, RedisConnectionManager, RedisPool, Worker};
 
-use crate::{Payload, Peer, Result, ran};
+use crate::{Payload, Peer, Result, permits, ran};
 
 #[derive(Clone)]
 pub(crate) struct Sidekiq {
@@ -22,13 +22,13 @@ impl Worker<Payload> for Handler {
     }
 }
 
-/// Those who run tasks: each has a connection while it waits.
+/// Those who run tasks by default: each has a connection while it waits.
 const WORKERS: usize = 16;
 
 impl Peer for Sidekiq {
     async fn open(url: &str) -> Result<Self> {
         let manager = RedisConnectionManager::new(url)?;
-        let pool = bb8::Pool::builder().max_size(2 * WORKERS as u32);
+        let pool = bb8::Pool::builder().max_size(2 * permits(WORKERS) as u32);
         Ok(Self {
             pool: pool.build(manager).await?,
         })
@@ -43,7 +43,7 @@ impl Peer for Sidekiq {
     }
 
     async fn work(self) -> Result<()> {
-        let config = ProcessorConfig::default().num_workers(WORKERS);
+        let config = ProcessorConfig::default().num_workers(permits(WORKERS));
         let processor = Processor::new(self.pool.clone(), vec!["default".to_owned()]);
         let mut processor = processor.with_config(config);
         processor.register(Handler);

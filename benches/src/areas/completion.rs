@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use self::memory::{Allocations, Unread};
+use self::memory::{Allocations, Asleep, Unread};
 use self::peers::{Collector, all, keeping};
 use self::pools::on_pools;
 use self::ready::ready_at_once;
@@ -41,6 +41,7 @@ fn workloads() -> Vec<Workload> {
         Workload::new("pool-window-1000", per_task, on_pools(Window1000)),
         Workload::new("ready", per_task, ready_at_once()),
         Workload::new("allocations", Unit::ALLOCATIONS, keeping(Allocations)).uncounted(),
+        Workload::new("sleeping-memory", Unit::BYTES, all(Asleep)).uncounted(),
         Workload::new("unread-memory", Unit::BYTES, keeping(Unread)).uncounted(),
     ]
 }

@@ -3,6 +3,7 @@
 //! All pools have two threads. Except where handles are awaited, closures are submitted and forgotten: each counts
 //! itself when it runs, and a round ends when the count says that all have run.
 
+mod java;
 pub(super) mod peers;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -32,7 +33,7 @@ pub(super) const AREA: Area = Area {
     about: "pools for closures that compute: throughput, trees, imbalance, idle cost, memory",
     config: "ComputePool::builder().threads(2), everything else by default",
     workloads,
-    prepare: None,
+    prepare: Some(java::prepare),
 };
 
 fn workloads() -> Vec<Workload> {
@@ -61,7 +62,8 @@ fn outside(name: &'static str, producers: u64) -> Workload {
         tasks: 5_000_000,
         work_ns: 0,
     };
-    Workload::new(name, Unit::NS_PER_TASK, all(work))
+    let peers = all(work).into_iter().chain([java::outside(work)]);
+    Workload::new(name, Unit::NS_PER_TASK, peers.collect())
 }
 
 const WORK_100NS: Outside = Outside {

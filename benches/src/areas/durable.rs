@@ -9,7 +9,6 @@ mod kill;
 mod layers;
 mod ours;
 mod plain;
-mod program;
 mod redis;
 mod schedules;
 mod tasks;
@@ -40,7 +39,7 @@ const STORED: u64 = 100_000;
 pub(super) const AREA: Area = Area {
     name: "durable",
     about: "tasks that survive the process: SQLite, synchronous=FULL; Redis, appendfsync everysec; memory/drain: a store in memory",
-    config: "SqliteStore and RedisStore, everything by default; concurrency 256 in drain and together, 1 in kill, else 64",
+    config: "SqliteStore and RedisStore, everything by default; concurrency 256 in drain and together, 1 in kill and drain-1, else 64",
     workloads,
     prepare: Some(prepare),
 };
@@ -69,6 +68,14 @@ fn workloads() -> Vec<Workload> {
                 Peer::new("batch-64", plain::drain::<Batched<64>>).note(Some(RUN_AGAIN)),
                 Peer::new("batch-256", plain::drain::<Batched<256>>).note(Some(RUN_AGAIN)),
                 apalis::peer(Apalis::Drain),
+            ],
+        ),
+        Workload::new(
+            "sqlite/drain-1",
+            Unit::NS_PER_TASK,
+            vec![
+                Peer::new("throng", ours::drain_1),
+                Peer::new("one-commit", plain::drain::<OneCommit>),
             ],
         ),
         Workload::new(

@@ -7,6 +7,7 @@ mod example;
 
 use std::io;
 use std::path::Path;
+use std::process::Command;
 
 use tempfile::TempDir;
 
@@ -45,11 +46,24 @@ fn all(corpus: &'static str) -> Vec<Peer> {
     let peer = |name, index: fn(&Path) -> io::Result<usize>| {
         Peer::new(name, move |rules| repeat(rules, corpus, index))
     };
+    let word = match corpus {
+        MADE_UP => corpus::most_frequent_word(),
+        _ => "the".to_owned(),
+    };
+    let ripgrep = Peer::new("ripgrep", move |rules| match ripgrep(&["--version"]) {
+        Ok(_) => repeat(rules, corpus, |dir| with_ripgrep(dir, &word)),
+        Err(error) => Sample::skipped(format!(
+            "rg cannot be started ({error}): install ripgrep, on Debian by `apt-get install ripgrep`"
+        )),
+    });
     vec![
         peer("throng", with_throng),
         peer("reference", with_reference).note(Some("the plainest way: a hash map, on one thread")),
         peer("sequential", with_sequential)
             .note(Some("the functions of the example, on one thread")),
+        ripgrep.note(Some(
+            "lists the files, then counts the lines with a frequent word: it reads all, and keeps nothing",
+        )),
     ]
 }
 
@@ -89,7 +103,29 @@ fn with_sequential(dir: &Path) -> io::Result<usize> {
     sequential::build(dir).map(|index| index.len())
 }
 
-fn repeat(rules: &Rules, corpus: &str, index: fn(&Path) -> io::Result<usize>) -> Sample {
+/// Returns the number of lines that have the word.
+fn with_ripgrep(dir: &Path, word: &str) -> io::Result<usize> {
+    let dir = dir.to_str().ok_or(io::ErrorKind::InvalidFilename)?;
+    // All files, as the others.
+    const ALL: [&str; 2] = ["--no-ignore", "--hidden"];
+    ripgrep(&[&ALL[..], &["--files", dir]].concat())?;
+    let counts = ripgrep(&[&ALL[..], &["--text", "--count", "--no-filename", word, dir]].concat())?;
+    let counts = counts.lines().map(|count| count.parse::<usize>());
+    let sum = counts.sum::<Result<_, _>>();
+    sum.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+/// Returns the output of ripgrep.
+fn ripgrep(arguments: &[&str]) -> io::Result<String> {
+    let output = Command::new("rg").args(arguments).output()?;
+    if !output.status.success() {
+        let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+        return Err(io::Error::other(complaint));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn repeat(rules: &Rules, corpus: &str, index: impl Fn(&Path) -> io::Result<usize>) -> Sample {
     let root = rules
         .dir
         .as_ref()

@@ -49,6 +49,7 @@ fn workloads() -> Vec<Workload> {
         latency("t4-1us-p99", 4, 1_000),
         latency("t16-1us-p99", 16, 1_000),
         fairness("t64-20ns-fairness", 64, 20),
+        fairness_in(4, "t64-20ns-fairness-2s", 64, 20),
         fairness("t64-1us-fairness", 64, 1_000),
         captured("captured-1us", 1_000),
         captured("captured-10us", 10_000),
@@ -75,7 +76,13 @@ fn latency(name: &'static str, tasks: u64, ns: u64) -> Workload {
 }
 
 fn fairness(name: &'static str, tasks: u64, ns: u64) -> Workload {
-    Workload::new(name, Unit::PERCENT, all(Fairness { tasks, ns })).uncounted()
+    fairness_in(2, name, tasks, ns)
+}
+
+/// For so many times as long as other work.
+fn fairness_in(times: u32, name: &'static str, tasks: u64, ns: u64) -> Workload {
+    let work = Fairness { tasks, ns, times };
+    Workload::new(name, Unit::PERCENT, all(work)).uncounted()
 }
 
 fn captured(name: &'static str, ns: u64) -> Workload {
@@ -174,6 +181,7 @@ async fn time<S: Serial>(state: &S, spin: Spin) -> u64 {
 struct Fairness {
     tasks: u64,
     ns: u64,
+    times: u32,
 }
 
 impl Work for Fairness {
@@ -183,7 +191,7 @@ impl Work for Fairness {
         let mut shares = Vec::new();
         let sample = rules.measure_once(1, |_| {
             // A task does 128 operations before it yields. In a short time, one yield more or less would decide.
-            let end = Instant::now() + rules.target * 2;
+            let end = Instant::now() + rules.target * self.times;
             shares = on_tasks(&runtime, self.tasks, || {
                 operate_until(state.clone(), spin, end)
             });

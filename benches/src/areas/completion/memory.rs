@@ -66,6 +66,48 @@ fn unread<C: Collector, const CAPTURED: usize>(jobs: u64) -> Sample {
     section.end().absolute(bytes as f64 / jobs as f64)
 }
 
+/// The allocated bytes for each job in flight. The jobs sleep.
+#[derive(Clone, Copy)]
+pub(super) struct Asleep;
+
+impl Work for Asleep {
+    fn run<C: Collector>(self, rules: &Rules) -> Sample {
+        alloc::track_live();
+        let jobs = rules.scaled(10_000);
+        let runtime = two_workers().build().expect("a runtime can be built");
+        let before = alloc::live_bytes();
+        let section = Section::begin();
+        let collector = on_worker(&runtime, fall_asleep::<C>(jobs));
+        let bytes = alloc::live_bytes() - before;
+        drop(collector);
+        section.end().absolute(bytes as f64 / jobs as f64)
+    }
+}
+
+/// A collector whose jobs all sleep.
+async fn fall_asleep<C: Collector>(jobs: u64) -> C {
+    const LONG: Duration = Duration::from_secs(3_600);
+    let asleep = Arc::new(AtomicU64::new(0));
+    let mut collector = C::new(jobs as usize);
+    for job in 0..jobs {
+        let asleep = Arc::clone(&asleep);
+        let sleeper = async move {
+            let mut sleep = std::pin::pin!(tokio::time::sleep(LONG));
+            // The first poll enters the timer.
+            let polled = futures::poll!(sleep.as_mut());
+            assert!(polled.is_pending(), "it sleeps");
+            asleep.fetch_add(1, SeqCst);
+            sleep.await;
+            job
+        };
+        collector.submit(sleeper).await;
+    }
+    while asleep.load(SeqCst) < jobs {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    collector
+}
+
 /// A collector whose jobs have all finished.
 async fn finish<C: Collector, const CAPTURED: usize>(jobs: u64) -> C {
     let finished = Arc::new(AtomicU64::new(0));

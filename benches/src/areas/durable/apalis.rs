@@ -1,8 +1,8 @@
 //! The peer apalis-sqlite: a program of its own, since its SQLite and ours cannot be linked into one.
 
 use super::new_dir;
-use super::program::{Language, Program};
 use crate::areas::Peer;
+use crate::areas::program::{self, Language, Program};
 use crate::measure::{Rules, Sample};
 
 pub(super) const NAME: &str = "apalis-sqlite";
@@ -42,25 +42,10 @@ impl Apalis {
             Self::Enqueue => ("enqueue-64", rules.scaled(6_400), "1"),
             Self::Drain => ("drain", rules.scaled(2_000), "10"),
         };
-        let output = program
+        let program = program
             .arg(workload)
             .arg(dir.path().join("tasks.db"))
-            .args([&tasks.to_string(), connections])
-            .output()
-            .expect("it can be started");
-        let complaints = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "it failed: {complaints}");
-        let output = String::from_utf8_lossy(&output.stdout);
-        let mut figures = output.split_whitespace().map(str::parse::<f64>);
-        let mut figure = || match figures.next() {
-            Some(Ok(figure)) => figure,
-            _ => panic!("not a result: {output}"),
-        };
-        let (tasks, seconds, cpu_seconds) = (figure(), figure(), figure());
-        Sample {
-            value: seconds * 1e9 / tasks,
-            cpu_ns_per_task: Some(cpu_seconds * 1e9 / tasks),
-            ..Sample::default()
-        }
+            .args([&tasks.to_string(), connections]);
+        program::measure(program)
     }
 }

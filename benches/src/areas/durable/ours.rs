@@ -64,9 +64,18 @@ pub(super) fn enqueue(rules: &Rules) -> Sample {
 
 /// One executor, and tasks that are there already.
 pub(super) fn drain(rules: &Rules) -> Sample {
+    drain_with(rules, STORED, 256)
+}
+
+/// The same, with one task at a time.
+pub(super) fn drain_1(rules: &Rules) -> Sample {
+    drain_with(rules, 10_000, 1)
+}
+
+fn drain_with(rules: &Rules, tasks: u64, permits: usize) -> Sample {
     let dir = new_dir(rules);
     let runtime = two_workers().build().expect("a runtime can be built");
-    let tasks = rules.scaled(STORED);
+    let tasks = rules.scaled(tasks);
     let client = runtime.block_on(open(dir.path()));
     let fill = client.clone();
     on_worker(&runtime, async move {
@@ -75,7 +84,7 @@ pub(super) fn drain(rules: &Rules) -> Sample {
     });
     let (syncs, section) = (Syncs::begin(), Section::begin());
     let mut builder = DurableExecutor::builder(client.clone());
-    builder.max_running(256);
+    builder.max_running(permits);
     let executor = runtime.block_on(builder.register::<Nothing>().start(()));
     let executor = executor.expect("an executor can be started");
     while executor.metrics().completed < tasks {
@@ -120,14 +129,25 @@ pub(super) fn start_latency_2_processes(rules: &Rules) -> Sample {
     let runtime = two_workers().build().expect("a runtime can be built");
     let client = runtime.block_on(open(dir.path()));
     let section = Section::begin();
+    let before = Switches::of(worker.pid());
     let spawned = on_worker(&runtime, spawn_paced(client.clone(), rules.scaled(400)));
     let cost = section.end();
     // Whatever is late is late; what is lost is not there at the end.
     wait_until(|| done(&runtime, &client) >= spawned.len() as u64);
+    let worker_ns = Switches::of(worker.pid())
+        .cpu_ns
+        .saturating_sub(before.cpu_ns);
     let starts = worker.finish();
+    let begins: Vec<_> = spawned.iter().map(|spawned| spawned.begin).collect();
     let ends: Vec<_> = spawned.iter().map(|spawned| spawned.end).collect();
-    let sample = cost.per_task(spawned.len() as u64);
-    with_commit(latencies(sample, since(&ends, &starts)), &spawned)
+    let tasks = spawned.len() as u64;
+    let from_spawn = latencies(Sample::default(), since(&begins, &starts));
+    with_commit(
+        latencies(cost.per_task(tasks), since(&ends, &starts)),
+        &spawned,
+    )
+    .with_fact("spawn to start p50 us", from_spawn.value)
+    .with_fact("worker cpu us/task", worker_ns as f64 / 1e3 / tasks as f64)
 }
 
 /// Wake-ups of a process whose worker has nothing to do. Who spawned its tasks is gone.

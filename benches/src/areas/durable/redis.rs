@@ -7,14 +7,17 @@
 //! | rows | the bar for ours |
 //! | --- | --- |
 //! | `drain` | five times as fast as the best peer, and a quarter as fast as the ceiling |
+//! | `drain-64` | a quarter as fast as the ceiling |
+//! | `drain-1` | twice as fast as BullMQ |
 //! | `drain-awaited` | 0.6 of `drain` |
 //! | `drain-always` | half of `drain` |
 //! | `drain-1e6` | 0.8 of `drain-1e4` |
 //! | `spawn-all` | 0.4 of the ceiling |
 //! | `spawn-1000` | three times as fast as the best peer |
+//! | `spawn-awaited` | 0.85 of the ceiling |
 //! | `spawn-keys` | 0.7 of the plain spawn |
-//! | `together` | a quarter of the ceiling |
-//! | `start-latency` | p50 400 us, p99 3 ms; idle, 1 ms of CPU time in a second, a command in two |
+//! | `together`, `together-2-processes` | 0.35 of the ceiling |
+//! | `start-latency`, `start-latency-2-processes` | p50 1.35 times that of the ceiling, and 400 us; p99 3 ms; idle, 1 ms of CPU time in a second, a command in two |
 //! | `round-trip` | p50 900 us |
 //! | `memory` | 300 bytes |
 //! | `beside-another-type` | 1.2 times as long as alone |
@@ -58,6 +61,7 @@ const SPAWNERS: u64 = 1_000;
 
 pub(super) fn workloads() -> Vec<Workload> {
     let mut all = drains();
+    all.extend([drain_with(64, 50_000, 5_000), drain_with(1, 10_000, 1_000)]);
     all.extend(drains_at_scale());
     all.extend(spawns());
     all.extend(others());
@@ -121,6 +125,32 @@ fn drain_large(waiting: u64, kib: usize) -> Vec<Peer> {
     ]
 }
 
+/// The same, with so many tasks that run at a time. Peers have fewer tasks, since they are slower.
+fn drain_with(permits: usize, waiting: u64, of_peers: u64) -> Workload {
+    let drain = Drain {
+        waiting,
+        runs: waiting,
+        permits,
+        ..Drain::ALL
+    };
+    let ceiling = move |rules: &Rules| ceiling::drain_turns(rules, waiting, permits);
+    let name = if permits == 1 {
+        "redis/drain-1"
+    } else {
+        "redis/drain-64"
+    };
+    let ours_and_ceiling = [
+        Peer::new("throng", move |rules| drain.run(rules)),
+        Peer::new("ceiling", ceiling),
+    ];
+    let peers = peers::drain_with(permits, of_peers).into_iter();
+    beside_all(
+        name,
+        ours_and_ceiling,
+        peers.chain([bullmq::drain_plain(4 * of_peers, permits)]),
+    )
+}
+
 fn drains_at_scale() -> Vec<Workload> {
     let with_waiting = |name, waiting: u64| {
         let drain = Drain {
@@ -160,13 +190,34 @@ fn spawns() -> Vec<Workload> {
             pair(ours::spawn_1000, ceiling::spawn_1000),
             peers::spawn_1000(),
         ),
+        beside_all(
+            "redis/spawn-awaited",
+            pair(ours::spawn_awaited, ceiling::spawn_awaited),
+            peers::spawn_awaited()
+                .into_iter()
+                .chain([bullmq::spawn_awaited(5_000)]),
+        ),
         spawn_keys(),
         beside_all(
             "redis/together",
             pair(ours::together, ceiling::together),
             peers::together(),
         ),
+        together_2_processes(),
     ]
+}
+
+/// A process that stores tasks, and one that runs them.
+fn together_2_processes() -> Workload {
+    Workload::new(
+        "redis/together-2-processes",
+        Unit::NS_PER_TASK,
+        vec![
+            Peer::new("throng", ours::together_2_processes),
+            Peer::new("ceiling", ceiling::together).note(Some(IN_ONE_PROCESS)),
+            bullmq::together(20_000, ours::CONCURRENCY),
+        ],
+    )
 }
 
 /// A thousand spawners: each task has a key, joins another task, replaces its payload, or has no key.
@@ -196,6 +247,7 @@ fn others() -> Vec<Workload> {
     memory.extend(peers::memory());
     vec![
         Workload::new("redis/start-latency", Unit::US, latency),
+        start_latency_2_processes(),
         Workload::new(
             "redis/round-trip",
             Unit::US,
@@ -212,6 +264,21 @@ fn others() -> Vec<Workload> {
         schedules_due("redis/schedules-due", schedules::due),
     ]
 }
+
+/// The same, with a process that stores tasks, and one that runs them.
+fn start_latency_2_processes() -> Workload {
+    Workload::new(
+        "redis/start-latency-2-processes",
+        Unit::US,
+        vec![
+            Peer::new("throng", latency::start_2_processes),
+            Peer::new("ceiling", ceiling::start_latency).note(Some(IN_ONE_PROCESS)),
+            bullmq::start_latency(400),
+        ],
+    )
+}
+
+const IN_ONE_PROCESS: &str = "the producer and the worker are in one process";
 
 /// Tasks in four queues with weights and limits, tasks of three priorities, and tasks with neither.
 fn drain_queues() -> Workload {

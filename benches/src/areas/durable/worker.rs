@@ -31,6 +31,8 @@ enum Order {
     RedisStamped {
         url: String,
         max_running: usize,
+        /// The queue that it serves, or the default one.
+        queue: Option<String>,
     },
 }
 
@@ -45,7 +47,11 @@ pub(crate) fn work(order: &str) -> Result<(), String> {
     let obeyed = match order {
         Order::Sqlite { dir, ledger } => work_in(&dir, ledger.as_deref()),
         Order::Redis { url } => redis::work(&url),
-        Order::RedisStamped { url, max_running } => redis::work_stamped(&url, max_running),
+        Order::RedisStamped {
+            url,
+            max_running,
+            queue,
+        } => redis::work_stamped(&url, max_running, queue.as_deref()),
     };
     obeyed.map_err(|error| error.to_string())
 }
@@ -101,10 +107,11 @@ impl Worker {
     }
 
     /// The same, and it tells at the end when tasks have begun.
-    pub(super) fn start_stamped(url: &str, max_running: usize) -> Self {
+    pub(super) fn start_stamped(url: &str, max_running: usize, queue: Option<&str>) -> Self {
         Self::start_with(&Order::RedisStamped {
             url: url.to_owned(),
             max_running,
+            queue: queue.map(str::to_owned),
         })
     }
 
@@ -135,11 +142,15 @@ impl Worker {
 
     /// Waits until it is at work.
     pub(super) fn wait_ready(&mut self) {
+        self.wait_until_it_says("ready");
+    }
+
+    pub(super) fn wait_until_it_says(&mut self, word: &str) {
         let mut line = String::new();
         self.output
             .read_line(&mut line)
             .expect("a worker can be read");
-        assert_eq!(line, "ready\n", "a worker did not come up");
+        assert_eq!(line.trim_end(), word, "a worker has failed");
     }
 
     pub(super) fn go(&mut self) {

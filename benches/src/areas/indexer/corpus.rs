@@ -18,7 +18,7 @@ const DIRECTORIES: u64 = 40;
 ///
 /// Fails with the error of the file system.
 pub(super) fn generate(root: &Path, files: u64) -> io::Result<()> {
-    let mut dice = Dice(0x2545_f491_4f6c_dd1d);
+    let mut dice = Dice::new();
     let words: Vec<String> = (0..VOCABULARY).map(|_| word(&mut dice)).collect();
     for file in 0..files {
         let dir = root.join(format!("{:02}", file % DIRECTORIES));
@@ -26,6 +26,11 @@ pub(super) fn generate(root: &Path, files: u64) -> io::Result<()> {
         fs::write(dir.join(format!("{file}.txt")), text(&words, &mut dice))?;
     }
     Ok(())
+}
+
+/// The word that is the most frequent one in the made-up files.
+pub(super) fn most_frequent_word() -> String {
+    word(&mut Dice::new())
 }
 
 /// Copies files of a tree until `bytes` are copied, and returns the number of bytes that are missing. Skips links.
@@ -121,6 +126,10 @@ fn word(dice: &mut Dice) -> String {
 struct Dice(u64);
 
 impl Dice {
+    const fn new() -> Self {
+        Self(0x2545_f491_4f6c_dd1d)
+    }
+
     fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

@@ -4,6 +4,7 @@
 //! running jobs and otherwise with the defaults of its system. The jobs are stored before anything is measured.
 
 mod node;
+mod plain;
 mod throng;
 
 use std::thread;
@@ -13,6 +14,7 @@ use serde::Serialize;
 
 use self::node::Bullmq;
 pub(in crate::areas::durable) use self::node::PROGRAM;
+pub(super) use self::plain::{drain as drain_plain, spawn_awaited, start_latency, together};
 use self::throng::Throng;
 pub(in crate::areas::durable) use self::throng::work_stamped;
 use super::server::{Fsync, Server, cpu_ns, with_server};
@@ -41,8 +43,8 @@ trait System: Sized {
     /// Stores jobs, and waits until they are stored.
     fn store(&self, jobs: Jobs);
 
-    /// Starts a worker, which does not run jobs yet.
-    fn worker(&self) -> Worker;
+    /// Starts a worker of so many permits, which does not run jobs yet.
+    fn worker(&self, permits: usize) -> Worker;
 
     /// Returns the number of jobs that have run, as the server knows it.
     fn done(&self, server: &Server) -> u64;
@@ -52,6 +54,8 @@ trait System: Sized {
 #[derive(Clone, Copy, Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 enum Jobs {
+    /// Jobs with neither priorities nor limits.
+    Plain { tasks: u64 },
     /// Their due times are spread evenly.
     Delayed {
         tasks: u64,
@@ -131,7 +135,7 @@ fn delays<S: System>(rules: &Rules, server: &Server) -> Sample {
     const SPREAD: u64 = 2_000;
     let tasks = rules.scaled(5_000);
     let system = S::open(rules, server);
-    let mut workers = Workers::start(&system, 1);
+    let mut workers = Workers::start(&system, 1, CONCURRENCY);
     workers.go();
     let first_ms = wall_ms() + STORING;
     system.store(Jobs::Delayed {
@@ -154,21 +158,42 @@ fn delays<S: System>(rules: &Rules, server: &Server) -> Sample {
 /// One worker runs jobs of three priorities.
 fn priorities<S: System>(rules: &Rules, server: &Server) -> Sample {
     let tasks = rules.scaled(20_000);
-    let (sample, _) = drain::<S>(rules, server, Jobs::Prioritized { tasks }, tasks, 1);
+    let (sample, _) = drain::<S>(
+        rules,
+        server,
+        Jobs::Prioritized { tasks },
+        tasks,
+        1,
+        CONCURRENCY,
+    );
     per_second(sample)
 }
 
 /// Two workers run jobs of a queue that lets them run ten.
 fn limits<S: System>(rules: &Rules, server: &Server) -> Sample {
     let tasks = rules.scaled(10_000);
-    let (sample, _) = drain::<S>(rules, server, Jobs::Limited { tasks, limit: 10 }, tasks, 2);
+    let (sample, _) = drain::<S>(
+        rules,
+        server,
+        Jobs::Limited { tasks, limit: 10 },
+        tasks,
+        2,
+        CONCURRENCY,
+    );
     per_second(sample)
 }
 
 /// The time between two jobs of a queue that runs one at a time, with four workers.
 fn limit_1<S: System>(rules: &Rules, server: &Server) -> Sample {
     let tasks = rules.scaled(2_000);
-    let (sample, starts) = drain::<S>(rules, server, Jobs::Limited { tasks, limit: 1 }, tasks, 4);
+    let (sample, starts) = drain::<S>(
+        rules,
+        server,
+        Jobs::Limited { tasks, limit: 1 },
+        tasks,
+        4,
+        CONCURRENCY,
+    );
     let mut begun: Vec<_> = starts.into_iter().map(|(_, at)| at).collect();
     begun.sort_unstable();
     let gaps = begun.windows(2).map(|pair| pair[1] - pair[0]);
@@ -181,7 +206,7 @@ fn schedules<S: System, const SPREAD: u64>(rules: &Rules, server: &Server) -> Sa
     const SECONDS: u64 = 5;
     let tasks = rules.scaled(1_000);
     let system = S::open(rules, server);
-    let mut workers = Workers::start(&system, 1);
+    let mut workers = Workers::start(&system, 1, CONCURRENCY);
     workers.go();
     let first_ms = (wall_ms() + STORING).next_multiple_of(PERIOD);
     system.store(Jobs::Scheduled {
@@ -211,10 +236,11 @@ fn drain<S: System>(
     jobs: Jobs,
     tasks: u64,
     workers: usize,
+    permits: usize,
 ) -> (Sample, Vec<(u64, u64)>) {
     let system = S::open(rules, server);
     system.store(jobs);
-    let mut workers = Workers::start(&system, workers);
+    let mut workers = Workers::start(&system, workers, permits);
     let (meter, before) = (server.meter(), workers.cpu_ns());
     workers.go();
     wait_until_done(&system, server, tasks);
@@ -227,8 +253,8 @@ fn drain<S: System>(
 struct Workers(Vec<Worker>);
 
 impl Workers {
-    fn start<S: System>(system: &S, workers: usize) -> Self {
-        let mut workers = Self((0..workers).map(|_| system.worker()).collect());
+    fn start<S: System>(system: &S, workers: usize, permits: usize) -> Self {
+        let mut workers = Self((0..workers).map(|_| system.worker(permits)).collect());
         workers.0.iter_mut().for_each(Worker::wait_ready);
         workers
     }

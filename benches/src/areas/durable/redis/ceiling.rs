@@ -36,6 +36,16 @@ const CLAIM: &str = "
     redis.call('ZADD', KEYS[2], unpack(rows))
     return jobs";
 
+/// Acknowledges tasks, and then claims others.
+const TURN: &str = "
+    if #ARGV > 2 then redis.call('ZREM', KEYS[2], unpack(ARGV, 3)) end
+    local jobs = redis.call('LPOP', KEYS[1], ARGV[1])
+    if not jobs then return {} end
+    local rows = {}
+    for i, job in ipairs(jobs) do rows[2 * i - 1], rows[2 * i] = ARGV[2], job end
+    redis.call('ZADD', KEYS[2], unpack(rows))
+    return jobs";
+
 const ACK: &str = "return redis.call('ZREM', KEYS[1], unpack(ARGV))";
 
 /// One loop claims and acknowledges what is there.
@@ -46,6 +56,18 @@ pub(super) fn drain(rules: &Rules, tasks: u64, bytes: usize, fsync: Fsync) -> Sa
         on_worker(&runtime, queue.clone().store(0, tasks, bytes));
         let meter = server.meter();
         on_worker(&runtime, queue.clone().run(tasks));
+        meter.end(tasks)
+    })
+}
+
+/// The same, with so many tasks in a request, which acknowledges the tasks of the one before.
+pub(super) fn drain_turns(rules: &Rules, tasks: u64, permits: usize) -> Sample {
+    with_server(rules, Fsync::EverySecond, |server| {
+        let (runtime, queue) = begin(server);
+        let tasks = rules.scaled(tasks);
+        on_worker(&runtime, queue.clone().store(0, tasks, 0));
+        let meter = server.meter();
+        on_worker(&runtime, queue.clone().run_in_turns(tasks, permits));
         meter.end(tasks)
     })
 }
@@ -92,6 +114,21 @@ pub(super) fn spawn_1000(rules: &Rules) -> Sample {
                 let spawners = (0..SPAWNERS).map(|spawner| spawner * share);
                 let spawners = spawners.map(|first| spawner(queue.clone(), first));
                 spawners.collect::<JoinSet<_>>().join_all().await;
+            });
+        })
+    })
+}
+
+/// One spawner, which waits for each of its tasks.
+pub(super) fn spawn_awaited(rules: &Rules) -> Sample {
+    with_server(rules, Fsync::EverySecond, |server| {
+        let (runtime, queue) = begin(server);
+        server.rounds(rules, rules.scaled(5_000), |tasks| {
+            let queue = queue.clone();
+            on_worker(&runtime, async move {
+                for number in 0..tasks {
+                    queue.store_one(number).await;
+                }
             });
         })
     })
@@ -245,6 +282,26 @@ impl Queue {
                 self.acknowledge(&jobs).await;
             }
         }
+    }
+
+    /// Runs so many tasks, which are there already.
+    async fn run_in_turns(mut self, tasks: u64, permits: usize) {
+        let turn = Script::new(TURN);
+        let (mut jobs, mut ran) = (Vec::<Vec<u8>>::new(), 0);
+        loop {
+            let mut turn = turn.key(READY);
+            let turn = turn.key(ACTIVE).arg(permits).arg(0).arg(&jobs);
+            jobs = turn
+                .invoke_async(&mut self.connection)
+                .await
+                .expect("the script runs");
+            if jobs.is_empty() {
+                break;
+            }
+            jobs.iter().for_each(|job| decode(job));
+            ran += jobs.len() as u64;
+        }
+        assert_eq!(ran, tasks);
     }
 
     async fn acknowledge(&self, jobs: &[Vec<u8>]) {

@@ -5,11 +5,12 @@ use std::time::Instant;
 
 use throng::durable::{DurableClient, DurableExecutor};
 
-use super::ours::begin;
+use super::ours::{begin, count};
 use super::server::{Fsync, cpu_ns, with_server};
 use crate::areas::durable::latencies;
 use crate::areas::durable::ours::{since, spawn_and_await, spawn_paced, wait_until, with_commit};
 use crate::areas::durable::tasks::{Echo, Stamp, Starts};
+use crate::areas::durable::worker::Worker;
 use crate::areas::on_worker;
 use crate::measure::{Rules, Sample};
 
@@ -30,6 +31,35 @@ pub(super) fn start(rules: &Rules) -> Sample {
         let begins: Vec<_> = spawned.iter().map(|spawned| spawned.begin).collect();
         let sample = with_commit(latencies(sample, since(&begins, &begun)), &spawned);
         server.with_idle(sample, rules, || cpu_ns(std::process::id()))
+    })
+}
+
+/// The same, with the executor in a process of its own.
+pub(super) fn start_2_processes(rules: &Rules) -> Sample {
+    with_server(rules, Fsync::EverySecond, |server| {
+        let (runtime, client) = begin(server);
+        let mut worker = Worker::start_stamped(&server.url(), 64, None);
+        worker.wait_ready();
+        worker.go();
+        // One task shows that it is at work.
+        let first = client.clone();
+        on_worker(&runtime, async move {
+            let stored = first.spawn(Stamp::new(u64::MAX)).await;
+            drop(stored.expect("a task can be stored"));
+        });
+        let done = || count(&runtime, &client).done;
+        wait_until(|| done() == 1);
+        let (meter, before) = (server.meter(), cpu_ns(worker.pid()));
+        let spawned = on_worker(&runtime, spawn_paced(client.clone(), rules.scaled(400)));
+        let tasks = spawned.len() as u64;
+        wait_until(|| done() > tasks);
+        let worker_ns = cpu_ns(worker.pid()) - before;
+        let sample = meter.end_with(tasks, worker_ns);
+        let sample = server.with_idle(sample, rules, || cpu_ns(worker.pid()));
+        let begins: Vec<_> = spawned.iter().map(|spawned| spawned.begin).collect();
+        let sample = latencies(sample, since(&begins, &worker.finish()));
+        with_commit(sample, &spawned)
+            .with_fact("worker cpu us/task", worker_ns as f64 / 1e3 / tasks as f64)
     })
 }
 

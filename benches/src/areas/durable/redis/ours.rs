@@ -10,10 +10,12 @@ use throng::durable::{DurableClient, DurableExecutor, RedisStore, SpawnOptions};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
-use super::server::{Fsync, Server, mean, with_server};
+use super::server::{Fsync, Server, cpu_ns, mean, with_server};
 use super::{CHUNK, ROUND, SPAWNERS, STORED};
+use crate::areas::durable::ours::wait_until;
 use crate::areas::durable::tasks::{Echo, Nothing};
 use crate::areas::durable::types::{self, Other};
+use crate::areas::durable::worker::Worker;
 use crate::areas::{on_worker, two_workers};
 use crate::measure::{Rules, Sample};
 
@@ -54,6 +56,8 @@ pub(super) struct Drain {
     pub(super) runs: u64,
     /// The minimum size of each payload.
     pub(super) bytes: usize,
+    /// The number of tasks that run at a time.
+    pub(super) permits: usize,
     pub(super) fsync: Fsync,
 }
 
@@ -62,6 +66,7 @@ impl Drain {
         waiting: STORED,
         runs: STORED,
         bytes: 0,
+        permits: CONCURRENCY,
         fsync: Fsync::EverySecond,
     };
 
@@ -74,7 +79,8 @@ impl Drain {
             while elapsed < rules.target {
                 fill(&runtime, &client, missing, self.bytes);
                 let begin = Instant::now();
-                let (sample, done) = drain_some(server, &runtime, &client, rules.scaled(self.runs));
+                let runs = rules.scaled(self.runs);
+                let (sample, done) = drain_some(server, &runtime, &client, runs, self.permits);
                 elapsed += begin.elapsed();
                 missing = done;
                 rounds.push(sample);
@@ -103,11 +109,12 @@ fn drain_some(
     runtime: &Runtime,
     client: &DurableClient,
     tasks: u64,
+    permits: usize,
 ) -> (Sample, u64) {
     let before = count(runtime, client).done;
     let meter = server.meter();
     let mut builder = DurableExecutor::builder(client.clone());
-    builder.max_running(CONCURRENCY);
+    builder.max_running(permits);
     let executor = runtime.block_on(builder.register::<Nothing>().start(()));
     let executor = executor.expect("an executor can be started");
     while executor.metrics().completed < tasks {
@@ -202,6 +209,21 @@ pub(super) fn spawn_by_1000(
     })
 }
 
+/// One spawner, which waits for each of its tasks.
+pub(super) fn spawn_awaited(rules: &Rules) -> Sample {
+    with_server(rules, Fsync::EverySecond, |server| {
+        let (runtime, client) = begin(server);
+        let mut spawned = 0;
+        let sample = server.rounds(rules, rules.scaled(5_000), |tasks| {
+            let options = |_| SpawnOptions::new();
+            on_worker(&runtime, spawner(client.clone(), spawned, tasks, options));
+            spawned += tasks;
+        });
+        assert_eq!(count(&runtime, &client).waiting, spawned);
+        sample
+    })
+}
+
 async fn spawner(client: DurableClient, first: u64, share: u64, options: fn(u64) -> SpawnOptions) {
     for number in first..first + share {
         let stored = client.spawn_with(Nothing::new(number), options(number));
@@ -228,6 +250,28 @@ pub(super) fn together(rules: &Rules) -> Sample {
         assert_eq!((counts.done, counts.claimed), (tasks, tasks), "{counts:?}");
         let turns = executor.metrics().turns as f64 / tasks as f64;
         sample.with_fact("turns/task", turns)
+    })
+}
+
+/// The same, with the executor in a process of its own.
+pub(super) fn together_2_processes(rules: &Rules) -> Sample {
+    with_server(rules, Fsync::EverySecond, |server| {
+        let (runtime, client) = begin(server);
+        let mut worker = Worker::start_on(&server.url());
+        worker.wait_ready();
+        worker.go();
+        // One task shows that it is at work.
+        fill(&runtime, &client, 1, 0);
+        wait_until(|| count(&runtime, &client).done == 1);
+        let tasks = rules.scaled(STORED);
+        let (meter, before) = (server.meter(), cpu_ns(worker.pid()));
+        fill(&runtime, &client, tasks, 0);
+        wait_until(|| count(&runtime, &client).done > tasks);
+        let worker_ns = cpu_ns(worker.pid()) - before;
+        let sample = meter.end_with(tasks, worker_ns);
+        let counts = count(&runtime, &client);
+        assert_eq!(counts.claimed, tasks + 1, "a task ran twice: {counts:?}");
+        sample.with_fact("worker cpu ns/task", worker_ns as f64 / tasks as f64)
     })
 }
 

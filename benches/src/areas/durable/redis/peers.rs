@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::server::{Fsync, Meter, Server, cpu_ns, with_server};
 use crate::areas::Peer;
 use crate::areas::durable::latencies;
-use crate::areas::durable::program::{Language, Program};
+use crate::areas::program::{Language, Program};
 use crate::measure::{Rules, Sample};
 
 pub(in crate::areas::durable) const PEERS: Program = Program {
@@ -45,6 +45,31 @@ const UNLOCKED: &str = "the same, set up not to lock tasks and not to tell of ev
 
 const NOT_ACKNOWLEDGED: &str =
     "16 workers; it acknowledges nothing: what runs when its process dies is lost";
+
+/// The same, with workers of so many permits.
+pub(super) fn drain_with(permits: usize, tasks: u64) -> [Peer; 3] {
+    [
+        of_permits(
+            APALIS,
+            "drain",
+            tasks,
+            Some(permits),
+            Some("it reads 100 tasks ahead"),
+        ),
+        of_permits(OXANA, "drain", tasks, Some(permits), None),
+        of_permits(
+            SIDEKIQ,
+            "drain",
+            tasks,
+            Some(permits),
+            Some("it acknowledges nothing: what runs when its process dies is lost"),
+        ),
+    ]
+}
+
+pub(super) fn spawn_awaited() -> [Peer; 3] {
+    [APALIS, OXANA, SIDEKIQ].map(|peer| of(peer, "spawn-awaited", 5_000, None))
+}
 
 pub(super) fn spawn_all() -> [Peer; 2] {
     [
@@ -106,7 +131,7 @@ pub(super) fn memory() -> [Peer; 3] {
                     "spawn-all"
                 };
                 let meter = server.meter();
-                let mut running = Running::start(rules, server, peer, workload, tasks);
+                let mut running = Running::start(rules, server, peer, workload, tasks, None);
                 let report = running.report();
                 let sample = running.sample(meter, &report);
                 running.finish();
@@ -117,10 +142,22 @@ pub(super) fn memory() -> [Peer; 3] {
 }
 
 fn of(peer: &'static str, workload: &'static str, tasks: u64, note: Option<&'static str>) -> Peer {
+    of_permits(peer, workload, tasks, None, note)
+}
+
+/// With the permits that the peer has by default, or with so many.
+fn of_permits(
+    peer: &'static str,
+    workload: &'static str,
+    tasks: u64,
+    permits: Option<usize>,
+    note: Option<&'static str>,
+) -> Peer {
     let run = move |rules: &Rules| {
         with_program(rules, |server| {
             let meter = server.meter();
-            let mut running = Running::start(rules, server, peer, workload, rules.scaled(tasks));
+            let tasks = rules.scaled(tasks);
+            let mut running = Running::start(rules, server, peer, workload, tasks, permits);
             let report = running.report();
             let mut sample = running.sample(meter, &report);
             if !report.latencies_ns.is_empty() {
@@ -161,10 +198,18 @@ struct Running {
 }
 
 impl Running {
-    fn start(rules: &Rules, server: &Server, peer: &str, workload: &str, tasks: u64) -> Self {
+    fn start(
+        rules: &Rules,
+        server: &Server,
+        peer: &str,
+        workload: &str,
+        tasks: u64,
+        permits: Option<usize>,
+    ) -> Self {
         let mut command = PEERS.command(rules).expect("it is there");
         let mut child = command
             .args([peer, workload, &server.url(), &tasks.to_string()])
+            .args(permits.map(|permits| permits.to_string()))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -2,10 +2,11 @@
 
 use std::process::{Command, Stdio};
 
-use super::{CONCURRENCY, Jobs, QUEUE, System};
-use crate::areas::durable::program::{Language, Program};
+use super::plain::Produced;
+use super::{Jobs, QUEUE, System};
 use crate::areas::durable::redis::server::Server;
 use crate::areas::durable::worker::Worker;
+use crate::areas::program::{Language, Program};
 use crate::measure::Rules;
 
 pub(in crate::areas::durable) const PROGRAM: Program = Program {
@@ -20,6 +21,12 @@ pub(super) struct Bullmq {
 }
 
 impl Bullmq {
+    /// Starts a process that stores jobs when it is told to [go](Worker::go), and says when they are stored.
+    pub(super) fn producer(&self, jobs: Produced) -> Worker {
+        let jobs = serde_json::to_string(&jobs).expect("jobs have nothing that JSON cannot say");
+        Worker::start_program(&mut self.command("produce", &jobs))
+    }
+
     fn command(&self, role: &str, argument: &str) -> Command {
         let mut command = PROGRAM.command(&self.rules).expect("it is installed");
         command.args([role, &self.url, argument]);
@@ -42,8 +49,8 @@ impl System for Bullmq {
         assert!(stored.success(), "jobs cannot be stored: {stored}");
     }
 
-    fn worker(&self) -> Worker {
-        Worker::start_program(&mut self.command("work", &CONCURRENCY.to_string()))
+    fn worker(&self, permits: usize) -> Worker {
+        Worker::start_program(&mut self.command("work", &permits.to_string()))
     }
 
     fn done(&self, server: &Server) -> u64 {

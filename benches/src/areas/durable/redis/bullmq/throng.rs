@@ -12,7 +12,7 @@ use throng::durable::{
 };
 use tokio::runtime::Runtime;
 
-use super::{CONCURRENCY, Jobs, PERIOD, QUEUE, System, due_ms, since_1970};
+use super::{Jobs, PERIOD, QUEUE, System, due_ms, since_1970};
 use crate::areas::durable::redis::CHUNK;
 use crate::areas::durable::redis::ours::{begin, count, open};
 use crate::areas::durable::redis::server::Server;
@@ -48,8 +48,8 @@ impl System for Throng {
         stored.expect("jobs can be stored");
     }
 
-    fn worker(&self) -> Worker {
-        Worker::start_stamped(&self.url, CONCURRENCY)
+    fn worker(&self, permits: usize) -> Worker {
+        Worker::start_stamped(&self.url, permits, Some(QUEUE))
     }
 
     fn done(&self, _: &Server) -> u64 {
@@ -69,6 +69,7 @@ async fn store(client: &DurableClient, jobs: Jobs) -> Result<(), DurableError> {
                 try_join_all(numbers.map(|number| delayed(client, number, due(number)))).await?;
             }
         }
+        Jobs::Plain { tasks } => store_all(client, tasks, |_| options()).await?,
         Jobs::Prioritized { tasks } => {
             let priority = |number: u64| PRIORITIES[number as usize % PRIORITIES.len()];
             store_all(client, tasks, |number| options().priority(priority(number))).await?;
@@ -136,6 +137,7 @@ async fn schedule(client: &DurableClient, number: u64, first_ms: u64) -> Result<
 pub(in crate::areas::durable) fn work_stamped(
     url: &str,
     max_running: usize,
+    queue: Option<&str>,
 ) -> Result<(), Box<dyn Error>> {
     let runtime = two_workers().enable_io().build()?;
     let client = runtime.block_on(open(url));
@@ -144,9 +146,10 @@ pub(in crate::areas::durable) fn work_stamped(
     let starts = Arc::new(Starts::default());
     let mut builder = DurableExecutor::builder(client);
     builder.register::<Stamp>().register::<Tick>();
-    builder
-        .max_running(max_running)
-        .serve(ServedQueue::new(QUEUE));
+    builder.max_running(max_running);
+    if let Some(queue) = queue {
+        builder.serve(ServedQueue::new(queue));
+    }
     let executor = runtime.block_on(builder.start(Arc::clone(&starts)))?;
     io::stdin().read_to_end(&mut Vec::new())?;
     drop(executor);

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::measure::Rules;
+use crate::measure::{Rules, Sample};
 
 /// A package outside of the workspace, which is built when it is to be measured.
 #[derive(Clone, Copy)]
@@ -20,6 +20,8 @@ pub(super) struct Program {
 #[derive(Clone, Copy)]
 pub(super) enum Language {
     Rust,
+    /// A class whose name is that of the file without its ending.
+    Java,
     /// A script for Node.js. Its dependencies are installed in its folder.
     JavaScript,
 }
@@ -31,6 +33,7 @@ impl Program {
         eprintln!("# building {folder}: the first time, this takes minutes");
         let built = match self.language {
             Language::Rust => self.compile(dir),
+            Language::Java => self.compile_class(dir),
             Language::JavaScript => self.install(),
         };
         let Err(complaint) = built else {
@@ -52,6 +55,12 @@ impl Program {
         ) {
             (Ok(complaint), _) => Err(complaint),
             (Err(_), Language::Rust) => Ok(Command::new(root.join(self.file))),
+            (Err(_), Language::Java) => {
+                let mut command = Command::new("java");
+                let class = self.file.trim_end_matches(".java");
+                command.arg("-cp").arg(root).arg(class);
+                Ok(command)
+            }
             (Err(_), Language::JavaScript) => {
                 let mut command = Command::new("node");
                 command.arg(self.sources().join(self.file));
@@ -73,6 +82,15 @@ impl Program {
         succeed(&mut cargo, "cargo")?;
         let copied = fs::copy(target.join("release").join(file), dir.join(file));
         copied.map(drop).map_err(|error| error.to_string())
+    }
+
+    fn compile_class(self, dir: &Path) -> Result<(), String> {
+        let source = self.sources().join(self.file);
+        let compiled = succeed(
+            Command::new("javac").arg("-d").arg(dir).arg(source),
+            "javac",
+        );
+        compiled.map_err(|complaint| format!("{complaint}: install a JDK, version 17 or later"))
     }
 
     /// Installs the packages of the lock file, unless they are there.
@@ -99,6 +117,25 @@ impl Program {
 
     fn complaint(self) -> String {
         format!("{}-complaint", self.folder)
+    }
+}
+
+/// Runs a program that prints the tasks that it has done, the seconds, and the seconds of CPU time.
+pub(super) fn measure(program: &mut Command) -> Sample {
+    let output = program.output().expect("it can be started");
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "it failed: {complaints}");
+    let output = String::from_utf8_lossy(&output.stdout);
+    let mut figures = output.split_whitespace().map(str::parse::<f64>);
+    let mut figure = || match figures.next() {
+        Some(Ok(figure)) => figure,
+        _ => panic!("not a result: {output}"),
+    };
+    let (tasks, seconds, cpu_seconds) = (figure(), figure(), figure());
+    Sample {
+        value: seconds * 1e9 / tasks,
+        cpu_ns_per_task: Some(cpu_seconds * 1e9 / tasks),
+        ..Sample::default()
     }
 }
 
