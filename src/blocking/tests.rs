@@ -284,7 +284,7 @@ fn runs_and_aborts_meet() {
             bulkhead.spawn_blocking(move || drop(two)),
         ];
         let aborts = handles.each_ref().map(JoinHandle::abort_handle);
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             scope.spawn(|| aborts.iter().for_each(AbortHandle::abort));
             for handle in handles {
                 match handle.blocking_join() {
