@@ -220,6 +220,15 @@ mod tests {
     }
 
     #[test]
+    fn the_page_shows_each_chart() {
+        let page = include_str!("../README.md");
+        for (area, workload, _, title) in HEADLINES {
+            let image = format!("![{title}](charts/{area}-{workload}.svg)");
+            assert!(page.contains(&image), "{image} is not in benches/README.md");
+        }
+    }
+
+    #[test]
     fn what_cannot_be_drawn_is_an_error() {
         assert!(parse("{}").unwrap_err().starts_with("line 1 is no row"));
         let dir = tempfile::tempdir().unwrap();
