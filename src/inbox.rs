@@ -93,8 +93,8 @@ impl<T: Linked> Inbox<T> {
     /// `edit` receives the head and returns the tags of the new one, or `None` to refuse. It may be called several
     /// times. Returns the head that was replaced.
     ///
-    /// The call does not use the inbox any more once the batch is in it: the thread that takes the batch may then free
-    /// the inbox.
+    /// Once the batch is in the inbox, the call does not access the inbox again. So the thread that takes the batch may
+    /// free the inbox.
     ///
     /// | head before | `edit` | head after | returns |
     /// |---|---|---|---|

@@ -194,7 +194,7 @@ impl<S> Task<S> {
         unsafe { (header.as_ref().vtable.poll)(header, (&raw mut *state).cast(), cx) }
     }
 
-    /// Ends the job without running it, and drops its captures. Returns `false` if it was claimed before.
+    /// Ends the job without running it, and drops its captures. Returns `false` if another party had claimed it.
     pub(crate) fn fail(self, fault: Fault) -> bool {
         let header = ManuallyDrop::new(self).header;
         // SAFETY: the reference is this function's to give away; `cancel` needs the claim, or a detached closure (rules
@@ -283,7 +283,7 @@ pub(crate) enum Stepped<T> {
     Ended,
     /// It waits in its cell.
     Suspended,
-    /// It is pending, and was woken already.
+    /// It is pending and was not suspended. The caller has its reference, and polls it again or passes it on.
     Pending(T),
 }
 

@@ -358,10 +358,7 @@ impl State {
 
     /// A thread that is neither idle nor woken is about to exit.
     pub(super) fn begin_exit(&mut self) {
-        debug_assert!(
-            !self.open,
-            "the inbox stays open although tasks may be long"
-        );
+        debug_assert!(!self.open, "the inbox must be closed before a thread exits");
         self.threads -= 1;
         self.rest.leaving += 1;
     }

@@ -21,7 +21,7 @@ use crate::join::{AbortHandle, Closed, Id, JoinError, JoinHandle, Spawn};
 /// A set of tasks whose outputs are returned in the order in which the tasks end.
 ///
 /// It is a [`CompletionStream`] without limits and tags whose only submitter is its owner, with the interface of
-/// [`tokio::task::JoinSet`]. A future that waits at most once costs no Tokio task, and a finished task that was
+/// [`tokio::task::JoinSet`]. A small future that waits at most once costs no Tokio task, and a finished task that was
 /// not joined keeps little besides its output. If many tasks may be spawned before they are joined, prefer a
 /// [`CompletionStream`], which has limits.
 ///

@@ -36,7 +36,7 @@ pub(super) struct CompletionQueue<T, K> {
     /// The number of completions that have arrived under keys from `spill_threshold` on.
     over_threshold: Number,
     this: Weak<Self>,
-    /// Those of the first runtime that a future was submitted on.
+    /// The runners of the first runtime on which a future was submitted, and the id of that runtime.
     runners: OnceLock<(runtime::Id, Arc<Runners>)>,
 }
 
@@ -131,7 +131,7 @@ impl<T, K> CompletionQueue<T, K> {
         let key = finished.key();
         // Keys are dense: there is none this large unless as many jobs were outstanding at a time.
         let over_threshold = key >= queue.spill_threshold;
-        // What follows the push needs a reference: that of the cell may be gone by then.
+        // The code after the push needs a reference of its own: the cell, and its reference, may be gone by then.
         let mut kept = None;
         let reference = std::ptr::from_ref(queue);
         let inbox = &raw const queue.inbox;
@@ -220,8 +220,9 @@ impl<T, K> Drop for CompletionQueue<T, K> {
 /// What the lock of a queue protects.
 pub(super) struct Locked<T, K> {
     jobs: Jobs<T, K>,
-    /// References to the queue, of jobs that were released, for jobs that will be accepted: counting the references anew
-    /// costs more, above all if the jobs complete on other threads. Empty once the stream is closed and its reader gone.
+    /// References to the queue that released jobs held. New jobs reuse them, which costs less than changing the
+    /// reference count, above all if jobs complete on other threads. Empty once the stream is closed and its reader
+    /// is gone.
     spare: Vec<Arc<CompletionQueue<T, K>>>,
 }
 
@@ -251,7 +252,7 @@ impl<T, K> Locked<T, K> {
         }
     }
 
-    /// Returns the references that were kept. No other is kept if the stream is closed.
+    /// Takes the references that were kept. A closed stream keeps no more.
     pub(super) fn take_spare(&mut self) -> Vec<Arc<CompletionQueue<T, K>>> {
         mem::take(&mut self.spare)
     }
@@ -346,7 +347,7 @@ impl<T: Send + 'static, K: Send + 'static> Destination<T> for QueueEntry<T, K> {
         let task = unsafe { Task::from_resumed(job) };
         match runners {
             Some(runners) => contain(|| Runners::resume(&runners, task)),
-            None => unreachable!("a runner has polled the job"),
+            None => unreachable!("only runners suspend jobs"),
         }
     }
 }

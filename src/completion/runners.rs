@@ -4,9 +4,8 @@
 //! place in the runtime's list of tasks. So a job becomes a task only if its future is [large](super::start), or if it
 //! waits more than once. Small futures are queued in their cells, which they have anyway, and a *runner*, which is a
 //! task, polls them one after the other. A future that is pending after its first poll is *suspended*: it stays in its
-//! cell, and is queued again when it is woken. If it is pending then too, it becomes a task on the thread that has polled
-//! it, which likely runs it later: so a future that is woken many times is spread over the runtime's workers as all
-//! others are.
+//! cell, and is queued again when it is woken. If it is pending again, it becomes a task, which is spawned on the
+//! thread that polled it. So the runtime balances a future that is woken many times like any other task.
 //!
 //! - A submission starts a runner if there is none. While jobs take long, it also starts one if there are fewer than the
 //!   runtime has workers. While jobs are very short, a second runner starts only if earlier submissions are still
@@ -274,7 +273,7 @@ impl Runners {
 
     /// Cancels the queued and the suspended jobs.
     fn cancel_all(&self) {
-        // All are taken before one is dropped, whose drop may wake the others: these would be left to the watchdog.
+        // Takes all suspended jobs first: the drop of one may wake others, which would then be left to the watchdog.
         let suspended = (self.take_suspended)();
         self.runtime_gone.store(true, Ordering::Relaxed);
         while let Some((task, _)) = self.next() {
@@ -407,7 +406,7 @@ impl IfDropped {
 struct Runner {
     /// `None` once it has exited.
     runners: Option<Arc<Runners>>,
-    /// It has parked, and does not know that it has been started since. This is the number of the park.
+    /// The number of its current park. It is kept until the runner finds that it has been started again.
     park: Option<u64>,
     full_quanta: u32,
     /// The number of quanta that it still waits for more jobs.

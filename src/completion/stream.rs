@@ -308,7 +308,8 @@ impl<T, K> CompletionStream<T, K> {
         self.release_read();
         // After this there is nothing left for the stream's drop to abort.
         for job in self.shared.detach_reader() {
-            // Without a record, nobody could end it where it waits when the runtime shuts down. It becomes a task.
+            // Its record is gone, so a shutdown of the runtime would not find it while it is suspended. The wake-up
+            // makes it a task if it is still pending.
             job.wake();
         }
     }

@@ -53,11 +53,12 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
     /// - Until the future waits for the second time, [`tokio::task::id`] and tokio-console show a task of the stream,
     ///   and its polls before and after the first wait may be in different tasks and on different workers.
     /// - A poll may come without a wake-up, which every future must allow.
-    /// - If the future computes for long before it waits for the second time, or blocks its thread, other tasks take
-    ///   over the futures that are queued behind it. That may take some milliseconds.
-    /// - Once a future has waited, one task of the stream stays on the runtime until the stream and its jobs are gone.
-    /// - If the runtime shuts down while a future blocks its thread, futures that wait may be cancelled only after it has
-    ///   returned.
+    /// - If the future computes for long or blocks its thread before it waits for the second time, the futures that are
+    ///   queued behind it may be delayed by some milliseconds, until other tasks of the stream take them over.
+    /// - Once a future has waited, one task of the stream stays on the runtime until the stream, its submitters and its
+    ///   jobs are gone.
+    /// - If the runtime shuts down while a future blocks its thread, suspended futures may not be cancelled until that
+    ///   poll returns.
     ///
     /// Without a runtime, the outcome is [`is_rejected`](crate::JoinError::is_rejected). If the runtime has been shut
     /// down, it is [`is_cancelled`](crate::JoinError::is_cancelled).

@@ -134,8 +134,8 @@ impl Work {
         }
     }
 
-    /// Polls a future on this thread. If it is pending after its first poll, it is suspended, if it can be. Returns it if
-    /// it is pending for the second time, or cannot be suspended, for an executor to run.
+    /// Polls a future on this thread. If it is pending after its first poll and can be suspended, suspends it.
+    /// Otherwise returns a pending future, for an executor to run.
     pub(crate) fn poll_or_suspend(mut self) -> Stepped<Self> {
         match self.task.take() {
             Some(task) if !self.started && task.can_suspend() => {

@@ -96,7 +96,7 @@ where
     unsafe fn wait(header: NonNull<Header>, waker: &Waker) -> Poll<Ran> {
         // SAFETY: the caller holds a reference (rules 1 and 2).
         let cell = unsafe { header.cast::<Self>().as_ref() };
-        // A job that is polled in its cell is woken like by any other party: its own waker in its cell would keep it alive.
+        // An abort wakes this job directly: see `notify`. If the cell held its own waker, it would keep itself alive.
         if resume::is_waker_of(waker, header) {
             return Poll::Pending;
         }

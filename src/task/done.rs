@@ -13,7 +13,8 @@ use crate::unwind::contain;
 
 /// Determines where a finished cell goes.
 pub(crate) trait Destination<T>: Sized + Send + Sync + 'static {
-    /// It passes jobs that were suspended to a runner.
+    /// `true` if jobs with this destination can be suspended. The destination then passes them to a runner when they
+    /// are woken.
     const RESUMES: bool = false;
 
     /// Takes a cell whose outcome is written. Must not unwind.

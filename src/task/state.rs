@@ -10,8 +10,9 @@ const ABORTED: u32 = 1 << 4;
 /// The lower one of the user bits.
 const USER_BIT: u32 = 1 << 5;
 const MAX_USER_BITS: u32 = 0b11;
-/// The job has been pending in its cell. With `WOKEN`, it has been woken since.
+/// The job was pending in its cell after a poll.
 const SUSPENDED: u32 = 1 << 7;
+/// The job was woken, before or after it was suspended.
 const WOKEN: u32 = 1 << 8;
 const REFERENCE: u32 = 1 << 9;
 

@@ -1,7 +1,9 @@
 //! The peers of the area `durable` that work with Redis: apalis-redis, oxana and rusty-sidekiq.
 //!
 //! `redis-peers PEER WORKLOAD URL TASKS [PERMITS]` does a workload once, with an empty server, and prints what it has
-//! measured as one line of JSON. A worker runs at most PERMITS tasks at a time; otherwise each peer has its own number. Then it does nothing until its input ends: what it costs meanwhile, others look at.
+//! measured as one line of JSON. A worker runs at most PERMITS tasks at a time, or without PERMITS,
+//! as many as the peer runs by default. Then the program does nothing until its input ends, so that the caller can
+//! measure what it costs while it is idle.
 
 mod apalis_redis_peer;
 mod oxana_peer;

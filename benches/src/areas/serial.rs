@@ -124,8 +124,8 @@ async fn operate<S: Serial>(state: S, spin: Spin, operations: u64) {
     }
 }
 
-/// As [`Contend`], but the value is the 99th percentile of the time that an operation takes. The 999th permille and the
-/// share of slow operations are recorded as well.
+/// As [`Contend`], but the value is the 99th percentile of the time that an operation takes. The 99.9th percentile
+/// and the share of slow operations are recorded as well.
 #[derive(Clone, Copy)]
 struct Latency {
     tasks: u64,

@@ -23,7 +23,7 @@ struct Parked {
 }
 
 impl Parked {
-    /// Returns `true` if the runner of this park has not been started. Another one may have parked since.
+    /// Returns `true` if the runner of this park is still parked. If it was started, another may have parked since.
     fn holds(&self, park: u64) -> bool {
         self.waker.is_some() && self.times == park
     }
@@ -37,7 +37,7 @@ impl Parking {
         }
     }
 
-    /// A job was suspended. So the calling runner, or another one, parks.
+    /// Records that a job was suspended. From now on, one runner parks instead of exiting.
     pub(super) fn note_suspended(&self) {
         if !self.suspends.load(Ordering::Relaxed) {
             self.suspends.store(true, Ordering::Relaxed);

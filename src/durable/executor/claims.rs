@@ -236,8 +236,8 @@ impl Claims {
         Some((queue, run, holder))
     }
 
-    /// Records that the worker owes verdicts on `count` tasks of a claim that it does not run. If it runs none of them, there is nothing to
-    /// renew the lease for.
+    /// Records that the worker owes verdicts on `count` tasks of a claim that it has not started. Does nothing if the worker runs no
+    /// task of the claim, since it then does not renew the lease.
     pub(crate) fn owe(&mut self, epoch: Epoch, count: usize) {
         if let Some(claim) = self.claims.get_mut(&epoch) {
             claim.add_unconfirmed(count);

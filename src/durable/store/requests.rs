@@ -72,6 +72,10 @@ pub(crate) struct Turn {
 /// The part of a turn that concerns claims that the store [pushes](Event::Pushed) to its session. Pushed claims arrive in the order of
 /// their epochs.
 #[derive(Clone, Copy, Debug, Default)]
+#[cfg_attr(
+    not(feature = "redis"),
+    allow(dead_code, reason = "only Redis pushes claims")
+)]
 pub(crate) struct ClaimPushes {
     /// While the session is idle, the store may claim tasks for it as soon as they are stored: as many as this turn wants and does not
     /// claim.

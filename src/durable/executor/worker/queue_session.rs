@@ -98,7 +98,7 @@ impl QueueSession {
         self.receive_push(pushed.claim.epoch)
     }
 
-    /// Records that a pushed claim has arrived. Returns `false` if it had arrived before.
+    /// Records that a pushed claim has arrived. Returns `false` if it or a later one had arrived before.
     pub(super) fn receive_push(&mut self, epoch: Epoch) -> bool {
         let is_new = self.last_push.is_none_or(|last| last < epoch);
         if is_new {

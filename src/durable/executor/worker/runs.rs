@@ -50,8 +50,8 @@ impl Worker {
         self.forget_early_cancels();
     }
 
-    /// Returns `true` if a task of the last turn's claim may start. If suspended runs have taken its permit, it waits for another one; but
-    /// if the claim may have more tasks than the turn should have wanted, tasks without a permit are given back.
+    /// Returns `true` if a task of the last turn's claim may start. A task whose permit was taken by a resumed run waits for another
+    /// permit. But if the claim may exceed the permits that the turn counted on, tasks without a permit are given back.
     fn has_permit(&self) -> bool {
         let queue = self.current;
         !self.sessions[queue].may_exceed_permits() || self.can_claim(queue)

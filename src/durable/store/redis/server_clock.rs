@@ -15,10 +15,10 @@ impl ServerClock {
         *lock(&self.0) = Some((sent, now));
     }
 
-    /// Converts a time of the server into a time since this machine was started, which is never later than the true time. Returns `None` if
-    /// nothing is known of the server's clock.
+    /// Converts a time of the server into a time since this machine was started. Returns `None` if no time of the server was recorded.
     ///
-    /// The request was sent before the server answered it, so the result is early by at most the time that the request took.
+    /// The request was sent before the server answered it, so the result may be early, by at most the time that the request took. It is not
+    /// late unless the server's clock was set forward since then.
     pub(super) fn date(&self, time: i64) -> Option<Duration> {
         let (sent, now) = (*lock(&self.0))?;
         let since = Duration::from_millis(time.abs_diff(now));

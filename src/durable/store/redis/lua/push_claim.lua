@@ -18,8 +18,8 @@ local function are_plain(entries)
   return (tonumber(meta[5]) or call('HLEN', TOMBSTONES)) == 0
 end
 
--- Returns `true` if claims may be pushed to the session. If an earlier one has not been confirmed for a second, its process may be dead or
--- stopped, and a server does not notice that at once.
+-- Returns `true` if claims may be pushed to the session. If it has not confirmed an earlier one for a second, its process may be dead or
+-- stopped, which the server does not detect at once.
 local function accepts(session)
   if not session or #session.first ~= 6 or session.set ~= plain_set then return false end
   local receivers = redis.pcall('PUBSUB', 'NUMSUB', BASE .. 'client:' .. session.client)

@@ -105,8 +105,8 @@ async fn an_idle_worker_sends_few_commands() {
         }
     };
     // Opening a session, a first turn, advancing the epochs and a pass of maintenance take two commands each, since the
-    // server does not have the scripts yet.
-    timeout(DEADLINE, scripts_are(10)).await.unwrap();
+    // server does not have the scripts yet. Some polls later, the turn that follows the subscription has been sent, too.
+    timeout(DEADLINE, scripts_are(14)).await.unwrap();
     let began = Instant::now();
     let [scripts, pings] = [sent(&["evalsha", "eval"]), sent(&["ping"])];
     timeout(2 * DEADLINE, scripts_are(scripts + 12))
