@@ -79,7 +79,8 @@ impl QueueSession {
 
     /// Records that messages may have been lost.
     pub(super) fn miss_messages(&mut self) {
-        self.may_miss_pushes = true;
+        // A session without a permit asks for lost claims, too, and gives their tasks back.
+        (self.may_miss_pushes, self.is_woken) = (true, true);
     }
 
     /// Records that a message with a pushed claim has arrived. Returns `true` if its tasks are to be started.
@@ -87,7 +88,7 @@ impl QueueSession {
     /// If an earlier message may be lost, this one is ignored, and later turns return both claims in their order.
     pub(super) fn receive_message(&mut self, pushed: &PushedClaim) -> bool {
         if self.may_miss_pushes() {
-            self.may_miss_pushes = true;
+            self.miss_messages();
             self.wake();
             return false;
         }
@@ -262,6 +263,15 @@ mod tests {
         assert!(!request(&mut session).pushes.may_be_lost);
         // The message was under way while the turn returned the claim.
         assert!(!session.receive_message(&message(5)));
+    }
+
+    /// Its permits are used, so a turn that claims nothing asks, and the worker gives the tasks back.
+    #[test]
+    fn a_busy_session_asks_for_lost_claims() {
+        let mut session = session();
+        assert!(session.may_claim && !session.is_woken);
+        session.miss_messages();
+        assert!(session.is_woken);
     }
 
     /// Messages are lost again while a turn is under way.

@@ -57,6 +57,8 @@ fn constants(layouts: Layouts) -> Vec<(&'static str, String)> {
         ("SILENCE_LIMIT", (180 * 1000).to_string()),
         // How often the time of the last request of a session is stored.
         ("ACTIVITY_INTERVAL", (60 * 1000).to_string()),
+        // How long a pushed claim may be unconfirmed before it counts as lost.
+        ("PUSH_CONFIRM_TIME", 1000.to_string()),
     ];
     let positions = layout().map(|(name, position)| (name, position.to_owned()));
     values.into_iter().chain(positions).collect()

@@ -4,5 +4,7 @@ local want, want_bytes = math.min(tonumber(ARGV[4]), MAX_BATCH), tonumber(ARGV[5
 local tombstones = tonumber(meta[5]) or call('HLEN', TOMBSTONES)
 -- The claimed entries, and whether the claim was pushed before.
 local claimed, is_push = {}, false
+-- If pushed claims that may not have arrived use all permits: the milliseconds until the first of them counts as lost.
+local push_wait
 -- `true` if the payload of an entry may be elsewhere, if an entry may have an extension, or if `errors` may have a row of a task.
 local any_separate, any_extension, any_failed = false, false, false

@@ -26,7 +26,7 @@ local function accepts(session)
   if receivers.err or receivers[2] == 0 then return false end
   local oldest = string.match(session.undelivered, 'p(%d+) ')
   local owner = oldest and call('HGET', CLAIMS, oldest .. 'o')
-  return not owner or #owner < OWNER_SESSION or now - number_at('>I6', owner, OWNER_CLAIMED_AT) < 1000
+  return not owner or #owner < OWNER_SESSION or now - number_at('>I6', owner, OWNER_CLAIMED_AT) < PUSH_CONFIRM_TIME
 end
 
 -- The message: `p`, length of the session 1, session, epoch 16, time 6, 1 if the session is still idle, else 0; and for each entry:

@@ -33,7 +33,7 @@
 -- [2] -> epoch of the claim, or empty
 -- [3] -> entries of the claimed tasks
 -- [4] -> payloads that the entries do not contain, in their order
--- [5] -> 1 if more tasks are waiting, else 0
+-- [5] -> 1 if more tasks are waiting that the worker may claim at once, else 0
 -- [6] -> milliseconds until the next due time or end of a lease, or -1
 -- [7] -> 1 if this repeats an earlier answer, else 0
 -- [8] -> 1 if the session is idle although tasks were claimed, else 0
@@ -181,15 +181,17 @@ if not skipped.next_check then
   next_check = math.min(next_check, wait and now + wait or math.huge, hold_wait and now + hold_wait or math.huge)
   -- The next claim looks at other groups.
   if may_be_more then next_check = math.min(next_check, now + 100) end
+  next_check = math.min(next_check, push_wait and now + push_wait or math.huge)
   next_check = next_check == math.huge and -1 or math.max(next_check - now, 0)
   -- The number wanted was reduced if the types of the session are paused.
   local goes_idle_below = ARGV[8] == '1' and 1 or ARGV[8] ~= '0' and tonumber(ARGV[4]) or 0
   goes_idle = not more and not first_error and #claimed < goes_idle_below
   if goes_idle then
     local key = idle_key
-    -- The fraction of the score is the number of tasks for which claims may be pushed, in 1024ths. A worker that asks for lost claims ignores
-    -- other messages with claims.
-    local accepted = ARGV[8] == '3' and ARGV[13] ~= '1' and not is_repeated and math.max(want - #claimed, 0) or 0
+    -- The fraction of the score is the number of tasks for which claims may be pushed, in 1024ths. A worker that asks for lost claims, or
+    -- gets one, ignores other messages with claims.
+    local asks = ARGV[13] == '1' or is_push
+    local accepted = ARGV[8] == '3' and not asks and not is_repeated and math.max(want - #claimed, 0) or 0
     call('ZADD', key, now + accepted / 1024, idle_member)
   end
 end
@@ -228,7 +230,7 @@ if any_failed then
   end
 end
 local answer = {
-  refused, epoch, claimed, payloads, more and 1 or 0, next_check, is_repeated and 1 or 0, goes_idle and #claimed > 0 and 1 or 0,
+  refused, epoch, claimed, payloads, more and not push_wait and 1 or 0, next_check, is_repeated and 1 or 0, goes_idle and #claimed > 0 and 1 or 0,
   is_drained and 1 or 0, concat(failing_for), now, is_push and 1 or 0,
 }
 if meta[6] then answer[13] = meta[6] end

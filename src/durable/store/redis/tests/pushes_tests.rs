@@ -389,3 +389,63 @@ async fn a_lost_claim_that_is_returned_has_a_whole_lease() {
     let claim = turned.claim.unwrap();
     assert_eq!(worker.turn(done(&claim), 0).await.refused, []);
 }
+
+/// The message is lost, and the worker does not know that. Its turns claim nothing else for the permits of that claim, and it does not ask
+/// again at once. After a second, a turn returns the claim.
+#[tokio::test]
+async fn a_claim_that_is_not_confirmed_is_returned_after_a_second() {
+    needs_redis!();
+    let it = timed();
+    let (worker, _events) = it.open_idle(2).await;
+    let other = it.open().await;
+    other.enqueue([task(1), task(2)]).await;
+    other.enqueue([task(3)]).await;
+    it.clock.advance(Duration::from_millis(300));
+    let early = rest(&worker, 2, ClaimPushes::default()).await;
+    assert_eq!((early.claim, early.more), (None, false));
+    assert_eq!(early.next, Some(Duration::from_millis(700)));
+    it.clock.advance(Duration::from_millis(700));
+    let late = rest(&worker, 2, ClaimPushes::default()).await;
+    assert!(late.is_pushed);
+    assert_eq!(ids_of(&late.claim.unwrap()), [id(1), id(2)]);
+}
+
+/// The worker has never seen the claim, so its tasks have not run.
+#[tokio::test]
+async fn a_claim_under_way_to_a_session_that_is_closed_is_no_loss() {
+    needs_redis!();
+    let mut it = Pair::new().await;
+    it.rest(1).await;
+    it.producer.enqueue([task(1)]).await;
+    next_push(&mut it.events).await;
+    it.worker
+        .store
+        .close_session(it.worker.session)
+        .await
+        .unwrap();
+    let claim = it.producer.claim(1).await;
+    let task = &claim.tasks[0];
+    assert_eq!((task.id, task.lost, task.crashes), (id(1), 0, 0));
+}
+
+/// Nobody serves the session, although its process receives messages.
+#[tokio::test]
+async fn nothing_is_pushed_to_a_session_that_has_lost_a_claim() {
+    needs_redis!();
+    let it = timed();
+    let (_worker, mut events) = it.open_idle(9).await;
+    let other = it.open().await;
+    other.enqueue([task(1)]).await;
+    next_push(&mut events).await;
+    let mut returned = None;
+    for _ in 0..3 {
+        it.clock.advance(LEASE);
+        let mut request = (*other.new_turn(Vec::new(), 1)).clone();
+        request.go_idle = false;
+        let turned = other.store.turn(Arc::new(request)).await.unwrap();
+        returned = returned.or(turned.claim);
+    }
+    assert_eq!(ids_of(&returned.expect("its lease has ended")), [id(1)]);
+    other.enqueue([task(2)]).await;
+    assert!(is_woken(&mut events).await);
+}
