@@ -217,7 +217,7 @@ impl<T, K> Drop for CompletionQueue<T, K> {
     }
 }
 
-/// What the lock of a queue protects.
+/// The part of a queue that its lock protects.
 pub(super) struct Locked<T, K> {
     jobs: Jobs<T, K>,
     /// References to the queue that released jobs held. New jobs reuse them, which costs less than changing the

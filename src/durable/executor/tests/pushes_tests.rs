@@ -9,7 +9,7 @@ use crate::sync::Number as Count;
 
 const GRACE: Duration = Duration::from_secs(60);
 
-/// What happens to turns.
+/// Decides whether the answers to turns arrive.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Turns {
     AreAnswered,

@@ -28,15 +28,7 @@ const ACTIVE: &str = "active";
 const RUNNING: &str = "running";
 const ENDED: &str = "ended";
 
-const CLAIM: &str = "
-    local jobs = redis.call('LPOP', KEYS[1], ARGV[1])
-    if not jobs then return {} end
-    local rows = {}
-    for i, job in ipairs(jobs) do rows[2 * i - 1], rows[2 * i] = ARGV[2], job end
-    redis.call('ZADD', KEYS[2], unpack(rows))
-    return jobs";
-
-/// Acknowledges tasks, and then claims others.
+/// Acknowledges tasks, if there are any, and claims others.
 const TURN: &str = "
     if #ARGV > 2 then redis.call('ZREM', KEYS[2], unpack(ARGV, 3)) end
     local jobs = redis.call('LPOP', KEYS[1], ARGV[1])
@@ -269,7 +261,7 @@ impl Queue {
 
     /// Runs so many tasks; if there is nothing, it looks again at once.
     async fn run(mut self, tasks: u64) {
-        let claim = Script::new(CLAIM);
+        let claim = Script::new(TURN);
         let mut ran = 0;
         while ran < tasks {
             let mut claim = claim.key(READY);
