@@ -6,8 +6,8 @@ use std::path::Path;
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
-use serde::Deserialize;
 
+use crate::points::{Point, Span, best_first};
 use crate::report::number;
 
 /// The README's rows: area, workload, the peer in Tokio's column, and a title.
@@ -29,38 +29,11 @@ const FONT: &str = "sans-serif";
 const OURS: RGBColor = RGBColor(0xc2, 0x41, 0x0c);
 const THEIRS: RGBColor = RGBColor(0x47, 0x55, 0x69);
 
-/// What a chart needs of a row: a line of JSON that a run prints.
-#[derive(Debug, Deserialize)]
-pub(crate) struct Point {
-    area: String,
-    workload: String,
-    peer: String,
-    unit: String,
-    /// Absent if the row failed or was skipped.
-    #[serde(flatten)]
-    figures: Option<Span>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Span {
-    median: f64,
-    min: f64,
-    max: f64,
-}
-
 /// Returns the filter that selects the rows of the charts.
 pub(crate) fn filter() -> String {
     HEADLINES
         .map(|(area, workload, ..)| format!("^{area}/{workload}/"))
         .join("|")
-}
-
-/// Reads the lines of JSON that a run has printed.
-pub(crate) fn parse(lines: &str) -> Result<Vec<Point>, String> {
-    let parse = |(n, line)| {
-        serde_json::from_str(line).map_err(|error| format!("line {} is no row: {error}", n + 1))
-    };
-    lines.lines().enumerate().map(parse).collect()
 }
 
 /// Writes the charts into a directory, and returns the README's table.
@@ -69,31 +42,15 @@ pub(crate) fn write(points: &[Point], dir: &Path) -> Result<String, String> {
         "| per closure, job or completion | throng | Tokio | best other |\n| --- | --- | --- | --- |\n",
     );
     for (area, workload, tokio, title) in HEADLINES {
-        let points = best_first(points, area, workload)?;
+        let points = best_first(points, area, workload);
+        if points.is_empty() {
+            return Err(format!("there are no figures of {area}/{workload}"));
+        }
         let path = dir.join(format!("{area}-{workload}.svg"));
         draw(title, &points, &path).map_err(|error| format!("{}: {error}", path.display()))?;
         table += &line(title, &points, tokio);
     }
     Ok(table)
-}
-
-/// Returns the rows of a workload that have figures.
-fn best_first<'a>(
-    points: &'a [Point],
-    area: &str,
-    workload: &str,
-) -> Result<Vec<(&'a Point, &'a Span)>, String> {
-    let points = points
-        .iter()
-        .filter(|point| point.area == area && point.workload == workload);
-    let mut points: Vec<_> = points
-        .filter_map(|point| Some((point, point.figures.as_ref()?)))
-        .collect();
-    points.sort_by(|(_, one), (_, other)| one.median.total_cmp(&other.median));
-    match points.is_empty() {
-        true => Err(format!("there are no figures of {area}/{workload}")),
-        false => Ok(points),
-    }
 }
 
 /// Returns a line of the README's table.
@@ -173,34 +130,26 @@ impl Point {
         let style = (FONT, 13).into_font().color(&self.colour());
         Text::new(text, (at, 0), style.pos(Pos::new(side, VPos::Center)))
     }
-
-    /// Returns a figure with its unit.
-    fn text(&self, figure: f64) -> String {
-        match self.unit.as_str() {
-            "ns/task" if figure >= 999.5 => format!("{} us", number(figure / 1000.0)),
-            "ns/task" => format!("{} ns", number(figure)),
-            unit => format!("{} {unit}", number(figure)),
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::points::parse;
 
     /// Returns lines of JSON in which the figures of peers are 20, 10 and 30,000.
     fn lines() -> String {
         let line = |area, workload, peer, median: f64| {
             let (min, max) = (median / 2.0, median * 2.0);
             format!(
-                r#"{{"area":"{area}","workload":"{workload}","peer":"{peer}","unit":"ns/task","median":{median},"min":{min},"max":{max}}}"#
+                r#"{{"area":"{area}","workload":"{workload}","peer":"{peer}","unit":"ns/task","better":"less","repetitions":5,"median":{median},"min":{min},"max":{max}}}"#
             )
         };
         let lines = HEADLINES.iter().flat_map(|(area, workload, tokio, _)| {
             let peers = [("throng", 20.0), ("rayon", 10.0), (*tokio, 30_000.0)];
             peers.map(|(peer, median)| line(area, workload, peer, median) + "\n")
         });
-        let skipped = r#"{"area":"serial","workload":"uncontended","peer":"x","unit":"ns/task"}"#;
+        let skipped = r#"{"area":"serial","workload":"uncontended","peer":"x","unit":"ns/task","better":"less"}"#;
         lines.collect::<String>() + skipped
     }
 
@@ -230,7 +179,6 @@ mod tests {
 
     #[test]
     fn what_cannot_be_drawn_is_an_error() {
-        assert!(parse("{}").unwrap_err().starts_with("line 1 is no row"));
         let dir = tempfile::tempdir().unwrap();
         let error = write(&[], dir.path()).unwrap_err();
         assert_eq!(error, "there are no figures of blocking/throughput-1-max4");

@@ -3,13 +3,15 @@
 //! `cargo run --release -p throng-benches -- AREA..` runs areas; without one it lists them. [`areas`] holds what is
 //! measured, [`runner`] starts a child process for each repetition of each peer, [`measure`], [`alloc`] and
 //! [`disk`] are what such a child measures with, [`watched`] reads the metrics meanwhile if asked to, [`report`] prints
-//! the results, and [`charts`] draws those that the README quotes.
+//! the results, [`charts`] draws those that the README quotes, and [`figures`] writes the page with all of them.
 
 mod alloc;
 mod areas;
 mod charts;
 mod disk;
+mod figures;
 mod measure;
+mod points;
 mod preload;
 mod report;
 mod runner;
@@ -77,6 +79,12 @@ enum Task {
         #[arg(long, value_name = "FILE", conflicts_with = "reps")]
         from: Option<PathBuf>,
     },
+    /// Write benches/FIGURES.md: a table of each area that a run has measured
+    Figures {
+        /// The JSON lines that the run has printed
+        #[arg(value_name = "FILE")]
+        from: PathBuf,
+    },
     /// Run one repetition of one peer in this process.
     #[command(hide = true)]
     Child { order: String },
@@ -89,6 +97,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let outcome = match cli.command {
         Some(Task::Charts { reps, from }) => draw_charts(reps, from.as_deref()),
+        Some(Task::Figures { from }) => write_figures(&from),
         Some(Task::Child { order }) => runner::obey(&order),
         Some(Task::Worker { order }) => areas::work(&order),
         None if cli.areas.is_empty() => Cli::command()
@@ -109,15 +118,24 @@ fn main() -> ExitCode {
 /// Draws the charts, and prints the README's table.
 fn draw_charts(reps: u16, from: Option<&Path>) -> Result<(), String> {
     let lines = match from {
-        Some(path) => {
-            std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?
-        }
+        Some(path) => read(path)?,
         None => measure_headlines(reps)?,
     };
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("charts");
     std::fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
-    say(&charts::write(&charts::parse(&lines)?, &dir)?);
+    say(&charts::write(&points::parse(&lines)?, &dir)?);
     Ok(())
+}
+
+/// Writes the page with the figures of a run.
+fn write_figures(from: &Path) -> Result<(), String> {
+    let page = figures::page(&points::parse(&read(from)?)?, from)?;
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("FIGURES.md");
+    std::fs::write(&path, page).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// Runs the rows of the README, and returns them as lines of JSON.

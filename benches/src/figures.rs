@@ -1,0 +1,128 @@
+//! The page `FIGURES.md`: a table of the rows of a run for each area.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
+
+use crate::areas::{ALL, Area};
+use crate::points::{Point, Span, best_first};
+use crate::report::number;
+
+/// Returns the page of a run, whose rows are in a file.
+pub(crate) fn page(points: &[Point], file: &Path) -> Result<String, String> {
+    let mut page = format!(
+        "# Figures\n\nThis page was written by `cargo run --release -p throng-benches -- figures ROWS`, from the rows of one run on {}. \
+         [ROWS.md](ROWS.md) says what each row measures.\n\nFor each peer, the table shows the median of {} processes, the best first. throng \
+         is bold, and the minimum and the maximum follow its median.\n",
+        machine(file)?,
+        repetitions(points),
+    );
+    for area in ALL {
+        page += &section(points, area);
+    }
+    Ok(page)
+}
+
+/// Returns the heading and the table of an area, or nothing if the run does not contain it.
+fn section(points: &[Point], area: &Area) -> String {
+    let mut lines = String::new();
+    for workload in area.workloads(false) {
+        let points = best_first(points, area.name, workload.name);
+        let Some((first, _)) = points.first() else {
+            continue;
+        };
+        let peers: Vec<_> = points.iter().map(cell).collect();
+        let _ = writeln!(
+            lines,
+            "| `{}` | {} | {} |",
+            workload.name,
+            first.unit,
+            peers.join(", ")
+        );
+    }
+    match lines.is_empty() {
+        true => lines,
+        false => format!(
+            "\n## {}\n\n| row | unit | median |\n| --- | --- | --- |\n{lines}",
+            area.name
+        ),
+    }
+}
+
+fn cell((point, span): &(&Point, &Span)) -> String {
+    let Span {
+        median, min, max, ..
+    } = span;
+    match point.peer.as_str() {
+        "throng" => format!(
+            "**throng {}** ({} to {})",
+            number(*median),
+            number(*min),
+            number(*max)
+        ),
+        peer => format!("{peer} {}", number(*median)),
+    }
+}
+
+/// Returns the number of repetitions of most rows.
+fn repetitions(points: &[Point]) -> usize {
+    let spans = points.iter().filter_map(Point::figures);
+    let most = spans.map(|span| span.repetitions).max();
+    most.unwrap_or(0)
+}
+
+/// Describes the date of a file, and this machine.
+fn machine(file: &Path) -> Result<String, String> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let path = file.display().to_string();
+    Ok(format!(
+        "{}, on {cores} cores of {} with Linux {} and {}",
+        output("date", &["-u", "-r", &path, "+%F"])?,
+        processor().unwrap_or_else(|| "an unknown processor".to_owned()),
+        output("uname", &["-r"])?,
+        output("rustc", &["--version"])?,
+    ))
+}
+
+fn processor() -> Option<String> {
+    let info = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = info.lines().find(|line| line.starts_with("model name"))?;
+    Some(line.split_once(": ")?.1.to_owned())
+}
+
+fn output(program: &str, arguments: &[&str]) -> Result<String, String> {
+    let output = Command::new(program).args(arguments).output();
+    let output = output.map_err(|error| format!("{program}: {error}"))?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
+        false => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::points::parse;
+
+    #[test]
+    fn the_page_has_a_table_of_each_area_that_has_run() {
+        let line = |peer, median: f64| {
+            format!(
+                r#"{{"area":"cell","workload":"slot","peer":"{peer}","unit":"ns/task","better":"less","median":{median},"min":1,"max":9,"repetitions":5}}"#
+            )
+        };
+        let lines = [line("throng", 3.0), line("tokio-oneshot", 2.0)].join("\n");
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let page = page(&parse(&lines).unwrap(), file.path()).unwrap();
+        let row = "| `slot` | ns/task | tokio-oneshot 2.00, **throng 3.00** (1.00 to 9.00) |";
+        assert!(page.contains(row), "{page}");
+        assert!(page.contains("median of 5 processes"), "{page}");
+        assert!(page.contains("\n## cell\n") && !page.contains("\n## serial\n"));
+    }
+
+    #[test]
+    fn a_missing_file_is_an_error() {
+        let error = page(&[], Path::new("/absent")).unwrap_err();
+        assert!(error.contains("/absent"), "{error}");
+    }
+}
