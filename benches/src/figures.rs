@@ -1,5 +1,6 @@
 //! The page `FIGURES.md`: a table of the rows of a run for each area.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
@@ -13,7 +14,7 @@ pub(crate) fn page(points: &[Point], file: &Path) -> Result<String, String> {
     let mut page = format!(
         "# Figures\n\nThis page was written by `cargo run --release -p throng-benches -- figures ROWS`, from the rows of one run on {}. \
          [ROWS.md](ROWS.md) says what each row measures.\n\nFor each peer, the table shows the median of {} processes, the best first. throng \
-         is bold, and the minimum and the maximum follow its median.\n",
+         is bold, and the minimum and the maximum follow its median. Lines without a name contain further numbers of the row above.\n",
         machine(file)?,
         repetitions(points),
     );
@@ -25,21 +26,10 @@ pub(crate) fn page(points: &[Point], file: &Path) -> Result<String, String> {
 
 /// Returns the heading and the table of an area, or nothing if the run does not contain it.
 fn section(points: &[Point], area: &Area) -> String {
-    let mut lines = String::new();
-    for workload in area.workloads(false) {
-        let points = best_first(points, area.name, workload.name);
-        let Some((first, _)) = points.first() else {
-            continue;
-        };
-        let peers: Vec<_> = points.iter().map(cell).collect();
-        let _ = writeln!(
-            lines,
-            "| `{}` | {} | {} |",
-            workload.name,
-            first.unit,
-            peers.join(", ")
-        );
-    }
+    let lines = area.workloads(false).into_iter();
+    let lines: String = lines
+        .map(|workload| rows(workload.name, &best_first(points, area.name, workload.name)))
+        .collect();
     match lines.is_empty() {
         true => lines,
         false => format!(
@@ -47,6 +37,25 @@ fn section(points: &[Point], area: &Area) -> String {
             area.name
         ),
     }
+}
+
+/// Returns the rows of a workload: its figures, and then each number that only some workloads have.
+fn rows(name: &str, points: &[(&Point, &Span)]) -> String {
+    let Some((first, _)) = points.first() else {
+        return String::new();
+    };
+    let cells: Vec<_> = points.iter().map(cell).collect();
+    let mut rows = format!("| `{name}` | {} | {} |\n", first.unit, cells.join(", "));
+    let facts = points.iter().flat_map(|(_, span)| span.facts.keys());
+    for fact in facts.collect::<BTreeSet<_>>() {
+        let of = |(point, span): &(&Point, &Span)| {
+            let median = number(span.facts.get(fact)?.median);
+            Some(format!("{} {median}", point.peer))
+        };
+        let cells: Vec<_> = points.iter().filter_map(of).collect();
+        let _ = writeln!(rows, "| | {fact} | {} |", cells.join(", "));
+    }
+    rows
 }
 
 fn cell((point, span): &(&Point, &Span)) -> String {
@@ -108,7 +117,7 @@ mod tests {
     fn the_page_has_a_table_of_each_area_that_has_run() {
         let line = |peer, median: f64| {
             format!(
-                r#"{{"area":"cell","workload":"slot","peer":"{peer}","unit":"ns/task","better":"less","median":{median},"min":1,"max":9,"repetitions":5}}"#
+                r#"{{"area":"cell","workload":"slot","peer":"{peer}","unit":"ns/task","better":"less","median":{median},"min":1,"max":9,"repetitions":5,"facts":{{"p99":{{"median":7,"min":7,"max":7}}}}}}"#
             )
         };
         let lines = [line("throng", 3.0), line("tokio-oneshot", 2.0)].join("\n");
@@ -116,6 +125,10 @@ mod tests {
         let page = page(&parse(&lines).unwrap(), file.path()).unwrap();
         let row = "| `slot` | ns/task | tokio-oneshot 2.00, **throng 3.00** (1.00 to 9.00) |";
         assert!(page.contains(row), "{page}");
+        assert!(
+            page.contains("| | p99 | tokio-oneshot 7.00, throng 7.00 |"),
+            "{page}"
+        );
         assert!(page.contains("median of 5 processes"), "{page}");
         assert!(page.contains("\n## cell\n") && !page.contains("\n## serial\n"));
     }

@@ -1,5 +1,7 @@
 //! [`Point`]: a row that a run has printed as JSON.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 
 use crate::report::number;
@@ -24,6 +26,15 @@ pub(crate) struct Span {
     pub(crate) min: f64,
     pub(crate) max: f64,
     pub(crate) repetitions: usize,
+    /// Numbers that only some rows have.
+    #[serde(default)]
+    pub(crate) facts: BTreeMap<String, Fact>,
+}
+
+/// A number that only some rows have.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Fact {
+    pub(crate) median: f64,
 }
 
 /// Reads the lines of JSON that a run has printed.
