@@ -13,13 +13,15 @@ mod trace;
 mod work;
 
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::iter::Peekable;
 use std::process::{Child, Command, ExitCode, Stdio};
+use std::vec;
 
 use model::Counts;
 
 type Result<T, E = String> = std::result::Result<T, E>;
 
-const USAGE: &str = "usage: throng-lines [--tasks N] [WORKLOAD..]";
+const USAGE: &str = "usage: throng-lines [--tasks N] [--threads N] [WORKLOAD..]";
 
 /// The number of tasks of a workload that are counted by default.
 const TASKS: u64 = 2_048;
@@ -44,12 +46,38 @@ fn main() -> ExitCode {
 
 fn count_all(args: Vec<String>) -> Result<()> {
     let mut args = args.into_iter().peekable();
-    let mut tasks = TASKS;
-    if args.next_if_eq("--tasks").is_some() {
-        let number = args.next().and_then(|number| number.parse().ok());
-        tasks = number.filter(|tasks| *tasks > 0).ok_or(USAGE)?;
-    }
+    let tasks = number_after("--tasks", &mut args)?.unwrap_or(TASKS);
+    let threads = number_after("--threads", &mut args)?.map_or(THREADS.to_vec(), |one| vec![one]);
     let names: Vec<String> = args.collect();
+    check(&names, &threads)?;
+    println!(
+        "| workload | threads | instructions | locked | lines moved | of shared lines | hottest lines |"
+    );
+    println!("| --- | --- | --- | --- | --- | --- | --- |");
+    for name in work::NAMES {
+        if names.is_empty() || names.iter().any(|chosen| chosen == name) {
+            for &threads in &threads {
+                let counts = count(name, threads, tasks)?;
+                println!("| {name} | {threads} | {} |", counts.text(tasks));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The value of an option, if it comes next.
+fn number_after(option: &str, args: &mut Peekable<vec::IntoIter<String>>) -> Result<Option<u64>> {
+    if args.next_if_eq(option).is_none() {
+        return Ok(None);
+    }
+    let number = args.next().and_then(|number| number.parse().ok());
+    match number {
+        Some(number) if number > 0 => Ok(Some(number)),
+        _ => Err(format!("{option} needs a number above 0\n{USAGE}")),
+    }
+}
+
+fn check(names: &[String], threads: &[u64]) -> Result<()> {
     let unknown = |name: &&String| !work::NAMES.contains(&name.as_str());
     if let Some(unknown) = names.iter().find(unknown) {
         let all = work::NAMES.join(", ");
@@ -57,17 +85,10 @@ fn count_all(args: Vec<String>) -> Result<()> {
             "there is no workload {unknown}: choose from {all}\n{USAGE}"
         ));
     }
-    println!("| workload | threads | instructions | locked | lines moved | hottest lines |");
-    println!("| --- | --- | --- | --- | --- | --- |");
-    for name in work::NAMES {
-        if names.is_empty() || names.iter().any(|chosen| chosen == name) {
-            for threads in THREADS {
-                let counts = count(name, threads, tasks)?;
-                println!("| {name} | {threads} | {} |", counts.text(tasks));
-            }
-        }
+    match threads.iter().all(|threads| (2..=64).contains(threads)) {
+        true => Ok(()),
+        false => Err(format!("--threads is a number from 2 to 64\n{USAGE}")),
     }
-    Ok(())
 }
 
 /// Runs a workload in a child, and counts.

@@ -8,7 +8,10 @@ pub(crate) const MAX_THREADS: usize = 128;
 const LINE_BYTES: u64 = 64;
 
 /// The number of lines whose transfers are shown one by one.
-const SHOWN: usize = 4;
+const SHOWN: usize = 6;
+
+/// A line that moves at least once for so many tasks is shared by all of them. The others belong to one task at a time.
+const TASKS_PER_MOVE: u64 = 20;
 
 /// The caches of all threads.
 #[derive(Default)]
@@ -64,7 +67,6 @@ impl Caches {
     pub(crate) fn finish(self) -> Counts {
         let mut of_lines: Vec<u64> = self.lines.into_values().map(|line| line.moves).collect();
         of_lines.sort_unstable_by(|one, other| other.cmp(one));
-        of_lines.truncate(SHOWN);
         Counts {
             of_lines,
             ..self.counts
@@ -76,16 +78,17 @@ impl Counts {
     /// The cells of a table, for each task.
     pub(crate) fn text(&self, tasks: u64) -> String {
         let per_task = |number: u64| number as f64 / tasks as f64;
-        let lines = self
-            .of_lines
-            .iter()
-            .map(|&moves| format!("{:.2}", per_task(moves)));
+        let is_shared = |moves: &&u64| **moves * TASKS_PER_MOVE >= tasks;
+        let shared = self.of_lines.iter().filter(is_shared);
+        let shown = shared.clone().take(SHOWN);
+        let shown = shown.map(|&moves| format!("{:.2}", per_task(moves)));
         format!(
-            "{:.0} | {:.2} | {:.2} | {}",
+            "{:.0} | {:.2} | {:.2} | {:.2} | {}",
             per_task(self.instructions),
             per_task(self.locked),
             per_task(self.moves),
-            lines.collect::<Vec<_>>().join(", ")
+            per_task(shared.sum()),
+            shown.collect::<Vec<_>>().join(", ")
         )
     }
 }

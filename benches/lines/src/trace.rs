@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ptr;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use iced_x86::{
     Code, Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
@@ -22,6 +22,9 @@ const PS_PER_STEP: u64 = 400;
 
 /// The most instructions that a thread executes in a turn. The number is random, so that threads do not run in step.
 const MAX_QUANTUM: u64 = 8;
+
+/// The time after which a workload is given up.
+const MAX_TIME: Duration = Duration::from_secs(600);
 
 /// A child that is traced.
 pub(crate) struct Tracer {
@@ -93,7 +96,11 @@ impl Tracer {
         self.stop_all()?;
         self.epoch_ns = now_ns();
         trace(libc::PTRACE_CONT, self.main, 0, 0)?;
+        let begin = Instant::now();
         while !self.main_has_marked()? {
+            if begin.elapsed() > MAX_TIME {
+                return Err(format!("not done after {MAX_TIME:?}: use fewer --tasks"));
+            }
             self.turn()?;
         }
         Ok(self.caches.finish())

@@ -2,8 +2,12 @@
 //!
 //! Each has as many threads as the model has cores. A thread that only waits for the workload is not counted.
 
+use std::hint::spin_loop;
 use std::io;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicU64, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -15,7 +19,8 @@ use tokio::task::yield_now;
 use crate::Result;
 
 /// `-1` has one thread that submits, and in `-half` half of the threads submit.
-pub(crate) const NAMES: [&str; 10] = [
+pub(crate) const NAMES: [&str; 11] = [
+    "turns",
     "mutex",
     "blocking-1",
     "blocking-half",
@@ -59,6 +64,7 @@ type Work = Box<dyn FnMut(u64)>;
 
 fn workload(name: &str, threads: u64) -> Work {
     match name {
+        "turns" => turns(threads),
         "mutex" => mutex(threads),
         "blocking-1" => blocking(1, threads - 1),
         "blocking-half" => blocking(threads / 2, threads / 2),
@@ -73,7 +79,23 @@ fn workload(name: &str, threads: u64) -> Work {
     }
 }
 
-/// Threads that share a lock of the standard library: a workload whose count is known.
+/// Threads that hand a word to each other, which tests the model: with two threads, the line moves twice for each
+/// turn, once to the thread that waits for it, and once when that thread writes.
+fn turns(threads: u64) -> Work {
+    let word = Arc::new(AtomicU64::new(0));
+    let numbers = Arc::new(AtomicU64::new(0));
+    submitters(threads, move |tasks| {
+        let own = numbers.fetch_add(1, Relaxed) % threads;
+        for _ in 0..tasks {
+            while word.load(Acquire) % threads != own {
+                spin_loop();
+            }
+            word.fetch_add(1, Release);
+        }
+    })
+}
+
+/// Threads that share a lock of the standard library, for comparison.
 fn mutex(threads: u64) -> Work {
     let state = Arc::new(Mutex::new(0_u64));
     submitters(threads, move |tasks| {
