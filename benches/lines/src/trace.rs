@@ -232,6 +232,10 @@ impl Tracer {
         }
         let decoded = self.decode(id, registers.rip)?;
         self.count(index, &decoded, &registers);
+        if decoded.calls_system && waits_with_timeout(&registers) {
+            registers.r10 = 0;
+            set_registers(id, &mut registers)?;
+        }
         trace(libc::PTRACE_SINGLESTEP, id, 0, 0)?;
         self.threads[index].state = State::InCall;
         if !decoded.calls_system {
@@ -281,7 +285,7 @@ impl Tracer {
         registers.rip = peek(id, registers.rsp)?;
         registers.rsp += 8;
         registers.rax = 0;
-        trace(libc::PTRACE_SETREGS, id, 0, ptr::from_mut(registers) as u64)
+        set_registers(id, registers)
     }
 }
 
@@ -309,6 +313,14 @@ impl Decoded {
             accesses,
         }
     }
+}
+
+/// Returns `true` if a call waits for a thread or a time. The time would be over at once, since the clock of the child is
+/// much slower than that of the system. In the few milliseconds of a workload, no time is over, so there is none.
+fn waits_with_timeout(registers: &user_regs_struct) -> bool {
+    let operation = registers.rsi as c_int & libc::FUTEX_CMD_MASK;
+    let waits = operation == libc::FUTEX_WAIT || operation == libc::FUTEX_WAIT_BITSET;
+    registers.rax == libc::SYS_futex as u64 && waits
 }
 
 /// The value of a register in an address.
@@ -367,7 +379,7 @@ pub(crate) fn reap() {
 }
 
 fn trace(request: libc::c_uint, id: pid_t, address: u64, data: u64) -> Result<()> {
-    // SAFETY: the requests of this file touch the memory of the child, except for three, whose `data` is the address of a
+    // SAFETY: the requests of this file touch the memory of the child, except for some, whose `data` is the address of a
     // variable of the caller: of registers, or of the number that `PTRACE_GETEVENTMSG` writes.
     let failed = unsafe { libc::ptrace(request, id, address as *mut c_void, data as *mut c_void) };
     match failed {
@@ -397,6 +409,10 @@ fn registers(id: pid_t) -> Result<user_regs_struct> {
         ptr::from_mut(&mut registers) as u64,
     )?;
     Ok(registers)
+}
+
+fn set_registers(id: pid_t, registers: &mut user_regs_struct) -> Result<()> {
+    trace(libc::PTRACE_SETREGS, id, 0, ptr::from_mut(registers) as u64)
 }
 
 fn peek(id: pid_t, address: u64) -> Result<u64> {
