@@ -1,14 +1,16 @@
 //! Counts the cache lines that move between cores, for each task of a workload.
 //!
 //! The workload runs in a child process, whose threads this program executes one instruction at a time ([`trace`]).
-//! It decodes each instruction, and enters the addresses that the instruction accesses into a [`model`] of caches:
-//! one cache of unlimited size per thread, and lines of 64 bytes. So it counts transfers for more cores than the
-//! machine has. It measures no time: the clock of the child advances with its instructions.
+//! It decodes each instruction ([`decode`]), and enters the addresses that the instruction accesses into a [`model`] of
+//! caches: one cache of unlimited size per thread, and lines of 64 bytes. So it counts transfers for more cores than the
+//! machine has. The times that it prints are those of the model.
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!("this program decodes the instructions of x86-64 and needs Linux");
 
+mod decode;
 mod model;
+mod ptrace;
 mod trace;
 mod work;
 
@@ -51,9 +53,9 @@ fn count_all(args: Vec<String>) -> Result<()> {
     let names: Vec<String> = args.collect();
     check(&names, &threads)?;
     println!(
-        "| workload | threads | instructions | locked | lines moved | of shared lines | hottest lines |"
+        "| workload | threads | instructions | locked | lines moved | of shared lines | hottest lines | ns/task |"
     );
-    println!("| --- | --- | --- | --- | --- | --- | --- |");
+    println!("| --- | --- | --- | --- | --- | --- | --- | --- |");
     for name in work::NAMES {
         if names.is_empty() || names.iter().any(|chosen| chosen == name) {
             for &threads in &threads {
@@ -103,7 +105,7 @@ fn count(name: &str, threads: u64, tasks: u64) -> Result<Counts> {
     let counted = trace_child(&mut child);
     // It has ended already, or waits at its end.
     let _ = child.kill();
-    trace::reap();
+    ptrace::reap();
     counted.map_err(|error| format!("{name} with {threads} threads: {error}"))
 }
 

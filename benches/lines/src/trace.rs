@@ -1,27 +1,35 @@
 //! Executes the threads of a child one instruction at a time, and enters what they access into the model.
+//!
+//! Each thread has a time of its own. The thread whose time is least executes its next instruction, once it has the
+//! lines that the instruction needs. So the threads run as if each had a core, and the time of the model is not that of
+//! this program.
 
 use std::collections::HashMap;
-use std::ptr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use iced_x86::{
-    Code, Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
-    Register, UsedMemory,
-};
-use libc::{c_int, c_void, pid_t, user_regs_struct};
+use libc::{c_int, pid_t, user_regs_struct};
 
 use crate::Result;
-use crate::model::{Caches, Counts, MAX_THREADS};
+use crate::decode::Decoded;
+use crate::model::{Answer, Caches, Counts, MAX_THREADS};
+use crate::ptrace::{Event, new_thread, peek, read_code, registers, set_registers, trace, wait};
 
-/// The longest instruction.
-const MAX_BYTES: usize = 15;
+/// The time of a call of the system that does not wait.
+const CALL_PS: u64 = 300_000;
 
-/// The time for which an instruction of one thread lasts. It tells the child's clock how fast to advance.
-const PS_PER_STEP: u64 = 400;
+/// The time from when a thread is woken until it runs.
+const WAKE_PS: u64 = 5_000_000;
 
-/// The most instructions that a thread executes in a turn. The number is random, so that threads do not run in step.
-const MAX_QUANTUM: u64 = 8;
+/// The time of reading a clock.
+const CLOCK_PS: u64 = 20_000;
+
+/// The most that a random number adds to the time of an instruction, so that threads do not run in step.
+const JITTER_PS: u64 = 100;
+
+/// The number of instructions after which threads in calls of the system are looked at. A call that wakes a thread is
+/// followed by as many at which they are looked at each time.
+const INSTRUCTIONS_PER_LOOK: u64 = 64;
 
 /// The time after which a workload is given up.
 const MAX_TIME: Duration = Duration::from_secs(600);
@@ -35,7 +43,12 @@ pub(crate) struct Tracer {
     caches_in_use: usize,
     decoded: HashMap<u64, Decoded>,
     caches: Caches,
+    /// The times of the first instruction and of the latest one.
+    first_ps: Option<u64>,
+    now_ps: u64,
+    /// Turns so far, and the turn after which threads in calls are looked at less often.
     turns: u64,
+    look_until: u64,
     seed: u64,
     epoch_ns: u64,
 }
@@ -45,30 +58,22 @@ struct Thread {
     /// Its cache in the model.
     cache: usize,
     state: State,
+    /// The time at which it can execute its next instruction.
+    ready_ps: u64,
+    /// The time at which the lines have arrived that it has written without waiting for them.
+    stored_ps: u64,
+    /// Its registers, if they were read since its last instruction.
+    registers: Option<user_regs_struct>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     /// It waits for its next step.
     Stopped,
-    /// It is in a call of the system, and will stop after it.
-    InCall,
-    Ended,
-}
-
-/// An instruction that was decoded before.
-#[derive(Clone)]
-struct Decoded {
-    accesses: Vec<(UsedMemory, bool)>,
-    locked: bool,
-    calls_system: bool,
-}
-
-/// What a thread reports.
-enum Event {
-    Step,
-    Signal(c_int),
-    Cloned,
+    /// It executes an instruction, and will stop after it.
+    Running,
+    /// It waits for another thread in a call of the system.
+    Waiting,
     Ended,
 }
 
@@ -76,7 +81,8 @@ impl Tracer {
     /// Attaches to a process that has one thread.
     pub(crate) fn attach(main: pid_t, clock: u64) -> Result<Self> {
         let options = libc::PTRACE_O_TRACECLONE | libc::PTRACE_O_EXITKILL;
-        trace(libc::PTRACE_SEIZE, main, 0, options as u64)?;
+        trace(libc::PTRACE_SEIZE, main, 0, options as u64)
+            .map_err(|error| format!("ptrace is forbidden: {error}"))?;
         Ok(Self {
             main,
             clock,
@@ -84,7 +90,10 @@ impl Tracer {
             caches_in_use: 0,
             decoded: HashMap::new(),
             caches: Caches::default(),
+            first_ps: None,
+            now_ps: 0,
             turns: 0,
+            look_until: 0,
             seed: 1,
             epoch_ns: 0,
         })
@@ -103,6 +112,7 @@ impl Tracer {
             }
             self.turn()?;
         }
+        self.caches.counts().ps = self.now_ps - self.first_ps.unwrap_or(0);
         Ok(self.caches.finish())
     }
 
@@ -129,7 +139,10 @@ impl Tracer {
             self.threads.push(Thread {
                 id,
                 cache: self.caches_in_use % MAX_THREADS,
-                state: State::InCall,
+                state: State::Waiting,
+                ready_ps: 0,
+                stored_ps: 0,
+                registers: None,
             });
             self.caches_in_use += 1;
         }
@@ -157,7 +170,7 @@ impl Tracer {
     }
 
     fn main_has_marked(&mut self) -> Result<bool> {
-        if !self.turns.is_multiple_of(64) {
+        if !self.turns.is_multiple_of(INSTRUCTIONS_PER_LOOK) {
             return Ok(false);
         }
         match wait(self.main, libc::WNOHANG)? {
@@ -176,37 +189,34 @@ impl Tracer {
         }
     }
 
-    /// Each thread executes a few instructions.
+    /// The thread whose time is least executes an instruction, or waits for its lines.
     fn turn(&mut self) -> Result<()> {
         self.turns += 1;
-        let mut idle = true;
-        for index in 0..self.threads.len() {
-            if self.threads[index].state == State::InCall {
-                self.poll(index, libc::WNOHANG)?;
+        if self.turns < self.look_until || self.turns.is_multiple_of(INSTRUCTIONS_PER_LOOK) {
+            self.look_at_waiting()?;
+        }
+        let threads = self.threads.iter().enumerate();
+        let stopped = threads.filter(|(_, thread)| thread.state == State::Stopped);
+        match stopped.min_by_key(|(_, thread)| thread.ready_ps) {
+            Some((index, _)) => self.step(index),
+            None => {
+                thread::sleep(Duration::from_micros(20));
+                self.look_at_waiting()
             }
-            for _ in 0..self.quantum() {
-                if self.threads[index].state == State::Stopped {
-                    idle = false;
-                    self.step(index)?;
-                }
+        }
+    }
+
+    fn look_at_waiting(&mut self) -> Result<()> {
+        for index in 0..self.threads.len() {
+            if self.threads[index].state == State::Waiting {
+                self.poll(index, libc::WNOHANG)?;
             }
         }
         self.threads.retain(|thread| thread.state != State::Ended);
-        if idle {
-            thread::sleep(Duration::from_micros(20));
-        }
         Ok(())
     }
 
-    /// A random number (xorshift), the same in each run.
-    fn quantum(&mut self) -> u64 {
-        self.seed ^= self.seed << 13;
-        self.seed ^= self.seed >> 7;
-        self.seed ^= self.seed << 17;
-        1 + self.seed % MAX_QUANTUM
-    }
-
-    /// Asks whether a thread has executed its instruction, which can be a call of the system that waits.
+    /// Asks whether a thread has executed its instruction.
     fn poll(&mut self, index: usize, options: c_int) -> Result<()> {
         let id = self.threads[index].id;
         match wait(id, options)? {
@@ -219,239 +229,146 @@ impl Tracer {
                 self.add(new_thread(id)?);
                 trace(libc::PTRACE_SINGLESTEP, id, 0, 0)?;
             }
-            Some((_, Event::Step)) => self.threads[index].state = State::Stopped,
+            Some((_, Event::Step)) => self.stopped(index)?,
         }
+        Ok(())
+    }
+
+    fn stopped(&mut self, index: usize) -> Result<()> {
+        let thread = &mut self.threads[index];
+        if thread.state == State::Waiting {
+            let registers = registers(thread.id)?;
+            if registers.rax as i64 != -i64::from(libc::EAGAIN) {
+                thread.ready_ps = thread.ready_ps.max(self.now_ps + WAKE_PS);
+            }
+            thread.registers = Some(registers);
+        }
+        thread.state = State::Stopped;
         Ok(())
     }
 
     fn step(&mut self, index: usize) -> Result<()> {
-        let id = self.threads[index].id;
-        let mut registers = registers(id)?;
+        let thread = &mut self.threads[index];
+        let (id, known) = (thread.id, thread.registers.take());
+        let mut registers = known.map_or_else(|| registers(id), Ok)?;
+        self.now_ps = self.now_ps.max(thread.ready_ps);
+        self.first_ps.get_or_insert(thread.ready_ps);
         if registers.rip == self.clock {
-            return self.read_clock(id, &mut registers);
+            return self.read_clock(index, &mut registers);
         }
         let decoded = self.decode(id, registers.rip)?;
-        self.count(index, &decoded, &registers);
-        if decoded.calls_system && waits_with_timeout(&registers) {
-            registers.r10 = 0;
-            set_registers(id, &mut registers)?;
+        let ready_ps = self.time_of_lines(index, &decoded, &registers);
+        let thread = &mut self.threads[index];
+        if ready_ps > thread.ready_ps {
+            thread.ready_ps = ready_ps;
+            thread.registers = Some(registers);
+            return Ok(());
         }
-        trace(libc::PTRACE_SINGLESTEP, id, 0, 0)?;
-        self.threads[index].state = State::InCall;
-        if !decoded.calls_system {
-            while self.threads[index].state == State::InCall {
-                self.poll(index, 0)?;
+        self.count(index, &decoded);
+        if decoded.calls_system {
+            return self.call_system(index, &mut registers);
+        }
+        self.execute(index)
+    }
+
+    /// The time at which a thread has the lines of its next instruction. A line that it only writes may arrive later,
+    /// except for an instruction that locks, which also waits for the lines that were written before.
+    fn time_of_lines(
+        &mut self,
+        index: usize,
+        decoded: &Decoded,
+        registers: &user_regs_struct,
+    ) -> u64 {
+        let thread = &mut self.threads[index];
+        if decoded.locked && thread.stored_ps > thread.ready_ps {
+            return thread.stored_ps;
+        }
+        let mut time = thread.ready_ps;
+        for access in &decoded.accesses {
+            let Some(place) = access.place(registers) else {
+                continue;
+            };
+            let now = thread.ready_ps;
+            match self.caches.access(thread.cache, place, access.writes, now) {
+                Answer::Has => {}
+                Answer::Arrives(at) if !access.reads => {
+                    thread.stored_ps = thread.stored_ps.max(at);
+                }
+                Answer::Arrives(at) | Answer::Busy(at) => time = time.max(at),
             }
+        }
+        time
+    }
+
+    fn count(&mut self, index: usize, decoded: &Decoded) {
+        let counts = self.caches.counts();
+        counts.instructions += 1;
+        counts.locked += u64::from(decoded.locked);
+        self.threads[index].ready_ps += decoded.ps + self.random() % JITTER_PS;
+    }
+
+    fn execute(&mut self, index: usize) -> Result<()> {
+        trace(libc::PTRACE_SINGLESTEP, self.threads[index].id, 0, 0)?;
+        self.threads[index].state = State::Running;
+        while self.threads[index].state == State::Running {
+            self.poll(index, 0)?;
         }
         Ok(())
     }
 
-    fn count(&mut self, index: usize, decoded: &Decoded, registers: &user_regs_struct) {
-        let cache = self.threads[index].cache;
-        let counts = self.caches.counts();
-        counts.instructions += 1;
-        counts.locked += u64::from(decoded.locked);
-        for (memory, writes) in &decoded.accesses {
-            let address = memory.virtual_address(0, |register, _, _| value(register, registers));
-            if let Some(address) = address {
-                let bytes = memory.memory_size().size() as u64;
-                self.caches.access(cache, address, bytes, *writes);
-            }
+    /// Calls the system. The call may wake a thread.
+    fn call_system(&mut self, index: usize, registers: &mut user_regs_struct) -> Result<()> {
+        self.threads[index].ready_ps += CALL_PS;
+        self.look_until = self.turns + INSTRUCTIONS_PER_LOOK;
+        if !waits(registers) {
+            return self.execute(index);
         }
+        // The time of the model is much slower than that of the system, and in the few milliseconds of a workload, no
+        // timeout ends. So there is none.
+        registers.r10 = 0;
+        let id = self.threads[index].id;
+        set_registers(id, registers)?;
+        self.threads[index].state = State::Waiting;
+        trace(libc::PTRACE_SINGLESTEP, id, 0, 0)
     }
 
     fn decode(&mut self, id: pid_t, address: u64) -> Result<Decoded> {
         if let Some(decoded) = self.decoded.get(&address) {
             return Ok(decoded.clone());
         }
-        let bytes = read_code(id, address)?;
-        let mut decoder = Decoder::with_ip(64, &bytes, address, DecoderOptions::NONE);
-        let decoded = Decoded::of(&decoder.decode());
+        let decoded = Decoded::of(&read_code(id, address)?, address);
         self.decoded.insert(address, decoded.clone());
         Ok(decoded)
     }
 
     /// Returns from the function that reads a clock, with the time of the model.
-    fn read_clock(&self, id: pid_t, registers: &mut user_regs_struct) -> Result<()> {
-        let mean_quantum = (1 + MAX_QUANTUM) / 2;
-        let ns = self.epoch_ns + self.turns * mean_quantum * PS_PER_STEP / 1_000;
-        trace(libc::PTRACE_POKEDATA, id, registers.rsi, ns / 1_000_000_000)?;
-        trace(
-            libc::PTRACE_POKEDATA,
-            id,
-            registers.rsi + 8,
-            ns % 1_000_000_000,
-        )?;
+    fn read_clock(&mut self, index: usize, registers: &mut user_regs_struct) -> Result<()> {
+        let thread = &mut self.threads[index];
+        thread.ready_ps += CLOCK_PS;
+        let (id, ns) = (thread.id, self.epoch_ns + thread.ready_ps / 1_000);
+        let (seconds, nanoseconds) = (ns / 1_000_000_000, ns % 1_000_000_000);
+        trace(libc::PTRACE_POKEDATA, id, registers.rsi, seconds)?;
+        trace(libc::PTRACE_POKEDATA, id, registers.rsi + 8, nanoseconds)?;
         registers.rip = peek(id, registers.rsp)?;
         registers.rsp += 8;
         registers.rax = 0;
         set_registers(id, registers)
     }
-}
 
-impl Decoded {
-    fn of(instruction: &Instruction) -> Self {
-        let mut factory = InstructionInfoFactory::new();
-        let info = factory.info(instruction);
-        let accesses = info.used_memory().iter().filter_map(|memory| {
-            let writes = match memory.access() {
-                OpAccess::Read | OpAccess::CondRead => false,
-                // A processor takes the line, whether or not it then writes.
-                OpAccess::Write
-                | OpAccess::CondWrite
-                | OpAccess::ReadWrite
-                | OpAccess::ReadCondWrite => true,
-                _ => return None,
-            };
-            Some((*memory, writes))
-        });
-        let accesses: Vec<_> = accesses.collect();
-        let exchanges = instruction.mnemonic() == Mnemonic::Xchg && !accesses.is_empty();
-        Self {
-            locked: instruction.has_lock_prefix() || exchanges,
-            calls_system: instruction.code() == Code::Syscall,
-            accesses,
-        }
+    /// A random number (xorshift), the same in each run.
+    fn random(&mut self) -> u64 {
+        self.seed ^= self.seed << 13;
+        self.seed ^= self.seed >> 7;
+        self.seed ^= self.seed << 17;
+        self.seed
     }
 }
 
-/// Returns `true` if a call waits for a thread or a time. The time would be over at once, since the clock of the child is
-/// much slower than that of the system. In the few milliseconds of a workload, no time is over, so there is none.
-fn waits_with_timeout(registers: &user_regs_struct) -> bool {
+/// Returns `true` if a call waits for another thread.
+fn waits(registers: &user_regs_struct) -> bool {
     let operation = registers.rsi as c_int & libc::FUTEX_CMD_MASK;
     let waits = operation == libc::FUTEX_WAIT || operation == libc::FUTEX_WAIT_BITSET;
     registers.rax == libc::SYS_futex as u64 && waits
-}
-
-/// The value of a register in an address.
-fn value(register: Register, registers: &user_regs_struct) -> Option<u64> {
-    let full = match register.full_register() {
-        Register::RAX => registers.rax,
-        Register::RBX => registers.rbx,
-        Register::RCX => registers.rcx,
-        Register::RDX => registers.rdx,
-        Register::RSI => registers.rsi,
-        Register::RDI => registers.rdi,
-        Register::RBP => registers.rbp,
-        Register::RSP => registers.rsp,
-        Register::R8 => registers.r8,
-        Register::R9 => registers.r9,
-        Register::R10 => registers.r10,
-        Register::R11 => registers.r11,
-        Register::R12 => registers.r12,
-        Register::R13 => registers.r13,
-        Register::R14 => registers.r14,
-        Register::R15 => registers.r15,
-        Register::FS => registers.fs_base,
-        Register::GS => registers.gs_base,
-        Register::CS | Register::DS | Register::ES | Register::SS => 0,
-        _ => return None,
-    };
-    Some(if register.is_gpr32() {
-        full & 0xffff_ffff
-    } else {
-        full
-    })
-}
-
-/// Waits for an event of a thread, or of any with -1. Returns `None` if there is none, and the options say not to wait.
-fn wait(id: pid_t, options: c_int) -> Result<Option<(pid_t, Event)>> {
-    let mut status = 0;
-    // SAFETY: `status` is ours, and of the type that the call writes.
-    let id = unsafe { libc::waitpid(id, &raw mut status, options | libc::__WALL) };
-    let event = match id {
-        0 => return Ok(None),
-        -1 => return Err(format!("waitpid: {}", std::io::Error::last_os_error())),
-        _ if !libc::WIFSTOPPED(status) => Event::Ended,
-        _ if status >> 16 == libc::PTRACE_EVENT_CLONE => Event::Cloned,
-        _ if status >> 16 != 0 => Event::Step,
-        _ => match libc::WSTOPSIG(status) {
-            libc::SIGTRAP => Event::Step,
-            signal => Event::Signal(signal),
-        },
-    };
-    Ok(Some((id, event)))
-}
-
-/// Waits for all threads of a child that was killed: its first thread is the last one that can be waited for.
-pub(crate) fn reap() {
-    while wait(-1, 0).is_ok() {}
-}
-
-fn trace(request: libc::c_uint, id: pid_t, address: u64, data: u64) -> Result<()> {
-    // SAFETY: the requests of this file touch the memory of the child, except for some, whose `data` is the address of a
-    // variable of the caller: of registers, or of the number that `PTRACE_GETEVENTMSG` writes.
-    let failed = unsafe { libc::ptrace(request, id, address as *mut c_void, data as *mut c_void) };
-    match failed {
-        -1 => Err(format!(
-            "ptrace request {request}: {}",
-            std::io::Error::last_os_error()
-        )),
-        _ => Ok(()),
-    }
-}
-
-/// The thread that a thread has just started.
-fn new_thread(id: pid_t) -> Result<pid_t> {
-    let mut new = 0_u64;
-    let request = libc::PTRACE_GETEVENTMSG;
-    trace(request, id, 0, ptr::from_mut(&mut new) as u64)?;
-    pid_t::try_from(new).map_err(|error| error.to_string())
-}
-
-fn registers(id: pid_t) -> Result<user_regs_struct> {
-    // SAFETY: the registers are integers, for which zero is a value.
-    let mut registers: user_regs_struct = unsafe { std::mem::zeroed() };
-    trace(
-        libc::PTRACE_GETREGS,
-        id,
-        0,
-        ptr::from_mut(&mut registers) as u64,
-    )?;
-    Ok(registers)
-}
-
-fn set_registers(id: pid_t, registers: &mut user_regs_struct) -> Result<()> {
-    trace(libc::PTRACE_SETREGS, id, 0, ptr::from_mut(registers) as u64)
-}
-
-fn peek(id: pid_t, address: u64) -> Result<u64> {
-    let mut word = [0; 8];
-    match read(id, address, &mut word) {
-        8 => Ok(u64::from_le_bytes(word)),
-        _ => Err(format!("memory at {address:#x} cannot be read")),
-    }
-}
-
-/// The bytes of an instruction, which may be the last one before a page that is not mapped.
-fn read_code(id: pid_t, address: u64) -> Result<Vec<u8>> {
-    let mut bytes = vec![0; MAX_BYTES];
-    let mut read_bytes = read(id, address, &mut bytes);
-    if read_bytes <= 0 {
-        let left = 4_096 - address as usize % 4_096;
-        bytes.truncate(left);
-        read_bytes = read(id, address, &mut bytes);
-    }
-    let read_bytes = usize::try_from(read_bytes).unwrap_or(0);
-    bytes.truncate(read_bytes);
-    match bytes.is_empty() {
-        true => Err(format!("code at {address:#x} cannot be read")),
-        false => Ok(bytes),
-    }
-}
-
-/// Reads memory of the child, and returns the number of bytes, or -1.
-fn read(id: pid_t, address: u64, into: &mut [u8]) -> isize {
-    let local = libc::iovec {
-        iov_base: into.as_mut_ptr().cast(),
-        iov_len: into.len(),
-    };
-    let remote = libc::iovec {
-        iov_base: address as *mut c_void,
-        iov_len: into.len(),
-    };
-    // SAFETY: the call writes at most as many bytes as `into` has.
-    unsafe { libc::process_vm_readv(id, &raw const local, 1, &raw const remote, 1, 0) }
 }
 
 fn now_ns() -> u64 {
