@@ -111,6 +111,13 @@ pub(crate) use self::stats::{MAX_STAT_ROWS, REPORTER_RETENTION};
 pub(crate) use self::stats::{
     MAX_STAT_TYPES, ReadStats, Resolution, RunType, StatBucket, StatReport, StatsPage, StatsStart,
 };
+#[cfg(any(test, feature = "sqlite-unbundled", feature = "test-util"))]
+pub(crate) use self::steps::has_room;
+pub(crate) use self::steps::{
+    MAX_STEP_BYTES, NewStep, SignalAnswer, StepAnswer, StepKind, StepName, StoredStep,
+};
+#[cfg(test)]
+pub(crate) use self::steps::{MAX_STEP_NAME_BYTES, MAX_STEPS, MAX_TOTAL_STEP_BYTES};
 pub(crate) use self::worker_card::WorkerCard;
 pub(crate) use super::DeadReason;
 pub(crate) use super::key::{Enqueued, KeyConflict};
@@ -165,6 +172,7 @@ pub(crate) mod sqlite;
     allow(dead_code, reason = "each store uses a part of it")
 )]
 mod stats;
+mod steps;
 #[cfg(test)]
 mod suite;
 #[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
@@ -246,6 +254,19 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// Returns the progress of at most [`MAX_BATCH_TASKS`] tasks, in the order of the ids. Writes nothing.
     fn progress(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<ProgressState>>;
+
+    /// Stores steps of running tasks: at most [`MAX_BATCH_TASKS`] steps, of at most [`MAX_BATCH_BYTES`]. Returns an answer for each, in
+    /// their order. A step never changes: if the task has a step with the name, the answer is its value. So a request can be repeated.
+    ///
+    /// The steps of a task are kept until the task has succeeded or is cancelled, or until its dead letter is removed. A replay keeps them.
+    fn store_steps(&self, steps: Vec<NewStep>) -> Answer<'_, Vec<StepAnswer>>;
+
+    /// Returns the steps of a task, in the order in which they were stored. Writes nothing.
+    fn steps(&self, id: TaskId) -> Answer<'_, Vec<StoredStep>>;
+
+    /// Stores a step of a task that has not ended, whether or not it runs. If the task is [suspended](Verdict::Suspend) until it has as
+    /// many steps as it has now, it becomes ready. A request can be repeated.
+    fn signal(&self, id: TaskId, name: StepName, value: Vec<u8>) -> Answer<'_, SignalAnswer>;
 
     /// Returns a page of the tasks with a status: see [`Admin::tasks`](crate::durable::Admin::tasks). Returns `None` if the position is not
     /// valid in this store. Writes nothing.

@@ -86,7 +86,7 @@ impl Tally {
         let number = match verdict.split().0 {
             Verdict::Done(_) => &self.completed,
             Verdict::Retry { .. } => &self.retried,
-            Verdict::Snooze { .. } => &self.snoozed,
+            Verdict::Snooze { .. } | Verdict::Suspend { .. } => &self.snoozed,
             Verdict::Dead { .. } => &self.died,
             Verdict::Release | Verdict::HoldGroup { .. } => &self.released,
         };

@@ -108,6 +108,7 @@ mod tests {
             crashes: 0,
             lost: 0,
             quarantined: false,
+            steps: 0,
         };
         let attempt = Attempt::new(Retry::exponential().attempts(1), &claimed);
         Box::new(TimeLimit { timeout, attempt })

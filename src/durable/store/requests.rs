@@ -106,6 +106,9 @@ pub(crate) enum Verdict {
     },
     /// The task runs again after a while. No attempt is counted.
     Snooze { after: Duration },
+    /// The task waits, and runs again after a while, or as soon as it has `until` steps: at once if it has them already. Its failures are
+    /// forgotten.
+    Suspend { after: Duration, until: Option<u32> },
     /// The task has failed for good. `took` is the duration of the run, if the task has run.
     Dead {
         reason: DeadReason,
@@ -135,7 +138,7 @@ impl Verdict {
         match self {
             Self::Retry { took, .. } | Self::Dead { took, .. } => *took,
             Self::HoldGroup { then, .. } => then.took(),
-            Self::Done(_) | Self::Snooze { .. } | Self::Release => None,
+            Self::Done(_) | Self::Snooze { .. } | Self::Suspend { .. } | Self::Release => None,
         }
     }
 
@@ -149,7 +152,7 @@ impl Verdict {
                 let verdict = std::mem::replace(&mut **then, Self::Release);
                 **then = verdict.after(time);
             }
-            Self::Done(_) | Self::Snooze { .. } | Self::Release => {}
+            Self::Done(_) | Self::Snooze { .. } | Self::Suspend { .. } | Self::Release => {}
         }
         self
     }
@@ -206,6 +209,8 @@ pub(crate) struct Claimed {
     pub(crate) lost: u32,
     /// `true` if the task is [quarantined](super::is_quarantined).
     pub(crate) quarantined: bool,
+    /// The number of steps that the task has.
+    pub(crate) steps: u32,
 }
 
 impl Claimed {

@@ -9,7 +9,7 @@
 //!
 //! A request runs in a [`Transaction`], which changes the tables in these files, from top to bottom: `session`, `enqueue`,
 //! `turn` and `admin` are the requests; `verdicts`, `claim`, `reap`, `renew` and `routing` are their parts; `task` has
-//! the steps of a task; `ready_queue`, `claims`, `payload`, `progress`, `queues` and `meta` each read and write one table.
+//! the steps of a task; `ready_queue`, `claims`, `payload`, `progress`, `queues` and `meta` each read and write one table, and `steps` two.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -27,9 +27,10 @@ use self::transaction::Transaction;
 use self::writer::Writer;
 use super::{
     Answer, Backend, Change, ChangeAnswer, DeadPayload, Diagnoses, Enqueue, Enqueued, Epoch, Event,
-    FoundTask, HandOut, ListTasks, MAX_BATCH_BYTES, NewSession, ProgressReport, ProgressState,
-    QueueChange, ReadStats, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, StatReport,
-    StatsPage, Store, StoredSchedule, TaskState, Turn, TurnAnswer,
+    FoundTask, HandOut, ListTasks, MAX_BATCH_BYTES, NewSession, NewStep, ProgressReport,
+    ProgressState, QueueChange, ReadStats, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId,
+    SignalAnswer, StatReport, StatsPage, StepAnswer, StepName, Store, StoredSchedule, StoredStep,
+    TaskState, Turn, TurnAnswer,
 };
 use crate::durable::clock::Clock;
 use crate::durable::failure::{Cause, Effect, Failure};
@@ -91,6 +92,7 @@ mod session;
 mod shared;
 mod state;
 mod stats;
+mod steps;
 mod task;
 #[cfg(test)]
 mod tests;
@@ -413,6 +415,21 @@ impl Backend for SqliteStore {
 
     fn progress(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<ProgressState>> {
         self.read(move |reader| progress::read(reader, &ids))
+    }
+
+    fn store_steps(&self, steps: Vec<NewStep>) -> Answer<'_, Vec<StepAnswer>> {
+        let bytes = steps.iter().map(NewStep::size).sum();
+        self.writer.run(bytes, move |tx| steps::store(tx, &steps))
+    }
+
+    fn steps(&self, id: TaskId) -> Answer<'_, Vec<StoredStep>> {
+        self.read(move |reader| steps::read(reader, id))
+    }
+
+    fn signal(&self, id: TaskId, name: StepName, value: Vec<u8>) -> Answer<'_, SignalAnswer> {
+        let bytes = value.len();
+        self.writer
+            .run(bytes, move |tx| steps::signal(tx, id, &name, &value))
     }
 
     fn list(&self, request: ListTasks) -> Answer<'_, Option<TaskPage>> {

@@ -414,4 +414,5 @@ mod progress;
 mod retention;
 mod schedules;
 mod stats;
+mod steps;
 mod workers;

@@ -38,6 +38,7 @@ async fn verdict_of(runner: &AppRunner<App>, name: &str, payload: &[u8]) -> Verd
         crashes: 0,
         lost: 0,
         quarantined: false,
+        steps: 0,
     };
     let (sender, _reports) = tokio::sync::mpsc::unbounded_channel();
     let progress = RunProgress::new(claimed.id, 1, sender);

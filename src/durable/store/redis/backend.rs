@@ -11,15 +11,17 @@ use super::{
     move_waiting, overview, probe, progress, queues, renew, retention, routing, schedules,
     sessions, stats, turns, workers,
 };
+use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::key::KeyHash;
 use crate::durable::queue::QueueInfo;
 use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::{
     Answer, Backend, Change, ChangeAnswer, DeadPayload, Diagnoses, Enqueue, Enqueued, Epoch, Event,
-    FoundTask, HandOut, ListTasks, MoveWaiting, MovedPart, NewSession, ProgressReport,
+    FoundTask, HandOut, ListTasks, MoveWaiting, MovedPart, NewSession, NewStep, ProgressReport,
     ProgressState, QueueChange, ReadStats, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId,
-    StatReport, StatsPage, StoredSchedule, TaskState, Turn, TurnAnswer,
+    SignalAnswer, StatReport, StatsPage, StepAnswer, StepName, StoredSchedule, StoredStep,
+    TaskState, Turn, TurnAnswer,
 };
 use crate::durable::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, Overview, QueueHead,
@@ -79,6 +81,18 @@ impl Backend for RedisStore {
 
     fn progress(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<ProgressState>> {
         self.request(move |inner| async move { progress::read(&inner, &ids).await })
+    }
+
+    fn store_steps(&self, _: Vec<NewStep>) -> Answer<'_, Vec<StepAnswer>> {
+        no_steps()
+    }
+
+    fn steps(&self, _: TaskId) -> Answer<'_, Vec<StoredStep>> {
+        no_steps()
+    }
+
+    fn signal(&self, _: TaskId, _: StepName, _: Vec<u8>) -> Answer<'_, SignalAnswer> {
+        no_steps()
     }
 
     fn cancel(&self, ids: Vec<TaskId>) -> Answer<'_, u64> {
@@ -231,4 +245,12 @@ impl Backend for RedisStore {
     fn probe(&self) -> Answer<'_, Durability> {
         self.request(|inner| async move { Ok(probe::report(&inner).await?.durability) })
     }
+}
+
+/// Refuses a request that concerns the steps of tasks.
+fn no_steps<T: Send + 'static>() -> Answer<'static, T> {
+    let cause = Cause::Unfit(String::from(
+        "steps and signals are not supported in Redis yet: use a SqliteStore",
+    ));
+    Box::pin(async { Err(Failure::new(Effect::None, cause).answered()) })
 }

@@ -228,6 +228,7 @@ impl<'a> Entry<'a> {
             crashes: self.crashes,
             lost: self.lost,
             quarantined: is_quarantined(self.crashes, self.lost, self.max_crashes),
+            steps: 0,
         }
     }
 
@@ -324,6 +325,7 @@ pub(super) fn damaged(entry: &[u8]) -> Option<Claimed> {
         crashes: 0,
         lost: 0,
         quarantined: false,
+        steps: 0,
     })
 }
 

@@ -292,7 +292,9 @@ fn push_other(arguments: &mut Arguments, verdict: &Verdict) {
     let (verdict, hold) = verdict.split();
     let (name, one, two) = match verdict {
         Verdict::Retry { after, error, .. } => ("retry", millis_text(*after), &**error),
-        Verdict::Snooze { after } => ("snooze", millis_text(*after), ""),
+        Verdict::Snooze { after } | Verdict::Suspend { after, .. } => {
+            ("snooze", millis_text(*after), "")
+        }
         Verdict::Dead { reason, error, .. } => {
             let name = if reason.is_failure() {
                 "1dead"

@@ -436,6 +436,7 @@ fn read_row(
         crashes,
         quarantined: is_quarantined(crashes, lost, row.get(6)?),
         lost,
+        steps: tx.number_of_steps(id)?,
     };
     claimed.set_waited(since(12)?);
     Ok(claimed)

@@ -54,6 +54,11 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// The table `throng_progress` contains the last progress that a run of a task has reported: the epoch of the run, the number of the
 /// report, and the progress. The transaction that ends a task removes its row.
 ///
+/// The table `throng_step` contains the steps of tasks, which never change. The column `number` rises in the order in which the steps of a
+/// task were stored, and `at` is the time of that since 1970. The table `throng_workflow` has a row for each task that has steps or waits for
+/// some: the number of its steps, the size of their names and values in bytes, and, in `until`, the number of steps that makes the task ready
+/// while it is delayed. The rows are removed when the task has succeeded or is cancelled, or with its dead letter.
+///
 /// The column `queue` of a task or a claim is the name of its queue, or `NULL` for the default queue. The column `priority` of a
 /// task is 0 for a high one, 1 for a normal one, and 2 for a low one. Both are part of the column `kind`, too, which
 /// determines the list.
@@ -233,6 +238,20 @@ CREATE TABLE IF NOT EXISTS throng_progress (
     epoch INTEGER NOT NULL,
     number INTEGER NOT NULL,
     bytes BLOB NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS throng_step (
+    id BLOB NOT NULL,
+    name TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    value BLOB NOT NULL,
+    PRIMARY KEY (id, name)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS throng_workflow (
+    id BLOB PRIMARY KEY NOT NULL,
+    steps INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,
+    until INTEGER
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS throng_queue (
     name TEXT PRIMARY KEY NOT NULL,

@@ -80,6 +80,12 @@ impl Transaction<'_> {
         task.optional()
     }
 
+    /// Returns `true` if there is an active task with this id. A task that a claim holds is active, unless its row was lost.
+    pub(super) fn is_active(&self, id: TaskId) -> Result<bool, rusqlite::Error> {
+        let sql = "SELECT 1 FROM throng_task WHERE id = ?1 AND state = 0";
+        Ok(self.number(sql, [id.to_bytes()])?.is_some())
+    }
+
     // ===== Tasks that wait =====
 
     /// Appends a task to the ready queue.
@@ -165,6 +171,7 @@ impl Transaction<'_> {
 
     /// Delays a running task until `due`.
     pub(super) fn delay(&mut self, id: TaskId, due: i64) -> Result<(), Fault> {
+        self.wait_for_no_steps(id)?;
         self.execute(
             "UPDATE throng_task SET state = 1, at = ?2, ready_at = ?2 WHERE id = ?1",
             params![id.to_bytes(), due],
@@ -201,6 +208,7 @@ impl Transaction<'_> {
         if ended == 0 {
             return Ok(false);
         }
+        self.remove_steps(id)?;
         self.meta.counts.done += 1;
         self.notices.ended.push((producer, id));
         self.decrement(State::Running);
@@ -297,6 +305,7 @@ impl Transaction<'_> {
         )?;
         self.remove_large_data(id, task)?;
         self.remove_errors(id, task.failures)?;
+        self.remove_steps(id)?;
         self.decrement(task.state);
         self.increment(end);
         Ok(true)
@@ -307,6 +316,7 @@ impl Transaction<'_> {
         self.execute("DELETE FROM throng_task WHERE id = ?1", [id.to_bytes()])?;
         self.remove_large_data(id, task)?;
         self.remove_errors(id, task.failures)?;
+        self.remove_steps(id)?;
         self.decrement(task.state);
         Ok(())
     }
@@ -343,6 +353,15 @@ impl Transaction<'_> {
             params![id.to_bytes(), attempt - MAX_ERRORS as i64],
         )?;
         Ok(())
+    }
+
+    /// Forgets that attempts of a task have failed.
+    pub(super) fn forget_failures(&self, id: TaskId, task: &Task) -> Result<(), rusqlite::Error> {
+        if task.failures > 0 {
+            let sql = "UPDATE throng_task SET failures = 0, failing_since = NULL WHERE id = ?1";
+            self.execute(sql, [id.to_bytes()])?;
+        }
+        self.remove_errors(id, task.failures)
     }
 
     fn remove_errors(&self, id: TaskId, failures: i64) -> Result<(), rusqlite::Error> {

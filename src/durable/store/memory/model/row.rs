@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
+use super::steps::StepRow;
 use crate::durable::store::kind::Kind;
 use crate::durable::store::{
     Claimed, DeadReason, Epoch, MAX_ERRORS, NewTask, Progress, TaskState, is_dead_letter,
@@ -29,6 +30,10 @@ pub(super) struct Row {
     pub(super) errors: VecDeque<FailedAttempt>,
     /// The last progress that a run has reported.
     pub(super) progress: Option<Progress>,
+    /// The steps, in the order in which they were stored.
+    pub(super) steps: Vec<StepRow>,
+    /// The number of steps that makes the task ready while it is delayed. It is `None` if no number does.
+    pub(super) until: Option<u32>,
     /// The endpoints that are notified when the task ends.
     pub(super) watchers: BTreeSet<usize>,
 }
@@ -122,6 +127,7 @@ impl Row {
             crashes: self.crashes,
             lost: self.lost,
             quarantined: self.is_quarantined(),
+            steps: self.number_of_steps(),
         };
         claimed.set_waited(Some(since_ready));
         claimed

@@ -233,6 +233,7 @@ impl Model {
         if let Some(row) = self.tasks.get_mut(&id) {
             row.state = State::Delayed { due };
             row.ready_at = due;
+            row.until = None;
             self.delayed.insert((due, id));
         }
     }
@@ -308,6 +309,7 @@ impl Model {
         };
         if !matches!(state, State::Dead { .. }) {
             row.errors.clear();
+            row.steps.clear();
         }
         row.progress = None;
         row.state = state;

@@ -35,6 +35,7 @@ mod queues;
 mod retention;
 mod schedules;
 mod stats;
+mod steps;
 mod workers;
 
 /// The number of passes after which maintenance must be finished.
@@ -147,6 +148,8 @@ impl<H: Harness> Pair<H> {
             Step::Find { process, tasks } => self.find(*process, &self.ids.of_all(tasks)).await,
             Step::Head { process, is_queued } => self.head(*process, *is_queued).await,
             Step::ReportProgress { tasks, number } => self.report_progress(tasks, *number).await,
+            Step::StoreSteps { tasks, name, len } => self.store_steps(tasks, *name, *len).await,
+            Step::Signal { task, name } => self.signal(*task, *name).await,
             Step::RecordStats(step) => self.record_stats(step).await,
             Step::ReadStats(step) => self.stats(step).await,
             Step::Pass(time) => self.pass(*time).await,
@@ -362,7 +365,8 @@ impl<H: Harness> Pair<H> {
         }
         let seen = model.0.status(ids.clone()).await;
         same((seen, tested.0.status(ids.clone()).await))?;
-        self.progress(process, ids).await
+        self.progress(process, ids.clone()).await?;
+        self.steps(process, &ids).await
     }
 
     async fn pause(&mut self, other: bool, is_paused: bool) -> Outcome {

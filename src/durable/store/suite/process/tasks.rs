@@ -148,6 +148,7 @@ pub(in crate::durable::store::suite) fn fresh(number: u64) -> Claimed {
         crashes: 0,
         lost: 0,
         quarantined: false,
+        steps: 0,
     }
 }
 

@@ -34,7 +34,7 @@ fn pages(file: &File, tree: &str) -> (i64, Vec<i64>) {
 }
 
 /// The trees of the database. The flag is `true` if a lost page of the tree may cost tasks.
-const TREES: [(&str, bool); 28] = [
+const TREES: [(&str, bool); 30] = [
     ("throng_task", true),
     ("throng_task_at", false),
     ("throng_task_key", false),
@@ -58,6 +58,8 @@ const TREES: [(&str, bool); 28] = [
     ("sqlite_autoindex_throng_payload_1", false),
     ("throng_error", false),
     ("throng_progress", false),
+    ("throng_step", true),
+    ("throng_workflow", false),
     ("throng_schedule", false),
     ("throng_schedule_hand_out", false),
     ("throng_stat", false),

@@ -1,0 +1,126 @@
+//! The steps of tasks.
+
+use std::time::Duration;
+
+use super::row::{Row, State};
+use super::state::Model;
+use crate::durable::TaskId;
+use crate::durable::store::{NewStep, SignalAnswer, StepAnswer, StepName, StoredStep, has_room};
+
+/// A step of a task.
+pub(super) struct StepRow {
+    name: StepName,
+    value: Vec<u8>,
+    /// When it was stored, in milliseconds since 1970.
+    at: u64,
+}
+
+impl Model {
+    pub(in super::super) fn store_steps(&mut self, steps: &[NewStep]) -> Vec<StepAnswer> {
+        let now = self.wall();
+        let answers = steps.iter().map(|step| {
+            let row = self.tasks.get_mut(&step.id);
+            match row.filter(|row| row.is_held(step.epoch)) {
+                Some(row) => row.add_step(now, &step.name, &step.value),
+                None => StepAnswer::Refused,
+            }
+        });
+        answers.collect()
+    }
+
+    pub(in super::super) fn steps(&self, id: TaskId) -> Vec<StoredStep> {
+        let now = self.wall();
+        let row = self.tasks.get(&id);
+        let steps = row.into_iter().flat_map(|row| &row.steps);
+        let steps = steps.map(|step| StoredStep {
+            name: step.name.as_str().to_owned(),
+            value: step.value.clone(),
+            age: Duration::from_millis(now.saturating_sub(step.at)),
+        });
+        steps.collect()
+    }
+
+    pub(in super::super) fn signal(
+        &mut self,
+        id: TaskId,
+        name: &StepName,
+        value: &[u8],
+    ) -> SignalAnswer {
+        let now = self.wall();
+        let row = self.tasks.get_mut(&id).filter(|row| row.is_alive());
+        let answer = row.map_or(SignalAnswer::Absent, |row| {
+            row.add_step(now, name, value).into()
+        });
+        if answer == SignalAnswer::Stored {
+            self.wake_suspended(id);
+            self.wake_for_new_ready();
+        }
+        answer
+    }
+
+    /// Makes a task ready if it is suspended until it has as many steps as it has now.
+    fn wake_suspended(&mut self, id: TaskId) {
+        let now = self.wall();
+        let Some(row) = self.tasks.get_mut(&id) else {
+            return;
+        };
+        if matches!(row.state, State::Delayed { .. }) && row.has_steps_until(row.until) {
+            row.ready_at = now;
+            self.push_back(id);
+        }
+    }
+
+    /// Suspends a task until `due`, or until it has `until` steps.
+    pub(super) fn suspend(&mut self, id: TaskId, due: u64, until: Option<u32>) {
+        let now = self.wall();
+        let Some(row) = self.tasks.get_mut(&id) else {
+            return;
+        };
+        row.failures = 0;
+        row.failing_since = None;
+        row.errors.clear();
+        if row.has_steps_until(until) {
+            row.ready_at = now;
+            self.push_back(id);
+            return;
+        }
+        self.delay(id, due);
+        if let Some(row) = self.tasks.get_mut(&id) {
+            row.until = until;
+        }
+    }
+}
+
+impl Row {
+    fn add_step(&mut self, now: u64, name: &StepName, value: &[u8]) -> StepAnswer {
+        if let Some(first) = self.steps.iter().find(|step| step.name == *name) {
+            return StepAnswer::Found(first.value.clone());
+        }
+        let sizes = self.steps.iter().map(StepRow::size);
+        let added = name.as_str().len() + value.len();
+        if !has_room(self.number_of_steps(), sizes.sum(), added) {
+            return StepAnswer::Full;
+        }
+        self.steps.push(StepRow {
+            name: name.clone(),
+            value: value.to_vec(),
+            at: now,
+        });
+        StepAnswer::Stored
+    }
+
+    /// Returns `true` if there is a number of steps to wait for, and the task has as many.
+    fn has_steps_until(&self, until: Option<u32>) -> bool {
+        until.is_some_and(|until| self.number_of_steps() >= until)
+    }
+
+    pub(super) fn number_of_steps(&self) -> u32 {
+        self.steps.len() as u32
+    }
+}
+
+impl StepRow {
+    fn size(&self) -> usize {
+        self.name.as_str().len() + self.value.len()
+    }
+}

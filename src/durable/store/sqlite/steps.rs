@@ -1,0 +1,223 @@
+//! The steps of tasks, in the tables `throng_step` and `throng_workflow`.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::error::{Fault, corrupt};
+use super::reader::ReadConnection;
+use super::state::State;
+use super::task::Task;
+use super::time::Now;
+use super::transaction::Transaction;
+use crate::durable::TaskId;
+use crate::durable::store::{NewStep, SignalAnswer, StepAnswer, StepName, StoredStep, has_room};
+
+/// Stores steps of running tasks. Returns an answer for each, in their order.
+pub(super) fn store(tx: &mut Transaction<'_>, steps: &[NewStep]) -> Result<Vec<StepAnswer>, Fault> {
+    let (mut claims, mut answers) = (BTreeMap::new(), Vec::with_capacity(steps.len()));
+    for step in steps {
+        let epoch = step.epoch as i64;
+        if let Entry::Vacant(claim) = claims.entry(epoch) {
+            claim.insert(tx.claimed_tasks(epoch)?);
+        }
+        let is_held = claims[&epoch].contains(step.id) && tx.is_active(step.id)?;
+        answers.push(match is_held {
+            true => tx.add_step(step.id, &step.name, &step.value)?,
+            false => StepAnswer::Refused,
+        });
+    }
+    Ok(answers)
+}
+
+/// Stores a signal for a task. If the task waits for as many steps as it has now, it becomes ready.
+pub(super) fn signal(
+    tx: &mut Transaction<'_>,
+    id: TaskId,
+    name: &StepName,
+    value: &[u8],
+) -> Result<SignalAnswer, Fault> {
+    let is_alive = "SELECT 1 FROM throng_task WHERE id = ?1 AND state < 2";
+    if tx.number(is_alive, [id.to_bytes()])?.is_none() {
+        return Ok(SignalAnswer::Absent);
+    }
+    let answer = tx.add_step(id, name, value)?.into();
+    if answer == SignalAnswer::Stored {
+        tx.wake_suspended(id)?;
+    }
+    Ok(answer)
+}
+
+/// Returns the steps of a task, in the order in which they were stored.
+///
+/// # Errors
+///
+/// If a step is missing, so that a repair ends the task: a run without it would repeat the step.
+pub(super) fn read(reader: &ReadConnection, id: TaskId) -> Result<Vec<StoredStep>, Fault> {
+    reader.snapshot(|db| {
+        let expected = totals(db, id)?.steps;
+        let steps = read_steps(db, id, Now::read(&reader.clock))?;
+        match steps.len() as u32 == expected {
+            true => Ok(steps),
+            false => Err(corrupt()),
+        }
+    })
+}
+
+fn read_steps(db: &Connection, id: TaskId, now: Now) -> Result<Vec<StoredStep>, rusqlite::Error> {
+    let sql = "SELECT name, value, at FROM throng_step WHERE id = ?1 ORDER BY number";
+    let mut statement = db.prepare_cached(sql)?;
+    let steps = statement.query_map([id.to_bytes()], |row| {
+        Ok(StoredStep {
+            name: row.get(0)?,
+            value: row.get(1)?,
+            age: now.since(row.get(2)?),
+        })
+    })?;
+    steps.collect()
+}
+
+/// The number and the size of the steps of a task.
+#[derive(Default)]
+struct Totals {
+    steps: u32,
+    /// The size of the names and values, in bytes.
+    bytes: usize,
+}
+
+fn totals(db: &Connection, id: TaskId) -> Result<Totals, rusqlite::Error> {
+    let sql = "SELECT steps, bytes FROM throng_workflow WHERE id = ?1";
+    let mut statement = db.prepare_cached(sql)?;
+    let found = statement.query_row([id.to_bytes()], |row| {
+        Ok(Totals {
+            steps: row.get(0)?,
+            bytes: row.get::<_, u32>(1)? as usize,
+        })
+    });
+    Ok(found.optional()?.unwrap_or_default())
+}
+
+impl Transaction<'_> {
+    /// Returns the number of steps of a task. If no task has any, this reads nothing after the first time.
+    pub(super) fn number_of_steps(&self, id: TaskId) -> Result<u32, rusqlite::Error> {
+        match self.has_workflows()? {
+            true => Ok(totals(self.db, id)?.steps),
+            false => Ok(0),
+        }
+    }
+
+    /// Suspends a running task until `due`, or until it has `until` steps.
+    pub(super) fn suspend(
+        &mut self,
+        id: TaskId,
+        task: &Task,
+        due: i64,
+        until: Option<u32>,
+    ) -> Result<(), Fault> {
+        self.forget_failures(id, task)?;
+        let Some(until) = until else {
+            return self.delay(id, due);
+        };
+        if self.number_of_steps(id)? >= until {
+            return self.make_ready_now(id, State::Running);
+        }
+        self.delay(id, due)?;
+        self.has_workflows.set(Some(true));
+        self.execute(
+            "INSERT INTO throng_workflow (id, steps, bytes, until) VALUES (?1, 0, 0, ?2)
+             ON CONFLICT (id) DO UPDATE SET until = excluded.until",
+            params![id.to_bytes(), until],
+        )?;
+        Ok(())
+    }
+
+    /// Records that a task, which is delayed now, waits for no number of steps.
+    pub(super) fn wait_for_no_steps(&self, id: TaskId) -> Result<(), rusqlite::Error> {
+        if self.has_workflows()? {
+            let sql = "UPDATE throng_workflow SET until = NULL WHERE id = ?1 AND until IS NOT NULL";
+            self.execute(sql, [id.to_bytes()])?;
+        }
+        Ok(())
+    }
+
+    /// Removes the steps of a task that has ended.
+    pub(super) fn remove_steps(&self, id: TaskId) -> Result<(), rusqlite::Error> {
+        if !self.has_workflows()? {
+            return Ok(());
+        }
+        let removed = self.execute("DELETE FROM throng_workflow WHERE id = ?1", [id.to_bytes()])?;
+        if removed != 0 {
+            self.execute("DELETE FROM throng_step WHERE id = ?1", [id.to_bytes()])?;
+        }
+        Ok(())
+    }
+
+    /// Makes a task ready if it is suspended until it has as many steps as it has now.
+    fn wake_suspended(&mut self, id: TaskId) -> Result<(), Fault> {
+        let sql = "SELECT 1 FROM throng_workflow AS own JOIN throng_task AS task USING (id)
+             WHERE id = ?1 AND task.state = 1 AND own.until <= own.steps";
+        match self.number(sql, [id.to_bytes()])? {
+            Some(_) => self.make_ready_now(id, State::Delayed),
+            None => Ok(()),
+        }
+    }
+
+    fn make_ready_now(&mut self, id: TaskId, from: State) -> Result<(), Fault> {
+        let sql = "UPDATE throng_task SET ready_at = ?2 WHERE id = ?1";
+        self.execute(sql, params![id.to_bytes(), self.now.wall])?;
+        self.push_back(id, from)
+    }
+
+    fn add_step(
+        &self,
+        id: TaskId,
+        name: &StepName,
+        value: &[u8],
+    ) -> Result<StepAnswer, rusqlite::Error> {
+        if let Some(first) = self.step(id, name)? {
+            return Ok(StepAnswer::Found(first));
+        }
+        let Totals { steps, bytes } = totals(self.db, id)?;
+        let added = name.as_str().len() + value.len();
+        if !has_room(steps, bytes, added) {
+            return Ok(StepAnswer::Full);
+        }
+        self.has_workflows.set(Some(true));
+        self.execute(
+            "INSERT INTO throng_step (id, name, number, at, value) VALUES (?1, ?2, ?3, ?4, ?5)",
+            params![
+                id.to_bytes(),
+                name.as_str(),
+                steps + 1,
+                self.now.wall,
+                value
+            ],
+        )?;
+        self.execute(
+            "INSERT INTO throng_workflow (id, steps, bytes) VALUES (?1, ?2, ?3)
+             ON CONFLICT (id) DO UPDATE SET steps = excluded.steps, bytes = excluded.bytes",
+            params![id.to_bytes(), steps + 1, (bytes + added) as i64],
+        )?;
+        Ok(StepAnswer::Stored)
+    }
+
+    /// Returns the value of a step, if the task has it.
+    fn step(&self, id: TaskId, name: &StepName) -> Result<Option<Vec<u8>>, rusqlite::Error> {
+        let sql = "SELECT value FROM throng_step WHERE id = ?1 AND name = ?2";
+        let mut statement = self.db.prepare_cached(sql)?;
+        let value = statement.query_row(params![id.to_bytes(), name.as_str()], |row| row.get(0));
+        value.optional()
+    }
+
+    fn has_workflows(&self) -> Result<bool, rusqlite::Error> {
+        if let Some(known) = self.has_workflows.get() {
+            return Ok(known);
+        }
+        let found = self
+            .number("SELECT 1 FROM throng_workflow LIMIT 1", [])?
+            .is_some();
+        self.has_workflows.set(Some(found));
+        Ok(found)
+    }
+}
