@@ -199,6 +199,7 @@ mod task_types;
 pub(crate) mod trace;
 #[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
 pub(crate) mod weak_parts;
+mod workflow;
 
 pub use self::admin::Admin;
 pub use self::admin::bulk::{Bulk, BulkPart};

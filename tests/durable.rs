@@ -80,3 +80,5 @@ mod types;
 mod user_code;
 #[path = "durable/versions.rs"]
 mod versions;
+#[path = "durable/workflows.rs"]
+mod workflows;

@@ -114,10 +114,9 @@ pub(crate) use self::stats::{
 #[cfg(any(test, feature = "sqlite-unbundled", feature = "test-util"))]
 pub(crate) use self::steps::has_room;
 pub(crate) use self::steps::{
-    MAX_STEP_BYTES, NewStep, SignalAnswer, StepAnswer, StepKind, StepName, StoredStep,
+    MAX_STEP_BYTES, MAX_STEPS, MAX_TOTAL_STEP_BYTES, NewStep, SignalAnswer, StepAnswer, StepKind,
+    StepName, StoredStep,
 };
-#[cfg(test)]
-pub(crate) use self::steps::{MAX_STEP_NAME_BYTES, MAX_STEPS, MAX_TOTAL_STEP_BYTES};
 pub(crate) use self::worker_card::WorkerCard;
 pub(crate) use super::DeadReason;
 pub(crate) use super::key::{Enqueued, KeyConflict};
@@ -265,7 +264,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
     fn steps(&self, id: TaskId) -> Answer<'_, Vec<StoredStep>>;
 
     /// Stores a step of a task that has not ended, whether or not it runs. If the task is [suspended](Verdict::Suspend) until it has as
-    /// many steps as it has now, it becomes ready. A request can be repeated.
+    /// many steps as it has now, it is due. A request can be repeated.
     fn signal(&self, id: TaskId, name: StepName, value: Vec<u8>) -> Answer<'_, SignalAnswer>;
 
     /// Returns a page of the tasks with a status: see [`Admin::tasks`](crate::durable::Admin::tasks). Returns `None` if the position is not

@@ -30,6 +30,7 @@ use crate::retry::Retry;
 use crate::sync::{Mutex, lock};
 
 mod spawn_queue_tests;
+mod steps_tests;
 mod waiters_tests;
 
 /// A store that loses requests and answers, and gets some of them twice.

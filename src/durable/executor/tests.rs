@@ -32,6 +32,7 @@ mod schedules_tests;
 mod shares_tests;
 mod shutdown_tests;
 mod stats_tests;
+mod steps_tests;
 mod timeouts_tests;
 mod workers_tests;
 

@@ -106,8 +106,7 @@ pub(crate) enum Verdict {
     },
     /// The task runs again after a while. No attempt is counted.
     Snooze { after: Duration },
-    /// The task waits, and runs again after a while, or as soon as it has `until` steps: at once if it has them already. Its failures are
-    /// forgotten.
+    /// The task is delayed for a while, or until it has `until` steps: if it has them, it is due at once. Its failures are forgotten.
     Suspend { after: Duration, until: Option<u32> },
     /// The task has failed for good. `took` is the duration of the run, if the task has run.
     Dead {

@@ -29,6 +29,8 @@ pub(crate) enum StepKind {
     Sleep,
     /// The value of a signal, or that none has arrived in time.
     Signal,
+    /// The time for which a task waits for a signal.
+    Timeout,
 }
 
 /// The stored name of a step, which begins with its kind. A task has at most one step with a name.
@@ -41,6 +43,7 @@ impl StepKind {
             Self::Step => "step:",
             Self::Sleep => "sleep:",
             Self::Signal => "signal:",
+            Self::Timeout => "timeout:",
         }
     }
 }

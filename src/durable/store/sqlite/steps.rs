@@ -7,7 +7,6 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::error::{Fault, corrupt};
 use super::reader::ReadConnection;
-use super::state::State;
 use super::task::Task;
 use super::time::Now;
 use super::transaction::Transaction;
@@ -31,7 +30,7 @@ pub(super) fn store(tx: &mut Transaction<'_>, steps: &[NewStep]) -> Result<Vec<S
     Ok(answers)
 }
 
-/// Stores a signal for a task. If the task waits for as many steps as it has now, it becomes ready.
+/// Stores a signal for a task. If the task waits for as many steps as it has now, it is due.
 pub(super) fn signal(
     tx: &mut Transaction<'_>,
     id: TaskId,
@@ -80,17 +79,17 @@ fn read_steps(db: &Connection, id: TaskId, now: Now) -> Result<Vec<StoredStep>, 
 
 /// The number and the size of the steps of a task.
 #[derive(Default)]
-struct Totals {
+struct StepTotals {
     steps: u32,
     /// The size of the names and values, in bytes.
     bytes: usize,
 }
 
-fn totals(db: &Connection, id: TaskId) -> Result<Totals, rusqlite::Error> {
+fn totals(db: &Connection, id: TaskId) -> Result<StepTotals, rusqlite::Error> {
     let sql = "SELECT steps, bytes FROM throng_workflow WHERE id = ?1";
     let mut statement = db.prepare_cached(sql)?;
     let found = statement.query_row([id.to_bytes()], |row| {
-        Ok(Totals {
+        Ok(StepTotals {
             steps: row.get(0)?,
             bytes: row.get::<_, u32>(1)? as usize,
         })
@@ -107,7 +106,7 @@ impl Transaction<'_> {
         }
     }
 
-    /// Suspends a running task until `due`, or until it has `until` steps.
+    /// Suspends a running task until `due`, or until it has `until` steps. If it has them, it is due now.
     pub(super) fn suspend(
         &mut self,
         id: TaskId,
@@ -120,7 +119,7 @@ impl Transaction<'_> {
             return self.delay(id, due);
         };
         if self.number_of_steps(id)? >= until {
-            return self.make_ready_now(id, State::Running);
+            return self.delay(id, self.now.wall);
         }
         self.delay(id, due)?;
         self.has_workflows.set(Some(true));
@@ -153,20 +152,18 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Makes a task ready if it is suspended until it has as many steps as it has now.
-    fn wake_suspended(&mut self, id: TaskId) -> Result<(), Fault> {
+    /// Makes a task due if it is suspended until it has as many steps as it has now.
+    fn wake_suspended(&mut self, id: TaskId) -> Result<(), rusqlite::Error> {
         let sql = "SELECT 1 FROM throng_workflow AS own JOIN throng_task AS task USING (id)
              WHERE id = ?1 AND task.state = 1 AND own.until <= own.steps";
-        match self.number(sql, [id.to_bytes()])? {
-            Some(_) => self.make_ready_now(id, State::Delayed),
-            None => Ok(()),
+        if self.number(sql, [id.to_bytes()])?.is_none() {
+            return Ok(());
         }
-    }
-
-    fn make_ready_now(&mut self, id: TaskId, from: State) -> Result<(), Fault> {
-        let sql = "UPDATE throng_task SET ready_at = ?2 WHERE id = ?1";
+        self.wait_for_no_steps(id)?;
+        let sql = "UPDATE throng_task SET at = ?2, ready_at = ?2 WHERE id = ?1";
         self.execute(sql, params![id.to_bytes(), self.now.wall])?;
-        self.push_back(id, from)
+        self.notices.has_earlier_task = true;
+        Ok(())
     }
 
     fn add_step(
@@ -178,7 +175,7 @@ impl Transaction<'_> {
         if let Some(first) = self.step(id, name)? {
             return Ok(StepAnswer::Found(first));
         }
-        let Totals { steps, bytes } = totals(self.db, id)?;
+        let StepTotals { steps, bytes } = totals(self.db, id)?;
         let added = name.as_str().len() + value.len();
         if !has_room(steps, bytes, added) {
             return Ok(StepAnswer::Full);

@@ -2,6 +2,7 @@
 
 use super::{Harness, process, run};
 
+mod explorer_tests;
 mod steps_tests;
 mod suspensions_tests;
 
@@ -25,6 +26,9 @@ macro_rules! steps_suite {
                     the_steps_of_a_task_have_a_limited_size
                     a_full_batch_of_steps_is_stored
                     steps_say_how_old_they_are
+                }
+                explorer_tests {
+                    no_order_of_events_loses_a_wake_up
                 }
                 suspensions_tests {
                     a_suspended_task_is_due_after_its_time

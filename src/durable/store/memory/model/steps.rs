@@ -53,40 +53,36 @@ impl Model {
         });
         if answer == SignalAnswer::Stored {
             self.wake_suspended(id);
-            self.wake_for_new_ready();
         }
         answer
     }
 
-    /// Makes a task ready if it is suspended until it has as many steps as it has now.
+    /// Makes a task due if it is suspended until it has as many steps as it has now.
     fn wake_suspended(&mut self, id: TaskId) {
-        let now = self.wall();
-        let Some(row) = self.tasks.get_mut(&id) else {
-            return;
-        };
-        if matches!(row.state, State::Delayed { .. }) && row.has_steps_until(row.until) {
-            row.ready_at = now;
-            self.push_back(id);
+        let row = self.tasks.get(&id);
+        let is_reached = row.is_some_and(|row| {
+            matches!(row.state, State::Delayed { .. }) && row.has_steps_until(row.until)
+        });
+        if is_reached {
+            self.delay(id, self.wall());
+            // The worker that makes the task due need not be able to run it.
+            self.wake(1, |_| true);
         }
     }
 
-    /// Suspends a task until `due`, or until it has `until` steps.
+    /// Suspends a task until `due`, or until it has `until` steps. If it has them, it is due now.
     pub(super) fn suspend(&mut self, id: TaskId, due: u64, until: Option<u32>) {
-        let now = self.wall();
         let Some(row) = self.tasks.get_mut(&id) else {
             return;
         };
         row.failures = 0;
         row.failing_since = None;
         row.errors.clear();
-        if row.has_steps_until(until) {
-            row.ready_at = now;
-            self.push_back(id);
-            return;
-        }
+        let is_reached = row.has_steps_until(until);
+        let due = if is_reached { self.wall() } else { due };
         self.delay(id, due);
         if let Some(row) = self.tasks.get_mut(&id) {
-            row.until = until;
+            row.until = until.filter(|_| !is_reached);
         }
     }
 }

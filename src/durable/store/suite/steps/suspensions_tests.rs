@@ -59,7 +59,7 @@ pub(super) async fn a_signal_makes_a_suspended_task_ready(it: &dyn Harness) {
     session.finds_nothing().await;
     it.clock().advance(SECOND);
     assert_eq!(process.signal(1, "a").await, SignalAnswer::Stored);
-    assert_eq!(process.status_of(1).await, TaskState::Waiting);
+    assert_eq!(process.status_of(1).await, TaskState::Delayed);
     it.clock().advance(3 * SECOND);
     // It has waited since the signal.
     assert_eq!(session.waits(9).await, [(id(1), Some(3 * SECOND))]);
@@ -232,7 +232,7 @@ pub(super) async fn a_repeated_suspension_takes_effect_once(it: &dyn Harness) {
     session.turn(turn.clone()).await;
     process.signal(1, "a").await;
     session.turn_again(turn.clone()).await.unwrap();
-    assert_eq!(process.status_of(1).await, TaskState::Waiting);
+    assert_eq!(process.status_of(1).await, TaskState::Delayed);
     let claim = session.claim(1).await;
     // Under another number, the verdict is that of a run that holds nothing.
     assert_eq!(session.turn(turn).await.refused, [id(1)]);
