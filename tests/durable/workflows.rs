@@ -13,11 +13,11 @@ use throng::durable::{
 
 use crate::harness::{
     App, Door, SOON, TestStore, builder, reaches, run_due, spawn, start, start_as, start_inline,
-    timed, until,
+    timed,
 };
 use crate::support::within;
 
-on_local_stores! {
+on_all_stores! {
     a_step_runs_once_and_later_runs_get_its_output,
     a_step_that_fails_runs_again,
     steps_may_run_at_the_same_time,
@@ -668,17 +668,4 @@ async fn a_clone_of_the_context_is_the_same_run(store: TestStore) {
     assert_eq!(within(spawn(&client, 2).await).await.unwrap(), 2);
     let error = fatal_error(spawn(&client, 1).await).await;
     assert!(error.contains("twice"), "{error}");
-}
-
-#[cfg(feature = "redis")]
-#[tokio::test]
-async fn redis_says_that_it_keeps_no_steps() {
-    needs_redis!();
-    let client: DurableClient = TestStore::server().client().await;
-    let _executor = start(&client, |_, cx| async move {
-        cx.step("a", || async { Ok(1) }).await
-    });
-    until("the executor starts", || true).await;
-    let error = client.signal(TaskId::new(), "go", &7).await.unwrap_err();
-    assert!(error.is_unfit(), "{error}");
 }

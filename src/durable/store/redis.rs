@@ -66,6 +66,7 @@ mod server_clock;
 mod session_state;
 mod sessions;
 mod stats;
+mod steps;
 mod subscriber;
 #[cfg(test)]
 pub(super) mod tests;

@@ -33,7 +33,7 @@ use super::{
     TaskState, Turn, TurnAnswer,
 };
 use crate::durable::clock::Clock;
-use crate::durable::failure::{Cause, Effect, Failure};
+use crate::durable::failure::{Cause, Failure};
 use crate::durable::queue::QueueInfo;
 use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::name::ScheduleName;
@@ -233,7 +233,7 @@ impl SqliteStore {
     /// Opens the store as a process that knows these layouts.
     async fn open_as(path: &Path, clock: Clock, layouts: Layouts) -> Result<Self, DurableError> {
         let name: Arc<str> = path.to_string_lossy().into();
-        let opened = match checked(path, &name) {
+        let opened = match files::checked(path, &name) {
             Ok(path) => Self::try_open(path, Arc::clone(&name), clock, layouts).await,
             Err(failure) => Err(failure),
         };
@@ -325,7 +325,7 @@ impl SqliteStore {
             }
         }
         let turn = Arc::clone(&request);
-        let bytes = output_bytes(&request);
+        let bytes = turn::output_bytes(&request);
         let turned = self.writer.run(bytes, move |tx| turn::turn(tx, &turn));
         let mut turned = turned.await?;
         if request.go_idle && turned.claim.is_none() && !turned.more {
@@ -589,23 +589,4 @@ impl Backend for SqliteStore {
             })
         })
     }
-}
-
-/// Returns the absolute path of a database, unless SQLite takes the path for something else.
-fn checked(path: &Path, name: &str) -> Result<PathBuf, Failure> {
-    if name.is_empty() || name == ":memory:" || name.starts_with("file:") {
-        let advice = format!("`{name}` is not a path: name a file on a disk of this machine");
-        return Err(Failure::new(Effect::None, Cause::Invalid(advice)));
-    }
-    std::path::absolute(path).map_err(error::io_failure)
-}
-
-/// Returns the number of bytes of output in a turn.
-fn output_bytes(request: &Turn) -> usize {
-    let verdicts = request.verdicts.iter().flat_map(|it| &it.tasks);
-    let bytes = verdicts.map(|(_, verdict)| match verdict {
-        super::Verdict::Done(output) => output.len(),
-        _ => 0,
-    });
-    bytes.sum()
 }

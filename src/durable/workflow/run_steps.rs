@@ -8,13 +8,15 @@ use serde::de::DeserializeOwned;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
-use crate::durable::executor::worker::FOREVER;
 use crate::durable::store::{MAX_STEPS, MAX_TOTAL_STEP_BYTES, StepName, StoredStep, Verdict};
 use crate::durable::{DurableClient, TaskError, TaskId};
 use crate::sync::{Mutex, lock};
 
 /// The longest time for which a task is suspended that waits for a step. The step wakes it before; so this is only a safeguard.
 const MAX_WAIT_FOR_STEP: Duration = Duration::from_secs(6 * 3600);
+
+/// The longest time for which a run sleeps, so that it can be added to any instant. The next run sleeps for the rest.
+const MAX_SLEEP: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
 /// The steps of a task, as one of its runs knows them, and what the run waits for.
 pub(crate) struct RunSteps {
@@ -157,7 +159,7 @@ impl RunSteps {
     pub(super) fn suspend(&self, rest: Duration, for_step: bool) -> TaskError {
         let rest = match for_step {
             true => rest.min(MAX_WAIT_FOR_STEP),
-            false => rest.min(FOREVER),
+            false => rest.min(MAX_SLEEP),
         };
         let until = Instant::now() + rest;
         let mut state = lock(&self.state);

@@ -9,9 +9,8 @@ use tokio::sync::mpsc;
 use super::{
     RedisStore, admin, changes, diagnosis, enqueue, find_task, list_tasks, maintenance,
     move_waiting, overview, probe, progress, queues, renew, retention, routing, schedules,
-    sessions, stats, turns, workers,
+    sessions, stats, steps, turns, workers,
 };
-use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::key::KeyHash;
 use crate::durable::queue::QueueInfo;
 use crate::durable::queue::name::QueueName;
@@ -83,16 +82,16 @@ impl Backend for RedisStore {
         self.request(move |inner| async move { progress::read(&inner, &ids).await })
     }
 
-    fn store_steps(&self, _: Vec<NewStep>) -> Answer<'_, Vec<StepAnswer>> {
-        no_steps()
+    fn store_steps(&self, steps: Vec<NewStep>) -> Answer<'_, Vec<StepAnswer>> {
+        self.request(move |inner| async move { steps::store(&inner, &steps).await })
     }
 
-    fn steps(&self, _: TaskId) -> Answer<'_, Vec<StoredStep>> {
-        no_steps()
+    fn steps(&self, id: TaskId) -> Answer<'_, Vec<StoredStep>> {
+        self.request(move |inner| async move { steps::read(&inner, id).await })
     }
 
-    fn signal(&self, _: TaskId, _: StepName, _: Vec<u8>) -> Answer<'_, SignalAnswer> {
-        no_steps()
+    fn signal(&self, id: TaskId, name: StepName, value: Vec<u8>) -> Answer<'_, SignalAnswer> {
+        self.request(move |inner| async move { steps::signal(&inner, id, &name, &value).await })
     }
 
     fn cancel(&self, ids: Vec<TaskId>) -> Answer<'_, u64> {
@@ -245,12 +244,4 @@ impl Backend for RedisStore {
     fn probe(&self) -> Answer<'_, Durability> {
         self.request(|inner| async move { Ok(probe::report(&inner).await?.durability) })
     }
-}
-
-/// Refuses a request that concerns the steps of tasks.
-fn no_steps<T: Send + 'static>() -> Answer<'static, T> {
-    let cause = Cause::Unfit(String::from(
-        "steps and signals are not supported in Redis yet: use a SqliteStore",
-    ));
-    Box::pin(async { Err(Failure::new(Effect::None, cause).answered()) })
 }

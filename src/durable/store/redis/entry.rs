@@ -329,6 +329,14 @@ pub(super) fn damaged(entry: &[u8]) -> Option<Claimed> {
     })
 }
 
+/// Sets the numbers of steps of claimed tasks.
+pub(super) fn set_steps(tasks: &mut [Claimed], numbers: &[u8]) {
+    let (numbers, _) = numbers.as_chunks::<4>();
+    for (task, number) in tasks.iter_mut().zip(numbers) {
+        task.steps = u32::from_be_bytes(*number);
+    }
+}
+
 /// Decodes a number of at most eight bytes.
 pub(super) fn number(bytes: &[u8]) -> u64 {
     bytes

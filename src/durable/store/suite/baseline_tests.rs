@@ -120,16 +120,14 @@ async fn everything(
     });
     let refused = process.0.0.report_progress(reports.collect()).await;
     assert_eq!(refused.unwrap(), []);
-    if it.knows_steps() {
-        let steps = ids(&claim).into_iter().map(|id| NewStep {
-            id,
-            epoch: claim.epoch,
-            name: StepName::new(StepKind::Step, "a").unwrap(),
-            value: b"1".to_vec(),
-        });
-        let answers = process.0.0.store_steps(steps.collect()).await.unwrap();
-        assert_eq!(answers, vec![StepAnswer::Stored; expected.len()]);
-    }
+    let steps = ids(&claim).into_iter().map(|id| NewStep {
+        id,
+        epoch: claim.epoch,
+        name: StepName::new(StepKind::Step, "a").unwrap(),
+        value: b"1".to_vec(),
+    });
+    let answers = process.0.0.store_steps(steps.collect()).await.unwrap();
+    assert_eq!(answers, vec![StepAnswer::Stored; expected.len()]);
     process.cancel([6]).await;
     let snooze = Verdict::Snooze { after: SECOND };
     let turn = wanting(0)

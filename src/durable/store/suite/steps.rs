@@ -57,3 +57,5 @@ macro_rules! steps_suite {
 steps_suite!(in_memory, crate::durable::store::suite::memory::Memory);
 #[cfg(feature = "sqlite-unbundled")]
 steps_suite!(in_sqlite, crate::durable::store::suite::sqlite::Sqlite);
+#[cfg(feature = "redis")]
+steps_suite!(in_redis, crate::durable::store::suite::redis::Redis);

@@ -3,10 +3,9 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use super::steps::StepRow;
 use crate::durable::store::kind::Kind;
 use crate::durable::store::{
-    Claimed, DeadReason, Epoch, MAX_ERRORS, NewTask, Progress, TaskState, is_dead_letter,
+    Claimed, DeadReason, Epoch, MAX_ERRORS, NewTask, Progress, StepName, TaskState, is_dead_letter,
     is_quarantined,
 };
 use crate::durable::{AttemptError, DeadLetter};
@@ -61,6 +60,14 @@ pub(super) enum State {
         since: u64,
         took: Option<Duration>,
     },
+}
+
+/// A step of a task.
+pub(super) struct StepRow {
+    pub(super) name: StepName,
+    pub(super) value: Vec<u8>,
+    /// When it was stored, in milliseconds since 1970.
+    pub(super) at: u64,
 }
 
 /// An attempt that has failed.

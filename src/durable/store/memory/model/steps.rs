@@ -2,18 +2,10 @@
 
 use std::time::Duration;
 
-use super::row::{Row, State};
+use super::row::{Row, State, StepRow};
 use super::state::Model;
 use crate::durable::TaskId;
 use crate::durable::store::{NewStep, SignalAnswer, StepAnswer, StepName, StoredStep, has_room};
-
-/// A step of a task.
-pub(super) struct StepRow {
-    name: StepName,
-    value: Vec<u8>,
-    /// When it was stored, in milliseconds since 1970.
-    at: u64,
-}
 
 impl Model {
     pub(in super::super) fn store_steps(&mut self, steps: &[NewStep]) -> Vec<StepAnswer> {

@@ -38,11 +38,9 @@ async fn fill<'a>(it: &'a dyn Harness, process: &Process) -> Scheduler<'a> {
         },
     };
     process.0.0.report_progress(vec![report]).await.unwrap();
-    if it.knows_steps() {
-        let name = StepName::new(StepKind::Signal, "a").unwrap();
-        let signal = process.0.0.signal(id(5), name, b"1".to_vec());
-        assert_eq!(signal.await.unwrap(), SignalAnswer::Stored);
-    }
+    let name = StepName::new(StepKind::Signal, "a").unwrap();
+    let signal = process.0.0.signal(id(5), name, b"1".to_vec());
+    assert_eq!(signal.await.unwrap(), SignalAnswer::Stored);
     process.cancel([3]).await;
     let verdicts = [done(), dead(), retry(HOUR), retry(HOUR)];
     let verdicts = verdicts.into_iter().enumerate();

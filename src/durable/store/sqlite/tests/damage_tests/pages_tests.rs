@@ -97,8 +97,9 @@ async fn overwrite_each(is_open: bool, which: impl Fn(i64, &[i64]) -> Option<i64
         // Only the rows of one page are lost, unless it is the page that leads to all others.
         assert!(lost < 100 || page == root, "{tree}: {lost} lost");
         // Damage of an index that no request reads may stay unnoticed.
-        let mut workers = [&damaged.holder, &damaged.other].into_iter();
-        let is_named = workers.any(|worker| worker.store.damage().is_some());
+        let is_named = [&damaged.holder, &damaged.other]
+            .iter()
+            .any(|worker| worker.store.damage().is_some());
         assert!(lost == 0 || is_named, "{tree}: {lost} lost");
         damaged.assert_sound().await;
     }

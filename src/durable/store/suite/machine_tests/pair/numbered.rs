@@ -50,13 +50,7 @@ impl<H: Harness> Pair<H> {
             chosen.push(one);
             self.marks += 1;
             let verdicts: &mut Vec<_> = groups.entry(one.claim).or_default();
-            let verdict = match said.verdict(self.marks) {
-                Verdict::Suspend { after, .. } if !self.tested.knows_steps() => {
-                    Verdict::Snooze { after }
-                }
-                verdict => verdict,
-            };
-            verdicts.push((one.task, verdict));
+            verdicts.push((one.task, said.verdict(self.marks)));
         }
         groups.into_iter().collect()
     }
