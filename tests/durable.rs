@@ -21,6 +21,8 @@ mod harness;
 mod bulk;
 #[path = "durable/cancel.rs"]
 mod cancel;
+#[path = "durable/children.rs"]
+mod children;
 #[path = "durable/dead.rs"]
 mod dead;
 #[path = "durable/details.rs"]

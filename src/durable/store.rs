@@ -52,6 +52,7 @@ use super::{
 };
 
 pub(crate) use self::changes::{Change, ChangeAnswer, MoveWaiting, MovedPart};
+pub(crate) use self::child_end::ChildEnd;
 pub(crate) use self::diagnosis::{Diagnoses, Diagnosis, UnclaimedType};
 #[cfg(any(test, feature = "sqlite-unbundled", feature = "test-util"))]
 pub(crate) use self::diagnosis::{MAX_DIAGNOSED, MAX_EXAMINED_SCHEDULES, MAX_EXAMINED_WORKERS};
@@ -132,6 +133,7 @@ pub(crate) use super::task::{MAX_BATCH_BYTES, MAX_BATCH_TASKS, MAX_PAYLOAD_BYTES
     allow(dead_code, reason = "only stores use a part of it")
 )]
 mod changes;
+mod child_end;
 mod diagnosis;
 mod found;
 #[cfg_attr(
@@ -171,6 +173,10 @@ pub(crate) mod sqlite;
     allow(dead_code, reason = "each store uses a part of it")
 )]
 mod stats;
+#[cfg_attr(
+    not(all(feature = "redis", feature = "sqlite-unbundled", feature = "test-util")),
+    allow(dead_code, reason = "each store uses a part of it")
+)]
 mod steps;
 #[cfg(test)]
 mod suite;
@@ -308,6 +314,11 @@ pub(crate) trait Backend: Send + Sync + 'static {
             };
             Ok(Some(request.part(page, answers)))
         })
+    }
+
+    /// Returns `true` if the end of a task with a [parent](NewTask::parent) is a step of the parent, stored together with the end.
+    fn tells_parents(&self) -> bool {
+        true
     }
 
     /// Returns dead letters, the newest first.

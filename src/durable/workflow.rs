@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use self::run_steps::KnownStep;
+use self::run_steps::{KnownStep, UsedName};
 use super::store::{MAX_STEP_BYTES, NewStep, StepAnswer, StepKind, StepName};
 use super::{DurableError, StopReason, TaskContext, TaskError};
 
+mod children;
 pub(crate) mod run_steps;
 mod signals;
 mod sleeps;
@@ -22,16 +23,16 @@ mod steps;
 const MIN_SUSPENSION: Duration = Duration::from_secs(2);
 
 impl<App> TaskContext<App> {
-    /// Returns the stored name of a step of this run, and the step if an earlier run has stored it.
+    /// Returns the name of a step of this run, and the step if an earlier run has stored it.
     async fn look_up(
         &self,
         kind: StepKind,
         name: &str,
-    ) -> Result<(StepName, Option<KnownStep>), TaskError> {
+    ) -> Result<(UsedName<'_>, Option<KnownStep>), TaskError> {
         let name = StepName::new(kind, name).map_err(|error| self.steps.fail(error))?;
-        self.steps.use_name(&name)?;
+        let name = self.steps.use_name(name)?;
         self.steps.load(self.client(), self.id()).await?;
-        let known = self.steps.get(&name);
+        let known = self.steps.get(name.name());
         Ok((name, known))
     }
 
@@ -64,9 +65,9 @@ impl<App> TaskContext<App> {
     }
 
     /// Waits if this takes little time, and otherwise suspends the task: the run then ends with the error.
-    async fn wait_for(&self, rest: Duration, for_step: bool) -> Result<(), TaskError> {
+    async fn wait_for(&self, rest: Duration, steps: Option<u32>) -> Result<(), TaskError> {
         if rest >= MIN_SUSPENSION {
-            return Err(self.steps.suspend(rest, for_step));
+            return Err(self.steps.suspend(rest, steps));
         }
         if rest.is_zero() {
             return Ok(());

@@ -20,6 +20,7 @@ use crate::support::within;
 on_all_stores! {
     a_step_runs_once_and_later_runs_get_its_output,
     a_step_that_fails_runs_again,
+    a_run_may_try_a_step_again,
     steps_may_run_at_the_same_time,
     a_name_that_is_used_twice_is_fatal,
     a_name_that_is_too_long_is_fatal,
@@ -50,15 +51,15 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// Counts calls.
 #[derive(Clone, Default)]
-struct Calls(Arc<AtomicU64>);
+pub(crate) struct Calls(Arc<AtomicU64>);
 
 impl Calls {
     /// Counts a call. Returns its number, from 1.
-    fn add(&self) -> u64 {
+    pub(crate) fn add(&self) -> u64 {
         self.0.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    fn get(&self) -> u64 {
+    pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -69,7 +70,7 @@ async fn run_now(client: &DurableClient, handle: &DurableHandle<u64>) {
 }
 
 /// Waits until a task is a dead letter. Returns its error.
-async fn fatal_error(handle: DurableHandle<u64>) -> String {
+pub(crate) async fn fatal_error(handle: DurableHandle<u64>) -> String {
     let error = within(handle).await.expect_err("the task has failed");
     assert!(error.is_dead(), "{error}");
     assert_eq!(error.dead_reason(), Some(DeadReason::Fatal), "{error}");
@@ -122,6 +123,36 @@ async fn a_step_that_fails_runs_again(store: TestStore) {
     .await;
     assert_eq!(within(spawn(&client, 1).await).await.unwrap(), 3);
     assert_eq!(calls.get(), 3);
+}
+
+async fn a_run_may_try_a_step_again(store: TestStore) {
+    let client = store.client().await;
+    let _executor = start(&client, |_, cx| async move {
+        let calls = Calls::default();
+        let attempt = || async {
+            match calls.add() {
+                3 => Ok(3),
+                _ => Err(TaskError::retry("not yet")),
+            }
+        };
+        // The second call is dropped before it ends.
+        assert!(cx.step("again", attempt).await.is_err());
+        tokio::select! {
+            biased;
+            _ = cx.step("again", std::future::pending::<Result<u64, TaskError>>) => unreachable!("it never ends"),
+            () = tokio::task::yield_now() => {}
+        }
+        assert!(cx.step("again", attempt).await.is_err());
+        let output = cx.step("again", attempt).await?;
+        match cx.step("again", attempt).await {
+            Ok(_) => Ok(output),
+            Err(error) => Err(error),
+        }
+    })
+    .await;
+    // Once it has succeeded, the name is used.
+    let error = fatal_error(spawn(&client, 1).await).await;
+    assert!(error.contains("`step:again` twice"), "{error}");
 }
 
 async fn steps_may_run_at_the_same_time(store: TestStore) {

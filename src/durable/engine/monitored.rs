@@ -226,6 +226,10 @@ impl Backend for MonitoredStore {
         self.record("listing paused types", self.store.paused_types())
     }
 
+    fn tells_parents(&self) -> bool {
+        self.store.tells_parents()
+    }
+
     fn can_have(&self, id: TaskId, queue: &QueueName, key: Option<KeyHash>) -> bool {
         self.store.can_have(id, queue, key)
     }

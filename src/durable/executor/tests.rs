@@ -182,6 +182,7 @@ async fn a_task_in_envelope_version_2_runs() {
         delay: Duration::ZERO,
         retention: Duration::from_secs(60),
         max_crashes: 3,
+        parent: None,
     };
     let enqueue = Enqueue {
         session: backend.open_session(None).await.unwrap(),

@@ -53,6 +53,10 @@ impl<B: Backend> Backend for Observer<B> {
         mpsc::unbounded_channel().1
     }
 
+    fn tells_parents(&self) -> bool {
+        self.0.tells_parents()
+    }
+
     fn can_have(&self, id: TaskId, queue: &QueueName, key: Option<KeyHash>) -> bool {
         self.0.can_have(id, queue, key)
     }

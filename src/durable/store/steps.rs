@@ -31,6 +31,8 @@ pub(crate) enum StepKind {
     Signal,
     /// The time for which a task waits for a signal.
     Timeout,
+    /// The number of children that were spawned together.
+    Spawn,
 }
 
 /// The stored name of a step, which begins with its kind. A task has at most one step with a name.
@@ -44,6 +46,7 @@ impl StepKind {
             Self::Sleep => "sleep:",
             Self::Signal => "signal:",
             Self::Timeout => "timeout:",
+            Self::Spawn => "spawn:",
         }
     }
 }
@@ -57,6 +60,11 @@ impl StepName {
                 "the name of a step has 1 to {MAX_STEP_NAME_BYTES} bytes, and this one has {len}: {name:?}"
             )),
         }
+    }
+
+    /// Returns the name of the step that records how a child has ended.
+    pub(crate) fn of_child(child: TaskId) -> Self {
+        Self(format!("child:{child}"))
     }
 
     pub(crate) fn as_str(&self) -> &str {

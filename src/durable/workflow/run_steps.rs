@@ -32,6 +32,8 @@ struct State {
     steps: HashMap<String, KnownStep>,
     /// The names that the run has used.
     used: HashSet<StepName>,
+    /// The children that the run has spawned, or has found.
+    children: HashSet<TaskId>,
     wait: Option<RunWait>,
     /// An error that makes it pointless to run the task again.
     error: Option<String>,
@@ -40,8 +42,8 @@ struct State {
 /// What a run waits for: the earliest of all waits that it has asked for.
 struct RunWait {
     until: Instant,
-    /// `true` if a further step ends the wait.
-    for_step: bool,
+    /// The number of further steps that ends the wait.
+    steps: Option<u32>,
 }
 
 /// A step that a run has read or stored.
@@ -52,6 +54,33 @@ pub(super) struct KnownStep {
     age: Duration,
     /// The time of that measurement.
     at: Instant,
+}
+
+/// A name that a run uses. When this is dropped, the run may use the name again.
+pub(super) struct UsedName<'a> {
+    steps: &'a RunSteps,
+    name: StepName,
+    is_kept: bool,
+}
+
+impl UsedName<'_> {
+    pub(super) fn name(&self) -> &StepName {
+        &self.name
+    }
+
+    /// Has the run never use the name again.
+    pub(super) fn keep(mut self) -> StepName {
+        self.is_kept = true;
+        self.name.clone()
+    }
+}
+
+impl Drop for UsedName<'_> {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            lock(&self.steps.state).used.remove(&self.name);
+        }
+    }
 }
 
 impl KnownStep {
@@ -105,10 +134,14 @@ impl RunSteps {
     }
 
     /// Uses a name, which no other step of the run may have.
-    pub(super) fn use_name(&self, name: &StepName) -> Result<(), TaskError> {
+    pub(super) fn use_name(&self, name: StepName) -> Result<UsedName<'_>, TaskError> {
         let is_new = lock(&self.state).used.insert(name.clone());
         match is_new {
-            true => Ok(()),
+            true => Ok(UsedName {
+                steps: self,
+                name,
+                is_kept: false,
+            }),
             false => Err(self.fail(format!(
                 "the run uses `{}` twice: each step of a task needs a name of its own",
                 name.as_str()
@@ -153,20 +186,39 @@ impl RunSteps {
         })
     }
 
+    // ===== Children =====
+
+    pub(super) fn add_children(&self, children: &[TaskId]) {
+        lock(&self.state).children.extend(children);
+    }
+
+    pub(super) fn is_child(&self, id: TaskId) -> bool {
+        lock(&self.state).children.contains(&id)
+    }
+
+    /// Returns `true` if an earlier run has stored steps.
+    pub(super) fn has_earlier(&self) -> bool {
+        self.claimed > 0
+    }
+
     // ===== How the run ends =====
 
-    /// Returns the error with which the run ends because it waits. If `for_step`, a step that is unknown to this run ends the wait, too.
-    pub(super) fn suspend(&self, rest: Duration, for_step: bool) -> TaskError {
-        let rest = match for_step {
-            true => rest.min(MAX_WAIT_FOR_STEP),
-            false => rest.min(MAX_SLEEP),
+    /// Returns the error with which the run ends because it waits. With `steps`, that number of further steps ends the wait, too.
+    pub(super) fn suspend(&self, rest: Duration, steps: Option<u32>) -> TaskError {
+        let rest = match steps {
+            Some(_) => rest.min(MAX_WAIT_FOR_STEP),
+            None => rest.min(MAX_SLEEP),
         };
         let until = Instant::now() + rest;
         let mut state = lock(&self.state);
         let before = state.wait.take();
         state.wait = Some(RunWait {
             until: before.as_ref().map_or(until, |it| it.until.min(until)),
-            for_step: for_step || before.is_some_and(|it| it.for_step),
+            steps: before
+                .and_then(|it| it.steps)
+                .into_iter()
+                .chain(steps)
+                .min(),
         });
         TaskError::wait()
     }
@@ -189,8 +241,8 @@ impl RunSteps {
     pub(crate) fn suspension(&self) -> Option<Verdict> {
         let state = lock(&self.state);
         let wait = state.wait.as_ref().filter(|_| state.error.is_none())?;
-        // The run looked at each step that it knows, so it continues when there is another.
-        let until = wait.for_step.then(|| state.steps.len() as u32 + 1);
+        // The run has looked at each step that it knows, so only others can end the wait.
+        let until = wait.steps.map(|steps| state.steps.len() as u32 + steps);
         Some(Verdict::Suspend {
             after: wait.until.saturating_duration_since(Instant::now()),
             until,

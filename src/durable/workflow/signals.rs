@@ -48,9 +48,10 @@ impl<App> TaskContext<App> {
     /// ```
     pub async fn signal<T: DeserializeOwned>(&self, name: &str) -> Result<T, TaskError> {
         let (name, known) = self.look_up(StepKind::Signal, name).await?;
+        let name = name.keep();
         match known {
             Some(step) => self.steps.decode(&name, &step),
-            None => Err(self.steps.suspend(Duration::MAX, true)),
+            None => Err(self.steps.suspend(Duration::MAX, Some(1))),
         }
     }
 
@@ -84,11 +85,12 @@ impl<App> TaskContext<App> {
         duration: Duration,
     ) -> Result<Option<T>, TaskError> {
         let (signal, known) = self.look_up(StepKind::Signal, name).await?;
+        let signal = signal.keep();
         let step = match known {
             Some(step) => step,
             None => {
                 let rest = self.rest_of(StepKind::Timeout, name, || duration);
-                self.wait_for(rest.await?, true).await?;
+                self.wait_for(rest.await?, Some(1)).await?;
                 // If the signal arrives at the same time, the store decides which comes first.
                 self.store_step(signal.clone(), TIMED_OUT.to_vec()).await?
             }

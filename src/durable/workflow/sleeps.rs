@@ -46,7 +46,7 @@ impl<App> TaskContext<App> {
     /// ```
     pub async fn sleep(&self, name: &str, duration: Duration) -> Result<(), TaskError> {
         let rest = self.rest_of(StepKind::Sleep, name, || duration).await?;
-        self.wait_for(rest, false).await
+        self.wait_for(rest, None).await
     }
 
     /// Sleeps until a time: see [`sleep`](Self::sleep). The first run of the task that comes to this sleep determines how long it takes.
@@ -61,7 +61,7 @@ impl<App> TaskContext<App> {
     pub async fn sleep_until(&self, name: &str, time: SystemTime) -> Result<(), TaskError> {
         let left = || time.duration_since(SystemTime::now()).unwrap_or_default();
         let rest = self.rest_of(StepKind::Sleep, name, left).await?;
-        self.wait_for(rest, false).await
+        self.wait_for(rest, None).await
     }
 
     /// Returns what is left of a time, which begins when the first run of the task asks for it.
@@ -72,6 +72,7 @@ impl<App> TaskContext<App> {
         duration: impl FnOnce() -> Duration,
     ) -> Result<Duration, TaskError> {
         let (name, known) = self.look_up(kind, name).await?;
+        let name = name.keep();
         let step = match known {
             Some(step) => step,
             None => self.begin(&name, duration()).await?,

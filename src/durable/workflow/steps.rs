@@ -11,7 +11,7 @@ impl<App> TaskContext<App> {
     ///
     /// The output is stored before this returns. So when the task runs again, because a later step has failed or its worker has died, the
     /// closure is not called again, and all runs get the same output. If the closure returns an error, nothing is stored, and the next run
-    /// calls it again.
+    /// calls it again. This run may do so, too, under the same name.
     ///
     /// A step runs again only if its output was not stored: if the worker has died or has lost its lease, or if the store did not answer.
     /// To guard against that, pass the [idempotency key](Self::idempotency_key) of the task and the name of the step to the service that
@@ -60,13 +60,13 @@ impl<App> TaskContext<App> {
     {
         let (name, known) = self.look_up(StepKind::Step, name).await?;
         if let Some(step) = known {
-            return self.steps.decode(&name, &step);
+            return self.steps.decode(&name.keep(), &step);
         }
         let value = {
             let output = run().await?;
-            self.steps.encode(&name, &output)?
+            self.steps.encode(name.name(), &output)?
         };
-        let step = self.store_step(name.clone(), value).await?;
-        self.steps.decode(&name, &step)
+        let step = self.store_step(name.name().clone(), value).await?;
+        self.steps.decode(&name.keep(), &step)
     }
 }

@@ -138,6 +138,10 @@ impl Backend for RedisStore {
         )
     }
 
+    fn tells_parents(&self) -> bool {
+        false
+    }
+
     fn can_have(&self, id: TaskId, queue: &QueueName, key: Option<KeyHash>) -> bool {
         let home = self.inner.partitions.home(queue, key);
         home.is_none_or(|home| home == self.inner.partitions.of_task(id))

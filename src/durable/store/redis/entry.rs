@@ -383,6 +383,7 @@ mod tests {
             delay: Duration::ZERO,
             retention: Duration::from_millis(0x0102_0304_0506),
             max_crashes: 3,
+            parent: None,
         };
         let entry = pack(&task, "A-client", task.kind(), 0x0708_090a);
         assert_eq!(entry.len(), 59 + 2 + 4);

@@ -11,7 +11,10 @@ use super::task::Task;
 use super::time::Now;
 use super::transaction::Transaction;
 use crate::durable::TaskId;
-use crate::durable::store::{NewStep, SignalAnswer, StepAnswer, StepName, StoredStep, has_room};
+use crate::durable::store::{
+    ChildEnd, MAX_TOTAL_STEP_BYTES, NewStep, SignalAnswer, StepAnswer, StepName, StoredStep,
+    TaskState, has_room,
+};
 
 /// Stores steps of running tasks. Returns an answer for each, in their order.
 pub(super) fn store(tx: &mut Transaction<'_>, steps: &[NewStep]) -> Result<Vec<StepAnswer>, Fault> {
@@ -37,8 +40,7 @@ pub(super) fn signal(
     name: &StepName,
     value: &[u8],
 ) -> Result<SignalAnswer, Fault> {
-    let is_alive = "SELECT 1 FROM throng_task WHERE id = ?1 AND state < 2";
-    if tx.number(is_alive, [id.to_bytes()])?.is_none() {
+    if !tx.is_alive(id)? {
         return Ok(SignalAnswer::Absent);
     }
     let answer = tx.add_step(id, name, value)?.into();
@@ -152,6 +154,45 @@ impl Transaction<'_> {
         Ok(())
     }
 
+    /// Stores the end of a child as a step of its parent, unless the parent has ended. If the parent waits for as many steps as it has now,
+    /// it is due.
+    pub(super) fn tell_parent(
+        &mut self,
+        child: TaskId,
+        task: &Task,
+        end: impl FnOnce() -> TaskState,
+    ) -> Result<(), Fault> {
+        if let Some(parent) = task.parent
+            && self.is_alive(parent)?
+        {
+            self.add_child_end(parent, child, &end())?;
+            self.wake_suspended(parent)?;
+        }
+        Ok(())
+    }
+
+    fn is_alive(&self, id: TaskId) -> Result<bool, rusqlite::Error> {
+        let sql = "SELECT 1 FROM throng_task WHERE id = ?1 AND state < 2";
+        Ok(self.number(sql, [id.to_bytes()])?.is_some())
+    }
+
+    /// Adds the end of a child. There is no limit on the number of these steps.
+    fn add_child_end(
+        &self,
+        parent: TaskId,
+        child: TaskId,
+        end: &TaskState,
+    ) -> Result<(), rusqlite::Error> {
+        let (name, before) = (StepName::of_child(child), totals(self.db, parent)?);
+        let room = MAX_TOTAL_STEP_BYTES.saturating_sub(before.bytes + name.as_str().len());
+        match ChildEnd::encode(end, room) {
+            Some(value) if self.step(parent, &name)?.is_none() => {
+                self.insert_step(parent, &name, &value, before)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Makes a task due if it is suspended until it has as many steps as it has now.
     fn wake_suspended(&mut self, id: TaskId) -> Result<(), rusqlite::Error> {
         let sql = "SELECT 1 FROM throng_workflow AS own JOIN throng_task AS task USING (id)
@@ -175,11 +216,23 @@ impl Transaction<'_> {
         if let Some(first) = self.step(id, name)? {
             return Ok(StepAnswer::Found(first));
         }
-        let StepTotals { steps, bytes } = totals(self.db, id)?;
+        let before = totals(self.db, id)?;
         let added = name.as_str().len() + value.len();
-        if !has_room(steps, bytes, added) {
+        if !has_room(before.steps, before.bytes, added) {
             return Ok(StepAnswer::Full);
         }
+        self.insert_step(id, name, value, before)?;
+        Ok(StepAnswer::Stored)
+    }
+
+    /// Inserts a step of a task that has had these steps before.
+    fn insert_step(
+        &self,
+        id: TaskId,
+        name: &StepName,
+        value: &[u8],
+        StepTotals { steps, bytes }: StepTotals,
+    ) -> Result<(), rusqlite::Error> {
         self.has_workflows.set(Some(true));
         self.execute(
             "INSERT INTO throng_step (id, name, number, at, value) VALUES (?1, ?2, ?3, ?4, ?5)",
@@ -191,12 +244,13 @@ impl Transaction<'_> {
                 value
             ],
         )?;
+        let bytes = bytes + name.as_str().len() + value.len();
         self.execute(
             "INSERT INTO throng_workflow (id, steps, bytes) VALUES (?1, ?2, ?3)
              ON CONFLICT (id) DO UPDATE SET steps = excluded.steps, bytes = excluded.bytes",
-            params![id.to_bytes(), steps + 1, (bytes + added) as i64],
+            params![id.to_bytes(), steps + 1, bytes as i64],
         )?;
-        Ok(StepAnswer::Stored)
+        Ok(())
     }
 
     /// Returns the value of a step, if the task has it.

@@ -15,7 +15,7 @@ use crate::durable::clock::millis;
 use crate::durable::envelope::run_time_of;
 use crate::durable::store::kind::Kind;
 use crate::durable::store::routes::ListId;
-use crate::durable::store::{DeadReason, MAX_ERRORS, is_dead_letter};
+use crate::durable::store::{DeadReason, MAX_ERRORS, TaskState, is_dead_letter};
 
 /// The columns of a task that the steps need.
 pub(super) struct Task {
@@ -34,6 +34,7 @@ pub(super) struct Task {
     pub(super) max_crashes: i64,
     pub(super) lost: i64,
     failures: i64,
+    pub(super) parent: Option<TaskId>,
 }
 
 /// Returns the duration of a run as it is stored.
@@ -57,7 +58,7 @@ impl Transaction<'_> {
     pub(super) fn task(&self, id: TaskId) -> Result<Option<Task>, rusqlite::Error> {
         let mut statement = self.db.prepare_cached(
             "SELECT now, place, at, cancel, retention, endpoint,
-                 payload IS NULL, crashes, max_crashes, lost, list, failures, sublist
+                 payload IS NULL, crashes, max_crashes, lost, list, failures, sublist, parent
              FROM throng_now WHERE id = ?1",
         )?;
         let task = statement.query_row([id.to_bytes()], |row| {
@@ -75,6 +76,7 @@ impl Transaction<'_> {
                 list: row.get(10)?,
                 failures: row.get(11)?,
                 sublist: row.get(12)?,
+                parent: row.get::<_, Option<_>>(13)?.map(TaskId::from_bytes),
             })
         });
         task.optional()
@@ -183,8 +185,8 @@ impl Transaction<'_> {
 
     // ===== Tasks that end =====
 
-    /// Ends a running task with one statement. This applies to most tasks: those that have never failed, whose payload
-    /// and output are in their row, and whose result is retained. Returns `false` and does nothing for all others.
+    /// Ends a running task with one statement. This applies to most tasks: those that have never failed and have no
+    /// parent, whose payload and output are in their row, and whose result is retained. Returns `false` and does nothing for all others.
     pub(super) fn end_done_quickly(
         &mut self,
         id: TaskId,
@@ -197,7 +199,8 @@ impl Transaction<'_> {
         let ended = self.execute(
             "UPDATE throng_task
              SET state = 3, at = ?2 + retention, payload = NULL, output = ?3, took = ?4
-             WHERE id = ?1 AND retention > 0 AND payload IS NOT NULL AND failures = 0",
+             WHERE id = ?1 AND retention > 0 AND payload IS NOT NULL AND failures = 0
+                 AND parent IS NULL",
             params![
                 id.to_bytes(),
                 self.store_time(),
@@ -225,7 +228,7 @@ impl Transaction<'_> {
             }
             self.store_run_time(id, run_time_of(output))?;
         }
-        Ok(())
+        self.tell_parent(id, task, || TaskState::Done(output.to_vec()))
     }
 
     pub(super) fn end_cancelled(&mut self, id: TaskId, task: &Task) -> Result<(), Fault> {
@@ -233,7 +236,7 @@ impl Transaction<'_> {
             self.meta.counts.cancelled += 1;
         }
         self.end(id, task, State::Cancelled, None)?;
-        Ok(())
+        self.tell_parent(id, task, || TaskState::Cancelled)
     }
 
     /// Makes a task a dead letter, which keeps its payload.
@@ -261,7 +264,8 @@ impl Transaction<'_> {
         self.decrement(task.state);
         self.increment(State::Dead);
         self.notices.ended.push((task.producer, id));
-        Ok(())
+        let error = error.to_owned();
+        self.tell_parent(id, task, || TaskState::Dead { reason, error })
     }
 
     /// Stores the duration of the last run of a task that has ended.

@@ -442,6 +442,7 @@ fn task(n: u64) -> Task {
         delay: Duration::ZERO,
         retention: Duration::ZERO,
         max_crashes: 3,
+        parent: None,
     })
 }
 

@@ -225,6 +225,8 @@ pub(super) struct New {
     retention: Duration,
     max_crashes: u32,
     key: KeyChoice,
+    /// Only tasks without keys have parents.
+    parent: Option<u8>,
 }
 
 #[derive(Clone, Debug)]
@@ -301,8 +303,9 @@ fn new() -> impl Strategy<Value = New> {
     let group = prop::sample::select(&[None, Some('a'), Some('b'), Some('c')][..]);
     let name = (any::<bool>(), any::<bool>());
     let place = (name, any::<bool>(), group, priority());
-    (0..12_u8, place, len, times, (0..3_u32, key())).prop_map(
-        |(task, place, len, (delay, retention), (max_crashes, key))| {
+    let parent = prop::option::weighted(0.3, 0..12_u8);
+    (0..12_u8, place, len, times, (0..3_u32, key(), parent)).prop_map(
+        |(task, place, len, (delay, retention), (max_crashes, key, parent))| {
             let ((other_name, is_newer), is_queued, group, priority) = place;
             New {
                 task,
@@ -316,6 +319,7 @@ fn new() -> impl Strategy<Value = New> {
                 retention,
                 max_crashes,
                 key,
+                parent,
             }
         },
     )

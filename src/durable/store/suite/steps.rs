@@ -2,6 +2,7 @@
 
 use super::{Harness, process, run};
 
+mod children_tests;
 mod explorer_tests;
 mod steps_tests;
 mod suspensions_tests;
@@ -59,3 +60,31 @@ steps_suite!(in_memory, crate::durable::store::suite::memory::Memory);
 steps_suite!(in_sqlite, crate::durable::store::suite::sqlite::Sqlite);
 #[cfg(feature = "redis")]
 steps_suite!(in_redis, crate::durable::store::suite::redis::Redis);
+
+/// Defines one test for each case with children, on one store.
+macro_rules! children_suite {
+    ($store:ident, $harness:ty) => {
+        mod $store {
+            store_suite! { of $harness;
+                children_tests {
+                    every_kind_of_end_is_a_step_of_the_parent
+                    the_last_child_wakes_its_parent
+                    a_child_that_ends_before_the_suspension_counts
+                    the_first_end_of_a_child_counts
+                    a_parent_that_has_ended_is_not_told
+                    an_end_is_stored_even_if_there_is_no_room
+                }
+            }
+        }
+    };
+}
+
+children_suite!(
+    children_in_memory,
+    crate::durable::store::suite::memory::Memory
+);
+#[cfg(feature = "sqlite-unbundled")]
+children_suite!(
+    children_in_sqlite,
+    crate::durable::store::suite::sqlite::Sqlite
+);

@@ -313,12 +313,16 @@ impl Model {
         }
         row.progress = None;
         row.state = state;
+        let parent = row.task.parent.map(|parent| (parent, row.status()));
         let watchers = mem::take(&mut row.watchers);
         if row.is_expired(expiry) {
             self.tasks.remove(&id);
         }
         for watcher in watchers {
             self.send(watcher, Event::MaybeEnded(vec![id]));
+        }
+        if let Some((parent, end)) = parent {
+            self.tell_parent(parent, id, &end);
         }
     }
 

@@ -5,7 +5,10 @@ use std::time::Duration;
 use super::row::{Row, State, StepRow};
 use super::state::Model;
 use crate::durable::TaskId;
-use crate::durable::store::{NewStep, SignalAnswer, StepAnswer, StepName, StoredStep, has_room};
+use crate::durable::store::{
+    ChildEnd, MAX_TOTAL_STEP_BYTES, NewStep, SignalAnswer, StepAnswer, StepName, StoredStep,
+    TaskState, has_room,
+};
 
 impl Model {
     pub(in super::super) fn store_steps(&mut self, steps: &[NewStep]) -> Vec<StepAnswer> {
@@ -47,6 +50,16 @@ impl Model {
             self.wake_suspended(id);
         }
         answer
+    }
+
+    /// Stores the end of a child as a step of its parent, unless the parent has ended. If the parent waits for as many steps as it has now,
+    /// it is due.
+    pub(super) fn tell_parent(&mut self, parent: TaskId, child: TaskId, end: &TaskState) {
+        let now = self.wall();
+        if let Some(row) = self.tasks.get_mut(&parent).filter(|row| row.is_alive()) {
+            row.add_child_end(now, child, end);
+            self.wake_suspended(parent);
+        }
     }
 
     /// Makes a task due if it is suspended until it has as many steps as it has now.
@@ -95,6 +108,19 @@ impl Row {
             at: now,
         });
         StepAnswer::Stored
+    }
+
+    /// Adds the end of a child. There is no limit on the number of these steps.
+    fn add_child_end(&mut self, now: u64, child: TaskId, end: &TaskState) {
+        let name = StepName::of_child(child);
+        let size: usize = self.steps.iter().map(StepRow::size).sum();
+        let room = MAX_TOTAL_STEP_BYTES.saturating_sub(size + name.as_str().len());
+        let value = ChildEnd::encode(end, room);
+        let is_new = self.steps.iter().all(|step| step.name != name);
+        if let Some(value) = value.filter(|_| is_new) {
+            let at = now;
+            self.steps.push(StepRow { name, value, at });
+        }
     }
 
     /// Returns `true` if there is a number of steps to wait for, and the task has as many.

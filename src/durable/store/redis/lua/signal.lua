@@ -16,13 +16,16 @@
 local id, name = ARGV[1], ARGV[2]
 if call('HEXISTS', ALIVE, id) == 0 then return 'a' end
 local key = STEPS .. ':' .. id
-state.transaction = { undo = 'signal', key = key, name = name, is_new = call('HEXISTS', key, name) == 0, row = call('HGET', key, '') }
+state.transaction = {
+  undo = 'signal', id = id, key = key, name = name, is_new = call('HEXISTS', key, name) == 0, row = call('HGET', key, ''),
+  count = call('HGET', STEPS, id),
+}
 local answer = sub(add_step(id, name, ARGV[3]), 1, 1)
 local n, waits, size = steps_of(id)
 local due = waits > 0 and n >= waits and call('ZSCORE', DUE, id)
 if due then
   local entry = call('HGET', DELAYED, id)
-  state.transaction.id, state.transaction.due, state.transaction.entry = id, due, entry
+  state.transaction.due, state.transaction.entry = due, entry
   if entry and is_entry(entry) then
     call('HSET', DELAYED, id, sub(entry, 1, ENTRY_READY_AT - 1) .. pack('>I6', now) .. sub(entry, ENTRY_KIND))
   end

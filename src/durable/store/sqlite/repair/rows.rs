@@ -167,6 +167,7 @@ const TASK: &[Column] = &[
     Column("key", Values::Optional(&Values::Id), "NULL"),
     Column("key_since", Values::Optional(&TIME), "NULL"),
     Column("key_until", Values::Optional(&ANY), "NULL"),
+    Column("parent", Values::Optional(&Values::Id), "NULL"),
     Column("payload", Values::Optional(&Values::Bytes), "NULL"),
     Column("output", Values::Optional(&Values::Bytes), "NULL"),
     Column("error", Values::Optional(&Values::Text), "''"),

@@ -112,6 +112,10 @@ impl New {
             delay: self.delay,
             retention: self.retention(key, ids),
             max_crashes: self.max_crashes,
+            parent: self
+                .parent
+                .filter(|_| !has_keys)
+                .map(|parent| ids.of(parent)),
         }
     }
 }

@@ -65,6 +65,7 @@ pub(in crate::durable::store) fn task(number: u64) -> NewTask {
         delay: Duration::ZERO,
         retention: HOUR,
         max_crashes: 3,
+        parent: None,
     }
 }
 

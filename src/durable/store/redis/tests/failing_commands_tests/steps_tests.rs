@@ -155,11 +155,9 @@ async fn a_suspension_takes_effect_as_a_whole() {
 async fn a_retry_of_a_suspended_task_waits_for_no_steps() {
     needs_redis!();
     for_each_command(async |scene, trial| {
-        let epoch = scene.claim.epoch;
         scene.worker.turn(suspended(&scene.claim, 10, 1), 0).await;
         assert_eq!(scene.signal(10).await.unwrap(), SignalAnswer::Stored);
         scene.other.turn(Vec::new(), 0).await;
-        assert_ne!(epoch, 0);
         let claim = loop {
             let claim = scene.other.claim(1).await;
             if claim.tasks[0].id == id(10) {
