@@ -110,7 +110,7 @@ impl<App> TaskContext<App> {
     ///
     /// ```
     /// # use serde::{Deserialize, Serialize};
-    /// # use throng::durable::{DurableTask, Run, TaskContext, TaskError};
+    /// # use throng::durable::{DurableTask, TaskContext, TaskError};
     /// #[derive(Serialize, Deserialize)]
     /// struct Fetch(String);
     /// # impl DurableTask for Fetch { const NAME: &'static str = "fetch"; type Output = u64; }
