@@ -116,7 +116,7 @@ pub(crate) use self::stats::{
 pub(crate) use self::steps::has_room;
 pub(crate) use self::steps::{
     MAX_STEP_BYTES, MAX_STEPS, MAX_TOTAL_STEP_BYTES, NewStep, SignalAnswer, StepAnswer, StepKind,
-    StepName, StoredStep,
+    StepName, StepWait, StoredStep,
 };
 pub(crate) use self::worker_card::WorkerCard;
 pub(crate) use super::DeadReason;

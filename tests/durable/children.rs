@@ -33,7 +33,7 @@ async fn children_are_joined_in_their_order(store: TestStore) {
     let client = store.client().await;
     let runs = Calls::default();
     let all = runs.clone();
-    let _executor = start(&client, move |number, cx| {
+    let executor = start(&client, move |number, cx| {
         let runs = all.clone();
         async move {
             if number >= 100 {
@@ -51,6 +51,7 @@ async fn children_are_joined_in_their_order(store: TestStore) {
     assert_eq!(within(spawn(&client, 1).await).await.unwrap(), 7);
     // The run that spawns them, and one that finds all ends.
     assert!((1..=2).contains(&runs.get()), "{}", runs.get());
+    assert_eq!(executor.metrics().late_wakes, 0);
 }
 
 async fn children_are_spawned_once(store: TestStore) {
@@ -82,7 +83,7 @@ async fn a_parent_and_its_children_need_one_permit(store: TestStore) {
     let client = store.client().await;
     let mut one_at_a_time = builder(&client);
     one_at_a_time.max_running(1);
-    let _executor = start_as(&one_at_a_time, |number, cx| async move {
+    let executor = start_as(&one_at_a_time, |number, cx| async move {
         match number {
             100.. => Ok(number),
             _ => sum_of_children(&cx, 10).await,
@@ -91,6 +92,7 @@ async fn a_parent_and_its_children_need_one_permit(store: TestStore) {
     .await;
     let sum = (100..110).sum::<u64>();
     assert_eq!(within(spawn(&client, 1).await).await.unwrap(), sum);
+    assert_eq!(executor.metrics().late_wakes, 0);
 }
 
 async fn the_end_of_a_bad_child_is_an_error_in_the_list(store: TestStore) {

@@ -469,11 +469,12 @@ async fn awaits_signal(_: u64, cx: TaskContext<App>) -> Result<u64, TaskError> {
 
 async fn a_task_waits_for_a_signal(store: TestStore) {
     let (client, other) = (store.client().await, store.client().await);
-    let _executor = start(&client, awaits_signal).await;
+    let executor = start(&client, awaits_signal).await;
     let handle = spawn(&client, 1).await;
     reaches(&handle, Status::Delayed).await;
     assert!(other.signal(handle.id(), "go", &7).await.unwrap());
     assert_eq!(within(handle).await.unwrap(), 7);
+    assert_eq!(executor.metrics().late_wakes, 0);
     let counts = client.counts().await.unwrap();
     assert_eq!((counts.snoozed, counts.retried, counts.claimed), (1, 0, 2));
 }
@@ -512,7 +513,7 @@ async fn the_first_of_several_signals_counts(store: TestStore) {
 
 async fn a_signal_ends_the_wait_for_any_of_several(store: TestStore) {
     let client = store.client().await;
-    let _executor = start(&client, |_, cx| async move {
+    let executor = start(&client, |_, cx| async move {
         let signals = tokio::join!(cx.signal::<u64>("a"), cx.signal::<u64>("b"));
         signals.0.or(signals.1)
     })
@@ -523,6 +524,7 @@ async fn a_signal_ends_the_wait_for_any_of_several(store: TestStore) {
     assert!(client.signal(handle.id(), "c", &9).await.unwrap());
     assert!(client.signal(handle.id(), "b", &7).await.unwrap());
     assert_eq!(within(handle).await.unwrap(), 7);
+    assert_eq!(executor.metrics().late_wakes, 0);
 }
 
 async fn a_signal_in_time_is_some(store: TestStore) {

@@ -41,6 +41,9 @@ pub struct Metrics {
     /// The number of times that no permit became free for 30 s while this process awaited tasks that wait for a worker.
     /// A likely cause: runs await handles in Tokio tasks that they have spawned, and so keep their permits.
     pub stalled_waits: u64,
+    /// Runs whose tasks were [waiting](crate::durable::TaskContext::signal) for signals or children that had come, without being woken: after
+    /// six hours, or when a time was over, they have run nevertheless. This is 0 unless rows of the store were lost.
+    pub late_wakes: u64,
     /// Tasks that it has stored for [schedules](crate::durable::DurableClient::schedule), whether or not it runs them. Those of
     /// [`fire_now`](crate::durable::Schedules::fire_now) are not counted.
     pub fired: u64,
@@ -67,6 +70,7 @@ pub(crate) struct Tally {
     pub(crate) refused: Number,
     pub(crate) leases_lost: Number,
     pub(crate) stalled_waits: Number,
+    pub(crate) late_wakes: Number,
     pub(crate) fired: Number,
     pub(crate) turns: Number,
     pub(crate) failures: Number,
@@ -111,6 +115,7 @@ impl Tally {
             refused: get(&self.refused),
             leases_lost: get(&self.leases_lost),
             stalled_waits: get(&self.stalled_waits),
+            late_wakes: get(&self.late_wakes),
             fired: get(&self.fired),
             turns: get(&self.turns),
             failures: get(&self.failures),

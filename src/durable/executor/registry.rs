@@ -84,6 +84,8 @@ pub(crate) struct RunOutcome {
     pub(crate) verdict: Verdict,
     /// `true` if the run has panicked.
     pub(crate) panicked: bool,
+    /// `true` if the run has found what its task was waiting for, and nothing had woken the task.
+    pub(crate) woken_late: bool,
     /// The duration of the run.
     pub(crate) took: Duration,
 }
@@ -215,6 +217,7 @@ impl<App: Send + Sync + 'static> TaskRunner for AppRunner<App> {
             let outcome = RunOutcome {
                 took,
                 panicked: matches!(output, Err(Failed::Panicked(_))),
+                woken_late: steps.was_woken_late(),
                 verdict: verdict(output, &attempt, stop.reason(), &steps).after(took),
             };
             report::run_ended(&outcome.verdict);
@@ -365,6 +368,7 @@ fn damaged(error: String) -> StartedRun {
         RunOutcome {
             verdict: dead(DeadReason::Damaged, error),
             panicked: false,
+            woken_late: false,
             took: Duration::ZERO,
         }
     });

@@ -10,6 +10,7 @@ use crate::durable::queue::QueueSettings;
 use crate::durable::queue::group::GroupName;
 use crate::durable::queue::name::QueueName;
 use crate::durable::spawn_queue::WriteBatch;
+use crate::durable::store::StepWait;
 use crate::durable::store::WorkerCard;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::{DeadReason, Status, TaskId};
@@ -210,6 +211,8 @@ pub(crate) struct Claimed {
     pub(crate) quarantined: bool,
     /// The number of steps that the task has.
     pub(crate) steps: u32,
+    /// How the last wait of the task for steps has ended.
+    pub(crate) wait: StepWait,
 }
 
 impl Claimed {

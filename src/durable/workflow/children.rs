@@ -164,6 +164,7 @@ impl<App> TaskContext<App> {
                 .ask(Some(self.id()), |store| store.status(ids.to_vec()));
             for (id, state) in ids.iter().zip(status.await?) {
                 if let Some(end) = ChildEnd::encode(&state, MAX_STEP_BYTES) {
+                    self.steps.add_late_child();
                     self.store_step(StepName::of_child(*id), end).await?;
                 }
             }

@@ -8,7 +8,9 @@ use serde::de::DeserializeOwned;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
-use crate::durable::store::{MAX_STEPS, MAX_TOTAL_STEP_BYTES, StepName, StoredStep, Verdict};
+use crate::durable::store::{
+    MAX_STEPS, MAX_TOTAL_STEP_BYTES, StepName, StepWait, StoredStep, Verdict,
+};
 use crate::durable::{DurableClient, TaskError, TaskId};
 use crate::sync::{Mutex, lock};
 
@@ -22,6 +24,8 @@ const MAX_SLEEP: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 pub(crate) struct RunSteps {
     /// The number of steps that the task had when it was claimed.
     claimed: u32,
+    /// How the wait of the task has ended.
+    wait: StepWait,
     loaded: OnceCell<()>,
     state: Mutex<State>,
 }
@@ -37,6 +41,8 @@ struct State {
     wait: Option<RunWait>,
     /// An error that makes it pointless to run the task again.
     error: Option<String>,
+    /// `true` if the run has found the end of a child which had not woken the task.
+    has_late_child: bool,
 }
 
 /// What a run waits for: the earliest of all waits that it has asked for.
@@ -97,9 +103,10 @@ impl KnownStep {
 
 impl RunSteps {
     /// Returns the steps of a task that had this number of them when it was claimed.
-    pub(crate) fn new(claimed: u32) -> Self {
+    pub(crate) fn new(claimed: u32, wait: StepWait) -> Self {
         Self {
             claimed,
+            wait,
             loaded: OnceCell::new(),
             state: Mutex::default(),
         }
@@ -199,6 +206,20 @@ impl RunSteps {
     /// Returns `true` if an earlier run has stored steps.
     pub(super) fn has_earlier(&self) -> bool {
         self.claimed > 0
+    }
+
+    /// Records that a child has ended, and that the task has no step of it.
+    pub(super) fn add_late_child(&self) {
+        lock(&self.state).has_late_child = true;
+    }
+
+    /// Returns `true` if the time has made the task due, although what it was waiting for had come.
+    pub(crate) fn was_woken_late(&self) -> bool {
+        match self.wait {
+            StepWait::Over => false,
+            StepWait::TimedOut => lock(&self.state).has_late_child,
+            StepWait::Missed => true,
+        }
     }
 
     // ===== How the run ends =====

@@ -99,3 +99,41 @@ async fn a_run_whose_steps_cannot_be_read_fails_and_repeats_none() {
     executor.shutdown(Duration::from_secs(1)).await;
     assert_eq!(calls.get(), 1);
 }
+
+/// The wake-up is lost with a row that says for how many steps the task waits, which is then restored.
+#[cfg(feature = "sqlite-unbundled")]
+#[tokio::test]
+async fn a_wake_up_that_was_lost_is_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tasks.db");
+    let client = DurableClient::open(crate::durable::SqliteStore::open(&path).await.unwrap());
+    let app = App::new(|_, cx: TaskContext<App>| async move {
+        let sum = cx.signal::<u64>("a").await? + cx.signal::<u64>("b").await?;
+        Ok(sum)
+    });
+    let executor = builder(&client).start(app).await.unwrap();
+    let handle = spawn(&client, 1).await.unwrap();
+    let db = rusqlite::Connection::open(&path).unwrap();
+    let suspended = |steps: u32| {
+        let sql = "SELECT count(*) FROM throng_workflow AS own JOIN throng_task USING (id)
+            WHERE own.steps = ?1 AND own.until = ?1 + 1 AND state = 1";
+        db.query_row(sql, [steps], |row| row.get::<_, i64>(0))
+            .unwrap()
+            == 1
+    };
+    until("it waits for a signal", || suspended(0)).await;
+    db.execute_batch("UPDATE throng_workflow SET until = NULL")
+        .unwrap();
+    assert!(client.signal(handle.id(), "a", &1).await.unwrap());
+    db.execute_batch("UPDATE throng_workflow SET until = 1; UPDATE throng_task SET at = 0")
+        .unwrap();
+    // The worker looks for delayed tasks when a task is stored.
+    let other = client.spawn(Number(2)).await.unwrap();
+    until("it waits for the other signal", || suspended(1)).await;
+    assert_eq!(executor.metrics().late_wakes, 1);
+    assert!(client.signal(handle.id(), "b", &2).await.unwrap());
+    assert_eq!(handle.await.unwrap(), 3);
+    assert_eq!(executor.metrics().late_wakes, 1);
+    client.cancel(&[other.id()]).await.unwrap();
+    executor.shutdown(Duration::from_secs(1)).await;
+}

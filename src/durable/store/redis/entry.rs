@@ -40,7 +40,7 @@ use crate::durable::TaskId;
 use crate::durable::clock::millis;
 use crate::durable::queue::group::GroupName;
 use crate::durable::store::kind::Kind;
-use crate::durable::store::{Beginning, Claimed, DeadPayload, NewTask, is_quarantined};
+use crate::durable::store::{Beginning, Claimed, DeadPayload, NewTask, StepWait, is_quarantined};
 
 /// The byte positions of the fields of an entry, counted from zero. The scripts have the same ones, counted from one: see
 /// `lua/layout.lua`.
@@ -229,6 +229,7 @@ impl<'a> Entry<'a> {
             lost: self.lost,
             quarantined: is_quarantined(self.crashes, self.lost, self.max_crashes),
             steps: 0,
+            wait: StepWait::Over,
         }
     }
 
@@ -326,14 +327,17 @@ pub(super) fn damaged(entry: &[u8]) -> Option<Claimed> {
         lost: 0,
         quarantined: false,
         steps: 0,
+        wait: StepWait::Over,
     })
 }
 
-/// Sets the numbers of steps of claimed tasks.
+/// Sets what a turn says about the steps of claimed tasks.
 pub(super) fn set_steps(tasks: &mut [Claimed], numbers: &[u8]) {
-    let (numbers, _) = numbers.as_chunks::<4>();
-    for (task, number) in tasks.iter_mut().zip(numbers) {
-        task.steps = u32::from_be_bytes(*number);
+    let (numbers, _) = numbers.as_chunks::<8>();
+    for (task, numbers) in tasks.iter_mut().zip(numbers) {
+        let [steps, until] = [&numbers[..4], &numbers[4..]].map(|it| number(it) as u32);
+        task.steps = steps;
+        task.wait = StepWait::of(steps, Some(until).filter(|&until| until > 0));
     }
 }
 

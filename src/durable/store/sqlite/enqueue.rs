@@ -208,6 +208,8 @@ fn insert(
     if inserted == 0 {
         return Ok(false);
     }
+    // An earlier version of the crate leaves the steps of an ended task with the same id.
+    tx.remove_steps(task.id)?;
     if position.is_some() {
         inserts
             .ready

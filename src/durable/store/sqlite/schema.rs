@@ -329,17 +329,19 @@ pub(super) fn create(
             Some(found) => layouts.check(found).map_err(Fault::Refused)?,
             None => create_tables(&db, layouts, now)?,
         }
+        add_missing(&db)?;
         Ok(db)
     })
 }
 
-/// Opens the database for writing again after a failure. Creates nothing.
+/// Opens the database for writing again after a failure. Creates no file.
 pub(super) fn reopen(files: &Files) -> Result<(Connection, Files), Fault> {
     files.reopen(|path| {
         let mut db = connect(path, OpenFlags::empty())?;
         // A copy may use another journal mode.
         use_wal(&db)?;
         set_durability(&mut db)?;
+        add_missing(&db)?;
         Ok(db)
     })
 }
@@ -431,6 +433,35 @@ fn create_tables(db: &Connection, layouts: Layouts, now: Now) -> Result<(), Faul
     )?;
     transaction.commit()?;
     Ok(())
+}
+
+/// Adds the tables and columns that files of an earlier version of this layout lack. Processes of that version ignore them.
+fn add_missing(db: &Connection) -> Result<(), Fault> {
+    if has_steps(db)? {
+        return Ok(());
+    }
+    let transaction =
+        rusqlite::Transaction::new_unchecked(db, rusqlite::TransactionBehavior::Immediate)?;
+    // Another process may have done it meanwhile.
+    if !has_steps(db)? {
+        db.execute_batch(SCHEMA)?;
+        let columns = "SELECT 1 FROM pragma_table_info('throng_task') WHERE name = 'parent'";
+        if db.query_row(columns, [], |_| Ok(())).optional()?.is_none() {
+            db.execute_batch("ALTER TABLE throng_task ADD COLUMN parent BLOB")?;
+        }
+    }
+    transaction.commit()?;
+    Ok(())
+}
+
+/// Returns `true` if the file has the tables and the column of steps. If only processes of an earlier version have written to it, it has not.
+pub(super) fn has_steps(db: &Connection) -> Result<bool, rusqlite::Error> {
+    let mut statement = db.prepare_cached(
+        "SELECT count(*) = 2 AND EXISTS (
+             SELECT 1 FROM pragma_table_info('throng_task') WHERE name = 'parent')
+         FROM sqlite_schema WHERE type = 'table' AND name IN ('throng_step', 'throng_workflow')",
+    )?;
+    statement.query_row([], |row| row.get(0))
 }
 
 /// Waits while other processes have locked the database, until the time is up. The pauses are short and of random

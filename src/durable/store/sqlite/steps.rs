@@ -7,13 +7,14 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::error::{Fault, corrupt};
 use super::reader::ReadConnection;
+use super::schema::has_steps;
 use super::task::Task;
 use super::time::Now;
 use super::transaction::Transaction;
 use crate::durable::TaskId;
 use crate::durable::store::{
-    ChildEnd, MAX_TOTAL_STEP_BYTES, NewStep, SignalAnswer, StepAnswer, StepName, StoredStep,
-    TaskState, has_room,
+    ChildEnd, MAX_TOTAL_STEP_BYTES, NewStep, SignalAnswer, StepAnswer, StepName, StepWait,
+    StoredStep, TaskState, has_room,
 };
 
 /// Stores steps of running tasks. Returns an answer for each, in their order.
@@ -26,7 +27,7 @@ pub(super) fn store(tx: &mut Transaction<'_>, steps: &[NewStep]) -> Result<Vec<S
         }
         let is_held = claims[&epoch].contains(step.id) && tx.is_active(step.id)?;
         answers.push(match is_held {
-            true => tx.add_step(step.id, &step.name, &step.value)?,
+            true => tx.add_step(step.id, &step.name, &step.value, true)?,
             false => StepAnswer::Refused,
         });
     }
@@ -43,7 +44,7 @@ pub(super) fn signal(
     if !tx.is_alive(id)? {
         return Ok(SignalAnswer::Absent);
     }
-    let answer = tx.add_step(id, name, value)?.into();
+    let answer = tx.add_step(id, name, value, false)?.into();
     if answer == SignalAnswer::Stored {
         tx.wake_suspended(id)?;
     }
@@ -57,6 +58,10 @@ pub(super) fn signal(
 /// If a step is missing, so that a repair ends the task: a run without it would repeat the step.
 pub(super) fn read(reader: &ReadConnection, id: TaskId) -> Result<Vec<StoredStep>, Fault> {
     reader.snapshot(|db| {
+        // An observer does not add the tables.
+        if !has_steps(db)? {
+            return Ok(Vec::new());
+        }
         let expected = totals(db, id)?.steps;
         let steps = read_steps(db, id, Now::read(&reader.clock))?;
         match steps.len() as u32 == expected {
@@ -80,20 +85,23 @@ fn read_steps(db: &Connection, id: TaskId, now: Now) -> Result<Vec<StoredStep>, 
 }
 
 /// The number and the size of the steps of a task.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct StepTotals {
     steps: u32,
     /// The size of the names and values, in bytes.
     bytes: usize,
+    /// The number of steps for which the task waits, or has waited.
+    until: Option<u32>,
 }
 
 fn totals(db: &Connection, id: TaskId) -> Result<StepTotals, rusqlite::Error> {
-    let sql = "SELECT steps, bytes FROM throng_workflow WHERE id = ?1";
+    let sql = "SELECT steps, bytes, until FROM throng_workflow WHERE id = ?1";
     let mut statement = db.prepare_cached(sql)?;
     let found = statement.query_row([id.to_bytes()], |row| {
         Ok(StepTotals {
             steps: row.get(0)?,
             bytes: row.get::<_, u32>(1)? as usize,
+            until: row.get(2)?,
         })
     });
     Ok(found.optional()?.unwrap_or_default())
@@ -106,6 +114,15 @@ impl Transaction<'_> {
             true => Ok(totals(self.db, id)?.steps),
             false => Ok(0),
         }
+    }
+
+    /// Returns the number of steps of a task that is claimed, and how its last wait has ended.
+    pub(super) fn claimed_steps(&self, id: TaskId) -> Result<(u32, StepWait), rusqlite::Error> {
+        if !self.has_workflows()? {
+            return Ok((0, StepWait::Over));
+        }
+        let StepTotals { steps, until, .. } = totals(self.db, id)?;
+        Ok((steps, StepWait::of(steps, until)))
     }
 
     /// Suspends a running task until `due`, or until it has `until` steps. If it has them, it is due now.
@@ -154,6 +171,28 @@ impl Transaction<'_> {
         Ok(())
     }
 
+    /// Removes steps of tasks that have ended, in a range of ids that begins behind `after` and ends with `last`. An earlier version of the crate
+    /// leaves them.
+    pub(super) fn remove_left_steps(
+        &self,
+        after: Option<TaskId>,
+        last: Option<TaskId>,
+    ) -> Result<(), rusqlite::Error> {
+        if !self.has_workflows()? {
+            return Ok(());
+        }
+        let mut statement = self.db.prepare_cached(
+            "SELECT id FROM throng_workflow AS own
+             WHERE id > coalesce(?1, x'') AND (?2 IS NULL OR id <= ?2) AND NOT EXISTS (
+                 SELECT 1 FROM throng_task AS task
+                 WHERE task.id = own.id AND (state < 2 OR state = 4))",
+        )?;
+        let range = [after, last].map(|id| id.map(TaskId::to_bytes));
+        let left = statement.query_map(range, |row| row.get(0).map(TaskId::from_bytes))?;
+        let left: Vec<_> = left.collect::<Result<_, _>>()?;
+        left.into_iter().try_for_each(|id| self.remove_steps(id))
+    }
+
     /// Stores the end of a child as a step of its parent, unless the parent has ended. If the parent waits for as many steps as it has now,
     /// it is due.
     pub(super) fn tell_parent(
@@ -193,25 +232,25 @@ impl Transaction<'_> {
         }
     }
 
-    /// Makes a task due if it is suspended until it has as many steps as it has now.
+    /// If a task waits for as many steps as it has now, the wait is over: if it is delayed, it is due.
     fn wake_suspended(&mut self, id: TaskId) -> Result<(), rusqlite::Error> {
-        let sql = "SELECT 1 FROM throng_workflow AS own JOIN throng_task AS task USING (id)
-             WHERE id = ?1 AND task.state = 1 AND own.until <= own.steps";
-        if self.number(sql, [id.to_bytes()])?.is_none() {
+        let sql = "UPDATE throng_workflow SET until = NULL WHERE id = ?1 AND until <= steps";
+        if self.execute(sql, [id.to_bytes()])? == 0 {
             return Ok(());
         }
-        self.wait_for_no_steps(id)?;
-        let sql = "UPDATE throng_task SET at = ?2, ready_at = ?2 WHERE id = ?1";
-        self.execute(sql, params![id.to_bytes(), self.now.wall])?;
-        self.notices.has_earlier_task = true;
+        let sql = "UPDATE throng_task SET at = ?2, ready_at = ?2 WHERE id = ?1 AND state = 1";
+        let woken = self.execute(sql, params![id.to_bytes(), self.now.wall])?;
+        self.notices.has_earlier_task |= woken != 0;
         Ok(())
     }
 
+    /// Adds a step. A task that runs waits for no steps any more.
     fn add_step(
         &self,
         id: TaskId,
         name: &StepName,
         value: &[u8],
+        is_running: bool,
     ) -> Result<StepAnswer, rusqlite::Error> {
         if let Some(first) = self.step(id, name)? {
             return Ok(StepAnswer::Found(first));
@@ -222,6 +261,9 @@ impl Transaction<'_> {
             return Ok(StepAnswer::Full);
         }
         self.insert_step(id, name, value, before)?;
+        if is_running && before.until.is_some() {
+            self.wait_for_no_steps(id)?;
+        }
         Ok(StepAnswer::Stored)
     }
 
@@ -231,7 +273,7 @@ impl Transaction<'_> {
         id: TaskId,
         name: &StepName,
         value: &[u8],
-        StepTotals { steps, bytes }: StepTotals,
+        StepTotals { steps, bytes, .. }: StepTotals,
     ) -> Result<(), rusqlite::Error> {
         self.has_workflows.set(Some(true));
         self.execute(

@@ -48,6 +48,7 @@ macro_rules! steps_suite {
                     a_suspended_task_of_a_group_returns_to_its_group
                     a_signal_wakes_a_worker
                     a_suspended_task_can_be_moved
+                    a_claim_says_how_the_wait_has_ended
                     nothing_is_left_of_suspended_tasks
                 }
             }

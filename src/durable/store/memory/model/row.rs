@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::durable::store::kind::Kind;
 use crate::durable::store::{
-    Claimed, DeadReason, Epoch, MAX_ERRORS, NewTask, Progress, StepName, TaskState, is_dead_letter,
-    is_quarantined,
+    Claimed, DeadReason, Epoch, MAX_ERRORS, NewTask, Progress, StepName, StepWait, TaskState,
+    is_dead_letter, is_quarantined,
 };
 use crate::durable::{AttemptError, DeadLetter};
 
@@ -135,6 +135,7 @@ impl Row {
             lost: self.lost,
             quarantined: self.is_quarantined(),
             steps: self.number_of_steps(),
+            wait: StepWait::of(self.number_of_steps(), self.until),
         };
         claimed.set_waited(Some(since_ready));
         claimed

@@ -16,7 +16,12 @@ impl Model {
         let answers = steps.iter().map(|step| {
             let row = self.tasks.get_mut(&step.id);
             match row.filter(|row| row.is_held(step.epoch)) {
-                Some(row) => row.add_step(now, &step.name, &step.value),
+                Some(row) => {
+                    let answer = row.add_step(now, &step.name, &step.value);
+                    // A task that runs waits for nothing.
+                    row.until = row.until.filter(|_| answer != StepAnswer::Stored);
+                    answer
+                }
                 None => StepAnswer::Refused,
             }
         });
@@ -62,13 +67,15 @@ impl Model {
         }
     }
 
-    /// Makes a task due if it is suspended until it has as many steps as it has now.
+    /// If a task waits for as many steps as it has now, the wait is over: if it is delayed, it is due.
     fn wake_suspended(&mut self, id: TaskId) {
-        let row = self.tasks.get(&id);
-        let is_reached = row.is_some_and(|row| {
-            matches!(row.state, State::Delayed { .. }) && row.has_steps_until(row.until)
-        });
-        if is_reached {
+        let row = self.tasks.get_mut(&id);
+        let Some(row) = row.filter(|row| row.has_steps_until(row.until)) else {
+            return;
+        };
+        // If the time has made it due before, it waits for nothing any more.
+        row.until = None;
+        if matches!(row.state, State::Delayed { .. }) {
             self.delay(id, self.wall());
             // The worker that makes the task due need not be able to run it.
             self.wake(1, |_| true);

@@ -22,7 +22,8 @@ state.transaction = {
 }
 local answer = sub(add_step(id, name, ARGV[3]), 1, 1)
 local n, waits, size = steps_of(id)
-local due = waits > 0 and n >= waits and call('ZSCORE', DUE, id)
+local is_reached = waits > 0 and n >= waits
+local due = is_reached and call('ZSCORE', DUE, id)
 if due then
   local entry = call('HGET', DELAYED, id)
   state.transaction.due, state.transaction.entry = due, entry
@@ -30,9 +31,9 @@ if due then
     call('HSET', DELAYED, id, sub(entry, 1, ENTRY_READY_AT - 1) .. pack('>I6', now) .. sub(entry, ENTRY_KIND))
   end
   call('ZADD', DUE, 'XX', now, id)
-  -- The task waits for no steps any more.
-  call('HSET', key, '', pack('>I4I4', 0, size))
-  state.transaction = nil
-  pcall(lists().wake_one)
 end
+-- The task waits for no steps any more, also if the time has made it due before.
+if is_reached then call('HSET', key, '', pack('>I4I4', 0, size)) end
+state.transaction = nil
+if due then pcall(lists().wake_one) end
 return answer

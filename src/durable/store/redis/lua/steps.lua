@@ -26,8 +26,9 @@ local function add_to_steps(id, n)
   call('HSET', STEPS, id, pack('>I4', n))
 end
 
--- Stores a step. Returns `s` if it was stored, `x` if the task has too many, or `f` and the value if the task has a step with this name.
-local function add_step(id, name, value)
+-- Stores a step. Returns `s` if it was stored, `x` if the task has too many, or `f` and the value if the task has a step with this name. A task
+-- that runs waits for no steps any more.
+local function add_step(id, name, value, is_running)
   local key = STEPS .. ':' .. id
   local row = call('HGET', key, name)
   local n, waits, size = steps_of(id)
@@ -38,16 +39,17 @@ local function add_step(id, name, value)
   if n >= MAX_STEPS or size > MAX_TOTAL_STEP_BYTES then return 'x' end
   -- A number that is written too early would make a step seem to be lost.
   if n == 0 then add_to_steps(id, 0) end
-  call('HSET', key, name, pack('>I4I6', n + 1, now) .. value, '', pack('>I4I4', waits, size))
+  call('HSET', key, name, pack('>I4I6', n + 1, now) .. value, '', pack('>I4I4', is_running and 0 or waits, size))
   call('HSET', STEPS, id, pack('>I4', n + 1))
   return 's'
 end
 
--- Returns the numbers of steps of tasks, 4 bytes each.
+-- Returns for each task its number of steps, 4 bytes, and the number for which it still waits, 4 bytes.
 local function numbers_of_steps(ids)
   local numbers, before = {}, call('HMGET', STEPS, unpack(ids))
   for i, id in ipairs(ids) do
-    numbers[i] = pack('>I4', math.max(steps_of(id), #(before[i] or '') == 4 and number_at('>I4', before[i]) or 0))
+    local n, waits = steps_of(id)
+    numbers[i] = pack('>I4I4', math.max(n, #(before[i] or '') == 4 and number_at('>I4', before[i]) or 0), waits)
   end
   return concat(numbers)
 end

@@ -12,6 +12,6 @@ local answers = {}
 for i = 1, tonumber(ARGV[1]) do
   local id, epoch, name, value = unpack(ARGV, 4 * i - 2, 4 * i + 1)
   local is_held = sub(call('HGET', RUNNING, id) or '', 1, RUNNING_EPOCH_END) == epoch
-  answers[i] = is_held and add_step(id, name, value) or 'r'
+  answers[i] = is_held and add_step(id, name, value, true) or 'r'
 end
 return answers

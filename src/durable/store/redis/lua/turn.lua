@@ -46,7 +46,7 @@
 -- Then, if the store has schedules or steps:
 -- [13] -> the field `schedules` of `meta`, or nil: see `schedules.lua`
 -- Then, if the store has steps:
--- [14] -> for each of [3], the number of steps of the task, 4 bytes
+-- [14] -> for each of [3], the number of steps of the task, 4 bytes, and the number for which it still waits, 4 bytes
 --
 -- Errors:
 -- NOSESSION         -> the session has ended, or has sent a later request

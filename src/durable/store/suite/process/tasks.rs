@@ -7,7 +7,7 @@ use crate::durable::queue::name::QueueName;
 use crate::durable::queue::{Priority, QueueSettings};
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::kind::TypeSet;
-use crate::durable::store::{Claimed, DeadReason, NewTask, TaskState, Verdict};
+use crate::durable::store::{Claimed, DeadReason, NewTask, StepWait, TaskState, Verdict};
 use crate::durable::{Key, Status, TaskId};
 
 pub(in crate::durable::store::suite) use crate::durable::queue::Groups;
@@ -150,6 +150,7 @@ pub(in crate::durable::store::suite) fn fresh(number: u64) -> Claimed {
         lost: 0,
         quarantined: false,
         steps: 0,
+        wait: StepWait::Over,
     }
 }
 

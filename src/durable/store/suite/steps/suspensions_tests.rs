@@ -5,7 +5,9 @@ use std::time::Duration;
 use super::Harness;
 use super::process::*;
 use crate::durable::Status;
-use crate::durable::store::{ChangeAnswer, Epoch, NewTask, SignalAnswer, TaskState, Verdict};
+use crate::durable::store::{
+    ChangeAnswer, Epoch, NewTask, SignalAnswer, StepWait, TaskState, Verdict,
+};
 
 /// A time that is over in no test, except by a signal.
 const LONG: Duration = HOUR;
@@ -21,6 +23,19 @@ impl Session<'_> {
         assert_eq!(ids(&claim), [id(number)]);
         self.report(claim.epoch, number, suspend(LONG, until)).await;
         claim.epoch
+    }
+
+    /// Claims task 1. Returns the epoch of the run, and how the wait of the task has ended.
+    async fn claimed_wait(&mut self) -> (Epoch, StepWait) {
+        let claim = self.claim(1).await;
+        (claim.epoch, claim.tasks[0].wait)
+    }
+
+    /// Reports a verdict on task 1, and claims it again, if it can be claimed.
+    async fn released(&mut self, epoch: Epoch, verdict: Verdict) -> Option<(Epoch, StepWait)> {
+        self.report(epoch, 1, verdict).await;
+        let claim = self.turn(wanting(1)).await.claim?;
+        Some((claim.epoch, claim.tasks[0].wait))
     }
 
     /// Asserts that nothing can be claimed.
@@ -331,4 +346,39 @@ pub(super) async fn nothing_is_left_of_suspended_tasks(it: &dyn Harness) {
     it.age(31 * 24 * HOUR);
     while process.maintain(9).await {}
     assert_eq!(it.leftovers(), 0);
+}
+
+pub(super) async fn a_claim_says_how_the_wait_has_ended(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.enqueue([task(1)]).await;
+    let claim = session.claim(1).await;
+    assert_eq!(claim.tasks[0].wait, StepWait::Over);
+    let released = session.released(claim.epoch, suspend(LONG, Some(1)));
+    assert_eq!(released.await, None);
+    it.clock().advance(LONG);
+    let (epoch, wait) = session.claimed_wait().await;
+    assert_eq!(wait, StepWait::TimedOut);
+    // A signal that arrives while it runs comes in time for the next wait.
+    process.signal(1, "a").await;
+    let (epoch, wait) = session.released(epoch, Verdict::Release).await.unwrap();
+    assert_eq!(wait, StepWait::Over);
+    assert_eq!(session.released(epoch, suspend(LONG, Some(2))).await, None);
+    process.signal(1, "b").await;
+    let (epoch, wait) = session.claimed_wait().await;
+    assert_eq!(wait, StepWait::Over);
+    // So does a signal after the time, before the task is claimed.
+    assert_eq!(session.released(epoch, suspend(LONG, Some(3))).await, None);
+    it.clock().advance(LONG);
+    process.signal(1, "c").await;
+    let (epoch, wait) = session.claimed_wait().await;
+    assert_eq!(wait, StepWait::Over);
+    // The steps of the run itself are none that it was waiting for.
+    assert_eq!(session.released(epoch, suspend(LONG, Some(4))).await, None);
+    it.clock().advance(LONG);
+    let (epoch, wait) = session.claimed_wait().await;
+    assert_eq!(wait, StepWait::TimedOut);
+    process.store_step(epoch, 1, "d").await;
+    let (_, wait) = session.released(epoch, Verdict::Release).await.unwrap();
+    assert_eq!(wait, StepWait::Over);
 }
