@@ -87,8 +87,8 @@ pub(crate) use self::quarantine::is_dead_letter;
 pub(crate) use self::quarantine::is_quarantined;
 pub(crate) use self::requests::{
     CheckedFilter, Claim, ClaimPushes, Claimed, DeadPayload, Enqueue, Epoch, Event, ListTasks,
-    NewSession, PushedClaim, QueueChange, RenewAnswer, SessionId, TaskState, Turn, TurnAnswer,
-    Verdict, Verdicts,
+    NewSession, PushedClaim, QueueChange, RenewAnswer, SessionId, StepWait, TaskState, Turn,
+    TurnAnswer, Verdict, Verdicts,
 };
 #[cfg_attr(
     not(any(
@@ -116,7 +116,7 @@ pub(crate) use self::stats::{
 pub(crate) use self::steps::has_room;
 pub(crate) use self::steps::{
     MAX_STEP_BYTES, MAX_STEPS, MAX_TOTAL_STEP_BYTES, NewStep, SignalAnswer, StepAnswer, StepKind,
-    StepName, StepWait, StoredStep,
+    StepName, StoredStep,
 };
 pub(crate) use self::worker_card::WorkerCard;
 pub(crate) use super::DeadReason;

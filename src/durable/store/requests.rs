@@ -10,7 +10,6 @@ use crate::durable::queue::QueueSettings;
 use crate::durable::queue::group::GroupName;
 use crate::durable::queue::name::QueueName;
 use crate::durable::spawn_queue::WriteBatch;
-use crate::durable::store::StepWait;
 use crate::durable::store::WorkerCard;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::{DeadReason, Status, TaskId};
@@ -213,6 +212,29 @@ pub(crate) struct Claimed {
     pub(crate) steps: u32,
     /// How the last wait of the task for steps has ended.
     pub(crate) wait: StepWait,
+}
+
+/// How the wait of a task for a number of steps has ended, if it was suspended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum StepWait {
+    /// It has waited for no steps, or the last of them has made it due.
+    #[default]
+    Over,
+    /// The time has made it due, and it does not have as many steps.
+    TimedOut,
+    /// The time has made it due, although it has as many steps: its wake-up was lost.
+    Missed,
+}
+
+impl StepWait {
+    /// Returns how the wait of a task with this number of steps has ended, given the number that the store still waits for, if there is one.
+    pub(crate) fn of(steps: u32, until: Option<u32>) -> Self {
+        match until {
+            None => Self::Over,
+            Some(until) if until > steps => Self::TimedOut,
+            Some(_) => Self::Missed,
+        }
+    }
 }
 
 impl Claimed {

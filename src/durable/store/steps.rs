@@ -125,29 +125,6 @@ impl From<StepAnswer> for SignalAnswer {
     }
 }
 
-/// How the wait of a task for a number of steps has ended, if it was suspended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum StepWait {
-    /// It has waited for no steps, or the last of them has made it due.
-    #[default]
-    Over,
-    /// The time has made it due, and it does not have as many steps.
-    TimedOut,
-    /// The time has made it due, although it has as many steps: its wake-up was lost.
-    Missed,
-}
-
-impl StepWait {
-    /// Returns how the wait of a task with this number of steps has ended, given the number that the store still waits for, if there is one.
-    pub(crate) fn of(steps: u32, until: Option<u32>) -> Self {
-        match until {
-            None => Self::Over,
-            Some(until) if until > steps => Self::TimedOut,
-            Some(_) => Self::Missed,
-        }
-    }
-}
-
 /// A step of a task, as a store reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoredStep {

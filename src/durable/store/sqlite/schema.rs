@@ -442,13 +442,11 @@ fn add_missing(db: &Connection) -> Result<(), Fault> {
     }
     let transaction =
         rusqlite::Transaction::new_unchecked(db, rusqlite::TransactionBehavior::Immediate)?;
-    // Another process may have done it meanwhile.
-    if !has_steps(db)? {
-        db.execute_batch(SCHEMA)?;
-        let columns = "SELECT 1 FROM pragma_table_info('throng_task') WHERE name = 'parent'";
-        if db.query_row(columns, [], |_| Ok(())).optional()?.is_none() {
-            db.execute_batch("ALTER TABLE throng_task ADD COLUMN parent BLOB")?;
-        }
+    db.execute_batch(SCHEMA)?;
+    let column = "SELECT 1 FROM pragma_table_info('throng_task') WHERE name = 'parent'";
+    // Another process may have added it meanwhile.
+    if db.query_row(column, [], |_| Ok(())).optional()?.is_none() {
+        db.execute_batch("ALTER TABLE throng_task ADD COLUMN parent BLOB")?;
     }
     transaction.commit()?;
     Ok(())

@@ -5,7 +5,7 @@ use std::collections::btree_map::Entry;
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::error::{Fault, corrupt};
+use super::error::{Fault, corrupt, no_sense};
 use super::reader::ReadConnection;
 use super::schema::has_steps;
 use super::task::Task;
@@ -122,6 +122,11 @@ impl Transaction<'_> {
             return Ok((0, StepWait::Over));
         }
         let StepTotals { steps, until, .. } = totals(self.db, id)?;
+        // A run that did not know its steps would repeat them.
+        let sql = "SELECT 1 FROM throng_step WHERE id = ?1";
+        if steps == 0 && self.number(sql, [id.to_bytes()])?.is_some() {
+            return Err(no_sense());
+        }
         Ok((steps, StepWait::of(steps, until)))
     }
 
@@ -252,10 +257,12 @@ impl Transaction<'_> {
         value: &[u8],
         is_running: bool,
     ) -> Result<StepAnswer, rusqlite::Error> {
-        if let Some(first) = self.step(id, name)? {
+        let before = totals(self.db, id)?;
+        if before.steps > 0
+            && let Some(first) = self.step(id, name)?
+        {
             return Ok(StepAnswer::Found(first));
         }
-        let before = totals(self.db, id)?;
         let added = name.as_str().len() + value.len();
         if !has_room(before.steps, before.bytes, added) {
             return Ok(StepAnswer::Full);

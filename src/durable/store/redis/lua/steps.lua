@@ -8,47 +8,66 @@
 --
 -- Reads: steps.
 
--- Returns the number of steps of a task, the number for which it waits, and the size of its steps.
-local function steps_of(id)
-  local key = STEPS .. ':' .. id
-  local row = call('HGET', key, '')
+-- Returns the number of steps in a hash, the number for which the task waits, and the size of the steps, given the row with the empty name.
+local function totals_of(key, row)
   local n = call('HLEN', key) - (row and 1 or 0)
   if not row or #row < 8 then return n, 0, 0 end
   return n, number_at('>I4', row), number_at('>I4', row, 5)
 end
 
--- Adds the task to those that have steps. The first write of a script that a full server refuses.
+-- Returns the number of steps of a task, the number for which it waits, and the size of its steps.
+local function steps_of(id)
+  local key = STEPS .. ':' .. id
+  return totals_of(key, call('HGET', key, ''))
+end
+
+-- Records that tasks may have steps. The first write of a script that a full server refuses.
+local function use_steps()
+  if meta[8] then return end
+  call('HSET', META, 'steps', 1)
+  meta[8] = '1'
+end
+
+-- Adds the task to those that have steps.
 local function add_to_steps(id, n)
-  if not meta[8] then
-    call('HSET', META, 'steps', 1)
-    meta[8] = '1'
-  end
+  use_steps()
   call('HSET', STEPS, id, pack('>I4', n))
 end
 
 -- Stores a step. Returns `s` if it was stored, `x` if the task has too many, or `f` and the value if the task has a step with this name. A task
--- that runs waits for no steps any more.
-local function add_step(id, name, value, is_running)
+-- that runs waits for no steps any more. With `counts`, the caller writes the numbers of steps in it to `steps`.
+local function add_step(id, name, value, is_running, counts)
   local key = STEPS .. ':' .. id
-  local row = call('HGET', key, name)
-  local n, waits, size = steps_of(id)
-  -- A request that has failed may not have written the number.
-  if row then add_to_steps(id, n) end
-  if row then return 'f' .. sub(row, STEP_VALUE) end
-  size = size + #name + #value
-  if n >= MAX_STEPS or size > MAX_TOTAL_STEP_BYTES then return 'x' end
-  -- A number that is written too early would make a step seem to be lost.
-  if n == 0 then add_to_steps(id, 0) end
-  call('HSET', key, name, pack('>I4I6', n + 1, now) .. value, '', pack('>I4I4', is_running and 0 or waits, size))
-  call('HSET', STEPS, id, pack('>I4', n + 1))
-  return 's'
+  local found = call('HMGET', key, name, '')
+  local n, waits, size = totals_of(key, found[2])
+  local answer, added = 's', #name + #value
+  if found[1] then
+    -- A request that has failed may not have written the number.
+    answer = 'f' .. sub(found[1], STEP_VALUE)
+  elseif n >= MAX_STEPS or size + added > MAX_TOTAL_STEP_BYTES then
+    return 'x'
+  else
+    n = n + 1
+    use_steps()
+    -- A number that is written too early would make a step seem to be lost.
+    call('HSET', key, name, pack('>I4I6', n, now) .. value, '', pack('>I4I4', is_running and 0 or waits, size + added))
+  end
+  if counts then counts[#counts + 1], counts[#counts + 2] = id, pack('>I4', n) else add_to_steps(id, n) end
+  return answer
 end
 
 -- Returns for each task its number of steps, 4 bytes, and the number for which it still waits, 4 bytes.
 local function numbers_of_steps(ids)
-  local numbers, before = {}, call('HMGET', STEPS, unpack(ids))
+  local numbers, keys, rows, before = {}, {}, 0, call('HMGET', STEPS, unpack(ids))
   for i, id in ipairs(ids) do
-    local n, waits = steps_of(id)
+    keys[i] = STEPS .. ':' .. id
+    if before[i] then rows = rows + 1 end
+  end
+  -- Most tasks have no steps. If rows of `steps` are lost, each task is looked at.
+  local is_sound = call('EXISTS', unpack(keys)) == rows
+  for i, id in ipairs(ids) do
+    local n, waits = 0, 0
+    if before[i] or not is_sound then n, waits = steps_of(id) end
     numbers[i] = pack('>I4I4', math.max(n, #(before[i] or '') == 4 and number_at('>I4', before[i]) or 0), waits)
   end
   return concat(numbers)
@@ -58,9 +77,8 @@ end
 -- the id, and so does maintenance.
 local function remove_steps(ids)
   if not meta[8] or #ids == 0 then return end
-  for _, id in ipairs(ids) do
-    local key = STEPS .. ':' .. id
-    call('UNLINK', key)
-  end
+  local keys = {}
+  for i, id in ipairs(ids) do keys[i] = STEPS .. ':' .. id end
+  call('UNLINK', unpack(keys))
   call('HDEL', STEPS, unpack(ids))
 end

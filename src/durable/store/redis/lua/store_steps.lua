@@ -8,10 +8,13 @@
 --
 -- Output: for each step: `s` if it was stored; `f` and the value if the task has a step with this name; `r` if the task is not held under this
 --   epoch; `x` if the task has too many steps
-local answers = {}
-for i = 1, tonumber(ARGV[1]) do
-  local id, epoch, name, value = unpack(ARGV, 4 * i - 2, 4 * i + 1)
-  local is_held = sub(call('HGET', RUNNING, id) or '', 1, RUNNING_EPOCH_END) == epoch
-  answers[i] = is_held and add_step(id, name, value, true) or 'r'
+local answers, counts, ids = {}, {}, {}
+for i = 1, tonumber(ARGV[1]) do ids[i] = ARGV[4 * i - 2] end
+local running = call('HMGET', RUNNING, unpack(ids))
+for i, id in ipairs(ids) do
+  local epoch, name, value = unpack(ARGV, 4 * i - 1, 4 * i + 1)
+  local is_held = sub(running[i] or '', 1, RUNNING_EPOCH_END) == epoch
+  answers[i] = is_held and add_step(id, name, value, true, counts) or 'r'
 end
+if #counts > 0 then call('HSET', STEPS, unpack(counts)) end
 return answers

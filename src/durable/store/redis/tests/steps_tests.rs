@@ -50,6 +50,40 @@ async fn lost_steps_are_not_repeated() {
     }
 }
 
+/// The length of the hash of a task determines how many steps it has.
+#[tokio::test]
+async fn other_rows_about_steps_may_be_lost() {
+    needs_redis!();
+    for damage in [
+        "call('DEL', 'steps')",
+        "call('HSET', 'steps', id(1), '?')",
+        "call('HDEL', 'steps:' .. id(1), '')",
+        "call('HSET', 'steps:' .. id(1), '', '?')",
+    ] {
+        let scene = Scene::new().await;
+        let claim = with_steps(&scene).await;
+        scene.run(damage);
+        scene
+            .worker
+            .turn(verdicts(&claim, || Verdict::Release), 0)
+            .await;
+        let claim = scene.worker.claim(1).await;
+        assert_eq!(claim.tasks[0].steps, 2, "{damage}");
+        let step = NewStep {
+            id: id(1),
+            epoch: claim.epoch,
+            name: StepName::new(StepKind::Step, "c").unwrap(),
+            value: Vec::new(),
+        };
+        let answers = scene.worker.store.store_steps(vec![step]).await.unwrap();
+        assert_eq!(answers, [StepAnswer::Stored], "{damage}");
+        let steps = scene.worker.store.steps(id(1)).await.unwrap();
+        let names: Vec<_> = steps.iter().map(|step| &*step.name).collect();
+        assert_eq!(names, ["step:a", "step:b", "step:c"], "{damage}");
+        scene.check();
+    }
+}
+
 #[tokio::test]
 async fn maintenance_restores_that_there_are_steps() {
     needs_redis!();

@@ -1,4 +1,4 @@
-//! Steps in files to which processes of an earlier version of the crate write, which knows no steps.
+//! Steps in damaged files, and in those to which processes of an earlier version of the crate write, which knows no steps.
 
 use super::*;
 use crate::durable::store::{NewStep, SignalAnswer, StepAnswer, StepKind, StepName};
@@ -37,6 +37,19 @@ impl Worker {
             .signal(id(number), name(StepKind::Signal), Vec::new());
         signal.await.unwrap()
     }
+}
+
+/// Stores two steps of tasks 1 and 2, which then wait for another one.
+async fn tasks_with_steps(file: &File) -> Worker {
+    let worker = Worker::new(&file.open().await).await;
+    worker.enqueue([task(1).0, task(2).0]).await;
+    for number in 1..=2 {
+        let claim = worker.claim(1).await;
+        worker.store_step(&claim).await;
+        assert_eq!(worker.signal(number).await, SignalAnswer::Stored);
+        worker.turn(suspend(&claim, 3), 0).await;
+    }
+    worker
 }
 
 /// Suspends the tasks of a claim until they have this number of steps.
@@ -122,4 +135,41 @@ async fn steps_that_an_earlier_version_has_left_are_removed() {
     while worker.store.maintain(1000).await.unwrap() {}
     assert_eq!(file.number(STEPS), 2);
     assert_eq!(worker.store.steps(id(3)).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_task_that_has_lost_a_step_becomes_a_dead_letter() {
+    let file = File::new();
+    let worker = tasks_with_steps(&file).await;
+    file.sql(
+        "DELETE FROM throng_step WHERE name = 'step:a' AND id = (SELECT min(id) FROM throng_step)",
+    );
+    // The steps are read before a task runs again.
+    worker.store.steps(id(1)).await.unwrap();
+    let states = worker.store.status(vec![id(1), id(2)]).await.unwrap();
+    let TaskState::Dead { reason, error } = &states[0] else {
+        panic!("{states:?}");
+    };
+    assert_eq!(*reason, DeadReason::Damaged);
+    assert!(
+        error.contains("some of its steps cannot be read"),
+        "{error}"
+    );
+    assert_eq!(states[1], TaskState::Delayed);
+    assert_eq!(worker.store.steps(id(2)).await.unwrap().len(), 2);
+    assert!(worker.store.damage().is_some());
+}
+
+#[tokio::test]
+async fn the_number_of_steps_is_restored() {
+    let file = File::new();
+    let worker = tasks_with_steps(&file).await;
+    file.sql("DELETE FROM throng_workflow WHERE id = (SELECT min(id) FROM throng_step)");
+    file.sql("UPDATE throng_task SET at = 0 WHERE state = 1");
+    let claim = worker.claim(9).await;
+    let claimed = claim.tasks.iter().map(|task| (task.id, task.steps));
+    let mut claimed: Vec<_> = claimed.collect();
+    claimed.sort_unstable();
+    assert_eq!(claimed, [(id(1), 2), (id(2), 2)]);
+    assert_eq!(worker.store.steps(id(1)).await.unwrap().len(), 2);
 }

@@ -158,16 +158,20 @@ pub(super) async fn a_signal_hastens_no_other_delay(it: &dyn Harness) {
     let mut session = process.session().await;
     session.enqueue([task(1), delayed(2, LONG)]).await;
     assert_eq!(process.signal(2, "a").await, SignalAnswer::Stored);
-    session.suspend(1, Some(1)).await;
-    process.signal(1, "a").await;
-    for (verdict, name) in [
-        (retry(SECOND), "b"),
-        (Verdict::Snooze { after: SECOND }, "c"),
-        (suspend(SECOND, None), "d"),
+    for (until, verdict) in [
+        (1, retry(SECOND)),
+        (2, Verdict::Snooze { after: SECOND }),
+        (3, suspend(SECOND, None)),
     ] {
+        // A wait that has timed out is over.
+        let epoch = session.claim(1).await.epoch;
+        let wait = suspend(SECOND, Some(until));
+        session.report(epoch, 1, wait).await;
+        it.clock().advance(SECOND);
         let epoch = session.claim(1).await.epoch;
         session.report(epoch, 1, verdict).await;
-        assert_eq!(process.signal(1, name).await, SignalAnswer::Stored);
+        let signal = process.signal(1, &until.to_string()).await;
+        assert_eq!(signal, SignalAnswer::Stored);
         session.finds_nothing().await;
         it.clock().advance(SECOND);
     }
