@@ -70,7 +70,7 @@ pub(super) async fn the_first_value_of_a_step_stands(it: &dyn Harness) {
     let found = StepAnswer::Found(b"a".to_vec());
     assert_eq!(
         other.store_steps(vec![again.clone()]).await,
-        [found.clone()]
+        std::slice::from_ref(&found)
     );
     // In one request, too.
     let twice = vec![
