@@ -56,15 +56,22 @@ local function add_step(id, name, value, is_running, counts)
   return answer
 end
 
+-- Returns the names of the hashes of tasks: that of the first one, and the others.
+local function hashes_of(ids)
+  local others = {}
+  for i = 2, #ids do others[i - 1] = STEPS .. ':' .. ids[i] end
+  return STEPS .. ':' .. ids[1], others
+end
+
 -- Returns for each task its number of steps, 4 bytes, and the number for which it still waits, 4 bytes.
 local function numbers_of_steps(ids)
-  local numbers, keys, rows, before = {}, {}, 0, call('HMGET', STEPS, unpack(ids))
-  for i, id in ipairs(ids) do
-    keys[i] = STEPS .. ':' .. id
+  local numbers, rows, before = {}, 0, call('HMGET', STEPS, unpack(ids))
+  for i = 1, #ids do
     if before[i] then rows = rows + 1 end
   end
   -- Most tasks have no steps. If rows of `steps` are lost, each task is looked at.
-  local is_sound = call('EXISTS', unpack(keys)) == rows
+  local key, others = hashes_of(ids)
+  local is_sound = call('EXISTS', key, unpack(others)) == rows
   for i, id in ipairs(ids) do
     local n, waits = 0, 0
     if before[i] or not is_sound then n, waits = steps_of(id) end
@@ -77,8 +84,7 @@ end
 -- the id, and so does maintenance.
 local function remove_steps(ids)
   if not meta[8] or #ids == 0 then return end
-  local keys = {}
-  for i, id in ipairs(ids) do keys[i] = STEPS .. ':' .. id end
-  call('UNLINK', unpack(keys))
+  local key, others = hashes_of(ids)
+  call('UNLINK', key, unpack(others))
   call('HDEL', STEPS, unpack(ids))
 end
