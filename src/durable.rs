@@ -102,6 +102,36 @@
 //! A run can report [progress](TaskContext::progress). A [stream](DurableHandle::progress) in any process yields it, and the next run
 //! of the task can [read](TaskContext::last_progress) it, for example to continue where the last run stopped.
 //!
+//! # Workflows
+//!
+//! A task can consist of *steps* that run once, even if the task runs several times:
+//!
+//! ```
+//! use std::time::Duration;
+//! # use throng::durable::{TaskContext, TaskError};
+//! # struct Order { id: u64 }
+//! # async fn reserve(_: u64, _: String) -> Result<u64, TaskError> { Ok(7) }
+//! # async fn release(_: u64) -> Result<(), TaskError> { Ok(()) }
+//! # async fn ship(_: u64) -> Result<(), TaskError> { Ok(()) }
+//!
+//! async fn run(order: Order, cx: TaskContext<()>) -> Result<(), TaskError> {
+//!     let goods = cx.step("reserve", || reserve(order.id, cx.idempotency_key())).await?;
+//!     let three_days = Duration::from_secs(3 * 24 * 3600);
+//!     match cx.signal_within::<bool>("paid", three_days).await? {
+//!         Some(true) => cx.step("ship", || ship(goods)).await,
+//!         _ => cx.step("release", || release(goods)).await,
+//!     }
+//! }
+//! # let _ = run;
+//! ```
+//!
+//! - The store keeps the output of a [step](TaskContext::step), and later runs of the task get it.
+//! - A run that waits for days, in [`sleep`](TaskContext::sleep), [`signal`](TaskContext::signal) or [`join`](TaskContext::join), ends. Its task
+//!   holds neither a permit nor a worker meanwhile. When the wait is over, the task runs again from its beginning, and finds its steps.
+//! - Steps are found by their names, so a program may change while tasks wait: it runs the steps that it does not find. What is not in a step
+//!   runs each time, so it should have no effects.
+//! - [`spawn_all`](TaskContext::spawn_all) spawns children once, and `join` waits for their results.
+//!
 //! # Operating a store
 //!
 //! [`DurableClient::admin`] returns the interface for the people who operate a store, for example behind a web interface:
@@ -199,6 +229,7 @@ mod task_types;
 pub(crate) mod trace;
 #[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
 pub(crate) mod weak_parts;
+mod workflow;
 
 pub use self::admin::Admin;
 pub use self::admin::bulk::{Bulk, BulkPart};

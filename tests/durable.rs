@@ -21,6 +21,8 @@ mod harness;
 mod bulk;
 #[path = "durable/cancel.rs"]
 mod cancel;
+#[path = "durable/children.rs"]
+mod children;
 #[path = "durable/dead.rs"]
 mod dead;
 #[path = "durable/details.rs"]
@@ -80,3 +82,5 @@ mod types;
 mod user_code;
 #[path = "durable/versions.rs"]
 mod versions;
+#[path = "durable/workflows.rs"]
+mod workflows;

@@ -254,6 +254,19 @@ impl DurableClient {
         span.hold(self.store_all::<T>(tasks)).await
     }
 
+    /// Stores the children of a task, with these ids.
+    pub(super) async fn spawn_children<T: DurableTask>(
+        &self,
+        parent: TaskId,
+        children: Vec<(T, TaskId)>,
+    ) -> Result<(), DurableError> {
+        let children = children.into_iter();
+        let with_ids = children.map(|(task, id)| (task, SpawnOptions::new().id(id)));
+        let (span, mut tasks) = self.typed_tasks(with_ids)?;
+        tasks.iter_mut().for_each(|task| task.parent = Some(parent));
+        span.hold(self.store_all::<T>(tasks)).await.map(drop)
+    }
+
     /// Returns a handle of a task that was spawned earlier, or by another process. It does not check that the task exists
     /// and is a `T`: awaiting the handle does.
     pub fn attach<T: DurableTask>(&self, id: TaskId) -> DurableHandle<T::Output> {
@@ -591,6 +604,7 @@ impl DurableClient {
             delay: debounce.unwrap_or(options.delay),
             retention: retention.max(window),
             max_crashes: options.max_crashes.unwrap_or(DEFAULT_MAX_CRASHES),
+            parent: None,
         })
     }
 

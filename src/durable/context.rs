@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::progress::{self, RunProgress};
 use super::queue::group::GroupName;
 use super::store::{Claimed, Epoch, ProgressState};
+use super::workflow::run_steps::RunSteps;
 use super::{DurableClient, DurableError, TaskId, report};
 
 /// The context of a run: the `App`, the client, and facts about the task.
@@ -27,6 +28,7 @@ pub struct TaskContext<App> {
     tick: Option<u64>,
     stop: Stop,
     progress: StdArc<RunProgress>,
+    pub(super) steps: StdArc<RunSteps>,
 }
 
 /// Why a run is asked to stop.
@@ -75,6 +77,7 @@ impl<App> TaskContext<App> {
             tick: None,
             stop,
             progress,
+            steps: StdArc::new(RunSteps::new(claimed.steps, claimed.wait)),
         }
     }
 
@@ -257,6 +260,11 @@ impl<App> TaskContext<App> {
         self.stop_reason().unwrap_or(StopReason::LeaseLost)
     }
 
+    /// Asks the run to stop.
+    pub(super) fn stop(&self, reason: StopReason) {
+        self.stop.set(reason);
+    }
+
     /// Returns the reason why the run should stop, or `None` if it should continue.
     pub fn stop_reason(&self) -> Option<StopReason> {
         self.stop.reason()
@@ -280,6 +288,7 @@ impl<App> Clone for TaskContext<App> {
             group: self.group.clone(),
             stop: self.stop.clone(),
             progress: StdArc::clone(&self.progress),
+            steps: StdArc::clone(&self.steps),
             ..*self
         }
     }

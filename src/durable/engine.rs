@@ -1,8 +1,8 @@
 //! [`Engine`]: the background work of a client, on a thread of its own or on the thread of the store.
 //!
 //! On that thread, the engine sends spawned tasks to the store ([`batch_sender`]), finds out when awaited tasks have ended
-//! ([`waiters`]) or reported progress ([`progress_waiters`]), reports how many runs have started and ended ([`run_stats`]), and runs the
-//! workers of the process. No user code runs there, so none can delay the renewal of a lease.
+//! ([`waiters`]) or reported progress ([`progress_waiters`]), stores the steps of runs ([`step_sender`]), reports how many runs have started
+//! and ended ([`run_stats`]), and runs the workers of the process. No user code runs there, so none can delay the renewal of a lease.
 //! The engine does not depend on any runtime of the user.
 
 use std::sync::{Arc as StdArc, Weak};
@@ -17,12 +17,13 @@ use self::batch_sender::BatchSender;
 use self::monitored::MonitoredStore;
 use self::progress_waiters::ProgressWaiters;
 use self::run_stats::RunStats;
+use self::step_sender::{StepQueue, StepSender};
 use self::waiters::Waiters;
 use super::executor::message::Message;
 use super::failure::Failure;
 use super::resend::{STORE_TIMEOUT, resend};
 use super::spawn_queue::SpawnQueue;
-use super::store::{Answer, Backend, Epoch, Event, Store, TaskState};
+use super::store::{Answer, Backend, Epoch, Event, NewStep, StepAnswer, Store, TaskState};
 use super::{DurableError, Status, TaskId};
 use crate::sync::thread;
 use crate::sync::{Mutex, lock};
@@ -31,6 +32,7 @@ mod batch_sender;
 mod monitored;
 pub(crate) mod progress_waiters;
 pub(crate) mod run_stats;
+mod step_sender;
 pub(crate) mod waiters;
 
 /// The background work of a client.
@@ -42,6 +44,7 @@ pub(crate) struct Engine {
     pub(crate) progress: StdArc<ProgressWaiters>,
     pub(crate) spawn_queue: StdArc<SpawnQueue>,
     pub(crate) run_stats: StdArc<RunStats>,
+    steps: StepQueue,
     workers: Mutex<Vec<mpsc::UnboundedSender<Message>>>,
     /// The highest epoch that this client has received.
     floor: Mutex<Epoch>,
@@ -68,6 +71,7 @@ impl Engine {
         let waiters = StdArc::new(Waiters::default());
         let progress = StdArc::new(ProgressWaiters::default());
         let run_stats = StdArc::new(RunStats::new());
+        let (steps, step_sender) = StepSender::new(StdArc::clone(&store));
         let engine = StdArc::new(Self {
             store_name: store.name().into(),
             store: StdArc::clone(&store),
@@ -75,6 +79,7 @@ impl Engine {
             progress: StdArc::clone(&progress),
             spawn_queue: StdArc::clone(&spawn_queue),
             run_stats: StdArc::clone(&run_stats),
+            steps,
             workers: Mutex::default(),
             floor: Mutex::default(),
             runtime,
@@ -96,6 +101,7 @@ impl Engine {
         engine.run(StdArc::clone(&waiters).run(StdArc::clone(&store)));
         engine.run(StdArc::clone(&progress).run(StdArc::clone(&store)));
         engine.run(run_stats.run(StdArc::clone(&store)));
+        engine.run(step_sender.run());
         engine.run(dispatch(StdArc::downgrade(&engine), store.events()));
         if engine.runtime.is_none() {
             waiters.close();
@@ -141,6 +147,17 @@ impl Engine {
     pub(crate) async fn status(&self, id: TaskId) -> Result<Status, DurableError> {
         let states = self.ask(Some(id), |store| store.status(vec![id])).await?;
         Ok(states.first().map_or(Status::Absent, TaskState::status))
+    }
+
+    /// Stores a step of a run, together with those of other runs.
+    pub(crate) async fn store_step(&self, step: NewStep) -> Result<StepAnswer, DurableError> {
+        let id = step.id;
+        match self.steps.store(step).await {
+            Some(answer) => {
+                answer.map_err(|failure| DurableError::store(&self.store_name, Some(id), failure))
+            }
+            None => Err(DurableError::closed(&self.store_name, Some(id))),
+        }
     }
 
     /// Returns the highest epoch that this client has received.

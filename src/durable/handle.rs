@@ -286,7 +286,7 @@ impl<T> DurableHandle<T> {
 
 impl<T: DeserializeOwned> DurableHandle<T> {
     /// Turns the end of the task into the handle's result. `None` means that the client was closed.
-    fn outcome(&self, end: Option<End>) -> Result<T, DurableError> {
+    pub(super) fn outcome(&self, end: Option<End>) -> Result<T, DurableError> {
         let (store_name, id) = (&self.engine()?.store_name, self.id);
         let Some(end) = end else {
             return Err(DurableError::closed(store_name, Some(id)));

@@ -17,7 +17,7 @@ pub enum Status {
     Absent,
     /// The task runs as soon as a worker is free.
     Waiting,
-    /// The task runs later: it was spawned with a delay, or is between two attempts.
+    /// The task runs later: it was spawned with a delay, is between two attempts, or [waits](super::TaskContext::sleep).
     Delayed,
     /// A worker has claimed the task.
     Running,
@@ -66,7 +66,7 @@ pub struct Counts {
     pub done: u64,
     /// Claimed tasks that have failed and are tried again.
     pub retried: u64,
-    /// Claimed tasks that asked to run again later.
+    /// Claimed tasks that asked to run again later, or whose runs have ended to [wait](super::TaskContext::sleep).
     pub snoozed: u64,
     /// Claimed tasks whose run has made them dead letters.
     pub died: u64,

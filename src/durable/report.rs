@@ -90,6 +90,7 @@ mod imp {
             Verdict::Done(_) => ("completed", false),
             Verdict::Retry { .. } => ("retried", true),
             Verdict::Snooze { .. } => ("snoozed", false),
+            Verdict::Suspend { .. } => ("suspended", false),
             Verdict::Dead { .. } => ("died", true),
             Verdict::Release | Verdict::HoldGroup { .. } => ("released", false),
         };

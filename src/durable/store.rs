@@ -52,6 +52,7 @@ use super::{
 };
 
 pub(crate) use self::changes::{Change, ChangeAnswer, MoveWaiting, MovedPart};
+pub(crate) use self::child_end::ChildEnd;
 pub(crate) use self::diagnosis::{Diagnoses, Diagnosis, UnclaimedType};
 #[cfg(any(test, feature = "sqlite-unbundled", feature = "test-util"))]
 pub(crate) use self::diagnosis::{MAX_DIAGNOSED, MAX_EXAMINED_SCHEDULES, MAX_EXAMINED_WORKERS};
@@ -86,8 +87,8 @@ pub(crate) use self::quarantine::is_dead_letter;
 pub(crate) use self::quarantine::is_quarantined;
 pub(crate) use self::requests::{
     CheckedFilter, Claim, ClaimPushes, Claimed, DeadPayload, Enqueue, Epoch, Event, ListTasks,
-    NewSession, PushedClaim, QueueChange, RenewAnswer, SessionId, TaskState, Turn, TurnAnswer,
-    Verdict, Verdicts,
+    NewSession, PushedClaim, QueueChange, RenewAnswer, SessionId, StepWait, TaskState, Turn,
+    TurnAnswer, Verdict, Verdicts,
 };
 #[cfg_attr(
     not(any(
@@ -111,6 +112,12 @@ pub(crate) use self::stats::{MAX_STAT_ROWS, REPORTER_RETENTION};
 pub(crate) use self::stats::{
     MAX_STAT_TYPES, ReadStats, Resolution, RunType, StatBucket, StatReport, StatsPage, StatsStart,
 };
+#[cfg(any(test, feature = "sqlite-unbundled", feature = "test-util"))]
+pub(crate) use self::steps::has_room;
+pub(crate) use self::steps::{
+    MAX_STEP_BYTES, MAX_STEPS, MAX_TOTAL_STEP_BYTES, NewStep, SignalAnswer, StepAnswer, StepKind,
+    StepName, StoredStep,
+};
 pub(crate) use self::worker_card::WorkerCard;
 pub(crate) use super::DeadReason;
 pub(crate) use super::key::{Enqueued, KeyConflict};
@@ -126,6 +133,7 @@ pub(crate) use super::task::{MAX_BATCH_BYTES, MAX_BATCH_TASKS, MAX_PAYLOAD_BYTES
     allow(dead_code, reason = "only stores use a part of it")
 )]
 mod changes;
+mod child_end;
 mod diagnosis;
 mod found;
 #[cfg_attr(
@@ -165,6 +173,11 @@ pub(crate) mod sqlite;
     allow(dead_code, reason = "each store uses a part of it")
 )]
 mod stats;
+#[cfg_attr(
+    not(all(feature = "redis", feature = "sqlite-unbundled", feature = "test-util")),
+    allow(dead_code, reason = "each store uses a part of it")
+)]
+mod steps;
 #[cfg(test)]
 mod suite;
 #[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
@@ -247,6 +260,19 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Returns the progress of at most [`MAX_BATCH_TASKS`] tasks, in the order of the ids. Writes nothing.
     fn progress(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<ProgressState>>;
 
+    /// Stores steps of running tasks: at most [`MAX_BATCH_TASKS`] steps, of at most [`MAX_BATCH_BYTES`]. Returns an answer for each, in
+    /// their order. A step never changes: if the task has a step with the name, the answer is its value. So a request can be repeated.
+    ///
+    /// The steps of a task are kept until the task has succeeded or is cancelled, or until its dead letter is removed. A replay keeps them.
+    fn store_steps(&self, steps: Vec<NewStep>) -> Answer<'_, Vec<StepAnswer>>;
+
+    /// Returns the steps of a task, in the order in which they were stored. Writes nothing.
+    fn steps(&self, id: TaskId) -> Answer<'_, Vec<StoredStep>>;
+
+    /// Stores a step of a task that has not ended, whether or not it runs. If the task is [suspended](Verdict::Suspend) until it has as
+    /// many steps as it has now, it is due. A request can be repeated.
+    fn signal(&self, id: TaskId, name: StepName, value: Vec<u8>) -> Answer<'_, SignalAnswer>;
+
     /// Returns a page of the tasks with a status: see [`Admin::tasks`](crate::durable::Admin::tasks). Returns `None` if the position is not
     /// valid in this store. Writes nothing.
     fn list(&self, request: ListTasks) -> Answer<'_, Option<TaskPage>>;
@@ -288,6 +314,11 @@ pub(crate) trait Backend: Send + Sync + 'static {
             };
             Ok(Some(request.part(page, answers)))
         })
+    }
+
+    /// Returns `true` if the end of a task with a [parent](NewTask::parent) is a step of the parent, stored together with the end.
+    fn tells_parents(&self) -> bool {
+        true
     }
 
     /// Returns dead letters, the newest first.

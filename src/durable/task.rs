@@ -392,6 +392,8 @@ pub(crate) struct NewTask {
     pub(crate) retention: Duration,
     /// The number of deaths of workers that makes the task a dead letter: see `is_dead_letter`.
     pub(crate) max_crashes: u32,
+    /// The task that has spawned this one as its child, and that is told of its end.
+    pub(crate) parent: Option<TaskId>,
 }
 
 impl NewTask {

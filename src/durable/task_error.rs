@@ -40,6 +40,8 @@ pub(crate) enum Next {
     RetryAfter(Duration),
     Fatal,
     Snooze(Duration),
+    /// The run waits for a step, or for the end of a sleep.
+    Wait,
 }
 
 impl TaskError {
@@ -66,6 +68,11 @@ impl TaskError {
         Self::new(Next::Snooze(wait), None)
     }
 
+    /// The run has asked for something that the task must wait for.
+    pub(crate) fn wait() -> Self {
+        Self::new(Next::Wait, None)
+    }
+
     /// Also holds the [group](super::SpawnOptions::group) of the task: until `wait` is over, no task of the group starts in any process.
     /// Tasks of the group that are running continue, and other groups are not affected. If the task has no group, this has no effect.
     ///
@@ -89,7 +96,7 @@ impl TaskError {
         self
     }
 
-    /// Returns the underlying error. A [snooze](Self::snooze) has none.
+    /// Returns the underlying error. A [snooze](Self::snooze) has none, nor has the error of a run that [waits](super::TaskContext::sleep).
     pub fn source(&self) -> Option<&(dyn Error + Send + Sync + 'static)> {
         self.source.as_deref()
     }
@@ -125,6 +132,7 @@ impl fmt::Display for TaskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.source {
             Some(error) => error.fmt(f),
+            None if self.next == Next::Wait => f.write_str("the task waits"),
             None => f.write_str("it cannot be done now"),
         }
     }

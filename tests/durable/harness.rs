@@ -22,6 +22,22 @@ use crate::support::TEST_TIMEOUT;
 /// Makes a test for each store of functions that take a [`TestStore`].
 macro_rules! on_all_stores {
     ($($name:ident,)*) => {
+        on_local_stores! { $($name,)* }
+
+        #[cfg(feature = "redis")]
+        mod redis {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                needs_redis!();
+                $crate::harness::in_time(super::$name($crate::harness::TestStore::server())).await;
+            })*
+        }
+    };
+}
+
+/// The same, on each store except Redis.
+macro_rules! on_local_stores {
+    ($($name:ident,)*) => {
         mod memory {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {
@@ -34,15 +50,6 @@ macro_rules! on_all_stores {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {
                 $crate::harness::in_time(super::$name($crate::harness::TestStore::file())).await;
-            })*
-        }
-
-        #[cfg(feature = "redis")]
-        mod redis {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $name() {
-                needs_redis!();
-                $crate::harness::in_time(super::$name($crate::harness::TestStore::server())).await;
             })*
         }
     };

@@ -11,6 +11,7 @@ mod ours;
 mod plain;
 mod redis;
 mod schedules;
+mod steps;
 mod tasks;
 mod types;
 mod worker;
@@ -116,6 +117,7 @@ fn workloads() -> Vec<Workload> {
                     .note(Some("two commits for each task, one after another")),
             ],
         ),
+        steps::workload("sqlite/steps", steps::in_sqlite),
         Workload::absolute("sqlite/kill", Unit::MS, kill::kill),
         Workload::new(
             "memory/drain",

@@ -71,7 +71,7 @@ const FAULTS: [Fault; 7] = [
 
 /// The rights of a worker, and those that let `throng doctor` see them.
 const WORKER: &str = "on >word ~throng:* resetchannels +@hash +@list +@set +@sortedset +@scripting \
-    +@connection +exists +time +info +pubsub|numsub +config|get +acl|whoami +acl|dryrun";
+    +@connection +exists +unlink +time +info +pubsub|numsub +config|get +acl|whoami +acl|dryrun";
 
 async fn connect(store: &TestStore) -> Result<MultiplexedConnection> {
     let client = redis::Client::open(store.address.as_str())?;

@@ -15,9 +15,10 @@ use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::{
     Answer, Backend, Change, ChangeAnswer, DeadPayload, Diagnoses, Enqueue, Enqueued, Epoch, Event,
-    FoundTask, HandOut, ListTasks, MoveWaiting, MovedPart, NewSession, ProgressReport,
+    FoundTask, HandOut, ListTasks, MoveWaiting, MovedPart, NewSession, NewStep, ProgressReport,
     ProgressState, QueueChange, ReadStats, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId,
-    StatReport, StatsPage, StoredSchedule, TaskState, Turn, TurnAnswer,
+    SignalAnswer, StatReport, StatsPage, StepAnswer, StepName, StoredSchedule, StoredStep,
+    TaskState, Turn, TurnAnswer,
 };
 use crate::durable::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, Overview, QueueHead,
@@ -165,6 +166,18 @@ impl Backend for MonitoredStore {
         self.record("the progress of tasks", self.store.progress(ids))
     }
 
+    fn store_steps(&self, steps: Vec<NewStep>) -> Answer<'_, Vec<StepAnswer>> {
+        self.record("storing steps", self.store.store_steps(steps))
+    }
+
+    fn steps(&self, id: TaskId) -> Answer<'_, Vec<StoredStep>> {
+        self.record("the steps of a task", self.store.steps(id))
+    }
+
+    fn signal(&self, id: TaskId, name: StepName, value: Vec<u8>) -> Answer<'_, SignalAnswer> {
+        self.record("a signal", self.store.signal(id, name, value))
+    }
+
     fn cancel(&self, ids: Vec<TaskId>) -> Answer<'_, u64> {
         self.record("cancelling", self.store.cancel(ids))
     }
@@ -211,6 +224,10 @@ impl Backend for MonitoredStore {
 
     fn paused_types(&self) -> Answer<'_, Vec<String>> {
         self.record("listing paused types", self.store.paused_types())
+    }
+
+    fn tells_parents(&self) -> bool {
+        self.store.tells_parents()
     }
 
     fn can_have(&self, id: TaskId, queue: &QueueName, key: Option<KeyHash>) -> bool {

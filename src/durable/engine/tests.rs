@@ -15,10 +15,10 @@ use crate::durable::resend::{STORE_TIMEOUT, resend};
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::{
     Answer, Backend, Change, ChangeAnswer, DeadPayload, Diagnoses, Enqueue, Enqueued, Epoch, Event,
-    FoundTask, HAND_OUT_INTERVAL, HandOut, ListTasks, MoveWaiting, MovedPart, NewSession,
+    FoundTask, HAND_OUT_INTERVAL, HandOut, ListTasks, MoveWaiting, MovedPart, NewSession, NewStep,
     ProgressReport, ProgressState, QueueChange, ReadStats, RenewAnswer, ScheduleAnswer,
-    ScheduleChange, SessionId, StatReport, StatsPage, Store, StoredSchedule, TaskState, Turn,
-    TurnAnswer,
+    ScheduleChange, SessionId, SignalAnswer, StatReport, StatsPage, StepAnswer, StepName, Store,
+    StoredSchedule, StoredStep, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::{
     AttemptError, Clock, Counts, DeadFilter, DeadLetter, Durability, DurableClient,
@@ -30,6 +30,7 @@ use crate::retry::Retry;
 use crate::sync::{Mutex, lock};
 
 mod spawn_queue_tests;
+mod steps_tests;
 mod waiters_tests;
 
 /// A store that loses requests and answers, and gets some of them twice.
@@ -242,6 +243,22 @@ impl Backend for Faulty {
 
     fn progress(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<ProgressState>> {
         Box::pin(self.send(None, None, move || self.store.progress(ids.clone())))
+    }
+
+    /// Loses the request or its answer, or sends the request twice.
+    fn store_steps(&self, steps: Vec<NewStep>) -> Answer<'_, Vec<StepAnswer>> {
+        let store = move || self.store.store_steps(steps.clone());
+        Box::pin(self.send(None, None, store))
+    }
+
+    fn steps(&self, id: TaskId) -> Answer<'_, Vec<StoredStep>> {
+        Box::pin(self.send(None, None, move || self.store.steps(id)))
+    }
+
+    /// Loses the request or its answer, or sends the request twice.
+    fn signal(&self, id: TaskId, name: StepName, value: Vec<u8>) -> Answer<'_, SignalAnswer> {
+        let signal = move || self.store.signal(id, name.clone(), value.clone());
+        Box::pin(self.send(None, None, signal))
     }
 
     fn cancel(&self, ids: Vec<TaskId>) -> Answer<'_, u64> {

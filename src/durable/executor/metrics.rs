@@ -22,7 +22,8 @@ pub struct Metrics {
     pub completed: u64,
     /// Runs that have failed, and whose tasks are tried again.
     pub retried: u64,
-    /// Runs whose tasks have asked to run later, or that must not wait for another task.
+    /// Runs whose tasks have asked to run later, that have ended to [wait](crate::durable::TaskContext::sleep), or that must not wait for another
+    /// task.
     pub snoozed: u64,
     /// Runs that have made their task a dead letter.
     pub died: u64,
@@ -40,6 +41,9 @@ pub struct Metrics {
     /// The number of times that no permit became free for 30 s while this process awaited tasks that wait for a worker.
     /// A likely cause: runs await handles in Tokio tasks that they have spawned, and so keep their permits.
     pub stalled_waits: u64,
+    /// Runs whose tasks were [waiting](crate::durable::TaskContext::signal) for signals or children that had come, without being woken: after
+    /// six hours, or when a time was over, they have run nevertheless. This is 0 unless rows of the store were lost.
+    pub late_wakes: u64,
     /// Tasks that it has stored for [schedules](crate::durable::DurableClient::schedule), whether or not it runs them. Those of
     /// [`fire_now`](crate::durable::Schedules::fire_now) are not counted.
     pub fired: u64,
@@ -66,6 +70,7 @@ pub(crate) struct Tally {
     pub(crate) refused: Number,
     pub(crate) leases_lost: Number,
     pub(crate) stalled_waits: Number,
+    pub(crate) late_wakes: Number,
     pub(crate) fired: Number,
     pub(crate) turns: Number,
     pub(crate) failures: Number,
@@ -86,7 +91,7 @@ impl Tally {
         let number = match verdict.split().0 {
             Verdict::Done(_) => &self.completed,
             Verdict::Retry { .. } => &self.retried,
-            Verdict::Snooze { .. } => &self.snoozed,
+            Verdict::Snooze { .. } | Verdict::Suspend { .. } => &self.snoozed,
             Verdict::Dead { .. } => &self.died,
             Verdict::Release | Verdict::HoldGroup { .. } => &self.released,
         };
@@ -110,6 +115,7 @@ impl Tally {
             refused: get(&self.refused),
             leases_lost: get(&self.leases_lost),
             stalled_waits: get(&self.stalled_waits),
+            late_wakes: get(&self.late_wakes),
             fired: get(&self.fired),
             turns: get(&self.turns),
             failures: get(&self.failures),

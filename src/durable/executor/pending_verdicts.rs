@@ -56,6 +56,9 @@ fn size(verdict: &Verdict) -> usize {
     match verdict.split().0 {
         Verdict::Done(output) => output.len(),
         Verdict::Retry { error, .. } | Verdict::Dead { error, .. } => error.len(),
-        Verdict::Snooze { .. } | Verdict::Release | Verdict::HoldGroup { .. } => 0,
+        Verdict::Snooze { .. }
+        | Verdict::Suspend { .. }
+        | Verdict::Release
+        | Verdict::HoldGroup { .. } => 0,
     }
 }

@@ -23,6 +23,7 @@ use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{Claimed, DeadReason, Epoch, MAX_PAYLOAD_BYTES, Verdict};
 use crate::durable::task::{TaskNames, policy_of, version_of};
 use crate::durable::task_error::Next;
+use crate::durable::workflow::run_steps::RunSteps;
 use crate::durable::{DurableClient, Run, StopReason, TaskContext, TaskError, report};
 use crate::retry::Retry;
 
@@ -83,6 +84,8 @@ pub(crate) struct RunOutcome {
     pub(crate) verdict: Verdict,
     /// `true` if the run has panicked.
     pub(crate) panicked: bool,
+    /// `true` if the run has found what its task was waiting for, and nothing had woken the task.
+    pub(crate) woken_late: bool,
     /// The duration of the run.
     pub(crate) took: Duration,
 }
@@ -199,6 +202,7 @@ impl<App: Send + Sync + 'static> TaskRunner for AppRunner<App> {
         }
         let (app, client) = (StdArc::clone(&self.app), self.client.clone());
         let cx = TaskContext::new(app, client, &claimed, epoch, stop.clone(), progress);
+        let steps = StdArc::clone(&cx.steps);
         let run = self.start(registered.run, name, payload, cx.at_tick(tick));
         let policy = policy.or(registered.policy);
         let attempt = Attempt::new(policy.retry.unwrap_or(self.retry), &claimed);
@@ -213,7 +217,8 @@ impl<App: Send + Sync + 'static> TaskRunner for AppRunner<App> {
             let outcome = RunOutcome {
                 took,
                 panicked: matches!(output, Err(Failed::Panicked(_))),
-                verdict: verdict(output, &attempt, stop.reason()).after(took),
+                woken_late: steps.was_woken_late(),
+                verdict: verdict(output, &attempt, stop.reason(), &steps).after(took),
             };
             report::run_ended(&outcome.verdict);
             outcome
@@ -309,20 +314,32 @@ fn panicked(panic: Box<dyn Any + Send>) -> Failed {
 }
 
 /// Returns the verdict on a run.
-fn verdict(output: Output, attempt: &Attempt, stopped: Option<StopReason>) -> Verdict {
+fn verdict(
+    output: Output,
+    attempt: &Attempt,
+    stopped: Option<StopReason>,
+    steps: &RunSteps,
+) -> Verdict {
+    let suspension = match output {
+        Err(Failed::Error(..)) => steps.suspension(),
+        _ => None,
+    };
     let (next, hold, error) = match output {
         Ok(output) => return done(output),
         Err(Failed::Unreadable(error)) => return dead(DeadReason::Unreadable, error),
         Err(Failed::Error(next, hold, error)) => (next, hold, error),
         Err(Failed::Panicked(error)) => (Next::Retry, None, error),
     };
-    let then = match (next, stopped) {
-        (Next::Fatal, _) => dead(DeadReason::Fatal, error),
+    let then = match (suspension, next, stopped) {
+        // Whatever the error is, the task continues when there is what the run has asked for.
+        (Some(suspension), ..) => suspension,
+        (None, Next::Fatal, _) => dead(DeadReason::Fatal, error),
+        (None, Next::Wait, _) => dead(DeadReason::Fatal, steps.error().unwrap_or(error)),
         // A run that ends because it was asked to stop has not failed.
-        (_, Some(StopReason::Shutdown)) => Verdict::Release,
-        (Next::Snooze(after), _) => Verdict::Snooze { after },
-        (Next::Retry, _) => attempt.failed(None, error),
-        (Next::RetryAfter(after), _) => attempt.failed(Some(after), error),
+        (None, _, Some(StopReason::Shutdown)) => Verdict::Release,
+        (None, Next::Snooze(after), _) => Verdict::Snooze { after },
+        (None, Next::Retry, _) => attempt.failed(None, error),
+        (None, Next::RetryAfter(after), _) => attempt.failed(Some(after), error),
     };
     match hold {
         Some(wait) => Verdict::HoldGroup {
@@ -351,6 +368,7 @@ fn damaged(error: String) -> StartedRun {
         RunOutcome {
             verdict: dead(DeadReason::Damaged, error),
             panicked: false,
+            woken_late: false,
             took: Duration::ZERO,
         }
     });

@@ -90,10 +90,10 @@ impl RunError {
         self.error.next == Next::Fatal
     }
 
-    /// Returns `true` if the task runs later and no attempt is counted: the run has returned [`TaskError::snooze`], or it [must not wait
-    /// for another run](crate::durable::DurableError::is_would_deadlock).
+    /// Returns `true` if the task runs later and no attempt is counted: the run has returned [`TaskError::snooze`], it
+    /// [waits](crate::durable::TaskContext::sleep), or it [must not wait for another run](crate::durable::DurableError::is_would_deadlock).
     pub fn is_snooze(&self) -> bool {
-        matches!(self.error.next, Next::Snooze(_))
+        matches!(self.error.next, Next::Snooze(_) | Next::Wait)
     }
 
     /// Returns `true` if the task cannot be [decoded](crate::durable::DurableTask::decode).

@@ -32,6 +32,7 @@ mod schedules_tests;
 mod shares_tests;
 mod shutdown_tests;
 mod stats_tests;
+mod steps_tests;
 mod timeouts_tests;
 mod workers_tests;
 
@@ -181,6 +182,7 @@ async fn a_task_in_envelope_version_2_runs() {
         delay: Duration::ZERO,
         retention: Duration::from_secs(60),
         max_crashes: 3,
+        parent: None,
     };
     let enqueue = Enqueue {
         session: backend.open_session(None).await.unwrap(),

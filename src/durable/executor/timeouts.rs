@@ -91,7 +91,7 @@ impl Timeouts {
 mod tests {
     use super::*;
     use crate::durable::executor::attempt::Attempt;
-    use crate::durable::store::Claimed;
+    use crate::durable::store::{Claimed, StepWait};
     use crate::retry::Retry;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -108,6 +108,8 @@ mod tests {
             crashes: 0,
             lost: 0,
             quarantined: false,
+            steps: 0,
+            wait: StepWait::Over,
         };
         let attempt = Attempt::new(Retry::exponential().attempts(1), &claimed);
         Box::new(TimeLimit { timeout, attempt })

@@ -64,7 +64,7 @@ impl TypeMetrics {
             Verdict::Done(_) => &mut self.completed,
             _ if was_cancelled => &mut self.cancelled,
             Verdict::Retry { .. } => &mut self.retried,
-            Verdict::Snooze { .. } => &mut self.snoozed,
+            Verdict::Snooze { .. } | Verdict::Suspend { .. } => &mut self.snoozed,
             Verdict::Dead { .. } => &mut self.died,
             Verdict::Release | Verdict::HoldGroup { .. } => &mut self.released,
         }

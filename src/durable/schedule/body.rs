@@ -179,6 +179,7 @@ impl Definition {
             delay: Duration::ZERO,
             retention: Duration::from_millis(template.retention),
             max_crashes: template.max_crashes,
+            parent: None,
         }
     }
 }

@@ -11,9 +11,10 @@ use self::model::Model;
 use super::observer::Observer;
 use super::{
     Answer, Backend, Change, ChangeAnswer, DeadPayload, Diagnoses, Enqueue, Enqueued, Epoch, Event,
-    FoundTask, HandOut, ListTasks, NewSession, ProgressReport, ProgressState, QueueChange,
-    ReadStats, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, StatReport, StatsPage,
-    Store, StoredSchedule, TaskState, Turn, TurnAnswer,
+    FoundTask, HandOut, ListTasks, NewSession, NewStep, ProgressReport, ProgressState, QueueChange,
+    ReadStats, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, SignalAnswer, StatReport,
+    StatsPage, StepAnswer, StepName, Store, StoredSchedule, StoredStep, TaskState, Turn,
+    TurnAnswer,
 };
 use crate::durable::clock::Clock;
 use crate::durable::failure::Failure;
@@ -294,6 +295,21 @@ impl Backend for Connection {
 
     fn progress(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<ProgressState>> {
         self.run("progress", move |model, _| Ok(model.progress(&ids)))
+    }
+
+    fn store_steps(&self, steps: Vec<NewStep>) -> Answer<'_, Vec<StepAnswer>> {
+        self.run("store_steps", move |model, _| Ok(model.store_steps(&steps)))
+    }
+
+    fn steps(&self, id: TaskId) -> Answer<'_, Vec<StoredStep>> {
+        self.run("steps", move |model, _| Ok(model.steps(id)))
+    }
+
+    fn signal(&self, id: TaskId, name: StepName, value: Vec<u8>) -> Answer<'_, SignalAnswer> {
+        self.run(
+            "signal",
+            move |model, _| Ok(model.signal(id, &name, &value)),
+        )
     }
 
     fn list(&self, request: ListTasks) -> Answer<'_, Option<TaskPage>> {

@@ -7,9 +7,10 @@ use tokio::sync::mpsc;
 
 use super::{
     Answer, Backend, Change, ChangeAnswer, DeadPayload, Diagnoses, Enqueue, Enqueued, Epoch, Event,
-    FoundTask, HandOut, ListTasks, MoveWaiting, MovedPart, NewSession, ProgressReport,
+    FoundTask, HandOut, ListTasks, MoveWaiting, MovedPart, NewSession, NewStep, ProgressReport,
     ProgressState, QueueChange, ReadStats, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId,
-    StatReport, StatsPage, StoredSchedule, TaskState, Turn, TurnAnswer,
+    SignalAnswer, StatReport, StatsPage, StepAnswer, StepName, StoredSchedule, StoredStep,
+    TaskState, Turn, TurnAnswer,
 };
 use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::key::KeyHash;
@@ -52,6 +53,10 @@ impl<B: Backend> Backend for Observer<B> {
         mpsc::unbounded_channel().1
     }
 
+    fn tells_parents(&self) -> bool {
+        self.0.tells_parents()
+    }
+
     fn can_have(&self, id: TaskId, queue: &QueueName, key: Option<KeyHash>) -> bool {
         self.0.can_have(id, queue, key)
     }
@@ -68,6 +73,10 @@ impl<B: Backend> Backend for Observer<B> {
 
     fn progress(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<ProgressState>> {
         self.0.progress(ids)
+    }
+
+    fn steps(&self, id: TaskId) -> Answer<'_, Vec<StoredStep>> {
+        self.0.steps(id)
     }
 
     fn list(&self, request: ListTasks) -> Answer<'_, Option<TaskPage>> {
@@ -185,6 +194,14 @@ impl<B: Backend> Backend for Observer<B> {
     }
 
     fn report_progress(&self, _: Vec<ProgressReport>) -> Answer<'_, Vec<TaskId>> {
+        refuse()
+    }
+
+    fn store_steps(&self, _: Vec<NewStep>) -> Answer<'_, Vec<StepAnswer>> {
+        refuse()
+    }
+
+    fn signal(&self, _: TaskId, _: StepName, _: Vec<u8>) -> Answer<'_, SignalAnswer> {
         refuse()
     }
 

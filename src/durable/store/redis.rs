@@ -66,6 +66,7 @@ mod server_clock;
 mod session_state;
 mod sessions;
 mod stats;
+mod steps;
 mod subscriber;
 #[cfg(test)]
 pub(super) mod tests;
@@ -117,13 +118,13 @@ mod workers;
 /// # Permissions
 ///
 /// The URL may name a user. The user needs access to the keys `throng:*` and the channels `throng:*`, and to the commands on
-/// hashes, lists, sets, sorted sets and scripts, and `PUBLISH`, `SUBSCRIBE`, `PUBSUB NUMSUB`, `EXISTS`, `TIME`, `PING` and
+/// hashes, lists, sets, sorted sets and scripts, and `PUBLISH`, `SUBSCRIBE`, `PUBSUB NUMSUB`, `EXISTS`, `UNLINK`, `TIME`, `PING` and
 /// `HELLO`:
 ///
 /// ```text
 /// ACL SETUSER worker on >password ~throng:* resetchannels &throng:* +@hash +@list +@set
-///     +@sortedset +@scripting +@connection +exists +time +publish +subscribe +pubsub|numsub +info
-///     +config|get
+///     +@sortedset +@scripting +@connection +exists +unlink +time +publish +subscribe +pubsub|numsub
+///     +info +config|get
 /// ```
 ///
 /// Without `INFO` and `CONFIG GET`, the [durability](Durability) is unknown, and a server that evicts keys when its memory is

@@ -106,6 +106,8 @@ pub(crate) enum Verdict {
     },
     /// The task runs again after a while. No attempt is counted.
     Snooze { after: Duration },
+    /// The task is delayed for a while, or until it has `until` steps: if it has them, it is due at once. Its failures are forgotten.
+    Suspend { after: Duration, until: Option<u32> },
     /// The task has failed for good. `took` is the duration of the run, if the task has run.
     Dead {
         reason: DeadReason,
@@ -135,7 +137,7 @@ impl Verdict {
         match self {
             Self::Retry { took, .. } | Self::Dead { took, .. } => *took,
             Self::HoldGroup { then, .. } => then.took(),
-            Self::Done(_) | Self::Snooze { .. } | Self::Release => None,
+            Self::Done(_) | Self::Snooze { .. } | Self::Suspend { .. } | Self::Release => None,
         }
     }
 
@@ -149,7 +151,7 @@ impl Verdict {
                 let verdict = std::mem::replace(&mut **then, Self::Release);
                 **then = verdict.after(time);
             }
-            Self::Done(_) | Self::Snooze { .. } | Self::Release => {}
+            Self::Done(_) | Self::Snooze { .. } | Self::Suspend { .. } | Self::Release => {}
         }
         self
     }
@@ -206,6 +208,33 @@ pub(crate) struct Claimed {
     pub(crate) lost: u32,
     /// `true` if the task is [quarantined](super::is_quarantined).
     pub(crate) quarantined: bool,
+    /// The number of steps that the task has.
+    pub(crate) steps: u32,
+    /// How the last wait of the task for steps has ended.
+    pub(crate) wait: StepWait,
+}
+
+/// How the wait of a task for a number of steps has ended, if it was suspended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum StepWait {
+    /// It has waited for no steps, or the last of them has made it due.
+    #[default]
+    Over,
+    /// The time has made it due, and it does not have as many steps.
+    TimedOut,
+    /// The time has made it due, although it has as many steps: its wake-up was lost.
+    Missed,
+}
+
+impl StepWait {
+    /// Returns how the wait of a task with this number of steps has ended, given the number that the store still waits for, if there is one.
+    pub(crate) fn of(steps: u32, until: Option<u32>) -> Self {
+        match until {
+            None => Self::Over,
+            Some(until) if until > steps => Self::TimedOut,
+            Some(_) => Self::Missed,
+        }
+    }
 }
 
 impl Claimed {

@@ -9,7 +9,7 @@
 //!
 //! A request runs in a [`Transaction`], which changes the tables in these files, from top to bottom: `session`, `enqueue`,
 //! `turn` and `admin` are the requests; `verdicts`, `claim`, `reap`, `renew` and `routing` are their parts; `task` has
-//! the steps of a task; `ready_queue`, `claims`, `payload`, `progress`, `queues` and `meta` each read and write one table.
+//! the steps of a task; `ready_queue`, `claims`, `payload`, `progress`, `queues` and `meta` each read and write one table, and `steps` two.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -27,12 +27,13 @@ use self::transaction::Transaction;
 use self::writer::Writer;
 use super::{
     Answer, Backend, Change, ChangeAnswer, DeadPayload, Diagnoses, Enqueue, Enqueued, Epoch, Event,
-    FoundTask, HandOut, ListTasks, MAX_BATCH_BYTES, NewSession, ProgressReport, ProgressState,
-    QueueChange, ReadStats, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, StatReport,
-    StatsPage, Store, StoredSchedule, TaskState, Turn, TurnAnswer,
+    FoundTask, HandOut, ListTasks, MAX_BATCH_BYTES, NewSession, NewStep, ProgressReport,
+    ProgressState, QueueChange, ReadStats, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId,
+    SignalAnswer, StatReport, StatsPage, StepAnswer, StepName, Store, StoredSchedule, StoredStep,
+    TaskState, Turn, TurnAnswer,
 };
 use crate::durable::clock::Clock;
-use crate::durable::failure::{Cause, Effect, Failure};
+use crate::durable::failure::{Cause, Failure};
 use crate::durable::queue::QueueInfo;
 use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::name::ScheduleName;
@@ -91,6 +92,7 @@ mod session;
 mod shared;
 mod state;
 mod stats;
+mod steps;
 mod task;
 #[cfg(test)]
 mod tests;
@@ -231,7 +233,7 @@ impl SqliteStore {
     /// Opens the store as a process that knows these layouts.
     async fn open_as(path: &Path, clock: Clock, layouts: Layouts) -> Result<Self, DurableError> {
         let name: Arc<str> = path.to_string_lossy().into();
-        let opened = match checked(path, &name) {
+        let opened = match files::checked(path, &name) {
             Ok(path) => Self::try_open(path, Arc::clone(&name), clock, layouts).await,
             Err(failure) => Err(failure),
         };
@@ -323,7 +325,7 @@ impl SqliteStore {
             }
         }
         let turn = Arc::clone(&request);
-        let bytes = output_bytes(&request);
+        let bytes = turn::output_bytes(&request);
         let turned = self.writer.run(bytes, move |tx| turn::turn(tx, &turn));
         let mut turned = turned.await?;
         if request.go_idle && turned.claim.is_none() && !turned.more {
@@ -413,6 +415,21 @@ impl Backend for SqliteStore {
 
     fn progress(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<ProgressState>> {
         self.read(move |reader| progress::read(reader, &ids))
+    }
+
+    fn store_steps(&self, steps: Vec<NewStep>) -> Answer<'_, Vec<StepAnswer>> {
+        let bytes = steps.iter().map(NewStep::size).sum();
+        self.writer.run(bytes, move |tx| steps::store(tx, &steps))
+    }
+
+    fn steps(&self, id: TaskId) -> Answer<'_, Vec<StoredStep>> {
+        self.read(move |reader| steps::read(reader, id))
+    }
+
+    fn signal(&self, id: TaskId, name: StepName, value: Vec<u8>) -> Answer<'_, SignalAnswer> {
+        let bytes = value.len();
+        self.writer
+            .run(bytes, move |tx| steps::signal(tx, id, &name, &value))
     }
 
     fn list(&self, request: ListTasks) -> Answer<'_, Option<TaskPage>> {
@@ -572,23 +589,4 @@ impl Backend for SqliteStore {
             })
         })
     }
-}
-
-/// Returns the absolute path of a database, unless SQLite takes the path for something else.
-fn checked(path: &Path, name: &str) -> Result<PathBuf, Failure> {
-    if name.is_empty() || name == ":memory:" || name.starts_with("file:") {
-        let advice = format!("`{name}` is not a path: name a file on a disk of this machine");
-        return Err(Failure::new(Effect::None, Cause::Invalid(advice)));
-    }
-    std::path::absolute(path).map_err(error::io_failure)
-}
-
-/// Returns the number of bytes of output in a turn.
-fn output_bytes(request: &Turn) -> usize {
-    let verdicts = request.verdicts.iter().flat_map(|it| &it.tasks);
-    let bytes = verdicts.map(|(_, verdict)| match verdict {
-        super::Verdict::Done(output) => output.len(),
-        _ => 0,
-    });
-    bytes.sum()
 }

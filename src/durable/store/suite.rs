@@ -346,11 +346,6 @@ macro_rules! store_suite {
             }
         }
     };
-    (time of $harness:ty) => {
-        store_suite! { of $harness;
-            clock_tests { maintenance_advances_store_time_by_a_minute_at_most }
-        }
-    };
     (of $harness:ty; $($file:ident { $($case:ident)+ })+) => {
         $($(
             #[test]
@@ -388,11 +383,15 @@ mod queues_in_redis {
 // These tests do not apply to a store in memory. It does not outlive the machine's clock, which is its store time.
 #[cfg(feature = "sqlite-unbundled")]
 mod time_in_sqlite {
-    store_suite!(time of super::sqlite::Sqlite);
+    store_suite! { of super::sqlite::Sqlite;
+        clock_tests { maintenance_advances_store_time_by_a_minute_at_most }
+    }
 }
 #[cfg(feature = "redis")]
 mod time_in_redis {
-    store_suite!(time of super::redis::Redis);
+    store_suite! { of super::redis::Redis;
+        clock_tests { maintenance_advances_store_time_by_a_minute_at_most }
+    }
 }
 
 store_suite!(in_memory, crate::durable::store::suite::memory::Memory, 256);
@@ -414,4 +413,5 @@ mod progress;
 mod retention;
 mod schedules;
 mod stats;
+mod steps;
 mod workers;

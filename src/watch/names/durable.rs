@@ -8,7 +8,7 @@ use crate::watch::family::{
     Row, buckets, by, count, counter, gauge, histogram, largest, of_each, seconds,
 };
 
-pub(in crate::watch) static EXECUTOR: [Row<durable::Metrics>; 12] = [
+pub(in crate::watch) static EXECUTOR: [Row<durable::Metrics>; 13] = [
     gauge(
         "throng_durable_running",
         "Tasks that run and hold a permit, in this process.",
@@ -67,6 +67,11 @@ pub(in crate::watch) static EXECUTOR: [Row<durable::Metrics>; 12] = [
         "throng_durable_stalled_waits_total",
         "Times that no permit became free for 30 s while this process awaited tasks that wait for a worker.",
         &[("", |m| count(m.stalled_waits))],
+    ),
+    counter(
+        "throng_durable_late_wakes_total",
+        "Runs in this process whose tasks were waiting for signals or children that had come, without being woken.",
+        &[("", |m| count(m.late_wakes))],
     ),
     counter(
         "throng_durable_fired_total",

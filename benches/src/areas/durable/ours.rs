@@ -11,6 +11,7 @@ use throng::durable::{DurableClient, DurableExecutor, SqliteStore};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
+use super::steps::Stepped;
 use super::tasks::{Echo, Nothing, Stamp, Starts};
 use super::types::{self, Other};
 use super::worker::Worker;
@@ -223,7 +224,7 @@ pub(super) async fn spawn_and_await(client: &DurableClient, number: u64) {
 }
 
 /// Measures rounds of what is spawned and awaited; `take` gets what each has returned.
-fn awaiting<F>(
+pub(super) fn awaiting<F>(
     rules: &Rules,
     tasks: u64,
     round: impl Fn(u64, DurableClient) -> F,
@@ -236,7 +237,7 @@ where
     let runtime = two_workers().build().expect("a runtime can be built");
     let client = runtime.block_on(open(dir.path()));
     let mut builder = DurableExecutor::builder(client.clone());
-    builder.register::<Echo>();
+    builder.register::<Echo>().register::<Stepped>();
     let executor = runtime.block_on(builder.start(()));
     let executor = executor.expect("an executor can be started");
     let syncs = Syncs::begin();

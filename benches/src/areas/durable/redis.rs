@@ -19,6 +19,7 @@
 //! | `together`, `together-2-processes` | 0.35 of the ceiling |
 //! | `start-latency`, `start-latency-2-processes` | p50 1.35 times that of the ceiling, and 400 us; p99 3 ms; idle, 1 ms of CPU time in a second, a command in two |
 //! | `round-trip` | p50 900 us |
+//! | `steps` | 0.5 of tasks without steps |
 //! | `memory` | 300 bytes |
 //! | `beside-another-type` | 1.2 times as long as alone |
 //! | `drain-queues` | 0.7 of the plain drain |
@@ -40,11 +41,11 @@ mod server;
 
 pub(super) use self::bullmq::{PROGRAM as BULLMQ, work_stamped};
 use self::ours::Drain;
-pub(super) use self::ours::work;
+pub(super) use self::ours::{begin, work};
 pub(super) use self::peers::{PEERS, needs_peers};
 use self::queues::Waiting;
-use self::server::Fsync;
-use super::{Peer, Unit, Workload, beside_another_type, schedules_due};
+pub(super) use self::server::{Fsync, with_server};
+use super::{Peer, Unit, Workload, beside_another_type, schedules_due, steps};
 use crate::measure::{Rules, Sample};
 
 /// Tasks that wait to be drained.
@@ -256,6 +257,7 @@ fn others() -> Vec<Workload> {
                 Peer::new("ceiling", ceiling::round_trip),
             ],
         ),
+        steps::workload("redis/steps", steps::in_redis),
         Workload::new("redis/memory", Unit::BYTES, memory),
         beside_another_type("redis/beside-another-type", ours::types),
         drain_queues(),

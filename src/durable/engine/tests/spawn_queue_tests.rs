@@ -347,6 +347,7 @@ fn task(number: u64) -> NewTask {
         delay: Duration::ZERO,
         retention: Duration::ZERO,
         max_crashes: 3,
+        parent: None,
     }
 }
 

@@ -6,7 +6,7 @@ use crate::durable::context::Stop;
 use crate::durable::executor::registry::{AppRunner, TaskRunner, TypeRegistry};
 use crate::durable::progress::RunProgress;
 use crate::durable::queue::name::QueueName;
-use crate::durable::store::{Claimed, Verdict};
+use crate::durable::store::{Claimed, StepWait, Verdict};
 
 fn runner() -> AppRunner<App> {
     let mut registry = TypeRegistry::new();
@@ -38,6 +38,8 @@ async fn verdict_of(runner: &AppRunner<App>, name: &str, payload: &[u8]) -> Verd
         crashes: 0,
         lost: 0,
         quarantined: false,
+        steps: 0,
+        wait: StepWait::Over,
     };
     let (sender, _reports) = tokio::sync::mpsc::unbounded_channel();
     let progress = RunProgress::new(claimed.id, 1, sender);

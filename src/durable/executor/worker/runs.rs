@@ -296,6 +296,9 @@ impl Report {
         if outcome.as_ref().is_some_and(|outcome| outcome.panicked) {
             self.tally.panicked.add(1);
         }
+        if outcome.as_ref().is_some_and(|outcome| outcome.woken_late) {
+            self.tally.late_wakes.add(1);
+        }
         if let Some(outcome) = outcome {
             (self.verdict, self.took) = (Some(outcome.verdict), outcome.took);
         }

@@ -31,7 +31,10 @@ impl Worker {
             _ if run.was_cancelled => &mut counts.cancelled,
             Verdict::Retry { .. } => &mut counts.retried,
             Verdict::Dead { .. } => &mut counts.died,
-            Verdict::Snooze { .. } | Verdict::Release | Verdict::HoldGroup { .. } => return,
+            Verdict::Snooze { .. }
+            | Verdict::Suspend { .. }
+            | Verdict::Release
+            | Verdict::HoldGroup { .. } => return,
         };
         *number = 1;
         counts.run_time = took;

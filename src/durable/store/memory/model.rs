@@ -28,5 +28,6 @@ mod select;
 mod sessions;
 mod state;
 mod stats;
+mod steps;
 mod turn;
 mod workers;

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use super::{
     RedisStore, admin, changes, diagnosis, enqueue, find_task, list_tasks, maintenance,
     move_waiting, overview, probe, progress, queues, renew, retention, routing, schedules,
-    sessions, stats, turns, workers,
+    sessions, stats, steps, turns, workers,
 };
 use crate::durable::key::KeyHash;
 use crate::durable::queue::QueueInfo;
@@ -17,9 +17,10 @@ use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::{
     Answer, Backend, Change, ChangeAnswer, DeadPayload, Diagnoses, Enqueue, Enqueued, Epoch, Event,
-    FoundTask, HandOut, ListTasks, MoveWaiting, MovedPart, NewSession, ProgressReport,
+    FoundTask, HandOut, ListTasks, MoveWaiting, MovedPart, NewSession, NewStep, ProgressReport,
     ProgressState, QueueChange, ReadStats, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId,
-    StatReport, StatsPage, StoredSchedule, TaskState, Turn, TurnAnswer,
+    SignalAnswer, StatReport, StatsPage, StepAnswer, StepName, StoredSchedule, StoredStep,
+    TaskState, Turn, TurnAnswer,
 };
 use crate::durable::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, Overview, QueueHead,
@@ -81,6 +82,18 @@ impl Backend for RedisStore {
         self.request(move |inner| async move { progress::read(&inner, &ids).await })
     }
 
+    fn store_steps(&self, steps: Vec<NewStep>) -> Answer<'_, Vec<StepAnswer>> {
+        self.request(move |inner| async move { steps::store(&inner, &steps).await })
+    }
+
+    fn steps(&self, id: TaskId) -> Answer<'_, Vec<StoredStep>> {
+        self.request(move |inner| async move { steps::read(&inner, id).await })
+    }
+
+    fn signal(&self, id: TaskId, name: StepName, value: Vec<u8>) -> Answer<'_, SignalAnswer> {
+        self.request(move |inner| async move { steps::signal(&inner, id, &name, &value).await })
+    }
+
     fn cancel(&self, ids: Vec<TaskId>) -> Answer<'_, u64> {
         self.request(move |inner| async move { admin::cancel(&inner, &ids).await })
     }
@@ -123,6 +136,10 @@ impl Backend for RedisStore {
         self.request(
             move |inner| async move { routing::set_paused(&inner, &name, is_paused).await },
         )
+    }
+
+    fn tells_parents(&self) -> bool {
+        false
     }
 
     fn can_have(&self, id: TaskId, queue: &QueueName, key: Option<KeyHash>) -> bool {

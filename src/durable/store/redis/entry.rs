@@ -40,7 +40,7 @@ use crate::durable::TaskId;
 use crate::durable::clock::millis;
 use crate::durable::queue::group::GroupName;
 use crate::durable::store::kind::Kind;
-use crate::durable::store::{Beginning, Claimed, DeadPayload, NewTask, is_quarantined};
+use crate::durable::store::{Beginning, Claimed, DeadPayload, NewTask, StepWait, is_quarantined};
 
 /// The byte positions of the fields of an entry, counted from zero. The scripts have the same ones, counted from one: see
 /// `lua/layout.lua`.
@@ -228,6 +228,8 @@ impl<'a> Entry<'a> {
             crashes: self.crashes,
             lost: self.lost,
             quarantined: is_quarantined(self.crashes, self.lost, self.max_crashes),
+            steps: 0,
+            wait: StepWait::Over,
         }
     }
 
@@ -324,7 +326,19 @@ pub(super) fn damaged(entry: &[u8]) -> Option<Claimed> {
         crashes: 0,
         lost: 0,
         quarantined: false,
+        steps: 0,
+        wait: StepWait::Over,
     })
+}
+
+/// Sets what a turn says about the steps of claimed tasks.
+pub(super) fn set_steps(tasks: &mut [Claimed], numbers: &[u8]) {
+    let (numbers, _) = numbers.as_chunks::<8>();
+    for (task, numbers) in tasks.iter_mut().zip(numbers) {
+        let [steps, until] = [&numbers[..4], &numbers[4..]].map(|it| number(it) as u32);
+        task.steps = steps;
+        task.wait = StepWait::of(steps, Some(until).filter(|&until| until > 0));
+    }
 }
 
 /// Decodes a number of at most eight bytes.
@@ -373,6 +387,7 @@ mod tests {
             delay: Duration::ZERO,
             retention: Duration::from_millis(0x0102_0304_0506),
             max_crashes: 3,
+            parent: None,
         };
         let entry = pack(&task, "A-client", task.kind(), 0x0708_090a);
         assert_eq!(entry.len(), 59 + 2 + 4);

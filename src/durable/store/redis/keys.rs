@@ -25,6 +25,8 @@
 //! | `died` | sorted set | ids of dead letters, by the time of death |
 //! | `errors` | hash | by id, for tasks that have failed and are to run again: the time of the first failure, and the last errors |
 //! | `progress` | hash | by id, for tasks whose runs have reported progress: the last report, see `lua/report_progress.lua` |
+//! | `steps` | hash | by id, for tasks that have steps: their number, see `lua/steps.lua` |
+//! | `steps:<id>` | hashes | the steps of a task, by name |
 //! | `cancel` | hash | by id, for running tasks that are to be cancelled: the epoch |
 //! | `tombstones` | hash | by id, kind and group: the number of list entries that claims skip, because their tasks were cancelled or replaced |
 //! | `quarantined` | set | ids of quarantined tasks in `ready`: a worker runs one such task at a time |
@@ -54,7 +56,7 @@
 //! would run, and fail half-way at the first key that has moved.
 
 /// The names of the keys in the scripts. In Redis, they are in lower case.
-pub(super) const ALL: [&str; 36] = [
+pub(super) const ALL: [&str; 37] = [
     "NONE",
     "META",
     "SESSIONS",
@@ -91,6 +93,7 @@ pub(super) const ALL: [&str; 36] = [
     "TYPES",
     "STATS",
     "CARDS",
+    "STEPS",
 ];
 
 /// The set of the namespaces, which is no key of a store.

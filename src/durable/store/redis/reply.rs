@@ -10,7 +10,6 @@ use crate::durable::clock::millis;
 use crate::durable::failure::Failure;
 use crate::durable::key::Conflict;
 use crate::durable::schedule::name::ScheduleName;
-use crate::durable::schedule::when::{COMPUTES, COMPUTES_CRON, COMPUTES_EVERY};
 use crate::durable::store::totals::FIELDS;
 use crate::durable::store::{
     Claim, Claimed, DeadPayload, DeadReason, DueSchedule, Epoch, HandOut, KeyConflict,
@@ -216,13 +215,18 @@ pub(super) fn turned(answer: Value, partition: usize) -> Result<PartitionAnswer,
         set_failing_for(&mut claim.tasks, &entries, &failing_for);
         set_waited(&mut claim.tasks, &entries, now);
     }
+    let next_tick = match parts.0.len() {
+        0 => None,
+        _ => schedule_row::next_tick(parts.optional_bytes()?, now as u64),
+    };
+    if parts.0.len() > 0
+        && let Some(claim) = &mut claim
+    {
+        entry::set_steps(&mut claim.tasks, &parts.bytes()?);
+    }
     if let Some(claim) = claim.as_mut().filter(|_| is_repeated) {
         claim.tasks.sort_unstable_by_key(|task| task.id);
     }
-    let next_tick = match parts.0.len() {
-        0 => None,
-        _ => next_tick(&mut parts, now as u64)?,
-    };
     let turned = TurnAnswer {
         refused: Vec::new(),
         claim,
@@ -238,19 +242,6 @@ pub(super) fn turned(answer: Value, partition: usize) -> Result<PartitionAnswer,
         refused,
         is_drained,
     })
-}
-
-/// Reads the time until the next schedule is handed out, of those whose ticks this build computes.
-fn next_tick(parts: &mut Reader, now: u64) -> Result<Option<Duration>, Failure> {
-    let Ok(field) = <[u8; 12]>::try_from(parts.bytes()?) else {
-        // The script that hands schedules out writes the field again.
-        return Ok(Some(Duration::ZERO));
-    };
-    let firsts = [(COMPUTES_EVERY, &field[..6]), (COMPUTES_CRON, &field[6..])];
-    let computed = firsts.iter().filter(|(needs, _)| COMPUTES & needs != 0);
-    let times = computed.map(|(_, first)| entry::number(first));
-    let first = times.filter(|&time| time > 0).min();
-    Ok(first.map(|first| Duration::from_millis(first.saturating_sub(now))))
 }
 
 /// Reads the schedules that a partition hands out.

@@ -1,7 +1,10 @@
 //! The rows in which Redis stores schedules.
 
+use std::time::Duration;
+
 use super::entry;
 use crate::durable::TaskId;
+use crate::durable::schedule::when::{COMPUTES, COMPUTES_CRON, COMPUTES_EVERY};
 use crate::durable::store::ScheduleRow;
 
 /// The positions in a row, counted from zero: see `lua/layout.lua`.
@@ -48,6 +51,19 @@ pub(super) fn unpack(packed: &[u8]) -> Option<ScheduleRow> {
 pub(super) fn task(stored: &[u8]) -> Option<TaskId> {
     let id = stored.try_into().ok()?;
     Some(TaskId::from_bytes(id)).filter(|_| id != [0; 16])
+}
+
+/// Reads the time until the next schedule is handed out, of those whose ticks this build computes.
+pub(super) fn next_tick(field: Option<Vec<u8>>, now: u64) -> Option<Duration> {
+    let Ok(field) = <[u8; 12]>::try_from(field?) else {
+        // The script that hands schedules out writes the field again.
+        return Some(Duration::ZERO);
+    };
+    let firsts = [(COMPUTES_EVERY, &field[..6]), (COMPUTES_CRON, &field[6..])];
+    let computed = firsts.iter().filter(|(needs, _)| COMPUTES & needs != 0);
+    let times = computed.map(|(_, first)| entry::number(first));
+    let first = times.filter(|&time| time > 0).min();
+    first.map(|first| Duration::from_millis(first.saturating_sub(now)))
 }
 
 #[cfg(test)]

@@ -12,8 +12,8 @@
 //! Parts may need other parts. Each part precedes what needs it. A part that is listed as `On demand` ends with a `return`, and
 //! becomes a function `load_<part>` together with the parts that only it needs: what few runs of a script use costs the others
 //! nothing. A part that is listed as `Ends with` follows the script: scripts with the same end share it. `Reads` lists the optional fields
-//! of `meta` that the file uses: `epoch` and `tombstones`, which are `meta[4]` and `meta[5]`, `schedules`, which is `meta[6]`, and `aged`,
-//! which is `meta[7]`. A script that does not list `aged` reads it only when needed. A field that no file of the script reads is nil.
+//! of `meta` that the file uses: `epoch` and `tombstones`, which are `meta[4]` and `meta[5]`, `schedules`, which is `meta[6]`, `aged`,
+//! which is `meta[7]`, and `steps`, which is `meta[8]`. A script that does not list `aged` reads it only when needed. A field that no file of the script reads is nil.
 //! `Undo` names a file in `lua/undo`, which undoes what the script or part has written if a command fails: see `lua/transaction.lua`.
 //! `KEYS` lists the keys in their order, or is `all`. In the rest of the script, the names of keys and constants are replaced: see
 //! `names.rs`.
@@ -39,17 +39,17 @@ macro_rules! files {
 pub(super) const FILES: &[(&str, &str)] = files![
     // Scripts.
     "advance_epochs" "cancel" "change_retention" "change_schedule" "close" "counts" "dead_letters" "diagnose" "enqueue" "errors" "find_task" "hand_out" "kinds"
-    "list_tasks" "maintain" "move_list" "move_tasks" "observe" "open" "overview" "payload" "queue" "queue_head" "read_progress" "read_schedules" "read_stats"
-    "record_stats" "record_types" "renew" "replay" "report_progress" "routes" "run_now" "status" "turn" "upgrade" "workers"
+    "list_tasks" "maintain" "move_list" "move_tasks" "observe" "open" "overview" "payload" "queue" "queue_head" "read_progress" "read_schedules" "read_stats" "read_steps"
+    "record_stats" "record_types" "renew" "replay" "report_progress" "routes" "run_now" "signal" "status" "store_steps" "turn" "upgrade" "workers"
     // Parts.
     "add_tasks" "alive_row" "base" "cards" "census" "claim" "claim_scan" "claim_state" "claims" "dead_letter_row" "drain" "due"
     "entry" "epochs" "group_repair" "groups" "held_keys" "ids" "intact_entry" "key_conflicts" "lists" "liveness"
     "moved_entries" "notifications" "orphans" "outcomes" "progress" "push_claim" "pushed_claims" "queue_lists" "queues" "reap" "remove_session" "repair" "repair_meta" "repair_schedules"
     "replacements" "restore_keys" "results" "retention" "ring" "schedules" "selection" "server_time" "session" "session_activity"
-    "served_lists" "session_counts" "set_lists" "store_time" "task_rows" "transaction" "type_names" "verdicts" "waiting" "worker_rows"
+    "served_lists" "session_counts" "set_lists" "steps" "store_time" "task_rows" "transaction" "type_names" "verdicts" "waiting" "worker_rows"
     // Files that run if a command fails.
     "undo/begin" "undo/cancel" "undo/claim" "undo/done" "undo/drain" "undo/due" "undo/end" "undo/enqueue"
-    "undo/move_tasks" "undo/outcomes" "undo/push_claim" "undo/queue" "undo/replay" "undo/run_now" "undo/schedule"
+    "undo/move_tasks" "undo/outcomes" "undo/push_claim" "undo/queue" "undo/replay" "undo/run_now" "undo/schedule" "undo/signal"
 ];
 
 /// The source of the time in a script.
@@ -117,6 +117,9 @@ pub(super) struct Scripts {
     pub(super) errors: Script,
     pub(super) report_progress: Script,
     pub(super) read_progress: Script,
+    pub(super) store_steps: Script,
+    pub(super) read_steps: Script,
+    pub(super) signal: Script,
     pub(super) list_tasks: Script,
     pub(super) find_task: Script,
     pub(super) queue_head: Script,
@@ -183,6 +186,9 @@ impl Scripts {
             errors: script("errors"),
             report_progress: script("report_progress"),
             read_progress: script("read_progress"),
+            store_steps: script("store_steps"),
+            read_steps: script("read_steps"),
+            signal: script("signal"),
             list_tasks: script("list_tasks"),
             find_task: script("find_task"),
             queue_head: script("queue_head"),
@@ -355,11 +361,12 @@ fn compose(name: &'static str, time: TimeSource) -> String {
 /// Returns the part `base`. It reads an optional field of `meta` only in scripts that use the field or a later one, since each
 /// field takes time.
 fn base(reads: &BTreeSet<&str>) -> String {
-    let unused = match ["aged", "schedules", "epoch"].map(|field| reads.contains(field)) {
+    let unused = match ["steps", "aged", "schedules", "epoch"].map(|field| reads.contains(field)) {
         [true, ..] => "",
-        [false, true, _] => ", 'aged'",
-        [false, false, true] => ", 'schedules', 'aged'",
-        [false, false, false] => ", 'epoch', 'tombstones', 'schedules', 'aged'",
+        [false, true, ..] => ", 'steps'",
+        [false, false, true, _] => ", 'aged', 'steps'",
+        [false, false, false, true] => ", 'schedules', 'aged', 'steps'",
+        [false, false, false, false] => ", 'epoch', 'tombstones', 'schedules', 'aged', 'steps'",
     };
     file("base").replace(unused, "")
 }

@@ -290,9 +290,14 @@ fn push_verdicts(arguments: &mut Arguments, verdicts: &Verdicts, sent: &SentVerd
 /// Adds a verdict other than done: its name, two values, and the duration of the run. The name also says for how long the group is held.
 fn push_other(arguments: &mut Arguments, verdict: &Verdict) {
     let (verdict, hold) = verdict.split();
+    let until = match verdict {
+        Verdict::Suspend { until, .. } => until.map_or_else(String::new, |it| it.to_string()),
+        _ => String::new(),
+    };
     let (name, one, two) = match verdict {
         Verdict::Retry { after, error, .. } => ("retry", millis_text(*after), &**error),
         Verdict::Snooze { after } => ("snooze", millis_text(*after), ""),
+        Verdict::Suspend { after, .. } => ("suspend", millis_text(*after), &*until),
         Verdict::Dead { reason, error, .. } => {
             let name = if reason.is_failure() {
                 "1dead"

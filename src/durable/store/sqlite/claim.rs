@@ -422,6 +422,7 @@ fn read_row(
         let at: Option<i64> = row.get(column)?;
         Ok(at.map(|at| tx.now.since(at)))
     };
+    let (steps, wait) = tx.claimed_steps(id)?;
     let mut claimed = Claimed {
         id,
         name: match before {
@@ -436,6 +437,8 @@ fn read_row(
         crashes,
         quarantined: is_quarantined(crashes, lost, row.get(6)?),
         lost,
+        steps,
+        wait,
     };
     claimed.set_waited(since(12)?);
     Ok(claimed)

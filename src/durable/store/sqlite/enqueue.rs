@@ -12,6 +12,7 @@ use super::ready_queue::{self, NO_GROUP};
 use super::session;
 use super::state::State;
 use super::transaction::Transaction;
+use crate::durable::TaskId;
 use crate::durable::clock::millis;
 use crate::durable::failure::Cause;
 use crate::durable::queue::Priority;
@@ -124,8 +125,8 @@ impl<'a> Inserts<'a> {
         let task = db.prepare_cached(
             "INSERT INTO throng_task
                  (id, state, place, at, name, max_crashes, retention, endpoint, payload, list, kind,
-                 queue, priority, sublist, group_name, ready_at)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)
+                 queue, priority, sublist, group_name, ready_at, parent)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)
              ON CONFLICT DO NOTHING",
         )?;
         let ready = db.prepare_cached(ready_queue::INSERT)?;
@@ -202,10 +203,13 @@ fn insert(
         sublist,
         group.map(GroupName::as_str),
         at.unwrap_or(tx.now.wall),
+        task.parent.map(TaskId::to_bytes),
     ])?;
     if inserted == 0 {
         return Ok(false);
     }
+    // An earlier version of the crate leaves the steps of an ended task with the same id.
+    tx.remove_steps(task.id)?;
     if position.is_some() {
         inserts
             .ready

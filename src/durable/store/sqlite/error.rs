@@ -124,7 +124,12 @@ fn tempfile_in(folder: &Path) -> io::Result<()> {
 
 /// The fault of stored values that SQLite can read but that make no sense.
 pub(super) fn corrupt() -> Fault {
-    Fault::Sqlite(rusqlite::Error::QueryReturnedNoRows)
+    Fault::Sqlite(no_sense())
+}
+
+/// The error of stored values that make no sense.
+pub(super) fn no_sense() -> rusqlite::Error {
+    rusqlite::Error::QueryReturnedNoRows
 }
 
 /// The failure of a request that will never be answered.

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
 
-use super::error::{Fault, is_busy};
-use crate::durable::failure::Cause;
+use super::error::{Fault, io_failure, is_busy};
+use crate::durable::failure::{Cause, Effect, Failure};
 use crate::sync::{Mutex, lock};
 
 /// Held while a connection is opened, and for as long as an [observer](super::observed_file) has one open. All connections of this process
@@ -118,4 +118,13 @@ pub(super) fn read_birth(db: &Connection) -> Result<i64, rusqlite::Error> {
 
 pub(super) fn replaced() -> Fault {
     Fault::Refused(Cause::Replaced)
+}
+
+/// Returns the absolute path of a database, unless SQLite takes the path for something else.
+pub(super) fn checked(path: &Path, name: &str) -> Result<PathBuf, Failure> {
+    if name.is_empty() || name == ":memory:" || name.starts_with("file:") {
+        let advice = format!("`{name}` is not a path: name a file on a disk of this machine");
+        return Err(Failure::new(Effect::None, Cause::Invalid(advice)));
+    }
+    std::path::absolute(path).map_err(io_failure)
 }

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
+use super::SqliteStore;
 use super::endpoint::Endpoint;
 use super::error::Fault;
+use super::files::checked;
 use super::observed_file::{self, ObservedFile};
 use super::reader::Reader;
 use super::shared::Shared;
 use super::writer::Writer;
-use super::{SqliteStore, checked};
 use crate::durable::DurableError;
 use crate::durable::clock::Clock;
 use crate::durable::failure::Failure;

@@ -59,8 +59,7 @@ impl Transaction<'_> {
     /// Stores the progress of a task that a claim holds, unless a later report of the same run is stored. Returns `false` if the task
     /// has no row.
     fn store_progress(&self, id: TaskId, progress: &Progress) -> Result<bool, rusqlite::Error> {
-        let is_active = "SELECT 1 FROM throng_task WHERE id = ?1 AND state = 0";
-        if self.number(is_active, [id.to_bytes()])?.is_none() {
+        if !self.is_active(id)? {
             return Ok(false);
         }
         // The claim holds the task, so another epoch is that of an earlier run.

@@ -33,6 +33,7 @@ mod check;
 mod consistency;
 mod meta;
 mod rows;
+mod steps;
 mod tables;
 
 /// Repairs what cannot be read, within a transaction for writing.
@@ -52,6 +53,7 @@ pub(super) fn repair(db: &Connection, old: &Connection, now: Now) -> Result<Dama
     rows::end_invalid_tasks(db, now, &mut damage)?;
     meta::restore_priorities(db)?;
     end_missing(db, now, &ids, &mut damage)?;
+    steps::restore(db, now, &mut damage)?;
     consistency::restore(db, &mut damage)?;
     count(db)?;
     damage.save(db, now)?;

@@ -54,6 +54,12 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// The table `throng_progress` contains the last progress that a run of a task has reported: the epoch of the run, the number of the
 /// report, and the progress. The transaction that ends a task removes its row.
 ///
+/// The table `throng_step` contains the steps of tasks, which never change. The column `number` rises in the order in which the steps of a
+/// task were stored, and `at` is the time of that since 1970. The table `throng_workflow` has a row for each task that has steps or waits for
+/// some: the number of its steps, the size of their names and values in bytes, and, in `until`, the number of steps that makes the task ready
+/// while it is delayed. The rows are removed when the task has succeeded or is cancelled, or with its dead letter. The column `parent` of a
+/// task is the task that has spawned it as a child, if there is one: the transaction that ends the child stores a step of the parent.
+///
 /// The column `queue` of a task or a claim is the name of its queue, or `NULL` for the default queue. The column `priority` of a
 /// task is 0 for a high one, 1 for a normal one, and 2 for a low one. Both are part of the column `kind`, too, which
 /// determines the list.
@@ -188,6 +194,7 @@ CREATE TABLE IF NOT EXISTS throng_task (
     key BLOB,
     key_since INTEGER,
     key_until INTEGER,
+    parent BLOB,
     payload BLOB,
     output BLOB,
     error TEXT,
@@ -233,6 +240,20 @@ CREATE TABLE IF NOT EXISTS throng_progress (
     epoch INTEGER NOT NULL,
     number INTEGER NOT NULL,
     bytes BLOB NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS throng_step (
+    id BLOB NOT NULL,
+    name TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    value BLOB NOT NULL,
+    PRIMARY KEY (id, name)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS throng_workflow (
+    id BLOB PRIMARY KEY NOT NULL,
+    steps INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,
+    until INTEGER
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS throng_queue (
     name TEXT PRIMARY KEY NOT NULL,
@@ -308,17 +329,19 @@ pub(super) fn create(
             Some(found) => layouts.check(found).map_err(Fault::Refused)?,
             None => create_tables(&db, layouts, now)?,
         }
+        add_missing(&db)?;
         Ok(db)
     })
 }
 
-/// Opens the database for writing again after a failure. Creates nothing.
+/// Opens the database for writing again after a failure. Creates no file.
 pub(super) fn reopen(files: &Files) -> Result<(Connection, Files), Fault> {
     files.reopen(|path| {
         let mut db = connect(path, OpenFlags::empty())?;
         // A copy may use another journal mode.
         use_wal(&db)?;
         set_durability(&mut db)?;
+        add_missing(&db)?;
         Ok(db)
     })
 }
@@ -410,6 +433,33 @@ fn create_tables(db: &Connection, layouts: Layouts, now: Now) -> Result<(), Faul
     )?;
     transaction.commit()?;
     Ok(())
+}
+
+/// Adds the tables and columns that files of an earlier version of this layout lack. Processes of that version ignore them.
+fn add_missing(db: &Connection) -> Result<(), Fault> {
+    if has_steps(db)? {
+        return Ok(());
+    }
+    let transaction =
+        rusqlite::Transaction::new_unchecked(db, rusqlite::TransactionBehavior::Immediate)?;
+    db.execute_batch(SCHEMA)?;
+    let column = "SELECT 1 FROM pragma_table_info('throng_task') WHERE name = 'parent'";
+    // Another process may have added it meanwhile.
+    if db.query_row(column, [], |_| Ok(())).optional()?.is_none() {
+        db.execute_batch("ALTER TABLE throng_task ADD COLUMN parent BLOB")?;
+    }
+    transaction.commit()?;
+    Ok(())
+}
+
+/// Returns `true` if the file has the tables and the column of steps. If only processes of an earlier version have written to it, it has not.
+pub(super) fn has_steps(db: &Connection) -> Result<bool, rusqlite::Error> {
+    let mut statement = db.prepare_cached(
+        "SELECT count(*) = 2 AND EXISTS (
+             SELECT 1 FROM pragma_table_info('throng_task') WHERE name = 'parent')
+         FROM sqlite_schema WHERE type = 'table' AND name IN ('throng_step', 'throng_workflow')",
+    )?;
+    statement.query_row([], |row| row.get(0))
 }
 
 /// Waits while other processes have locked the database, until the time is up. The pauses are short and of random

@@ -15,7 +15,7 @@ use crate::durable::clock::millis;
 use crate::durable::envelope::run_time_of;
 use crate::durable::store::kind::Kind;
 use crate::durable::store::routes::ListId;
-use crate::durable::store::{DeadReason, MAX_ERRORS, is_dead_letter};
+use crate::durable::store::{DeadReason, MAX_ERRORS, TaskState, is_dead_letter};
 
 /// The columns of a task that the steps need.
 pub(super) struct Task {
@@ -34,6 +34,7 @@ pub(super) struct Task {
     pub(super) max_crashes: i64,
     pub(super) lost: i64,
     failures: i64,
+    pub(super) parent: Option<TaskId>,
 }
 
 /// Returns the duration of a run as it is stored.
@@ -57,7 +58,7 @@ impl Transaction<'_> {
     pub(super) fn task(&self, id: TaskId) -> Result<Option<Task>, rusqlite::Error> {
         let mut statement = self.db.prepare_cached(
             "SELECT now, place, at, cancel, retention, endpoint,
-                 payload IS NULL, crashes, max_crashes, lost, list, failures, sublist
+                 payload IS NULL, crashes, max_crashes, lost, list, failures, sublist, parent
              FROM throng_now WHERE id = ?1",
         )?;
         let task = statement.query_row([id.to_bytes()], |row| {
@@ -75,9 +76,16 @@ impl Transaction<'_> {
                 list: row.get(10)?,
                 failures: row.get(11)?,
                 sublist: row.get(12)?,
+                parent: row.get::<_, Option<_>>(13)?.map(TaskId::from_bytes),
             })
         });
         task.optional()
+    }
+
+    /// Returns `true` if there is an active task with this id. A task that a claim holds is active, unless its row was lost.
+    pub(super) fn is_active(&self, id: TaskId) -> Result<bool, rusqlite::Error> {
+        let sql = "SELECT 1 FROM throng_task WHERE id = ?1 AND state = 0";
+        Ok(self.number(sql, [id.to_bytes()])?.is_some())
     }
 
     // ===== Tasks that wait =====
@@ -165,6 +173,7 @@ impl Transaction<'_> {
 
     /// Delays a running task until `due`.
     pub(super) fn delay(&mut self, id: TaskId, due: i64) -> Result<(), Fault> {
+        self.wait_for_no_steps(id)?;
         self.execute(
             "UPDATE throng_task SET state = 1, at = ?2, ready_at = ?2 WHERE id = ?1",
             params![id.to_bytes(), due],
@@ -176,8 +185,8 @@ impl Transaction<'_> {
 
     // ===== Tasks that end =====
 
-    /// Ends a running task with one statement. This applies to most tasks: those that have never failed, whose payload
-    /// and output are in their row, and whose result is retained. Returns `false` and does nothing for all others.
+    /// Ends a running task with one statement. This applies to most tasks: those that have never failed and have no
+    /// parent, whose payload and output are in their row, and whose result is retained. Returns `false` and does nothing for all others.
     pub(super) fn end_done_quickly(
         &mut self,
         id: TaskId,
@@ -190,7 +199,8 @@ impl Transaction<'_> {
         let ended = self.execute(
             "UPDATE throng_task
              SET state = 3, at = ?2 + retention, payload = NULL, output = ?3, took = ?4
-             WHERE id = ?1 AND retention > 0 AND payload IS NOT NULL AND failures = 0",
+             WHERE id = ?1 AND retention > 0 AND payload IS NOT NULL AND failures = 0
+                 AND parent IS NULL",
             params![
                 id.to_bytes(),
                 self.store_time(),
@@ -201,6 +211,7 @@ impl Transaction<'_> {
         if ended == 0 {
             return Ok(false);
         }
+        self.remove_steps(id)?;
         self.meta.counts.done += 1;
         self.notices.ended.push((producer, id));
         self.decrement(State::Running);
@@ -217,7 +228,7 @@ impl Transaction<'_> {
             }
             self.store_run_time(id, run_time_of(output))?;
         }
-        Ok(())
+        self.tell_parent(id, task, || TaskState::Done(output.to_vec()))
     }
 
     pub(super) fn end_cancelled(&mut self, id: TaskId, task: &Task) -> Result<(), Fault> {
@@ -225,7 +236,7 @@ impl Transaction<'_> {
             self.meta.counts.cancelled += 1;
         }
         self.end(id, task, State::Cancelled, None)?;
-        Ok(())
+        self.tell_parent(id, task, || TaskState::Cancelled)
     }
 
     /// Makes a task a dead letter, which keeps its payload.
@@ -253,7 +264,8 @@ impl Transaction<'_> {
         self.decrement(task.state);
         self.increment(State::Dead);
         self.notices.ended.push((task.producer, id));
-        Ok(())
+        let error = error.to_owned();
+        self.tell_parent(id, task, || TaskState::Dead { reason, error })
     }
 
     /// Stores the duration of the last run of a task that has ended.
@@ -297,6 +309,7 @@ impl Transaction<'_> {
         )?;
         self.remove_large_data(id, task)?;
         self.remove_errors(id, task.failures)?;
+        self.remove_steps(id)?;
         self.decrement(task.state);
         self.increment(end);
         Ok(true)
@@ -307,6 +320,7 @@ impl Transaction<'_> {
         self.execute("DELETE FROM throng_task WHERE id = ?1", [id.to_bytes()])?;
         self.remove_large_data(id, task)?;
         self.remove_errors(id, task.failures)?;
+        self.remove_steps(id)?;
         self.decrement(task.state);
         Ok(())
     }
@@ -343,6 +357,15 @@ impl Transaction<'_> {
             params![id.to_bytes(), attempt - MAX_ERRORS as i64],
         )?;
         Ok(())
+    }
+
+    /// Forgets that attempts of a task have failed.
+    pub(super) fn forget_failures(&self, id: TaskId, task: &Task) -> Result<(), rusqlite::Error> {
+        if task.failures > 0 {
+            let sql = "UPDATE throng_task SET failures = 0, failing_since = NULL WHERE id = ?1";
+            self.execute(sql, [id.to_bytes()])?;
+        }
+        self.remove_errors(id, task.failures)
     }
 
     fn remove_errors(&self, id: TaskId, failures: i64) -> Result<(), rusqlite::Error> {

@@ -46,6 +46,7 @@ mod processes_tests;
 mod queues_tests;
 mod retention_tests;
 mod schedules_tests;
+mod steps_tests;
 mod tokens_tests;
 mod upgrade_tests;
 mod workers_tests;
@@ -442,6 +443,7 @@ fn task(n: u64) -> Task {
         delay: Duration::ZERO,
         retention: Duration::ZERO,
         max_crashes: 3,
+        parent: None,
     })
 }
 

@@ -1,5 +1,6 @@
 //! [`Transaction`]: a transaction for writing, in which the writer runs requests.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use rusqlite::{Connection, OptionalExtension};
@@ -35,6 +36,8 @@ pub(super) struct Transaction<'a> {
     /// If damage was found, a second connection that reads what may be damaged: SQLite no longer writes in a transaction
     /// that has read a damaged page.
     pub(super) probe: Option<Connection>,
+    /// `true` if any task may have steps, if that is known.
+    pub(super) has_workflows: Cell<Option<bool>>,
     /// `true` if this connection has skipped the epochs that the file may lack.
     pub(super) has_skipped_epochs: bool,
     /// The row `throng_meta` as it was read.
@@ -63,6 +66,7 @@ impl<'a> Transaction<'a> {
             next_turn: None,
             emptied: Vec::new(),
             probe: None,
+            has_workflows: Cell::new(None),
             has_skipped_epochs,
         })
     }

@@ -16,7 +16,7 @@ use super::transaction::Transaction;
 use super::verdicts;
 use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::when::COMPUTES;
-use crate::durable::store::{Claim, Epoch, Turn, TurnAnswer};
+use crate::durable::store::{Claim, Epoch, Turn, TurnAnswer, Verdict};
 
 /// The number of delayed tasks that a turn makes due, at most.
 const MAX_DUE: i64 = 256;
@@ -177,4 +177,14 @@ fn make_due(tx: &mut Transaction<'_>) -> Result<bool, Fault> {
         tx.push_back(id, State::Delayed)?;
     }
     Ok(!due.is_empty())
+}
+
+/// Returns the number of bytes of output in a turn.
+pub(super) fn output_bytes(request: &Turn) -> usize {
+    let verdicts = request.verdicts.iter().flat_map(|it| &it.tasks);
+    let bytes = verdicts.map(|(_, verdict)| match verdict {
+        Verdict::Done(output) => output.len(),
+        _ => 0,
+    });
+    bytes.sum()
 }

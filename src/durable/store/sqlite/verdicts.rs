@@ -78,6 +78,11 @@ fn apply(
             tx.meta.counts.snoozed += 1;
             tx.delay(id, due)?;
         }
+        Verdict::Suspend { after, until } => {
+            let due = due(after);
+            tx.meta.counts.snoozed += 1;
+            tx.suspend(id, task, due, *until)?;
+        }
         Verdict::Release | Verdict::HoldGroup { .. } => {
             tx.meta.counts.released += 1;
             return Ok(true);

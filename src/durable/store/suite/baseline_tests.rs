@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use super::Harness;
 use super::process::*;
-use crate::durable::store::{DEAD_LETTER_RETENTION, NewTask, Progress, ProgressReport, Verdict};
+use crate::durable::store::{
+    DEAD_LETTER_RETENTION, NewStep, NewTask, Progress, ProgressReport, StepAnswer, StepKind,
+    StepName, Verdict,
+};
 use crate::durable::{Counts, DeadFilter};
 
 /// Returns `true` if every claim of a task has ended once or is still held.
@@ -117,6 +120,14 @@ async fn everything(
     });
     let refused = process.0.0.report_progress(reports.collect()).await;
     assert_eq!(refused.unwrap(), []);
+    let steps = ids(&claim).into_iter().map(|id| NewStep {
+        id,
+        epoch: claim.epoch,
+        name: StepName::new(StepKind::Step, "a").unwrap(),
+        value: b"1".to_vec(),
+    });
+    let answers = process.0.0.store_steps(steps.collect()).await.unwrap();
+    assert_eq!(answers, vec![StepAnswer::Stored; expected.len()]);
     process.cancel([6]).await;
     let snooze = Verdict::Snooze { after: SECOND };
     let turn = wanting(0)

@@ -71,6 +71,16 @@ pub(super) enum Step {
         /// The number of the report.
         number: u64,
     },
+    /// Stores steps of tasks, which are chosen as those of verdicts.
+    StoreSteps {
+        tasks: Vec<u8>,
+        name: u8,
+        len: usize,
+    },
+    Signal {
+        task: u8,
+        name: u8,
+    },
     /// Time passes, possibly without maintenance.
     Pass(Duration),
     /// Time passes, and the store is maintained regularly.
@@ -215,6 +225,8 @@ pub(super) struct New {
     retention: Duration,
     max_crashes: u32,
     key: KeyChoice,
+    /// Only tasks without keys have parents.
+    parent: Option<u8>,
 }
 
 #[derive(Clone, Debug)]
@@ -249,6 +261,8 @@ pub(super) enum VerdictChoice {
     Done,
     Retry(Duration),
     Snooze(Duration),
+    /// The task waits for this number of steps.
+    Suspend(Duration, Option<u32>),
     Dead,
     Release,
     /// The task is tried again, and its group is held.
@@ -289,8 +303,9 @@ fn new() -> impl Strategy<Value = New> {
     let group = prop::sample::select(&[None, Some('a'), Some('b'), Some('c')][..]);
     let name = (any::<bool>(), any::<bool>());
     let place = (name, any::<bool>(), group, priority());
-    (0..12_u8, place, len, times, (0..3_u32, key())).prop_map(
-        |(task, place, len, (delay, retention), (max_crashes, key))| {
+    let parent = prop::option::weighted(0.3, 0..12_u8);
+    (0..12_u8, place, len, times, (0..3_u32, key(), parent)).prop_map(
+        |(task, place, len, (delay, retention), (max_crashes, key, parent))| {
             let ((other_name, is_newer), is_queued, group, priority) = place;
             New {
                 task,
@@ -304,6 +319,7 @@ fn new() -> impl Strategy<Value = New> {
                 retention,
                 max_crashes,
                 key,
+                parent,
             }
         },
     )
@@ -344,6 +360,8 @@ fn verdict() -> impl Strategy<Value = VerdictChoice> {
         3 => Just(VerdictChoice::Done),
         3 => seconds(&[0, 5, 60]).prop_map(VerdictChoice::Retry),
         2 => seconds(&[0, 5, 60]).prop_map(VerdictChoice::Snooze),
+        3 => (seconds(&[0, 5, 60]), prop::option::of(0..4_u32))
+            .prop_map(|(after, until)| VerdictChoice::Suspend(after, until)),
         2 => Just(VerdictChoice::Dead),
         3 => Just(VerdictChoice::Release),
         2 => (seconds(&[0, 5]), seconds(&[0, 3, 9])).prop_map(|(after, hold)| VerdictChoice::Hold(after, hold)),
@@ -543,6 +561,12 @@ fn read_stats() -> impl Strategy<Value = Step> {
     })
 }
 
+fn store_steps() -> impl Strategy<Value = Step> {
+    let tasks = prop::collection::vec(0..8_u8, 1..4);
+    let len = prop::sample::select(&[0_usize, 9, 2_000][..]);
+    (tasks, 0..3_u8, len).prop_map(|(tasks, name, len)| Step::StoreSteps { tasks, name, len })
+}
+
 fn step() -> impl Strategy<Value = Step> {
     let any = any::<u8>;
     let claims = prop::collection::vec(0..8_u8, 1..4);
@@ -559,6 +583,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (any(), prop::bool::ANY).prop_map(|(process, is_queued)| Step::Head { process, is_queued }),
         6 => (prop::collection::vec(0..8_u8, 1..4), 1..4_u64)
             .prop_map(|(tasks, number)| Step::ReportProgress { tasks, number }),
+        6 => store_steps(),
+        6 => (0..12_u8, 0..3_u8).prop_map(|(task, name)| Step::Signal { task, name }),
         11 => time().prop_map(Step::Pass),
         // Everything expires.
         1 => seconds(&[3600, 30 * 24 * 3600]).prop_map(Step::Age),

@@ -113,7 +113,7 @@ impl Harness for Sqlite {
 }
 
 /// Queries that select the rows which break an invariant.
-const INVARIANTS: [(&str, &str); 10] = [
+const INVARIANTS: [(&str, &str); 14] = [
     (
         "a sublist has no group",
         "SELECT list || ' ' || sublist FROM throng_ready AS ready
@@ -168,6 +168,28 @@ const INVARIANTS: [(&str, &str); 10] = [
         "SELECT hex(id) FROM throng_progress
          WHERE NOT EXISTS (SELECT 1 FROM throng_task AS task
              WHERE task.id = throng_progress.id AND state < 2)",
+    ),
+    (
+        "a task has steps and has ended",
+        "SELECT hex(id) FROM throng_workflow
+         WHERE NOT EXISTS (SELECT 1 FROM throng_task AS task
+             WHERE task.id = throng_workflow.id AND (state < 2 OR state = 4))",
+    ),
+    (
+        "the steps of a task are not counted",
+        "SELECT hex(id) FROM throng_workflow AS own
+         WHERE (steps, bytes) <> (SELECT count(*),
+                 coalesce(sum(length(CAST(name AS BLOB)) + length(value)), 0)
+             FROM throng_step AS step WHERE step.id = own.id)",
+    ),
+    (
+        "a suspended task has as many steps as it waits for",
+        "SELECT hex(id) FROM throng_workflow JOIN throng_task AS task USING (id)
+         WHERE task.state = 1 AND until <= steps",
+    ),
+    (
+        "a step is of no workflow",
+        "SELECT hex(id) || ' ' || name FROM throng_step WHERE id NOT IN (SELECT id FROM throng_workflow)",
     ),
     (
         "a turn was never issued",

@@ -80,6 +80,8 @@ impl Model {
             ready_at: now + millis(task.delay),
             errors: VecDeque::new(),
             progress: None,
+            steps: Vec::new(),
+            until: None,
             watchers: BTreeSet::from([endpoint]),
         };
         self.uses_priorities |= task.priority != Priority::Normal;

@@ -16,7 +16,7 @@ impl Row {
         (self.is_alive() || is_in_window).then_some(key.hash)
     }
 
-    fn is_alive(&self) -> bool {
+    pub(super) fn is_alive(&self) -> bool {
         matches!(
             self.state,
             State::Waiting | State::Delayed { .. } | State::Running { .. }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::durable::store::kind::Kind;
 use crate::durable::store::{
-    Claimed, DeadReason, Epoch, MAX_ERRORS, NewTask, Progress, TaskState, is_dead_letter,
-    is_quarantined,
+    Claimed, DeadReason, Epoch, MAX_ERRORS, NewTask, Progress, StepName, StepWait, TaskState,
+    is_dead_letter, is_quarantined,
 };
 use crate::durable::{AttemptError, DeadLetter};
 
@@ -29,6 +29,10 @@ pub(super) struct Row {
     pub(super) errors: VecDeque<FailedAttempt>,
     /// The last progress that a run has reported.
     pub(super) progress: Option<Progress>,
+    /// The steps, in the order in which they were stored.
+    pub(super) steps: Vec<StepRow>,
+    /// The number of steps that makes the task ready while it is delayed. It is `None` if no number does.
+    pub(super) until: Option<u32>,
     /// The endpoints that are notified when the task ends.
     pub(super) watchers: BTreeSet<usize>,
 }
@@ -56,6 +60,14 @@ pub(super) enum State {
         since: u64,
         took: Option<Duration>,
     },
+}
+
+/// A step of a task.
+pub(super) struct StepRow {
+    pub(super) name: StepName,
+    pub(super) value: Vec<u8>,
+    /// When it was stored, in milliseconds since 1970.
+    pub(super) at: u64,
 }
 
 /// An attempt that has failed.
@@ -122,6 +134,8 @@ impl Row {
             crashes: self.crashes,
             lost: self.lost,
             quarantined: self.is_quarantined(),
+            steps: self.number_of_steps(),
+            wait: StepWait::of(self.number_of_steps(), self.until),
         };
         claimed.set_waited(Some(since_ready));
         claimed

@@ -233,6 +233,7 @@ impl Model {
         if let Some(row) = self.tasks.get_mut(&id) {
             row.state = State::Delayed { due };
             row.ready_at = due;
+            row.until = None;
             self.delayed.insert((due, id));
         }
     }
@@ -308,15 +309,20 @@ impl Model {
         };
         if !matches!(state, State::Dead { .. }) {
             row.errors.clear();
+            row.steps.clear();
         }
         row.progress = None;
         row.state = state;
+        let parent = row.task.parent.map(|parent| (parent, row.status()));
         let watchers = mem::take(&mut row.watchers);
         if row.is_expired(expiry) {
             self.tasks.remove(&id);
         }
         for watcher in watchers {
             self.send(watcher, Event::MaybeEnded(vec![id]));
+        }
+        if let Some((parent, end)) = parent {
+            self.tell_parent(parent, id, &end);
         }
     }
 

@@ -176,6 +176,10 @@ impl Model {
                 self.totals.snoozed += 1;
                 self.delay(id, now + millis(*after));
             }
+            Verdict::Suspend { after, until } => {
+                self.totals.snoozed += 1;
+                self.suspend(id, now + millis(*after), *until);
+            }
             Verdict::Release | Verdict::HoldGroup { .. } => {
                 self.totals.released += 1;
                 return true;

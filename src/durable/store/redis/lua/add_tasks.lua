@@ -21,7 +21,7 @@
 -- ARGV[10..] -> w + d times (id, row in `alive`); w + d entries, those of waiting tasks first, list by list; d delays in
 --   milliseconds; p times (id, payload); g times (list, number of tasks)
 --
--- Needs: lists, store_time, retention.
+-- Needs: lists, store_time, retention, steps.
 -- On demand: key_conflicts.
 -- Undo: enqueue.
 
@@ -68,6 +68,15 @@ if call('EXISTS', DIED, PROGRESS) > 0 then
       call('ZREM', DIED, ids[i])
     end
   end
+end
+
+-- The same for steps.
+if meta[8] then
+  local new = {}
+  for i = 1, total do
+    if not is_stored[i] then new[#new + 1] = ids[i] end
+  end
+  remove_steps(new)
 end
 
 -- A task whose key another task holds is treated as stored, so nothing is written for it.

@@ -12,7 +12,7 @@ local pack, number_at = struct.pack, struct.unpack
 local now = math.floor(micros / 1000)
 local BASE = sub(META, 1, -5)
 
-local meta = redis.pcall('HMGET', META, 'layout', 'routes', 'census', 'epoch', 'tombstones', 'schedules', 'aged')
+local meta = redis.pcall('HMGET', META, 'layout', 'routes', 'census', 'epoch', 'tombstones', 'schedules', 'aged', 'steps')
 if meta.err then return redis.error_reply('UNDONE ' .. meta.err) end
 if tonumber(meta[1] or '') ~= LAYOUT then
   local found = string.match(meta[1] or '', '^%d+$') or string.match(call('HGET', META, 'layout_copy') or '', '^%d+$')

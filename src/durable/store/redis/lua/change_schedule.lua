@@ -6,7 +6,7 @@
 -- Reads: schedules.
 -- Undo: schedule.
 -- KEYS: NONE, META, READY, ALIVE, PAYLOADS, DELAYED, DUE, RESULTS, DEAD, DIED, ERRORS, TOMBSTONES, IDLE, ROUTES, UNLISTED,
---   QUEUES, PERMITS, HELD_KEYS, GROUPS, SCHEDULES, SCHEDULE_TIMES, PROGRESS.
+--   QUEUES, PERMITS, HELD_KEYS, GROUPS, SCHEDULES, SCHEDULE_TIMES, PROGRESS, STEPS.
 --
 -- ARGV[1]   -> name of the schedule
 -- ARGV[2]   -> version of the row that this replaces; empty if the schedule is new; `moved` if it was removed from another

@@ -93,6 +93,10 @@ PROGRESS_EPOCH_END = 16
 PROGRESS_NUMBER = 17
 PROGRESS_NUMBER_END = 22
 
+-- A row of `steps:<id>`: number of the step 4, time at which it was stored 6, value.
+STEP_TIME = 5
+STEP_VALUE = 11
+
 -- The settings of a queue in `queues`: see `queues.lua`.
 SETTINGS_REVISION = 16
 SETTINGS_GROUPS = 20

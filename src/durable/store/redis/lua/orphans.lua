@@ -1,7 +1,7 @@
 -- Repairs or removes rows that no script would reach again, because the row that leads to them is missing. Each pass
 -- examines some rows of each hash. It runs only if no task is missing, so that it removes no row that the census needs.
 --
--- Needs: ids, store_time, repair, group_repair.
+-- Needs: ids, store_time, repair, group_repair, steps.
 local ROWS_PER_PASS, RESULT_BYTES_PER_PASS = MAX_BATCH, 262144
 
 -- Returns those ids that belong to no task and to no dead letter.
@@ -164,6 +164,11 @@ local function check_stats(fields)
 end
 
 local function repair_orphans()
+  -- Scripts look for steps only if `meta` says that there are some.
+  if not meta[8] and call('EXISTS', STEPS) == 1 then
+    call('HSET', META, 'steps', 1)
+    meta[8] = '1'
+  end
   each_queue(check_permits)
   repair_groups()
   local function some(command, key, check)
@@ -183,6 +188,13 @@ local function repair_orphans()
   end
   some('HRANDFIELD', WATCHERS, function(ids) remove_all('HDEL', WATCHERS, without_row(ids, call('HMGET', ALIVE, unpack(ids)))) end)
   some('HRANDFIELD', PROGRESS, function(ids) remove_all('HDEL', PROGRESS, without_row(ids, call('HMGET', ALIVE, unpack(ids)))) end)
+  some('HRANDFIELD', STEPS, function(ids)
+    local gone = {}
+    for _, id in ipairs(without_row(ids, call('HMGET', ALIVE, unpack(ids)))) do
+      if not call('ZSCORE', DIED, id) then gone[#gone + 1] = id end
+    end
+    remove_steps(gone)
+  end)
   some('HRANDFIELD', CANCEL, function(ids) remove_all('HDEL', CANCEL, without_row(ids, call('HMGET', RUNNING, unpack(ids)))) end)
   some('HRANDFIELD', TYPES, check_types)
   some('HRANDFIELD', STATS, check_stats)

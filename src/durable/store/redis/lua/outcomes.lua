@@ -3,7 +3,7 @@
 -- A row of `errors` contains the time of the first failure in 6 bytes and, for each of the last attempts, the oldest first: attempt
 -- number 4, time of the failure 6, duration of the run in milliseconds, or NO_RUN_TIME, 4, length of the error 2, error.
 --
--- Needs: transaction, entry, alive_row, lists, queues, notifications, progress, store_time, results.
+-- Needs: transaction, entry, alive_row, lists, queues, notifications, progress, steps, store_time, results.
 -- Reads: epoch, tombstones.
 -- Undo: outcomes.
 --
@@ -19,6 +19,8 @@ local function make_outcomes()
   -- failed, errors_before, cleared_errors -> tasks whose errors change, their rows or false, and those without errors now
   -- payload_ids -> tasks whose payloads are removed
   -- permits -> tasks that hold permits, by queue, and by queue and group, or nil
+  -- waits -> changed rows of `steps:<id>` that say for how many steps a task waits: `id`, `key` and `row`. They are not undone: they have no
+  --   effect on a task that is not delayed
   -- holds -> groups that are held: `queue`, `group` and the time `till` which
   -- counts -> events, by name
   -- damage_count, last_damage, evidence -> rows that are missing or unreadable
@@ -26,7 +28,7 @@ local function make_outcomes()
     expiry_bins = {}
     return {
       undo = 'outcomes', ids = {}, rows = {}, flags = {}, ended = {}, alive = {}, states = {}, results = {}, delayed = {}, due = {},
-      dead = {}, died = {}, holds = {}, requeued = {}, quarantined = {}, removed_due = {}, payload_ids = {}, counts = {},
+      dead = {}, died = {}, holds = {}, waits = {}, requeued = {}, quarantined = {}, removed_due = {}, payload_ids = {}, counts = {},
       failed = {}, errors = {}, errors_before = {}, cleared_errors = {}, damage_count = 0, evidence = {},
     }
   end
@@ -61,6 +63,14 @@ local function make_outcomes()
     collected.errors[#collected.errors + 1] = row .. pack('>I4I6', number_at('>I4', entry, ENTRY_FAILURES) + 1, now) .. took .. pack('>I2', #error) .. error
     local flags = byte(entry, ENTRY_FLAGS)
     return sub(entry, 1, ENTRY_FLAGS - 1) .. char(has_errors(flags) and flags or flags + 4) .. sub(entry, ENTRY_FLAGS + 1)
+  end
+
+  -- Removes the errors of a task, and sets the number of its failures to 0. Returns the new entry.
+  local function forget_errors(collected, id, entry)
+    if errors_of(collected, id, entry) then collected.cleared_errors[#collected.cleared_errors + 1] = id end
+    local flags = byte(entry, ENTRY_FLAGS)
+    return sub(entry, 1, ENTRY_FAILURES - 1) .. pack('>I4', 0) .. sub(entry, ENTRY_CRASHES, ENTRY_FLAGS - 1)
+      .. char(has_errors(flags) and flags - 4 or flags) .. sub(entry, ENTRY_FLAGS + 1)
   end
 
   -- Returns the name of a task, given its entry.
@@ -159,6 +169,11 @@ local function make_outcomes()
   -- The last write adds tasks to lists. Until then, each write can be undone.
   local function write_collected(collected)
     write_bins()
+    for _, it in ipairs(collected.waits) do
+      if call('HEXISTS', STEPS, it.id) == 0 then add_to_steps(it.id, 0) end
+      local key = it.key
+      call('HSET', key, '', it.row)
+    end
     write_all('HSET', ERRORS, collected.errors)
     write_all('HDEL', ERRORS, collected.cleared_errors)
     write_all('HSET', RESULTS, collected.results)
@@ -196,12 +211,14 @@ local function make_outcomes()
     write_all('HDEL', PAYLOADS, collected.payload_ids)
     for i = 2, #collected.removed_due, 2 do call('HDEL', DELAYED, collected.removed_due[i]) end
     remove_progress(collected.ended)
+    -- A dead letter keeps its steps. These tasks were cancelled.
+    remove_steps(collected.payload_ids)
     notify_watchers(collected.ended, collected.states)
   end
 
   return {
     begin = new_outcomes, tally = tally, cancel = cancel, mark_dead = mark_dead, delay = delay,
-    mark_damaged = mark_damaged, add_error = add_error, record_damage = record_damage,
+    mark_damaged = mark_damaged, add_error = add_error, forget_errors = forget_errors, record_damage = record_damage,
     count_damage = function(...) pcall(count_damage, ...) end, requeue = requeue, write = write_transaction,
   }
 end

@@ -1,10 +1,10 @@
 -- Replays dead letters, in the order of the ids, or deletes them, as one transaction.
 --
--- Needs: lists, entry, alive_row, intact_entry, dead_letter_row, retention, held_keys.
+-- Needs: lists, entry, alive_row, intact_entry, dead_letter_row, retention, held_keys, steps.
 -- Reads: epoch, tombstones.
 -- Undo: replay.
 -- KEYS: NONE, META, READY, ALIVE, PAYLOADS, LEASE, RESULTS, HELD_KEYS, DEAD, DIED, ERRORS, TOMBSTONES, IDLE, ROUTES, UNLISTED, QUEUES, PERMITS,
---   GROUPS, PROGRESS.
+--   GROUPS, PROGRESS, STEPS.
 --
 -- ARGV[1]   -> "replay" or "delete"
 -- ARGV[2]   -> number of ids, n
@@ -91,6 +91,10 @@ end
 if is_replay then call('HSET', ALIVE, unpack(alive)) else call('HDEL', PAYLOADS, unpack(ids)) end
 call('HDEL', DEAD, unpack(ids))
 call('ZREM', DIED, unpack(ids))
+if not is_replay then
+  state.transaction = nil
+  pcall(remove_steps, ids)
+end
 if is_replay then
   lists().push('RPUSH', bundles)
   pcall(call, 'HINCRBY', META, 'ended_apart', -#ids)

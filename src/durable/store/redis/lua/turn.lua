@@ -1,6 +1,6 @@
 -- Applies verdicts, reaps late claims, makes delayed tasks due, and claims tasks, in this order.
 --
--- Needs: session, session_activity, lists, set_lists, transaction, entry, notifications, claims, reap, verdicts, due, claim.
+-- Needs: session, session_activity, lists, set_lists, transaction, entry, notifications, steps, claims, reap, verdicts, due, claim.
 -- On demand: drain, pushed_claims.
 -- Reads: schedules, aged.
 -- KEYS: all.
@@ -23,6 +23,7 @@
 --   one of these verdicts:
 --     retry, delay in milliseconds, error
 --     snooze, delay in milliseconds, empty
+--     suspend, delay in milliseconds, number of steps that makes the task due, or empty
 --     release, empty, empty
 --     0dead or 1dead, reason, error: the digit is the number of failures that the verdict adds
 --   The name of a verdict may be followed by a space, and the milliseconds for which the group of the task is held. Each verdict is followed
@@ -42,8 +43,10 @@
 -- [11] -> time in milliseconds since 1970
 -- [12] -> 1 if the claim was pushed before, else 0
 --
--- Then, if the store has schedules:
--- [13] -> the field `schedules` of `meta`: see `schedules.lua`
+-- Then, if the store has schedules or steps:
+-- [13] -> the field `schedules` of `meta`, or nil: see `schedules.lua`
+-- Then, if the store has steps:
+-- [14] -> for each of [3], the number of steps of the task, 4 bytes, and the number for which it still waits, 4 bytes
 --
 -- Errors:
 -- NOSESSION         -> the session has ended, or has sent a later request
@@ -233,5 +236,10 @@ local answer = {
   refused, epoch, claimed, payloads, more and not push_wait and 1 or 0, next_check, is_repeated and 1 or 0, goes_idle and #claimed > 0 and 1 or 0,
   is_drained and 1 or 0, concat(failing_for), now, is_push and 1 or 0,
 }
-if meta[6] then answer[13] = meta[6] end
+if meta[6] or meta[8] then answer[13] = meta[6] end
+if meta[8] then
+  local ids = {}
+  for i, entry in ipairs(claimed) do ids[i] = sub(entry, 1, ENTRY_ID_END) end
+  answer[14] = #ids > 0 and numbers_of_steps(ids) or ''
+end
 return answer

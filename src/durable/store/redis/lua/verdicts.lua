@@ -1,6 +1,6 @@
 -- Applies verdicts. The completed tasks of a claim are one transaction, and so are those with other verdicts.
 --
--- Needs: session_activity, transaction, entry, alive_row, queues, notifications, progress, results, outcomes, claims.
+-- Needs: session_activity, transaction, entry, alive_row, queues, notifications, progress, steps, results, outcomes, claims.
 -- Undo: done.
 local refused, position = state.refused or {}, 0
 state.refused = refused
@@ -38,6 +38,7 @@ local function clean_up(epoch, ids_done, payload_ids, states)
   if #payload_ids > 0 then call('HDEL', PAYLOADS, unpack(payload_ids)) end
   if #states > 0 then
     remove_progress(ids_done)
+    remove_steps(ids_done)
     notify_watchers(ids_done, states)
   end
 end
@@ -125,6 +126,29 @@ local function make_apply_others()
     outcomes.delay(collected, id, entry, now + after)
   end
 
+  -- Has a delayed task wait for this number of steps, or for none if it is 0.
+  local function wait_for_steps(collected, id, target)
+    if not meta[8] and target == 0 then return end
+    local key = STEPS .. ':' .. id
+    local row = call('HGET', key, '') or ''
+    local waits = #row >= 8 and number_at('>I4', row) or 0
+    if waits ~= target then collected.waits[#collected.waits + 1] = { id = id, key = key, row = pack('>I4', target) .. sub(row .. string.rep('\0', 8), 5, 8) } end
+  end
+
+  -- Delays a task before its next attempt. A signal does not shorten this delay.
+  local function delay_again(collected, id, entry, after, failures)
+    wait_for_steps(collected, id, 0)
+    delay(collected, id, entry, after, failures)
+  end
+
+  -- Suspends a task, whose failures are forgotten. If it has as many steps as it waits for, it is due now.
+  local function suspend(collected, id, entry, after, target)
+    local is_reached = target ~= '' and steps_of(id) >= tonumber(target)
+    wait_for_steps(collected, id, is_reached and 0 or tonumber(target) or 0)
+    entry = outcomes.forget_errors(collected, id, entry)
+    delay(collected, id, entry, is_reached and 0 or after, 0)
+  end
+
   local function apply_other(collected, id, entry, flag, what, one, two, took)
     local then_what, wait = string.match(what, '^(%S+) (%d+)$')
     local group = wait and queues().group_of(entry, 0) or ''
@@ -136,10 +160,13 @@ local function make_apply_others()
       outcomes.cancel(collected, id, entry)
     elseif what == 'retry' then
       outcomes.tally(collected, 'retried')
-      delay(collected, id, outcomes.add_error(collected, id, entry, two, took), one, 1)
+      delay_again(collected, id, outcomes.add_error(collected, id, entry, two, took), one, 1)
     elseif what == 'snooze' then
       outcomes.tally(collected, 'snoozed')
-      delay(collected, id, entry, one, 0)
+      delay_again(collected, id, entry, one, 0)
+    elseif what == 'suspend' then
+      outcomes.tally(collected, 'snoozed')
+      suspend(collected, id, entry, one, two)
     elseif what == 'release' then
       outcomes.tally(collected, 'released')
       outcomes.requeue(collected, id, entry)

@@ -141,6 +141,17 @@ for id, entry in pairs(waiting) do
   if flags % 8 >= 4 then expect('has errors', call('HEXISTS', 'errors', id) == 1, id) end
 end
 for id in pairs(hash('progress')) do expect('has progress and is alive', alive[id], id) end
+for id, n in pairs(hash('steps')) do
+  expect('has steps and is alive or dead', alive[id] or dead[id], id)
+  local waits = call('HGET', 'steps:' .. id, '')
+  local rows = call('HLEN', 'steps:' .. id) - (waits and 1 or 0)
+  expect('has as many steps as are counted', n == struct.pack('>I4', rows), id)
+  local target = waits and struct.unpack('>I4', waits) or 0
+  if target > 0 then expect('waits for steps that it does not have', rows < target, id) end
+end
+for _, key in ipairs(redis.call('KEYS', base .. 'steps:*')) do
+  expect('is among the tasks with steps', call('HEXISTS', 'steps', string.sub(key, #base + 7)) == 1, key)
+end
 for id in pairs(cancel) do expect('is to be cancelled and runs', running[id], id) end
 for id in pairs(died) do expect('is a dead letter', dead[id] and not alive[id], id) end
 for id in pairs(dead) do expect('has died', died[id], id) end

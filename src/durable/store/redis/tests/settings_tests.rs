@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::durable::DurableError;
+use crate::durable::store::{NewStep, StepAnswer, StepKind, StepName};
 
 async fn refused(url: &str) -> DurableError {
     refused_within(url, DEADLINE).await
@@ -153,6 +154,14 @@ async fn the_documented_permissions_suffice() {
     worker.enqueue((0..4).map(task)).await;
     let claim = worker.claim(3).await;
     worker.store.renew(vec![claim.epoch]).await.unwrap();
+    let step = NewStep {
+        id: id(1),
+        epoch: claim.epoch,
+        name: StepName::new(StepKind::Step, "a").unwrap(),
+        value: Vec::new(),
+    };
+    let answers = worker.store.store_steps(vec![step]).await.unwrap();
+    assert_eq!(answers, [StepAnswer::Stored]);
     assert_eq!(worker.store.cancel(vec![id(0), id(3)]).await.unwrap(), 2);
     assert_eq!(worker.turn(done(&claim), 0).await.refused, []);
     worker.store.status(vec![id(0), id(9)]).await.unwrap();
@@ -164,6 +173,7 @@ async fn the_documented_permissions_suffice() {
             .unwrap(),
         []
     );
+    assert_eq!(worker.store.steps(id(1)).await.unwrap(), []);
     let payload = worker.store.dead_letter_payload(id(1)).await;
     assert_eq!(payload.unwrap(), None);
     assert_eq!(

@@ -21,7 +21,9 @@ const ROWS_PER_PASS: i64 = 1024;
 /// If it finds damage, so that the writer repairs the store.
 pub(in super::super) fn check(tx: &Transaction<'_>) -> Result<(), Fault> {
     let damage = &tx.shared.damage;
-    let last = check_rows(tx, damage.last_checked())?;
+    let after = damage.last_checked();
+    let last = check_rows(tx, after)?;
+    tx.remove_left_steps(after, last)?;
     damage.set_last_checked(last);
     damage.load(tx.db, tx.now)
 }

@@ -86,6 +86,19 @@ const PROGRESS: &[Column] = &[
     Column("number", ANY, ""),
     Column("bytes", Values::Bytes, ""),
 ];
+const STEP: &[Column] = &[
+    Column("id", Values::Id, ""),
+    Column("name", Values::Text, ""),
+    Column("number", COUNT, ""),
+    Column("at", TIME, ""),
+    Column("value", Values::Bytes, ""),
+];
+const WORKFLOW: &[Column] = &[
+    Column("id", Values::Id, ""),
+    Column("steps", COUNT, ""),
+    Column("bytes", COUNT, ""),
+    Column("until", Values::Optional(&COUNT), ""),
+];
 const STAT: &[Column] = &[
     Column("hours", FLAG, ""),
     Column("bucket", TIME, ""),
@@ -154,6 +167,7 @@ const TASK: &[Column] = &[
     Column("key", Values::Optional(&Values::Id), "NULL"),
     Column("key_since", Values::Optional(&TIME), "NULL"),
     Column("key_until", Values::Optional(&ANY), "NULL"),
+    Column("parent", Values::Optional(&Values::Id), "NULL"),
     Column("payload", Values::Optional(&Values::Bytes), "NULL"),
     Column("output", Values::Optional(&Values::Bytes), "NULL"),
     Column("error", Values::Optional(&Values::Text), "''"),
@@ -240,6 +254,8 @@ pub(super) fn remove_invalid(db: &Connection, damage: &mut Damage) -> Result<(),
         ("throng_group_hold", &["queue", "name"], GROUP_HOLD),
         ("throng_error", &["id", "attempt"], ERROR),
         ("throng_progress", &["id"], PROGRESS),
+        ("throng_step", &["id", "name"], STEP),
+        ("throng_workflow", &["id"], WORKFLOW),
         ("throng_stat", &["hours", "bucket", "name", "queue"], STAT),
         ("throng_stat_report", &["reporter"], STAT_REPORT),
         ("throng_damaged", &["number"], DAMAGED),

@@ -20,7 +20,7 @@ struct Table {
     scans: &'static [&'static str],
 }
 
-const TABLES: [Table; 15] = [
+const TABLES: [Table; 17] = [
     Table {
         name: "throng_session",
         key: &["id"],
@@ -110,6 +110,22 @@ const TABLES: [Table; 15] = [
     },
     Table {
         name: "throng_progress",
+        key: &["id"],
+        scans: &[
+            "SELECT id, * FROM {} ORDER BY id",
+            "SELECT id, * FROM {} ORDER BY id DESC",
+        ],
+    },
+    Table {
+        name: "throng_step",
+        key: &["id", "name"],
+        scans: &[
+            "SELECT id, name, * FROM {} ORDER BY id, name",
+            "SELECT id, name, * FROM {} ORDER BY id DESC, name DESC",
+        ],
+    },
+    Table {
+        name: "throng_workflow",
         key: &["id"],
         scans: &[
             "SELECT id, * FROM {} ORDER BY id",

@@ -74,6 +74,10 @@ impl DamagedStore {
             UPDATE throng_task SET failures = 1;
             INSERT INTO throng_progress (id, epoch, number, bytes)
                 SELECT id, 1, 1, zeroblob(30) FROM throng_task WHERE state < 2;
+            INSERT INTO throng_step (id, name, number, at, value)
+                SELECT id, 'step:a', 1, 0, zeroblob(30) FROM throng_task WHERE state < 2 OR state = 4;
+            INSERT INTO throng_workflow (id, steps, bytes, until)
+                SELECT id, 1, 36, iif(state = 1, 5, NULL) FROM throng_task WHERE state < 2 OR state = 4;
             INSERT INTO throng_schedule (name, version, needs, time, hand_out, started, skipped, body)
                 SELECT hex(id), 1, 1, at, at, 0, 0, zeroblob(30) FROM throng_task;
             INSERT INTO throng_stat (hours, bucket, name, queue, started, done, retried, died, cancelled, micros)
@@ -312,7 +316,8 @@ async fn garble(table: &str, column: &str) {
             _ => vec![],
         };
         let rows = match table {
-            "throng_ready" | "throng_payload" | "throng_error" | "throng_progress" => format!(
+            "throng_ready" | "throng_payload" | "throng_error" | "throng_progress"
+            | "throng_step" | "throng_workflow" => format!(
                 "UPDATE OR IGNORE {table} SET {column} = {garbage}
                  WHERE id = (SELECT min(id) FROM {table})"
             ),
@@ -332,7 +337,7 @@ async fn garble(table: &str, column: &str) {
             );
             assert!(is_final(end) || is_sense, "{name}: {id} {end:?}");
             let is_sound = !is_damaged(end) && *end != TaskState::Absent;
-            let may_be_lost = is_garbled || table == "throng_payload";
+            let may_be_lost = is_garbled || matches!(table, "throng_payload" | "throng_step");
             assert!(is_sound || may_be_lost, "{name}: {id} {end:?}");
         }
         if ends.values().all(is_final) {
@@ -386,6 +391,12 @@ async fn garbled_errors_cost_nothing() {
 #[tokio::test]
 async fn garbled_progress_costs_nothing() {
     garble_all("throng_progress", &[]).await;
+}
+
+#[tokio::test]
+async fn garbled_steps_cost_their_own_task() {
+    garble_all("throng_step", &[]).await;
+    garble_all("throng_workflow", &[]).await;
 }
 
 #[tokio::test]

@@ -16,8 +16,8 @@ use crate::durable::store::suite::Harness;
 use crate::durable::store::suite::baseline_tests::adds_up;
 use crate::durable::store::suite::process::id;
 use crate::durable::store::{
-    Epoch, Event, MAX_STORE_TIME_STEP, NewSession, QueueChange, ScheduleChange, SessionId, Store,
-    WorkerCard,
+    Epoch, Event, MAX_STORE_TIME_STEP, NewSession, NewTask, QueueChange, ScheduleChange, SessionId,
+    Store, WorkerCard,
 };
 use crate::durable::{Counts, TaskId};
 
@@ -35,6 +35,7 @@ mod queues;
 mod retention;
 mod schedules;
 mod stats;
+mod steps;
 mod workers;
 
 /// The number of passes after which maintenance must be finished.
@@ -129,10 +130,15 @@ impl<H: Harness> Pair<H> {
             } => {
                 let session = self.session(*session).await;
                 let (has_types, has_queues) = (self.tested.knows_types(), self.has_queues);
+                let tells_parents = self.tested.tells_parents();
                 let ids = &mut self.ids;
                 let tasks = tasks
                     .iter()
-                    .map(|new| new.task(ids, has_types, has_queues, *is_keyed));
+                    .map(|new| new.task(ids, has_types, has_queues, *is_keyed))
+                    .map(|task| NewTask {
+                        parent: task.parent.filter(|_| tells_parents),
+                        ..task
+                    });
                 let tasks = tasks.collect();
                 self.sessions[session].number += 1;
                 self.send(session, Request::Enqueue(tasks)).await
@@ -147,6 +153,8 @@ impl<H: Harness> Pair<H> {
             Step::Find { process, tasks } => self.find(*process, &self.ids.of_all(tasks)).await,
             Step::Head { process, is_queued } => self.head(*process, *is_queued).await,
             Step::ReportProgress { tasks, number } => self.report_progress(tasks, *number).await,
+            Step::StoreSteps { tasks, name, len } => self.store_steps(tasks, *name, *len).await,
+            Step::Signal { task, name } => self.signal(*task, *name).await,
             Step::RecordStats(step) => self.record_stats(step).await,
             Step::ReadStats(step) => self.stats(step).await,
             Step::Pass(time) => self.pass(*time).await,
@@ -362,7 +370,8 @@ impl<H: Harness> Pair<H> {
         }
         let seen = model.0.status(ids.clone()).await;
         same((seen, tested.0.status(ids.clone()).await))?;
-        self.progress(process, ids).await
+        self.progress(process, ids.clone()).await?;
+        self.steps(process, &ids).await
     }
 
     async fn pause(&mut self, other: bool, is_paused: bool) -> Outcome {

@@ -112,6 +112,10 @@ impl New {
             delay: self.delay,
             retention: self.retention(key, ids),
             max_crashes: self.max_crashes,
+            parent: self
+                .parent
+                .filter(|_| !has_keys)
+                .map(|parent| ids.of(parent)),
         }
     }
 }
@@ -156,6 +160,7 @@ impl VerdictChoice {
             Self::Done => Verdict::Done(mark.to_be_bytes().to_vec()),
             Self::Retry(after) => Verdict::Retry { after, error, took },
             Self::Snooze(after) => Verdict::Snooze { after },
+            Self::Suspend(after, until) => Verdict::Suspend { after, until },
             Self::Dead => Verdict::Dead {
                 reason: DeadReason::Attempts,
                 error,
@@ -213,7 +218,7 @@ impl Ids {
         self.0[usize::from(task)] += 1;
     }
 
-    fn of(&self, task: u8) -> TaskId {
+    pub(super) fn of(&self, task: u8) -> TaskId {
         id(self.number(task))
     }
 

@@ -19,6 +19,7 @@ pub(in crate::durable::store) async fn look(store: &Store) -> Vec<String> {
     let mut seen = vec![
         text(store.status(ids.clone()).await),
         text(store.progress(ids.clone()).await),
+        text(store.steps(ids[5]).await),
         text(store.dead_letters(DeadFilter::all(), 9).await),
         text(store.counts().await),
         text(store.overview().await),

@@ -14,7 +14,7 @@ use crate::durable::schedule::when::COMPUTES;
 use crate::durable::store::suite::changes::moves_tests::all_to;
 use crate::durable::store::{
     Change, ClaimPushes, Enqueue, NewSession, Progress, ProgressReport, QueueChange, RunType,
-    ScheduleChange, StatReport, Turn, WorkerCard,
+    ScheduleChange, SignalAnswer, StatReport, StepKind, StepName, Turn, WorkerCard,
 };
 use crate::durable::{DeadFilter, Retention, RunTotals};
 
@@ -38,6 +38,9 @@ async fn fill<'a>(it: &'a dyn Harness, process: &Process) -> Scheduler<'a> {
         },
     };
     process.0.0.report_progress(vec![report]).await.unwrap();
+    let name = StepName::new(StepKind::Signal, "a").unwrap();
+    let signal = process.0.0.signal(id(5), name, b"1".to_vec());
+    assert_eq!(signal.await.unwrap(), SignalAnswer::Stored);
     process.cancel([3]).await;
     let verdicts = [done(), dead(), retry(HOUR), retry(HOUR)];
     let verdicts = verdicts.into_iter().enumerate();
@@ -124,6 +127,9 @@ pub(super) async fn an_observer_is_refused_all_changes(it: &dyn Harness) {
     assert_observed(store.turn(Arc::new(new_turn())).await);
     assert_observed(store.renew(vec![1]).await);
     assert_observed(store.report_progress(Vec::new()).await);
+    assert_observed(store.store_steps(Vec::new()).await);
+    let name = StepName::new(StepKind::Signal, "a").unwrap();
+    assert_observed(store.signal(id(6), name, Vec::new()).await);
     assert_observed(store.cancel(vec![id(6)]).await);
     assert_observed(store.change(vec![id(8)], Change::RunNow).await);
     assert_observed(store.move_waiting(all_to("q")).await);
@@ -156,8 +162,14 @@ fn every_request_is_made_of_an_observer() {
     });
     let all: Vec<_> = names.collect();
     assert!(all.len() > 40, "{all:?}");
-    // The first three ask nothing of the store, and `open_session` makes the last.
-    let others = ["name", "runtime", "can_have", "open_session_with"];
+    // The first four ask nothing of the store, and `open_session` makes the last.
+    let others = [
+        "name",
+        "runtime",
+        "can_have",
+        "tells_parents",
+        "open_session_with",
+    ];
     let requests = all.iter().filter(|name| !others.contains(name));
     let missing = requests.filter(|name| {
         let receivers = ["store", "observer.0"];

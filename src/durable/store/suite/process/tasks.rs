@@ -7,7 +7,7 @@ use crate::durable::queue::name::QueueName;
 use crate::durable::queue::{Priority, QueueSettings};
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::kind::TypeSet;
-use crate::durable::store::{Claimed, DeadReason, NewTask, TaskState, Verdict};
+use crate::durable::store::{Claimed, DeadReason, NewTask, StepWait, TaskState, Verdict};
 use crate::durable::{Key, Status, TaskId};
 
 pub(in crate::durable::store::suite) use crate::durable::queue::Groups;
@@ -65,6 +65,7 @@ pub(in crate::durable::store) fn task(number: u64) -> NewTask {
         delay: Duration::ZERO,
         retention: HOUR,
         max_crashes: 3,
+        parent: None,
     }
 }
 
@@ -148,6 +149,8 @@ pub(in crate::durable::store::suite) fn fresh(number: u64) -> Claimed {
         crashes: 0,
         lost: 0,
         quarantined: false,
+        steps: 0,
+        wait: StepWait::Over,
     }
 }
 

@@ -1,0 +1,91 @@
+//! The tests of steps, signals and suspended tasks.
+
+use super::{Harness, process, run};
+
+mod children_tests;
+mod explorer_tests;
+mod steps_tests;
+mod suspensions_tests;
+
+/// Defines one test for each case, on one store.
+macro_rules! steps_suite {
+    ($store:ident, $harness:ty) => {
+        mod $store {
+            store_suite! { of $harness;
+                steps_tests {
+                    the_first_value_of_a_step_stands
+                    steps_are_read_in_the_order_in_which_they_were_stored
+                    only_the_run_that_holds_the_task_stores_steps
+                    a_claim_says_how_many_steps_its_task_has
+                    steps_are_kept_when_the_task_runs_again
+                    steps_are_kept_when_a_worker_dies
+                    a_success_and_a_cancellation_remove_steps
+                    a_dead_letter_keeps_its_steps
+                    a_dead_letter_of_crashes_keeps_its_steps
+                    another_task_with_the_same_id_has_no_steps
+                    a_task_has_a_limited_number_of_steps
+                    the_steps_of_a_task_have_a_limited_size
+                    a_full_batch_of_steps_is_stored
+                    steps_say_how_old_they_are
+                }
+                explorer_tests {
+                    no_order_of_events_loses_a_wake_up
+                }
+                suspensions_tests {
+                    a_suspended_task_is_due_after_its_time
+                    a_signal_makes_a_suspended_task_ready
+                    a_signal_before_the_suspension_makes_the_task_ready_at_once
+                    a_task_waits_for_several_signals
+                    a_repeated_signal_wakes_nobody
+                    a_signal_is_for_a_task_that_has_not_ended
+                    a_signal_hastens_no_other_delay
+                    a_signal_waits_for_a_task_that_waits_or_runs
+                    a_suspension_forgets_failures
+                    a_suspended_task_is_cancelled_at_once
+                    a_cancelled_run_that_is_suspended_is_cancelled
+                    a_repeated_suspension_takes_effect_once
+                    a_suspended_task_frees_its_permit
+                    a_suspended_task_of_a_group_returns_to_its_group
+                    a_signal_wakes_a_worker
+                    a_suspended_task_can_be_moved
+                    a_claim_says_how_the_wait_has_ended
+                    nothing_is_left_of_suspended_tasks
+                }
+            }
+        }
+    };
+}
+
+steps_suite!(in_memory, crate::durable::store::suite::memory::Memory);
+#[cfg(feature = "sqlite-unbundled")]
+steps_suite!(in_sqlite, crate::durable::store::suite::sqlite::Sqlite);
+#[cfg(feature = "redis")]
+steps_suite!(in_redis, crate::durable::store::suite::redis::Redis);
+
+/// Defines one test for each case with children, on one store.
+macro_rules! children_suite {
+    ($store:ident, $harness:ty) => {
+        mod $store {
+            store_suite! { of $harness;
+                children_tests {
+                    every_kind_of_end_is_a_step_of_the_parent
+                    the_last_child_wakes_its_parent
+                    a_child_that_ends_before_the_suspension_counts
+                    the_first_end_of_a_child_counts
+                    a_parent_that_has_ended_is_not_told
+                    an_end_is_stored_even_if_there_is_no_room
+                }
+            }
+        }
+    };
+}
+
+children_suite!(
+    children_in_memory,
+    crate::durable::store::suite::memory::Memory
+);
+#[cfg(feature = "sqlite-unbundled")]
+children_suite!(
+    children_in_sqlite,
+    crate::durable::store::suite::sqlite::Sqlite
+);

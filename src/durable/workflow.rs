@@ -1,0 +1,91 @@
+//! Workflows: tasks that remember their steps, and wait for days without holding anything.
+//!
+//! A run records what it has done in *steps*, which the store keeps and which never change. A later run of the task reads them, and
+//! continues behind the last one. A run that must wait ends: it returns an error, which `?` carries out of the task, and the task is
+//! *suspended* until a time, or until it has a number of steps. Since a signal is a step, too, and since the store compares the numbers when
+//! it suspends the task and when it stores a signal, no signal is missed.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use self::run_steps::{KnownStep, UsedName};
+use super::store::{MAX_STEP_BYTES, NewStep, StepAnswer, StepKind, StepName};
+use super::{DurableError, StopReason, TaskContext, TaskError};
+
+mod children;
+pub(crate) mod run_steps;
+mod signals;
+mod sleeps;
+mod steps;
+
+/// Shorter waits do not end a run.
+const MIN_SUSPENSION: Duration = Duration::from_secs(2);
+
+impl<App> TaskContext<App> {
+    /// Returns the name of a step of this run, and the step if an earlier run has stored it.
+    async fn look_up(
+        &self,
+        kind: StepKind,
+        name: &str,
+    ) -> Result<(UsedName<'_>, Option<KnownStep>), TaskError> {
+        let name = StepName::new(kind, name).map_err(|error| self.steps.fail(error))?;
+        let name = self.steps.use_name(name)?;
+        self.steps.load(self.client(), self.id()).await?;
+        let known = self.steps.get(name.name());
+        Ok((name, known))
+    }
+
+    /// Stores a step, unless the task has it already. Returns the step that the task has now.
+    async fn store_step(&self, name: StepName, value: Vec<u8>) -> Result<KnownStep, TaskError> {
+        if value.len() > MAX_STEP_BYTES {
+            let (name, len) = (name.as_str(), value.len());
+            return Err(self.steps.fail(format!(
+                "the value of `{name}` has {len} bytes, and a store accepts at most {MAX_STEP_BYTES}: keep the data elsewhere and store a reference to it"
+            )));
+        }
+        let step = NewStep {
+            id: self.id(),
+            epoch: self.fencing_token(),
+            name: name.clone(),
+            value: value.clone(),
+        };
+        match self.client().engine().store_step(step).await? {
+            StepAnswer::Stored => Ok(self.steps.add(name, value)),
+            StepAnswer::Found(value) => Ok(self.steps.add(name, value)),
+            StepAnswer::Full => Err(self.steps.full(&name)),
+            StepAnswer::Refused => {
+                self.lose_lease();
+                let name = name.as_str();
+                Err(TaskError::retry(format!(
+                    "`{name}` was not stored, since another worker has the task"
+                )))
+            }
+        }
+    }
+
+    /// Waits if this takes little time, and otherwise suspends the task: the run then ends with the error.
+    async fn wait_for(&self, rest: Duration, steps: Option<u32>) -> Result<(), TaskError> {
+        if rest >= MIN_SUSPENSION {
+            return Err(self.steps.suspend(rest, steps));
+        }
+        if rest.is_zero() {
+            return Ok(());
+        }
+        let engine = self.client().engine();
+        let Some(timers) = engine.runtime() else {
+            return Err(DurableError::closed(&engine.store_name, Some(self.id())).into());
+        };
+        // The runtime of the run may have no timers.
+        let pause = {
+            let _entered = timers.enter();
+            sleep(rest)
+        };
+        pause.await;
+        Ok(())
+    }
+
+    fn lose_lease(&self) {
+        self.stop(StopReason::LeaseLost);
+    }
+}

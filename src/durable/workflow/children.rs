@@ -1,0 +1,190 @@
+//! Children: tasks that a task spawns, and whose ends it waits for.
+
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+
+use crate::durable::store::{
+    ChildEnd, MAX_BATCH_TASKS, MAX_STEP_BYTES, MAX_STEPS, StepKind, StepName, TaskState,
+};
+use crate::durable::{DurableError, DurableHandle, DurableTask, TaskContext, TaskError, TaskId};
+
+impl<App> TaskContext<App> {
+    /// Spawns tasks as the *children* of this task, and returns their handles, for [`join`](Self::join).
+    ///
+    /// The children are spawned once, whatever happens to the runs of this task. If an earlier run has spawned them, `tasks` is ignored, and
+    /// the handles are those of the children of that run. A child has the options of its type. Cancelling this task does not cancel its
+    /// children.
+    ///
+    /// This is not supported in Redis yet.
+    ///
+    /// # Errors
+    ///
+    /// - a [fatal](TaskError::fatal) error if there are more than 4,096 tasks, if a task cannot be encoded, if the store does not support
+    ///   children, or one of the fatal errors of [`step`](Self::step);
+    /// - an error after which the task is tried again if the store does not answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, some of the children may be stored. The next run stores the others.
+    pub async fn spawn_all<T: DurableTask>(
+        &self,
+        name: &str,
+        tasks: impl IntoIterator<Item = T>,
+    ) -> Result<Vec<DurableHandle<T::Output>>, TaskError> {
+        let tasks: Vec<T> = tasks.into_iter().collect();
+        let (step, known) = self.look_up(StepKind::Spawn, name).await?;
+        let count = match known {
+            Some(known) => self.steps.decode(step.name(), &known)?,
+            None => self.spawn_children(name, step.name(), tasks).await?,
+        };
+        step.keep();
+        let ids: Vec<_> = (0..count)
+            .map(|number| self.child_id(name, number))
+            .collect();
+        self.steps.add_children(&ids);
+        let handles = ids.into_iter().map(|id| self.client().attach::<T>(id));
+        Ok(handles.collect())
+    }
+
+    /// Spawns those tasks that have not ended yet. Returns the number of all.
+    async fn spawn_children<T: DurableTask>(
+        &self,
+        name: &str,
+        step: &StepName,
+        tasks: Vec<T>,
+    ) -> Result<u64, TaskError> {
+        if !self.client().engine().store.tells_parents() {
+            let advice = "children are not supported in this store: use a SqliteStore";
+            return Err(self.steps.fail(advice.to_owned()));
+        }
+        if tasks.len() > MAX_STEPS as usize {
+            let (name, len) = (step.as_str(), tasks.len());
+            return Err(self.steps.fail(format!(
+                "`{name}` has {len} tasks, and a task has at most {MAX_STEPS} children: spawn them from several tasks"
+            )));
+        }
+        let count = tasks.len() as u64;
+        let tasks = (0..).zip(tasks);
+        let tasks = tasks.map(|(number, task)| (task, self.child_id(name, number)));
+        // The result of a child that has ended may not be kept any more, so its id may be free.
+        let new = tasks.filter(|(_, id)| self.steps.get(&StepName::of_child(*id)).is_none());
+        self.client()
+            .spawn_children(self.id(), new.collect())
+            .await?;
+        let value = self.steps.encode(step, &count)?;
+        let stored = self.store_step(step.clone(), value).await?;
+        self.steps.decode(step, &stored)
+    }
+
+    fn child_id(&self, name: &str, number: u64) -> TaskId {
+        let mut bytes = self.id().to_bytes().to_vec();
+        bytes.extend(number.to_le_bytes());
+        bytes.extend(name.as_bytes());
+        TaskId::derive("throng child", &bytes)
+    }
+
+    /// Waits for [children](Self::spawn_all) of this task, and returns their results, in the order of the handles. Meanwhile, the task holds
+    /// neither a permit nor a worker.
+    ///
+    /// The result of a child that has failed for good, or was cancelled, is an error in the list. So one bad child does not end the wait for
+    /// the others, and the run decides what it means. The first end of a child counts: if its dead letter is replayed, the result stays.
+    ///
+    /// If a child has not ended, this returns an error that ends the run; pass it on with `?`. The task runs again when all of them have
+    /// ended: see [`sleep`](Self::sleep).
+    ///
+    /// # Errors
+    ///
+    /// - A child has not ended.
+    /// - A [fatal](TaskError::fatal) error if a handle is not that of a child that this run has spawned or found.
+    /// - The store does not answer.
+    ///
+    /// The result of a child [`is_too_large`](DurableError::is_too_large) if its output has more than 64 KiB, or the steps of this task have
+    /// more than 1 MiB.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost if the future is dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableTask, TaskContext, TaskError};
+    /// #[derive(Serialize, Deserialize)]
+    /// struct Fetch(String);
+    /// # impl DurableTask for Fetch { const NAME: &'static str = "fetch"; type Output = u64; }
+    ///
+    /// /// Returns the size of all pages that can be fetched.
+    /// async fn crawl(cx: TaskContext<()>, urls: Vec<String>) -> Result<u64, TaskError> {
+    ///     let pages = cx.spawn_all("page", urls.into_iter().map(Fetch)).await?;
+    ///     let sizes = cx.join(&pages).await?;
+    ///     Ok(sizes.into_iter().flatten().sum())
+    /// }
+    /// # let _ = crawl;
+    /// ```
+    pub async fn join<O>(
+        &self,
+        children: &[DurableHandle<O>],
+    ) -> Result<Vec<Result<O, DurableError>>, TaskError>
+    where
+        O: DeserializeOwned + Send + 'static,
+    {
+        let ids: Vec<_> = children.iter().map(DurableHandle::id).collect();
+        if let Some(other) = ids.iter().find(|&&id| !self.steps.is_child(id)) {
+            return Err(self.steps.fail(format!(
+                "task {other} is not a child of this run: spawn it with `TaskContext::spawn_all`"
+            )));
+        }
+        let mut missing = self.missing(&ids);
+        // A child whose end is missing in a later run may be lost: its task was deleted, or the store was damaged.
+        if !missing.is_empty() && self.steps.has_earlier() {
+            self.look_for(&missing).await?;
+            missing = self.missing(&ids);
+        }
+        if !missing.is_empty() {
+            return Err(self
+                .steps
+                .suspend(Duration::MAX, Some(missing.len() as u32)));
+        }
+        Ok(children.iter().map(|child| self.result_of(child)).collect())
+    }
+
+    /// Returns the children whose ends this run does not know.
+    fn missing(&self, ids: &[TaskId]) -> Vec<TaskId> {
+        let is_missing = |id: &TaskId| self.steps.get(&StepName::of_child(*id)).is_none();
+        ids.iter().copied().filter(is_missing).collect()
+    }
+
+    /// Stores the ends of those children that have ended.
+    async fn look_for(&self, ids: &[TaskId]) -> Result<(), TaskError> {
+        for ids in ids.chunks(MAX_BATCH_TASKS) {
+            let status = self
+                .client()
+                .ask(Some(self.id()), |store| store.status(ids.to_vec()));
+            for (id, state) in ids.iter().zip(status.await?) {
+                if let Some(end) = ChildEnd::encode(&state, MAX_STEP_BYTES) {
+                    self.steps.add_late_child();
+                    self.store_step(StepName::of_child(*id), end).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the result of a child whose end is known.
+    fn result_of<O>(&self, child: &DurableHandle<O>) -> Result<O, DurableError>
+    where
+        O: DeserializeOwned + Send + 'static,
+    {
+        let (store_name, id) = (self.client().store_name(), child.id());
+        let step = self.steps.get(&StepName::of_child(id));
+        match step.and_then(|step| ChildEnd::decode(&step.value)) {
+            Some(ChildEnd::Ended(end)) => child.outcome(Some(Ok(end))),
+            Some(ChildEnd::TooLarge(len)) => {
+                Err(DurableError::too_large(store_name, id, len, MAX_STEP_BYTES))
+            }
+            None => child.outcome(Some(Ok(TaskState::Absent))),
+        }
+    }
+}

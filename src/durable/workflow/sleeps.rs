@@ -1,0 +1,88 @@
+//! Sleeps that outlast the run.
+
+use std::time::{Duration, SystemTime};
+
+use super::run_steps::KnownStep;
+use crate::durable::clock::millis;
+use crate::durable::store::{StepKind, StepName};
+use crate::durable::{TaskContext, TaskError};
+
+impl<App> TaskContext<App> {
+    /// Sleeps for a time, in which the task holds neither a permit nor a worker.
+    ///
+    /// If the time is not over, this returns an error that ends the run; pass it on with `?`. The task is
+    /// [delayed](crate::durable::Status::Delayed) meanwhile, and then runs again from its beginning: it finds its [steps](Self::step), and
+    /// continues here. Its failures are forgotten, so a sleep does not use up its [retries](crate::durable::DurableTask::RETRY). A
+    /// wait of less than two seconds does not end the run.
+    ///
+    /// The time begins when the first run of the task comes to this sleep. It is measured by the clock of the store, and each name sleeps
+    /// once. Within a run, several waits can be combined: if the run ends, the task continues when the first of them is over.
+    ///
+    /// Whatever error the run returns after that, the task is suspended; if the run returns `Ok`, the task has succeeded.
+    ///
+    /// # Errors
+    ///
+    /// The time is not over, or one of the errors of [`step`](Self::step).
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped. If it has returned an error, or if a later run sleeps for the same name, the time began with the first call.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// # use throng::durable::{TaskContext, TaskError};
+    /// # async fn mail(_: &str) -> Result<(), TaskError> { Ok(()) }
+    ///
+    /// const DAY: Duration = Duration::from_secs(24 * 3600);
+    ///
+    /// async fn onboard(cx: TaskContext<()>) -> Result<(), TaskError> {
+    ///     cx.step("welcome", || mail("Welcome!")).await?;
+    ///     cx.sleep("trial", 14 * DAY).await?;
+    ///     cx.step("offer", || mail("Your trial is over.")).await
+    /// }
+    /// # let _ = onboard;
+    /// ```
+    pub async fn sleep(&self, name: &str, duration: Duration) -> Result<(), TaskError> {
+        let rest = self.rest_of(StepKind::Sleep, name, || duration).await?;
+        self.wait_for(rest, None).await
+    }
+
+    /// Sleeps until a time: see [`sleep`](Self::sleep). The first run of the task that comes to this sleep determines how long it takes.
+    ///
+    /// # Errors
+    ///
+    /// As [`sleep`](Self::sleep).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`sleep`](Self::sleep).
+    pub async fn sleep_until(&self, name: &str, time: SystemTime) -> Result<(), TaskError> {
+        let left = || time.duration_since(SystemTime::now()).unwrap_or_default();
+        let rest = self.rest_of(StepKind::Sleep, name, left).await?;
+        self.wait_for(rest, None).await
+    }
+
+    /// Returns what is left of a time, which begins when the first run of the task asks for it.
+    pub(super) async fn rest_of(
+        &self,
+        kind: StepKind,
+        name: &str,
+        duration: impl FnOnce() -> Duration,
+    ) -> Result<Duration, TaskError> {
+        let (name, known) = self.look_up(kind, name).await?;
+        let name = name.keep();
+        let step = match known {
+            Some(step) => step,
+            None => self.begin(&name, duration()).await?,
+        };
+        let duration: u64 = self.steps.decode(&name, &step)?;
+        Ok(Duration::from_millis(duration).saturating_sub(step.age()))
+    }
+
+    async fn begin(&self, name: &StepName, duration: Duration) -> Result<KnownStep, TaskError> {
+        let value = self.steps.encode(name, &millis(duration))?;
+        self.store_step(name.clone(), value).await
+    }
+}

@@ -1,0 +1,204 @@
+//! Children of workflows.
+
+use serde::{Deserialize, Serialize};
+use throng::durable::{DurableTask, Run, TaskContext, TaskError};
+
+use crate::harness::{App, Number, TestStore, builder, spawn, start, start_as};
+use crate::support::within;
+use crate::workflows::{Calls, fatal_error};
+
+on_local_stores! {
+    children_are_joined_in_their_order,
+    children_are_spawned_once,
+    a_parent_and_its_children_need_one_permit,
+    the_end_of_a_bad_child_is_an_error_in_the_list,
+    a_child_of_another_task_is_not_joined,
+    children_have_children,
+    an_output_that_is_too_large_for_a_step_is_an_error,
+}
+
+/// Spawns this number of children, whose numbers begin with 100, and returns the sum of their outputs.
+async fn sum_of_children(cx: &TaskContext<App>, count: u64) -> Result<u64, TaskError> {
+    let children = cx
+        .spawn_all("child", (100..100 + count).map(Number))
+        .await?;
+    let mut sum = 0;
+    for output in cx.join(&children).await? {
+        sum += output?;
+    }
+    Ok(sum)
+}
+
+async fn children_are_joined_in_their_order(store: TestStore) {
+    let client = store.client().await;
+    let runs = Calls::default();
+    let all = runs.clone();
+    let executor = start(&client, move |number, cx| {
+        let runs = all.clone();
+        async move {
+            if number >= 100 {
+                return Ok(number);
+            }
+            runs.add();
+            let children = cx.spawn_all("child", (100..400).map(Number)).await?;
+            let outputs = cx.join(&children).await?;
+            let outputs: Vec<_> = outputs.into_iter().flatten().collect();
+            assert_eq!(outputs, (100..400).collect::<Vec<_>>());
+            Ok(7)
+        }
+    })
+    .await;
+    assert_eq!(within(spawn(&client, 1).await).await.unwrap(), 7);
+    // The run that spawns them, and one that finds all ends.
+    assert!((1..=2).contains(&runs.get()), "{}", runs.get());
+    assert_eq!(executor.metrics().late_wakes, 0);
+}
+
+async fn children_are_spawned_once(store: TestStore) {
+    let client = store.client().await;
+    let (children, runs) = (Calls::default(), Calls::default());
+    let (counted, all) = (children.clone(), runs.clone());
+    let _executor = start(&client, move |number, cx| {
+        let (children, runs) = (counted.clone(), all.clone());
+        async move {
+            if number >= 100 {
+                return Ok(children.add());
+            }
+            let count = if runs.add() == 1 { 5 } else { 9 };
+            let spawned = cx
+                .spawn_all("child", (100..100 + count).map(Number))
+                .await?;
+            if runs.get() == 1 {
+                return Err(TaskError::retry("the first run fails"));
+            }
+            Ok(cx.join(&spawned).await?.len() as u64)
+        }
+    })
+    .await;
+    assert_eq!(within(spawn(&client, 1).await).await.unwrap(), 5);
+    assert_eq!(children.get(), 5);
+}
+
+async fn a_parent_and_its_children_need_one_permit(store: TestStore) {
+    let client = store.client().await;
+    let mut one_at_a_time = builder(&client);
+    one_at_a_time.max_running(1);
+    let executor = start_as(&one_at_a_time, |number, cx| async move {
+        match number {
+            100.. => Ok(number),
+            _ => sum_of_children(&cx, 10).await,
+        }
+    })
+    .await;
+    let sum = (100..110).sum::<u64>();
+    assert_eq!(within(spawn(&client, 1).await).await.unwrap(), sum);
+    assert_eq!(executor.metrics().late_wakes, 0);
+}
+
+async fn the_end_of_a_bad_child_is_an_error_in_the_list(store: TestStore) {
+    let client = store.client().await;
+    let _executor = start(&client, |number, cx| async move {
+        match number {
+            100 => Ok(100),
+            101 => Err(TaskError::fatal("it is bad")),
+            102 => {
+                cx.client().cancel(&[cx.id()]).await?;
+                cx.stopped().await;
+                Err(TaskError::retry("stopped"))
+            }
+            _ => {
+                let children = cx.spawn_all("child", (100..103).map(Number)).await?;
+                let outputs = cx.join(&children).await?;
+                assert_eq!(*outputs[0].as_ref().unwrap(), 100);
+                let dead = outputs[1].as_ref().unwrap_err();
+                assert!(
+                    dead.is_dead() && dead.to_string().contains("it is bad"),
+                    "{dead}"
+                );
+                assert_eq!(dead.task_id(), Some(children[1].id()));
+                assert!(outputs[2].as_ref().unwrap_err().is_cancelled());
+                Ok(7)
+            }
+        }
+    })
+    .await;
+    assert_eq!(within(spawn(&client, 1).await).await.unwrap(), 7);
+}
+
+async fn a_child_of_another_task_is_not_joined(store: TestStore) {
+    let client = store.client().await;
+    let _executor = start(&client, |_, cx| async move {
+        let other = cx.client().attach::<Number>(cx.id());
+        Ok(cx.join(&[other]).await?.len() as u64)
+    })
+    .await;
+    let error = fatal_error(spawn(&client, 1).await).await;
+    assert!(error.contains("is not a child of this run"), "{error}");
+}
+
+async fn children_have_children(store: TestStore) {
+    let client = store.client().await;
+    let _executor = start(&client, |depth, cx| async move {
+        if depth == 0 {
+            return Ok(1);
+        }
+        let children = cx
+            .spawn_all("child", [Number(depth - 1), Number(depth - 1)])
+            .await?;
+        let mut sum = 0;
+        for output in cx.join(&children).await? {
+            sum += output?;
+        }
+        Ok(sum)
+    })
+    .await;
+    assert_eq!(within(spawn(&client, 5).await).await.unwrap(), 32);
+}
+
+/// Returns a text of this length.
+#[derive(Debug, Serialize, Deserialize)]
+struct Text(usize);
+
+impl DurableTask for Text {
+    const NAME: &'static str = "text";
+    type Output = String;
+}
+
+impl Run<App> for Text {
+    async fn run(self, _: TaskContext<App>) -> Result<String, TaskError> {
+        Ok("x".repeat(self.0))
+    }
+}
+
+async fn an_output_that_is_too_large_for_a_step_is_an_error(store: TestStore) {
+    let client = store.client().await;
+    let mut with_texts = builder(&client);
+    with_texts.register::<Text>();
+    let _executor = start_as(&with_texts, |_, cx| async move {
+        let texts = cx.spawn_all("text", [Text(60_000), Text(70_000)]).await?;
+        let texts = cx.join(&texts).await?;
+        assert_eq!(texts[0].as_ref().unwrap().len(), 60_000);
+        assert!(texts[1].as_ref().unwrap_err().is_too_large());
+        Ok(7)
+    })
+    .await;
+    assert_eq!(within(spawn(&client, 1).await).await.unwrap(), 7);
+}
+
+#[cfg(feature = "redis")]
+#[tokio::test]
+async fn redis_says_that_it_has_no_children() {
+    needs_redis!();
+    let store = TestStore::server();
+    let client = store.client().await;
+    let _executor = start(
+        &client,
+        |_, cx| async move { sum_of_children(&cx, 3).await },
+    )
+    .await;
+    let error = fatal_error(spawn(&client, 1).await).await;
+    assert!(
+        error.contains("children are not supported in this store"),
+        "{error}"
+    );
+}
