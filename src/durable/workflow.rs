@@ -5,6 +5,7 @@
 //! *suspended* until a time, or until it has a number of steps. Since a signal is a step, too, and since the store compares the numbers when
 //! it suspends the task and when it stores a signal, no signal is missed.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use tokio::time::sleep;
@@ -64,10 +65,14 @@ impl<App> TaskContext<App> {
         }
     }
 
-    /// Waits if this takes little time, and otherwise suspends the task: the run then ends with the error.
-    async fn wait_for(&self, rest: Duration, steps: Option<u32>) -> Result<(), TaskError> {
+    /// Waits if this takes little time, and otherwise suspends the task, until it has the step, if one is given: the run then ends with the
+    /// error.
+    async fn wait_for(&self, rest: Duration, step: Option<&StepName>) -> Result<(), TaskError> {
         if rest >= MIN_SUSPENSION {
-            return Err(self.steps.suspend(rest, steps));
+            return Err(match step {
+                Some(name) => self.steps.suspend_for(rest, &HashSet::from([name.clone()])),
+                None => self.steps.suspend(rest),
+            });
         }
         if rest.is_zero() {
             return Ok(());

@@ -1,9 +1,9 @@
 //! Children of workflows.
 
 use serde::{Deserialize, Serialize};
-use throng::durable::{DurableTask, Run, TaskContext, TaskError};
+use throng::durable::{DurableTask, Run, Status, TaskContext, TaskError};
 
-use crate::harness::{App, Number, TestStore, builder, spawn, start, start_as};
+use crate::harness::{App, Door, Number, TestStore, builder, reaches, spawn, start, start_as};
 use crate::support::within;
 use crate::workflows::{Calls, fatal_error};
 
@@ -15,6 +15,8 @@ on_local_stores! {
     a_child_of_another_task_is_not_joined,
     children_have_children,
     an_output_that_is_too_large_for_a_step_is_an_error,
+    a_child_that_is_listed_twice_is_waited_for_once,
+    a_child_whose_end_the_run_finds_after_it_has_waited_ends_the_wait,
 }
 
 /// Spawns this number of children, whose numbers begin with 100, and returns the sum of their outputs.
@@ -183,6 +185,61 @@ async fn an_output_that_is_too_large_for_a_step_is_an_error(store: TestStore) {
     })
     .await;
     assert_eq!(within(spawn(&client, 1).await).await.unwrap(), 7);
+}
+
+async fn a_child_that_is_listed_twice_is_waited_for_once(store: TestStore) {
+    let client = store.client().await;
+    let door = Door::new();
+    let closed = door.clone();
+    let _executor = start(&client, move |number, cx| {
+        let door = closed.clone();
+        async move {
+            if number >= 100 {
+                door.pass().await;
+                return Ok(number);
+            }
+            let [child] = <[_; 1]>::try_from(cx.spawn_all("child", [Number(100)]).await?).unwrap();
+            let outputs = cx.join(&[child.clone(), child]).await?;
+            Ok(outputs.into_iter().flatten().sum())
+        }
+    })
+    .await;
+    let parent = spawn(&client, 1).await;
+    reaches(&parent, Status::Delayed).await;
+    door.open();
+    assert_eq!(within(parent).await.unwrap(), 200);
+}
+
+/// The run asks for the end of a child, which is missing. It then finds the end, fails, and so is suspended: the end must not be missing for
+/// the store.
+async fn a_child_whose_end_the_run_finds_after_it_has_waited_ends_the_wait(store: TestStore) {
+    let client = store.client().await;
+    let (door, runs) = (Door::new(), Calls::default());
+    let all = runs.clone();
+    let _executor = start(&client, move |number, cx| {
+        let (door, runs) = (door.clone(), all.clone());
+        async move {
+            if number >= 100 {
+                door.pass().await;
+                return Ok(number);
+            }
+            let children = cx.spawn_all("child", [Number(100)]).await?;
+            match runs.add() {
+                1 => return Err(TaskError::retry("the next run looks for the end")),
+                2 => {
+                    assert!(cx.join(&children).await.is_err());
+                    door.open();
+                    reaches(&children[0], Status::Done).await;
+                    cx.join(&children).await?;
+                    return Err(TaskError::retry("the run has waited"));
+                }
+                _ => Ok(cx.join(&children).await?.into_iter().flatten().sum()),
+            }
+        }
+    })
+    .await;
+    assert_eq!(within(spawn(&client, 1).await).await.unwrap(), 100);
+    assert_eq!(runs.get(), 3);
 }
 
 #[cfg(feature = "redis")]

@@ -143,9 +143,8 @@ impl<App> TaskContext<App> {
             missing = self.missing(&ids);
         }
         if !missing.is_empty() {
-            return Err(self
-                .steps
-                .suspend(Duration::MAX, Some(missing.len() as u32)));
+            let ends = missing.into_iter().map(StepName::of_child).collect();
+            return Err(self.steps.suspend_for(Duration::MAX, &ends));
         }
         Ok(children.iter().map(|child| self.result_of(child)).collect())
     }

@@ -48,7 +48,7 @@ struct State {
 /// What a run waits for: the earliest of all waits that it has asked for.
 struct RunWait {
     until: Instant,
-    /// The number of further steps that ends the wait.
+    /// The number of steps of the task that ends the wait.
     steps: Option<u32>,
 }
 
@@ -224,24 +224,20 @@ impl RunSteps {
 
     // ===== How the run ends =====
 
-    /// Returns the error with which the run ends because it waits. With `steps`, that number of further steps ends the wait, too.
-    pub(super) fn suspend(&self, rest: Duration, steps: Option<u32>) -> TaskError {
-        let rest = match steps {
-            Some(_) => rest.min(MAX_WAIT_FOR_STEP),
-            None => rest.min(MAX_SLEEP),
-        };
-        let until = Instant::now() + rest;
+    /// Returns the error with which the run ends because it sleeps.
+    pub(super) fn suspend(&self, rest: Duration) -> TaskError {
+        lock(&self.state).wait(rest.min(MAX_SLEEP), None)
+    }
+
+    /// Returns the error with which the run ends because it waits until the task has all of these steps.
+    pub(super) fn suspend_for(&self, rest: Duration, names: &HashSet<StepName>) -> TaskError {
         let mut state = lock(&self.state);
-        let before = state.wait.take();
-        state.wait = Some(RunWait {
-            until: before.as_ref().map_or(until, |it| it.until.min(until)),
-            steps: before
-                .and_then(|it| it.steps)
-                .into_iter()
-                .chain(steps)
-                .min(),
-        });
-        TaskError::wait()
+        let is_missing = |name: &&StepName| !state.steps.contains_key(name.as_str());
+        let missing = names.iter().filter(is_missing).count();
+        // Each missing step comes in addition to those that the run knows now. Steps that the run finds later do not raise this number: one
+        // of them may be a missing one.
+        let steps = (state.steps.len() + missing) as u32;
+        state.wait(rest.min(MAX_WAIT_FOR_STEP), Some(steps))
     }
 
     /// Returns an error after which the task must not run again. It also ends the wait of the run: otherwise, the task would wait, only
@@ -262,16 +258,31 @@ impl RunSteps {
     pub(crate) fn suspension(&self) -> Option<Verdict> {
         let state = lock(&self.state);
         let wait = state.wait.as_ref().filter(|_| state.error.is_none())?;
-        // The run has looked at each step that it knows, so only others can end the wait.
-        let until = wait.steps.map(|steps| state.steps.len() as u32 + steps);
         Some(Verdict::Suspend {
             after: wait.until.saturating_duration_since(Instant::now()),
-            until,
+            until: wait.steps,
         })
     }
 
     /// Returns the error after which the task must not run again.
     pub(crate) fn error(&self) -> Option<String> {
         lock(&self.state).error.clone()
+    }
+}
+
+impl State {
+    /// Adds a wait, which is over after a time, or when the task has this number of steps.
+    fn wait(&mut self, rest: Duration, steps: Option<u32>) -> TaskError {
+        let until = Instant::now() + rest;
+        let before = self.wait.take();
+        self.wait = Some(RunWait {
+            until: before.as_ref().map_or(until, |it| it.until.min(until)),
+            steps: before
+                .and_then(|it| it.steps)
+                .into_iter()
+                .chain(steps)
+                .min(),
+        });
+        TaskError::wait()
     }
 }

@@ -1,5 +1,6 @@
 //! Signals: values that others send to a task.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -51,7 +52,9 @@ impl<App> TaskContext<App> {
         let name = name.keep();
         match known {
             Some(step) => self.steps.decode(&name, &step),
-            None => Err(self.steps.suspend(Duration::MAX, Some(1))),
+            None => Err(self
+                .steps
+                .suspend_for(Duration::MAX, &HashSet::from([name]))),
         }
     }
 
@@ -90,7 +93,7 @@ impl<App> TaskContext<App> {
             Some(step) => step,
             None => {
                 let rest = self.rest_of(StepKind::Timeout, name, || duration);
-                self.wait_for(rest.await?, Some(1)).await?;
+                self.wait_for(rest.await?, Some(&signal)).await?;
                 // If the signal arrives at the same time, the store decides which comes first.
                 self.store_step(signal.clone(), TIMED_OUT.to_vec()).await?
             }
