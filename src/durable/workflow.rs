@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use self::run_steps::{KnownStep, UsedName};
+use super::failpoint::failpoint;
 use super::store::{MAX_STEP_BYTES, NewStep, StepAnswer, StepKind, StepName};
 use super::{DurableError, StopReason, TaskContext, TaskError};
 
@@ -50,7 +51,9 @@ impl<App> TaskContext<App> {
             name: name.clone(),
             value: value.clone(),
         };
-        match self.client().engine().store_step(step).await? {
+        let answer = self.client().engine().store_step(step).await?;
+        failpoint("step.after-store");
+        match answer {
             StepAnswer::Stored => Ok(self.steps.add(name, value)),
             StepAnswer::Found(value) => Ok(self.steps.add(name, value)),
             StepAnswer::Full => Err(self.steps.full(&name)),
@@ -67,6 +70,7 @@ impl<App> TaskContext<App> {
     /// Waits if this takes little time, and otherwise suspends the task: the run then ends with the error.
     async fn wait_for(&self, rest: Duration, steps: Option<u32>) -> Result<(), TaskError> {
         if rest >= MIN_SUSPENSION {
+            failpoint("wait.before-suspend");
             return Err(self.steps.suspend(rest, steps));
         }
         if rest.is_zero() {
