@@ -68,7 +68,7 @@ impl Case {
     }
 
     /// Returns the effects of the order, in their order. Workers may ship the parcels in another order.
-    fn effects(self) -> &'static [&'static str] {
+    pub(crate) fn effects(self) -> &'static [&'static str] {
         match self {
             Self::Paid | Self::Approved => &[
                 "reserve",

@@ -65,7 +65,8 @@ impl<App> TaskContext<App> {
         }
         failpoint("step.before-run");
         let value = {
-            let output = run().await?;
+            let output = run().await;
+            let output = output.inspect_err(|error| self.steps.add_failure(error))?;
             failpoint("step.after-run");
             self.steps.encode(name.name(), &output)?
         };
