@@ -51,7 +51,7 @@ pub(crate) enum Answer {
 pub(crate) const ANSWER: &str = "answer";
 
 /// The number of days for which an order waits for an answer.
-const PATIENCE: u32 = 3;
+const MAX_DAYS: u32 = 3;
 
 /// The number of parcels of an order.
 pub(crate) const PARCELS: u32 = 3;
@@ -99,7 +99,7 @@ impl Order {
         undo.push("refund".into());
 
         // The run ends here, and the order waits in the store. It holds neither a worker nor a permit.
-        match cx.signal_within(ANSWER, PATIENCE * shop.day).await? {
+        match cx.signal_within(ANSWER, MAX_DAYS * shop.day).await? {
             Some(Answer::Paid | Answer::Approved) => {}
             Some(Answer::Cancelled) => return Ok(Outcome::Cancelled),
             None => return Ok(Outcome::Unpaid),

@@ -195,7 +195,7 @@ async fn assert_ended_once(site: &Site, parents: &[TaskId], killed: usize) {
     assert_eq!((counts.dead, counts.retried), (0, 0), "{counts:?}");
 
     let ledger = site.folder.ledger();
-    let of = |what: &str| ledger.iter().filter(move |line| line.what == what);
+    let of = |what: &'static str| ledger.iter().filter(move |line| line.what == what);
     let members: HashSet<_> = of("member").map(|line| line.id).collect();
     assert_eq!(members.len() as u64, all - parents.len() as u64);
     let mut last_ends = HashMap::new();
