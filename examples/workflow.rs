@@ -7,8 +7,8 @@
 //! Start reading at `workflow/order.rs`, which has the workflow. This file demonstrates it, with a customer for each way in which an order
 //! can end. A worker runs the orders, in a process of its own, and is killed while they wait. A day takes a second.
 //!
-//! The program takes about five seconds, and fails if an order ends wrongly or if an effect is missing. Effects are lines in a file. Each
-//! happens once, or twice if the worker was killed just then.
+//! The program takes about five seconds, and fails if an order does not end as it should. Effects are lines in a file. `tests/workflow.rs`
+//! kills the worker at every other point, and counts these lines.
 //!
 //! While it runs, you can start more workers yourself: `workflow --store FILE_OR_URL --effects FILE worker`. To send an order its answer:
 //! `workflow --store FILE_OR_URL answer ID paid`.
@@ -124,7 +124,7 @@ async fn open(store: &str) -> Result<DurableClient, DurableError> {
 async fn work(client: DurableClient, shop: Shop) -> Result<()> {
     let mut worker = DurableExecutor::builder(client);
     worker.register::<Order>().register::<Parcel>();
-    // One task at a time is enough, since an order that waits holds no permit. Not even for its own parcels.
+    // One task at a time is enough, since an order that waits holds no permit, not even while its own parcels run.
     worker.max_running(1).lease(Duration::from_secs(2));
     let worker = worker.start(shop).await?;
     stdin().read_to_end(&mut Vec::new()).await?;
@@ -141,7 +141,7 @@ async fn tell(client: &DurableClient, id: TaskId, answer: Answer) -> Result<()> 
 
 // ===== The demonstration =====
 
-/// The customers: what is wrong with their orders, the answers to these, and how the orders end.
+/// The customers, the answers to their orders, and how these end.
 const CUSTOMERS: [(&str, Option<Answer>, Outcome); 6] = [
     ("Ann", Some(Answer::Paid), Outcome::Shipped),
     ("Bob", Some(Answer::Approved), Outcome::Shipped),
@@ -211,7 +211,7 @@ async fn until_it_waits(order: &DurableHandle<Outcome>) -> Result<()> {
     Ok(())
 }
 
-/// Returns the effects of an order, in their order. The worker was killed once, so each may have happened twice.
+/// Returns the effects of an order, the first one first.
 fn effects_of(effects: &Path, order: TaskId) -> Result<Vec<String>> {
     let effects = fs::read_to_string(effects)?;
     let key = order.to_string();

@@ -254,10 +254,10 @@ impl RunSteps {
     /// or after one that it has ignored, is no wait.
     pub(crate) fn suspension(&self, next: Next) -> Option<Verdict> {
         let state = lock(&self.state);
-        if state.error.is_some() || (state.has_failed_step && next != Next::Wait) {
+        if state.has_failed_step && next != Next::Wait {
             return None;
         }
-        let wait = state.wait.as_ref()?;
+        let wait = state.wait.as_ref().filter(|_| state.error.is_none())?;
         // The run has looked at each step that it knows, so only others can end the wait.
         let until = wait.steps.map(|steps| state.steps.len() as u32 + steps);
         Some(Verdict::Suspend {
