@@ -97,11 +97,6 @@ pub use crate::serial::SerialExecutor;
 #[doc = include_str!("../README.md")]
 struct ReadmeDoctests;
 
-/// The examples of the page about steps are tests, too.
-#[cfg(all(doctest, feature = "durable"))]
-#[doc = include_str!("../docs/STEPS.md")]
-struct StepsDoctests;
-
 /// Checks at compile time which auto traits the public types implement.
 const _: () = {
     use std::future::Ready;
