@@ -1,7 +1,8 @@
 //! The orders of the example `workflow`, whose worker is killed at each point: around each step, while the order waits, at its answer,
 //! between its parcels, and while steps are undone.
 //!
-//! With `THRONG_LONG=1`, it is killed 200 times at each point. Each round has a store and workers of its own.
+//! With `THRONG_LONG=1`, it is killed 200 times at each point, in orders that end in all ways. Each round has a store and workers of its
+//! own.
 #![cfg(all(feature = "redis", feature = "sqlite", feature = "test-util"))]
 
 mod support;
@@ -104,7 +105,7 @@ fn few_cases(kind: Kind) -> Vec<Case> {
 fn while_it_waits(kind: Kind) -> Vec<(Case, Vec<Kill>)> {
     let waiting = cases(kind).into_iter().filter(|case| case.waits());
     let kills = [Kill::Waiting, Kill::Answered].iter().cycle();
-    let kills = kills.take(2 * rounds(1, 200));
+    let kills = kills.take(2 * rounds(1, 200 / Case::ALL.len() + 1));
     waiting
         .flat_map(|case| kills.clone().map(move |kill| (case, vec![*kill])))
         .collect()
@@ -142,7 +143,7 @@ async fn die_at_each(kind: Kind, points: &[&'static str], cases: &[Case]) {
 /// Returns `false` if the worker does not pass the point as often as that.
 async fn dies_at(kind: Kind, case: Case, kill: Kill) -> bool {
     let kills = [kill];
-    let again = (0..rounds(1, 200)).map(|_| run(kind, case, &kills));
+    let again = (0..rounds(1, 200 / Case::ALL.len() + 1)).map(|_| run(kind, case, &kills));
     let killed: Vec<_> = iter(again).buffered(CONCURRENT).collect().await;
     killed.contains(&1)
 }
