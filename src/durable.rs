@@ -129,7 +129,8 @@
 //! - A run that waits for days, in [`sleep`](TaskContext::sleep), [`signal`](TaskContext::signal) or [`join`](TaskContext::join), ends. Its task
 //!   holds neither a permit nor a worker meanwhile. When the wait is over, the task runs again from its beginning, and finds its steps.
 //! - Steps are found by their names, so a program may change while tasks wait: it runs the steps that it does not find. What is not in a step
-//!   runs each time, so it should have no effects.
+//!   runs each time, so it should have no effects. The page [`steps`] says what belongs in a step, how to wait for any of several signals, and
+//!   which changes of a program are safe while its tasks wait.
 //! - [`spawn_all`](TaskContext::spawn_all) spawns children once, and `join` waits for their results.
 //!
 //! # Operating a store
@@ -221,6 +222,9 @@ mod run;
 pub(crate) mod schedule;
 mod schedules;
 mod spawn_queue;
+#[cfg(any(doc, doctest))]
+#[doc = include_str!("../docs/STEPS.md")]
+pub mod steps {}
 pub(crate) mod store;
 mod task;
 mod task_error;

@@ -25,6 +25,8 @@ mod cancel;
 mod children;
 #[path = "durable/dead.rs"]
 mod dead;
+#[path = "durable/deploys.rs"]
+mod deploys;
 #[path = "durable/details.rs"]
 mod details;
 #[path = "durable/errors.rs"]

@@ -39,6 +39,8 @@ mod busy;
 mod close;
 #[path = "durable_crash/damage.rs"]
 mod damage;
+#[path = "durable_crash/family.rs"]
+mod family;
 #[path = "durable_crash/handle.rs"]
 mod handle;
 #[path = "durable_crash/hung.rs"]

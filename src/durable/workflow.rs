@@ -11,6 +11,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use self::run_steps::{KnownStep, UsedName};
+use super::failpoint::failpoint;
 use super::store::{MAX_STEP_BYTES, NewStep, StepAnswer, StepKind, StepName};
 use super::{DurableError, StopReason, TaskContext, TaskError};
 
@@ -51,7 +52,9 @@ impl<App> TaskContext<App> {
             name: name.clone(),
             value: value.clone(),
         };
-        match self.client().engine().store_step(step).await? {
+        let answer = self.client().engine().store_step(step).await?;
+        failpoint("step.after-store");
+        match answer {
             StepAnswer::Stored => Ok(self.steps.add(name, value)),
             StepAnswer::Found(value) => Ok(self.steps.add(name, value)),
             StepAnswer::Full => Err(self.steps.full(&name)),
@@ -69,6 +72,7 @@ impl<App> TaskContext<App> {
     /// error.
     async fn wait_for(&self, rest: Duration, step: Option<&StepName>) -> Result<(), TaskError> {
         if rest >= MIN_SUSPENSION {
+            failpoint("wait.before-suspend");
             return Err(match step {
                 Some(name) => self.steps.suspend_for(rest, &HashSet::from([name.clone()])),
                 None => self.steps.suspend(rest),

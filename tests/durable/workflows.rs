@@ -41,6 +41,8 @@ on_all_stores! {
     a_waiting_task_is_cancelled,
     whatever_error_follows_a_wait_the_task_is_suspended,
     a_wrong_step_beside_a_wait_is_fatal,
+    a_step_that_fails_beside_a_wait_is_tried_again,
+    a_step_that_fails_does_not_end_a_wait,
     a_run_that_ignores_a_wait_succeeds,
     a_panic_after_a_wait_is_a_failure,
     a_clone_of_the_context_is_the_same_run,
@@ -659,6 +661,59 @@ async fn a_wrong_step_beside_a_wait_is_fatal(store: TestStore) {
     .await;
     let error = fatal_error(spawn(&client, 1).await).await;
     assert!(error.contains("the run uses `signal:go` twice"), "{error}");
+}
+
+async fn a_step_that_fails_beside_a_wait_is_tried_again(store: TestStore) {
+    let client = store.client().await;
+    let calls = Calls::default();
+    let _executor = start(&client, move |number, cx| {
+        let calls = calls.clone();
+        async move {
+            // The first signal has arrived, and the run does not need the second.
+            let signals = tokio::join!(cx.signal::<u64>("go"), cx.signal::<u64>("other"));
+            let go = signals.0?;
+            assert!(signals.1.is_err());
+            let step = cx.step("step", || async {
+                match (calls.add(), number) {
+                    (1, _) => Err(TaskError::retry("the first call fails")),
+                    (_, 1) => Ok(go),
+                    _ => Err(TaskError::fatal("the second call fails for good")),
+                }
+            });
+            step.await
+        }
+    })
+    .await;
+    for number in 1..=2 {
+        let handle = spawn(&client, number).await;
+        assert!(client.signal(handle.id(), "go", &7).await.unwrap());
+        match number {
+            1 => assert_eq!(within(handle).await.unwrap(), 7),
+            _ => assert!(fatal_error(handle).await.contains("fails for good")),
+        }
+    }
+}
+
+async fn a_step_that_fails_does_not_end_a_wait(store: TestStore) {
+    let client = store.client().await;
+    let calls = Calls::default();
+    let _executor = start(&client, move |_, cx| {
+        let calls = calls.clone();
+        async move {
+            let failing = || async {
+                calls.add();
+                Err::<(), _>(TaskError::retry("it always fails"))
+            };
+            let both = tokio::join!(cx.step("step", failing), cx.signal::<u64>("go"));
+            // The run ends with the error of the wait.
+            both.1.map(|_| calls.get())
+        }
+    })
+    .await;
+    let handle = spawn(&client, 1).await;
+    reaches(&handle, Status::Delayed).await;
+    assert!(client.signal(handle.id(), "go", &7).await.unwrap());
+    assert_eq!(within(handle).await.unwrap(), 2);
 }
 
 async fn a_run_that_ignores_a_wait_succeeds(store: TestStore) {

@@ -13,6 +13,7 @@ use tokio::runtime;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
+use super::family::{Member, Parent};
 use super::job::{Child, Folder, Job};
 use super::operator::Operation;
 use super::site::PATIENT;
@@ -183,6 +184,7 @@ async fn executor(client: &DurableClient, folder: &Folder, work: Work) -> Durabl
     builder.register::<Job>();
     if work.children {
         builder.register::<Child>();
+        builder.register::<Parent>().register::<Member>();
     }
     if work.chores {
         builder.register::<Chore>();

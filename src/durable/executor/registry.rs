@@ -321,7 +321,7 @@ fn verdict(
     steps: &RunSteps,
 ) -> Verdict {
     let suspension = match output {
-        Err(Failed::Error(..)) => steps.suspension(),
+        Err(Failed::Error(next, ..)) => steps.suspension(next),
         _ => None,
     };
     let (next, hold, error) = match output {
@@ -331,7 +331,7 @@ fn verdict(
         Err(Failed::Panicked(error)) => (Next::Retry, None, error),
     };
     let then = match (suspension, next, stopped) {
-        // Whatever the error is, the task continues when there is what the run has asked for.
+        // Whatever the error is, unless a step has failed, the task continues when there is what the run has asked for.
         (Some(suspension), ..) => suspension,
         (None, Next::Fatal, _) => dead(DeadReason::Fatal, error),
         (None, Next::Wait, _) => dead(DeadReason::Fatal, steps.error().unwrap_or(error)),

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
+use crate::durable::failpoint::failpoint;
 use crate::durable::store::{
     ChildEnd, MAX_BATCH_TASKS, MAX_STEP_BYTES, MAX_STEPS, StepKind, StepName, TaskState,
 };
@@ -72,6 +73,7 @@ impl<App> TaskContext<App> {
         self.client()
             .spawn_children(self.id(), new.collect())
             .await?;
+        failpoint("children.after-spawn");
         let value = self.steps.encode(step, &count)?;
         let stored = self.store_step(step.clone(), value).await?;
         self.steps.decode(step, &stored)
@@ -143,6 +145,7 @@ impl<App> TaskContext<App> {
             missing = self.missing(&ids);
         }
         if !missing.is_empty() {
+            failpoint("children.before-join");
             let ends = missing.into_iter().map(StepName::of_child).collect();
             return Err(self.steps.suspend_for(Duration::MAX, &ends));
         }

@@ -1,5 +1,6 @@
 //! [`RunSteps`]: the steps of a task, as one of its runs knows them.
 
+use std::any::type_name;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use tokio::time::Instant;
 use crate::durable::store::{
     MAX_STEPS, MAX_TOTAL_STEP_BYTES, StepName, StepWait, StoredStep, Verdict,
 };
+use crate::durable::task_error::Next;
 use crate::durable::{DurableClient, TaskError, TaskId};
 use crate::sync::{Mutex, lock};
 
@@ -39,6 +41,8 @@ struct State {
     /// The children that the run has spawned, or has found.
     children: HashSet<TaskId>,
     wait: Option<RunWait>,
+    /// `true` if a step has failed, so the error of the run may be that of the step.
+    has_failed_step: bool,
     /// An error that makes it pointless to run the task again.
     error: Option<String>,
     /// `true` if the run has found the end of a child which had not woken the task.
@@ -186,9 +190,11 @@ impl RunSteps {
         step: &KnownStep,
     ) -> Result<T, TaskError> {
         serde_json::from_slice(&step.value).map_err(|error| {
-            let name = name.as_str();
+            let (name, expected) = (name.as_str(), type_name::<T>());
             self.fail(format!(
-                "the stored value of `{name}` is not of the type that this program expects: {error}"
+                "the stored value of `{name}` is not of the type `{expected}`, which this program expects: {error}. If a newer program has \
+                 changed the type, let it also read the stored value, or use a new name, with which a step runs again. Then replay the \
+                 dead letter"
             ))
         })
     }
@@ -254,9 +260,20 @@ impl RunSteps {
         ))
     }
 
-    /// Returns the verdict on a run that has ended with an error, if the run waits.
-    pub(crate) fn suspension(&self) -> Option<Verdict> {
+    /// Remembers that a step has failed with this error, unless the step itself waits.
+    pub(super) fn add_failure(&self, error: &TaskError) {
+        if error.next != Next::Wait {
+            lock(&self.state).has_failed_step = true;
+        }
+    }
+
+    /// Returns the verdict on a run that has ended with an error, if the run waits. The failure of a step that a run does beside a wait,
+    /// or after one that it has ignored, is no wait.
+    pub(crate) fn suspension(&self, next: Next) -> Option<Verdict> {
         let state = lock(&self.state);
+        if state.has_failed_step && next != Next::Wait {
+            return None;
+        }
         let wait = state.wait.as_ref().filter(|_| state.error.is_none())?;
         Some(Verdict::Suspend {
             after: wait.until.saturating_duration_since(Instant::now()),

@@ -3,6 +3,7 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::durable::failpoint::failpoint;
 use crate::durable::store::StepKind;
 use crate::durable::{TaskContext, TaskError};
 
@@ -62,8 +63,11 @@ impl<App> TaskContext<App> {
         if let Some(step) = known {
             return self.steps.decode(&name.keep(), &step);
         }
+        failpoint("step.before-run");
         let value = {
-            let output = run().await?;
+            let output = run().await;
+            let output = output.inspect_err(|error| self.steps.add_failure(error))?;
+            failpoint("step.after-run");
             self.steps.encode(name.name(), &output)?
         };
         let step = self.store_step(name.name().clone(), value).await?;
