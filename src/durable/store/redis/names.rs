@@ -29,7 +29,10 @@ fn constants(layouts: Layouts) -> Vec<(&'static str, String)> {
         ("MAX_STEPS", MAX_STEPS.to_string()),
         ("MAX_STEP_BYTES", MAX_STEP_BYTES.to_string()),
         ("MAX_TOTAL_STEP_BYTES", MAX_TOTAL_STEP_BYTES.to_string()),
-        ("MAX_ATTEMPT_ERROR_BYTES", MAX_ATTEMPT_ERROR_BYTES.to_string()),
+        (
+            "MAX_ATTEMPT_ERROR_BYTES",
+            MAX_ATTEMPT_ERROR_BYTES.to_string(),
+        ),
         // The maximum number of notes that are read at once, and the size in bytes after which no further one is read.
         ("MAX_NOTES", 64.to_string()),
         ("MAX_NOTE_BYTES", (256 << 10).to_string()),

@@ -22,7 +22,7 @@ pub(super) struct Relays(Mutex<BTreeMap<usize, bool>>);
 
 impl Relays {
     /// Returns `true` if the caller is to relay the notes of the partition, and `false` if another does.
-    fn begin(&self, partition: usize) -> bool {
+    pub(super) fn begin(&self, partition: usize) -> bool {
         match lock(&self.0).entry(partition) {
             Entry::Vacant(entry) => {
                 entry.insert(false);
@@ -36,7 +36,7 @@ impl Relays {
     }
 
     /// Returns `true` if the caller has finished.
-    fn end(&self, partition: usize, has_failed: bool) -> bool {
+    pub(super) fn end(&self, partition: usize, has_failed: bool) -> bool {
         let mut all = lock(&self.0);
         match all.get_mut(&partition) {
             Some(has_new) if *has_new && !has_failed => {
@@ -68,7 +68,7 @@ pub(super) fn relay(inner: &Arc<Inner>, partition: usize) {
     });
 }
 
-async fn relay_all(inner: &Inner, partition: usize) -> Result<(), Failure> {
+pub(super) async fn relay_all(inner: &Inner, partition: usize) -> Result<(), Failure> {
     let mut told = Vec::new();
     loop {
         let notes = take(inner, partition, &told).await?;
