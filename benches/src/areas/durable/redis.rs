@@ -19,6 +19,7 @@
 //! | `together`, `together-2-processes` | 0.35 of the ceiling |
 //! | `start-latency`, `start-latency-2-processes` | p50 1.35 times that of the ceiling, and 400 us; p99 3 ms; idle, 1 ms of CPU time in a second, a command in two |
 //! | `round-trip` | p50 900 us |
+//! | `children` | 0.5 of tasks without a parent |
 //! | `memory` | 300 bytes |
 //! | `beside-another-type` | 1.2 times as long as alone |
 //! | `drain-queues` | 0.7 of the plain drain |
@@ -29,6 +30,7 @@
 
 mod bullmq;
 mod ceiling;
+mod children;
 mod keys;
 mod latency;
 mod ours;
@@ -256,6 +258,7 @@ fn others() -> Vec<Workload> {
                 Peer::new("ceiling", ceiling::round_trip),
             ],
         ),
+        children::workload(),
         Workload::new("redis/memory", Unit::BYTES, memory),
         beside_another_type("redis/beside-another-type", ours::types),
         drain_queues(),

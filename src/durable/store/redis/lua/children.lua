@@ -45,16 +45,17 @@ local function fitted(ending, room)
   return 'l\0\0\0\0' .. pack('>I4', #ending - 1)
 end
 
--- Makes a task due if it is delayed until it has as many steps as it has now.
+-- If a task waits for as many steps as it has now, the wait is over: if it is delayed, it is due.
 local function wake_suspended(id, key, n, waits, size)
-  local due = waits > 0 and n >= waits and call('ZSCORE', DUE, id)
-  if not due then return end
-  local entry = call('HGET', DELAYED, id)
-  if is_entry(entry) then
-    call('HSET', DELAYED, id, sub(entry, 1, ENTRY_READY_AT - 1) .. pack('>I6', now) .. sub(entry, ENTRY_KIND))
+  if waits == 0 or n < waits then return end
+  if call('ZSCORE', DUE, id) then
+    local entry = call('HGET', DELAYED, id)
+    if is_entry(entry) then
+      call('HSET', DELAYED, id, sub(entry, 1, ENTRY_READY_AT - 1) .. pack('>I6', now) .. sub(entry, ENTRY_KIND))
+    end
+    state.is_earlier = true
+    call('ZADD', DUE, 'XX', now, id)
   end
-  state.is_earlier = true
-  call('ZADD', DUE, 'XX', now, id)
   call('HSET', key, '', pack('>I4I4', 0, size))
 end
 

@@ -321,6 +321,28 @@ async fn a_worker_is_woken_for_notes() {
     family.assert_parent_runs_again().await;
 }
 
+#[tokio::test]
+async fn children_are_beside_their_parents() {
+    needs_redis!();
+    let server = Server::start();
+    let store = open_divided(&server.url()).await;
+    let partitions = store.inner.partitions;
+    let of_parent = partitions.of_task(id(1));
+    let queue = (0..).map(|number| queue_name(&format!("q{number}")));
+    let home = |queue: &QueueName| partitions.home(queue, None).unwrap();
+    let queue = queue.into_iter().find(|queue| home(queue) != of_parent);
+    let queue = queue.unwrap();
+    for (queue, expected) in [
+        (QueueName::DEFAULT, of_parent),
+        (queue.clone(), home(&queue)),
+    ] {
+        for number in 2..100 {
+            let suits = store.suits_parent(id(number), &queue, id(1));
+            assert_eq!(suits, partitions.of_task(id(number)) == expected);
+        }
+    }
+}
+
 // ===== Damage =====
 
 /// Claims a parent, task 1, and children, tasks 2 and 3.
