@@ -39,6 +39,7 @@ RUNNING_KIND = 63
 RUNNING_KIND_END = 70
 RUNNING_FLAGS = 71
 RUNNING_PAYLOAD = 76
+RUNNING_EXTENSION = 78
 
 -- A row of `alive`: client id of the producer 8, retention 6, kind 8; if the task has a key, a group or a parent: key 16, or zeros;
 -- name of the group, or nothing; if the task has a parent: byte 255, id of the parent 16.

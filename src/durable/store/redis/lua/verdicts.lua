@@ -70,11 +70,9 @@ local function apply_done(name, epoch, first, n)
       if flags ~= 1 then
         if flags % 2 == 0 then payload_ids[#payload_ids + 1] = id end
         if has_errors(flags) then failed[#failed + 1] = id end
-        if flags % 4 >= 2 then
-          any_queued = true
-          local parent = parent_in(row, RUNNING_EPOCH_END)
-          if parent ~= '' then add_note(notes, id, parent, end_of_done(ARGV[first + n + i - 1])) end
-        end
+        local extension = flags % 4 >= 2 and byte(row, RUNNING_EXTENSION) or 0
+        any_queued = any_queued or extension % 2 == 1
+        if extension % 16 >= 8 then add_note(notes, id, parent_in(row, RUNNING_EPOCH_END), end_of_done(ARGV[first + n + i - 1])) end
       end
       -- Neighbours are likely to have the same retention.
       if sub(row, RUNNING_RETENTION, RUNNING_RETENTION_END) ~= retention then
