@@ -257,6 +257,9 @@ impl DurableError {
     /// after about a second, and no attempt is counted. By then the awaited task may have ended. To find
     /// out, await a handle with the same [id](super::SpawnOptions::id).
     ///
+    /// A run never gets this error if it spawns the tasks as [children](super::TaskContext::spawn_all) and
+    /// [joins](super::TaskContext::join) them: a task that joins its children holds no permit.
+    ///
     /// A run that awaits its own task gets this error at once, and the attempt counts. It has such a handle if it spawns a task
     /// with its own [key](super::Key), which it holds until it ends.
     pub fn is_would_deadlock(&self) -> bool {
@@ -404,7 +407,8 @@ impl fmt::Display for DurableError {
             Kind::Invalid(reason) => f.write_str(reason),
             Kind::Conflict => f.write_str("it holds the key, so the new task was rejected and is not stored"),
             Kind::WouldDeadlock => f.write_str(
-                "the run that awaits it could keep it from running: end that run, and await it in the next",
+                "the run that awaits it could keep it from running: end that run, and await it in the next, or spawn it with \
+                 `TaskContext::spawn_all` and wait with `TaskContext::join`",
             ),
             Kind::AwaitsItself => f.write_str(
                 "its own run awaits it: if a spawn has joined it, give it a key that it holds only `until_started`",

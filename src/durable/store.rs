@@ -316,8 +316,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
         })
     }
 
-    /// Returns `true` if the end of a task with a [parent](NewTask::parent) is a step of the parent, stored together with the end.
-    fn tells_parents(&self) -> bool {
+    /// Returns `true` if a task with this id, in this queue, is best for this [parent](NewTask::parent) among the tasks with other ids: the
+    /// fewest requests tell the parent of its end.
+    fn suits_parent(&self, _id: TaskId, _queue: &QueueName, _parent: TaskId) -> bool {
         true
     }
 

@@ -1,22 +1,53 @@
 //! Children of workflows.
 
 use serde::{Deserialize, Serialize};
-use throng::durable::{DurableTask, Run, Status, TaskContext, TaskError};
+use throng::durable::{
+    DurableClient, DurableExecutor, DurableTask, QueueSettings, Run, ServedQueue, Status,
+    TaskContext, TaskError,
+};
 
 use crate::harness::{App, Door, Number, TestStore, builder, reaches, spawn, start, start_as};
 use crate::support::within;
 use crate::workflows::{Calls, fatal_error};
 
-on_local_stores! {
+on_all_stores! {
     children_are_joined_in_their_order,
     children_are_spawned_once,
+    a_run_that_ends_while_it_spawns_leaves_no_child_out,
     a_parent_and_its_children_need_one_permit,
     the_end_of_a_bad_child_is_an_error_in_the_list,
     a_child_of_another_task_is_not_joined,
     children_have_children,
+    children_have_many_ancestors,
     an_output_that_is_too_large_for_a_step_is_an_error,
     a_child_that_is_listed_twice_is_waited_for_once,
     a_child_whose_end_the_run_finds_after_it_has_waited_ends_the_wait,
+    children_wait_in_queues_with_limits,
+}
+
+/// The same, in a store in Redis with several partitions.
+#[cfg(feature = "redis")]
+mod partitions {
+    use crate::harness::{TestStore, in_time};
+
+    macro_rules! on_partitions {
+        ($($name:ident,)*) => {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                needs_redis!();
+                in_time(super::$name(TestStore::partitions(8))).await;
+            })*
+        };
+    }
+
+    on_partitions! {
+        children_are_joined_in_their_order,
+        a_run_that_ends_while_it_spawns_leaves_no_child_out,
+        a_parent_and_its_children_need_one_permit,
+        the_end_of_a_bad_child_is_an_error_in_the_list,
+        children_have_children,
+        children_wait_in_queues_with_limits,
+    }
 }
 
 /// Spawns this number of children, whose numbers begin with 100, and returns the sum of their outputs.
@@ -79,6 +110,54 @@ async fn children_are_spawned_once(store: TestStore) {
     .await;
     assert_eq!(within(spawn(&client, 1).await).await.unwrap(), 5);
     assert_eq!(children.get(), 5);
+}
+
+/// The first run ends when about half of its children are stored.
+async fn a_run_that_ends_while_it_spawns_leaves_no_child_out(store: TestStore) {
+    const CHILDREN: u64 = 1000;
+    let client = store.client().await;
+    let (children, runs) = (Calls::default(), Calls::default());
+    let (counted, all) = (children.clone(), runs.clone());
+    let _executor = start(&client, move |number, cx| {
+        let (children, runs) = (counted.clone(), all.clone());
+        async move {
+            if number >= 100 {
+                children.add();
+                return Ok(number);
+            }
+            let numbers = (100..100 + CHILDREN).map(Number);
+            let spawn = cx.spawn_all("child", numbers);
+            let spawned = match runs.add() {
+                1 => tokio::select! {
+                    spawned = spawn => spawned?,
+                    () = half_are_stored(cx.client()) => return Err(TaskError::retry("the first run ends")),
+                },
+                _ => spawn.await?,
+            };
+            let outputs = cx.join(&spawned).await?;
+            let outputs: Vec<_> = outputs.into_iter().flatten().collect();
+            assert_eq!(outputs, (100..100 + CHILDREN).collect::<Vec<_>>());
+            Ok(outputs.len() as u64)
+        }
+    })
+    .await;
+    assert_eq!(
+        within(spawn(&client, 1).await).await.unwrap(),
+        CHILDREN,
+        "{}",
+        runs.get()
+    );
+    assert_eq!(children.get(), CHILDREN);
+}
+
+async fn half_are_stored(client: &DurableClient) {
+    loop {
+        let counts = client.counts().await.expect("the store answers");
+        if counts.stored >= 500 {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
 }
 
 async fn a_parent_and_its_children_need_one_permit(store: TestStore) {
@@ -155,6 +234,20 @@ async fn children_have_children(store: TestStore) {
     })
     .await;
     assert_eq!(within(spawn(&client, 5).await).await.unwrap(), 32);
+}
+
+async fn children_have_many_ancestors(store: TestStore) {
+    let client = store.client().await;
+    let _executor = start(&client, |depth, cx| async move {
+        if depth == 0 {
+            return Ok(1);
+        }
+        let child = cx.spawn_all("child", [Number(depth - 1)]).await?;
+        let mut outputs = cx.join(&child).await?;
+        Ok(1 + outputs.remove(0)?)
+    })
+    .await;
+    assert_eq!(within(spawn(&client, 20).await).await.unwrap(), 21);
 }
 
 /// Returns a text of this length.
@@ -242,20 +335,64 @@ async fn a_child_whose_end_the_run_finds_after_it_has_waited_ends_the_wait(store
     assert_eq!(runs.get(), 3);
 }
 
-#[cfg(feature = "redis")]
-#[tokio::test]
-async fn redis_says_that_it_has_no_children() {
-    needs_redis!();
-    let store = TestStore::server();
+/// Two children in each of three queues, of which a limit lets one run at a time.
+async fn children_wait_in_queues_with_limits(store: TestStore) {
     let client = store.client().await;
-    let _executor = start(
-        &client,
-        |_, cx| async move { sum_of_children(&cx, 3).await },
-    )
+    let settings = QueueSettings::new().max_running(1);
+    let mut executors = Vec::new();
+    for queue in ["a", "b", "c"] {
+        let configured = client.queue(queue).set(settings).await;
+        configured.expect("the store answers");
+        let mut of_queue = DurableExecutor::builder(client.clone());
+        match queue {
+            "a" => of_queue.register::<Queued<0>>(),
+            "b" => of_queue.register::<Queued<1>>(),
+            _ => of_queue.register::<Queued<2>>(),
+        };
+        let executor = of_queue
+            .serve(ServedQueue::new(queue))
+            .start(unused_app())
+            .await;
+        executors.push(executor.expect("the store answers"));
+    }
+    let _parents = start(&client, |_, cx| async move {
+        let a = cx.spawn_all("a", [1, 2].map(Queued::<0>)).await?;
+        let b = cx.spawn_all("b", [3, 4].map(Queued::<1>)).await?;
+        let c = cx.spawn_all("c", [5, 6].map(Queued::<2>)).await?;
+        let mut sum = 0;
+        for children in [a, b, c] {
+            for output in cx.join(&children).await? {
+                sum += output?;
+            }
+        }
+        Ok(sum)
+    })
     .await;
-    let error = fatal_error(spawn(&client, 1).await).await;
-    assert!(
-        error.contains("children are not supported in this store"),
-        "{error}"
-    );
+    let mut parents = Vec::new();
+    for number in 0..4 {
+        parents.push(spawn(&client, number).await);
+    }
+    for parent in parents {
+        assert_eq!(within(parent).await.unwrap(), 21);
+    }
+}
+
+/// Returns its number, in one of three queues.
+#[derive(Debug, Serialize, Deserialize)]
+struct Queued<const QUEUE: usize>(u64);
+
+impl<const QUEUE: usize> DurableTask for Queued<QUEUE> {
+    const NAME: &'static str = ["a-task", "b-task", "c-task"][QUEUE];
+    const QUEUE: Option<&'static str> = Some(["a", "b", "c"][QUEUE]);
+    type Output = u64;
+}
+
+impl<const QUEUE: usize> Run<App> for Queued<QUEUE> {
+    async fn run(self, _: TaskContext<App>) -> Result<u64, TaskError> {
+        Ok(self.0)
+    }
+}
+
+fn unused_app() -> App {
+    App::new(|number, _| async move { Ok(number) })
 }

@@ -285,7 +285,7 @@ async fn a_lost_payload_is_reported_by_redis() {
     let _executor = start_texts(&client).await;
     let handle = client.spawn(Text("x".repeat(2000))).await.unwrap();
     reaches(&handle, Status::Dead).await;
-    let TestStore::Server(server, namespace) = &store else {
+    let TestStore::Server(server, namespace, _) = &store else {
         unreachable!("it is on a server")
     };
     server.ask(&["DEL", &format!("throng:{{{namespace}:0}}:payloads")]);

@@ -22,22 +22,6 @@ use crate::support::TEST_TIMEOUT;
 /// Makes a test for each store of functions that take a [`TestStore`].
 macro_rules! on_all_stores {
     ($($name:ident,)*) => {
-        on_local_stores! { $($name,)* }
-
-        #[cfg(feature = "redis")]
-        mod redis {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $name() {
-                needs_redis!();
-                $crate::harness::in_time(super::$name($crate::harness::TestStore::server())).await;
-            })*
-        }
-    };
-}
-
-/// The same, on each store except Redis.
-macro_rules! on_local_stores {
-    ($($name:ident,)*) => {
         mod memory {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {
@@ -50,6 +34,15 @@ macro_rules! on_local_stores {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {
                 $crate::harness::in_time(super::$name($crate::harness::TestStore::file())).await;
+            })*
+        }
+
+        #[cfg(feature = "redis")]
+        mod redis {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                needs_redis!();
+                $crate::harness::in_time(super::$name($crate::harness::TestStore::server())).await;
             })*
         }
     };
@@ -70,9 +63,9 @@ pub(crate) enum TestStore {
     Memory(MemoryStore),
     #[cfg(feature = "sqlite")]
     File(tempfile::TempDir),
-    /// A namespace of a server.
+    /// A namespace of a server, and the number of its partitions.
     #[cfg(feature = "redis")]
-    Server(Arc<Server>, String),
+    Server(Arc<Server>, String, usize),
 }
 
 impl TestStore {
@@ -87,7 +80,12 @@ impl TestStore {
 
     #[cfg(feature = "redis")]
     pub(crate) fn server() -> Self {
-        Self::Server(Server::shared(), TaskId::new().to_string())
+        Self::partitions(1)
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn partitions(count: usize) -> Self {
+        Self::Server(Server::shared(), TaskId::new().to_string(), count)
     }
 
     /// Returns `true` if what is stored survives the loss of power. (The server of the tests writes nothing down.)
@@ -110,9 +108,10 @@ impl TestStore {
                 DurableClient::open(store.expect("the file can be opened"))
             }
             #[cfg(feature = "redis")]
-            Self::Server(server, namespace) => {
+            Self::Server(server, namespace, partitions) => {
                 let mut builder = throng::durable::RedisStore::builder(&server.url());
-                let store = builder.namespace(namespace).open().await;
+                builder.namespace(namespace).partitions(*partitions);
+                let store = builder.open().await;
                 DurableClient::open(store.expect("the server can be reached"))
             }
         }

@@ -282,7 +282,7 @@ async fn the_progress_of_many_tasks() {
     const SPAN: Duration = Duration::from_secs(20);
     needs_redis!();
     let store = TestStore::server();
-    let TestStore::Server(server, _) = &store else {
+    let TestStore::Server(server, ..) = &store else {
         panic!("it is a server");
     };
     let scripts = || match server.ask(&["INFO", "commandstats"]) {

@@ -226,8 +226,8 @@ impl Backend for MonitoredStore {
         self.record("listing paused types", self.store.paused_types())
     }
 
-    fn tells_parents(&self) -> bool {
-        self.store.tells_parents()
+    fn suits_parent(&self, id: TaskId, queue: &QueueName, parent: TaskId) -> bool {
+        self.store.suits_parent(id, queue, parent)
     }
 
     fn can_have(&self, id: TaskId, queue: &QueueName, key: Option<KeyHash>) -> bool {

@@ -53,8 +53,8 @@ impl<B: Backend> Backend for Observer<B> {
         mpsc::unbounded_channel().1
     }
 
-    fn tells_parents(&self) -> bool {
-        self.0.tells_parents()
+    fn suits_parent(&self, id: TaskId, queue: &QueueName, parent: TaskId) -> bool {
+        self.0.suits_parent(id, queue, parent)
     }
 
     fn can_have(&self, id: TaskId, queue: &QueueName, key: Option<KeyHash>) -> bool {

@@ -47,6 +47,7 @@ mod move_tasks;
 mod move_waiting;
 mod names;
 mod namespaces;
+mod notes;
 mod overview;
 mod partitions;
 mod probe;

@@ -3,12 +3,36 @@
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use crate::durable::failpoint::failpoint;
 use crate::durable::store::{
     ChildEnd, MAX_BATCH_TASKS, MAX_STEP_BYTES, MAX_STEPS, StepKind, StepName, TaskState,
 };
 use crate::durable::{DurableError, DurableHandle, DurableTask, TaskContext, TaskError, TaskId};
+
+/// The children that were spawned together: the value of a step. Their ids follow from it.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+enum SpawnedChildren {
+    /// Their number.
+    InDefaultQueue(u64),
+    /// Their number and their queue. In a later version of the program, their type may have another one.
+    InQueue(u64, String),
+}
+
+/// Returns an id of a child, given its number among the children that were spawned together.
+fn child_id(parent: TaskId, name: &str, number: u64, salt: u32) -> TaskId {
+    let mut bytes = parent.to_bytes().to_vec();
+    bytes.extend(number.to_le_bytes());
+    bytes.extend(name.as_bytes());
+    if salt > 0 {
+        // No name contains this byte.
+        bytes.push(255);
+        bytes.extend(salt.to_le_bytes());
+    }
+    TaskId::derive("throng child", &bytes)
+}
 
 impl<App> TaskContext<App> {
     /// Spawns tasks as the *children* of this task, and returns their handles, for [`join`](Self::join).
@@ -17,12 +41,10 @@ impl<App> TaskContext<App> {
     /// the handles are those of the children of that run. A child has the options of its type. Cancelling this task does not cancel its
     /// children.
     ///
-    /// This is not supported in Redis yet.
-    ///
     /// # Errors
     ///
-    /// - a [fatal](TaskError::fatal) error if there are more than 4,096 tasks, if a task cannot be encoded, if the store does not support
-    ///   children, or one of the fatal errors of [`step`](Self::step);
+    /// - a [fatal](TaskError::fatal) error if there are more than 4,096 tasks, if a task cannot be encoded, or one of the fatal errors of
+    ///   [`step`](Self::step);
     /// - an error after which the task is tried again if the store does not answer.
     ///
     /// # Cancel safety
@@ -35,30 +57,24 @@ impl<App> TaskContext<App> {
     ) -> Result<Vec<DurableHandle<T::Output>>, TaskError> {
         let tasks: Vec<T> = tasks.into_iter().collect();
         let (step, known) = self.look_up(StepKind::Spawn, name).await?;
-        let count = match known {
+        let spawned = match known {
             Some(known) => self.steps.decode(step.name(), &known)?,
             None => self.spawn_children(name, step.name(), tasks).await?,
         };
         step.keep();
-        let ids: Vec<_> = (0..count)
-            .map(|number| self.child_id(name, number))
-            .collect();
+        let ids = self.child_ids(name, &spawned)?;
         self.steps.add_children(&ids);
         let handles = ids.into_iter().map(|id| self.client().attach::<T>(id));
         Ok(handles.collect())
     }
 
-    /// Spawns those tasks that have not ended yet. Returns the number of all.
+    /// Spawns those tasks that have not ended yet.
     async fn spawn_children<T: DurableTask>(
         &self,
         name: &str,
         step: &StepName,
         tasks: Vec<T>,
-    ) -> Result<u64, TaskError> {
-        if !self.client().engine().store.tells_parents() {
-            let advice = "children are not supported in this store: use a SqliteStore";
-            return Err(self.steps.fail(advice.to_owned()));
-        }
+    ) -> Result<SpawnedChildren, TaskError> {
         if tasks.len() > MAX_STEPS as usize {
             let (name, len) = (step.as_str(), tasks.len());
             return Err(self.steps.fail(format!(
@@ -66,24 +82,36 @@ impl<App> TaskContext<App> {
             )));
         }
         let count = tasks.len() as u64;
-        let tasks = (0..).zip(tasks);
-        let tasks = tasks.map(|(number, task)| (task, self.child_id(name, number)));
+        let spawned = match T::QUEUE {
+            None => SpawnedChildren::InDefaultQueue(count),
+            Some(queue) => SpawnedChildren::InQueue(count, queue.to_owned()),
+        };
+        let tasks = tasks.into_iter().zip(self.child_ids(name, &spawned)?);
         // The result of a child that has ended may not be kept any more, so its id may be free.
         let new = tasks.filter(|(_, id)| self.steps.get(&StepName::of_child(*id)).is_none());
         self.client()
             .spawn_children(self.id(), new.collect())
             .await?;
         failpoint("children.after-spawn");
-        let value = self.steps.encode(step, &count)?;
+        let value = self.steps.encode(step, &spawned)?;
         let stored = self.store_step(step.clone(), value).await?;
         self.steps.decode(step, &stored)
     }
 
-    fn child_id(&self, name: &str, number: u64) -> TaskId {
-        let mut bytes = self.id().to_bytes().to_vec();
-        bytes.extend(number.to_le_bytes());
-        bytes.extend(name.as_bytes());
-        TaskId::derive("throng child", &bytes)
+    fn child_ids(&self, name: &str, spawned: &SpawnedChildren) -> Result<Vec<TaskId>, TaskError> {
+        let (count, queue) = match spawned {
+            SpawnedChildren::InDefaultQueue(count) => (*count, None),
+            SpawnedChildren::InQueue(count, queue) => (*count, Some(&**queue)),
+        };
+        let queue = self.client().queue_name(queue)?;
+        let store = &self.client().engine().store;
+        let id = |number| {
+            let mut ids = (0..).map(|salt| child_id(self.id(), name, number, salt));
+            let mut suits = |&id: &TaskId| store.suits_parent(id, &queue, self.id());
+            ids.find(&mut suits)
+                .expect("each partition of a store has ids")
+        };
+        Ok((0..count).map(id).collect())
     }
 
     /// Waits for [children](Self::spawn_all) of this task, and returns their results, in the order of the handles. Meanwhile, the task holds

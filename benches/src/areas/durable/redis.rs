@@ -20,6 +20,7 @@
 //! | `start-latency`, `start-latency-2-processes` | p50 1.35 times that of the ceiling, and 400 us; p99 3 ms; idle, 1 ms of CPU time in a second, a command in two |
 //! | `round-trip` | p50 900 us |
 //! | `steps` | 0.5 of tasks without steps |
+//! | `children` | 0.5 of tasks without a parent |
 //! | `memory` | 300 bytes |
 //! | `beside-another-type` | 1.2 times as long as alone |
 //! | `drain-queues` | 0.7 of the plain drain |
@@ -30,6 +31,7 @@
 
 mod bullmq;
 mod ceiling;
+mod children;
 mod keys;
 mod latency;
 mod ours;
@@ -258,6 +260,7 @@ fn others() -> Vec<Workload> {
             ],
         ),
         steps::workload("redis/steps", steps::in_redis),
+        children::workload(),
         Workload::new("redis/memory", Unit::BYTES, memory),
         beside_another_type("redis/beside-another-type", ours::types),
         drain_queues(),

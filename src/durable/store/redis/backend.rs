@@ -138,8 +138,10 @@ impl Backend for RedisStore {
         )
     }
 
-    fn tells_parents(&self) -> bool {
-        false
+    fn suits_parent(&self, id: TaskId, queue: &QueueName, parent: TaskId) -> bool {
+        let partitions = self.inner.partitions;
+        let home = partitions.home(queue, None);
+        partitions.of_task(id) == home.unwrap_or_else(|| partitions.of_task(parent))
     }
 
     fn can_have(&self, id: TaskId, queue: &QueueName, key: Option<KeyHash>) -> bool {

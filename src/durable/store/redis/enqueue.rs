@@ -249,16 +249,21 @@ fn runs_of_lists(lists: impl Iterator<Item = ListId>) -> Vec<(ListId, usize)> {
     groups
 }
 
-/// Returns the row of a task in `alive`: client id, retention, kind, and the key and the group if it has any.
+/// Returns the row of a task in `alive`: client id, retention, kind, and the key, the group and the parent if it has any.
 fn alive_row(task: &NewTask, client_id: &str, kind: Kind) -> Vec<u8> {
     let group = task.group.as_ref().map_or("", GroupName::as_str);
     let mut row = Vec::with_capacity(8 + 6 + 8 + 16 + group.len());
     row.extend(client_id.as_bytes());
     row.extend(&short_millis(task.retention).to_be_bytes()[2..]);
     row.extend(kind.to_bytes());
-    if task.key.is_some() || task.group.is_some() {
+    if task.key.is_some() || task.group.is_some() || task.parent.is_some() {
         row.extend(task.key.map_or([0; 16], |key| key.hash.0));
     }
     row.extend(group.as_bytes());
+    if let Some(parent) = task.parent {
+        // No name contains this byte.
+        row.push(255);
+        row.extend(parent.to_bytes());
+    }
     row
 }

@@ -24,12 +24,13 @@
 //! | bytes | content of the extension |
 //! | --- | --- |
 //! | 2 | length of the rest |
-//! | 1 | flags. 1: the task is in a named queue; 2: it has a key; 4: it has a group |
+//! | 1 | flags. 1: the task is in a named queue; 2: it has a key; 4: it has a group; 8: it has a parent |
 //! | 1 | if in a named queue: priority: 0 high, 1 normal, 2 low |
 //! | 1 | if in a named queue: length of the queue's name |
 //! | | name of the queue |
 //! | 1 | if with a group: length of its name |
 //! | | if with a group: its name |
+//! | 16 | if with a parent: the id of the parent |
 //! | 16 | if with a key: the key |
 //! | 1 | if with a key: 16 times the priority, plus 1 if the task holds the key only until a worker claims it |
 
@@ -84,6 +85,8 @@ const HAS_QUEUE: u8 = 1;
 const HAS_KEY: u8 = 2;
 /// The flag of an extension that names a group.
 const HAS_GROUP: u8 = 4;
+/// The flag of an extension that has the id of a parent.
+const HAS_PARENT: u8 = 8;
 
 /// The maximum of times that are stored in six bytes: four thousand years, to which another time can be added.
 pub(super) const MAX_MILLIS: u64 = 1 << 47;
@@ -138,7 +141,7 @@ pub(super) fn pack(task: &NewTask, client_id: &str, kind: Kind, now: u64) -> Vec
 
 /// Returns the extension of an entry, with its length, or nothing.
 fn extension(task: &NewTask) -> Vec<u8> {
-    if task.queue.is_default() && task.key.is_none() {
+    if task.queue.is_default() && task.key.is_none() && task.parent.is_none() {
         return Vec::new();
     }
     let mut extension = Vec::with_capacity(64);
@@ -154,6 +157,10 @@ fn extension(task: &NewTask) -> Vec<u8> {
         extension[2] |= HAS_GROUP;
         extension.push(group.len() as u8);
         extension.extend(group);
+    }
+    if let Some(parent) = task.parent {
+        extension[2] |= HAS_PARENT;
+        extension.extend(parent.to_bytes());
     }
     if let Some(key) = task.key {
         extension[2] |= HAS_KEY;
@@ -443,8 +450,17 @@ mod tests {
                 key: Some(key),
                 ..task
             };
-            let keyed = pack(&task, "A-client", task.kind(), 0);
             let mode = task.priority as u8 * 16 + 1;
+            let child = NewTask {
+                parent: Some(TaskId::from_bytes([8; 16])),
+                ..task.clone()
+            };
+            let head = [0, extension[1] + 16, extension[2] + 8];
+            let of_child = [&head, &extension[3..], &[8; 16]].concat();
+            let keyed = pack(&child, "A-client", child.kind(), 0);
+            let expected = [&of_child, &[9; 16][..], &[mode], b"{}mail"].concat();
+            assert_eq!(&keyed[59..], expected);
+            let keyed = pack(&task, "A-client", task.kind(), 0);
             let expected = [extension, &[9; 16], &[mode], b"{}mail"].concat();
             assert_eq!(&keyed[59..], expected);
             let entry = Entry::read(&keyed).unwrap();

@@ -12,6 +12,7 @@ use super::epochs::AdvanceEpochs;
 use super::error::not_connected;
 use super::keys::{self, Keys};
 use super::link::{Link, Timeouts};
+use super::notes::Relays;
 use super::partitions::Partitions;
 use super::recorded_types::RecordedTypes;
 use super::routes_cache::RoutesCache;
@@ -47,6 +48,7 @@ pub(super) struct Inner {
     pub(super) sessions: Sessions,
     pub(super) routes: RoutesCache,
     pub(super) types: RecordedTypes,
+    pub(super) relays: Relays,
     /// `true` if the server may evict any key.
     pub(super) allow_eviction: bool,
     /// The damage that the last pass of maintenance found in each partition.
@@ -106,6 +108,7 @@ impl Inner {
             sessions: Sessions::default(),
             routes: RoutesCache::default(),
             types: RecordedTypes::default(),
+            relays: Relays::default(),
             allow_eviction: builder.allow_eviction,
             damage: Mutex::new(vec![Default::default(); partitions.count()]),
             clock_offset: Mutex::default(),

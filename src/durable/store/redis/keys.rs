@@ -11,7 +11,7 @@
 //! | `sessions` | hash | by session: its last request |
 //! | `ready`, `ready:<list>` | lists | the entries of waiting tasks, in order: in one list while all workers know the same types |
 //! | `routes` | hash | the list of each type, and the sets that read it: see `lua/lists.lua` |
-//! | `alive` | hash | by id, for all tasks that have not ended: the client id, how long the result is kept, the kind, and the key and the group if it has one |
+//! | `alive` | hash | by id, for all tasks that have not ended: the client id, how long the result is kept, the kind, and the key, the group and the parent if it has one |
 //! | `payloads` | hash | by id: payloads that are too large for an entry |
 //! | `delayed` | hash | by id: the entries of delayed tasks |
 //! | `due` | sorted set | ids of delayed tasks, by due time |
@@ -27,6 +27,7 @@
 //! | `progress` | hash | by id, for tasks whose runs have reported progress: the last report, see `lua/report_progress.lua` |
 //! | `steps` | hash | by id, for tasks that have steps: their number, see `lua/steps.lua` |
 //! | `steps:<id>` | hashes | the steps of a task, by name |
+//! | `notes` | hash | by id, for children that have ended: the parent, to which the end is still to be told, and the end; see `lua/children.lua` |
 //! | `cancel` | hash | by id, for running tasks that are to be cancelled: the epoch |
 //! | `tombstones` | hash | by id, kind and group: the number of list entries that claims skip, because their tasks were cancelled or replaced |
 //! | `quarantined` | set | ids of quarantined tasks in `ready`: a worker runs one such task at a time |
@@ -56,7 +57,7 @@
 //! would run, and fail half-way at the first key that has moved.
 
 /// The names of the keys in the scripts. In Redis, they are in lower case.
-pub(super) const ALL: [&str; 37] = [
+pub(super) const ALL: [&str; 38] = [
     "NONE",
     "META",
     "SESSIONS",
@@ -94,6 +95,7 @@ pub(super) const ALL: [&str; 37] = [
     "STATS",
     "CARDS",
     "STEPS",
+    "NOTES",
 ];
 
 /// The set of the namespaces, which is no key of a store.

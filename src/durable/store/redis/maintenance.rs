@@ -1,11 +1,12 @@
 //! Maintains a store.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::inner::Inner;
 use super::reply::Reader;
 use super::scripts::Arguments;
-use super::{routing, schedules};
+use super::{notes, routing, schedules};
 use crate::durable::clock::millis;
 use crate::durable::failure::Failure;
 use crate::sync::lock;
@@ -23,7 +24,7 @@ enum Pass {
 /// Removes about `budget` expired rows, and repairs damage. Skips each partition whose last complete pass was less than `interval` ago.
 /// Returns `true` if there is more to do.
 pub(super) async fn maintain(
-    inner: &Inner,
+    inner: &Arc<Inner>,
     interval: Duration,
     budget: usize,
 ) -> Result<bool, Failure> {
@@ -41,7 +42,7 @@ pub(super) async fn maintain(
 }
 
 async fn maintain_in(
-    inner: &Inner,
+    inner: &Arc<Inner>,
     partition: usize,
     interval: Duration,
     budget: usize,
@@ -65,6 +66,9 @@ async fn maintain_in(
     // If one of these requests fails, a later pass repeats it.
     if parts.number()? != 0 {
         routing::repair(inner, partition).await.ok();
+    }
+    if parts.number()? != 0 {
+        notes::relay(inner, partition);
     }
     for set in sets {
         routing::remove(inner, partition, set).await.ok();

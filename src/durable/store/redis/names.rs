@@ -11,9 +11,9 @@ use crate::durable::clock::millis;
 use crate::durable::queue::priority::{LOW_PERIOD, MAX_SHARES, NORMAL_PERIOD};
 use crate::durable::store::layouts::Layouts;
 use crate::durable::store::{
-    CEILING_AHEAD, DEAD_LETTER_RETENTION, DeadReason, HAND_OUT_INTERVAL, MAX_BATCH_TASKS,
-    MAX_DEAD_LETTERS, MAX_ERRORS, MAX_HAND_OUTS, MAX_HEAD_LISTS, MAX_STAT_TYPES, MAX_STEPS,
-    MAX_STORE_TIME_STEP, MAX_TOTAL_STEP_BYTES, Resolution,
+    CEILING_AHEAD, DEAD_LETTER_RETENTION, DeadReason, HAND_OUT_INTERVAL, MAX_ATTEMPT_ERROR_BYTES,
+    MAX_BATCH_TASKS, MAX_DEAD_LETTERS, MAX_ERRORS, MAX_HAND_OUTS, MAX_HEAD_LISTS, MAX_STAT_TYPES,
+    MAX_STEP_BYTES, MAX_STEPS, MAX_STORE_TIME_STEP, MAX_TOTAL_STEP_BYTES, Resolution,
 };
 
 /// The constants of scripts, by their names.
@@ -27,7 +27,15 @@ fn constants(layouts: Layouts) -> Vec<(&'static str, String)> {
         ("OLDEST_LAYOUT", layouts.oldest.to_string()),
         ("MAX_BATCH", MAX_BATCH_TASKS.to_string()),
         ("MAX_STEPS", MAX_STEPS.to_string()),
+        ("MAX_STEP_BYTES", MAX_STEP_BYTES.to_string()),
         ("MAX_TOTAL_STEP_BYTES", MAX_TOTAL_STEP_BYTES.to_string()),
+        (
+            "MAX_ATTEMPT_ERROR_BYTES",
+            MAX_ATTEMPT_ERROR_BYTES.to_string(),
+        ),
+        // The maximum number of notes that are read at once, and the size in bytes after which no further one is read.
+        ("MAX_NOTES", 64.to_string()),
+        ("MAX_NOTE_BYTES", (256 << 10).to_string()),
         // While there are no more types than this, their names are kept for as long as the store exists.
         ("MAX_TYPES", 10_000.to_string()),
         ("MAX_DEAD", MAX_DEAD_LETTERS.to_string()),

@@ -183,6 +183,8 @@ pub(super) struct PartitionAnswer {
     pub(super) refused: Vec<usize>,
     /// `true` if a draining list is empty.
     pub(super) is_drained: bool,
+    /// `true` if the partition may have [notes](super::notes).
+    pub(super) has_notes: bool,
 }
 
 /// Reads the answer to a turn.
@@ -219,10 +221,13 @@ pub(super) fn turned(answer: Value, partition: usize) -> Result<PartitionAnswer,
         0 => None,
         _ => schedule_row::next_tick(parts.optional_bytes()?, now as u64),
     };
-    if parts.0.len() > 0
-        && let Some(claim) = &mut claim
-    {
-        entry::set_steps(&mut claim.tasks, &parts.bytes()?);
+    let mut has_notes = false;
+    if parts.0.len() > 0 {
+        let steps = parts.bytes()?;
+        if let Some(claim) = &mut claim {
+            entry::set_steps(&mut claim.tasks, &steps);
+        }
+        has_notes = parts.number()? != 0;
     }
     if let Some(claim) = claim.as_mut().filter(|_| is_repeated) {
         claim.tasks.sort_unstable_by_key(|task| task.id);
@@ -241,6 +246,7 @@ pub(super) fn turned(answer: Value, partition: usize) -> Result<PartitionAnswer,
         turned,
         refused,
         is_drained,
+        has_notes,
     })
 }
 

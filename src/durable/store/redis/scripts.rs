@@ -40,9 +40,10 @@ pub(super) const FILES: &[(&str, &str)] = files![
     // Scripts.
     "advance_epochs" "cancel" "change_retention" "change_schedule" "close" "counts" "dead_letters" "diagnose" "enqueue" "errors" "find_task" "hand_out" "kinds"
     "list_tasks" "maintain" "move_list" "move_tasks" "observe" "open" "overview" "payload" "queue" "queue_head" "read_progress" "read_schedules" "read_stats" "read_steps"
-    "record_stats" "record_types" "renew" "replay" "report_progress" "routes" "run_now" "signal" "status" "store_steps" "turn" "upgrade" "workers"
+    "record_stats" "record_types" "renew" "replay" "report_progress" "routes" "run_now" "signal" "status" "store_steps" "take_notes" "tell_parents"
+    "turn" "upgrade" "workers"
     // Parts.
-    "add_tasks" "alive_row" "base" "cards" "census" "claim" "claim_scan" "claim_state" "claims" "dead_letter_row" "drain" "due"
+    "add_tasks" "alive_row" "alive_tail" "base" "cards" "census" "children" "claim" "claim_scan" "claim_state" "claims" "dead_letter_row" "drain" "due"
     "entry" "epochs" "group_repair" "groups" "held_keys" "ids" "intact_entry" "key_conflicts" "lists" "liveness"
     "moved_entries" "notifications" "orphans" "outcomes" "progress" "push_claim" "pushed_claims" "queue_lists" "queues" "reap" "remove_session" "repair" "repair_meta" "repair_schedules"
     "replacements" "restore_keys" "results" "retention" "ring" "schedules" "selection" "server_time" "session" "session_activity"
@@ -120,6 +121,8 @@ pub(super) struct Scripts {
     pub(super) store_steps: Script,
     pub(super) read_steps: Script,
     pub(super) signal: Script,
+    pub(super) take_notes: Script,
+    pub(super) tell_parents: Script,
     pub(super) list_tasks: Script,
     pub(super) find_task: Script,
     pub(super) queue_head: Script,
@@ -189,6 +192,8 @@ impl Scripts {
             store_steps: script("store_steps"),
             read_steps: script("read_steps"),
             signal: script("signal"),
+            take_notes: script("take_notes"),
+            tell_parents: script("tell_parents"),
             list_tasks: script("list_tasks"),
             find_task: script("find_task"),
             queue_head: script("queue_head"),

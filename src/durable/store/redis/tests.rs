@@ -36,6 +36,7 @@ macro_rules! needs_redis {
 mod broken_connections_tests;
 mod census_tests;
 mod changes_tests;
+mod children_tests;
 mod clock_tests;
 mod cluster_tests;
 mod damage_under_load_tests;

@@ -1,5 +1,6 @@
 //! Turns: a turn visits one partition after another until it can claim something.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::entry;
@@ -7,7 +8,7 @@ use super::inner::{Inner, after_others};
 use super::partitions::Partitions;
 use super::reply::{PartitionAnswer, epoch_text, millis_text, reason_number};
 use super::scripts::Arguments;
-use super::{reply, routing};
+use super::{notes, reply, routing};
 use crate::durable::TaskId;
 use crate::durable::clock::since_boot;
 use crate::durable::failpoint::failpoint;
@@ -18,7 +19,7 @@ use crate::durable::store::{Claim, Epoch, Turn, TurnAnswer, Verdict, Verdicts};
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Sends each partition the verdicts of its tasks, and claims from the first one that has tasks.
-pub(super) async fn turn(inner: &Inner, request: &Turn) -> Result<TurnAnswer, Failure> {
+pub(super) async fn turn(inner: &Arc<Inner>, request: &Turn) -> Result<TurnAnswer, Failure> {
     let count = inner.partitions.count();
     let mut state = inner.sessions.get(request.session);
     let by_number = (request.number % count as u64) as usize;
@@ -70,7 +71,7 @@ pub(super) async fn turn(inner: &Inner, request: &Turn) -> Result<TurnAnswer, Fa
 }
 
 async fn turn_in(
-    inner: &Inner,
+    inner: &Arc<Inner>,
     request: &Turn,
     partition: usize,
     part: &PartitionTurn<'_>,
@@ -84,9 +85,13 @@ async fn turn_in(
         mut turned,
         mut refused,
         is_drained,
+        has_notes,
         now,
     } = reply::turned(answer, partition)?;
     inner.clock.record(sent, now);
+    if has_notes {
+        notes::relay(inner, partition);
+    }
     if is_drained {
         // If this fails, the next turn reports the empty list again.
         routing::collapse(inner, partition).await.ok();

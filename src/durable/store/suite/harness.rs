@@ -61,11 +61,6 @@ pub(super) trait Harness {
     fn knows_types(&self) -> bool {
         true
     }
-
-    /// Returns `true` if the store tells parents of the ends of their children.
-    fn tells_parents(&self) -> bool {
-        true
-    }
 }
 
 pub(super) type Case<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;

@@ -42,10 +42,6 @@ impl Harness for Redis {
 
     /// While there is no worker, each type waits in a list of its own. So the order between types is not that of the
     /// model, even if all sessions have the same set.
-    fn tells_parents(&self) -> bool {
-        false
-    }
-
     fn knows_types(&self) -> bool {
         false
     }

@@ -89,3 +89,8 @@ children_suite!(
     children_in_sqlite,
     crate::durable::store::suite::sqlite::Sqlite
 );
+#[cfg(feature = "redis")]
+children_suite!(
+    children_in_redis,
+    crate::durable::store::suite::redis::Redis
+);

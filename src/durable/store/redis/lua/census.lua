@@ -24,7 +24,7 @@
 -- Fields of `meta`: `census`, which exists during a census; `progress`, its step, cursor and lists; `survey`, the result of
 -- the last census: by how much the numbers still differed, and the lists that no route names.
 --
--- Needs: transaction, entry, alive_row, intact_entry, lists, outcomes, repair, group_repair, restore_keys.
+-- Needs: transaction, entry, alive_row, alive_tail, intact_entry, lists, outcomes, repair, group_repair, restore_keys.
 -- On demand: drain.
 
 -- The lease of a claim whose owner is lost, in milliseconds, and the number of shared lists that are searched for strays.
@@ -319,7 +319,7 @@ local function make_census(page)
     for i = 1, #scan[2], 2 do
       local row = scan[2][i + 1]
       ids[#ids + 1], kinds[#ids + 1] = scan[2][i], sub(row, ALIVE_KIND, ALIVE_KIND_END)
-      if #row > ALIVE_KEY_END then names[#ids] = sub(row, ALIVE_KEY_END + 1) end
+      if #row > ALIVE_KEY_END then names[#ids] = group_in(row) end
     end
     p.cursor = scan[1]
     local is_new = add_lists(p, kinds)

@@ -20,6 +20,15 @@ local function task_key(row, before)
   return sub(row, last - 16, last - 1), byte(row, last) or 0
 end
 
+-- Returns the parent of a task, given a row whose entry begins after `before` bytes, or an empty string.
+local function parent_in(row, before)
+  local flags = byte(row, before + ENTRY_FLAGS) % 4 >= 2 and byte(row, before + ENTRY_EXTENSION) or 0
+  if flags % 16 < 8 then return '' end
+  local last = before + ENTRY_PAYLOAD + 1 + number_at('>I2', row, before + ENTRY_PAYLOAD)
+  if flags % 4 >= 2 then last = last - 17 end
+  return sub(row, last - 15, last)
+end
+
 -- Returns `true` if one more crash makes the task a dead letter. A worker runs only one such task at a time.
 local function is_quarantined(entry)
   local crashes, lost = number_at('>I2I2', entry, ENTRY_CRASHES)

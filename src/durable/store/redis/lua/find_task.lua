@@ -118,7 +118,7 @@ local function read_waiting()
     return
   end
   kind = sub(alive, ALIVE_KIND, ALIVE_KIND_END)
-  entry = find_waiting(sub(alive, ALIVE_KEY_END + 1))
+  entry = find_waiting(group_in(alive))
   if entry then description = describe_entry(id, entry)
   else
     local name, queue = type_of(kind)

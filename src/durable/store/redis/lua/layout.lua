@@ -7,8 +7,8 @@
 -- An entry, which is a row of `ready`, `ready:<list>` and `delayed`: id 16, client id of the producer 8, retention 6,
 -- maximum number of crashes 2, failures 4, crashes 2, losses 2, time at which it became ready 6, kind 8, flags 1, length of
 -- the payload 4, extension if the flags say so, payload if the flags say that it is here, name. The extension: its length,
--- without these bytes, 2; flags 1: 1 in a named queue, 2 with a key, 4 with a group. In a named queue: priority 1, length of its name 1,
--- name. With a group: length of its name 1, name. With a key: key 16, mode 1: 16 times the priority, plus 1 if the task holds the key
+-- without these bytes, 2; flags 1: 1 in a named queue, 2 with a key, 4 with a group, 8 with a parent. In a named queue: priority 1, length of its name 1,
+-- name. With a group: length of its name 1, name. With a parent: its id 16. With a key: key 16, mode 1: 16 times the priority, plus 1 if the task holds the key
 -- only until it is claimed.
 ENTRY_ID_END = 16
 ENTRY_CLIENT = 17
@@ -39,9 +39,10 @@ RUNNING_KIND = 63
 RUNNING_KIND_END = 70
 RUNNING_FLAGS = 71
 RUNNING_PAYLOAD = 76
+RUNNING_EXTENSION = 78
 
--- A row of `alive`: client id of the producer 8, retention 6, kind 8; if the task has a key or a group: key 16, or zeros; name of the
--- group, or nothing.
+-- A row of `alive`: client id of the producer 8, retention 6, kind 8; if the task has a key, a group or a parent: key 16, or zeros;
+-- name of the group, or nothing; if the task has a parent: byte 255, id of the parent 16.
 ALIVE_CLIENT_END = 8
 ALIVE_RETENTION = 9
 ALIVE_RETENTION_END = 14

@@ -6,7 +6,7 @@
 -- moved are then passed over, since their rows in `alive` have another kind. The number of entries that are left only falls, so the pass
 -- ends even if workers claim from the list and new tasks come all the time.
 --
--- Needs: moved_entries.
+-- Needs: moved_entries, alive_tail.
 -- KEYS: NONE, META, READY, ALIVE, DELAYED, DUE, RUNNING, LEASE, TOMBSTONES, IDLE, ROUTES, UNLISTED, QUEUES, PERMITS, HELD_KEYS,
 --   GROUPS.
 --
@@ -76,7 +76,7 @@ end
 -- have been claimed, or have moved.
 local function can_move(id, row, entry)
   return #row >= ALIVE_KIND_END and sub(row, ALIVE_KIND, ALIVE_KIND_END) == sub(entry, ENTRY_KIND, ENTRY_KIND_END)
-    and sub(row, ALIVE_KEY_END + 1) == '' and is_intact(id, entry) and not may_be_replaced(id, entry)
+    and group_in(row) == '' and is_intact(id, entry) and not may_be_replaced(id, entry)
     and call('HEXISTS', TOMBSTONES, lists().tombstone_of(entry)) == 0
 end
 

@@ -11,7 +11,7 @@
 -- The kind of a task in the other queue is a hash, which Redis cannot compute. So the client sends the kinds. If one is missing, the script
 -- returns the name of the type, and the client runs it again.
 --
--- Needs: moved_entries, type_names.
+-- Needs: moved_entries, alive_tail, type_names.
 -- KEYS: NONE, META, READY, ALIVE, DELAYED, DUE, RUNNING, LEASE, TOMBSTONES, IDLE, ROUTES, UNLISTED, QUEUES, PERMITS, HELD_KEYS,
 --   GROUPS, TYPES.
 --
@@ -79,7 +79,7 @@ for i, id in ipairs(ids) do
   elseif dues[i] then move_delayed(id, row, call('HGET', DELAYED, id))
   elseif list ~= '' then waiting[id] = row
   elseif is_replaceable(id, row) then tell(id, 'r')
-  else tell(id, 'w', sub(row, ALIVE_KEY_END + 1), lists().path_of(sub(row, ALIVE_KIND, ALIVE_KIND_END))) end
+  else tell(id, 'w', group_in(row), lists().path_of(sub(row, ALIVE_KIND, ALIVE_KIND_END))) end
 end
 if list ~= '' then read_list() end
 write_moves(ids)

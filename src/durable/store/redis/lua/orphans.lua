@@ -163,11 +163,25 @@ local function check_stats(fields)
   remove_all('HDEL', STATS, gone)
 end
 
+-- Removes notes that cannot be read. The parents look for the ends of these children when they run again.
+local function check_notes(children)
+  for i, note in ipairs(call('HMGET', NOTES, unpack(children))) do
+    if note and (#note < 17 or #children[i] ~= 16) then
+      call('HDEL', NOTES, children[i])
+      record_repair('the end of a child cannot be read', note)
+    end
+  end
+end
+
 local function repair_orphans()
   -- Scripts look for steps only if `meta` says that there are some.
   if not meta[8] and call('EXISTS', STEPS) == 1 then
     call('HSET', META, 'steps', 1)
     meta[8] = '1'
+  end
+  if meta[8] ~= '2' and call('EXISTS', NOTES) == 1 then
+    call('HSET', META, 'steps', 2)
+    meta[8] = '2'
   end
   each_queue(check_permits)
   repair_groups()
@@ -195,6 +209,7 @@ local function repair_orphans()
     end
     remove_steps(gone)
   end)
+  some('HRANDFIELD', NOTES, check_notes)
   some('HRANDFIELD', CANCEL, function(ids) remove_all('HDEL', CANCEL, without_row(ids, call('HMGET', RUNNING, unpack(ids)))) end)
   some('HRANDFIELD', TYPES, check_types)
   some('HRANDFIELD', STATS, check_stats)

@@ -3,7 +3,7 @@
 -- A row of `errors` contains the time of the first failure in 6 bytes and, for each of the last attempts, the oldest first: attempt
 -- number 4, time of the failure 6, duration of the run in milliseconds, or NO_RUN_TIME, 4, length of the error 2, error.
 --
--- Needs: transaction, entry, alive_row, lists, queues, notifications, progress, steps, store_time, results.
+-- Needs: transaction, entry, alive_row, lists, queues, notifications, progress, steps, children, store_time, results.
 -- Reads: epoch, tombstones.
 -- Undo: outcomes.
 --
@@ -18,6 +18,8 @@ local function make_outcomes()
   -- removed_due -> scores and members that are removed from `due`
   -- failed, errors_before, cleared_errors -> tasks whose errors change, their rows or false, and those without errors now
   -- payload_ids -> tasks whose payloads are removed
+  -- gone, became_dead -> sets of the tasks that have ended, and of those that became dead letters
+  -- notes -> notes of children that have ended: see `children.lua`
   -- permits -> tasks that hold permits, by queue, and by queue and group, or nil
   -- waits -> changed rows of `steps:<id>` that say for how many steps a task waits: `id`, `key` and `row`. They are not undone: they have no
   --   effect on a task that is not delayed
@@ -29,14 +31,19 @@ local function make_outcomes()
     return {
       undo = 'outcomes', ids = {}, rows = {}, flags = {}, ended = {}, alive = {}, states = {}, results = {}, delayed = {}, due = {},
       dead = {}, died = {}, holds = {}, waits = {}, requeued = {}, quarantined = {}, removed_due = {}, payload_ids = {}, counts = {},
-      failed = {}, errors = {}, errors_before = {}, cleared_errors = {}, damage_count = 0, evidence = {},
+      failed = {}, errors = {}, errors_before = {}, cleared_errors = {}, damage_count = 0, evidence = {}, gone = {},
+      became_dead = {}, notes = {},
     }
   end
 
   local function tally(collected, what) collected.counts[what] = (collected.counts[what] or 0) + 1 end
 
   -- Records that a task has ended. Clients that await a dead task request its status, since it may have been replayed.
-  local function finish(collected, id, entry, task_state, row)
+  local function finish(collected, id, entry, task_state, ending, row)
+    local parent = row and parent_in_row(row) or parent_in(entry, 0)
+    -- A parent that has ended before is not told.
+    if parent ~= '' and not collected.gone[parent] then add_note(collected.notes, id, parent, ending) end
+    collected.gone[id] = true
     collected.ended[#collected.ended + 1], collected.states[#collected.ended + 1] = id, task_state
     collected.alive[#collected.alive + 1] = id
     collected.alive[#collected.alive + 1] = row or alive_row(entry, 0)
@@ -92,7 +99,7 @@ local function make_outcomes()
     end
     collected.payload_ids[#collected.payload_ids + 1] = id
     tally(collected, 'cancelled')
-    finish(collected, id, entry, task_state)
+    finish(collected, id, entry, task_state, 'c')
   end
 
   -- `took` is the duration of the last run, as in the row, or nil if there was none. `row` is the row of `alive`, if it cannot be derived from
@@ -102,7 +109,8 @@ local function make_outcomes()
     collected.dead[#collected.dead + 1] = char(reason) .. (took or NO_RUN_TIME) .. pack('>I4', #error) .. error .. entry
     collected.died[#collected.died + 1] = store_time()
     collected.died[#collected.died + 1] = id
-    finish(collected, id, entry, '', row)
+    collected.became_dead[id] = true
+    finish(collected, id, entry, '', end_of_dead(reason, error), row)
   end
 
   -- Records that a row is missing or unreadable. Its bytes are kept as evidence.
@@ -176,6 +184,7 @@ local function make_outcomes()
     end
     write_all('HSET', ERRORS, collected.errors)
     write_all('HDEL', ERRORS, collected.cleared_errors)
+    write_all('HSET', NOTES, collected.notes)
     write_all('HSET', RESULTS, collected.results)
     write_all('HSET', DELAYED, collected.delayed)
     write_all('ZADD', DUE, collected.due)
@@ -202,9 +211,11 @@ local function make_outcomes()
         break
       end
     end
+    collected.notes = new_notes(collected.notes)
     state.name, state.transaction = name, collected
     write_collected(collected)
     commit(name)
+    tell_parents(collected.notes, collected.became_dead)
     for _, bundle in ipairs(collected.bundles) do state.pushed[#state.pushed + 1] = bundle end
     for what, n in pairs(collected.counts) do count(what, n) end
     if collected.damage_count > 0 then pcall(count_damage, collected.damage_count, collected.last_damage, collected.evidence) end

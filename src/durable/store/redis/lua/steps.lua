@@ -1,4 +1,4 @@
--- The steps of tasks. While `meta` has the field `steps`, tasks may have some.
+-- The steps of tasks. While `meta` has the field `steps`, tasks may have some. If it is 2, there may be notes: see `children.lua`.
 --
 -- `steps:<id>` is a hash for each task that has steps, or waits for some. It has a row for each step, by name: number of the step 4, time at
 -- which it was stored 6, value. The row with the empty name: number of steps that makes the task due while it is delayed (0: no number does)

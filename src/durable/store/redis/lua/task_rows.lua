@@ -10,7 +10,7 @@
 --   the time until which they are kept, the time at which they ended, and the duration of the last run 4, or empty; for dead letters, also
 --   the reason and the error
 --
--- Needs: entry, intact_entry, dead_letter_row, store_time, retention, queues, type_names.
+-- Needs: entry, alive_tail, intact_entry, dead_letter_row, store_time, retention, queues, type_names.
 local claim_times = {}
 
 -- Returns the name of a task and those of its queue and its group, given its entry.
@@ -40,7 +40,7 @@ end
 
 -- Describes a waiting task, given its row in `alive`, its name and its queue.
 local function describe_waiting(id, row, name, queue)
-  return { id, name, queue, sub(row, ALIVE_KEY_END + 1), false, failures_of(id), 0 }
+  return { id, name, queue, group_in(row), false, failures_of(id), 0 }
 end
 
 -- Returns the time of a claim, or -1 if it is lost.

@@ -47,6 +47,7 @@
 -- [13] -> the field `schedules` of `meta`, or nil: see `schedules.lua`
 -- Then, if the store has steps:
 -- [14] -> for each of [3], the number of steps of the task, 4 bytes, and the number for which it still waits, 4 bytes
+-- [15] -> 1 if there may be notes for other partitions, else 0: see `children.lua`
 --
 -- Errors:
 -- NOSESSION         -> the session has ended, or has sent a later request
@@ -180,7 +181,8 @@ if not skipped.next_check then
   end
   wait = #lists_left > 0 and wait or nil
   more = #lists_left > 0 and not wait or not leaves and has_tasks(MAIN, has_groups)
-  next_check = math.min(next_due or first_of(DUE), next_lease_end or first_of(LEASE))
+  -- A claim that has found damage may have made the parent of a task due.
+  next_check = math.min(not state.is_earlier and next_due or first_of(DUE), next_lease_end or first_of(LEASE))
   next_check = math.min(next_check, wait and now + wait or math.huge, hold_wait and now + hold_wait or math.huge)
   -- The next claim looks at other groups.
   if may_be_more then next_check = math.min(next_check, now + 100) end
@@ -240,6 +242,6 @@ if meta[6] or meta[8] then answer[13] = meta[6] end
 if meta[8] then
   local ids = {}
   for i, entry in ipairs(claimed) do ids[i] = sub(entry, 1, ENTRY_ID_END) end
-  answer[14] = #ids > 0 and numbers_of_steps(ids) or ''
+  answer[14], answer[15] = #ids > 0 and numbers_of_steps(ids) or '', meta[8] == '2' and 1 or 0
 end
 return answer

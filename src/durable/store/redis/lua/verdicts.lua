@@ -1,6 +1,6 @@
 -- Applies verdicts. The completed tasks of a claim are one transaction, and so are those with other verdicts.
 --
--- Needs: session_activity, transaction, entry, alive_row, queues, notifications, progress, steps, results, outcomes, claims.
+-- Needs: session_activity, transaction, entry, alive_row, queues, notifications, progress, steps, children, results, outcomes, claims.
 -- Undo: done.
 local refused, position = state.refused or {}, 0
 state.refused = refused
@@ -49,7 +49,7 @@ local function apply_done(name, epoch, first, n)
   local rows, held = held_rows(epoch, first, n)
   if held == 0 then return end
   expiry_bins = {}
-  local ids_done, payload_ids, failed, results, states = {}, {}, {}, {}, {}
+  local ids_done, payload_ids, failed, results, states, notes = {}, {}, {}, {}, {}, {}
   -- The numbers of tasks, results and ids in the bin so far. `#` searches for the end of a table, and this loop has most of the cost of a
   -- large turn.
   local done, kept, in_bin = 0, 0, 0
@@ -70,7 +70,9 @@ local function apply_done(name, epoch, first, n)
       if flags ~= 1 then
         if flags % 2 == 0 then payload_ids[#payload_ids + 1] = id end
         if has_errors(flags) then failed[#failed + 1] = id end
-        any_queued = any_queued or flags % 4 >= 2
+        local extension = flags % 4 >= 2 and byte(row, RUNNING_EXTENSION) or 0
+        any_queued = any_queued or extension % 2 == 1
+        if extension % 16 >= 8 then add_note(notes, id, parent_in(row, RUNNING_EPOCH_END), end_of_done(ARGV[first + n + i - 1])) end
       end
       -- Neighbours are likely to have the same retention.
       if sub(row, RUNNING_RETENTION, RUNNING_RETENTION_END) ~= retention then
@@ -97,14 +99,16 @@ local function apply_done(name, epoch, first, n)
       if is_notified then notify(client, id, state_text) end
     end
   end
+  notes = new_notes(notes)
   local flags = flagged and call('HMGET', CANCEL, unpack(ids_done))
   local errors = #failed > 0 and call('HMGET', ERRORS, unpack(failed))
   local permits = any_queued and queues().permits_of(ids_done, rows) or nil
   state.transaction = {
     undo = 'done', ids = ids_done, rows = rows, results = results, flags = flags, failed = failed, errors = errors, permits = permits,
-    alive_row = alive_row,
+    alive_row = alive_row, notes = notes,
   }
   write_bins()
+  if #notes > 0 then call('HSET', NOTES, unpack(notes)) end
   if kept > 0 then call('HSET', RESULTS, unpack(results)) end
   if flags then call('HDEL', CANCEL, unpack(ids_done)) end
   if errors then call('HDEL', ERRORS, unpack(failed)) end
@@ -113,6 +117,7 @@ local function apply_done(name, epoch, first, n)
   if permits then queues().take_permits(permits) end
   commit(name)
   count('done', held)
+  tell_parents(notes, {})
   clean_up(epoch, ids_done, payload_ids, states)
 end
 

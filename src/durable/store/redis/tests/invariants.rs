@@ -93,15 +93,22 @@ local function key_of(entry)
   local last = 61 + struct.unpack('>I2', entry, 60)
   return string.sub(entry, last - 16, last - 1)
 end
+local function parent_of(entry)
+  local flags = string.byte(entry, 55) % 4 >= 2 and string.byte(entry, 62) or 0
+  local last = flags >= 8 and 61 + struct.unpack('>I2', entry, 60) - (flags % 4 >= 2 and 17 or 0)
+  return last and string.sub(entry, last - 15, last)
+end
 local function tail_of(entry)
   local key, _, group = key_of(entry), group_of(entry)
-  return (key == '' and group and string.rep('\0', 16) or key) .. (group or '')
+  local parent = parent_of(entry)
+  key = key == '' and (group or parent) and string.rep('\0', 16) or key
+  return key .. (group or '') .. (parent and '\255' .. parent or '')
 end
 local held = hash('held_keys')
 for id, row in pairs(alive) do
   local entry = waiting[id] or delayed[id]
   local whole = entry or string.sub(running[id] or '', 17)
-  if #whole >= 59 then expect('is alive with the key and the group of its entry', string.sub(row, 23) == tail_of(whole), id) end
+  if #whole >= 59 then expect('is alive with the key, the group and the parent of its entry', string.sub(row, 23) == tail_of(whole), id) end
   if #row >= 38 and #whole > 61 and string.byte(whole, 62) % 4 >= 2 then
     local key = held[string.sub(row, 23, 38)] or ''
     local has_key, mode = string.sub(key, 1, 16) == id, string.byte(whole, 61 + struct.unpack('>I2', whole, 60))
@@ -151,6 +158,10 @@ for id, n in pairs(hash('steps')) do
 end
 for _, key in ipairs(redis.call('KEYS', base .. 'steps:*')) do
   expect('is among the tasks with steps', call('HEXISTS', 'steps', string.sub(key, #base + 7)) == 1, key)
+end
+-- The only partition stores the steps of parents at once.
+for child, note in pairs(hash('notes')) do
+  expect('is a note that was left without steps', #note > 16 and call('HGET', 'meta', 'partitions') ~= '1', child)
 end
 for id in pairs(cancel) do expect('is to be cancelled and runs', running[id], id) end
 for id in pairs(died) do expect('is a dead letter', dead[id] and not alive[id], id) end

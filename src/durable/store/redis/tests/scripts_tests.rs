@@ -36,6 +36,8 @@ fn all() -> Vec<(&'static str, &'static Script)> {
         ("store_steps", &scripts.store_steps),
         ("read_steps", &scripts.read_steps),
         ("signal", &scripts.signal),
+        ("take_notes", &scripts.take_notes),
+        ("tell_parents", &scripts.tell_parents),
         ("list_tasks", &scripts.list_tasks),
         ("record_types", &scripts.record_types),
         ("record_stats", &scripts.record_stats),

@@ -16,8 +16,8 @@ use crate::durable::store::suite::Harness;
 use crate::durable::store::suite::baseline_tests::adds_up;
 use crate::durable::store::suite::process::id;
 use crate::durable::store::{
-    Epoch, Event, MAX_STORE_TIME_STEP, NewSession, NewTask, QueueChange, ScheduleChange, SessionId,
-    Store, WorkerCard,
+    Epoch, Event, MAX_STORE_TIME_STEP, NewSession, QueueChange, ScheduleChange, SessionId, Store,
+    WorkerCard,
 };
 use crate::durable::{Counts, TaskId};
 
@@ -130,15 +130,10 @@ impl<H: Harness> Pair<H> {
             } => {
                 let session = self.session(*session).await;
                 let (has_types, has_queues) = (self.tested.knows_types(), self.has_queues);
-                let tells_parents = self.tested.tells_parents();
                 let ids = &mut self.ids;
                 let tasks = tasks
                     .iter()
-                    .map(|new| new.task(ids, has_types, has_queues, *is_keyed))
-                    .map(|task| NewTask {
-                        parent: task.parent.filter(|_| tells_parents),
-                        ..task
-                    });
+                    .map(|new| new.task(ids, has_types, has_queues, *is_keyed));
                 let tasks = tasks.collect();
                 self.sessions[session].number += 1;
                 self.send(session, Request::Enqueue(tasks)).await

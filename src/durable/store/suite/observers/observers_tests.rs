@@ -167,7 +167,7 @@ fn every_request_is_made_of_an_observer() {
         "name",
         "runtime",
         "can_have",
-        "tells_parents",
+        "suits_parent",
         "open_session_with",
     ];
     let requests = all.iter().filter(|name| !others.contains(name));

@@ -14,6 +14,7 @@ function undo.cancel()
   end
   if #u.tombstone_rows > 0 then try('HSET', META, 'tombstones', u.tombstones) end
   try_all('HDEL', RESULTS, every_second(u.results, 1))
+  try_all('HDEL', NOTES, every_second(u.notes, 1))
   for i, flag in ipairs(u.before or {}) do
     if not flag then try('HDEL', CANCEL, u.flags[2 * i - 1]) end
   end

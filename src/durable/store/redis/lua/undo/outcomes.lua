@@ -17,5 +17,6 @@ function undo.outcomes()
   try_all('ZREM', DUE, every_second(u.due, 2))
   try_all('HDEL', DELAYED, every_second(u.delayed, 1))
   try_all('HDEL', RESULTS, every_second(u.results, 1))
+  try_all('HDEL', NOTES, every_second(u.notes, 1))
   restore_permits(u.permits or {})
 end

@@ -52,6 +52,12 @@ impl<H: Harness> Pair<H> {
             let verdicts: &mut Vec<_> = groups.entry(one.claim).or_default();
             verdicts.push((one.task, said.verdict(self.marks)));
         }
+        // A store may apply the successes of a claim first. The order matters if a task dies in the same turn as its child ends.
+        let successes_first =
+            |(_, verdict): &(TaskId, Verdict)| !matches!(verdict, Verdict::Done(_));
+        groups
+            .values_mut()
+            .for_each(|all| all.sort_by_key(successes_first));
         groups.into_iter().collect()
     }
 
