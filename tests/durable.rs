@@ -83,4 +83,6 @@ mod user_code;
 #[path = "durable/versions.rs"]
 mod versions;
 #[path = "durable/workflows.rs"]
+mod workflow_details;
+#[path = "durable/workflows.rs"]
 mod workflows;

@@ -9,11 +9,13 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
+use self::awaited::AwaitedSteps;
 use self::run_steps::{KnownStep, UsedName};
 use super::store::{MAX_STEP_BYTES, NewStep, StepAnswer, StepKind, StepName};
 use super::{DurableError, StopReason, TaskContext, TaskError};
 
-mod children;
+pub(crate) mod awaited;
+pub(crate) mod children;
 pub(crate) mod run_steps;
 mod signals;
 mod sleeps;
@@ -64,8 +66,8 @@ impl<App> TaskContext<App> {
         }
     }
 
-    /// Waits if this takes little time, and otherwise suspends the task: the run then ends with the error.
-    async fn wait_for(&self, rest: Duration, steps: Option<u32>) -> Result<(), TaskError> {
+    /// Waits if this takes little time, and otherwise suspends the task, also until it has the steps: the run then ends with the error.
+    async fn wait_for(&self, rest: Duration, steps: Option<AwaitedSteps>) -> Result<(), TaskError> {
         if rest >= MIN_SUSPENSION {
             return Err(self.steps.suspend(rest, steps));
         }

@@ -3,11 +3,35 @@
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
+use super::awaited::AwaitedSteps;
 use crate::durable::store::{
     ChildEnd, MAX_BATCH_TASKS, MAX_STEP_BYTES, MAX_STEPS, StepKind, StepName, TaskState,
 };
 use crate::durable::{DurableError, DurableHandle, DurableTask, TaskContext, TaskError, TaskId};
+
+/// What a step of the kind [`StepKind::Spawn`] records.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct SpawnedChildren {
+    pub(crate) count: u64,
+    /// The [name](DurableTask::NAME) of their type.
+    pub(crate) name: String,
+}
+
+impl SpawnedChildren {
+    /// Returns the ids of the children, given the name under which they were spawned.
+    pub(crate) fn ids(&self, parent: TaskId, name: &str) -> impl Iterator<Item = TaskId> {
+        (0..self.count).map(move |number| child_id(parent, name, number))
+    }
+}
+
+fn child_id(parent: TaskId, name: &str, number: u64) -> TaskId {
+    let mut bytes = parent.to_bytes().to_vec();
+    bytes.extend(number.to_le_bytes());
+    bytes.extend(name.as_bytes());
+    TaskId::derive("throng child", &bytes)
+}
 
 impl<App> TaskContext<App> {
     /// Spawns tasks as the *children* of this task, and returns their handles, for [`join`](Self::join).
@@ -34,26 +58,24 @@ impl<App> TaskContext<App> {
     ) -> Result<Vec<DurableHandle<T::Output>>, TaskError> {
         let tasks: Vec<T> = tasks.into_iter().collect();
         let (step, known) = self.look_up(StepKind::Spawn, name).await?;
-        let count = match known {
-            Some(known) => self.steps.decode(step.name(), &known)?,
+        let spawned = match known {
+            Some(known) => self.steps.decode::<SpawnedChildren>(step.name(), &known)?,
             None => self.spawn_children(name, step.name(), tasks).await?,
         };
         step.keep();
-        let ids: Vec<_> = (0..count)
-            .map(|number| self.child_id(name, number))
-            .collect();
+        let ids: Vec<_> = spawned.ids(self.id(), name).collect();
         self.steps.add_children(&ids);
         let handles = ids.into_iter().map(|id| self.client().attach::<T>(id));
         Ok(handles.collect())
     }
 
-    /// Spawns those tasks that have not ended yet. Returns the number of all.
+    /// Spawns those tasks that have not ended yet.
     async fn spawn_children<T: DurableTask>(
         &self,
         name: &str,
         step: &StepName,
         tasks: Vec<T>,
-    ) -> Result<u64, TaskError> {
+    ) -> Result<SpawnedChildren, TaskError> {
         if !self.client().engine().store.tells_parents() {
             let advice = "children are not supported in this store: use a SqliteStore";
             return Err(self.steps.fail(advice.to_owned()));
@@ -66,22 +88,19 @@ impl<App> TaskContext<App> {
         }
         let count = tasks.len() as u64;
         let tasks = (0..).zip(tasks);
-        let tasks = tasks.map(|(number, task)| (task, self.child_id(name, number)));
+        let tasks = tasks.map(|(number, task)| (task, child_id(self.id(), name, number)));
         // The result of a child that has ended may not be kept any more, so its id may be free.
         let new = tasks.filter(|(_, id)| self.steps.get(&StepName::of_child(*id)).is_none());
         self.client()
             .spawn_children(self.id(), new.collect())
             .await?;
-        let value = self.steps.encode(step, &count)?;
+        let spawned = SpawnedChildren {
+            count,
+            name: T::NAME.to_owned(),
+        };
+        let value = self.steps.encode(step, &spawned)?;
         let stored = self.store_step(step.clone(), value).await?;
         self.steps.decode(step, &stored)
-    }
-
-    fn child_id(&self, name: &str, number: u64) -> TaskId {
-        let mut bytes = self.id().to_bytes().to_vec();
-        bytes.extend(number.to_le_bytes());
-        bytes.extend(name.as_bytes());
-        TaskId::derive("throng child", &bytes)
     }
 
     /// Waits for [children](Self::spawn_all) of this task, and returns their results, in the order of the handles. Meanwhile, the task holds
@@ -143,9 +162,8 @@ impl<App> TaskContext<App> {
             missing = self.missing(&ids);
         }
         if !missing.is_empty() {
-            return Err(self
-                .steps
-                .suspend(Duration::MAX, Some(missing.len() as u32)));
+            let awaited = AwaitedSteps::Children(missing.len() as u32);
+            return Err(self.steps.suspend(Duration::MAX, Some(awaited)));
         }
         Ok(children.iter().map(|child| self.result_of(child)).collect())
     }

@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
+use super::awaited::{self, AwaitedSteps};
 use crate::durable::store::{MAX_STEPS, MAX_TOTAL_STEP_BYTES, StepName, StoredStep, Verdict};
 use crate::durable::{DurableClient, TaskError, TaskId};
 use crate::sync::{Mutex, lock};
@@ -42,8 +43,8 @@ struct State {
 /// What a run waits for: the earliest of all waits that it has asked for.
 struct RunWait {
     until: Instant,
-    /// The number of further steps that ends the wait.
-    steps: Option<u32>,
+    /// The steps that end the wait, one wait after the other.
+    steps: Vec<AwaitedSteps>,
 }
 
 /// A step that a run has read or stored.
@@ -203,23 +204,20 @@ impl RunSteps {
 
     // ===== How the run ends =====
 
-    /// Returns the error with which the run ends because it waits. With `steps`, that number of further steps ends the wait, too.
-    pub(super) fn suspend(&self, rest: Duration, steps: Option<u32>) -> TaskError {
+    /// Returns the error with which the run ends because it waits. With `steps`, these steps end the wait, too.
+    pub(super) fn suspend(&self, rest: Duration, steps: Option<AwaitedSteps>) -> TaskError {
         let rest = match steps {
             Some(_) => rest.min(MAX_WAIT_FOR_STEP),
             None => rest.min(MAX_SLEEP),
         };
         let until = Instant::now() + rest;
         let mut state = lock(&self.state);
-        let before = state.wait.take();
-        state.wait = Some(RunWait {
-            until: before.as_ref().map_or(until, |it| it.until.min(until)),
-            steps: before
-                .and_then(|it| it.steps)
-                .into_iter()
-                .chain(steps)
-                .min(),
+        let wait = state.wait.get_or_insert_with(|| RunWait {
+            until,
+            steps: Vec::new(),
         });
+        wait.until = wait.until.min(until);
+        wait.steps.extend(steps);
         TaskError::wait()
     }
 
@@ -242,10 +240,11 @@ impl RunSteps {
         let state = lock(&self.state);
         let wait = state.wait.as_ref().filter(|_| state.error.is_none())?;
         // The run has looked at each step that it knows, so only others can end the wait.
-        let until = wait.steps.map(|steps| state.steps.len() as u32 + steps);
+        let further = wait.steps.iter().map(AwaitedSteps::number).min();
         Some(Verdict::Suspend {
             after: wait.until.saturating_duration_since(Instant::now()),
-            until,
+            until: further.map(|further| state.steps.len() as u32 + further),
+            waits_for: awaited::encode(&wait.steps),
         })
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::awaited::AwaitedSteps;
 use crate::durable::store::{
     MAX_STEP_BYTES, MAX_STEPS, MAX_TOTAL_STEP_BYTES, SignalAnswer, StepKind, StepName,
 };
@@ -51,7 +52,10 @@ impl<App> TaskContext<App> {
         let name = name.keep();
         match known {
             Some(step) => self.steps.decode(&name, &step),
-            None => Err(self.steps.suspend(Duration::MAX, Some(1))),
+            None => {
+                let signal = AwaitedSteps::Signal(name);
+                Err(self.steps.suspend(Duration::MAX, Some(signal)))
+            }
         }
     }
 
@@ -90,7 +94,8 @@ impl<App> TaskContext<App> {
             Some(step) => step,
             None => {
                 let rest = self.rest_of(StepKind::Timeout, name, || duration);
-                self.wait_for(rest.await?, Some(1)).await?;
+                let awaited = AwaitedSteps::Signal(signal.clone());
+                self.wait_for(rest.await?, Some(awaited)).await?;
                 // If the signal arrives at the same time, the store decides which comes first.
                 self.store_step(signal.clone(), TIMED_OUT.to_vec()).await?
             }

@@ -22,7 +22,7 @@ use crate::durable::{Status, TaskId, TaskInfo};
 
 const TASK: &str = "
     SELECT name, queue, group_name, failures, crashes, now, at, ready_at, reason, error, priority, key, cancel, payload, output,
-        retention, took
+        retention, took, parent
     FROM throng_now WHERE id = ?1";
 
 /// Selects the claims whose bytes contain those of an id. At most one of them holds the task; the others match by chance.
@@ -125,6 +125,10 @@ impl Reading<'_> {
         };
         detail.errors = errors_of(self.db, self.id, self.now.wall)?;
         detail.progress = self.progress()?;
+        detail.parent = row.get::<_, Option<_>>(17)?.map(TaskId::from_bytes);
+        if found.detail.task.status == Status::Delayed {
+            found.waits_for = self.waits_for()?;
+        }
         Ok(())
     }
 
@@ -169,6 +173,15 @@ impl Reading<'_> {
         let bytes = statement.query_row([self.id.to_bytes()], |row| row.get::<_, Vec<u8>>(0));
         let bytes = bytes.optional()?;
         Ok(bytes.map(|bytes| Excerpt::new(&bytes, bytes.len())))
+    }
+
+    /// Returns the description of the steps until which the task is suspended, if it is.
+    fn waits_for(&self) -> Result<Option<String>, rusqlite::Error> {
+        let sql = "SELECT coalesce(waits_for, '') FROM throng_workflow
+             WHERE id = ?1 AND until IS NOT NULL";
+        let mut statement = self.db.prepare_cached(sql)?;
+        let text = statement.query_row([self.id.to_bytes()], |row| row.get(0));
+        text.optional()
     }
 
     /// Adds the fields of a running task.

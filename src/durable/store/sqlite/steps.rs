@@ -108,16 +108,16 @@ impl Transaction<'_> {
         }
     }
 
-    /// Suspends a running task until `due`, or until it has `until` steps. If it has them, it is due now.
+    /// Suspends a running task until `due`, or until it has `until` steps, which the text describes. If it has them, it is due now.
     pub(super) fn suspend(
         &mut self,
         id: TaskId,
         task: &Task,
         due: i64,
-        until: Option<u32>,
+        until: Option<(u32, &str)>,
     ) -> Result<(), Fault> {
         self.forget_failures(id, task)?;
-        let Some(until) = until else {
+        let Some((until, waits_for)) = until else {
             return self.delay(id, due);
         };
         if self.number_of_steps(id)? >= until {
@@ -126,9 +126,9 @@ impl Transaction<'_> {
         self.delay(id, due)?;
         self.has_workflows.set(Some(true));
         self.execute(
-            "INSERT INTO throng_workflow (id, steps, bytes, until) VALUES (?1, 0, 0, ?2)
-             ON CONFLICT (id) DO UPDATE SET until = excluded.until",
-            params![id.to_bytes(), until],
+            "INSERT INTO throng_workflow (id, steps, bytes, until, waits_for) VALUES (?1, 0, 0, ?2, ?3)
+             ON CONFLICT (id) DO UPDATE SET until = excluded.until, waits_for = excluded.waits_for",
+            params![id.to_bytes(), until, waits_for],
         )?;
         Ok(())
     }
@@ -136,7 +136,8 @@ impl Transaction<'_> {
     /// Records that a task, which is delayed now, waits for no number of steps.
     pub(super) fn wait_for_no_steps(&self, id: TaskId) -> Result<(), rusqlite::Error> {
         if self.has_workflows()? {
-            let sql = "UPDATE throng_workflow SET until = NULL WHERE id = ?1 AND until IS NOT NULL";
+            let sql = "UPDATE throng_workflow SET until = NULL, waits_for = NULL
+                 WHERE id = ?1 AND until IS NOT NULL";
             self.execute(sql, [id.to_bytes()])?;
         }
         Ok(())
@@ -191,6 +192,55 @@ impl Transaction<'_> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Returns the number of a step, if the task has it.
+    pub(super) fn number_of_step(
+        &self,
+        id: TaskId,
+        name: &StepName,
+    ) -> Result<Option<u32>, rusqlite::Error> {
+        let sql = "SELECT number FROM throng_step WHERE id = ?1 AND name = ?2";
+        let number = self.number(sql, params![id.to_bytes(), name.as_str()])?;
+        Ok(number.and_then(|number| u32::try_from(number).ok()))
+    }
+
+    /// Returns the name and the value of the last step of a task.
+    pub(super) fn last_step(
+        &self,
+        id: TaskId,
+    ) -> Result<Option<(String, Vec<u8>)>, rusqlite::Error> {
+        let mut statement = self.db.prepare_cached(
+            "SELECT name, value FROM throng_step WHERE id = ?1 ORDER BY number DESC LIMIT 1",
+        )?;
+        let last = statement.query_row([id.to_bytes()], |row| Ok((row.get(0)?, row.get(1)?)));
+        last.optional()
+    }
+
+    /// Removes the steps of a task from this number on, and adds one in their place.
+    pub(super) fn replace_steps_from(
+        &self,
+        id: TaskId,
+        number: u32,
+        name: &StepName,
+        value: &[u8],
+    ) -> Result<(), rusqlite::Error> {
+        self.execute(
+            "DELETE FROM throng_step WHERE id = ?1 AND number >= ?2",
+            params![id.to_bytes(), number],
+        )?;
+        self.execute(
+            "INSERT INTO throng_step (id, name, number, at, value) VALUES (?1, ?2, ?3, ?4, ?5)",
+            params![id.to_bytes(), name.as_str(), number, self.now.wall, value],
+        )?;
+        self.execute(
+            "UPDATE throng_workflow SET until = NULL, waits_for = NULL, (steps, bytes) = (
+                 SELECT count(*), sum(length(CAST(name AS BLOB)) + length(value))
+                 FROM throng_step AS step WHERE step.id = ?1)
+             WHERE id = ?1",
+            [id.to_bytes()],
+        )?;
+        Ok(())
     }
 
     /// Makes a task due if it is suspended until it has as many steps as it has now.

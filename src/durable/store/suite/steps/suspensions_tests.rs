@@ -11,7 +11,11 @@ use crate::durable::store::{ChangeAnswer, Epoch, NewTask, SignalAnswer, TaskStat
 const LONG: Duration = HOUR;
 
 fn suspend(after: Duration, until: Option<u32>) -> Verdict {
-    Verdict::Suspend { after, until }
+    Verdict::Suspend {
+        after,
+        until,
+        waits_for: String::from("a"),
+    }
 }
 
 impl Session<'_> {
