@@ -73,7 +73,8 @@ impl DurableTask for Order {
 
 impl Run<()> for Order {
     async fn run(self, cx: TaskContext<()>) -> std::result::Result<u64, TaskError> {
-        cx.step("charge", || async { Ok("<paid>\u{1b}") }).await?;
+        let charged = String::from("<paid>\u{1b}");
+        cx.step("charge", || async { Ok(charged) }).await?;
         cx.sleep("moment", Duration::from_millis(1)).await?;
         cx.step("reserve", || async { Ok([1, 2]) }).await?;
         let day = Duration::from_secs(24 * 3600);

@@ -84,16 +84,16 @@ async fn a_workflow_is_replayed_and_signalled_without_scripts() {
     with_browser(async |browser| {
         let site = Site::start().await;
         let mut builder = DurableExecutor::builder(site.client.clone());
-        builder.register::<Order>().queue("orders");
+        builder.register::<Order>();
         let executor = builder.start(()).await.expect("an executor");
-        let kept = SpawnOptions::new()
-            .queue("orders")
-            .retention(Duration::from_secs(3600));
+        let kept = SpawnOptions::new().retention(Duration::from_secs(3600));
         let order = site.client.spawn_with(Order, kept).await.expect("a task");
         let id = order.id();
         let detail = async || {
             let detail = site.client.admin().task(id).await;
-            detail.expect("the store answers").expect("the task is there")
+            detail
+                .expect("the store answers")
+                .expect("the task is there")
         };
         wait_until(async || detail().await.task.status == Status::Delayed).await;
         browser.disable_scripts().await;
@@ -104,7 +104,10 @@ async fn a_workflow_is_replayed_and_signalled_without_scripts() {
         click(&browser, "//main//button[. = 'Replay from here']").await;
         wait_until(async || {
             let steps = detail().await.steps;
-            steps.first().is_some_and(|step| step.kind == StepKind::Replay) && steps.len() == 2
+            steps
+                .first()
+                .is_some_and(|step| step.kind == StepKind::Replay)
+                && steps.len() == 2
         })
         .await;
         wait_until(async || detail().await.task.status == Status::Delayed).await;

@@ -2,14 +2,14 @@
 --
 -- Undo: cut_steps.
 
--- Returns what changes, or nil and a letter: `m` if the task has no such step, or `s` if the removal of this step is the last that has happened
--- to a task that is not a dead letter.
+-- Returns what changes, or nil and a letter: `m` if the task has no such step, `s` if the removal of this step is the last that has happened
+-- to a task that is not a dead letter, or `d` if an earlier step is lost: the next run would repeat it.
 local function cut_from(id, step, is_dead)
   local key = STEPS .. ':' .. id
   local rows, found, last, last_number = call('HGETALL', key), nil, nil, 0
   for i = 1, #rows, 2 do
     local number = rows[i] ~= '' and #rows[i + 1] >= STEP_VALUE - 1 and number_at('>I4', rows[i + 1]) or 0
-    if rows[i] == step then found = number end
+    if rows[i] == step and number > 0 then found = number end
     if number > last_number then last, last_number = i, number end
   end
   if not found then
@@ -28,6 +28,7 @@ local function cut_from(id, step, is_dead)
       cut.removed[#cut.removed + 1] = rows[i]
     end
   end
+  if cut.kept < found - 1 then return nil, 'd' end
   -- The task waits for no steps any more.
   cut.name, cut.added = name, { name, pack('>I4I6', found, now) .. step, '', pack('>I4I4', 0, size) }
   return cut
