@@ -43,8 +43,10 @@ impl Run<()> for Order {
     async fn run(self, cx: TaskContext<()>) -> Result<Value, TaskError> {
         let charged = json!({ "id": 7, "api_key": SECRET, "text": HOSTILE });
         cx.step("charge", || async { Ok(charged) }).await?;
-        cx.step("access token", || async { Ok(SECRET) }).await?;
-        cx.step(HOSTILE, || async { Ok(HOSTILE) }).await?;
+        cx.step("access token", || async { Ok(SECRET.to_owned()) })
+            .await?;
+        cx.step(HOSTILE, || async { Ok(HOSTILE.to_owned()) })
+            .await?;
         cx.step("large", || async { Ok("x".repeat(5_000)) }).await?;
         let parcels = cx
             .spawn_all("parcels", [Parcel(false), Parcel(true)])
