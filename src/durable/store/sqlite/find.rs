@@ -22,7 +22,7 @@ use crate::durable::{Status, TaskId, TaskInfo};
 
 const TASK: &str = "
     SELECT name, queue, group_name, failures, crashes, now, at, ready_at, reason, error, priority, key, cancel, payload, output,
-        retention, took, parent
+        retention, took
     FROM throng_now WHERE id = ?1";
 
 /// Selects the claims whose bytes contain those of an id. At most one of them holds the task; the others match by chance.
@@ -125,11 +125,7 @@ impl Reading<'_> {
         };
         detail.errors = errors_of(self.db, self.id, self.now.wall)?;
         detail.progress = self.progress()?;
-        detail.parent = row.get::<_, Option<_>>(17)?.map(TaskId::from_bytes);
-        if found.detail.task.status == Status::Delayed {
-            found.waits_for = self.waits_for()?;
-        }
-        Ok(())
+        self.add_workflow(found)
     }
 
     /// Returns the payload or the output, from a column or from where it is stored separately.
@@ -173,6 +169,25 @@ impl Reading<'_> {
         let bytes = statement.query_row([self.id.to_bytes()], |row| row.get::<_, Vec<u8>>(0));
         let bytes = bytes.optional()?;
         Ok(bytes.map(|bytes| Excerpt::new(&bytes, bytes.len())))
+    }
+
+    /// Adds the parent, and what the task waits for. A file that only processes of an earlier version have written to has neither.
+    fn add_workflow(&self, found: &mut FoundTask) -> Result<(), rusqlite::Error> {
+        let has_steps =
+            "SELECT 1 FROM pragma_table_info('throng_workflow') WHERE name = 'waits_for'";
+        let mut statement = self.db.prepare_cached(has_steps)?;
+        if !statement.exists([])? {
+            return Ok(());
+        }
+        let sql = "SELECT parent FROM throng_task WHERE id = ?1";
+        let mut statement = self.db.prepare_cached(sql)?;
+        let parent: Option<[u8; 16]> =
+            statement.query_row([self.id.to_bytes()], |row| row.get(0))?;
+        found.detail.parent = parent.map(TaskId::from_bytes);
+        if found.detail.task.status == Status::Delayed {
+            found.waits_for = self.waits_for()?;
+        }
+        Ok(())
     }
 
     /// Returns the description of the steps until which the task is suspended, if it is.
