@@ -194,55 +194,6 @@ impl Transaction<'_> {
         }
     }
 
-    /// Returns the number of a step, if the task has it.
-    pub(super) fn number_of_step(
-        &self,
-        id: TaskId,
-        name: &StepName,
-    ) -> Result<Option<u32>, rusqlite::Error> {
-        let sql = "SELECT number FROM throng_step WHERE id = ?1 AND name = ?2";
-        let number = self.number(sql, params![id.to_bytes(), name.as_str()])?;
-        Ok(number.and_then(|number| u32::try_from(number).ok()))
-    }
-
-    /// Returns the name and the value of the last step of a task.
-    pub(super) fn last_step(
-        &self,
-        id: TaskId,
-    ) -> Result<Option<(String, Vec<u8>)>, rusqlite::Error> {
-        let mut statement = self.db.prepare_cached(
-            "SELECT name, value FROM throng_step WHERE id = ?1 ORDER BY number DESC LIMIT 1",
-        )?;
-        let last = statement.query_row([id.to_bytes()], |row| Ok((row.get(0)?, row.get(1)?)));
-        last.optional()
-    }
-
-    /// Removes the steps of a task from this number on, and adds one in their place.
-    pub(super) fn replace_steps_from(
-        &self,
-        id: TaskId,
-        number: u32,
-        name: &StepName,
-        value: &[u8],
-    ) -> Result<(), rusqlite::Error> {
-        self.execute(
-            "DELETE FROM throng_step WHERE id = ?1 AND number >= ?2",
-            params![id.to_bytes(), number],
-        )?;
-        self.execute(
-            "INSERT INTO throng_step (id, name, number, at, value) VALUES (?1, ?2, ?3, ?4, ?5)",
-            params![id.to_bytes(), name.as_str(), number, self.now.wall, value],
-        )?;
-        self.execute(
-            "UPDATE throng_workflow SET until = NULL, waits_for = NULL, (steps, bytes) = (
-                 SELECT count(*), sum(length(CAST(name AS BLOB)) + length(value))
-                 FROM throng_step AS step WHERE step.id = ?1)
-             WHERE id = ?1",
-            [id.to_bytes()],
-        )?;
-        Ok(())
-    }
-
     /// Makes a task due if it is suspended until it has as many steps as it has now.
     fn wake_suspended(&mut self, id: TaskId) -> Result<(), rusqlite::Error> {
         let sql = "SELECT 1 FROM throng_workflow AS own JOIN throng_task AS task USING (id)
