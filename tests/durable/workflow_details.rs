@@ -141,7 +141,7 @@ async fn a_task_shows_all_that_it_waits_for(store: TestStore) {
         waits.0.or(waits.2)
     })
     .await;
-    let waits: Vec<_> = detail.waits_for.iter().map(|wait| match wait {
+    let waits = detail.waits_for.iter().map(|wait| match wait {
         TaskWait::Signal { name, left: None, .. } => format!("signal {name}"),
         TaskWait::Sleep { name, .. } => format!("sleep {name}"),
         other => panic!("{other:?}"),
