@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use throng::durable::{
-    Changed, DeadFilter, DurableClient, DurableExecutor, Refusal, Status, StepKind, TaskChange, TaskDetail,
-    TaskContext, TaskError, TaskId, TaskWait,
+    Changed, DeadFilter, DurableClient, DurableExecutor, Refusal, Status, StepKind, TaskChange,
+    TaskContext, TaskDetail, TaskError, TaskId, TaskWait,
 };
 
 use crate::harness::{App, Number, TestStore, reaches, spawn, start};
@@ -85,14 +85,28 @@ async fn a_task_shows_its_steps_in_their_order(store: TestStore) {
         Ok(none.unwrap_or_default())
     })
     .await;
-    let expected = ["step:b", "step:a", "timeout:none", "signal:none", "sleep:pause"];
+    let expected = [
+        "step:b",
+        "step:a",
+        "timeout:none",
+        "signal:none",
+        "sleep:pause",
+    ];
     assert_eq!(names(&detail), expected);
     assert_eq!(value(&detail, 0), "\"<b>\u{fc}</b>\"");
     assert_eq!(value(&detail, 1), "7");
     assert_eq!(detail.steps[2].left, Some(Duration::ZERO));
-    assert_eq!((&detail.steps[3].value, detail.steps[3].kind), (&None, StepKind::Signal));
+    assert_eq!(
+        (&detail.steps[3].value, detail.steps[3].kind),
+        (&None, StepKind::Signal)
+    );
     assert!(is_about(detail.steps[4].left.unwrap(), DAY));
-    assert!(detail.steps.iter().all(|step| step.age < Duration::from_secs(120)));
+    assert!(
+        detail
+            .steps
+            .iter()
+            .all(|step| step.age < Duration::from_secs(120))
+    );
     assert!(detail.children.is_empty() && detail.parent.is_none());
 }
 
@@ -136,20 +150,29 @@ async fn a_task_shows_the_sleep_that_it_waits_for(store: TestStore) {
 async fn a_task_shows_all_that_it_waits_for(store: TestStore) {
     let detail = suspended(&store, |cx| async move {
         let hour = Duration::from_secs(3600);
-        let waits = tokio::join!(cx.signal::<u64>("a"), cx.sleep("b", hour), cx.signal::<u64>("c\n\""));
+        let waits = tokio::join!(
+            cx.signal::<u64>("a"),
+            cx.sleep("b", hour),
+            cx.signal::<u64>("c\n\"")
+        );
         waits.1?;
         waits.0.or(waits.2)
     })
     .await;
     let waits = detail.waits_for.iter().map(|wait| match wait {
-        TaskWait::Signal { name, left: None, .. } => format!("signal {name}"),
+        TaskWait::Signal {
+            name, left: None, ..
+        } => format!("signal {name}"),
         TaskWait::Sleep { name, .. } => format!("sleep {name}"),
         other => panic!("{other:?}"),
     });
     let waits: Vec<_> = waits.collect();
     assert_eq!(waits, ["signal a", "signal c\n\"", "sleep b"]);
     let json = serde_json::to_value(&detail.waits_for[0]).unwrap();
-    assert_eq!(json, serde_json::json!({ "kind": "signal", "name": "a", "left": null }));
+    assert_eq!(
+        json,
+        serde_json::json!({ "kind": "signal", "name": "a", "left": null })
+    );
 }
 
 async fn a_task_that_is_delayed_otherwise_waits_for_nothing(store: TestStore) {
@@ -158,7 +181,10 @@ async fn a_task_that_is_delayed_otherwise_waits_for_nothing(store: TestStore) {
         Err(TaskError::snooze(DAY))
     })
     .await;
-    assert_eq!((names(&detail), detail.waits_for.len()), (vec!["step:a".into()], 0));
+    assert_eq!(
+        (names(&detail), detail.waits_for.len()),
+        (vec!["step:a".into()], 0)
+    );
 }
 
 async fn a_dead_letter_is_replayed_from_a_step(store: TestStore) {
@@ -180,7 +206,10 @@ async fn a_dead_letter_is_replayed_from_a_step(store: TestStore) {
     let handle = spawn(&client, 1).await;
     let id = handle.id();
     fatal_error(handle).await;
-    assert_eq!(names(&detail(&client, id).await), ["step:first", "step:second"]);
+    assert_eq!(
+        names(&detail(&client, id).await),
+        ["step:first", "step:second"]
+    );
     let refused = replay_from(&client, id, "third").await;
     assert_eq!(refused, Changed::Refused(Refusal::NoSuchStep));
     let nameless = client.admin().change(id, TaskChange::replay_from("")).await;
@@ -208,7 +237,10 @@ async fn a_suspended_task_is_replayed_from_a_step(store: TestStore) {
     .await;
     let handle = spawn(&client, 1).await;
     reaches(&handle, Status::Delayed).await;
-    assert_eq!(replay_from(&client, handle.id(), "step:run").await, Changed::Yes);
+    assert_eq!(
+        replay_from(&client, handle.id(), "step:run").await,
+        Changed::Yes
+    );
     assert_eq!(within(handle).await.unwrap(), 2);
 }
 
@@ -245,7 +277,8 @@ async fn start_family(client: &DurableClient) -> DurableExecutor {
                 101 => Ok(101),
                 _ => {
                     let children = cx.spawn_all("child", [100, 101].map(Number)).await?;
-                    let outputs: Result<Vec<_>, _> = cx.join(&children).await?.into_iter().collect();
+                    let outputs: Result<Vec<_>, _> =
+                        cx.join(&children).await?.into_iter().collect();
                     let outputs = outputs.map_err(|error| TaskError::fatal(error.to_string()))?;
                     Ok(outputs.into_iter().sum())
                 }
@@ -278,7 +311,10 @@ async fn a_parent_shows_its_children(store: TestStore) {
     assert_eq!((good.end, good.error.as_ref()), (Some(Status::Done), None));
     assert_eq!(good.output.as_ref().unwrap().as_str(), Some("100"));
     assert_eq!(good.name.as_deref(), Some("number"));
-    assert_eq!((bad.end, bad.error.as_deref()), (Some(Status::Dead), Some("it is bad")));
+    assert_eq!(
+        (bad.end, bad.error.as_deref()),
+        (Some(Status::Dead), Some("it is bad"))
+    );
     assert!(bad.age.is_some() && bad.output.is_none());
     let kinds: Vec<_> = parent.steps.iter().map(|step| step.kind).collect();
     assert!(kinds.contains(&StepKind::Spawn) && kinds.contains(&StepKind::Child));
@@ -317,7 +353,10 @@ async fn a_replayed_parent_finds_the_ends_of_its_children(store: TestStore) {
     let client = store.client().await;
     let _executor = start_family(&client).await;
     let parent = dead_parent(&client).await.task.id;
-    assert_eq!(replay_from(&client, parent, "spawn:child").await, Changed::Yes);
+    assert_eq!(
+        replay_from(&client, parent, "spawn:child").await,
+        Changed::Yes
+    );
     assert_eq!(within(client.attach::<Number>(parent)).await.unwrap(), 201);
 }
 
@@ -325,10 +364,19 @@ async fn a_parent_that_is_replayed_from_the_end_of_a_child_reads_it_again(store:
     let client = store.client().await;
     let _executor = start_family(&client).await;
     let parent = dead_parent(&client).await;
-    let ends = parent.steps.iter().filter(|step| step.kind == StepKind::Child);
+    let ends = parent
+        .steps
+        .iter()
+        .filter(|step| step.kind == StepKind::Child);
     let bad = parent.children[1].id.to_string();
-    let end = ends.clone().find(|step| step.name == bad).expect("it has ended");
+    let end = ends
+        .clone()
+        .find(|step| step.name == bad)
+        .expect("it has ended");
     let id = parent.task.id;
-    assert_eq!(replay_from(&client, id, &end.full_name()).await, Changed::Yes);
+    assert_eq!(
+        replay_from(&client, id, &end.full_name()).await,
+        Changed::Yes
+    );
     assert_eq!(within(client.attach::<Number>(id)).await.unwrap(), 201);
 }
