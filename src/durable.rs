@@ -233,7 +233,7 @@ mod task_types;
 pub(crate) mod trace;
 #[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
 pub(crate) mod weak_parts;
-mod workflow;
+pub(crate) mod workflow;
 
 pub use self::admin::Admin;
 pub use self::admin::bulk::{Bulk, BulkPart};
@@ -250,6 +250,7 @@ pub use self::admin::report::Report;
 pub use self::admin::retention::Retention;
 pub use self::admin::run_totals::RunTotals;
 pub use self::admin::stats::{Stats, StatsFilter, TypeStats};
+pub use self::admin::task_step::{TaskChild, TaskStep, TaskWait};
 pub use self::admin::wait_reason::WaitReason;
 pub use self::admin::worker_info::{WorkerInfo, WorkerState, WorkersPage};
 pub use self::client::DurableClient;
@@ -284,13 +285,13 @@ pub use self::run::Run;
 pub use self::schedule::{Cron, ParseCronError};
 pub use self::schedule::{Every, Missed, Overlap, ScheduleInfo, ScheduleOptions, When};
 pub use self::schedules::Schedules;
-pub use self::store::Store;
 #[cfg(any(test, feature = "test-util"))]
 pub use self::store::memory::MemoryStore;
 #[cfg(feature = "redis")]
 pub use self::store::redis::{RedisReport, RedisStore, RedisStoreBuilder};
 #[cfg(feature = "sqlite-unbundled")]
 pub use self::store::sqlite::SqliteStore;
+pub use self::store::{StepKind, Store};
 pub use self::task::DurableTask;
 pub use self::task_error::TaskError;
 pub use self::task_types::TaskTypes;

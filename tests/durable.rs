@@ -84,5 +84,7 @@ mod types;
 mod user_code;
 #[path = "durable/versions.rs"]
 mod versions;
+#[path = "durable/workflow_details.rs"]
+mod workflow_details;
 #[path = "durable/workflows.rs"]
 mod workflows;

@@ -1,4 +1,4 @@
-//! Asks for a confirmation before dead letters are deleted.
+//! Asks for a confirmation before dead letters or steps are deleted.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
@@ -16,17 +16,26 @@ pub(crate) struct ConfirmArgs {
 
 /// Asks a person to type the number of dead letters that an act destroys. Fails if the number is wrong, or if nobody can be asked.
 pub(crate) fn confirm(act: &str, number: u64, args: &ConfirmArgs) -> Result<(), Failure> {
+    confirm_all(act, (number, "dead letter"), args)
+}
+
+/// The same for other things, whose number and noun are given.
+pub(crate) fn confirm_all(
+    act: &str,
+    (number, noun): (u64, &str),
+    args: &ConfirmArgs,
+) -> Result<(), Failure> {
     if args.yes {
         return Ok(());
     }
-    let letters = counted(number, "dead letter");
+    let things = counted(number, noun);
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
-        let how = format!("this would {act} {letters}: confirm it with `--yes`");
+        let how = format!("this would {act} {things}: confirm it with `--yes`");
         return Err(Failure::Usage(how));
     }
     write!(
         io::stderr(),
-        "This will {act} {letters}. Type {number} to confirm: "
+        "This will {act} {things}. Type {number} to confirm: "
     )?;
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer)?;

@@ -28,6 +28,7 @@ pub(crate) mod report;
 pub(crate) mod retention;
 pub(crate) mod run_totals;
 pub(crate) mod stats;
+pub(crate) mod task_step;
 pub(crate) mod wait_reason;
 pub(crate) mod worker_info;
 mod workers;
@@ -240,7 +241,7 @@ impl<'a> Admin<'a> {
     /// Returns what the store knows about a task. Returns `None` if there is no such task: it was never stored, or its end is no longer
     /// kept.
     ///
-    /// This is one request, whose cost depends only on the size of the task. For a running task, SQLite also searches all claims. For a
+    /// These are one or two requests, whose cost depends only on the size of the task and of its steps. For a running task, SQLite also searches all claims. For a
     /// waiting task, Redis also searches its list, in at most 20 steps: see [`TaskDetail::payload`].
     /// If a part of the task is lost or cannot be read, the answer contains the rest and describes the [damage](TaskDetail::damage).
     ///

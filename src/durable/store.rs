@@ -112,11 +112,12 @@ pub(crate) use self::stats::{MAX_STAT_ROWS, REPORTER_RETENTION};
 pub(crate) use self::stats::{
     MAX_STAT_TYPES, ReadStats, Resolution, RunType, StatBucket, StatReport, StatsPage, StatsStart,
 };
+pub use self::steps::StepKind;
 #[cfg(any(test, feature = "sqlite-unbundled", feature = "test-util"))]
 pub(crate) use self::steps::has_room;
 pub(crate) use self::steps::{
-    MAX_STEP_BYTES, MAX_STEPS, MAX_TOTAL_STEP_BYTES, NewStep, SignalAnswer, StepAnswer, StepKind,
-    StepName, StoredStep,
+    MAX_STEP_BYTES, MAX_STEPS, MAX_TOTAL_STEP_BYTES, NewStep, SignalAnswer, StepAnswer, StepName,
+    StoredStep,
 };
 pub(crate) use self::worker_card::WorkerCard;
 pub(crate) use super::DeadReason;

@@ -15,7 +15,8 @@ use super::failpoint::failpoint;
 use super::store::{MAX_STEP_BYTES, NewStep, StepAnswer, StepKind, StepName};
 use super::{DurableError, StopReason, TaskContext, TaskError};
 
-mod children;
+pub(crate) mod awaited;
+pub(crate) mod children;
 pub(crate) mod run_steps;
 mod signals;
 mod sleeps;

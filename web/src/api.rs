@@ -10,7 +10,7 @@ use axum::routing::{MethodRouter, get, post};
 use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use throng::durable::Changed;
+use throng::durable::{Changed, TaskId};
 
 use crate::dashboard::Shared;
 use crate::error::{ErrorKind, WebError};
@@ -18,7 +18,9 @@ use crate::extract::{JsonBody, Params, Segments};
 use crate::forms::{ActionPath, PAUSABLE};
 use crate::operations::bulk::BulkOrder;
 use crate::operations::jobs::{BulkJob, BulkJobs};
-use crate::operations::{NameForm, Pausable, change_task, fire, set_paused};
+use crate::operations::{
+    NameForm, Pausable, StepForm, change_task, fire, replay_from, set_paused, signal,
+};
 use crate::pages::{BulkPath, ListPath, TaskPath, WorkerPath, registry};
 use crate::views::charts::ChartRange;
 use crate::views::find::FindQuery;
@@ -57,6 +59,8 @@ pub(crate) fn routes() -> Router<Arc<Shared>> {
 pub(crate) fn operations() -> Router<Arc<Shared>> {
     let mut store = Router::new()
         .route("/task/{id}/{action}", post(change))
+        .route("/task/{id}/replay-from", post(replay))
+        .route("/task/{id}/signal", post(send_signal))
         .route("/schedules/fire", post(fire_now))
         .route("/bulk", post(start))
         .route("/bulk/{number}/stop", post(stop));
@@ -188,11 +192,45 @@ async fn change(
     Segments(ActionPath { id, action }): Segments<ActionPath>,
     JsonBody(body): JsonBody<MoveBody>,
 ) -> Reply<Value> {
+    let changed = change_task(&visit, id, action, body.to.as_deref()).await?;
+    effect(id, action.done(), changed)
+}
+
+async fn replay(
+    visit: StoreVisit,
+    Segments(TaskPath { id }): Segments<TaskPath>,
+    JsonBody(body): JsonBody<StepForm>,
+) -> Reply<Value> {
+    let changed = replay_from(&visit, id, &body.step).await?;
+    effect(id, "replayed", changed)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SignalBody {
+    name: String,
+    value: Value,
+}
+
+async fn send_signal(
+    visit: StoreVisit,
+    Segments(TaskPath { id }): Segments<TaskPath>,
+    JsonBody(body): JsonBody<SignalBody>,
+) -> Reply<Value> {
+    let effect = match signal(&visit, id, &body.name, &body.value).await? {
+        true => Changed::Yes,
+        false => Changed::Already,
+    };
+    reply(Answer::whole(None, json!({ "effect": effect })))
+}
+
+/// Returns the answer about a change of a task.
+fn effect(id: TaskId, done: &str, changed: Changed) -> Reply<Value> {
     let not_changed = |reason: String| {
-        let detail = format!("The task {id} was not {}: {reason}.", action.done());
+        let detail = format!("The task {id} was not {done}: {reason}.");
         WebError::new(ErrorKind::NotInState, detail)
     };
-    match change_task(&visit, id, action, body.to.as_deref()).await? {
+    match changed {
         changed @ (Changed::Yes | Changed::Already) => {
             reply(Answer::whole(None, json!({ "effect": changed })))
         }

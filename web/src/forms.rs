@@ -6,6 +6,7 @@ use axum::Router;
 use axum::response::{Html, Redirect};
 use axum::routing::{MethodRouter, post};
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use throng::durable::TaskId;
 
 use crate::dashboard::Shared;
@@ -16,14 +17,23 @@ use crate::html::table::link;
 use crate::operations::action::TaskAction;
 use crate::operations::bulk::BulkOrder;
 use crate::operations::jobs::BulkJobs;
-use crate::operations::{NameForm, Pausable, change_task, effect_of, fire, set_paused};
-use crate::pages::BulkPath;
+use crate::operations::{
+    NameForm, Pausable, StepForm, change_task, effect_of, fire, replay_from, set_paused, signal,
+};
+use crate::pages::{BulkPath, TaskPath};
+use crate::views;
 use crate::views::tasks::given;
 use crate::visit::StoreVisit;
 
 pub(crate) fn routes() -> Router<Arc<Shared>> {
     let mut routes = Router::new()
         .route("/s/{store}/task/{id}/{action}", post(change))
+        .route(
+            "/s/{store}/task/{id}/replay-from/confirm",
+            post(confirm_replay),
+        )
+        .route("/s/{store}/task/{id}/replay-from", post(replay))
+        .route("/s/{store}/task/{id}/signal", post(send_signal))
         .route("/s/{store}/schedules/fire", post(fire_now))
         .route("/s/{store}/bulk/confirm", post(confirm))
         .route("/s/{store}/bulk", post(start))
@@ -72,6 +82,60 @@ async fn change(
     let notice = [("did", action.code()), ("effect", effect.as_str())];
     let path = format!("{}/task/{id}", visit.base());
     Ok(Redirect::to(&link(&path, &notice)))
+}
+
+/// Asks whether to replay a task from a step. This changes nothing.
+async fn confirm_replay(
+    visit: StoreVisit,
+    Segments(TaskPath { id }): Segments<TaskPath>,
+    FormBody(form): FormBody<StepForm>,
+) -> Result<Html<String>, WebError> {
+    let answer = views::task::task(&visit, id).await?;
+    Ok(html::workflow::confirmation(
+        &visit,
+        &answer.data,
+        &form.step,
+    ))
+}
+
+async fn replay(
+    visit: StoreVisit,
+    Segments(TaskPath { id }): Segments<TaskPath>,
+    FormBody(form): FormBody<StepForm>,
+) -> Result<Redirect, WebError> {
+    let changed = replay_from(&visit, id, &form.step).await?;
+    let notice = [("replayed", &*effect_of(&changed))];
+    Ok(Redirect::to(&link(&task_path(&visit, id), &notice)))
+}
+
+#[derive(Deserialize)]
+struct SignalForm {
+    name: String,
+    #[serde(default)]
+    value: String,
+}
+
+async fn send_signal(
+    visit: StoreVisit,
+    Segments(TaskPath { id }): Segments<TaskPath>,
+    FormBody(form): FormBody<SignalForm>,
+) -> Result<Redirect, WebError> {
+    let json = given(&form.value).unwrap_or("null");
+    let value = RawValue::from_string(json.to_owned()).map_err(|error| {
+        WebError::invalid(format!(
+            "The value of the signal is not JSON ({error}): a text needs quotes, as in \"yes\"."
+        ))
+    })?;
+    let effect = match signal(&visit, id, &form.name, &value).await? {
+        true => "yes",
+        false => "already",
+    };
+    let path = link(&task_path(&visit, id), &[("signalled", effect)]);
+    Ok(Redirect::to(&path))
+}
+
+fn task_path(visit: &StoreVisit, id: TaskId) -> String {
+    format!("{}/task/{id}", visit.base())
 }
 
 /// Returns the handler that pauses or resumes, and then leads to the list.

@@ -19,6 +19,7 @@ pub(crate) mod task;
 pub(crate) mod tasks;
 pub(crate) mod text;
 pub(crate) mod workers;
+pub(crate) mod workflow;
 
 use axum::response::Html;
 use maud::{DOCTYPE, Markup, html};

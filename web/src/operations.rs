@@ -6,12 +6,12 @@ pub(crate) mod audit;
 pub(crate) mod bulk;
 pub(crate) mod jobs;
 
-use serde::Deserialize;
-use throng::durable::{Changed, DurableError, TaskId};
+use serde::{Deserialize, Serialize};
+use throng::durable::{Changed, DurableError, TaskChange, TaskId};
 
 use self::action::TaskAction;
 use self::audit::Audit;
-use crate::error::WebError;
+use crate::error::{ErrorKind, WebError};
 use crate::views::tasks::code_of;
 use crate::visit::StoreVisit;
 
@@ -44,6 +44,53 @@ pub(crate) async fn change_task(
     let changed = visit.store.change(admin.change(id, change)).await;
     audit.end(&changed.as_ref().map(effect_of));
     changed
+}
+
+/// A step from which a task is replayed. It is a field of a form or of a body, since names are hostile in paths.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct StepForm {
+    pub(crate) step: String,
+}
+
+/// Replays a task from a step.
+pub(crate) async fn replay_from(
+    visit: &StoreVisit,
+    id: TaskId,
+    step: &str,
+) -> Result<Changed, WebError> {
+    let subject = format!("{id} {step}");
+    let audit = Audit::begin(visit, "replay-from", &subject);
+    let change = TaskChange::replay_from(step);
+    let admin = visit.store.client.admin();
+    let changed = visit.store.change(admin.change(id, change)).await;
+    audit.end(&changed.as_ref().map(effect_of));
+    changed
+}
+
+/// Sends a signal to a task. Returns `false` if the task has a signal with this name already.
+pub(crate) async fn signal(
+    visit: &StoreVisit,
+    id: TaskId,
+    name: &str,
+    value: &(impl Serialize + ?Sized),
+) -> Result<bool, WebError> {
+    let subject = format!("{id} {name}");
+    let audit = Audit::begin(visit, "signal", &subject);
+    let client = &visit.store.client;
+    let sent = async {
+        match client.signal(id, name, value).await {
+            Err(error) if error.is_expired() => Ok(None),
+            sent => sent.map(Some),
+        }
+    };
+    let sent = visit.store.change(sent).await;
+    let sent = sent.and_then(|sent| {
+        let ended = || format!("The task {id} has ended, or there is no such task.");
+        sent.ok_or_else(|| WebError::new(ErrorKind::NotInState, ended()))
+    });
+    let effect = |is_sent: &bool| String::from(if *is_sent { "yes" } else { "already" });
+    audit.end(&sent.as_ref().map(effect));
+    sent
 }
 
 /// Pauses or resumes a queue, a type or a schedule.

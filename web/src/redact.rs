@@ -32,6 +32,8 @@ pub enum ShownPart {
     Progress,
     /// The error of an attempt, which is a string.
     Error,
+    /// The value of a step.
+    Step,
 }
 
 type RedactHook = Arc<dyn Fn(&Shown<'_>, &mut Value) + Send + Sync>;
@@ -67,6 +69,8 @@ const SECRET_KEYS: [&str; 9] = [
     "iban",
     "ssn",
 ];
+/// The maximum length of the value of a step that is shown. A task may have thousands of steps.
+const MAX_STEP_BYTES: usize = 4 << 10;
 /// The maximum length of an indented document. Longer ones are not indented, since deep ones consist mostly of spaces.
 const MAX_INDENTED_BYTES: usize = 128 << 10;
 
@@ -110,6 +114,26 @@ impl Redactor {
             len: excerpt.len,
             note: text.as_ref().err().copied(),
             text: text.ok(),
+        }
+    }
+}
+
+impl Redactor {
+    /// Removes confidential data from the value of a step. The name of the step may say that all of it is confidential.
+    pub(crate) fn step(&self, shown: &Shown<'_>, step: &str, excerpt: &Excerpt) -> Document {
+        let len = excerpt.len;
+        match (is_secret_key(step), len) {
+            (true, _) => Document {
+                len,
+                text: None,
+                note: Some("The name of the step is that of a confidential value."),
+            },
+            (false, 0..=MAX_STEP_BYTES) => self.document(shown, excerpt),
+            (false, _) => Document {
+                len,
+                text: None,
+                note: Some("It is longer than 4 KiB."),
+            },
         }
     }
 }

@@ -12,6 +12,7 @@ pub(crate) mod schedules;
 pub(crate) mod task;
 pub(crate) mod tasks;
 pub(crate) mod workers;
+pub(crate) mod workflow;
 
 use std::time::{Duration, SystemTime};
 
@@ -48,6 +49,10 @@ impl<T> Answer<T> {
 }
 
 /// Serialises a duration as `throng` does: as a number of milliseconds.
+pub(crate) fn millis<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    (time.as_millis() as u64).serialize(serializer)
+}
+
 pub(crate) fn optional_millis<S: Serializer>(
     time: &Option<Duration>,
     serializer: S,

@@ -32,6 +32,8 @@ mod streams;
 mod support;
 #[path = "dashboard/troubles.rs"]
 mod troubles;
+#[path = "dashboard/workflows.rs"]
+mod workflows;
 
 use throng::durable::{DurableClient, DurableError, RedisStore};
 

@@ -71,7 +71,7 @@ pub(crate) async fn run(
     args: SpawnArgs,
     out: &mut Output,
 ) -> Result<(), Failure> {
-    let json = checked(read(&args.json)?)?;
+    let json = read_json("task", &args.json)?;
     let options = options(&args);
     let task = EncodedTask::new(args.name, json).version(args.type_version);
     let spawned = session.client.spawn_encoded(task, options);
@@ -111,6 +111,11 @@ fn options(args: &SpawnArgs) -> SpawnOptions {
     }
 }
 
+/// Returns the bytes of a JSON text, or of the standard input for `-`. Refuses what no worker could decode.
+pub(crate) fn read_json(what: &str, json: &str) -> Result<Vec<u8>, Failure> {
+    checked(what, read(json)?)
+}
+
 fn read(json: &str) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     match json {
@@ -120,12 +125,12 @@ fn read(json: &str) -> Result<Vec<u8>, Failure> {
     Ok(bytes)
 }
 
-/// Refuses what no worker could decode. The bytes stay as they are.
-fn checked(json: Vec<u8>) -> Result<Vec<u8>, Failure> {
+/// The bytes stay as they are.
+fn checked(what: &str, json: Vec<u8>) -> Result<Vec<u8>, Failure> {
     match serde_json::from_slice::<serde::de::IgnoredAny>(&json) {
         Ok(_) => Ok(json),
         Err(error) => Err(Failure::Usage(format!(
-            "the task is not JSON ({error}): quote it for the shell, for example '{{\"to\":\"a@b.c\"}}'"
+            "the {what} is not JSON ({error}): quote it for the shell, for example '{{\"to\":\"a@b.c\"}}'"
         ))),
     }
 }

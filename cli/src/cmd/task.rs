@@ -2,7 +2,10 @@
 
 mod list;
 mod payload;
+mod replay;
 pub(crate) mod show;
+mod signal;
+mod steps;
 mod wait;
 mod why;
 
@@ -35,6 +38,10 @@ pub(crate) enum TaskCommand {
     Run(TaskIds),
     /// Moves waiting and delayed tasks to another queue
     Move(MoveArgs),
+    /// Runs a task again from one of its steps: `task show` lists them
+    Replay(replay::ReplayArgs),
+    /// Sends a signal to a task
+    Signal(signal::SignalArgs),
     /// Deletes dead letters
     Delete(DeleteArgs),
 }
@@ -105,7 +112,12 @@ impl TaskCommand {
     pub(crate) fn changes(&self) -> bool {
         matches!(
             self,
-            Self::Cancel(_) | Self::Run(_) | Self::Move(_) | Self::Delete(_)
+            Self::Cancel(_)
+                | Self::Run(_)
+                | Self::Move(_)
+                | Self::Replay(_)
+                | Self::Signal(_)
+                | Self::Delete(_)
         )
     }
 }
@@ -127,6 +139,8 @@ pub(crate) async fn run(
             let target = TaskChange::MoveTo(args.target.queue);
             change(session, &args.tasks.ids, &target, out).await
         }
+        TaskCommand::Replay(args) => replay::replay(session, args, out).await,
+        TaskCommand::Signal(args) => signal::signal(session, args, out).await,
         TaskCommand::Delete(args) => {
             let number = args.tasks.ids.len() as u64;
             confirm("delete", number, &args.confirm)?;
@@ -174,9 +188,15 @@ pub(crate) fn effect_of(changed: Changed, change: &TaskChange) -> String {
             TaskChange::RunNow => "made due".into(),
             TaskChange::MoveTo(_) => "moved".into(),
             TaskChange::Replay => "replayed".into(),
+            TaskChange::ReplayFrom(step) => format!("ready to run again from `{step}`"),
             _ => "deleted".into(),
         },
-        Changed::Already => "not changed: the task is already in this queue".into(),
+        Changed::Already => match change {
+            TaskChange::ReplayFrom(_) => {
+                "not changed: it was already replayed from this step".into()
+            }
+            _ => "not changed: the task is already in this queue".into(),
+        },
         Changed::NotThere => "not changed: the store has no such task".into(),
         Changed::NotIn(status) => format!("not changed: the task is {}", show::status_name(status)),
         Changed::Refused(refusal) => format!("not changed: {refusal}"),

@@ -62,6 +62,27 @@ impl Run<()> for Wait {
     }
 }
 
+/// A workflow that waits for a signal after two steps. It fails if the signal is not a number.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Order;
+
+impl DurableTask for Order {
+    const NAME: &'static str = "order";
+    type Output = u64;
+}
+
+impl Run<()> for Order {
+    async fn run(self, cx: TaskContext<()>) -> std::result::Result<u64, TaskError> {
+        let charged = String::from("<paid>\u{1b}");
+        cx.step("charge", || async { Ok(charged) }).await?;
+        cx.sleep("moment", Duration::from_millis(1)).await?;
+        cx.step("reserve", || async { Ok([1, 2]) }).await?;
+        let day = Duration::from_secs(24 * 3600);
+        let shipped: Option<u64> = cx.signal_within("shipped", day).await?;
+        Ok(shipped.unwrap_or_default())
+    }
+}
+
 impl DurableTask for Report {
     const NAME: &'static str = "report.build";
     const QUEUE: Option<&'static str> = Some("reports");
@@ -106,6 +127,7 @@ pub(crate) async fn worker(client: &DurableClient) -> Result<DurableExecutor> {
         .register::<Mail>()
         .register::<Hostile>()
         .register::<Wait>()
+        .register::<Order>()
         .max_running(1);
     builder.retry(Retry::exponential().attempts(1));
     Ok(builder.start(()).await?)

@@ -66,7 +66,7 @@ fn redacted(text: &str, address: &str) -> String {
         (r"\b[wlrdxck][0-9a-f]{20,}", "[CURSOR]"),
         (r"\d\d\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ", "[UTC]"),
         (
-            r#""(now_ms|now|age|ready_for|due_in|kept_for|took|run_time|next_tick|last_tick)": ?\d+"#,
+            r#""(now_ms|now|age|ready_for|due_in|kept_for|took|run_time|left|next_tick|last_tick)": ?\d+"#,
             "\"$1\":[MS]",
         ),
         (r"\b(\d+ms|\d+s|\d+m\d\ds|\d+h\d\dm|\d+d\d\dh)\b", "[TIME]"),

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::Result;
-use throng::durable::{DurableHandle, EncodedTask, SpawnOptions, Status, TaskId};
+use throng::durable::{DurableClient, DurableHandle, EncodedTask, SpawnOptions, Status, TaskId};
 
-use super::scene::{Report, Wait, fill, id, worker};
+use super::scene::{Order, Report, Wait, fill, id, with_id, worker};
 use super::store::{TestStore, throng};
 use super::transcript::{Transcript, check};
 
@@ -106,6 +106,54 @@ async fn changes(store: &TestStore) -> Result {
     Ok(())
 }
 
+/// Waits until a task has this status.
+async fn reaches(client: &DurableClient, task: TaskId, status: Status) -> Result {
+    while client.status(task).await? != status {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    Ok(())
+}
+
+async fn workflows(store: &TestStore) -> Result {
+    let (client, order) = (store.open().await?, id(40));
+    let executor = worker(&client).await?;
+    client.spawn_with(Order, with_id(40)).await?;
+    reaches(&client, order, Status::Delayed).await?;
+    let mut transcript = Transcript::new(store);
+    transcript.run(&format!("task show {order}"))?;
+    transcript.run(&format!("task show {order} -o json"))?;
+    // The value is of another type than the task expects.
+    transcript.run(&format!("task signal {order} shipped {{\"day\":"))?;
+    transcript.run(&format!("task signal {order} shipped [\"monday\"]"))?;
+    reaches(&client, order, Status::Dead).await?;
+    transcript.run(&format!("task signal {order} shipped 7"))?;
+    transcript.run(&format!("task show {order}"))?;
+    transcript.run(&format!("task replay {order} --from unknown"))?;
+    transcript.run(&format!("task replay {order} --from reserve"))?;
+    transcript.run(&format!("task replay {order} --from timeout:shipped --yes"))?;
+    reaches(&client, order, Status::Delayed).await?;
+    transcript.run(&format!("task show {order}"))?;
+    transcript.run(&format!("task signal {order} shipped 7"))?;
+    reaches(&client, order, Status::Done).await?;
+    transcript.run(&format!("task replay {order} --from reserve --yes"))?;
+    transcript.run(&format!("task signal {order} shipped 7"))?;
+    transcript.run(&format!("task replay {} --from reserve", id(99)))?;
+    executor.shutdown(Duration::from_secs(10)).await;
+    client.close().await?;
+    transcript.check("workflows");
+    Ok(())
+}
+
+#[tokio::test]
+async fn workflows_on_a_file() -> Result {
+    workflows(&TestStore::sqlite()?).await
+}
+
+#[tokio::test]
+async fn workflows_on_a_server() -> Result {
+    workflows(&TestStore::redis().await?).await
+}
+
 #[tokio::test]
 async fn commands_on_a_file() -> Result {
     let store = TestStore::sqlite()?;
@@ -128,6 +176,8 @@ fn usage() -> Result {
         "--help",
         "task --help",
         "dead replay --help",
+        "task replay --help",
+        "task signal --help",
         "status --help",
         "status",
         "status --store postgres://me:secret@host/",

@@ -124,7 +124,7 @@ impl<'a> Bulk<'a> {
             ..BulkPart::default()
         };
         let answers = apply(engine, ids.clone(), &change).await?;
-        if change == Change::RunNow {
+        if matches!(change, Change::RunNow | Change::ReplayFrom(_)) {
             self.made_due.extend(ids);
         }
         answers.into_iter().for_each(|answer| part.count(answer));

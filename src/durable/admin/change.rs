@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::durable::engine::Engine;
 use crate::durable::queue::name::QueueName;
-use crate::durable::store::{Change, ChangeAnswer};
+use crate::durable::store::{Change, ChangeAnswer, StepName};
 use crate::durable::{DurableError, Refusal, Status, TaskFilter, TaskId};
 
 /// A change of a task: see [`Admin::change`](crate::durable::Admin::change) and [`Admin::change_all`](crate::durable::Admin::change_all).
@@ -54,6 +54,26 @@ pub enum TaskChange {
     MoveTo(Option<String>),
     /// Makes a dead letter wait for a worker again: see [`DeadLetters::replay`](crate::durable::DeadLetters::replay).
     Replay,
+    /// Removes a [step](crate::durable::TaskContext::step) of a task and all steps that were stored after it, and makes the task ready. So its
+    /// next run finds the steps before, and repeats the others. This applies to dead letters, and to tasks that wait or are delayed, for
+    /// example because they [wait for something](crate::durable::TaskDetail::waits_for). Of these, a task between two attempts keeps its errors. A running
+    /// task cannot be changed: [cancel](Self::Cancel) it, or wait for the end of its run.
+    ///
+    /// The step is named by its [kind and its name](crate::durable::TaskStep::full_name), such as `sleep:pause`; a name without a kind is that
+    /// of a `step`. The steps that are removed include:
+    ///
+    /// - *Signals*: a signal that arrived later than the step is lost. Send it again.
+    /// - *Timers*: a sleep that began before the step is not repeated, and continues. To repeat a wait for a signal that did not arrive in time,
+    ///   name the step `timeout:NAME`.
+    /// - *Children*: the children themselves are neither cancelled nor deleted. If the step `spawn:NAME` is removed, the next run finds those
+    ///   that the store still has, since their ids stay the same, and spawns those that it has not: these run again. If only the ends of
+    ///   children are removed, the next run [reads](crate::durable::TaskContext::join) them from the store. So a dead child that was replayed,
+    ///   and has succeeded, is now a success. A child whose end the store does not keep any more is then an
+    ///   [error](crate::durable::DurableError::is_expired): to run it again, name the step `spawn:NAME`.
+    ///
+    /// The task gets a step of the kind [`Replay`](crate::durable::StepKind::Replay) that records this. It is the last one until the task runs.
+    /// Until then, the same change has no further effect.
+    ReplayFrom(String),
     /// Deletes a dead letter.
     Delete,
 }
@@ -65,7 +85,7 @@ pub enum TaskChange {
 pub enum Changed {
     /// The task was changed. If it was to be cancelled and is running, its worker has been asked to stop it.
     Yes,
-    /// The change was not necessary: the task is already in the queue to which it was to move.
+    /// The change was not necessary: the task is already in the queue to which it was to move, or was already replayed from the step.
     Already,
     /// There is no such task: it was never stored, or its end is no longer kept.
     NotThere,
@@ -82,6 +102,11 @@ impl TaskChange {
         Self::MoveTo(Some(queue.into()))
     }
 
+    /// Returns the change that replays a task from a step: see [`ReplayFrom`](Self::ReplayFrom).
+    pub fn replay_from(step: impl Into<String>) -> Self {
+        Self::ReplayFrom(step.into())
+    }
+
     /// Returns the change in the form in which stores accept it, or the reason why it is invalid.
     pub(super) fn checked(&self) -> Result<Change, String> {
         Ok(match self {
@@ -90,6 +115,7 @@ impl TaskChange {
             Self::MoveTo(None) => Change::MoveTo(QueueName::DEFAULT),
             Self::MoveTo(Some(queue)) => Change::MoveTo(QueueName::new(queue)?),
             Self::Replay => Change::Replay,
+            Self::ReplayFrom(step) => Change::ReplayFrom(StepName::parse(step)?),
             Self::Delete => Change::Delete,
         })
     }
@@ -100,6 +126,9 @@ impl TaskChange {
             Self::Cancel => matches!(status, Status::Waiting | Status::Delayed | Status::Running),
             Self::RunNow => status == Status::Delayed,
             Self::MoveTo(_) => matches!(status, Status::Waiting | Status::Delayed),
+            Self::ReplayFrom(_) => {
+                matches!(status, Status::Waiting | Status::Delayed | Status::Dead)
+            }
             Self::Replay | Self::Delete => status == Status::Dead,
         }
     }
@@ -114,6 +143,9 @@ impl TaskChange {
             Self::RunNow => "delayed tasks can be made due",
             Self::MoveTo(_) => "waiting or delayed tasks can move to another queue",
             Self::Replay => "dead letters can be replayed",
+            Self::ReplayFrom(_) => {
+                "waiting or delayed tasks, or dead letters, can be replayed from a step"
+            }
             Self::Delete => "dead letters can be deleted",
         };
         Err(format!(

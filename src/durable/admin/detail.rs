@@ -6,7 +6,7 @@ use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
 use super::json;
-use crate::durable::{AttemptError, Priority, TaskInfo};
+use crate::durable::{AttemptError, Priority, TaskChild, TaskId, TaskInfo, TaskStep, TaskWait};
 
 /// The description of one task in a store: see [`Admin::task`](crate::durable::Admin::task).
 ///
@@ -72,6 +72,17 @@ pub struct TaskDetail {
     pub lease_left: Option<Duration>,
     /// The worker that runs the task, or `None` if the task is not running.
     pub runner: Option<Runner>,
+    /// The task that has spawned this task as a [child](crate::durable::TaskContext::spawn_all), if there is one. It is `None` if the task has
+    /// succeeded or was cancelled.
+    pub parent: Option<TaskId>,
+    /// The steps, in the order in which they were stored. The ends of children are among them. A task that has succeeded or was cancelled has
+    /// none.
+    pub steps: Vec<TaskStep>,
+    /// The children that the steps tell of. A child whose end was removed by a [replay](crate::durable::TaskChange::ReplayFrom) is here as if
+    /// it had not ended.
+    pub children: Vec<TaskChild>,
+    /// What the task waits for if its run has [suspended](crate::durable::TaskContext::sleep) it: the first of these continues it.
+    pub waits_for: Vec<TaskWait>,
 }
 
 /// The state of the key of a task.

@@ -1,11 +1,12 @@
 //! Reads one task, and the tasks at the head of a queue.
 
 use super::detail::{Excerpt, MAX_EXCERPT_BYTES};
+use super::task_step::add_steps;
 use crate::durable::engine::Engine;
 use crate::durable::envelope::{open_output, open_payload};
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::{Beginning, FoundTask};
-use crate::durable::{DurableError, QueueHead, TaskDetail, TaskId};
+use crate::durable::{DurableError, QueueHead, Status, TaskDetail, TaskId};
 
 /// The maximum number of tasks that a request for the head of a queue returns.
 const MAX_HEAD_TASKS: usize = 50;
@@ -13,7 +14,19 @@ const MAX_HEAD_TASKS: usize = 50;
 /// Returns a task: see [`Admin::task`](crate::durable::Admin::task).
 pub(super) async fn task(engine: &Engine, id: TaskId) -> Result<Option<TaskDetail>, DurableError> {
     let found = engine.ask(Some(id), |store| store.find(id)).await?;
-    Ok(found.map(opened))
+    let Some(found) = found else {
+        return Ok(None);
+    };
+    let waits_for = found.waits_for.clone();
+    let mut detail = opened(found);
+    if !matches!(detail.task.status, Status::Done | Status::Cancelled) {
+        match engine.ask(Some(id), |store| store.steps(id)).await {
+            Ok(steps) => add_steps(&*engine.store, &mut detail, &steps, waits_for.as_deref()),
+            Err(error) if error.is_corrupt() => note_lost_steps(&mut detail),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Some(detail))
 }
 
 /// Returns the tasks at the head of a queue: see [`Admin::head`](crate::durable::Admin::head).
@@ -60,6 +73,11 @@ fn excerpt(sealed: &Beginning, open: &[u8]) -> Excerpt {
     let head = sealed.bytes.len() - open.len();
     debug_assert!(open.len() >= MAX_EXCERPT_BYTES || sealed.bytes.len() == sealed.len);
     Excerpt::new(open, sealed.len - head)
+}
+
+fn note_lost_steps(detail: &mut TaskDetail) {
+    let damage = || String::from("some of its steps are lost, or cannot be read");
+    detail.damage.get_or_insert_with(damage);
 }
 
 fn note_damage(detail: &mut TaskDetail, what: &str) {

@@ -16,6 +16,8 @@ pub enum Refusal {
     Replaceable,
     /// The store has several partitions, and the queue to which the task is to move is in another partition than the task.
     OtherPartition,
+    /// The task is to be [replayed from a step](crate::durable::TaskChange::ReplayFrom) that it does not have.
+    NoSuchStep,
     /// A part of the task is lost, or this version of the crate cannot read it.
     Unreadable,
 }
@@ -26,6 +28,7 @@ impl fmt::Display for Refusal {
             Self::KeyHeld => "another task holds its key",
             Self::Replaceable => "a spawn into its queue may replace it until it starts",
             Self::OtherPartition => "it is in another partition than the target queue",
+            Self::NoSuchStep => "it has no step with this name",
             Self::Unreadable => "a part of it cannot be read",
         })
     }

@@ -1,6 +1,6 @@
 //! The changes that an operator makes to single tasks, and the answers of a store.
 
-use super::{CheckedFilter, ListTasks};
+use super::{CheckedFilter, ListTasks, StepName};
 use crate::durable::admin::refusal::Refusal;
 use crate::durable::clock::millis;
 use crate::durable::queue::name::QueueName;
@@ -17,6 +17,9 @@ pub(crate) enum Change {
     MoveTo(QueueName),
     /// Dead letters wait for a worker again.
     Replay,
+    /// A step, and all later ones, are removed. Then waiting tasks stay where they are, delayed ones become due, and dead letters wait for a
+    /// worker again. The last step records this. So a repeated request changes nothing, and a later run knows that the task has run before.
+    ReplayFrom(StepName),
     /// Dead letters are removed.
     Delete,
 }

@@ -16,6 +16,8 @@ pub(crate) struct FoundTask {
     pub(crate) payload: Option<Beginning>,
     /// The output in its envelope, if the task has succeeded.
     pub(crate) output: Option<Beginning>,
+    /// If the task is suspended until it has a number of steps: a description of these steps, as the run has given it.
+    pub(crate) waits_for: Option<String>,
 }
 
 /// The beginning of a payload or an output: its first [`MAX_READ_BYTES`], or all of it.
@@ -61,9 +63,14 @@ impl FoundTask {
                 is_cancel_requested: false,
                 lease_left: None,
                 runner: None,
+                parent: None,
+                steps: Vec::new(),
+                children: Vec::new(),
+                waits_for: Vec::new(),
             },
             payload: None,
             output: None,
+            waits_for: None,
         }
     }
 

@@ -82,6 +82,7 @@ mod ready_queue;
 mod reap;
 mod renew;
 mod repair;
+mod replay_from;
 mod retention;
 mod ring;
 mod route_cache;

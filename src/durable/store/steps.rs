@@ -1,6 +1,9 @@
 //! The steps of tasks: values that runs, signals and timers have stored, and that later runs read.
 
+use std::fmt;
 use std::time::Duration;
+
+use serde::Serialize;
 
 use super::{Epoch, MAX_BATCH_BYTES};
 use crate::durable::TaskId;
@@ -21,8 +24,12 @@ pub(crate) const MAX_STEP_NAME_BYTES: usize = 128;
 const _: () = assert!(MAX_STEP_BYTES + 2 * MAX_STEP_NAME_BYTES <= MAX_BATCH_BYTES);
 
 /// What a step records.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StepKind {
+///
+/// It is serialised as a word, such as `step`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum StepKind {
     /// The output of a closure.
     Step,
     /// The end of a sleep.
@@ -31,8 +38,12 @@ pub(crate) enum StepKind {
     Signal,
     /// The time for which a task waits for a signal.
     Timeout,
-    /// The number of children that were spawned together.
+    /// The number of [children](crate::durable::TaskContext::spawn_all) that were spawned together, and the name of their type.
     Spawn,
+    /// The end of a child. The name of the step is the id of the child.
+    Child,
+    /// An operator has [replayed](crate::durable::TaskChange::ReplayFrom) the task from a step. The value is the name of that step.
+    Replay,
 }
 
 /// The stored name of a step, which begins with its kind. A task has at most one step with a name.
@@ -40,14 +51,32 @@ pub(crate) enum StepKind {
 pub(crate) struct StepName(String);
 
 impl StepKind {
-    fn prefix(self) -> &'static str {
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Step,
+        Self::Sleep,
+        Self::Signal,
+        Self::Timeout,
+        Self::Spawn,
+        Self::Child,
+        Self::Replay,
+    ];
+
+    pub(crate) fn prefix(self) -> &'static str {
         match self {
             Self::Step => "step:",
             Self::Sleep => "sleep:",
             Self::Signal => "signal:",
             Self::Timeout => "timeout:",
             Self::Spawn => "spawn:",
+            Self::Child => "child:",
+            Self::Replay => "replay:",
         }
+    }
+}
+
+impl fmt::Display for StepKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.prefix().trim_end_matches(':'))
     }
 }
 
@@ -64,7 +93,32 @@ impl StepName {
 
     /// Returns the name of the step that records how a child has ended.
     pub(crate) fn of_child(child: TaskId) -> Self {
-        Self(format!("child:{child}"))
+        Self(format!("{}{child}", StepKind::Child.prefix()))
+    }
+
+    /// Returns the name of the step that records a replay. It has the number of the first step that was removed, which makes it unique.
+    #[cfg(any(
+        test,
+        feature = "redis",
+        feature = "sqlite-unbundled",
+        feature = "test-util"
+    ))]
+    pub(crate) fn of_replay(number: u32) -> Self {
+        Self(format!("{}{number}", StepKind::Replay.prefix()))
+    }
+
+    /// Reads the name that an operator has entered: it begins with the kind, as in `sleep:pause`, or is that of a [`StepKind::Step`].
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        match Self::split(text) {
+            Some((kind, name)) => Self::new(kind, name),
+            None => Self::new(StepKind::Step, text),
+        }
+    }
+
+    /// Returns the kind and the rest of a stored name.
+    pub(crate) fn split(stored: &str) -> Option<(StepKind, &str)> {
+        let with = |kind: StepKind| Some((kind, stored.strip_prefix(kind.prefix())?));
+        StepKind::ALL.into_iter().find_map(with)
     }
 
     pub(crate) fn as_str(&self) -> &str {
@@ -137,4 +191,31 @@ pub(crate) struct StoredStep {
 /// Returns `true` if a task with this number of steps, of this size in bytes, can have a further step of this size.
 pub(crate) fn has_room(steps: u32, bytes: usize, added: usize) -> bool {
     steps < MAX_STEPS && bytes + added <= MAX_TOTAL_STEP_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_operator_names_a_step_with_its_kind_or_without() {
+        let parse = |text: &str| StepName::parse(text).map(|name| name.0);
+        assert_eq!(parse("sleep:pause"), Ok("sleep:pause".into()));
+        assert_eq!(parse("charge"), Ok("step:charge".into()));
+        assert_eq!(parse("a:b"), Ok("step:a:b".into()));
+        assert_eq!(parse("step:sleep:pause"), Ok("step:sleep:pause".into()));
+        assert!(parse("").is_err() && parse("sleep:").is_err());
+        let longest = format!("timeout:{}", "x".repeat(MAX_STEP_NAME_BYTES));
+        assert_eq!(parse(&longest), Ok(longest.clone()));
+        assert!(parse(&(longest + "x")).is_err());
+    }
+
+    #[test]
+    fn each_kind_is_found_in_a_stored_name() {
+        for kind in StepKind::ALL {
+            let name = StepName::new(kind, "a:b").unwrap();
+            assert_eq!(StepName::split(name.as_str()), Some((kind, "a:b")));
+        }
+        assert_eq!(StepName::split("other:a"), None);
+    }
 }

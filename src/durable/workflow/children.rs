@@ -6,19 +6,39 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::durable::failpoint::failpoint;
+use crate::durable::queue::name::QueueName;
 use crate::durable::store::{
-    ChildEnd, MAX_BATCH_TASKS, MAX_STEP_BYTES, MAX_STEPS, StepKind, StepName, TaskState,
+    Backend, ChildEnd, MAX_BATCH_TASKS, MAX_STEP_BYTES, MAX_STEPS, StepKind, StepName, TaskState,
 };
 use crate::durable::{DurableError, DurableHandle, DurableTask, TaskContext, TaskError, TaskId};
 
 /// The children that were spawned together: the value of a step. Their ids follow from it.
 #[derive(Debug, Serialize, Deserialize)]
-#[serde(untagged)]
-enum SpawnedChildren {
-    /// Their number.
-    InDefaultQueue(u64),
-    /// Their number and their queue. In a later version of the program, their type may have another one.
-    InQueue(u64, String),
+pub(crate) struct SpawnedChildren {
+    pub(crate) count: u64,
+    /// The [name](DurableTask::NAME) of their type.
+    pub(crate) name: String,
+    /// Their queue, unless it is the default one. In a later version of the program, their type may have another one.
+    queue: Option<String>,
+}
+
+impl SpawnedChildren {
+    /// Returns the ids of the children, given the name under which they were spawned, or an error if their queue has no valid name.
+    pub(crate) fn ids(
+        &self,
+        store: &dyn Backend,
+        parent: TaskId,
+        name: &str,
+    ) -> Result<Vec<TaskId>, String> {
+        let queue = self.queue.as_deref();
+        let queue = queue.map_or(Ok(QueueName::DEFAULT), QueueName::new)?;
+        let id = |number| {
+            let mut ids = (0..).map(|salt| child_id(parent, name, number, salt));
+            ids.find(|&id| store.suits_parent(id, &queue, parent))
+                .expect("each partition of a store has ids")
+        };
+        Ok((0..self.count).map(id).collect())
+    }
 }
 
 /// Returns an id of a child, given its number among the children that were spawned together.
@@ -82,9 +102,10 @@ impl<App> TaskContext<App> {
             )));
         }
         let count = tasks.len() as u64;
-        let spawned = match T::QUEUE {
-            None => SpawnedChildren::InDefaultQueue(count),
-            Some(queue) => SpawnedChildren::InQueue(count, queue.to_owned()),
+        let spawned = SpawnedChildren {
+            count,
+            name: T::NAME.to_owned(),
+            queue: T::QUEUE.map(str::to_owned),
         };
         let tasks = tasks.into_iter().zip(self.child_ids(name, &spawned)?);
         // The result of a child that has ended may not be kept any more, so its id may be free.
@@ -99,19 +120,9 @@ impl<App> TaskContext<App> {
     }
 
     fn child_ids(&self, name: &str, spawned: &SpawnedChildren) -> Result<Vec<TaskId>, TaskError> {
-        let (count, queue) = match spawned {
-            SpawnedChildren::InDefaultQueue(count) => (*count, None),
-            SpawnedChildren::InQueue(count, queue) => (*count, Some(&**queue)),
-        };
-        let queue = self.client().queue_name(queue)?;
-        let store = &self.client().engine().store;
-        let id = |number| {
-            let mut ids = (0..).map(|salt| child_id(self.id(), name, number, salt));
-            let mut suits = |&id: &TaskId| store.suits_parent(id, &queue, self.id());
-            ids.find(&mut suits)
-                .expect("each partition of a store has ids")
-        };
-        Ok((0..count).map(id).collect())
+        let store = &*self.client().engine().store;
+        let ids = spawned.ids(store, self.id(), name);
+        ids.map_err(|reason| self.steps.fail(reason))
     }
 
     /// Waits for [children](Self::spawn_all) of this task, and returns their results, in the order of the handles. Meanwhile, the task holds

@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
+use super::awaited::{self, AwaitedSteps};
 use crate::durable::store::{
     MAX_STEPS, MAX_TOTAL_STEP_BYTES, StepName, StepWait, StoredStep, Verdict,
 };
@@ -54,6 +55,8 @@ struct RunWait {
     until: Instant,
     /// The number of steps of the task that ends the wait.
     steps: Option<u32>,
+    /// What the run waits for, one wait after the other.
+    awaited: Vec<AwaitedSteps>,
 }
 
 /// A step that a run has read or stored.
@@ -232,18 +235,24 @@ impl RunSteps {
 
     /// Returns the error with which the run ends because it sleeps.
     pub(super) fn suspend(&self, rest: Duration) -> TaskError {
-        lock(&self.state).wait(rest.min(MAX_SLEEP), None)
+        let mut state = lock(&self.state);
+        state.wait(rest.min(MAX_SLEEP));
+        TaskError::wait()
     }
 
     /// Returns the error with which the run ends because it waits until the task has all of these steps.
     pub(super) fn suspend_for(&self, rest: Duration, names: &HashSet<StepName>) -> TaskError {
         let mut state = lock(&self.state);
         let is_missing = |name: &&StepName| !state.steps.contains_key(name.as_str());
-        let missing = names.iter().filter(is_missing).count();
+        let missing: Vec<_> = names.iter().filter(is_missing).collect();
         // Each missing step comes in addition to those that the run knows now. Steps that the run finds later do not raise this number: one
         // of them may be a missing one.
-        let steps = (state.steps.len() + missing) as u32;
-        state.wait(rest.min(MAX_WAIT_FOR_STEP), Some(steps))
+        let steps = (state.steps.len() + missing.len()) as u32;
+        let awaited = AwaitedSteps::new(&missing);
+        let wait = state.wait(rest.min(MAX_WAIT_FOR_STEP));
+        wait.steps = Some(wait.steps.map_or(steps, |before| before.min(steps)));
+        wait.awaited.push(awaited);
+        TaskError::wait()
     }
 
     /// Returns an error after which the task must not run again. It also ends the wait of the run: otherwise, the task would wait, only
@@ -278,6 +287,7 @@ impl RunSteps {
         Some(Verdict::Suspend {
             after: wait.until.saturating_duration_since(Instant::now()),
             until: wait.steps,
+            waits_for: awaited::encode(&wait.awaited),
         })
     }
 
@@ -288,18 +298,15 @@ impl RunSteps {
 }
 
 impl State {
-    /// Adds a wait, which is over after a time, or when the task has this number of steps.
-    fn wait(&mut self, rest: Duration, steps: Option<u32>) -> TaskError {
+    /// Adds a wait, which is over after a time. Returns what the run waits for now.
+    fn wait(&mut self, rest: Duration) -> &mut RunWait {
         let until = Instant::now() + rest;
-        let before = self.wait.take();
-        self.wait = Some(RunWait {
-            until: before.as_ref().map_or(until, |it| it.until.min(until)),
-            steps: before
-                .and_then(|it| it.steps)
-                .into_iter()
-                .chain(steps)
-                .min(),
+        let wait = self.wait.get_or_insert_with(|| RunWait {
+            until,
+            steps: None,
+            awaited: Vec::new(),
         });
-        TaskError::wait()
+        wait.until = wait.until.min(until);
+        wait
     }
 }

@@ -8,6 +8,7 @@ use throng::durable::{AttemptError, Refusal, Runner, Status, TaskInfo, WaitReaso
 use super::table::Column::{Number, Text};
 use super::table::{cell, fact_list, link, number, row_head, table};
 use super::text::{ago, block, count, counted, duration, line, name, optional_duration, queue};
+use super::workflow::{self, WorkflowNotice};
 use super::{Frame, workers};
 use crate::operations::action::TaskAction;
 use crate::redact::Document;
@@ -21,6 +22,8 @@ use crate::visit::StoreVisit;
 pub(crate) struct TaskNotice {
     did: Option<TaskAction>,
     effect: Option<String>,
+    #[serde(flatten)]
+    workflow: WorkflowNotice,
 }
 
 /// The refusals for which a notice has a sentence.
@@ -44,13 +47,18 @@ pub(crate) fn page(
             strong { (name(view.task.name.as_deref())) } " "
             (state(&view.task))
         }
+        (workflow::waits(&view.workflow))
         @if view.task.status == Status::Waiting { (wait(visit, view.wait_reason)) }
-        @if visit.visit.can_operate { (operations(visit, view)) }
+        @if visit.visit.can_operate {
+            (operations(visit, view))
+            (workflow::signal_form(visit, view))
+        }
         (facts(visit, view))
         (same_type(visit, &view.task))
         @if let Some(damage) = &view.damage { p.warning { "Damaged: " (block(damage)) } }
         @if let Some(error) = view.error.as_deref().filter(|it| !it.is_empty()) { h2 { "Last error" } pre { (block(error)) } }
-        (errors(&view.errors))
+        (workflow::sections(visit, view))
+        @if !view.workflow.is_used() { (errors(&view.errors)) }
         (document("Payload", view.payload.as_ref()))
         (document("Progress", view.progress.as_ref()))
         (document("Output", view.output.as_ref()))
@@ -72,6 +80,9 @@ impl TaskNotice {
     }
 
     fn text(&self) -> Option<String> {
+        if let Some(text) = self.workflow.text() {
+            return Some(text.into());
+        }
         let (did, effect) = (self.did?.done(), self.effect.as_deref()?);
         let refusal = REFUSALS.iter().find(|refusal| code_of(refusal) == effect);
         Some(match (effect, refusal) {
@@ -138,6 +149,7 @@ fn facts(visit: &StoreVisit, view: &TaskView) -> Markup {
     let times = |time| shown(Option::map(time, duration));
     let facts = [
         ("Queue", Some(queue(task.queue.as_deref()))),
+        ("Parent", workflow::parent(visit, &view.workflow)),
         ("Group", shown(task.group.as_deref().map(line))),
         ("Priority", shown(view.priority.map(|it| code_of(&it)))),
         ("Key", shown(view.key.map(|it| code_of(&it)))),

@@ -8,6 +8,7 @@ use throng::durable::{
     WaitReason,
 };
 
+use super::workflow::WorkflowView;
 use super::{Answer, optional_millis};
 use crate::error::WebError;
 use crate::operations::action::TaskAction;
@@ -37,6 +38,7 @@ pub(crate) struct TaskView {
     #[serde(serialize_with = "optional_millis")]
     pub(crate) lease_left: Option<Duration>,
     pub(crate) runner: Option<Runner>,
+    pub(crate) workflow: WorkflowView,
 }
 
 pub(crate) async fn task(visit: &StoreVisit, id: TaskId) -> Result<Answer<TaskView>, WebError> {
@@ -71,6 +73,7 @@ impl TaskView {
             let shown = Shown { id, name, part };
             excerpt.map(|excerpt| redactor.document(&shown, &excerpt))
         };
+        let workflow = WorkflowView::new(redactor, &detail);
         let mut errors = detail.errors;
         errors.iter_mut().for_each(|it| it.error = error(&it.error));
         let mut task = detail.task;
@@ -91,6 +94,7 @@ impl TaskView {
             is_cancel_requested: detail.is_cancel_requested,
             lease_left: detail.lease_left,
             runner: detail.runner,
+            workflow,
         }
     }
 }

@@ -6,7 +6,11 @@ use axum::Router;
 use axum::response::Html;
 use axum::routing::get;
 use fantoccini::Locator;
-use throng::durable::{Every, SpawnOptions};
+use serde::{Deserialize, Serialize};
+use throng::durable::{
+    DurableExecutor, DurableTask, Every, Run, SpawnOptions, Status, StepKind, TaskContext,
+    TaskError,
+};
 use tokio::net::TcpListener;
 use tokio::time::{Instant, sleep};
 
@@ -54,6 +58,77 @@ async fn operations_work_without_scripts() {
         site.stop().await;
     })
     .await;
+}
+
+/// A workflow that waits for a signal after a step whose name does something on a page that does not escape it.
+#[derive(Serialize, Deserialize)]
+struct Order;
+
+const HOSTILE_STEP: &str = "<img src=x onerror=alert(1)>'\"&amp;";
+
+impl DurableTask for Order {
+    const NAME: &'static str = "order";
+    type Output = u64;
+}
+
+impl Run<()> for Order {
+    async fn run(self, cx: TaskContext<()>) -> Result<u64, TaskError> {
+        let charged = cx.step(HOSTILE_STEP, || async { Ok(7) }).await?;
+        let paid: u64 = cx.signal("paid").await?;
+        Ok(charged + paid)
+    }
+}
+
+#[tokio::test]
+async fn a_workflow_is_replayed_and_signalled_without_scripts() {
+    with_browser(async |browser| {
+        let site = Site::start().await;
+        let mut builder = DurableExecutor::builder(site.client.clone());
+        builder.register::<Order>();
+        let executor = builder.start(()).await.expect("an executor");
+        let kept = SpawnOptions::new().retention(Duration::from_secs(3600));
+        let order = site.client.spawn_with(Order, kept).await.expect("a task");
+        let id = order.id();
+        let detail = async || {
+            let detail = site.client.admin().task(id).await;
+            detail
+                .expect("the store answers")
+                .expect("the task is there")
+        };
+        wait_until(async || detail().await.task.status == Status::Delayed).await;
+        browser.disable_scripts().await;
+
+        browser.open(&site.url(&format!("/s/mail/task/{id}"))).await;
+        let row = format!("//tr[td[. = concat({})]]", xpath_parts(HOSTILE_STEP));
+        click(&browser, &format!("{row}//button[. = 'Replay from here']")).await;
+        click(&browser, "//main//button[. = 'Replay from here']").await;
+        wait_until(async || {
+            let steps = detail().await.steps;
+            steps
+                .first()
+                .is_some_and(|step| step.kind == StepKind::Replay)
+                && steps.len() == 2
+        })
+        .await;
+        wait_until(async || detail().await.task.status == Status::Delayed).await;
+
+        browser.open(&site.url(&format!("/s/mail/task/{id}"))).await;
+        let value = browser.client.find(Locator::Css("input[name=value]")).await;
+        let value = value.expect("a form");
+        value.send_keys("35").await.expect("a field");
+        click(&browser, "//main//button[. = 'Send signal']").await;
+        let output = tokio::time::timeout(LIMIT, order).await;
+        assert_eq!(output.expect("it ends").expect("it succeeds"), 42);
+        executor.shutdown(LIMIT).await;
+        site.stop().await;
+    })
+    .await;
+}
+
+/// Returns the parts of a text, with quotes of two kinds, as arguments of a function of XPath.
+fn xpath_parts(text: &str) -> String {
+    let parts = text.split('\'').map(|part| format!("'{part}'"));
+    parts.collect::<Vec<_>>().join(", \"'\", ")
 }
 
 #[tokio::test]

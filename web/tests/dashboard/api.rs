@@ -11,13 +11,13 @@ use crate::stage::Stage;
 use crate::support::{ACCESS, PREFIX, Reply, get, operated, post_form, post_json, send, until};
 
 /// The API of a dashboard, and its description.
-struct Api {
+pub(crate) struct Api {
     app: Router,
     description: Value,
 }
 
 impl Api {
-    fn of(client: &DurableClient) -> Self {
+    pub(crate) fn of(client: &DurableClient) -> Self {
         let description = include_str!("../../api/v1.json");
         Self {
             app: operated(client),
@@ -26,13 +26,18 @@ impl Api {
     }
 
     /// Sends a GET request to a path of the description, with these values of its parameters. Checks the answer, and returns its data.
-    async fn get(&self, template: &str, values: &[(&str, &str)], query: &str) -> Value {
+    pub(crate) async fn get(&self, template: &str, values: &[(&str, &str)], query: &str) -> Value {
         let reply = get(&self.app, &format!("{}{query}", path(template, values))).await;
         self.checked(template, "get", "200", &reply)
     }
 
     /// Sends a POST request. Checks the answer, and returns its data.
-    async fn post(&self, template: &str, values: &[(&str, &str)], body: &Value) -> Value {
+    pub(crate) async fn post(
+        &self,
+        template: &str,
+        values: &[(&str, &str)],
+        body: &Value,
+    ) -> Value {
         let reply = post_json(&self.app, &path(template, values), body).await;
         let expected = match template {
             "/s/{store}/bulk" => "202",
@@ -42,7 +47,12 @@ impl Api {
     }
 
     /// Sends a POST request that is refused. Checks the answer, and returns its type.
-    async fn refused(&self, template: &str, values: &[(&str, &str)], body: &Value) -> String {
+    pub(crate) async fn refused(
+        &self,
+        template: &str,
+        values: &[(&str, &str)],
+        body: &Value,
+    ) -> String {
         let reply = post_json(&self.app, &path(template, values), body).await;
         self.problem(&reply)
     }

@@ -16,19 +16,19 @@ use crate::stage::Stage;
 use crate::support::{ACCESS, PREFIX, Reply, get, operated, post_form, send};
 
 /// A page in some of its states.
-struct Golden {
+pub(crate) struct Golden {
     file: &'static str,
     text: String,
 }
 
 impl Golden {
-    fn new(file: &'static str) -> Self {
+    pub(crate) fn new(file: &'static str) -> Self {
         let text = String::new();
         Self { file, text }
     }
 
     /// Adds the content of a page. The frame around it is that of all pages.
-    fn add(&mut self, state: &str, reply: &Reply) {
+    pub(crate) fn add(&mut self, state: &str, reply: &Reply) {
         let main = reply.text.split_once("<main").map(|(_, rest)| rest);
         let main = main.and_then(|rest| rest.split_once("</main>"));
         let (main, _) = main.unwrap_or_else(|| panic!("{state} is no page: {}", reply.text));
@@ -41,7 +41,7 @@ impl Golden {
         writeln!(text, "{}\n", redacted(html)).expect("a text can be written");
     }
 
-    fn check(self) {
+    pub(crate) fn check(self) {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
         let golden = Data::read_from(&folder.join(self.file), None).raw();
         let assert = snapbox::Assert::new().action_env("SNAPSHOTS");

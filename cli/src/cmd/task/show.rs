@@ -5,6 +5,7 @@ use throng::durable::{
     TaskInfo,
 };
 
+use super::steps::{children, timeline, waits};
 use super::why::why_waiting;
 use crate::cmd::queue::queue_name;
 use crate::duration::short;
@@ -36,7 +37,7 @@ pub(crate) fn lines(detail: &TaskDetail) -> Vec<Line> {
     let task = &detail.task;
     let lines = [
         ("id", Some(task.id.to_string())),
-        ("status", Some(status_name(task.status).into())),
+        ("status", Some(status(detail).into())),
         ("type", task.name.clone()),
         ("version", detail.version.map(|it| it.to_string())),
         ("queue", queue_of(task)),
@@ -69,16 +70,14 @@ pub(crate) fn lines(detail: &TaskDetail) -> Vec<Line> {
         ("progress", detail.progress.as_ref().map(excerpt)),
         ("payload", detail.payload.as_ref().map(excerpt)),
         ("output", detail.output.as_ref().map(excerpt)),
+        ("parent", detail.parent.map(|it| it.to_string())),
         ("damage", detail.damage.clone()),
     ];
     let lines = lines
         .into_iter()
         .filter_map(|(name, text)| Some((name, text?)));
-    let attempts = detail
-        .errors
-        .iter()
-        .map(|error| ("attempt", attempt(error)));
-    lines.chain(attempts).collect()
+    let lines = lines.chain(waits(detail)).chain(children(detail));
+    lines.chain(timeline(detail)).collect()
 }
 
 /// A store does not know the queue of a task that has succeeded or was cancelled.
@@ -109,7 +108,7 @@ fn runner(runner: &Runner) -> String {
     format!("session {}{process}{suspect}", runner.session)
 }
 
-fn attempt(error: &AttemptError) -> String {
+pub(super) fn attempt(error: &AttemptError) -> String {
     let took = error
         .took
         .map(|it| format!(" after {}", short(it)))
@@ -119,7 +118,7 @@ fn attempt(error: &AttemptError) -> String {
 }
 
 /// Returns a text, or hexadecimal digits, and the number of bytes that are missing.
-fn excerpt(excerpt: &Excerpt) -> String {
+pub(super) fn excerpt(excerpt: &Excerpt) -> String {
     let text = match excerpt.as_str() {
         Some(text) => text.to_owned(),
         None => hex(&excerpt.bytes),
@@ -144,6 +143,14 @@ pub(crate) fn when(task: &TaskInfo) -> String {
         _ => None,
     };
     text.unwrap_or_else(dash)
+}
+
+/// A delayed task whose run waits is suspended.
+fn status(detail: &TaskDetail) -> &'static str {
+    match detail.waits_for.is_empty() {
+        true => status_name(detail.task.status),
+        false => "suspended",
+    }
 }
 
 pub(crate) fn status_name(status: Status) -> &'static str {

@@ -21,6 +21,7 @@ mod list;
 mod overview;
 mod progress;
 mod queues;
+mod replay_from;
 mod retention;
 mod row;
 mod schedules;

@@ -63,6 +63,7 @@ pub(super) fn answer_of(letter: u8) -> Result<ChangeAnswer, Failure> {
         b'n' => Ok(ChangeAnswer::OtherStatus),
         b'k' => Ok(ChangeAnswer::Refused(Refusal::KeyHeld)),
         b'r' => Ok(ChangeAnswer::Refused(Refusal::Replaceable)),
+        b'm' => Ok(ChangeAnswer::Refused(Refusal::NoSuchStep)),
         b'd' => Ok(ChangeAnswer::Refused(Refusal::Unreadable)),
         other => Err(unexpected_answer(&Value::BulkString(vec![other]))),
     }

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use super::entry::Entry;
+use super::entry::{self, Entry};
 use super::inner::Inner;
 use super::list_tasks::{info, left, status_of};
 use super::progress::progress_in;
@@ -84,12 +84,20 @@ fn found(mut parts: Reader, partition: usize) -> Result<FoundTask, Failure> {
     add_run(&mut parts, &mut found, now)?;
     let damage = parts.text()?;
     found.detail.damage = Some(damage).filter(|damage| !damage.is_empty());
+    found.waits_for = waits_for(&parts.bytes()?);
     add_payload(&mut found, &entry, separate);
     found.detail.priority = match kind.len() {
         8 => priority(&found.detail.task, &kind),
         _ => None,
     };
     Ok(found)
+}
+
+/// Reads the description of the steps for which a suspended task waits.
+fn waits_for(row: &[u8]) -> Option<String> {
+    let (until, rest) = row.split_at_checked(4)?;
+    let (_, text) = rest.split_at_checked(4)?;
+    (entry::number(until) > 0).then(|| String::from_utf8_lossy(text).into_owned())
 }
 
 /// Reads the beginning of some bytes, if there is one, and the length of the bytes.

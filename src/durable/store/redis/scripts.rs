@@ -43,13 +43,13 @@ pub(super) const FILES: &[(&str, &str)] = files![
     "record_stats" "record_types" "renew" "replay" "report_progress" "routes" "run_now" "signal" "status" "store_steps" "take_notes" "tell_parents"
     "turn" "upgrade" "workers"
     // Parts.
-    "add_tasks" "alive_row" "alive_tail" "base" "cards" "census" "children" "claim" "claim_scan" "claim_state" "claims" "dead_letter_row" "drain" "due"
+    "add_tasks" "alive_row" "alive_tail" "base" "cards" "census" "children" "claim" "claim_scan" "claim_state" "claims" "cut_steps" "dead_letter_row" "drain" "due"
     "entry" "epochs" "group_repair" "groups" "held_keys" "ids" "intact_entry" "key_conflicts" "lists" "liveness"
     "moved_entries" "notifications" "orphans" "outcomes" "progress" "push_claim" "pushed_claims" "queue_lists" "queues" "reap" "remove_session" "repair" "repair_meta" "repair_schedules"
     "replacements" "restore_keys" "results" "retention" "ring" "schedules" "selection" "server_time" "session" "session_activity"
     "served_lists" "session_counts" "set_lists" "steps" "store_time" "task_rows" "transaction" "type_names" "verdicts" "waiting" "worker_rows"
     // Files that run if a command fails.
-    "undo/begin" "undo/cancel" "undo/claim" "undo/done" "undo/drain" "undo/due" "undo/end" "undo/enqueue"
+    "undo/begin" "undo/cancel" "undo/claim" "undo/cut_steps" "undo/done" "undo/drain" "undo/due" "undo/end" "undo/enqueue"
     "undo/move_tasks" "undo/outcomes" "undo/push_claim" "undo/queue" "undo/replay" "undo/run_now" "undo/schedule" "undo/signal"
 ];
 

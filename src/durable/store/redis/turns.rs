@@ -296,7 +296,11 @@ fn push_verdicts(arguments: &mut Arguments, verdicts: &Verdicts, sent: &SentVerd
 fn push_other(arguments: &mut Arguments, verdict: &Verdict) {
     let (verdict, hold) = verdict.split();
     let until = match verdict {
-        Verdict::Suspend { until, .. } => until.map_or_else(String::new, |it| it.to_string()),
+        Verdict::Suspend {
+            until: Some(until),
+            waits_for,
+            ..
+        } => format!("{until} {waits_for}"),
         _ => String::new(),
     };
     let (name, one, two) = match verdict {

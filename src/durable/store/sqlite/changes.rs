@@ -7,6 +7,7 @@ use rusqlite::params;
 use super::admin::{cancel_each, replay_one};
 use super::error::Fault;
 use super::queues::queue_column;
+use super::replay_from::replay_from;
 use super::state::State;
 use super::task::Task;
 use super::transaction::Transaction;
@@ -46,22 +47,26 @@ fn change_one(
 ) -> Result<ChangeAnswer, Fault> {
     let is_dead = task.state == State::Dead && !task.state.is_expired(task.at, tx.expiry());
     match change {
-        Change::RunNow if task.state == State::Delayed => {
-            let sql = "UPDATE throng_task SET ready_at = ?2 WHERE id = ?1";
-            tx.execute(sql, params![id.to_bytes(), tx.now.wall])?;
-            tx.push_back(id, State::Delayed)?;
-            Ok(ChangeAnswer::Changed)
-        }
+        Change::RunNow if task.state == State::Delayed => run_now(tx, id),
         Change::MoveTo(queue) if matches!(task.state, State::Waiting | State::Delayed) => {
             move_to(tx, id, task, queue)
         }
         Change::Replay if is_dead => replay_one(tx, id),
+        Change::ReplayFrom(step) => replay_from(tx, id, task, is_dead, step),
         Change::Delete if is_dead => {
             tx.remove(id, task)?;
             Ok(ChangeAnswer::Changed)
         }
         _ => Ok(ChangeAnswer::OtherStatus),
     }
+}
+
+/// Makes a delayed task due.
+pub(super) fn run_now(tx: &mut Transaction<'_>, id: TaskId) -> Result<ChangeAnswer, Fault> {
+    let sql = "UPDATE throng_task SET ready_at = ?2 WHERE id = ?1";
+    tx.execute(sql, params![id.to_bytes(), tx.now.wall])?;
+    tx.push_back(id, State::Delayed)?;
+    Ok(ChangeAnswer::Changed)
 }
 
 /// Moves a task that waits or is delayed to another queue.

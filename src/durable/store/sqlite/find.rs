@@ -125,7 +125,7 @@ impl Reading<'_> {
         };
         detail.errors = errors_of(self.db, self.id, self.now.wall)?;
         detail.progress = self.progress()?;
-        Ok(())
+        self.add_workflow(found)
     }
 
     /// Returns the payload or the output, from a column or from where it is stored separately.
@@ -169,6 +169,34 @@ impl Reading<'_> {
         let bytes = statement.query_row([self.id.to_bytes()], |row| row.get::<_, Vec<u8>>(0));
         let bytes = bytes.optional()?;
         Ok(bytes.map(|bytes| Excerpt::new(&bytes, bytes.len())))
+    }
+
+    /// Adds the parent, and what the task waits for. A file that only processes of an earlier version have written to has neither.
+    fn add_workflow(&self, found: &mut FoundTask) -> Result<(), rusqlite::Error> {
+        let has_steps =
+            "SELECT 1 FROM pragma_table_info('throng_workflow') WHERE name = 'waits_for'";
+        let mut statement = self.db.prepare_cached(has_steps)?;
+        if !statement.exists([])? {
+            return Ok(());
+        }
+        let sql = "SELECT parent FROM throng_task WHERE id = ?1";
+        let mut statement = self.db.prepare_cached(sql)?;
+        let parent: Option<[u8; 16]> =
+            statement.query_row([self.id.to_bytes()], |row| row.get(0))?;
+        found.detail.parent = parent.map(TaskId::from_bytes);
+        if found.detail.task.status == Status::Delayed {
+            found.waits_for = self.waits_for()?;
+        }
+        Ok(())
+    }
+
+    /// Returns the description of the steps until which the task is suspended, if it is.
+    fn waits_for(&self) -> Result<Option<String>, rusqlite::Error> {
+        let sql = "SELECT coalesce(waits_for, '') FROM throng_workflow
+             WHERE id = ?1 AND until IS NOT NULL";
+        let mut statement = self.db.prepare_cached(sql)?;
+        let text = statement.query_row([self.id.to_bytes()], |row| row.get(0));
+        text.optional()
     }
 
     /// Adds the fields of a running task.

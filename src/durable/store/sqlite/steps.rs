@@ -130,16 +130,16 @@ impl Transaction<'_> {
         Ok((steps, StepWait::of(steps, until)))
     }
 
-    /// Suspends a running task until `due`, or until it has `until` steps. If it has them, it is due now.
+    /// Suspends a running task until `due`, or until it has `until` steps, which the text describes. If it has them, it is due now.
     pub(super) fn suspend(
         &mut self,
         id: TaskId,
         task: &Task,
         due: i64,
-        until: Option<u32>,
+        until: Option<(u32, &str)>,
     ) -> Result<(), Fault> {
         self.forget_failures(id, task)?;
-        let Some(until) = until else {
+        let Some((until, waits_for)) = until else {
             return self.delay(id, due);
         };
         if self.number_of_steps(id)? >= until {
@@ -148,9 +148,9 @@ impl Transaction<'_> {
         self.delay(id, due)?;
         self.has_workflows.set(Some(true));
         self.execute(
-            "INSERT INTO throng_workflow (id, steps, bytes, until) VALUES (?1, 0, 0, ?2)
-             ON CONFLICT (id) DO UPDATE SET until = excluded.until",
-            params![id.to_bytes(), until],
+            "INSERT INTO throng_workflow (id, steps, bytes, until, waits_for) VALUES (?1, 0, 0, ?2, ?3)
+             ON CONFLICT (id) DO UPDATE SET until = excluded.until, waits_for = excluded.waits_for",
+            params![id.to_bytes(), until, waits_for],
         )?;
         Ok(())
     }
@@ -158,7 +158,8 @@ impl Transaction<'_> {
     /// Records that a task, which is delayed now, waits for no number of steps.
     pub(super) fn wait_for_no_steps(&self, id: TaskId) -> Result<(), rusqlite::Error> {
         if self.has_workflows()? {
-            let sql = "UPDATE throng_workflow SET until = NULL WHERE id = ?1 AND until IS NOT NULL";
+            let sql = "UPDATE throng_workflow SET until = NULL, waits_for = NULL
+                 WHERE id = ?1 AND until IS NOT NULL";
             self.execute(sql, [id.to_bytes()])?;
         }
         Ok(())

@@ -78,10 +78,14 @@ fn apply(
             tx.meta.counts.snoozed += 1;
             tx.delay(id, due)?;
         }
-        Verdict::Suspend { after, until } => {
+        Verdict::Suspend {
+            after,
+            until,
+            waits_for,
+        } => {
             let due = due(after);
             tx.meta.counts.snoozed += 1;
-            tx.suspend(id, task, due, *until)?;
+            tx.suspend(id, task, due, until.map(|until| (until, &**waits_for)))?;
         }
         Verdict::Release | Verdict::HoldGroup { .. } => {
             tx.meta.counts.released += 1;

@@ -184,8 +184,12 @@ pub(super) struct MoveStep {
 pub(super) enum ChangeChoice {
     Cancel,
     RunNow,
-    MoveTo { is_queued: bool },
+    MoveTo {
+        is_queued: bool,
+    },
     Replay,
+    /// The step has this number as its name.
+    ReplayFrom(u8),
     Delete,
 }
 
@@ -418,6 +422,7 @@ fn change() -> impl Strategy<Value = ChangeChoice> {
         4 => Just(ChangeChoice::RunNow),
         6 => any::<bool>().prop_map(|is_queued| ChangeChoice::MoveTo { is_queued }),
         1 => Just(ChangeChoice::Replay),
+        3 => (0..3_u8).prop_map(ChangeChoice::ReplayFrom),
         1 => Just(ChangeChoice::Delete),
     ]
 }

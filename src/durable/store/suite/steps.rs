@@ -4,6 +4,7 @@ use super::{Harness, process, run};
 
 mod children_tests;
 mod explorer_tests;
+mod replay_from_tests;
 mod steps_tests;
 mod suspensions_tests;
 
@@ -50,6 +51,20 @@ macro_rules! steps_suite {
                     a_suspended_task_can_be_moved
                     a_claim_says_how_the_wait_has_ended
                     nothing_is_left_of_suspended_tasks
+                }
+                replay_from_tests {
+                    a_dead_letter_is_replayed_from_a_step
+                    a_suspended_task_is_replayed_from_a_step
+                    a_task_that_waits_keeps_its_place
+                    a_replay_has_an_effect_once
+                    only_tasks_that_do_not_run_are_replayed_from_a_step
+                    no_wake_up_is_lost_after_a_replay
+                    a_replay_from_a_step_needs_the_key
+                    a_replay_from_a_step_wakes_a_worker
+                    a_replay_makes_room_for_steps
+                    many_steps_are_removed_at_once
+                    nothing_is_left_of_replayed_tasks
+                    what_a_task_waits_for_is_found
                 }
             }
         }

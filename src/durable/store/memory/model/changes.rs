@@ -17,6 +17,7 @@ impl Model {
             Change::RunNow => self.run_now(id),
             Change::MoveTo(queue) => self.move_to(id, queue),
             Change::Replay => self.replay_one(id),
+            Change::ReplayFrom(step) => self.replay_from(id, step),
             Change::Delete => {
                 let letter = DeadFilter::ids([id]);
                 ChangeAnswer::changed_if(self.delete_dead_letters(&letter) > 0)
@@ -27,7 +28,7 @@ impl Model {
         answers
     }
 
-    fn run_now(&mut self, id: TaskId) -> ChangeAnswer {
+    pub(super) fn run_now(&mut self, id: TaskId) -> ChangeAnswer {
         let now = self.wall();
         match self.tasks.get_mut(&id) {
             Some(row) if matches!(row.state, State::Delayed { .. }) => {

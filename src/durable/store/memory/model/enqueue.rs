@@ -82,6 +82,7 @@ impl Model {
             progress: None,
             steps: Vec::new(),
             until: None,
+            waits_for: String::new(),
             watchers: BTreeSet::from([endpoint]),
         };
         self.uses_priorities |= task.priority != Priority::Normal;

@@ -21,6 +21,10 @@ impl Model {
             return Some(found);
         }
         found.payload = Some(Beginning::of(row.task.payload.clone()));
+        found.detail.parent = row.task.parent;
+        let is_delayed = found.status() == Status::Delayed;
+        let is_suspended = is_delayed && row.until.is_some();
+        found.waits_for = is_suspended.then(|| row.waits_for.clone());
         let detail = &mut found.detail;
         detail.priority = Some(row.task.priority);
         detail.key = self.key_state(row);

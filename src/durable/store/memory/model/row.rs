@@ -33,6 +33,8 @@ pub(super) struct Row {
     pub(super) steps: Vec<StepRow>,
     /// The number of steps that makes the task ready while it is delayed. It is `None` if no number does.
     pub(super) until: Option<u32>,
+    /// A description of these steps.
+    pub(super) waits_for: String,
     /// The endpoints that are notified when the task ends.
     pub(super) watchers: BTreeSet<usize>,
 }

@@ -83,7 +83,7 @@ impl Model {
     }
 
     /// Suspends a task until `due`, or until it has `until` steps. If it has them, it is due now.
-    pub(super) fn suspend(&mut self, id: TaskId, due: u64, until: Option<u32>) {
+    pub(super) fn suspend(&mut self, id: TaskId, due: u64, until: Option<u32>, waits_for: &str) {
         let Some(row) = self.tasks.get_mut(&id) else {
             return;
         };
@@ -95,6 +95,7 @@ impl Model {
         self.delay(id, due);
         if let Some(row) = self.tasks.get_mut(&id) {
             row.until = until.filter(|_| !is_reached);
+            row.waits_for = waits_for.to_owned();
         }
     }
 }

@@ -176,9 +176,13 @@ impl Model {
                 self.totals.snoozed += 1;
                 self.delay(id, now + millis(*after));
             }
-            Verdict::Suspend { after, until } => {
+            Verdict::Suspend {
+                after,
+                until,
+                waits_for,
+            } => {
                 self.totals.snoozed += 1;
-                self.suspend(id, now + millis(*after), *until);
+                self.suspend(id, now + millis(*after), *until, waits_for);
             }
             Verdict::Release | Verdict::HoldGroup { .. } => {
                 self.totals.released += 1;

@@ -5,7 +5,7 @@
 --
 -- Needs: task_rows, lists, groups, session, held_keys, retention.
 -- KEYS: NONE, META, SESSIONS, READY, ALIVE, PAYLOADS, DELAYED, DUE, RUNNING, CLAIMS, LEASE, RESULTS, DEAD, DIED, ERRORS, CANCEL,
---   TOMBSTONES, IDLE, ROUTES, UNLISTED, QUEUES, PERMITS, HELD_KEYS, GROUPS, PROGRESS, TYPES.
+--   TOMBSTONES, IDLE, ROUTES, UNLISTED, QUEUES, PERMITS, HELD_KEYS, GROUPS, PROGRESS, TYPES, STEPS.
 --
 -- ARGV[1] -> id
 -- ARGV[2] -> maximum number of bytes of the payload and of the output
@@ -31,6 +31,7 @@
 -- [18] -> description of the process of the session, or empty
 -- [19] -> 1 if the claim is a suspect, else 0
 -- [20] -> description of damage, or empty
+-- [21] -> row of a delayed task that says for how many steps it waits, and for which: see `steps.lua`, or empty
 local id, budget = ARGV[1], tonumber(ARGV[2])
 -- The number of entries that are read at each end of a list, and on each side of a position.
 local NEAR = 100
@@ -197,10 +198,16 @@ local function key_state()
   return row and holder_of(key, row, call('HGET', ALIVE, sub(row, 1, HELD_ID_END))) == id and 'h' or 'r'
 end
 
+local function waits_row()
+  local key = STEPS .. ':' .. id
+  return call('HGET', key, '') or ''
+end
+
 local separate = is_unfinished and not (has_entry and byte(entry, ENTRY_FLAGS) % 2 == 1) and call('HGET', PAYLOADS, id)
 return {
   status, description, (status == 'w' or status == 'l' or status == 'r') and now or store_time(), now, entry or '', kind or '',
   separate and sub(separate, 1, budget), separate and #separate or 0, output and sub(output, 1, budget) or false, output and #output or 0,
   is_unfinished and call('HGET', ERRORS, id) or '', dead_error or '', alive and call('HGET', PROGRESS, id) or '',
   is_unfinished and key_state() or '', is_cancelled, lease_end, worker, process, is_suspect, damage or '',
+  status == 'l' and waits_row() or '',
 }

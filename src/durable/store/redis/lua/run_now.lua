@@ -1,17 +1,23 @@
--- Makes delayed tasks due now, as one transaction: they go to the ends of their lists, in the order of the ids.
+-- Makes delayed tasks due now, as one transaction: they go to the ends of their lists, in the order of the ids. May also remove steps of a task
+-- that is delayed or waits.
 --
--- Needs: lists, entry, intact_entry.
+-- Needs: lists, entry, intact_entry, cut_steps.
 -- Reads: epoch, tombstones.
 -- Undo: run_now.
--- KEYS: NONE, META, READY, ALIVE, DELAYED, DUE, LEASE, TOMBSTONES, QUARANTINED, IDLE, ROUTES, UNLISTED, QUEUES, PERMITS, HELD_KEYS, GROUPS.
+-- KEYS: NONE, META, READY, ALIVE, DELAYED, DUE, LEASE, TOMBSTONES, QUARANTINED, IDLE, ROUTES, UNLISTED, QUEUES, PERMITS, HELD_KEYS, GROUPS,
+--   RUNNING, STEPS.
 --
--- ARGV[1]   -> number of ids, n
+-- ARGV[1]   -> number of ids, n, or "from" to replay a task from a step: n is 1
 -- ARGV[2..] -> n ids
+-- For "from", then:
+-- ARGV[3]   -> name of the step
 --
--- Output: a letter for each id: `y` if the task is due now, `n` if it was not delayed, `d` if it is damaged
+-- Output: a letter for each id: `y` if the task is due now, `n` if it was not delayed, `d` if it is damaged. With a step: `n` if the task neither
+--   was delayed nor waits, `m` if it has no such step, `s` if it was already replayed from the step
 --
 -- Errors: UNDONE or PARTIAL if a command failed
-local ids, answers, seen = { unpack(ARGV, 2, 1 + tonumber(ARGV[1])) }, {}, {}
+local step, cut, refusal = ARGV[1] == 'from' and ARGV[3], nil, nil
+local ids, answers, seen = { unpack(ARGV, 2, 1 + (step and 1 or tonumber(ARGV[1]))) }, {}, {}
 if #ids == 0 then return '' end
 -- The delayed tasks: pairs of ids and entries, pairs of due times and ids, and the new entries.
 local delayed, dues, entries, quarantined = {}, {}, {}, {}
@@ -42,17 +48,23 @@ local alive, found, rows = call('HMGET', ALIVE, unpack(ids)), call('ZMSCORE', DU
 for i, id in ipairs(ids) do
   local is_delayed = alive[i] and found[i] and not seen[id]
   answers[i] = not is_delayed and 'n' or is_intact(id, rows[i]) and 'y' or 'd'
-  if answers[i] == 'y' then make_due(id, found[i], rows[i]) end
+  if step and alive[i] and (is_delayed or call('HEXISTS', RUNNING, id) == 0) then
+    cut, refusal = cut_from(id, step, false)
+    if refusal then answers[i] = refusal elseif not is_delayed then answers[i] = 'y' end
+  end
+  if answers[i] ~= 'y' then cut = nil elseif is_delayed then make_due(id, found[i], rows[i]) end
   seen[id] = true
 end
-if #entries == 0 then return concat(answers) end
+if #entries == 0 and not cut then return concat(answers) end
 
 -- The first write must be one that a server without memory accepts; it then accepts the others.
 call('ZREM', LEASE, '')
 local bundles = lists().at_the_end(entries)
 state.transaction = {
   undo = 'run_now', delayed = delayed, dues = dues, quarantined = quarantined, bundles = bundles, keys = keys_before,
+  cut = cut,
 }
+if cut then write_cut(cut) end
 if #quarantined > 0 then call('SADD', QUARANTINED, unpack(quarantined)) end
 if #keys_after > 0 then call('HSET', HELD_KEYS, unpack(keys_after)) end
 for i = 2, #dues, 2 do

@@ -2,20 +2,22 @@
 --
 -- `steps:<id>` is a hash for each task that has steps, or waits for some. It has a row for each step, by name: number of the step 4, time at
 -- which it was stored 6, value. The row with the empty name: number of steps that makes the task due while it is delayed (0: no number does)
--- 4, size of the names and values in bytes 4. The number of the other rows is the number of steps; nothing else determines it.
+-- 4, size of the names and values in bytes 4, a description of the steps for which it waits. The number of the other rows is the number of
+-- steps; nothing else determines it.
 --
 -- `steps` has a row for each of these tasks, by id: a number of steps that the task has had 4. If it has fewer, some are lost.
 --
 -- Reads: steps.
 
--- Returns the number of steps in a hash, the number for which the task waits, and the size of the steps, given the row with the empty name.
+-- Returns the number of steps in a hash, the number for which the task waits, the size of the steps, and a description of what the task waits
+-- for, given the row with the empty name.
 local function totals_of(key, row)
   local n = call('HLEN', key) - (row and 1 or 0)
-  if not row or #row < 8 then return n, 0, 0 end
-  return n, number_at('>I4', row), number_at('>I4', row, 5)
+  if not row or #row < 8 then return n, 0, 0, '' end
+  return n, number_at('>I4', row), number_at('>I4', row, 5), sub(row, 9)
 end
 
--- Returns the number of steps of a task, the number for which it waits, and the size of its steps.
+-- Returns the number of steps of a task, the number for which it waits, the size of its steps, and a description of what it waits for.
 local function steps_of(id)
   local key = STEPS .. ':' .. id
   return totals_of(key, call('HGET', key, ''))
@@ -39,7 +41,7 @@ end
 local function add_step(id, name, value, is_running, counts)
   local key = STEPS .. ':' .. id
   local found = call('HMGET', key, name, '')
-  local n, waits, size = totals_of(key, found[2])
+  local n, waits, size, waits_for = totals_of(key, found[2])
   local answer, added = 's', #name + #value
   if found[1] then
     -- A request that has failed may not have written the number.
@@ -50,7 +52,7 @@ local function add_step(id, name, value, is_running, counts)
     n = n + 1
     use_steps()
     -- A number that is written too early would make a step seem to be lost.
-    call('HSET', key, name, pack('>I4I6', n, now) .. value, '', pack('>I4I4', is_running and 0 or waits, size + added))
+    call('HSET', key, name, pack('>I4I6', n, now) .. value, '', pack('>I4I4', is_running and 0 or waits, size + added) .. waits_for)
   end
   if counts then counts[#counts + 1], counts[#counts + 2] = id, pack('>I4', n) else add_to_steps(id, n) end
   return answer

@@ -23,7 +23,7 @@
 --   one of these verdicts:
 --     retry, delay in milliseconds, error
 --     snooze, delay in milliseconds, empty
---     suspend, delay in milliseconds, number of steps that makes the task due, or empty
+--     suspend, delay in milliseconds, number of steps that makes the task due and a description of them, or empty
 --     release, empty, empty
 --     0dead or 1dead, reason, error: the digit is the number of failures that the verdict adds
 --   The name of a verdict may be followed by a space, and the milliseconds for which the group of the task is held. Each verdict is followed

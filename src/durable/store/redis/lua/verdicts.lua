@@ -131,25 +131,28 @@ local function make_apply_others()
     outcomes.delay(collected, id, entry, now + after)
   end
 
-  -- Has a delayed task wait for this number of steps, or for none if it is 0.
-  local function wait_for_steps(collected, id, target)
+  -- Has a delayed task wait for this number of steps, which the text describes, or for none if it is 0.
+  local function wait_for_steps(collected, id, target, waits_for)
     if not meta[8] and target == 0 then return end
     local key = STEPS .. ':' .. id
     local row = call('HGET', key, '') or ''
+    local new = pack('>I4', target) .. sub(row .. string.rep('\0', 8), 5, 8) .. waits_for
     local waits = #row >= 8 and number_at('>I4', row) or 0
-    if waits ~= target then collected.waits[#collected.waits + 1] = { id = id, key = key, row = pack('>I4', target) .. sub(row .. string.rep('\0', 8), 5, 8) } end
+    if waits ~= target or target > 0 and row ~= new then collected.waits[#collected.waits + 1] = { id = id, key = key, row = new } end
   end
 
   -- Delays a task before its next attempt. A signal does not shorten this delay.
   local function delay_again(collected, id, entry, after, failures)
-    wait_for_steps(collected, id, 0)
+    wait_for_steps(collected, id, 0, '')
     delay(collected, id, entry, after, failures)
   end
 
   -- Suspends a task, whose failures are forgotten. If it has as many steps as it waits for, it is due now.
-  local function suspend(collected, id, entry, after, target)
-    local is_reached = target ~= '' and steps_of(id) >= tonumber(target)
-    wait_for_steps(collected, id, is_reached and 0 or tonumber(target) or 0)
+  local function suspend(collected, id, entry, after, until_steps)
+    local target, waits_for = string.match(until_steps, '^(%d+) ?(.*)$')
+    local is_reached = target and steps_of(id) >= tonumber(target)
+    if is_reached or not target then target, waits_for = 0, '' end
+    wait_for_steps(collected, id, tonumber(target), waits_for)
     entry = outcomes.forget_errors(collected, id, entry)
     delay(collected, id, entry, is_reached and 0 or after, 0)
   end

@@ -2,7 +2,8 @@
 
 use super::scene::Scene;
 use super::*;
-use crate::durable::store::{NewStep, StepAnswer, StepKind, StepName};
+use crate::durable::Refusal;
+use crate::durable::store::{Change, ChangeAnswer, NewStep, StepAnswer, StepKind, StepName};
 
 /// Claims task 1, and stores two of its steps. Returns the claim.
 async fn with_steps(scene: &Scene) -> Claim {
@@ -81,6 +82,42 @@ async fn other_rows_about_steps_may_be_lost() {
         let names: Vec<_> = steps.iter().map(|step| &*step.name).collect();
         assert_eq!(names, ["step:a", "step:b", "step:c"], "{damage}");
         scene.check();
+    }
+}
+
+#[tokio::test]
+async fn a_replay_removes_damaged_steps_and_keeps_no_gap() {
+    needs_redis!();
+    for damage in [
+        "call('HDEL', 'steps:' .. id(1), 'step:b')",
+        "call('HSET', 'steps:' .. id(1), 'step:b', 'x')",
+    ] {
+        let scene = Scene::new().await;
+        let claim = with_steps(&scene).await;
+        let third = NewStep {
+            id: id(1),
+            epoch: claim.epoch,
+            name: StepName::new(StepKind::Step, "c").unwrap(),
+            value: Vec::new(),
+        };
+        scene.worker.store.store_steps(vec![third]).await.unwrap();
+        let verdicts = verdicts(&claim, || Verdict::Release);
+        scene.worker.turn(verdicts, 0).await;
+        scene.run(damage);
+        for (step, expected) in [
+            ("c", ChangeAnswer::Refused(Refusal::Unreadable)),
+            ("b", ChangeAnswer::Refused(Refusal::NoSuchStep)),
+            ("a", ChangeAnswer::Changed),
+        ] {
+            let name = StepName::new(StepKind::Step, step).unwrap();
+            let change = Change::ReplayFrom(name);
+            let answers = scene.worker.store.change(vec![id(1)], change).await;
+            assert_eq!(answers.unwrap(), [expected], "{damage}: {step}");
+        }
+        let steps = scene.worker.store.steps(id(1)).await.unwrap();
+        let names: Vec<_> = steps.iter().map(|step| &*step.name).collect();
+        assert_eq!(names, ["replay:1"], "{damage}");
+        assert_eq!(scene.worker.claim(1).await.tasks[0].steps, 1, "{damage}");
     }
 }
 

@@ -98,6 +98,7 @@ const WORKFLOW: &[Column] = &[
     Column("steps", COUNT, ""),
     Column("bytes", COUNT, ""),
     Column("until", Values::Optional(&COUNT), ""),
+    Column("waits_for", Values::Optional(&Values::Text), "NULL"),
 ];
 const STAT: &[Column] = &[
     Column("hours", FLAG, ""),

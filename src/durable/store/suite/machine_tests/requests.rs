@@ -160,7 +160,11 @@ impl VerdictChoice {
             Self::Done => Verdict::Done(mark.to_be_bytes().to_vec()),
             Self::Retry(after) => Verdict::Retry { after, error, took },
             Self::Snooze(after) => Verdict::Snooze { after },
-            Self::Suspend(after, until) => Verdict::Suspend { after, until },
+            Self::Suspend(after, until) => Verdict::Suspend {
+                after,
+                until,
+                waits_for: format!("for {until:?}"),
+            },
             Self::Dead => Verdict::Dead {
                 reason: DeadReason::Attempts,
                 error,

@@ -24,6 +24,7 @@ fn suspend(until: u32) -> Verdict {
     Verdict::Suspend {
         after: HOUR,
         until: Some(until),
+        waits_for: String::new(),
     }
 }
 

@@ -236,5 +236,6 @@ fn verdict(wait_for: WaitFor, seen: u32, missing: u32) -> Verdict {
     Verdict::Suspend {
         after: NEVER,
         until: Some(until),
+        waits_for: String::new(),
     }
 }

@@ -13,7 +13,11 @@ use crate::durable::store::{
 const LONG: Duration = HOUR;
 
 fn suspend(after: Duration, until: Option<u32>) -> Verdict {
-    Verdict::Suspend { after, until }
+    Verdict::Suspend {
+        after,
+        until,
+        waits_for: String::from("a"),
+    }
 }
 
 impl Session<'_> {

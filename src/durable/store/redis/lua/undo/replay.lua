@@ -3,6 +3,7 @@ function undo.revive()
   if #u.ids == 0 then return end
   remove_pushed(u.bundles)
   restore_errors(u.ids, u.errors)
+  restore_steps(u.cut)
   try('ZADD', DIED, unpack(u.scores))
   try('HSET', DEAD, unpack(u.dead))
   for i, key in ipairs(u.keys) do

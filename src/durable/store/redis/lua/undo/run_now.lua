@@ -1,6 +1,7 @@
--- Delays tasks that were made due again, until their former times.
+-- Delays tasks that were made due again, until their former times, and restores removed steps.
 function undo.run_now()
   remove_pushed(u.bundles)
+  restore_steps(u.cut)
   try_all('HSET', DELAYED, u.delayed)
   try_all('ZADD', DUE, u.dues)
   try_all('HSET', HELD_KEYS, u.keys)

@@ -1,7 +1,9 @@
 //! Commands fail while steps are stored and removed, and while tasks are suspended and woken.
 
 use super::*;
-use crate::durable::store::{NewStep, SignalAnswer, StepAnswer, StepKind, StepName};
+use crate::durable::store::{
+    Change, ChangeAnswer, NewStep, SignalAnswer, StepAnswer, StepKind, StepName,
+};
 
 fn step(epoch: Epoch, number: u64, name: &str) -> NewStep {
     NewStep {
@@ -17,6 +19,7 @@ fn suspended(claim: &Claim, number: u64, until: u32) -> Vec<Verdicts> {
     let verdict = Verdict::Suspend {
         after: HOUR,
         until: Some(until),
+        waits_for: String::new(),
     };
     vec![Verdicts {
         epoch: claim.epoch,
@@ -176,6 +179,64 @@ async fn a_retry_of_a_suspended_task_waits_for_no_steps() {
         has_failed
     })
     .await;
+}
+
+/// Replays a task from its step `b`. If this fails, nothing has changed, and it is repeated.
+async fn assert_replayed_from(scene: &Scene, trial: Trial, number: u64) -> bool {
+    let change = Change::ReplayFrom(StepName::new(StepKind::Step, "b").unwrap());
+    let store = &scene.worker.store;
+    let replay = || store.change(vec![id(number)], change.clone());
+    let status = async || store.status(vec![id(number)]).await.unwrap().remove(0);
+    let before = status().await;
+    let (answer, has_failed) = scene.send(trial, false, replay).await;
+    if let Err(failure) = answer {
+        assert_eq!(failure.effect, Effect::None, "{trial:?}: {failure}");
+        assert_eq!(status().await, before, "{trial:?}");
+        assert_eq!(
+            scene.steps(number).await,
+            ["step:a", "step:b", "step:c"],
+            "{trial:?}"
+        );
+        assert_eq!(
+            replay().await.unwrap(),
+            [ChangeAnswer::Changed],
+            "{trial:?}"
+        );
+    }
+    assert_eq!(status().await, TaskState::Waiting, "{trial:?}");
+    assert_eq!(
+        scene.steps(number).await,
+        ["step:a", "replay:2"],
+        "{trial:?}"
+    );
+    assert_eq!(replay().await.unwrap(), [ChangeAnswer::Same], "{trial:?}");
+    has_failed
+}
+
+#[tokio::test]
+async fn a_task_is_replayed_from_a_step_as_a_whole() {
+    needs_redis!();
+    let dead = Verdict::Dead {
+        reason: DeadReason::Fatal,
+        error: "it is bad".into(),
+        took: None,
+    };
+    let suspend = Verdict::Suspend {
+        after: HOUR,
+        until: Some(9),
+        waits_for: "text".into(),
+    };
+    for verdict in [dead, suspend, Verdict::Release] {
+        for_each_command(async |scene, trial| {
+            let epoch = scene.claim.epoch;
+            let steps = ["a", "b", "c"].map(|name| step(epoch, 10, name));
+            scene.store_steps(steps.to_vec()).await;
+            let tasks = vec![(id(10), verdict.clone())];
+            scene.worker.turn(vec![Verdicts { epoch, tasks }], 0).await;
+            assert_replayed_from(scene, trial, 10).await
+        })
+        .await;
+    }
 }
 
 /// A command that removes steps fails after the end of the task.

@@ -1,9 +1,10 @@
 //! Changes of single tasks, and the comparison of their answers.
 
+use super::steps::step_name;
 use super::{Outcome, Pair, requests, same};
-use crate::durable::store::Change;
 use crate::durable::store::suite::Harness;
 use crate::durable::store::suite::machine_tests::ChangeChoice;
+use crate::durable::store::{Change, StepKind};
 
 impl<H: Harness> Pair<H> {
     pub(super) async fn change(&mut self, task: u8, choice: ChangeChoice) -> Outcome {
@@ -15,6 +16,7 @@ impl<H: Harness> Pair<H> {
                 Change::MoveTo(requests::queue(is_queued && self.has_queues))
             }
             ChangeChoice::Replay => Change::Replay,
+            ChangeChoice::ReplayFrom(name) => Change::ReplayFrom(step_name(StepKind::Step, name)),
             ChangeChoice::Delete => Change::Delete,
         };
         let [model, tested] = self.stores(0);

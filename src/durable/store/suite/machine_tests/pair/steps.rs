@@ -5,7 +5,7 @@ use crate::durable::TaskId;
 use crate::durable::store::suite::Harness;
 use crate::durable::store::{NewStep, StepKind, StepName};
 
-fn step_name(kind: StepKind, name: u8) -> StepName {
+pub(super) fn step_name(kind: StepKind, name: u8) -> StepName {
     StepName::new(kind, &format!("{name}")).expect("it is a valid name")
 }
 

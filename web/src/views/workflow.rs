@@ -1,0 +1,125 @@
+//! The steps of a task, its children and its parent.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use throng::durable::{Status, StepKind, TaskChild, TaskDetail, TaskId, TaskStep, TaskWait};
+
+use super::{millis, optional_millis};
+use crate::redact::{Document, Redactor, Shown, ShownPart};
+
+/// The part of a task that its workflow is. It is empty for most tasks.
+#[derive(Debug, Serialize)]
+pub(crate) struct WorkflowView {
+    pub(crate) parent: Option<TaskId>,
+    /// What a suspended task waits for.
+    pub(crate) waits_for: Vec<TaskWait>,
+    /// The last steps, in the order in which they were stored.
+    pub(crate) steps: Vec<StepView>,
+    /// The number of all steps.
+    pub(crate) step_count: usize,
+    /// The first children.
+    pub(crate) children: Vec<ChildView>,
+    /// The number of all children.
+    pub(crate) child_count: usize,
+    /// The number of the children whose ends the task knows.
+    pub(crate) ended_child_count: usize,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct StepView {
+    pub(crate) kind: StepKind,
+    pub(crate) name: String,
+    #[serde(serialize_with = "millis")]
+    pub(crate) age: Duration,
+    pub(crate) value: Option<Document>,
+    /// The rest of a sleep, or of the time for which the task waits for a signal.
+    #[serde(serialize_with = "optional_millis")]
+    pub(crate) left: Option<Duration>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct ChildView {
+    pub(crate) id: TaskId,
+    pub(crate) name: Option<String>,
+    /// How the child has ended, or `None` if the task does not know that it has ended.
+    pub(crate) end: Option<Status>,
+    #[serde(serialize_with = "optional_millis")]
+    pub(crate) age: Option<Duration>,
+    pub(crate) output: Option<Document>,
+    pub(crate) error: Option<String>,
+}
+
+/// The maximum number of steps, and of children, of a view.
+const MAX_ROWS: usize = 200;
+
+impl WorkflowView {
+    pub(super) fn new(redactor: &Redactor, detail: &TaskDetail) -> Self {
+        let (steps, children) = (&detail.steps, &detail.children);
+        let last = &steps[steps.len().saturating_sub(MAX_ROWS)..];
+        let first = &children[..children.len().min(MAX_ROWS)];
+        Self {
+            parent: detail.parent,
+            waits_for: detail.waits_for.clone(),
+            steps: last.iter().map(|it| step(redactor, detail, it)).collect(),
+            step_count: steps.len(),
+            children: first.iter().map(|it| child(redactor, it)).collect(),
+            child_count: children.len(),
+            ended_child_count: children.iter().filter(|it| it.end.is_some()).count(),
+        }
+    }
+
+    /// Returns `true` if the task has steps or waits for some.
+    pub(crate) fn is_used(&self) -> bool {
+        self.step_count > 0 || !self.waits_for.is_empty()
+    }
+}
+
+impl StepView {
+    /// Returns the kind and the name, as in `sleep:pause`.
+    pub(crate) fn full_name(&self) -> String {
+        format!("{}:{}", self.kind, self.name)
+    }
+}
+
+fn step(redactor: &Redactor, detail: &TaskDetail, step: &TaskStep) -> StepView {
+    let shown = Shown {
+        id: detail.task.id,
+        name: detail.task.name.as_deref(),
+        part: ShownPart::Step,
+    };
+    let value = step.value.as_ref();
+    StepView {
+        kind: step.kind,
+        name: step.name.clone(),
+        age: step.age,
+        value: match step.kind {
+            // The fields of these tell all.
+            StepKind::Sleep | StepKind::Timeout => None,
+            // Its value is the name of a step.
+            StepKind::Replay => value.map(|value| Document {
+                len: value.len,
+                text: value.as_str().map(String::from),
+                note: None,
+            }),
+            _ => value.map(|value| redactor.step(&shown, &step.name, value)),
+        },
+        left: step.left,
+    }
+}
+
+fn child(redactor: &Redactor, child: &TaskChild) -> ChildView {
+    let (id, name) = (child.id, child.name.as_deref());
+    let part = ShownPart::Output;
+    let output = child.output.as_ref();
+    let output = output.map(|it| redactor.step(&Shown { id, name, part }, "", it));
+    let error = child.error.as_deref();
+    ChildView {
+        id,
+        name: child.name.clone(),
+        end: child.end,
+        age: child.age,
+        output,
+        error: error.map(|error| redactor.error(id, name, error)),
+    }
+}
