@@ -77,6 +77,7 @@ fn suspended(claim: &Claim, number: u64, until: u32) -> Vec<Verdicts> {
     let verdict = Verdict::Suspend {
         after: HOUR,
         until: Some(until),
+        waits_for: String::new(),
     };
     vec![Verdicts {
         epoch: claim.epoch,

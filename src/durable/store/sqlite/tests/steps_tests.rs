@@ -57,6 +57,7 @@ fn suspend(claim: &Claim, until: u32) -> Vec<Verdicts> {
     verdicts(claim, |_| Verdict::Suspend {
         after: Duration::from_secs(3600),
         until: Some(until),
+        waits_for: String::new(),
     })
 }
 

@@ -32,6 +32,7 @@ impl Scene {
         let verdict = Verdict::Suspend {
             after: HOUR,
             until: Some(until),
+            waits_for: String::new(),
         };
         let verdicts = Verdicts {
             epoch: self.claim.epoch,
