@@ -233,6 +233,12 @@ pub(crate) enum StepWait {
 
 impl StepWait {
     /// Returns how the wait of a task with this number of steps has ended, given the number that the store still waits for, if there is one.
+    #[cfg(any(
+        test,
+        feature = "redis",
+        feature = "sqlite-unbundled",
+        feature = "test-util"
+    ))]
     pub(crate) fn of(steps: u32, until: Option<u32>) -> Self {
         match until {
             None => Self::Over,

@@ -40,14 +40,16 @@ mod queues;
 mod scale;
 mod schedules;
 mod server;
+mod steps;
 
 pub(super) use self::bullmq::{PROGRAM as BULLMQ, work_stamped};
 use self::ours::Drain;
-pub(super) use self::ours::{begin, work};
+pub(super) use self::ours::work;
 pub(super) use self::peers::{PEERS, needs_peers};
 use self::queues::Waiting;
-pub(super) use self::server::{Fsync, with_server};
-use super::{Peer, Unit, Workload, beside_another_type, schedules_due, steps};
+use self::server::Fsync;
+use super::steps::workload;
+use super::{Peer, Unit, Workload, beside_another_type, schedules_due};
 use crate::measure::{Rules, Sample};
 
 /// Tasks that wait to be drained.
@@ -259,7 +261,7 @@ fn others() -> Vec<Workload> {
                 Peer::new("ceiling", ceiling::round_trip),
             ],
         ),
-        steps::workload("redis/steps", steps::in_redis),
+        workload("redis/steps", steps::run),
         children::workload(),
         Workload::new("redis/memory", Unit::BYTES, memory),
         beside_another_type("redis/beside-another-type", ours::types),

@@ -1,14 +1,13 @@
 //! Tasks with steps: 64 at once are spawned and awaited, and the value is the time of one.
 
 use serde::{Deserialize, Serialize};
-use throng::durable::{DurableClient, DurableExecutor, DurableTask, Run, TaskContext, TaskError};
+use throng::durable::{DurableClient, DurableTask, Run, TaskContext, TaskError};
 use tokio::task::JoinSet;
 
 use super::SPAWNERS;
 use super::ours::awaiting;
-use super::redis::{Fsync, begin, with_server};
 use super::tasks::Payload;
-use crate::areas::{Peer, Unit, Workload, on_worker};
+use crate::areas::{Peer, Unit, Workload};
 use crate::measure::{Rules, Sample};
 
 /// Stores steps, each of which is a number, and returns their sum.
@@ -56,21 +55,7 @@ pub(super) fn in_sqlite(rules: &Rules, steps: u64) -> Sample {
     )
 }
 
-pub(super) fn in_redis(rules: &Rules, steps: u64) -> Sample {
-    with_server(rules, Fsync::EverySecond, |server| {
-        let (runtime, client) = begin(server);
-        let mut builder = DurableExecutor::builder(client.clone());
-        let executor = runtime.block_on(builder.register::<Stepped>().start(()));
-        let executor = executor.expect("an executor can be started");
-        let sample = server.rounds(rules, rules.scaled(32_000), |tasks| {
-            on_worker(&runtime, round(tasks, client.clone(), steps));
-        });
-        drop(executor);
-        sample
-    })
-}
-
-async fn round(tasks: u64, client: DurableClient, steps: u64) {
+pub(super) async fn round(tasks: u64, client: DurableClient, steps: u64) {
     let share = tasks.div_ceil(SPAWNERS);
     let spawner = |client: DurableClient| async move {
         for number in 0..share {

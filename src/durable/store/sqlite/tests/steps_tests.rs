@@ -97,6 +97,25 @@ async fn a_file_of_an_earlier_version_gets_the_tables_of_steps() {
 }
 
 #[tokio::test]
+async fn a_file_with_some_of_the_tables_gets_the_others() {
+    for missing in [
+        "DROP TABLE throng_step",
+        "DROP TABLE throng_workflow",
+        "ALTER TABLE throng_task DROP COLUMN parent",
+    ] {
+        let file = File::new();
+        file.open().await.close().await.unwrap();
+        file.sql(missing);
+        let worker = tasks_with_steps(&file).await;
+        assert_eq!(
+            worker.store.steps(id(1)).await.unwrap().len(),
+            2,
+            "{missing}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn many_processes_can_add_the_tables_at_once() {
     let file = File::new();
     file.open().await.close().await.unwrap();
