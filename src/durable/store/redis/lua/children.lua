@@ -7,118 +7,136 @@
 -- `notes` has by the id of a child: id of the parent 16, end of the child. An end is `d` and the output; `l` and the length 8 of an output
 -- that is too large for a step; `x`, the number of the reason 1 and the error; or `c` if the child was cancelled.
 --
--- Needs: entry, alive_tail, lists, steps.
+-- Needs: entry, lists, steps.
+--
+-- Few tasks have parents, so the functions are created on demand.
+local made_children
+local function children()
+  if made_children then return made_children end
 
-local function end_of_done(output) return #output < MAX_STEP_BYTES and 'd' .. output or 'l\0\0\0\0' .. pack('>I4', #output) end
-
-local function end_of_dead(reason, error)
-  local last = math.min(#error, MAX_ATTEMPT_ERROR_BYTES)
-  -- No character is cut.
-  while last < #error and math.floor(byte(error, last + 1) / 64) == 2 do last = last - 1 end
-  return 'x' .. char(reason - 1) .. sub(error, 1, last)
-end
-
--- Adds the note of a child that has ended.
-local function add_note(notes, child, parent, ending)
-  if #parent == 16 then notes[#notes + 1], notes[#notes + 2] = child, parent .. ending end
-end
-
--- Writes notes, unless their children have some: the first end counts. Returns the written ones, for the undo.
-local function new_notes(notes)
-  if #notes == 0 then return notes end
-  local children, new = {}, {}
-  for i = 1, #notes, 2 do children[#children + 1] = notes[i] end
-  for i, note in ipairs(call('HMGET', NOTES, unpack(children))) do
-    if not note then new[#new + 1], new[#new + 2] = notes[2 * i - 1], notes[2 * i] end
+  -- Returns the parent of a task, given its row in `alive`, or an empty string.
+  local function parent_in_row(row)
+    local at = string.find(row, '\255', ALIVE_KEY_END + 1, true)
+    return at and sub(row, at + 1) or ''
   end
-  return new
-end
 
--- Returns the name of the step that records the end of a child.
-local function child_step(child)
-  return string.format('child:%08x-%04x-%04x-%04x-%04x%08x', number_at('>I4I2I2I2I2I4', child))
-end
+  local function end_of_done(output) return #output < MAX_STEP_BYTES and 'd' .. output or 'l\0\0\0\0' .. pack('>I4', #output) end
 
--- Returns an end for which a task has this number of bytes left.
-local function fitted(ending, room)
-  if sub(ending, 1, 1) ~= 'd' or #ending - 1 < room then return ending end
-  return 'l\0\0\0\0' .. pack('>I4', #ending - 1)
-end
+  local function end_of_dead(reason, error)
+    local last = math.min(#error, MAX_ATTEMPT_ERROR_BYTES)
+    -- No character is cut.
+    while last < #error and math.floor(byte(error, last + 1) / 64) == 2 do last = last - 1 end
+    return 'x' .. char(reason - 1) .. sub(error, 1, last)
+  end
 
--- If a task waits for as many steps as it has now, the wait is over: if it is delayed, it is due.
-local function wake_suspended(id, key, n, waits, size)
-  if waits == 0 or n < waits then return end
-  if call('ZSCORE', DUE, id) then
-    local entry = call('HGET', DELAYED, id)
-    if is_entry(entry) then
-      call('HSET', DELAYED, id, sub(entry, 1, ENTRY_READY_AT - 1) .. pack('>I6', now) .. sub(entry, ENTRY_KIND))
+  -- Adds the note of a child that has ended.
+  local function add_note(notes, child, parent, ending)
+    if #parent == 16 then notes[#notes + 1], notes[#notes + 2] = child, parent .. ending end
+  end
+
+  -- Leaves out the notes of children that have one: the first end counts.
+  local function new_notes(notes)
+    if #notes == 0 then return notes end
+    local ids, new = {}, {}
+    for i = 1, #notes, 2 do ids[#ids + 1] = notes[i] end
+    for i, note in ipairs(call('HMGET', NOTES, unpack(ids))) do
+      if not note then new[#new + 1], new[#new + 2] = notes[2 * i - 1], notes[2 * i] end
     end
-    state.is_earlier = true
-    call('ZADD', DUE, 'XX', now, id)
+    return new
   end
-  call('HSET', key, '', pack('>I4I4', 0, size))
-end
 
--- Stores ends of children as steps of their parent, given as pairs of names and ends. There is no limit on the number of these steps. If a
--- command fails, this is repeated.
-local function add_child_ends(parent, ends)
-  local key, names, rows = STEPS .. ':' .. parent, {}, {}
-  for i = 1, #ends, 2 do names[#names + 1] = ends[i] end
-  local before, waits, size = steps_of(parent)
-  local n = before
-  for i, found in ipairs(call('HMGET', key, unpack(names))) do
-    if not found then
-      local name = names[i]
-      local value = fitted(ends[2 * i], MAX_TOTAL_STEP_BYTES - size - #name)
-      n, size = n + 1, size + #name + #value
-      rows[#rows + 1], rows[#rows + 2] = name, pack('>I4I6', n, now) .. value
+  -- Returns the name of the step that records the end of a child.
+  local function child_step(child)
+    return string.format('child:%08x-%04x-%04x-%04x-%04x%08x', number_at('>I4I2I2I2I2I4', child))
+  end
+
+  -- Returns an end for which a task has this number of bytes left.
+  local function fitted(ending, room)
+    if sub(ending, 1, 1) ~= 'd' or #ending - 1 < room then return ending end
+    return 'l\0\0\0\0' .. pack('>I4', #ending - 1)
+  end
+
+  -- If a task waits for as many steps as it has now, the wait is over: if it is delayed, it is due.
+  local function wake_suspended(id, key, n, waits, size)
+    if waits == 0 or n < waits then return end
+    if call('ZSCORE', DUE, id) then
+      local entry = call('HGET', DELAYED, id)
+      if is_entry(entry) then
+        call('HSET', DELAYED, id, sub(entry, 1, ENTRY_READY_AT - 1) .. pack('>I6', now) .. sub(entry, ENTRY_KIND))
+      end
+      state.is_earlier = true
+      call('ZADD', DUE, 'XX', now, id)
     end
+    call('HSET', key, '', pack('>I4I4', 0, size))
   end
-  if #rows > 0 then
-    -- A number that is written too early would make a step seem to be lost.
-    if before == 0 then add_to_steps(parent, 0) end
-    rows[#rows + 1], rows[#rows + 2] = '', pack('>I4I4', waits, size)
-    call('HSET', key, unpack(rows))
-  end
-  add_to_steps(parent, n)
-  wake_suspended(parent, key, n, waits, size)
-end
 
--- Stores the steps of these notes. `died` has parents that became dead letters after their children had ended. Returns the children whose
--- notes are of no use any more: the step is stored, or `is_home` is `true` and the parent has ended.
-local function tell(notes, died, is_home)
-  local parents, ends, gone = {}, {}, {}
-  for i = 1, #notes, 2 do
-    local parent = sub(notes[i + 1], 1, 16)
-    if not ends[parent] then
-      parents[#parents + 1] = parent
-      ends[parent] = { children = {} }
+  -- Stores ends of children as steps of their parent, given as pairs of names and ends. There is no limit on the number of these steps. If a
+  -- command fails, this is repeated.
+  local function add_child_ends(parent, ends)
+    local key, names, rows = STEPS .. ':' .. parent, {}, {}
+    for i = 1, #ends, 2 do names[#names + 1] = ends[i] end
+    local before, waits, size = steps_of(parent)
+    local n = before
+    for i, found in ipairs(call('HMGET', key, unpack(names))) do
+      if not found then
+        local name = names[i]
+        local value = fitted(ends[2 * i], MAX_TOTAL_STEP_BYTES - size - #name)
+        n, size = n + 1, size + #name + #value
+        rows[#rows + 1], rows[#rows + 2] = name, pack('>I4I6', n, now) .. value
+      end
     end
-    local of = ends[parent]
-    of.children[#of.children + 1] = notes[i]
-    of[#of + 1], of[#of + 2] = child_step(notes[i]), sub(notes[i + 1], 17)
+    if #rows > 0 then
+      -- A number that is written too early would make a step seem to be lost.
+      if before == 0 then add_to_steps(parent, 0) end
+      rows[#rows + 1], rows[#rows + 2] = '', pack('>I4I4', waits, size)
+      call('HSET', key, unpack(rows))
+    end
+    add_to_steps(parent, n)
+    wake_suspended(parent, key, n, waits, size)
   end
-  for _, parent in ipairs(parents) do
-    local of = ends[parent]
-    local is_here = died[parent] or call('HEXISTS', ALIVE, parent) == 1
-    if is_here then add_child_ends(parent, of) end
-    for _, child in ipairs((is_here or is_home) and of.children or {}) do gone[#gone + 1] = child end
-  end
-  return gone
-end
 
--- Stores the steps of those parents that are in this partition, and removes their notes. If a command fails, the notes stay.
-local function tell_parents(notes, died)
-  if #notes == 0 then return end
-  local is_done, gone = pcall(function()
-    local is_only = call('HGET', META, 'partitions') == '1'
-    local gone = tell(notes, died, is_only)
-    if #gone > 0 then call('HDEL', NOTES, unpack(gone)) end
+  -- Stores the steps of these notes. `died` has parents that became dead letters after their children had ended. Returns the children whose
+  -- notes are of no use any more: the step is stored, or `is_home` is `true` and the parent has ended.
+  local function tell(notes, died, is_home)
+    local parents, ends, gone = {}, {}, {}
+    for i = 1, #notes, 2 do
+      local parent = sub(notes[i + 1], 1, 16)
+      if not ends[parent] then
+        parents[#parents + 1] = parent
+        ends[parent] = { children = {} }
+      end
+      local of = ends[parent]
+      of.children[#of.children + 1] = notes[i]
+      of[#of + 1], of[#of + 2] = child_step(notes[i]), sub(notes[i + 1], 17)
+    end
+    for _, parent in ipairs(parents) do
+      local of = ends[parent]
+      local is_here = died[parent] or call('HEXISTS', ALIVE, parent) == 1
+      if is_here then add_child_ends(parent, of) end
+      for _, child in ipairs((is_here or is_home) and of.children or {}) do gone[#gone + 1] = child end
+    end
     return gone
-  end)
-  if is_done and 2 * #gone == #notes then return end
-  meta[8] = '2'
-  pcall(call, 'HSET', META, 'steps', 2)
-  -- The worker that takes the next turn relays them.
-  state.is_earlier = true
+  end
+
+  -- Stores the steps of those parents that are in this partition, and removes their notes. If a command fails, the notes stay.
+  local function tell_parents(notes, died)
+    if #notes == 0 then return end
+    local is_done, gone = pcall(function()
+      local is_only = call('HGET', META, 'partitions') == '1'
+      local gone = tell(notes, died, is_only)
+      if #gone > 0 then call('HDEL', NOTES, unpack(gone)) end
+      return gone
+    end)
+    if is_done and 2 * #gone == #notes then return end
+    meta[8] = '2'
+    pcall(call, 'HSET', META, 'steps', 2)
+    -- The worker that takes the next turn relays them.
+    state.is_earlier = true
+  end
+
+  made_children = {
+    parent_in_row = parent_in_row, end_of_done = end_of_done, end_of_dead = end_of_dead, add_note = add_note, new_notes = new_notes,
+    tell = tell, tell_parents = tell_parents,
+  }
+  return made_children
 end

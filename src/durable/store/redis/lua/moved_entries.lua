@@ -26,7 +26,8 @@ end
 local function moved(entry, kind, priority)
   local flags, extension, bits = byte(entry, ENTRY_FLAGS), '', 0
   local key, mode = task_key(entry, 0)
-  local group, parent = queue ~= '' and queues().group_of(entry, 0) or '', parent_in(entry, 0)
+  local group = queue ~= '' and queues().group_of(entry, 0) or ''
+  local parent = parent_in(entry, 0)
   if queue ~= '' then bits, extension = 1, char(priority, #queue) .. queue end
   if group ~= '' then bits, extension = bits + 4, extension .. char(#group) .. group end
   if parent ~= '' then bits, extension = bits + 8, extension .. parent end

@@ -39,10 +39,12 @@ local function make_outcomes()
   local function tally(collected, what) collected.counts[what] = (collected.counts[what] or 0) + 1 end
 
   -- Records that a task has ended. Clients that await a dead task request its status, since it may have been replayed.
-  local function finish(collected, id, entry, task_state, ending, row)
-    local parent = row and parent_in_row(row) or parent_in(entry, 0)
+  local function finish(collected, id, entry, task_state, row, reason, error)
+    local parent = row and children().parent_in_row(row) or parent_in(entry, 0)
     -- A parent that has ended before is not told.
-    if parent ~= '' and not collected.gone[parent] then add_note(collected.notes, id, parent, ending) end
+    if parent ~= '' and not collected.gone[parent] then
+      children().add_note(collected.notes, id, parent, reason and children().end_of_dead(reason, error) or 'c')
+    end
     collected.gone[id] = true
     collected.ended[#collected.ended + 1], collected.states[#collected.ended + 1] = id, task_state
     collected.alive[#collected.alive + 1] = id
@@ -99,7 +101,7 @@ local function make_outcomes()
     end
     collected.payload_ids[#collected.payload_ids + 1] = id
     tally(collected, 'cancelled')
-    finish(collected, id, entry, task_state, 'c')
+    finish(collected, id, entry, task_state)
   end
 
   -- `took` is the duration of the last run, as in the row, or nil if there was none. `row` is the row of `alive`, if it cannot be derived from
@@ -110,7 +112,7 @@ local function make_outcomes()
     collected.died[#collected.died + 1] = store_time()
     collected.died[#collected.died + 1] = id
     collected.became_dead[id] = true
-    finish(collected, id, entry, '', end_of_dead(reason, error), row)
+    finish(collected, id, entry, '', row, reason, error)
   end
 
   -- Records that a row is missing or unreadable. Its bytes are kept as evidence.
@@ -211,11 +213,11 @@ local function make_outcomes()
         break
       end
     end
-    collected.notes = new_notes(collected.notes)
+    if #collected.notes > 0 then collected.notes = children().new_notes(collected.notes) end
     state.name, state.transaction = name, collected
     write_collected(collected)
     commit(name)
-    tell_parents(collected.notes, collected.became_dead)
+    if #collected.notes > 0 then children().tell_parents(collected.notes, collected.became_dead) end
     for _, bundle in ipairs(collected.bundles) do state.pushed[#state.pushed + 1] = bundle end
     for what, n in pairs(collected.counts) do count(what, n) end
     if collected.damage_count > 0 then pcall(count_damage, collected.damage_count, collected.last_damage, collected.evidence) end

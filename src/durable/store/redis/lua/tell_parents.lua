@@ -14,6 +14,6 @@
 -- Errors: UNDONE if a command failed
 local notes = {}
 for i = 2, 1 + 2 * tonumber(ARGV[1]) do notes[#notes + 1] = ARGV[i] end
-tell(notes, {}, true)
+children().tell(notes, {}, true)
 if state.is_earlier then pcall(lists().wake_one) end
 return 'OK'

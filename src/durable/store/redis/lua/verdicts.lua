@@ -49,7 +49,7 @@ local function apply_done(name, epoch, first, n)
   local rows, held = held_rows(epoch, first, n)
   if held == 0 then return end
   expiry_bins = {}
-  local ids_done, payload_ids, failed, results, states, notes = {}, {}, {}, {}, {}, {}
+  local ids_done, payload_ids, failed, results, states, notes = {}, {}, {}, {}, {}, nil
   -- The numbers of tasks, results and ids in the bin so far. `#` searches for the end of a table, and this loop has most of the cost of a
   -- large turn.
   local done, kept, in_bin = 0, 0, 0
@@ -72,7 +72,10 @@ local function apply_done(name, epoch, first, n)
         if has_errors(flags) then failed[#failed + 1] = id end
         local extension = flags % 4 >= 2 and byte(row, RUNNING_EXTENSION) or 0
         any_queued = any_queued or extension % 2 == 1
-        if extension % 16 >= 8 then add_note(notes, id, parent_in(row, RUNNING_EPOCH_END), end_of_done(ARGV[first + n + i - 1])) end
+        if extension % 16 >= 8 then
+          notes = notes or {}
+          children().add_note(notes, id, parent_in(row, RUNNING_EPOCH_END), children().end_of_done(ARGV[first + n + i - 1]))
+        end
       end
       -- Neighbours are likely to have the same retention.
       if sub(row, RUNNING_RETENTION, RUNNING_RETENTION_END) ~= retention then
@@ -99,7 +102,7 @@ local function apply_done(name, epoch, first, n)
       if is_notified then notify(client, id, state_text) end
     end
   end
-  notes = new_notes(notes)
+  if notes then notes = children().new_notes(notes) end
   local flags = flagged and call('HMGET', CANCEL, unpack(ids_done))
   local errors = #failed > 0 and call('HMGET', ERRORS, unpack(failed))
   local permits = any_queued and queues().permits_of(ids_done, rows) or nil
@@ -108,7 +111,7 @@ local function apply_done(name, epoch, first, n)
     alive_row = alive_row, notes = notes,
   }
   write_bins()
-  if #notes > 0 then call('HSET', NOTES, unpack(notes)) end
+  if notes and #notes > 0 then call('HSET', NOTES, unpack(notes)) end
   if kept > 0 then call('HSET', RESULTS, unpack(results)) end
   if flags then call('HDEL', CANCEL, unpack(ids_done)) end
   if errors then call('HDEL', ERRORS, unpack(failed)) end
@@ -117,7 +120,7 @@ local function apply_done(name, epoch, first, n)
   if permits then queues().take_permits(permits) end
   commit(name)
   count('done', held)
-  tell_parents(notes, {})
+  if notes then children().tell_parents(notes, {}) end
   clean_up(epoch, ids_done, payload_ids, states)
 end
 

@@ -17,6 +17,6 @@ function undo.done()
   try_all('HSET', CANCEL, flags)
   restore_errors(u.failed, u.errors or {})
   try_all('HDEL', RESULTS, every_second(u.results, 1))
-  try_all('HDEL', NOTES, every_second(u.notes, 1))
+  try_all('HDEL', NOTES, every_second(u.notes or {}, 1))
   restore_permits(u.permits or {})
 end
