@@ -1,11 +1,14 @@
 //! [`TaskChange`]: the changes that operators make to tasks.
 
+use std::collections::HashSet;
+
 use serde::Serialize;
 
 use crate::durable::engine::Engine;
 use crate::durable::queue::name::QueueName;
-use crate::durable::store::{Change, ChangeAnswer, StepName};
-use crate::durable::{DurableError, Refusal, Status, TaskFilter, TaskId};
+use crate::durable::store::{Change, ChangeAnswer, StepName, StoredStep};
+use crate::durable::workflow::children::SpawnedChildren;
+use crate::durable::{DurableError, Refusal, Status, StepKind, TaskFilter, TaskId};
 
 /// A change of a task: see [`Admin::change`](crate::durable::Admin::change) and [`Admin::change_all`](crate::durable::Admin::change_all).
 ///
@@ -65,7 +68,8 @@ pub enum TaskChange {
     /// - *Signals*: a signal that arrived later than the step is lost. Send it again.
     /// - *Timers*: a sleep that began before the step is not repeated, and continues. To repeat a wait for a signal that did not arrive in time,
     ///   name the step `timeout:NAME`.
-    /// - *Children*: the children themselves are neither cancelled nor deleted. If the step `spawn:NAME` is removed, the next run finds those
+    /// - *Children*: the children themselves are neither cancelled nor deleted. With the step `spawn:NAME`, the ends of its children are
+    ///   removed, too, even if one was stored before that step; then everything from there on is removed. The next run finds those children
     ///   that the store still has, since their ids stay the same, and spawns those that it has not: these run again. If only the ends of
     ///   children are removed, the next run [reads](crate::durable::TaskContext::join) them from the store. So a dead child that was replayed,
     ///   and has succeeded, is now a success. A child whose end the store does not keep any more is then an
@@ -135,6 +139,12 @@ impl TaskChange {
 
     /// Returns an error if the change does not apply to tasks with the status of the filter.
     pub(super) fn check(&self, filter: &TaskFilter) -> Result<(), String> {
+        if let Self::ReplayFrom(step) = self
+            && step.starts_with(StepKind::Spawn.prefix())
+        {
+            let advice = "a replay from a step that has spawned children changes one task at a time: use `Admin::change`";
+            return Err(advice.into());
+        }
         if self.applies_to(filter.status()) {
             return Ok(());
         }
@@ -165,7 +175,11 @@ pub(super) async fn change_one(
     change: &TaskChange,
 ) -> Result<Changed, DurableError> {
     let checked = change.checked();
-    let checked = checked.map_err(|reason| DurableError::invalid(&engine.store_name, reason))?;
+    let mut checked =
+        checked.map_err(|reason| DurableError::invalid(&engine.store_name, reason))?;
+    if let Change::ReplayFrom(step) = checked {
+        checked = Change::ReplayFrom(first_removed(engine, id, step).await?);
+    }
     let mut found = Status::Absent;
     for _ in 0..MAX_TRIES {
         let answers = engine.ask(Some(id), |store| store.change(vec![id], checked.clone()));
@@ -184,4 +198,32 @@ pub(super) async fn change_one(
         Status::Absent => Changed::NotThere,
         status => Changed::NotIn(status),
     })
+}
+
+/// Returns the first step that a replay removes. A child may end before the step that has spawned it is stored, so its end comes first.
+async fn first_removed(
+    engine: &Engine,
+    id: TaskId,
+    step: StepName,
+) -> Result<StepName, DurableError> {
+    let Some((StepKind::Spawn, name)) = StepName::split(step.as_str()) else {
+        return Ok(step);
+    };
+    let steps = match engine.ask(Some(id), |store| store.steps(id)).await {
+        Err(error) if !error.is_corrupt() => return Err(error),
+        steps => steps.unwrap_or_default(),
+    };
+    Ok(earlier_end(id, name, step.as_str(), &steps).unwrap_or(step))
+}
+
+/// Returns the first end of a child that precedes the step that has spawned the child.
+fn earlier_end(parent: TaskId, name: &str, spawn: &str, steps: &[StoredStep]) -> Option<StepName> {
+    let at = steps.iter().position(|step| step.name == spawn)?;
+    let spawned: SpawnedChildren = serde_json::from_slice(&steps[at].value).ok()?;
+    let ends: HashSet<_> = spawned
+        .ids(parent, name)
+        .map(|child| StepName::of_child(child).as_str().to_owned())
+        .collect();
+    let end = steps[..at].iter().find(|step| ends.contains(&step.name))?;
+    StepName::parse(&end.name).ok()
 }

@@ -45,7 +45,7 @@ pub(crate) fn page(
         p {
             code.id { (view.task.id) } " "
             strong { (name(view.task.name.as_deref())) } " "
-            (state(&view.task))
+            @if view.workflow.waits_for.is_empty() { (state(&view.task)) } @else { (workflow::suspended()) }
         }
         (workflow::waits(&view.workflow))
         @if view.task.status == Status::Waiting { (wait(visit, view.wait_reason)) }
@@ -156,7 +156,11 @@ fn facts(visit: &StoreVisit, view: &TaskView) -> Markup {
         ("Failures", numbers(task.failures)),
         ("Crashes", numbers(task.crashes)),
         ("Ready for", times(task.ready_for)),
-        ("Due in", times(task.due_in)),
+        // A suspended task may be due later than it continues.
+        (
+            "Due in",
+            times(task.due_in).filter(|_| view.workflow.waits_for.is_empty()),
+        ),
         ("Running for", times(task.running_for)),
         ("Run time", times(task.took)),
         (

@@ -66,6 +66,11 @@ pub(crate) fn confirmation(visit: &StoreVisit, view: &TaskView, step: &str) -> H
     })
 }
 
+/// Returns the state of a task whose run waits.
+pub(super) fn suspended() -> Markup {
+    html! { span.state.delayed { "suspended" } }
+}
+
 /// Shows what a suspended task waits for.
 pub(super) fn waits(workflow: &WorkflowView) -> Markup {
     html! {

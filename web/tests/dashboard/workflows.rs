@@ -53,8 +53,8 @@ impl Run<()> for Order {
             .await?;
         cx.join(&parcels).await?;
         cx.sleep("moment", Duration::ZERO).await?;
-        let day = Duration::from_secs(24 * 3600);
-        let paid: Option<u64> = cx.signal_within("paid", day).await?;
+        let limit = Duration::from_secs(90 * 60);
+        let paid: Option<u64> = cx.signal_within("paid", limit).await?;
         Ok(json!(paid))
     }
 }
@@ -171,10 +171,7 @@ async fn confidential_and_hostile_texts_of_steps_are_on_no_page() {
     for text in [&page, &confirmation.text] {
         assert!(!text.contains("<script>alert"), "{text}");
         assert!(text.contains("&lt;script&gt;alert(1)"), "{text}");
-        assert!(
-            !text.contains('\u{202e}') || *text == confirmation.text,
-            "{text}"
-        );
+        assert!(text.contains("\\u{202e}"), "{text}");
     }
     for text in [page, get(&workflow.app, &api).await.text, confirmation.text] {
         assert!(!text.contains(SECRET), "{text}");
@@ -198,12 +195,12 @@ async fn a_button_replays_a_task_from_a_step_after_a_confirmation() {
         page.contains("This task waits for the signal <code>paid</code>"),
         "{page}"
     );
-    let target = format!("action=\"{}/replay-from/confirm\"", workflow.path());
+    let target = format!("/task/{}/replay-from/confirm\"", workflow.id);
     assert!(page.matches(&target).count() >= 8, "{page}");
     let step = [("step", "timeout:paid")];
     let before = workflow.steps().await;
     let confirmation = workflow.post("/replay-from/confirm", &step).await;
-    let target = format!("action=\"{}/replay-from\"", workflow.path());
+    let target = format!("/task/{}/replay-from\"", workflow.id);
     assert!(confirmation.text.contains(&target), "{}", confirmation.text);
     assert_eq!(workflow.steps().await, before);
 

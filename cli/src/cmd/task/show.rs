@@ -47,7 +47,8 @@ pub(crate) fn lines(detail: &TaskDetail) -> Vec<Line> {
             detail.priority.map(|it| priority_name(it).into()),
         ),
         ("key", detail.key.map(key_state)),
-        ("when", Some(when(task))),
+        // A suspended task may be due later than it continues.
+        ("when", detail.waits_for.is_empty().then(|| when(task))),
         ("run time", task.took.map(short)),
         (
             "kept",
