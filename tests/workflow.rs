@@ -38,7 +38,7 @@ const COMMITS: [&str; 3] = [
 const REQUESTS: [&str; 2] = ["redis.before-turn", "redis.after-turn"];
 
 /// `true` if tasks in Redis can have children. Until then, only orders without parcels are tested there.
-const REDIS_HAS_CHILDREN: bool = false;
+const REDIS_HAS_CHILDREN: bool = true;
 
 /// The number of rounds, or of sequences of rounds, that run at the same time.
 const CONCURRENT: usize = 8;

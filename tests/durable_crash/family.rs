@@ -15,7 +15,7 @@ use super::store_address::StoreAddress;
 use super::support::{Numbers, rounds};
 
 /// `true` if tasks in Redis can have children.
-const REDIS_HAS_CHILDREN: bool = false;
+const REDIS_HAS_CHILDREN: bool = true;
 
 /// The number of workers.
 const WORKERS: usize = 3;

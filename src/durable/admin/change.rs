@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::durable::engine::Engine;
 use crate::durable::queue::name::QueueName;
-use crate::durable::store::{Change, ChangeAnswer, StepName, StoredStep};
+use crate::durable::store::{Backend, Change, ChangeAnswer, StepName, StoredStep};
 use crate::durable::workflow::children::SpawnedChildren;
 use crate::durable::{DurableError, Refusal, Status, StepKind, TaskFilter, TaskId};
 
@@ -213,15 +213,22 @@ async fn first_removed(
         Err(error) if !error.is_corrupt() => return Err(error),
         steps => steps.unwrap_or_default(),
     };
-    Ok(earlier_end(id, name, step.as_str(), &steps).unwrap_or(step))
+    let end = earlier_end(&*engine.store, id, name, step.as_str(), &steps);
+    Ok(end.unwrap_or(step))
 }
 
 /// Returns the first end of a child that precedes the step that has spawned the child.
-fn earlier_end(parent: TaskId, name: &str, spawn: &str, steps: &[StoredStep]) -> Option<StepName> {
+fn earlier_end(
+    store: &dyn Backend,
+    parent: TaskId,
+    name: &str,
+    spawn: &str,
+    steps: &[StoredStep],
+) -> Option<StepName> {
     let at = steps.iter().position(|step| step.name == spawn)?;
     let spawned: SpawnedChildren = serde_json::from_slice(&steps[at].value).ok()?;
-    let ends: HashSet<_> = spawned
-        .ids(parent, name)
+    let children = spawned.ids(store, parent, name).ok()?.into_iter();
+    let ends: HashSet<_> = children
         .map(|child| StepName::of_child(child).as_str().to_owned())
         .collect();
     let end = steps[..at].iter().find(|step| ends.contains(&step.name))?;

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::detail::{Excerpt, TaskDetail};
 use super::json;
 use crate::durable::envelope::open_output;
-use crate::durable::store::{Backend, ChildEnd, MAX_STEPS, StepName, StoredStep, TaskState};
+use crate::durable::store::{Backend, ChildEnd, StepName, StoredStep, TaskState};
 use crate::durable::workflow::awaited::{self, AwaitedSteps};
 use crate::durable::workflow::children::SpawnedChildren;
 use crate::durable::{Status, StepKind, TaskId};
@@ -139,10 +139,6 @@ fn children(store: &dyn Backend, parent: TaskId, stored: &[StoredStep]) -> Vec<T
         let Ok(spawned) = serde_json::from_slice::<SpawnedChildren>(value) else {
             continue;
         };
-        // A step that was not written by this crate may contain any number.
-        if spawned.count > u64::from(MAX_STEPS) {
-            continue;
-        }
         let ids = spawned.ids(store, parent, name).unwrap_or_default();
         children.extend(ids.into_iter().map(|id| child(id, Some(&spawned.name))));
     }

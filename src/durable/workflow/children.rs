@@ -23,13 +23,20 @@ pub(crate) struct SpawnedChildren {
 }
 
 impl SpawnedChildren {
-    /// Returns the ids of the children, given the name under which they were spawned, or an error if their queue has no valid name.
+    /// Returns the ids of the children, given the name under which they were spawned.
+    ///
+    /// # Errors
+    ///
+    /// If this crate cannot have written the step: there are too many children, or their queue has no valid name.
     pub(crate) fn ids(
         &self,
         store: &dyn Backend,
         parent: TaskId,
         name: &str,
     ) -> Result<Vec<TaskId>, String> {
+        if self.count > u64::from(MAX_STEPS) {
+            return Err(format!("`{name}` has {} children", self.count));
+        }
         let queue = self.queue.as_deref();
         let queue = queue.map_or(Ok(QueueName::DEFAULT), QueueName::new)?;
         let id = |number| {
