@@ -55,6 +55,7 @@ mod progress;
 mod push_message;
 mod queues;
 mod recorded_types;
+mod relays;
 mod renew;
 mod reply;
 mod retention;

@@ -4,8 +4,6 @@
 //! A note is removed after its step is stored, so a process that dies in between leaves it to others. They store the step again, which has no
 //! effect: the first end of a child counts.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use super::inner::Inner;
@@ -14,42 +12,6 @@ use super::scripts::Arguments;
 use crate::durable::TaskId;
 use crate::durable::failpoint::failpoint;
 use crate::durable::failure::Failure;
-use crate::sync::{Mutex, lock};
-
-/// The partitions whose notes this process relays now. The value is `true` if the partition may have new ones since it was read.
-#[derive(Default)]
-pub(super) struct Relays(Mutex<BTreeMap<usize, bool>>);
-
-impl Relays {
-    /// Returns `true` if the caller is to relay the notes of the partition, and `false` if another does.
-    pub(super) fn begin(&self, partition: usize) -> bool {
-        match lock(&self.0).entry(partition) {
-            Entry::Vacant(entry) => {
-                entry.insert(false);
-                true
-            }
-            Entry::Occupied(mut entry) => {
-                entry.insert(true);
-                false
-            }
-        }
-    }
-
-    /// Returns `true` if the caller has finished.
-    pub(super) fn end(&self, partition: usize, has_failed: bool) -> bool {
-        let mut all = lock(&self.0);
-        match all.get_mut(&partition) {
-            Some(has_new) if *has_new && !has_failed => {
-                *has_new = false;
-                false
-            }
-            _ => {
-                all.remove(&partition);
-                true
-            }
-        }
-    }
-}
 
 /// Relays the notes of a partition, unless this process does so already. The caller does not wait for that: another partition may not answer.
 /// If a request fails, a later turn or pass of maintenance repeats this.
