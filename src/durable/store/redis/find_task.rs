@@ -85,6 +85,8 @@ fn found(mut parts: Reader, partition: usize) -> Result<FoundTask, Failure> {
     let damage = parts.text()?;
     found.detail.damage = Some(damage).filter(|damage| !damage.is_empty());
     found.waits_for = waits_for(&parts.bytes()?);
+    let parent = parts.bytes()?.try_into().ok();
+    found.detail.parent = parent.map(TaskId::from_bytes);
     add_payload(&mut found, &entry, separate);
     found.detail.priority = match kind.len() {
         8 => priority(&found.detail.task, &kind),

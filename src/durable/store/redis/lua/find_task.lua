@@ -32,6 +32,7 @@
 -- [19] -> 1 if the claim is a suspect, else 0
 -- [20] -> description of damage, or empty
 -- [21] -> row of a delayed task that says for how many steps it waits, and for which: see `steps.lua`, or empty
+-- [22] -> id of the parent, or empty
 local id, budget = ARGV[1], tonumber(ARGV[2])
 -- The number of entries that are read at each end of a list, and on each side of a position.
 local NEAR = 100
@@ -209,5 +210,5 @@ return {
   separate and sub(separate, 1, budget), separate and #separate or 0, output and sub(output, 1, budget) or false, output and #output or 0,
   is_unfinished and call('HGET', ERRORS, id) or '', dead_error or '', alive and call('HGET', PROGRESS, id) or '',
   is_unfinished and key_state() or '', is_cancelled, lease_end, worker, process, is_suspect, damage or '',
-  status == 'l' and waits_row() or '',
+  status == 'l' and waits_row() or '', has_entry and parent_in(entry, 0) or '',
 }
