@@ -369,7 +369,7 @@ async fn a_layer_sees_the_request_the_output_and_the_error() {
         (3, "for good: fatal"),
         (4, "it cannot be done now: snooze"),
         (2, "told to wait:"),
-        (AWAITS, "await it in the next: snooze"),
+        (AWAITS, "and wait with `TaskContext::join`: snooze"),
     ] {
         let _handle = spawn(&client, number).await;
         run_due(&mut executor).await;
