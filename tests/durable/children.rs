@@ -318,13 +318,13 @@ async fn a_child_whose_end_the_run_finds_after_it_has_waited_ends_the_wait(store
             }
             let children = cx.spawn_all("child", [Number(100)]).await?;
             match runs.add() {
-                1 => return Err(TaskError::retry("the next run looks for the end")),
+                1 => Err(TaskError::retry("the next run looks for the end")),
                 2 => {
                     assert!(cx.join(&children).await.is_err());
                     door.open();
                     reaches(&children[0], Status::Done).await;
                     cx.join(&children).await?;
-                    return Err(TaskError::retry("the run has waited"));
+                    Err(TaskError::retry("the run has waited"))
                 }
                 _ => Ok(cx.join(&children).await?.into_iter().flatten().sum()),
             }
