@@ -71,12 +71,11 @@ if call('EXISTS', DIED, PROGRESS) > 0 then
 end
 
 -- The same for steps.
+local left_steps = {}
 if meta[8] then
-  local new = {}
   for i = 1, total do
-    if not is_stored[i] then new[#new + 1] = ids[i] end
+    if not is_stored[i] then left_steps[#left_steps + 1] = ids[i] end
   end
-  remove_steps(new)
 end
 
 -- A task whose key another task holds is treated as stored, so nothing is written for it.
@@ -155,7 +154,11 @@ local transaction = {
 state.transaction = transaction
 if payloads and #payloads > 0 then call('HSET', PAYLOADS, unpack(payloads)) end
 if delayed and #delayed > 0 then call('HSET', DELAYED, unpack(delayed)) end
-if #alive > 0 then call('HSET', ALIVE, unpack(alive)) end
+-- Steps are removed only now, since a server without memory accepts the removal, and then everything else.
+if #alive > 0 then
+  call('HSET', ALIVE, unpack(alive))
+  remove_steps(left_steps)
+end
 if #left > 0 then call('HDEL', PROGRESS, unpack(left)) end
 if dues and #dues > 0 then
   local first = tonumber(call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2] or 'inf')
