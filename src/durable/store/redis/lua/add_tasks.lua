@@ -187,14 +187,15 @@ end
 local unstored = conflicts and conflicts.answer ~= '' and conflicts.answer or nil
 confirm(unstored)
 
--- The tasks are stored. Failures from here on do not change that.
+-- The tasks are stored. Failures from here on do not change that. If the script runs again, it knows of the new due time.
+state.is_earlier = state.is_earlier or is_earlier
 if bundles then
   lists().wake_for(bundles)
 elseif #entries > 0 and not (push_claim and plain_set and are_alone and total <= MAX_PUSHED and push_claim(entries)) then
   pcall(wake, MAIN, math.min(4, #entries))
 end
 -- Woken workers may not know the new due time.
-if is_earlier then pcall(lists().wake_one) end
+if state.is_earlier then pcall(lists().wake_one) end
 if replaced then pcall(replaced.clean_up) end
 local answer = is_known and 'OK' or 'ROUTES'
 return unstored and { answer, unstored } or answer
