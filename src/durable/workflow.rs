@@ -74,6 +74,10 @@ impl<App> TaskContext<App> {
             StepAnswer::Stored => Ok(self.steps.add(name, value)),
             StepAnswer::Found(value) => Ok(self.steps.add(name, value)),
             StepAnswer::Full => Err(self.steps.full(&name)),
+            StepAnswer::Corrupt => Err(TaskError::retry(format!(
+                "`{}` was not stored, since the steps of the task cannot be read",
+                name.as_str()
+            ))),
             StepAnswer::Refused => {
                 self.lose_lease();
                 let name = name.as_str();
