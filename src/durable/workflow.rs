@@ -13,6 +13,7 @@ use tokio::time::sleep;
 use self::run_steps::{KnownStep, UsedName};
 use super::failpoint::failpoint;
 use super::store::{MAX_STEP_BYTES, NewStep, StepAnswer, StepKind, StepName};
+use super::task_error::Next;
 use super::{DurableError, StopReason, TaskContext, TaskError};
 
 pub(crate) mod awaited;
@@ -24,6 +25,19 @@ mod steps;
 
 /// Shorter waits do not end a run.
 const MIN_SUSPENSION: Duration = Duration::from_secs(2);
+
+/// The mean time after which a task whose step did not fit into the store runs again.
+const FULL_SNOOZE: Duration = Duration::from_secs(10);
+
+/// Returns the error of a run whose step was not stored. If the store has no space left, the run has not failed.
+fn snoozed_if_full(error: DurableError) -> TaskError {
+    let is_full = error.is_full();
+    let mut error = TaskError::from(error);
+    if is_full {
+        error.next = Next::Snooze(FULL_SNOOZE.mul_f64(0.5 + fastrand::f64()));
+    }
+    error
+}
 
 impl<App> TaskContext<App> {
     /// Returns the name of a step of this run, and the step if an earlier run has stored it.
@@ -53,12 +67,17 @@ impl<App> TaskContext<App> {
             name: name.clone(),
             value: value.clone(),
         };
-        let answer = self.client().engine().store_step(step).await?;
+        let answer = self.client().engine().store_step(step).await;
+        let answer = answer.map_err(snoozed_if_full)?;
         failpoint("step.after-store");
         match answer {
             StepAnswer::Stored => Ok(self.steps.add(name, value)),
             StepAnswer::Found(value) => Ok(self.steps.add(name, value)),
             StepAnswer::Full => Err(self.steps.full(&name)),
+            StepAnswer::Corrupt => Err(TaskError::retry(format!(
+                "`{}` was not stored, since the steps of the task cannot be read",
+                name.as_str()
+            ))),
             StepAnswer::Refused => {
                 self.lose_lease();
                 let name = name.as_str();

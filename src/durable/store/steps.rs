@@ -154,6 +154,9 @@ pub(crate) enum StepAnswer {
     Refused,
     /// The step would exceed [`MAX_STEPS`] or [`MAX_TOTAL_STEP_BYTES`].
     Full,
+    /// The steps of the task cannot be read. Other steps of the request are not affected.
+    #[cfg_attr(not(feature = "redis"), expect(dead_code))]
+    Corrupt,
 }
 
 /// The answer to a signal.
@@ -173,7 +176,8 @@ impl From<StepAnswer> for SignalAnswer {
         match answer {
             StepAnswer::Stored => Self::Stored,
             StepAnswer::Found(_) => Self::Found,
-            StepAnswer::Refused => Self::Absent,
+            // A signal whose task is damaged fails, and has no answer.
+            StepAnswer::Refused | StepAnswer::Corrupt => Self::Absent,
             StepAnswer::Full => Self::Full,
         }
     }

@@ -14,7 +14,8 @@ impl<App> TaskContext<App> {
     /// closure is not called again, and all runs get the same output. If the closure returns an error, nothing is stored, and the next run
     /// calls it again. This run may do so, too, under the same name.
     ///
-    /// A step runs again only if its output was not stored: if the worker has died or has lost its lease, or if the store did not answer.
+    /// A step runs again only if its output was not stored: if the worker has died or has lost its lease, or if the store did not answer or had
+    /// no space left.
     /// To guard against that, pass the [idempotency key](Self::idempotency_key) of the task and the name of the step to the service that
     /// the step calls.
     ///
@@ -35,7 +36,8 @@ impl<App> TaskContext<App> {
     /// - the error of the closure;
     /// - a [fatal](TaskError::fatal) error if the run has used the name before, if a limit is exceeded, if the output cannot be encoded, or if
     ///   the stored output is not a `T`;
-    /// - an error after which the task is tried again if the store does not answer, or if another worker has the task.
+    /// - an error after which the task is tried again if the store does not answer, or if another worker has the task;
+    /// - an error after which the task runs again, and no attempt is counted, if the store has no space left.
     ///
     /// # Cancel safety
     ///

@@ -38,7 +38,7 @@ pub(super) async fn relay_all(inner: &Inner, partition: usize) -> Result<(), Fai
         let mut failure = None;
         for (of_parents, notes) in inner.partitions.split(notes, |note| note.parent) {
             match tell(inner, of_parents, &notes).await {
-                Ok(()) => told.extend(notes.iter().map(|note| note.child)),
+                Ok(gone) => told.extend(gone),
                 Err(failed) => failure = Some(failed),
             }
         }
@@ -81,8 +81,8 @@ async fn take(inner: &Inner, partition: usize, told: &[TaskId]) -> Result<Vec<No
     Ok(notes.collect())
 }
 
-/// Stores ends of children as steps of parents in a partition.
-async fn tell(inner: &Inner, partition: usize, notes: &[Note]) -> Result<(), Failure> {
+/// Stores ends of children as steps of parents in a partition. Returns the children of which the notes are of no use any more.
+async fn tell(inner: &Inner, partition: usize, notes: &[Note]) -> Result<Vec<TaskId>, Failure> {
     let mut arguments = Arguments::default();
     arguments.push_number(notes.len());
     for note in notes {
@@ -90,5 +90,6 @@ async fn tell(inner: &Inner, partition: usize, notes: &[Note]) -> Result<(), Fai
         arguments.push(&*note.row);
     }
     let script = &inner.scripts.tell_parents;
-    inner.run(script, partition, arguments).await.map(drop)
+    let answer = inner.run(script, partition, arguments).await?;
+    Reader::new(answer)?.rest(Reader::id)
 }

@@ -50,6 +50,7 @@ fn step_answer(text: &[u8]) -> Result<StepAnswer, Failure> {
         Some((b'f', value)) => Ok(StepAnswer::Found(value.to_vec())),
         Some((b'r' | b'a', _)) => Ok(StepAnswer::Refused),
         Some((b'x', _)) => Ok(StepAnswer::Full),
+        Some((b'e', _)) => Ok(StepAnswer::Corrupt),
         _ => Err(unexpected_answer(&Value::Nil)),
     }
 }
@@ -86,7 +87,8 @@ pub(super) async fn read(inner: &Inner, id: TaskId) -> Result<Vec<StoredStep>, F
         .await?;
     let mut parts = Reader::new(answer)?;
     let now = parts.number()?.try_into().unwrap_or_default();
-    let expected = parts.optional_bytes()?.map_or(0, |row| entry::number(&row));
+    let expected = parts.optional_bytes()?.filter(|row| row.len() == 4);
+    let expected = expected.map_or(0, |row| entry::number(&row));
     let rows = parts.list()?.rest(Reader::bytes)?;
     let steps = steps_in(&rows, now).filter(|steps| steps.len() as u64 >= expected);
     steps.ok_or_else(|| Failure::new(Effect::None, Cause::Corrupt).answered())

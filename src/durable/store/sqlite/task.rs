@@ -359,10 +359,12 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Forgets that attempts of a task have failed.
+    /// Forgets that attempts of a task have failed, have crashed or were lost.
     pub(super) fn forget_failures(&self, id: TaskId, task: &Task) -> Result<(), rusqlite::Error> {
-        if task.failures > 0 {
-            let sql = "UPDATE throng_task SET failures = 0, failing_since = NULL WHERE id = ?1";
+        if task.failures > 0 || task.crashes > 0 || task.lost > 0 {
+            let sql =
+                "UPDATE throng_task SET failures = 0, failing_since = NULL, crashes = 0, lost = 0
+                 WHERE id = ?1";
             self.execute(sql, [id.to_bytes()])?;
         }
         self.remove_errors(id, task.failures)

@@ -42,6 +42,7 @@ macro_rules! steps_suite {
                     a_signal_hastens_no_other_delay
                     a_signal_waits_for_a_task_that_waits_or_runs
                     a_suspension_forgets_failures
+                    a_suspension_forgets_crashes_and_lost_claims
                     a_suspended_task_is_cancelled_at_once
                     a_cancelled_run_that_is_suspended_is_cancelled
                     a_repeated_suspension_takes_effect_once

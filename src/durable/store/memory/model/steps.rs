@@ -87,7 +87,7 @@ impl Model {
         let Some(row) = self.tasks.get_mut(&id) else {
             return;
         };
-        row.failures = 0;
+        (row.failures, row.crashes, row.lost) = (0, 0, 0);
         row.failing_since = None;
         row.errors.clear();
         let is_reached = row.has_steps_until(until);

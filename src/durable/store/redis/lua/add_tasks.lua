@@ -71,12 +71,11 @@ if call('EXISTS', DIED, PROGRESS) > 0 then
 end
 
 -- The same for steps.
+local left_steps = {}
 if meta[8] then
-  local new = {}
   for i = 1, total do
-    if not is_stored[i] then new[#new + 1] = ids[i] end
+    if not is_stored[i] then left_steps[#left_steps + 1] = ids[i] end
   end
-  remove_steps(new)
 end
 
 -- A task whose key another task holds is treated as stored, so nothing is written for it.
@@ -155,7 +154,11 @@ local transaction = {
 state.transaction = transaction
 if payloads and #payloads > 0 then call('HSET', PAYLOADS, unpack(payloads)) end
 if delayed and #delayed > 0 then call('HSET', DELAYED, unpack(delayed)) end
-if #alive > 0 then call('HSET', ALIVE, unpack(alive)) end
+-- Steps are removed only now, since a server without memory accepts the removal, and then everything else.
+if #alive > 0 then
+  call('HSET', ALIVE, unpack(alive))
+  remove_steps(left_steps)
+end
 if #left > 0 then call('HDEL', PROGRESS, unpack(left)) end
 if dues and #dues > 0 then
   local first = tonumber(call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2] or 'inf')
@@ -184,14 +187,15 @@ end
 local unstored = conflicts and conflicts.answer ~= '' and conflicts.answer or nil
 confirm(unstored)
 
--- The tasks are stored. Failures from here on do not change that.
+-- The tasks are stored. Failures from here on do not change that. If the script runs again, it knows of the new due time.
+state.is_earlier = state.is_earlier or is_earlier
 if bundles then
   lists().wake_for(bundles)
 elseif #entries > 0 and not (push_claim and plain_set and are_alone and total <= MAX_PUSHED and push_claim(entries)) then
   pcall(wake, MAIN, math.min(4, #entries))
 end
 -- Woken workers may not know the new due time.
-if is_earlier then pcall(lists().wake_one) end
+if state.is_earlier then pcall(lists().wake_one) end
 if replaced then pcall(replaced.clean_up) end
 local answer = is_known and 'OK' or 'ROUTES'
 return unstored and { answer, unstored } or answer

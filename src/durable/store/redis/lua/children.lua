@@ -75,24 +75,34 @@ local function children()
   local function add_child_ends(parent, ends)
     local key, names, rows = STEPS .. ':' .. parent, {}, {}
     for i = 1, #ends, 2 do names[#names + 1] = ends[i] end
-    local before, waits, size = steps_of(parent)
-    local n = before
+    local n, waits, size, waits_for = steps_of(parent)
+    local row = call('HGET', STEPS, parent)
+    local had = math.max(n, number_in(row))
     for i, found in ipairs(call('HMGET', key, unpack(names))) do
       if not found then
         local name = names[i]
         local value = fitted(ends[2 * i], MAX_TOTAL_STEP_BYTES - size - #name)
-        n, size = n + 1, size + #name + #value
+        n, had, size = n + 1, had + 1, size + #name + #value
         rows[#rows + 1], rows[#rows + 2] = name, pack('>I4I6', n, now) .. value
       end
     end
     if #rows > 0 then
       -- A number that is written too early would make a step seem to be lost.
-      if before == 0 then add_to_steps(parent, 0) end
-      rows[#rows + 1], rows[#rows + 2] = '', pack('>I4I4', waits, size)
+      if not row then add_to_steps(parent, 0) end
+      rows[#rows + 1], rows[#rows + 2] = '', pack('>I4I4', waits, size) .. waits_for
       call('HSET', key, unpack(rows))
     end
-    add_to_steps(parent, n)
+    -- Steps that are lost still count.
+    add_to_steps(parent, had)
     wake_suspended(parent, key, n, waits, size)
+  end
+
+  -- Does the same, and returns `true`. If the steps of the parent are a value of another type, returns `false`: maintenance removes it, and
+  -- finds it by the row in `steps`. Then this is repeated.
+  local function try_child_ends(parent, ends)
+    if unless_of_other_type(add_child_ends, parent, ends) then return true end
+    if call('HEXISTS', STEPS, parent) == 0 then add_to_steps(parent, 1) end
+    return false
   end
 
   -- Stores the steps of these notes. `died` has parents that became dead letters after their children had ended. Returns the children whose
@@ -112,8 +122,8 @@ local function children()
     for _, parent in ipairs(parents) do
       local of = ends[parent]
       local is_here = died[parent] or call('HEXISTS', ALIVE, parent) == 1
-      if is_here then add_child_ends(parent, of) end
-      for _, child in ipairs((is_here or is_home) and of.children or {}) do gone[#gone + 1] = child end
+      local is_told = is_here and try_child_ends(parent, of)
+      for _, child in ipairs((is_told or is_home and not is_here) and of.children or {}) do gone[#gone + 1] = child end
     end
     return gone
   end

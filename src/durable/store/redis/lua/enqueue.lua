@@ -28,6 +28,7 @@ if number == session.number then
   local first = 10 + 2 * total
   -- The tasks are stored, so a failure to wake workers does not matter.
   pcall(function() lists().wake_for(lists().at_the_end({ unpack(ARGV, first, first + waiting_count - 1) })) end)
+  if state.is_earlier then pcall(lists().wake_one) end
   return session.answer and { 'OK', session.answer } or 'OK'
 end
 if total == 0 then return 'OK' end

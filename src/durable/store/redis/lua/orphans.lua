@@ -163,6 +163,16 @@ local function check_stats(fields)
   remove_all('HDEL', STATS, gone)
 end
 
+-- Removes the steps of ended tasks, and values of other types that are in the place of steps. Their tasks have had steps, as `steps` says, so
+-- their next runs fail.
+local function check_steps(ids)
+  remove_steps(without_task(ids))
+  for _, id in ipairs(ids) do
+    local key = STEPS .. ':' .. id
+    remove_other_type('HLEN', key, 'the steps of a task are a key of another type')
+  end
+end
+
 -- Removes notes that cannot be read. The parents look for the ends of these children when they run again.
 local function check_notes(children)
   for i, note in ipairs(call('HMGET', NOTES, unpack(children))) do
@@ -174,15 +184,6 @@ local function check_notes(children)
 end
 
 local function repair_orphans()
-  -- Scripts look for steps only if `meta` says that there are some.
-  if not meta[8] and call('EXISTS', STEPS) == 1 then
-    call('HSET', META, 'steps', 1)
-    meta[8] = '1'
-  end
-  if meta[8] ~= '2' and call('EXISTS', NOTES) == 1 then
-    call('HSET', META, 'steps', 2)
-    meta[8] = '2'
-  end
   each_queue(check_permits)
   repair_groups()
   local function some(command, key, check)
@@ -202,13 +203,7 @@ local function repair_orphans()
   end
   some('HRANDFIELD', WATCHERS, function(ids) remove_all('HDEL', WATCHERS, without_row(ids, call('HMGET', ALIVE, unpack(ids)))) end)
   some('HRANDFIELD', PROGRESS, function(ids) remove_all('HDEL', PROGRESS, without_row(ids, call('HMGET', ALIVE, unpack(ids)))) end)
-  some('HRANDFIELD', STEPS, function(ids)
-    local gone = {}
-    for _, id in ipairs(without_row(ids, call('HMGET', ALIVE, unpack(ids)))) do
-      if not call('ZSCORE', DIED, id) then gone[#gone + 1] = id end
-    end
-    remove_steps(gone)
-  end)
+  some('HRANDFIELD', STEPS, check_steps)
   some('HRANDFIELD', NOTES, check_notes)
   some('HRANDFIELD', CANCEL, function(ids) remove_all('HDEL', CANCEL, without_row(ids, call('HMGET', RUNNING, unpack(ids)))) end)
   some('HRANDFIELD', TYPES, check_types)

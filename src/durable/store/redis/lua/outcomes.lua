@@ -74,11 +74,11 @@ local function make_outcomes()
     return sub(entry, 1, ENTRY_FLAGS - 1) .. char(has_errors(flags) and flags or flags + 4) .. sub(entry, ENTRY_FLAGS + 1)
   end
 
-  -- Removes the errors of a task, and sets the number of its failures to 0. Returns the new entry.
+  -- Removes the errors of a task, and sets the numbers of its failures, crashes and lost claims to 0. Returns the new entry.
   local function forget_errors(collected, id, entry)
     if errors_of(collected, id, entry) then collected.cleared_errors[#collected.cleared_errors + 1] = id end
     local flags = byte(entry, ENTRY_FLAGS)
-    return sub(entry, 1, ENTRY_FAILURES - 1) .. pack('>I4', 0) .. sub(entry, ENTRY_CRASHES, ENTRY_FLAGS - 1)
+    return sub(entry, 1, ENTRY_FAILURES - 1) .. pack('>I4I2I2', 0, 0, 0) .. sub(entry, ENTRY_READY_AT, ENTRY_FLAGS - 1)
       .. char(has_errors(flags) and flags - 4 or flags) .. sub(entry, ENTRY_FLAGS + 1)
   end
 

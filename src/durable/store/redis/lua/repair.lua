@@ -3,7 +3,7 @@
 -- `routing.rs`.
 --
 -- Needs: lists, entry, groups.
--- Reads: epoch, tombstones.
+-- Reads: epoch, tombstones, steps.
 local repaired, last_repair, evidence = state.repaired or 0, state.last_repair, {}
 local function record_repair(what, row)
   repaired, last_repair = repaired + 1, what
@@ -13,11 +13,11 @@ end
 
 -- Removes a key if it holds a value of another type than `command` reads. `SUNIONSTORE` replaces a value of any type, and
 -- an empty result removes the key.
-local function remove_other_type(command, key)
+local function remove_other_type(command, key, what)
   local answer = redis.pcall(command, key)
   if type(answer) ~= 'table' or not answer.err or not string.find(answer.err, 'WRONGTYPE', 1, true) then return false end
   call('SUNIONSTORE', key, NONE)
-  record_repair('a key of another type is removed: ' .. key)
+  record_repair(what or 'a key of another type is removed: ' .. key)
   return true
 end
 
@@ -119,6 +119,12 @@ local function repair_meta(partitions)
     end
   end
   if not meta[5] or not is_integer(meta[5]) then call('HSET', META, 'tombstones', number_of_tombstones()) end
+  -- Scripts look for steps only if `meta` says that there are some. Until then, a run would repeat those of its task.
+  local found = call('EXISTS', NOTES) == 1 and '2' or not meta[8] and call('EXISTS', STEPS) == 1 and '1' or meta[8]
+  if found ~= meta[8] then
+    call('HSET', META, 'steps', found)
+    meta[8] = found
+  end
   local numbers = {
     'done', 'retried', 'snoozed', 'died', 'released', 'crashed', 'lost', 'cancelled', 'ended_apart',
   }

@@ -81,15 +81,28 @@ for i = 1, tonumber(ARGV[2]) do
 end
 if #ids == 0 then return concat(answers) end
 
+-- Steps that are lost count no more: the next run repeats them.
+local counts, counts_before = {}, {}
+if is_replay and not cut and meta[8] then
+  for i, row in ipairs(call('HMGET', STEPS, unpack(ids))) do
+    local is_read, n = unless_of_other_type(steps_of, ids[i])
+    if is_read and n < number_in(row) then
+      counts[#counts + 1], counts[#counts + 2] = ids[i], pack('>I4', n)
+      counts_before[#counts_before + 1], counts_before[#counts_before + 2] = ids[i], row
+    end
+  end
+end
+
 -- The first write must be one that a server without memory accepts; it then accepts the others.
 call('ZREM', LEASE, '')
 local bundles = lists().at_the_end(entries)
 state.transaction = {
   undo = 'revive', is_replay = is_replay, ids = ids, scores = scores, dead = dead, bundles = bundles,
   errors = call('HMGET', ERRORS, unpack(ids)), keys = keys, keys_before = keys_before,
-  cut = cut,
+  cut = cut, counts_before = counts_before,
 }
 if cut then write_cut(cut) end
+if #counts > 0 then call('HSET', STEPS, unpack(counts)) end
 call('HDEL', ERRORS, unpack(ids))
 -- A script that has failed may have left progress behind.
 if is_replay then call('HDEL', PROGRESS, unpack(ids)) end

@@ -20,7 +20,8 @@ state.transaction = {
   undo = 'signal', id = id, key = key, name = name, is_new = call('HEXISTS', key, name) == 0, row = call('HGET', key, ''),
   count = call('HGET', STEPS, id),
 }
-local answer = sub(add_step(id, name, ARGV[3]), 1, 1)
+local answer, row = add_step(id, name, ARGV[3], state.transaction.count)
+if row ~= state.transaction.count then call('HSET', STEPS, id, row) end
 local n, waits, size = steps_of(id)
 local is_reached = waits > 0 and n >= waits
 local due = is_reached and call('ZSCORE', DUE, id)
@@ -36,4 +37,4 @@ end
 if is_reached then call('HSET', key, '', pack('>I4I4', 0, size)) end
 state.transaction = nil
 if due then pcall(lists().wake_one) end
-return answer
+return sub(answer, 1, 1)

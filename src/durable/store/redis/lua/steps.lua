@@ -23,6 +23,24 @@ local function steps_of(id)
   return totals_of(key, call('HGET', key, ''))
 end
 
+-- Returns `true` if a command has failed because the steps of a task are a value of another type. Maintenance removes it. Until then, other
+-- tasks are not affected.
+local function is_of_other_type(problem)
+  return string.find(type(problem) == 'table' and problem.err or problem, 'WRONGTYPE', 1, true) ~= nil
+end
+
+-- Calls a function that reads or writes the steps of a task, and returns `true` and its results. Returns `false` if the steps are a value of
+-- another type. Scripts that undo nothing do not call this, since an error that is raised again has another form.
+local function unless_of_other_type(run, ...)
+  local results = { pcall(run, ...) }
+  if results[1] then return unpack(results) end
+  if not is_of_other_type(results[2]) then error(results[2], 0) end
+  return false
+end
+
+-- Returns the number in a row of `steps`.
+local function number_in(row) return row and #row == 4 and number_at('>I4', row) or 0 end
+
 -- Records that tasks may have steps. The first write of a script that a full server refuses.
 local function use_steps()
   if meta[8] then return end
@@ -30,32 +48,30 @@ local function use_steps()
   meta[8] = '1'
 end
 
--- Adds the task to those that have steps.
+-- Writes the row of a task in `steps`.
 local function add_to_steps(id, n)
   use_steps()
   call('HSET', STEPS, id, pack('>I4', n))
 end
 
--- Stores a step. Returns `s` if it was stored, `x` if the task has too many, or `f` and the value if the task has a step with this name. A task
--- that runs waits for no steps any more. With `counts`, the caller writes the numbers of steps in it to `steps`.
-local function add_step(id, name, value, is_running, counts)
+-- Stores a step. Returns `s` if it was stored, `x` if the task has too many, `f` and the value if the task has a step with this name, or `e` if
+-- its steps cannot be read. Also returns the row that the caller then writes to `steps`, given that row now. Steps that are lost still count
+-- in it. A task that runs waits for no steps any more.
+local function add_step(id, name, value, row, is_running)
   local key = STEPS .. ':' .. id
-  local found = call('HMGET', key, name, '')
+  local is_read, found = pcall(call, 'HMGET', key, name, '')
+  -- Maintenance finds the damage by the row.
+  if not is_read and is_of_other_type(found) then return 'e', row or pack('>I4', 1) end
+  if not is_read then found = call('HMGET', key, name, '') end
   local n, waits, size, waits_for = totals_of(key, found[2])
-  local answer, added = 's', #name + #value
-  if found[1] then
-    -- A request that has failed may not have written the number.
-    answer = 'f' .. sub(found[1], STEP_VALUE)
-  elseif n >= MAX_STEPS or size + added > MAX_TOTAL_STEP_BYTES then
-    return 'x'
-  else
-    n = n + 1
-    use_steps()
-    -- A number that is written too early would make a step seem to be lost.
-    call('HSET', key, name, pack('>I4I6', n, now) .. value, '', pack('>I4I4', is_running and 0 or waits, size + added) .. waits_for)
-  end
-  if counts then counts[#counts + 1], counts[#counts + 2] = id, pack('>I4', n) else add_to_steps(id, n) end
-  return answer
+  local had, added = math.max(n, number_in(row)), #name + #value
+  -- A request that has failed may not have written the number.
+  if found[1] then return 'f' .. sub(found[1], STEP_VALUE), pack('>I4', had) end
+  if n >= MAX_STEPS or size + added > MAX_TOTAL_STEP_BYTES then return 'x', row end
+  use_steps()
+  -- A number that is written too early would make a step seem to be lost.
+  call('HSET', key, name, pack('>I4I6', n + 1, now) .. value, '', pack('>I4I4', is_running and 0 or waits, size + added) .. waits_for)
+  return 's', pack('>I4', had + 1)
 end
 
 -- Returns the names of the hashes of tasks: that of the first one, and the others.
@@ -65,19 +81,25 @@ local function hashes_of(ids)
   return STEPS .. ':' .. ids[1], others
 end
 
--- Returns for each task its number of steps, 4 bytes, and the number for which it still waits, 4 bytes.
+-- Returns for each task that was claimed its number of steps, 4 bytes, and the number for which it still waits, 4 bytes. This does not fail,
+-- since the worker would only repeat its turn. A task whose steps cannot be read has at least one, so its run looks for them, and fails.
 local function numbers_of_steps(ids)
-  local numbers, rows, before = {}, 0, call('HMGET', STEPS, unpack(ids))
+  local numbers, rows, is_read, before = {}, 0, pcall(call, 'HMGET', STEPS, unpack(ids))
+  if not is_read then before = {} end
   for i = 1, #ids do
     if before[i] then rows = rows + 1 end
   end
   -- Most tasks have no steps. If rows of `steps` are lost, each task is looked at.
   local key, others = hashes_of(ids)
-  local is_sound = call('EXISTS', key, unpack(others)) == rows
+  local is_counted, found = pcall(call, 'EXISTS', key, unpack(others))
+  local is_sound = is_counted and found == rows
   for i, id in ipairs(ids) do
     local n, waits = 0, 0
-    if before[i] or not is_sound then n, waits = steps_of(id) end
-    numbers[i] = pack('>I4I4', math.max(n, #(before[i] or '') == 4 and number_at('>I4', before[i]) or 0), waits)
+    if before[i] or not is_sound then
+      is_read, n, waits = pcall(steps_of, id)
+      if not is_read then n, waits = 1, 0 end
+    end
+    numbers[i] = pack('>I4I4', math.max(n, number_in(before[i])), waits)
   end
   return concat(numbers)
 end

@@ -9,11 +9,14 @@
 -- ARGV[1]   -> number of notes, n
 -- ARGV[2..] -> n times: id of the child; its note
 --
--- Output: OK
+-- Output: the ids of the children of which the notes are of no use any more. The other notes stay until maintenance has repaired the parents
 --
 -- Errors: UNDONE if a command failed
+--
+-- The first write must be one that a server without memory accepts; it then accepts the others.
+call('ZREM', LEASE, '')
 local notes = {}
 for i = 2, 1 + 2 * tonumber(ARGV[1]) do notes[#notes + 1] = ARGV[i] end
-children().tell(notes, {}, true)
+local gone = children().tell(notes, {}, true)
 if state.is_earlier then pcall(lists().wake_one) end
-return 'OK'
+return gone

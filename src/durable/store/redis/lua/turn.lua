@@ -113,6 +113,7 @@ else
     -- The effects so far are counted, and clients are notified of them.
     pcall(flush)
     pcall(lists().wake_for_committed)
+    if state.is_earlier then pcall(lists().wake_one) end
     error(first_error)
   end
   if not skipped.lease then
@@ -205,6 +206,7 @@ if not skipped.flush then flush() end
 state.name = nil
 if first_error and verdict_claims == 0 and epoch == '' then
   pcall(lists().wake_for_committed)
+  if state.is_earlier then pcall(lists().wake_one) end
   error(first_error)
 end
 if first_error then next_check = 0 end

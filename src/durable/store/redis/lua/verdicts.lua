@@ -138,7 +138,9 @@ local function make_apply_others()
   local function wait_for_steps(collected, id, target, waits_for)
     if not meta[8] and target == 0 then return end
     local key = STEPS .. ':' .. id
-    local row = call('HGET', key, '') or ''
+    local is_read, row = unless_of_other_type(call, 'HGET', key, '')
+    if not is_read then return end
+    row = row or ''
     local new = pack('>I4', target) .. sub(row .. string.rep('\0', 8), 5, 8) .. waits_for
     local waits = #row >= 8 and number_at('>I4', row) or 0
     if waits ~= target or target > 0 and row ~= new then collected.waits[#collected.waits + 1] = { id = id, key = key, row = new } end
@@ -150,10 +152,15 @@ local function make_apply_others()
     delay(collected, id, entry, after, failures)
   end
 
-  -- Suspends a task, whose failures are forgotten. If it has as many steps as it waits for, it is due now.
+  -- Suspends a task, whose failures, crashes and lost claims are forgotten. If it has as many steps as it waits for, it is due now. If its
+  -- steps cannot be read, so it is, too: its next run looks for them, and fails.
   local function suspend(collected, id, entry, after, until_steps)
     local target, waits_for = string.match(until_steps, '^(%d+) ?(.*)$')
-    local is_reached = target and steps_of(id) >= tonumber(target)
+    local is_reached = false
+    if target then
+      local is_read, n = unless_of_other_type(steps_of, id)
+      is_reached = not is_read or n >= tonumber(target)
+    end
     if is_reached or not target then target, waits_for = 0, '' end
     wait_for_steps(collected, id, tonumber(target), waits_for)
     entry = outcomes.forget_errors(collected, id, entry)

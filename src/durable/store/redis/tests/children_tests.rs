@@ -379,6 +379,56 @@ async fn maintenance_removes_notes_that_cannot_be_read() {
     scene.check();
 }
 
+/// The steps of one parent are a value of another type. Maintenance removes it.
+#[tokio::test]
+async fn a_damaged_parent_holds_up_no_other() {
+    needs_redis!();
+    for row in ["", "call('HSET', 'steps', id(1), '\\0\\0\\0\\1')"] {
+        let scene = Scene::new().await;
+        scene.worker.enqueue([task(1), task(2)]).await;
+        scene.worker.claim(2).await;
+        scene.worker.enqueue([child(3, 1), child(4, 2)]).await;
+        let children = scene.worker.claim(2).await;
+        scene.run(&format!("call('SET', 'steps:' .. id(1), 'x') {row}"));
+        scene.worker.turn(done(&children), 0).await;
+        assert_eq!(ended_children(&scene.worker.store, 2).await, names_of([4]));
+        let relayed = notes::relay_all(&scene.worker.store.inner, 0).await;
+        relayed.expect("one parent is not told");
+        assert_eq!(
+            scene.run("return call('HLEN', 'notes')"),
+            redis::Value::Int(1)
+        );
+        eventually("the note is told", async || {
+            scene.maintain().await;
+            scene.run("return call('EXISTS', 'notes')") == redis::Value::Int(0)
+        })
+        .await;
+        assert!(scene.worker.store.damage().is_some());
+        // No run repeats what is lost.
+        let failure = scene.worker.store.steps(id(1)).await.unwrap_err();
+        assert_eq!(failure.cause, Cause::Corrupt);
+    }
+}
+
+#[tokio::test]
+async fn notes_are_relayed_on_a_full_server() {
+    needs_redis!();
+    let server = Server::start();
+    let worker = Worker::new(open(&server.url()).await).await;
+    worker.enqueue([task(1)]).await;
+    let parent = worker.claim(1).await;
+    worker.turn(suspended(&parent, 1, 1), 0).await;
+    let note = "redis.call('HSET', KEYS[1], 'steps', 2)
+        local function id(n) return string.rep('\\0', 15) .. string.char(n) end
+        redis.call('HSET', KEYS[2], id(2), id(1) .. 'c')";
+    let (meta, notes) = ("throng:{default:0}:meta", "throng:{default:0}:notes");
+    server.ask(&["EVAL", note, "2", meta, notes]);
+    server.ask(&["CONFIG", "SET", "maxmemory", "1"]);
+    notes::relay_all(&worker.store.inner, 0).await.unwrap();
+    assert_eq!(ended_children(&worker.store, 1).await, names_of([2]));
+    assert_eq!(server.ask(&["EXISTS", notes]), redis::Value::Int(0));
+}
+
 /// The parent finds out when it runs again, at the latest after some hours.
 #[tokio::test]
 async fn a_child_whose_entry_has_no_sound_parent_ends_alone() {

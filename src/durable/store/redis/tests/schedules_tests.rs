@@ -324,7 +324,7 @@ async fn a_full_server_fires_schedules_once_it_has_memory() {
     }
     clock.advance(MINUTE);
     // A change has failed in the middle.
-    server.ask(&["HSET", &meta_of(0), "schedules", ""]);
+    server.ask(&["HSET", &meta_of(0), "schedules", "", "steps", "1"]);
     server.ask(&["CONFIG", "SET", "maxmemory", "1"]);
     let before = schedules.get("a").await.unwrap().unwrap();
     for round in 0..2 {

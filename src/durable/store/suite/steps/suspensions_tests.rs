@@ -222,6 +222,38 @@ pub(super) async fn a_suspension_forgets_failures(it: &dyn Harness) {
     assert_eq!(errors.iter().map(|it| it.attempt).collect::<Vec<_>>(), [1]);
 }
 
+/// A workflow that takes months outlives many workers.
+pub(super) async fn a_suspension_forgets_crashes_and_lost_claims(it: &dyn Harness) {
+    let survivor = Process::of(it);
+    let mut session = survivor.session().await;
+    let fragile = NewTask {
+        max_crashes: 2,
+        ..task(1)
+    };
+    session.enqueue([fragile]).await;
+    for (crashes, lost) in [(1, 0), (0, 1), (1, 0)] {
+        let process = Process::of(it);
+        let epoch = process.session().await.claim(1).await.epoch;
+        if crashes == 1 {
+            process.renew([epoch]).await;
+        }
+        process.kill(it);
+        let mut session = survivor.session().await;
+        session.turn(wanting(0)).await;
+        let claim = session.claim(1).await;
+        assert_eq!(
+            (claim.tasks[0].crashes, claim.tasks[0].lost),
+            (crashes, lost)
+        );
+        session.report(claim.epoch, 1, suspend(SECOND, None)).await;
+        it.clock().advance(SECOND);
+        let claim = session.claim(1).await;
+        assert_eq!((claim.tasks[0].crashes, claim.tasks[0].lost), (0, 0));
+        assert!(!claim.tasks[0].quarantined);
+        session.report(claim.epoch, 1, Verdict::Release).await;
+    }
+}
+
 pub(super) async fn a_suspended_task_is_cancelled_at_once(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;

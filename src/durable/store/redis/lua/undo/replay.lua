@@ -4,6 +4,7 @@ function undo.revive()
   remove_pushed(u.bundles)
   restore_errors(u.ids, u.errors)
   restore_steps(u.cut)
+  try_all('HSET', STEPS, u.counts_before)
   try('ZADD', DIED, unpack(u.scores))
   try('HSET', DEAD, unpack(u.dead))
   for i, key in ipairs(u.keys) do

@@ -239,6 +239,38 @@ async fn a_task_is_replayed_from_a_step_as_a_whole() {
     }
 }
 
+/// A dead letter has lost a step. A replay that fails does not hide that.
+#[tokio::test]
+async fn lost_steps_are_forgotten_with_the_replay() {
+    needs_redis!();
+    for_each_command(async |scene, trial| {
+        let epoch = scene.claim.epoch;
+        let steps = ["a", "b"].map(|name| step(epoch, 10, name));
+        scene.store_steps(steps.to_vec()).await;
+        let dead = Verdict::Dead {
+            reason: DeadReason::Fatal,
+            error: "it is bad".into(),
+            took: None,
+        };
+        let tasks = vec![(id(10), dead)];
+        scene.worker.turn(vec![Verdicts { epoch, tasks }], 0).await;
+        scene.run(&format!(
+            "{ID} return call('HDEL', 'steps:' .. id(10), 'step:b')"
+        ));
+        let store = &scene.worker.store;
+        let replay = || store.replay_dead_letters(DeadFilter::ids([id(10)]));
+        let (replayed, has_failed) = scene.send(trial, false, replay).await;
+        if replayed.is_err() {
+            let failure = store.steps(id(10)).await.unwrap_err();
+            assert_eq!(failure.cause, Cause::Corrupt, "{trial:?}");
+            assert_eq!(replay().await.unwrap(), 1, "{trial:?}");
+        }
+        assert_eq!(scene.steps(10).await, ["step:a"], "{trial:?}");
+        has_failed
+    })
+    .await;
+}
+
 /// A command that removes steps fails after the end of the task.
 #[tokio::test]
 async fn another_task_never_has_the_steps_of_an_earlier_one() {
