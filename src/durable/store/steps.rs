@@ -155,7 +155,10 @@ pub(crate) enum StepAnswer {
     /// The step would exceed [`MAX_STEPS`] or [`MAX_TOTAL_STEP_BYTES`].
     Full,
     /// The steps of the task cannot be read. Other steps of the request are not affected.
-    #[cfg_attr(not(feature = "redis"), expect(dead_code))]
+    #[cfg_attr(
+        not(feature = "redis"),
+        allow(dead_code, reason = "only Redis answers for each step")
+    )]
     Corrupt,
 }
 
