@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::detail::{Excerpt, TaskDetail};
 use super::json;
 use crate::durable::envelope::open_output;
-use crate::durable::store::{Backend, ChildEnd, MAX_STEPS, StepName, StoredStep, TaskState};
+use crate::durable::store::{Backend, ChildEnd, MAX_CHILDREN, StepName, StoredStep, TaskState};
 use crate::durable::workflow::awaited::{self, AwaitedSteps};
 use crate::durable::workflow::children::SpawnedChildren;
 use crate::durable::{Status, StepKind, TaskId};
@@ -140,7 +140,7 @@ fn children(store: &dyn Backend, parent: TaskId, stored: &[StoredStep]) -> Vec<T
             continue;
         };
         // A step that was not written by this crate may contain any number.
-        if spawned.count > u64::from(MAX_STEPS) {
+        if spawned.count > u64::from(MAX_CHILDREN) {
             continue;
         }
         let ids = spawned.ids(store, parent, name).unwrap_or_default();

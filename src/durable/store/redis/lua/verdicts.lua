@@ -117,7 +117,7 @@ local function apply_done(name, epoch, first, n)
   if permits then queues().take_permits(permits) end
   commit(name)
   count('done', held)
-  tell_parents(notes, {})
+  tell_parents(notes)
   clean_up(epoch, ids_done, payload_ids, states)
 end
 
