@@ -21,6 +21,7 @@ use super::store::{
     NewTask, Store,
 };
 use super::task::{SpawnedType, bytes_of};
+use super::workflow::children::MIN_CHILD_RETENTION;
 use super::{
     Admin, AttemptError, Counts, DeadLetters, Durability, DurableError, DurableHandle, DurableTask,
     Health, Key, Queue, SpawnOptions, Status, TaskId, TaskTypes,
@@ -254,7 +255,7 @@ impl DurableClient {
         span.hold(self.store_all::<T>(tasks)).await
     }
 
-    /// Stores the children of a task, with these ids.
+    /// Stores the children of a task, with these ids. Their results are kept long enough for another run of the task to find them.
     pub(super) async fn spawn_children<T: DurableTask>(
         &self,
         parent: TaskId,
@@ -263,7 +264,10 @@ impl DurableClient {
         let children = children.into_iter();
         let with_ids = children.map(|(task, id)| (task, SpawnOptions::new().id(id)));
         let (span, mut tasks) = self.typed_tasks(with_ids)?;
-        tasks.iter_mut().for_each(|task| task.parent = Some(parent));
+        for task in &mut tasks {
+            task.parent = Some(parent);
+            task.retention = task.retention.max(MIN_CHILD_RETENTION);
+        }
         span.hold(self.store_all::<T>(tasks)).await.map(drop)
     }
 

@@ -77,7 +77,7 @@ impl<App> TaskContext<App> {
             tick: None,
             stop,
             progress,
-            steps: StdArc::new(RunSteps::new(claimed.steps, claimed.wait)),
+            steps: StdArc::new(RunSteps::new(claimed)),
         }
     }
 

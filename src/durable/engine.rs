@@ -149,12 +149,15 @@ impl Engine {
         Ok(states.first().map_or(Status::Absent, TaskState::status))
     }
 
-    /// Stores a step of a run, together with those of other runs.
-    pub(crate) async fn store_step(&self, step: NewStep) -> Result<StepAnswer, DurableError> {
-        let id = step.id;
-        match self.steps.store(step).await {
-            Some(answer) => {
-                answer.map_err(|failure| DurableError::store(&self.store_name, Some(id), failure))
+    /// Stores steps of a run, together with those of other runs. Returns an answer for each, in their order.
+    pub(crate) async fn store_steps(
+        &self,
+        id: TaskId,
+        steps: Vec<NewStep>,
+    ) -> Result<Vec<StepAnswer>, DurableError> {
+        match self.steps.store(steps).await {
+            Some(answers) => {
+                answers.map_err(|failure| DurableError::store(&self.store_name, Some(id), failure))
             }
             None => Err(DurableError::closed(&self.store_name, Some(id))),
         }

@@ -116,8 +116,8 @@ pub use self::steps::StepKind;
 #[cfg(any(test, feature = "sqlite-unbundled", feature = "test-util"))]
 pub(crate) use self::steps::has_room;
 pub(crate) use self::steps::{
-    MAX_STEP_BYTES, MAX_STEPS, MAX_TOTAL_STEP_BYTES, NewStep, SignalAnswer, StepAnswer, StepName,
-    StoredStep,
+    MAX_BYTES_WITH_OUTPUTS, MAX_CHILDREN, MAX_STEP_BYTES, MAX_STEPS, MAX_TOTAL_STEP_BYTES, NewStep,
+    SignalAnswer, StepAnswer, StepName, StoredStep,
 };
 pub(crate) use self::worker_card::WorkerCard;
 pub(crate) use super::DeadReason;

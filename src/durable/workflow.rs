@@ -39,6 +39,12 @@ fn snoozed_if_full(error: DurableError) -> TaskError {
     error
 }
 
+/// A step that is to be stored.
+type NamedValue = (StepName, Vec<u8>);
+
+/// A step that a task has, or one for which it has no room.
+type StoredOrFull = Result<KnownStep, NamedValue>;
+
 impl<App> TaskContext<App> {
     /// Returns the name of a step of this run, and the step if an earlier run has stored it.
     async fn look_up(
@@ -55,25 +61,25 @@ impl<App> TaskContext<App> {
 
     /// Stores a step, unless the task has it already. Returns the step that the task has now.
     async fn store_step(&self, name: StepName, value: Vec<u8>) -> Result<KnownStep, TaskError> {
-        if value.len() > MAX_STEP_BYTES {
-            let (name, len) = (name.as_str(), value.len());
-            return Err(self.steps.fail(format!(
-                "the value of `{name}` has {len} bytes, and a store accepts at most {MAX_STEP_BYTES}: keep the data elsewhere and store a reference to it"
-            )));
+        match self.store_steps(vec![(name, value)]).await?.remove(0) {
+            Ok(known) => Ok(known),
+            Err((name, _)) => Err(self.steps.full(&name)),
         }
-        let step = NewStep {
-            id: self.id(),
-            epoch: self.fencing_token(),
-            name: name.clone(),
-            value: value.clone(),
-        };
-        let answer = self.client().engine().store_step(step).await;
-        let answer = answer.map_err(snoozed_if_full)?;
+    }
+
+    /// Stores steps, except those that the task has already. Returns for each step, in their order, the one that the task has now, or the step
+    /// if the task has no room for it.
+    async fn store_steps(&self, steps: Vec<NamedValue>) -> Result<Vec<StoredOrFull>, TaskError> {
+        let new = steps.iter().map(|(name, value)| self.new_step(name, value));
+        let new = new.collect::<Result<Vec<_>, _>>()?;
+        let answers = self.client().engine().store_steps(self.id(), new).await;
+        let answers = answers.map_err(snoozed_if_full)?;
         failpoint("step.after-store");
-        match answer {
-            StepAnswer::Stored => Ok(self.steps.add(name, value)),
-            StepAnswer::Found(value) => Ok(self.steps.add(name, value)),
-            StepAnswer::Full => Err(self.steps.full(&name)),
+        let stored = steps.into_iter().zip(answers);
+        let stored = stored.map(|((name, value), answer)| match answer {
+            StepAnswer::Stored => Ok(Ok(self.steps.add(name, value))),
+            StepAnswer::Found(value) => Ok(Ok(self.steps.add(name, value))),
+            StepAnswer::Full => Ok(Err((name, value))),
             StepAnswer::Corrupt => Err(TaskError::retry(format!(
                 "`{}` was not stored, since the steps of the task cannot be read",
                 name.as_str()
@@ -85,7 +91,23 @@ impl<App> TaskContext<App> {
                     "`{name}` was not stored, since another worker has the task"
                 )))
             }
+        });
+        stored.collect()
+    }
+
+    fn new_step(&self, name: &StepName, value: &[u8]) -> Result<NewStep, TaskError> {
+        if value.len() > MAX_STEP_BYTES {
+            let (name, len) = (name.as_str(), value.len());
+            return Err(self.steps.fail(format!(
+                "the value of `{name}` has {len} bytes, and a store accepts at most {MAX_STEP_BYTES}: keep the data elsewhere and store a reference to it"
+            )));
         }
+        Ok(NewStep {
+            id: self.id(),
+            epoch: self.fencing_token(),
+            name: name.clone(),
+            value: value.to_vec(),
+        })
     }
 
     /// Waits if this takes little time, and otherwise suspends the task, until it has the step, if one is given: the run then ends with the

@@ -1,9 +1,12 @@
 //! Children of workflows.
 
+use std::time::Duration;
+
+use futures::future::join_all;
 use serde::{Deserialize, Serialize};
 use throng::durable::{
-    DurableClient, DurableExecutor, DurableTask, QueueSettings, Run, ServedQueue, Status,
-    TaskContext, TaskError,
+    DurableClient, DurableExecutor, DurableHandle, DurableTask, QueueSettings, Run, ServedQueue,
+    SpawnOptions, Status, TaskContext, TaskError, TaskId,
 };
 
 use crate::harness::{App, Door, Number, TestStore, builder, reaches, spawn, start, start_as};
@@ -23,6 +26,10 @@ on_all_stores! {
     a_child_that_is_listed_twice_is_waited_for_once,
     a_child_whose_end_the_run_finds_after_it_has_waited_ends_the_wait,
     children_wait_in_queues_with_limits,
+    a_task_has_a_limited_number_of_children,
+    results_of_children_are_kept_for_a_while,
+    children_of_a_former_life_are_found,
+    a_full_task_uses_the_ends_of_its_children,
 }
 
 /// The same, in a store in Redis with several partitions.
@@ -47,6 +54,7 @@ mod partitions {
         the_end_of_a_bad_child_is_an_error_in_the_list,
         children_have_children,
         children_wait_in_queues_with_limits,
+            children_of_a_former_life_are_found,
     }
 }
 
@@ -391,6 +399,169 @@ impl<const QUEUE: usize> Run<App> for Queued<QUEUE> {
     async fn run(self, _: TaskContext<App>) -> Result<u64, TaskError> {
         Ok(self.0)
     }
+}
+
+/// Those of earlier runs count, too.
+async fn a_task_has_a_limited_number_of_children(store: TestStore) {
+    let client = store.client().await;
+    let _executor = start(&client, |number, cx| async move {
+        if number >= 100 {
+            return Ok(number);
+        }
+        let few = cx.spawn_all("few", (100..103).map(Number)).await?;
+        cx.join(&few).await?;
+        let many = cx.spawn_all("many", (0..4094).map(|_| Number(100))).await?;
+        Ok(many.len() as u64)
+    })
+    .await;
+    let error = fatal_error(spawn(&client, 1).await).await;
+    assert!(
+        error.contains(
+            "`spawn:many` has 4094 tasks, and the task has 3 children: it has at most 4096 in all"
+        ),
+        "{error}"
+    );
+}
+
+/// Its type asks for no retention.
+#[derive(Debug, Serialize, Deserialize)]
+struct Unkept(u64);
+
+impl DurableTask for Unkept {
+    const NAME: &'static str = "unkept";
+    const RETENTION: Duration = Duration::ZERO;
+    type Output = u64;
+}
+
+impl Run<App> for Unkept {
+    async fn run(self, _: TaskContext<App>) -> Result<u64, TaskError> {
+        Ok(self.0)
+    }
+}
+
+async fn results_of_children_are_kept_for_a_while(store: TestStore) {
+    let client = store.client().await;
+    let mut with_unkept = builder(&client);
+    with_unkept.register::<Unkept>();
+    let _executor = start_as(&with_unkept, |_, cx| async move {
+        let children = cx.spawn_all("child", [Unkept(7)]).await?;
+        let outputs = cx.join(&children).await?;
+        // So if this run had failed before it stored that it has spawned the child, the next one would not run it again.
+        assert_eq!(children[0].status().await?, Status::Done);
+        Ok(outputs.into_iter().flatten().sum())
+    })
+    .await;
+    assert_eq!(within(spawn(&client, 1).await).await.unwrap(), 7);
+}
+
+/// Spawns a task with the id of another one, whose result is not kept.
+async fn spawn_again(client: &DurableClient, id: TaskId) -> DurableHandle<u64> {
+    let options = SpawnOptions::new().id(id).retention(Duration::ZERO);
+    let handle = client.spawn_with(Number(1), options).await;
+    handle.expect("the store answers")
+}
+
+/// The id of a task is used twice, and the second task spawns the same children.
+async fn children_of_a_former_life_are_found(store: TestStore) {
+    let client = store.client().await;
+    let children = Calls::default();
+    let counted = children.clone();
+    let _executor = start(&client, move |number, cx| {
+        let children = counted.clone();
+        async move {
+            if number >= 100 {
+                children.add();
+                return Ok(number);
+            }
+            sum_of_children(&cx, 3).await
+        }
+    })
+    .await;
+    let id = TaskId::new();
+    for _ in 0..2 {
+        let parent = spawn_again(&client, id).await;
+        ends(&parent).await;
+    }
+    assert_eq!(children.get(), 3);
+}
+
+/// Waits until a task has ended whose result is not kept.
+async fn ends(task: &DurableHandle<u64>) {
+    reaches(task, Status::Absent).await;
+}
+
+/// The second task with an id has no room for the ends of the children of the first one.
+async fn a_full_task_uses_the_ends_of_its_children(store: TestStore) {
+    let client = store.client().await;
+    let runs = Calls::default();
+    let all = runs.clone();
+    let _executor = start(&client, move |number, cx| {
+        let runs = all.clone();
+        async move {
+            if number >= 100 {
+                return Ok(number);
+            }
+            let children = cx.spawn_all("child", [Number(100)]).await?;
+            let cx = &cx;
+            if runs.get() > 0 {
+                let steps = (0..8191)
+                    .map(|nth| async move { cx.step(&nth.to_string(), || async { Ok(()) }).await });
+                for stored in join_all(steps).await {
+                    stored?;
+                }
+            }
+            let outputs = cx.join(&children).await?;
+            assert_eq!(*outputs[0].as_ref().unwrap(), 100);
+            runs.add();
+            Ok(7)
+        }
+    })
+    .await;
+    let id = TaskId::new();
+    for _ in 0..2 {
+        ends(&spawn_again(&client, id).await).await;
+    }
+    assert_eq!(runs.get(), 2);
+}
+
+/// The store loses that there are steps, so a claim says that the task has none.
+#[cfg(feature = "redis")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_is_not_the_first_looks_whether_it_has_spawned_children() {
+    needs_redis!();
+    let store = TestStore::server();
+    let TestStore::Server(server, namespace, _) = &store else {
+        panic!("it is a server");
+    };
+    let (server, meta) = (server.clone(), format!("throng:{{{namespace}}}:meta"));
+    let client = store.client().await;
+    let (children, runs) = (Calls::default(), Calls::default());
+    let (counted, all) = (children.clone(), runs.clone());
+    let _executor = start(&client, move |number, cx| {
+        let (children, run) = (counted.clone(), all.clone());
+        let (server, meta) = (server.clone(), meta.clone());
+        async move {
+            if number >= 100 {
+                return Ok(children.add());
+            }
+            let (run, forget) = (run.add(), || server.ask(&["HDEL", &meta, "steps"]));
+            let count = if run == 1 { 2 } else { 4 };
+            let spawned = cx
+                .spawn_all("child", (100..100 + count).map(Number))
+                .await?;
+            if run == 1 {
+                for child in &spawned {
+                    reaches(child, Status::Done).await;
+                }
+                assert_eq!(forget(), ::redis::Value::Int(1));
+                return Err(TaskError::retry("the first run fails"));
+            }
+            Ok(cx.join(&spawned).await?.len() as u64)
+        }
+    })
+    .await;
+    assert_eq!(within(spawn(&client, 1).await).await.unwrap(), 2);
+    assert_eq!(children.get(), 2);
 }
 
 fn unused_app() -> App {

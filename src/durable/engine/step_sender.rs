@@ -29,11 +29,27 @@ struct QueuedStep {
 }
 
 impl StepQueue {
-    /// Stores a step. Returns `None` if the sender has ended.
-    pub(crate) async fn store(&self, step: NewStep) -> Option<Result<StepAnswer, Failure>> {
+    /// Stores steps. Returns `None` if the sender has ended.
+    pub(crate) async fn store(
+        &self,
+        steps: Vec<NewStep>,
+    ) -> Option<Result<Vec<StepAnswer>, Failure>> {
+        let sent = steps.into_iter().map(|step| self.send(step));
+        let sent: Vec<_> = sent.collect::<Option<_>>()?;
+        let mut answers = Vec::with_capacity(sent.len());
+        for answer in sent {
+            match answer.await.ok()? {
+                Ok(answer) => answers.push(answer),
+                Err(failure) => return Some(Err(failure)),
+            }
+        }
+        Some(Ok(answers))
+    }
+
+    fn send(&self, step: NewStep) -> Option<oneshot::Receiver<Result<StepAnswer, Failure>>> {
         let (reply, answer) = oneshot::channel();
         self.0.send(QueuedStep { step, reply }).ok()?;
-        answer.await.ok()
+        Some(answer)
     }
 }
 

@@ -20,7 +20,8 @@ const REASONS: [DeadReason; 6] = [
 ];
 
 impl ChildEnd {
-    /// Encodes the end of a child. If there is no room for `max` bytes, the output is left out. Returns `None` if the child has not ended.
+    /// Encodes the end of a child. If there is no room for it in `max` bytes, the output or the error is left out. Returns `None` if the child
+    /// has not ended.
     pub(crate) fn encode(state: &TaskState, max: usize) -> Option<Vec<u8>> {
         let encoded = match state {
             TaskState::Done(output) if output.len() < max.min(MAX_STEP_BYTES) => {
@@ -31,7 +32,9 @@ impl ChildEnd {
                 let error = shortened(error.clone(), MAX_ATTEMPT_ERROR_BYTES);
                 let reason = REASONS.iter().position(|it| it == reason);
                 let mut encoded = vec![b'x', reason.unwrap_or_default() as u8];
-                encoded.extend(error.as_bytes());
+                if encoded.len() + error.len() <= max {
+                    encoded.extend(error.as_bytes());
+                }
                 encoded
             }
             TaskState::Cancelled => vec![b'c'],
@@ -100,6 +103,19 @@ mod tests {
             (100, ChildEnd::TooLarge(100)),
         ] {
             let encoded = ChildEnd::encode(&end, max).expect("it has ended");
+            assert_eq!(ChildEnd::decode(&encoded), Some(expected));
+        }
+    }
+
+    #[test]
+    fn an_error_that_is_too_large_is_left_out() {
+        let dead = |error: &str| TaskState::Dead {
+            reason: DeadReason::Attempts,
+            error: error.to_owned(),
+        };
+        for (max, expected) in [(6, "four"), (5, ""), (0, "")] {
+            let encoded = ChildEnd::encode(&dead("four"), max).expect("it has ended");
+            let expected = ChildEnd::Ended(dead(expected));
             assert_eq!(ChildEnd::decode(&encoded), Some(expected));
         }
     }

@@ -11,11 +11,19 @@ use crate::durable::TaskId;
 /// The maximum size in bytes of the value of a step.
 pub(crate) const MAX_STEP_BYTES: usize = 64 << 10;
 
-/// The maximum number of steps of a task.
-pub(crate) const MAX_STEPS: u32 = 4096;
+/// The maximum number of children that a task spawns.
+pub(crate) const MAX_CHILDREN: u32 = 4096;
 
-/// The maximum size in bytes of the steps of a task, with their names.
-pub(crate) const MAX_TOTAL_STEP_BYTES: usize = 1 << 20;
+/// The maximum number of steps of a task. The ends of children count, but are stored in any case. So a task with the maximum number of
+/// children can have as many other steps.
+pub(crate) const MAX_STEPS: u32 = 2 * MAX_CHILDREN;
+
+/// The maximum size in bytes of the steps of a task, with their names. The ends of children count, but are stored in any case.
+pub(crate) const MAX_TOTAL_STEP_BYTES: usize = 2 << 20;
+
+/// The maximum size in bytes of the steps of a task that the output of a child, or the error of a dead one, may fill. Beyond that, only the
+/// kind of the end is stored, so that children leave room for other steps.
+pub(crate) const MAX_BYTES_WITH_OUTPUTS: usize = MAX_TOTAL_STEP_BYTES / 2;
 
 /// The maximum size in bytes of the name that a program gives to a step.
 pub(crate) const MAX_STEP_NAME_BYTES: usize = 128;

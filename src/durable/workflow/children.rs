@@ -8,9 +8,13 @@ use serde::{Deserialize, Serialize};
 use crate::durable::failpoint::failpoint;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::{
-    Backend, ChildEnd, MAX_BATCH_TASKS, MAX_STEP_BYTES, MAX_STEPS, StepKind, StepName, TaskState,
+    Backend, ChildEnd, MAX_BATCH_TASKS, MAX_CHILDREN, MAX_STEP_BYTES, StepKind, StepName, TaskState,
 };
 use crate::durable::{DurableError, DurableHandle, DurableTask, TaskContext, TaskError, TaskId};
+
+/// The shortest time for which the result of a child is kept. If a run ends before it has recorded that it has spawned children, the next run
+/// spawns them again, and finds those that have ended meanwhile.
+pub(crate) const MIN_CHILD_RETENTION: Duration = Duration::from_secs(10 * 60);
 
 /// The children that were spawned together: the value of a step. Their ids follow from it.
 #[derive(Debug, Serialize, Deserialize)]
@@ -34,7 +38,7 @@ impl SpawnedChildren {
         parent: TaskId,
         name: &str,
     ) -> Result<Vec<TaskId>, String> {
-        if self.count > u64::from(MAX_STEPS) {
+        if self.count > u64::from(MAX_CHILDREN) {
             return Err(format!("`{name}` has {} children", self.count));
         }
         let queue = self.queue.as_deref();
@@ -65,13 +69,17 @@ impl<App> TaskContext<App> {
     /// Spawns tasks as the *children* of this task, and returns their handles, for [`join`](Self::join).
     ///
     /// The children are spawned once, whatever happens to the runs of this task. If an earlier run has spawned them, `tasks` is ignored, and
-    /// the handles are those of the children of that run. A child has the options of its type. Cancelling this task does not cancel its
-    /// children.
+    /// the handles are those of the children of that run. A child has the options of its type, but its result is kept for at least ten
+    /// minutes. Cancelling this task does not cancel its children.
+    ///
+    /// In two cases, children may be spawned again, and run twice: by a run that has lost its lease, if their results are no longer kept; and by
+    /// the next run, if a worker dies before it has recorded that it has spawned them, and a deployment then moves their type to another
+    /// queue.
     ///
     /// # Errors
     ///
-    /// - a [fatal](TaskError::fatal) error if there are more than 4,096 tasks, if a task cannot be encoded, or one of the fatal errors of
-    ///   [`step`](Self::step);
+    /// - a [fatal](TaskError::fatal) error if the task would have more than 4,096 children in all, if a task cannot be encoded, or one of the
+    ///   fatal errors of [`step`](Self::step);
     /// - an error after which the task is tried again if the store does not answer.
     ///
     /// # Cancel safety
@@ -84,6 +92,14 @@ impl<App> TaskContext<App> {
     ) -> Result<Vec<DurableHandle<T::Output>>, TaskError> {
         let tasks: Vec<T> = tasks.into_iter().collect();
         let (step, known) = self.look_up(StepKind::Spawn, name).await?;
+        // The number of steps that the store gave when it was claimed may be too low, if rows of the store are lost.
+        let known = match known {
+            Some(known) => Some(known),
+            None => {
+                self.steps.reload(self.client(), self.id()).await?;
+                self.steps.get(step.name())
+            }
+        };
         let spawned = match known {
             Some(known) => self.steps.decode(step.name(), &known)?,
             None => self.spawn_children(name, step.name(), tasks).await?,
@@ -102,13 +118,13 @@ impl<App> TaskContext<App> {
         step: &StepName,
         tasks: Vec<T>,
     ) -> Result<SpawnedChildren, TaskError> {
-        if tasks.len() > MAX_STEPS as usize {
-            let (name, len) = (step.as_str(), tasks.len());
+        let (count, before) = (tasks.len() as u64, self.number_of_children());
+        if before.saturating_add(count) > u64::from(MAX_CHILDREN) {
+            let name = step.as_str();
             return Err(self.steps.fail(format!(
-                "`{name}` has {len} tasks, and a task has at most {MAX_STEPS} children: spawn them from several tasks"
+                "`{name}` has {count} tasks, and the task has {before} children: it has at most {MAX_CHILDREN} in all. Spawn them from several tasks"
             )));
         }
-        let count = tasks.len() as u64;
         let spawned = SpawnedChildren {
             count,
             name: T::NAME.to_owned(),
@@ -124,6 +140,15 @@ impl<App> TaskContext<App> {
         let value = self.steps.encode(step, &spawned)?;
         let stored = self.store_step(step.clone(), value).await?;
         self.steps.decode(step, &stored)
+    }
+
+    /// Returns the number of children that were spawned, as far as this run knows them.
+    fn number_of_children(&self) -> u64 {
+        let spawned = self.steps.spawned();
+        let spawned = spawned
+            .iter()
+            .filter_map(|value| serde_json::from_slice::<SpawnedChildren>(value).ok());
+        spawned.fold(0, |sum, it| u64::saturating_add(sum, it.count))
     }
 
     fn child_ids(&self, name: &str, spawned: &SpawnedChildren) -> Result<Vec<TaskId>, TaskError> {
@@ -148,7 +173,7 @@ impl<App> TaskContext<App> {
     /// - The store does not answer.
     ///
     /// The result of a child [`is_too_large`](DurableError::is_too_large) if its output has more than 64 KiB, or the steps of this task have
-    /// more than 1 MiB.
+    /// would have more than 1 MiB with it. In the latter case, the error of a dead child is left out, too.
     ///
     /// # Cancel safety
     ///
@@ -185,8 +210,9 @@ impl<App> TaskContext<App> {
             )));
         }
         let mut missing = self.missing(&ids);
-        // A child whose end is missing in a later run may be lost: its task was deleted, or the store was damaged.
-        if !missing.is_empty() && self.steps.has_earlier() {
+        // A child whose end is missing may be lost: its task was deleted, or the store was damaged. If the id of this task was used before, the
+        // child may have ended in that life.
+        if !missing.is_empty() {
             self.look_for(&missing).await?;
             missing = self.missing(&ids);
         }
@@ -207,17 +233,34 @@ impl<App> TaskContext<App> {
     /// Stores the ends of those children that have ended.
     async fn look_for(&self, ids: &[TaskId]) -> Result<(), TaskError> {
         for ids in ids.chunks(MAX_BATCH_TASKS) {
-            let status = self
+            let states = self
                 .client()
                 .ask(Some(self.id()), |store| store.status(ids.to_vec()));
-            for (id, state) in ids.iter().zip(status.await?) {
-                if let Some(end) = ChildEnd::encode(&state, MAX_STEP_BYTES) {
-                    self.steps.add_late_child();
-                    self.store_step(StepName::of_child(*id), end).await?;
+            let ends = self.ends_in(ids, &states.await?);
+            if ends.is_empty() {
+                continue;
+            }
+            self.steps.add_late_child();
+            for stored in self.store_steps(ends).await? {
+                if let Err((name, end)) = stored {
+                    self.steps.add_unstored(&name, end);
                 }
             }
         }
         Ok(())
+    }
+
+    /// Returns the names and the values of the steps of those children that have ended.
+    fn ends_in(&self, ids: &[TaskId], states: &[TaskState]) -> Vec<(StepName, Vec<u8>)> {
+        let mut room = self.steps.room_for_outputs();
+        let ends = ids.iter().zip(states).filter_map(|(id, state)| {
+            let name = StepName::of_child(*id);
+            let max = room.saturating_sub(name.as_str().len());
+            let end = ChildEnd::encode(state, max.min(MAX_STEP_BYTES))?;
+            room = max.saturating_sub(end.len());
+            Some((name, end))
+        });
+        ends.collect()
     }
 
     /// Returns the result of a child whose end is known.

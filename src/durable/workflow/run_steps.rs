@@ -11,7 +11,8 @@ use tokio::time::Instant;
 
 use super::awaited::{self, AwaitedSteps};
 use crate::durable::store::{
-    MAX_STEPS, MAX_TOTAL_STEP_BYTES, StepName, StepWait, StoredStep, Verdict,
+    Claimed, MAX_BYTES_WITH_OUTPUTS, MAX_STEPS, MAX_TOTAL_STEP_BYTES, StepKind, StepName, StepWait,
+    StoredStep, Verdict,
 };
 use crate::durable::task_error::Next;
 use crate::durable::{DurableClient, TaskError, TaskId};
@@ -27,6 +28,8 @@ const MAX_SLEEP: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 pub(crate) struct RunSteps {
     /// The number of steps that the task had when it was claimed.
     claimed: u32,
+    /// `true` if nothing shows that the task has run before, since it was stored or last suspended.
+    is_first_run: bool,
     /// How the wait of the task has ended.
     wait: StepWait,
     loaded: OnceCell<()>,
@@ -37,6 +40,8 @@ pub(crate) struct RunSteps {
 struct State {
     /// The steps that the run has read or stored. A step that was stored by another, such as a signal that has just arrived, may be missing.
     steps: HashMap<String, KnownStep>,
+    /// The ends of children for which the task has no room. They do not count as steps.
+    unstored: HashMap<String, KnownStep>,
     /// The names that the run has used.
     used: HashSet<StepName>,
     /// The children that the run has spawned, or has found.
@@ -109,11 +114,12 @@ impl KnownStep {
 }
 
 impl RunSteps {
-    /// Returns the steps of a task that had this number of them when it was claimed.
-    pub(crate) fn new(claimed: u32, wait: StepWait) -> Self {
+    /// Returns the steps of a claimed task.
+    pub(crate) fn new(claimed: &Claimed) -> Self {
         Self {
-            claimed,
-            wait,
+            claimed: claimed.steps,
+            is_first_run: claimed.failures == 0 && claimed.crashes == 0 && claimed.lost == 0,
+            wait: claimed.wait,
             loaded: OnceCell::new(),
             state: Mutex::default(),
         }
@@ -124,11 +130,21 @@ impl RunSteps {
         if self.claimed == 0 {
             return Ok(());
         }
-        let load = async || {
-            let steps = client.ask(Some(id), |store| store.steps(id)).await?;
-            self.read(steps)
-        };
+        let load = || self.read_all(client, id);
         self.loaded.get_or_try_init(load).await.copied()
+    }
+
+    /// Reads the steps again, unless this is the first run of the task.
+    pub(super) async fn reload(&self, client: &DurableClient, id: TaskId) -> Result<(), TaskError> {
+        match self.is_first_run {
+            true => Ok(()),
+            false => self.read_all(client, id).await,
+        }
+    }
+
+    async fn read_all(&self, client: &DurableClient, id: TaskId) -> Result<(), TaskError> {
+        let steps = client.ask(Some(id), |store| store.steps(id)).await?;
+        self.read(steps)
     }
 
     fn read(&self, steps: Vec<StoredStep>) -> Result<(), TaskError> {
@@ -164,7 +180,7 @@ impl RunSteps {
     }
 
     pub(super) fn get(&self, name: &StepName) -> Option<KnownStep> {
-        lock(&self.state).steps.get(name.as_str()).cloned()
+        lock(&self.state).get(name).cloned()
     }
 
     /// Adds a step that the run has stored, or has found in the store.
@@ -212,9 +228,31 @@ impl RunSteps {
         lock(&self.state).children.contains(&id)
     }
 
-    /// Returns `true` if an earlier run has stored steps.
-    pub(super) fn has_earlier(&self) -> bool {
-        self.claimed > 0
+    /// Returns the values of the steps that record that children were spawned.
+    pub(super) fn spawned(&self) -> Vec<Vec<u8>> {
+        let state = lock(&self.state);
+        let spawned = state
+            .steps
+            .iter()
+            .filter(|(name, _)| matches!(StepName::split(name), Some((StepKind::Spawn, _))));
+        spawned.map(|(_, step)| step.value.clone()).collect()
+    }
+
+    /// Returns the number of bytes that the ends of children, with their names, may have with their outputs.
+    pub(super) fn room_for_outputs(&self) -> usize {
+        let state = lock(&self.state);
+        let sizes = state
+            .steps
+            .iter()
+            .map(|(name, step)| name.len() + step.value.len());
+        MAX_BYTES_WITH_OUTPUTS.saturating_sub(sizes.sum())
+    }
+
+    /// Adds the end of a child for which the task has no room, so that this run knows it.
+    pub(super) fn add_unstored(&self, name: &StepName, value: Vec<u8>) {
+        let step = KnownStep::new(value, Duration::ZERO);
+        let mut state = lock(&self.state);
+        state.unstored.insert(name.as_str().to_owned(), step);
     }
 
     /// Records that a child has ended, and that the task has no step of it.
@@ -243,7 +281,7 @@ impl RunSteps {
     /// Returns the error with which the run ends because it waits until the task has all of these steps.
     pub(super) fn suspend_for(&self, rest: Duration, names: &HashSet<StepName>) -> TaskError {
         let mut state = lock(&self.state);
-        let is_missing = |name: &&StepName| !state.steps.contains_key(name.as_str());
+        let is_missing = |name: &&StepName| state.get(name).is_none();
         let missing: Vec<_> = names.iter().filter(is_missing).collect();
         // Each missing step comes in addition to those that the run knows now. Steps that the run finds later do not raise this number: one
         // of them may be a missing one.
@@ -298,6 +336,11 @@ impl RunSteps {
 }
 
 impl State {
+    fn get(&self, name: &StepName) -> Option<&KnownStep> {
+        let name = name.as_str();
+        self.steps.get(name).or_else(|| self.unstored.get(name))
+    }
+
     /// Adds a wait, which is over after a time. Returns what the run waits for now.
     fn wait(&mut self, rest: Duration) -> &mut RunWait {
         let until = Instant::now() + rest;

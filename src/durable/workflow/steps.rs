@@ -27,7 +27,8 @@ impl<App> TaskContext<App> {
     ///
     /// # Limits
     ///
-    /// The output has at most 64 KiB as JSON, and the name 1 to 128 bytes. A task has at most 4,096 steps, and these have at most 1 MiB.
+    /// The output has at most 64 KiB as JSON, and the name 1 to 128 bytes. A task has at most 8,192 steps, and these have at most 2 MiB
+    /// with their names. The ends of children count, too, but leave room for 4,096 other steps and nearly 1 MiB of them.
     /// Steps are kept until the task succeeds or is cancelled. A dead letter keeps them, so a [replay](crate::durable::DeadLetters::replay)
     /// continues behind the last step.
     ///

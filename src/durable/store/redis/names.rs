@@ -12,8 +12,9 @@ use crate::durable::queue::priority::{LOW_PERIOD, MAX_SHARES, NORMAL_PERIOD};
 use crate::durable::store::layouts::Layouts;
 use crate::durable::store::{
     CEILING_AHEAD, DEAD_LETTER_RETENTION, DeadReason, HAND_OUT_INTERVAL, MAX_ATTEMPT_ERROR_BYTES,
-    MAX_BATCH_TASKS, MAX_DEAD_LETTERS, MAX_ERRORS, MAX_HAND_OUTS, MAX_HEAD_LISTS, MAX_STAT_TYPES,
-    MAX_STEP_BYTES, MAX_STEPS, MAX_STORE_TIME_STEP, MAX_TOTAL_STEP_BYTES, Resolution,
+    MAX_BATCH_TASKS, MAX_BYTES_WITH_OUTPUTS, MAX_DEAD_LETTERS, MAX_ERRORS, MAX_HAND_OUTS,
+    MAX_HEAD_LISTS, MAX_STAT_TYPES, MAX_STEP_BYTES, MAX_STEPS, MAX_STORE_TIME_STEP,
+    MAX_TOTAL_STEP_BYTES, Resolution,
 };
 
 /// The constants of scripts, by their names.
@@ -29,6 +30,7 @@ fn constants(layouts: Layouts) -> Vec<(&'static str, String)> {
         ("MAX_STEPS", MAX_STEPS.to_string()),
         ("MAX_STEP_BYTES", MAX_STEP_BYTES.to_string()),
         ("MAX_TOTAL_STEP_BYTES", MAX_TOTAL_STEP_BYTES.to_string()),
+        ("MAX_BYTES_WITH_OUTPUTS", MAX_BYTES_WITH_OUTPUTS.to_string()),
         (
             "MAX_ATTEMPT_ERROR_BYTES",
             MAX_ATTEMPT_ERROR_BYTES.to_string(),

@@ -46,7 +46,7 @@ pub(super) fn repair(db: &Connection, old: &Connection, now: Now) -> Result<Dama
     ids.extend(tables::ids_in_claims(old)?);
     tables::rebuild_all(db, old, &mut ids, &mut damage)?;
     meta::repair(db, now, &mut damage)?;
-    rows::remove_invalid(db, &mut damage)?;
+    rows::remove_invalid(db, now, &mut damage)?;
     rows::repair_queues(db, &mut damage)?;
     rows::repair_schedules(db, &mut damage)?;
     meta::close_sessions_of_unknown_sets(db, now, &mut damage)?;

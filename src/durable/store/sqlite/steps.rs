@@ -13,7 +13,7 @@ use super::time::Now;
 use super::transaction::Transaction;
 use crate::durable::TaskId;
 use crate::durable::store::{
-    ChildEnd, MAX_TOTAL_STEP_BYTES, NewStep, SignalAnswer, StepAnswer, StepName, StepWait,
+    ChildEnd, MAX_BYTES_WITH_OUTPUTS, NewStep, SignalAnswer, StepAnswer, StepName, StepWait,
     StoredStep, TaskState, has_room,
 };
 
@@ -199,8 +199,8 @@ impl Transaction<'_> {
         left.into_iter().try_for_each(|id| self.remove_steps(id))
     }
 
-    /// Stores the end of a child as a step of its parent, unless the parent has ended. If the parent waits for as many steps as it has now,
-    /// it is due.
+    /// Stores the end of a child as a step of its parent, unless the parent has ended and is no dead letter. If the parent waits for as many
+    /// steps as it has now, it is due.
     pub(super) fn tell_parent(
         &mut self,
         child: TaskId,
@@ -208,7 +208,7 @@ impl Transaction<'_> {
         end: impl FnOnce() -> TaskState,
     ) -> Result<(), Fault> {
         if let Some(parent) = task.parent
-            && self.is_alive(parent)?
+            && self.has_kept_steps(parent)?
         {
             self.add_child_end(parent, child, &end())?;
             self.wake_suspended(parent)?;
@@ -221,7 +221,13 @@ impl Transaction<'_> {
         Ok(self.number(sql, [id.to_bytes()])?.is_some())
     }
 
-    /// Adds the end of a child. There is no limit on the number of these steps.
+    /// Returns `true` if a task keeps its steps: it has not ended, or it is a dead letter.
+    fn has_kept_steps(&self, id: TaskId) -> Result<bool, rusqlite::Error> {
+        let sql = "SELECT 1 FROM throng_task WHERE id = ?1 AND (state < 2 OR state = 4)";
+        Ok(self.number(sql, [id.to_bytes()])?.is_some())
+    }
+
+    /// Adds the end of a child: in any case, but without its output if the task would have too many bytes of steps with it.
     fn add_child_end(
         &self,
         parent: TaskId,
@@ -229,7 +235,7 @@ impl Transaction<'_> {
         end: &TaskState,
     ) -> Result<(), rusqlite::Error> {
         let (name, before) = (StepName::of_child(child), totals(self.db, parent)?);
-        let room = MAX_TOTAL_STEP_BYTES.saturating_sub(before.bytes + name.as_str().len());
+        let room = MAX_BYTES_WITH_OUTPUTS.saturating_sub(before.bytes + name.as_str().len());
         match ChildEnd::encode(end, room) {
             Some(value) if self.step(parent, &name)?.is_none() => {
                 self.insert_step(parent, &name, &value, before)

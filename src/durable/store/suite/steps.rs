@@ -88,8 +88,10 @@ macro_rules! children_suite {
                     the_last_child_wakes_its_parent
                     a_child_that_ends_before_the_suspension_counts
                     the_first_end_of_a_child_counts
+                    a_dead_letter_is_told_of_ends
                     a_parent_that_has_ended_is_not_told
                     an_end_is_stored_even_if_there_is_no_room
+                    outputs_of_children_leave_room
                 }
             }
         }

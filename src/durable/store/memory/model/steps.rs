@@ -6,7 +6,7 @@ use super::row::{Row, State, StepRow};
 use super::state::Model;
 use crate::durable::TaskId;
 use crate::durable::store::{
-    ChildEnd, MAX_TOTAL_STEP_BYTES, NewStep, SignalAnswer, StepAnswer, StepName, StoredStep,
+    ChildEnd, MAX_BYTES_WITH_OUTPUTS, NewStep, SignalAnswer, StepAnswer, StepName, StoredStep,
     TaskState, has_room,
 };
 
@@ -57,11 +57,12 @@ impl Model {
         answer
     }
 
-    /// Stores the end of a child as a step of its parent, unless the parent has ended. If the parent waits for as many steps as it has now,
-    /// it is due.
+    /// Stores the end of a child as a step of its parent, unless the parent has ended and is no dead letter. If the parent waits for as many
+    /// steps as it has now, it is due.
     pub(super) fn tell_parent(&mut self, parent: TaskId, child: TaskId, end: &TaskState) {
         let now = self.wall();
-        if let Some(row) = self.tasks.get_mut(&parent).filter(|row| row.is_alive()) {
+        let row = self.tasks.get_mut(&parent);
+        if let Some(row) = row.filter(|row| row.has_kept_steps()) {
             row.add_child_end(now, child, end);
             self.wake_suspended(parent);
         }
@@ -118,11 +119,16 @@ impl Row {
         StepAnswer::Stored
     }
 
-    /// Adds the end of a child. There is no limit on the number of these steps.
+    /// Returns `true` if the task keeps its steps: it has not ended, or it is a dead letter.
+    fn has_kept_steps(&self) -> bool {
+        self.is_alive() || matches!(self.state, State::Dead { .. })
+    }
+
+    /// Adds the end of a child: in any case, but without its output if the task would have too many bytes of steps with it.
     fn add_child_end(&mut self, now: u64, child: TaskId, end: &TaskState) {
         let name = StepName::of_child(child);
         let size: usize = self.steps.iter().map(StepRow::size).sum();
-        let room = MAX_TOTAL_STEP_BYTES.saturating_sub(size + name.as_str().len());
+        let room = MAX_BYTES_WITH_OUTPUTS.saturating_sub(size + name.as_str().len());
         let value = ChildEnd::encode(end, room);
         let is_new = self.steps.iter().all(|step| step.name != name);
         if let Some(value) = value.filter(|_| is_new) {

@@ -50,10 +50,11 @@ local function children()
     return string.format('child:%08x-%04x-%04x-%04x-%04x%08x', number_at('>I4I2I2I2I2I4', child))
   end
 
-  -- Returns an end for which a task has this number of bytes left.
+  -- Returns an end without its output, or its error, unless this number of bytes suffices for it.
   local function fitted(ending, room)
-    if sub(ending, 1, 1) ~= 'd' or #ending - 1 < room then return ending end
-    return 'l\0\0\0\0' .. pack('>I4', #ending - 1)
+    local kind = sub(ending, 1, 1)
+    if #ending <= room or kind ~= 'd' and kind ~= 'x' then return ending end
+    return kind == 'x' and sub(ending, 1, 2) or 'l\0\0\0\0' .. pack('>I4', #ending - 1)
   end
 
   -- If a task waits for as many steps as it has now, the wait is over: if it is delayed, it is due.
@@ -70,8 +71,8 @@ local function children()
     call('HSET', key, '', pack('>I4I4', 0, size))
   end
 
-  -- Stores ends of children as steps of their parent, given as pairs of names and ends. There is no limit on the number of these steps. If a
-  -- command fails, this is repeated.
+  -- Stores ends of children as steps of their parent, given as pairs of names and ends: in any case, but without their outputs if the parent
+  -- would have too many bytes of steps with them. If a command fails, this is repeated.
   local function add_child_ends(parent, ends)
     local key, names, rows = STEPS .. ':' .. parent, {}, {}
     for i = 1, #ends, 2 do names[#names + 1] = ends[i] end
@@ -81,7 +82,7 @@ local function children()
     for i, found in ipairs(call('HMGET', key, unpack(names))) do
       if not found then
         local name = names[i]
-        local value = fitted(ends[2 * i], MAX_TOTAL_STEP_BYTES - size - #name)
+        local value = fitted(ends[2 * i], MAX_BYTES_WITH_OUTPUTS - size - #name)
         n, had, size = n + 1, had + 1, size + #name + #value
         rows[#rows + 1], rows[#rows + 2] = name, pack('>I4I6', n, now) .. value
       end
@@ -105,9 +106,12 @@ local function children()
     return false
   end
 
-  -- Stores the steps of these notes. `died` has parents that became dead letters after their children had ended. Returns the children whose
-  -- notes are of no use any more: the step is stored, or `is_home` is `true` and the parent has ended.
-  local function tell(notes, died, is_home)
+  -- Returns `true` if a task keeps its steps: it has not ended, or it is a dead letter.
+  local function has_kept_steps(id) return call('HEXISTS', ALIVE, id) == 1 or call('ZSCORE', DIED, id) end
+
+  -- Stores the steps of these notes. Returns the children whose notes are of no use any more: the step is stored, or `is_home` is `true` and
+  -- the parent has no steps any more.
+  local function tell(notes, is_home)
     local parents, ends, gone = {}, {}, {}
     for i = 1, #notes, 2 do
       local parent = sub(notes[i + 1], 1, 16)
@@ -121,7 +125,7 @@ local function children()
     end
     for _, parent in ipairs(parents) do
       local of = ends[parent]
-      local is_here = died[parent] or call('HEXISTS', ALIVE, parent) == 1
+      local is_here = has_kept_steps(parent)
       local is_told = is_here and try_child_ends(parent, of)
       for _, child in ipairs((is_told or is_home and not is_here) and of.children or {}) do gone[#gone + 1] = child end
     end
@@ -129,11 +133,11 @@ local function children()
   end
 
   -- Stores the steps of those parents that are in this partition, and removes their notes. If a command fails, the notes stay.
-  local function tell_parents(notes, died)
+  local function tell_parents(notes)
     if #notes == 0 then return end
     local is_done, gone = pcall(function()
       local is_only = call('HGET', META, 'partitions') == '1'
-      local gone = tell(notes, died, is_only)
+      local gone = tell(notes, is_only)
       if #gone > 0 then call('HDEL', NOTES, unpack(gone)) end
       return gone
     end)

@@ -41,8 +41,8 @@ local function make_outcomes()
   -- Records that a task has ended. Clients that await a dead task request its status, since it may have been replayed.
   local function finish(collected, id, entry, task_state, row, reason, error)
     local parent = row and children().parent_in_row(row) or parent_in(entry, 0)
-    -- A parent that has ended before is not told.
-    if parent ~= '' and not collected.gone[parent] then
+    -- A parent that was cancelled before is not told. A dead letter keeps its steps.
+    if parent ~= '' and (not collected.gone[parent] or collected.became_dead[parent]) then
       children().add_note(collected.notes, id, parent, reason and children().end_of_dead(reason, error) or 'c')
     end
     collected.gone[id] = true
@@ -217,7 +217,7 @@ local function make_outcomes()
     state.name, state.transaction = name, collected
     write_collected(collected)
     commit(name)
-    if #collected.notes > 0 then children().tell_parents(collected.notes, collected.became_dead) end
+    if #collected.notes > 0 then children().tell_parents(collected.notes) end
     for _, bundle in ipairs(collected.bundles) do state.pushed[#state.pushed + 1] = bundle end
     for what, n in pairs(collected.counts) do count(what, n) end
     if collected.damage_count > 0 then pcall(count_damage, collected.damage_count, collected.last_damage, collected.evidence) end

@@ -1,10 +1,10 @@
--- Stores the ends of children, whose notes another partition has, as steps of parents that have not ended. If a command fails, the request
+-- Stores the ends of children, whose notes another partition has, as steps of parents that have not ended or are dead letters. If a command fails, the request
 -- is repeated: the first end of a child counts.
 --
 -- Needs: children.
 -- Undo: signal.
 -- KEYS: NONE, META, READY, ALIVE, DELAYED, DUE, LEASE, TOMBSTONES, QUARANTINED, IDLE, ROUTES, UNLISTED, QUEUES, PERMITS, HELD_KEYS, GROUPS,
---   STEPS, NOTES.
+--   STEPS, NOTES, DIED.
 --
 -- ARGV[1]   -> number of notes, n
 -- ARGV[2..] -> n times: id of the child; its note
@@ -17,6 +17,6 @@
 call('ZREM', LEASE, '')
 local notes = {}
 for i = 2, 1 + 2 * tonumber(ARGV[1]) do notes[#notes + 1] = ARGV[i] end
-local gone = children().tell(notes, {}, true)
+local gone = children().tell(notes, true)
 if state.is_earlier then pcall(lists().wake_one) end
 return gone

@@ -120,7 +120,7 @@ local function apply_done(name, epoch, first, n)
   if permits then queues().take_permits(permits) end
   commit(name)
   count('done', held)
-  if notes then children().tell_parents(notes, {}) end
+  if notes then children().tell_parents(notes) end
   clean_up(epoch, ids_done, payload_ids, states)
 end
 

@@ -3,7 +3,7 @@
 use super::super::notes;
 use super::scene::Scene;
 use super::*;
-use crate::durable::store::{Change, ChildEnd, StepName};
+use crate::durable::store::{Change, ChildEnd, MAX_STEP_BYTES, StepName};
 
 const PARTITIONS: usize = 4;
 const HOUR: Duration = Duration::from_secs(3600);
@@ -276,6 +276,77 @@ async fn notes_wait_for_a_partition_that_refuses_them() {
     })
     .await;
     assert_eq!(ended_children(family.store(), 1).await, names_of(CHILDREN));
+}
+
+/// The results of the children are not kept, and the notes are not relayed yet.
+#[tokio::test]
+async fn a_child_is_not_absent_while_there_is_a_note_of_its_end() {
+    needs_redis!();
+    let family = Family::new().await;
+    let large = vec![7; MAX_STEP_BYTES];
+    let end = |number: u64| match number % 4 {
+        0 => Verdict::Done(b"out".to_vec()),
+        1 => Verdict::Dead {
+            reason: DeadReason::Attempts,
+            error: String::from("why"),
+            took: None,
+        },
+        2 => Verdict::Release,
+        _ => Verdict::Done(large.clone()),
+    };
+    let away = |number: &u64| {
+        let partitions = family.store().inner.partitions;
+        partitions.of_task(id(*number)) != family.home()
+    };
+    let cancelled = CHILDREN.filter(|number| number % 4 == 2);
+    let inner = &family.store().inner;
+    for partition in 0..PARTITIONS {
+        assert!(inner.relays.begin(partition), "nobody relays notes");
+    }
+    let cancelled = family.store().cancel(cancelled.map(id).collect());
+    cancelled.await.unwrap();
+    for claim in &family.children {
+        let number = |id: TaskId| {
+            let mut numbers = CHILDREN;
+            numbers.find(|&it| super::id(it) == id).unwrap()
+        };
+        let tasks = claim
+            .tasks
+            .iter()
+            .map(|task| (task.id, end(number(task.id))));
+        let verdicts = Verdicts {
+            epoch: claim.epoch,
+            tasks: tasks.collect(),
+        };
+        family.worker.turn(vec![verdicts], 0).await;
+    }
+    for partition in 0..PARTITIONS {
+        for name in ["results", "dead", "died"] {
+            family.server.ask(&["DEL", &key(partition, name)]);
+        }
+    }
+    for number in CHILDREN.filter(away) {
+        let expected = match number % 4 {
+            0 => TaskState::Done(b"out".to_vec()),
+            1 => TaskState::Dead {
+                reason: DeadReason::Attempts,
+                error: String::from("why"),
+            },
+            2 => TaskState::Cancelled,
+            // Its output is too large for a note.
+            _ => TaskState::Running,
+        };
+        let states = family.store().status(vec![id(number)]).await.unwrap();
+        assert_eq!(states, [expected], "{number}");
+    }
+    for partition in 0..PARTITIONS {
+        inner.relays.end(partition, true);
+    }
+    // The end of a child of the same partition is a step at once.
+    let home = CHILDREN.filter(|number| !away(number));
+    let states = family.store().status(home.map(id).collect()).await.unwrap();
+    assert!(!states.is_empty());
+    assert!(states.iter().all(|state| *state == TaskState::Absent));
 }
 
 #[tokio::test]

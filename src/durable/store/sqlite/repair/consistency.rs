@@ -161,7 +161,11 @@ fn put_back(db: &Connection, orphans: &[Orphan]) -> Result<(), Fault> {
             Some(group) => groups::sublist_of(db, list, group, || 1)?,
             None => NO_GROUP,
         };
-        let mut position = orphan.position.unwrap_or(tail);
+        // Behind a position that is out of reach, no task could be stored.
+        let former = orphan
+            .position
+            .filter(|place| place.unsigned_abs() < 1 << 62);
+        let mut position = former.unwrap_or(tail);
         while insert.execute(params![list.number(), sublist, position, id])? == 0 {
             tail += 1;
             position = tail;

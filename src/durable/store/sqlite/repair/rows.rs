@@ -5,6 +5,8 @@ use std::ops::RangeInclusive;
 use rusqlite::types::{ToSql, ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, Row, Statement, params, params_from_iter};
 
+use super::steps;
+
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::DeadReason;
 use crate::durable::store::sqlite::claimed_tasks::ClaimedTasks;
@@ -247,7 +249,7 @@ fn is_consistent(row: &Row<'_>) -> bool {
 // ===== Rows =====
 
 /// Removes invalid rows from all tables except that of the tasks.
-pub(super) fn remove_invalid(db: &Connection, damage: &mut Damage) -> Result<(), Fault> {
+pub(super) fn remove_invalid(db: &Connection, now: Now, damage: &mut Damage) -> Result<(), Fault> {
     for (table, key, columns) in [
         ("throng_session", &["id"][..], SESSION),
         ("throng_claim", &["epoch"], CLAIM),
@@ -263,6 +265,9 @@ pub(super) fn remove_invalid(db: &Connection, damage: &mut Damage) -> Result<(),
     ] {
         for bad in find_invalid(db, table, key, columns, |_| true)? {
             damage.add(1, || bad.describe(table));
+            if table == "throng_workflow" {
+                steps::end_wait(db, now, &bad.key[0])?;
+            }
             bad.remove(db, table, key)?;
         }
     }

@@ -1,6 +1,6 @@
 //! Makes the steps of tasks consistent.
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, ToSql, params};
 
 use crate::durable::store::DeadReason;
 use crate::durable::store::sqlite::damage::Damage;
@@ -9,7 +9,8 @@ use crate::durable::store::sqlite::meta::read_expiry;
 use crate::durable::store::sqlite::state::reason_number;
 use crate::durable::store::sqlite::time::Now;
 
-/// Removes the steps of tasks that do not exist or have no steps, ends tasks that have lost a step, and counts the steps.
+/// Removes the steps of tasks that do not exist or have no steps, ends tasks that have lost a step, and counts the steps. Makes the tasks due
+/// that wait for steps: a repair may have ended their children, which tells no parent. Their next runs find out, or wait again.
 pub(super) fn restore(db: &Connection, now: Now, damage: &mut Damage) -> Result<(), Fault> {
     for table in ["throng_step", "throng_workflow"] {
         db.execute_batch(&format!(
@@ -20,6 +21,18 @@ pub(super) fn restore(db: &Connection, now: Now, damage: &mut Damage) -> Result<
     }
     end_incomplete(db, now, damage)?;
     count(db, now)?;
+    db.execute(
+        "UPDATE throng_task SET at = min(at, ?1) WHERE state = 1
+             AND id IN (SELECT id FROM throng_workflow WHERE until IS NOT NULL)",
+        [now.wall],
+    )?;
+    Ok(())
+}
+
+/// Makes a delayed task due, given its id: the number of steps for which it waits cannot be read.
+pub(super) fn end_wait(db: &Connection, now: Now, id: &dyn ToSql) -> Result<(), rusqlite::Error> {
+    let sql = "UPDATE throng_task SET at = min(at, ?2) WHERE id = ?1 AND state = 1";
+    db.execute(sql, params![id, now.wall])?;
     Ok(())
 }
 

@@ -181,6 +181,40 @@ async fn a_task_that_has_lost_a_step_becomes_a_dead_letter() {
 }
 
 #[tokio::test]
+async fn a_repair_wakes_parents_whose_children_it_ends() {
+    let file = File::new();
+    let worker = Worker::new(&file.open().await).await;
+    worker.enqueue([task(1).0]).await;
+    let parent = worker.claim(1).await;
+    let child = NewTask {
+        parent: Some(id(1)),
+        ..task(2).0
+    };
+    worker.enqueue([child]).await;
+    worker.turn(suspend(&parent, 1), 0).await;
+    file.sql("UPDATE throng_task SET failures = 'x' WHERE state = 0");
+    let claim = worker.claim(9).await;
+    let claimed: Vec<_> = claim.tasks.iter().map(|task| task.id).collect();
+    assert_eq!(claimed, [id(1)]);
+    let states = worker.store.status(vec![id(2)]).await.unwrap();
+    assert!(matches!(states[..], [TaskState::Dead { .. }]), "{states:?}");
+}
+
+/// The task has no steps, so nothing else shows that it waits for some.
+#[tokio::test]
+async fn a_task_whose_wait_cannot_be_read_is_due() {
+    let file = File::new();
+    let worker = Worker::new(&file.open().await).await;
+    worker.enqueue([task(1).0]).await;
+    let claim = worker.claim(1).await;
+    worker.turn(suspend(&claim, 1), 0).await;
+    file.sql("UPDATE throng_workflow SET until = 'x'");
+    assert_eq!(worker.signal(1).await, SignalAnswer::Stored);
+    let claim = worker.claim(9).await;
+    assert_eq!((claim.tasks[0].id, claim.tasks[0].steps), (id(1), 1));
+}
+
+#[tokio::test]
 async fn the_number_of_steps_is_restored() {
     let file = File::new();
     let worker = tasks_with_steps(&file).await;

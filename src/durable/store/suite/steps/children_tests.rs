@@ -6,8 +6,8 @@ use super::Harness;
 use super::process::*;
 use crate::durable::DeadFilter;
 use crate::durable::store::{
-    ChildEnd, DeadReason, MAX_STEP_BYTES, MAX_STEPS, NewStep, NewTask, StepAnswer, StepName,
-    TaskState, Verdict,
+    ChildEnd, DeadReason, MAX_BYTES_WITH_OUTPUTS, MAX_STEP_BYTES, MAX_STEPS, NewStep, NewTask,
+    StepAnswer, StepName, TaskState, Verdict,
 };
 
 use super::steps_tests::step_name;
@@ -156,6 +156,47 @@ pub(super) async fn the_first_end_of_a_child_counts(it: &dyn Harness) {
     assert_eq!(process.child_ends(1).await, ends);
 }
 
+/// A replay finds the ends of the children, whose results may not be kept any more.
+pub(super) async fn a_dead_letter_is_told_of_ends(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.enqueue([task(1)]).await;
+    let parent = session.claim(1).await.epoch;
+    session
+        .enqueue((2..=5).map(|number| child(number, 1)))
+        .await;
+    let epoch = session.claim(4).await.epoch;
+    session.report(parent, 1, suspend(1)).await;
+    // The first end wakes the parent, and the second one arrives in the turn in which the parent dies.
+    session.report(epoch, 2, done()).await;
+    let parent = session.claim(1).await.epoch;
+    let turn = wanting(0)
+        .verdict(parent, 1, dead())
+        .verdict(epoch, 3, dead());
+    session.turn(turn).await;
+    session
+        .report(epoch, 4, Verdict::Done(b"four".to_vec()))
+        .await;
+    process.cancel([5]).await;
+    session.report(epoch, 5, Verdict::Release).await;
+    let ends = process.child_ends(1).await;
+    let mut names: Vec<_> = ends.iter().map(|(name, _)| name.clone()).collect();
+    names.sort();
+    let all = (2..=5).map(|number| StepName::of_child(id(number)).as_str().to_owned());
+    assert_eq!(names, all.collect::<Vec<_>>());
+    assert!(ends.contains(&ended(4, TaskState::Done(b"four".to_vec()))));
+    let filter = DeadFilter::ids([id(1)]);
+    assert_eq!(process.replay_dead_letters(filter).await, 1);
+    let claim = session.claim(1).await;
+    assert_eq!((ids(&claim), claim.tasks[0].steps), (vec![id(1)], 4));
+    session.report(claim.epoch, 1, done()).await;
+    process.delete_dead_letters(DeadFilter::all()).await;
+    session.close().await;
+    it.age(HOUR);
+    while process.maintain(9).await {}
+    assert_eq!(it.leftovers(), 0);
+}
+
 pub(super) async fn a_parent_that_has_ended_is_not_told(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
@@ -170,14 +211,67 @@ pub(super) async fn a_parent_that_has_ended_is_not_told(it: &dyn Harness) {
     for number in 3..=6 {
         session.report(epoch, number, done()).await;
     }
-    for number in [1, 2, 6, 99] {
+    for number in [1, 6, 99] {
         assert_eq!(process.child_ends(number).await, []);
     }
+    // A dead letter keeps its steps.
+    assert_eq!(process.child_ends(2).await.len(), 1);
     process.delete_dead_letters(DeadFilter::all()).await;
     session.close().await;
     it.age(HOUR);
     while process.maintain(9).await {}
     assert_eq!(it.leftovers(), 0);
+}
+
+/// Ends of children have no more than half of the bytes that a task may have.
+pub(super) async fn outputs_of_children_leave_room(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.enqueue([task(1)]).await;
+    let parent = session.claim(1).await.epoch;
+    session
+        .enqueue((2..=20).map(|number| child(number, 1)))
+        .await;
+    let epoch = session.claim(19).await.epoch;
+    let name_len = StepName::of_child(id(2)).as_str().len();
+    let len = MAX_BYTES_WITH_OUTPUTS / 16 - name_len - 1;
+    // One byte too many, and as many as fit then.
+    let lens = |number| match number {
+        17 => len + 1,
+        18 => len - name_len - 9,
+        _ => len,
+    };
+    for number in 2..=18 {
+        let done = Verdict::Done(vec![7; lens(number)]);
+        session.report(epoch, number, done).await;
+    }
+    session.report(epoch, 19, dead()).await;
+    session.report(epoch, 20, Verdict::Done(Vec::new())).await;
+    let ends = process.child_ends(1).await;
+    for (number, (_, end)) in (2..=20).zip(&ends) {
+        let expected = match number {
+            17 => ChildEnd::TooLarge(len + 1),
+            2..=18 => ChildEnd::Ended(TaskState::Done(vec![7; lens(number)])),
+            19 => ChildEnd::Ended(TaskState::Dead {
+                reason: DeadReason::Fatal,
+                error: String::new(),
+            }),
+            _ => ChildEnd::TooLarge(0),
+        };
+        assert_eq!(*end, expected, "{number}");
+    }
+    assert_eq!(ends.len(), 19);
+    // The parent uses the other half.
+    for number in 0..15 {
+        let step = NewStep {
+            id: id(1),
+            epoch: parent,
+            name: step_name(&number.to_string()),
+            value: vec![7; MAX_STEP_BYTES],
+        };
+        let answers = process.store_steps(vec![step]).await;
+        assert_eq!(answers, [StepAnswer::Stored], "{number}");
+    }
 }
 
 pub(super) async fn an_end_is_stored_even_if_there_is_no_room(it: &dyn Harness) {
