@@ -544,6 +544,38 @@ impl<E> Policy<Request, RunOutput, E> for Twice {
 }
 
 #[tokio::test]
+async fn a_layer_can_run_a_workflow_several_times_in_one_attempt() {
+    let (_, client) = timed();
+    let mut builder = builder(&client);
+    builder.layer(RetryLayer::new(Twice));
+    let (runs, steps) = <[Arc<AtomicUsize>; 2]>::default().into();
+    let (counted, all) = (Arc::clone(&steps), Arc::clone(&runs));
+    let mut executor = start_inline(builder, move |_, cx| {
+        let (steps, runs) = (Arc::clone(&counted), Arc::clone(&all));
+        async move {
+            let first = || async { Ok(steps.fetch_add(1, Ordering::SeqCst) as u64) };
+            let first = cx.step("first", first).await?;
+            let run = runs.fetch_add(1, Ordering::SeqCst);
+            let second = || async {
+                match run {
+                    0 => Err(TaskError::fatal("it has failed")),
+                    _ => Ok(first + 7),
+                }
+            };
+            cx.step("second", second).await
+        }
+    })
+    .await;
+    let handle = spawn(&client, 1).await;
+    assert_eq!(run_due(&mut executor).await, 1);
+    assert_eq!(handle.await.unwrap(), 7);
+    assert_eq!(
+        (steps.load(Ordering::SeqCst), runs.load(Ordering::SeqCst)),
+        (1, 2)
+    );
+}
+
+#[tokio::test]
 async fn a_layer_can_run_a_task_several_times_in_one_attempt() {
     let (_, client) = timed();
     let mut builder = builder(&client);

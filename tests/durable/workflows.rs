@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
+use futures::FutureExt;
 use futures::future::join_all;
 use throng::Retry;
 use throng::durable::{
@@ -12,8 +13,8 @@ use throng::durable::{
 };
 
 use crate::harness::{
-    App, Door, SOON, TestStore, builder, reaches, run_due, spawn, start, start_as, start_inline,
-    timed,
+    App, Door, Number, SOON, TestStore, builder, reaches, run_due, spawn, start, start_as,
+    start_inline, timed,
 };
 use crate::support::within;
 
@@ -26,10 +27,12 @@ on_all_stores! {
     a_name_that_is_too_long_is_fatal,
     a_value_that_is_too_large_is_fatal,
     a_stored_value_of_another_type_is_fatal,
+    an_output_that_cannot_be_read_is_not_stored,
     a_task_has_a_limited_number_of_steps,
     a_replayed_task_continues_behind_its_last_step,
     a_sleeping_task_holds_no_permit,
     a_short_sleep_does_not_end_the_run,
+    a_wait_that_was_dropped_is_repeated,
     a_task_waits_for_a_signal,
     a_signal_that_comes_first_is_kept,
     the_first_of_several_signals_counts,
@@ -39,7 +42,8 @@ on_all_stores! {
     a_signal_to_an_absent_or_ended_task_is_an_error,
     a_signal_that_is_too_large_or_has_no_name_is_an_error,
     a_waiting_task_is_cancelled,
-    whatever_error_follows_a_wait_the_task_is_suspended,
+    a_fatal_or_later_error_after_a_wait_does_not_end_it,
+    an_error_after_a_wait_may_be_earlier,
     a_wrong_step_beside_a_wait_is_fatal,
     a_step_that_fails_beside_a_wait_is_tried_again,
     a_step_that_fails_does_not_end_a_wait,
@@ -288,12 +292,7 @@ async fn a_replayed_task_continues_behind_its_last_step(store: TestStore) {
     fatal_error(handle).await;
     let replayed = client.dead_letters().replay(DeadFilter::ids([id])).await;
     assert_eq!(replayed.unwrap(), 1);
-    assert_eq!(
-        within(client.attach::<crate::harness::Number>(id))
-            .await
-            .unwrap(),
-        11
-    );
+    assert_eq!(within(client.attach::<Number>(id)).await.unwrap(), 11);
     assert_eq!((calls.get(), runs.get()), (1, 2));
 }
 
@@ -636,7 +635,7 @@ async fn a_waiting_task_is_cancelled(store: TestStore) {
     assert!(within(handle).await.unwrap_err().is_cancelled());
 }
 
-async fn whatever_error_follows_a_wait_the_task_is_suspended(store: TestStore) {
+async fn a_fatal_or_later_error_after_a_wait_does_not_end_it(store: TestStore) {
     let client = store.client().await;
     let _executor = start(&client, |number, cx| async move {
         match (cx.signal("go").await, number) {
@@ -655,6 +654,25 @@ async fn whatever_error_follows_a_wait_the_task_is_suspended(store: TestStore) {
     }
 }
 
+async fn an_error_after_a_wait_may_be_earlier(store: TestStore) {
+    let client = store.client().await;
+    let calls = Calls::default();
+    let _executor = start(&client, move |number, cx| {
+        let calls = calls.clone();
+        async move {
+            assert!(cx.signal::<u64>("go").await.is_err());
+            match (calls.add(), number) {
+                (1, _) => Err(TaskError::retry("a run fails")),
+                (2, _) => Err(TaskError::snooze(Duration::from_millis(10))),
+                (3, _) => Err(TaskError::retry_after("another run fails", Duration::ZERO)),
+                (call, _) => Ok(call),
+            }
+        }
+    })
+    .await;
+    assert_eq!(within(spawn(&client, 1).await).await.unwrap(), 4);
+}
+
 async fn a_wrong_step_beside_a_wait_is_fatal(store: TestStore) {
     let client = store.client().await;
     let _executor = start(&client, |_, cx| async move {
@@ -664,6 +682,45 @@ async fn a_wrong_step_beside_a_wait_is_fatal(store: TestStore) {
     .await;
     let error = fatal_error(spawn(&client, 1).await).await;
     assert!(error.contains("the run uses `signal:go` twice"), "{error}");
+}
+
+async fn an_output_that_cannot_be_read_is_not_stored(store: TestStore) {
+    let client = store.client().await;
+    let calls = Calls::default();
+    let _executor = start(&client, move |_, cx| {
+        let calls = calls.clone();
+        async move {
+            let output = || match calls.add() {
+                1 => f64::NAN,
+                _ => 7.0,
+            };
+            let output = cx.step("step", || async { Ok(output()) }).await?;
+            Ok(output as u64)
+        }
+    })
+    .await;
+    let handle = spawn(&client, 1).await;
+    let id = handle.id();
+    let error = fatal_error(handle).await;
+    assert!(error.contains("`step:step` was not stored"), "{error}");
+    let replayed = client.dead_letters().replay(DeadFilter::ids([id])).await;
+    assert_eq!(replayed.unwrap(), 1);
+    let handle = client.attach::<Number>(id);
+    assert_eq!(within(handle).await.unwrap(), 7);
+}
+
+async fn a_wait_that_was_dropped_is_repeated(store: TestStore) {
+    let client = store.client().await;
+    let _executor = start(&client, |_, cx| async move {
+        let short = Duration::from_millis(20);
+        assert!(cx.sleep("sleep", short).now_or_never().is_none());
+        cx.sleep("sleep", short).await?;
+        let receive = || cx.signal_within::<u64>("go", short);
+        assert!(receive().now_or_never().is_none());
+        Ok(receive().await?.unwrap_or(7))
+    })
+    .await;
+    assert_eq!(within(spawn(&client, 1).await).await.unwrap(), 7);
 }
 
 async fn a_step_that_fails_beside_a_wait_is_tried_again(store: TestStore) {

@@ -180,6 +180,8 @@ impl<App> RunRequest<App> {
     }
 
     fn run(self) -> RunFuture {
+        // A layer may have run a clone of this request before.
+        self.cx.steps.begin_try();
         let progress = match decode(self.run_fn, self.name, self.payload, self.cx) {
             Ok(run) => Progress::Run(run),
             Err(reason) => Progress::Unreadable(reason),

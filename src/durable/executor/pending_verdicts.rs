@@ -56,9 +56,7 @@ fn size(verdict: &Verdict) -> usize {
     match verdict.split().0 {
         Verdict::Done(output) => output.len(),
         Verdict::Retry { error, .. } | Verdict::Dead { error, .. } => error.len(),
-        Verdict::Snooze { .. }
-        | Verdict::Suspend { .. }
-        | Verdict::Release
-        | Verdict::HoldGroup { .. } => 0,
+        Verdict::Suspend { waits_for, .. } => waits_for.len(),
+        Verdict::Snooze { .. } | Verdict::Release | Verdict::HoldGroup { .. } => 0,
     }
 }

@@ -331,15 +331,17 @@ fn verdict(
         Err(Failed::Panicked(error)) => (Next::Retry, None, error),
     };
     let then = match (suspension, next, stopped) {
-        // Whatever the error is, unless a step has failed, the task continues when there is what the run has asked for.
-        (Some(suspension), ..) => suspension,
+        // A fatal error may be what the program has made of the error of the wait.
+        (Some(suspension), Next::Fatal | Next::Wait, _) => suspension,
         (None, Next::Fatal, _) => dead(DeadReason::Fatal, error),
         (None, Next::Wait, _) => dead(DeadReason::Fatal, steps.error().unwrap_or(error)),
         // A run that ends because it was asked to stop has not failed.
-        (None, _, Some(StopReason::Shutdown)) => Verdict::Release,
-        (None, Next::Snooze(after), _) => Verdict::Snooze { after },
-        (None, Next::Retry, _) => attempt.failed(None, error),
-        (None, Next::RetryAfter(after), _) => attempt.failed(Some(after), error),
+        (_, _, Some(StopReason::Shutdown)) => Verdict::Release,
+        (suspension, Next::Snooze(after), _) => earlier(Verdict::Snooze { after }, suspension),
+        (suspension, Next::Retry, _) => earlier(attempt.failed(None, error), suspension),
+        (suspension, Next::RetryAfter(after), _) => {
+            earlier(attempt.failed(Some(after), error), suspension)
+        }
     };
     match hold {
         Some(wait) => Verdict::HoldGroup {
@@ -348,6 +350,23 @@ fn verdict(
         },
         None => then,
     }
+}
+
+/// Returns the verdict on a run that waits, and has then ended with an error for which it would get this verdict. The task runs again at the
+/// earlier of both times. It is no dead letter while it waits.
+fn earlier(verdict: Verdict, suspension: Option<Verdict>) -> Verdict {
+    let Some(mut suspension) = suspension else {
+        return verdict;
+    };
+    if let Verdict::Suspend { after, .. } = &mut suspension {
+        match verdict {
+            Verdict::Retry { after: delay, .. } if delay < *after => return verdict,
+            // What the task waits for may come before.
+            Verdict::Snooze { after: delay } => *after = delay.min(*after),
+            _ => {}
+        }
+    }
+    suspension
 }
 
 /// Returns the verdict on a run with this output, in its envelope.

@@ -10,6 +10,7 @@ use crate::durable::queue::name::QueueName;
 use crate::durable::store::{
     Backend, ChildEnd, MAX_BATCH_TASKS, MAX_CHILDREN, MAX_STEP_BYTES, StepKind, StepName, TaskState,
 };
+use crate::durable::task::TaskNames;
 use crate::durable::{DurableError, DurableHandle, DurableTask, TaskContext, TaskError, TaskId};
 
 /// The shortest time for which the result of a child is kept. If a run ends before it has recorded that it has spawned children, the next run
@@ -104,7 +105,13 @@ impl<App> TaskContext<App> {
             Some(known) => self.steps.decode(step.name(), &known)?,
             None => self.spawn_children(name, step.name(), tasks).await?,
         };
-        step.keep();
+        let step = step.keep();
+        if !TaskNames::of::<T>().contains(&spawned.name) {
+            let (step, found, expected) = (step.as_str(), &spawned.name, T::NAME);
+            return Err(self.steps.fail(format!(
+                "an earlier run has spawned children of the type `{found}` as `{step}`, and this one expects `{expected}`: use a new name"
+            )));
+        }
         let ids = self.child_ids(name, &spawned)?;
         self.steps.add_children(&ids);
         let handles = ids.into_iter().map(|id| self.client().attach::<T>(id));

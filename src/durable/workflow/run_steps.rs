@@ -91,6 +91,18 @@ impl UsedName<'_> {
         self.is_kept = true;
         self.name.clone()
     }
+
+    /// Does the same if a wait is over or ends the run, and passes on the result of the wait. After another error, the run may wait again.
+    pub(super) fn keep_after<T>(self, waited: Result<T, TaskError>) -> Result<T, TaskError> {
+        let is_used = match &waited {
+            Ok(_) => true,
+            Err(error) => error.next == Next::Wait,
+        };
+        if is_used {
+            self.keep();
+        }
+        waited
+    }
 }
 
 impl Drop for UsedName<'_> {
@@ -123,6 +135,16 @@ impl RunSteps {
             loaded: OnceCell::new(),
             state: Mutex::default(),
         }
+    }
+
+    /// Begins another try of the run: it knows the steps of the tries before, and may use their names again.
+    #[cfg(feature = "tower")]
+    pub(crate) fn begin_try(&self) {
+        let mut state = lock(&self.state);
+        state.used.clear();
+        state.wait = None;
+        state.has_failed_step = false;
+        state.error = None;
     }
 
     /// Reads the steps that earlier runs have stored, the first time.
@@ -200,6 +222,21 @@ impl RunSteps {
         serde_json::to_vec(value).map_err(|error| {
             let name = name.as_str();
             self.fail(format!("the value of `{name}` cannot be encoded: {error}"))
+        })
+    }
+
+    /// Returns an error if a value that is to be stored would not be a `T` when a later run reads it.
+    pub(super) fn check_output<T: DeserializeOwned>(
+        &self,
+        name: &StepName,
+        value: &[u8],
+    ) -> Result<(), TaskError> {
+        let checked = serde_json::from_slice::<T>(value).map(drop);
+        checked.map_err(|error| {
+            let (name, expected) = (name.as_str(), type_name::<T>());
+            self.fail(format!(
+                "the output of `{name}` was not stored, since no run could read it: its JSON is not of the type `{expected}`: {error}"
+            ))
         })
     }
 

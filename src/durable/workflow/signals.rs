@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::run_steps::KnownStep;
 use crate::durable::store::{
     MAX_STEP_BYTES, MAX_STEPS, MAX_TOTAL_STEP_BYTES, SignalAnswer, StepKind, StepName,
 };
@@ -88,20 +89,30 @@ impl<App> TaskContext<App> {
         duration: Duration,
     ) -> Result<Option<T>, TaskError> {
         let (signal, known) = self.look_up(StepKind::Signal, name).await?;
-        let signal = signal.keep();
         let step = match known {
             Some(step) => step,
             None => {
-                let rest = self.rest_of(StepKind::Timeout, name, || duration);
-                self.wait_for(rest.await?, Some(&signal)).await?;
-                // If the signal arrives at the same time, the store decides which comes first.
-                self.store_step(signal.clone(), TIMED_OUT.to_vec()).await?
+                let (timeout, rest) = self.rest_of(StepKind::Timeout, name, || duration).await?;
+                let waited = self.time_out(signal.name(), rest).await;
+                // If the run may wait again, it may use both names.
+                match timeout.keep_after(waited) {
+                    Ok(step) => step,
+                    error => return signal.keep_after(error.map(|_| None)),
+                }
             }
         };
+        let signal = signal.keep();
         match &*step.value {
             TIMED_OUT => Ok(None),
             _ => self.steps.decode(&signal, &step).map(Some),
         }
+    }
+
+    /// Waits for the rest of a time, and then for the signal no more. Returns the step that the task has instead of the signal, or the signal.
+    async fn time_out(&self, signal: &StepName, rest: Duration) -> Result<KnownStep, TaskError> {
+        self.wait_for(rest, Some(signal)).await?;
+        // If the signal arrives at the same time, the store decides which comes first.
+        self.store_step(signal.clone(), TIMED_OUT.to_vec()).await
     }
 }
 

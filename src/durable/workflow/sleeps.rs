@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::run_steps::KnownStep;
+use super::run_steps::{KnownStep, UsedName};
 use crate::durable::clock::millis;
 use crate::durable::store::{StepKind, StepName};
 use crate::durable::{TaskContext, TaskError};
@@ -18,7 +18,10 @@ impl<App> TaskContext<App> {
     /// The time begins when the first run of the task comes to this sleep. It is measured by the clock of the store, and each name sleeps
     /// once. Within a run, several waits can be combined: if the run ends, the task continues when the first of them is over.
     ///
-    /// Whatever error the run returns after that, the task is suspended; if the run returns `Ok`, the task has succeeded.
+    /// If the run then returns another error, this one also determines when the task runs again. After an error for which it is
+    /// [tried again](TaskError::retry), or is [snoozed](TaskError::snooze), it runs at the earlier of both times. It does not become a dead
+    /// letter while it waits, not even after a [fatal](TaskError::fatal) error, unless a [step](Self::step) has failed beside the wait. If the
+    /// run returns `Ok`, the task has succeeded.
     ///
     /// # Errors
     ///
@@ -45,8 +48,8 @@ impl<App> TaskContext<App> {
     /// # let _ = onboard;
     /// ```
     pub async fn sleep(&self, name: &str, duration: Duration) -> Result<(), TaskError> {
-        let rest = self.rest_of(StepKind::Sleep, name, || duration).await?;
-        self.wait_for(rest, None).await
+        let (name, rest) = self.rest_of(StepKind::Sleep, name, || duration).await?;
+        name.keep_after(self.wait_for(rest, None).await)
     }
 
     /// Sleeps until a time: see [`sleep`](Self::sleep). The first run of the task that comes to this sleep determines how long it takes.
@@ -60,25 +63,25 @@ impl<App> TaskContext<App> {
     /// As [`sleep`](Self::sleep).
     pub async fn sleep_until(&self, name: &str, time: SystemTime) -> Result<(), TaskError> {
         let left = || time.duration_since(SystemTime::now()).unwrap_or_default();
-        let rest = self.rest_of(StepKind::Sleep, name, left).await?;
-        self.wait_for(rest, None).await
+        let (name, rest) = self.rest_of(StepKind::Sleep, name, left).await?;
+        name.keep_after(self.wait_for(rest, None).await)
     }
 
-    /// Returns what is left of a time, which begins when the first run of the task asks for it.
+    /// Returns what is left of a time, which begins when the first run of the task asks for it, and the name of its step.
     pub(super) async fn rest_of(
         &self,
         kind: StepKind,
         name: &str,
         duration: impl FnOnce() -> Duration,
-    ) -> Result<Duration, TaskError> {
+    ) -> Result<(UsedName<'_>, Duration), TaskError> {
         let (name, known) = self.look_up(kind, name).await?;
-        let name = name.keep();
         let step = match known {
             Some(step) => step,
-            None => self.begin(&name, duration()).await?,
+            None => self.begin(name.name(), duration()).await?,
         };
-        let duration: u64 = self.steps.decode(&name, &step)?;
-        Ok(Duration::from_millis(duration).saturating_sub(step.age()))
+        let duration: u64 = self.steps.decode(name.name(), &step)?;
+        let rest = Duration::from_millis(duration).saturating_sub(step.age());
+        Ok((name, rest))
     }
 
     async fn begin(&self, name: &StepName, duration: Duration) -> Result<KnownStep, TaskError> {

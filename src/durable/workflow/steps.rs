@@ -35,8 +35,8 @@ impl<App> TaskContext<App> {
     /// # Errors
     ///
     /// - the error of the closure;
-    /// - a [fatal](TaskError::fatal) error if the run has used the name before, if a limit is exceeded, if the output cannot be encoded, or if
-    ///   the stored output is not a `T`;
+    /// - a [fatal](TaskError::fatal) error if the run has used the name before, if a limit is exceeded, if the output cannot be encoded, or
+    ///   cannot be decoded as a `T` after that (nothing is stored then), or if the stored output is not a `T`;
     /// - an error after which the task is tried again if the store does not answer, or if another worker has the task;
     /// - an error after which the task runs again, and no attempt is counted, if the store has no space left.
     ///
@@ -73,6 +73,7 @@ impl<App> TaskContext<App> {
             failpoint("step.after-run");
             self.steps.encode(name.name(), &output)?
         };
+        self.steps.check_output::<T>(name.name(), &value)?;
         let step = self.store_step(name.name().clone(), value).await?;
         self.steps.decode(&name.keep(), &step)
     }
