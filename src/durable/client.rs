@@ -21,7 +21,7 @@ use super::store::{
     NewTask, Store,
 };
 use super::task::{SpawnedType, bytes_of};
-use super::workflow::children::MIN_CHILD_RETENTION;
+use super::workflow::spawned_children::MIN_CHILD_RETENTION;
 use super::{
     Admin, AttemptError, Counts, DeadLetters, Durability, DurableError, DurableHandle, DurableTask,
     Health, Key, Queue, SpawnOptions, Status, TaskId, TaskTypes,

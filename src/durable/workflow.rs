@@ -17,10 +17,11 @@ use super::task_error::Next;
 use super::{DurableError, StopReason, TaskContext, TaskError};
 
 pub(crate) mod awaited;
-pub(crate) mod children;
+mod children;
 pub(crate) mod run_steps;
 mod signals;
 mod sleeps;
+pub(crate) mod spawned_children;
 mod steps;
 
 /// Shorter waits do not end a run.

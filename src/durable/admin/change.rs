@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::durable::engine::Engine;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::{Backend, Change, ChangeAnswer, StepName, StoredStep};
-use crate::durable::workflow::children::SpawnedChildren;
+use crate::durable::workflow::spawned_children::SpawnedChildren;
 use crate::durable::{DurableError, Refusal, Status, StepKind, TaskFilter, TaskId};
 
 /// A change of a task: see [`Admin::change`](crate::durable::Admin::change) and [`Admin::change_all`](crate::durable::Admin::change_all).

@@ -1,7 +1,7 @@
 //! Reads one task, and the tasks at the head of a queue.
 
-use super::detail::{Excerpt, MAX_EXCERPT_BYTES};
-use super::task_step::add_steps;
+use super::excerpt::{Excerpt, MAX_EXCERPT_BYTES};
+use super::shown_steps::add_steps;
 use crate::durable::engine::Engine;
 use crate::durable::envelope::{open_output, open_payload};
 use crate::durable::queue::name::QueueName;

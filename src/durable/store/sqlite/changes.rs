@@ -47,7 +47,10 @@ fn change_one(
 ) -> Result<ChangeAnswer, Fault> {
     let is_dead = task.state == State::Dead && !task.state.is_expired(task.at, tx.expiry());
     match change {
-        Change::RunNow if task.state == State::Delayed => run_now(tx, id),
+        Change::RunNow if task.state == State::Delayed => {
+            tx.run_now(id)?;
+            Ok(ChangeAnswer::Changed)
+        }
         Change::MoveTo(queue) if matches!(task.state, State::Waiting | State::Delayed) => {
             move_to(tx, id, task, queue)
         }
@@ -59,14 +62,6 @@ fn change_one(
         }
         _ => Ok(ChangeAnswer::OtherStatus),
     }
-}
-
-/// Makes a delayed task due.
-pub(super) fn run_now(tx: &mut Transaction<'_>, id: TaskId) -> Result<ChangeAnswer, Fault> {
-    let sql = "UPDATE throng_task SET ready_at = ?2 WHERE id = ?1";
-    tx.execute(sql, params![id.to_bytes(), tx.now.wall])?;
-    tx.push_back(id, State::Delayed)?;
-    Ok(ChangeAnswer::Changed)
 }
 
 /// Moves a task that waits or is delayed to another queue.

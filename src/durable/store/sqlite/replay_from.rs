@@ -3,7 +3,6 @@
 use rusqlite::{OptionalExtension, params};
 
 use super::admin::replay_one;
-use super::changes::run_now;
 use super::error::Fault;
 use super::state::State;
 use super::task::Task;
@@ -30,7 +29,10 @@ pub(super) fn replay_from(
     };
     let answer = match task.state {
         State::Waiting => ChangeAnswer::Changed,
-        State::Delayed => run_now(tx, id)?,
+        State::Delayed => {
+            tx.run_now(id)?;
+            ChangeAnswer::Changed
+        }
         _ => replay_one(tx, id)?,
     };
     if answer == ChangeAnswer::Changed {

@@ -99,6 +99,13 @@ impl Transaction<'_> {
         self.push(id, (list, sublist, position), is_awaited, from)
     }
 
+    /// Makes a delayed task due.
+    pub(super) fn run_now(&mut self, id: TaskId) -> Result<(), Fault> {
+        let sql = "UPDATE throng_task SET ready_at = ?2 WHERE id = ?1";
+        self.execute(sql, params![id.to_bytes(), self.now.wall])?;
+        self.push_back(id, State::Delayed)
+    }
+
     /// Puts running tasks before those that wait, in the order of their ids, and adds to their counts of lost claims
     /// and crashes.
     pub(super) fn push_front(

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::row::{Row, State};
 use super::state::Model;
-use crate::durable::admin::detail::{Excerpt, KeyState, Runner};
+use crate::durable::admin::detail::{KeyState, Runner};
+use crate::durable::admin::excerpt::Excerpt;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::{Beginning, FoundTask};
 use crate::durable::{QueueHead, Status, TaskId};

@@ -1,6 +1,7 @@
 //! One task in detail.
 
-use crate::durable::admin::detail::{Excerpt, KeyState};
+use crate::durable::admin::detail::KeyState;
+use crate::durable::admin::excerpt::Excerpt;
 use crate::durable::clock::time_of;
 use crate::durable::envelope::seal_output;
 use crate::durable::queue::Priority;
