@@ -8,7 +8,7 @@
 //! can end. A worker runs the orders, in a process of its own, and is killed while they wait. A day takes a second.
 //!
 //! The program takes about five seconds, and fails if an order does not end as it should. Effects are lines in a file. `tests/workflow.rs`
-//! kills the worker at every other point, and counts these lines.
+//! kills the worker at many other points, and counts these lines.
 //!
 //! While it runs, you can start more workers yourself: `workflow --store FILE_OR_URL --effects FILE worker`. To send an order its answer:
 //! `workflow --store FILE_OR_URL answer ID paid`.
@@ -135,7 +135,7 @@ async fn work(client: DurableClient, shop: Shop) -> Result<()> {
 async fn tell(client: &DurableClient, id: TaskId, answer: Answer) -> Result<()> {
     match client.signal(id, ANSWER, &answer).await? {
         true => Ok(()),
-        false => Err("the order has had its answer".into()),
+        false => Err("the order already has an answer, or no longer waits for one".into()),
     }
 }
 
@@ -167,13 +167,13 @@ async fn demonstrate(client: &DurableClient, store: &str, shop: &Shop) -> Result
             false => "1 Main Street".into(),
         },
     });
-    println!("A worker begins, and {} customers order.", orders.len());
+    println!("A worker starts, and {} customers order.", orders.len());
     let mut worker = start_worker(store, shop)?;
     let orders = client.spawn_all(orders).await?;
     for order in &orders {
         until_it_waits(order).await?;
     }
-    println!("The orders wait. The worker is killed, and another one begins.");
+    println!("The orders wait. The worker is killed, and another one starts.");
     worker.kill().await?;
     let mut worker = start_worker(store, shop)?;
     for (order, (_, answer, _)) in orders.iter().zip(CUSTOMERS) {

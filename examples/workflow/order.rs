@@ -1,4 +1,4 @@
-//! The order, as a workflow, and the shop in which it has effects.
+//! An order as a workflow, and the shop on which its steps have effects.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -67,7 +67,7 @@ impl Run<Shop> for Order {
     /// Fulfils the order. If it cannot be fulfilled, the steps that were done are undone, the last one first.
     async fn run(self, cx: TaskContext<Shop>) -> Result<Outcome, TaskError> {
         let mut undo = Vec::new();
-        // The operator `?` passes on what is no outcome: a wait, after which this runs again, and a failure, which is tried again.
+        // `?` ends the run with an error: that of a wait, after which the task runs again, or that of a failed step, which is tried again.
         let outcome = self.fulfil(&cx, &mut undo).await?;
         if outcome != Outcome::Shipped {
             let key = cx.idempotency_key();
@@ -80,8 +80,8 @@ impl Run<Shop> for Order {
 }
 
 impl Order {
-    /// Does one step after the other, and adds the names of the steps that would undo them. Each run begins here. It gets the outputs of
-    /// the steps that an earlier run has done, so all runs take the same way.
+    /// Does one step after the other, and adds the names of the steps that would undo them. Each run executes this from
+    /// its first line. It gets the outputs of the steps that an earlier run completed, so all runs take the same path.
     async fn fulfil(
         &self,
         cx: &TaskContext<Shop>,
@@ -92,13 +92,13 @@ impl Order {
         cx.step("reserve", || shop.act(&key, "reserve")).await?;
         undo.push("restock".into());
 
-        // A refusal is an output and no error: it is stored, and the bank is not asked again.
+        // A refusal is an output, not an error: it is stored, so the bank is not asked again.
         if !cx.step("charge", || shop.charge(&key, self.card)).await? {
             return Ok(Outcome::Declined);
         }
         undo.push("refund".into());
 
-        // The run ends here, and the order waits in the store. It holds neither a worker nor a permit.
+        // If there is no answer yet, the run ends here, and the order waits in the store. It holds neither a worker nor a permit.
         match cx.signal_within(ANSWER, MAX_DAYS * shop.day).await? {
             Some(Answer::Paid | Answer::Approved) => {}
             Some(Answer::Cancelled) => return Ok(Outcome::Cancelled),
@@ -109,7 +109,7 @@ impl Order {
         let parcels = (1..=PARCELS).map(|number| Parcel {
             number,
             order: key.clone(),
-            // The second parcel is the one that needs a good address.
+            // An empty address makes only the second parcel fail, so the others must be recalled.
             address: (number == 2).then(|| self.address.clone()),
         });
         let parcels = cx.spawn_all("parcel", parcels).await?;
@@ -149,7 +149,7 @@ impl Run<Shop> for Parcel {
 
 // ===== The shop =====
 
-/// What the tasks have access to.
+/// The application state, to which the tasks have access.
 #[derive(Debug)]
 pub(crate) struct Shop {
     /// A file to which each effect adds a line: the idempotency key of its order, and its name.
@@ -159,7 +159,7 @@ pub(crate) struct Shop {
 }
 
 impl Shop {
-    /// Has an effect on the world. A real service would use the key, with the name, to ignore a repetition.
+    /// Has an effect: adds a line to the file. A real service would use the key and the name to ignore a repetition.
     async fn act(&self, key: &str, name: &str) -> Result<(), TaskError> {
         let line = format!("{key} {name}\n");
         Ok(self.append(&line)?)

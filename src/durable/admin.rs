@@ -243,7 +243,8 @@ impl<'a> Admin<'a> {
     /// Returns what the store knows about a task. Returns `None` if there is no such task: it was never stored, or its end is no longer
     /// kept.
     ///
-    /// These are one or two requests, whose cost depends only on the size of the task and of its steps. For a running task, SQLite also searches all claims. For a
+    /// This takes one or two requests, whose cost depends only on the size of the task and of its steps. For a running task, SQLite also
+    /// searches all claims. For a
     /// waiting task, Redis also searches its list, in at most 20 steps: see [`TaskDetail::payload`].
     /// If a part of the task is lost or cannot be read, the answer contains the rest and describes the [damage](TaskDetail::damage).
     ///

@@ -1,7 +1,7 @@
-//! Workflows: tasks that remember their steps, and wait for days without holding anything.
+//! Workflows: tasks that store their steps, and hold neither a permit nor a worker while they wait.
 //!
 //! A run records what it has done in *steps*, which the store keeps and which never change. A later run of the task reads them, and
-//! continues behind the last one. A run that must wait ends: it returns an error, which `?` carries out of the task, and the task is
+//! continues after the last one. A run that must wait ends: it returns an error, which `?` passes on, and the task is
 //! *suspended* until a time, or until it has a number of steps. Since a signal is a step, too, and since the store compares the numbers when
 //! it suspends the task and when it stores a signal, no signal is missed.
 
@@ -111,8 +111,8 @@ impl<App> TaskContext<App> {
         })
     }
 
-    /// Waits if this takes little time, and otherwise suspends the task, until it has the step, if one is given: the run then ends with the
-    /// error.
+    /// Waits for a short time. Instead of a longer one, returns the error with which the run ends, to suspend the task for this time or, if
+    /// a step is given, until the task has it.
     async fn wait_for(&self, rest: Duration, step: Option<&StepName>) -> Result<(), TaskError> {
         if rest >= MIN_SUSPENSION {
             failpoint("wait.before-suspend");

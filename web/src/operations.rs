@@ -46,7 +46,7 @@ pub(crate) async fn change_task(
     changed
 }
 
-/// A step from which a task is replayed. It is a field of a form or of a body, since names are hostile in paths.
+/// A step from which a task is replayed. It is a field of a form or of a body, since a name may contain characters that a path cannot.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct StepForm {
     pub(crate) step: String,

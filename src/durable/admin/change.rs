@@ -59,8 +59,9 @@ pub enum TaskChange {
     Replay,
     /// Removes a [step](crate::durable::TaskContext::step) of a task and all steps that were stored after it, and makes the task ready. So its
     /// next run finds the steps before, and repeats the others. This applies to dead letters, and to tasks that wait or are delayed, for
-    /// example because they [wait for something](crate::durable::TaskDetail::waits_for). Of these, a task between two attempts keeps its errors. A running
-    /// task cannot be changed: [cancel](Self::Cancel) it, or wait for the end of its run.
+    /// example because they [wait for something](crate::durable::TaskDetail::waits_for). A delayed task
+    /// that is between two attempts keeps its errors. A running task cannot be changed: [cancel](Self::Cancel) it, or wait for the end of
+    /// its run.
     ///
     /// The step is named by its [kind and its name](crate::durable::TaskStep::full_name), such as `sleep:pause`; a name without a kind is that
     /// of a `step`. The steps that are removed include:
@@ -70,7 +71,7 @@ pub enum TaskChange {
     ///   name the step `timeout:NAME`.
     /// - *Children*: the children themselves are neither cancelled nor deleted. With the step `spawn:NAME`, the ends of its children are
     ///   removed, too, even if one was stored before that step; then everything from there on is removed. The next run finds those children
-    ///   that the store still has, since their ids stay the same, and spawns those that it has not: these run again. If only the ends of
+    ///   that the store still has, since their ids stay the same, and spawns those that are gone: these run again. If only the ends of
     ///   children are removed, the next run [reads](crate::durable::TaskContext::join) them from the store. So a dead child that was replayed,
     ///   and has succeeded, is now a success. A child whose end the store does not keep any more is then an
     ///   [error](crate::durable::DurableError::is_expired): to run it again, name the step `spawn:NAME`.

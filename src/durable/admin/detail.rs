@@ -78,10 +78,10 @@ pub struct TaskDetail {
     /// The steps, in the order in which they were stored. The ends of children are among them. A task that has succeeded or was cancelled has
     /// none.
     pub steps: Vec<TaskStep>,
-    /// The children that the steps tell of. A child whose end was removed by a [replay](crate::durable::TaskChange::ReplayFrom) is here as if
+    /// The children that the steps name. A child whose end was removed by a [replay](crate::durable::TaskChange::ReplayFrom) is here as if
     /// it had not ended.
     pub children: Vec<TaskChild>,
-    /// What the task waits for if its run has [suspended](crate::durable::TaskContext::sleep) it: the first of these continues it.
+    /// The waits of a [suspended](crate::durable::TaskContext::sleep) task. It runs again when the first of them is over.
     pub waits_for: Vec<TaskWait>,
 }
 

@@ -12,7 +12,7 @@ use crate::durable::{Status, StepKind, TaskId};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct TaskStep {
-    /// What the step records.
+    /// The kind of the step, which determines what it records.
     pub kind: StepKind,
     /// The name of the step among those of its kind.
     pub name: String,
@@ -22,13 +22,13 @@ pub struct TaskStep {
     /// The beginning of the value, which is JSON in most cases. It is `None` for the end of a child, which is in
     /// [`TaskDetail::children`](crate::durable::TaskDetail::children), and for a signal that has not arrived in time.
     pub value: Option<Excerpt>,
-    /// The rest of a sleep, or of the time for which the task waits for a signal: zero if it is over. It is `None` for other steps.
+    /// The time that is left of a sleep, or of the timeout of a signal: zero if it is over. It is `None` for other steps.
     #[serde(serialize_with = "json::optional_millis")]
     pub left: Option<Duration>,
 }
 
 impl TaskStep {
-    /// Returns the kind and the name, as in `sleep:pause`. No other step of the task has the same:
+    /// Returns the kind and the name, as in `sleep:pause`. No other step of the task has the same full name:
     /// see [`TaskChange::ReplayFrom`](crate::durable::TaskChange::ReplayFrom).
     pub fn full_name(&self) -> String {
         format!("{}:{}", self.kind, self.name)
@@ -43,10 +43,10 @@ pub struct TaskChild {
     pub id: TaskId,
     /// The [name](crate::durable::DurableTask::NAME) of the type of the child, or `None` if the step that says so is missing.
     pub name: Option<String>,
-    /// How the child has ended, or `None` if the task does not know that it has ended.
+    /// The status of the child at its end, or `None` if the task has no step that says that it has ended.
     /// It is [`Absent`](Status::Absent) if the end was no longer kept when the task looked for it.
     pub end: Option<Status>,
-    /// The time since the task knows the end.
+    /// The time since the end was stored as a step of the task.
     #[serde(serialize_with = "json::optional_millis")]
     pub age: Option<Duration>,
     /// The beginning of the output of a child that has succeeded, or `None` if the output was too large for a step.
@@ -55,7 +55,7 @@ pub struct TaskChild {
     pub error: Option<String>,
 }
 
-/// What a suspended task waits for: see [`TaskDetail::waits_for`](crate::durable::TaskDetail::waits_for).
+/// A wait of a suspended task: see [`TaskDetail::waits_for`](crate::durable::TaskDetail::waits_for).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 #[non_exhaustive]

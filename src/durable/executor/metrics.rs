@@ -41,8 +41,8 @@ pub struct Metrics {
     /// The number of times that no permit became free for 30 s while this process awaited tasks that wait for a worker.
     /// A likely cause: runs await handles in Tokio tasks that they have spawned, and so keep their permits.
     pub stalled_waits: u64,
-    /// Runs whose tasks were [waiting](crate::durable::TaskContext::signal) for signals or children that had come, without being woken: after
-    /// six hours, or when a time was over, they have run nevertheless. This is 0 unless rows of the store were lost.
+    /// Runs whose tasks were not woken when a [signal](crate::durable::TaskContext::signal) or the end of a child arrived, and ran only
+    /// after six hours, or when a sleep or a timeout was over. This is 0 unless rows of the store were lost.
     pub late_wakes: u64,
     /// Tasks that it has stored for [schedules](crate::durable::DurableClient::schedule), whether or not it runs them. Those of
     /// [`fire_now`](crate::durable::Schedules::fire_now) are not counted.

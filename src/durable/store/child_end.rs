@@ -2,7 +2,7 @@
 
 use super::{DeadReason, MAX_ATTEMPT_ERROR_BYTES, MAX_STEP_BYTES, TaskState, shortened};
 
-/// How a child of a task has ended.
+/// The end of a child of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ChildEnd {
     Ended(TaskState),

@@ -31,7 +31,7 @@ pub(crate) const MAX_STEP_NAME_BYTES: usize = 128;
 // So one step always fits into a request.
 const _: () = assert!(MAX_STEP_BYTES + 2 * MAX_STEP_NAME_BYTES <= MAX_BATCH_BYTES);
 
-/// What a step records.
+/// The kind of a [step](crate::durable::TaskContext::step), which determines what it records.
 ///
 /// It is serialised as a word, such as `step`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]

@@ -113,8 +113,9 @@ impl<App> TaskContext<App> {
     /// Waits for [children](Self::spawn_all) of this task, and returns their results, in the order of the handles. Meanwhile, the task holds
     /// neither a permit nor a worker.
     ///
-    /// The result of a child that has failed for good, or was cancelled, is an error in the list. So one bad child does not end the wait for
-    /// the others, and the run decides what it means. The first end of a child counts: if its dead letter is replayed, the result stays.
+    /// The result of a child that has failed for good, or was cancelled, is an error in the list. So a failed child does not end the
+    /// wait for the others, and the run decides what the failure means. The first end of a child counts: a replay of its dead letter does
+    /// not change the result.
     ///
     /// If a child has not ended, this returns an error that ends the run; pass it on with `?`. The task runs again when all of them have
     /// ended: see [`sleep`](Self::sleep).

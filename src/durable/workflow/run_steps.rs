@@ -18,7 +18,7 @@ use crate::durable::task_error::Next;
 use crate::durable::{DurableClient, TaskError, TaskId};
 use crate::sync::{Mutex, lock};
 
-/// The longest time for which a task is suspended that waits for a step. The step wakes it before; so this is only a safeguard.
+/// The longest time for which a task that waits for a step is suspended. The step wakes it earlier, so this is only a safeguard.
 const MAX_WAIT_FOR_STEP: Duration = Duration::from_secs(6 * 3600);
 
 /// The longest time for which a run sleeps, so that it can be added to any instant. The next run sleeps for the rest.
@@ -30,7 +30,7 @@ pub(crate) struct RunSteps {
     claimed: u32,
     /// `true` if nothing shows that the task has run before, since it was stored or last suspended.
     is_first_run: bool,
-    /// How the wait of the task has ended.
+    /// The way in which the last wait of the task has ended.
     wait: StepWait,
     loaded: OnceCell<()>,
     state: Mutex<State>,
@@ -55,12 +55,12 @@ struct State {
     has_late_child: bool,
 }
 
-/// What a run waits for: the earliest of all waits that it has asked for.
+/// The waits that a run has asked for: the task runs again when the first of them is over.
 struct RunWait {
     until: Instant,
     /// The number of steps of the task that ends the wait.
     steps: Option<u32>,
-    /// What the run waits for, one wait after the other.
+    /// The steps for which the run waits: an item for each wait.
     awaited: Vec<AwaitedSteps>,
 }
 
@@ -86,7 +86,7 @@ impl UsedName<'_> {
         &self.name
     }
 
-    /// Has the run never use the name again.
+    /// Reserves the name until the run ends.
     pub(super) fn keep(mut self) -> StepName {
         self.is_kept = true;
         self.name.clone()
@@ -173,7 +173,7 @@ impl RunSteps {
         let (found, claimed) = (steps.len(), self.claimed);
         if found < claimed as usize {
             return Err(TaskError::retry(format!(
-                "the task had {claimed} steps when it was claimed, and the store has {found} of them"
+                "the task had {claimed} steps when it was claimed, and the store now has only {found}: the task is tried again"
             )));
         }
         let mut state = lock(&self.state);
@@ -221,7 +221,9 @@ impl RunSteps {
     ) -> Result<Vec<u8>, TaskError> {
         serde_json::to_vec(value).map_err(|error| {
             let name = name.as_str();
-            self.fail(format!("the value of `{name}` cannot be encoded: {error}"))
+            self.fail(format!(
+                "the value of `{name}` cannot be encoded as JSON: {error}"
+            ))
         })
     }
 
@@ -306,7 +308,7 @@ impl RunSteps {
         }
     }
 
-    // ===== How the run ends =====
+    // ===== The end of the run =====
 
     /// Returns the error with which the run ends because it sleeps.
     pub(super) fn suspend(&self, rest: Duration) -> TaskError {
@@ -340,7 +342,7 @@ impl RunSteps {
     pub(super) fn full(&self, name: &StepName) -> TaskError {
         let name = name.as_str();
         self.fail(format!(
-            "`{name}` is one step too many: a task has at most {MAX_STEPS} steps, of {MAX_TOTAL_STEP_BYTES} bytes with their names"
+            "`{name}` has no room: a task has at most {MAX_STEPS} steps, of {MAX_TOTAL_STEP_BYTES} bytes with their names. Divide the work among children"
         ))
     }
 
@@ -351,8 +353,8 @@ impl RunSteps {
         }
     }
 
-    /// Returns the verdict on a run that has ended with an error, if the run waits. The failure of a step that a run does beside a wait,
-    /// or after one that it has ignored, is no wait.
+    /// Returns the verdict on a run that has ended with an error, if the run waits. It does not wait if a step has failed beside a wait, or
+    /// after a wait that the run has ignored.
     pub(crate) fn suspension(&self, next: Next) -> Option<Verdict> {
         let state = lock(&self.state);
         if state.has_failed_step && next != Next::Wait {

@@ -12,7 +12,7 @@ use crate::durable::store::{
 };
 use crate::durable::{DurableClient, DurableError, TaskContext, TaskError, TaskId};
 
-/// The value of a signal that has not arrived in time. It is not valid as JSON.
+/// The value of a signal that has not arrived in time. It is not valid JSON, so no signal has this value.
 const TIMED_OUT: &[u8] = b"";
 
 impl<App> TaskContext<App> {
@@ -59,7 +59,8 @@ impl<App> TaskContext<App> {
         }
     }
 
-    /// As [`signal`](Self::signal), but waits at most for this time, which begins when the first run of the task asks for the signal. Returns
+    /// Does the same as [`signal`](Self::signal), but waits at most for this time, which begins when the first run of the task asks for the
+    /// signal. Returns
     /// `None` if the signal has not arrived by then: all later runs get the same answer, and a signal that arrives later is refused.
     ///
     /// # Errors
@@ -125,7 +126,7 @@ impl DurableClient {
     ///
     /// # Errors
     ///
-    /// - There is no such task, or it has ended ([`is_expired`](DurableError::is_expired)). The signal itself may have let it end, if the first
+    /// - There is no such task, or it has ended ([`is_expired`](DurableError::is_expired)). The signal may have ended it, if the first
     ///   answer of the store was lost.
     /// - The value cannot be encoded as JSON ([`is_encode`](DurableError::is_encode)), or has more than 64 KiB
     ///   ([`is_too_large`](DurableError::is_too_large)).
@@ -166,7 +167,7 @@ impl DurableClient {
             SignalAnswer::Found => Ok(false),
             SignalAnswer::Absent => Err(DurableError::expired(self.store_name(), task)),
             SignalAnswer::Full => Err(self.invalid(format!(
-                "task {task} has too many steps: at most {MAX_STEPS}, of {MAX_TOTAL_STEP_BYTES} bytes with their names"
+                "task {task} has no room for the signal: it has at most {MAX_STEPS} steps, of {MAX_TOTAL_STEP_BYTES} bytes with their names. Send a smaller value, or divide the work of the task among children"
             ))),
         }
     }

@@ -12,11 +12,12 @@ impl<App> TaskContext<App> {
     ///
     /// If the time is not over, this returns an error that ends the run; pass it on with `?`. The task is
     /// [delayed](crate::durable::Status::Delayed) meanwhile, and then runs again from its beginning: it finds its [steps](Self::step), and
-    /// continues here. Its failures are forgotten, so a sleep does not use up its [retries](crate::durable::DurableTask::RETRY). A
+    /// continues here. A sleep is not a failure, and resets the number of earlier failures, so it does not
+    /// use up the [retries](crate::durable::DurableTask::RETRY). A
     /// wait of less than two seconds does not end the run.
     ///
-    /// The time begins when the first run of the task comes to this sleep. It is measured by the clock of the store, and each name sleeps
-    /// once. Within a run, several waits can be combined: if the run ends, the task continues when the first of them is over.
+    /// The time begins when the first run of the task reaches this sleep, and the clock of the store measures it. Each sleep of a task needs
+    /// a name of its own. Within a run, several waits can be combined: if the run ends, the task continues when the first of them is over.
     ///
     /// If the run then returns another error, this one also determines when the task runs again. After an error for which it is
     /// [tried again](TaskError::retry), or is [snoozed](TaskError::snooze), it runs at the earlier of both times. It does not become a dead
@@ -29,7 +30,7 @@ impl<App> TaskContext<App> {
     ///
     /// # Cancel safety
     ///
-    /// The future can be dropped. If it has returned an error, or if a later run sleeps for the same name, the time began with the first call.
+    /// If the future is dropped, the sleep may have begun or not.
     ///
     /// # Examples
     ///

@@ -1,4 +1,4 @@
-//! Steps: what a run does once, and later runs remember.
+//! Steps: closures that run once, since later runs read their stored outputs.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -30,7 +30,7 @@ impl<App> TaskContext<App> {
     /// The output has at most 64 KiB as JSON, and the name 1 to 128 bytes. A task has at most 8,192 steps, and these have at most 2 MiB
     /// with their names. The ends of children count, too, but leave room for 4,096 other steps and nearly 1 MiB of them.
     /// Steps are kept until the task succeeds or is cancelled. A dead letter keeps them, so a [replay](crate::durable::DeadLetters::replay)
-    /// continues behind the last step.
+    /// continues after the last step.
     ///
     /// # Errors
     ///

@@ -70,7 +70,7 @@ pub(in crate::watch) static EXECUTOR: [Row<durable::Metrics>; 13] = [
     ),
     counter(
         "throng_durable_late_wakes_total",
-        "Runs in this process whose tasks were waiting for signals or children that had come, without being woken.",
+        "Runs in this process whose tasks were not woken when a signal or the end of a child arrived, and ran only later.",
         &[("", |m| count(m.late_wakes))],
     ),
     counter(

@@ -43,7 +43,7 @@ impl WorkflowNotice {
                 }
                 (None, Some("yes")) => "The signal was sent.",
                 (None, Some(_)) => {
-                    "Nothing was changed: the task has this signal already, and the first one stands."
+                    "Nothing was changed: the task has already received this signal, or has given up waiting for it."
                 }
                 (None, None) => return None,
             },

@@ -8,7 +8,7 @@ use throng::durable::{Status, StepKind, TaskChild, TaskDetail, TaskId, TaskStep,
 use super::{millis, optional_millis};
 use crate::redact::{Document, Redactor, Shown, ShownPart};
 
-/// The part of a task that its workflow is. It is empty for most tasks.
+/// The steps, the waits, the children and the parent of a task. Most tasks have none.
 #[derive(Debug, Serialize)]
 pub(crate) struct WorkflowView {
     pub(crate) parent: Option<TaskId>,
@@ -42,7 +42,7 @@ pub(crate) struct StepView {
 pub(crate) struct ChildView {
     pub(crate) id: TaskId,
     pub(crate) name: Option<String>,
-    /// How the child has ended, or `None` if the task does not know that it has ended.
+    /// The status of the child at its end, or `None` if the task has no step that says that it has ended.
     pub(crate) end: Option<Status>,
     #[serde(serialize_with = "optional_millis")]
     pub(crate) age: Option<Duration>,

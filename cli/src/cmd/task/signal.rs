@@ -34,7 +34,7 @@ pub(crate) async fn signal(
     match session.ask(sent).await? {
         true => out.id(args.id),
         false => Err(Failure::Nothing(format!(
-            "not sent: the task {} has a signal `{}` already, and the first one stands",
+            "not sent: the task {} has already received the signal `{}`, or has given up waiting for it",
             args.id, args.name
         ))),
     }
