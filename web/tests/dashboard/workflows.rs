@@ -239,7 +239,7 @@ async fn a_form_sends_a_signal() {
     let page = workflow.follow("/signal", &signal).await;
     assert!(page.contains("The signal was sent."), "{page}");
     let page = workflow.follow("/signal", &signal).await;
-    assert!(page.contains("has this signal already"), "{page}");
+    assert!(page.contains("has already received this signal"), "{page}");
     workflow.run().await;
     assert_eq!(
         workflow.client.status(workflow.id).await.unwrap(),
