@@ -126,7 +126,7 @@ impl<App> TaskContext<App> {
     /// - A [fatal](TaskError::fatal) error if a handle is not that of a child that this run has spawned or found.
     /// - The store does not answer.
     ///
-    /// The result of a child [`is_too_large`](DurableError::is_too_large) if its output has more than 64 KiB, or the steps of this task have
+    /// The result of a child [`is_too_large`](DurableError::is_too_large) if its output has more than 64 KiB, or if the steps of this task
     /// would have more than 1 MiB with it. In the latter case, the error of a dead child is left out, too.
     ///
     /// # Cancel safety
@@ -136,7 +136,8 @@ impl<App> TaskContext<App> {
     /// # Examples
     ///
     /// ```
-    /// #     /// # use throng::durable::{DurableTask, TaskContext, TaskError};
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableTask, TaskContext, TaskError};
     /// #[derive(Serialize, Deserialize)]
     /// struct Fetch(String);
     /// # impl DurableTask for Fetch { const NAME: &'static str = "fetch"; type Output = u64; }
