@@ -203,7 +203,6 @@ mod engine;
 mod envelope;
 mod error;
 pub(crate) mod executor;
-#[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
 mod failpoint;
 mod failure;
 mod handle;

@@ -16,7 +16,7 @@ pub(crate) const MIN_CHILD_RETENTION: Duration = Duration::from_secs(10 * 60);
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct SpawnedChildren {
     pub(crate) count: u64,
-    /// The [name](DurableTask::NAME) of their type.
+    /// The [name](crate::durable::DurableTask::NAME) of their type.
     pub(crate) name: String,
     /// Their queue, unless it is the default one. In a later version of the program, their type may have another one.
     pub(super) queue: Option<String>,
