@@ -47,8 +47,9 @@ const CELL_SIZES: [usize; 3] = if cfg!(all(test, throng_loom)) {
 const HEADER_SIZE: usize = size_of::<Page>().next_multiple_of(CACHE_LINE);
 /// The most free pages that a slab keeps: 128 KiB.
 const MAX_FREE_PAGES: usize = if cfg!(all(test, throng_loom)) { 1 } else { 32 };
-/// The number of pages for which a thread gathers counts.
-const GATHERED_PAGES: usize = 4;
+/// The number of pages for which a thread gathers counts. Models have one: which pages share an entry depends on their addresses, and models
+/// must do the same each time.
+const GATHERED_PAGES: usize = if cfg!(all(test, throng_loom)) { 1 } else { 4 };
 
 /// The thread of a slab has exited.
 const SEALED: Tags = Tags::bit(0);
