@@ -60,8 +60,8 @@ impl<App> TaskContext<App> {
     }
 
     /// Does the same as [`signal`](Self::signal), but waits at most for this time, which begins when the first run of the task asks for the
-    /// signal. Returns
-    /// `None` if the signal has not arrived by then: all later runs get the same answer, and a signal that arrives later is refused.
+    /// signal. Returns `None` if the signal has not arrived by then: all later runs get the same answer, and a signal that arrives later is
+    /// refused.
     ///
     /// # Errors
     ///

@@ -12,9 +12,8 @@ impl<App> TaskContext<App> {
     ///
     /// If the time is not over, this returns an error that ends the run; pass it on with `?`. The task is
     /// [delayed](crate::durable::Status::Delayed) meanwhile, and then runs again from its beginning: it finds its [steps](Self::step), and
-    /// continues here. A sleep is not a failure, and resets the number of earlier failures, so it does not
-    /// use up the [retries](crate::durable::DurableTask::RETRY). A
-    /// wait of less than two seconds does not end the run.
+    /// continues here. A sleep is not a failure, and resets the number of earlier failures, so it does not use up the
+    /// [retries](crate::durable::DurableTask::RETRY). A wait of less than two seconds does not end the run.
     ///
     /// The time begins when the first run of the task reaches this sleep, and the clock of the store measures it. Each sleep of a task needs
     /// a name of its own. Within a run, several waits can be combined: if the run ends, the task continues when the first of them is over.

@@ -14,10 +14,9 @@ impl<App> TaskContext<App> {
     /// closure is not called again, and all runs get the same output. If the closure returns an error, nothing is stored, and the next run
     /// calls it again. This run may do so, too, under the same name.
     ///
-    /// A step runs again only if its output was not stored: if the worker has died or has lost its lease, or if the store did not answer or had
-    /// no space left.
-    /// To guard against that, pass the [idempotency key](Self::idempotency_key) of the task and the name of the step to the service that
-    /// the step calls.
+    /// A step runs again only if its output was not stored: if the worker has died or has lost its lease, if the store did not answer or had
+    /// no space left, or if its future was dropped, for example by `try_join!` beside a wait. To guard against that, pass the
+    /// [idempotency key](Self::idempotency_key) of the task and the name of the step to the service that the step calls.
     ///
     /// # Names
     ///
