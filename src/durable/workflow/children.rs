@@ -25,8 +25,8 @@ impl<App> TaskContext<App> {
     ///
     /// # Errors
     ///
-    /// - a [fatal](TaskError::fatal) error if the task would have more than 4,096 children in all, if a task cannot be encoded, or one of the
-    ///   fatal errors of [`step`](Self::step);
+    /// - a [fatal](TaskError::fatal) error if the task would have more than 4,096 children in all, with those that the run is spawning at the
+    ///   same time; if a task cannot be encoded; or one of the fatal errors of [`step`](Self::step);
     /// - an error after which the task is tried again if the store does not answer.
     ///
     /// # Cancel safety
@@ -71,11 +71,11 @@ impl<App> TaskContext<App> {
         step: &StepName,
         tasks: Vec<T>,
     ) -> Result<SpawnedChildren, TaskError> {
-        let (count, before) = (tasks.len() as u64, self.number_of_children());
-        if before.saturating_add(count) > u64::from(MAX_CHILDREN) {
+        let count = tasks.len() as u64;
+        if let Err(others) = self.steps.reserve_children(step, count) {
             let name = step.as_str();
             return Err(self.steps.fail(format!(
-                "`{name}` has {count} tasks, and the task has {before} children: it has at most {MAX_CHILDREN} in all. Spawn them from several tasks"
+                "`{name}` has {count} tasks, and the task has {others} children: it has at most {MAX_CHILDREN} in all. Spawn them from several tasks"
             )));
         }
         let spawned = SpawnedChildren {
@@ -93,15 +93,6 @@ impl<App> TaskContext<App> {
         let value = self.steps.encode(step, &spawned)?;
         let stored = self.store_step(step.clone(), value).await?;
         self.steps.decode(step, &stored)
-    }
-
-    /// Returns the number of children that were spawned, as far as this run knows them.
-    fn number_of_children(&self) -> u64 {
-        let spawned = self.steps.spawned();
-        let spawned = spawned
-            .iter()
-            .filter_map(|value| serde_json::from_slice::<SpawnedChildren>(value).ok());
-        spawned.fold(0, |sum, it| u64::saturating_add(sum, it.count))
     }
 
     fn child_ids(&self, name: &str, spawned: &SpawnedChildren) -> Result<Vec<TaskId>, TaskError> {
