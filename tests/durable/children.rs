@@ -315,8 +315,8 @@ async fn a_child_that_is_listed_twice_is_waited_for_once(store: TestStore) {
     assert_eq!(within(parent).await.unwrap(), 200);
 }
 
-/// The run asks for the end of a child, which is missing. It then finds the end, fails, and so is suspended: the end must not be missing for
-/// the store.
+/// The run asks for the end of a child, which is missing. It then finds the end, fails, and so is suspended: the end must not be missing
+/// for the store.
 async fn a_child_whose_end_the_run_finds_after_it_has_waited_ends_the_wait(store: TestStore) {
     let client = store.client().await;
     let (door, runs) = (Door::new(), Calls::default());

@@ -39,7 +39,8 @@ pub(crate) struct RunSteps {
 
 #[derive(Default)]
 struct State {
-    /// The steps that the run has read or stored. A step that was stored by another, such as a signal that has just arrived, may be missing.
+    /// The steps that the run has read or stored. A step that was stored by another, such as a signal that has just arrived, may be
+    /// missing.
     steps: HashMap<String, KnownStep>,
     /// The ends of children for which the task has no room. They do not count as steps.
     unstored: HashMap<String, KnownStep>,
@@ -270,8 +271,8 @@ impl RunSteps {
         lock(&self.state).children.contains(&id)
     }
 
-    /// Reserves the right to spawn children under this name, which the run keeps: even if it then fails to spawn them, some may be stored. If
-    /// the task would have too many, returns the number of its other children as an error.
+    /// Reserves the right to spawn children under this name, which the run keeps: even if it then fails to spawn them, some may be stored.
+    /// If the task would have too many, returns the number of its other children as an error.
     pub(super) fn reserve_children(&self, name: &StepName, count: u64) -> Result<(), u64> {
         let mut state = lock(&self.state);
         let others = state.children_beside(name);
@@ -386,7 +387,8 @@ impl State {
         self.steps.get(name).or_else(|| self.unstored.get(name))
     }
 
-    /// Returns the number of children that were spawned under other names, as far as this run knows them, or that the run has begun to spawn.
+    /// Returns the number of children that were spawned under other names, as far as this run knows them, or that the run has begun to
+    /// spawn.
     fn children_beside(&self, name: &StepName) -> u64 {
         let is_spawn = |name: &str| matches!(StepName::split(name), Some((StepKind::Spawn, _)));
         let spawned = self
