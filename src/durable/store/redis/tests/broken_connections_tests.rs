@@ -333,6 +333,9 @@ async fn a_full_server_refuses_tasks_with_the_ids_of_expired_ones() {
     };
     worker.turn(vec![verdicts], 0).await;
     age(&server, "full", &clock, Duration::from_secs(40 * 24 * 3600));
+    // After such a time, the client records the type of the tasks again, which a full server refuses, too.
+    worker.enqueue([task(3)]).await;
+    assert_eq!(worker.claim(1).await.tasks[0].id, id(3));
     server.ask(&["CONFIG", "SET", "maxmemory", "1"]);
     for number in [1, 2] {
         let request = worker.new_enqueue([large(number)]);
