@@ -2,8 +2,8 @@
 //!
 //! A run records what it has done in *steps*, which the store keeps and which never change. A later run of the task reads them, and
 //! continues after the last one. A run that must wait ends: it returns an error, which `?` passes on, and the task is
-//! *suspended* until a time, or until it has a number of steps. Since a signal is a step, too, and since the store compares the numbers when
-//! it suspends the task and when it stores a signal, no signal is missed.
+//! *suspended* until a time, or until it has a number of steps. Since a signal is a step, too, and since the store compares the numbers
+//! when it suspends the task and when it stores a signal, no signal is missed.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -68,8 +68,8 @@ impl<App> TaskContext<App> {
         }
     }
 
-    /// Stores steps, except those that the task has already. Returns for each step, in their order, the one that the task has now, or the step
-    /// if the task has no room for it.
+    /// Stores steps, except those that the task has already. Returns for each step, in their order, the one that the task has now, or the
+    /// step if the task has no room for it.
     async fn store_steps(&self, steps: Vec<NamedValue>) -> Result<Vec<StoredOrFull>, TaskError> {
         let new = steps.iter().map(|(name, value)| self.new_step(name, value));
         let new = new.collect::<Result<Vec<_>, _>>()?;

@@ -1,4 +1,4 @@
-//! What operators see of workflows, and replays from a step.
+//! The details of workflows that operators see, and replays from a step.
 
 use std::time::Duration;
 

@@ -11,7 +11,8 @@ use crate::durable::workflow::awaited::{self, AwaitedSteps};
 use crate::durable::workflow::spawned_children::SpawnedChildren;
 use crate::durable::{Status, StepKind, TaskId};
 
-/// The time by which the end of a sleep may differ from the time at which the task is due: a run measures the first, and a store the second.
+/// The time by which the end of a sleep may differ from the time at which the task is due: a run measures the first, and a store the
+/// second.
 const MAX_DEVIATION: Duration = Duration::from_secs(60);
 
 /// Adds the steps to the details of a task. The text describes the steps for which the task waits, if it does.

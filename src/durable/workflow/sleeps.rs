@@ -15,13 +15,14 @@ impl<App> TaskContext<App> {
     /// continues here. A sleep is not a failure, and resets the number of earlier failures, so it does not use up the
     /// [retries](crate::durable::DurableTask::RETRY). A wait of less than two seconds does not end the run.
     ///
-    /// The time begins when the first run of the task reaches this sleep, and the clock of the store measures it. Each sleep of a task needs
-    /// a name of its own. Within a run, several waits can be combined: if the run ends, the task continues when the first of them is over.
+    /// The time begins when the first run of the task reaches this sleep, and the clock of the store measures it. Each sleep of a task
+    /// needs a name of its own. Within a run, several waits can be combined: if the run ends, the task continues when the first of them is
+    /// over.
     ///
     /// If the run then returns another error, this one also determines when the task runs again. After an error for which it is
     /// [tried again](TaskError::retry), or is [snoozed](TaskError::snooze), it runs at the earlier of both times. It does not become a dead
-    /// letter while it waits, not even after a [fatal](TaskError::fatal) error, unless a [step](Self::step) has failed beside the wait. If the
-    /// run returns `Ok`, the task has succeeded.
+    /// letter while it waits, not even after a [fatal](TaskError::fatal) error, unless a [step](Self::step) has failed beside the wait. If
+    /// the run returns `Ok`, the task has succeeded.
     ///
     /// # Errors
     ///
