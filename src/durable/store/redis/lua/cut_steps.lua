@@ -8,7 +8,7 @@
 -- - The letter of the answer, if nothing changes: `y` if this replay has happened before, as its nonce shows, `n` if the task runs, `m` if it has
 --   no such step, `s` if it was replayed from this step and still waits, or `d` if an earlier step is lost: the next run would repeat it.
 -- - `nil`, and the steps that are removed.
--- - `nil`, `nil`, and the record of the last replay, with this nonce: the task was replayed from this step, and did not get as far as to store it.
+-- - `nil`, `nil`, and the new nonce of the last replay, as a row: the task was replayed from this step, and did not get as far as to store it.
 local function steps_from(id, step, first, nonce, status)
   local key = STEPS .. ':' .. id
   local rows, found, last, last_number = call('HGETALL', key), nil, nil, 0
@@ -24,7 +24,8 @@ local function steps_from(id, step, first, nonce, status)
   if not found then
     local is_same = last and status ~= 'dead' and sub(rows[last + 1], REPLAY_STEP) == step
     if not is_same or status == 'waiting' then return is_same and 's' or 'm' end
-    return nil, nil, { key = key, name = rows[last], row = sub(rows[last + 1], 1, STEP_VALUE - 1) .. nonce .. step }
+    local before = rows[last + 1]
+    return nil, nil, { key = key, name = rows[last], row = sub(before, 1, STEP_VALUE - 1) .. nonce .. step, before = before }
   end
   local cut = { id = id, key = key, rows = rows, removed = {}, kept = 0, count = call('HGET', STEPS, id) }
   local name = 'replay:' .. string.format('%.0f', found)

@@ -68,9 +68,10 @@ call('ZREM', LEASE, '')
 local bundles = lists().at_the_end(entries)
 state.transaction = {
   undo = 'run_now', delayed = delayed, dues = dues, quarantined = quarantined, bundles = bundles, keys = keys_before,
-  cut = cut,
+  cut = cut, record = record,
 }
 if cut then write_cut(cut) end
+if record then call('HSET', record.key, record.name, record.row) end
 if #quarantined > 0 then call('SADD', QUARANTINED, unpack(quarantined)) end
 if #keys_after > 0 then call('HSET', HELD_KEYS, unpack(keys_after)) end
 for i = 2, #dues, 2 do
@@ -78,8 +79,6 @@ for i = 2, #dues, 2 do
   call('HDEL', DELAYED, dues[i])
 end
 lists().push('RPUSH', bundles)
--- This is the last write, so nothing undoes it.
-if record then call('HSET', record.key, record.name, record.row) end
 state.transaction = nil
 pcall(lists().wake_for, bundles)
 return concat(answers)
