@@ -71,7 +71,10 @@ state.transaction = {
   cut = cut, record = record,
 }
 if cut then write_cut(cut) end
-if record then call('HSET', record.key, record.name, record.row) end
+if record then
+  local key = record.key
+  call('HSET', key, record.name, record.row)
+end
 if #quarantined > 0 then call('SADD', QUARANTINED, unpack(quarantined)) end
 if #keys_after > 0 then call('HSET', HELD_KEYS, unpack(keys_after)) end
 for i = 2, #dues, 2 do
