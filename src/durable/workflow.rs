@@ -111,14 +111,14 @@ impl<App> TaskContext<App> {
         })
     }
 
-    /// Waits for a short time. Instead of a longer one, returns the error with which the run ends, to suspend the task for this time or, if
-    /// a step is given, until the task has it.
-    async fn wait_for(&self, rest: Duration, step: Option<&StepName>) -> Result<(), TaskError> {
+    /// Waits for a short time. Instead of a longer one, returns the error with which the run ends, to suspend the task for this time or,
+    /// unless the step is a sleep, until the task has the step.
+    async fn wait_for(&self, rest: Duration, step: &StepName) -> Result<(), TaskError> {
         if rest >= MIN_SUSPENSION {
             failpoint("wait.before-suspend");
-            return Err(match step {
-                Some(name) => self.steps.suspend_for(rest, &HashSet::from([name.clone()])),
-                None => self.steps.suspend(rest),
+            return Err(match StepName::split(step.as_str()) {
+                Some((StepKind::Sleep, _)) => self.steps.suspend(rest, step),
+                _ => self.steps.suspend_for(rest, &HashSet::from([step.clone()])),
             });
         }
         if rest.is_zero() {

@@ -107,7 +107,7 @@ pub(crate) enum Verdict {
     /// The task runs again after a while. No attempt is counted.
     Snooze { after: Duration },
     /// The task is delayed for a while, or until it has `until` steps: if it has them, it is due at once. Its failures are forgotten.
-    /// `waits_for` describes those steps for operators: see [`awaited`](crate::durable::workflow::awaited). It is stored only with `until`.
+    /// `waits_for` describes its waits for operators: see [`awaited`](crate::durable::workflow::awaited). It is stored only with `until`.
     Suspend {
         after: Duration,
         until: Option<u32>,

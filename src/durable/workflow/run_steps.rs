@@ -318,9 +318,10 @@ impl RunSteps {
     // ===== The end of the run =====
 
     /// Returns the error with which the run ends because it sleeps.
-    pub(super) fn suspend(&self, rest: Duration) -> TaskError {
+    pub(super) fn suspend(&self, rest: Duration, sleep: &StepName) -> TaskError {
         let mut state = lock(&self.state);
-        state.wait(rest.min(MAX_SLEEP));
+        let wait = state.wait(rest.min(MAX_SLEEP));
+        wait.awaited.push(AwaitedSteps::Sleep(sleep.clone()));
         TaskError::wait()
     }
 

@@ -112,7 +112,7 @@ impl<App> TaskContext<App> {
     /// Waits for the rest of a time, and then for the signal no more. Returns the step that the task has instead of the signal, or the
     /// signal.
     async fn time_out(&self, signal: &StepName, rest: Duration) -> Result<KnownStep, TaskError> {
-        self.wait_for(rest, Some(signal)).await?;
+        self.wait_for(rest, signal).await?;
         // If the signal arrives at the same time, the store decides which comes first.
         self.store_step(signal.clone(), TIMED_OUT.to_vec()).await
     }

@@ -50,7 +50,8 @@ impl<App> TaskContext<App> {
     /// ```
     pub async fn sleep(&self, name: &str, duration: Duration) -> Result<(), TaskError> {
         let (name, rest) = self.rest_of(StepKind::Sleep, name, || duration).await?;
-        name.keep_after(self.wait_for(rest, None).await)
+        let waited = self.wait_for(rest, name.name()).await;
+        name.keep_after(waited)
     }
 
     /// Sleeps until a time: see [`sleep`](Self::sleep). The first run of the task that comes to this sleep determines how long it takes.
@@ -65,7 +66,8 @@ impl<App> TaskContext<App> {
     pub async fn sleep_until(&self, name: &str, time: SystemTime) -> Result<(), TaskError> {
         let left = || time.duration_since(SystemTime::now()).unwrap_or_default();
         let (name, rest) = self.rest_of(StepKind::Sleep, name, left).await?;
-        name.keep_after(self.wait_for(rest, None).await)
+        let waited = self.wait_for(rest, name.name()).await;
+        name.keep_after(waited)
     }
 
     /// Returns what is left of a time, which begins when the first run of the task asks for it, and the name of its step.
