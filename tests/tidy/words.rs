@@ -54,17 +54,6 @@ const DURABLE: [&str; 2] = ["src/durable/", "tests/durable/"];
 /// The longest line of a comment of the durable part, unless it is a row of a table.
 const MAX_COMMENT_COLUMNS: usize = 140;
 
-/// Files that still have longer comments.
-const LONG_COMMENTS: [&str; 7] = [
-    "src/durable/admin/bulk.rs",
-    "src/durable/admin/change.rs",
-    "src/durable/store/changes.rs",
-    "src/durable/store/redis/changes.rs",
-    "src/durable/store/redis/lua/cut_steps.lua",
-    "src/durable/store/redis/lua/replay.lua",
-    "src/durable/store/redis/lua/run_now.lua",
-];
-
 /// Types of which every part has one of its own, for its users.
 const OF_EVERY_PART: [&str; 2] = ["Builder", "Metrics"];
 
@@ -111,8 +100,7 @@ fn openings(path: &str) -> impl Iterator<Item = &'static str> {
 #[test]
 fn comments_have_short_lines() {
     let mut problems = Problems::default();
-    let is_checked = |path: &&String| is_durable(path) && !LONG_COMMENTS.contains(&path.as_str());
-    for path in files().iter().filter(is_checked) {
+    for path in files().iter().filter(|path| is_durable(path)) {
         let Some(text) = read(path) else { continue };
         for (number, line) in numbered(text.lines()) {
             let is_text = comment(path, line).is_some_and(|text| !text.starts_with('|'));
