@@ -66,13 +66,13 @@ pub enum TaskChange {
     /// that of a `step`. The steps that are removed include:
     ///
     /// - *Signals*: a signal that arrived later than the step is lost. Send it again.
-    /// - *Timers*: a sleep that began before the step is not repeated, and continues. To repeat a wait for a signal that did not arrive in time,
-    ///   name the step `timeout:NAME`.
+    /// - *Timers*: a sleep that began before the step is not repeated, and continues. To repeat a wait for a signal that did not arrive in
+    ///   time, name the step `timeout:NAME`.
     /// - *Children*: the children themselves are neither cancelled nor deleted. With the step `spawn:NAME`, the ends of its children are
     ///   removed, too, even if one was stored before that step; then everything from there on is removed. The next run finds those children
     ///   that the store still has, since their ids stay the same, and spawns those that are gone: these run again. If only the ends of
-    ///   children are removed, the next run [reads](crate::durable::TaskContext::join) them from the store. So a dead child that was replayed,
-    ///   and has succeeded, is now a success. A child whose end the store does not keep any more is then an
+    ///   children are removed, the next run [reads](crate::durable::TaskContext::join) them from the store. So a dead child that was
+    ///   replayed, and has succeeded, is now a success. A child whose end the store does not keep any more is then an
     ///   [error](crate::durable::DurableError::is_expired): to run it again, name the step `spawn:NAME`.
     ///
     /// The task gets a step of the kind [`Replay`](crate::durable::StepKind::Replay) that records this. It is the last one until the task

@@ -83,11 +83,9 @@ impl StepView {
 }
 
 fn step(redactor: &Redactor, detail: &TaskDetail, step: &TaskStep) -> StepView {
-    let shown = Shown {
-        id: detail.task.id,
-        name: detail.task.name.as_deref(),
-        part: ShownPart::Step,
-    };
+    let (id, name) = (detail.task.id, detail.task.name.as_deref());
+    let mut shown = Shown::new(id, name, ShownPart::Step);
+    shown.step = Some(&step.name);
     let value = step.value.as_ref();
     StepView {
         kind: step.kind,
@@ -102,7 +100,7 @@ fn step(redactor: &Redactor, detail: &TaskDetail, step: &TaskStep) -> StepView {
                 text: value.as_str().map(String::from),
                 note: None,
             }),
-            _ => value.map(|value| redactor.step(&shown, &step.name, value)),
+            _ => value.map(|value| redactor.step(&shown, value)),
         },
         left: step.left,
     }
@@ -110,9 +108,9 @@ fn step(redactor: &Redactor, detail: &TaskDetail, step: &TaskStep) -> StepView {
 
 fn child(redactor: &Redactor, child: &TaskChild) -> ChildView {
     let (id, name) = (child.id, child.name.as_deref());
-    let part = ShownPart::Output;
+    let shown = Shown::new(id, name, ShownPart::Output);
     let output = child.output.as_ref();
-    let output = output.map(|it| redactor.step(&Shown { id, name, part }, "", it));
+    let output = output.map(|it| redactor.step(&shown, it));
     let error = child.error.as_deref();
     ChildView {
         id,

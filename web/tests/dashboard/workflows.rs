@@ -16,7 +16,7 @@ use throng::durable::{
 use crate::api::Api;
 use crate::golden::Golden;
 use crate::stage::SECRET;
-use crate::support::{ACCESS, PREFIX, Reply, get, operated, post_form, send};
+use crate::support::{ACCESS, PREFIX, Reply, builder, get, mounted, operated, post_form, send};
 
 /// A text that does something on a page that does not escape it.
 const HOSTILE: &str = "<script>alert(1)</script>\"'\u{202e}";
@@ -185,6 +185,20 @@ async fn confidential_and_hostile_texts_of_steps_are_on_no_page() {
     );
     let last = workflow.steps().await.pop();
     assert_eq!(last.as_deref(), Some("replay:3"));
+}
+
+#[tokio::test]
+async fn a_hook_hides_the_value_of_a_step_by_its_name() {
+    let workflow = Workflow::new().await;
+    let app = mounted(builder(&workflow.client).redact(|shown, value| {
+        if shown.step == Some("charge") {
+            *value = json!("(private)");
+        }
+    }));
+    let page = get(&app, &workflow.path()).await.text;
+    assert!(page.contains("(private)"), "{page}");
+    assert!(!page.contains("api_key"), "{page}");
+    assert!(workflow.page().await.contains("api_key"));
 }
 
 #[tokio::test]

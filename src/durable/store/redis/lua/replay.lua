@@ -15,8 +15,8 @@
 -- ARGV[6]   -> nonce 8
 --
 -- Output: a letter for each id: `y` if the dead letter is replayed or deleted, or was replayed with this nonce before, `n` if there is no
---   such dead letter, `k` if it is not replayed since another task holds its key, `m` if it is not replayed since it has no such step, `d` if
---   it is not replayed since it is damaged
+--   such dead letter, `k` if it is not replayed since another task holds its key, `m` if it is not replayed since it has no such step, `d`
+--   if it is not replayed since it is damaged
 --
 -- Errors: UNDONE or PARTIAL if a command failed
 local is_replay, step, cut = ARGV[1] ~= 'delete', ARGV[1] == 'from' and ARGV[4], nil
