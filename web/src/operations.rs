@@ -41,7 +41,7 @@ pub(crate) async fn change_task(
 
 /// The maximum size in bytes of the name of a signal, and of a step without its kind.
 pub(crate) const MAX_STEP_NAME_BYTES: usize = 128;
-/// The same for the name of a step with its kind. This is the longest kind.
+/// The maximum size in bytes of the name of a step with its kind. The longest kind is `timeout`.
 const MAX_FULL_NAME_BYTES: usize = "timeout:".len() + MAX_STEP_NAME_BYTES;
 
 /// Refuses a name that no step has. This precedes the audit event, which would otherwise record a text as long as the request.
@@ -71,8 +71,8 @@ pub(crate) async fn replay_from(
     changed
 }
 
-/// The maximum length of a body with a signal. A value has at most 64 KiB, of which a form may encode each byte as three. The rest is for
-/// the name.
+/// The maximum length in bytes of the body of a request that sends a signal. A value has at most 64 KiB, and a form may encode each of its
+/// bytes as three. The rest is for the name.
 pub(crate) const MAX_SIGNAL_BODY_BYTES: usize = 3 * (64 << 10) + (4 << 10);
 
 /// Sends a signal to a task. Returns `false` if the task has a signal with this name already.

@@ -47,7 +47,7 @@ pub struct Bulk<'a> {
     is_over: bool,
     /// The tasks that were made due.
     made_due: HashSet<TaskId>,
-    /// Makes a replay from a step have one effect on each task, even if a part is repeated.
+    /// The nonce of all replays from a step. It gives a replay one effect on each task, even if a part is repeated.
     nonce: u64,
 }
 

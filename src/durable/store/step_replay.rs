@@ -7,7 +7,7 @@ use super::StepName;
 pub(crate) struct StepReplay {
     /// The step that the operator has named.
     pub(crate) step: StepName,
-    /// The first step that is removed. It differs from `step` if children have ended before the step that has spawned them was stored.
+    /// The first step that is removed. It differs from `step` if children ended before the step that records their spawn was stored.
     pub(crate) first: StepName,
     /// A random number that stays the same if the request is sent again. So it has one effect, even if the task has run in the meantime.
     pub(crate) nonce: u64,

@@ -41,10 +41,10 @@ fn replayed(effect: &str) -> &'static str {
     match effect {
         "yes" => "The task runs again from the step.",
         "already" => {
-            "Nothing was changed: the task was already replayed from this step, and has stored no step since. Wait for its next run."
+            "Nothing was changed: the task was already replayed from this step, and has not stored it since. Wait for its next run."
         }
         "no_such_step" => {
-            "Nothing was changed: the task has no step with this name, since another replay may have removed it. Choose a step of the timeline."
+            "Nothing was changed: the task has no step with this name. Another replay may have removed it. Choose a step of the timeline."
         }
         "key_held" => {
             "Nothing was changed: another task holds the key of this one. Wait until that task has ended or cancel it, and repeat the replay."
@@ -54,8 +54,8 @@ fn replayed(effect: &str) -> &'static str {
              the workers, or check the store with `throng doctor`."
         }
         "not_in" => {
-            "Nothing was changed: the task has started or ended meanwhile. If it is running, wait for the end of its run or cancel it, and \
-             repeat the replay."
+            "Nothing was changed: the task has started or ended meanwhile. If it is running, wait for the end of its run, and \
+             then repeat the replay."
         }
         _ => {
             "Nothing was changed. Look at the status and the steps of the task before you repeat the replay."

@@ -274,10 +274,7 @@ async fn each_refusal_says_what_has_happened_and_what_to_do() {
         ("replayed=no_such_step", "Choose a step of the timeline."),
         ("replayed=key_held", "Wait until that task has ended"),
         ("replayed=unreadable", "Update the dashboard"),
-        (
-            "replayed=not_in",
-            "wait for the end of its run or cancel it",
-        ),
+        ("replayed=not_in", "wait for the end of its run"),
         ("replayed=other", "Look at the status"),
         ("signalled=already", "first replay the task"),
     ] {

@@ -36,7 +36,7 @@ pub(crate) async fn replay(
     change(session, &[args.id], &replay, out).await
 }
 
-/// Asks for a confirmation, unless the task has no such step, so that the replay is refused.
+/// Asks for a confirmation, unless the task has no such step: the store then refuses the replay.
 fn confirm_removal(detail: &TaskDetail, args: &ReplayArgs) -> Result<(), Failure> {
     match (steps_from(detail, &args.from), &detail.damage) {
         (0, Some(damage)) if detail.steps.is_empty() => {

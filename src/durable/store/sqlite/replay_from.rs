@@ -36,7 +36,7 @@ pub(super) fn replay_from(
     }
 }
 
-/// Makes a task ready whose steps from this number on are removed.
+/// Removes the steps of a task from this number on, and makes it ready.
 fn cut_and_replay(
     tx: &mut Transaction<'_>,
     id: TaskId,
@@ -59,7 +59,7 @@ fn cut_and_replay(
     Ok(answer)
 }
 
-/// Makes a task due that was replayed from the same step, and did not get as far as to store it.
+/// Makes a task due that was replayed from the same step, and has not stored it since.
 fn replay_again(
     tx: &mut Transaction<'_>,
     id: TaskId,

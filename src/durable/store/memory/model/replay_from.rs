@@ -29,7 +29,7 @@ impl Model {
         }
     }
 
-    /// Makes a task ready that keeps only this number of steps.
+    /// Keeps only this number of steps of a task, and makes it ready.
     fn cut_and_replay(&mut self, id: TaskId, kept: usize, replay: &StepReplay) -> ChangeAnswer {
         let now = self.wall();
         let answer = match self.tasks.get(&id).map(|row| &row.state) {
@@ -45,7 +45,7 @@ impl Model {
         answer
     }
 
-    /// Makes a task due that was replayed from the same step, and did not get as far as to store it.
+    /// Makes a task due that was replayed from the same step, and has not stored it since.
     fn replay_again(&mut self, id: TaskId, replay: &StepReplay) -> ChangeAnswer {
         if self.run_now(id) != ChangeAnswer::Changed {
             return ChangeAnswer::Same;

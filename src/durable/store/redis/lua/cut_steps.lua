@@ -3,13 +3,14 @@
 --
 -- Undo: cut_steps.
 
--- Looks for the first step that a replay from a step removes. The status of the task is `dead`, `delayed`, `waiting` or `running`. Returns
--- one of:
+-- Finds the effect of a replay from a step. The status of the task is `dead`, `delayed`, `waiting` or `running`. Returns one of:
 --
--- - The letter of the answer, if nothing changes: `y` if this replay has happened before, as its nonce shows, `n` if the task runs, `m` if it
---   has no such step, `s` if it was replayed from this step and still waits, or `d` if an earlier step is lost: the next run would repeat it.
+-- - The letter of the answer, if nothing changes: `y` if this replay has happened before, as its nonce shows, `n` if the task is running,
+--   `m` if it has no such step, `s` if it was replayed from this step and still waits, or `d` if an earlier step is lost: the next run
+--   would repeat it.
 -- - `nil`, and the steps that are removed.
--- - `nil`, `nil`, and the new nonce of the last replay, as a row: the task was replayed from this step, and has not stored it since.
+-- - `nil`, `nil`, and the record of the last replay with the new nonce, as a row: the task was replayed from this step, and has not stored
+--   it since.
 local function steps_from(id, step, first, nonce, status)
   local key = STEPS .. ':' .. id
   local rows, found, last, last_number = call('HGETALL', key), nil, nil, 0

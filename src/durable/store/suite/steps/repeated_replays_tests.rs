@@ -34,7 +34,7 @@ fn all_verdicts() -> impl Iterator<Item = Verdict> {
     delays().into_iter().chain([dead(), Verdict::Release])
 }
 
-/// Replays a task, which then runs. Returns its epoch.
+/// Replays a task, which then runs. Returns the epoch of that run.
 async fn replay_and_run(
     process: &Process,
     session: &mut Session<'_>,
@@ -103,7 +103,7 @@ pub(super) async fn each_replay_from_the_same_step_removes_it(it: &dyn Harness) 
             rows.last().unwrap(),
             &format!("replay:{}=step:b", 1 + round)
         );
-        // The requests before are known as long as their records are there.
+        // Earlier requests are recognized as long as their records are kept.
         epoch = session.claim(1).await.epoch;
         for nonce in 1..=round {
             assert_eq!(process.send_replay(1, nonce).await, ChangeAnswer::Changed);
@@ -185,7 +185,7 @@ pub(super) async fn the_same_step_again_keeps_later_signals(it: &dyn Harness) {
     assert_eq!(process.send_replay(1, 8).await, ChangeAnswer::Changed);
     assert_eq!(process.status_is(1).await, Status::Waiting);
     assert_eq!(process.rows(1).await, rows);
-    // The signal has arrived while the task was to run again anyway.
+    // The task waits for a worker now, so another request changes nothing.
     assert_eq!(process.send_replay(1, 9).await, ChangeAnswer::Same);
     assert_eq!(process.rows(1).await, rows);
 }
