@@ -22,17 +22,23 @@ pub(super) fn replay_from(
     if task.state == State::Dead && !is_dead {
         return Ok(ChangeAnswer::OtherStatus);
     }
-    let recorded = tx.recorded_replay(id, replay)?;
+    let records = tx.records(id)?;
+    let recorded = replay.recorded_in(&records);
     if recorded == Some(RecordedReplay::Itself) {
         return Ok(ChangeAnswer::Changed);
     }
     if !is_dead && !matches!(task.state, State::Waiting | State::Delayed) {
         return Ok(ChangeAnswer::OtherStatus);
     }
-    match tx.number_of_step(id, &replay.first)? {
+    let found = tx.number_of_step(id, &replay.first)?;
+    match found.filter(|_| is_dead || !replay.names_replaced_record(recorded)) {
         Some(number) => cut_and_replay(tx, id, task, number, replay),
         None if is_dead || recorded.is_none() => Ok(ChangeAnswer::Refused(Refusal::NoSuchStep)),
-        None => replay_again(tx, id, task, replay),
+        None => {
+            let last = records.last().map(Vec::as_slice);
+            let record = replay.record_after(last.unwrap_or_default());
+            replay_again(tx, id, task, &record)
+        }
     }
 }
 
@@ -44,6 +50,10 @@ fn cut_and_replay(
     number: u32,
     replay: &StepReplay,
 ) -> Result<ChangeAnswer, Fault> {
+    // The steps are counted below, so nothing would show that an earlier one is lost, and the next run would repeat it.
+    if tx.number_of_steps_before(id, number)? + 1 < number {
+        return Ok(ChangeAnswer::Refused(Refusal::Unreadable));
+    }
     let answer = match task.state {
         State::Waiting => ChangeAnswer::Changed,
         State::Delayed => {
@@ -64,13 +74,13 @@ fn replay_again(
     tx: &mut Transaction<'_>,
     id: TaskId,
     task: &Task,
-    replay: &StepReplay,
+    record: &[u8],
 ) -> Result<ChangeAnswer, Fault> {
     if task.state != State::Delayed {
         return Ok(ChangeAnswer::Same);
     }
     tx.run_now(id)?;
-    tx.replace_last_record(id, &replay.record())?;
+    tx.replace_last_record(id, record)?;
     Ok(ChangeAnswer::Changed)
 }
 
@@ -82,18 +92,20 @@ impl Transaction<'_> {
         Ok(number.and_then(|number| u32::try_from(number).ok()))
     }
 
-    fn recorded_replay(
-        &self,
-        id: TaskId,
-        replay: &StepReplay,
-    ) -> Result<Option<RecordedReplay>, rusqlite::Error> {
+    fn number_of_steps_before(&self, id: TaskId, number: u32) -> Result<u32, rusqlite::Error> {
+        let sql = "SELECT count(*) FROM throng_step WHERE id = ?1 AND number < ?2";
+        let mut statement = self.db.prepare_cached(sql)?;
+        statement.query_row(params![id.to_bytes(), number], |row| row.get(0))
+    }
+
+    /// Returns the values of the steps that record replays, in their order.
+    fn records(&self, id: TaskId) -> Result<Vec<Vec<u8>>, rusqlite::Error> {
         let mut statement = self.db.prepare_cached(
             "SELECT value FROM throng_step
              WHERE id = ?1 AND name >= 'replay:' AND name < 'replay;' ORDER BY number",
         )?;
-        let records = statement.query_map([id.to_bytes()], |row| row.get::<_, Vec<u8>>(0))?;
-        let records = records.collect::<Result<Vec<_>, _>>()?;
-        Ok(replay.recorded_in(&records))
+        let records = statement.query_map([id.to_bytes()], |row| row.get(0))?;
+        records.collect()
     }
 
     /// Replaces the value of the last step that records a replay. Both values have the same length.
