@@ -22,8 +22,7 @@ pub(super) fn replay_from(
     if task.state == State::Dead && !is_dead {
         return Ok(ChangeAnswer::OtherStatus);
     }
-    let records = tx.records(id)?;
-    let recorded = replay.recorded_in(&records);
+    let recorded = replay.recorded_in(&tx.records(id)?);
     if recorded == Some(RecordedReplay::Itself) {
         return Ok(ChangeAnswer::Changed);
     }
@@ -34,11 +33,7 @@ pub(super) fn replay_from(
     match found.filter(|_| is_dead || !replay.names_replaced_record(recorded)) {
         Some(number) => cut_and_replay(tx, id, task, number, replay),
         None if is_dead || recorded.is_none() => Ok(ChangeAnswer::Refused(Refusal::NoSuchStep)),
-        None => {
-            let last = records.last().map(Vec::as_slice);
-            let record = replay.record_after(last.unwrap_or_default());
-            replay_again(tx, id, task, &record)
-        }
+        None => replay_again(tx, id, task, replay),
     }
 }
 
@@ -74,13 +69,13 @@ fn replay_again(
     tx: &mut Transaction<'_>,
     id: TaskId,
     task: &Task,
-    record: &[u8],
+    replay: &StepReplay,
 ) -> Result<ChangeAnswer, Fault> {
     if task.state != State::Delayed {
         return Ok(ChangeAnswer::Same);
     }
     tx.run_now(id)?;
-    tx.replace_last_record(id, record)?;
+    tx.record_again(id, replay)?;
     Ok(ChangeAnswer::Changed)
 }
 
@@ -108,13 +103,14 @@ impl Transaction<'_> {
         records.collect()
     }
 
-    /// Replaces the value of the last step that records a replay. Both values have the same length.
-    fn replace_last_record(&self, id: TaskId, record: &[u8]) -> Result<(), rusqlite::Error> {
+    /// Adds a request to the last step that records a replay, which was from the same step. The size of the step stays the same.
+    fn record_again(&self, id: TaskId, replay: &StepReplay) -> Result<(), rusqlite::Error> {
+        let last = self.records(id)?.pop().unwrap_or_default();
         self.execute(
             "UPDATE throng_step SET value = ?2 WHERE id = ?1 AND name = (
                  SELECT name FROM throng_step
                  WHERE id = ?1 AND name >= 'replay:' AND name < 'replay;' ORDER BY number DESC LIMIT 1)",
-            params![id.to_bytes(), record],
+            params![id.to_bytes(), replay.record_after(&last)],
         )?;
         Ok(())
     }
