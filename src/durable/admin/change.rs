@@ -76,7 +76,8 @@ pub enum TaskChange {
     ///   [error](crate::durable::DurableError::is_expired): to run it again, name the step `spawn:NAME`.
     /// The task gets a step of the kind [`Replay`](crate::durable::StepKind::Replay) that records this. Until the task runs, the same
     /// change has no further effect. If the task is then delayed before a run has stored the step again, for example because a run has
-    /// failed, the same change makes the task due now, as [`RunNow`](Self::RunNow) does, and removes nothing.
+    /// failed, the same change makes the task due now, as [`RunNow`](Self::RunNow) does, and removes nothing. No run stores a step of the
+    /// kind `Replay` again. So to repeat what was stored after such a step since, name the first step after it.
     ReplayFrom(String),
     /// Deletes a dead letter.
     Delete,
@@ -179,7 +180,7 @@ pub(super) async fn change_one(
     id: TaskId,
     change: &TaskChange,
 ) -> Result<Changed, DurableError> {
-    let checked = change.checked(fastrand::u64(..));
+    let checked = change.checked(StepReplay::random_nonce());
     let mut checked =
         checked.map_err(|reason| DurableError::invalid(&engine.store_name, reason))?;
     if let Change::ReplayFrom(replay) = &mut checked {

@@ -22,7 +22,8 @@ impl Model {
         if !is_dead && !matches!(row.state, State::Waiting | State::Delayed { .. }) {
             return ChangeAnswer::OtherStatus;
         }
-        match row.steps.iter().position(|it| it.name == replay.first) {
+        let found = row.steps.iter().position(|it| it.name == replay.first);
+        match found.filter(|_| is_dead || !replay.names_replaced_record(recorded)) {
             Some(kept) => self.cut_and_replay(id, kept, replay),
             None if is_dead || recorded.is_none() => ChangeAnswer::Refused(Refusal::NoSuchStep),
             None => self.replay_again(id, replay),
@@ -52,7 +53,7 @@ impl Model {
         }
         let steps = self.tasks.get_mut(&id).map(|row| row.steps.iter_mut());
         if let Some(last) = steps.and_then(|mut steps| steps.rfind(|it| it.is_record())) {
-            last.value = replay.record();
+            last.value = replay.record_after(&last.value);
         }
         ChangeAnswer::Changed
     }

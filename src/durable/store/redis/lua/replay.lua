@@ -104,7 +104,6 @@ state.transaction = {
   errors = call('HMGET', ERRORS, unpack(ids)), keys = keys, keys_before = keys_before,
   cut = cut, counts_before = counts_before,
 }
-if cut then write_cut(cut) end
 if #counts > 0 then call('HSET', STEPS, unpack(counts)) end
 call('HDEL', ERRORS, unpack(ids))
 -- A script that has failed may have left progress behind.
@@ -121,6 +120,8 @@ if not is_replay then
 end
 if is_replay then
   lists().push('RPUSH', bundles)
+  -- The nonce comes last: if it were written, and neither the rest nor its undoing succeeded, the request would seem to have had its effect.
+  if cut then write_cut(cut) end
   pcall(call, 'HINCRBY', META, 'ended_apart', -#ids)
   pcall(lists().wake_for, bundles)
 end
