@@ -95,11 +95,11 @@ pub(crate) fn confirmation(visit: &StoreVisit, view: &TaskView, step: &str) -> H
 
 /// Returns what a replay from a step removes. A child may have ended before the step that records its spawn was stored.
 fn removal(step: &str) -> &'static str {
-    match step.strip_prefix(SPAWN) {
-        Some(_) => {
+    match step.starts_with(SPAWN) {
+        true => {
             "This step, the ends of its children, and everything after the first of these are removed, signals included, and cannot be restored."
         }
-        None => {
+        false => {
             "This step and all later ones are removed, signals included, and cannot be restored."
         }
     }

@@ -36,7 +36,7 @@ pub(crate) async fn replay(
     change(session, &[args.id], &replay, out).await
 }
 
-/// Asks for a confirmation, unless the store certainly refuses the replay.
+/// Asks for a confirmation, unless the task has no such step and was not replayed from it: the store then refuses the replay.
 fn confirm_removal(detail: &TaskDetail, args: &ReplayArgs) -> Result<(), Failure> {
     if let Some(at) = position(detail, &args.from) {
         return confirm_steps(detail, at, args);
