@@ -6,6 +6,7 @@ pub(crate) mod audit;
 pub(crate) mod bulk;
 pub(crate) mod jobs;
 
+use serde_json::Value;
 use serde_json::value::RawValue;
 use throng::durable::{Changed, DurableError, TaskChange, TaskId};
 
@@ -75,6 +76,17 @@ pub(crate) async fn replay_from(
 /// bytes as three. The rest is for the name.
 pub(crate) const MAX_SIGNAL_BODY_BYTES: usize = 3 * (64 << 10) + (4 << 10);
 
+/// Refuses a value that `serde_json` accepts as a [`RawValue`], but decodes into no type: it contains half of a surrogate pair, a number that
+/// is out of range, or too many nested arrays. The run that reads it would fail for good, and the first signal with a name stands.
+fn check_value(value: &RawValue) -> Result<(), WebError> {
+    let decoded = serde_json::from_str::<Value>(value.get());
+    decoded.map(drop).map_err(|error| {
+        WebError::invalid(format!(
+            "No task could read the value of the signal ({error}): correct the value, and send it again."
+        ))
+    })
+}
+
 /// Sends a signal to a task. Returns `false` if the task has a signal with this name already.
 pub(crate) async fn signal(
     visit: &StoreVisit,
@@ -83,6 +95,7 @@ pub(crate) async fn signal(
     value: &RawValue,
 ) -> Result<bool, WebError> {
     check_length("signal", name, MAX_STEP_NAME_BYTES)?;
+    check_value(value)?;
     let subject = format!("{id} {name}");
     let audit = Audit::begin(visit, "signal", &subject);
     let client = &visit.store.client;

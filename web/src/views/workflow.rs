@@ -73,6 +73,16 @@ impl WorkflowView {
     pub(crate) fn is_used(&self) -> bool {
         self.step_count > 0 || !self.waits_for.is_empty()
     }
+
+    /// Returns `false` if a replay from this step would repeat nothing. The record of a replay repeats the steps after it, and the last
+    /// step has none.
+    pub(crate) fn can_replay_from(&self, step: &StepView) -> bool {
+        let is_last = self
+            .steps
+            .last()
+            .is_some_and(|last| std::ptr::eq(last, step));
+        step.kind != StepKind::Replay || !is_last
+    }
 }
 
 impl StepView {

@@ -242,6 +242,45 @@ async fn a_button_replays_a_task_from_a_step_after_a_confirmation() {
 }
 
 #[tokio::test]
+async fn a_confirmation_says_that_the_ends_of_children_are_removed() {
+    let workflow = Workflow::new().await;
+    for (step, names_children) in [("spawn:parcels", true), ("sleep:moment", false)] {
+        let question = workflow
+            .post("/replay-from/confirm", &[("step", step)])
+            .await;
+        let text = question.text;
+        let children = "the ends of its children, and everything after the first of these";
+        assert_eq!(text.contains(children), names_children, "{text}");
+        assert!(text.contains("signals included"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn the_record_of_a_replay_has_a_button_only_if_steps_follow() {
+    let mut workflow = Workflow::new().await;
+    let step = [("step", "timeout:paid")];
+    let page = workflow.follow("/replay-from", &step).await;
+    let record = workflow.steps().await.pop().unwrap();
+    assert!(record.starts_with("replay:"), "{record}");
+    let field = format!("name=\"step\" value=\"{record}\"");
+    assert!(
+        !page.contains(&field) && page.contains("value=\"sleep:moment\""),
+        "{page}"
+    );
+    workflow.run().await;
+    assert_eq!(workflow.steps().await.last().unwrap(), "timeout:paid");
+    // A dashboard shows for a moment what it has read before.
+    workflow.app = operated(&workflow.client);
+    let page = workflow.page().await;
+    assert!(page.contains(&field), "{page}");
+    let page = workflow.follow("/replay-from", &[("step", &*record)]).await;
+    assert!(
+        page.contains("The task runs again from the step."),
+        "{page}"
+    );
+}
+
+#[tokio::test]
 async fn a_form_sends_a_signal() {
     let mut workflow = Workflow::new().await;
     let refused = workflow
