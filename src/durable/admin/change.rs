@@ -74,6 +74,7 @@ pub enum TaskChange {
     ///   ends of children are removed, the next run [reads](crate::durable::TaskContext::join) them from the store. So a dead child that
     ///   was replayed and has succeeded now counts as a success. If the store no longer keeps the end of a child, its result is an
     ///   [error](crate::durable::DurableError::is_expired): to run it again, name the step `spawn:NAME`.
+    ///
     /// The task gets a step of the kind [`Replay`](crate::durable::StepKind::Replay) that records this. Until the task runs, the same
     /// change has no further effect. If the task is then delayed before a run has stored the step again, for example because a run has
     /// failed, the same change makes the task due now, as [`RunNow`](Self::RunNow) does, and removes nothing. No run stores a step of the
