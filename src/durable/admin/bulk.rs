@@ -14,8 +14,8 @@ use crate::durable::{Cursor, DurableError, Refusal, Status, TaskChange, TaskFilt
 /// Changes all tasks that match, a part at a time: see [`Admin::change_all`](crate::durable::Admin::change_all).
 ///
 /// Nothing happens until [`next`](Self::next) is called. Each call changes one part. To stop, drop this value. To continue later, or in
-/// another process, start the same change [after](Self::after) the last [cursor](Self::cursor). It is safe to change a part twice, except by
-/// another value that [replays tasks from a step](TaskChange::ReplayFrom): if a task has stored that step again meanwhile, the step is
+/// another process, start the same change [after](Self::after) the last [cursor](Self::cursor). It is safe to change a part twice, except
+/// by another value that [replays tasks from a step](TaskChange::ReplayFrom): if a task has stored that step again meanwhile, the step is
 /// removed once more.
 ///
 /// A task that is [made due](TaskChange::RunNow) may fail, and be delayed again until after the tasks of the next part. So this value

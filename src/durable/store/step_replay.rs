@@ -10,8 +10,8 @@ pub(crate) struct StepReplay {
     pub(crate) step: StepName,
     /// The first step that is removed. It differs from `step` if children ended before the step that records their spawn was stored.
     pub(crate) first: StepName,
-    /// A [random number](Self::random_nonce) that stays the same if the request is sent again. So it has one effect, even if the task has run
-    /// in the meantime.
+    /// A [random number](Self::random_nonce) that stays the same if the request is sent again. So it has one effect, even if the task has
+    /// run in the meantime.
     pub(crate) nonce: u64,
 }
 
@@ -73,8 +73,8 @@ impl StepReplay {
         is_same.then_some(RecordedReplay::OfSameStep)
     }
 
-    /// Returns `true` if the named step is the record of an earlier replay, which the last replay has already replaced. The task still has a
-    /// step with this name, since the new record has it, too.
+    /// Returns `true` if the named step is the record of an earlier replay, which the last replay has already replaced. The task still has
+    /// a step with this name, since the new record has it, too.
     pub(crate) fn names_replaced_record(&self, recorded: Option<RecordedReplay>) -> bool {
         let kind = StepName::split(self.step.as_str()).map(|(kind, _)| kind);
         kind == Some(StepKind::Replay) && recorded == Some(RecordedReplay::OfSameStep)

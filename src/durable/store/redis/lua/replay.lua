@@ -120,7 +120,7 @@ if not is_replay then
 end
 if is_replay then
   lists().push('RPUSH', bundles)
-  -- The nonce comes last: if it were written, and neither the rest nor its undoing succeeded, the request would seem to have had its effect.
+  -- The nonce comes last: if it were written, and neither the rest nor its undoing succeeded, the request would seem to have taken effect.
   if cut then write_cut(cut) end
   pcall(call, 'HINCRBY', META, 'ended_apart', -#ids)
   pcall(lists().wake_for, bundles)
