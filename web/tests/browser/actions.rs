@@ -6,6 +6,7 @@ use axum::Router;
 use axum::response::Html;
 use axum::routing::get;
 use fantoccini::Locator;
+use fantoccini::error::CmdError;
 use serde::{Deserialize, Serialize};
 use throng::durable::{
     DurableExecutor, DurableTask, Every, Run, SpawnOptions, Status, StepKind, TaskContext,
@@ -107,9 +108,16 @@ async fn a_workflow_is_replayed_and_signalled_without_scripts() {
         // The page shows control characters as escapes.
         let shown = r"a\u{a}b\u{d}\u{a}c\u{d}d\u{0}e%0A";
         for (at, name) in [(1, shown), (0, HOSTILE_STEP)] {
-            browser.open(&site.url(&format!("/s/mail/task/{id}"))).await;
             let row = format!("//tr[td[. = concat({}, '')]]", xpath_parts(name));
-            click(&browser, &format!("{row}//button[. = 'Replay from here']")).await;
+            let button = format!("{row}//button[. = 'Replay from here']");
+            // Equal requests share an answer for a while, so the page may show the run that has just ended.
+            wait_until(async || {
+                browser.open(&site.url(&format!("/s/mail/task/{id}"))).await;
+                let buttons = browser.client.find_all(Locator::XPath(&button)).await;
+                !buttons.expect("a page").is_empty()
+            })
+            .await;
+            click(&browser, &button).await;
             click(&browser, "//main//button[. = 'Replay from here']").await;
             wait_until(async || {
                 let steps = detail().await.steps;
@@ -120,7 +128,7 @@ async fn a_workflow_is_replayed_and_signalled_without_scripts() {
         }
 
         for (field, value) in [("awaited", "20"), ("name", "5")] {
-            // Equal requests share an answer for a while, so the page may show the run that has just ended.
+            // As above, the page may show the run that has just ended.
             wait_until(async || {
                 browser.open(&site.url(&format!("/s/mail/task/{id}"))).await;
                 let page = browser.client.source().await.expect("a page");
@@ -257,10 +265,19 @@ async fn click(browser: &Browser, path: &str) {
         let button = wait.for_element(Locator::XPath(path)).await;
         let button = button.unwrap_or_else(|error| panic!("{path}: {error}"));
         match button.click().await {
-            Err(error) if error.is_stale_element_reference() && start.elapsed() < LIMIT => {}
+            Err(error) if is_stale(&error) && start.elapsed() < LIMIT => {}
             result => return result.expect("the button can be clicked"),
         }
     }
+}
+
+/// Returns `true` if the element was on a page that is gone. If the page goes while the driver looks for the place of the element, the
+/// driver passes on an error of the browser.
+fn is_stale(error: &CmdError) -> bool {
+    error.is_stale_element_reference()
+        || error
+            .to_string()
+            .contains("does not belong to the document")
 }
 
 /// Waits until a condition holds: a click does not wait for its effect.
