@@ -287,6 +287,8 @@ pub use self::schedule::{Every, Missed, Overlap, ScheduleInfo, ScheduleOptions, 
 pub use self::schedules::Schedules;
 #[cfg(any(test, feature = "test-util"))]
 pub use self::store::memory::MemoryStore;
+#[cfg(feature = "postgres")]
+pub use self::store::postgres::{PostgresStore, PostgresStoreBuilder};
 #[cfg(feature = "redis")]
 pub use self::store::redis::{RedisReport, RedisStore, RedisStoreBuilder};
 #[cfg(feature = "sqlite-unbundled")]

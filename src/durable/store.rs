@@ -137,6 +137,10 @@ mod changes;
 mod child_end;
 mod diagnosis;
 mod found;
+#[cfg(any(feature = "postgres", feature = "sqlite-unbundled"))]
+mod kept;
+#[cfg(any(feature = "postgres", feature = "sqlite-unbundled"))]
+mod key_answer;
 #[cfg_attr(
     not(all(feature = "redis", feature = "sqlite")),
     allow(dead_code, reason = "each store uses a part of it")
@@ -159,6 +163,8 @@ pub(crate) mod memory;
     feature = "test-util"
 ))]
 pub(crate) mod observer;
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
 mod progress;
 mod quarantine;
 #[cfg(feature = "redis")]

@@ -33,6 +33,8 @@ mod limits_tests;
 mod machine_tests;
 mod memory;
 mod paused_types_tests;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod priorities_tests;
 mod process;
 mod queue_wakes_tests;
@@ -359,6 +361,10 @@ macro_rules! store_suite {
 mod types_in_memory {
     store_suite!(types of super::memory::Memory);
 }
+#[cfg(feature = "postgres")]
+mod types_in_postgres {
+    store_suite!(types of super::postgres::Postgres);
+}
 #[cfg(feature = "sqlite-unbundled")]
 mod types_in_sqlite {
     store_suite!(types of super::sqlite::Sqlite);
@@ -370,6 +376,10 @@ mod types_in_redis {
 
 mod queues_in_memory {
     store_suite!(queues of super::memory::Memory);
+}
+#[cfg(feature = "postgres")]
+mod queues_in_postgres {
+    store_suite!(queues of super::postgres::Postgres);
 }
 #[cfg(feature = "sqlite-unbundled")]
 mod queues_in_sqlite {
@@ -387,6 +397,12 @@ mod time_in_sqlite {
         clock_tests { maintenance_advances_store_time_by_a_minute_at_most }
     }
 }
+#[cfg(feature = "postgres")]
+mod time_in_postgres {
+    store_suite! { of super::postgres::Postgres;
+        clock_tests { maintenance_advances_store_time_by_a_minute_at_most }
+    }
+}
 #[cfg(feature = "redis")]
 mod time_in_redis {
     store_suite! { of super::redis::Redis;
@@ -396,6 +412,12 @@ mod time_in_redis {
 
 store_suite!(in_memory, crate::durable::store::suite::memory::Memory, 256);
 // Fewer sequences, since each request waits for the disk.
+#[cfg(feature = "postgres")]
+store_suite!(
+    in_postgres,
+    crate::durable::store::suite::postgres::Postgres,
+    16
+);
 #[cfg(feature = "sqlite-unbundled")]
 store_suite!(in_sqlite, crate::durable::store::suite::sqlite::Sqlite, 64);
 #[cfg(feature = "redis")]

@@ -1,0 +1,155 @@
+//! [`Notices`]: whom to notify after a transaction: sessions that have work, processes that await tasks, and workers of cancelled tasks.
+//!
+//! A transaction with data never notifies: PostgreSQL holds a lock of all databases from a `NOTIFY` until the commit is on the disk. So
+//! the notifications are sent by statements that follow the commit, and that change only tables that are not logged.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tokio_postgres::Row;
+
+use super::connection::Connection;
+use super::error::Fault;
+use super::queues;
+use super::shared::EndpointId;
+use super::text;
+use super::transaction::Transaction;
+use super::view::uuids;
+use crate::durable::TaskId;
+use crate::durable::queue::name::QueueName;
+
+/// Wakes up to `$2` idle sessions that claim tasks of the kinds `$1`, if any wait.
+const WAKE: &str = "WITH own AS MATERIALIZED (
+        SELECT kind FROM unnest($1::bigint[]) AS own (kind)
+        WHERE EXISTS (SELECT 1 FROM throng.ready WHERE ready.kind = own.kind)
+    ), woken AS (
+        DELETE FROM throng.park WHERE session IN (
+            SELECT session FROM throng.park WHERE kinds && ARRAY(SELECT kind FROM own)
+            ORDER BY random() LIMIT $2 FOR UPDATE SKIP LOCKED
+        ) RETURNING session, endpoint
+    )
+    SELECT pg_notify('throng_' || to_hex(endpoint), 'w' || session) FROM woken";
+
+/// Wakes an idle session, whatever it claims.
+const WAKE_ANY: &str = "WITH woken AS (
+        DELETE FROM throng.park WHERE session IN (
+            SELECT session FROM throng.park ORDER BY random() LIMIT 1 FOR UPDATE SKIP LOCKED
+        ) RETURNING session, endpoint
+    )
+    SELECT pg_notify('throng_' || to_hex(endpoint), 'w' || session) FROM woken";
+
+/// Notifies the processes that await the tasks `$1`.
+const NOTIFY_ENDED: &str = "WITH ended AS (
+        DELETE FROM throng.watch WHERE id = ANY ($1) RETURNING id, endpoint
+    )
+    SELECT pg_notify('throng_' || to_hex(endpoint), 'e' || string_agg(id::text, ','))
+    FROM ended GROUP BY endpoint";
+
+/// Notifies a process that tasks are to be cancelled.
+const NOTIFY_CANCELLED: &str =
+    "SELECT pg_notify('throng_' || to_hex($1::bigint), 'c' || array_to_string($2::uuid[], ','))";
+
+/// A notification has at most 8000 bytes, and an id has 36.
+const MAX_IDS: usize = 200;
+
+/// Whom to notify after a transaction.
+#[derive(Debug, Default)]
+pub(super) struct Notices {
+    /// The kinds of the tasks that became ready, and how many.
+    ready: BTreeMap<i64, Ready>,
+    /// Kinds of which tasks may be left: a session is to look.
+    left: Vec<(QueueName, Vec<i64>)>,
+    /// The queues in which tasks have stopped running.
+    pub(super) freed: BTreeSet<QueueName>,
+    /// The tasks that have ended.
+    pub(super) ended: Vec<TaskId>,
+    /// The tasks that are to be cancelled, with the processes that run them.
+    pub(super) cancelled: BTreeMap<EndpointId, Vec<TaskId>>,
+    /// One of the delayed tasks is due before all others, so a session must look earlier.
+    pub(super) has_earlier_task: bool,
+    /// The numbers of sessions to wake, and the kinds of their tasks.
+    wakes: Vec<(i64, Vec<i64>)>,
+}
+
+#[derive(Debug)]
+struct Ready {
+    queue: QueueName,
+    gained: i64,
+}
+
+impl Notices {
+    /// The number of sessions that are woken at most for tasks that became ready together. Those wake others.
+    const MAX_WAKES: i64 = 4;
+
+    /// Sends the notifications. If that fails, those who are not notified look from time to time.
+    pub(super) async fn send(&self, db: &Connection) {
+        for (endpoint, ids) in &self.cancelled {
+            for ids in ids.chunks(MAX_IDS) {
+                db.rows(NOTIFY_CANCELLED, &[endpoint, &uuids(ids)])
+                    .await
+                    .ok();
+            }
+        }
+        for (sessions, kinds) in &self.wakes {
+            db.rows(WAKE, &[kinds, sessions]).await.ok();
+        }
+        if self.has_earlier_task {
+            db.rows(WAKE_ANY, &[]).await.ok();
+        }
+        for ids in self.ended.chunks(MAX_IDS) {
+            db.rows(NOTIFY_ENDED, &[&uuids(ids)]).await.ok();
+        }
+    }
+}
+
+impl Transaction {
+    /// Records that further tasks of a type wait. With 0, tasks may be left.
+    pub(super) fn add_ready(&mut self, kind: i64, queue: &QueueName, name: &str, gained: i64) {
+        if self.is_paused(name) {
+            return;
+        }
+        let new = || Ready {
+            queue: queue.clone(),
+            gained: 0,
+        };
+        self.notices.ready.entry(kind).or_insert_with(new).gained += gained;
+    }
+
+    /// Records a task that became ready, given its columns `kind`, `queue` and `name`.
+    pub(super) fn add_ready_row(&mut self, row: &Row) -> Result<(), Fault> {
+        let queue: Option<String> = row.try_get("queue")?;
+        let queue = QueueName::from(queue.map(text::loaded));
+        let name = text::loaded(row.try_get("name")?);
+        self.add_ready(row.try_get("kind")?, &queue, &name, 1);
+        Ok(())
+    }
+
+    /// Has a session look for tasks of these kinds in a queue, since some may be left.
+    pub(super) fn look_again(&mut self, queue: QueueName, kinds: Vec<i64>) {
+        if !kinds.is_empty() {
+            self.notices.left.push((queue, kinds));
+        }
+    }
+
+    /// Chooses the sessions to wake for the tasks that this transaction has made ready.
+    pub(super) async fn choose_wakes(&mut self) -> Result<(), Fault> {
+        let ready = std::mem::take(&mut self.notices.ready).into_iter();
+        let ready = ready.map(|(kind, it)| {
+            let sessions = it.gained.clamp(1, Notices::MAX_WAKES);
+            (it.queue, sessions, vec![kind])
+        });
+        let left = std::mem::take(&mut self.notices.left).into_iter();
+        let left = left.map(|(queue, kinds)| (queue, 1, kinds));
+        for (queue, sessions, kinds) in ready.chain(left).collect::<Vec<_>>() {
+            // If no task of the queue may start now, the step that lets one start wakes a session.
+            if queues::has_permits(self, &queue).await? {
+                self.notices.wakes.push((sessions, kinds));
+            }
+        }
+        for queue in std::mem::take(&mut self.notices.freed) {
+            for kinds in queues::kinds_of_freed(self, &queue).await? {
+                self.notices.wakes.push((1, kinds));
+            }
+        }
+        Ok(())
+    }
+}

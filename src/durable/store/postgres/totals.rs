@@ -1,0 +1,98 @@
+//! [`Deltas`]: by how much the numbers of tasks change. Each process adds to a row of its own, so that processes do not wait for one another.
+
+use super::error::Fault;
+use super::state::State;
+use super::transaction::Transaction;
+use super::view::View;
+use crate::durable::Counts;
+use crate::durable::store::totals::{FIELDS, Field};
+
+const ADD: &str = "INSERT INTO throng.total
+        (endpoint, waiting, delayed, running, results, dead, stored, claimed, done, retried, snoozed,
+         died, released, crashed, lost, cancelled)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
+    ON CONFLICT (endpoint) DO UPDATE SET
+        waiting = total.waiting + excluded.waiting, delayed = total.delayed + excluded.delayed,
+        running = total.running + excluded.running, results = total.results + excluded.results,
+        dead = total.dead + excluded.dead, stored = total.stored + excluded.stored,
+        claimed = total.claimed + excluded.claimed, done = total.done + excluded.done,
+        retried = total.retried + excluded.retried, snoozed = total.snoozed + excluded.snoozed,
+        died = total.died + excluded.died, released = total.released + excluded.released,
+        crashed = total.crashed + excluded.crashed, lost = total.lost + excluded.lost,
+        cancelled = total.cancelled + excluded.cancelled";
+
+const SUM: &str = "SELECT sum(waiting)::bigint, sum(delayed)::bigint, sum(running)::bigint,
+        sum(results)::bigint, sum(dead)::bigint, sum(stored)::bigint, sum(claimed)::bigint,
+        sum(done)::bigint, sum(retried)::bigint, sum(snoozed)::bigint, sum(died)::bigint,
+        sum(released)::bigint, sum(crashed)::bigint, sum(lost)::bigint, sum(cancelled)::bigint
+    FROM throng.total";
+
+/// By how much a transaction changes the numbers of tasks. The fields wrap around, so they can be negative.
+#[derive(Debug, Default)]
+pub(super) struct Deltas(Counts);
+
+impl Deltas {
+    /// Adds to a number.
+    pub(super) fn add(&mut self, field: Field, change: i64) {
+        let number = field(&mut self.0);
+        *number = number.wrapping_add_signed(change);
+    }
+
+    fn numbers(&mut self) -> Vec<i64> {
+        stored_fields()
+            .map(|field| *field(&mut self.0) as i64)
+            .collect()
+    }
+}
+
+/// Returns the field that counts the tasks in a state.
+pub(super) fn field_of(state: State) -> Field {
+    match state {
+        State::Waiting => |counts| &mut counts.waiting,
+        State::Delayed => |counts| &mut counts.delayed,
+        State::Running => |counts| &mut counts.running,
+        State::Done | State::Cancelled => |counts| &mut counts.kept,
+        State::Dead => |counts| &mut counts.dead,
+    }
+}
+
+impl Transaction {
+    /// Counts tasks that go from one state to another.
+    pub(super) fn moved(&mut self, from: State, to: State, tasks: usize) {
+        self.deltas.add(field_of(from), -(tasks as i64));
+        self.deltas.add(field_of(to), tasks as i64);
+    }
+
+    /// Adds the changes of the numbers to the row of this process.
+    pub(super) async fn write_deltas(&mut self) -> Result<(), Fault> {
+        let numbers = self.deltas.numbers();
+        if numbers.iter().all(|&number| number == 0) {
+            return Ok(());
+        }
+        let endpoint = self.shared.endpoint;
+        let numbers = numbers.iter().map(|number| number as _);
+        let params: Vec<_> = std::iter::once(&endpoint as _).chain(numbers).collect();
+        self.execute(ADD, &params).await?;
+        Ok(())
+    }
+}
+
+impl View {
+    /// Returns the numbers of tasks, except those that are not served.
+    pub(super) async fn totals(&self) -> Result<Counts, Fault> {
+        let mut counts = Counts::default();
+        if let Some(row) = self.row(SUM, &[]).await? {
+            for (column, field) in stored_fields().enumerate() {
+                let number: Option<i64> = row.try_get(column)?;
+                *field(&mut counts) = u64::try_from(number.unwrap_or_default()).unwrap_or_default();
+            }
+        }
+        Ok(counts)
+    }
+}
+
+/// Returns the fields that have a column, in the order of the columns.
+fn stored_fields() -> impl Iterator<Item = Field> {
+    let fields = FIELDS.into_iter().filter(|(name, _)| *name != "unserved");
+    fields.map(|(_, field)| field)
+}
