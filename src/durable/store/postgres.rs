@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::{self, Handle};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio_postgres::Config;
 use tokio_postgres::config::Host;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -44,30 +44,46 @@ use crate::durable::{
 use crate::sync::{Mutex, lock, thread};
 
 mod cancel;
+mod changes;
 mod claim;
 mod claims;
 mod connection;
+mod dead_letters;
+mod diagnosis;
 mod enqueue;
 mod error;
+mod errors;
+mod find;
 mod groups;
+mod head;
 mod idle;
 mod keys;
 mod kinds;
 mod line;
+mod list;
 mod listener;
+mod maintain;
 mod meta;
 mod migrate;
 mod next_check;
 mod notices;
+mod overview;
+mod pauses;
+mod probe;
+mod progress;
 mod queries;
+mod queue_changes;
 mod queues;
 mod reader;
 mod reap;
 mod renew;
+mod replay_from;
+mod retention;
 mod schedules;
 mod session;
 mod shared;
 mod state;
+mod stats;
 mod steps;
 mod task;
 #[cfg(test)]
@@ -77,8 +93,10 @@ mod time;
 mod totals;
 mod transaction;
 mod turn;
+mod unserved;
 mod verdicts;
 mod view;
+mod workers;
 mod writer;
 
 /// A store in a PostgreSQL database, version 13 or later, for the processes of any number of machines.
@@ -158,8 +176,11 @@ impl PostgresStore {
         store.write((), |_, ()| Box::pin(async { Ok(()) })).await?;
         let (sender, events) = mpsc::unbounded_channel();
         store.shared.time.watch(&sender);
-        let listener = listener::listen(Arc::clone(&store.shared), sender);
+        let (tried, has_tried) = oneshot::channel();
+        let listener = listener::listen(Arc::clone(&store.shared), sender, tried);
         store.runtime.spawn(listener);
+        // If this process does not receive notifications yet, its workers look from time to time.
+        has_tried.await.ok();
         *lock(&store.events) = Some(events);
         Ok(store)
     }
@@ -364,11 +385,6 @@ fn start_thread(stop: CancellationToken) -> Result<Handle, Failure> {
     receiver.recv().map_err(|_| error::closed())
 }
 
-/// Answers a request that is not written yet.
-fn unwritten<T: Send + 'static>(what: &'static str) -> Answer<'static, T> {
-    Box::pin(async move { Err(error::unwritten(what).failure(Effect::None)) })
-}
-
 impl Backend for PostgresStore {
     fn name(&self) -> &str {
         &self.name
@@ -387,12 +403,14 @@ impl Backend for PostgresStore {
         self.write_alone(session, |tx, new| Box::pin(session::open(tx, new)))
     }
 
-    fn workers(&self, _after: Option<Vec<u8>>, _limit: usize) -> Answer<'_, Option<WorkersPage>> {
-        unwritten("workers")
+    fn workers(&self, after: Option<Vec<u8>>, limit: usize) -> Answer<'_, Option<WorkersPage>> {
+        self.read((after, limit), |view, (after, limit)| {
+            Box::pin(workers::list(view, after.as_deref(), *limit))
+        })
     }
 
-    fn worker(&self, _session: SessionId) -> Answer<'_, Option<WorkerInfo>> {
-        unwritten("worker")
+    fn worker(&self, session: SessionId) -> Answer<'_, Option<WorkerInfo>> {
+        self.read(session, |view, id| Box::pin(workers::find(view, *id)))
     }
 
     fn close_session(&self, session: SessionId) -> Answer<'_, ()> {
@@ -423,136 +441,150 @@ impl Backend for PostgresStore {
         Box::pin(self.read_status(ids))
     }
 
-    fn report_progress(&self, _reports: Vec<ProgressReport>) -> Answer<'_, Vec<TaskId>> {
-        unwritten("report_progress")
+    fn report_progress(&self, reports: Vec<ProgressReport>) -> Answer<'_, Vec<TaskId>> {
+        self.write(reports, |tx, it| Box::pin(progress::report(tx, it)))
     }
 
-    fn progress(&self, _ids: Vec<TaskId>) -> Answer<'_, Vec<ProgressState>> {
-        unwritten("progress")
+    fn progress(&self, ids: Vec<TaskId>) -> Answer<'_, Vec<ProgressState>> {
+        self.read(ids, |view, ids| Box::pin(progress::read(view, ids)))
     }
 
-    fn store_steps(&self, _steps: Vec<NewStep>) -> Answer<'_, Vec<StepAnswer>> {
-        unwritten("store_steps")
+    fn store_steps(&self, steps: Vec<NewStep>) -> Answer<'_, Vec<StepAnswer>> {
+        self.write(steps, |tx, steps| Box::pin(steps::store(tx, steps)))
     }
 
-    fn steps(&self, _id: TaskId) -> Answer<'_, Vec<StoredStep>> {
-        unwritten("steps")
+    fn steps(&self, id: TaskId) -> Answer<'_, Vec<StoredStep>> {
+        self.read(id, |view, id| Box::pin(steps::read(view, *id)))
     }
 
-    fn signal(&self, _id: TaskId, _name: StepName, _value: Vec<u8>) -> Answer<'_, SignalAnswer> {
-        unwritten("signal")
+    fn signal(&self, id: TaskId, name: StepName, value: Vec<u8>) -> Answer<'_, SignalAnswer> {
+        self.write_alone((id, name, value), |tx, (id, name, value)| {
+            Box::pin(steps::signal(tx, *id, name, value))
+        })
     }
 
-    fn list(&self, _request: ListTasks) -> Answer<'_, Option<TaskPage>> {
-        unwritten("list")
+    fn list(&self, request: ListTasks) -> Answer<'_, Option<TaskPage>> {
+        self.read(request, |view, it| Box::pin(list::list(view, it)))
     }
 
-    fn find(&self, _id: TaskId) -> Answer<'_, Option<FoundTask>> {
-        unwritten("find")
+    fn find(&self, id: TaskId) -> Answer<'_, Option<FoundTask>> {
+        self.read(id, |view, id| Box::pin(find::find(view, *id)))
     }
 
-    fn head(&self, _queue: QueueName, _limit: usize) -> Answer<'_, QueueHead> {
-        unwritten("head")
+    fn head(&self, queue: QueueName, limit: usize) -> Answer<'_, QueueHead> {
+        self.read((queue, limit), |view, (queue, limit)| {
+            Box::pin(head::head(view, queue, *limit))
+        })
     }
 
     fn cancel(&self, ids: Vec<TaskId>) -> Answer<'_, u64> {
         self.write_alone(ids, |tx, ids| Box::pin(cancel::cancel(tx, ids)))
     }
 
-    fn change(&self, _ids: Vec<TaskId>, _change: Change) -> Answer<'_, Vec<ChangeAnswer>> {
-        unwritten("change")
+    fn change(&self, ids: Vec<TaskId>, change: Change) -> Answer<'_, Vec<ChangeAnswer>> {
+        self.write_alone((ids, change), |tx, (ids, change)| {
+            Box::pin(changes::change(tx, ids, change))
+        })
     }
 
-    fn dead_letters(&self, _filter: DeadFilter, _limit: usize) -> Answer<'_, Vec<DeadLetter>> {
-        unwritten("dead_letters")
+    fn dead_letters(&self, filter: DeadFilter, limit: usize) -> Answer<'_, Vec<DeadLetter>> {
+        self.read((filter, limit), |view, (filter, limit)| {
+            Box::pin(dead_letters::list(view, filter, *limit))
+        })
     }
 
-    fn dead_letter_payload(&self, _id: TaskId) -> Answer<'_, Option<DeadPayload>> {
-        unwritten("dead_letter_payload")
+    fn dead_letter_payload(&self, id: TaskId) -> Answer<'_, Option<DeadPayload>> {
+        self.read(id, |view, id| Box::pin(dead_letters::payload(view, *id)))
     }
 
-    fn replay_dead_letters(&self, _filter: DeadFilter) -> Answer<'_, u64> {
-        unwritten("replay_dead_letters")
+    fn replay_dead_letters(&self, filter: DeadFilter) -> Answer<'_, u64> {
+        self.write_alone(filter, |tx, it| Box::pin(dead_letters::replay(tx, it)))
     }
 
-    fn delete_dead_letters(&self, _filter: DeadFilter) -> Answer<'_, u64> {
-        unwritten("delete_dead_letters")
+    fn delete_dead_letters(&self, filter: DeadFilter) -> Answer<'_, u64> {
+        self.write_alone(filter, |tx, it| Box::pin(dead_letters::delete(tx, it)))
     }
 
-    fn set_paused(&self, _name: String, _is_paused: bool) -> Answer<'_, ()> {
-        unwritten("set_paused")
+    fn set_paused(&self, name: String, is_paused: bool) -> Answer<'_, ()> {
+        self.write_alone((name, is_paused), |tx, (name, is_paused)| {
+            Box::pin(pauses::set_paused(tx, name, *is_paused))
+        })
     }
 
-    fn change_queue(&self, _queue: QueueName, _change: QueueChange) -> Answer<'_, bool> {
-        unwritten("change_queue")
+    fn change_queue(&self, queue: QueueName, change: QueueChange) -> Answer<'_, bool> {
+        self.write_alone((queue, change), |tx, (queue, change)| {
+            Box::pin(queue_changes::change(tx, queue, *change))
+        })
     }
 
     fn queue(&self, queue: QueueName) -> Answer<'_, QueueInfo> {
         self.read(queue, |view, queue| Box::pin(queries::queue(view, queue)))
     }
 
-    fn hand_out(&self, _computes: u8) -> Answer<'_, HandOut> {
-        unwritten("hand_out")
+    fn hand_out(&self, computes: u8) -> Answer<'_, HandOut> {
+        self.write_alone(computes, |tx, it| Box::pin(schedules::hand_out(tx, *it)))
     }
 
-    fn schedule(&self, _name: ScheduleName) -> Answer<'_, ScheduleAnswer> {
-        unwritten("schedule")
+    fn schedule(&self, name: ScheduleName) -> Answer<'_, ScheduleAnswer> {
+        self.read(name, |view, name| Box::pin(schedules::get(view, name)))
     }
 
     fn schedules(
         &self,
-        _after: Option<ScheduleName>,
-        _limit: usize,
+        after: Option<ScheduleName>,
+        limit: usize,
     ) -> Answer<'_, Vec<StoredSchedule>> {
-        unwritten("schedules")
+        self.read((after, limit), |view, (after, limit)| {
+            Box::pin(schedules::list(view, after.as_ref(), *limit))
+        })
     }
 
-    fn change_schedule(&self, _change: Arc<ScheduleChange>) -> Answer<'_, Option<Enqueued>> {
-        unwritten("change_schedule")
+    fn change_schedule(&self, change: Arc<ScheduleChange>) -> Answer<'_, Option<Enqueued>> {
+        self.write_alone(change, |tx, it| Box::pin(schedules::change(tx, it)))
     }
 
     fn paused_types(&self) -> Answer<'_, Vec<String>> {
         self.read((), |view, it| Box::pin(queries::paused_types(view, it)))
     }
 
-    fn maintain(&self, _budget: usize) -> Answer<'_, bool> {
-        unwritten("maintain")
+    fn maintain(&self, budget: usize) -> Answer<'_, bool> {
+        self.write_alone(budget, |tx, it| Box::pin(maintain::maintain(tx, *it)))
     }
 
     fn close(&self) -> Answer<'_, ()> {
         self.write_alone((), |tx, ()| Box::pin(session::close_all(tx)))
     }
 
-    fn errors(&self, _id: TaskId) -> Answer<'_, Vec<AttemptError>> {
-        unwritten("errors")
+    fn errors(&self, id: TaskId) -> Answer<'_, Vec<AttemptError>> {
+        self.read(id, |view, id| Box::pin(errors::read(view, *id)))
     }
 
     fn counts(&self) -> Answer<'_, Counts> {
         self.read((), |view, it| Box::pin(queries::counts(view, it)))
     }
 
-    fn record_stats(&self, _report: Arc<StatReport>) -> Answer<'_, ()> {
-        unwritten("record_stats")
+    fn record_stats(&self, report: Arc<StatReport>) -> Answer<'_, ()> {
+        self.write_alone(report, |tx, it| Box::pin(stats::record(tx, it)))
     }
 
-    fn stats(&self, _request: ReadStats) -> Answer<'_, StatsPage> {
-        unwritten("stats")
+    fn stats(&self, request: ReadStats) -> Answer<'_, StatsPage> {
+        self.read(request, |view, it| Box::pin(stats::read(view, it)))
     }
 
     fn overview(&self) -> Answer<'_, Overview> {
-        unwritten("overview")
+        self.read((), |view, ()| Box::pin(overview::overview(view)))
     }
 
     fn diagnose(&self) -> Answer<'_, Diagnoses> {
-        unwritten("diagnose")
+        self.read((), |view, ()| Box::pin(diagnosis::diagnose(view)))
     }
 
     fn retention(&self) -> Answer<'_, Retention> {
-        unwritten("retention")
+        self.read((), |view, ()| Box::pin(retention::read(view)))
     }
 
-    fn set_retention(&self, _retention: Retention) -> Answer<'_, ()> {
-        unwritten("set_retention")
+    fn set_retention(&self, retention: Retention) -> Answer<'_, ()> {
+        self.write_alone(retention, |tx, it| Box::pin(retention::change(tx, *it)))
     }
 
     fn layout(&self) -> Answer<'_, StoreLayout> {
@@ -564,6 +596,6 @@ impl Backend for PostgresStore {
     }
 
     fn probe(&self) -> Answer<'_, Durability> {
-        unwritten("probe")
+        self.read((), |view, ()| Box::pin(probe::probe(view)))
     }
 }

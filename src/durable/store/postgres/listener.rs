@@ -5,7 +5,7 @@
 use std::str::FromStr;
 use std::sync::Arc;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
 
 use super::connection::{BACKOFF, Connection, quoted};
@@ -21,10 +21,12 @@ pub(super) async fn listen(shared: Arc<Shared>, events: mpsc::UnboundedSender<Ev
     let mut failures = 0;
     while !events.is_closed() {
         let (sender, notices) = mpsc::unbounded_channel();
-        match begin(&shared, sender).await {
+        let listening = begin(&shared, sender).await;
+        shared.set_listening(listening.is_ok());
+        tried.take().map(|tried| tried.send(()));
+        match listening {
             Ok(connection) => {
                 failures = 0;
-                shared.set_listening(true);
                 events.send(Event::Ready).ok();
                 forward(&shared, notices, &events).await;
                 shared.set_listening(false);

@@ -70,7 +70,9 @@ fn read_status(view: &View, row: &Row) -> Result<TaskState, Fault> {
 
 /// Returns the numbers of tasks.
 pub(super) async fn counts(view: &View, (): &()) -> Result<Counts, Fault> {
-    view.totals().await
+    let unserved = super::unserved::count(view).await?;
+    let counts = view.totals().await?;
+    Ok(Counts { unserved, ..counts })
 }
 
 /// Returns the names of the paused types, in order.

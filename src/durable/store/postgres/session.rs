@@ -113,8 +113,9 @@ fn stored_card(tx: &Transaction, card: WorkerCard) -> Vec<u8> {
 
 pub(super) async fn close(tx: &mut Transaction, session: SessionId) -> Result<(), Fault> {
     tx.alone()?;
-    let Ok(closed) = find(tx, session).await else {
-        return Ok(());
+    let closed = match find(tx, session).await {
+        Err(Fault::Refused(_)) => return Ok(()),
+        found => found?,
     };
     tx.execute(CLOSE, &[&closed.id]).await?;
     tx.execute(UNPARK, &[&closed.id]).await?;

@@ -3,15 +3,14 @@
 use super::error::{Fault, unwritten};
 use super::task::Task;
 use super::transaction::Transaction;
-use super::view::{uuid, uuids};
+use super::view::{View, uuid};
 use crate::durable::TaskId;
-use crate::durable::store::TaskState;
+use crate::durable::store::{NewStep, SignalAnswer, StepAnswer, StepName, StoredStep, TaskState};
 
 const REMOVE_STEPS: &str = "DELETE FROM throng.step WHERE id = $1";
 const REMOVE_WORKFLOW: &str = "DELETE FROM throng.workflow WHERE id = $1";
 const WAIT_FOR_NONE: &str =
     "UPDATE throng.workflow SET until = NULL, waits_for = NULL WHERE id = $1 AND until IS NOT NULL";
-const REMOVE_PROGRESS: &str = "DELETE FROM throng.progress WHERE id = ANY ($1)";
 
 impl Transaction {
     /// Removes the steps of a task.
@@ -51,13 +50,27 @@ impl Transaction {
             Some(_) => Err(unwritten("steps: tell the parent")),
         }
     }
+}
 
-    /// Removes the progress of the tasks that this transaction has ended.
-    pub(super) async fn remove_progress_of_ended(&self) -> Result<(), Fault> {
-        if !self.notices.ended.is_empty() {
-            self.execute(REMOVE_PROGRESS, &[&uuids(&self.notices.ended)])
-                .await?;
-        }
-        Ok(())
-    }
+/// Stores steps of running tasks. Returns an answer for each, in their order.
+pub(super) async fn store(
+    _tx: &mut Transaction,
+    _steps: &[NewStep],
+) -> Result<Vec<StepAnswer>, Fault> {
+    Err(unwritten("store_steps"))
+}
+
+/// Returns the steps of a task, in the order in which they were stored.
+pub(super) async fn read(_view: &View, _id: TaskId) -> Result<Vec<StoredStep>, Fault> {
+    Err(unwritten("steps"))
+}
+
+/// Stores a step of a task that has not ended.
+pub(super) async fn signal(
+    _tx: &mut Transaction,
+    _id: TaskId,
+    _name: &StepName,
+    _value: &[u8],
+) -> Result<SignalAnswer, Fault> {
+    Err(unwritten("signal"))
 }

@@ -1,0 +1,1 @@
+//! Replays of tasks from one of their steps. `changes` calls it.
