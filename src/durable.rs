@@ -181,6 +181,7 @@
     not(any(
         test,
         feature = "redis",
+        feature = "postgres",
         feature = "sqlite-unbundled",
         feature = "test-util"
     )),
@@ -190,7 +191,12 @@
 mod admin;
 mod client;
 #[cfg_attr(
-    not(any(test, feature = "sqlite-unbundled", feature = "test-util")),
+    not(any(
+        test,
+        feature = "postgres",
+        feature = "sqlite-unbundled",
+        feature = "test-util"
+    )),
     allow(dead_code, reason = "a server has its own clock")
 )]
 mod clock;

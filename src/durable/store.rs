@@ -54,18 +54,28 @@ use super::{
 pub(crate) use self::changes::{Change, ChangeAnswer, MoveWaiting, MovedPart};
 pub(crate) use self::child_end::ChildEnd;
 pub(crate) use self::diagnosis::{Diagnoses, Diagnosis, UnclaimedType};
-#[cfg(any(test, feature = "sqlite-unbundled", feature = "test-util"))]
+#[cfg(any(
+    test,
+    feature = "postgres",
+    feature = "sqlite-unbundled",
+    feature = "test-util"
+))]
 pub(crate) use self::diagnosis::{MAX_DIAGNOSED, MAX_EXAMINED_SCHEDULES, MAX_EXAMINED_WORKERS};
-#[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
+#[cfg(any(feature = "redis", feature = "postgres", feature = "sqlite-unbundled"))]
 pub(crate) use self::found::MAX_HEAD_LISTS;
 #[cfg(any(test, feature = "redis"))]
 pub(crate) use self::found::MAX_READ_BYTES;
 pub(crate) use self::found::{Beginning, FoundTask};
-#[cfg(any(test, feature = "redis", feature = "sqlite-unbundled"))]
+#[cfg(any(
+    test,
+    feature = "redis",
+    feature = "postgres",
+    feature = "sqlite-unbundled"
+))]
 pub(crate) use self::limits::MAX_STORE_TIME_STEP;
 pub(crate) use self::limits::shortened;
 #[cfg_attr(
-    not(any(feature = "redis", feature = "sqlite-unbundled")),
+    not(any(feature = "redis", feature = "postgres", feature = "sqlite-unbundled")),
     allow(
         unused_imports,
         reason = "no copy of the store in memory can be restored"
@@ -76,11 +86,17 @@ pub(crate) use self::limits::{
     MAX_ERROR_BYTES, MAX_ERRORS,
 };
 pub(crate) use self::progress::{MAX_PROGRESS_BYTES, Progress, ProgressReport, ProgressState};
-#[cfg(any(test, feature = "sqlite-unbundled", feature = "test-util"))]
+#[cfg(any(
+    test,
+    feature = "postgres",
+    feature = "sqlite-unbundled",
+    feature = "test-util"
+))]
 pub(crate) use self::quarantine::is_dead_letter;
 #[cfg(any(
     test,
     feature = "redis",
+    feature = "postgres",
     feature = "sqlite-unbundled",
     feature = "test-util"
 ))]
@@ -94,6 +110,7 @@ pub(crate) use self::requests::{
     not(any(
         test,
         feature = "redis",
+        feature = "postgres",
         feature = "sqlite-unbundled",
         feature = "test-util"
     )),
@@ -103,7 +120,12 @@ pub(crate) use self::schedules::{
     DueSchedule, HAND_OUT_INTERVAL, HandOut, MAX_HAND_OUTS, ScheduleAnswer, ScheduleChange,
     ScheduleRow, StoredSchedule, repeated,
 };
-#[cfg(any(test, feature = "sqlite-unbundled", feature = "test-util"))]
+#[cfg(any(
+    test,
+    feature = "postgres",
+    feature = "sqlite-unbundled",
+    feature = "test-util"
+))]
 pub(crate) use self::stats::{MAX_STAT_ROWS, REPORTER_RETENTION};
 #[cfg_attr(
     not(all(feature = "redis", feature = "sqlite-unbundled")),
@@ -113,7 +135,12 @@ pub(crate) use self::stats::{
     MAX_STAT_TYPES, ReadStats, Resolution, RunType, StatBucket, StatReport, StatsPage, StatsStart,
 };
 pub use self::steps::StepKind;
-#[cfg(any(test, feature = "sqlite-unbundled", feature = "test-util"))]
+#[cfg(any(
+    test,
+    feature = "postgres",
+    feature = "sqlite-unbundled",
+    feature = "test-util"
+))]
 pub(crate) use self::steps::has_room;
 pub(crate) use self::steps::{
     MAX_BYTES_WITH_OUTPUTS, MAX_CHILDREN, MAX_STEP_BYTES, MAX_STEPS, MAX_TOTAL_STEP_BYTES, NewStep,
@@ -128,6 +155,7 @@ pub(crate) use super::task::{MAX_BATCH_BYTES, MAX_BATCH_TASKS, MAX_PAYLOAD_BYTES
     not(any(
         test,
         feature = "redis",
+        feature = "postgres",
         feature = "sqlite-unbundled",
         feature = "test-util"
     )),
@@ -149,6 +177,7 @@ pub(crate) mod kind;
 #[cfg(any(
     test,
     feature = "redis",
+    feature = "postgres",
     feature = "sqlite-unbundled",
     feature = "test-util"
 ))]
@@ -159,6 +188,7 @@ pub(crate) mod memory;
 #[cfg(any(
     test,
     feature = "redis",
+    feature = "postgres",
     feature = "sqlite-unbundled",
     feature = "test-util"
 ))]
@@ -187,7 +217,7 @@ mod stats;
 mod steps;
 #[cfg(test)]
 mod suite;
-#[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
+#[cfg(any(feature = "redis", feature = "postgres", feature = "sqlite-unbundled"))]
 pub(crate) mod totals;
 mod worker_card;
 

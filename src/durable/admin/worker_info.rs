@@ -10,6 +10,7 @@ use crate::durable::Cursor;
 #[cfg(any(
     test,
     feature = "redis",
+    feature = "postgres",
     feature = "sqlite-unbundled",
     feature = "test-util"
 ))]
@@ -90,6 +91,7 @@ pub enum WorkerState {
 #[cfg(any(
     test,
     feature = "redis",
+    feature = "postgres",
     feature = "sqlite-unbundled",
     feature = "test-util"
 ))]

@@ -33,7 +33,7 @@ pub(crate) struct Beginning {
 pub(crate) const MAX_READ_BYTES: usize = 129 << 10;
 
 /// The maximum number of lists that a request for the head of a queue examines.
-#[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
+#[cfg(any(feature = "redis", feature = "postgres", feature = "sqlite-unbundled"))]
 pub(crate) const MAX_HEAD_LISTS: usize = 1_000;
 
 impl Beginning {

@@ -6,7 +6,7 @@
 use self::harness::{Harness, run, runtime};
 #[cfg(feature = "sqlite-unbundled")]
 pub(super) use self::harness::{contents_of, temp_folder};
-#[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
+#[cfg(any(feature = "redis", feature = "postgres", feature = "sqlite-unbundled"))]
 pub(super) use self::observers::look;
 #[cfg(feature = "redis")]
 pub(super) use self::process::{id, task, with_key};

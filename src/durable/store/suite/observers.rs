@@ -1,6 +1,6 @@
 //! The tests of observers, which run on each store.
 
-#[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
+#[cfg(any(feature = "redis", feature = "postgres", feature = "sqlite-unbundled"))]
 pub(in crate::durable::store) use self::looks::look;
 use super::{Harness, process, run, scheduler};
 
