@@ -19,8 +19,8 @@ const CANCELLED: &str =
     JOIN throng.task ON task.id = own.id
     WHERE epoch = $1 AND cancels AND task.cancel ORDER BY task.id";
 
-const SEEN: &str = "UPDATE throng.session SET seen = $2
-    WHERE id = (SELECT session FROM throng.claim WHERE epoch = $1) AND seen < $2 - 30000";
+const SEEN: &str = "UPDATE throng.session SET seen = $2::bigint
+    WHERE id = (SELECT session FROM throng.claim WHERE epoch = $1) AND seen < $2::bigint - 30000";
 
 pub(super) async fn renew(tx: &mut Transaction, claims: &Vec<Epoch>) -> Result<RenewAnswer, Fault> {
     let mut renewed = RenewAnswer::default();
