@@ -1,5 +1,8 @@
 //! Tests of the store in PostgreSQL, beside those that all stores share. They need `postgresql`.
 
+use std::sync::LazyLock;
+
+use tokio::runtime::{self, Runtime};
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
 use self::server::Server;
@@ -16,33 +19,31 @@ fn postgresql_is_installed() {
     );
 }
 
+/// Drives the connections of all tests. A test drops its connection within a runtime of its own, where no other one can be dropped.
+static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
+    let mut builder = runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(1).enable_all().build();
+    runtime.expect("a runtime can be built")
+});
+
 /// A connection of a test to the server, which runs statements one after the other.
-pub(in crate::durable::store) struct ServerConnection {
-    runtime: tokio::runtime::Runtime,
-    client: Client,
-}
+pub(in crate::durable::store) struct ServerConnection(Client);
 
 impl ServerConnection {
     pub(in crate::durable::store) fn to(server: &Server) -> Self {
-        let mut builder = tokio::runtime::Builder::new_multi_thread();
-        let runtime = builder.worker_threads(1).enable_all().build();
-        let runtime = runtime.expect("a runtime can be built");
         let url = server.url();
-        let connecting = runtime.spawn(async move {
+        let connecting = RUNTIME.spawn(async move {
             let (client, driver) = tokio_postgres::connect(&url, NoTls).await?;
             tokio::spawn(driver);
             Ok::<_, tokio_postgres::Error>(client)
         });
         let client = futures::executor::block_on(connecting).expect("it connects");
-        Self {
-            runtime,
-            client: client.expect("the server can be reached"),
-        }
+        Self(client.expect("the server can be reached"))
     }
 
     /// Runs statements. Returns the rows of all of them, as texts.
     pub(in crate::durable::store) fn ask(&self, sql: &str) -> Vec<Vec<String>> {
-        let answer = futures::executor::block_on(self.client.simple_query(sql));
+        let answer = futures::executor::block_on(self.0.simple_query(sql));
         let answer = answer.unwrap_or_else(|error| panic!("{error:?}: {sql}"));
         let rows = answer.iter().filter_map(|message| match message {
             SimpleQueryMessage::Row(row) => Some(row),
@@ -57,15 +58,5 @@ impl ServerConnection {
     pub(in crate::durable::store) fn number(&self, sql: &str) -> i64 {
         let rows = self.ask(sql);
         rows[0][0].parse().expect("it is a number")
-    }
-}
-
-impl Drop for ServerConnection {
-    fn drop(&mut self) {
-        // A runtime cannot be dropped within another one, in which most tests run.
-        let mut builder = tokio::runtime::Builder::new_current_thread();
-        if let Ok(empty) = builder.build() {
-            std::mem::replace(&mut self.runtime, empty).shutdown_background();
-        }
     }
 }
