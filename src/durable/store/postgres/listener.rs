@@ -51,7 +51,9 @@ async fn begin(
     notices: mpsc::UnboundedSender<String>,
 ) -> Result<Connection, Failure> {
     let connection = shared.server.connect(Some(notices)).await?;
-    let listen = format!("LISTEN {}", quoted(&channel(shared.endpoint)));
+    let (channel, endpoint) = (quoted(&channel(shared.endpoint)), shared.endpoint);
+    // As long as the lock is held, others know that this process is alive. The lock of a connection that has broken may remain for a while.
+    let listen = format!("LISTEN {channel}; SELECT pg_advisory_lock_shared({endpoint})");
     let listening = connection.batch(&listen).await;
     listening.map_err(|error| failure(Effect::None, error))?;
     Ok(connection)
