@@ -5,6 +5,7 @@
 //!
 //! The default queue has no limits, so no request reads them. It has a row only for the turns of its priorities.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio_postgres::Row;
@@ -21,6 +22,12 @@ use crate::durable::queue::{Groups, QueueSettings, Rate};
 const LOAD: &str = "SELECT paused, max_running, interval, burst, group_max, quantum, revision,
         used_until, since_normal, since_low
     FROM throng.queue WHERE name = $1";
+
+/// Selects the rows of the first queues.
+const LOAD_FIRST: &str =
+    "SELECT name, paused, max_running, interval, burst, group_max, quantum, revision,
+        used_until, since_normal, since_low
+    FROM throng.queue ORDER BY name LIMIT $1";
 
 const SAVE: &str =
     "INSERT INTO throng.queue (name, paused, max_running, interval, burst, group_max,
@@ -125,6 +132,20 @@ impl QueueRow {
         let name = text::stored(queue.as_str());
         let row = view.row(LOAD, &[&name]).await?;
         row.map_or(Ok(Self::default()), |row| read(&row))
+    }
+
+    /// Reads the rows of the first queues.
+    pub(super) async fn first(
+        view: &View,
+        limit: usize,
+    ) -> Result<BTreeMap<QueueName, Self>, Fault> {
+        let rows = view.rows(LOAD_FIRST, &[&(limit as i64)]).await?;
+        let named = rows.iter().map(|row| {
+            let name = text::loaded(row.try_get("name")?);
+            let name = QueueName::from(Some(name).filter(|name| !name.is_empty()));
+            Ok((name, read(row)?))
+        });
+        named.collect()
     }
 
     pub(super) async fn save(&self, tx: &Transaction, queue: &QueueName) -> Result<(), Fault> {
