@@ -30,7 +30,8 @@ const SCHEMA: &str = "throng.";
 /// statistics of a queue's tables are always out of date, and then a planner that is free to choose reads whole tables.
 const SETTINGS: &str = "SET statement_timeout = '10s'; SET lock_timeout = '5s';
     SET idle_in_transaction_session_timeout = '30s'; SET client_min_messages = warning;
-    SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_seqscan = off; SET jit = off";
+    SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_seqscan = off; SET jit = off;
+    SET max_parallel_workers_per_gather = 0";
 
 /// The parameters of a statement.
 pub(super) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
