@@ -79,6 +79,7 @@ mod reap;
 mod renew;
 mod replay_from;
 mod retention;
+mod ring;
 mod schedules;
 mod session;
 mod shared;
