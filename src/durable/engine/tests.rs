@@ -29,6 +29,7 @@ use crate::durable::{
 use crate::retry::Retry;
 use crate::sync::{Mutex, lock};
 
+mod replays_tests;
 mod spawn_queue_tests;
 mod steps_tests;
 mod waiters_tests;
@@ -39,7 +40,7 @@ struct Faulty {
     random: Mutex<fastrand::Rng>,
     /// The number of requests, of 100, that a fault affects.
     faults: u32,
-    /// How long a turn takes.
+    /// The duration of a turn.
     turn: Duration,
     /// Requests that arrive once more, later.
     copies: Mutex<VecDeque<Again>>,
@@ -266,7 +267,7 @@ impl Backend for Faulty {
     }
 
     fn change(&self, ids: Vec<TaskId>, change: Change) -> Answer<'_, Vec<ChangeAnswer>> {
-        self.store.change(ids, change)
+        Box::pin(self.send(None, None, || self.store.change(ids, change)))
     }
 
     fn move_waiting(&self, request: MoveWaiting) -> Answer<'_, Option<MovedPart>> {
@@ -400,7 +401,7 @@ impl DurableTask for Number {
     type Output = u64;
 }
 
-/// How often each has succeeded.
+/// The number of times that each has succeeded.
 type Runs = Mutex<HashMap<u64, u32>>;
 
 impl Run<Runs> for Number {
