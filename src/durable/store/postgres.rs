@@ -82,6 +82,7 @@ mod reap;
 mod renew;
 mod replay_from;
 mod retention;
+mod ring;
 mod schedules;
 mod session;
 mod shared;

@@ -12,6 +12,7 @@ use tokio_postgres::Error;
 
 use super::connection::{Connection, Params};
 use super::error::Fault;
+use super::groups::GroupChanges;
 use super::meta;
 use super::notices::Notices;
 use super::shared::Shared;
@@ -33,8 +34,8 @@ pub(super) struct Transaction {
     is_alone: bool,
     pub(super) deltas: Deltas,
     pub(super) notices: Notices,
-    /// The turn of the groups of which a task may start because of the current request.
-    pub(super) next_turn: Option<i64>,
+    /// What the current request changes about groups.
+    pub(super) groups: GroupChanges,
 }
 
 impl Transaction {
@@ -54,7 +55,7 @@ impl Transaction {
             is_alone,
             deltas: Deltas::default(),
             notices: Notices::default(),
-            next_turn: None,
+            groups: GroupChanges::default(),
         })
     }
 
