@@ -134,6 +134,9 @@ pub(crate) use self::stats::{MAX_STAT_ROWS, REPORTER_RETENTION};
 pub(crate) use self::stats::{
     MAX_STAT_TYPES, ReadStats, Resolution, RunType, StatBucket, StatReport, StatsPage, StatsStart,
 };
+#[cfg(any(test, feature = "sqlite-unbundled", feature = "test-util"))]
+pub(crate) use self::step_replay::RecordedReplay;
+pub(crate) use self::step_replay::StepReplay;
 pub use self::steps::StepKind;
 #[cfg(any(
     test,
@@ -210,6 +213,11 @@ pub(crate) mod sqlite;
     allow(dead_code, reason = "each store uses a part of it")
 )]
 mod stats;
+#[cfg_attr(
+    not(any(test, feature = "sqlite-unbundled", feature = "test-util")),
+    allow(dead_code, reason = "each store uses a part of it")
+)]
+mod step_replay;
 #[cfg_attr(
     not(all(feature = "redis", feature = "sqlite-unbundled", feature = "test-util")),
     allow(dead_code, reason = "each store uses a part of it")

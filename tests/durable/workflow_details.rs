@@ -20,6 +20,7 @@ on_all_stores! {
     a_task_that_is_delayed_otherwise_waits_for_nothing,
     a_dead_letter_is_replayed_from_a_step,
     a_suspended_task_is_replayed_from_a_step,
+    a_task_that_is_replayed_from_the_same_step_again_runs_at_once,
     a_running_task_is_not_replayed_from_a_step,
     a_parent_shows_its_children,
     a_parent_shows_how_many_children_it_waits_for,
@@ -235,6 +236,37 @@ async fn a_suspended_task_is_replayed_from_a_step(store: TestStore) {
         Changed::Yes
     );
     assert_eq!(within(handle).await.unwrap(), 2);
+}
+
+async fn a_task_that_is_replayed_from_the_same_step_again_runs_at_once(store: TestStore) {
+    let client = store.client().await;
+    let runs = Calls::default();
+    let _executor = start(&client, move |_, cx| {
+        let runs = runs.clone();
+        async move {
+            cx.step("first", || async { Ok(1) }).await?;
+            let run = runs.add();
+            if run == 2 {
+                cx.signal::<u64>("go").await?;
+            }
+            cx.step("second", || async { Ok(2) }).await?;
+            match run {
+                1 => Err(TaskError::fatal("it is bad")),
+                _ => Ok(run),
+            }
+        }
+    })
+    .await;
+    let handle = spawn(&client, 1).await;
+    let id = handle.id();
+    fatal_error(handle).await;
+    assert_eq!(replay_from(&client, id, "second").await, Changed::Yes);
+    reaches(&client.attach::<Number>(id), Status::Delayed).await;
+    let delayed = detail(&client, id).await;
+    assert_eq!(names(&delayed), ["step:first", "replay:2"]);
+    assert_eq!(value(&delayed, 1), "step:second");
+    assert_eq!(replay_from(&client, id, "second").await, Changed::Yes);
+    assert_eq!(within(client.attach::<Number>(id)).await.unwrap(), 3);
 }
 
 async fn a_running_task_is_not_replayed_from_a_step(store: TestStore) {

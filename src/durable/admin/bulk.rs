@@ -47,6 +47,8 @@ pub struct Bulk<'a> {
     is_over: bool,
     /// The tasks that were made due.
     made_due: HashSet<TaskId>,
+    /// Makes a replay from a step have one effect on each task, even if a part is repeated.
+    nonce: u64,
 }
 
 /// A part of a change: see [`Bulk::next`].
@@ -54,7 +56,7 @@ pub struct Bulk<'a> {
 #[non_exhaustive]
 pub struct BulkPart {
     /// The number of tasks that were changed. If the connection is lost, the request is repeated. Tasks that were changed by a request whose
-    /// answer was lost do not count.
+    /// answer was lost do not count, unless they were [replayed from a step](TaskChange::ReplayFrom).
     pub changed: u64,
     /// The number of tasks that matched but were not changed, because their status has changed since they were listed. Delayed tasks that are
     /// already in the queue to which they were to move count, too.
@@ -77,6 +79,7 @@ impl<'a> Bulk<'a> {
             after: None,
             is_over: false,
             made_due: HashSet::new(),
+            nonce: fastrand::u64(..),
         }
     }
 
@@ -112,7 +115,7 @@ impl<'a> Bulk<'a> {
         let engine = self.engine;
         let invalid = |reason| DurableError::invalid(&engine.store_name, reason);
         self.change.check(&self.filter).map_err(invalid)?;
-        let change = self.change.checked().map_err(invalid)?;
+        let change = self.change.checked(self.nonce).map_err(invalid)?;
         if let (Change::MoveTo(queue), Status::Waiting) = (&change, self.filter.status()) {
             return self.part_of_moves(queue.clone()).await;
         }

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::durable::engine::Engine;
 use crate::durable::queue::name::QueueName;
-use crate::durable::store::{Backend, Change, ChangeAnswer, StepName, StoredStep};
+use crate::durable::store::{Backend, Change, ChangeAnswer, StepName, StepReplay, StoredStep};
 use crate::durable::workflow::spawned_children::SpawnedChildren;
 use crate::durable::{DurableError, Refusal, Status, StepKind, TaskFilter, TaskId};
 
@@ -77,7 +77,8 @@ pub enum TaskChange {
     ///   [error](crate::durable::DurableError::is_expired): to run it again, name the step `spawn:NAME`.
     ///
     /// The task gets a step of the kind [`Replay`](crate::durable::StepKind::Replay) that records this. It is the last one until the task runs.
-    /// Until then, the same change has no further effect.
+    /// Until then, the same change has no further effect. If the next run is delayed before it has stored the step again, for example since it
+    /// has failed, the same change makes the task due now, as [`RunNow`](Self::RunNow) does, and removes nothing.
     ReplayFrom(String),
     /// Deletes a dead letter.
     Delete,
@@ -90,7 +91,8 @@ pub enum TaskChange {
 pub enum Changed {
     /// The task was changed. If it was to be cancelled and is running, its worker has been asked to stop it.
     Yes,
-    /// The change was not necessary: the task is already in the queue to which it was to move, or was already replayed from the step.
+    /// The change was not necessary: the task is already in the queue to which it was to move, or was already replayed from the step, and still
+    /// waits.
     Already,
     /// There is no such task: it was never stored, or its end is no longer kept.
     NotThere,
@@ -112,15 +114,18 @@ impl TaskChange {
         Self::ReplayFrom(step.into())
     }
 
-    /// Returns the change in the form in which stores accept it, or the reason why it is invalid.
-    pub(super) fn checked(&self) -> Result<Change, String> {
+    /// Returns the change in the form in which stores accept it, or the reason why it is invalid. All requests of a call have the same nonce.
+    pub(super) fn checked(&self, nonce: u64) -> Result<Change, String> {
         Ok(match self {
             Self::Cancel => Change::Cancel,
             Self::RunNow => Change::RunNow,
             Self::MoveTo(None) => Change::MoveTo(QueueName::DEFAULT),
             Self::MoveTo(Some(queue)) => Change::MoveTo(QueueName::new(queue)?),
             Self::Replay => Change::Replay,
-            Self::ReplayFrom(step) => Change::ReplayFrom(StepName::parse(step)?),
+            Self::ReplayFrom(step) => {
+                let step = StepName::parse(step)?;
+                Change::ReplayFrom(StepReplay::new(step, nonce))
+            }
             Self::Delete => Change::Delete,
         })
     }
@@ -175,11 +180,11 @@ pub(super) async fn change_one(
     id: TaskId,
     change: &TaskChange,
 ) -> Result<Changed, DurableError> {
-    let checked = change.checked();
+    let checked = change.checked(fastrand::u64(..));
     let mut checked =
         checked.map_err(|reason| DurableError::invalid(&engine.store_name, reason))?;
-    if let Change::ReplayFrom(step) = checked {
-        checked = Change::ReplayFrom(first_removed(engine, id, step).await?);
+    if let Change::ReplayFrom(replay) = &mut checked {
+        replay.first = first_removed(engine, id, replay.step.clone()).await?;
     }
     let mut found = Status::Absent;
     for _ in 0..MAX_TRIES {

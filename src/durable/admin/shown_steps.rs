@@ -6,7 +6,7 @@ use super::detail::TaskDetail;
 use super::excerpt::Excerpt;
 use super::task_step::{TaskChild, TaskStep, TaskWait};
 use crate::durable::envelope::open_output;
-use crate::durable::store::{Backend, ChildEnd, StepName, StoredStep, TaskState};
+use crate::durable::store::{Backend, ChildEnd, StepName, StepReplay, StoredStep, TaskState};
 use crate::durable::workflow::awaited::{self, AwaitedSteps};
 use crate::durable::workflow::spawned_children::SpawnedChildren;
 use crate::durable::{Status, StepKind, TaskId};
@@ -43,11 +43,15 @@ fn step(stored: &StoredStep) -> Option<TaskStep> {
         StepKind::Sleep | StepKind::Timeout => serde_json::from_slice(&stored.value).ok(),
         _ => None,
     };
+    let value = match kind {
+        StepKind::Replay => StepReplay::step_of(&stored.value),
+        _ => &stored.value,
+    };
     Some(TaskStep {
         kind,
         name: name.to_owned(),
         age: stored.age,
-        value: has_value.then(|| Excerpt::new(&stored.value, stored.value.len())),
+        value: has_value.then(|| Excerpt::new(value, value.len())),
         left: duration.map(|it| Duration::from_millis(it).saturating_sub(stored.age)),
     })
 }

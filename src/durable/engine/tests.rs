@@ -29,6 +29,7 @@ use crate::durable::{
 use crate::retry::Retry;
 use crate::sync::{Mutex, lock};
 
+mod replays_tests;
 mod spawn_queue_tests;
 mod steps_tests;
 mod waiters_tests;
@@ -266,7 +267,7 @@ impl Backend for Faulty {
     }
 
     fn change(&self, ids: Vec<TaskId>, change: Change) -> Answer<'_, Vec<ChangeAnswer>> {
-        self.store.change(ids, change)
+        Box::pin(self.send(None, None, || self.store.change(ids, change)))
     }
 
     fn move_waiting(&self, request: MoveWaiting) -> Answer<'_, Option<MovedPart>> {

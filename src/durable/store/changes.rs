@@ -1,6 +1,6 @@
 //! The changes that an operator makes to single tasks, and the answers of a store.
 
-use super::{CheckedFilter, ListTasks, StepName};
+use super::{CheckedFilter, ListTasks, StepReplay};
 use crate::durable::admin::refusal::Refusal;
 use crate::durable::clock::millis;
 use crate::durable::queue::name::QueueName;
@@ -18,8 +18,10 @@ pub(crate) enum Change {
     /// Dead letters wait for a worker again.
     Replay,
     /// A step, and all later ones, are removed. Then waiting tasks stay where they are, delayed ones become due, and dead letters wait for a
-    /// worker again. The last step records this. So a repeated request changes nothing, and a later run knows that the task has run before.
-    ReplayFrom(StepName),
+    /// worker again. The last step records this. So a request that is sent again changes nothing and gets the same answer, and a later run
+    /// knows that the task has run before. If the last replay was from the same step, and the task has not stored it since, a delayed task
+    /// becomes due, and nothing is removed.
+    ReplayFrom(StepReplay),
     /// Dead letters are removed.
     Delete,
 }

@@ -55,7 +55,7 @@ fn change_one(
             move_to(tx, id, task, queue)
         }
         Change::Replay if is_dead => replay_one(tx, id),
-        Change::ReplayFrom(step) => replay_from(tx, id, task, is_dead, step),
+        Change::ReplayFrom(replay) => replay_from(tx, id, task, is_dead, replay),
         Change::Delete if is_dead => {
             tx.remove(id, task)?;
             Ok(ChangeAnswer::Changed)

@@ -1,13 +1,13 @@
 //! The replay of a task from one of its steps.
 
-use rusqlite::{OptionalExtension, params};
+use rusqlite::params;
 
 use super::admin::replay_one;
 use super::error::Fault;
 use super::state::State;
 use super::task::Task;
 use super::transaction::Transaction;
-use crate::durable::store::{ChangeAnswer, StepKind, StepName};
+use crate::durable::store::{ChangeAnswer, RecordedReplay, StepName, StepReplay};
 use crate::durable::{Refusal, TaskId};
 
 /// Removes a step of a task and all later ones, and makes the task ready. Records this as a step.
@@ -16,17 +16,34 @@ pub(super) fn replay_from(
     id: TaskId,
     task: &Task,
     is_dead: bool,
-    step: &StepName,
+    replay: &StepReplay,
 ) -> Result<ChangeAnswer, Fault> {
+    // An expired dead letter still has its steps.
+    if task.state == State::Dead && !is_dead {
+        return Ok(ChangeAnswer::OtherStatus);
+    }
+    let recorded = tx.recorded_replay(id, replay)?;
+    if recorded == Some(RecordedReplay::Itself) {
+        return Ok(ChangeAnswer::Changed);
+    }
     if !is_dead && !matches!(task.state, State::Waiting | State::Delayed) {
         return Ok(ChangeAnswer::OtherStatus);
     }
-    let Some(number) = tx.number_of_step(id, step)? else {
-        return Ok(match !is_dead && was_replayed_from(tx, id, step)? {
-            true => ChangeAnswer::Same,
-            false => ChangeAnswer::Refused(Refusal::NoSuchStep),
-        });
-    };
+    match tx.number_of_step(id, &replay.first)? {
+        Some(number) => cut_and_replay(tx, id, task, number, replay),
+        None if is_dead || recorded.is_none() => Ok(ChangeAnswer::Refused(Refusal::NoSuchStep)),
+        None => replay_again(tx, id, task, replay),
+    }
+}
+
+/// Makes a task ready whose steps from this number on are removed.
+fn cut_and_replay(
+    tx: &mut Transaction<'_>,
+    id: TaskId,
+    task: &Task,
+    number: u32,
+    replay: &StepReplay,
+) -> Result<ChangeAnswer, Fault> {
     let answer = match task.state {
         State::Waiting => ChangeAnswer::Changed,
         State::Delayed => {
@@ -37,21 +54,24 @@ pub(super) fn replay_from(
     };
     if answer == ChangeAnswer::Changed {
         let name = StepName::of_replay(number);
-        tx.replace_steps_from(id, number, &name, step.as_str().as_bytes())?;
+        tx.replace_steps_from(id, number, &name, &replay.record())?;
     }
     Ok(answer)
 }
 
-fn was_replayed_from(
-    tx: &Transaction<'_>,
+/// Makes a task due that was replayed from the same step, and did not get as far as to store it.
+fn replay_again(
+    tx: &mut Transaction<'_>,
     id: TaskId,
-    step: &StepName,
-) -> Result<bool, rusqlite::Error> {
-    let last = tx.last_step(id)?;
-    Ok(last.is_some_and(|(name, value)| {
-        let kind = StepName::split(&name).map(|(kind, _)| kind);
-        kind == Some(StepKind::Replay) && value == step.as_str().as_bytes()
-    }))
+    task: &Task,
+    replay: &StepReplay,
+) -> Result<ChangeAnswer, Fault> {
+    if task.state != State::Delayed {
+        return Ok(ChangeAnswer::Same);
+    }
+    tx.run_now(id)?;
+    tx.replace_last_record(id, &replay.record())?;
+    Ok(ChangeAnswer::Changed)
 }
 
 impl Transaction<'_> {
@@ -62,13 +82,29 @@ impl Transaction<'_> {
         Ok(number.and_then(|number| u32::try_from(number).ok()))
     }
 
-    /// Returns the name and the value of the last step of a task.
-    fn last_step(&self, id: TaskId) -> Result<Option<(String, Vec<u8>)>, rusqlite::Error> {
+    fn recorded_replay(
+        &self,
+        id: TaskId,
+        replay: &StepReplay,
+    ) -> Result<Option<RecordedReplay>, rusqlite::Error> {
         let mut statement = self.db.prepare_cached(
-            "SELECT name, value FROM throng_step WHERE id = ?1 ORDER BY number DESC LIMIT 1",
+            "SELECT value FROM throng_step
+             WHERE id = ?1 AND name >= 'replay:' AND name < 'replay;' ORDER BY number",
         )?;
-        let last = statement.query_row([id.to_bytes()], |row| Ok((row.get(0)?, row.get(1)?)));
-        last.optional()
+        let records = statement.query_map([id.to_bytes()], |row| row.get::<_, Vec<u8>>(0))?;
+        let records = records.collect::<Result<Vec<_>, _>>()?;
+        Ok(replay.recorded_in(&records))
+    }
+
+    /// Replaces the value of the last step that records a replay. Both values have the same length.
+    fn replace_last_record(&self, id: TaskId, record: &[u8]) -> Result<(), rusqlite::Error> {
+        self.execute(
+            "UPDATE throng_step SET value = ?2 WHERE id = ?1 AND name = (
+                 SELECT name FROM throng_step
+                 WHERE id = ?1 AND name >= 'replay:' AND name < 'replay;' ORDER BY number DESC LIMIT 1)",
+            params![id.to_bytes(), record],
+        )?;
+        Ok(())
     }
 
     /// Removes the steps of a task from this number on, and adds one in their place.

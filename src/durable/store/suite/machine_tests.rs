@@ -188,8 +188,11 @@ pub(super) enum ChangeChoice {
         is_queued: bool,
     },
     Replay,
-    /// The step has this number as its name.
-    ReplayFrom(u8),
+    ReplayFrom {
+        /// The step has this number as its name.
+        name: u8,
+        nonce: u8,
+    },
     Delete,
 }
 
@@ -422,7 +425,7 @@ fn change() -> impl Strategy<Value = ChangeChoice> {
         4 => Just(ChangeChoice::RunNow),
         6 => any::<bool>().prop_map(|is_queued| ChangeChoice::MoveTo { is_queued }),
         1 => Just(ChangeChoice::Replay),
-        3 => (0..3_u8).prop_map(ChangeChoice::ReplayFrom),
+        4 => (0..3_u8, 0..6_u8).prop_map(|(name, nonce)| ChangeChoice::ReplayFrom { name, nonce }),
         1 => Just(ChangeChoice::Delete),
     ]
 }

@@ -4,6 +4,7 @@ use super::{Harness, process, run};
 
 mod children_tests;
 mod explorer_tests;
+mod repeated_replays_tests;
 mod replay_from_tests;
 mod steps_tests;
 mod suspensions_tests;
@@ -66,6 +67,17 @@ macro_rules! steps_suite {
                     many_steps_are_removed_at_once
                     nothing_is_left_of_replayed_tasks
                     what_a_task_waits_for_is_found
+                }
+                repeated_replays_tests {
+                    a_replay_that_is_sent_again_has_one_effect
+                    a_replay_is_known_after_the_task_has_run_again
+                    each_replay_from_the_same_step_removes_it
+                    the_same_step_again_makes_a_delayed_task_due
+                    the_last_replay_decides_which_step_is_the_same
+                    the_replay_of_an_expired_dead_letter_is_not_known
+                    the_same_step_again_keeps_later_signals
+                    the_same_step_again_changes_no_task_that_waits
+                    a_replay_may_begin_before_the_step_that_it_names
                 }
             }
         }

@@ -17,7 +17,7 @@ impl Model {
             Change::RunNow => self.run_now(id),
             Change::MoveTo(queue) => self.move_to(id, queue),
             Change::Replay => self.replay_one(id),
-            Change::ReplayFrom(step) => self.replay_from(id, step),
+            Change::ReplayFrom(replay) => self.replay_from(id, replay),
             Change::Delete => {
                 let letter = DeadFilter::ids([id]);
                 ChangeAnswer::changed_if(self.delete_dead_letters(&letter) > 0)

@@ -1,24 +1,36 @@
--- Removes a step of a task and all later ones, and adds a step that records this: see `StepKind::Replay`.
+-- Replays a task from a step: removes the step and all later ones, and adds a step that records this. Its name is `replay:` and the number of
+-- the first removed step. If the same step is named again before the task has stored it, only the nonce of the record changes.
 --
 -- Undo: cut_steps.
 
--- Returns what changes, or nil and a letter: `m` if the task has no such step, `s` if the removal of this step is the last that has happened
--- to a task that is not a dead letter, or `d` if an earlier step is lost: the next run would repeat it.
-local function cut_from(id, step, is_dead)
+-- Looks for the first step that a replay from a step removes. The status of the task is `dead`, `delayed`, `waiting` or `running`. Returns one of:
+--
+-- - The letter of the answer, if nothing changes: `y` if this replay has happened before, as its nonce shows, `n` if the task runs, `m` if it has
+--   no such step, `s` if it was replayed from this step and still waits, or `d` if an earlier step is lost: the next run would repeat it.
+-- - `nil`, and the steps that are removed.
+-- - `nil`, `nil`, and the new nonce of the last replay, as a row: the task was replayed from this step, and did not get as far as to store it.
+local function steps_from(id, step, first, nonce, status)
   local key = STEPS .. ':' .. id
   local rows, found, last, last_number = call('HGETALL', key), nil, nil, 0
   for i = 1, #rows, 2 do
     local number = rows[i] ~= '' and #rows[i + 1] >= STEP_VALUE - 1 and number_at('>I4', rows[i + 1]) or 0
-    if rows[i] == step and number > 0 then found = number end
-    if number > last_number then last, last_number = i, number end
+    if rows[i] == first and number > 0 then found = number end
+    if number > 0 and sub(rows[i], 1, 7) == 'replay:' then
+      if sub(rows[i + 1], STEP_VALUE, REPLAY_NONCE_END) == nonce then return 'y' end
+      if number > last_number then last, last_number = i, number end
+    end
   end
+  if status == 'running' then return 'n' end
   if not found then
-    local is_same = last and not is_dead and sub(rows[last], 1, 7) == 'replay:' and sub(rows[last + 1], STEP_VALUE) == step
-    return nil, is_same and 's' or 'm'
+    local is_same = last and status ~= 'dead' and sub(rows[last + 1], REPLAY_STEP) == step
+    if not is_same or status == 'waiting' then return is_same and 's' or 'm' end
+    local before = rows[last + 1]
+    return nil, nil, { key = key, name = rows[last], row = sub(before, 1, STEP_VALUE - 1) .. nonce .. step, before = before }
   end
   local cut = { id = id, key = key, rows = rows, removed = {}, kept = 0, count = call('HGET', STEPS, id) }
   local name = 'replay:' .. string.format('%.0f', found)
-  local size = #name + #step
+  local record = nonce .. step
+  local size = #name + #record
   for i = 1, #rows, 2 do
     -- Rows that cannot be read are removed, too.
     local is_kept = #rows[i + 1] >= STEP_VALUE - 1 and number_at('>I4', rows[i + 1]) < found
@@ -28,10 +40,10 @@ local function cut_from(id, step, is_dead)
       cut.removed[#cut.removed + 1] = rows[i]
     end
   end
-  if cut.kept < found - 1 then return nil, 'd' end
+  if cut.kept < found - 1 then return 'd' end
   -- The task waits for no steps any more.
-  cut.name, cut.added = name, { name, pack('>I4I6', found, now) .. step, '', pack('>I4I4', 0, size) }
-  return cut
+  cut.name, cut.added = name, { name, pack('>I4I6', found, now) .. record, '', pack('>I4I4', 0, size) }
+  return nil, cut
 end
 
 -- A number of steps that is too large would make some seem to be lost, so it is lowered first and raised last.

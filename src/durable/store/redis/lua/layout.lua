@@ -98,6 +98,10 @@ PROGRESS_NUMBER_END = 22
 STEP_TIME = 5
 STEP_VALUE = 11
 
+-- The value of a step that records a replay: nonce of the request 8, name of the step from which the task was replayed.
+REPLAY_NONCE_END = 18
+REPLAY_STEP = 19
+
 -- The settings of a queue in `queues`: see `queues.lua`.
 SETTINGS_REVISION = 16
 SETTINGS_GROUPS = 20

@@ -11,8 +11,10 @@
 -- ARGV[3..] -> n ids
 -- For "from", n is 1, and then:
 -- ARGV[4]   -> name of the step
+-- ARGV[5]   -> name of the first step that is removed
+-- ARGV[6]   -> nonce 8
 --
--- Output: a letter for each id: `y` if the dead letter is replayed or deleted, `n` if there is no such dead letter, `k` if it is not
+-- Output: a letter for each id: `y` if the dead letter is replayed or deleted, or was replayed with this nonce before, `n` if there is no such dead letter, `k` if it is not
 -- replayed since another task holds its key, `m` if it is not replayed since it has no such step, `d` if it is not replayed since it is damaged
 --
 -- Errors: UNDONE or PARTIAL if a command failed
@@ -53,8 +55,8 @@ for i = 1, tonumber(ARGV[2]) do
   local row = is_dead_letter_kept(since) and (call('HGET', DEAD, id) or '')
   local can_run = is_dead_letter_row(row) and byte(row) ~= DAMAGED and is_intact(id, sub(row, DEAD_ERROR + number_at('>I4', row, DEAD_ERROR_LENGTH)))
   answers[i] = row and (is_replay and 'd' or 'y') or 'n'
-  local refusal
-  if can_run and step then cut, refusal = cut_from(id, step, true) end
+  local known
+  if can_run and step then known, cut = steps_from(id, step, ARGV[5], ARGV[6], 'dead') end
   -- A damaged task cannot run. It can only be deleted.
   if row and not is_replay then
     local at = 2 * #ids + 1
@@ -62,8 +64,8 @@ for i = 1, tonumber(ARGV[2]) do
     scores[at], scores[at + 1] = since, id
     dead[at], dead[at + 1] = id, row
     free_key(id, row)
-  elseif refusal then
-    answers[i] = refusal
+  elseif known then
+    answers[i] = known
   elseif can_run and not take_key(id, sub(row, DEAD_ERROR + number_at('>I4', row, DEAD_ERROR_LENGTH))) then
     answers[i] = 'k'
   elseif can_run then

@@ -11,12 +11,15 @@
 -- ARGV[2..] -> n ids
 -- For "from", then:
 -- ARGV[3]   -> name of the step
+-- ARGV[4]   -> name of the first step that is removed
+-- ARGV[5]   -> nonce 8
 --
--- Output: a letter for each id: `y` if the task is due now, `n` if it was not delayed, `d` if it is damaged. With a step: `n` if the task neither
---   was delayed nor waits, `m` if it has no such step, `s` if it was already replayed from the step
+-- Output: a letter for each id: `y` if the task is due now, `n` if it was not delayed, `d` if it is damaged. With a step: `y` also if the task waits
+--   and will run from the step, or was replayed with this nonce before, `n` if it neither was delayed nor waits, and `m`, `s` and `d` as in
+--   `cut_steps.lua`
 --
 -- Errors: UNDONE or PARTIAL if a command failed
-local step, cut, refusal = ARGV[1] == 'from' and ARGV[3], nil, nil
+local step, cut, record = ARGV[1] == 'from' and ARGV[3], nil, nil
 local ids, answers, seen = { unpack(ARGV, 2, 1 + (step and 1 or tonumber(ARGV[1]))) }, {}, {}
 if #ids == 0 then return '' end
 -- The delayed tasks: pairs of ids and entries, pairs of due times and ids, and the new entries.
@@ -47,12 +50,15 @@ end
 local alive, found, rows = call('HMGET', ALIVE, unpack(ids)), call('ZMSCORE', DUE, unpack(ids)), call('HMGET', DELAYED, unpack(ids))
 for i, id in ipairs(ids) do
   local is_delayed = alive[i] and found[i] and not seen[id]
-  answers[i] = not is_delayed and 'n' or is_intact(id, rows[i]) and 'y' or 'd'
-  if step and alive[i] and (is_delayed or call('HEXISTS', RUNNING, id) == 0) then
-    cut, refusal = cut_from(id, step, false)
-    if refusal then answers[i] = refusal elseif not is_delayed then answers[i] = 'y' end
+  local answer = not is_delayed and 'n' or is_intact(id, rows[i]) and 'y' or 'd'
+  local known
+  if step and alive[i] then
+    local status = is_delayed and 'delayed' or call('HEXISTS', RUNNING, id) == 1 and 'running' or 'waiting'
+    known, cut, record = steps_from(id, step, ARGV[4], ARGV[5], status)
+    answer = known or is_delayed and answer or 'y'
   end
-  if answers[i] ~= 'y' then cut = nil elseif is_delayed then make_due(id, found[i], rows[i]) end
+  answers[i] = answer
+  if known or answer ~= 'y' then cut, record = nil, nil elseif is_delayed then make_due(id, found[i], rows[i]) end
   seen[id] = true
 end
 if #entries == 0 and not cut then return concat(answers) end
@@ -62,9 +68,13 @@ call('ZREM', LEASE, '')
 local bundles = lists().at_the_end(entries)
 state.transaction = {
   undo = 'run_now', delayed = delayed, dues = dues, quarantined = quarantined, bundles = bundles, keys = keys_before,
-  cut = cut,
+  cut = cut, record = record,
 }
 if cut then write_cut(cut) end
+if record then
+  local key = record.key
+  call('HSET', key, record.name, record.row)
+end
 if #quarantined > 0 then call('SADD', QUARANTINED, unpack(quarantined)) end
 if #keys_after > 0 then call('HSET', HELD_KEYS, unpack(keys_after)) end
 for i = 2, #dues, 2 do

@@ -7,7 +7,7 @@ use super::scene::Scene;
 use super::*;
 use crate::Retry;
 use crate::durable::store::{
-    Change, ChangeAnswer, ClaimPushes, NewStep, StepAnswer, StepKind, StepName,
+    Change, ChangeAnswer, ClaimPushes, NewStep, StepAnswer, StepKind, StepName, StepReplay,
 };
 use crate::durable::{
     DurableClient, DurableExecutor, DurableTask, Refusal, Run, TaskChange, TaskContext, TaskError,
@@ -124,7 +124,7 @@ async fn a_replay_removes_damaged_steps_and_keeps_no_gap() {
             ("a", ChangeAnswer::Changed),
         ] {
             let name = StepName::new(StepKind::Step, step).unwrap();
-            let change = Change::ReplayFrom(name);
+            let change = Change::ReplayFrom(StepReplay::new(name, 7));
             let answers = scene.worker.store.change(vec![id(1)], change).await;
             assert_eq!(answers.unwrap(), [expected], "{damage}: {step}");
         }

@@ -5,13 +5,13 @@ use super::process::*;
 use super::steps_tests::step_name;
 use crate::durable::store::{
     Change, ChangeAnswer, Epoch, MAX_BATCH_TASKS, MAX_STEP_BYTES, MAX_STEPS, MAX_TOTAL_STEP_BYTES,
-    NewStep, SignalAnswer, StepAnswer, StoredStep, TaskState, Verdict,
+    NewStep, SignalAnswer, StepAnswer, StepReplay, StoredStep, TaskState, Verdict,
 };
 use crate::durable::{Key, Refusal, Status};
 
-const NO_SUCH_STEP: ChangeAnswer = ChangeAnswer::Refused(Refusal::NoSuchStep);
+pub(super) const NO_SUCH_STEP: ChangeAnswer = ChangeAnswer::Refused(Refusal::NoSuchStep);
 
-fn suspend(until: Option<u32>) -> Verdict {
+pub(super) fn suspend(until: Option<u32>) -> Verdict {
     Verdict::Suspend {
         after: HOUR,
         until,
@@ -20,20 +20,26 @@ fn suspend(until: Option<u32>) -> Verdict {
 }
 
 impl Process {
-    async fn replay_from(&self, number: u64, step: &str) -> ChangeAnswer {
-        let change = Change::ReplayFrom(step_name(step));
-        self.change_task(number, change).await
+    /// Replays a task from a step, by a request that is sent once.
+    pub(super) async fn replay_from(&self, number: u64, step: &str) -> ChangeAnswer {
+        let replay = StepReplay::new(step_name(step), fastrand::u64(..));
+        self.change_task(number, Change::ReplayFrom(replay)).await
     }
 
-    /// Returns the steps of a task, as their names and values.
-    async fn rows(&self, number: u64) -> Vec<String> {
+    /// Returns the steps of a task, as their names and values. The value of a replay is shown without its nonce.
+    pub(super) async fn rows(&self, number: u64) -> Vec<String> {
         let steps = self.0.0.steps(id(number)).await.unwrap();
-        let text =
-            |step: StoredStep| format!("{}={}", step.name, String::from_utf8(step.value).unwrap());
+        let text = |step: StoredStep| {
+            let value = match step.name.starts_with("replay:") {
+                true => StepReplay::step_of(&step.value),
+                false => &step.value,
+            };
+            format!("{}={}", step.name, str::from_utf8(value).unwrap())
+        };
         steps.into_iter().map(text).collect()
     }
 
-    async fn status_is(&self, number: u64) -> Status {
+    pub(super) async fn status_is(&self, number: u64) -> Status {
         self.status_of(number).await.status()
     }
 
@@ -44,7 +50,7 @@ impl Process {
 }
 
 /// Stores a task, claims it, and stores steps with these names. Returns the epoch.
-async fn run_with_steps(
+pub(super) async fn run_with_steps(
     process: &Process,
     session: &mut Session<'_>,
     number: u64,

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::durable::store::{
-    Change, ChangeAnswer, NewStep, SignalAnswer, StepAnswer, StepKind, StepName,
+    Change, ChangeAnswer, NewStep, SignalAnswer, StepAnswer, StepKind, StepName, StepReplay,
 };
 
 fn step(epoch: Epoch, number: u64, name: &str) -> NewStep {
@@ -45,6 +45,23 @@ impl Scene {
             .store
             .signal(id(number), name, b"go".to_vec())
             .await
+    }
+
+    /// Claims a task that waits, and ends those before it.
+    async fn claim_of(&self, number: u64) -> Claim {
+        loop {
+            let claim = self.other.claim(1).await;
+            if claim.tasks[0].id == id(number) {
+                return claim;
+            }
+            self.other.turn(done(&claim), 0).await;
+        }
+    }
+
+    async fn replay(&self, number: u64, nonce: u64) -> Result<Vec<ChangeAnswer>, Failure> {
+        let step = StepName::new(StepKind::Step, "b").unwrap();
+        let change = Change::ReplayFrom(StepReplay::new(step, nonce));
+        self.worker.store.change(vec![id(number)], change).await
     }
 
     /// Returns `true` if the next turn makes a task ready, at once.
@@ -161,13 +178,7 @@ async fn a_retry_of_a_suspended_task_waits_for_no_steps() {
         scene.worker.turn(suspended(&scene.claim, 10, 1), 0).await;
         assert_eq!(scene.signal(10).await.unwrap(), SignalAnswer::Stored);
         scene.other.turn(Vec::new(), 0).await;
-        let claim = loop {
-            let claim = scene.other.claim(1).await;
-            if claim.tasks[0].id == id(10) {
-                break claim;
-            }
-            scene.other.turn(done(&claim), 0).await;
-        };
+        let claim = scene.claim_of(10).await;
         let turn = scene.other.new_turn(again(&claim), 0);
         let send = || scene.other.store.turn(Arc::clone(&turn));
         let (turned, has_failed) = scene.send(trial, true, send).await;
@@ -183,9 +194,8 @@ async fn a_retry_of_a_suspended_task_waits_for_no_steps() {
 
 /// Replays a task from its step `b`. If this fails, nothing has changed, and it is repeated.
 async fn assert_replayed_from(scene: &Scene, trial: Trial, number: u64) -> bool {
-    let change = Change::ReplayFrom(StepName::new(StepKind::Step, "b").unwrap());
     let store = &scene.worker.store;
-    let replay = || store.change(vec![id(number)], change.clone());
+    let replay = || scene.replay(number, 7);
     let status = async || store.status(vec![id(number)]).await.unwrap().remove(0);
     let before = status().await;
     let (answer, has_failed) = scene.send(trial, false, replay).await;
@@ -209,7 +219,10 @@ async fn assert_replayed_from(scene: &Scene, trial: Trial, number: u64) -> bool 
         ["step:a", "replay:2"],
         "{trial:?}"
     );
-    assert_eq!(replay().await.unwrap(), [ChangeAnswer::Same], "{trial:?}");
+    for (nonce, expected) in [(7, ChangeAnswer::Changed), (8, ChangeAnswer::Same)] {
+        let answers = scene.replay(number, nonce).await.unwrap();
+        assert_eq!(answers, [expected], "{trial:?}");
+    }
     has_failed
 }
 
@@ -316,6 +329,39 @@ async fn a_new_task_never_has_the_steps_of_an_earlier_one() {
         let (stored, has_failed) = scene.send(trial, true, send).await;
         assert!(stored.is_ok(), "{trial:?}: {stored:?}");
         assert_eq!(scene.steps(NEW).await, [""; 0], "{trial:?}");
+        has_failed
+    })
+    .await;
+}
+
+/// If the replay fails, the task stays delayed, and the same request makes it due.
+#[tokio::test]
+async fn a_task_is_replayed_from_the_same_step_as_a_whole() {
+    needs_redis!();
+    for_each_command(async |scene, trial| {
+        let epoch = scene.claim.epoch;
+        let steps = ["a", "b", "c"].map(|name| step(epoch, 10, name));
+        scene.store_steps(steps.to_vec()).await;
+        scene.worker.turn(suspended(&scene.claim, 10, 9), 0).await;
+        scene.replay(10, 7).await.unwrap();
+        let claim = scene.claim_of(10).await;
+        scene.other.turn(suspended(&claim, 10, 9), 0).await;
+        let replay = || scene.replay(10, 8);
+        let (answer, has_failed) = scene.send(trial, false, replay).await;
+        if let Err(failure) = answer {
+            assert_eq!(failure.effect, Effect::None, "{trial:?}: {failure}");
+            assert!(!scene.is_due(10).await, "{trial:?}");
+            let answers = replay().await.unwrap();
+            assert_eq!(answers, [ChangeAnswer::Changed], "{trial:?}");
+        }
+        assert!(scene.is_due(10).await, "{trial:?}");
+        assert_eq!(scene.steps(10).await, ["step:a", "replay:2"], "{trial:?}");
+        // The request has been recorded, and is not made again.
+        let claim = scene.claim_of(10).await;
+        assert_eq!(claim.tasks[0].steps, 2, "{trial:?}");
+        scene.other.turn(suspended(&claim, 10, 9), 0).await;
+        assert_eq!(replay().await.unwrap(), [ChangeAnswer::Changed]);
+        assert!(!scene.is_due(10).await, "{trial:?}");
         has_failed
     })
     .await;

@@ -4,7 +4,7 @@ use super::steps::step_name;
 use super::{Outcome, Pair, requests, same};
 use crate::durable::store::suite::Harness;
 use crate::durable::store::suite::machine_tests::ChangeChoice;
-use crate::durable::store::{Change, StepKind};
+use crate::durable::store::{Change, StepKind, StepReplay};
 
 impl<H: Harness> Pair<H> {
     pub(super) async fn change(&mut self, task: u8, choice: ChangeChoice) -> Outcome {
@@ -16,7 +16,10 @@ impl<H: Harness> Pair<H> {
                 Change::MoveTo(requests::queue(is_queued && self.has_queues))
             }
             ChangeChoice::Replay => Change::Replay,
-            ChangeChoice::ReplayFrom(name) => Change::ReplayFrom(step_name(StepKind::Step, name)),
+            ChangeChoice::ReplayFrom { name, nonce } => {
+                let step = step_name(StepKind::Step, name);
+                Change::ReplayFrom(StepReplay::new(step, nonce.into()))
+            }
             ChangeChoice::Delete => Change::Delete,
         };
         let [model, tested] = self.stores(0);
