@@ -37,31 +37,28 @@ const COMMITS: [&str; 3] = [
 ];
 const REQUESTS: [&str; 2] = ["redis.before-turn", "redis.after-turn"];
 
-/// `true` if tasks in Redis can have children. Until then, only orders without parcels are tested there.
-const REDIS_HAS_CHILDREN: bool = true;
-
 /// The number of rounds, or of sequences of rounds, that run at the same time.
 const CONCURRENT: usize = 8;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_worker_dies_around_each_step() {
-    die_at_each(Kind::File, &STEPS, &cases(Kind::File)).await;
+    die_at_each(Kind::File, &STEPS, &Case::ALL).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_worker_dies_before_each_wait() {
     let points = [&WAITS[..], &CHILDREN].concat();
-    die_at_each(Kind::File, &points, &cases(Kind::File)).await;
+    die_at_each(Kind::File, &points, &Case::ALL).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_worker_dies_at_each_commit() {
-    die_at_each(Kind::File, &COMMITS, &few_cases(Kind::File)).await;
+    die_at_each(Kind::File, &COMMITS, &few_cases()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_worker_dies_while_the_order_waits() {
-    all(Kind::File, while_it_waits(Kind::File)).await;
+    all(Kind::File, while_it_waits()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -80,30 +77,20 @@ async fn two_workers_die_at_any_points() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_worker_dies_at_each_point_with_redis() {
     needs_redis!();
-    let mut points = [&STEPS[..], &WAITS, &REQUESTS].concat();
-    if REDIS_HAS_CHILDREN {
-        points.extend(CHILDREN);
-    }
-    die_at_each(Kind::Server, &points, &few_cases(Kind::Server)).await;
-    all(Kind::Server, while_it_waits(Kind::Server)).await;
+    let points = [&STEPS[..], &WAITS, &REQUESTS, &CHILDREN].concat();
+    die_at_each(Kind::Server, &points, &few_cases()).await;
+    all(Kind::Server, while_it_waits()).await;
 }
 
-/// Returns the cases that run on a store of this kind.
-fn cases(kind: Kind) -> Vec<Case> {
+/// Returns all cases; in a short test only the one with most steps.
+fn few_cases() -> Vec<Case> {
     let mut cases = Case::ALL.to_vec();
-    cases.retain(|case| kind == Kind::File || REDIS_HAS_CHILDREN || !case.has_parcels());
-    cases
-}
-
-/// The same; in a short test only the one with most steps.
-fn few_cases(kind: Kind) -> Vec<Case> {
-    let mut cases = cases(kind);
     cases.sort_by_key(|case| case.effects().len());
     cases.split_off(cases.len() - rounds(1, cases.len()))
 }
 
-fn while_it_waits(kind: Kind) -> Vec<(Case, Vec<Kill>)> {
-    let waiting = cases(kind).into_iter().filter(|case| case.waits());
+fn while_it_waits() -> Vec<(Case, Vec<Kill>)> {
+    let waiting = Case::ALL.into_iter().filter(|case| case.waits());
     let kills = [Kill::Waiting, Kill::Answered].iter().cycle();
     let kills = kills.take(2 * rounds(1, 200 / Case::ALL.len() + 1));
     waiting

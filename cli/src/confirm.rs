@@ -5,7 +5,7 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use clap::Args;
 
 use crate::failure::Failure;
-use crate::out::counted;
+use crate::out::{counted, escape};
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ConfirmArgs {
@@ -25,21 +25,31 @@ pub(crate) fn confirm_all(
     (number, noun): (u64, &str),
     args: &ConfirmArgs,
 ) -> Result<(), Failure> {
+    let act = format!("{act} {}", counted(number, noun));
+    ask(&act, &number.to_string(), args)
+}
+
+/// The same for things whose number is not known: a person must type `yes`.
+pub(crate) fn confirm_unknown(act: &str, args: &ConfirmArgs) -> Result<(), Failure> {
+    ask(act, "yes", args)
+}
+
+fn ask(act: &str, expected: &str, args: &ConfirmArgs) -> Result<(), Failure> {
     if args.yes {
         return Ok(());
     }
-    let things = counted(number, noun);
+    let act = escape::text(act);
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
-        let how = format!("this would {act} {things}: confirm it with `--yes`");
+        let how = format!("this would {act}: confirm it with `--yes`");
         return Err(Failure::Usage(how));
     }
     write!(
         io::stderr(),
-        "This will {act} {things}. Type {number} to confirm: "
+        "This will {act}. Type {expected} to confirm: "
     )?;
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer)?;
-    match answer.trim() == number.to_string() {
+    match answer.trim() == expected {
         true => Ok(()),
         false => Err(Failure::Usage(
             "not confirmed, so nothing was changed".into(),

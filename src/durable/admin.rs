@@ -41,8 +41,8 @@ mod workers;
 ///   [`check_writes`](Self::check_writes) checks that the store accepts writes.
 /// - [`tasks`](Self::tasks) lists the tasks with a status, [`task`](Self::task) shows one task in detail, and [`head`](Self::head) shows
 ///   the tasks of a queue that have waited longest.
-/// - [`workers`](Self::workers) lists the workers, and [`worker`](Self::worker) returns one of them. [`stats`](Self::stats) returns how many
-///   runs have started and ended over time.
+/// - [`workers`](Self::workers) lists the workers, and [`worker`](Self::worker) returns one of them. [`stats`](Self::stats) returns how
+///   many runs have started and ended over time.
 /// - [`change`](Self::change) cancels, moves, replays or deletes one task, or makes it due now, and [`change_all`](Self::change_all) does
 ///   so to all tasks that match a filter.
 ///
@@ -50,7 +50,8 @@ mod workers;
 ///
 /// Each request reads one task, one page or a summary, so its cost does not grow with the number of tasks in the store. There are two
 /// exceptions: [`MemoryStore`](super::MemoryStore) examines all of its tasks, and Redis searches lists of waiting tasks to
-/// [move](TaskChange::MoveTo) single tasks to another queue. To move many of them, use [`change_all`](Self::change_all), which does not search.
+/// [move](TaskChange::MoveTo) single tasks to another queue. To move many of them, use [`change_all`](Self::change_all), which does not
+/// search.
 ///
 /// # Examples
 ///
@@ -218,8 +219,9 @@ impl<'a> Admin<'a> {
     /// A task that has the status while all pages are read is on at least one of them, and may be on several. There are two exceptions:
     ///
     /// - A delayed task may be missing if a spawn [replaces](super::Key::replace) it meanwhile, since the task is then due at another time.
-    /// - In SQLite, a waiting task may be missing if it moves to another list meanwhile. This happens when workers that know other types start
-    ///   or stop, when its type is [paused](super::TaskTypes::pause) or resumed, and when a spawn replaces it by a task of another version.
+    /// - In SQLite, a waiting task may be missing if it moves to another list meanwhile. This happens when workers that know other types
+    ///   start or stop, when its type is [paused](super::TaskTypes::pause) or resumed, and when a spawn replaces it by a task of another
+    ///   version.
     ///
     /// A task whose status changes meanwhile may be missing.
     ///
@@ -259,8 +261,8 @@ impl<'a> Admin<'a> {
         find::task(self.engine, id).await
     }
 
-    /// Returns the tasks at the head of a [queue](super::Queue): the waiting tasks that have been [ready](super::TaskInfo::ready_for) for the
-    /// longest time. If `queue` is `None`, it is the default queue. The `limit` is from 1 to 50.
+    /// Returns the tasks at the head of a [queue](super::Queue): the waiting tasks that have been [ready](super::TaskInfo::ready_for) for
+    /// the longest time. If `queue` is `None`, it is the default queue. The `limit` is from 1 to 50.
     ///
     /// The tasks of a queue wait in several lists. For each priority, there is one list for the types that the same workers know, and one
     /// for each [group](super::SpawnOptions::group). This method merges the heads of these lists, in the order in which their tasks became
@@ -300,8 +302,8 @@ impl<'a> Admin<'a> {
 
     /// Returns a page of the workers: the first page or, if `after` is the [`next`](WorkersPage::next) of a page, the page after it. A
     /// page has at most `limit` workers, where `limit` is from 1 to 200. A worker that is registered while all pages are read is on exactly
-    /// one of them. If a store has several partitions and some of them do not answer, the pages contain the workers of the others, and list the
-    /// [missing](super::WorkersPage::missing_partitions) ones.
+    /// one of them. If a store has several partitions and some of them do not answer, the pages contain the workers of the others, and list
+    /// the [missing](super::WorkersPage::missing_partitions) ones.
     ///
     /// After a deployment, tasks may wait because no worker knows their type. [`Counts::unserved`](super::Counts::unserved) is the number
     /// of these tasks. To find their types, look for types that are not [served](super::TypeOverview::is_served) in the

@@ -87,8 +87,8 @@ impl DurableClient {
     /// Returns this client with a propagation of traces. With the feature `tracing`.
     ///
     /// Each task that the client or one of its clones spawns stores the trace context of the thread that spawns it. An executor that is
-    /// built with the client passes the context on to the runs of such tasks, regardless of the process that spawned them. Tasks of schedules
-    /// have no context, since no request has spawned them.
+    /// built with the client passes the context on to the runs of such tasks, regardless of the process that spawned them. Tasks of
+    /// schedules have no context, since no request has spawned them.
     ///
     /// The crate `throng-opentelemetry` has a [`Propagate`] for OpenTelemetry.
     ///

@@ -1,6 +1,7 @@
 //! [`ContainedSpan`]: a span whose subscriber may panic.
 //!
-//! A subscriber is code of the program, and is called while tasks are spawned and run. If it panics, only what it would have recorded is lost.
+//! A subscriber is code of the program, and is called while tasks are spawned and run. If it panics, only what it would have recorded is
+//! lost.
 
 use std::future::poll_fn;
 use std::mem;

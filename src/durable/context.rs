@@ -166,7 +166,8 @@ impl<App> TaskContext<App> {
     /// A [stream](crate::durable::DurableHandle::progress) in any process yields the progress, and the next run of the task can
     /// [read](Self::last_progress) it. Each report replaces the one before, and the executor stores the last report about once a second.
     /// So a run can report as often as it likes, and some reports are never stored. If the run ends and the task may run again, the last
-    /// report is stored first, unless the store does not answer within a second. If the worker dies, the reports of about a second are lost.
+    /// report is stored first, unless the store does not answer within a second. If the worker dies, the reports of about a second are
+    /// lost.
     ///
     /// The progress is kept until the task ends. A [replayed](crate::durable::DeadLetters::replay) dead letter starts without progress.
     ///

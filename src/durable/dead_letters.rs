@@ -107,7 +107,8 @@ impl<'a> DeadLetters<'a> {
     /// # Errors
     ///
     /// As [`payload`](Self::payload). The error also [`is_decode`](DurableError::is_decode) if the dead letter has another
-    /// [name](DurableTask::NAME) than those that `T` has or had, has a newer [version](DurableTask::VERSION), or cannot be [decoded](DurableTask::decode).
+    /// [name](DurableTask::NAME) than those that `T` has or had, has a newer [version](DurableTask::VERSION), or cannot be
+    /// [decoded](DurableTask::decode).
     ///
     /// # Cancel safety
     ///

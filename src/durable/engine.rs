@@ -1,9 +1,9 @@
 //! [`Engine`]: the background work of a client, on a thread of its own or on the thread of the store.
 //!
 //! On that thread, the engine sends spawned tasks to the store ([`batch_sender`]), finds out when awaited tasks have ended
-//! ([`waiters`]) or reported progress ([`progress_waiters`]), stores the steps of runs ([`step_sender`]), reports how many runs have started
-//! and ended ([`run_stats`]), and runs the workers of the process. No user code runs there, so none can delay the renewal of a lease.
-//! The engine does not depend on any runtime of the user.
+//! ([`waiters`]) or reported progress ([`progress_waiters`]), stores the steps of runs ([`step_sender`]), reports how many runs have
+//! started and ended ([`run_stats`]), and runs the workers of the process. No user code runs there, so none can delay the renewal of a
+//! lease. The engine does not depend on any runtime of the user.
 
 use std::sync::{Arc as StdArc, Weak};
 use std::time::Duration;

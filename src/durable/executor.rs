@@ -226,8 +226,8 @@ const MAINTENANCE_BATCH: usize = 1_000;
 const MAINTENANCE_PAUSE_FACTOR: u32 = 9;
 const MIN_MAINTENANCE_PAUSE: Duration = Duration::from_millis(5);
 
-/// Removes what the store need not keep any longer. The first pass is requested at once: only passes advance store time, and an executor may
-/// be short-lived.
+/// Removes what the store need not keep any longer. The first pass is requested at once: only passes advance store time, and an executor
+/// may be short-lived.
 async fn maintain(store: StdArc<dyn Backend>) {
     loop {
         let mut begun = Instant::now();

@@ -91,7 +91,7 @@ pub struct DurableHandle<T> {
     id: TaskId,
     /// The type of the task. `None` if it is not known, because the handle was deserialised or the task was spawned as bytes.
     task: Option<TaskType<T>>,
-    /// What the spawn that returned the handle did, because the task held the key.
+    /// The action of the spawn that returned the handle, because the task held the key.
     conflict: Option<Conflict>,
     waiting: Option<Waiting>,
 }

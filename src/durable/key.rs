@@ -72,7 +72,7 @@ pub struct Key {
     latest: Option<Duration>,
 }
 
-/// What a spawn does if another task holds its key.
+/// The action of a spawn if another task holds its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Conflict {
     /// It stores nothing, and its handle awaits the other task.
@@ -94,9 +94,9 @@ pub(crate) struct NewKey {
     pub(crate) conflict: Conflict,
     /// `true` if the task holds the key only until a worker claims it for the first time.
     pub(crate) is_until_started: bool,
-    /// How long the task holds the key after it was stored, even if it ends earlier.
+    /// The time for which the task holds the key after it was stored, even if it ends earlier.
     pub(crate) window: Duration,
-    /// How long replacements can postpone the task, counted from the time at which it was stored.
+    /// The time for which replacements can postpone the task, counted from the time at which it was stored.
     pub(crate) latest: Option<Duration>,
 }
 
@@ -129,7 +129,7 @@ pub(crate) struct KeyConflict {
     pub(crate) position: usize,
     /// The task that holds the key.
     pub(crate) holder: TaskId,
-    /// How the conflict was resolved.
+    /// The resolution of the conflict.
     pub(crate) resolution: Conflict,
 }
 

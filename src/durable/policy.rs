@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::retry::Retry;
 
-/// How often a task is tried again, and how long a run of it may take. A spawn, a type and an executor each have a policy. The first of
-/// them in which a field is not `None` determines the field: see [`or`](Self::or).
+/// The number of times that a task is tried again, and the time that a run of it may take. A spawn, a type and an executor each have a
+/// policy. The first of them in which a field is not `None` determines the field: see [`or`](Self::or).
 ///
 /// A policy is stored with a task or a schedule. It consists of flags in one byte (1: there is a [`Retry`]; 2: there is a timeout), the
 /// `Retry`, if there is one, and the timeout, if there is one. A `Retry` consists of the number of attempts in 4 bytes, and of three

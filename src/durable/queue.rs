@@ -1,4 +1,4 @@
-//! What stores know about queues: names, priorities, limits, and [`QueueInfo`].
+//! The properties of queues in stores: names, priorities, limits, and [`QueueInfo`].
 
 pub(crate) mod group;
 pub(crate) mod name;

@@ -19,8 +19,8 @@
 //! A session belongs to one *queue*, and claims only tasks of that queue. The number of running tasks of a queue
 //! changes in the script or transaction in which a task starts or stops running, so no claim exceeds a limit. Each step that
 //! lets a task of a queue start wakes an idle session of the queue: it stores a task, ends a run, raises a limit, or ends a pause.
-//! If only the rate prevents a start, the answer to a turn says how long to wait. The tasks of a queue may have *groups*, which are served in
-//! turn; each group can have a limit of its own, and can be held for a time.
+//! If only the rate prevents a start, the answer to a turn says how long to wait. The tasks of a queue may have *groups*, which are served
+//! in turn; each group can have a limit of its own, and can be held for a time.
 //!
 //! ```text
 //!                 enqueue                       claim                  verdict
@@ -430,8 +430,8 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Removes at most `budget` things that need not be kept any longer. Returns `true` if there are more.
     fn maintain(&self, budget: usize) -> Answer<'_, bool>;
 
-    /// Does the same as [`maintain`](Self::maintain). A store that records its passes skips this one if the last complete pass of any client
-    /// was less than `interval` ago. A pass is complete if it leaves nothing to do.
+    /// Does the same as [`maintain`](Self::maintain). A store that records its passes skips this one if the last complete pass of any
+    /// client was less than `interval` ago. A pass is complete if it leaves nothing to do.
     fn maintain_every(&self, interval: Duration, budget: usize) -> Answer<'_, bool> {
         let _ = interval;
         self.maintain(budget)

@@ -126,12 +126,12 @@ pub trait DurableTask: Serialize + DeserializeOwned + Send + 'static {
     /// [`SpawnOptions::queue`](super::SpawnOptions::queue) sets it for one task.
     const QUEUE: Option<&'static str> = None;
 
-    /// How urgent tasks of this type are. [`SpawnOptions::priority`](super::SpawnOptions::priority) sets it for one task.
+    /// The urgency of tasks of this type. [`SpawnOptions::priority`](super::SpawnOptions::priority) sets it for one task.
     const PRIORITY: Priority = Priority::Normal;
 
-    /// How often, and after which delays, a failed task of this type is tried again. If this is `None`, which is the default, the
-    /// [retries of the executor](super::Builder::retry) apply. [`SpawnOptions::retry`](super::SpawnOptions::retry) sets the retries of one
-    /// task.
+    /// The number of times that a failed task of this type is tried again, and the delays before that. If this is `None`, which is the
+    /// default, the [retries of the executor](super::Builder::retry) apply. [`SpawnOptions::retry`](super::SpawnOptions::retry) sets the
+    /// retries of one task.
     ///
     /// # Examples
     ///

@@ -2,8 +2,8 @@
 //!
 //! A run records what it has done in *steps*, which the store keeps and which never change. A later run of the task reads them, and
 //! continues after the last one. A run that must wait ends: it returns an error, which `?` passes on, and the task is
-//! *suspended* until a time, or until it has a number of steps. Since a signal is a step, too, and since the store compares the numbers when
-//! it suspends the task and when it stores a signal, no signal is missed.
+//! *suspended* until a time, or until it has a number of steps. Since a signal is a step, too, and since the store compares the numbers
+//! when it suspends the task and when it stores a signal, no signal is missed.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -68,8 +68,8 @@ impl<App> TaskContext<App> {
         }
     }
 
-    /// Stores steps, except those that the task has already. Returns for each step, in their order, the one that the task has now, or the step
-    /// if the task has no room for it.
+    /// Stores steps, except those that the task has already. Returns for each step, in their order, the one that the task has now, or the
+    /// step if the task has no room for it.
     async fn store_steps(&self, steps: Vec<NamedValue>) -> Result<Vec<StoredOrFull>, TaskError> {
         let new = steps.iter().map(|(name, value)| self.new_step(name, value));
         let new = new.collect::<Result<Vec<_>, _>>()?;
@@ -111,14 +111,14 @@ impl<App> TaskContext<App> {
         })
     }
 
-    /// Waits for a short time. Instead of a longer one, returns the error with which the run ends, to suspend the task for this time or, if
-    /// a step is given, until the task has it.
-    async fn wait_for(&self, rest: Duration, step: Option<&StepName>) -> Result<(), TaskError> {
+    /// Waits for a short time. Instead of a longer one, returns the error with which the run ends, to suspend the task for this time or,
+    /// unless the step is a sleep, until the task has the step.
+    async fn wait_for(&self, rest: Duration, step: &StepName) -> Result<(), TaskError> {
         if rest >= MIN_SUSPENSION {
             failpoint("wait.before-suspend");
-            return Err(match step {
-                Some(name) => self.steps.suspend_for(rest, &HashSet::from([name.clone()])),
-                None => self.steps.suspend(rest),
+            return Err(match StepName::split(step.as_str()) {
+                Some((StepKind::Sleep, _)) => self.steps.suspend(rest, step),
+                _ => self.steps.suspend_for(rest, &HashSet::from([step.clone()])),
             });
         }
         if rest.is_zero() {

@@ -138,7 +138,8 @@ impl Local {
     /// Gathers a freed cell. If the cells of another page are in the way, they are counted off now.
     #[inline]
     fn gather(&mut self, page: NonNull<Page>) {
-        let entry = &mut self.gathered[page.addr().get() / PAGE_SIZE % GATHERED_PAGES];
+        let slot = page.addr().get() / PAGE_SIZE % self.gathered.len();
+        let entry = &mut self.gathered[slot];
         let before = match entry {
             Some((gathered, cells)) if *gathered == page => {
                 *cells += 1;

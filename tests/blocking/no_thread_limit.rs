@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use throng::BlockingPool;
 
 use crate::pools::{Busy, output, when, when_idle};
-use crate::support::{Gate, TEST_TIMEOUT, join, threads_called};
+use crate::support::{Gate, TEST_TIMEOUT, join, thread_count, threads_called};
 
 const IN_CHILD: &str = "THRONG_TEST_IN_LIMITED_CHILD";
 const LIMIT: &str = "limit threads to ";
@@ -105,11 +105,6 @@ fn limit(threads: usize) {
     assert_eq!(answer, "done\n");
 }
 
-/// Returns the number of threads of this process.
-fn threads() -> usize {
-    fs::read_dir("/proc/self/task").unwrap().count()
-}
-
 /// Returns the processor time of this process.
 fn processor_time() -> Duration {
     let stat = fs::read_to_string("/proc/self/stat").unwrap();
@@ -174,7 +169,7 @@ fn without_any_thread_closures_are_returned() {
 #[test]
 fn with_one_thread_tasks_run_on_it() {
     in_child("no_thread_limit::with_one_thread_tasks_run_on_it", || {
-        limit(threads() + 1);
+        limit(thread_count() + 1);
         let pool = BlockingPool::builder().build().unwrap();
         let busy = Busy::keep(&pool, 1);
         let queued: Vec<_> = (0..100).map(|n| pool.spawn_blocking(move || n)).collect();
@@ -195,7 +190,7 @@ fn with_one_thread_tasks_may_wait_for_tasks() {
     in_child(
         "no_thread_limit::with_one_thread_tasks_may_wait_for_tasks",
         || {
-            limit(threads() + 1);
+            limit(thread_count() + 1);
             let pool = BlockingPool::builder().build().unwrap();
             let own = pool.clone();
             let outer = pool.spawn_blocking(move || {

@@ -27,6 +27,9 @@ on_all_stores! {
     a_child_whose_end_the_run_finds_after_it_has_waited_ends_the_wait,
     children_wait_in_queues_with_limits,
     a_task_has_a_limited_number_of_children,
+    children_that_are_spawned_at_the_same_time_have_one_limit,
+    children_of_another_type_are_refused,
+    children_whose_type_has_moved_to_another_queue_are_found,
     results_of_children_are_kept_for_a_while,
     children_of_a_former_life_are_found,
     a_full_task_uses_the_ends_of_its_children,
@@ -54,7 +57,8 @@ mod partitions {
         the_end_of_a_bad_child_is_an_error_in_the_list,
         children_have_children,
         children_wait_in_queues_with_limits,
-            children_of_a_former_life_are_found,
+        children_whose_type_has_moved_to_another_queue_are_found,
+        children_of_a_former_life_are_found,
     }
 }
 
@@ -311,8 +315,8 @@ async fn a_child_that_is_listed_twice_is_waited_for_once(store: TestStore) {
     assert_eq!(within(parent).await.unwrap(), 200);
 }
 
-/// The run asks for the end of a child, which is missing. It then finds the end, fails, and so is suspended: the end must not be missing for
-/// the store.
+/// The run asks for the end of a child, which is missing. It then finds the end, fails, and so is suspended: the end must not be missing
+/// for the store.
 async fn a_child_whose_end_the_run_finds_after_it_has_waited_ends_the_wait(store: TestStore) {
     let client = store.client().await;
     let (door, runs) = (Door::new(), Calls::default());
@@ -421,6 +425,96 @@ async fn a_task_has_a_limited_number_of_children(store: TestStore) {
         ),
         "{error}"
     );
+}
+
+/// Neither call sees the step of the other one, since both wait for their children to be stored.
+async fn children_that_are_spawned_at_the_same_time_have_one_limit(store: TestStore) {
+    let client = store.client().await;
+    let _executor = start(&client, |number, cx| async move {
+        if number >= 100 {
+            return Ok(number);
+        }
+        let tasks = |count| (0..count).map(|_| Number(100));
+        let (first, second) = tokio::join!(
+            cx.spawn_all("first", tasks(3)),
+            cx.spawn_all("second", tasks(4094)),
+        );
+        assert_eq!(first?.len(), 3);
+        Ok(second?.len() as u64)
+    })
+    .await;
+    let error = fatal_error(spawn(&client, 1).await).await;
+    let expected = "`spawn:second` has 4094 tasks, and the task has 3 children";
+    assert!(error.contains(expected), "{error}");
+    assert_eq!(client.counts().await.unwrap().stored, 4);
+}
+
+/// A later run of the task asks for them under the same name.
+async fn children_of_another_type_are_refused(store: TestStore) {
+    let client = store.client().await;
+    let runs = Calls::default();
+    let all = runs.clone();
+    let _executor = start(&client, move |number, cx| {
+        let runs = all.clone();
+        async move {
+            if number >= 100 {
+                return Ok(number);
+            }
+            if runs.add() == 1 {
+                cx.spawn_all("child", [Number(100)]).await?;
+                return Err(TaskError::retry("the next run has another type"));
+            }
+            Ok(cx.spawn_all("child", [Unkept(7)]).await?.len() as u64)
+        }
+    })
+    .await;
+    let error = fatal_error(spawn(&client, 1).await).await;
+    let expected = "children of the type `number` as `spawn:child`, and this one expects `unkept`";
+    assert!(error.contains(expected), "{error}");
+}
+
+/// A type that one program has in the queue `before`, and another one in the default queue.
+#[derive(Debug, Serialize, Deserialize)]
+struct Moved<const IS_MOVED: bool>(u64);
+
+impl<const IS_MOVED: bool> DurableTask for Moved<IS_MOVED> {
+    const NAME: &'static str = "moved";
+    const QUEUE: Option<&'static str> = if IS_MOVED { None } else { Some("before") };
+    type Output = u64;
+}
+
+impl<const IS_MOVED: bool> Run<App> for Moved<IS_MOVED> {
+    async fn run(self, _: TaskContext<App>) -> Result<u64, TaskError> {
+        Ok(self.0)
+    }
+}
+
+/// The run that spawns them, and the one that joins them, are those of different programs.
+async fn children_whose_type_has_moved_to_another_queue_are_found(store: TestStore) {
+    let client = store.client().await;
+    let mut of_queue = DurableExecutor::builder(client.clone());
+    of_queue.register::<Moved<false>>();
+    let of_queue = of_queue.serve(ServedQueue::new("before"));
+    let _children = of_queue
+        .start(unused_app())
+        .await
+        .expect("the store answers");
+    let runs = Calls::default();
+    let all = runs.clone();
+    let _parents = start(&client, move |_, cx| {
+        let runs = all.clone();
+        async move {
+            if runs.add() == 1 {
+                cx.spawn_all("child", (0..10).map(Moved::<false>)).await?;
+                return Err(TaskError::retry("the next run is that of another program"));
+            }
+            let children = cx.spawn_all("child", (0..10).map(Moved::<true>)).await?;
+            let outputs = cx.join(&children).await?;
+            Ok(outputs.into_iter().flatten().sum())
+        }
+    })
+    .await;
+    assert_eq!(within(spawn(&client, 1).await).await.unwrap(), 45);
 }
 
 /// Its type asks for no retention.

@@ -15,6 +15,7 @@ on_all_stores! {
     a_shutdown_waits_for_what_runs,
     a_shutdown_waits_no_longer_than_its_grace,
     a_run_that_ends_with_an_error_at_a_shutdown_is_given_back,
+    a_run_that_waits_and_ends_at_a_shutdown_is_given_back,
     a_fatal_error_at_a_shutdown_is_one,
     what_is_given_back_comes_first,
     an_executor_can_be_shut_down_twice,
@@ -107,6 +108,41 @@ async fn a_run_that_ends_with_an_error_at_a_shutdown_is_given_back(store: TestSt
     let counts = client.counts().await.unwrap();
     assert_eq!((counts.released, counts.waiting), (4, 4));
     assert_eq!(executor.metrics().released, 4);
+    let _other = start(&client, |_, cx| async move { Ok(cx.attempt().into()) }).await;
+    for handle in handles {
+        assert_eq!(within(handle).await.unwrap(), 1);
+    }
+}
+
+/// The runs ask for a wait, and go on. Their errors come from the shutdown, so the tasks are not delayed for the time of the wait.
+async fn a_run_that_waits_and_ends_at_a_shutdown_is_given_back(store: TestStore) {
+    let client = store.client().await;
+    let executor = start(&client, |number, cx| async move {
+        match number {
+            0 => drop(cx.sleep("pause", LONG).await),
+            1 => drop(cx.signal::<u64>("a").await),
+            2 => {
+                let child = cx.spawn_all("child", [Number(100)]).await?;
+                drop(cx.join(&child).await);
+            }
+            _ => {}
+        }
+        cx.stopped().await;
+        match number {
+            0 => Err(TaskError::snooze(LONG)),
+            _ => Err(TaskError::retry("told to stop")),
+        }
+    })
+    .await;
+    let handles = client.spawn_all((0..3).map(Number)).await.unwrap();
+    for handle in &handles {
+        runs(&executor, handle).await;
+    }
+    until("the child runs", || executor.metrics().running == 4).await;
+    within(executor.shutdown(LONG)).await;
+    let counts = client.counts().await.unwrap();
+    assert_eq!((counts.released, counts.waiting), (4, 4));
+    assert_eq!((counts.retried, executor.metrics().released), (0, 4));
     let _other = start(&client, |_, cx| async move { Ok(cx.attempt().into()) }).await;
     for handle in handles {
         assert_eq!(within(handle).await.unwrap(), 1);

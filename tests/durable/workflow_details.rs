@@ -1,4 +1,4 @@
-//! What operators see of workflows, and replays from a step.
+//! The details of workflows that operators see, and replays from a step.
 
 use std::time::Duration;
 
@@ -17,6 +17,8 @@ on_all_stores! {
     a_task_shows_the_time_limit_of_a_signal,
     a_task_shows_the_sleep_that_it_waits_for,
     a_task_shows_all_that_it_waits_for,
+    a_task_shows_a_sleep_that_outlasts_the_safeguard_of_a_signal,
+    a_task_does_not_show_a_sleep_for_which_it_no_longer_waits,
     a_task_that_is_delayed_otherwise_waits_for_nothing,
     a_dead_letter_is_replayed_from_a_step,
     a_suspended_task_is_replayed_from_a_step,
@@ -95,6 +97,13 @@ async fn a_task_shows_its_steps_in_their_order(store: TestStore) {
         (&None, StepKind::Signal)
     );
     assert!(is_about(detail.steps[4].left.unwrap(), DAY));
+    let named = |text: &str| {
+        let mut steps = detail.steps.iter();
+        steps.position(|step| step.is_named(text))
+    };
+    let texts = ["step:b", "a", "sleep:pause", "pause", "sleep:", ""];
+    let found = [Some(0), Some(1), Some(4), None, None, None];
+    assert_eq!(texts.map(named), found);
     assert!(
         detail
             .steps
@@ -167,6 +176,60 @@ async fn a_task_shows_all_that_it_waits_for(store: TestStore) {
         json,
         serde_json::json!({ "kind": "signal", "name": "a", "left": null })
     );
+}
+
+/// Returns the kind and the name of each wait, and what is left of it in days.
+fn waits(detail: &TaskDetail) -> Vec<(&'static str, &str, Option<u64>)> {
+    let days = |left: Duration| (left.as_secs() + 3600) / DAY.as_secs();
+    let waits = detail.waits_for.iter().map(|wait| match wait {
+        TaskWait::Sleep { name, left, .. } => ("sleep", &**name, Some(days(*left))),
+        TaskWait::Signal { name, left, .. } => ("signal", &**name, left.map(days)),
+        other => panic!("{other:?}"),
+    });
+    waits.collect()
+}
+
+/// A task that waits for a signal is due after six hours at the latest.
+async fn a_task_shows_a_sleep_that_outlasts_the_safeguard_of_a_signal(store: TestStore) {
+    let detail = suspended(&store, |cx| async move {
+        let both = tokio::join!(
+            cx.sleep("pause", 2 * DAY),
+            cx.signal_within::<u64>("go", 3 * DAY)
+        );
+        both.0?;
+        Ok(both.1?.unwrap_or_default())
+    })
+    .await;
+    assert!(detail.task.due_in.unwrap() < DAY);
+    let expected = [("signal", "go", Some(3)), ("sleep", "pause", Some(2))];
+    assert_eq!(waits(&detail), expected);
+}
+
+async fn a_task_does_not_show_a_sleep_for_which_it_no_longer_waits(store: TestStore) {
+    let client = store.client().await;
+    let _executor = start(&client, |_, cx| async move {
+        if let Err(error) = cx.signal::<u64>("first").await {
+            // It ends at about the time at which a task that waits for a signal is due at the latest.
+            cx.sleep("pause", Duration::from_secs(6 * 3600)).await?;
+            return Err(error);
+        }
+        cx.signal("second").await
+    })
+    .await;
+    let handle = spawn(&client, 1).await;
+    reaches(&handle, Status::Delayed).await;
+    let before = detail(&client, handle.id()).await;
+    let expected = [("signal", "first", None), ("sleep", "pause", Some(0))];
+    assert_eq!(waits(&before), expected);
+    client.signal(handle.id(), "first", &7).await.unwrap();
+    let after = loop {
+        let after = detail(&client, handle.id()).await;
+        if waits(&after).iter().any(|(_, name, _)| *name == "second") {
+            break after;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    };
+    assert_eq!(waits(&after), [("signal", "second", None)]);
 }
 
 async fn a_task_that_is_delayed_otherwise_waits_for_nothing(store: TestStore) {

@@ -9,9 +9,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use throng::Retry;
 use throng::durable::{DurableClient, DurableExecutor, SpawnOptions, TaskId};
-use tokio::runtime;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
+use tokio::{runtime, select};
 
 use super::family::{Member, Parent};
 use super::job::{Child, Folder, Job};
@@ -167,7 +167,12 @@ async fn run_tasks(
         executors.push(executor(client, &folder, work).await);
     }
     say("ready");
-    let grace = orders.recv().await.expect("the thread never ends");
+    let grace = loop {
+        select! {
+            grace = orders.recv() => break grace.expect("the thread never ends"),
+            () = sleep(Duration::from_millis(20)) => note_late_wakes(&folder, &executors),
+        }
+    };
     for executor in &executors {
         executor.shutdown(grace).await;
         let metrics = executor.metrics();
@@ -175,7 +180,19 @@ async fn run_tasks(
         say(&format!("late {}", refused + lost));
         say(&format!("failures {}", metrics.failures));
     }
+    note_late_wakes(&folder, &executors);
     say("stopped");
+}
+
+/// Leaves the number of late wakes in the folder, since this process may be killed before it can tell.
+fn note_late_wakes(folder: &Folder, executors: &[DurableExecutor]) {
+    let late: u64 = executors
+        .iter()
+        .map(|executor| executor.metrics().late_wakes)
+        .sum();
+    if late > 0 {
+        folder.note_late_wakes(late);
+    }
 }
 
 async fn executor(client: &DurableClient, folder: &Folder, work: Work) -> DurableExecutor {

@@ -14,9 +14,6 @@ use super::site::{EVERYSEC, LEASED, PATIENT, Site};
 use super::store_address::StoreAddress;
 use super::support::{Numbers, rounds};
 
-/// `true` if tasks in Redis can have children.
-const REDIS_HAS_CHILDREN: bool = true;
-
 /// The number of workers.
 const WORKERS: usize = 3;
 
@@ -75,9 +72,7 @@ async fn families_end_once() {
 #[tokio::test]
 async fn families_end_once_with_redis() {
     needs_redis!();
-    if REDIS_HAS_CHILDREN {
-        torture(Site::server(&EVERYSEC).await).await;
-    }
+    torture(Site::server(&EVERYSEC).await).await;
 }
 
 /// Kills a worker every second for ten minutes. In a short test, more often, for a few seconds.
@@ -193,6 +188,7 @@ async fn assert_ended_once(site: &Site, parents: &[TaskId], killed: usize) {
     let all = parents.len() as u64 * (1 + children);
     assert_eq!((counts.stored, counts.done), (all, all), "{counts:?}");
     assert_eq!((counts.dead, counts.retried), (0, 0), "{counts:?}");
+    assert_eq!(site.folder.late_wakers(), Vec::<String>::new());
 
     let ledger = site.folder.ledger();
     let of = |what: &'static str| ledger.iter().filter(move |line| line.what == what);

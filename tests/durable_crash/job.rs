@@ -222,6 +222,26 @@ impl Folder {
             .collect()
     }
 
+    /// Stores the number of late wakes in this process so far.
+    pub(crate) fn note_late_wakes(&self, late: u64) {
+        let path = self.0.join(format!("late-wakes-{}", std::process::id()));
+        fs::write(path, late.to_string()).expect("a file");
+    }
+
+    /// The processes that had late wakes.
+    pub(crate) fn late_wakers(&self) -> Vec<String> {
+        let files = fs::read_dir(&self.0).expect("the folder is there");
+        let names = files.map(|file| {
+            file.expect("a file")
+                .file_name()
+                .to_string_lossy()
+                .into_owned()
+        });
+        names
+            .filter(|name| name.starts_with("late-wakes-"))
+            .collect()
+    }
+
     /// In one piece, so that no other process writes in between, and none dies in between.
     pub(crate) fn write(&self, line: &Line) {
         let (id, pid, epoch) = (line.id, line.pid, line.epoch);

@@ -22,7 +22,8 @@ pub(crate) const BASE: &str = "throng:{default:0}:";
 
 /// The fields that `meta` may have: the layout, the number of partitions, the last epoch and its ceiling, the replication
 /// id of the server, store time, the number of tombstones, the progress of the search for old sessions and the sets that
-/// it has found, the progress of the searches for damage, the totals, and whether tasks may have steps. No field says that damage was found.
+/// it has found, the progress of the searches for damage, the totals, and whether tasks may have steps. No field says that damage was
+/// found.
 const META: [&str; 25] = [
     "layout",
     "layout_copy",

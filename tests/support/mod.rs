@@ -148,18 +148,43 @@ pub(crate) fn thread_name() -> String {
 
 /// The status files of the threads of this process whose names begin so.
 ///
-/// One that has gone from here has given back its stack, and not only said that it ends. While others
-/// end, the system may leave some out.
+/// One that has gone from here has given back its stack, and not only said that it ends.
 #[cfg(target_os = "linux")]
 pub(crate) fn threads_called(name: &str) -> Vec<PathBuf> {
-    let tasks = fs::read_dir("/proc/self/task").unwrap();
-    let tasks = tasks.filter_map(|task| Some(task.ok()?.path()));
-    tasks
+    threads()
+        .into_iter()
         .filter(|task| {
             fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.starts_with(name))
         })
         .map(|task| task.join("status"))
         .collect()
+}
+
+/// The folders of the threads of this process.
+///
+/// The system ends a list early if the thread at which it has arrived exits. Such a list does not have as many threads as there were
+/// before it and are after it.
+#[cfg(target_os = "linux")]
+fn threads() -> Vec<PathBuf> {
+    loop {
+        let before = thread_count();
+        let tasks = fs::read_dir("/proc/self/task").unwrap();
+        let tasks: Vec<_> = tasks.filter_map(|task| Some(task.ok()?.path())).collect();
+        if [before, thread_count()] == [tasks.len(); 2] {
+            return tasks;
+        }
+    }
+}
+
+/// The number of threads of this process.
+#[cfg(target_os = "linux")]
+pub(crate) fn thread_count() -> usize {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Threads:"));
+    line.and_then(|count| count.trim().parse().ok())
+        .expect("a number of threads")
 }
 
 // ===== gates =====

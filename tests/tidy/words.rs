@@ -45,6 +45,15 @@ const OLD_NAMES: [(&str, &str); 34] = [
 /// Beginnings of sentences that native writers do not use.
 const OPENINGS: [&str; 5] = ["Who ", "Whoever ", "Whether ", "How many ", "Nor does "];
 
+/// The same, in the folders `DURABLE` only.
+const OPENINGS_OF_DURABLE: [&str; 2] = ["What ", "How "];
+
+/// The folders of the durable part.
+const DURABLE: [&str; 2] = ["src/durable/", "tests/durable/"];
+
+/// The longest line of a comment of the durable part, unless it is a row of a table.
+const MAX_COMMENT_COLUMNS: usize = 140;
+
 /// Types of which every part has one of its own, for its users.
 const OF_EVERY_PART: [&str; 2] = ["Builder", "Metrics"];
 
@@ -71,11 +80,32 @@ fn comments_have_subjects() {
         let Some(text) = read(path) else { continue };
         for (number, line) in numbered(text.lines()) {
             let comment = comment(path, line);
-            let opening = OPENINGS
-                .iter()
-                .find(|&opening| comment.is_some_and(|text| text.starts_with(opening)));
+            let opening = openings(path)
+                .find(|opening| comment.is_some_and(|text| text.starts_with(opening)));
             if let Some(opening) = opening {
                 let advice = format!("`{}..`: begin with a subject and a verb", opening);
+                problems.add(path, number, &advice);
+            }
+        }
+    }
+    problems.report();
+}
+
+/// The beginnings of sentences that a file does not have.
+fn openings(path: &str) -> impl Iterator<Item = &'static str> {
+    let more = is_durable(path).then_some(OPENINGS_OF_DURABLE);
+    OPENINGS.into_iter().chain(more.into_iter().flatten())
+}
+
+#[test]
+fn comments_have_short_lines() {
+    let mut problems = Problems::default();
+    for path in files().iter().filter(|path| is_durable(path)) {
+        let Some(text) = read(path) else { continue };
+        for (number, line) in numbered(text.lines()) {
+            let is_text = comment(path, line).is_some_and(|text| !text.starts_with('|'));
+            if is_text && line.len() > MAX_COMMENT_COLUMNS {
+                let advice = format!("wrap it after {MAX_COMMENT_COLUMNS} columns");
                 problems.add(path, number, &advice);
             }
         }
@@ -125,6 +155,10 @@ fn comment<'a>(path: &str, line: &'a str) -> Option<&'a str> {
     let mark = if path.ends_with(".lua") { "--" } else { "//" };
     let text = line.trim_start().strip_prefix(mark)?;
     Some(text.trim_start_matches(['/', '!']).trim_start())
+}
+
+fn is_durable(path: &str) -> bool {
+    DURABLE.iter().any(|folder| path.starts_with(folder))
 }
 
 /// Source code and documents, but for the history of changes.

@@ -63,10 +63,6 @@ impl Case {
         self != Self::Declined
     }
 
-    pub(crate) fn has_parcels(self) -> bool {
-        matches!(self, Self::Paid | Self::Approved | Self::Returned)
-    }
-
     /// Returns the effects of the order, in their order. Workers may ship the parcels in another order.
     pub(crate) fn effects(self) -> &'static [&'static str] {
         match self {

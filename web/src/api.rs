@@ -9,17 +9,18 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use throng::durable::{Changed, TaskId};
 
 use crate::dashboard::Shared;
 use crate::error::{ErrorKind, WebError};
-use crate::extract::{JsonBody, Params, Segments};
+use crate::extract::{JsonBody, Params, Segments, body_limit};
 use crate::forms::{ActionPath, PAUSABLE};
 use crate::operations::bulk::BulkOrder;
 use crate::operations::jobs::{BulkJob, BulkJobs};
 use crate::operations::{
-    NameForm, Pausable, StepForm, change_task, fire, replay_from, set_paused, signal,
+    MAX_SIGNAL_BODY_BYTES, Pausable, change_task, fire, replay_from, set_paused, signal,
 };
 use crate::pages::{BulkPath, ListPath, TaskPath, WorkerPath, registry};
 use crate::views::charts::ChartRange;
@@ -60,7 +61,10 @@ pub(crate) fn operations() -> Router<Arc<Shared>> {
     let mut store = Router::new()
         .route("/task/{id}/{action}", post(change))
         .route("/task/{id}/replay-from", post(replay))
-        .route("/task/{id}/signal", post(send_signal))
+        .route(
+            "/task/{id}/signal",
+            post(send_signal).layer(body_limit(MAX_SIGNAL_BODY_BYTES)),
+        )
         .route("/schedules/fire", post(fire_now))
         .route("/bulk", post(start))
         .route("/bulk/{number}/stop", post(stop));
@@ -196,10 +200,16 @@ async fn change(
     effect(id, action.done(), changed)
 }
 
+/// A step from which a task is replayed. It is in the body, since a name may contain characters that a path cannot.
+#[derive(Deserialize)]
+struct StepBody {
+    step: String,
+}
+
 async fn replay(
     visit: StoreVisit,
     Segments(TaskPath { id }): Segments<TaskPath>,
-    JsonBody(body): JsonBody<StepForm>,
+    JsonBody(body): JsonBody<StepBody>,
 ) -> Reply<Value> {
     let changed = replay_from(&visit, id, &body.step).await?;
     effect(id, "replayed", changed)
@@ -209,7 +219,8 @@ async fn replay(
 #[serde(deny_unknown_fields)]
 struct SignalBody {
     name: String,
-    value: Value,
+    /// It stays as it is: a `Value` would round numbers and sort keys.
+    value: Box<RawValue>,
 }
 
 async fn send_signal(
@@ -246,17 +257,23 @@ fn effect(id: TaskId, done: &str, changed: Changed) -> Reply<Value> {
     }
 }
 
+/// The name of a queue, a type or a schedule. It is in the body, since browsers resolve names such as `..` in paths.
+#[derive(Deserialize)]
+struct NameBody {
+    name: String,
+}
+
 /// Returns the handler that pauses or resumes.
 fn paused(what: Pausable, is_paused: bool) -> MethodRouter<Arc<Shared>> {
     post(
-        async move |visit: StoreVisit, JsonBody(body): JsonBody<NameForm>| {
+        async move |visit: StoreVisit, JsonBody(body): JsonBody<NameBody>| {
             set_paused(&visit, what, &body.name, is_paused).await?;
             reply(Answer::whole(None, json!({ "is_paused": is_paused })))
         },
     )
 }
 
-async fn fire_now(visit: StoreVisit, JsonBody(body): JsonBody<NameForm>) -> Reply<Value> {
+async fn fire_now(visit: StoreVisit, JsonBody(body): JsonBody<NameBody>) -> Reply<Value> {
     let id = fire(&visit, &body.name).await?;
     reply(Answer::whole(None, json!({ "task": id })))
 }

@@ -25,6 +25,7 @@ pub(crate) enum ErrorKind {
     MethodNotAllowed,
     ReadOnly,
     NotInState,
+    TooLarge,
     TooMany,
     Unreachable,
 }
@@ -52,6 +53,7 @@ impl ErrorKind {
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::ReadOnly => StatusCode::FORBIDDEN,
             Self::NotInState => StatusCode::CONFLICT,
+            Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::TooMany | Self::Unreachable => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
@@ -63,6 +65,7 @@ impl ErrorKind {
             Self::MethodNotAllowed => "The method is not allowed",
             Self::ReadOnly => "Not permitted",
             Self::NotInState => "The state has changed",
+            Self::TooLarge => "The request is too large",
             Self::TooMany => "Too many requests",
             Self::Unreachable => "The store does not answer",
         }
@@ -82,6 +85,7 @@ impl From<DurableError> for WebError {
     fn from(error: DurableError) -> Self {
         let kind = match &error {
             error if error.is_invalid() => ErrorKind::Invalid,
+            error if error.is_too_large() => ErrorKind::TooLarge,
             error if error.is_read_only() || error.is_denied() => ErrorKind::ReadOnly,
             _ => ErrorKind::Unreachable,
         };

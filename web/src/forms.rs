@@ -11,14 +11,15 @@ use throng::durable::TaskId;
 
 use crate::dashboard::Shared;
 use crate::error::WebError;
-use crate::extract::{FormBody, Segments};
+use crate::extract::{FormBody, Segments, body_limit};
+use crate::form_text::FormText;
 use crate::html;
 use crate::html::table::link;
 use crate::operations::action::TaskAction;
 use crate::operations::bulk::BulkOrder;
 use crate::operations::jobs::BulkJobs;
 use crate::operations::{
-    NameForm, Pausable, StepForm, change_task, effect_of, fire, replay_from, set_paused, signal,
+    MAX_SIGNAL_BODY_BYTES, Pausable, change_task, effect_of, fire, replay_from, set_paused, signal,
 };
 use crate::pages::{BulkPath, TaskPath};
 use crate::views;
@@ -33,7 +34,10 @@ pub(crate) fn routes() -> Router<Arc<Shared>> {
             post(confirm_replay),
         )
         .route("/s/{store}/task/{id}/replay-from", post(replay))
-        .route("/s/{store}/task/{id}/signal", post(send_signal))
+        .route(
+            "/s/{store}/task/{id}/signal",
+            post(send_signal).layer(body_limit(MAX_SIGNAL_BODY_BYTES)),
+        )
         .route("/s/{store}/schedules/fire", post(fire_now))
         .route("/s/{store}/bulk/confirm", post(confirm))
         .route("/s/{store}/bulk", post(start))
@@ -84,6 +88,12 @@ async fn change(
     Ok(Redirect::to(&link(&path, &notice)))
 }
 
+/// A step from which a task is replayed.
+#[derive(Deserialize)]
+struct StepForm {
+    step: FormText,
+}
+
 /// Asks whether to replay a task from a step. This changes nothing.
 async fn confirm_replay(
     visit: StoreVisit,
@@ -94,7 +104,7 @@ async fn confirm_replay(
     Ok(html::workflow::confirmation(
         &visit,
         &answer.data,
-        &form.step,
+        &form.step.0,
     ))
 }
 
@@ -103,14 +113,17 @@ async fn replay(
     Segments(TaskPath { id }): Segments<TaskPath>,
     FormBody(form): FormBody<StepForm>,
 ) -> Result<Redirect, WebError> {
-    let changed = replay_from(&visit, id, &form.step).await?;
+    let changed = replay_from(&visit, id, &form.step.0).await?;
     let notice = [("replayed", &*effect_of(&changed))];
     Ok(Redirect::to(&link(&task_path(&visit, id), &notice)))
 }
 
+/// A signal. Its name is from a field in which somebody has written it or, if it cannot be written there, from a hidden one.
 #[derive(Deserialize)]
 struct SignalForm {
+    #[serde(default)]
     name: String,
+    awaited: Option<FormText>,
     #[serde(default)]
     value: String,
 }
@@ -126,7 +139,8 @@ async fn send_signal(
             "The value of the signal is not JSON ({error}): a text needs quotes, as in \"yes\"."
         ))
     })?;
-    let effect = match signal(&visit, id, &form.name, &value).await? {
+    let name = form.awaited.map_or(form.name, |awaited| awaited.0);
+    let effect = match signal(&visit, id, &name, &value).await? {
         true => "yes",
         false => "already",
     };
@@ -138,11 +152,18 @@ fn task_path(visit: &StoreVisit, id: TaskId) -> String {
     format!("{}/task/{id}", visit.base())
 }
 
+/// The name of a queue, a type or a schedule. It is a field of a form rather than a part of a path, since browsers resolve names such
+/// as `..` in paths.
+#[derive(Deserialize)]
+struct NameForm {
+    name: FormText,
+}
+
 /// Returns the handler that pauses or resumes, and then leads to the list.
 fn paused(path: &'static str, what: Pausable, is_paused: bool) -> MethodRouter<Arc<Shared>> {
     post(
         async move |visit: StoreVisit, FormBody(form): FormBody<NameForm>| {
-            set_paused(&visit, what, &form.name, is_paused).await?;
+            set_paused(&visit, what, &form.name.0, is_paused).await?;
             Ok::<_, WebError>(Redirect::to(&format!("{}/{path}", visit.base())))
         },
     )
@@ -152,7 +173,7 @@ async fn fire_now(
     visit: StoreVisit,
     FormBody(form): FormBody<NameForm>,
 ) -> Result<Redirect, WebError> {
-    let id = fire(&visit, &form.name).await?;
+    let id = fire(&visit, &form.name.0).await?;
     Ok(Redirect::to(&format!("{}/task/{id}", visit.base())))
 }
 

@@ -25,6 +25,7 @@ use axum::response::Html;
 use maud::{DOCTYPE, Markup, html};
 
 use crate::assets;
+use crate::form_text::encoded;
 use crate::store::ShownStore;
 use crate::visit::{StoreVisit, Visit};
 
@@ -180,7 +181,7 @@ fn hidden(name: &str, value: &str) -> Markup {
 fn name_form(path: &str, name: &str, title: &str) -> Markup {
     html! {
         form.operation method="post" action=(path) {
-            (hidden("name", name))
+            (hidden("name", &encoded(name)))
             button { (title) }
         }
     }

@@ -10,6 +10,7 @@ mod dashboard;
 mod error;
 mod events;
 mod extract;
+mod form_text;
 mod forms;
 mod gate;
 mod guard;

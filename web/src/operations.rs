@@ -6,7 +6,7 @@ pub(crate) mod audit;
 pub(crate) mod bulk;
 pub(crate) mod jobs;
 
-use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use throng::durable::{Changed, DurableError, TaskChange, TaskId};
 
 use self::action::TaskAction;
@@ -21,13 +21,6 @@ pub(crate) enum Pausable {
     Queue,
     Type,
     Schedule,
-}
-
-/// The name of a queue, a type or a schedule. It is a field of a form rather than a part of a path, since browsers resolve names such
-/// as `..` in paths.
-#[derive(Clone, Debug, Deserialize)]
-pub(crate) struct NameForm {
-    pub(crate) name: String,
 }
 
 /// Changes one task.
@@ -46,10 +39,20 @@ pub(crate) async fn change_task(
     changed
 }
 
-/// A step from which a task is replayed. It is a field of a form or of a body, since a name may contain characters that a path cannot.
-#[derive(Clone, Debug, Deserialize)]
-pub(crate) struct StepForm {
-    pub(crate) step: String,
+/// The maximum size in bytes of the name of a signal, and of a step without its kind.
+pub(crate) const MAX_STEP_NAME_BYTES: usize = 128;
+/// The same for the name of a step with its kind. This is the longest kind.
+const MAX_FULL_NAME_BYTES: usize = "timeout:".len() + MAX_STEP_NAME_BYTES;
+
+/// Refuses a name that no step has. This precedes the audit event, which would otherwise record a text as long as the request.
+fn check_length(what: &str, name: &str, max: usize) -> Result<(), WebError> {
+    let len = name.len();
+    match (1..=max).contains(&len) {
+        true => Ok(()),
+        false => Err(WebError::invalid(format!(
+            "The name of a {what} has 1 to {max} bytes, and this one has {len}: check the name, and send it again."
+        ))),
+    }
 }
 
 /// Replays a task from a step.
@@ -58,6 +61,7 @@ pub(crate) async fn replay_from(
     id: TaskId,
     step: &str,
 ) -> Result<Changed, WebError> {
+    check_length("step, with its kind,", step, MAX_FULL_NAME_BYTES)?;
     let subject = format!("{id} {step}");
     let audit = Audit::begin(visit, "replay-from", &subject);
     let change = TaskChange::replay_from(step);
@@ -67,13 +71,18 @@ pub(crate) async fn replay_from(
     changed
 }
 
+/// The maximum length of a body with a signal. A value has at most 64 KiB, of which a form may encode each byte as three. The rest is for
+/// the name.
+pub(crate) const MAX_SIGNAL_BODY_BYTES: usize = 3 * (64 << 10) + (4 << 10);
+
 /// Sends a signal to a task. Returns `false` if the task has a signal with this name already.
 pub(crate) async fn signal(
     visit: &StoreVisit,
     id: TaskId,
     name: &str,
-    value: &(impl Serialize + ?Sized),
+    value: &RawValue,
 ) -> Result<bool, WebError> {
+    check_length("signal", name, MAX_STEP_NAME_BYTES)?;
     let subject = format!("{id} {name}");
     let audit = Audit::begin(visit, "signal", &subject);
     let client = &visit.store.client;
@@ -85,7 +94,11 @@ pub(crate) async fn signal(
     };
     let sent = visit.store.change(sent).await;
     let sent = sent.and_then(|sent| {
-        let ended = || format!("The task {id} has ended, or there is no such task.");
+        let ended = || {
+            format!(
+                "The signal was not sent: the task {id} has ended, or the store has no record of it. If it is a dead letter, replay it first."
+            )
+        };
         sent.ok_or_else(|| WebError::new(ErrorKind::NotInState, ended()))
     });
     let effect = |is_sent: &bool| String::from(if *is_sent { "yes" } else { "already" });

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::get;
 
@@ -11,6 +10,7 @@ use crate::basic_auth::require_user;
 use crate::dashboard::Shared;
 use crate::error::{ErrorKind, WebError};
 use crate::events::events;
+use crate::extract::body_limit;
 use crate::guard::refuse_cross_site;
 use crate::headers::add_headers;
 use crate::host::refuse_other_hosts;
@@ -51,13 +51,13 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
     router.layer(from_fn(add_headers))
 }
 
-/// The maximum length of a body. The longest form has the ids of all tasks of a page, which are 8 KiB.
+/// The maximum length of a body, except that of a signal. The longest form has the ids of all tasks of a page, which are 8 KiB.
 const MAX_BODY_BYTES: usize = 64 << 10;
 
 /// Returns the routes that change something, behind the guards.
 fn operations() -> Router<Arc<Shared>> {
     forms::routes()
         .merge(api::operations())
-        .route_layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+        .route_layer(body_limit(MAX_BODY_BYTES))
         .route_layer(from_fn(require_operate))
 }

@@ -24,6 +24,8 @@ mod redis;
 mod redis_info;
 #[path = "../../examples/durable_redis/server.rs"]
 mod server;
+#[path = "dashboard/signals.rs"]
+mod signals;
 #[path = "dashboard/stage.rs"]
 mod stage;
 #[path = "dashboard/streams.rs"]

@@ -4,10 +4,14 @@ use std::fs;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::process::Stdio;
+use std::time::Duration;
+
+use throng::durable::Status;
 
 use super::Result;
-use super::scene::{HOSTILE, fill, filled, id};
+use super::scene::{HOSTILE, Order, fill, filled, id, reaches, with_id, worker};
 use super::store::{TestStore, end_of, throng};
+use super::terminal::Terminal;
 
 #[test]
 fn no_command_creates_a_store() -> Result {
@@ -140,6 +144,52 @@ async fn a_closed_pipe_is_no_failure() -> Result {
         end_of(&mut child)?.success() && message.is_empty(),
         "{message}"
     );
+    Ok(())
+}
+
+/// A replay of a task whose steps cannot be read needs a confirmation, too.
+#[tokio::test]
+async fn a_replay_of_unreadable_steps_is_confirmed() -> Result {
+    let store = TestStore::redis().await?;
+    let client = store.open().await?;
+    let executor = worker(&client).await?;
+    let order = client.spawn_with(Order, with_id(40)).await?.id();
+    reaches(&client, order, Status::Delayed).await?;
+    executor.shutdown(Duration::from_secs(10)).await;
+    lose_step(&store, "step:charge").await?;
+    let replay = ["task", "replay", &order.to_string(), "--from", "reserve"];
+    let refused = store.run(&replay)?;
+    let message = String::from_utf8(refused.stderr)?;
+    assert_eq!(refused.status.code(), Some(2), "{message}");
+    for part in [
+        "an unknown number of steps",
+        "lost, or cannot be read",
+        "`--yes`",
+    ] {
+        assert!(message.contains(part), "{message}");
+    }
+    for (answer, code) in [("1\n", 2), ("yes\n", 3)] {
+        let mut terminal = Terminal::open()?;
+        let mut child = terminal.spawn(store.command(&replay))?;
+        terminal.wait_for("Type yes to confirm:")?;
+        terminal.type_keys(answer)?;
+        // The store refuses to replay it.
+        assert_eq!(end_of(&mut child)?.code(), Some(code));
+    }
+    let confirmed = store.run(&[&replay[..], &["--yes"]].concat())?;
+    let effect = String::from_utf8(confirmed.stdout)?;
+    assert!(effect.contains("a part of it cannot be read"), "{effect}");
+    Ok(client.close().await?)
+}
+
+/// Removes a step of the only task that has steps.
+async fn lose_step(store: &TestStore, name: &str) -> Result {
+    let client = redis::Client::open(store.address.as_str())?;
+    let mut connection = client.get_multiplexed_async_connection().await?;
+    let keys = redis::cmd("KEYS").arg("*steps:*").to_owned();
+    let keys: Vec<Vec<u8>> = keys.query_async(&mut connection).await?;
+    let lose = redis::cmd("HDEL").arg(&keys[..1]).arg(name).to_owned();
+    assert_eq!(lose.query_async::<u32>(&mut connection).await?, 1);
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use throng::Retry;
 use throng::durable::{
     DurableClient, DurableExecutor, DurableTask, Every, QueueSettings, Rate, Run, SpawnOptions,
-    TaskContext, TaskError, TaskId,
+    Status, TaskContext, TaskError, TaskId,
 };
 
 use super::Result;
@@ -62,7 +62,7 @@ impl Run<()> for Wait {
     }
 }
 
-/// A workflow that waits for a signal after two steps. It fails if the signal is not a number.
+/// A workflow that waits for a signal after some steps. It fails if the signal is not a number.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Order;
 
@@ -75,6 +75,8 @@ impl Run<()> for Order {
     async fn run(self, cx: TaskContext<()>) -> std::result::Result<u64, TaskError> {
         let charged = String::from("<paid>\u{1b}");
         cx.step("charge", || async { Ok(charged) }).await?;
+        // A step that is named like a sleep.
+        cx.step("sleep:moment", || async { Ok(()) }).await?;
         cx.sleep("moment", Duration::from_millis(1)).await?;
         cx.step("reserve", || async { Ok([1, 2]) }).await?;
         let day = Duration::from_secs(24 * 3600);
@@ -131,6 +133,14 @@ pub(crate) async fn worker(client: &DurableClient) -> Result<DurableExecutor> {
         .max_running(1);
     builder.retry(Retry::exponential().attempts(1));
     Ok(builder.start(()).await?)
+}
+
+/// Waits until a task has this status.
+pub(crate) async fn reaches(client: &DurableClient, task: TaskId, status: Status) -> Result {
+    while client.status(task).await? != status {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    Ok(())
 }
 
 /// Returns a store in a file that is filled.

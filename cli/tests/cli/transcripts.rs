@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::Result;
-use throng::durable::{DurableClient, DurableHandle, EncodedTask, SpawnOptions, Status, TaskId};
+use throng::durable::{DurableHandle, EncodedTask, SpawnOptions, Status, TaskId};
 
-use super::scene::{Order, Report, Wait, fill, id, with_id, worker};
+use super::scene::{Order, Report, Wait, fill, id, reaches, with_id, worker};
 use super::store::{TestStore, throng};
 use super::transcript::{Transcript, check};
 
@@ -106,14 +106,6 @@ async fn changes(store: &TestStore) -> Result {
     Ok(())
 }
 
-/// Waits until a task has this status.
-async fn reaches(client: &DurableClient, task: TaskId, status: Status) -> Result {
-    while client.status(task).await? != status {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    Ok(())
-}
-
 async fn workflows(store: &TestStore) -> Result {
     let (client, order) = (store.open().await?, id(40));
     let executor = worker(&client).await?;
@@ -122,6 +114,7 @@ async fn workflows(store: &TestStore) -> Result {
     let mut transcript = Transcript::new(store);
     transcript.run(&format!("task show {order}"))?;
     transcript.run(&format!("task show {order} -o json"))?;
+    transcript.run("task ls --status delayed")?;
     // The value is of another type than the task expects.
     transcript.run(&format!("task signal {order} shipped {{\"day\":"))?;
     transcript.run(&format!("task signal {order} shipped [\"monday\"]"))?;
@@ -130,6 +123,8 @@ async fn workflows(store: &TestStore) -> Result {
     transcript.run(&format!("task show {order}"))?;
     transcript.run(&format!("task replay {order} --from unknown"))?;
     transcript.run(&format!("task replay {order} --from reserve"))?;
+    transcript.run(&format!("task replay {order} --from sleep:moment"))?;
+    transcript.run(&format!("task replay {order} --from step:sleep:moment"))?;
     transcript.run(&format!("task replay {order} --from timeout:shipped --yes"))?;
     reaches(&client, order, Status::Delayed).await?;
     transcript.run(&format!("task show {order}"))?;

@@ -55,11 +55,11 @@ pub struct Bulk<'a> {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct BulkPart {
-    /// The number of tasks that were changed. If the connection is lost, the request is repeated. Tasks that were changed by a request whose
-    /// answer was lost do not count, unless they were [replayed from a step](TaskChange::ReplayFrom).
+    /// The number of tasks that were changed. If the connection is lost, the request is repeated. Tasks that were changed by a request
+    /// whose answer was lost do not count, unless they were [replayed from a step](TaskChange::ReplayFrom).
     pub changed: u64,
-    /// The number of tasks that matched but were not changed, because their status has changed since they were listed. Delayed tasks that are
-    /// already in the queue to which they were to move count, too.
+    /// The number of tasks that matched but were not changed, because their status has changed since they were listed. Delayed tasks that
+    /// are already in the queue to which they were to move count, too.
     pub unchanged: u64,
     /// The reasons why the other tasks that matched could not be changed, with the number of tasks for each reason.
     pub refused: BTreeMap<Refusal, u64>,

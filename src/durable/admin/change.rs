@@ -57,14 +57,13 @@ pub enum TaskChange {
     MoveTo(Option<String>),
     /// Makes a dead letter wait for a worker again: see [`DeadLetters::replay`](crate::durable::DeadLetters::replay).
     Replay,
-    /// Removes a [step](crate::durable::TaskContext::step) of a task and all steps that were stored after it, and makes the task ready. So its
-    /// next run finds the steps before, and repeats the others. This applies to dead letters, and to tasks that wait or are delayed, for
-    /// example because they [wait for something](crate::durable::TaskDetail::waits_for). A delayed task
-    /// that is between two attempts keeps its errors. A running task cannot be changed: [cancel](Self::Cancel) it, or wait for the end of
-    /// its run.
+    /// Removes a [step](crate::durable::TaskContext::step) of a task and all steps that were stored after it, and makes the task ready. So
+    /// its next run finds the steps before, and repeats the others. This applies to dead letters, and to tasks that wait or are delayed,
+    /// for example because they [wait for something](crate::durable::TaskDetail::waits_for). A delayed task that is between two attempts
+    /// keeps its errors. A running task cannot be changed: [cancel](Self::Cancel) it, or wait for the end of its run.
     ///
-    /// The step is named by its [kind and its name](crate::durable::TaskStep::full_name), such as `sleep:pause`; a name without a kind is that
-    /// of a `step`. The steps that are removed include:
+    /// The step is named by its [kind and its name](crate::durable::TaskStep::full_name), such as `sleep:pause`; a name without a kind is
+    /// that of a `step`. The steps that are removed include:
     ///
     /// - *Signals*: a signal that arrived later than the step is lost. Send it again.
     /// - *Timers*: a sleep that began before the step is not repeated, and continues. To repeat a wait for a signal that did not arrive in time,
@@ -76,9 +75,9 @@ pub enum TaskChange {
     ///   and has succeeded, is now a success. A child whose end the store does not keep any more is then an
     ///   [error](crate::durable::DurableError::is_expired): to run it again, name the step `spawn:NAME`.
     ///
-    /// The task gets a step of the kind [`Replay`](crate::durable::StepKind::Replay) that records this. It is the last one until the task runs.
-    /// Until then, the same change has no further effect. If the next run is delayed before it has stored the step again, for example since it
-    /// has failed, the same change makes the task due now, as [`RunNow`](Self::RunNow) does, and removes nothing.
+    /// The task gets a step of the kind [`Replay`](crate::durable::StepKind::Replay) that records this. It is the last one until the task
+    /// runs. Until then, the same change has no further effect. If the next run is delayed before it has stored the step again, for example
+    /// since it has failed, the same change makes the task due now, as [`RunNow`](Self::RunNow) does, and removes nothing.
     ReplayFrom(String),
     /// Deletes a dead letter.
     Delete,
@@ -91,8 +90,8 @@ pub enum TaskChange {
 pub enum Changed {
     /// The task was changed. If it was to be cancelled and is running, its worker has been asked to stop it.
     Yes,
-    /// The change was not necessary: the task is already in the queue to which it was to move, or was already replayed from the step, and still
-    /// waits.
+    /// The change was not necessary: the task is already in the queue to which it was to move, or was already replayed from the step, and
+    /// still waits.
     Already,
     /// There is no such task: it was never stored, or its end is no longer kept.
     NotThere,
@@ -114,7 +113,8 @@ impl TaskChange {
         Self::ReplayFrom(step.into())
     }
 
-    /// Returns the change in the form in which stores accept it, or the reason why it is invalid. All requests of a call have the same nonce.
+    /// Returns the change in the form in which stores accept it, or the reason why it is invalid. All requests of a call have the same
+    /// nonce.
     pub(super) fn checked(&self, nonce: u64) -> Result<Change, String> {
         Ok(match self {
             Self::Cancel => Change::Cancel,

@@ -72,11 +72,11 @@ pub struct TaskDetail {
     pub lease_left: Option<Duration>,
     /// The worker that runs the task, or `None` if the task is not running.
     pub runner: Option<Runner>,
-    /// The task that has spawned this task as a [child](crate::durable::TaskContext::spawn_all), if there is one. It is `None` if the task has
-    /// succeeded or was cancelled.
+    /// The task that has spawned this task as a [child](crate::durable::TaskContext::spawn_all), if there is one. It is `None` if the task
+    /// has succeeded or was cancelled.
     pub parent: Option<TaskId>,
-    /// The steps, in the order in which they were stored. The ends of children are among them. A task that has succeeded or was cancelled has
-    /// none.
+    /// The steps, in the order in which they were stored. The ends of children are among them. A task that has succeeded or was cancelled
+    /// has none.
     pub steps: Vec<TaskStep>,
     /// The children that the steps name. A child whose end was removed by a [replay](crate::durable::TaskChange::ReplayFrom) is here as if
     /// it had not ended.

@@ -94,8 +94,8 @@ impl TaskFilter {
     /// Selects only tasks that the worker with this [session](crate::durable::WorkerInfo::session) runs.
     /// [`Admin::tasks`](crate::durable::Admin::tasks) refuses this for tasks that are not running.
     ///
-    /// With Redis, a page examines the running tasks of all workers. If the filter also selects a named [queue](Self::queue), it examines only
-    /// those in the partition of that queue. With other stores, it examines only the tasks of the worker.
+    /// With Redis, a page examines the running tasks of all workers. If the filter also selects a named [queue](Self::queue), it examines
+    /// only those in the partition of that queue. With other stores, it examines only the tasks of the worker.
     ///
     /// # Examples
     ///

@@ -1,4 +1,4 @@
-//! How the types of [`Admin`](crate::durable::Admin) are serialised: times are numbers of milliseconds. Numbers that identify something
+//! The serialised form of the types of [`Admin`](crate::durable::Admin): times are numbers of milliseconds. Numbers that identify something
 //! are texts, since JavaScript rounds integers above 2^53.
 
 use std::time::{Duration, SystemTime};

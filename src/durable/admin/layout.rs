@@ -8,9 +8,10 @@ use serde::Serialize;
 pub struct StoreLayout {
     /// The current layout of the store. If the partitions of a `RedisStore` have different layouts, this is the oldest of them.
     pub current: i64,
-    /// The newest layout that this version of the crate knows. [`DurableClient::upgrade`](crate::durable::DurableClient::upgrade) raises the
-    /// layout of the store to it.
+    /// The newest layout that this version of the crate knows. [`DurableClient::upgrade`](crate::durable::DurableClient::upgrade) raises
+    /// the layout of the store to it.
     pub newest: i64,
-    /// The processes that prevent an upgrade because they do not know the newest layout. The list is empty if the store already has that layout.
+    /// The processes that prevent an upgrade because they do not know the newest layout. The list is empty if the store already has that
+    /// layout.
     pub older_processes: Vec<String>,
 }

@@ -8,8 +8,8 @@ use super::json;
 
 /// The numbers of runs in a period of time.
 ///
-/// A run counts as started when it starts, and by its outcome when it ends. A run that [snoozes](crate::durable::TaskError::snooze), ends to
-/// [wait](crate::durable::TaskContext::sleep), is given back by its worker, or ends with its process counts only as started.
+/// A run counts as started when it starts, and by its outcome when it ends. A run that [snoozes](crate::durable::TaskError::snooze), ends
+/// to [wait](crate::durable::TaskContext::sleep), is given back by its worker, or ends with its process counts only as started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct RunTotals {

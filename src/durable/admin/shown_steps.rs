@@ -11,7 +11,8 @@ use crate::durable::workflow::awaited::{self, AwaitedSteps};
 use crate::durable::workflow::spawned_children::SpawnedChildren;
 use crate::durable::{Status, StepKind, TaskId};
 
-/// The time by which the end of a sleep may differ from the time at which the task is due: a run measures the first, and a store the second.
+/// The time by which the end of a sleep may differ from the time at which the task is due: a run measures the first, and a store the
+/// second.
 const MAX_DEVIATION: Duration = Duration::from_secs(60);
 
 /// Adds the steps to the details of a task. The text describes the steps for which the task waits, if it does.
@@ -26,10 +27,14 @@ pub(super) fn add_steps(
     if detail.task.status != Status::Delayed {
         return;
     }
-    let awaited = waits_for.map(awaited::decode).unwrap_or_default();
-    let mut waits: Vec<_> = awaited.into_iter().map(|it| wait(detail, it)).collect();
-    waits.extend(current_sleeps(detail));
-    detail.waits_for = waits;
+    detail.waits_for = match waits_for.map(awaited::decode) {
+        Some(awaited) => {
+            let waits = awaited.into_iter().filter_map(|it| wait(detail, it));
+            waits.collect()
+        }
+        // A store describes only waits for steps.
+        None => current_sleeps(detail),
+    };
 }
 
 fn step(stored: &StoredStep) -> Option<TaskStep> {
@@ -123,15 +128,27 @@ fn child(id: TaskId, name: Option<&str>) -> TaskChild {
     }
 }
 
-fn wait(detail: &TaskDetail, awaited: AwaitedSteps) -> TaskWait {
-    match awaited {
+/// Returns `None` for a sleep that the task does not have.
+fn wait(detail: &TaskDetail, awaited: AwaitedSteps) -> Option<TaskWait> {
+    let left = |kind: StepKind, name: &str| {
+        let mut steps = detail.steps.iter();
+        let step = steps.find(|step| step.kind == kind && step.name == name);
+        step.and_then(|step| step.left)
+    };
+    Some(match awaited {
+        // The task may be due earlier than it ends.
+        AwaitedSteps::Sleep(name) => {
+            let (_, name) = StepName::split(name.as_str())?;
+            TaskWait::Sleep {
+                name: name.to_owned(),
+                left: left(StepKind::Sleep, name)?,
+            }
+        }
         AwaitedSteps::Signal(name) => {
             let name = StepName::split(name.as_str()).map_or("", |(_, name)| name);
-            let is_timeout = |step: &&TaskStep| step.kind == StepKind::Timeout && step.name == name;
-            let timeout = detail.steps.iter().find(is_timeout);
             TaskWait::Signal {
                 name: name.to_owned(),
-                left: timeout.and_then(|step| step.left),
+                left: left(StepKind::Timeout, name),
             }
         }
         // Some of them may have ended since.
@@ -141,20 +158,20 @@ fn wait(detail: &TaskDetail, awaited: AwaitedSteps) -> TaskWait {
                 number: number.min(left.count() as u32),
             }
         }
-    }
+    })
 }
 
 /// Returns the sleeps that end when the task is due. Other sleeps are over, or the run did not wait for their end.
-fn current_sleeps(detail: &TaskDetail) -> impl Iterator<Item = TaskWait> {
+fn current_sleeps(detail: &TaskDetail) -> Vec<TaskWait> {
     let due_in = detail.task.due_in.unwrap_or_default();
     let sleeps = detail.steps.iter();
     let sleeps = sleeps.filter(|step| step.kind == StepKind::Sleep);
-    let current = sleeps.filter_map(move |step| {
+    let current = sleeps.filter_map(|step| {
         let left = step.left.filter(|left| !left.is_zero())?;
         (left.abs_diff(due_in) <= MAX_DEVIATION).then(|| TaskWait::Sleep {
             name: step.name.clone(),
             left,
         })
     });
-    current.collect::<Vec<_>>().into_iter()
+    current.collect()
 }

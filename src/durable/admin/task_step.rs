@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::excerpt::Excerpt;
 use super::json;
+use crate::durable::store::StepName;
 use crate::durable::{Status, StepKind, TaskId};
 
 /// A step of a task: see [`TaskDetail::steps`](crate::durable::TaskDetail::steps).
@@ -32,6 +33,12 @@ impl TaskStep {
     /// see [`TaskChange::ReplayFrom`](crate::durable::TaskChange::ReplayFrom).
     pub fn full_name(&self) -> String {
         format!("{}:{}", self.kind, self.name)
+    }
+
+    /// Returns `true` if this text names the step in a replay: see [`TaskChange::ReplayFrom`](crate::durable::TaskChange::ReplayFrom). It is the
+    /// full name or, for a [`Step`](StepKind::Step) whose name does not begin with a kind, the name.
+    pub fn is_named(&self, text: &str) -> bool {
+        StepName::parse(text).is_ok_and(|name| name.as_str() == self.full_name())
     }
 }
 

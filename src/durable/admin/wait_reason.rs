@@ -7,8 +7,8 @@ use serde::Serialize;
 use super::overview::{Overview, QueueOverview};
 use crate::durable::{Status, TaskInfo};
 
-/// The reason why no worker claims a waiting task: see [`Overview::wait_reason`]. It is displayed as a clause, such as `its queue is paused`,
-/// and serialised as `queue_paused`.
+/// The reason why no worker claims a waiting task: see [`Overview::wait_reason`]. It is displayed as a clause, such as `its queue is
+/// paused`, and serialised as `queue_paused`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -26,8 +26,8 @@ pub enum WaitReason {
 }
 
 impl Overview {
-    /// Returns why no worker claims a task. Returns `None` if the task does not wait, or if this overview does not show a reason: the task may
-    /// wait because others are before it, or for the rate limit of its queue.
+    /// Returns why no worker claims a task. Returns `None` if the task does not wait, or if this overview does not show a reason: the task
+    /// may wait because others are before it, or for the rate limit of its queue.
     ///
     /// # Examples
     ///

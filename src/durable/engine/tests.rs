@@ -40,7 +40,7 @@ struct Faulty {
     random: Mutex<fastrand::Rng>,
     /// The number of requests, of 100, that a fault affects.
     faults: u32,
-    /// How long a turn takes.
+    /// The duration of a turn.
     turn: Duration,
     /// Requests that arrive once more, later.
     copies: Mutex<VecDeque<Again>>,
@@ -401,7 +401,7 @@ impl DurableTask for Number {
     type Output = u64;
 }
 
-/// How often each has succeeded.
+/// The number of times that each has succeeded.
 type Runs = Mutex<HashMap<u64, u32>>;
 
 impl Run<Runs> for Number {

@@ -63,7 +63,7 @@ enum Receiver {
     Callback(Box<dyn FnOnce(Option<End>) + Send>),
 }
 
-/// How long a waiter waits for the end of a task. At its limit, it gets the task's current state.
+/// The time for which a waiter waits for the end of a task. At its limit, it gets the task's current state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitLimit {
     /// Until the task has ended.
@@ -74,7 +74,7 @@ pub(crate) enum WaitLimit {
     OneAnswer,
 }
 
-/// How long a quarantined run waits for a task that no worker claims. If that task is quarantined, too, this worker never
+/// The time for which a quarantined run waits for a task that no worker claims. If that task is quarantined, too, this worker never
 /// claims it, since a worker holds at most one such task.
 pub(crate) const MAX_QUEUED: Duration = Duration::from_secs(30);
 

@@ -189,6 +189,9 @@ impl<App: Send + Sync + 'static> Builder<App> {
     /// - A timeout that drops the future of a run has no effect on code that blocks its thread.
     ///   [`DurableTask::TIMEOUT`](crate::durable::DurableTask::TIMEOUT) is the better choice: the attempt fails after a further
     ///   [lease](Self::lease) even if the run blocks its thread. The time of a run includes that of its layers.
+    /// - Clones of a request share the names of the [steps](crate::durable::TaskContext::step) of the task. A layer may run one clone after
+    ///   another. If it runs several at the same time, as a layer for hedging does, a step may run in each of them at once, or fail with a
+    ///   fatal error because another clone has used its name. So such a layer does not suit tasks with steps.
     /// - If the builder starts several executors, their services are clones, which may share state such as a limit.
     ///
     /// # Panics

@@ -22,8 +22,8 @@ pub struct Metrics {
     pub completed: u64,
     /// Runs that have failed, and whose tasks are tried again.
     pub retried: u64,
-    /// Runs whose tasks have asked to run later, that have ended to [wait](crate::durable::TaskContext::sleep), or that must not wait for another
-    /// task.
+    /// Runs whose tasks have asked to run later, that have ended to [wait](crate::durable::TaskContext::sleep), or that must not wait for
+    /// another task.
     pub snoozed: u64,
     /// Runs that have made their task a dead letter.
     pub died: u64,

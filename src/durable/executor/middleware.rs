@@ -24,7 +24,7 @@ pub struct RunService<App> {
 /// One attempt to run a task: see [`Builder::layer`](crate::durable::Builder::layer) for an example. This needs the feature `tower`.
 ///
 /// A request can be cloned, for example by a layer that runs a task again before it reports a failure. Each clone has its own copy of the
-/// encoded task.
+/// encoded task, and shares the names of the task's steps with the others.
 pub struct RunRequest<App> {
     run_fn: RunFn<App>,
     name: &'static str,

@@ -60,3 +60,68 @@ fn size(verdict: &Verdict) -> usize {
         Verdict::Snooze { .. } | Verdict::Release | Verdict::HoldGroup { .. } => 0,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::durable::store::DeadReason;
+
+    fn suspend(bytes: usize) -> Verdict {
+        Verdict::Suspend {
+            after: Duration::ZERO,
+            until: Some(1),
+            waits_for: "x".repeat(bytes),
+        }
+    }
+
+    fn hold(then: Verdict) -> Verdict {
+        Verdict::HoldGroup {
+            wait: Duration::ZERO,
+            then: Box::new(then),
+        }
+    }
+
+    /// Returns the numbers of verdicts in each request.
+    fn requests(verdicts: impl IntoIterator<Item = Verdict>) -> Vec<usize> {
+        let mut pending = PendingVerdicts::default();
+        for verdict in verdicts {
+            pending.push(1, TaskId::new(), verdict);
+        }
+        let mut requests = Vec::new();
+        while !pending.is_empty() {
+            requests.push(pending.take().iter().map(|group| group.tasks.len()).sum());
+        }
+        requests
+    }
+
+    #[test]
+    fn a_request_has_a_limited_size() {
+        let half = MAX_BATCH_BYTES / 2;
+        let error = |bytes| "x".repeat(bytes);
+        let dead = |bytes| Verdict::Dead {
+            reason: DeadReason::Fatal,
+            error: error(bytes),
+            took: None,
+        };
+        let kinds: [&dyn Fn(usize) -> Verdict; 4] = [
+            &suspend,
+            &|bytes| hold(suspend(bytes)),
+            &|bytes| Verdict::Done(vec![0; bytes]),
+            &dead,
+        ];
+        for kind in kinds {
+            assert_eq!(requests([kind(half), kind(half)]), [2]);
+            assert_eq!(requests([kind(half), kind(half + 1)]), [1, 1]);
+            // The first verdict of a request is in it in any case.
+            assert_eq!(requests([kind(3 * half), kind(0)]), [1, 1]);
+        }
+    }
+
+    #[test]
+    fn a_request_has_a_limited_number_of_verdicts() {
+        let verdicts = (0..=MAX_BATCH_TASKS).map(|_| suspend(0));
+        assert_eq!(requests(verdicts), [MAX_BATCH_TASKS, 1]);
+    }
+}

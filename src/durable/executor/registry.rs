@@ -79,7 +79,7 @@ pub(crate) struct StartedRun {
 /// A run of a task, which returns its verdict.
 pub(crate) type BoxedRun = Pin<Box<dyn Future<Output = RunOutcome> + Send>>;
 
-/// How a run output.
+/// The end of a run.
 pub(crate) struct RunOutcome {
     pub(crate) verdict: Verdict,
     /// `true` if the run has panicked.
@@ -352,8 +352,8 @@ fn verdict(
     }
 }
 
-/// Returns the verdict on a run that waits, and has then ended with an error for which it would get this verdict. The task runs again at the
-/// earlier of both times. It is no dead letter while it waits.
+/// Returns the verdict on a run that waits, and has then ended with an error for which it would get this verdict. The task runs again at
+/// the earlier of both times. It is no dead letter while it waits.
 fn earlier(verdict: Verdict, suspension: Option<Verdict>) -> Verdict {
     let Some(mut suspension) = suspension else {
         return verdict;
@@ -361,7 +361,7 @@ fn earlier(verdict: Verdict, suspension: Option<Verdict>) -> Verdict {
     if let Verdict::Suspend { after, .. } = &mut suspension {
         match verdict {
             Verdict::Retry { after: delay, .. } if delay < *after => return verdict,
-            // What the task waits for may come before.
+            // The step for which the task waits may come before.
             Verdict::Snooze { after: delay } => *after = delay.min(*after),
             _ => {}
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// How a queue serves its groups: see [`QueueSettings::grouped`](super::QueueSettings::grouped).
+/// The way in which a queue serves its groups: see [`QueueSettings::grouped`](super::QueueSettings::grouped).
 ///
 /// A group consists of the tasks of a queue that were spawned with the same [`SpawnOptions::group`](super::super::SpawnOptions::group),
 /// for example those of one customer. The groups take turns: one group starts up to [`quantum`](Self::quantum) tasks, and then the

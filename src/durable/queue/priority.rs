@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How urgent a task is, compared with the other tasks of its queue: see
+/// The urgency of a task, compared with the other tasks of its queue: see
 /// [`SpawnOptions::priority`](super::super::SpawnOptions::priority).
 ///
 /// Within a queue, tasks of a higher priority start first. A lower priority cannot starve. While `Normal` tasks wait, at least one

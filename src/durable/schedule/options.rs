@@ -116,7 +116,7 @@ pub(crate) const MAX_MISSED_TICKS: u32 = 65;
 
 pub(crate) const MAX_JITTER: Duration = Duration::from_secs(24 * 3600);
 
-/// What happens to the *missed* ticks of a schedule, after an outage or a pause.
+/// The treatment of the *missed* ticks of a schedule, after an outage or a pause.
 ///
 /// A tick is missed if no executor has handled it within a minute, or before the next tick. So with a period of a few seconds,
 /// ticks are missed even after a short delay. [Jitter](ScheduleOptions::jitter) does not count as a delay. These options do not

@@ -6,7 +6,7 @@ use super::when::Ticks;
 /// The time after which a tick counts as missed, in milliseconds.
 const MISSED_AFTER: u64 = 60_000;
 
-/// What a schedule does when it is due. The plan depends only on the arguments of [`new`](Self::new), so all workers compute the
+/// The actions of a schedule that is due. The plan depends only on the arguments of [`new`](Self::new), so all workers compute the
 /// same plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {

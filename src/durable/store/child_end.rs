@@ -20,8 +20,8 @@ const REASONS: [DeadReason; 6] = [
 ];
 
 impl ChildEnd {
-    /// Encodes the end of a child. If there is no room for it in `max` bytes, the output or the error is left out. Returns `None` if the child
-    /// has not ended.
+    /// Encodes the end of a child. If there is no room for it in `max` bytes, the output or the error is left out. Returns `None` if the
+    /// child has not ended.
     pub(crate) fn encode(state: &TaskState, max: usize) -> Option<Vec<u8>> {
         let encoded = match state {
             TaskState::Done(output) if output.len() < max.min(MAX_STEP_BYTES) => {

@@ -16,7 +16,7 @@ pub(crate) struct FoundTask {
     pub(crate) payload: Option<Beginning>,
     /// The output in its envelope, if the task has succeeded.
     pub(crate) output: Option<Beginning>,
-    /// If the task is suspended until it has a number of steps: a description of these steps, as the run has given it.
+    /// If the task is suspended until it has a number of steps: a description of its waits, as the run has given it.
     pub(crate) waits_for: Option<String>,
 }
 

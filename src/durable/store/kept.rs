@@ -11,7 +11,7 @@ pub(crate) const COLUMNS: [&str; 4] = ["dead_for", "dead_most", "kept_most", "de
 /// The value of `kept_most` if there is no maximum.
 const NO_MAXIMUM: i64 = 1 << 62;
 
-/// How long, and how many, ended tasks are kept.
+/// The time for which ended tasks are kept, and their number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
     /// The time for which dead letters are kept, in milliseconds.
@@ -97,7 +97,8 @@ impl Expiry {
         duration(until.saturating_sub(self.store_time))
     }
 
-    /// Returns the time since a task has ended that is not a dead letter, given the end of its retention, and the retention in milliseconds.
+    /// Returns the time since a task has ended that is not a dead letter, given the end of its retention, and the retention in
+    /// milliseconds.
     pub(crate) fn age_of_end(&self, until: i64, retention: i64) -> Duration {
         let ended = until.saturating_sub(retention);
         duration(self.store_time.saturating_sub(ended))

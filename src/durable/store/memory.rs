@@ -194,7 +194,7 @@ struct Connection {
     test: Option<Test>,
 }
 
-/// How a test has changed a connection.
+/// The way in which a test has changed a connection.
 #[cfg(test)]
 struct Test {
     runtime: Handle,

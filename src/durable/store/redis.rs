@@ -454,8 +454,8 @@ impl RedisStoreBuilder {
 
     /// Returns the namespaces in the database of the server that contain a store, in order. The builder's own namespace has no effect.
     ///
-    /// The set `throng:namespaces` in Redis has these names. Each process that opens a store adds the store's namespace to it. In a cluster,
-    /// the set may be on another node than the stores. Then their processes cannot add the names, so the result is incomplete.
+    /// The set `throng:namespaces` in Redis has these names. Each process that opens a store adds the store's namespace to it. In a
+    /// cluster, the set may be on another node than the stores. Then their processes cannot add the names, so the result is incomplete.
     ///
     /// Nothing is written. The names come from the server, so escape them before you print them.
     ///

@@ -98,7 +98,7 @@ pub(crate) struct Verdicts {
     pub(crate) tasks: Vec<(TaskId, Verdict)>,
 }
 
-/// How a run of a task ended. If the task was to be cancelled, any verdict but `Done` makes it cancelled.
+/// The end of a run of a task. If the task was to be cancelled, any verdict but `Done` makes it cancelled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The task has succeeded, with this output.
@@ -112,7 +112,7 @@ pub(crate) enum Verdict {
     /// The task runs again after a while. No attempt is counted.
     Snooze { after: Duration },
     /// The task is delayed for a while, or until it has `until` steps: if it has them, it is due at once. Its failures are forgotten.
-    /// `waits_for` describes those steps for operators: see [`awaited`](crate::durable::workflow::awaited). It is stored only with `until`.
+    /// `waits_for` describes its waits for operators: see [`awaited`](crate::durable::workflow::awaited). It is stored only with `until`.
     Suspend {
         after: Duration,
         until: Option<u32>,
@@ -220,11 +220,11 @@ pub(crate) struct Claimed {
     pub(crate) quarantined: bool,
     /// The number of steps that the task has.
     pub(crate) steps: u32,
-    /// How the last wait of the task for steps has ended.
+    /// The end of the last wait of the task for steps.
     pub(crate) wait: StepWait,
 }
 
-/// How the wait of a task for a number of steps has ended, if it was suspended.
+/// The end of the wait of a task for a number of steps, if it was suspended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum StepWait {
     /// It has waited for no steps, or the last of them has made it due.
@@ -237,7 +237,8 @@ pub(crate) enum StepWait {
 }
 
 impl StepWait {
-    /// Returns how the wait of a task with this number of steps has ended, given the number that the store still waits for, if there is one.
+    /// Returns how the wait of a task with this number of steps has ended, given the number that the store still waits for, if there is
+    /// one.
     #[cfg(any(
         test,
         feature = "redis",

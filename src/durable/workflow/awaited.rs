@@ -11,6 +11,8 @@ const CHILDREN: &str = "children:";
 /// The steps for which a run waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AwaitedSteps {
+    /// The end of a sleep.
+    Sleep(StepName),
     Signal(StepName),
     /// The ends of this number of children.
     Children(u32),
@@ -29,7 +31,7 @@ impl AwaitedSteps {
 
     fn text(&self) -> String {
         match self {
-            Self::Signal(name) => name.as_str().to_owned(),
+            Self::Sleep(name) | Self::Signal(name) => name.as_str().to_owned(),
             Self::Children(number) => format!("{CHILDREN}{number}"),
         }
     }
@@ -37,16 +39,28 @@ impl AwaitedSteps {
     fn of(text: &str) -> Option<Self> {
         match text.strip_prefix(CHILDREN) {
             Some(number) => Some(Self::Children(number.parse().ok()?)),
-            None => Some(Self::Signal(StepName::parse(text).ok()?)),
+            None => Some(Self::of_name(StepName::parse(text).ok()?)),
         }
+    }
+
+    fn of_name(name: StepName) -> Self {
+        match StepName::split(name.as_str()) {
+            Some((StepKind::Sleep, _)) => Self::Sleep(name),
+            _ => Self::Signal(name),
+        }
+    }
+
+    fn is_sleep(&self) -> bool {
+        matches!(self, Self::Sleep(_))
     }
 }
 
-/// Describes the waits of a run, as a JSON array of texts. Those that do not fit are left out.
+/// Describes the waits of a run, as a JSON array of texts. The sleeps come last, and those that do not fit are left out.
 pub(super) fn encode(waits: &[AwaitedSteps]) -> String {
+    let (sleeps, others): (Vec<_>, Vec<_>) = waits.iter().partition(|wait| wait.is_sleep());
     let mut texts: Vec<String> = Vec::new();
     let mut bytes = 0;
-    for text in waits.iter().map(AwaitedSteps::text) {
+    for text in others.into_iter().chain(sleeps).map(AwaitedSteps::text) {
         bytes += text.len();
         if texts.is_empty() || bytes <= MAX_BYTES {
             texts.push(text);
@@ -79,6 +93,9 @@ mod tests {
         ];
         assert_eq!(decode(&encode(&waits)), waits);
         assert_eq!(encode(&[]), "[]");
+        let sleep = || AwaitedSteps::Sleep(StepName::new(StepKind::Sleep, "b").unwrap());
+        let both = decode(&encode(&[sleep(), signal("a")]));
+        assert_eq!(both, [signal("a"), sleep()]);
         assert_eq!(decode(""), []);
         assert_eq!(decode(r#"["children:x","signal:"]"#), []);
     }

@@ -15,18 +15,18 @@ use crate::durable::{DurableError, DurableHandle, DurableTask, TaskContext, Task
 impl<App> TaskContext<App> {
     /// Spawns tasks as the *children* of this task, and returns their handles, for [`join`](Self::join).
     ///
-    /// The children are spawned once, whatever happens to the runs of this task. If an earlier run has spawned them, `tasks` is ignored, and
-    /// the handles are those of the children of that run. A child has the options of its type, but its result is kept for at least ten
+    /// The children are spawned once, whatever happens to the runs of this task. If an earlier run has spawned them, `tasks` is ignored,
+    /// and the handles are those of the children of that run. A child has the options of its type, but its result is kept for at least ten
     /// minutes. Cancelling this task does not cancel its children.
     ///
-    /// In two cases, children may be spawned again, and run twice: by a run that has lost its lease, if their results are no longer kept; and by
-    /// the next run, if a worker dies before it has recorded that it has spawned them, and a deployment then moves their type to another
-    /// queue.
+    /// In two cases, children may be spawned again, and run twice: by a run that has lost its lease, if their results are no longer kept;
+    /// and by the next run, if a worker dies before it has recorded that it has spawned them, and a deployment then moves their type to
+    /// another queue.
     ///
     /// # Errors
     ///
-    /// - a [fatal](TaskError::fatal) error if the task would have more than 4,096 children in all, if a task cannot be encoded, or one of the
-    ///   fatal errors of [`step`](Self::step);
+    /// - a [fatal](TaskError::fatal) error if the task would have more than 4,096 children in all, with those that the run is spawning at
+    ///   the same time; if a task cannot be encoded; or one of the fatal errors of [`step`](Self::step);
     /// - an error after which the task is tried again if the store does not answer.
     ///
     /// # Cancel safety
@@ -71,11 +71,11 @@ impl<App> TaskContext<App> {
         step: &StepName,
         tasks: Vec<T>,
     ) -> Result<SpawnedChildren, TaskError> {
-        let (count, before) = (tasks.len() as u64, self.number_of_children());
-        if before.saturating_add(count) > u64::from(MAX_CHILDREN) {
+        let count = tasks.len() as u64;
+        if let Err(others) = self.steps.reserve_children(step, count) {
             let name = step.as_str();
             return Err(self.steps.fail(format!(
-                "`{name}` has {count} tasks, and the task has {before} children: it has at most {MAX_CHILDREN} in all. Spawn them from several tasks"
+                "`{name}` has {count} tasks, and the task has {others} children: it has at most {MAX_CHILDREN} in all. Spawn them from several tasks"
             )));
         }
         let spawned = SpawnedChildren {
@@ -95,23 +95,14 @@ impl<App> TaskContext<App> {
         self.steps.decode(step, &stored)
     }
 
-    /// Returns the number of children that were spawned, as far as this run knows them.
-    fn number_of_children(&self) -> u64 {
-        let spawned = self.steps.spawned();
-        let spawned = spawned
-            .iter()
-            .filter_map(|value| serde_json::from_slice::<SpawnedChildren>(value).ok());
-        spawned.fold(0, |sum, it| u64::saturating_add(sum, it.count))
-    }
-
     fn child_ids(&self, name: &str, spawned: &SpawnedChildren) -> Result<Vec<TaskId>, TaskError> {
         let store = &*self.client().engine().store;
         let ids = spawned.ids(store, self.id(), name);
         ids.map_err(|reason| self.steps.fail(reason))
     }
 
-    /// Waits for [children](Self::spawn_all) of this task, and returns their results, in the order of the handles. Meanwhile, the task holds
-    /// neither a permit nor a worker.
+    /// Waits for [children](Self::spawn_all) of this task, and returns their results, in the order of the handles. Meanwhile, the task
+    /// holds neither a permit nor a worker.
     ///
     /// The result of a child that has failed for good, or was cancelled, is an error in the list. So a failed child does not end the
     /// wait for the others, and the run decides what the failure means. The first end of a child counts: a replay of its dead letter does
@@ -164,8 +155,8 @@ impl<App> TaskContext<App> {
             )));
         }
         let mut missing = self.missing(&ids);
-        // A child whose end is missing may be lost: its task was deleted, or the store was damaged. If the id of this task was used before, the
-        // child may have ended in that life.
+        // A child whose end is missing may be lost: its task was deleted, or the store was damaged. If the id of this task was used before,
+        // the child may have ended in that life.
         if !missing.is_empty() {
             self.look_for(&missing).await?;
             missing = self.missing(&ids);

@@ -10,9 +10,10 @@ use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
 use super::awaited::{self, AwaitedSteps};
+use super::spawned_children::SpawnedChildren;
 use crate::durable::store::{
-    Claimed, MAX_BYTES_WITH_OUTPUTS, MAX_STEPS, MAX_TOTAL_STEP_BYTES, StepKind, StepName, StepWait,
-    StoredStep, Verdict,
+    Claimed, MAX_BYTES_WITH_OUTPUTS, MAX_CHILDREN, MAX_STEPS, MAX_TOTAL_STEP_BYTES, StepKind,
+    StepName, StepWait, StoredStep, Verdict,
 };
 use crate::durable::task_error::Next;
 use crate::durable::{DurableClient, TaskError, TaskId};
@@ -38,7 +39,8 @@ pub(crate) struct RunSteps {
 
 #[derive(Default)]
 struct State {
-    /// The steps that the run has read or stored. A step that was stored by another, such as a signal that has just arrived, may be missing.
+    /// The steps that the run has read or stored. A step that was stored by another, such as a signal that has just arrived, may be
+    /// missing.
     steps: HashMap<String, KnownStep>,
     /// The ends of children for which the task has no room. They do not count as steps.
     unstored: HashMap<String, KnownStep>,
@@ -46,6 +48,8 @@ struct State {
     used: HashSet<StepName>,
     /// The children that the run has spawned, or has found.
     children: HashSet<TaskId>,
+    /// The numbers of children that the run has begun to spawn, by the name of the step that records them.
+    reserved: HashMap<StepName, u64>,
     wait: Option<RunWait>,
     /// `true` if a step has failed, so the error of the run may be that of the step.
     has_failed_step: bool,
@@ -267,14 +271,17 @@ impl RunSteps {
         lock(&self.state).children.contains(&id)
     }
 
-    /// Returns the values of the steps that record that children were spawned.
-    pub(super) fn spawned(&self) -> Vec<Vec<u8>> {
-        let state = lock(&self.state);
-        let spawned = state
-            .steps
-            .iter()
-            .filter(|(name, _)| matches!(StepName::split(name), Some((StepKind::Spawn, _))));
-        spawned.map(|(_, step)| step.value.clone()).collect()
+    /// Reserves the right to spawn children under this name, which the run keeps: even if it then fails to spawn them, some may be stored.
+    /// If the task would have too many, returns the number of its other children as an error.
+    pub(super) fn reserve_children(&self, name: &StepName, count: u64) -> Result<(), u64> {
+        let mut state = lock(&self.state);
+        let others = state.children_beside(name);
+        if others.saturating_add(count) > u64::from(MAX_CHILDREN) {
+            return Err(others);
+        }
+        let reserved = state.reserved.entry(name.clone()).or_default();
+        *reserved = count.max(*reserved);
+        Ok(())
     }
 
     /// Returns the number of bytes that the ends of children, with their names, may have with their outputs.
@@ -311,9 +318,10 @@ impl RunSteps {
     // ===== The end of the run =====
 
     /// Returns the error with which the run ends because it sleeps.
-    pub(super) fn suspend(&self, rest: Duration) -> TaskError {
+    pub(super) fn suspend(&self, rest: Duration, sleep: &StepName) -> TaskError {
         let mut state = lock(&self.state);
-        state.wait(rest.min(MAX_SLEEP));
+        let wait = state.wait(rest.min(MAX_SLEEP));
+        wait.awaited.push(AwaitedSteps::Sleep(sleep.clone()));
         TaskError::wait()
     }
 
@@ -378,6 +386,25 @@ impl State {
     fn get(&self, name: &StepName) -> Option<&KnownStep> {
         let name = name.as_str();
         self.steps.get(name).or_else(|| self.unstored.get(name))
+    }
+
+    /// Returns the number of children that were spawned under other names, as far as this run knows them, or that the run has begun to
+    /// spawn.
+    fn children_beside(&self, name: &StepName) -> u64 {
+        let is_spawn = |name: &str| matches!(StepName::split(name), Some((StepKind::Spawn, _)));
+        let spawned = self
+            .steps
+            .iter()
+            .filter(|(other, _)| is_spawn(other) && *other != name.as_str())
+            .filter_map(|(_, step)| serde_json::from_slice::<SpawnedChildren>(&step.value).ok());
+        let reserved = self
+            .reserved
+            .iter()
+            .filter(|(other, _)| *other != name && !self.steps.contains_key(other.as_str()));
+        let counts = spawned
+            .map(|it| it.count)
+            .chain(reserved.map(|(_, count)| *count));
+        counts.fold(0, u64::saturating_add)
     }
 
     /// Adds a wait, which is over after a time. Returns what the run waits for now.

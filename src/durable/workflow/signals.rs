@@ -16,12 +16,12 @@ use crate::durable::{DurableClient, DurableError, TaskContext, TaskError, TaskId
 const TIMED_OUT: &[u8] = b"";
 
 impl<App> TaskContext<App> {
-    /// Waits for the [signal](DurableClient::signal) with this name, and returns its value. Meanwhile, the task holds neither a permit nor a
-    /// worker.
+    /// Waits for the [signal](DurableClient::signal) with this name, and returns its value. Meanwhile, the task holds neither a permit nor
+    /// a worker.
     ///
-    /// If the signal has not arrived, this returns an error that ends the run; pass it on with `?`. The task runs again when a signal arrives:
-    /// see [`sleep`](Self::sleep). A signal that arrives before the task waits for it is kept. Of several signals with a name, the first
-    /// counts.
+    /// If the signal has not arrived, this returns an error that ends the run; pass it on with `?`. The task runs again when a signal
+    /// arrives: see [`sleep`](Self::sleep). A signal that arrives before the task waits for it is kept. Of several signals with a name, the
+    /// first counts.
     ///
     /// # Errors
     ///
@@ -109,20 +109,21 @@ impl<App> TaskContext<App> {
         }
     }
 
-    /// Waits for the rest of a time, and then for the signal no more. Returns the step that the task has instead of the signal, or the signal.
+    /// Waits for the rest of a time, and then for the signal no more. Returns the step that the task has instead of the signal, or the
+    /// signal.
     async fn time_out(&self, signal: &StepName, rest: Duration) -> Result<KnownStep, TaskError> {
-        self.wait_for(rest, Some(signal)).await?;
+        self.wait_for(rest, signal).await?;
         // If the signal arrives at the same time, the store decides which comes first.
         self.store_step(signal.clone(), TIMED_OUT.to_vec()).await
     }
 }
 
 impl DurableClient {
-    /// Sends a signal to a task, which a run of it [receives](TaskContext::signal). If the task is suspended because it waits for a signal, it
-    /// runs again. Otherwise, the signal is kept until the task asks for it.
+    /// Sends a signal to a task, which a run of it [receives](TaskContext::signal). If the task is suspended because it waits for a signal,
+    /// it runs again. Otherwise, the signal is kept until the task asks for it.
     ///
-    /// Returns `false`, and changes nothing, if the task has received a signal with this name before, or has given up waiting for it. So it is
-    /// safe to send a signal again.
+    /// Returns `false`, and changes nothing, if the task has received a signal with this name before, or has given up waiting for it. So it
+    /// is safe to send a signal again.
     ///
     /// # Errors
     ///

@@ -15,13 +15,14 @@ impl<App> TaskContext<App> {
     /// continues here. A sleep is not a failure, and resets the number of earlier failures, so it does not use up the
     /// [retries](crate::durable::DurableTask::RETRY). A wait of less than two seconds does not end the run.
     ///
-    /// The time begins when the first run of the task reaches this sleep, and the clock of the store measures it. Each sleep of a task needs
-    /// a name of its own. Within a run, several waits can be combined: if the run ends, the task continues when the first of them is over.
+    /// The time begins when the first run of the task reaches this sleep, and the clock of the store measures it. Each sleep of a task
+    /// needs a name of its own. Within a run, several waits can be combined: if the run ends, the task continues when the first of them is
+    /// over.
     ///
     /// If the run then returns another error, this one also determines when the task runs again. After an error for which it is
     /// [tried again](TaskError::retry), or is [snoozed](TaskError::snooze), it runs at the earlier of both times. It does not become a dead
-    /// letter while it waits, not even after a [fatal](TaskError::fatal) error, unless a [step](Self::step) has failed beside the wait. If the
-    /// run returns `Ok`, the task has succeeded.
+    /// letter while it waits, not even after a [fatal](TaskError::fatal) error, unless a [step](Self::step) has failed beside the wait. If
+    /// the run returns `Ok`, the task has succeeded.
     ///
     /// # Errors
     ///
@@ -49,7 +50,8 @@ impl<App> TaskContext<App> {
     /// ```
     pub async fn sleep(&self, name: &str, duration: Duration) -> Result<(), TaskError> {
         let (name, rest) = self.rest_of(StepKind::Sleep, name, || duration).await?;
-        name.keep_after(self.wait_for(rest, None).await)
+        let waited = self.wait_for(rest, name.name()).await;
+        name.keep_after(waited)
     }
 
     /// Sleeps until a time: see [`sleep`](Self::sleep). The first run of the task that comes to this sleep determines how long it takes.
@@ -64,7 +66,8 @@ impl<App> TaskContext<App> {
     pub async fn sleep_until(&self, name: &str, time: SystemTime) -> Result<(), TaskError> {
         let left = || time.duration_since(SystemTime::now()).unwrap_or_default();
         let (name, rest) = self.rest_of(StepKind::Sleep, name, left).await?;
-        name.keep_after(self.wait_for(rest, None).await)
+        let waited = self.wait_for(rest, name.name()).await;
+        name.keep_after(waited)
     }
 
     /// Returns what is left of a time, which begins when the first run of the task asks for it, and the name of its step.

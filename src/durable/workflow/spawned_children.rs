@@ -8,8 +8,8 @@ use crate::durable::TaskId;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::{Backend, MAX_CHILDREN};
 
-/// The shortest time for which the result of a child is kept. If a run ends before it has recorded that it has spawned children, the next run
-/// spawns them again, and finds those that have ended meanwhile.
+/// The shortest time for which the result of a child is kept. If a run ends before it has recorded that it has spawned children, the next
+/// run spawns them again, and finds those that have ended meanwhile.
 pub(crate) const MIN_CHILD_RETENTION: Duration = Duration::from_secs(10 * 60);
 
 /// The children that were spawned together: the value of a step. Their ids follow from it.

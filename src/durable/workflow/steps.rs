@@ -14,15 +14,15 @@ impl<App> TaskContext<App> {
     /// closure is not called again, and all runs get the same output. If the closure returns an error, nothing is stored, and the next run
     /// calls it again. This run may do so, too, under the same name.
     ///
-    /// A step runs again only if its output was not stored: if the worker has died or has lost its lease, if the store did not answer or had
-    /// no space left, or if its future was dropped, for example by `try_join!` beside a wait. To guard against that, pass the
+    /// A step runs again only if its output was not stored: if the worker has died or has lost its lease, if the store did not answer or
+    /// had no space left, or if its future was dropped, for example by `try_join!` beside a wait. To guard against that, pass the
     /// [idempotency key](Self::idempotency_key) of the task and the name of the step to the service that the step calls.
     ///
     /// # Names
     ///
     /// A step is found by its name, so its name must not change while tasks run. Within a run, each step has a name of its own: in a loop,
-    /// use names with numbers. The order of the steps does not matter. So a program with more, or fewer, steps continues the tasks of an older
-    /// one: it runs the steps that it does not find, and ignores those that it does not ask for.
+    /// use names with numbers. The order of the steps does not matter. So a program with more, or fewer, steps continues the tasks of an
+    /// older one: it runs the steps that it does not find, and ignores those that it does not ask for.
     ///
     /// # Limits
     ///

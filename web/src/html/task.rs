@@ -45,13 +45,13 @@ pub(crate) fn page(
         p {
             code.id { (view.task.id) } " "
             strong { (name(view.task.name.as_deref())) } " "
-            @if view.workflow.waits_for.is_empty() { (state(&view.task)) } @else { (workflow::suspended()) }
+            (state(&view.task))
         }
         (workflow::waits(&view.workflow))
         @if view.task.status == Status::Waiting { (wait(visit, view.wait_reason)) }
         @if visit.visit.can_operate {
             (operations(visit, view))
-            (workflow::signal_form(visit, view))
+            (workflow::signal_forms(visit, view))
         }
         (facts(visit, view))
         (same_type(visit, &view.task))

@@ -11,6 +11,8 @@ use super::table::Column::{Number, Text};
 use super::table::{cell, number, row_head, table};
 use super::text::{ago, block, count, dash, duration, line, name, optional_duration};
 use super::{Frame, hidden};
+use crate::form_text::encoded;
+use crate::operations::MAX_STEP_NAME_BYTES;
 use crate::redact::Document;
 use crate::views::task::TaskView;
 use crate::views::tasks::code_of;
@@ -26,28 +28,50 @@ pub(crate) struct WorkflowNotice {
 
 impl WorkflowNotice {
     pub(super) fn text(&self) -> Option<&'static str> {
-        Some(
-            match (self.replayed.as_deref(), self.signalled.as_deref()) {
-                (Some("yes"), _) => "The task runs again from the step.",
-                (Some("already"), _) => {
-                    "Nothing was changed: the task was already replayed from this step."
-                }
-                (Some("no_such_step"), _) => {
-                    "Nothing was changed: the task has no step with this name."
-                }
-                (Some("key_held"), _) => {
-                    "Nothing was changed: another task holds the key of this one."
-                }
-                (Some(_), _) => {
-                    "Nothing was changed, because the status of the task has changed meanwhile. Reload the page to see it."
-                }
-                (None, Some("yes")) => "The signal was sent.",
-                (None, Some(_)) => {
-                    "Nothing was changed: the task has already received this signal, or has given up waiting for it."
-                }
-                (None, None) => return None,
-            },
-        )
+        match (self.replayed.as_deref(), self.signalled.as_deref()) {
+            (Some(effect), _) => Some(replayed(effect)),
+            (None, Some(effect)) => signalled(effect),
+            (None, None) => None,
+        }
+    }
+}
+
+/// Returns what a replay has done or, if it was refused, the reason and the remedy.
+fn replayed(effect: &str) -> &'static str {
+    match effect {
+        "yes" => "The task runs again from the step.",
+        "already" => {
+            "Nothing was changed: the task was already replayed from this step, and has stored no step since. Wait for its next run."
+        }
+        "no_such_step" => {
+            "Nothing was changed: the task has no step with this name, since another replay may have removed it. Choose a step of the timeline."
+        }
+        "key_held" => {
+            "Nothing was changed: another task holds the key of this one. Wait until that task has ended or cancel it, and repeat the replay."
+        }
+        "unreadable" => {
+            "Nothing was changed: a part of the task is lost, or a newer version of throng has written it. Update the dashboard to the version of \
+             the workers, or check the store with `throng doctor`."
+        }
+        "not_in" => {
+            "Nothing was changed: the task has started or ended meanwhile. If it is running, wait for the end of its run or cancel it, and \
+             repeat the replay."
+        }
+        _ => {
+            "Nothing was changed. Look at the status and the steps of the task before you repeat the replay."
+        }
+    }
+}
+
+/// Returns what a signal has done, or why it was not sent and what to do instead.
+fn signalled(effect: &str) -> Option<&'static str> {
+    match effect {
+        "yes" => Some("The signal was sent."),
+        "already" => Some(
+            "Nothing was changed: the task has already received this signal, or has given up waiting for it. To send another value, first \
+             replay the task from the step of the signal.",
+        ),
+        _ => None,
     }
 }
 
@@ -59,16 +83,11 @@ pub(crate) fn confirmation(visit: &StoreVisit, view: &TaskView, step: &str) -> H
         p { "The task " code.id { (view.task.id) } " runs again from its step " code { (line(step)) } "." }
         p.warning { "This step and all later ones are removed, signals included, and cannot be restored." }
         form.operation method="post" action={ (path) "/replay-from" } {
-            (hidden("step", step))
+            (hidden("step", &encoded(step)))
             button.danger { "Replay from here" }
             " " a href=(path) { "Back" }
         }
     })
-}
-
-/// Returns the state of a task whose run waits.
-pub(super) fn suspended() -> Markup {
-    html! { span.state.delayed { "suspended" } }
 }
 
 /// Shows what a suspended task waits for.
@@ -99,20 +118,41 @@ pub(super) fn parent(visit: &StoreVisit, workflow: &WorkflowView) -> Option<Mark
     Some(html! { a href=(path(visit, id)) { code.id { (id) } } })
 }
 
-/// Returns the form that sends a signal, if the task may wait for one.
-pub(super) fn signal_form(visit: &StoreVisit, view: &TaskView) -> Markup {
+/// Returns the forms that send a signal, if the task may wait for one. A name that a text field would change or hide has a form of its own.
+pub(super) fn signal_forms(visit: &StoreVisit, view: &TaskView) -> Markup {
     let workflow = &view.workflow;
-    let awaited = workflow.waits_for.iter().find_map(|wait| match wait {
+    let awaited = workflow.waits_for.iter().filter_map(|wait| match wait {
         TaskWait::Signal { name, .. } => Some(&**name),
         _ => None,
     });
+    let (plain, odd): (Vec<_>, Vec<_>) = awaited.partition(|name| is_plain(name));
+    let name = plain.first().copied().unwrap_or_default();
     html! {
         @if workflow.is_used() && !view.task.status.is_final() {
-            form.operation method="post" action={ (path(visit, view.task.id)) "/signal" } {
-                label { "signal " input name="name" maxlength="128" required value=(awaited.unwrap_or_default()); }
-                label { "value as JSON " input name="value" placeholder="null"; }
-                button { "Send signal" }
+            @for name in odd {
+                (signal_form(visit, view.task.id, &html! {
+                    (hidden("awaited", &encoded(name)))
+                    span { "signal " code { (line(name)) } }
+                }))
             }
+            (signal_form(visit, view.task.id, &html! {
+                label { "signal " input name="name" maxlength=(MAX_STEP_NAME_BYTES) required value=(name); }
+            }))
+        }
+    }
+}
+
+/// Returns `true` if a text field shows this name as it is. Such a field has neither line breaks nor other control characters.
+fn is_plain(name: &str) -> bool {
+    line(name) == name
+}
+
+fn signal_form(visit: &StoreVisit, id: TaskId, name: &Markup) -> Markup {
+    html! {
+        form.operation method="post" action={ (path(visit, id)) "/signal" } {
+            (name)
+            label { "value as JSON " input name="value" placeholder="null"; }
+            button { "Send signal" }
         }
     }
 }
@@ -227,7 +267,7 @@ fn step_row(visit: &StoreVisit, id: TaskId, step: &StepView, has_button: bool) -
         @if has_button {
             (cell("Replay", html! {
                 form method="post" action={ (path(visit, id)) "/replay-from/confirm" } {
-                    (hidden("step", &step.full_name()))
+                    (hidden("step", &encoded(&step.full_name())))
                     button { "Replay from here" }
                 }
             }))

@@ -60,11 +60,15 @@ async fn operations_work_without_scripts() {
     .await;
 }
 
-/// A workflow that waits for a signal after a step whose name does something on a page that does not escape it.
+/// A workflow that waits for a signal after two steps: the name of the first one does something on a page that does not escape it, and the
+/// field of a form cannot contain that of the second one.
 #[derive(Serialize, Deserialize)]
 struct Order;
 
 const HOSTILE_STEP: &str = "<img src=x onerror=alert(1)>'\"&amp;";
+
+/// Browsers change line breaks in the values of fields, and replace NUL.
+const ODD_STEP: &str = "a\nb\r\nc\rd\0e%0A";
 
 impl DurableTask for Order {
     const NAME: &'static str = "order";
@@ -74,8 +78,10 @@ impl DurableTask for Order {
 impl Run<()> for Order {
     async fn run(self, cx: TaskContext<()>) -> Result<u64, TaskError> {
         let charged = cx.step(HOSTILE_STEP, || async { Ok(7) }).await?;
+        let packed = cx.step(ODD_STEP, || async { Ok(10) }).await?;
+        let odd: u64 = cx.signal(ODD_STEP).await?;
         let paid: u64 = cx.signal("paid").await?;
-        Ok(charged + paid)
+        Ok(charged + packed + odd + paid)
     }
 }
 
@@ -98,31 +104,41 @@ async fn a_workflow_is_replayed_and_signalled_without_scripts() {
         wait_until(async || detail().await.task.status == Status::Delayed).await;
         browser.disable_scripts().await;
 
-        browser.open(&site.url(&format!("/s/mail/task/{id}"))).await;
-        let row = format!("//tr[td[. = concat({})]]", xpath_parts(HOSTILE_STEP));
-        click(&browser, &format!("{row}//button[. = 'Replay from here']")).await;
-        click(&browser, "//main//button[. = 'Replay from here']").await;
-        wait_until(async || {
-            let steps = detail().await.steps;
-            steps
-                .first()
-                .is_some_and(|step| step.kind == StepKind::Replay)
-                && steps.len() == 2
-        })
-        .await;
-        wait_until(async || detail().await.task.status == Status::Delayed).await;
-
-        // Equal requests share an answer for a while, so the page may show the run that has just ended.
-        wait_until(async || {
+        // The page shows control characters as escapes.
+        let shown = r"a\u{a}b\u{d}\u{a}c\u{d}d\u{0}e%0A";
+        for (at, name) in [(1, shown), (0, HOSTILE_STEP)] {
             browser.open(&site.url(&format!("/s/mail/task/{id}"))).await;
-            let page = browser.client.source().await.expect("a page");
-            page.contains("value=\"paid\"")
-        })
-        .await;
-        let value = browser.client.find(Locator::Css("input[name=value]")).await;
-        let value = value.expect("a form");
-        value.send_keys("35").await.expect("a field");
-        click(&browser, "//main//button[. = 'Send signal']").await;
+            let row = format!("//tr[td[. = concat({}, '')]]", xpath_parts(name));
+            click(&browser, &format!("{row}//button[. = 'Replay from here']")).await;
+            click(&browser, "//main//button[. = 'Replay from here']").await;
+            wait_until(async || {
+                let steps = detail().await.steps;
+                steps.len() == 3 && steps[at].kind == StepKind::Replay
+            })
+            .await;
+            wait_until(async || detail().await.task.status == Status::Delayed).await;
+        }
+
+        for (field, value) in [("awaited", "20"), ("name", "5")] {
+            // Equal requests share an answer for a while, so the page may show the run that has just ended.
+            wait_until(async || {
+                browser.open(&site.url(&format!("/s/mail/task/{id}"))).await;
+                let page = browser.client.source().await.expect("a page");
+                page.contains("name=\"awaited\"") == (field == "awaited")
+                    && page.contains("value=\"paid\"") == (field == "name")
+            })
+            .await;
+            let form =
+                format!("//form[input[@name = '{field}'] or label/input[@name = '{field}']]");
+            let path = format!("{form}//input[@name = 'value']");
+            let input = browser.client.find(Locator::XPath(&path)).await;
+            input
+                .expect("a form")
+                .send_keys(value)
+                .await
+                .expect("a field");
+            click(&browser, &format!("{form}//button[. = 'Send signal']")).await;
+        }
         let output = tokio::time::timeout(LIMIT, order).await;
         assert_eq!(output.expect("it ends").expect("it succeeds"), 42);
         executor.shutdown(LIMIT).await;

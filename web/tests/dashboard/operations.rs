@@ -332,8 +332,15 @@ async fn a_form_has_room_for_all_tasks_of_a_page_and_for_little_more() {
     assert_eq!(reply.status, StatusCode::OK, "{}", reply.text);
     let long = vec![("a", ""); 40_000];
     let reply = post_form(&app, &confirm, &long).await;
-    assert_eq!(reply.status, StatusCode::BAD_REQUEST, "{}", reply.text);
-    assert!(reply.text.contains("length limit"), "{}", reply.text);
+    assert_eq!(
+        reply.status,
+        StatusCode::PAYLOAD_TOO_LARGE,
+        "{}",
+        reply.text
+    );
+    for part in ["length limit", "at most 65536 bytes"] {
+        assert!(reply.text.contains(part), "{}", reply.text);
+    }
 }
 
 /// Collects the audit events of a thread.
@@ -429,4 +436,13 @@ async fn each_operation_is_recorded_before_and_after() {
     let is_told = |event: &String| event.contains(r#"subject="a\nb""#) && !event.contains('\n');
     assert!(events.iter().all(is_told), "{events:?}");
     assert!(events[1].contains("letters, digits"), "{events:?}");
+
+    // Names that no step has are as long as the request at most.
+    let (long, task) = ("x".repeat(200), page_of(stage.waiting));
+    for (path, field) in [("replay-from", "step"), ("signal", "name")] {
+        let reply = post_form(&app, &format!("{task}/{path}"), &[(field, &long)]).await;
+        assert_eq!(reply.status, StatusCode::BAD_REQUEST, "{}", reply.text);
+        assert!(reply.text.contains("this one has 200"), "{}", reply.text);
+    }
+    assert!(take().is_empty());
 }

@@ -247,7 +247,48 @@ async fn a_form_sends_a_signal() {
     );
     let ended = workflow.post("/signal", &signal).await;
     assert_eq!(ended.status, StatusCode::CONFLICT);
+    assert!(ended.text.contains("replay it first"), "{}", ended.text);
     assert!(!workflow.page().await.contains("Send signal"));
+}
+
+#[tokio::test]
+async fn each_refusal_says_what_has_happened_and_what_to_do() {
+    let workflow = Workflow::new().await;
+    let mut notices = Vec::new();
+    for (query, remedy) in [
+        ("replayed=already", "Wait for its next run."),
+        ("replayed=no_such_step", "Choose a step of the timeline."),
+        ("replayed=key_held", "Wait until that task has ended"),
+        ("replayed=unreadable", "Update the dashboard"),
+        (
+            "replayed=not_in",
+            "wait for the end of its run or cancel it",
+        ),
+        ("replayed=other", "Look at the status"),
+        ("signalled=already", "first replay the task"),
+    ] {
+        let page = get(&workflow.app, &format!("{}?{query}", workflow.path()))
+            .await
+            .text;
+        let notice = page.split("<p class=\"notice\" role=\"status\">").nth(1);
+        let notice = notice.and_then(|rest| rest.split("</p>").next());
+        let notice = notice.unwrap_or_else(|| panic!("{query}: {page}"));
+        assert!(
+            notice.starts_with("Nothing was changed"),
+            "{query}: {notice}"
+        );
+        assert!(notice.contains(remedy), "{query}: {notice}");
+        notices.push(notice.to_owned());
+    }
+    notices.sort_unstable();
+    notices.dedup();
+    assert_eq!(notices.len(), 7);
+    let unknown = get(&workflow.app, &format!("{}?signalled=x", workflow.path())).await;
+    assert!(
+        !unknown.text.contains("class=\"notice\""),
+        "{}",
+        unknown.text
+    );
 }
 
 #[tokio::test]

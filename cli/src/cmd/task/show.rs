@@ -37,7 +37,7 @@ pub(crate) fn lines(detail: &TaskDetail) -> Vec<Line> {
     let task = &detail.task;
     let lines = [
         ("id", Some(task.id.to_string())),
-        ("status", Some(status(detail).into())),
+        ("status", Some(status_name(task.status).into())),
         ("type", task.name.clone()),
         ("version", detail.version.map(|it| it.to_string())),
         ("queue", queue_of(task)),
@@ -144,14 +144,6 @@ pub(crate) fn when(task: &TaskInfo) -> String {
         _ => None,
     };
     text.unwrap_or_else(dash)
-}
-
-/// A delayed task whose run waits is suspended.
-fn status(detail: &TaskDetail) -> &'static str {
-    match detail.waits_for.is_empty() {
-        true => status_name(detail.task.status),
-        false => "suspended",
-    }
 }
 
 pub(crate) fn status_name(status: Status) -> &'static str {

@@ -1,4 +1,4 @@
-//! How often the store is asked about awaited tasks.
+//! The number of requests to the store about awaited tasks.
 
 use std::pin::pin;
 

@@ -1,4 +1,4 @@
-//! How reports of progress are sent, and how streams receive them.
+//! Reports of progress: when they are sent, and what streams receive.
 
 use futures::StreamExt;
 

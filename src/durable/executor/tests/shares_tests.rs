@@ -14,7 +14,7 @@ async fn spawn_in_both(client: &DurableClient, in_a: u64, in_b: u64) -> Vec<Dura
     client.spawn_all_with(of_a.chain(of_b)).await.unwrap()
 }
 
-/// What has started so far, in order: the numbers of the tasks.
+/// The numbers of the tasks that have started so far, in order.
 type Starts = StdArc<Mutex<Vec<u64>>>;
 
 /// An app whose tasks take some milliseconds, and where their starts are noted.

@@ -1,4 +1,4 @@
-//! How runs are counted and reported.
+//! Runs are counted and reported.
 
 use super::*;
 use crate::durable::{RunTotals, StatsFilter, Status, TaskFilter};

@@ -1,4 +1,4 @@
-//! How steps are sent.
+//! Steps are sent together, and read again by later runs.
 
 use super::*;
 use crate::sync::Number as Count;

@@ -1,4 +1,4 @@
-//! How a worker renews its leases.
+//! A worker renews its leases.
 
 use std::sync::Arc as StdArc;
 use std::time::Duration;

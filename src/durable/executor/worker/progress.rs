@@ -1,4 +1,4 @@
-//! How a worker reports the progress of its runs.
+//! A worker reports the progress of its runs.
 
 use std::sync::Arc as StdArc;
 use std::time::Duration;

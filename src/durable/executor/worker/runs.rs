@@ -1,4 +1,4 @@
-//! How a worker runs tasks, and handles its messages.
+//! A worker runs tasks, and handles its messages.
 
 use std::sync::Arc as StdArc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! How a worker fires schedules.
+//! A worker fires schedules.
 //!
 //! The store's answers to turns and to requests for due schedules say when the next schedule is due. The worker asks for due
 //! schedules at that time. The store may hand a schedule to any worker whose build computes its ticks, even if the worker does not

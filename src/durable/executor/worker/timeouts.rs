@@ -1,4 +1,4 @@
-//! How a worker ends runs that exceed their timeouts.
+//! A worker ends runs that exceed their timeouts.
 //!
 //! A run that has a timeout sends [`Message::Started`] when it begins. When the timeout has passed, the run is asked to stop. If it has not
 //! ended after a further lease, it is *fenced*: the worker reports that the attempt has failed, and aborts the run. A run that blocks its

@@ -1,4 +1,4 @@
-//! How a worker claims tasks, and reports how they ended.
+//! A worker claims tasks, and reports how they ended.
 
 use std::collections::HashSet;
 use std::sync::Arc as StdArc;

@@ -16,14 +16,20 @@ use crate::durable::failure::{Effect, Failure};
 use crate::durable::store::{Event, SessionId};
 use crate::sync::{Ordering, lock};
 
-/// Receives notifications until nobody receives the events.
-pub(super) async fn listen(shared: Arc<Shared>, events: mpsc::UnboundedSender<Event>) {
-    let mut failures = 0;
+/// Receives notifications until nobody receives the events. Tells `tried` when it has tried to listen.
+pub(super) async fn listen(
+    shared: Arc<Shared>,
+    events: mpsc::UnboundedSender<Event>,
+    tried: oneshot::Sender<()>,
+) {
+    let (mut failures, mut tried) = (0, Some(tried));
     while !events.is_closed() {
         let (sender, notices) = mpsc::unbounded_channel();
         let listening = begin(&shared, sender).await;
         shared.set_listening(listening.is_ok());
-        tried.take().map(|tried| tried.send(()));
+        if let Some(tried) = tried.take() {
+            tried.send(()).ok();
+        }
         match listening {
             Ok(connection) => {
                 failures = 0;

@@ -43,7 +43,8 @@ async fn replay_all_from(
     Ok(answers)
 }
 
-/// Replays a task from a step, whether it is a dead letter, is delayed or waits. One script changes dead letters, and another one the others.
+/// Replays a task from a step, whether it is a dead letter, is delayed or waits. One script changes dead letters, and another one the
+/// others.
 async fn replay_from(
     inner: &Inner,
     id: TaskId,

@@ -217,7 +217,8 @@ fn push_key_record(records: &mut Vec<u8>, index: u16, position: u16, task: &NewT
     }
 }
 
-/// The properties that determine the kind of a task: its name, the versions of its envelope and of its payload, its queue, and its priority.
+/// The properties that determine the kind of a task: its name, the versions of its envelope and of its payload, its queue, and its
+/// priority.
 type Named<'a> = (&'a str, [u8; 2], &'a QueueName, Priority);
 
 fn named(task: &NewTask) -> Named<'_> {

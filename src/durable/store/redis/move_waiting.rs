@@ -1,8 +1,8 @@
 //! Moves all waiting tasks that match to another queue.
 //!
 //! A waiting task that is chosen by its id must be searched for in its list. So this first goes through the lists in their order: see
-//! `lua/move_list.lua`. Then it lists the tasks that still match, and moves them one by one: those of groups, and the few that the first pass
-//! has passed over.
+//! `lua/move_list.lua`. Then it lists the tasks that still match, and moves them one by one: those of groups, and the few that the first
+//! pass has passed over.
 
 use std::collections::{BTreeMap, BTreeSet};
 

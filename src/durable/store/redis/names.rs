@@ -61,15 +61,15 @@ fn constants(layouts: Layouts) -> Vec<(&'static str, String)> {
         // The following times are in milliseconds.
         ("HAND_OUT_INTERVAL", millis(HAND_OUT_INTERVAL).to_string()),
         ("DAY", (24 * 3600 * 1000).to_string()),
-        // How long damage is reported after it was found.
+        // The time for which damage is reported after it was found.
         ("DAMAGE_REPORT_TIME", (3600 * 1000).to_string()),
-        // How long a client gets completion events after its last status request.
+        // The time for which a client gets completion events after its last status request.
         ("AWAITING_TIME", (60 * 1000).to_string()),
-        // How long a session must be silent before its process may count as gone.
+        // The time for which a session must be silent before its process may count as gone.
         ("SILENCE_LIMIT", (180 * 1000).to_string()),
-        // How often the time of the last request of a session is stored.
+        // The interval at which the time of the last request of a session is stored.
         ("ACTIVITY_INTERVAL", (60 * 1000).to_string()),
-        // How long a pushed claim may be unconfirmed before it counts as lost.
+        // The time for which a pushed claim may be unconfirmed before it counts as lost.
         ("PUSH_CONFIRM_TIME", 1000.to_string()),
     ];
     let positions = layout().map(|(name, position)| (name, position.to_owned()));

@@ -1,8 +1,8 @@
 //! Relays notes: a partition in which children end has a note of each end until the partition of the parent has stored it as a step. See
 //! `lua/children.lua`.
 //!
-//! A note is removed after its step is stored, so a process that dies in between leaves it to others. They store the step again, which has no
-//! effect: the first end of a child counts.
+//! A note is removed after its step is stored, so a process that dies in between leaves it to others. They store the step again, which has
+//! no effect: the first end of a child counts.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::durable::TaskId;
 use crate::durable::failpoint::failpoint;
 use crate::durable::failure::Failure;
 
-/// Relays the notes of a partition, unless this process does so already. The caller does not wait for that: another partition may not answer.
-/// If a request fails, a later turn or pass of maintenance repeats this.
+/// Relays the notes of a partition, unless this process does so already. The caller does not wait for that: another partition may not
+/// answer. If a request fails, a later turn or pass of maintenance repeats this.
 pub(super) fn relay(inner: &Arc<Inner>, partition: usize) {
     if !inner.relays.begin(partition) {
         return;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::durable::store::kind::Kind;
 use crate::sync::{Mutex, lock};
 
-/// How long a client takes it for granted that a name is recorded. Maintenance removes no name that was recorded within a day, and a
-/// client that only stores tasks has no maintenance.
+/// The time for which a client takes it for granted that a name is recorded. Maintenance removes no name that was recorded within a day,
+/// and a client that only stores tasks has no maintenance.
 const MAX_AGE: Duration = Duration::from_secs(3600);
 /// The maximum number of kinds that a client remembers, for example of a program that has a queue for each of its users.
 const MAX_KINDS: usize = 100_000;

@@ -294,8 +294,8 @@ pub(super) fn claim(
     Ok(Claim { epoch, tasks })
 }
 
-/// Sets the times since the first failures of tasks, given their entries in the same order. For each entry that has errors, `times` contains
-/// a time in 6 bytes.
+/// Sets the times since the first failures of tasks, given their entries in the same order. For each entry that has errors, `times`
+/// contains a time in 6 bytes.
 fn set_failing_for(tasks: &mut [Claimed], entries: &[Vec<u8>], times: &[u8]) {
     let failed = tasks.iter_mut().zip(entries);
     let failed = failed.filter(|(_, entry)| entry::has_errors(entry));

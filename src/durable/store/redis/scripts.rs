@@ -13,10 +13,10 @@
 //! becomes a function `load_<part>` together with the parts that only it needs: what few runs of a script use costs the others
 //! nothing. A part that is listed as `Ends with` follows the script: scripts with the same end share it. `Reads` lists the optional fields
 //! of `meta` that the file uses: `epoch` and `tombstones`, which are `meta[4]` and `meta[5]`, `schedules`, which is `meta[6]`, `aged`,
-//! which is `meta[7]`, and `steps`, which is `meta[8]`. A script that does not list `aged` reads it only when needed. A field that no file of the script reads is nil.
-//! `Undo` names a file in `lua/undo`, which undoes what the script or part has written if a command fails: see `lua/transaction.lua`.
-//! `KEYS` lists the keys in their order, or is `all`. In the rest of the script, the names of keys and constants are replaced: see
-//! `names.rs`.
+//! which is `meta[7]`, and `steps`, which is `meta[8]`. A script that does not list `aged` reads it only when needed. A field that no file
+//! of the script reads is nil. `Undo` names a file in `lua/undo`, which undoes what the script or part has written if a command fails: see
+//! `lua/transaction.lua`. `KEYS` lists the keys in their order, or is `all`. In the rest of the script, the names of keys and constants are
+//! replaced: see `names.rs`.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;

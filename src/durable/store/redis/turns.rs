@@ -15,7 +15,7 @@ use crate::durable::failpoint::failpoint;
 use crate::durable::failure::{Cause, Failure};
 use crate::durable::store::{Claim, Epoch, Turn, TurnAnswer, Verdict, Verdicts};
 
-/// How often a worker that receives no messages polls for tasks.
+/// The interval at which a worker that receives no messages polls for tasks.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Sends each partition the verdicts of its tasks, and claims from the first one that has tasks.

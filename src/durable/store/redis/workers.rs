@@ -36,8 +36,8 @@ impl Position {
     }
 }
 
-/// Returns a page of the sessions that have a card, or `None` if the position is not valid in this store. Passes over the partitions that do
-/// not answer. Fails if none of those that it reads answers.
+/// Returns a page of the sessions that have a card, or `None` if the position is not valid in this store. Passes over the partitions that
+/// do not answer. Fails if none of those that it reads answers.
 pub(super) async fn list(
     inner: &Inner,
     after: Option<Vec<u8>>,

@@ -12,7 +12,7 @@ use crate::sync::{Mutex, Number, lock};
 
 /// The number of reports in `throng_damaged`, at most.
 const MAX_REPORTS: i64 = 100;
-/// How long a store is reported as damaged after damage was found.
+/// The time for which a store is reported as damaged after damage was found.
 const REPORT_TIME: Duration = Duration::from_secs(3600);
 
 /// Damage: the number of rows, and a description of the last one.
@@ -70,7 +70,7 @@ pub(super) struct DamageWatch {
     last_checked: Mutex<Option<TaskId>>,
     /// The tasks whose lost data is counted. Reading it again is no further damage.
     lost: Mutex<BTreeSet<TaskId>>,
-    /// How often this process has repaired the store.
+    /// The number of times that this process has repaired the store.
     repairs: Number,
 }
 

@@ -86,7 +86,8 @@ impl Transaction<'_> {
         Ok(limit - left)
     }
 
-    /// Returns the lists in which tasks without a group wait. The last one comes first, since its tasks are older and can be claimed sooner.
+    /// Returns the lists in which tasks without a group wait. The last one comes first, since its tasks are older and can be claimed
+    /// sooner.
     fn lists_without_groups(&self, draining: &[ListId]) -> Result<Vec<ListId>, Fault> {
         let sql = "SELECT 1 FROM throng_ready WHERE list = ?1 AND sublist = 0";
         let mut statement = self.db.prepare_cached(sql)?;

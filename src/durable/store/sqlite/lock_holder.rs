@@ -23,7 +23,7 @@ pub(super) struct LockHolder {
 /// The offset of the byte that a writer locks, in the index of the log.
 const WRITE_LOCK_BYTE: u64 = 120;
 
-/// How often the list of locks is read, at most. The system returns it in pieces, so a read may miss a line if other
+/// The maximum number of reads of the list of locks. The system returns it in pieces, so a read may miss a line if other
 /// locks are taken and released meanwhile.
 const MAX_READS: u32 = 5;
 

@@ -47,7 +47,7 @@ pub(super) struct ObservedFile {
     birth: i64,
 }
 
-/// How the database can be read, and the state of the files on which that depends.
+/// The way in which the database can be read, and the state of the files on which that depends.
 #[derive(Debug, PartialEq, Eq)]
 enum Access {
     /// There are a log and an index.

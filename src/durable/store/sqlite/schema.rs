@@ -13,7 +13,7 @@ use crate::durable::failpoint::failpoint;
 use crate::durable::store::layouts::Layouts;
 use crate::sync::thread_local;
 
-/// How long a request waits until other processes unlock the database.
+/// The time for which a request waits until other processes unlock the database.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The tables.
@@ -32,8 +32,8 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// claimed or given back.
 ///
 /// The column `took` of a task that has succeeded, or of a dead letter, is the duration of its last run in milliseconds. It is `NULL` if
-/// there was no such run. The column `took` of an error is that of the run that has failed. The column `claimed_at` of a claim is the time of
-/// the claim since 1970.
+/// there was no such run. The column `took` of an error is that of the run that has failed. The column `claimed_at` of a claim is the time
+/// of the claim since 1970.
 ///
 /// The column `failing_since` of a task is the time at which its first attempt failed, since 1970, or `NULL` if no attempt has failed.
 ///
@@ -54,12 +54,12 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// The table `throng_progress` contains the last progress that a run of a task has reported: the epoch of the run, the number of the
 /// report, and the progress. The transaction that ends a task removes its row.
 ///
-/// The table `throng_step` contains the steps of tasks, which never change, apart from the nonce of a replay. The column `number` rises in the order in which the steps of a
-/// task were stored, and `at` is the time of that since 1970. The table `throng_workflow` has a row for each task that has steps or waits for
-/// some: the number of its steps, the size of their names and values in bytes, and, in `until`, the number of steps that makes the task ready
-/// while it is delayed, with a description of these steps in `waits_for`. The rows are
-/// removed when the task has succeeded or is cancelled, or with its dead letter. The column `parent` of a
-/// task is the task that has spawned it as a child, if there is one: the transaction that ends the child stores a step of the parent.
+/// The table `throng_step` contains the steps of tasks, which never change, apart from the nonce of a replay. The column `number` rises in
+/// the order in which the steps of a task were stored, and `at` is the time of that since 1970. The table `throng_workflow` has a row for
+/// each task that has steps or waits for some: the number of its steps, the size of their names and values in bytes, and, in `until`, the
+/// number of steps that makes the task ready while it is delayed, with a description of these steps in `waits_for`. The rows are removed
+/// when the task has succeeded or is cancelled, or with its dead letter. The column `parent` of a task is the task that has spawned it as a
+/// child, if there is one: the transaction that ends the child stores a step of the parent.
 ///
 /// The column `queue` of a task or a claim is the name of its queue, or `NULL` for the default queue. The column `priority` of a
 /// task is 0 for a high one, 1 for a normal one, and 2 for a low one. Both are part of the column `kind`, too, which
@@ -454,7 +454,8 @@ fn add_missing(db: &Connection) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Returns `true` if the file has the tables and the column of steps. If only processes of an earlier version have written to it, it has not.
+/// Returns `true` if the file has the tables and the column of steps. If only processes of an earlier version have written to it, it has
+/// not.
 pub(super) fn has_steps(db: &Connection) -> Result<bool, rusqlite::Error> {
     let mut statement = db.prepare_cached(
         "SELECT count(*) = 2 AND EXISTS (

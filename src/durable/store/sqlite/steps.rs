@@ -177,8 +177,8 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Removes steps of tasks that have ended, in a range of ids that begins behind `after` and ends with `last`. An earlier version of the crate
-    /// leaves them.
+    /// Removes steps of tasks that have ended, in a range of ids that begins behind `after` and ends with `last`. An earlier version of the
+    /// crate leaves them.
     pub(super) fn remove_left_steps(
         &self,
         after: Option<TaskId>,
@@ -199,8 +199,8 @@ impl Transaction<'_> {
         left.into_iter().try_for_each(|id| self.remove_steps(id))
     }
 
-    /// Stores the end of a child as a step of its parent, unless the parent has ended and is no dead letter. If the parent waits for as many
-    /// steps as it has now, it is due.
+    /// Stores the end of a child as a step of its parent, unless the parent has ended and is no dead letter. If the parent waits for as
+    /// many steps as it has now, it is due.
     pub(super) fn tell_parent(
         &mut self,
         child: TaskId,

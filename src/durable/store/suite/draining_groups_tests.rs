@@ -32,8 +32,8 @@ const LARGE_BACKLOG: Backlog = Backlog {
     each: 20,
 };
 
-/// Returns the backlog to test. Claims of different sizes need different ids. (The large claims come first: in Redis, cancelled tasks of the
-/// large group stay.)
+/// Returns the backlog to test. Claims of different sizes need different ids. (The large claims come first: in Redis, cancelled tasks of
+/// the large group stay.)
 fn backlog(want: usize) -> Backlog {
     let backlog = match std::env::var_os("THRONG_LONG") {
         Some(_) => LARGE_BACKLOG,

@@ -22,7 +22,7 @@ fn replacing(group: &str, number: u64, delay: Duration) -> NewTask {
 
 const NOW: Duration = Duration::ZERO;
 
-/// What a replacement of task 1 by the first task of a request is answered.
+/// The answer to a replacement of task 1 by the first task of a request.
 const REPLACED: [(usize, u64, Conflict); 1] = [(0, 1, Conflict::Replace)];
 
 /// Checks the tasks of a claim: their numbers, their groups, and the numbers in their payloads.

@@ -1,4 +1,4 @@
-//! What a task does to the one that holds its key: it replaces its payload, postpones it, or is rejected.
+//! A task replaces the payload of the one that holds its key, postpones that task, or is rejected.
 
 use std::time::Duration;
 

@@ -24,7 +24,7 @@ pub(in crate::durable::store) use self::tasks::{id, task, with_key};
 
 mod tasks;
 
-/// How long a test waits for an event, in real time. Only a failure takes this long.
+/// The time for which a test waits for an event, in real time. Only a failure takes this long.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Returns the ids of claimed tasks, in their order.

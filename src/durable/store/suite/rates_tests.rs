@@ -32,7 +32,7 @@ pub(super) async fn a_burst_starts_and_then_one_task_per_interval(it: &dyn Harne
         assert_eq!(ids(&turned.claim.unwrap()), [id(number)]);
         assert_eq!((turned.more, turned.next), (false, Some(SECOND)));
     }
-    // What was not used is kept, up to the burst.
+    // The part that was not used is kept, up to the burst.
     it.clock().advance(2 * SECOND);
     assert_eq!(ids(&q.claim(64).await), [7, 8].map(id));
     it.clock().advance(20 * SECOND);

@@ -1,4 +1,4 @@
-//! How long, and how many, ended tasks are kept.
+//! The time for which ended tasks are kept, and their number.
 
 use super::row::{Expiry, State};
 use super::state::Model;

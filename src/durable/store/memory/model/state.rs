@@ -59,7 +59,7 @@ pub(in super::super) struct Model {
     pub(super) totals: Counts,
 }
 
-/// What the store knows about a queue.
+/// The state of a queue.
 #[derive(Default)]
 pub(super) struct QueueRow {
     pub(super) settings: QueueSettings,

@@ -57,8 +57,8 @@ impl Model {
         answer
     }
 
-    /// Stores the end of a child as a step of its parent, unless the parent has ended and is no dead letter. If the parent waits for as many
-    /// steps as it has now, it is due.
+    /// Stores the end of a child as a step of its parent, unless the parent has ended and is no dead letter. If the parent waits for as
+    /// many steps as it has now, it is due.
     pub(super) fn tell_parent(&mut self, parent: TaskId, child: TaskId, end: &TaskState) {
         let now = self.wall();
         let row = self.tasks.get_mut(&parent);

@@ -35,7 +35,7 @@ end
 
 -- Finds the tasks that exist: those that are alive, or have ended and are still kept. Expired ones are removed.
 local is_stored, any_stored = {}, false
-local ids = {}
+local ids, expired_results, expired_letters = {}, {}, {}
 for i = 1, total do ids[i] = ARGV[8 + 2 * i] end
 for i, row in ipairs(call('HMGET', ALIVE, unpack(ids))) do
   if row then is_stored[i], any_stored = true, true end
@@ -46,7 +46,7 @@ if total <= 8 or call('EXISTS', RESULTS) == 1 then
     if row and #row >= RESULT_STATE and number_at('>I6', row) > store_time() then
       is_stored[i], any_stored = true, true
     elseif row then
-      call('HDEL', RESULTS, ids[i])
+      expired_results[#expired_results + 1] = ids[i]
     end
   end
 end
@@ -62,11 +62,20 @@ if call('EXISTS', DIED, PROGRESS) > 0 then
     if is_dead_letter_kept(since) then
       is_stored[i], any_stored = true, true
     elseif since then
-      call('HDEL', PAYLOADS, ids[i])
-      call('HDEL', ERRORS, ids[i])
-      call('HDEL', DEAD, ids[i])
-      call('ZREM', DIED, ids[i])
+      expired_letters[#expired_letters + 1] = ids[i]
     end
+  end
+end
+-- They are removed before the tasks are stored, since maintenance would remove the payload of a task with that of an expired dead letter.
+if #expired_results + #expired_letters > 0 then
+  -- The first write must be one that a server without memory refuses; otherwise, it would accept the others, too. No id is empty.
+  call('ZADD', DIED, 'XX', 0, '')
+  if #expired_results > 0 then call('HDEL', RESULTS, unpack(expired_results)) end
+  if #expired_letters > 0 then
+    call('HDEL', PAYLOADS, unpack(expired_letters))
+    call('HDEL', ERRORS, unpack(expired_letters))
+    call('HDEL', DEAD, unpack(expired_letters))
+    call('ZREM', DIED, unpack(expired_letters))
   end
 end
 
@@ -154,12 +163,12 @@ local transaction = {
 state.transaction = transaction
 if payloads and #payloads > 0 then call('HSET', PAYLOADS, unpack(payloads)) end
 if delayed and #delayed > 0 then call('HSET', DELAYED, unpack(delayed)) end
--- Steps are removed only now, since a server without memory accepts the removal, and then everything else.
+-- Steps and progress are removed only now, since a server without memory accepts the removal, and then everything else.
 if #alive > 0 then
   call('HSET', ALIVE, unpack(alive))
   remove_steps(left_steps)
+  if #left > 0 then call('HDEL', PROGRESS, unpack(left)) end
 end
-if #left > 0 then call('HDEL', PROGRESS, unpack(left)) end
 if dues and #dues > 0 then
   local first = tonumber(call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2] or 'inf')
   for i = 1, #dues, 2 do is_earlier = is_earlier or dues[i] < first end

@@ -148,8 +148,8 @@ local function make_census(page)
     return true
   end
 
-  -- Restores claims, given the ids of the tasks of each. Most pages have tasks of many claims, so they are read together. Returns the number
-  -- of claims of which something was missing.
+  -- Restores claims, given the ids of the tasks of each. Most pages have tasks of many claims, so they are read together. Returns the
+  -- number of claims of which something was missing.
   local function restore_claims(tasks)
     local epochs, restored = {}, 0
     for epoch in pairs(tasks) do epochs[#epochs + 1] = epoch end
@@ -378,7 +378,8 @@ local function make_census(page)
     return p.cursor ~= '0'
   end
 
-  -- Goes on with the next sublist of a list, or with the next list. A sublist that is there all the time is in one of the pages of its ring.
+  -- Goes on with the next sublist of a list, or with the next list. A sublist that is there all the time is in one of the pages of its
+  -- ring.
   local function go_on(p, list)
     p.offset = 0
     if p.sublists then table.remove(p.sublists, 1) else p.sublists, p.ring_cursor = {}, '0' end

@@ -71,8 +71,8 @@ local function children()
     call('HSET', key, '', pack('>I4I4', 0, size))
   end
 
-  -- Stores ends of children as steps of their parent, given as pairs of names and ends: in any case, but without their outputs if the parent
-  -- would have too many bytes of steps with them. If a command fails, this is repeated.
+  -- Stores ends of children as steps of their parent, given as pairs of names and ends: in any case, but without their outputs if the
+  -- parent would have too many bytes of steps with them. If a command fails, this is repeated.
   local function add_child_ends(parent, ends)
     local key, names, rows = STEPS .. ':' .. parent, {}, {}
     for i = 1, #ends, 2 do names[#names + 1] = ends[i] end
@@ -109,8 +109,8 @@ local function children()
   -- Returns `true` if a task keeps its steps: it has not ended, or it is a dead letter.
   local function has_kept_steps(id) return call('HEXISTS', ALIVE, id) == 1 or call('ZSCORE', DIED, id) end
 
-  -- Stores the steps of these notes. Returns the children whose notes are of no use any more: the step is stored, or `is_home` is `true` and
-  -- the parent has no steps any more.
+  -- Stores the steps of these notes. Returns the children whose notes are of no use any more: the step is stored, or `is_home` is `true`
+  -- and the parent has no steps any more.
   local function tell(notes, is_home)
     local parents, ends, gone = {}, {}, {}
     for i = 1, #notes, 2 do

@@ -1,4 +1,5 @@
--- What the parts of a claim share. The server creates the functions of a script in each run, so only these variables are in every turn.
+-- The variables that the parts of a claim share. The server creates the functions of a script in each run, so only these variables are in
+-- every turn.
 local want, want_bytes = math.min(tonumber(ARGV[4]), MAX_BATCH), tonumber(ARGV[5])
 -- If the number of tombstones is unknown, this is an estimate.
 local tombstones = tonumber(meta[5]) or call('HLEN', TOMBSTONES)

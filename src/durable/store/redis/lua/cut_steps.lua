@@ -1,9 +1,10 @@
--- Replays a task from a step: removes the step and all later ones, and adds a step that records this. Its name is `replay:` and the number of
--- the first removed step. If the same step is named again before the task has stored it, only the nonce of the record changes.
+-- Replays a task from a step: removes the step and all later ones, and adds a step that records this. Its name is `replay:` and the number
+-- of the first removed step. If the same step is named again before the task has stored it, only the nonce of the record changes.
 --
 -- Undo: cut_steps.
 
--- Looks for the first step that a replay from a step removes. The status of the task is `dead`, `delayed`, `waiting` or `running`. Returns one of:
+-- Looks for the first step that a replay from a step removes. The status of the task is `dead`, `delayed`, `waiting` or `running`. Returns
+-- one of:
 --
 -- - The letter of the answer, if nothing changes: `y` if this replay has happened before, as its nonce shows, `n` if the task runs, `m` if it has
 --   no such step, `s` if it was replayed from this step and still waits, or `d` if an earlier step is lost: the next run would repeat it.

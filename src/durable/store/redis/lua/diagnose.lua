@@ -1,8 +1,8 @@
 -- Examines what an overview does not show. Writes nothing.
 --
 -- Needs: worker_rows, served_lists, waiting, retention.
--- KEYS: NONE, META, SESSIONS, READY, CLAIMS, LEASE, DIED, TOMBSTONES, IDLE, ROUTES, QUEUES, PERMITS, GROUPS, SCHEDULES, SCHEDULE_TIMES, TYPES,
---   CARDS.
+-- KEYS: NONE, META, SESSIONS, READY, CLAIMS, LEASE, DIED, TOMBSTONES, IDLE, ROUTES, QUEUES, PERMITS, GROUPS, SCHEDULES, SCHEDULE_TIMES,
+--   TYPES, CARDS.
 --
 -- Output:
 -- [1] -> time in milliseconds since 1970
@@ -61,8 +61,8 @@ local function first_of(list)
   return first_waiting(sublist)
 end
 
--- Describes the first task of a list. Returns nil if there is none, or if its type was not recorded. `leaves` has the lists that live workers
--- would claim from, if no type were paused.
+-- Describes the first task of a list. Returns nil if there is none, or if its type was not recorded. `leaves` has the lists that live
+-- workers would claim from, if no type were paused.
 local function first_task_of(list, leaves)
   local entry = first_of(list)
   if not entry or #entry < ENTRY_KIND_END then return nil end

@@ -53,8 +53,8 @@ local function position_of(id)
   if is_new then return number_at('>I6I6', id) end
 end
 
--- Returns the position of an entry in the order of its list. A task that was delayed, or waited for another attempt, is where it became ready,
--- however old its id is.
+-- Returns the position of an entry in the order of its list. A task that was delayed, or waited for another attempt, is where it became
+-- ready, however old its id is.
 local function position_of_entry(entry)
   local time, rest = position_of(entry)
   local ready_at = number_at('>I6', entry, ENTRY_READY_AT)
@@ -70,8 +70,8 @@ local function entry_near(key, index, before)
   end
 end
 
--- Returns the number of entries of a list that precede a position, by a binary search. This is approximate, since the order of a list is not
--- quite that of the positions.
+-- Returns the number of entries of a list that precede a position, by a binary search. This is approximate, since the order of a list is
+-- not quite that of the positions.
 local function count_before(key, length, time, rest)
   local low, high = 0, length
   while low < high do
@@ -99,8 +99,8 @@ local function find_in(key, is_wanted)
   return look(math.max(at - NEAR, 0), at + NEAR - 1)
 end
 
--- Returns the entry of a waiting task if it is found in a list of its path. If the task has a tombstone, an entry may be an old one, so none
--- is returned.
+-- Returns the entry of a waiting task if it is found in a list of its path. If the task has a tombstone, an entry may be an old one, so
+-- none is returned.
 local function find_waiting(group)
   if call('HEXISTS', TOMBSTONES, id .. kind .. group) == 1 then return nil end
   local function is_wanted(entry) return is_intact(id, entry) and sub(entry, ENTRY_KIND, ENTRY_KIND_END) == kind end

@@ -48,8 +48,8 @@ local function restore_sublist(list, group)
   return true
 end
 
--- Returns the queue of a group in a ring, or nil if it cannot be read. Removes keys of the group that have another type, and the group if no
--- task of it waits.
+-- Returns the queue of a group in a ring, or nil if it cannot be read. Removes keys of the group that have another type, and the group if
+-- no task of it waits.
 local function check_sublist(list, group, turn)
   local key = groups().sublist_key(list, group)
   -- Now that at least one task is lost, the numbers are to differ, so that a census finds out which ones.

@@ -1,9 +1,9 @@
 -- The groups of tasks within named queues, which take turns. See `queue/group.rs` for their settings.
 --
--- The tasks of a group wait in *sublists*: `ready:<list>:<group>` is the sublist of a group in a list. The sorted set `groups:ring:<list>` has
--- the groups that have a sublist, even if the sublist has only entries of cancelled tasks. The score of a group is its turn. The turn is
--- a number if the group lets a task start, that is, if it is not held and has a permit; otherwise, the turn is `inf`. The group with
--- the lowest number is served next. Groups with the same number are in the order of their names.
+-- The tasks of a group wait in *sublists*: `ready:<list>:<group>` is the sublist of a group in a list. The sorted set `groups:ring:<list>`
+-- has the groups that have a sublist, even if the sublist has only entries of cancelled tasks. The score of a group is its turn. The turn
+-- is a number if the group lets a task start, that is, if it is not held and has a permit; otherwise, the turn is `inf`. The group with the
+-- lowest number is served next. Groups with the same number are in the order of their names.
 --
 -- A running task of a group has a permit: its id is in the set `permits:<queue>\0<group>`. The sorted set `groups:hold:<queue>` has the
 -- groups that are held. The score of a group is the time at which its hold is over.

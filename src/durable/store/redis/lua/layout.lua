@@ -7,9 +7,9 @@
 -- An entry, which is a row of `ready`, `ready:<list>` and `delayed`: id 16, client id of the producer 8, retention 6,
 -- maximum number of crashes 2, failures 4, crashes 2, losses 2, time at which it became ready 6, kind 8, flags 1, length of
 -- the payload 4, extension if the flags say so, payload if the flags say that it is here, name. The extension: its length,
--- without these bytes, 2; flags 1: 1 in a named queue, 2 with a key, 4 with a group, 8 with a parent. In a named queue: priority 1, length of its name 1,
--- name. With a group: length of its name 1, name. With a parent: its id 16. With a key: key 16, mode 1: 16 times the priority, plus 1 if the task holds the key
--- only until it is claimed.
+-- without these bytes, 2; flags 1: 1 in a named queue, 2 with a key, 4 with a group, 8 with a parent. In a named queue: priority 1, length
+-- of its name 1, name. With a group: length of its name 1, name. With a parent: its id 16. With a key: key 16, mode 1: 16 times the
+-- priority, plus 1 if the task holds the key only until it is claimed.
 ENTRY_ID_END = 16
 ENTRY_CLIENT = 17
 ENTRY_CLIENT_END = 24
@@ -60,7 +60,8 @@ HELD_SINCE = 23
 HELD_SINCE_END = 28
 HELD_ENTRY = 29
 
--- The owner of a claim, the field `<epoch>o` of `claims`: client id 8, lease in milliseconds 6, time of the claim 6, session in decimal digits.
+-- The owner of a claim, the field `<epoch>o` of `claims`: client id 8, lease in milliseconds 6, time of the claim 6, session in decimal
+-- digits.
 OWNER_CLIENT_END = 8
 OWNER_LEASE = 9
 OWNER_CLAIMED_AT = 15
@@ -71,7 +72,8 @@ DEAD_TOOK = 2
 DEAD_ERROR_LENGTH = 6
 DEAD_ERROR = 10
 
--- A row of `results`: expiry in store time 6, store time of the end 6, state: `c` and the name if the task was cancelled, or `d` and the output.
+-- A row of `results`: expiry in store time 6, store time of the end 6, state: `c` and the name if the task was cancelled, or `d` and the
+-- output.
 RESULT_ENDED_AT = 7
 RESULT_STATE = 13
 
@@ -111,6 +113,7 @@ SETTINGS_END = 27
 TYPE_QUEUE_LENGTH = 7
 TYPE_QUEUE = 8
 
--- A field of `tombstones`, and some members of `unlisted`: id 16, kind 8, name of the group, or nothing. These determine the list or the sublist.
+-- A field of `tombstones`, and some members of `unlisted`: id 16, kind 8, name of the group, or nothing. These determine the list or the
+-- sublist.
 TOMBSTONE_KIND = 17
 TOMBSTONE_KIND_END = 24

@@ -1,10 +1,11 @@
--- Moves the waiting tasks of a list to another queue, a part at a time, from its head to its end, so it need not search for them. It passes over
--- tasks that a spawn may replace, damaged ones, and those of which the list may have several entries. The tasks of groups are in other lists.
+-- Moves the waiting tasks of a list to another queue, a part at a time, from its head to its end, so it need not search for them. It passes
+-- over tasks that a spawn may replace, damaged ones, and those of which the list may have several entries. The tasks of groups are in other
+-- lists.
 --
--- Positions are counted from the head. They change if other requests take entries from the head or put some there, so the client sends the id of
--- the last entry that it has passed. If that entry is not near its position any more, the list is read again from its head. Tasks that have
--- moved are then passed over, since their rows in `alive` have another kind. The number of entries that are left only falls, so the pass
--- ends even if workers claim from the list and new tasks come all the time.
+-- Positions are counted from the head. They change if other requests take entries from the head or put some there, so the client sends the
+-- id of the last entry that it has passed. If that entry is not near its position any more, the list is read again from its head. Tasks
+-- that have moved are then passed over, since their rows in `alive` have another kind. The number of entries that are left only falls, so
+-- the pass ends even if workers claim from the list and new tasks come all the time.
 --
 -- Needs: moved_entries, alive_tail.
 -- KEYS: NONE, META, READY, ALIVE, DELAYED, DUE, RUNNING, LEASE, TOMBSTONES, IDLE, ROUTES, UNLISTED, QUEUES, PERMITS, HELD_KEYS,
@@ -72,8 +73,8 @@ local function read_list()
   return ids, entries_by_id
 end
 
--- Returns `true` if a task waits and can move, given its row in `alive` and its entry. Other entries are those of tasks that were cancelled,
--- have been claimed, or have moved.
+-- Returns `true` if a task waits and can move, given its row in `alive` and its entry. Other entries are those of tasks that were
+-- cancelled, have been claimed, or have moved.
 local function can_move(id, row, entry)
   return #row >= ALIVE_KIND_END and sub(row, ALIVE_KIND, ALIVE_KIND_END) == sub(entry, ENTRY_KIND, ENTRY_KIND_END)
     and group_in(row) == '' and is_intact(id, entry) and not may_be_replaced(id, entry)

@@ -1,5 +1,5 @@
--- Moves tasks to another queue: see `moved_entries.lua`. A waiting task must be found first, since no row contains its position in its list.
--- `move_list.lua` moves many waiting tasks without a search.
+-- Moves tasks to another queue: see `moved_entries.lua`. A waiting task must be found first, since no row contains its position in its
+-- list. `move_list.lua` moves many waiting tasks without a search.
 --
 -- The first run of the script, without a list, moves the delayed tasks, and returns the lists in which the others may wait. Each further
 -- run reads a part of a list, from its end to its head, and moves the tasks that it finds there. If a list has several entries of a task,

@@ -1,5 +1,5 @@
--- Moves tasks to another queue, as one transaction. A delayed task gets another entry. The old entry of a waiting task stays in its list, with a
--- tombstone, and a new entry is added to a list of the other queue.
+-- Moves tasks to another queue, as one transaction. A delayed task gets another entry. The old entry of a waiting task stays in its list,
+-- with a tombstone, and a new entry is added to a list of the other queue.
 --
 -- Needs: lists, queues, groups, entry, alive_row, intact_entry.
 -- Reads: epoch, tombstones.

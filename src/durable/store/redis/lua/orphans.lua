@@ -163,8 +163,8 @@ local function check_stats(fields)
   remove_all('HDEL', STATS, gone)
 end
 
--- Removes the steps of ended tasks, and values of other types that are in the place of steps. Their tasks have had steps, as `steps` says, so
--- their next runs fail.
+-- Removes the steps of ended tasks, and values of other types that are in the place of steps. Their tasks have had steps, as `steps` says,
+-- so their next runs fail.
 local function check_steps(ids)
   remove_steps(without_task(ids))
   for _, id in ipairs(ids) do

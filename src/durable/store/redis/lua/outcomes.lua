@@ -21,8 +21,8 @@ local function make_outcomes()
   -- gone, became_dead -> sets of the tasks that have ended, and of those that became dead letters
   -- notes -> notes of children that have ended: see `children.lua`
   -- permits -> tasks that hold permits, by queue, and by queue and group, or nil
-  -- waits -> changed rows of `steps:<id>` that say for how many steps a task waits: `id`, `key` and `row`. They are not undone: they have no
-  --   effect on a task that is not delayed
+  -- waits -> changed rows of `steps:<id>` that say for how many steps a task waits: `id`, `key` and `row`. They are not undone: they have
+  --   no effect on a task that is not delayed
   -- holds -> groups that are held: `queue`, `group` and the time `till` which
   -- counts -> events, by name
   -- damage_count, last_damage, evidence -> rows that are missing or unreadable
@@ -104,8 +104,8 @@ local function make_outcomes()
     finish(collected, id, entry, task_state)
   end
 
-  -- `took` is the duration of the last run, as in the row, or nil if there was none. `row` is the row of `alive`, if it cannot be derived from
-  -- the entry.
+  -- `took` is the duration of the last run, as in the row, or nil if there was none. `row` is the row of `alive`, if it cannot be derived
+  -- from the entry.
   local function mark_dead(collected, id, entry, reason, error, took, row)
     collected.dead[#collected.dead + 1] = id
     collected.dead[#collected.dead + 1] = char(reason) .. (took or NO_RUN_TIME) .. pack('>I4', #error) .. error .. entry

@@ -8,8 +8,8 @@ local function confirm_wait(owner)
   return math.max(PUSH_CONFIRM_TIME - math.abs(now - number_at('>I6', owner, OWNER_CLAIMED_AT)), 0)
 end
 
--- Subtracts the tasks of these claims from the number wanted, since they use permits of the worker. The first claim that is lost becomes the
--- claim of the turn. A claim counts as lost if the worker may have missed messages, or has not confirmed it for a second. If the other
+-- Subtracts the tasks of these claims from the number wanted, since they use permits of the worker. The first claim that is lost becomes
+-- the claim of the turn. A claim counts as lost if the worker may have missed messages, or has not confirmed it for a second. If the other
 -- claims use all permits, the worker is to send its next turn when the first of them counts as lost.
 return function(session, lease, may_have_missed, save)
   local rows, first_wait = nil, PUSH_CONFIRM_TIME

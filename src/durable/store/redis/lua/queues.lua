@@ -3,8 +3,8 @@
 --
 -- Fields of `queues`:
 --
--- s<queue> -> settings: flags 1: 1, the queue is paused; 2, tasks of it have had groups; maximum number of running tasks, or 0, 4; interval of the rate in
---   microseconds, or 0, 6; burst 4; revision 4; maximum number of running tasks of each group, or 0, 4; quantum of groups 4
+-- s<queue> -> settings: flags 1: 1, the queue is paused; 2, tasks of it have had groups; maximum number of running tasks, or 0, 4; interval
+--   of the rate in microseconds, or 0, 6; burst 4; revision 4; maximum number of running tasks of each group, or 0, 4; quantum of groups 4
 -- r<queue> -> time up to which the rate is used, in microseconds
 -- p<queue> -> number of tasks of other priorities that have started since Normal had its share 6, and since Low had it 6. The
 --   default queue, which has no name, has only this field.
@@ -132,8 +132,8 @@ local function queues()
     return sub(row, at + 1, at + (byte(row, at) or 0)), sub(row, from, at - 1)
   end
 
-  -- Returns the ids of the tasks that hold permits, by queue, and by queue and group. `rows` has their rows in `running`, in the order of the ids, and
-  -- false for others.
+  -- Returns the ids of the tasks that hold permits, by queue, and by queue and group. `rows` has their rows in `running`, in the order of
+  -- the ids, and false for others.
   local function permits_of(ids, rows)
     local permits, n = {}, 0
     local function add(holder, id)

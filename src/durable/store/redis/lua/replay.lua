@@ -3,8 +3,8 @@
 -- Needs: lists, entry, alive_row, intact_entry, dead_letter_row, retention, held_keys, steps, cut_steps.
 -- Reads: epoch, tombstones.
 -- Undo: replay.
--- KEYS: NONE, META, READY, ALIVE, PAYLOADS, LEASE, RESULTS, HELD_KEYS, DEAD, DIED, ERRORS, TOMBSTONES, IDLE, ROUTES, UNLISTED, QUEUES, PERMITS,
---   GROUPS, PROGRESS, STEPS.
+-- KEYS: NONE, META, READY, ALIVE, PAYLOADS, LEASE, RESULTS, HELD_KEYS, DEAD, DIED, ERRORS, TOMBSTONES, IDLE, ROUTES, UNLISTED, QUEUES,
+--   PERMITS, GROUPS, PROGRESS, STEPS.
 --
 -- ARGV[1]   -> "replay", "delete", or "from" to replay a dead letter from a step
 -- ARGV[2]   -> number of ids, n
@@ -14,8 +14,9 @@
 -- ARGV[5]   -> name of the first step that is removed
 -- ARGV[6]   -> nonce 8
 --
--- Output: a letter for each id: `y` if the dead letter is replayed or deleted, or was replayed with this nonce before, `n` if there is no such dead letter, `k` if it is not
--- replayed since another task holds its key, `m` if it is not replayed since it has no such step, `d` if it is not replayed since it is damaged
+-- Output: a letter for each id: `y` if the dead letter is replayed or deleted, or was replayed with this nonce before, `n` if there is no
+--   such dead letter, `k` if it is not replayed since another task holds its key, `m` if it is not replayed since it has no such step, `d` if
+--   it is not replayed since it is damaged
 --
 -- Errors: UNDONE or PARTIAL if a command failed
 local is_replay, step, cut = ARGV[1] ~= 'delete', ARGV[1] == 'from' and ARGV[4], nil

@@ -1,4 +1,4 @@
--- How long, and how many, ended tasks are kept.
+-- The time for which ended tasks are kept, and their number.
 --
 -- The field `retention` of `meta`: time for which dead letters are kept, in milliseconds 6; maximum number of dead letters 6; maximum
 -- number of results plus 1, or 0 if there is none 6; store time of death before which dead letters have expired in any case 6; sum of these

@@ -1,5 +1,5 @@
--- Makes delayed tasks due now, as one transaction: they go to the ends of their lists, in the order of the ids. May also remove steps of a task
--- that is delayed or waits.
+-- Makes delayed tasks due now, as one transaction: they go to the ends of their lists, in the order of the ids. May also remove steps of a
+-- task that is delayed or waits.
 --
 -- Needs: lists, entry, intact_entry, cut_steps.
 -- Reads: epoch, tombstones.
@@ -14,9 +14,9 @@
 -- ARGV[4]   -> name of the first step that is removed
 -- ARGV[5]   -> nonce 8
 --
--- Output: a letter for each id: `y` if the task is due now, `n` if it was not delayed, `d` if it is damaged. With a step: `y` also if the task waits
---   and will run from the step, or was replayed with this nonce before, `n` if it neither was delayed nor waits, and `m`, `s` and `d` as in
---   `cut_steps.lua`
+-- Output: a letter for each id: `y` if the task is due now, `n` if it was not delayed, `d` if it is damaged. With a step: `y` also if the
+--   task waits and will run from the step, or was replayed with this nonce before, `n` if it neither was delayed nor waits, and `m`, `s` and
+--   `d` as in `cut_steps.lua`
 --
 -- Errors: UNDONE or PARTIAL if a command failed
 local step, cut, record = ARGV[1] == 'from' and ARGV[3], nil, nil

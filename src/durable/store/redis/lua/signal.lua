@@ -1,4 +1,5 @@
--- Stores a step of a task that has not ended, as one transaction. If the task is delayed until it has as many steps as it has now, it is due.
+-- Stores a step of a task that has not ended, as one transaction. If the task is delayed until it has as many steps as it has now, it is
+-- due.
 --
 -- Needs: lists, entry, steps.
 -- Undo: signal.
@@ -9,8 +10,8 @@
 -- ARGV[2] -> name
 -- ARGV[3] -> value
 --
--- Output: `s` if it was stored; `f` if the task has a step with this name; `a` if there is no such task, or it has ended; `x` if the task has
---   too many steps
+-- Output: `s` if it was stored; `f` if the task has a step with this name; `a` if there is no such task, or it has ended; `x` if the task
+--   has too many steps
 --
 -- Errors: UNDONE or PARTIAL if a command failed
 local id, name = ARGV[1], ARGV[2]

@@ -1,16 +1,16 @@
 -- The steps of tasks. While `meta` has the field `steps`, tasks may have some. If it is 2, there may be notes: see `children.lua`.
 --
--- `steps:<id>` is a hash for each task that has steps, or waits for some. It has a row for each step, by name: number of the step 4, time at
--- which it was stored 6, value. The row with the empty name: number of steps that makes the task due while it is delayed (0: no number does)
--- 4, size of the names and values in bytes 4, a description of the steps for which it waits. The number of the other rows is the number of
--- steps; nothing else determines it.
+-- `steps:<id>` is a hash for each task that has steps, or waits for some. It has a row for each step, by name: number of the step 4, time
+-- at which it was stored 6, value. The row with the empty name: number of steps that makes the task due while it is delayed (0: no number
+-- does) 4, size of the names and values in bytes 4, a description of the steps for which it waits. The number of the other rows is the
+-- number of steps; nothing else determines it.
 --
 -- `steps` has a row for each of these tasks, by id: a number of steps that the task has had 4. If it has fewer, some are lost.
 --
 -- Reads: steps.
 
--- Returns the number of steps in a hash, the number for which the task waits, the size of the steps, and a description of what the task waits
--- for, given the row with the empty name.
+-- Returns the number of steps in a hash, the number for which the task waits, the size of the steps, and a description of what the task
+-- waits for, given the row with the empty name.
 local function totals_of(key, row)
   local n = call('HLEN', key) - (row and 1 or 0)
   if not row or #row < 8 then return n, 0, 0, '' end
@@ -29,8 +29,8 @@ local function is_of_other_type(problem)
   return string.find(type(problem) == 'table' and problem.err or problem, 'WRONGTYPE', 1, true) ~= nil
 end
 
--- Calls a function that reads or writes the steps of a task, and returns `true` and its results. Returns `false` if the steps are a value of
--- another type. Scripts that undo nothing do not call this, since an error that is raised again has another form.
+-- Calls a function that reads or writes the steps of a task, and returns `true` and its results. Returns `false` if the steps are a value
+-- of another type. Scripts that undo nothing do not call this, since an error that is raised again has another form.
 local function unless_of_other_type(run, ...)
   local results = { pcall(run, ...) }
   if results[1] then return unpack(results) end
@@ -54,9 +54,9 @@ local function add_to_steps(id, n)
   call('HSET', STEPS, id, pack('>I4', n))
 end
 
--- Stores a step. Returns `s` if it was stored, `x` if the task has too many, `f` and the value if the task has a step with this name, or `e` if
--- its steps cannot be read. Also returns the row that the caller then writes to `steps`, given that row now. Steps that are lost still count
--- in it. A task that runs waits for no steps any more.
+-- Stores a step. Returns `s` if it was stored, `x` if the task has too many, `f` and the value if the task has a step with this name, or
+-- `e` if its steps cannot be read. Also returns the row that the caller then writes to `steps`, given that row now. Steps that are lost
+-- still count in it. A task that runs waits for no steps any more.
 local function add_step(id, name, value, row, is_running)
   local key = STEPS .. ':' .. id
   local is_read, found = pcall(call, 'HMGET', key, name, '')
@@ -81,8 +81,9 @@ local function hashes_of(ids)
   return STEPS .. ':' .. ids[1], others
 end
 
--- Returns for each task that was claimed its number of steps, 4 bytes, and the number for which it still waits, 4 bytes. This does not fail,
--- since the worker would only repeat its turn. A task whose steps cannot be read has at least one, so its run looks for them, and fails.
+-- Returns for each task that was claimed its number of steps, 4 bytes, and the number for which it still waits, 4 bytes. This does not
+-- fail, since the worker would only repeat its turn. A task whose steps cannot be read has at least one, so its run looks for them, and
+-- fails.
 local function numbers_of_steps(ids)
   local numbers, rows, is_read, before = {}, 0, pcall(call, 'HMGET', STEPS, unpack(ids))
   if not is_read then before = {} end

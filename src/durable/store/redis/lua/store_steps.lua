@@ -6,8 +6,8 @@
 -- ARGV[1]   -> number of steps, n
 -- ARGV[2..] -> n times: id of the task; epoch of the run; name; value
 --
--- Output: for each step: `s` if it was stored; `f` and the value if the task has a step with this name; `r` if the task is not held under this
---   epoch; `x` if the task has too many steps; `e` if its steps cannot be read
+-- Output: for each step: `s` if it was stored; `f` and the value if the task has a step with this name; `r` if the task is not held under
+--   this epoch; `x` if the task has too many steps; `e` if its steps cannot be read
 local answers, counts, ids, rows = {}, {}, {}, {}
 for i = 1, tonumber(ARGV[1]) do ids[i] = ARGV[4 * i - 2] end
 local running, before = call('HMGET', RUNNING, unpack(ids)), call('HMGET', STEPS, unpack(ids))

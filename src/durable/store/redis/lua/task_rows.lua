@@ -6,9 +6,9 @@
 -- [4]   -> group
 -- [5]   -> header of the entry, or nil
 -- [6]   -> number of failures without a header
--- [7..] -> for delayed tasks, the time at which they are due; for running ones, the epoch, and the time of the claim, or -1; for ended ones,
---   the time until which they are kept, the time at which they ended, and the duration of the last run 4, or empty; for dead letters, also
---   the reason and the error
+-- [7..] -> for delayed tasks, the time at which they are due; for running ones, the epoch, and the time of the claim, or -1; for ended
+--   ones, the time until which they are kept, the time at which they ended, and the duration of the last run 4, or empty; for dead letters,
+--   also the reason and the error
 --
 -- Needs: entry, alive_tail, intact_entry, dead_letter_row, store_time, retention, queues, type_names.
 local claim_times = {}

@@ -1,5 +1,5 @@
--- Stores the ends of children, whose notes another partition has, as steps of parents that have not ended or are dead letters. If a command fails, the request
--- is repeated: the first end of a child counts.
+-- Stores the ends of children, whose notes another partition has, as steps of parents that have not ended or are dead letters. If a command
+-- fails, the request is repeated: the first end of a child counts.
 --
 -- Needs: children.
 -- Undo: signal.
@@ -9,7 +9,8 @@
 -- ARGV[1]   -> number of notes, n
 -- ARGV[2..] -> n times: id of the child; its note
 --
--- Output: the ids of the children of which the notes are of no use any more. The other notes stay until maintenance has repaired the parents
+-- Output: the ids of the children of which the notes are of no use any more. The other notes stay until maintenance has repaired the
+-- parents
 --
 -- Errors: UNDONE if a command failed
 --

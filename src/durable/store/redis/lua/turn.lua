@@ -26,8 +26,8 @@
 --     suspend, delay in milliseconds, number of steps that makes the task due and a description of them, or empty
 --     release, empty, empty
 --     0dead or 1dead, reason, error: the digit is the number of failures that the verdict adds
---   The name of a verdict may be followed by a space, and the milliseconds for which the group of the task is held. Each verdict is followed
---   by the duration of the run in milliseconds 4, or NO_RUN_TIME.
+--   The name of a verdict may be followed by a space, and the milliseconds for which the group of the task is held. Each verdict is
+--   followed by the duration of the run in milliseconds 4, or NO_RUN_TIME.
 --
 -- Output:
 -- [1] -> positions of the refused verdicts, from 1, as they are sent

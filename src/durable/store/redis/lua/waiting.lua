@@ -15,8 +15,8 @@ local function some_tombstones()
   return some
 end
 
--- Returns the number of tombstones in each list. Tasks that were cancelled or have moved stay in their lists for a while. If there are many,
--- the numbers are estimated.
+-- Returns the number of tombstones in each list. Tasks that were cancelled or have moved stay in their lists for a while. If there are
+-- many, the numbers are estimated.
 local function tombstones_by_list()
   if made_tombstones then return made_tombstones end
   made_tombstones = {}

@@ -2,6 +2,7 @@
 
 use rustix::process::Signal;
 
+use super::super::time::Time;
 use super::*;
 
 const AOF: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
@@ -304,6 +305,50 @@ async fn a_full_server_refuses_only_new_tasks() {
     // The number was not used.
     worker.store.enqueue(request).await.unwrap();
     assert_eq!(worker.store.counts().await.unwrap().stored, 9);
+}
+
+/// Nothing has removed what is left of the earlier tasks: a result and a dead letter with a payload of its own.
+#[tokio::test]
+async fn a_full_server_refuses_tasks_with_the_ids_of_expired_ones() {
+    needs_redis!();
+    let (server, clock) = (Server::start(), Clock::manual());
+    let mut builder = RedisStore::builder(&server.url());
+    builder.namespace("full");
+    let store = RedisStore::open_as(&builder, Time::manual(clock.clone())).await;
+    let worker = Worker::new(store.unwrap()).await;
+    let large = |number| NewTask {
+        payload: vec![7; 2000],
+        ..task(number)
+    };
+    worker.enqueue([task(1), large(2)]).await;
+    let claim = worker.claim(2).await;
+    let dead = Verdict::Dead {
+        reason: DeadReason::Fatal,
+        error: "error".into(),
+        took: None,
+    };
+    let verdicts = Verdicts {
+        epoch: claim.epoch,
+        tasks: vec![(id(1), Verdict::Done(b"1".to_vec())), (id(2), dead)],
+    };
+    worker.turn(vec![verdicts], 0).await;
+    age(&server, "full", &clock, Duration::from_secs(40 * 24 * 3600));
+    // After such a time, the client records the type of the tasks again, which a full server refuses, too.
+    worker.enqueue([task(3)]).await;
+    assert_eq!(worker.claim(1).await.tasks[0].id, id(3));
+    server.ask(&["CONFIG", "SET", "maxmemory", "1"]);
+    for number in [1, 2] {
+        let request = worker.new_enqueue([large(number)]);
+        let answer = worker.store.enqueue(request).await;
+        assert_fails(answer, &Cause::Full, Effect::None);
+    }
+    server.ask(&["CONFIG", "SET", "maxmemory", "0"]);
+    worker.enqueue([large(1), large(2)]).await;
+    assert!(!worker.store.maintain(100).await.unwrap());
+    let claimed = worker.claim(2).await.tasks;
+    let payloads = claimed.into_iter().map(|task| task.payload);
+    let payloads: Vec<_> = payloads.collect();
+    assert_eq!(payloads, [Ok(vec![7; 2000]), Ok(vec![7; 2000])]);
 }
 
 #[tokio::test]

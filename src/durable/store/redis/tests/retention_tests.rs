@@ -1,4 +1,4 @@
-//! How Redis stores the retention, also if it is damaged.
+//! Redis stores the retention, also if it is damaged.
 
 use super::scene::{HOUR, SECOND, Scene};
 use super::*;

@@ -35,11 +35,11 @@ const MAX_FOLDER_LEN: usize = 80;
 const MAX_SEND_RETRIES: usize = 10;
 const SEND_RETRY_PAUSE: Duration = Duration::from_micros(200);
 
-/// How long an endpoint whose inbox stays full is skipped: the first time, and at most.
+/// The time for which an endpoint whose inbox stays full is skipped: the first time, and at most.
 const MIN_SKIP: Duration = Duration::from_secs(1);
 const MAX_SKIP: Duration = Duration::from_secs(60);
 
-/// How often the receiving thread checks whether it is to stop, in case the message that stops it is lost.
+/// The interval at which the receiving thread checks whether it is to stop, in case the message that stops it is lost.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The sockets of an endpoint: one to receive, and one to send.
@@ -54,7 +54,7 @@ pub(super) struct PeerSocket {
     /// Endpoints that do not read. They find missed messages by polling.
     skipped: Mutex<HashMap<EndpointId, Skip>>,
     stopped: Arc<Number>,
-    /// How often this process has paused until others read.
+    /// The number of times that this process has paused until others read.
     #[cfg(test)]
     pub(super) pauses: Number,
 }

@@ -39,8 +39,8 @@ pub(super) fn restore(db: &Connection, damage: &mut Damage) -> Result<(), Fault>
     Ok(())
 }
 
-/// Derives the sublists from the tasks that wait in them. A task in the sublist of another group becomes an orphan. The groups are in the order
-/// of their names.
+/// Derives the sublists from the tasks that wait in them. A task in the sublist of another group becomes an orphan. The groups are in the
+/// order of their names.
 fn restore_sublists(db: &Connection) -> Result<(), rusqlite::Error> {
     db.execute_batch(
         "DELETE FROM throng_group;

@@ -9,8 +9,8 @@ use crate::durable::store::sqlite::meta::read_expiry;
 use crate::durable::store::sqlite::state::reason_number;
 use crate::durable::store::sqlite::time::Now;
 
-/// Removes the steps of tasks that do not exist or have no steps, ends tasks that have lost a step, and counts the steps. Makes the tasks due
-/// that wait for steps: a repair may have ended their children, which tells no parent. Their next runs find out, or wait again.
+/// Removes the steps of tasks that do not exist or have no steps, ends tasks that have lost a step, and counts the steps. Makes the tasks
+/// due that wait for steps: a repair may have ended their children, which tells no parent. Their next runs find out, or wait again.
 pub(super) fn restore(db: &Connection, now: Now, damage: &mut Damage) -> Result<(), Fault> {
     for table in ["throng_step", "throng_workflow"] {
         db.execute_batch(&format!(

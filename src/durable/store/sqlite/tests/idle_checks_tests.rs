@@ -1,4 +1,4 @@
-//! How often an idle worker checks whether other workers have died.
+//! The interval at which an idle worker checks whether other workers have died.
 
 use std::sync::Arc;
 

@@ -29,13 +29,13 @@ use crate::durable::store::sqlite::transaction::Transaction;
 use crate::durable::store::sqlite::{repair, schema};
 use crate::unwind::contain;
 
-/// How long one transaction runs requests, at most. The last request may take longer. Other processes wait for the lock
+/// The longest time for which one transaction runs requests. The last request may take longer. Other processes wait for the lock
 /// meanwhile.
 const MAX_GROUP_TIME: Duration = Duration::from_millis(20);
 
 /// The number of repairs for one group, at most. New damage may arise while other damage is repaired.
 const MAX_REPAIRS: u32 = 3;
-/// How long the store is not repaired again after repairs that have not helped.
+/// The time for which the store is not repaired again after repairs that have not helped.
 const REPAIR_PAUSE: Duration = Duration::from_secs(10);
 
 /// The files and the shared state that the thread has opened.

@@ -1,4 +1,4 @@
-//! How long tasks have waited when they are claimed.
+//! The time for which tasks have waited when they are claimed.
 
 use crate::durable::store::suite::Harness;
 use crate::durable::store::suite::process::*;

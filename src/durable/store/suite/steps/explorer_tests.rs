@@ -1,8 +1,8 @@
 //! All schedules of a task that waits for two signals: no wake-up is lost.
 //!
-//! The *run* looks for the signals. If one is missing, it suspends the task until there is one step more than it has seen or, to wait for all,
-//! as many more as are missing. Meanwhile the signals arrive, and the store may take the task back, so that the old run still suspends it
-//! later. The test executes every order of these events, each with a task of its own.
+//! The *run* looks for the signals. If one is missing, it suspends the task until there is one step more than it has seen or, to wait for
+//! all, as many more as are missing. Meanwhile the signals arrive, and the store may take the task back, so that the old run still suspends
+//! it later. The test executes every order of these events, each with a task of its own.
 
 use std::fmt;
 use std::time::Duration;
@@ -34,7 +34,7 @@ enum Event {
     EndOfFormer,
 }
 
-/// What the run waits for if signals are missing.
+/// The signals for which the run waits: the first one, or all.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum WaitFor {
     Any,

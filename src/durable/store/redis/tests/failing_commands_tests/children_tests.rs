@@ -2,6 +2,7 @@
 
 use super::super::super::notes;
 use super::*;
+use crate::durable::store::redis::tests::pushes_tests::rest;
 use crate::durable::store::{ChildEnd, NewStep, StepAnswer, StepKind, StepName};
 
 /// Returns a child of task 10, which the worker holds.
@@ -40,6 +41,15 @@ impl Scene {
         };
         let turned = self.worker.turn(vec![verdicts], 0).await;
         assert_eq!(turned.refused, []);
+    }
+
+    /// Returns the number of idle sessions. A session that is woken is not idle any more.
+    fn idle_sessions(&self) -> redis::Value {
+        self.run(
+            "local n = 0
+            for _, key in ipairs(redis.call('KEYS', ARGV[1] .. 'idle:*')) do n = n + redis.call('ZCARD', key) end
+            return n",
+        )
     }
 
     async fn child_ends(&self) -> Vec<(String, ChildEnd)> {
@@ -246,4 +256,36 @@ async fn a_child_whose_parent_has_steps_of_its_own_ends_once() {
         has_failed
     })
     .await;
+}
+
+/// Maintenance ends a child that is lost, and so its parent is due. If a later transaction of the same pass fails, the pass goes on, and
+/// wakes a worker. (If a part fails that is no transaction, it ends the pass: such parts come later, and after the wake-up.)
+#[tokio::test]
+async fn maintenance_that_fails_wakes_a_worker_for_a_parent() {
+    needs_redis!();
+    let are_woken = Mutex::new(Vec::new());
+    for_each_trial(1.., &[false], async |scene, trial| {
+        scene.begin_census().await;
+        scene.with_children([child(NEW)]).await;
+        scene.run(&format!(
+            "{ID} return call('HSET', 'alive', id({ORPHAN}), call('HGET', 'alive', id({NEW})))"
+        ));
+        scene.suspend(1).await;
+        let turned = rest(&scene.worker, 1, ClaimPushes::default()).await;
+        assert_eq!(turned.claim, None);
+        let idle = scene.idle_sessions();
+        let store = &scene.other.store;
+        let (answer, has_failed) = scene.send(trial, false, || store.maintain(100)).await;
+        let is_due = scene.child_ends().await.len() == 1;
+        if answer.is_err() && is_due {
+            lock(&are_woken).push(scene.idle_sessions() != idle);
+        }
+        has_failed
+    })
+    .await;
+    let are_woken = lock(&are_woken);
+    assert!(
+        are_woken.windows(2).any(|it| *it == [true, false]),
+        "{are_woken:?}"
+    );
 }

@@ -223,7 +223,7 @@ async fn a_closed_session_gives_permits_of_groups_back() {
     .await;
 }
 
-/// What is lost is restored by the next pass if a command fails in this one.
+/// The next pass restores what is lost if a command fails in this one.
 #[tokio::test]
 async fn lost_rows_of_groups_are_restored() {
     needs_redis!();
