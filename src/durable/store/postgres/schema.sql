@@ -73,6 +73,12 @@ CREATE TABLE throng.session (
 CREATE INDEX session_endpoint ON throng.session (endpoint);
 CREATE INDEX session_card ON throng.session (id) WHERE card IS NOT NULL;
 
+-- The processes that receive notifications: each holds the lock of its number.
+CREATE VIEW throng.listener AS
+    SELECT (classid::bigint << 32) | objid::bigint AS endpoint FROM pg_catalog.pg_locks
+    WHERE locktype = 'advisory' AND objsubid = 1 AND granted AND database = (
+        SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database());
+
 -- The tasks that were claimed together, as far as they are still held.
 CREATE TABLE throng.claim (
     epoch bigint PRIMARY KEY,

@@ -15,6 +15,7 @@ use super::error::Fault;
 use super::meta;
 use super::notices::Notices;
 use super::shared::Shared;
+use super::steps::EndedChild;
 use super::totals::Deltas;
 use super::view::View;
 
@@ -35,6 +36,8 @@ pub(super) struct Transaction {
     pub(super) notices: Notices,
     /// The turn of the groups of which a task may start because of the current request.
     pub(super) next_turn: Option<i64>,
+    /// The children that have ended, of which their parents are still to be told.
+    pub(super) ended_children: Vec<EndedChild>,
 }
 
 impl Transaction {
@@ -55,6 +58,7 @@ impl Transaction {
             deltas: Deltas::default(),
             notices: Notices::default(),
             next_turn: None,
+            ended_children: Vec::new(),
         })
     }
 
@@ -83,6 +87,7 @@ impl Transaction {
 
     /// Writes what is written once per transaction. After this, the transaction can be committed.
     pub(super) async fn finish(&mut self) -> Result<(), Fault> {
+        self.tell_parents().await?;
         self.remove_progress_of_ended().await?;
         self.write_deltas().await?;
         self.choose_wakes().await
