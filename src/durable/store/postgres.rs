@@ -43,6 +43,7 @@ use crate::durable::{
 };
 use crate::sync::{Mutex, lock, thread};
 
+mod added_steps;
 mod cancel;
 mod changes;
 mod claim;
@@ -79,6 +80,7 @@ mod queue_changes;
 mod queues;
 mod reader;
 mod reap;
+mod removal;
 mod renew;
 mod replay_from;
 mod retention;
@@ -86,6 +88,7 @@ mod ring;
 mod schedules;
 mod session;
 mod shared;
+mod silent_sessions;
 mod state;
 mod stats;
 mod steps;
@@ -464,7 +467,7 @@ impl Backend for PostgresStore {
     }
 
     fn signal(&self, id: TaskId, name: StepName, value: Vec<u8>) -> Answer<'_, SignalAnswer> {
-        self.write_alone((id, name, value), |tx, (id, name, value)| {
+        self.write((id, name, value), |tx, (id, name, value)| {
             Box::pin(steps::signal(tx, *id, name, value))
         })
     }

@@ -2,7 +2,6 @@
 
 use tokio_postgres::Row;
 
-use super::connection::Params;
 use super::error::Fault;
 use super::errors;
 use super::state::State;
@@ -28,16 +27,6 @@ const TASK: &str =
 const CLAIM: &str = "SELECT epoch, claim.session, until, suspect, claimed_at, process
     FROM throng.claim LEFT JOIN throng.session ON session.id = claim.session
     WHERE $1 = ANY (held)";
-
-/// Selects the task that holds a key: one that has not ended or, otherwise, one whose window is not over. A task whose retention is over does
-/// not count. The parameters are the key, the time since 1970, the store time, and the time of death up to which dead letters have expired.
-const KEY_HOLDER: &str = "SELECT id FROM (
-        (SELECT id, 0 AS rank FROM throng.task WHERE key = $1 AND state < 2 LIMIT 1)
-        UNION ALL
-        (SELECT id, 1 AS rank FROM throng.task
-            WHERE key = $1 AND key_until > $2 AND at > CASE WHEN state = 4 THEN $4::bigint ELSE $3 END
-            ORDER BY key_until DESC LIMIT 1)
-    ) AS holder ORDER BY rank LIMIT 1";
 
 const PROGRESS: &str = "SELECT bytes FROM throng.progress WHERE id = $1";
 
@@ -101,10 +90,8 @@ async fn key_state(view: &View, id: TaskId, row: &Row) -> Result<Option<KeyState
     let Some(key): Option<Vec<u8>> = row.try_get("key")? else {
         return Ok(None);
     };
-    let (now, expiry) = (view.now.wall, view.expiry());
-    let params: Params<'_> = &[&key, &now, &expiry.store_time, &expiry.dead_until];
-    let holder = view.ids(KEY_HOLDER, params).await?;
-    Ok(match holder == [id] {
+    let holder = view.holder(&key).await?;
+    Ok(match holder == Some(id) {
         true => Some(KeyState::Held),
         false => Some(KeyState::Released),
     })

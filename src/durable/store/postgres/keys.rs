@@ -62,7 +62,7 @@ impl View {
 
     /// Returns the task that holds a key. If the clock was put back, an ended task in its window and an active one may both hold it. Then
     /// the active one counts.
-    async fn holder(&self, key: &[u8]) -> Result<Option<TaskId>, Fault> {
+    pub(super) async fn holder(&self, key: &[u8]) -> Result<Option<TaskId>, Fault> {
         let mut holder: Option<Uuid> = self.value(HOLDER, &[&key]).await?;
         if holder.is_none() {
             let (now, expiry) = (self.now.wall, self.expiry());

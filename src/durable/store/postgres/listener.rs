@@ -51,9 +51,12 @@ async fn begin(
     notices: mpsc::UnboundedSender<String>,
 ) -> Result<Connection, Failure> {
     let connection = shared.server.connect(Some(notices)).await?;
-    let (channel, endpoint) = (quoted(&channel(shared.endpoint)), shared.endpoint);
-    // As long as the lock is held, others know that this process is alive. The lock of a connection that has broken may remain for a while.
-    let listen = format!("LISTEN {channel}; SELECT pg_advisory_lock_shared({endpoint})");
+    // While the connection is open, the lock tells others that this process lives: see `silent_sessions.rs`.
+    let listen = format!(
+        "LISTEN {}; SELECT pg_advisory_lock_shared({})",
+        quoted(&channel(shared.endpoint)),
+        shared.endpoint
+    );
     let listening = connection.batch(&listen).await;
     listening.map_err(|error| failure(Effect::None, error))?;
     Ok(connection)

@@ -73,14 +73,11 @@ CREATE TABLE throng.session (
 CREATE INDEX session_endpoint ON throng.session (endpoint);
 CREATE INDEX session_card ON throng.session (id) WHERE card IS NOT NULL;
 
--- The sessions with the column `is_connected`: whether their process receives notifications. While it does, it holds an advisory lock, whose
--- number is that of the process.
-CREATE VIEW throng.session_now AS
-    SELECT session.*, endpoint = ANY (ARRAY(
-        SELECT classid::bigint << 32 | objid::bigint FROM pg_locks
-        WHERE locktype = 'advisory' AND objsubid = 1 AND granted
-            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-    )) AS is_connected FROM throng.session;
+-- The processes that receive notifications: each holds the lock of its number.
+CREATE VIEW throng.listener AS
+    SELECT (classid::bigint << 32) | objid::bigint AS endpoint FROM pg_catalog.pg_locks
+    WHERE locktype = 'advisory' AND objsubid = 1 AND granted AND database = (
+        SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database());
 
 -- The tasks that were claimed together, as far as they are still held.
 CREATE TABLE throng.claim (

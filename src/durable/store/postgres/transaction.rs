@@ -16,6 +16,7 @@ use super::groups::GroupChanges;
 use super::meta;
 use super::notices::Notices;
 use super::shared::Shared;
+use super::steps::EndedChild;
 use super::totals::Deltas;
 use super::view::View;
 
@@ -36,6 +37,8 @@ pub(super) struct Transaction {
     pub(super) notices: Notices,
     /// What the current request changes about groups.
     pub(super) groups: GroupChanges,
+    /// The children that have ended, of which their parents are still to be told.
+    pub(super) ended_children: Vec<EndedChild>,
 }
 
 impl Transaction {
@@ -56,6 +59,7 @@ impl Transaction {
             deltas: Deltas::default(),
             notices: Notices::default(),
             groups: GroupChanges::default(),
+            ended_children: Vec::new(),
         })
     }
 
@@ -84,6 +88,7 @@ impl Transaction {
 
     /// Writes what is written once per transaction. After this, the transaction can be committed.
     pub(super) async fn finish(&mut self) -> Result<(), Fault> {
+        self.tell_parents().await?;
         self.remove_progress_of_ended().await?;
         self.write_deltas().await?;
         self.choose_wakes().await

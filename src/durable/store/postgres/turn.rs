@@ -93,6 +93,8 @@ async fn take(
     }
     let mut changed = reap::reap_dead(tx).await?;
     changed |= reap::reap_late(tx, session.id).await?;
+    // This may make tasks due.
+    tx.tell_parents().await?;
     changed |= tx.make_due().await?;
     let queue = session.queue();
     if !queue.is_default() {

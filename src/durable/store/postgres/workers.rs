@@ -3,18 +3,18 @@
 use tokio_postgres::Row;
 
 use super::error::Fault;
-use super::liveness::SILENCE_LIMIT;
+use super::silent_sessions::WORKER_SILENCE;
 use super::view::View;
 use crate::durable::store::{SessionId, WorkerCard};
 use crate::durable::{Cursor, WorkerInfo, WorkerState, WorkersPage};
 
 /// Selects sessions that have a card, and whether a lease of theirs has expired since their last request.
 const WORKERS: &str = "SELECT id, opened, seen, card,
-        abs($3 - seen) >= $4 AND NOT is_connected AS is_gone,
+        abs($3 - seen) >= $4 AND endpoint <> ALL (ARRAY(SELECT endpoint FROM throng.listener)) AS is_gone,
         EXISTS (
-            SELECT 1 FROM throng.claim WHERE claim.session = session_now.id AND suspect = 1
+            SELECT 1 FROM throng.claim WHERE claim.session = session.id AND suspect = 1
         ) AS is_suspect
-    FROM throng.session_now WHERE card IS NOT NULL AND id > $1 ORDER BY id LIMIT $2";
+    FROM throng.session WHERE card IS NOT NULL AND id > $1 ORDER BY id LIMIT $2";
 
 /// Returns a page of the sessions that have a card, or `None` if the position is not valid in this store.
 pub(super) async fn list(
@@ -48,7 +48,7 @@ pub(super) async fn find(view: &View, session: SessionId) -> Result<Option<Worke
 pub(super) async fn read(view: &View, after: i64, limit: usize) -> Result<Vec<WorkerInfo>, Fault> {
     let (limit, now) = (limit as i64, view.now.wall);
     let rows = view
-        .rows(WORKERS, &[&after, &limit, &now, &SILENCE_LIMIT])
+        .rows(WORKERS, &[&after, &limit, &now, &WORKER_SILENCE])
         .await?;
     rows.iter().map(|row| worker(view, row)).collect()
 }

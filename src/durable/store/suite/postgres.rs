@@ -68,7 +68,7 @@ impl Harness for Postgres {
     }
 
     /// The store detects a crash after some time. Here, the leases of the process have ended, its claims are suspects, and its sessions have
-    /// been silent for long. The process is no longer connected as soon as another one gets its lock.
+    /// been silent for long.
     fn kill(&self, process: Store) {
         let address = Arc::as_ptr(&process.0).cast::<()>();
         let stores = self.stores.borrow();
@@ -76,10 +76,13 @@ impl Harness for Postgres {
         let dying = dying.and_then(Weak::upgrade);
         let endpoint = dying.expect("the process has opened this store").endpoint();
         drop(process);
+        // The server frees the lock of a process as soon as it notices that its connection is gone.
+        self.connection.ask(&format!(
+            "SET lock_timeout = '10s'; SELECT pg_advisory_lock({endpoint}); SELECT pg_advisory_unlock({endpoint})"
+        ));
         let schema = &self.schema;
         self.connection.ask(&format!(
-            "SELECT pg_advisory_lock({endpoint}); SELECT pg_advisory_unlock({endpoint});
-             UPDATE {schema}.claim SET until = 0, suspect = 1
+            "UPDATE {schema}.claim SET until = 0, suspect = 1
                  WHERE session IN (SELECT id FROM {schema}.session WHERE endpoint = {endpoint});
              UPDATE {schema}.session SET seen = 0 WHERE endpoint = {endpoint};
              DELETE FROM {schema}.park WHERE endpoint = {endpoint};
