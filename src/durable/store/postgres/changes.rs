@@ -17,8 +17,8 @@ use crate::durable::{Refusal, TaskId};
 const IS_REPLACEABLE: &str = "SELECT key_since IS NOT NULL FROM throng.task WHERE id = $1";
 
 /// Moves a task to another queue. The default queue has no groups.
-const MOVE: &str = "UPDATE throng.task SET kind = $2, queue = $3,
-        group_name = CASE WHEN $3 IS NOT NULL THEN group_name END
+const MOVE: &str = "UPDATE throng.task SET kind = $2, queue = $3::text,
+        group_name = CASE WHEN $3::text IS NOT NULL THEN group_name END
     WHERE id = $1";
 
 /// Changes tasks. Returns an answer for each.
