@@ -2,8 +2,6 @@
 --
 -- All times are in milliseconds. A name that a user chooses is stored as `text.rs` says, since a text cannot contain a zero byte.
 
-CREATE SCHEMA IF NOT EXISTS throng;
-
 -- The row about the whole store. Only transactions that hold the lock of the store exclusively change it.
 CREATE TABLE throng.meta (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
