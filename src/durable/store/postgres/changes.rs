@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::cancel::cancel_each;
-use super::error::{Fault, unwritten};
+use super::dead_letters::replay_one;
+use super::error::Fault;
 use super::queues::queue_column;
+use super::replay_from::replay_from;
 use super::state::State;
 use super::task::Task;
 use super::transaction::Transaction;
@@ -61,8 +63,8 @@ async fn change_one(
         Change::MoveTo(queue) if matches!(task.state, State::Waiting | State::Delayed) => {
             move_to(tx, id, task, queue).await
         }
-        Change::Replay if is_dead => Err(unwritten("replay")),
-        Change::ReplayFrom(_) => Err(unwritten("replay from a step")),
+        Change::Replay if is_dead => replay_one(tx, id).await,
+        Change::ReplayFrom(replay) => replay_from(tx, id, task, is_dead, replay).await,
         Change::Delete if is_dead => {
             tx.remove(id, task).await?;
             Ok(ChangeAnswer::Changed)
