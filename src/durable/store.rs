@@ -134,7 +134,12 @@ pub(crate) use self::stats::{MAX_STAT_ROWS, REPORTER_RETENTION};
 pub(crate) use self::stats::{
     MAX_STAT_TYPES, ReadStats, Resolution, RunType, StatBucket, StatReport, StatsPage, StatsStart,
 };
-#[cfg(any(test, feature = "sqlite-unbundled", feature = "test-util"))]
+#[cfg(any(
+    test,
+    feature = "postgres",
+    feature = "sqlite-unbundled",
+    feature = "test-util"
+))]
 pub(crate) use self::step_replay::RecordedReplay;
 pub(crate) use self::step_replay::StepReplay;
 pub use self::steps::StepKind;
@@ -214,7 +219,12 @@ pub(crate) mod sqlite;
 )]
 mod stats;
 #[cfg_attr(
-    not(any(test, feature = "sqlite-unbundled", feature = "test-util")),
+    not(any(
+        test,
+        feature = "postgres",
+        feature = "sqlite-unbundled",
+        feature = "test-util"
+    )),
     allow(dead_code, reason = "each store uses a part of it")
 )]
 mod step_replay;

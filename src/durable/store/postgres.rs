@@ -39,6 +39,7 @@ use crate::durable::{
 };
 use crate::sync::{Mutex, lock, thread};
 
+mod added_steps;
 mod builder;
 mod cancel;
 mod changes;
@@ -55,10 +56,13 @@ mod groups;
 mod head;
 mod idle;
 mod keys;
+mod kind_sizes;
 mod kinds;
 mod line;
 mod list;
+mod list_position;
 mod listener;
+mod liveness;
 mod maintain;
 mod meta;
 mod migrate;
@@ -73,17 +77,21 @@ mod queue_changes;
 mod queues;
 mod reader;
 mod reap;
+mod removal;
 mod renew;
 mod replay_from;
 mod retention;
+mod ring;
 mod schedules;
 mod server;
 mod session;
 mod shared;
+mod silent_sessions;
 mod state;
 mod stats;
 mod steps;
 mod task;
+mod task_info;
 #[cfg(test)]
 pub(in crate::durable::store) mod tests;
 mod text;
@@ -94,6 +102,7 @@ mod turn;
 mod unserved;
 mod verdicts;
 mod view;
+mod waiting_kinds;
 mod workers;
 mod writer;
 
@@ -534,7 +543,7 @@ impl Backend for PostgresStore {
     }
 
     fn signal(&self, id: TaskId, name: StepName, value: Vec<u8>) -> Answer<'_, SignalAnswer> {
-        self.write_alone((id, name, value), |tx, (id, name, value)| {
+        self.write((id, name, value), |tx, (id, name, value)| {
             Box::pin(steps::signal(tx, *id, name, value))
         })
     }

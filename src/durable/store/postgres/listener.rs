@@ -52,7 +52,12 @@ async fn begin(
     notices: mpsc::UnboundedSender<String>,
 ) -> Result<Connection, Failure> {
     let connection = shared.server.connect(Some(notices)).await?;
-    let listen = format!("LISTEN {}", quoted(&channel(shared.endpoint)));
+    // While the connection is open, the lock tells others that this process lives: see `silent_sessions.rs`.
+    let listen = format!(
+        "LISTEN {}; SELECT pg_advisory_lock_shared({})",
+        quoted(&channel(shared.endpoint)),
+        shared.endpoint
+    );
     let listening = connection.batch(&listen).await;
     listening.map_err(|error| failure(Effect::None, error))?;
     Ok(connection)

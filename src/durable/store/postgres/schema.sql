@@ -71,6 +71,12 @@ CREATE TABLE throng.session (
 CREATE INDEX session_endpoint ON throng.session (endpoint);
 CREATE INDEX session_card ON throng.session (id) WHERE card IS NOT NULL;
 
+-- The processes that receive notifications: each holds the lock of its number.
+CREATE VIEW throng.listener AS
+    SELECT (classid::bigint << 32) | objid::bigint AS endpoint FROM pg_catalog.pg_locks
+    WHERE locktype = 'advisory' AND objsubid = 1 AND granted AND database = (
+        SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database());
+
 -- The tasks that were claimed together, as far as they are still held.
 CREATE TABLE throng.claim (
     epoch bigint PRIMARY KEY,
@@ -205,15 +211,18 @@ CREATE TABLE throng.queue (
     since_low bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
 
--- The groups of which a task waits and may start: the one with the lowest turn is served next.
-CREATE TABLE throng.group_turn (
+-- The lines of groups: a row for each kind and group of which tasks wait. All lines of a group with one priority have the same turn, which
+-- is `NULL` while none of its tasks may start. Among the groups of a queue and a priority, the one with the lowest turn is served next.
+CREATE TABLE throng.group_line (
+    kind bigint NOT NULL,
+    name text COLLATE "C" NOT NULL,
     queue text COLLATE "C" NOT NULL,
     priority smallint NOT NULL,
-    name text COLLATE "C" NOT NULL,
-    turn bigint NOT NULL,
-    PRIMARY KEY (queue, priority, name)
+    turn bigint,
+    PRIMARY KEY (kind, name)
 );
-CREATE INDEX group_turn_order ON throng.group_turn (queue, priority, turn, name);
+CREATE INDEX group_line_turn ON throng.group_line (kind, turn, name) WHERE turn IS NOT NULL;
+CREATE INDEX group_line_group ON throng.group_line (queue, name);
 
 -- The running tasks that have a group.
 CREATE TABLE throng.group_run (

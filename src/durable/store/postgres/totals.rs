@@ -1,6 +1,7 @@
 //! [`Deltas`]: by how much the numbers of tasks change. Each process adds to a row of its own, so that processes do not wait for one another.
 
 use super::error::Fault;
+use super::shared::EndpointId;
 use super::state::State;
 use super::transaction::Transaction;
 use super::view::View;
@@ -26,6 +27,18 @@ const SUM: &str = "SELECT sum(waiting)::bigint, sum(delayed)::bigint, sum(runnin
         sum(done)::bigint, sum(retried)::bigint, sum(snoozed)::bigint, sum(died)::bigint,
         sum(released)::bigint, sum(crashed)::bigint, sum(lost)::bigint, sum(cancelled)::bigint
     FROM throng.total";
+
+/// Selects up to 100 rows of processes that have no session, and removes them.
+const TAKE: &str = "DELETE FROM throng.total WHERE endpoint IN (
+        SELECT endpoint FROM throng.total WHERE endpoint <> 0 AND endpoint <> $1
+            AND NOT EXISTS (SELECT 1 FROM throng.session WHERE session.endpoint = total.endpoint)
+        LIMIT 100
+    )
+    RETURNING waiting, delayed, running, results, dead, stored, claimed, done, retried, snoozed,
+        died, released, crashed, lost, cancelled";
+
+/// The row of all processes that are gone.
+const GONE: EndpointId = 0;
 
 /// By how much a transaction changes the numbers of tasks. The fields wrap around, so they can be negative.
 #[derive(Debug, Default)]
@@ -65,16 +78,32 @@ impl Transaction {
 
     /// Adds the changes of the numbers to the row of this process.
     pub(super) async fn write_deltas(&mut self) -> Result<(), Fault> {
-        let numbers = self.deltas.numbers();
+        let deltas = std::mem::take(&mut self.deltas);
+        self.add_to(self.shared.endpoint, deltas).await
+    }
+
+    async fn add_to(&self, endpoint: EndpointId, mut deltas: Deltas) -> Result<(), Fault> {
+        let numbers = deltas.numbers();
         if numbers.iter().all(|&number| number == 0) {
             return Ok(());
         }
-        let endpoint = self.shared.endpoint;
         let numbers = numbers.iter().map(|number| number as _);
         let params: Vec<_> = std::iter::once(&endpoint as _).chain(numbers).collect();
         self.execute(ADD, &params).await?;
         Ok(())
     }
+}
+
+/// Adds the rows of processes that have no session to that of all which are gone.
+pub(super) async fn fold(tx: &Transaction) -> Result<(), Fault> {
+    tx.alone()?;
+    let mut gone = Deltas::default();
+    for row in tx.rows(TAKE, &[&tx.shared.endpoint]).await? {
+        for (column, field) in stored_fields().enumerate() {
+            gone.add(field, row.try_get(column)?);
+        }
+    }
+    tx.add_to(GONE, gone).await
 }
 
 impl View {

@@ -12,9 +12,11 @@ use tokio_postgres::Error;
 
 use super::connection::{Connection, Params};
 use super::error::Fault;
+use super::groups::GroupChanges;
 use super::meta;
 use super::notices::Notices;
 use super::shared::Shared;
+use super::steps::EndedChild;
 use super::totals::Deltas;
 use super::view::View;
 
@@ -33,8 +35,10 @@ pub(super) struct Transaction {
     is_alone: bool,
     pub(super) deltas: Deltas,
     pub(super) notices: Notices,
-    /// The turn of the groups of which a task may start because of the current request.
-    pub(super) next_turn: Option<i64>,
+    /// What the current request changes about groups.
+    pub(super) groups: GroupChanges,
+    /// The children that have ended, of which their parents are still to be told.
+    pub(super) ended_children: Vec<EndedChild>,
 }
 
 impl Transaction {
@@ -54,7 +58,8 @@ impl Transaction {
             is_alone,
             deltas: Deltas::default(),
             notices: Notices::default(),
-            next_turn: None,
+            groups: GroupChanges::default(),
+            ended_children: Vec::new(),
         })
     }
 
@@ -83,6 +88,7 @@ impl Transaction {
 
     /// Writes what is written once per transaction. After this, the transaction can be committed.
     pub(super) async fn finish(&mut self) -> Result<(), Fault> {
+        self.tell_parents().await?;
         self.remove_progress_of_ended().await?;
         self.write_deltas().await?;
         self.choose_wakes().await

@@ -93,11 +93,14 @@ async fn take(
     }
     let mut changed = reap::reap_dead(tx).await?;
     changed |= reap::reap_late(tx, session.id).await?;
+    // This may make tasks due.
+    tx.tell_parents().await?;
     changed |= tx.make_due().await?;
     let queue = session.queue();
     if !queue.is_default() {
         tx.end_holds(&queue).await?;
     }
+    tx.settle_groups().await?;
     let claim = claim(tx, session, request).await?;
     // A turn that changes nothing writes nothing.
     if changed || claim.is_some() || !request.verdicts.is_empty() {

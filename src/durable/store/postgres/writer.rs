@@ -222,11 +222,11 @@ async fn transact(
 ) -> Result<(), Fault> {
     let mut tx = Transaction::begin(connection, shared, is_alone).await?;
     for job in jobs {
-        tx.next_turn = None;
         match job.run(&mut tx).await {
             Err(Fault::Refused(cause)) => job.fail(Fault::Refused(cause).failure(Effect::None)),
             done => done?,
         }
+        tx.settle_groups().await?;
     }
     tx.finish().await?;
     *effect = Effect::Unknown;

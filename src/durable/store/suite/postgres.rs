@@ -76,6 +76,10 @@ impl Harness for Postgres {
         let dying = dying.and_then(Weak::upgrade);
         let endpoint = dying.expect("the process has opened this store").endpoint();
         drop(process);
+        // The server frees the lock of a process as soon as it notices that its connection is gone.
+        self.connection.ask(&format!(
+            "SET lock_timeout = '10s'; SELECT pg_advisory_lock({endpoint}); SELECT pg_advisory_unlock({endpoint})"
+        ));
         let schema = &self.schema;
         self.connection.ask(&format!(
             "UPDATE {schema}.claim SET until = 0, suspect = 1
