@@ -82,19 +82,16 @@ impl Server {
     /// Waits until the server answers.
     fn wait(&self) {
         let end = Instant::now() + Duration::from_secs(60);
-        while std::os::unix::net::UnixStream::connect(self.folder.join(".s.PGSQL.5432")).is_err() {
-            assert!(Instant::now() < end, "{}", self.log());
+        // It refuses those who connect earlier.
+        while !self.log("log").contains("ready to accept connections") {
+            let logs = ["initdb.log", "log"].map(|name| self.log(name));
+            assert!(Instant::now() < end, "PostgreSQL does not answer: {logs:?}");
             thread::sleep(Duration::from_millis(10));
         }
     }
 
-    fn log(&self) -> String {
-        let read = |name| std::fs::read_to_string(self.folder.join(name)).unwrap_or_default();
-        format!(
-            "PostgreSQL does not answer: {}{}",
-            read("initdb.log"),
-            read("log")
-        )
+    fn log(&self, name: &str) -> String {
+        std::fs::read_to_string(self.folder.join(name)).unwrap_or_default()
     }
 
     /// Ends the server.
