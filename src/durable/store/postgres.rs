@@ -51,6 +51,7 @@ mod claims;
 mod connection;
 mod dead_letters;
 mod diagnosis;
+mod ended_child;
 mod enqueue;
 mod error;
 mod errors;
