@@ -10,21 +10,17 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::runtime::{self, Handle};
 use tokio::sync::{mpsc, oneshot};
-use tokio_postgres::Config;
-use tokio_postgres::config::Host;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use self::connection::Server;
+pub use self::builder::PostgresStoreBuilder;
 use self::idle::Idle;
 use self::reader::Reader;
 use self::shared::Shared;
 pub(crate) use self::time::Time;
 use self::writer::Writer;
-use super::layouts::Layouts;
 use super::observer::Observer;
 use super::{
     Answer, Backend, Change, ChangeAnswer, DeadPayload, Diagnoses, Enqueue, Enqueued, Epoch, Event,
@@ -44,6 +40,7 @@ use crate::durable::{
 use crate::sync::{Mutex, lock, thread};
 
 mod added_steps;
+mod builder;
 mod cancel;
 mod changes;
 mod claim;
@@ -60,10 +57,13 @@ mod groups;
 mod head;
 mod idle;
 mod keys;
+mod kind_sizes;
 mod kinds;
 mod line;
 mod list;
+mod list_position;
 mod listener;
+mod liveness;
 mod maintain;
 mod meta;
 mod migrate;
@@ -82,7 +82,9 @@ mod removal;
 mod renew;
 mod replay_from;
 mod retention;
+mod ring;
 mod schedules;
+mod server;
 mod session;
 mod shared;
 mod silent_sessions;
@@ -90,6 +92,7 @@ mod state;
 mod stats;
 mod steps;
 mod task;
+mod task_info;
 #[cfg(test)]
 pub(in crate::durable::store) mod tests;
 mod text;
@@ -100,12 +103,57 @@ mod turn;
 mod unserved;
 mod verdicts;
 mod view;
+mod waiting_kinds;
 mod workers;
 mod writer;
 
-/// A store in a PostgreSQL database, version 13 or later, for the processes of any number of machines.
+/// A store in a PostgreSQL database, for the processes of any number of machines.
 ///
-/// The tables are in a schema of their own, `throng` by default, which is created when the store is opened for the first time.
+/// The server is PostgreSQL 13 or later, and the encoding of the database is `UTF8`. Other programs may use the database, too: all tables
+/// are in a schema of their own, `throng` by default, which is created when the store is opened for the first time.
+///
+/// This store is experimental: its tables may change in a way that makes you delete them before an update.
+///
+/// # Guarantees
+///
+/// - An acknowledged write is as durable as the server makes it: see [`Durability`]. With the server's default settings, it is on the disk.
+/// - When a process exits, for any reason, other workers take over its tasks once their lease expires: after
+///   ten seconds, unless the executor was built with another lease.
+/// - If the server cannot be reached, requests fail, and the store connects again with the next one. Reads that lose their connection are
+///   sent again.
+/// - Only the server's clock is used. If it is set, delayed tasks start earlier or later, and leases expire earlier or later.
+/// - A store with a layout that this version of the crate does not know is neither changed nor converted. See also
+///   [`DurableClient::upgrade`](crate::durable::DurableClient::upgrade).
+///
+/// # Costs
+///
+/// A store has one thread and three connections: one for requests that write, one for reads, and one that receives notifications. Clones of
+/// a [client](crate::durable::DurableClient), its handles and its executors share the store. Connect to the server itself, or through a
+/// pooler in session mode: in transaction mode, a pooler passes on no notifications, and refuses prepared statements.
+///
+/// Long transactions of other programs in the same database keep the server from removing dead rows, and make claims slower.
+///
+/// # Permissions
+///
+/// The user needs `CREATE` on the database, or on a schema that exists, to open the store for the first time. Afterwards, it needs all
+/// rights on the schema, its tables and its sequences. An [observer](Self::observe) needs `USAGE` on the schema
+/// and `SELECT` on its tables.
+///
+/// # Security
+///
+/// This version of the store does not encrypt its connections: reach the server by a Unix socket, a private network or a tunnel.
+///
+/// # Examples
+///
+/// ```no_run
+/// use throng::durable::{DurableClient, PostgresStore};
+///
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let store = PostgresStore::open("postgres://app:secret@localhost/app").await?;
+/// let client = DurableClient::open(store);
+/// # drop(client);
+/// # Ok(()) }
+/// ```
 pub struct PostgresStore {
     shared: Arc<Shared>,
     runtime: Handle,
@@ -117,36 +165,77 @@ pub struct PostgresStore {
     _thread: DropGuard,
 }
 
-/// Configures and opens a store in PostgreSQL. [`PostgresStore::builder`] creates one.
-#[derive(Clone, Debug)]
-#[must_use = "a builder does nothing until `open` is called"]
-pub struct PostgresStoreBuilder {
-    url: String,
-    schema: String,
-    connect_timeout: Duration,
-    layouts: Layouts,
-}
-
 impl PostgresStore {
-    /// Opens the store at `url`: `postgres://user:password@host:port/database`.
+    /// Opens the store at `url`: `postgres://user:password@host:port/database`. The tables are created if they do not exist.
     ///
     /// # Errors
     ///
-    /// - if `url` is not a valid address ([`is_invalid`](DurableError::is_invalid));
-    /// - if the server cannot be reached;
-    /// - if the user may not log in or create the tables ([`is_denied`](DurableError::is_denied)).
+    /// - if `url` is not a valid address, or the database does not exist ([`is_invalid`](DurableError::is_invalid));
+    /// - if the server cannot be reached within five seconds;
+    /// - if the user may not log in, or may not create or write the tables ([`is_denied`](DurableError::is_denied));
+    /// - if the server is a standby, or the user's transactions are read-only ([`is_read_only`](DurableError::is_read_only));
+    /// - if the server is too old, or the database has an unsuitable encoding ([`is_unfit`](DurableError::is_unfit));
+    /// - if the store has a layout that this version of the crate does not know ([`is_newer_layout`](DurableError::is_newer_layout),
+    ///   [`is_older_layout`](DurableError::is_older_layout)).
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the store is not open. Its tables may exist.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use throng::durable::PostgresStore;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// match PostgresStore::open("postgres://app:secret@localhost/app").await {
+    ///     Err(error) if error.is_denied() => println!("check the password and the rights: {error}"),
+    ///     opened => drop(opened?),
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub async fn open(url: &str) -> Result<Self, DurableError> {
         Self::builder(url).open().await
     }
 
+    /// Opens the store read-only. A client of it has no effect on the store, and its user needs no right to write.
+    ///
+    /// # Errors
+    ///
+    /// The same as those of [`open`](Self::open), and if the schema contains no store ([`is_invalid`](DurableError::is_invalid)).
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, nothing has happened.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use throng::durable::{DurableClient, PostgresStore};
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let client = DurableClient::open(PostgresStore::observe("postgres://reader@localhost/app").await?);
+    /// println!("{:?}", client.counts().await?);
+    /// # Ok(()) }
+    /// ```
+    pub async fn observe(url: &str) -> Result<Store, DurableError> {
+        Self::builder(url).observe().await
+    }
+
     /// Returns a builder, which configures and opens a store.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use throng::durable::PostgresStore;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = PostgresStore::builder("postgres://localhost/app").schema("mail").open().await?;
+    /// # drop(store);
+    /// # Ok(()) }
+    /// ```
     pub fn builder(url: &str) -> PostgresStoreBuilder {
-        PostgresStoreBuilder {
-            url: url.to_owned(),
-            schema: String::from("throng"),
-            connect_timeout: Duration::from_secs(5),
-            layouts: Layouts::KNOWN,
-        }
+        PostgresStoreBuilder::new(url)
     }
 
     /// Opens the store with a source of time.
@@ -302,59 +391,52 @@ impl PostgresStore {
 }
 
 impl PostgresStoreBuilder {
-    /// Sets the schema of the tables, which separates the store from others in the same database. The default is `throng`.
-    pub fn schema(&mut self, schema: impl Into<String>) -> &mut Self {
-        self.schema = schema.into();
-        self
-    }
-
     /// Opens the store.
     ///
     /// # Errors
     ///
-    /// The same as those of [`PostgresStore::open`].
+    /// The same as those of [`PostgresStore::open`], and if a setting has an invalid value ([`is_invalid`](DurableError::is_invalid)).
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the store is not open. Its tables may exist.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use throng::durable::PostgresStore;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = PostgresStore::builder("postgres://localhost/app").schema("mail").open().await?;
+    /// # drop(store);
+    /// # Ok(()) }
+    /// ```
     pub async fn open(&self) -> Result<PostgresStore, DurableError> {
         PostgresStore::open_as(self, Time::server()).await
     }
 
-    /// Opens the store read-only. A client of it has no effect on the store.
+    /// Opens the store read-only: the same as [`PostgresStore::observe`], with the settings of this builder.
     ///
     /// # Errors
     ///
-    /// The same as those of [`PostgresStore::open`], and if the schema contains no store ([`is_invalid`](DurableError::is_invalid)).
+    /// The same as those of [`PostgresStore::observe`], and if a setting has an invalid value ([`is_invalid`](DurableError::is_invalid)).
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, nothing has happened.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use throng::durable::{DurableClient, PostgresStore};
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = PostgresStore::builder("postgres://localhost/app").schema("mail").observe().await?;
+    /// println!("{:?}", DurableClient::open(store).counts().await?);
+    /// # Ok(()) }
+    /// ```
     pub async fn observe(&self) -> Result<Store, DurableError> {
         PostgresStore::observe_as(self, Time::server()).await
-    }
-
-    fn server(&self) -> Result<Server, Failure> {
-        let config: Result<Config, _> = self.url.parse();
-        let invalid = |error| {
-            let text = String::from("use postgres://user:password@host:port/database");
-            Failure::new(Effect::None, Cause::Invalid(text)).with_source(error)
-        };
-        let mut config = config.map_err(invalid)?;
-        if config.get_application_name().is_none() {
-            config.application_name("throng");
-        }
-        config.tcp_user_timeout(Duration::from_secs(15));
-        Ok(Server {
-            config,
-            schema: self.schema.as_str().into(),
-            connect_timeout: self.connect_timeout,
-        })
-    }
-
-    /// Returns the name of the store in messages. It does not contain the password.
-    fn name(&self) -> Arc<str> {
-        let config: Config = self.url.parse().unwrap_or_default();
-        let host = config.get_hosts().first().map(|host| match host {
-            Host::Tcp(name) => name.clone(),
-            #[cfg(unix)]
-            Host::Unix(path) => path.display().to_string(),
-        });
-        let database = config.get_dbname().unwrap_or("postgres");
-        let host = host.unwrap_or_default();
-        format!("postgres://{host}/{database} ({})", self.schema).into()
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
+use super::connection::Params;
 use super::error::Fault;
 use super::queues::{QueueRow, queue_column};
 use super::session::Session;
@@ -18,6 +19,7 @@ use super::transaction::Transaction;
 use super::view::{View, task_id, uuids};
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
+use crate::durable::queue::Priority;
 use crate::durable::queue::group::GroupName;
 use crate::durable::queue::name::QueueName;
 use crate::durable::queue::priority::PriorityTurns;
@@ -77,6 +79,7 @@ pub(super) async fn claim(
         return Ok(None);
     }
     next.remove_entries(tx).await?;
+    tx.settle_groups().await?;
     tx.moved(State::Waiting, State::Running, next.entries.len());
     tx.deltas
         .add(|it| &mut it.claimed, next.entries.len() as i64);
@@ -134,12 +137,14 @@ pub(super) struct Entry {
 pub(super) struct Next<'a> {
     request: &'a Turn,
     pub(super) entries: Vec<Entry>,
+    /// The groups that were served, in this order, as they are stored.
+    pub(super) served: Vec<String>,
     /// The tasks that hold keys only until they are claimed.
     keyed: Vec<TaskId>,
     /// The size of the payloads.
     bytes: usize,
     /// `true` if the claim may have a quarantined task.
-    quarantined: bool,
+    pub(super) quarantined: bool,
     /// `true` if the next task is too large.
     pub(super) is_full: bool,
 }
@@ -149,11 +154,17 @@ impl<'a> Next<'a> {
         Self {
             request,
             entries: Vec::new(),
+            served: Vec::new(),
             keyed: Vec::new(),
             bytes: 0,
             quarantined: request.quarantined,
             is_full: false,
         }
+    }
+
+    /// Returns the number of tasks that the session still wants.
+    pub(super) fn wanted(&self) -> usize {
+        self.request.want - self.entries.len()
     }
 
     fn ids(&self) -> Vec<TaskId> {
@@ -181,10 +192,12 @@ impl<'a> Next<'a> {
         for (priority, most) in before.turns.order() {
             let kinds = tx.kinds_at(set, priority);
             let most = want.min(most);
-            self.take_from_groups(tx, queue, priority, &kinds, most)
+            let groups = before.settings.groups;
+            self.take_from_groups(tx, queue, groups, &kinds, most)
                 .await?;
             self.take(tx, &kinds, "", most).await?;
             if !self.entries.is_empty() {
+                self.start_in_groups(tx, queue, priority).await?;
                 row.turns.started(priority, self.entries.len() as u64);
                 break;
             }
@@ -211,13 +224,7 @@ impl<'a> Next<'a> {
         let mut after = i64::MIN;
         while self.entries.len() < most && !self.is_full && !kinds.is_empty() {
             let wanted = most - self.entries.len();
-            let limit = wanted as i64;
-            let rows = tx
-                .rows(
-                    LOCK_NEXT,
-                    &[&kinds, &limit, &self.quarantined, &after, &group],
-                )
-                .await?;
+            let rows = self.read(tx, kinds, group, after, wanted).await?;
             for row in &rows {
                 after = row.try_get("place")?;
                 self.take_row(row)?;
@@ -230,8 +237,22 @@ impl<'a> Next<'a> {
         Ok(())
     }
 
+    /// Reads up to `wanted` tasks of some lines behind a place.
+    pub(super) async fn read(
+        &self,
+        tx: &Transaction,
+        kinds: &[i64],
+        group: &str,
+        after: i64,
+        wanted: usize,
+    ) -> Result<Vec<Row>, Fault> {
+        let limit = wanted as i64;
+        let params: Params<'_> = &[&kinds, &limit, &self.quarantined, &after, &group];
+        Ok(tx.rows(LOCK_NEXT, params).await?)
+    }
+
     /// Takes a task unless it is too large, or is quarantined while the claim has another such task.
-    fn take_row(&mut self, row: &Row) -> Result<(), Fault> {
+    pub(super) fn take_row(&mut self, row: &Row) -> Result<(), Fault> {
         let is_quarantined: bool = row.try_get("quarantined")?;
         if self.is_full || is_quarantined && !self.quarantined {
             return Ok(());
@@ -254,6 +275,19 @@ impl<'a> Next<'a> {
             id,
         });
         Ok(())
+    }
+
+    /// Records the turns of the groups that were served, and that their tasks run.
+    async fn start_in_groups(
+        &self,
+        tx: &mut Transaction,
+        queue: &QueueName,
+        priority: Priority,
+    ) -> Result<(), Fault> {
+        let grouped = self.entries.iter().filter(|entry| !entry.group.is_empty());
+        let started: Vec<_> = grouped.map(|entry| (entry.id, &*entry.group)).collect();
+        tx.started_in_groups(queue, priority, &started, &self.served)
+            .await
     }
 
     async fn remove_entries(&self, tx: &Transaction) -> Result<(), Fault> {

@@ -1,87 +1,38 @@
-//! [`Connection`]: a connection to the server, which prepares each statement once. [`Server`]: how to make connections.
+//! [`Connection`]: a connection to the server, which prepares each statement once.
 
 use std::collections::HashMap;
-use std::future::poll_fn;
-use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{AsyncMessage, Client, Config, Error, NoTls, Row, Statement};
+use tokio_postgres::{Client, Error, Row, Statement};
 
-use super::error::{failure, no_answer};
-use crate::durable::failure::{Effect, Failure};
-use crate::retry::Retry;
 use crate::sync::{Mutex, lock};
-
-/// The pauses between attempts to connect, and between attempts of a transaction that met a conflict.
-pub(super) const BACKOFF: Retry = Retry::exponential()
-    .attempts(u32::MAX)
-    .base(Duration::from_millis(50))
-    .cap(Duration::from_secs(1));
 
 /// The schema in the text of statements, which is replaced with that of the store.
 const SCHEMA: &str = "throng.";
 
-/// The settings of each connection.
-///
-/// The statements of this store are pinned to the plans that they are written for: each row is found by an index, in a nested loop. The
-/// statistics of a queue's tables are always out of date, and then a planner that is free to choose reads whole tables.
-const SETTINGS: &str = "SET statement_timeout = '10s'; SET lock_timeout = '5s';
-    SET idle_in_transaction_session_timeout = '30s'; SET client_min_messages = warning;
-    SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_seqscan = off; SET jit = off";
-
 /// The parameters of a statement.
 pub(super) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
-
-/// How to connect to the server.
-#[derive(Clone)]
-pub(super) struct Server {
-    pub(super) config: Config,
-    /// The name of the schema.
-    pub(super) schema: Arc<str>,
-    pub(super) connect_timeout: Duration,
-}
 
 /// A connection to the server.
 pub(super) struct Connection {
     client: Client,
-    /// What replaces [`SCHEMA`].
+    /// The text that replaces [`SCHEMA`].
     schema: String,
     prepared: Mutex<HashMap<&'static str, Statement>>,
 }
 
-/// A notification: the text that another process has sent.
-pub(super) type Notices = mpsc::UnboundedSender<String>;
-
-impl Server {
-    /// Connects. The notifications of the connection go to `notices`. If the receiver is closed, so is the connection.
-    pub(super) async fn connect(&self, notices: Option<Notices>) -> Result<Connection, Failure> {
-        let connecting = async {
-            let (client, mut driver) = self.config.connect(NoTls).await?;
-            // The connection lives until the client is dropped.
-            tokio::spawn(async move {
-                while let Some(Ok(message)) = poll_fn(|cx| driver.poll_message(cx)).await {
-                    if let (AsyncMessage::Notification(it), Some(notices)) = (message, &notices) {
-                        notices.send(it.payload().to_owned()).ok();
-                    }
-                }
-            });
-            client.batch_execute(SETTINGS).await?;
-            Ok(client)
-        };
-        let client = timeout(self.connect_timeout, connecting).await;
-        let client = client.map_err(|_| no_answer(Effect::None))?;
-        Ok(Connection {
-            client: client.map_err(|error| failure(Effect::None, error))?,
-            schema: format!("{}.", quoted(&self.schema)),
-            prepared: Mutex::default(),
-        })
-    }
-}
-
 impl Connection {
+    /// Returns a connection to the store in a schema.
+    pub(super) fn new(client: Client, schema: &str) -> Self {
+        Self {
+            client,
+            schema: format!("{}.", quoted(schema)),
+            prepared: Mutex::default(),
+        }
+    }
+
     pub(super) fn is_closed(&self) -> bool {
         self.client.is_closed()
     }
@@ -94,6 +45,12 @@ impl Connection {
     /// Runs statements without parameters.
     pub(super) async fn batch(&self, sql: &str) -> Result<(), Error> {
         self.client.batch_execute(sql).await
+    }
+
+    /// Rolls the transaction back. Returns `false` if the connection cannot be used any longer.
+    pub(super) async fn roll_back(&self, limit: Duration) -> bool {
+        let rolled_back = timeout(limit, self.batch("ROLLBACK")).await;
+        matches!(rolled_back, Ok(Ok(())))
     }
 
     /// Returns the rows that a statement selects. It is prepared once.

@@ -46,7 +46,7 @@ const INSERT: &str = "WITH new AS MATERIALIZED (
     )
     SELECT * FROM stored ORDER BY place";
 
-const EARLIEST_DUE: &str =
+pub(super) const EARLIEST_DUE: &str =
     "SELECT at FROM throng.task WHERE state = 1 AND at IS NOT NULL ORDER BY at LIMIT 1";
 
 const USE_PRIORITIES: &str = "UPDATE throng.meta SET uses_priorities = true";
@@ -226,7 +226,7 @@ async fn insert(tx: &mut Transaction, tasks: &[NewTask]) -> Result<HashSet<TaskI
             State::Delayed
         };
         tx.deltas.add(super::totals::field_of(state), 1);
-        if is_waiting && tx.group_waits(row).await? {
+        if is_waiting {
             tx.add_ready_row(row)?;
         }
     }

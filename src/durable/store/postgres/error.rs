@@ -1,7 +1,13 @@
 //! [`Fault`]: the reason for which a request inside a transaction failed. Translates the errors of PostgreSQL for the engine.
+//!
+//! The text of an error may quote a row, and so the payload of a task: only texts that cannot are copied.
+
+use std::error::Error as _;
+use std::io::{Error as IoError, ErrorKind};
 
 use tokio_postgres::Error;
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{DbError, Severity, SqlState};
+use tokio_postgres::types::{WasNull, WrongType};
 
 use crate::durable::failure::{Cause, Effect, Failure};
 
@@ -14,7 +20,9 @@ pub(super) enum Fault {
     NeedsStore,
     /// The transaction is lost.
     Postgres(Error),
-    /// What is stored makes no sense. The transaction is lost.
+    /// The user may not do this. The text names the remedy.
+    Denied(String),
+    /// The stored data makes no sense. The transaction is lost.
     Corrupt(String),
     /// The server does not answer.
     NoAnswer,
@@ -29,21 +37,39 @@ impl From<Error> for Fault {
 impl Fault {
     /// Returns `true` if the same transaction may succeed when it is tried again.
     pub(super) fn is_conflict(&self) -> bool {
+        matches!(
+            self.code(),
+            Some(&SqlState::T_R_DEADLOCK_DETECTED | &SqlState::T_R_SERIALIZATION_FAILURE)
+        )
+    }
+
+    /// Returns `true` if the server has answered that it did not commit the transaction.
+    pub(super) fn is_refusal(&self) -> bool {
         match self {
-            Self::Postgres(error) => matches!(
-                error.code(),
-                Some(&SqlState::T_R_DEADLOCK_DETECTED | &SqlState::T_R_SERIALIZATION_FAILURE)
-            ),
-            _ => false,
+            Self::Postgres(error) => error.as_db_error().is_some_and(is_refusal),
+            Self::NoAnswer => false,
+            Self::Refused(_) | Self::NeedsStore | Self::Denied(_) | Self::Corrupt(_) => true,
         }
     }
 
-    /// Returns `true` if the server has answered, so the connection can be used for other transactions.
-    pub(super) fn is_answer(&self) -> bool {
+    /// Returns `true` if the connection is lost, or another one may do better: one to the server that has become the primary, or one that
+    /// prepares its statements anew.
+    pub(super) fn needs_connection(&self) -> bool {
         match self {
-            Self::Postgres(error) => error.as_db_error().is_some() || !error.is_closed(),
-            Self::NoAnswer => false,
-            Self::Refused(_) | Self::NeedsStore | Self::Corrupt(_) => true,
+            Self::Postgres(error) => match error.as_db_error() {
+                Some(db) => !is_refusal(db) || has_changed(db.code()),
+                None => cause_of_driver(error) != Cause::Corrupt,
+            },
+            Self::NoAnswer => true,
+            Self::Refused(_) | Self::NeedsStore | Self::Denied(_) | Self::Corrupt(_) => false,
+        }
+    }
+
+    /// Returns the code with which the server has reported an error.
+    pub(super) fn code(&self) -> Option<&SqlState> {
+        match self {
+            Self::Postgres(error) => error.code(),
+            _ => None,
         }
     }
 
@@ -52,9 +78,8 @@ impl Fault {
             Self::Refused(cause) => Failure::new(effect, cause).reported_by_store(),
             Self::NeedsStore => Failure::new(effect, Cause::Contended),
             Self::Postgres(error) => failure(effect, error),
-            Self::Corrupt(text) => Failure::new(effect, Cause::Corrupt)
-                .with_source(std::io::Error::other(text))
-                .reported_by_store(),
+            Self::Denied(text) => reported(effect, Cause::Denied, text),
+            Self::Corrupt(text) => reported(effect, Cause::Corrupt, text),
             Self::NoAnswer => no_answer(effect),
         }
     }
@@ -62,7 +87,7 @@ impl Fault {
 
 /// The failure of a request whose answer has not arrived in time.
 pub(super) fn no_answer(effect: Effect) -> Failure {
-    let source = std::io::Error::from(std::io::ErrorKind::TimedOut);
+    let source = IoError::from(ErrorKind::TimedOut);
     Failure::new(effect, Cause::Unavailable).with_source(source)
 }
 
@@ -72,22 +97,59 @@ pub(super) fn closed() -> Failure {
 }
 
 pub(super) fn failure(effect: Effect, error: Error) -> Failure {
-    let is_answer = error.as_db_error().is_some();
-    let failure = Failure::new(effect, cause(&error)).with_source(error);
-    match is_answer {
-        true => failure.reported_by_store(),
-        false => failure,
+    match error.as_db_error() {
+        Some(db) if is_refusal(db) => reported(effect, cause_of(db.code()), describe(db)),
+        Some(db) => Failure::new(effect, cause_of(db.code())).with_source(text(describe(db))),
+        None => {
+            let cause = cause_of_driver(&error);
+            Failure::new(effect, cause).with_source(text(describe_driver(&error)))
+        }
     }
 }
 
-fn cause(error: &Error) -> Cause {
-    let Some(code) = error.code() else {
-        return match error.is_closed() || std::error::Error::source(error).is_some() {
-            true => Cause::Unavailable,
-            // A column has another type than expected, or is `NULL`.
-            false => Cause::Corrupt,
-        };
+/// The failure of an attempt to connect. If neither the network nor the server has failed, the user cannot be authenticated.
+pub(super) fn connect_failure(error: Error) -> Failure {
+    if error.as_db_error().is_some() {
+        return failure(Effect::None, error);
+    }
+    let is_network = error.source().is_none_or(|source| source.is::<IoError>());
+    let cause = match is_network {
+        true => Cause::Unavailable,
+        false => Cause::Denied,
     };
+    Failure::new(Effect::None, cause).with_source(text(describe_driver(&error)))
+}
+
+fn reported(effect: Effect, cause: Cause, source: String) -> Failure {
+    Failure::new(effect, cause)
+        .with_source(text(source))
+        .reported_by_store()
+}
+
+fn text(text: String) -> IoError {
+    IoError::other(text)
+}
+
+/// Returns `true` if the server has refused a statement, and so has not committed it. All other errors end the connection, or say that the
+/// outcome is not known.
+fn is_refusal(error: &DbError) -> bool {
+    let code = error.code();
+    error.parsed_severity() == Some(Severity::Error)
+        && !code.code().starts_with("08")
+        && *code != SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN
+}
+
+/// Returns `true` if the server has become a standby, or a prepared statement has become invalid.
+fn has_changed(code: &SqlState) -> bool {
+    matches!(
+        code,
+        &SqlState::READ_ONLY_SQL_TRANSACTION
+            | &SqlState::FEATURE_NOT_SUPPORTED
+            | &SqlState::INVALID_SQL_STATEMENT_NAME
+    )
+}
+
+fn cause_of(code: &SqlState) -> Cause {
     match code {
         &SqlState::DISK_FULL | &SqlState::OUT_OF_MEMORY => Cause::Full,
         &SqlState::LOCK_NOT_AVAILABLE | &SqlState::QUERY_CANCELED => Cause::Busy,
@@ -104,6 +166,64 @@ fn cause(error: &Error) -> Cause {
         )),
         &SqlState::DATA_CORRUPTED | &SqlState::INDEX_CORRUPTED => Cause::Corrupt,
         _ => Cause::Unavailable,
+    }
+}
+
+/// Returns the cause of an error that the server has not reported.
+fn cause_of_driver(error: &Error) -> Cause {
+    let is_local = match error.source() {
+        Some(source) => source.is::<WrongType>() || source.is::<WasNull>(),
+        None => !error.is_closed(),
+    };
+    match is_local {
+        // A column is missing, has another type than expected, or is `NULL`.
+        true => Cause::Corrupt,
+        false => Cause::Unavailable,
+    }
+}
+
+/// Describes an error that the server has reported, without the data that its text may quote.
+fn describe(error: &DbError) -> String {
+    let code = error.code();
+    let mut text = format!("PostgreSQL reports {}", code.code());
+    if quotes_no_data(code) {
+        text = format!("{text}: {}", error.message());
+    }
+    if let Some(remedy) = remedy(code) {
+        text = format!("{text}; {remedy}");
+    }
+    text
+}
+
+/// Returns `true` if the texts of the errors of this class name only the objects, the settings and the state of the server.
+fn quotes_no_data(code: &SqlState) -> bool {
+    let classes = [
+        "08", "25", "28", "3D", "3F", "40", "42", "53", "55", "57", "58",
+    ];
+    classes.iter().any(|class| code.code().starts_with(class))
+}
+
+fn remedy(code: &SqlState) -> Option<&'static str> {
+    match code {
+        &SqlState::READ_ONLY_SQL_TRANSACTION => Some(
+            "the server is a standby, or `default_transaction_read_only` is on: connect to the primary, for instance with several hosts \
+             and `target_session_attrs=read-write`",
+        ),
+        &SqlState::INSUFFICIENT_PRIVILEGE => Some(
+            "grant the user all rights on the schema of the store, its tables and its sequences",
+        ),
+        &SqlState::TOO_MANY_CONNECTIONS => {
+            Some("raise `max_connections`: each process that opens the store has three connections")
+        }
+        _ => None,
+    }
+}
+
+/// Describes an error that the server has not reported. Its text contains no data.
+fn describe_driver(error: &Error) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
     }
 }
 

@@ -61,7 +61,7 @@ impl Transaction {
         let rows = self
             .rows(PUSH_FRONT, &[&uuids(ids), &lost, &crashes])
             .await?;
-        self.pushed(&rows, State::Running).await
+        self.pushed(&rows, State::Running)
     }
 
     /// Appends tasks to their lines, in this order. With `ready_at`, this is the time at which they became ready.
@@ -75,7 +75,7 @@ impl Transaction {
             return Ok(());
         }
         let rows = self.rows(PUSH_BACK, &[&uuids(ids), &ready_at]).await?;
-        self.pushed(&rows, from).await
+        self.pushed(&rows, from)
     }
 
     /// Moves delayed tasks that are due into their lines, the earliest first. Returns `true` if there were any.
@@ -86,12 +86,10 @@ impl Transaction {
     }
 
     /// Records tasks that wait from now on.
-    async fn pushed(&mut self, rows: &[Row], from: State) -> Result<(), Fault> {
+    fn pushed(&mut self, rows: &[Row], from: State) -> Result<(), Fault> {
         self.moved(from, State::Waiting, rows.len());
         for row in rows {
-            if self.group_waits(row).await? {
-                self.add_ready_row(row)?;
-            }
+            self.add_ready_row(row)?;
         }
         Ok(())
     }

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
 
-use super::connection::{BACKOFF, Connection, quoted};
+use super::connection::{Connection, quoted};
 use super::error::failure;
+use super::server::BACKOFF;
 use super::shared::{Shared, channel};
 use crate::durable::TaskId;
 use crate::durable::failure::{Effect, Failure};

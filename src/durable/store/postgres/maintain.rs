@@ -10,7 +10,7 @@ use crate::durable::TaskId;
 
 const RECORD_STORE_TIME: &str = "UPDATE throng.meta SET aged = $1, aged_at = $2";
 
-/// Removes the sessions of dead processes, among others, and at most `budget` ended tasks. Returns `true` if more of these are left.
+/// Removes the sessions of dead processes, among others, and at most `budget` ended tasks. Returns `true` if more is left to remove.
 pub(super) async fn maintain(tx: &mut Transaction, budget: usize) -> Result<bool, Fault> {
     tx.alone()?;
     record_store_time(tx).await?;
@@ -18,7 +18,8 @@ pub(super) async fn maintain(tx: &mut Transaction, budget: usize) -> Result<bool
     schedules::correct_hand_outs(tx).await?;
     silent_sessions::remove(tx).await?;
     totals::fold(tx).await?;
-    Ok(more)
+    let more_stats = tx.expire_stats().await?;
+    Ok(more || more_stats)
 }
 
 /// Records store time. It can advance by another minute from there.

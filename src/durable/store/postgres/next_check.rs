@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::error::Fault;
+use super::groups;
 use super::time::Now;
 use super::view::View;
 use crate::durable::queue::name::QueueName;
@@ -40,7 +41,7 @@ pub(super) async fn is_any_ready(
     match found {
         Some(true) => Ok(true),
         _ if queue.is_default() => Ok(false),
-        _ => super::groups::is_any_ready(view, kinds, queue, quarantined).await,
+        _ => groups::is_any_ready(view, kinds, quarantined).await,
     }
 }
 

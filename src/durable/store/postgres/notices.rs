@@ -29,6 +29,30 @@ const WAKE: &str = "WITH own AS MATERIALIZED (
     )
     SELECT pg_notify('throng_' || to_hex(endpoint), 'w' || session) FROM woken";
 
+/// Wakes an idle session of the queue `$1` for each kind of which a task waits, unless its type is paused. If `$2` is the name of a type,
+/// only for the kinds of that type.
+const WAKE_QUEUE: &str = "WITH waiting AS MATERIALIZED (
+        SELECT DISTINCT own.kind FROM throng.park
+        JOIN throng.session ON session.id = park.session
+        CROSS JOIN LATERAL unnest(park.kinds) AS own (kind)
+        WHERE coalesce(session.queue, '') = $1 AND EXISTS (
+            SELECT 1 FROM (
+                SELECT id FROM throng.ready WHERE ready.kind = own.kind LIMIT 1
+            ) AS first JOIN throng.task ON task.id = first.id
+            WHERE ($2::text IS NULL OR task.name = $2)
+                AND NOT EXISTS (SELECT 1 FROM throng.paused WHERE paused.name = task.name)
+        )
+    ), chosen AS MATERIALIZED (
+        SELECT (
+            SELECT session FROM throng.park WHERE kinds @> ARRAY[waiting.kind]
+            ORDER BY random() LIMIT 1 FOR UPDATE SKIP LOCKED
+        ) AS session FROM waiting
+    ), woken AS (
+        DELETE FROM throng.park WHERE session IN (SELECT session FROM chosen)
+        RETURNING session, endpoint
+    )
+    SELECT pg_notify('throng_' || to_hex(endpoint), 'w' || session) FROM woken";
+
 /// Wakes an idle session, whatever it claims.
 const WAKE_ANY: &str = "WITH woken AS (
         DELETE FROM throng.park WHERE session IN (
@@ -60,6 +84,8 @@ pub(super) struct Notices {
     left: Vec<(QueueName, Vec<i64>)>,
     /// The queues in which tasks have stopped running.
     pub(super) freed: BTreeSet<QueueName>,
+    /// The queues in which waiting tasks may start, whether or not others have stopped running.
+    pub(super) changed: BTreeSet<QueueName>,
     /// The tasks that have ended.
     pub(super) ended: Vec<TaskId>,
     /// The tasks that are to be cancelled, with the processes that run them.
@@ -68,6 +94,8 @@ pub(super) struct Notices {
     pub(super) has_earlier_task: bool,
     /// The numbers of sessions to wake, and the kinds of their tasks.
     wakes: Vec<(i64, Vec<i64>)>,
+    /// The queues, as they are stored, of which sessions are to be woken: for all types, or for that with this name.
+    queue_wakes: Vec<(String, Option<String>)>,
 }
 
 #[derive(Debug)]
@@ -80,6 +108,17 @@ impl Notices {
     /// The number of sessions that are woken at most for tasks that became ready together. Those wake others.
     const MAX_WAKES: i64 = 4;
 
+    /// Records that tasks of a type that was resumed may start in a queue.
+    pub(super) fn add_resumed(&mut self, queue: &QueueName, name: &str) {
+        let name = text::stored(name).into_owned();
+        self.add_queue_wake(queue, Some(name));
+    }
+
+    fn add_queue_wake(&mut self, queue: &QueueName, name: Option<String>) {
+        let queue = text::stored(queue.as_str()).into_owned();
+        self.queue_wakes.push((queue, name));
+    }
+
     /// Sends the notifications. If that fails, those who are not notified look from time to time.
     pub(super) async fn send(&self, db: &Connection) {
         for (endpoint, ids) in &self.cancelled {
@@ -91,6 +130,9 @@ impl Notices {
         }
         for (sessions, kinds) in &self.wakes {
             db.rows(WAKE, &[kinds, sessions]).await.ok();
+        }
+        for (queue, name) in &self.queue_wakes {
+            db.rows(WAKE_QUEUE, &[queue, name]).await.ok();
         }
         if self.has_earlier_task {
             db.rows(WAKE_ANY, &[]).await.ok();
@@ -114,8 +156,11 @@ impl Transaction {
         self.notices.ready.entry(kind).or_insert_with(new).gained += gained;
     }
 
-    /// Records a task that became ready, given its columns `kind`, `queue` and `name`.
+    /// Records a task that became ready, given its columns `kind`, `queue`, `name`, `group_name` and `priority`.
     pub(super) fn add_ready_row(&mut self, row: &Row) -> Result<(), Fault> {
+        if let Some(group) = row.try_get("group_name")? {
+            return self.waits_in_group(row, group);
+        }
         let queue: Option<String> = row.try_get("queue")?;
         let queue = QueueName::from(queue.map(text::loaded));
         let name = text::loaded(row.try_get("name")?);
@@ -145,9 +190,16 @@ impl Transaction {
                 self.notices.wakes.push((sessions, kinds));
             }
         }
+        let mut changed = std::mem::take(&mut self.notices.changed);
         for queue in std::mem::take(&mut self.notices.freed) {
-            for kinds in queues::kinds_of_freed(self, &queue).await? {
-                self.notices.wakes.push((1, kinds));
+            // Without a maximum, no task waits for the end of another.
+            if queues::has_maximum(self, &queue).await? {
+                changed.insert(queue);
+            }
+        }
+        for queue in changed {
+            if queues::has_permits(self, &queue).await? {
+                self.notices.add_queue_wake(&queue, None);
             }
         }
         Ok(())

@@ -23,10 +23,6 @@ const WATCH: &str = "INSERT INTO throng.watch (id, endpoint)
 const STATUS: &str =
     "SELECT id, now, at, output, error, reason FROM throng.task_now WHERE id = ANY ($1)";
 
-const WAITING_IN_QUEUE: &str = "SELECT count(*) FROM throng.task_now WHERE now = 0 AND queue = $1";
-const WAITING_IN_DEFAULT: &str =
-    "SELECT count(*) FROM throng.task_now WHERE now = 0 AND queue IS NULL";
-
 /// Records that this process awaits tasks. After this, their status is to be read: they may have ended before.
 pub(super) async fn watch(
     db: &Connection,
@@ -83,14 +79,10 @@ pub(super) async fn paused_types(view: &View, (): &()) -> Result<Vec<String>, Fa
 /// Returns the state of a queue.
 pub(super) async fn queue(view: &View, queue: &QueueName) -> Result<QueueInfo, Fault> {
     let row = QueueRow::load(view, queue).await?;
-    let waiting: Option<i64> = match queues::queue_column(queue) {
-        Some(name) => view.value(WAITING_IN_QUEUE, &[&name]).await?,
-        None => view.value(WAITING_IN_DEFAULT, &[]).await?,
-    };
     Ok(QueueInfo {
         settings: row.settings,
         is_paused: row.is_paused,
-        waiting: waiting.unwrap_or_default() as u64,
+        waiting: view.count_waiting_in(queue).await?,
         running: queues::running(view, queue).await?,
     })
 }

@@ -5,6 +5,7 @@
 //!
 //! The default queue has no limits, so no request reads them. It has a row only for the turns of its priorities.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio_postgres::Row;
@@ -22,6 +23,12 @@ const LOAD: &str = "SELECT paused, max_running, interval, burst, group_max, quan
         used_until, since_normal, since_low
     FROM throng.queue WHERE name = $1";
 
+/// Selects the rows of the first queues.
+const LOAD_FIRST: &str =
+    "SELECT name, paused, max_running, interval, burst, group_max, quantum, revision,
+        used_until, since_normal, since_low
+    FROM throng.queue ORDER BY name LIMIT $1";
+
 const SAVE: &str =
     "INSERT INTO throng.queue (name, paused, max_running, interval, burst, group_max,
         quantum, revision, used_until, since_normal, since_low)
@@ -37,10 +44,6 @@ const RUNNING: &str = "SELECT coalesce(sum(cardinality(held)), 0)::bigint FROM t
 
 const RUNNING_IN_DEFAULT: &str = "SELECT coalesce(sum(cardinality(held)), 0)::bigint
     FROM throng.claim WHERE queue IS NULL";
-
-/// Selects the kinds of the idle sessions of a queue.
-const PARKED_KINDS: &str = "SELECT DISTINCT park.kinds FROM throng.park
-    JOIN throng.session ON session.id = park.session WHERE session.queue = $1";
 
 /// A row of the table `queue`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -104,19 +107,11 @@ pub(super) async fn running(view: &View, queue: &QueueName) -> Result<u64, Fault
     Ok(running.unwrap_or_default() as u64)
 }
 
-/// Returns the kinds of each set whose sessions may start tasks of a queue because others have stopped running.
-pub(super) async fn kinds_of_freed(
-    tx: &Transaction,
-    queue: &QueueName,
-) -> Result<Vec<Vec<i64>>, Fault> {
-    let row = QueueRow::load(tx, queue).await?;
-    // Without a maximum, no task waits for the end of another.
-    let most = row.settings.max_running.or(row.settings.groups.max_running);
-    if most.is_none() || row.permits(tx, queue).await? == 0 {
-        return Ok(Vec::new());
-    }
-    let name = text::stored(queue.as_str());
-    Ok(tx.values(PARKED_KINDS, &[&name]).await?)
+/// Returns `true` if a queue or its groups have a maximum of running tasks.
+pub(super) async fn has_maximum(view: &View, queue: &QueueName) -> Result<bool, Fault> {
+    let settings = QueueRow::load(view, queue).await?.settings;
+    let most = settings.max_running.or(settings.groups.max_running);
+    Ok(most.is_some())
 }
 
 impl QueueRow {
@@ -125,6 +120,20 @@ impl QueueRow {
         let name = text::stored(queue.as_str());
         let row = view.row(LOAD, &[&name]).await?;
         row.map_or(Ok(Self::default()), |row| read(&row))
+    }
+
+    /// Reads the rows of the first queues.
+    pub(super) async fn first(
+        view: &View,
+        limit: usize,
+    ) -> Result<BTreeMap<QueueName, Self>, Fault> {
+        let rows = view.rows(LOAD_FIRST, &[&(limit as i64)]).await?;
+        let named = rows.iter().map(|row| {
+            let name = text::loaded(row.try_get("name")?);
+            let name = QueueName::from(Some(name).filter(|name| !name.is_empty()));
+            Ok((name, read(row)?))
+        });
+        named.collect()
     }
 
     pub(super) async fn save(&self, tx: &Transaction, queue: &QueueName) -> Result<(), Fault> {

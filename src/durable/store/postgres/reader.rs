@@ -1,7 +1,6 @@
 //! [`Reader`]: answers requests that write nothing, on a connection of its own.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, oneshot};
@@ -9,7 +8,7 @@ use tokio::time::timeout;
 use tokio::try_join;
 
 use super::connection::Connection;
-use super::error::{Fault, closed, failure};
+use super::error::{Fault, closed};
 use super::meta;
 use super::migrate;
 use super::shared::Shared;
@@ -17,8 +16,8 @@ use super::view::{Running, View};
 use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::store::Answer;
 
-/// The time after which a query has failed, if the server does not answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
+/// The maximum number of attempts of a query whose connection breaks.
+const MAX_ATTEMPTS: u32 = 3;
 
 const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY";
 
@@ -51,62 +50,120 @@ impl Reader {
         R: Send + Sync + 'static,
         T: Send + 'static,
     {
-        let reader = self.clone();
-        self.spawn(async move {
-            let mut connection = reader.connection.lock().await;
-            let db = reader.connected(&mut connection).await?;
-            let reading = timeout(
-                ANSWER_TIMEOUT,
-                snapshot(&db, &reader.shared, &request, query),
-            );
-            let result = reading.await.unwrap_or(Err(Fault::NoAnswer));
-            finished(&mut connection, &db, result).await
+        let (shared, request) = (Arc::clone(&self.shared), Arc::new(request));
+        self.run(move |db| {
+            let (shared, request): (_, Arc<R>) = (Arc::clone(&shared), Arc::clone(&request));
+            Box::pin(async move { snapshot(&db, &shared, &*request, query).await })
         })
     }
 
-    /// Runs statements on the connection of the reader, each in a transaction of its own.
+    /// Runs statements on the connection of the reader, each in a transaction of its own. If the connection breaks, they run again.
     pub(super) fn work<R, T>(&self, request: R, work: Work<R, T>) -> Answer<'static, T>
     where
         R: Send + Sync + 'static,
         T: Send + 'static,
     {
-        let reader = self.clone();
-        self.spawn(async move {
-            let mut connection = reader.connection.lock().await;
-            let db = reader.connected(&mut connection).await?;
-            let working = timeout(ANSWER_TIMEOUT, work(&db, &reader.shared, &request));
-            let result = working.await.unwrap_or(Err(Fault::NoAnswer));
-            finished(&mut connection, &db, result).await
+        let (shared, request) = (Arc::clone(&self.shared), Arc::new(request));
+        self.run(move |db| {
+            let (shared, request): (_, Arc<R>) = (Arc::clone(&shared), Arc::clone(&request));
+            Box::pin(async move { work(&db, &shared, &request).await })
         })
     }
 
-    /// Runs a future on the store's thread.
-    fn spawn<T: Send + 'static>(
+    /// Runs `run` on the store's thread. If the connection breaks, it runs again on another one.
+    fn run<T: Send + 'static>(
         &self,
-        work: impl Future<Output = Result<T, Failure>> + Send + 'static,
+        run: impl Fn(Arc<Connection>) -> Running<'static, T> + Send + Sync + 'static,
     ) -> Answer<'static, T> {
         let (reply, answer) = oneshot::channel();
-        self.runtime
-            .spawn(async move { reply.send(work.await).ok() });
+        let reader = self.clone();
+        self.runtime.spawn(async move {
+            let mut connection = reader.connection.lock().await;
+            let mut attempts = 1;
+            let answer = loop {
+                match reader.attempt(&mut connection, &run).await {
+                    Err(fault) if fault.may_succeed() && attempts < MAX_ATTEMPTS => attempts += 1,
+                    result => break result,
+                }
+            };
+            drop(connection);
+            reply.send(answer.map_err(BrokenRead::failure)).ok()
+        });
         Box::pin(async { answer.await.unwrap_or_else(|_| Err(closed())) })
+    }
+
+    /// Runs `run` once. Closes the connection if it cannot be used any longer.
+    async fn attempt<T>(
+        &self,
+        connection: &mut Option<Arc<Connection>>,
+        run: &(impl Fn(Arc<Connection>) -> Running<'static, T> + Sync),
+    ) -> Result<T, BrokenRead> {
+        let db = self.connected(connection).await?;
+        let limit = self.shared.server.answer_timeout;
+        let result = timeout(limit, run(Arc::clone(&db))).await;
+        let result = result.unwrap_or(Err(Fault::NoAnswer));
+        if let Err(fault) = &result
+            && (fault.needs_connection() || !db.roll_back(limit).await)
+        {
+            *connection = None;
+        }
+        Ok(result?)
     }
 
     /// Returns the connection. Connects if there is none.
     async fn connected(
         &self,
         connection: &mut Option<Arc<Connection>>,
-    ) -> Result<Arc<Connection>, Failure> {
+    ) -> Result<Arc<Connection>, BrokenRead> {
         if let Some(open) = connection.as_ref().filter(|open| !open.is_closed()) {
             return Ok(Arc::clone(open));
         }
-        let new = Arc::new(self.shared.server.connect(None).await?);
-        let exists = migrate::exists(&new, &self.shared).await;
-        let prepared = new.prepare(&[meta::LOAD]).await;
-        prepared.map_err(|error| failure(Effect::None, error))?;
-        match exists.map_err(|fault| fault.failure(Effect::None))? {
-            true => Ok(Arc::clone(connection.insert(new))),
-            false => Err(Failure::new(Effect::None, Cause::Invalid(no_store()))),
+        let new = self.shared.server.connect(None).await?;
+        let setting_up = timeout(self.shared.server.answer_timeout, self.set_up(&new));
+        setting_up.await.unwrap_or(Err(Fault::NoAnswer))?;
+        Ok(Arc::clone(connection.insert(Arc::new(new))))
+    }
+
+    async fn set_up(&self, connection: &Connection) -> Result<(), Fault> {
+        if !migrate::exists(connection, &self.shared).await? {
+            return Err(Fault::Refused(Cause::Invalid(no_store())));
         }
+        Ok(connection.prepare(&[meta::LOAD]).await?)
+    }
+}
+
+/// The reason for which an attempt failed: it could not connect, or the request failed.
+enum BrokenRead {
+    Unconnected(Failure),
+    Failed(Fault),
+}
+
+impl BrokenRead {
+    /// Returns `true` if the request may succeed on another connection.
+    fn may_succeed(&self) -> bool {
+        match self {
+            Self::Unconnected(_) | Self::Failed(Fault::NoAnswer) => false,
+            Self::Failed(fault) => fault.needs_connection() || fault.is_conflict(),
+        }
+    }
+
+    fn failure(self) -> Failure {
+        match self {
+            Self::Unconnected(failure) => failure,
+            Self::Failed(fault) => fault.failure(Effect::None),
+        }
+    }
+}
+
+impl From<Failure> for BrokenRead {
+    fn from(failure: Failure) -> Self {
+        Self::Unconnected(failure)
+    }
+}
+
+impl From<Fault> for BrokenRead {
+    fn from(fault: Fault) -> Self {
+        Self::Failed(fault)
     }
 }
 
@@ -127,18 +184,4 @@ async fn snapshot<R, T>(
     let answer = query(&view, request).await?;
     db.batch("COMMIT").await?;
     Ok(answer)
-}
-
-/// Ends the transaction of a query that has failed, or the connection.
-async fn finished<T>(
-    connection: &mut Option<Arc<Connection>>,
-    db: &Connection,
-    result: Result<T, Fault>,
-) -> Result<T, Failure> {
-    if let Err(fault) = &result
-        && !(fault.is_answer() && db.batch("ROLLBACK").await.is_ok())
-    {
-        *connection = None;
-    }
-    result.map_err(|fault| fault.failure(Effect::None))
 }

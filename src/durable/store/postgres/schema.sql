@@ -2,8 +2,6 @@
 --
 -- All times are in milliseconds. A name that a user chooses is stored as `text.rs` says, since a text cannot contain a zero byte.
 
-CREATE SCHEMA IF NOT EXISTS throng;
-
 -- The row about the whole store. Only transactions that hold the lock of the store exclusively change it.
 CREATE TABLE throng.meta (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
@@ -213,15 +211,18 @@ CREATE TABLE throng.queue (
     since_low bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
 
--- The groups of which a task waits and may start: the one with the lowest turn is served next.
-CREATE TABLE throng.group_turn (
+-- The lines of groups: a row for each kind and group of which tasks wait. All lines of a group with one priority have the same turn, which
+-- is `NULL` while none of its tasks may start. Among the groups of a queue and a priority, the one with the lowest turn is served next.
+CREATE TABLE throng.group_line (
+    kind bigint NOT NULL,
+    name text COLLATE "C" NOT NULL,
     queue text COLLATE "C" NOT NULL,
     priority smallint NOT NULL,
-    name text COLLATE "C" NOT NULL,
-    turn bigint NOT NULL,
-    PRIMARY KEY (queue, priority, name)
+    turn bigint,
+    PRIMARY KEY (kind, name)
 );
-CREATE INDEX group_turn_order ON throng.group_turn (queue, priority, turn, name);
+CREATE INDEX group_line_turn ON throng.group_line (kind, turn, name) WHERE turn IS NOT NULL;
+CREATE INDEX group_line_group ON throng.group_line (queue, name);
 
 -- The running tasks that have a group.
 CREATE TABLE throng.group_run (

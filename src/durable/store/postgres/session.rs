@@ -6,6 +6,7 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::error::Fault;
+use super::meta;
 use super::queues::queue_column;
 use super::reap;
 use super::text;
@@ -22,10 +23,6 @@ use crate::sync::lock;
 const OPEN: &str = "INSERT INTO throng.session
         (id, endpoint, layout, process, types, queue, opened, seen, card)
     VALUES (nextval('throng.session_id'), $1, $2, $3, $4, $5, $6, $6, $7) RETURNING id";
-
-/// Has the next epoch be above the time, so a database that was restored from a copy repeats no epoch.
-const RAISE_EPOCH: &str = "SELECT setval('throng.epoch', greatest(last_value, $1))
-    FROM throng.epoch";
 
 const FIND: &str = "SELECT number, claim, first, types, queue, seen FROM throng.session
     WHERE id = $1 FOR UPDATE";
@@ -75,7 +72,7 @@ impl Session {
 pub(super) async fn open(tx: &mut Transaction, new: &NewSession) -> Result<SessionId, Fault> {
     tx.alone()?;
     reap::reap_dead(tx).await?;
-    tx.rows(RAISE_EPOCH, &[&tx.now.micros()]).await?;
+    tx.rows(meta::RAISE_EPOCH, &[&tx.now.micros()]).await?;
     let set = new.set.as_ref();
     let types = set.map(|set| {
         set.types()

@@ -1,11 +1,11 @@
-//! [`Shared`]: what all parts of a store know.
+//! [`Shared`]: the knowledge that all parts of a store share.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use super::connection::Server;
+use super::server::PostgresServer;
 use super::time::Time;
 use crate::durable::store::SessionId;
 use crate::durable::store::kind::TypeSet;
@@ -15,9 +15,9 @@ use crate::sync::{AtomicBool, Mutex};
 /// The id of a process in a store. Other processes notify it through the channel of this id.
 pub(super) type EndpointId = i64;
 
-/// What all parts of a store know.
+/// The knowledge that all parts of a store share.
 pub(super) struct Shared {
-    pub(super) server: Server,
+    pub(super) server: PostgresServer,
     pub(super) endpoint: EndpointId,
     pub(super) layouts: Layouts,
     pub(super) time: Time,
@@ -34,7 +34,12 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(server: Server, layouts: Layouts, time: Time, is_observer: bool) -> Self {
+    pub(super) fn new(
+        server: PostgresServer,
+        layouts: Layouts,
+        time: Time,
+        is_observer: bool,
+    ) -> Self {
         Self {
             store_lock: lock_number(&server.schema),
             server,

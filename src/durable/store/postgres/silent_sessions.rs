@@ -24,7 +24,7 @@ const REMOVE_WATCHES: &str = "DELETE FROM throng.watch
     WHERE NOT EXISTS (SELECT 1 FROM throng.task WHERE task.id = watch.id AND state < 2)";
 
 /// The time after which the session of a worker is silent, in milliseconds.
-const WORKER_SILENCE: i64 = 180_000;
+pub(super) const WORKER_SILENCE: i64 = 180_000;
 
 /// The same of a producer, in milliseconds.
 const PRODUCER_SILENCE: i64 = 24 * 3_600_000;

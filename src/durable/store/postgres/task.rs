@@ -242,10 +242,10 @@ impl Transaction {
         let group = task.group.as_deref().map(text::stored).unwrap_or_default();
         self.execute(REMOVE_READY, &[&task.kind, &group, &task.place])
             .await?;
-        match &task.group {
-            Some(group) => self.group_left(&task.queue, task.priority, group).await,
-            None => Ok(()),
+        if let Some(group) = &task.group {
+            self.left_group(&task.queue, group);
         }
+        Ok(())
     }
 
     // ===== Errors of attempts =====

@@ -13,6 +13,7 @@ use tokio_postgres::Error;
 use super::connection::{Connection, Params};
 use super::ended_child::EndedChild;
 use super::error::Fault;
+use super::groups::GroupChanges;
 use super::meta;
 use super::notices::Notices;
 use super::shared::Shared;
@@ -34,8 +35,8 @@ pub(super) struct Transaction {
     is_alone: bool,
     pub(super) deltas: Deltas,
     pub(super) notices: Notices,
-    /// The turn of the groups of which a task may start because of the current request.
-    pub(super) next_turn: Option<i64>,
+    /// What the current request changes about groups.
+    pub(super) groups: GroupChanges,
     /// The children that have ended, of which their parents are still to be told.
     pub(super) ended_children: Vec<EndedChild>,
 }
@@ -57,7 +58,7 @@ impl Transaction {
             is_alone,
             deltas: Deltas::default(),
             notices: Notices::default(),
-            next_turn: None,
+            groups: GroupChanges::default(),
             ended_children: Vec::new(),
         })
     }

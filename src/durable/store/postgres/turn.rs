@@ -100,6 +100,7 @@ async fn take(
     if !queue.is_default() {
         tx.end_holds(&queue).await?;
     }
+    tx.settle_groups().await?;
     let claim = claim(tx, session, request).await?;
     // A turn that changes nothing writes nothing.
     if changed || claim.is_some() || !request.verdicts.is_empty() {

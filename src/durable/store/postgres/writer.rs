@@ -13,9 +13,10 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio::try_join;
 
 use self::job::{Job, NewJob};
-use super::connection::{BACKOFF, Connection};
-use super::error::{Fault, failure};
+use super::connection::Connection;
+use super::error::Fault;
 use super::migrate;
+use super::server::BACKOFF;
 use super::shared::Shared;
 use super::transaction::{FIRST_STATEMENTS, Transaction};
 use super::view::Running;
@@ -26,9 +27,6 @@ mod job;
 
 /// The maximum number of requests in a transaction.
 const MAX_BATCH: usize = 64;
-
-/// The time after which a transaction has failed, if the server does not answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The maximum number of attempts of a transaction that meets conflicts.
 const MAX_ATTEMPTS: u32 = 10;
@@ -82,6 +80,13 @@ struct Broken {
     effect: Effect,
 }
 
+impl Broken {
+    /// Returns `true` if the requests of the transaction must not run again, or have waited for long enough.
+    fn is_final(&self) -> bool {
+        self.effect == Effect::Unknown || matches!(self.fault, Fault::NoAnswer)
+    }
+}
+
 impl From<Fault> for Broken {
     fn from(fault: Fault) -> Self {
         let effect = Effect::None;
@@ -106,12 +111,20 @@ impl WriterTask {
         let is_alone = jobs.iter().any(|job| job.is_alone());
         match self.attempt(jobs, is_alone).await {
             Ok(()) => {}
-            Err(broken) if broken.effect == Effect::Unknown => fail(jobs, broken),
-            Err(_) => {
-                for job in jobs {
-                    self.write_one(std::slice::from_mut(job)).await;
-                }
+            Err(broken) if broken.is_final() => fail(jobs, broken),
+            Err(_) => self.write_each(jobs).await,
+        }
+    }
+
+    /// Writes requests whose common transaction has failed. If there is no connection, all that are left fail.
+    async fn write_each(&mut self, jobs: &mut [Box<dyn Job>]) {
+        for at in 0..jobs.len() {
+            if let Err(failure) = self.connect().await {
+                return jobs[at..]
+                    .iter_mut()
+                    .for_each(|job| job.fail(failure.clone()));
             }
+            self.write_one(&mut jobs[at..=at]).await;
         }
     }
 
@@ -143,15 +156,14 @@ impl WriterTask {
         };
         let mut effect = Effect::None;
         let transaction = transact(&connection, &self.shared, jobs, is_alone, &mut effect);
-        let result = timeout(ANSWER_TIMEOUT, transaction).await;
+        let limit = self.shared.server.answer_timeout;
+        let result = timeout(limit, transaction).await;
         let result = result.unwrap_or(Err(Fault::NoAnswer));
         let Err(fault) = result else { return Ok(()) };
-        // An error that the server reports for a COMMIT says that it did not happen.
-        if fault.is_answer() {
+        if fault.is_refusal() {
             effect = Effect::None;
         }
-        let is_usable = fault.is_answer() && connection.batch("ROLLBACK").await.is_ok();
-        if !is_usable {
+        if fault.needs_connection() || !connection.roll_back(limit).await {
             self.connection = None;
         }
         Err(Broken { fault, effect })
@@ -183,11 +195,15 @@ impl WriterTask {
 
     async fn new_connection(&self) -> Result<Connection, Failure> {
         let connection = self.shared.server.connect(None).await?;
-        let migrated = migrate::migrate(&connection, &self.shared).await;
-        migrated.map_err(|fault| fault.failure(Effect::None))?;
-        let prepared = connection.prepare(&FIRST_STATEMENTS).await;
-        prepared.map_err(|error| failure(Effect::None, error))?;
+        let setting_up = timeout(self.shared.server.answer_timeout, self.set_up(&connection));
+        let set_up = setting_up.await.unwrap_or(Err(Fault::NoAnswer));
+        set_up.map_err(|fault| fault.failure(Effect::None))?;
         Ok(connection)
+    }
+
+    async fn set_up(&self, connection: &Connection) -> Result<(), Fault> {
+        migrate::migrate(connection, &self.shared).await?;
+        Ok(connection.prepare(&FIRST_STATEMENTS).await?)
     }
 }
 
@@ -206,11 +222,11 @@ async fn transact(
 ) -> Result<(), Fault> {
     let mut tx = Transaction::begin(connection, shared, is_alone).await?;
     for job in jobs {
-        tx.next_turn = None;
         match job.run(&mut tx).await {
             Err(Fault::Refused(cause)) => job.fail(Fault::Refused(cause).failure(Effect::None)),
             done => done?,
         }
+        tx.settle_groups().await?;
     }
     tx.finish().await?;
     *effect = Effect::Unknown;
