@@ -48,6 +48,7 @@ mod claims;
 mod connection;
 mod dead_letters;
 mod diagnosis;
+mod ended_child;
 mod enqueue;
 mod error;
 mod errors;

@@ -9,7 +9,9 @@ pub(super) use self::harness::{contents_of, temp_folder};
 #[cfg(any(feature = "redis", feature = "postgres", feature = "sqlite-unbundled"))]
 pub(super) use self::observers::look;
 #[cfg(feature = "redis")]
-pub(super) use self::process::{id, task, with_key};
+pub(super) use self::process::with_key;
+#[cfg(any(feature = "redis", feature = "postgres"))]
+pub(super) use self::process::{id, task};
 
 mod baseline_tests;
 mod cancel_tests;

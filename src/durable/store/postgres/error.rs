@@ -161,12 +161,17 @@ fn cause_of(code: &SqlState) -> Cause {
         &SqlState::INVALID_CATALOG_NAME => {
             Cause::Invalid(String::from("the database does not exist: create it"))
         }
-        &SqlState::UNDEFINED_TABLE | &SqlState::INVALID_SCHEMA_NAME => Cause::Unfit(String::from(
-            "the tables of the store are missing: open the store again",
-        )),
+        &SqlState::UNDEFINED_TABLE | &SqlState::INVALID_SCHEMA_NAME => missing_tables(),
         &SqlState::DATA_CORRUPTED | &SqlState::INDEX_CORRUPTED => Cause::Corrupt,
         _ => Cause::Unavailable,
     }
+}
+
+/// The tables of a store were removed while it was open.
+pub(super) fn missing_tables() -> Cause {
+    Cause::Unfit(String::from(
+        "the tables of the store are missing: open the store again",
+    ))
 }
 
 /// Returns the cause of an error that the server has not reported.

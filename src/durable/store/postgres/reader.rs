@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use tokio::try_join;
 
 use super::connection::Connection;
-use super::error::{Fault, closed};
+use super::error::{Fault, closed, missing_tables};
 use super::meta;
 use super::migrate;
 use super::shared::Shared;
@@ -126,7 +126,10 @@ impl Reader {
 
     async fn set_up(&self, connection: &Connection) -> Result<(), Fault> {
         if !migrate::exists(connection, &self.shared).await? {
-            return Err(Fault::Refused(Cause::Invalid(no_store())));
+            return Err(Fault::Refused(match self.shared.is_observer {
+                true => Cause::Invalid(no_store()),
+                false => missing_tables(),
+            }));
         }
         Ok(connection.prepare(&[meta::LOAD]).await?)
     }

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::added_steps::AddedSteps;
+use super::ended_child::EndedChild;
 use super::error::Fault;
 use super::task::Task;
 use super::text;
@@ -45,14 +46,6 @@ const MAKE_DUE: &str =
 const REMOVE_STEPS: &str = "DELETE FROM throng.step WHERE id = $1";
 
 const REMOVE_WORKFLOW: &str = "DELETE FROM throng.workflow WHERE id = $1";
-
-/// A child that has ended, of which its parent is still to be told.
-#[derive(Debug)]
-pub(super) struct EndedChild {
-    parent: TaskId,
-    child: TaskId,
-    end: TaskState,
-}
 
 /// Stores steps of running tasks. Returns an answer for each, in their order.
 pub(super) async fn store(

@@ -8,14 +8,32 @@ use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 use self::server::Server;
 pub(in crate::durable::store) use self::server::is_installed as is_server_installed;
 
+mod errors_tests;
+mod lost_answers_tests;
+mod permissions_tests;
+mod probe_tests;
+mod proxy;
+mod reconnects_tests;
+mod scene;
 #[path = "../../../../tests/support/postgres_server.rs"]
 pub(in crate::durable::store) mod server;
+mod timeouts_tests;
+
+/// Ends the calling test if there is no server. The test above this one fails then.
+macro_rules! needs_postgres {
+    () => {
+        if !$crate::durable::store::postgres::tests::is_server_installed() {
+            return;
+        }
+    };
+}
+use needs_postgres;
 
 #[test]
 fn postgresql_is_installed() {
     assert!(
         is_server_installed(),
-        "install it: on Debian, `apt-get install postgresql`"
+        "install PostgreSQL to run the tests of its store: on Debian, `apt-get install postgresql`"
     );
 }
 
@@ -31,7 +49,10 @@ pub(in crate::durable::store) struct ServerConnection(Client);
 
 impl ServerConnection {
     pub(in crate::durable::store) fn to(server: &Server) -> Self {
-        let url = server.url();
+        Self::to_url(server.url())
+    }
+
+    pub(in crate::durable::store) fn to_url(url: String) -> Self {
         let connecting = RUNTIME.spawn(async move {
             let (client, driver) = tokio_postgres::connect(&url, NoTls).await?;
             tokio::spawn(driver);

@@ -11,12 +11,12 @@ use tokio::try_join;
 use tokio_postgres::Error;
 
 use super::connection::{Connection, Params};
+use super::ended_child::EndedChild;
 use super::error::Fault;
 use super::groups::GroupChanges;
 use super::meta;
 use super::notices::Notices;
 use super::shared::Shared;
-use super::steps::EndedChild;
 use super::totals::Deltas;
 use super::view::View;
 
