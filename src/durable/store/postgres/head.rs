@@ -3,25 +3,22 @@
 use super::error::Fault;
 use super::state::State;
 use super::task_info;
-use super::text;
 use super::view::View;
 use crate::durable::QueueHead;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::MAX_HEAD_LISTS;
 
-/// Selects the first groups of a queue that may be served, and the first groups of the kinds `$1` that have a waiting task.
-const GROUPS: &str = "(SELECT name FROM throng.group_turn WHERE queue = $2
-        ORDER BY priority, turn, name LIMIT $3)
+/// Selects the groups whose lines are read, of the kinds `$1`: none, the first `$2` of each kind that may be served, and some that may not.
+const GROUPS: &str = "SELECT ''
     UNION
-    (WITH RECURSIVE line (kind, name) AS (
-        SELECT own.kind, '' COLLATE \"C\" FROM unnest($1::bigint[]) AS own (kind)
+    SELECT line.name FROM unnest($1::bigint[]) AS own (kind) CROSS JOIN LATERAL (
+        (SELECT name FROM throng.group_line
+            WHERE group_line.kind = own.kind AND turn IS NOT NULL ORDER BY turn, name LIMIT $2)
         UNION ALL
-        SELECT line.kind, (
-            SELECT min(group_name) FROM throng.ready
-            WHERE ready.kind = line.kind AND ready.group_name > line.name
-        ) FROM line WHERE line.name IS NOT NULL
-    )
-    SELECT name FROM line WHERE name IS NOT NULL LIMIT $3)";
+        (SELECT name FROM throng.group_line
+            WHERE group_line.kind = own.kind AND turn IS NULL ORDER BY name LIMIT $2)
+        LIMIT $2
+    ) AS line";
 
 /// Selects the tasks that became ready first, `$3` at most, among as many at the heads of the lines of the kinds `$1` and the groups `$2`. A
 /// line whose first task is not among them has none of them.
@@ -49,8 +46,7 @@ pub(super) async fn head(view: &View, queue: &QueueName, limit: usize) -> Result
     let kinds = kinds.filter(|it| it.queue == *queue).take(MAX_HEAD_LISTS);
     let kinds: Vec<_> = kinds.map(|it| it.kind).collect();
     let most_groups = (MAX_HEAD_LISTS / kinds.len().max(1)).max(1) as i64;
-    let queue = text::stored(queue.as_str());
-    let groups: Vec<String> = view.values(GROUPS, &[&kinds, &queue, &most_groups]).await?;
+    let groups: Vec<String> = view.values(GROUPS, &[&kinds, &most_groups]).await?;
     let rows = view.rows(HEAD, &[&kinds, &groups, &(limit as i64)]).await?;
     let tasks = rows
         .iter()

@@ -3,6 +3,7 @@
 use tokio_postgres::Row;
 
 use super::error::Fault;
+use super::silent_sessions::WORKER_SILENCE;
 use super::transaction::Transaction;
 use crate::durable::store::DeadReason;
 
@@ -14,6 +15,13 @@ const OF_CLOSED: &str = "SELECT epoch, lease, suspect, delivered FROM throng.cla
 /// Selects the claims whose lease has expired.
 const LATE: &str = "SELECT epoch, lease, suspect, delivered FROM throng.claim
     WHERE until <= $1 ORDER BY epoch FOR UPDATE SKIP LOCKED";
+
+/// Selects the claims that are suspected already, and whose sessions have been silent for long while their processes do not listen.
+const OF_GONE: &str = "SELECT epoch, lease, suspect, delivered FROM throng.claim
+    WHERE until <= $1 AND suspect = 1 AND session IN (
+        SELECT id FROM throng.session WHERE abs($2 - seen) >= $3
+            AND endpoint <> ALL (ARRAY(SELECT endpoint FROM throng.listener))
+    ) ORDER BY epoch FOR UPDATE SKIP LOCKED";
 
 const SUSPECT: &str = "UPDATE throng.claim
     SET suspect = CASE WHEN session = $3 THEN 2 ELSE 1 END, until = $2 WHERE epoch = $1";
@@ -45,6 +53,16 @@ pub(super) async fn reap_dead(tx: &mut Transaction) -> Result<bool, Fault> {
         reap(tx, &read(row)?, false).await?;
     }
     Ok(!rows.is_empty())
+}
+
+/// Takes back the claims of processes that are gone. So a client that opens a session sees what dead workers have left, even if no worker
+/// makes a turn.
+pub(super) async fn reap_gone(tx: &mut Transaction) -> Result<(), Fault> {
+    let (boot, wall) = (tx.now.boot, tx.now.wall);
+    for row in &tx.rows(OF_GONE, &[&boot, &wall, &WORKER_SILENCE]).await? {
+        reap(tx, &read(row)?, false).await?;
+    }
+    Ok(())
 }
 
 /// Suspects claims whose lease has expired, and takes back those that are suspected already. So a lease gets a second chance: its worker

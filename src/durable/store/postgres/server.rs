@@ -90,7 +90,8 @@ impl PostgresServer {
         format!(
             "SET lock_timeout = {third}; SET statement_timeout = {};
              SET idle_in_transaction_session_timeout = {}; SET client_min_messages = warning;
-             SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_seqscan = off; SET jit = off",
+             SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_seqscan = off; SET jit = off;
+             SET max_parallel_workers_per_gather = 0",
             2 * third,
             6 * third
         )

@@ -72,6 +72,7 @@ impl Session {
 pub(super) async fn open(tx: &mut Transaction, new: &NewSession) -> Result<SessionId, Fault> {
     tx.alone()?;
     reap::reap_dead(tx).await?;
+    reap::reap_gone(tx).await?;
     tx.rows(meta::RAISE_EPOCH, &[&tx.now.micros()]).await?;
     let set = new.set.as_ref();
     let types = set.map(|set| {
