@@ -11,6 +11,7 @@ pub(in crate::durable::store) use self::server::is_installed as is_server_instal
 mod errors_tests;
 mod lost_answers_tests;
 mod permissions_tests;
+mod plans_tests;
 mod probe_tests;
 mod proxy;
 mod reconnects_tests;
