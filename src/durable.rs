@@ -8,6 +8,7 @@
 //! | store | use it for |
 //! | --- | --- |
 //! | `RedisStore` (feature `redis`) | any number of machines: a server |
+//! | `PostgresStore` (feature `postgres`, experimental) | any number of machines that share a PostgreSQL database |
 //! | `SqliteStore` (feature `sqlite`) | one machine, any number of processes: a file |
 //! | `MemoryStore` (feature `test-util`) | tests, with a clock that the test controls |
 //!

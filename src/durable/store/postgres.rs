@@ -10,6 +10,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::runtime::{self, Handle};
 use tokio::sync::{mpsc, oneshot};
@@ -635,6 +636,12 @@ impl Backend for PostgresStore {
 
     fn maintain(&self, budget: usize) -> Answer<'_, bool> {
         self.write_alone(budget, |tx, it| Box::pin(maintain::maintain(tx, *it)))
+    }
+
+    fn maintain_every(&self, interval: Duration, budget: usize) -> Answer<'_, bool> {
+        self.write((interval, budget), |tx, (interval, budget)| {
+            Box::pin(maintain::maintain_every(tx, *interval, *budget))
+        })
     }
 
     fn close(&self) -> Answer<'_, ()> {

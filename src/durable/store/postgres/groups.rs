@@ -112,7 +112,7 @@ const IS_ANY_READY: &str = "SELECT EXISTS (
                 SELECT 1 FROM throng.ready JOIN throng.task ON task.id = ready.id
                 WHERE ready.kind = line.kind AND ready.group_name = line.name
                     AND NOT (crashes + lost > 0 AND crashes + least(lost, 1) + 1 >= max_crashes)
-            )) LIMIT 1
+            )) ORDER BY turn, name LIMIT 1
         ) AS found
     )";
 

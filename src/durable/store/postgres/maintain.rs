@@ -1,5 +1,7 @@
 //! Removes what need not be kept any longer.
 
+use std::time::Duration;
+
 use super::error::Fault;
 use super::removal::remove_ended;
 use super::retention;
@@ -7,8 +9,28 @@ use super::schedules;
 use super::transaction::Transaction;
 use super::{silent_sessions, totals};
 use crate::durable::TaskId;
+use crate::durable::clock::millis;
 
 const RECORD_STORE_TIME: &str = "UPDATE throng.meta SET aged = $1, aged_at = $2";
+
+const PASSED: &str = "SELECT passed FROM throng.meta";
+
+const RECORD_PASS: &str = "UPDATE throng.meta SET passed = $1";
+
+/// Does the same as [`maintain`], unless the last pass of any process that left nothing to do was less than `interval` ago.
+pub(super) async fn maintain_every(
+    tx: &mut Transaction,
+    interval: Duration,
+    budget: usize,
+) -> Result<bool, Fault> {
+    let passed: Option<Option<i64>> = tx.value(PASSED, &[]).await?;
+    // The clock may have been set back.
+    let age = passed.flatten().map(|at| tx.now.boot.abs_diff(at));
+    match age.is_some_and(|age| age < millis(interval)) {
+        true => Ok(false),
+        false => maintain(tx, budget).await,
+    }
+}
 
 /// Removes the sessions of dead processes, among others, and at most `budget` ended tasks. Returns `true` if more is left to remove.
 pub(super) async fn maintain(tx: &mut Transaction, budget: usize) -> Result<bool, Fault> {
@@ -18,8 +40,11 @@ pub(super) async fn maintain(tx: &mut Transaction, budget: usize) -> Result<bool
     schedules::correct_hand_outs(tx).await?;
     silent_sessions::remove(tx).await?;
     totals::fold(tx).await?;
-    let more_stats = tx.expire_stats().await?;
-    Ok(more || more_stats)
+    let more = tx.expire_stats().await? || more;
+    if !more {
+        tx.execute(RECORD_PASS, &[&tx.now.boot]).await?;
+    }
+    Ok(more)
 }
 
 /// Records store time. It can advance by another minute from there.

@@ -31,11 +31,11 @@ const WAKE: &str = "WITH own AS MATERIALIZED (
 
 /// Wakes an idle session of the queue `$1` for each kind of which a task waits, unless its type is paused. If `$2` is the name of a type,
 /// only for the kinds of that type.
-const WAKE_QUEUE: &str = "WITH waiting AS MATERIALIZED (
-        SELECT DISTINCT own.kind FROM throng.park
-        JOIN throng.session ON session.id = park.session
-        CROSS JOIN LATERAL unnest(park.kinds) AS own (kind)
-        WHERE coalesce(session.queue, '') = $1 AND EXISTS (
+const WAKE_QUEUE: &str = "WITH own AS MATERIALIZED (
+        SELECT DISTINCT unnest(park.kinds) AS kind FROM throng.park
+        JOIN throng.session ON session.id = park.session WHERE coalesce(session.queue, '') = $1
+    ), waiting AS MATERIALIZED (
+        SELECT own.kind FROM own WHERE EXISTS (
             SELECT 1 FROM (
                 SELECT id FROM throng.ready WHERE ready.kind = own.kind LIMIT 1
             ) AS first JOIN throng.task ON task.id = first.id

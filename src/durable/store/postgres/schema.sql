@@ -9,6 +9,8 @@ CREATE TABLE throng.meta (
     -- The store time that was last recorded, and the time since 1970 at which it was recorded: see `meta.rs`.
     aged bigint NOT NULL,
     aged_at bigint NOT NULL,
+    -- The time of the last pass of maintenance that left nothing to do, by the same clock.
+    passed bigint,
     -- True as soon as a task with another priority than the normal one was stored.
     uses_priorities boolean NOT NULL DEFAULT false,
     -- The limits of what is kept of ended tasks: see `Limits`.

@@ -166,7 +166,7 @@ impl Drop for Postgres {
 }
 
 /// Queries that select the rows which break an invariant.
-const INVARIANTS: [(&str, &str); 4] = [
+const INVARIANTS: [(&str, &str); 8] = [
     (
         "a task waits in another line than its own",
         "SELECT task.id FROM throng.ready JOIN throng.task USING (id)
@@ -186,5 +186,41 @@ const INVARIANTS: [(&str, &str); 4] = [
         "a task neither waits nor is held by one claim",
         "SELECT id FROM throng.task_now WHERE now = 2
              AND (SELECT count(*) FROM throng.claim WHERE task_now.id = ANY (held)) <> 1",
+    ),
+    (
+        "a group waits without a line, or has an empty one",
+        "SELECT coalesce(line.name, own.group_name) FROM (
+             SELECT DISTINCT kind, group_name FROM throng.ready WHERE group_name <> ''
+         ) AS own FULL JOIN throng.group_line AS line
+             ON line.kind = own.kind AND line.name = own.group_name
+         WHERE own.kind IS NULL OR line.kind IS NULL",
+    ),
+    (
+        "a group has a turn although none of its tasks may start, or the other way round",
+        "SELECT line.name FROM throng.group_line AS line WHERE (turn IS NULL) = (
+             NOT EXISTS (
+                 SELECT 1 FROM throng.group_hold AS hold
+                 WHERE hold.queue = line.queue AND hold.name = line.name
+             ) AND (
+                 SELECT count(*) FROM throng.group_run AS run
+                 WHERE run.queue = line.queue AND run.name = line.name
+             ) < coalesce((
+                 SELECT group_max FROM throng.queue AS limits WHERE limits.name = line.queue
+             ), 1::bigint << 40)
+         )",
+    ),
+    (
+        "the lines of a group have different turns",
+        "SELECT name FROM throng.group_line GROUP BY queue, priority, name
+         HAVING count(DISTINCT turn) > 1 OR count(turn) NOT IN (0, count(*))",
+    ),
+    (
+        "the running tasks of a group are others than those that claims hold",
+        "SELECT coalesce(run.id, own.id) FROM throng.group_run AS run FULL JOIN (
+             SELECT task.id, task.queue, group_name FROM throng.claim
+             CROSS JOIN LATERAL unnest(held) AS held (id) JOIN throng.task ON task.id = held.id
+             WHERE group_name IS NOT NULL
+         ) AS own ON own.id = run.id AND own.queue = run.queue AND own.group_name = run.name
+         WHERE own.id IS NULL OR run.id IS NULL",
     ),
 ];
