@@ -18,14 +18,15 @@ const MAX_COUNTED: i64 = 10_000;
 #[cfg(test)]
 const MAX_COUNTED: i64 = MIN_COUNTED;
 
-/// Selects the number of tasks of each kind, or `$2` if there are more, and how many of them have no group and were not given back, with the
-/// places of the first and the last of these. If there may be more tasks, it also selects the last of all places.
+/// Selects the number of tasks of each kind, or `$2` if there are more, and how many of them have no group and were not given back, with
+/// the places of the first and the last of these. If there may be more tasks, it also selects the last of all places.
 const HEADS: &str = "SELECT own.kind, head.*, CASE WHEN size = $2 THEN (
             SELECT max(place) FROM throng.ready WHERE ready.kind = own.kind AND group_name = ''
         ) END AS last
     FROM unnest($1::bigint[]) AS own (kind) CROSS JOIN LATERAL (
         SELECT count(*) AS size, count(*) FILTER (WHERE is_plain) AS plain,
-            min(place) FILTER (WHERE is_plain) AS first, max(place) FILTER (WHERE is_plain) AS end_of_head
+            min(place) FILTER (WHERE is_plain) AS first,
+            max(place) FILTER (WHERE is_plain) AS end_of_head
         FROM (
             SELECT place, group_name = '' AND place > 0 AS is_plain FROM throng.ready
             WHERE ready.kind = own.kind ORDER BY ready.group_name, ready.place LIMIT $2
