@@ -20,8 +20,8 @@ const GROUPS: &str = "SELECT ''
         LIMIT $2
     ) AS line";
 
-/// Selects the tasks that became ready first, `$3` at most, among as many at the heads of the lines of the kinds `$1` and the groups `$2`. A
-/// line whose first task is not among them has none of them.
+/// Selects the tasks that became ready first, `$3` at most, among as many at the heads of the lines of the kinds `$1` and the groups `$2`.
+/// A line whose first task is not among them has none of them.
 const HEAD: &str = "SELECT entry.* FROM (
         SELECT first.kind, first.group_name FROM unnest($1::bigint[]) AS kinds (kind)
         CROSS JOIN unnest($2::text[]) AS groups (name)

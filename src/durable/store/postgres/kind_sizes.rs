@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use tokio_postgres::Row;
+
 use super::error::Fault;
 use super::view::View;
 use super::waiting_kinds::WaitingKind;
@@ -16,14 +18,15 @@ const MAX_COUNTED: i64 = 10_000;
 #[cfg(test)]
 const MAX_COUNTED: i64 = MIN_COUNTED;
 
-/// Selects the number of tasks of each kind, or `$2` if there are more, and how many of them have no group and were not given back, with the
-/// places of the first and the last of these. If there may be more tasks, it also selects the last of all places.
+/// Selects the number of tasks of each kind, or `$2` if there are more, and how many of them have no group and were not given back, with
+/// the places of the first and the last of these. If there may be more tasks, it also selects the last of all places.
 const HEADS: &str = "SELECT own.kind, head.*, CASE WHEN size = $2 THEN (
             SELECT max(place) FROM throng.ready WHERE ready.kind = own.kind AND group_name = ''
         ) END AS last
     FROM unnest($1::bigint[]) AS own (kind) CROSS JOIN LATERAL (
         SELECT count(*) AS size, count(*) FILTER (WHERE is_plain) AS plain,
-            min(place) FILTER (WHERE is_plain) AS first, max(place) FILTER (WHERE is_plain) AS end_of_head
+            min(place) FILTER (WHERE is_plain) AS first,
+            max(place) FILTER (WHERE is_plain) AS end_of_head
         FROM (
             SELECT place, group_name = '' AND place > 0 AS is_plain FROM throng.ready
             WHERE ready.kind = own.kind ORDER BY ready.group_name, ready.place LIMIT $2
@@ -88,26 +91,26 @@ fn max_counted(kinds: usize) -> i64 {
 /// Reads the first tasks of each kind, at most `most`.
 async fn heads(view: &View, kinds: &[i64], most: i64) -> Result<Vec<Head>, Fault> {
     let rows = view.rows(HEADS, &[&kinds, &most]).await?;
-    let heads = rows.iter().map(|row| {
+    rows.iter().map(Head::read).collect()
+}
+
+impl Head {
+    fn read(row: &Row) -> Result<Self, Fault> {
         let count = |column| -> Result<_, Fault> { Ok(row.try_get::<_, i64>(column)? as u64) };
-        let place = |column| -> Result<_, Fault> { Ok(row.try_get::<_, Option<i64>>(column)?) };
-        let first = place("first")?;
+        let first: Option<i64> = row.try_get("first")?;
         let span = |end: Option<i64>| {
             let ends = first.zip(end);
             ends.map_or(1, |(first, end)| end.abs_diff(first) + 1)
         };
-        Ok(Head {
+        Ok(Self {
             kind: row.try_get("kind")?,
             size: count("size")?,
             plain: count("plain")?,
-            span: span(place("end_of_head")?),
-            whole_span: span(place("last")?),
+            span: span(row.try_get("end_of_head")?),
+            whole_span: span(row.try_get("last")?),
         })
-    });
-    heads.collect()
-}
+    }
 
-impl Head {
     /// Estimates the number of tasks. Each new task gets the next place, whatever its kind. So a kind whose tasks arrive half as often has
     /// half as many tasks at as many places.
     fn estimate(&self) -> u64 {

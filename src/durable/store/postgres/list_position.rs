@@ -24,8 +24,8 @@ pub(super) struct AfterId {
 const LINE_BYTES: usize = 16;
 
 impl AfterLine {
-    /// Returns the position at which a page begins, or `None` if it is not valid. The first page begins after the last line, since lines are
-    /// listed from their ends on, and since kinds are negative.
+    /// Returns the position at which a page begins, or `None` if it is not valid. The first page begins after the last line: lines are
+    /// listed from their ends on, and kinds are negative.
     pub(super) fn of(request: &ListTasks) -> Option<Self> {
         match &request.after {
             Some(bytes) => Self::read(bytes),

@@ -8,8 +8,8 @@ use super::silent_sessions::WORKER_SILENCE;
 use super::view::View;
 use crate::durable::store::kind::TypeSet;
 
-/// Selects the sets of sessions that are not gone, and the numbers of these sessions. A session is gone if it is silent and its process does
-/// not listen. The difference of times is absolute, since a clock may have been set back.
+/// Selects the sets of sessions that are not gone, and the numbers of these sessions. A session is gone if it is silent and its process
+/// does not listen. The difference of times is absolute, since a clock may have been set back.
 const LIVE_SETS: &str = "SELECT types, queue, count(*) AS sessions FROM throng.session
     WHERE types IS NOT NULL
         AND (abs($1 - seen) < $2 OR endpoint = ANY (ARRAY(SELECT endpoint FROM throng.listener)))

@@ -69,9 +69,6 @@ async fn running(view: &View) -> Result<BTreeMap<QueueName, u64>, Fault> {
 impl Reading<'_> {
     fn finish(self) -> Overview {
         let names = self.queue_names();
-        let has_more_queues = names.len() > MAX_OVERVIEW_ROWS;
-        let queues = names.into_iter().take(MAX_OVERVIEW_ROWS);
-        let queues = queues.map(|name| (name.clone(), self.queue(&name)));
         let unserved = self.unserved().map(|it| self.sizes.size(it.kind)).sum();
         let mut draft = OverviewDraft {
             now: self.view.now.wall as u64,
@@ -79,10 +76,18 @@ impl Reading<'_> {
                 unserved,
                 ..self.counts
             },
-            queues: queues.collect(),
-            has_more_queues,
+            has_more_queues: names.len() > MAX_OVERVIEW_ROWS,
             ..OverviewDraft::default()
         };
+        for name in names.into_iter().take(MAX_OVERVIEW_ROWS) {
+            let queue = self.queue(&name);
+            draft.queues.insert(name, queue);
+        }
+        self.add_types(&mut draft);
+        draft.finish()
+    }
+
+    fn add_types(self, draft: &mut OverviewDraft) {
         for it in self.unserved() {
             let run_type = RunType::new(&it.name.as_str().into(), &it.queue);
             draft.types.entry(run_type).or_default();
@@ -90,7 +95,6 @@ impl Reading<'_> {
         draft.add_stats(self.stats);
         draft.add_paused(self.view.paused.iter().map(String::as_str));
         mark_served(&mut draft.types, &self.known);
-        draft.finish()
     }
 
     /// Returns the default queue, the first queues that have a row, and those that live sessions serve.

@@ -80,19 +80,28 @@ async fn add(tx: &Transaction, resolution: Resolution, report: &StatReport) -> R
     for (run_type, runs) in &report.runs {
         counted.insert(bucket.add(run_type.clone(), *runs));
     }
-    let names: Vec<_> = counted.iter().map(|it| text::stored(it.name())).collect();
-    let queues = counted.iter().map(|it| text::stored(it.queue().as_str()));
-    let queues: Vec<_> = queues.collect();
-    let runs: Vec<_> = counted.iter().map(|it| bucket.get(it)).collect();
+    let rows = counted.iter().map(|it| (it, bucket.get(it)));
+    save(tx, hours(resolution), number, &rows.collect::<Vec<_>>()).await
+}
+
+/// Stores rows of a bucket.
+async fn save(
+    tx: &Transaction,
+    hours: bool,
+    bucket: i64,
+    rows: &[(&RunType, RunTotals)],
+) -> Result<(), Fault> {
+    let types = rows.iter().map(|(run_type, _)| run_type);
+    let names: Vec<_> = types.clone().map(|it| text::stored(it.name())).collect();
+    let queues: Vec<_> = types.map(|it| text::stored(it.queue().as_str())).collect();
     let column = |nth: usize| -> Vec<_> {
-        let numbers = runs.iter().map(|runs| runs.numbers()[nth]);
+        let numbers = rows.iter().map(|(_, runs)| runs.numbers()[nth]);
         numbers.map(stored).collect()
     };
-    let counts: [Vec<i64>; 5] = std::array::from_fn(column);
-    let micros = runs.iter().map(|runs| runs.run_time.as_micros() as u64);
-    let micros: Vec<_> = micros.map(stored).collect();
-    let hours = hours(resolution);
-    let mut params: Vec<&(dyn ToSql + Sync)> = vec![&hours, &number, &names, &queues];
+    let counts: [_; 5] = std::array::from_fn(column);
+    let micros = rows.iter().map(|(_, runs)| runs.run_time.as_micros());
+    let micros: Vec<_> = micros.map(|micros| stored(micros as u64)).collect();
+    let mut params: Vec<&(dyn ToSql + Sync)> = vec![&hours, &bucket, &names, &queues];
     params.extend(counts.iter().map(|counts| counts as &(dyn ToSql + Sync)));
     params.push(&micros);
     tx.execute(SAVE, &params).await?;

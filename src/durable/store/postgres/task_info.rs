@@ -17,29 +17,48 @@ use crate::durable::{Status, TaskInfo};
 /// needs: `ready_at` if it waits, `at` if it is delayed or has ended, `retention` and `took` if it has ended, and `reason` and `error` of a
 /// dead letter.
 pub(super) fn info(view: &View, state: State, row: &Row) -> Result<TaskInfo, Fault> {
-    let mut info = plain(state, row)?;
+    let info = plain(state, row)?;
     match state {
-        State::Waiting => info.ready_for = Some(view.now.since(row.try_get("ready_at")?)),
-        State::Delayed => info.due_in = Some(Now::left(view.now.wall, row.try_get("at")?)),
-        State::Running => {}
-        State::Done | State::Cancelled => {
-            let (at, expiry) = (row.try_get("at")?, view.expiry());
-            (info.queue, info.group, info.failures, info.crashes) = (None, None, None, None);
-            info.kept_for = Some(Now::left(expiry.store_time, at));
-            info.age = Some(expiry.age_of_end(at, row.try_get("retention")?));
-            info.took = run_time(row.try_get("took")?);
+        State::Waiting => {
+            let ready_for = Some(view.now.since(row.try_get("ready_at")?));
+            Ok(TaskInfo { ready_for, ..info })
         }
-        State::Dead => {
-            let (at, expiry) = (row.try_get("at")?, view.expiry());
-            let error = text::loaded(row.try_get("error")?);
-            info.kept_for = Some(expiry.left_of_dead(at));
-            info.age = Some(expiry.age_of_dead(at));
-            info.reason = Some(reason(row.try_get("reason")?));
-            info.error = Some(shortened(error, MAX_LISTED_ERROR_BYTES));
-            info.took = run_time(row.try_get("took")?);
+        State::Delayed => {
+            let due_in = Some(Now::left(view.now.wall, row.try_get("at")?));
+            Ok(TaskInfo { due_in, ..info })
         }
+        State::Running => Ok(info),
+        State::Done | State::Cancelled => ended(view, info, row),
+        State::Dead => dead(view, info, row),
     }
-    Ok(info)
+}
+
+/// Adds the fields of a task that has succeeded or was cancelled, and removes those that are not kept.
+fn ended(view: &View, info: TaskInfo, row: &Row) -> Result<TaskInfo, Fault> {
+    let (at, expiry) = (row.try_get("at")?, view.expiry());
+    Ok(TaskInfo {
+        queue: None,
+        group: None,
+        failures: None,
+        crashes: None,
+        kept_for: Some(Now::left(expiry.store_time, at)),
+        age: Some(expiry.age_of_end(at, row.try_get("retention")?)),
+        took: run_time(row.try_get("took")?),
+        ..info
+    })
+}
+
+fn dead(view: &View, info: TaskInfo, row: &Row) -> Result<TaskInfo, Fault> {
+    let (at, expiry) = (row.try_get("at")?, view.expiry());
+    let error = text::loaded(row.try_get("error")?);
+    Ok(TaskInfo {
+        kept_for: Some(expiry.left_of_dead(at)),
+        age: Some(expiry.age_of_dead(at)),
+        reason: Some(reason(row.try_get("reason")?)),
+        error: Some(shortened(error, MAX_LISTED_ERROR_BYTES)),
+        took: run_time(row.try_get("took")?),
+        ..info
+    })
 }
 
 /// Returns a task with the fields that all states have.

@@ -10,7 +10,8 @@ use crate::durable::{Cursor, WorkerInfo, WorkerState, WorkersPage};
 
 /// Selects sessions that have a card, and whether a lease of theirs has expired since their last request.
 const WORKERS: &str = "SELECT id, opened, seen, card,
-        abs($3 - seen) >= $4 AND endpoint <> ALL (ARRAY(SELECT endpoint FROM throng.listener)) AS is_gone,
+        abs($3 - seen) >= $4
+            AND endpoint <> ALL (ARRAY(SELECT endpoint FROM throng.listener)) AS is_gone,
         EXISTS (
             SELECT 1 FROM throng.claim WHERE claim.session = session.id AND suspect = 1
         ) AS is_suspect
