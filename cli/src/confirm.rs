@@ -29,7 +29,7 @@ pub(crate) fn confirm_all(
     ask(&act, &number.to_string(), args)
 }
 
-/// The same for things whose number is not known: a person must type `yes`.
+/// Asks a person to type `yes` before an act on an unknown number of things.
 pub(crate) fn confirm_unknown(act: &str, args: &ConfirmArgs) -> Result<(), Failure> {
     ask(act, "yes", args)
 }

@@ -17,6 +17,8 @@ mod safety;
 mod scene;
 #[path = "cli/server.rs"]
 mod server;
+#[path = "cli/steps.rs"]
+mod steps;
 #[path = "cli/store.rs"]
 mod store;
 #[path = "cli/terminal.rs"]

@@ -91,7 +91,7 @@ pub struct DurableHandle<T> {
     id: TaskId,
     /// The type of the task. `None` if it is not known, because the handle was deserialised or the task was spawned as bytes.
     task: Option<TaskType<T>>,
-    /// The action of the spawn that returned the handle, because the task held the key.
+    /// The way in which the spawn that returned the handle resolved a conflict, if the task held its key.
     conflict: Option<Conflict>,
     waiting: Option<Waiting>,
 }

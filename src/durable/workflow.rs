@@ -1,9 +1,9 @@
 //! Workflows: tasks that store their steps, and hold neither a permit nor a worker while they wait.
 //!
-//! A run records what it has done in *steps*, which the store keeps and which never change. A later run of the task reads them, and
-//! continues after the last one. A run that must wait ends: it returns an error, which `?` passes on, and the task is
-//! *suspended* until a time, or until it has a number of steps. Since a signal is a step, too, and since the store compares the numbers
-//! when it suspends the task and when it stores a signal, no signal is missed.
+//! A run records its results in *steps*, which the store keeps and which never change. A later run of the task reads them, and continues
+//! after the last one. A run that must wait ends: it returns an error, which `?` passes on, and the task is *suspended* until a time, or
+//! until it has a given number of steps. A signal is a step, too. The store compares the number of steps with the given one both when it
+//! suspends the task and when it stores a signal, so no signal is missed.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -24,7 +24,7 @@ mod sleeps;
 pub(crate) mod spawned_children;
 mod steps;
 
-/// Shorter waits do not end a run.
+/// The shortest wait that ends a run.
 const MIN_SUSPENSION: Duration = Duration::from_secs(2);
 
 /// The mean time after which a task whose step did not fit into the store runs again.
@@ -68,8 +68,8 @@ impl<App> TaskContext<App> {
         }
     }
 
-    /// Stores steps, except those that the task has already. Returns for each step, in their order, the one that the task has now, or the
-    /// step if the task has no room for it.
+    /// Stores steps, except those that the task has already. Returns, in the same order, the step that the task now has under each name, or
+    /// the given step if the task has no room for it.
     async fn store_steps(&self, steps: Vec<NamedValue>) -> Result<Vec<StoredOrFull>, TaskError> {
         let new = steps.iter().map(|(name, value)| self.new_step(name, value));
         let new = new.collect::<Result<Vec<_>, _>>()?;
@@ -111,7 +111,7 @@ impl<App> TaskContext<App> {
         })
     }
 
-    /// Waits for a short time. Instead of a longer one, returns the error with which the run ends, to suspend the task for this time or,
+    /// Waits if the rest of the time is short. Otherwise, returns the error that ends the run and suspends the task for that time or,
     /// unless the step is a sleep, until the task has the step.
     async fn wait_for(&self, rest: Duration, step: &StepName) -> Result<(), TaskError> {
         if rest >= MIN_SUSPENSION {

@@ -449,7 +449,7 @@ async fn children_that_are_spawned_at_the_same_time_have_one_limit(store: TestSt
     assert_eq!(client.counts().await.unwrap().stored, 4);
 }
 
-/// A later run of the task asks for them under the same name.
+/// A later run of the task spawns children of another type under the same name.
 async fn children_of_another_type_are_refused(store: TestStore) {
     let client = store.client().await;
     let runs = Calls::default();
@@ -489,7 +489,7 @@ impl<const IS_MOVED: bool> Run<App> for Moved<IS_MOVED> {
     }
 }
 
-/// The run that spawns them, and the one that joins them, are those of different programs.
+/// One program spawns the children, and another one joins them.
 async fn children_whose_type_has_moved_to_another_queue_are_found(store: TestStore) {
     let client = store.client().await;
     let mut of_queue = DurableExecutor::builder(client.clone());

@@ -209,7 +209,7 @@ async fn a_task_does_not_show_a_sleep_for_which_it_no_longer_waits(store: TestSt
     let client = store.client().await;
     let _executor = start(&client, |_, cx| async move {
         if let Err(error) = cx.signal::<u64>("first").await {
-            // It ends at about the time at which a task that waits for a signal is due at the latest.
+            // This sleep ends at about the latest time at which a task that waits for a signal is due.
             cx.sleep("pause", Duration::from_secs(6 * 3600)).await?;
             return Err(error);
         }

@@ -146,9 +146,9 @@ pub(crate) fn thread_name() -> String {
     thread::current().name().unwrap_or_default().to_owned()
 }
 
-/// The status files of the threads of this process whose names begin so.
+/// Returns the status files of the threads of this process whose names begin with this text.
 ///
-/// One that has gone from here has given back its stack, and not only said that it ends.
+/// A thread that is no longer listed has released its stack.
 #[cfg(target_os = "linux")]
 pub(crate) fn threads_called(name: &str) -> Vec<PathBuf> {
     threads()
@@ -160,10 +160,10 @@ pub(crate) fn threads_called(name: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The folders of the threads of this process.
+/// Returns the folders of the threads of this process.
 ///
-/// The system ends a list early if the thread at which it has arrived exits. Such a list does not have as many threads as there were
-/// before it and are after it.
+/// If a thread exits while the system lists it, the list may end there. So a list counts only if its length is the number of threads both
+/// before and after it was read.
 #[cfg(target_os = "linux")]
 fn threads() -> Vec<PathBuf> {
     loop {

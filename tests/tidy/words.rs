@@ -91,7 +91,7 @@ fn comments_have_subjects() {
     problems.report();
 }
 
-/// The beginnings of sentences that a file does not have.
+/// Returns the openings that the comments of a file must not have.
 fn openings(path: &str) -> impl Iterator<Item = &'static str> {
     let more = is_durable(path).then_some(OPENINGS_OF_DURABLE);
     OPENINGS.into_iter().chain(more.into_iter().flatten())

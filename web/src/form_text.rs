@@ -1,12 +1,12 @@
-//! [`FormText`]: a text in a hidden field of a form, which arrives as it is in the store.
+//! [`FormText`]: a text in a hidden field of a form, which reaches the server unchanged.
 
 use std::borrow::Cow;
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 use serde::de::{Deserialize, Deserializer, Error};
 
-/// A text from a hidden field, in which [`encoded`] has put it. Browsers change line breaks in the values of fields to CR LF, and parsers
-/// of HTML replace NUL: so a name with such a character would arrive as another name.
+/// A text from a hidden field, whose value [`encoded`] has made. Browsers change line breaks in the values of fields to CR LF, and parsers
+/// of HTML replace NUL. So without the encoding, a name with such a character would arrive as another name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FormText(pub(crate) String);
 

@@ -118,7 +118,7 @@ async fn replay(
     Ok(Redirect::to(&link(&task_path(&visit, id), &notice)))
 }
 
-/// A signal. Its name is from a field in which somebody has written it or, if it cannot be written there, from a hidden one.
+/// A signal. Its name comes from a text field or, if a text field cannot hold it, from the hidden field `awaited`.
 #[derive(Deserialize)]
 struct SignalForm {
     #[serde(default)]

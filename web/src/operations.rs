@@ -6,6 +6,7 @@ pub(crate) mod audit;
 pub(crate) mod bulk;
 pub(crate) mod jobs;
 
+use serde_json::Value;
 use serde_json::value::RawValue;
 use throng::durable::{Changed, DurableError, TaskChange, TaskId};
 
@@ -41,7 +42,7 @@ pub(crate) async fn change_task(
 
 /// The maximum size in bytes of the name of a signal, and of a step without its kind.
 pub(crate) const MAX_STEP_NAME_BYTES: usize = 128;
-/// The same for the name of a step with its kind. This is the longest kind.
+/// The maximum size in bytes of the name of a step with its kind. The longest kind is `timeout`.
 const MAX_FULL_NAME_BYTES: usize = "timeout:".len() + MAX_STEP_NAME_BYTES;
 
 /// Refuses a name that no step has. This precedes the audit event, which would otherwise record a text as long as the request.
@@ -71,9 +72,20 @@ pub(crate) async fn replay_from(
     changed
 }
 
-/// The maximum length of a body with a signal. A value has at most 64 KiB, of which a form may encode each byte as three. The rest is for
-/// the name.
+/// The maximum length in bytes of the body of a request that sends a signal. A value has at most 64 KiB, and a form may encode each of its
+/// bytes as three. The rest is for the name.
 pub(crate) const MAX_SIGNAL_BODY_BYTES: usize = 3 * (64 << 10) + (4 << 10);
+
+/// Refuses a value that `serde_json` accepts as a [`RawValue`], but decodes into no type: it contains half of a surrogate pair, a number that
+/// is out of range, or too many nested arrays. The run that reads it would fail for good, and the first signal with a name stands.
+fn check_value(value: &RawValue) -> Result<(), WebError> {
+    let decoded = serde_json::from_str::<Value>(value.get());
+    decoded.map(drop).map_err(|error| {
+        WebError::invalid(format!(
+            "No task could read the value of the signal ({error}): correct the value, and send it again."
+        ))
+    })
+}
 
 /// Sends a signal to a task. Returns `false` if the task has a signal with this name already.
 pub(crate) async fn signal(
@@ -83,6 +95,7 @@ pub(crate) async fn signal(
     value: &RawValue,
 ) -> Result<bool, WebError> {
     check_length("signal", name, MAX_STEP_NAME_BYTES)?;
+    check_value(value)?;
     let subject = format!("{id} {name}");
     let audit = Audit::begin(visit, "signal", &subject);
     let client = &visit.store.client;

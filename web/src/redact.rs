@@ -18,6 +18,8 @@ pub struct Shown<'a> {
     pub name: Option<&'a str>,
     /// The part of the task that the value is.
     pub part: ShownPart,
+    /// The name of the step, if the part is the value of a step.
+    pub step: Option<&'a str>,
 }
 
 /// A part of a task that may contain confidential data.
@@ -34,6 +36,18 @@ pub enum ShownPart {
     Error,
     /// The value of a step.
     Step,
+}
+
+impl<'a> Shown<'a> {
+    /// A part of a task that is not the value of a step.
+    pub(crate) fn new(id: TaskId, name: Option<&'a str>, part: ShownPart) -> Self {
+        Self {
+            id,
+            name,
+            part,
+            step: None,
+        }
+    }
 }
 
 type RedactHook = Arc<dyn Fn(&Shown<'_>, &mut Value) + Send + Sync>;
@@ -82,12 +96,11 @@ impl Redactor {
     /// Removes confidential data from an error.
     pub(crate) fn error(&self, id: TaskId, name: Option<&str>, text: &str) -> String {
         let text = redact_text(text);
-        let part = ShownPart::Error;
         match &self.hook {
             None => text,
             Some(hook) => {
                 let mut value = Value::String(text);
-                hook(&Shown { id, name, part }, &mut value);
+                hook(&Shown::new(id, name, ShownPart::Error), &mut value);
                 match value {
                     Value::String(text) => text,
                     other => other.to_string(),
@@ -120,9 +133,9 @@ impl Redactor {
 
 impl Redactor {
     /// Removes confidential data from the value of a step. The name of the step may say that all of it is confidential.
-    pub(crate) fn step(&self, shown: &Shown<'_>, step: &str, excerpt: &Excerpt) -> Document {
+    pub(crate) fn step(&self, shown: &Shown<'_>, excerpt: &Excerpt) -> Document {
         let len = excerpt.len;
-        match (is_secret_key(step), len) {
+        match (shown.step.is_some_and(is_secret_key), len) {
             (true, _) => Document {
                 len,
                 text: None,

@@ -4,6 +4,8 @@ use std::io::{self, Read};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use serde::de::IgnoredAny;
+use serde_json::Value;
 use serde_json::value::RawValue;
 use throng::durable::{DurableHandle, EncodedTask, Key, Priority, SpawnOptions, TaskId};
 
@@ -111,7 +113,7 @@ fn options(args: &SpawnArgs) -> SpawnOptions {
     }
 }
 
-/// Returns the bytes of a JSON text, or of the standard input for `-`. Refuses what no worker could decode.
+/// Returns the bytes of a JSON text, or of the standard input for `-`. Refuses what no worker can decode.
 pub(crate) fn read_json(what: &str, json: &str) -> Result<Vec<u8>, Failure> {
     checked(what, read(json)?)
 }
@@ -125,14 +127,19 @@ fn read(json: &str) -> Result<Vec<u8>, Failure> {
     Ok(bytes)
 }
 
-/// The bytes stay as they are.
+/// The bytes stay as they are. JSON that is only skipped may still contain half of a surrogate pair, a number that is out of range, or too
+/// many nested arrays.
 fn checked(what: &str, json: Vec<u8>) -> Result<Vec<u8>, Failure> {
-    match serde_json::from_slice::<serde::de::IgnoredAny>(&json) {
-        Ok(_) => Ok(json),
-        Err(error) => Err(Failure::Usage(format!(
+    let Err(error) = serde_json::from_slice::<Value>(&json) else {
+        return Ok(json);
+    };
+    let is_json = serde_json::from_slice::<IgnoredAny>(&json).is_ok();
+    Err(Failure::Usage(match is_json {
+        true => format!("no worker could read the {what} ({error}): correct it"),
+        false => format!(
             "the {what} is not JSON ({error}): quote it for the shell, for example '{{\"to\":\"a@b.c\"}}'"
-        ))),
-    }
+        ),
+    }))
 }
 
 impl From<PriorityName> for Priority {

@@ -85,6 +85,25 @@ impl Run<()> for Order {
     }
 }
 
+/// A workflow that waits for a signal after its children have ended, which it has spawned one after the other.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Family;
+
+impl DurableTask for Family {
+    const NAME: &'static str = "family";
+    type Output = ();
+}
+
+impl Run<()> for Family {
+    async fn run(self, cx: TaskContext<()>) -> std::result::Result<(), TaskError> {
+        for name in ["first", "second"] {
+            let children = cx.spawn_all(name, [mail(None)]).await?;
+            cx.join(&children).await?;
+        }
+        cx.signal("go").await
+    }
+}
+
 impl DurableTask for Report {
     const NAME: &'static str = "report.build";
     const QUEUE: Option<&'static str> = Some("reports");
@@ -130,6 +149,7 @@ pub(crate) async fn worker(client: &DurableClient) -> Result<DurableExecutor> {
         .register::<Hostile>()
         .register::<Wait>()
         .register::<Order>()
+        .register::<Family>()
         .max_running(1);
     builder.retry(Retry::exponential().attempts(1));
     Ok(builder.start(()).await?)

@@ -8,13 +8,15 @@ use serde::Serialize;
 use super::list::list;
 use crate::durable::engine::Engine;
 use crate::durable::queue::name::QueueName;
-use crate::durable::store::{Change, ChangeAnswer, MoveWaiting};
+use crate::durable::store::{Change, ChangeAnswer, MoveWaiting, StepReplay};
 use crate::durable::{Cursor, DurableError, Refusal, Status, TaskChange, TaskFilter, TaskId};
 
 /// Changes all tasks that match, a part at a time: see [`Admin::change_all`](crate::durable::Admin::change_all).
 ///
 /// Nothing happens until [`next`](Self::next) is called. Each call changes one part. To stop, drop this value. To continue later, or in
-/// another process, start the same change [after](Self::after) the last [cursor](Self::cursor). It is safe to change a part twice.
+/// another process, start the same change [after](Self::after) the last [cursor](Self::cursor). It is safe to change a part twice, except
+/// by another value that [replays tasks from a step](TaskChange::ReplayFrom): if a task has stored that step again meanwhile, the step is
+/// removed once more.
 ///
 /// A task that is [made due](TaskChange::RunNow) may fail, and be delayed again until after the tasks of the next part. So this value
 /// remembers the ids of such tasks, and leaves them out. A change that is continued by another value does not know them: if tasks fail
@@ -47,7 +49,7 @@ pub struct Bulk<'a> {
     is_over: bool,
     /// The tasks that were made due.
     made_due: HashSet<TaskId>,
-    /// Makes a replay from a step have one effect on each task, even if a part is repeated.
+    /// The nonce of all replays from a step. It gives a replay one effect on each task, even if a part is repeated.
     nonce: u64,
 }
 
@@ -79,7 +81,7 @@ impl<'a> Bulk<'a> {
             after: None,
             is_over: false,
             made_due: HashSet::new(),
-            nonce: fastrand::u64(..),
+            nonce: StepReplay::random_nonce(),
         }
     }
 

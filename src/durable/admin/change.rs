@@ -58,26 +58,27 @@ pub enum TaskChange {
     /// Makes a dead letter wait for a worker again: see [`DeadLetters::replay`](crate::durable::DeadLetters::replay).
     Replay,
     /// Removes a [step](crate::durable::TaskContext::step) of a task and all steps that were stored after it, and makes the task ready. So
-    /// its next run finds the steps before, and repeats the others. This applies to dead letters, and to tasks that wait or are delayed,
+    /// its next run finds the earlier steps, and repeats the others. This applies to dead letters, and to tasks that wait or are delayed,
     /// for example because they [wait for something](crate::durable::TaskDetail::waits_for). A delayed task that is between two attempts
-    /// keeps its errors. A running task cannot be changed: [cancel](Self::Cancel) it, or wait for the end of its run.
+    /// keeps its errors. A running task cannot be replayed: wait for the end of its run.
     ///
     /// The step is named by its [kind and its name](crate::durable::TaskStep::full_name), such as `sleep:pause`; a name without a kind is
     /// that of a `step`. The steps that are removed include:
     ///
     /// - *Signals*: a signal that arrived later than the step is lost. Send it again.
-    /// - *Timers*: a sleep that began before the step is not repeated, and continues. To repeat a wait for a signal that did not arrive in time,
-    ///   name the step `timeout:NAME`.
-    /// - *Children*: the children themselves are neither cancelled nor deleted. With the step `spawn:NAME`, the ends of its children are
-    ///   removed, too, even if one was stored before that step; then everything from there on is removed. The next run finds those children
-    ///   that the store still has, since their ids stay the same, and spawns those that are gone: these run again. If only the ends of
-    ///   children are removed, the next run [reads](crate::durable::TaskContext::join) them from the store. So a dead child that was replayed,
-    ///   and has succeeded, is now a success. A child whose end the store does not keep any more is then an
+    /// - *Timers*: a sleep that began before the step is not repeated, and continues. To repeat a wait for a signal that did not arrive in
+    ///   time, name the step `timeout:NAME`.
+    /// - *Children*: the children themselves are neither cancelled nor deleted. If the step is `spawn:NAME`, the ends of its children are
+    ///   removed, too. If one of them was stored before that step, everything from that end on is removed. The next run finds those
+    ///   children that the store still has, since their ids stay the same, and spawns those that are gone: these run again. If only the
+    ///   ends of children are removed, the next run [reads](crate::durable::TaskContext::join) them from the store. So a dead child that
+    ///   was replayed and has succeeded now counts as a success. If the store no longer keeps the end of a child, its result is an
     ///   [error](crate::durable::DurableError::is_expired): to run it again, name the step `spawn:NAME`.
     ///
-    /// The task gets a step of the kind [`Replay`](crate::durable::StepKind::Replay) that records this. It is the last one until the task
-    /// runs. Until then, the same change has no further effect. If the next run is delayed before it has stored the step again, for example
-    /// since it has failed, the same change makes the task due now, as [`RunNow`](Self::RunNow) does, and removes nothing.
+    /// The task gets a step of the kind [`Replay`](crate::durable::StepKind::Replay) that records this. Until the task runs, the same
+    /// change has no further effect. If the task is then delayed before a run has stored the step again, for example because a run has
+    /// failed, the same change makes the task due now, as [`RunNow`](Self::RunNow) does, and removes nothing. No run stores a step of the
+    /// kind `Replay` again. So to repeat what was stored after such a step since, name the first step after it.
     ReplayFrom(String),
     /// Deletes a dead letter.
     Delete,
@@ -90,8 +91,8 @@ pub enum TaskChange {
 pub enum Changed {
     /// The task was changed. If it was to be cancelled and is running, its worker has been asked to stop it.
     Yes,
-    /// The change was not necessary: the task is already in the queue to which it was to move, or was already replayed from the step, and
-    /// still waits.
+    /// The change was not necessary: the task is already in the queue to which it was to move, or it was already replayed from the step,
+    /// and waits for a worker.
     Already,
     /// There is no such task: it was never stored, or its end is no longer kept.
     NotThere,
@@ -114,7 +115,7 @@ impl TaskChange {
     }
 
     /// Returns the change in the form in which stores accept it, or the reason why it is invalid. All requests of a call have the same
-    /// nonce.
+    /// nonce, which shows a store that a replay was requested before.
     pub(super) fn checked(&self, nonce: u64) -> Result<Change, String> {
         Ok(match self {
             Self::Cancel => Change::Cancel,
@@ -180,7 +181,7 @@ pub(super) async fn change_one(
     id: TaskId,
     change: &TaskChange,
 ) -> Result<Changed, DurableError> {
-    let checked = change.checked(fastrand::u64(..));
+    let checked = change.checked(StepReplay::random_nonce());
     let mut checked =
         checked.map_err(|reason| DurableError::invalid(&engine.store_name, reason))?;
     if let Change::ReplayFrom(replay) = &mut checked {
@@ -206,7 +207,8 @@ pub(super) async fn change_one(
     })
 }
 
-/// Returns the first step that a replay removes. A child may end before the step that has spawned it is stored, so its end comes first.
+/// Returns the first step that a replay removes. A child may end before the step that records its spawn is stored. Its end then comes
+/// first.
 async fn first_removed(
     engine: &Engine,
     id: TaskId,

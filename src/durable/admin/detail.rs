@@ -82,6 +82,7 @@ pub struct TaskDetail {
     /// it had not ended.
     pub children: Vec<TaskChild>,
     /// The waits of a [suspended](crate::durable::TaskContext::sleep) task. It runs again when the first of them is over.
+    /// A task that waits for several sleeps, and for nothing else, has only the sleep that ends first here.
     pub waits_for: Vec<TaskWait>,
 }
 

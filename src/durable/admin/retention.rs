@@ -14,10 +14,10 @@ const DEAD_FOR: RangeInclusive<Duration> =
 /// The largest valid number of dead letters, and of ends that are kept.
 const MAX_NUMBER: u64 = 1_000_000_000_000;
 
-/// The time for which a store keeps ended tasks, and their number: see [`Admin::set_retention`](crate::durable::Admin::set_retention).
+/// The limits on the ended tasks that a store keeps: see [`Admin::set_retention`](crate::durable::Admin::set_retention).
 ///
-/// The time for which the end of a task is kept that is not a dead letter is chosen when the task is
-/// [spawned](crate::durable::SpawnOptions::retention).
+/// The [spawn](crate::durable::SpawnOptions::retention) of a task determines the time for which its end is kept, unless it is a dead
+/// letter.
 ///
 /// # Examples
 ///

@@ -32,7 +32,7 @@ pub(super) fn add_steps(
             let waits = awaited.into_iter().filter_map(|it| wait(detail, it));
             waits.collect()
         }
-        // A store describes only waits for steps.
+        // Without a description, the task waits for no signal and no child, so only sleeps can be left.
         None => current_sleeps(detail),
     };
 }
@@ -136,7 +136,7 @@ fn wait(detail: &TaskDetail, awaited: AwaitedSteps) -> Option<TaskWait> {
         step.and_then(|step| step.left)
     };
     Some(match awaited {
-        // The task may be due earlier than it ends.
+        // The task may be due before the sleep ends.
         AwaitedSteps::Sleep(name) => {
             let (_, name) = StepName::split(name.as_str())?;
             TaskWait::Sleep {

@@ -35,8 +35,8 @@ impl TaskStep {
         format!("{}:{}", self.kind, self.name)
     }
 
-    /// Returns `true` if this text names the step in a replay: see [`TaskChange::ReplayFrom`](crate::durable::TaskChange::ReplayFrom). It is the
-    /// full name or, for a [`Step`](StepKind::Step) whose name does not begin with a kind, the name.
+    /// Returns `true` if this text names the step in a [replay](crate::durable::TaskChange::ReplayFrom). It is the full name or, for a
+    /// [`Step`](StepKind::Step) whose name does not begin with a kind, the name.
     pub fn is_named(&self, text: &str) -> bool {
         StepName::parse(text).is_ok_and(|name| name.as_str() == self.full_name())
     }

@@ -352,8 +352,8 @@ fn verdict(
     }
 }
 
-/// Returns the verdict on a run that waits, and has then ended with an error for which it would get this verdict. The task runs again at
-/// the earlier of both times. It is no dead letter while it waits.
+/// Returns the verdict on a run that has asked for a wait and then ended with an error, for which it would otherwise get this verdict. The
+/// task runs again at the earlier of both times. It is no dead letter while it waits.
 fn earlier(verdict: Verdict, suspension: Option<Verdict>) -> Verdict {
     let Some(mut suspension) = suspension else {
         return verdict;
@@ -361,7 +361,7 @@ fn earlier(verdict: Verdict, suspension: Option<Verdict>) -> Verdict {
     if let Verdict::Suspend { after, .. } = &mut suspension {
         match verdict {
             Verdict::Retry { after: delay, .. } if delay < *after => return verdict,
-            // The step for which the task waits may come before.
+            // A step for which the task waits may still end the delay earlier.
             Verdict::Snooze { after: delay } => *after = delay.min(*after),
             _ => {}
         }

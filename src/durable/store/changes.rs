@@ -18,9 +18,9 @@ pub(crate) enum Change {
     /// Dead letters wait for a worker again.
     Replay,
     /// A step, and all later ones, are removed. Then waiting tasks stay where they are, delayed ones become due, and dead letters wait for
-    /// a worker again. The last step records this. So a request that is sent again changes nothing and gets the same answer, and a later
-    /// run knows that the task has run before. If the last replay was from the same step, and the task has not stored it since, a delayed
-    /// task becomes due, and nothing is removed.
+    /// a worker again. A new last step records this. So a request that is sent again changes nothing and gets the same answer, and a later
+    /// run knows that the task has run before. If the last replay was from the same step, and the task has not stored that step since, a
+    /// delayed task becomes due, and nothing is removed.
     ReplayFrom(StepReplay),
     /// Dead letters are removed.
     Delete,

@@ -141,8 +141,8 @@ compile_error!("the feature `sqlite` needs Unix for now");
 ///   On Linux, the message names the process and says that it is stopped. Nothing is lost, whether the process
 ///   continues or dies.
 /// - **A damaged file.** If a page or a row cannot be read, only the tasks whose data it contains are affected. They become
-///   dead letters ([`Damaged`](crate::durable::DeadReason::Damaged)), and all other tasks continue. If the page says for which signal a
-///   task without steps waits, the task looks for the signal again after six hours at the latest.
+///   dead letters ([`Damaged`](crate::durable::DeadReason::Damaged)), and all other tasks continue. If a lost row was
+///   the only record that a task waits for a signal, the task is due after six hours at the latest, and then looks for the signal.
 ///   [`health`](crate::durable::DurableClient::health) reports the damage for an hour. A table with an unreadable
 ///   page is rebuilt, which takes longer the more rows it has. The old table stays in the file, with a
 ///   name that begins with `throng_damaged_`. If the first pages of the file or the row about the whole store are lost,

@@ -40,7 +40,7 @@ const _: () = assert!(MAX_STEP_BYTES + 2 * MAX_STEP_NAME_BYTES <= MAX_BATCH_BYTE
 pub enum StepKind {
     /// The output of a closure.
     Step,
-    /// The end of a sleep.
+    /// A sleep. It is stored when the sleep begins, and its value is the duration in milliseconds.
     Sleep,
     /// The value of a signal, or that none has arrived in time.
     Signal,

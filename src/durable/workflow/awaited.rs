@@ -55,7 +55,7 @@ impl AwaitedSteps {
     }
 }
 
-/// Describes the waits of a run, as a JSON array of texts. The sleeps come last, and those that do not fit are left out.
+/// Describes the waits of a run, as a JSON array of texts. The sleeps come last. Waits that do not fit are left out.
 pub(super) fn encode(waits: &[AwaitedSteps]) -> String {
     let (sleeps, others): (Vec<_>, Vec<_>) = waits.iter().partition(|wait| wait.is_sleep());
     let mut texts: Vec<String> = Vec::new();

@@ -25,8 +25,8 @@ impl<App> TaskContext<App> {
     ///
     /// # Errors
     ///
-    /// - a [fatal](TaskError::fatal) error if the task would have more than 4,096 children in all, with those that the run is spawning at
-    ///   the same time; if a task cannot be encoded; or one of the fatal errors of [`step`](Self::step);
+    /// - a [fatal](TaskError::fatal) error if the task would have more than 4,096 children in all, including those that the run is spawning
+    ///   at the same time; if a task cannot be encoded; or one of the fatal errors of [`step`](Self::step);
     /// - an error after which the task is tried again if the store does not answer.
     ///
     /// # Cancel safety
@@ -155,8 +155,8 @@ impl<App> TaskContext<App> {
             )));
         }
         let mut missing = self.missing(&ids);
-        // A child whose end is missing may be lost: its task was deleted, or the store was damaged. If the id of this task was used before,
-        // the child may have ended in that life.
+        // A child whose end is missing may be lost: its task was deleted, or the store was damaged. If an earlier task had the id of this
+        // one, the child may have ended while that task existed.
         if !missing.is_empty() {
             self.look_for(&missing).await?;
             missing = self.missing(&ids);

@@ -271,8 +271,8 @@ impl RunSteps {
         lock(&self.state).children.contains(&id)
     }
 
-    /// Reserves the right to spawn children under this name, which the run keeps: even if it then fails to spawn them, some may be stored.
-    /// If the task would have too many, returns the number of its other children as an error.
+    /// Reserves this number of children for a name. The run keeps the reservation even if it then fails to spawn them, since some may be
+    /// stored. If the task would have too many children, returns the number of the others as an error.
     pub(super) fn reserve_children(&self, name: &StepName, count: u64) -> Result<(), u64> {
         let mut state = lock(&self.state);
         let others = state.children_beside(name);
@@ -388,8 +388,8 @@ impl State {
         self.steps.get(name).or_else(|| self.unstored.get(name))
     }
 
-    /// Returns the number of children that were spawned under other names, as far as this run knows them, or that the run has begun to
-    /// spawn.
+    /// Returns the number of children under other names: those that were spawned, as far as this run knows, and those that the run has
+    /// begun to spawn.
     fn children_beside(&self, name: &StepName) -> u64 {
         let is_spawn = |name: &str| matches!(StepName::split(name), Some((StepKind::Spawn, _)));
         let spawned = self

@@ -41,10 +41,10 @@ fn replayed(effect: &str) -> &'static str {
     match effect {
         "yes" => "The task runs again from the step.",
         "already" => {
-            "Nothing was changed: the task was already replayed from this step, and has stored no step since. Wait for its next run."
+            "Nothing was changed: the task was already replayed from this step, and has not stored it since. Wait for its next run."
         }
         "no_such_step" => {
-            "Nothing was changed: the task has no step with this name, since another replay may have removed it. Choose a step of the timeline."
+            "Nothing was changed: the task has no step with this name. Another replay may have removed it. Choose a step of the timeline."
         }
         "key_held" => {
             "Nothing was changed: another task holds the key of this one. Wait until that task has ended or cancel it, and repeat the replay."
@@ -54,8 +54,8 @@ fn replayed(effect: &str) -> &'static str {
              the workers, or check the store with `throng doctor`."
         }
         "not_in" => {
-            "Nothing was changed: the task has started or ended meanwhile. If it is running, wait for the end of its run or cancel it, and \
-             repeat the replay."
+            "Nothing was changed: the task has started or ended meanwhile. If it is running, wait for the end of its run, and \
+             then repeat the replay."
         }
         _ => {
             "Nothing was changed. Look at the status and the steps of the task before you repeat the replay."
@@ -75,19 +75,34 @@ fn signalled(effect: &str) -> Option<&'static str> {
     }
 }
 
+/// The beginning of the name of a step that has spawned children.
+const SPAWN: &str = "spawn:";
+
 /// Asks whether to replay a task from a step.
 pub(crate) fn confirmation(visit: &StoreVisit, view: &TaskView, step: &str) -> Html<String> {
     let path = path(visit, view.task.id);
     Frame::of_store(visit, "Confirm").page(html! {
         h2 { "Replay from here?" }
         p { "The task " code.id { (view.task.id) } " runs again from its step " code { (line(step)) } "." }
-        p.warning { "This step and all later ones are removed, signals included, and cannot be restored." }
+        p.warning { (removal(step)) }
         form.operation method="post" action={ (path) "/replay-from" } {
             (hidden("step", &encoded(step)))
             button.danger { "Replay from here" }
             " " a href=(path) { "Back" }
         }
     })
+}
+
+/// Returns what a replay from a step removes. A child may have ended before the step that records its spawn was stored.
+fn removal(step: &str) -> &'static str {
+    match step.starts_with(SPAWN) {
+        true => {
+            "This step, the ends of its children, and everything after the first of these are removed, signals included, and cannot be restored."
+        }
+        false => {
+            "This step and all later ones are removed, signals included, and cannot be restored."
+        }
+    }
 }
 
 /// Shows what a suspended task waits for.
@@ -238,7 +253,7 @@ fn timeline(visit: &StoreVisit, view: &TaskView) -> Markup {
     }
     let row = |event: &TimelineEvent<'_>| match event {
         TimelineEvent::Attempt(error) => attempt(error, can_replay),
-        TimelineEvent::Step(step) => step_row(visit, view.task.id, step, can_replay),
+        TimelineEvent::Step(step) => step_row(visit, view, step, can_replay),
     };
     let rows: Vec<_> = events.iter().map(row).collect();
     let missing = view.workflow.step_count - view.workflow.steps.len();
@@ -258,19 +273,27 @@ fn attempt(error: &AttemptError, has_button: bool) -> Markup {
     }
 }
 
-fn step_row(visit: &StoreVisit, id: TaskId, step: &StepView, has_button: bool) -> Markup {
+fn step_row(visit: &StoreVisit, view: &TaskView, step: &StepView, can_replay: bool) -> Markup {
     html! {
         (row_head("Event", step.kind.to_string()))
         (cell("Name", line(&step.name)))
         (cell("Value", step_value(step)))
         (number("Time", ago(Some(step.age))))
-        @if has_button {
-            (cell("Replay", html! {
-                form method="post" action={ (path(visit, id)) "/replay-from/confirm" } {
-                    (hidden("step", &encoded(&step.full_name())))
-                    button { "Replay from here" }
-                }
-            }))
+        @if can_replay {
+            @if view.workflow.can_replay_from(step) {
+                (cell("Replay", replay_button(visit, view.task.id, step)))
+            } @else {
+                (cell("Replay", dash()))
+            }
+        }
+    }
+}
+
+fn replay_button(visit: &StoreVisit, id: TaskId, step: &StepView) -> Markup {
+    html! {
+        form method="post" action={ (path(visit, id)) "/replay-from/confirm" } {
+            (hidden("step", &encoded(&step.full_name())))
+            button { "Replay from here" }
         }
     }
 }

@@ -70,7 +70,7 @@ impl TaskView {
         let name = name.as_deref();
         let error = |text: &str| redactor.error(id, name, text);
         let document = |part, excerpt: Option<Excerpt>| {
-            let shown = Shown { id, name, part };
+            let shown = Shown::new(id, name, part);
             excerpt.map(|excerpt| redactor.document(&shown, &excerpt))
         };
         let workflow = WorkflowView::new(redactor, &detail);

@@ -73,6 +73,16 @@ impl WorkflowView {
     pub(crate) fn is_used(&self) -> bool {
         self.step_count > 0 || !self.waits_for.is_empty()
     }
+
+    /// Returns `false` if a replay from this step would repeat nothing. The record of a replay repeats the steps after it, and the last
+    /// step has none.
+    pub(crate) fn can_replay_from(&self, step: &StepView) -> bool {
+        let is_last = self
+            .steps
+            .last()
+            .is_some_and(|last| std::ptr::eq(last, step));
+        step.kind != StepKind::Replay || !is_last
+    }
 }
 
 impl StepView {
@@ -83,11 +93,9 @@ impl StepView {
 }
 
 fn step(redactor: &Redactor, detail: &TaskDetail, step: &TaskStep) -> StepView {
-    let shown = Shown {
-        id: detail.task.id,
-        name: detail.task.name.as_deref(),
-        part: ShownPart::Step,
-    };
+    let (id, name) = (detail.task.id, detail.task.name.as_deref());
+    let mut shown = Shown::new(id, name, ShownPart::Step);
+    shown.step = Some(&step.name);
     let value = step.value.as_ref();
     StepView {
         kind: step.kind,
@@ -102,7 +110,7 @@ fn step(redactor: &Redactor, detail: &TaskDetail, step: &TaskStep) -> StepView {
                 text: value.as_str().map(String::from),
                 note: None,
             }),
-            _ => value.map(|value| redactor.step(&shown, &step.name, value)),
+            _ => value.map(|value| redactor.step(&shown, value)),
         },
         left: step.left,
     }
@@ -110,9 +118,9 @@ fn step(redactor: &Redactor, detail: &TaskDetail, step: &TaskStep) -> StepView {
 
 fn child(redactor: &Redactor, child: &TaskChild) -> ChildView {
     let (id, name) = (child.id, child.name.as_deref());
-    let part = ShownPart::Output;
+    let shown = Shown::new(id, name, ShownPart::Output);
     let output = child.output.as_ref();
-    let output = output.map(|it| redactor.step(&Shown { id, name, part }, "", it));
+    let output = output.map(|it| redactor.step(&shown, it));
     let error = child.error.as_deref();
     ChildView {
         id,

@@ -60,8 +60,8 @@ async fn operations_work_without_scripts() {
     .await;
 }
 
-/// A workflow that waits for a signal after two steps: the name of the first one does something on a page that does not escape it, and the
-/// field of a form cannot contain that of the second one.
+/// A workflow that waits for two signals after two steps. The name of the first step does something on a page that does not escape it, and
+/// a field of a form cannot contain the name of the second one.
 #[derive(Serialize, Deserialize)]
 struct Order;
 

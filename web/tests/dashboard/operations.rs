@@ -437,7 +437,7 @@ async fn each_operation_is_recorded_before_and_after() {
     assert!(events.iter().all(is_told), "{events:?}");
     assert!(events[1].contains("letters, digits"), "{events:?}");
 
-    // Names that no step has are as long as the request at most.
+    // Names that are too long for any step are refused before they are recorded, since they may be as long as a request.
     let (long, task) = ("x".repeat(200), page_of(stage.waiting));
     for (path, field) in [("replay-from", "step"), ("signal", "name")] {
         let reply = post_form(&app, &format!("{task}/{path}"), &[(field, &long)]).await;

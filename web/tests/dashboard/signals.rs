@@ -91,7 +91,7 @@ async fn post_text(app: &Router, path: &str, body: String) -> Reply {
 #[tokio::test]
 async fn the_value_of_a_signal_is_stored_as_it_is_sent() {
     let (client, app, id, [form, api]) = signalled().await;
-    let value = r#"{"b": 123456789012345678901234567890, "a": [1.10, 1e400, 0.30000000000000004]}"#;
+    let value = r#"{"b": 123456789012345678901234567890, "a": [1.10, 1e300, 0.30000000000000004]}"#;
     let body = format!(r#"{{"value": {value}, "name": "api"}}"#);
     let reply = post_text(&app, &api, body).await;
     assert_eq!(reply.status, StatusCode::OK, "{}", reply.text);
@@ -103,6 +103,30 @@ async fn the_value_of_a_signal_is_stored_as_it_is_sent() {
         let stored = step.value.as_ref().and_then(|it| it.as_str());
         assert_eq!(stored, Some(value), "{}", step.name);
     }
+}
+
+#[tokio::test]
+async fn a_signal_that_no_task_can_read_is_refused() {
+    let (client, app, id, [form, api]) = signalled().await;
+    let nested = format!("{}{}", "[".repeat(200), "]".repeat(200));
+    for (value, reason) in [
+        (r#""\ud800""#, "hex escape"),
+        ("[1e400]", "number out of range"),
+        (&*nested, "recursion limit exceeded"),
+    ] {
+        let body = format!(r#"{{"name": "paid", "value": {value}}}"#);
+        let fields = [("name", "paid"), ("value", value)];
+        for reply in [
+            post_text(&app, &api, body).await,
+            post_form(&app, &form, &fields).await,
+        ] {
+            assert_eq!(reply.status, StatusCode::BAD_REQUEST, "{}", reply.text);
+            assert!(reply.text.contains("No task could read"), "{}", reply.text);
+            assert!(reply.text.contains(reason), "{}", reply.text);
+        }
+    }
+    let detail = client.admin().task(id).await.unwrap().unwrap();
+    assert!(detail.steps.is_empty(), "{:?}", detail.steps);
 }
 
 /// The maximum size in bytes of the value of a signal in a store.

@@ -16,7 +16,7 @@ use throng::durable::{
 use crate::api::Api;
 use crate::golden::Golden;
 use crate::stage::SECRET;
-use crate::support::{ACCESS, PREFIX, Reply, get, operated, post_form, send};
+use crate::support::{ACCESS, PREFIX, Reply, builder, get, mounted, operated, post_form, send};
 
 /// A text that does something on a page that does not escape it.
 const HOSTILE: &str = "<script>alert(1)</script>\"'\u{202e}";
@@ -188,6 +188,20 @@ async fn confidential_and_hostile_texts_of_steps_are_on_no_page() {
 }
 
 #[tokio::test]
+async fn a_hook_hides_the_value_of_a_step_by_its_name() {
+    let workflow = Workflow::new().await;
+    let app = mounted(builder(&workflow.client).redact(|shown, value| {
+        if shown.step == Some("charge") {
+            *value = json!("(private)");
+        }
+    }));
+    let page = get(&app, &workflow.path()).await.text;
+    assert!(page.contains("(private)"), "{page}");
+    assert!(!page.contains("api_key"), "{page}");
+    assert!(workflow.page().await.contains("api_key"));
+}
+
+#[tokio::test]
 async fn a_button_replays_a_task_from_a_step_after_a_confirmation() {
     let mut workflow = Workflow::new().await;
     let page = workflow.page().await;
@@ -228,6 +242,45 @@ async fn a_button_replays_a_task_from_a_step_after_a_confirmation() {
 }
 
 #[tokio::test]
+async fn a_confirmation_says_that_the_ends_of_children_are_removed() {
+    let workflow = Workflow::new().await;
+    for (step, names_children) in [("spawn:parcels", true), ("sleep:moment", false)] {
+        let question = workflow
+            .post("/replay-from/confirm", &[("step", step)])
+            .await;
+        let text = question.text;
+        let children = "the ends of its children, and everything after the first of these";
+        assert_eq!(text.contains(children), names_children, "{text}");
+        assert!(text.contains("signals included"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn the_record_of_a_replay_has_a_button_only_if_steps_follow() {
+    let mut workflow = Workflow::new().await;
+    let step = [("step", "timeout:paid")];
+    let page = workflow.follow("/replay-from", &step).await;
+    let record = workflow.steps().await.pop().unwrap();
+    assert!(record.starts_with("replay:"), "{record}");
+    let field = format!("name=\"step\" value=\"{record}\"");
+    assert!(
+        !page.contains(&field) && page.contains("value=\"sleep:moment\""),
+        "{page}"
+    );
+    workflow.run().await;
+    assert_eq!(workflow.steps().await.last().unwrap(), "timeout:paid");
+    // A dashboard shows for a moment what it has read before.
+    workflow.app = operated(&workflow.client);
+    let page = workflow.page().await;
+    assert!(page.contains(&field), "{page}");
+    let page = workflow.follow("/replay-from", &[("step", &*record)]).await;
+    assert!(
+        page.contains("The task runs again from the step."),
+        "{page}"
+    );
+}
+
+#[tokio::test]
 async fn a_form_sends_a_signal() {
     let mut workflow = Workflow::new().await;
     let refused = workflow
@@ -260,10 +313,7 @@ async fn each_refusal_says_what_has_happened_and_what_to_do() {
         ("replayed=no_such_step", "Choose a step of the timeline."),
         ("replayed=key_held", "Wait until that task has ended"),
         ("replayed=unreadable", "Update the dashboard"),
-        (
-            "replayed=not_in",
-            "wait for the end of its run or cancel it",
-        ),
+        ("replayed=not_in", "wait for the end of its run"),
         ("replayed=other", "Look at the status"),
         ("signalled=already", "first replay the task"),
     ] {

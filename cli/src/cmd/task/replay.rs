@@ -1,7 +1,7 @@
 //! `throng task replay`: runs a task again from one of its steps.
 
 use clap::Args;
-use throng::durable::{TaskChange, TaskDetail, TaskId};
+use throng::durable::{StepKind, TaskChange, TaskDetail, TaskId, TaskStep};
 
 use super::change;
 use super::show::absent;
@@ -36,21 +36,63 @@ pub(crate) async fn replay(
     change(session, &[args.id], &replay, out).await
 }
 
-/// Asks for a confirmation, unless the task has no such step, so that the replay is refused.
+/// Asks for a confirmation, unless the task has no such step and was not replayed from it: the store then refuses the replay.
 fn confirm_removal(detail: &TaskDetail, args: &ReplayArgs) -> Result<(), Failure> {
-    match (steps_from(detail, &args.from), &detail.damage) {
-        (0, Some(damage)) if detail.steps.is_empty() => {
-            let act = format!("remove an unknown number of steps of a damaged task ({damage})");
-            confirm_unknown(&act, &args.confirm)
-        }
-        (0, _) => Ok(()),
-        (number, _) => confirm_all("remove", (number, "step"), &args.confirm),
+    if let Some(at) = position(detail, &args.from) {
+        return confirm_steps(detail, at, args);
     }
+    let (from, damage) = (&args.from, detail.damage.as_deref());
+    if let Some(damage) = damage.filter(|it| detail.steps.is_empty() && concerns_steps(it)) {
+        let act = format!("remove an unknown number of steps of a damaged task ({damage})");
+        return confirm_unknown(&act, &args.confirm);
+    }
+    if was_replayed_from(detail, from) {
+        // A run may store the step before the replay reaches the store.
+        let act = format!(
+            "make the task due or, if a run has stored `{from}` again by then, remove this step and all later ones"
+        );
+        return confirm_unknown(&act, &args.confirm);
+    }
+    Ok(())
 }
 
-/// Returns the number of steps that a replay removes.
-fn steps_from(detail: &TaskDetail, from: &str) -> u64 {
-    let steps = detail.steps.iter();
-    let removed = steps.skip_while(|step| !step.is_named(from));
-    removed.count() as u64
+fn position(detail: &TaskDetail, from: &str) -> Option<usize> {
+    detail.steps.iter().position(|step| step.is_named(from))
+}
+
+/// Asks for a confirmation before steps are removed. If the step has spawned children, the first of their ends may come before it. The
+/// details do not tell which step has spawned a child, so the number includes all that follows the first end of any child.
+fn confirm_steps(detail: &TaskDetail, at: usize, args: &ReplayArgs) -> Result<(), Failure> {
+    let first = match detail.steps[at].kind {
+        StepKind::Spawn => first_end(&detail.steps[..at]).unwrap_or(at),
+        _ => at,
+    };
+    let act = match (detail.steps[at].kind, first < at) {
+        (StepKind::Spawn, false) => SPAWN_REMOVAL.to_owned(),
+        (StepKind::Spawn, true) => format!("{SPAWN_REMOVAL} at most"),
+        _ => "remove".to_owned(),
+    };
+    let number = (detail.steps.len() - first) as u64;
+    confirm_all(&act, (number, "step"), &args.confirm)
+}
+
+/// Describes a replay from a step that has spawned children, before the number of steps.
+const SPAWN_REMOVAL: &str =
+    "remove this step, the ends of its children, and everything after the first of these:";
+
+fn first_end(steps: &[TaskStep]) -> Option<usize> {
+    steps.iter().position(|step| step.kind == StepKind::Child)
+}
+
+/// Returns `true` if a description of damage is that of lost steps. The steps of a task whose payload is lost are complete.
+fn concerns_steps(damage: &str) -> bool {
+    damage.contains("of its steps")
+}
+
+/// Returns `true` if the last replay of the task was from this step.
+fn was_replayed_from(detail: &TaskDetail, from: &str) -> bool {
+    let mut records = detail.steps.iter().rev();
+    let last = records.find(|step| step.kind == StepKind::Replay);
+    let step = last.and_then(|record| record.value.as_ref()?.as_str());
+    step.is_some_and(|step| step == from || step.strip_prefix("step:") == Some(from))
 }

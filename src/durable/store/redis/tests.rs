@@ -76,6 +76,7 @@ mod scripts_tests;
 #[path = "../../../../tests/support/redis_server.rs"]
 pub(in crate::durable::store) mod server;
 mod settings_tests;
+mod sleepers_tests;
 mod steps_tests;
 mod turns_tests;
 mod unreadable_rows_tests;

@@ -13,7 +13,7 @@ use crate::durable::store::layouts::Layouts;
 use crate::durable::store::totals::{FIELDS, FIRST_END, Field};
 use crate::durable::store::{CEILING_AHEAD, Epoch, MAX_STORE_TIME_STEP};
 
-/// The distance above the last epoch and the time to which a ceiling is raised, in microseconds.
+/// The distance by which a ceiling is raised above the last epoch and the time, in microseconds.
 const CEILING_MICROS: i64 = CEILING_AHEAD.as_micros() as i64 / 2 * 3;
 
 /// The largest difference, in microseconds, between two measurements of the same span of time.

@@ -22,21 +22,22 @@ pub(super) fn replay_from(
     if task.state == State::Dead && !is_dead {
         return Ok(ChangeAnswer::OtherStatus);
     }
-    let recorded = tx.recorded_replay(id, replay)?;
+    let recorded = replay.recorded_in(&tx.records(id)?);
     if recorded == Some(RecordedReplay::Itself) {
         return Ok(ChangeAnswer::Changed);
     }
     if !is_dead && !matches!(task.state, State::Waiting | State::Delayed) {
         return Ok(ChangeAnswer::OtherStatus);
     }
-    match tx.number_of_step(id, &replay.first)? {
+    let found = tx.number_of_step(id, &replay.first)?;
+    match found.filter(|_| is_dead || !replay.names_replaced_record(recorded)) {
         Some(number) => cut_and_replay(tx, id, task, number, replay),
         None if is_dead || recorded.is_none() => Ok(ChangeAnswer::Refused(Refusal::NoSuchStep)),
         None => replay_again(tx, id, task, replay),
     }
 }
 
-/// Makes a task ready whose steps from this number on are removed.
+/// Removes the steps of a task from this number on, and makes it ready.
 fn cut_and_replay(
     tx: &mut Transaction<'_>,
     id: TaskId,
@@ -44,6 +45,10 @@ fn cut_and_replay(
     number: u32,
     replay: &StepReplay,
 ) -> Result<ChangeAnswer, Fault> {
+    // The steps are counted below, so nothing would show that an earlier one is lost, and the next run would repeat it.
+    if tx.number_of_steps_before(id, number)? + 1 < number {
+        return Ok(ChangeAnswer::Refused(Refusal::Unreadable));
+    }
     let answer = match task.state {
         State::Waiting => ChangeAnswer::Changed,
         State::Delayed => {
@@ -59,7 +64,7 @@ fn cut_and_replay(
     Ok(answer)
 }
 
-/// Makes a task due that was replayed from the same step, and did not get as far as to store it.
+/// Makes a task due that was replayed from the same step, and has not stored it since.
 fn replay_again(
     tx: &mut Transaction<'_>,
     id: TaskId,
@@ -70,7 +75,7 @@ fn replay_again(
         return Ok(ChangeAnswer::Same);
     }
     tx.run_now(id)?;
-    tx.replace_last_record(id, &replay.record())?;
+    tx.record_again(id, replay)?;
     Ok(ChangeAnswer::Changed)
 }
 
@@ -82,27 +87,30 @@ impl Transaction<'_> {
         Ok(number.and_then(|number| u32::try_from(number).ok()))
     }
 
-    fn recorded_replay(
-        &self,
-        id: TaskId,
-        replay: &StepReplay,
-    ) -> Result<Option<RecordedReplay>, rusqlite::Error> {
+    fn number_of_steps_before(&self, id: TaskId, number: u32) -> Result<u32, rusqlite::Error> {
+        let sql = "SELECT count(*) FROM throng_step WHERE id = ?1 AND number < ?2";
+        let mut statement = self.db.prepare_cached(sql)?;
+        statement.query_row(params![id.to_bytes(), number], |row| row.get(0))
+    }
+
+    /// Returns the values of the steps that record replays, in their order.
+    fn records(&self, id: TaskId) -> Result<Vec<Vec<u8>>, rusqlite::Error> {
         let mut statement = self.db.prepare_cached(
             "SELECT value FROM throng_step
              WHERE id = ?1 AND name >= 'replay:' AND name < 'replay;' ORDER BY number",
         )?;
-        let records = statement.query_map([id.to_bytes()], |row| row.get::<_, Vec<u8>>(0))?;
-        let records = records.collect::<Result<Vec<_>, _>>()?;
-        Ok(replay.recorded_in(&records))
+        let records = statement.query_map([id.to_bytes()], |row| row.get(0))?;
+        records.collect()
     }
 
-    /// Replaces the value of the last step that records a replay. Both values have the same length.
-    fn replace_last_record(&self, id: TaskId, record: &[u8]) -> Result<(), rusqlite::Error> {
+    /// Adds a request to the last step that records a replay, which was from the same step. The size of the step stays the same.
+    fn record_again(&self, id: TaskId, replay: &StepReplay) -> Result<(), rusqlite::Error> {
+        let last = self.records(id)?.pop().unwrap_or_default();
         self.execute(
             "UPDATE throng_step SET value = ?2 WHERE id = ?1 AND name = (
                  SELECT name FROM throng_step
                  WHERE id = ?1 AND name >= 'replay:' AND name < 'replay;' ORDER BY number DESC LIMIT 1)",
-            params![id.to_bytes(), record],
+            params![id.to_bytes(), replay.record_after(&last)],
         )?;
         Ok(())
     }

@@ -54,12 +54,12 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// The table `throng_progress` contains the last progress that a run of a task has reported: the epoch of the run, the number of the
 /// report, and the progress. The transaction that ends a task removes its row.
 ///
-/// The table `throng_step` contains the steps of tasks, which never change, apart from the nonce of a replay. The column `number` rises in
-/// the order in which the steps of a task were stored, and `at` is the time of that since 1970. The table `throng_workflow` has a row for
-/// each task that has steps or waits for some: the number of its steps, the size of their names and values in bytes, and, in `until`, the
-/// number of steps that makes the task ready while it is delayed, with a description of these steps in `waits_for`. The rows are removed
-/// when the task has succeeded or is cancelled, or with its dead letter. The column `parent` of a task is the task that has spawned it as a
-/// child, if there is one: the transaction that ends the child stores a step of the parent.
+/// The table `throng_step` contains the steps of tasks, which never change, apart from the last nonce of a replay. The column `number`
+/// rises in the order in which the steps of a task were stored, and `at` is the time of that since 1970. The table `throng_workflow` has a
+/// row for each task that has steps or waits for some: the number of its steps, the size of their names and values in bytes, and, in
+/// `until`, the number of steps that makes the task ready while it is delayed, with a description of its waits in `waits_for`. The rows are
+/// removed when the task has succeeded or is cancelled, or with its dead letter. The column `parent` of a task is the task that has spawned
+/// it as a child, if there is one: the transaction that ends the child stores a step of the parent.
 ///
 /// The column `queue` of a task or a claim is the name of its queue, or `NULL` for the default queue. The column `priority` of a
 /// task is 0 for a high one, 1 for a normal one, and 2 for a low one. Both are part of the column `kind`, too, which

@@ -25,7 +25,7 @@ use crate::durable::store::{
 };
 use crate::durable::{DeadFilter, Durability, TaskId};
 
-/// The time that an event may take that must happen.
+/// The maximum time until an event that must happen.
 const DEADLINE: Duration = Duration::from_secs(20);
 const LEASE: Duration = Duration::from_secs(9);
 

@@ -78,6 +78,8 @@ macro_rules! steps_suite {
                     the_same_step_again_keeps_later_signals
                     the_same_step_again_changes_no_task_that_waits
                     a_replay_may_begin_before_the_step_that_it_names
+                    the_first_request_is_known_after_another_one
+                    the_same_record_again_keeps_later_signals
                 }
             }
         }

@@ -22,14 +22,15 @@ impl Model {
         if !is_dead && !matches!(row.state, State::Waiting | State::Delayed { .. }) {
             return ChangeAnswer::OtherStatus;
         }
-        match row.steps.iter().position(|it| it.name == replay.first) {
+        let found = row.steps.iter().position(|it| it.name == replay.first);
+        match found.filter(|_| is_dead || !replay.names_replaced_record(recorded)) {
             Some(kept) => self.cut_and_replay(id, kept, replay),
             None if is_dead || recorded.is_none() => ChangeAnswer::Refused(Refusal::NoSuchStep),
             None => self.replay_again(id, replay),
         }
     }
 
-    /// Makes a task ready that keeps only this number of steps.
+    /// Keeps only this number of steps of a task, and makes it ready.
     fn cut_and_replay(&mut self, id: TaskId, kept: usize, replay: &StepReplay) -> ChangeAnswer {
         let now = self.wall();
         let answer = match self.tasks.get(&id).map(|row| &row.state) {
@@ -45,14 +46,14 @@ impl Model {
         answer
     }
 
-    /// Makes a task due that was replayed from the same step, and did not get as far as to store it.
+    /// Makes a task due that was replayed from the same step, and has not stored it since.
     fn replay_again(&mut self, id: TaskId, replay: &StepReplay) -> ChangeAnswer {
         if self.run_now(id) != ChangeAnswer::Changed {
             return ChangeAnswer::Same;
         }
         let steps = self.tasks.get_mut(&id).map(|row| row.steps.iter_mut());
         if let Some(last) = steps.and_then(|mut steps| steps.rfind(|it| it.is_record())) {
-            last.value = replay.record();
+            last.value = replay.record_after(&last.value);
         }
         ChangeAnswer::Changed
     }

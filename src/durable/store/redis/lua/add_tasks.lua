@@ -66,9 +66,11 @@ if call('EXISTS', DIED, PROGRESS) > 0 then
     end
   end
 end
--- They are removed before the tasks are stored, since maintenance would remove the payload of a task with that of an expired dead letter.
+-- Expired ones are removed before the tasks are stored. Otherwise, maintenance would remove the payload of a new task together with the
+-- expired dead letter that has the same id.
 if #expired_results + #expired_letters > 0 then
-  -- The first write must be one that a server without memory refuses; otherwise, it would accept the others, too. No id is empty.
+  -- The first write must be one that a server refuses if it has no memory left; otherwise, the server would accept the others, too. This
+  -- one changes nothing, since no id is empty.
   call('ZADD', DIED, 'XX', 0, '')
   if #expired_results > 0 then call('HDEL', RESULTS, unpack(expired_results)) end
   if #expired_letters > 0 then
@@ -163,7 +165,8 @@ local transaction = {
 state.transaction = transaction
 if payloads and #payloads > 0 then call('HSET', PAYLOADS, unpack(payloads)) end
 if delayed and #delayed > 0 then call('HSET', DELAYED, unpack(delayed)) end
--- Steps and progress are removed only now, since a server without memory accepts the removal, and then everything else.
+-- Steps and progress are removed only now. As the first write, such a removal would be accepted by a server that has no memory left, and so
+-- would be all later writes.
 if #alive > 0 then
   call('HSET', ALIVE, unpack(alive))
   remove_steps(left_steps)

@@ -100,9 +100,12 @@ PROGRESS_NUMBER_END = 22
 STEP_TIME = 5
 STEP_VALUE = 11
 
--- The value of a step that records a replay: nonce of the request 8, name of the step from which the task was replayed.
+-- The value of a step that records a replay: nonce of the first request 8, nonce of the last one 8, name of the step from which the task
+-- was replayed.
 REPLAY_NONCE_END = 18
-REPLAY_STEP = 19
+REPLAY_LAST_NONCE = 19
+REPLAY_LAST_NONCE_END = 26
+REPLAY_STEP = 27
 
 -- The settings of a queue in `queues`: see `queues.lua`.
 SETTINGS_REVISION = 16

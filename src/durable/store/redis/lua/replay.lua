@@ -15,8 +15,8 @@
 -- ARGV[6]   -> nonce 8
 --
 -- Output: a letter for each id: `y` if the dead letter is replayed or deleted, or was replayed with this nonce before, `n` if there is no
---   such dead letter, `k` if it is not replayed since another task holds its key, `m` if it is not replayed since it has no such step, `d` if
---   it is not replayed since it is damaged
+--   such dead letter, `k` if it is not replayed since another task holds its key, `m` if it is not replayed since it has no such step, `d`
+--   if it is not replayed since it is damaged
 --
 -- Errors: UNDONE or PARTIAL if a command failed
 local is_replay, step, cut = ARGV[1] ~= 'delete', ARGV[1] == 'from' and ARGV[4], nil
@@ -104,7 +104,6 @@ state.transaction = {
   errors = call('HMGET', ERRORS, unpack(ids)), keys = keys, keys_before = keys_before,
   cut = cut, counts_before = counts_before,
 }
-if cut then write_cut(cut) end
 if #counts > 0 then call('HSET', STEPS, unpack(counts)) end
 call('HDEL', ERRORS, unpack(ids))
 -- A script that has failed may have left progress behind.
@@ -121,6 +120,9 @@ if not is_replay then
 end
 if is_replay then
   lists().push('RPUSH', bundles)
+  -- The nonce comes last: if it were written, and neither the rest nor its undoing succeeded, the request would seem to have had its
+  -- effect.
+  if cut then write_cut(cut) end
   pcall(call, 'HINCRBY', META, 'ended_apart', -#ids)
   pcall(lists().wake_for, bundles)
 end

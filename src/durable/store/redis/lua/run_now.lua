@@ -15,8 +15,8 @@
 -- ARGV[5]   -> nonce 8
 --
 -- Output: a letter for each id: `y` if the task is due now, `n` if it was not delayed, `d` if it is damaged. With a step: `y` also if the
---   task waits and will run from the step, or was replayed with this nonce before, `n` if it neither was delayed nor waits, and `m`, `s` and
---   `d` as in `cut_steps.lua`
+--   task waits and will run from the step, or was replayed with this nonce before, `n` if it is neither delayed nor waiting, and `m`, `s`
+--   and `d` as in `cut_steps.lua`
 --
 -- Errors: UNDONE or PARTIAL if a command failed
 local step, cut, record = ARGV[1] == 'from' and ARGV[3], nil, nil
@@ -70,11 +70,6 @@ state.transaction = {
   undo = 'run_now', delayed = delayed, dues = dues, quarantined = quarantined, bundles = bundles, keys = keys_before,
   cut = cut, record = record,
 }
-if cut then write_cut(cut) end
-if record then
-  local key = record.key
-  call('HSET', key, record.name, record.row)
-end
 if #quarantined > 0 then call('SADD', QUARANTINED, unpack(quarantined)) end
 if #keys_after > 0 then call('HSET', HELD_KEYS, unpack(keys_after)) end
 for i = 2, #dues, 2 do
@@ -82,6 +77,12 @@ for i = 2, #dues, 2 do
   call('HDEL', DELAYED, dues[i])
 end
 lists().push('RPUSH', bundles)
+-- The nonce comes last: if it were written, and neither the rest nor its undoing succeeded, the request would seem to have had its effect.
+if cut then write_cut(cut) end
+if record then
+  local key = record.key
+  call('HSET', key, record.name, record.row)
+end
 state.transaction = nil
 pcall(lists().wake_for, bundles)
 return concat(answers)

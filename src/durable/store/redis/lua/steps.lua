@@ -2,7 +2,7 @@
 --
 -- `steps:<id>` is a hash for each task that has steps, or waits for some. It has a row for each step, by name: number of the step 4, time
 -- at which it was stored 6, value. The row with the empty name: number of steps that makes the task due while it is delayed (0: no number
--- does) 4, size of the names and values in bytes 4, a description of the steps for which it waits. The number of the other rows is the
+-- does) 4, size of the names and values in bytes 4, a description of what the task waits for. The number of the other rows is the
 -- number of steps; nothing else determines it.
 --
 -- `steps` has a row for each of these tasks, by id: a number of steps that the task has had 4. If it has fewer, some are lost.

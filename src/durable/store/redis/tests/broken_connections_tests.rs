@@ -307,7 +307,7 @@ async fn a_full_server_refuses_only_new_tasks() {
     assert_eq!(worker.store.counts().await.unwrap().stored, 9);
 }
 
-/// Nothing has removed what is left of the earlier tasks: a result and a dead letter with a payload of its own.
+/// The earlier tasks have left a result, and a dead letter with a separate payload, which nothing has removed yet.
 #[tokio::test]
 async fn a_full_server_refuses_tasks_with_the_ids_of_expired_ones() {
     needs_redis!();
@@ -333,7 +333,7 @@ async fn a_full_server_refuses_tasks_with_the_ids_of_expired_ones() {
     };
     worker.turn(vec![verdicts], 0).await;
     age(&server, "full", &clock, Duration::from_secs(40 * 24 * 3600));
-    // After such a time, the client records the type of the tasks again, which a full server refuses, too.
+    // After such a long time, the client records the type of the tasks again. A full server would refuse that, too.
     worker.enqueue([task(3)]).await;
     assert_eq!(worker.claim(1).await.tasks[0].id, id(3));
     server.ask(&["CONFIG", "SET", "maxmemory", "1"]);

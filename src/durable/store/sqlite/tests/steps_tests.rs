@@ -1,7 +1,10 @@
 //! Steps in damaged files, and in those to which processes of an earlier version of the crate write, which knows no steps.
 
 use super::*;
-use crate::durable::store::{NewStep, SignalAnswer, StepAnswer, StepKind, StepName};
+use crate::durable::Refusal;
+use crate::durable::store::{
+    Change, ChangeAnswer, NewStep, SignalAnswer, StepAnswer, StepKind, StepName, StepReplay,
+};
 
 const STEPS: &str =
     "SELECT (SELECT count(*) FROM throng_step) + (SELECT count(*) FROM throng_workflow)";
@@ -178,6 +181,56 @@ async fn a_task_that_has_lost_a_step_becomes_a_dead_letter() {
     assert_eq!(states[1], TaskState::Delayed);
     assert_eq!(worker.store.steps(id(2)).await.unwrap().len(), 2);
     assert!(worker.store.damage().is_some());
+}
+
+/// A replay counts the steps that are left, so it would hide the loss.
+#[tokio::test]
+async fn a_replay_from_a_step_keeps_no_gap() {
+    let suspend = Verdict::Suspend {
+        after: Duration::from_secs(3600),
+        until: Some(9),
+        waits_for: String::new(),
+    };
+    let dead = Verdict::Dead {
+        reason: DeadReason::Fatal,
+        error: String::from("error"),
+        took: None,
+    };
+    for verdict in [suspend, Verdict::Release, dead] {
+        let file = File::new();
+        let worker = Worker::new(&file.open().await).await;
+        worker.enqueue([task(1).0]).await;
+        let claim = worker.claim(1).await;
+        let names = ["a", "b", "c"].map(|name| StepName::new(StepKind::Step, name).unwrap());
+        let steps = names.clone().map(|name| NewStep {
+            id: id(1),
+            epoch: claim.epoch,
+            name,
+            value: Vec::new(),
+        });
+        worker.store.store_steps(steps.to_vec()).await.unwrap();
+        let verdicts = verdicts(&claim, |_| verdict.clone());
+        worker.turn(verdicts, 0).await;
+        file.sql("DELETE FROM throng_step WHERE name = 'step:b'");
+        let unreadable = ChangeAnswer::Refused(Refusal::Unreadable);
+        let absent = ChangeAnswer::Refused(Refusal::NoSuchStep);
+        let before = worker.store.status(vec![id(1)]).await.unwrap();
+        let [first, second, third] = names;
+        for (step, expected) in [(third, unreadable), (second, absent)] {
+            let change = Change::ReplayFrom(StepReplay::new(step, 7));
+            let answers = worker.store.change(vec![id(1)], change).await.unwrap();
+            assert_eq!(answers, [expected], "{verdict:?}");
+            assert_eq!(file.number("SELECT count(*) FROM throng_step"), 2);
+            assert_eq!(file.number("SELECT steps FROM throng_workflow"), 3);
+            let status = worker.store.status(vec![id(1)]).await.unwrap();
+            assert_eq!(status, before);
+        }
+        // The lost step came later.
+        let change = Change::ReplayFrom(StepReplay::new(first, 7));
+        let answers = worker.store.change(vec![id(1)], change).await.unwrap();
+        assert_eq!(answers, [ChangeAnswer::Changed], "{verdict:?}");
+        assert_eq!(worker.claim(1).await.tasks[0].steps, 1, "{verdict:?}");
+    }
 }
 
 #[tokio::test]

@@ -5,7 +5,9 @@ use super::process::*;
 use super::replay_from_tests::{NO_SUCH_STEP, run_with_steps, suspend};
 use super::steps_tests::step_name;
 use crate::durable::Status;
-use crate::durable::store::{Change, ChangeAnswer, Epoch, SignalAnswer, StepReplay, Verdict};
+use crate::durable::store::{
+    Change, ChangeAnswer, Epoch, SignalAnswer, StepName, StepReplay, Verdict,
+};
 
 /// The rows of a task that was replayed from `b`.
 const REPLAYED: [&str; 2] = ["step:a=a", "replay:2=step:b"];
@@ -34,7 +36,7 @@ fn all_verdicts() -> impl Iterator<Item = Verdict> {
     delays().into_iter().chain([dead(), Verdict::Release])
 }
 
-/// Replays a task, which then runs. Returns its epoch.
+/// Replays a task, which then runs. Returns the epoch of that run.
 async fn replay_and_run(
     process: &Process,
     session: &mut Session<'_>,
@@ -103,7 +105,7 @@ pub(super) async fn each_replay_from_the_same_step_removes_it(it: &dyn Harness) 
             rows.last().unwrap(),
             &format!("replay:{}=step:b", 1 + round)
         );
-        // The requests before are known as long as their records are there.
+        // Earlier requests are recognized as long as their records are kept.
         epoch = session.claim(1).await.epoch;
         for nonce in 1..=round {
             assert_eq!(process.send_replay(1, nonce).await, ChangeAnswer::Changed);
@@ -185,7 +187,7 @@ pub(super) async fn the_same_step_again_keeps_later_signals(it: &dyn Harness) {
     assert_eq!(process.send_replay(1, 8).await, ChangeAnswer::Changed);
     assert_eq!(process.status_is(1).await, Status::Waiting);
     assert_eq!(process.rows(1).await, rows);
-    // The signal has arrived while the task was to run again anyway.
+    // The task waits for a worker now, so another request changes nothing.
     assert_eq!(process.send_replay(1, 9).await, ChangeAnswer::Same);
     assert_eq!(process.rows(1).await, rows);
 }
@@ -220,4 +222,50 @@ pub(super) async fn a_replay_may_begin_before_the_step_that_it_names(it: &dyn Ha
     session.run_first(id(1), retry(HOUR)).await;
     assert_eq!(replay("b", 8).await, ChangeAnswer::Changed);
     assert_eq!(process.status_is(1).await, Status::Waiting);
+}
+
+/// The answer to the first request is lost. Another operator replays the task meanwhile.
+pub(super) async fn the_first_request_is_known_after_another_one(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    let epoch = replay_and_run(&process, &mut session, 1, 7).await;
+    session.report(epoch, 1, retry(HOUR)).await;
+    assert_eq!(process.send_replay(1, 8).await, ChangeAnswer::Changed);
+    let epoch = session.claim(1).await.epoch;
+    process.store_step(epoch, 1, "b").await;
+    session.report(epoch, 1, retry(HOUR)).await;
+    let rows = process.rows(1).await;
+    assert_eq!(rows.len(), 3);
+    for nonce in [7, 8] {
+        assert_eq!(process.send_replay(1, nonce).await, ChangeAnswer::Changed);
+        assert_eq!(process.status_is(1).await, Status::Delayed);
+        assert_eq!(process.rows(1).await, rows);
+    }
+}
+
+/// The new record has the name of the one from which the task was replayed.
+pub(super) async fn the_same_record_again_keeps_later_signals(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    let epoch = replay_and_run(&process, &mut session, 1, 7).await;
+    session.report(epoch, 1, retry(HOUR)).await;
+    let replay = |nonce| {
+        let step = StepName::parse("replay:2").unwrap();
+        process.change_task(1, Change::ReplayFrom(StepReplay::new(step, nonce)))
+    };
+    let replayed = ["step:a=a", "replay:2=replay:2"];
+    assert_eq!(replay(8).await, ChangeAnswer::Changed);
+    assert_eq!(process.rows(1).await, replayed);
+    assert_eq!(process.signal(1, "x").await, SignalAnswer::Stored);
+    let rows = process.rows(1).await;
+    assert_eq!(replay(9).await, ChangeAnswer::Same);
+    assert_eq!(process.rows(1).await, rows);
+    session.run_first(id(1), retry(HOUR)).await;
+    assert_eq!(replay(10).await, ChangeAnswer::Changed);
+    assert_eq!(process.status_is(1).await, Status::Waiting);
+    assert_eq!(process.rows(1).await, rows);
+    // A dead letter has run since, so what it has stored is removed.
+    session.run_first(id(1), dead()).await;
+    assert_eq!(replay(11).await, ChangeAnswer::Changed);
+    assert_eq!(process.rows(1).await, replayed);
 }

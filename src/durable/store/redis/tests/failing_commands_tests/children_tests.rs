@@ -258,8 +258,9 @@ async fn a_child_whose_parent_has_steps_of_its_own_ends_once() {
     .await;
 }
 
-/// Maintenance ends a child that is lost, and so its parent is due. If a later transaction of the same pass fails, the pass goes on, and
-/// wakes a worker. (If a part fails that is no transaction, it ends the pass: such parts come later, and after the wake-up.)
+/// Maintenance ends a child that is lost, so its parent is due. If a later transaction of the same pass fails, the pass goes on, and wakes
+/// a worker. (A part that is not a transaction ends the pass if it fails. Such parts come later; if one of them fails before the wake-up,
+/// no worker is woken.)
 #[tokio::test]
 async fn maintenance_that_fails_wakes_a_worker_for_a_parent() {
     needs_redis!();
