@@ -202,13 +202,10 @@ impl<'a> Ring<'a> {
                 is_at_end: false,
             });
         }
-        match (self.read.back_mut(), row.try_get("place")?) {
-            (Some(last), Some(place)) => {
-                last.after = place;
-                last.tasks.push_back(row);
-            }
-            // The first lines of the group have only quarantined tasks.
-            _ => {}
+        // A group of which only quarantined tasks wait has no place.
+        if let (Some(last), Some(place)) = (self.read.back_mut(), row.try_get("place")?) {
+            last.after = place;
+            last.tasks.push_back(row);
         }
         Ok(())
     }
