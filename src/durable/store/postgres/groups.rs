@@ -1,7 +1,7 @@
 //! The groups of tasks within named queues, which take turns.
 //!
-//! The tasks of a group wait in lines of their own, one for each kind. Such a line has a row in `group_line` while tasks wait in it, with the
-//! turn of the group, if the group lets a task start: if it is not held and has a permit. The number of running tasks of a group is the
+//! The tasks of a group wait in lines of their own, one for each kind. Such a line has a row in `group_line` while tasks wait in it, with
+//! the turn of the group, if the group lets a task start: if it is not held and has a permit. The number of running tasks of a group is the
 //! number of its rows in `group_run`. The groups that are held have rows in `group_hold`.
 //!
 //! A request that affects groups notes which, and *settles* them once: before a claim, and at its end. So a group of which a task may start
@@ -29,8 +29,8 @@ const INSERT_LINES: &str = "INSERT INTO throng.group_line (kind, name, queue, pr
     SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::smallint[])
     ON CONFLICT (kind, name) DO NOTHING";
 
-/// Removes the lines of groups that are empty. Gives turns to the other lines if tasks of their groups may start; otherwise, takes them away.
-/// A new line of a group gets the turn that the group has. Returns the groups that have a permit.
+/// Removes the lines of groups that are empty. Gives turns to the other lines if tasks of their groups may start; otherwise, takes them
+/// away. A new line of a group gets the turn that the group has. Returns the groups that have a permit.
 const SETTLE: &str = "WITH own AS MATERIALIZED (
         SELECT queue, name, (
             SELECT count(*) FROM throng.group_run AS run

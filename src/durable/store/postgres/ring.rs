@@ -202,7 +202,7 @@ impl<'a> Ring<'a> {
                 is_at_end: false,
             });
         }
-        // Without a place, the first lines of the group have only quarantined tasks.
+        // A group of which only quarantined tasks wait has no place.
         if let (Some(last), Some(place)) = (self.read.back_mut(), row.try_get("place")?) {
             last.after = place;
             last.tasks.push_back(row);
