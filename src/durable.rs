@@ -192,12 +192,7 @@
 mod admin;
 mod client;
 #[cfg_attr(
-    not(any(
-        test,
-        feature = "postgres",
-        feature = "sqlite-unbundled",
-        feature = "test-util"
-    )),
+    not(any(test, feature = "sqlite-unbundled", feature = "test-util")),
     allow(dead_code, reason = "a server has its own clock")
 )]
 mod clock;

@@ -63,7 +63,7 @@ pub(crate) use self::diagnosis::{Diagnoses, Diagnosis, UnclaimedType};
 pub(crate) use self::diagnosis::{MAX_DIAGNOSED, MAX_EXAMINED_SCHEDULES, MAX_EXAMINED_WORKERS};
 #[cfg(any(feature = "redis", feature = "postgres", feature = "sqlite-unbundled"))]
 pub(crate) use self::found::MAX_HEAD_LISTS;
-#[cfg(any(test, feature = "redis"))]
+#[cfg(any(test, feature = "redis", feature = "postgres"))]
 pub(crate) use self::found::MAX_READ_BYTES;
 pub(crate) use self::found::{Beginning, FoundTask};
 #[cfg(any(
@@ -75,11 +75,8 @@ pub(crate) use self::found::{Beginning, FoundTask};
 pub(crate) use self::limits::MAX_STORE_TIME_STEP;
 pub(crate) use self::limits::shortened;
 #[cfg_attr(
-    not(any(feature = "redis", feature = "postgres", feature = "sqlite-unbundled")),
-    allow(
-        unused_imports,
-        reason = "no copy of the store in memory can be restored"
-    )
+    not(any(feature = "redis", feature = "sqlite-unbundled")),
+    allow(unused_imports, reason = "other stores count epochs without a ceiling")
 )]
 pub(crate) use self::limits::{
     CEILING_AHEAD, DEAD_LETTER_RETENTION, MAX_ATTEMPT_ERROR_BYTES, MAX_DEAD_LETTERS,

@@ -36,6 +36,12 @@ pub(crate) const MAX_READ_BYTES: usize = 129 << 10;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "sqlite-unbundled"))]
 pub(crate) const MAX_HEAD_LISTS: usize = 1_000;
 
+#[cfg(any(
+    test,
+    feature = "redis",
+    feature = "sqlite-unbundled",
+    feature = "test-util"
+))]
 impl Beginning {
     pub(crate) fn of(mut bytes: Vec<u8>) -> Self {
         let len = bytes.len();

@@ -1,4 +1,4 @@
-//! [`Limits`]: how long, and how many, ended tasks the stores in SQL databases keep.
+//! [`Limits`]: the time for which the stores in SQL databases keep ended tasks, and their number.
 
 use std::time::Duration;
 
@@ -6,6 +6,7 @@ use crate::durable::Retention;
 use crate::durable::clock::millis;
 
 /// The columns of the row about the whole store, in the order of [`Limits::numbers`].
+#[cfg(feature = "sqlite-unbundled")]
 pub(crate) const COLUMNS: [&str; 4] = ["dead_for", "dead_most", "kept_most", "dead_since"];
 
 /// The value of `kept_most` if there is no maximum.
@@ -53,6 +54,7 @@ impl Limits {
     }
 
     /// Returns the default value of a column, or `None` if it is another one.
+    #[cfg(feature = "sqlite-unbundled")]
     pub(crate) fn default_of(column: &str) -> Option<i64> {
         let index = COLUMNS.iter().position(|it| *it == column)?;
         Some(Self::of(Retention::default(), 0).numbers()[index])

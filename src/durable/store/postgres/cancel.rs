@@ -14,7 +14,7 @@ const MARK_CLAIM: &str = "UPDATE throng.claim SET cancels = true WHERE epoch = $
 const WORKER: &str = "SELECT endpoint FROM throng.claim
     JOIN throng.session ON session.id = claim.session WHERE epoch = $1";
 
-pub(super) async fn cancel(tx: &mut Transaction, ids: &Vec<TaskId>) -> Result<u64, Fault> {
+pub(super) async fn cancel(tx: &mut Transaction, ids: &[TaskId]) -> Result<u64, Fault> {
     Ok(cancel_each(tx, ids).await?.len() as u64)
 }
 

@@ -150,19 +150,19 @@ fn has_changed(code: &SqlState) -> bool {
 }
 
 fn cause_of(code: &SqlState) -> Cause {
-    match code {
-        &SqlState::DISK_FULL | &SqlState::OUT_OF_MEMORY => Cause::Full,
-        &SqlState::LOCK_NOT_AVAILABLE | &SqlState::QUERY_CANCELED => Cause::Busy,
-        &SqlState::T_R_DEADLOCK_DETECTED | &SqlState::T_R_SERIALIZATION_FAILURE => Cause::Contended,
-        &SqlState::READ_ONLY_SQL_TRANSACTION => Cause::ReadOnly,
-        &SqlState::INSUFFICIENT_PRIVILEGE
-        | &SqlState::INVALID_PASSWORD
-        | &SqlState::INVALID_AUTHORIZATION_SPECIFICATION => Cause::Denied,
-        &SqlState::INVALID_CATALOG_NAME => {
+    match *code {
+        SqlState::DISK_FULL | SqlState::OUT_OF_MEMORY => Cause::Full,
+        SqlState::LOCK_NOT_AVAILABLE | SqlState::QUERY_CANCELED => Cause::Busy,
+        SqlState::T_R_DEADLOCK_DETECTED | SqlState::T_R_SERIALIZATION_FAILURE => Cause::Contended,
+        SqlState::READ_ONLY_SQL_TRANSACTION => Cause::ReadOnly,
+        SqlState::INSUFFICIENT_PRIVILEGE
+        | SqlState::INVALID_PASSWORD
+        | SqlState::INVALID_AUTHORIZATION_SPECIFICATION => Cause::Denied,
+        SqlState::INVALID_CATALOG_NAME => {
             Cause::Invalid(String::from("the database does not exist: create it"))
         }
-        &SqlState::UNDEFINED_TABLE | &SqlState::INVALID_SCHEMA_NAME => missing_tables(),
-        &SqlState::DATA_CORRUPTED | &SqlState::INDEX_CORRUPTED => Cause::Corrupt,
+        SqlState::UNDEFINED_TABLE | SqlState::INVALID_SCHEMA_NAME => missing_tables(),
+        SqlState::DATA_CORRUPTED | SqlState::INDEX_CORRUPTED => Cause::Corrupt,
         _ => Cause::Unavailable,
     }
 }
@@ -209,15 +209,15 @@ fn quotes_no_data(code: &SqlState) -> bool {
 }
 
 fn remedy(code: &SqlState) -> Option<&'static str> {
-    match code {
-        &SqlState::READ_ONLY_SQL_TRANSACTION => Some(
+    match *code {
+        SqlState::READ_ONLY_SQL_TRANSACTION => Some(
             "the server is a standby, or `default_transaction_read_only` is on: connect to the primary, for instance with several hosts \
              and `target_session_attrs=read-write`",
         ),
-        &SqlState::INSUFFICIENT_PRIVILEGE => Some(
+        SqlState::INSUFFICIENT_PRIVILEGE => Some(
             "grant the user all rights on the schema of the store, its tables and its sequences",
         ),
-        &SqlState::TOO_MANY_CONNECTIONS => {
+        SqlState::TOO_MANY_CONNECTIONS => {
             Some("raise `max_connections`: each process that opens the store has three connections")
         }
         _ => None,
@@ -230,9 +230,4 @@ fn describe_driver(error: &Error) -> String {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),
     }
-}
-
-/// The fault of a request that is not written yet.
-pub(super) fn unwritten(what: &str) -> Fault {
-    Fault::Corrupt(format!("not written yet: {what}"))
 }

@@ -105,7 +105,7 @@ const FIRST_HOLD: &str =
     "SELECT until FROM throng.group_hold WHERE queue = $1 ORDER BY until LIMIT 1";
 
 /// Selects `true` if a group with a turn has a task of the kinds `$1`, whether or not it is quarantined if `$2`.
-const IS_ANY_READY: &str = "SELECT EXISTS (
+pub(super) const IS_ANY_READY: &str = "SELECT EXISTS (
         SELECT 1 FROM unnest($1::bigint[]) AS own (kind) CROSS JOIN LATERAL (
             SELECT 1 FROM throng.group_line AS line
             WHERE line.kind = own.kind AND turn IS NOT NULL AND ($2 OR EXISTS (

@@ -18,11 +18,11 @@ use crate::durable::queue::Priority;
 use crate::durable::store::{KeyConflict, NewTask};
 
 /// Selects the task that holds a key because it has not ended. The conditions are those of the index `task_key`.
-const HOLDER: &str = "SELECT id FROM throng.task WHERE key = $1 AND state < 2 LIMIT 1";
+pub(super) const HOLDER: &str = "SELECT id FROM throng.task WHERE key = $1 AND state < 2 LIMIT 1";
 
 /// Selects the task that holds a key because its window is not over. A task whose retention is over does not count. The parameters are
 /// the key, the time since 1970, the store time, and the time of death up to which dead letters have expired.
-const HOLDER_IN_WINDOW: &str = "SELECT id FROM throng.task
+pub(super) const HOLDER_IN_WINDOW: &str = "SELECT id FROM throng.task
     WHERE key = $1 AND key_until > $2
         AND (state < 2 OR at > CASE state WHEN 4 THEN $4::bigint ELSE $3::bigint END)
     ORDER BY key_until DESC LIMIT 1";

@@ -1,5 +1,6 @@
 //! The progress of running tasks, in the table `progress`.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
 use super::error::Fault;
@@ -32,10 +33,11 @@ pub(super) async fn report(
     let mut last: BTreeMap<TaskId, &Progress> = BTreeMap::new();
     for ProgressReport { id, progress } in reports {
         let epoch = progress.epoch;
-        if !claims.contains_key(&epoch) {
-            claims.insert(epoch, tx.claimed_tasks(epoch as i64).await?.ids);
-        }
-        if !claims[&epoch].contains(id) {
+        let held = match claims.entry(epoch) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(tx.claimed_tasks(epoch as i64).await?.ids),
+        };
+        if !held.contains(id) {
             refused.push(*id);
         } else if last.get(id).is_none_or(|it| it.number < progress.number) {
             last.insert(*id, progress);

@@ -13,7 +13,7 @@ use crate::durable::queue::name::QueueName;
 
 /// Selects up to `$4` groups after the turn `$2` and the name `$3` that have tasks of the kinds `$1`. Each comes with the number of its
 /// running tasks, and with its first `$7` tasks, or without a task. Quarantined tasks are skipped unless `$6`.
-const NEXT_GROUPS: &str = "WITH ring AS MATERIALIZED (
+pub(super) const NEXT_GROUPS: &str = "WITH ring AS MATERIALIZED (
         SELECT DISTINCT turn, name FROM unnest($1::bigint[]) AS own (kind) CROSS JOIN LATERAL (
             SELECT turn, name FROM throng.group_line AS line
             WHERE line.kind = own.kind AND turn IS NOT NULL
@@ -202,13 +202,10 @@ impl<'a> Ring<'a> {
                 is_at_end: false,
             });
         }
-        match (self.read.back_mut(), row.try_get("place")?) {
-            (Some(last), Some(place)) => {
-                last.after = place;
-                last.tasks.push_back(row);
-            }
-            // The first lines of the group have only quarantined tasks.
-            _ => {}
+        // Without a place, the first lines of the group have only quarantined tasks.
+        if let (Some(last), Some(place)) = (self.read.back_mut(), row.try_get("place")?) {
+            last.after = place;
+            last.tasks.push_back(row);
         }
         Ok(())
     }

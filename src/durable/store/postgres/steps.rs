@@ -1,7 +1,8 @@
 //! The steps of tasks, in the tables `step` and `workflow`.
 //!
-//! Whoever changes the steps of a task has the row of the task locked, or the store for itself. A run ends its task without a look at its
-//! steps if the task has no row in `workflow`, so only the run itself adds the first one, or a transaction that has the store for itself.
+//! A transaction that changes the steps of a task has locked the row of the task, or has the store for itself. A run ends its task without
+//! a look at its steps if the task has no row in `workflow`, so only the run itself adds the first one, or a transaction that has the store
+//! for itself.
 
 use std::collections::BTreeSet;
 
@@ -179,8 +180,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// Stores the ends of children as steps of their parents, unless these have ended and are no dead letters. If a parent waits for as many
-    /// steps as it has now, it is due.
+    /// Stores the ends of children as steps of their parents, unless these have ended and are no dead letters. If a parent waits for as
+    /// many steps as it has now, it is due.
     ///
     /// This locks the parents of all children together, in the order of their ids. So two transactions do not wait for one another.
     pub(super) async fn tell_parents(&mut self) -> Result<(), Fault> {

@@ -12,6 +12,7 @@ mod errors_tests;
 mod lost_answers_tests;
 mod maintenance_tests;
 mod permissions_tests;
+mod plans_tests;
 mod probe_tests;
 mod proxy;
 mod reconnects_tests;
