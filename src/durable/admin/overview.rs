@@ -46,8 +46,8 @@ pub struct QueueOverview {
     pub name: Option<String>,
     /// The limits of the queue, its pause, and the numbers of its waiting and running tasks. With SQLite and PostgreSQL, the number of
     /// waiting tasks is an estimate if several lists are long: if each has more waiting tasks than 20,000 divided by the number of lists,
-    /// or than 10,000 if that is less. Lists of up to 100 tasks are always counted. With Redis, running tasks of queues that are not listed count
-    /// for the default queue.
+    /// or than 10,000 if that is less. Lists of up to 100 tasks are always counted. With Redis, running tasks of queues that are not listed
+    /// count for the default queue.
     pub info: QueueInfo,
     /// The number of live sessions that serve the queue. Each executor has one session for each queue that it serves. A worker that is
     /// killed counts as live until the store detects its death: with Redis and PostgreSQL, for about three minutes.
