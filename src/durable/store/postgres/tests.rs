@@ -19,6 +19,7 @@ mod reconnects_tests;
 mod scene;
 #[path = "../../../../tests/support/postgres_server.rs"]
 pub(in crate::durable::store) mod server;
+mod steps_tests;
 mod timeouts_tests;
 
 /// Ends the calling test if there is no server. The test above this one fails then.
