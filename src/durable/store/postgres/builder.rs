@@ -67,8 +67,8 @@ impl PostgresStoreBuilder {
 
     /// Sets the schema of the tables, which separates the store from others in the same database. The default is `throng`.
     ///
-    /// If the schema does not exist, the user must be allowed to create it. Otherwise, the user must be allowed to create tables in it, when
-    /// the store is opened for the first time.
+    /// If the schema does not exist, the user must be allowed to create it. Otherwise, the user must be allowed to create tables in it,
+    /// when the store is opened for the first time.
     ///
     /// # Examples
     ///
@@ -185,7 +185,8 @@ impl PostgresStoreBuilder {
         }
     }
 
-    /// Returns the name of the store in messages. It contains the hosts, the database and the schema, and neither the user nor the password.
+    /// Returns the name of the store in messages. It contains the hosts, the database and the schema, and neither the user nor the
+    /// password.
     pub(super) fn name(&self) -> Arc<str> {
         let Ok(config) = self.config() else {
             return Arc::from("postgres");

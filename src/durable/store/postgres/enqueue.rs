@@ -129,8 +129,8 @@ async fn prepare_priorities(tx: &mut Transaction, tasks: &[NewTask]) -> Result<(
     tx.reload_meta().await
 }
 
-/// Checks whether one of the tasks is due before all others that are delayed. If so, a worker that waits until the earliest of those must be
-/// woken.
+/// Checks whether one of the tasks is due before all others that are delayed. If so, a worker that waits until the earliest of those must
+/// be woken.
 async fn check_earliest(tx: &mut Transaction, tasks: &[NewTask]) -> Result<(), Fault> {
     let delays = tasks.iter().map(|task| millis(task.delay) as i64);
     let Some(delay) = delays.filter(|&delay| delay != 0).min() else {
@@ -225,7 +225,7 @@ async fn insert(tx: &mut Transaction, tasks: &[NewTask]) -> Result<HashSet<TaskI
         } else {
             State::Delayed
         };
-        tx.deltas.add(super::totals::field_of(state), 1);
+        tx.deltas.add(super::deltas::field_of(state), 1);
         if is_waiting {
             tx.add_ready_row(row)?;
         }

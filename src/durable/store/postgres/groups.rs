@@ -15,6 +15,7 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::error::Fault;
+use super::group_changes::{Arrival, StoredGroup};
 use super::text;
 use super::time::Now;
 use super::transaction::Transaction;
@@ -118,65 +119,6 @@ pub(super) const IS_ANY_READY: &str = "SELECT EXISTS (
 
 /// The number of holds that a turn ends, at most.
 const MAX_ENDED: i64 = 256;
-
-/// What a request changes about groups, until they are settled.
-#[derive(Debug, Default)]
-pub(super) struct GroupChanges {
-    /// The groups that have gained or lost tasks, permits or holds.
-    touched: BTreeSet<StoredGroup>,
-    /// The tasks of groups that wait from now on.
-    arrivals: Vec<Arrival>,
-}
-
-/// A group as the tables identify it: by the name of its queue, and its own.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct StoredGroup {
-    queue: String,
-    name: String,
-}
-
-/// A task of a group that waits from now on.
-#[derive(Debug)]
-struct Arrival {
-    group: StoredGroup,
-    kind: i64,
-    priority: i16,
-    /// The name of its type.
-    name: String,
-}
-
-impl StoredGroup {
-    fn new(queue: &QueueName, name: String) -> Self {
-        let queue = text::stored(queue.as_str()).into_owned();
-        Self { queue, name }
-    }
-
-    /// Reads the columns `queue` and `name`.
-    fn read(row: &Row) -> Result<Self, Fault> {
-        Ok(Self {
-            queue: row.try_get("queue")?,
-            name: row.try_get("name")?,
-        })
-    }
-
-    fn queue(&self) -> QueueName {
-        QueueName::from(Some(text::loaded(self.queue.clone())))
-    }
-}
-
-impl GroupChanges {
-    fn touch(&mut self, group: StoredGroup) {
-        self.touched.insert(group);
-    }
-
-    /// Returns the lines in which tasks wait from now on, as arrays for [`INSERT_LINES`].
-    fn lines(&self) -> (Vec<i64>, Vec<&str>, Vec<&str>, Vec<i16>) {
-        let arrivals = self.arrivals.iter();
-        let lines = arrivals.map(|it| (it.kind, &*it.group.name, &*it.group.queue, it.priority));
-        let lines: BTreeSet<_> = lines.collect();
-        lines.into_iter().collect()
-    }
-}
 
 impl Transaction {
     // ===== Tasks that wait =====

@@ -1,18 +1,13 @@
-//! [`Notices`]: whom to notify after a transaction: sessions that have work, processes that await tasks, and workers of cancelled tasks.
+//! [`Notices`]: those to notify after a transaction: sessions that have work, processes that await tasks, and workers of cancelled tasks.
 //!
 //! A transaction with data never notifies: PostgreSQL holds a lock of all databases from a `NOTIFY` until the commit is on the disk. So
 //! the notifications are sent by statements that follow the commit, and that change only tables that are not logged.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tokio_postgres::Row;
-
 use super::connection::Connection;
-use super::error::Fault;
-use super::queues;
 use super::shared::EndpointId;
 use super::text;
-use super::transaction::Transaction;
 use super::view::uuids;
 use crate::durable::TaskId;
 use crate::durable::queue::name::QueueName;
@@ -75,13 +70,13 @@ const NOTIFY_CANCELLED: &str =
 /// A notification has at most 8000 bytes, and an id has 36.
 const MAX_IDS: usize = 200;
 
-/// Whom to notify after a transaction.
+/// Those to notify after a transaction.
 #[derive(Debug, Default)]
 pub(super) struct Notices {
     /// The kinds of the tasks that became ready, and how many.
-    ready: BTreeMap<i64, Ready>,
+    pub(super) ready: BTreeMap<i64, ReadyTasks>,
     /// Kinds of which tasks may be left: a session is to look.
-    left: Vec<(QueueName, Vec<i64>)>,
+    pub(super) left: Vec<(QueueName, Vec<i64>)>,
     /// The queues in which tasks have stopped running.
     pub(super) freed: BTreeSet<QueueName>,
     /// The queues in which waiting tasks may start, whether or not others have stopped running.
@@ -93,20 +88,21 @@ pub(super) struct Notices {
     /// One of the delayed tasks is due before all others, so a session must look earlier.
     pub(super) has_earlier_task: bool,
     /// The numbers of sessions to wake, and the kinds of their tasks.
-    wakes: Vec<(i64, Vec<i64>)>,
+    pub(super) wakes: Vec<(i64, Vec<i64>)>,
     /// The queues, as they are stored, of which sessions are to be woken: for all types, or for that with this name.
     queue_wakes: Vec<(String, Option<String>)>,
 }
 
+/// The tasks of a kind that became ready.
 #[derive(Debug)]
-struct Ready {
-    queue: QueueName,
-    gained: i64,
+pub(super) struct ReadyTasks {
+    pub(super) queue: QueueName,
+    pub(super) gained: i64,
 }
 
 impl Notices {
     /// The number of sessions that are woken at most for tasks that became ready together. Those wake others.
-    const MAX_WAKES: i64 = 4;
+    pub(super) const MAX_WAKES: i64 = 4;
 
     /// Records that tasks of a type that was resumed may start in a queue.
     pub(super) fn add_resumed(&mut self, queue: &QueueName, name: &str) {
@@ -114,7 +110,7 @@ impl Notices {
         self.add_queue_wake(queue, Some(name));
     }
 
-    fn add_queue_wake(&mut self, queue: &QueueName, name: Option<String>) {
+    pub(super) fn add_queue_wake(&mut self, queue: &QueueName, name: Option<String>) {
         let queue = text::stored(queue.as_str()).into_owned();
         self.queue_wakes.push((queue, name));
     }
@@ -140,68 +136,5 @@ impl Notices {
         for ids in self.ended.chunks(MAX_IDS) {
             db.rows(NOTIFY_ENDED, &[&uuids(ids)]).await.ok();
         }
-    }
-}
-
-impl Transaction {
-    /// Records that further tasks of a type wait. With 0, tasks may be left.
-    pub(super) fn add_ready(&mut self, kind: i64, queue: &QueueName, name: &str, gained: i64) {
-        if self.is_paused(name) {
-            return;
-        }
-        let new = || Ready {
-            queue: queue.clone(),
-            gained: 0,
-        };
-        self.notices.ready.entry(kind).or_insert_with(new).gained += gained;
-    }
-
-    /// Records a task that became ready, given its columns `kind`, `queue`, `name`, `group_name` and `priority`.
-    pub(super) fn add_ready_row(&mut self, row: &Row) -> Result<(), Fault> {
-        if let Some(group) = row.try_get("group_name")? {
-            return self.waits_in_group(row, group);
-        }
-        let queue: Option<String> = row.try_get("queue")?;
-        let queue = QueueName::from(queue.map(text::loaded));
-        let name = text::loaded(row.try_get("name")?);
-        self.add_ready(row.try_get("kind")?, &queue, &name, 1);
-        Ok(())
-    }
-
-    /// Has a session look for tasks of these kinds in a queue, since some may be left.
-    pub(super) fn look_again(&mut self, queue: QueueName, kinds: Vec<i64>) {
-        if !kinds.is_empty() {
-            self.notices.left.push((queue, kinds));
-        }
-    }
-
-    /// Chooses the sessions to wake for the tasks that this transaction has made ready.
-    pub(super) async fn choose_wakes(&mut self) -> Result<(), Fault> {
-        let ready = std::mem::take(&mut self.notices.ready).into_iter();
-        let ready = ready.map(|(kind, it)| {
-            let sessions = it.gained.clamp(1, Notices::MAX_WAKES);
-            (it.queue, sessions, vec![kind])
-        });
-        let left = std::mem::take(&mut self.notices.left).into_iter();
-        let left = left.map(|(queue, kinds)| (queue, 1, kinds));
-        for (queue, sessions, kinds) in ready.chain(left).collect::<Vec<_>>() {
-            // If no task of the queue may start now, the step that lets one start wakes a session.
-            if queues::has_permits(self, &queue).await? {
-                self.notices.wakes.push((sessions, kinds));
-            }
-        }
-        let mut changed = std::mem::take(&mut self.notices.changed);
-        for queue in std::mem::take(&mut self.notices.freed) {
-            // Without a maximum, no task waits for the end of another.
-            if queues::has_maximum(self, &queue).await? {
-                changed.insert(queue);
-            }
-        }
-        for queue in changed {
-            if queues::has_permits(self, &queue).await? {
-                self.notices.add_queue_wake(&queue, None);
-            }
-        }
-        Ok(())
     }
 }

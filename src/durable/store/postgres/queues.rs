@@ -55,7 +55,7 @@ pub(super) struct QueueRow {
     pub(super) turns: PriorityTurns,
 }
 
-/// What the limits of a queue let start.
+/// The tasks that the limits of a queue let start.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Allowance {
     /// The number of tasks that may start now.

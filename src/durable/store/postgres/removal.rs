@@ -1,8 +1,8 @@
 //! Removes ended tasks.
 
+use super::deltas::field_of;
 use super::error::Fault;
 use super::state::State;
-use super::totals::field_of;
 use super::transaction::Transaction;
 use super::view::uuids;
 use crate::durable::TaskId;

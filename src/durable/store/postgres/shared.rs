@@ -6,7 +6,7 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 
 use super::server::PostgresServer;
-use super::time::Time;
+use super::time::ServerTime;
 use crate::durable::store::SessionId;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::layouts::Layouts;
@@ -20,7 +20,7 @@ pub(super) struct Shared {
     pub(super) server: PostgresServer,
     pub(super) endpoint: EndpointId,
     pub(super) layouts: Layouts,
-    pub(super) time: Time,
+    pub(super) time: ServerTime,
     /// The number of the lock that each transaction which writes holds, shared or for itself.
     pub(super) store_lock: i64,
     /// `true` if the process writes nothing, not even that it awaits a task.
@@ -37,7 +37,7 @@ impl Shared {
     pub(super) fn new(
         server: PostgresServer,
         layouts: Layouts,
-        time: Time,
+        time: ServerTime,
         is_observer: bool,
     ) -> Self {
         Self {

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use super::deltas::field_of;
 use super::error::Fault;
 use super::state::{State, reason_number};
 use super::text;
-use super::totals::field_of;
 use super::transaction::Transaction;
 use super::view::{View, task_id, uuid, uuids};
 use crate::durable::TaskId;

@@ -1,4 +1,4 @@
-//! [`Time`]: the source of a store's time. [`Now`]: the times of one request.
+//! [`ServerTime`]: the source of a store's time. [`Now`]: the times of one request.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::durable::store::Event;
 
 /// The source of a store's time: the clock of the server, or that of a test.
 #[derive(Clone, Debug)]
-pub(crate) struct Time {
+pub(crate) struct ServerTime {
     #[cfg(test)]
     clock: Option<Clock>,
 }
@@ -20,13 +20,13 @@ pub(crate) struct Time {
 pub(super) struct Now {
     /// Milliseconds since 1970. Delayed tasks become due by this time.
     pub(super) wall: i64,
-    /// The time by which leases and store time are measured, in milliseconds. It is that of the same clock. In tests, it has another origin,
-    /// and goes on while the clock is set.
+    /// The time by which leases and store time are measured, in milliseconds. It is that of the same clock. In tests, it has another
+    /// origin, and goes on while the clock is set.
     pub(super) boot: i64,
     wall_micros: i64,
 }
 
-impl Time {
+impl ServerTime {
     /// Returns the time of the server.
     pub(crate) fn server() -> Self {
         Self {
@@ -46,7 +46,7 @@ impl Time {
 }
 
 #[cfg(test)]
-impl Time {
+impl ServerTime {
     /// Returns the time of a test's clock.
     pub(crate) fn manual(clock: Clock) -> Self {
         Self { clock: Some(clock) }

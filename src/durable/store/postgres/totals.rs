@@ -1,12 +1,12 @@
-//! [`Deltas`]: by how much the numbers of tasks change. Each process adds to a row of its own, so that processes do not wait for one another.
+//! The numbers of tasks. Each process adds to a row of its own, so that processes do not wait for one another.
 
+use super::deltas::{Deltas, field_of, stored_fields};
 use super::error::Fault;
 use super::shared::EndpointId;
 use super::state::State;
 use super::transaction::Transaction;
 use super::view::View;
 use crate::durable::Counts;
-use crate::durable::store::totals::{FIELDS, Field};
 
 const ADD: &str = "INSERT INTO throng.total
         (endpoint, waiting, delayed, running, results, dead, stored, claimed, done, retried, snoozed,
@@ -39,35 +39,6 @@ const TAKE: &str = "DELETE FROM throng.total WHERE endpoint IN (
 
 /// The row of all processes that are gone.
 const GONE: EndpointId = 0;
-
-/// By how much a transaction changes the numbers of tasks. The fields wrap around, so they can be negative.
-#[derive(Debug, Default)]
-pub(super) struct Deltas(Counts);
-
-impl Deltas {
-    /// Adds to a number.
-    pub(super) fn add(&mut self, field: Field, change: i64) {
-        let number = field(&mut self.0);
-        *number = number.wrapping_add_signed(change);
-    }
-
-    fn numbers(&mut self) -> Vec<i64> {
-        stored_fields()
-            .map(|field| *field(&mut self.0) as i64)
-            .collect()
-    }
-}
-
-/// Returns the field that counts the tasks in a state.
-pub(super) fn field_of(state: State) -> Field {
-    match state {
-        State::Waiting => |counts| &mut counts.waiting,
-        State::Delayed => |counts| &mut counts.delayed,
-        State::Running => |counts| &mut counts.running,
-        State::Done | State::Cancelled => |counts| &mut counts.kept,
-        State::Dead => |counts| &mut counts.dead,
-    }
-}
 
 impl Transaction {
     /// Counts tasks that go from one state to another.
@@ -118,10 +89,4 @@ impl View {
         }
         Ok(counts)
     }
-}
-
-/// Returns the fields that have a column, in the order of the columns.
-fn stored_fields() -> impl Iterator<Item = Field> {
-    let fields = FIELDS.into_iter().filter(|(name, _)| *name != "unserved");
-    fields.map(|(_, field)| field)
 }

@@ -11,14 +11,14 @@ use tokio::try_join;
 use tokio_postgres::Error;
 
 use super::connection::{Connection, Params};
+use super::deltas::Deltas;
 use super::ended_child::EndedChild;
 use super::error::Fault;
-use super::groups::GroupChanges;
+use super::group_changes::GroupChanges;
 use super::meta;
 use super::notices::Notices;
 use super::shared::Shared;
-use super::totals::Deltas;
-use super::view::View;
+use super::view::{Running, View};
 
 const SHARE_STORE: &str = "SELECT pg_advisory_xact_lock_shared($1)";
 const LOCK_STORE: &str = "SELECT pg_advisory_xact_lock($1)";
@@ -26,6 +26,9 @@ const LOCK_STORE: &str = "SELECT pg_advisory_xact_lock($1)";
 /// The statements with which a transaction begins. They are sent together, so they must be prepared: otherwise, the last one could be
 /// executed before the store is locked.
 pub(super) const FIRST_STATEMENTS: [&str; 3] = [SHARE_STORE, LOCK_STORE, meta::LOAD];
+
+/// A request with its answer, as the store hands it to the writer.
+pub(super) type Run<R, T> = for<'t> fn(&'t mut Transaction, &'t R) -> Running<'t, T>;
 
 /// A transaction for writing.
 pub(super) struct Transaction {
@@ -35,7 +38,7 @@ pub(super) struct Transaction {
     is_alone: bool,
     pub(super) deltas: Deltas,
     pub(super) notices: Notices,
-    /// What the current request changes about groups.
+    /// The changes of groups by the current request.
     pub(super) groups: GroupChanges,
     /// The children that have ended, of which their parents are still to be told.
     pub(super) ended_children: Vec<EndedChild>,

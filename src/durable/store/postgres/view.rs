@@ -1,4 +1,4 @@
-//! [`View`]: what a request reads, whether it writes or not.
+//! [`View`]: the things that a request reads, whether it writes or not.
 
 use std::ops::Deref;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ use crate::durable::TaskId;
 /// A future of the answer to a request within a transaction.
 pub(super) type Running<'a, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send + 'a>>;
 
-/// What a request reads: the tables, as one transaction sees them, and what every request needs of them.
+/// The tables, as one transaction sees them, and what every request needs of them.
 pub(super) struct View {
     db: Arc<Connection>,
     pub(super) shared: Arc<Shared>,

@@ -18,8 +18,7 @@ use super::error::Fault;
 use super::migrate;
 use super::server::BACKOFF;
 use super::shared::Shared;
-use super::transaction::{FIRST_STATEMENTS, Transaction};
-use super::view::Running;
+use super::transaction::{FIRST_STATEMENTS, Run, Transaction};
 use crate::durable::failure::{Effect, Failure};
 use crate::durable::store::Answer;
 
@@ -33,9 +32,6 @@ const MAX_ATTEMPTS: u32 = 10;
 
 /// The time for which the writer does not try to connect again after it has failed to.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
-
-/// A request with its answer, as the store hands it to the writer.
-pub(super) type Run<R, T> = for<'t> fn(&'t mut Transaction, &'t R) -> Running<'t, T>;
 
 /// Hands requests to the task that writes.
 pub(super) struct Writer {

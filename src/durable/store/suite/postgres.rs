@@ -9,7 +9,7 @@ use crate::durable::clock::Clock;
 use crate::durable::store::Store;
 use crate::durable::store::postgres::tests::server::Server;
 use crate::durable::store::postgres::tests::{ServerConnection, is_server_installed};
-use crate::durable::store::postgres::{PostgresStore, PostgresStoreBuilder, Time};
+use crate::durable::store::postgres::{PostgresStore, PostgresStoreBuilder, ServerTime};
 use crate::sync::Number;
 
 /// A schema of a server that all tests share.
@@ -41,7 +41,7 @@ impl Harness for Postgres {
     }
 
     fn connect(&self) -> Store {
-        let (builder, time) = (self.builder(), Time::manual(self.clock.clone()));
+        let (builder, time) = (self.builder(), ServerTime::manual(self.clock.clone()));
         let opened = futures::executor::block_on(PostgresStore::open_as(&builder, time));
         let store = Arc::new(opened.expect("the store can be opened"));
         self.stores.borrow_mut().push(Arc::downgrade(&store));
@@ -49,7 +49,7 @@ impl Harness for Postgres {
     }
 
     fn observe(&self) -> Store {
-        let (builder, time) = (self.builder(), Time::manual(self.clock.clone()));
+        let (builder, time) = (self.builder(), ServerTime::manual(self.clock.clone()));
         let observed = PostgresStore::observe_as(&builder, time);
         futures::executor::block_on(observed).expect("the store can be observed")
     }
@@ -67,8 +67,8 @@ impl Harness for Postgres {
         self.tables().into_iter().map(contents).collect()
     }
 
-    /// The store detects a crash after some time. Here, the leases of the process have ended, its claims are suspects, and its sessions have
-    /// been silent for long.
+    /// The store detects a crash after some time. Here, the leases of the process have ended, its claims are suspects, and its sessions
+    /// have been silent for long.
     fn kill(&self, process: Store) {
         let address = Arc::as_ptr(&process.0).cast::<()>();
         let stores = self.stores.borrow();

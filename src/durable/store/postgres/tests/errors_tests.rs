@@ -136,7 +136,7 @@ fn at_commit(scene: &PostgresScene, action: &str) {
         "CREATE FUNCTION $S.act() RETURNS trigger LANGUAGE plpgsql AS
              $$ BEGIN {action}; RETURN NULL; END $$;
          CREATE CONSTRAINT TRIGGER act AFTER INSERT ON $S.task DEFERRABLE INITIALLY DEFERRED
-             FOR EACH ROW WHEN (NEW.name = 'refused') EXECUTE FUNCTION $S.act()"
+             for each row WHEN (NEW.name = 'refused') EXECUTE FUNCTION $S.act()"
     ));
 }
 

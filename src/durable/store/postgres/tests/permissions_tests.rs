@@ -137,7 +137,7 @@ async fn a_connection_that_can_only_read_is_replaced() {
              END IF; RETURN NEW;
          END $$;
          CREATE TABLE $S.standby (pid integer);
-         CREATE TRIGGER refuse BEFORE INSERT ON $S.task FOR EACH ROW EXECUTE FUNCTION $S.refuse()",
+         CREATE TRIGGER refuse BEFORE INSERT ON $S.task for each row EXECUTE FUNCTION $S.refuse()",
     );
     scene.ask(&format!("INSERT INTO $S.standby VALUES ({writer})"));
     caller.store(2).await.unwrap();

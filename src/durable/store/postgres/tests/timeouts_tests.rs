@@ -40,7 +40,7 @@ async fn a_statement_that_takes_too_long_makes_the_store_busy() {
     scene.ask(
         "CREATE FUNCTION $S.wait() RETURNS trigger LANGUAGE plpgsql AS
              $$ BEGIN PERFORM pg_sleep(60); RETURN NEW; END $$;
-         CREATE TRIGGER wait BEFORE INSERT ON $S.task FOR EACH ROW EXECUTE FUNCTION $S.wait()",
+         CREATE TRIGGER wait BEFORE INSERT ON $S.task for each row EXECUTE FUNCTION $S.wait()",
     );
     let failure = caller.store(1).await.unwrap_err();
     assert_eq!((failure.cause, failure.effect), (Cause::Busy, Effect::None));

@@ -2,10 +2,9 @@
 
 use tokio::sync::oneshot;
 
-use super::Run;
 use crate::durable::failure::Failure;
 use crate::durable::store::postgres::error::closed;
-use crate::durable::store::postgres::transaction::Transaction;
+use crate::durable::store::postgres::transaction::{Run, Transaction};
 use crate::durable::store::postgres::view::Running;
 
 /// A request that waits for the writer, whatever its answer is.
