@@ -77,7 +77,7 @@ for i = 2, #dues, 2 do
   call('HDEL', DELAYED, dues[i])
 end
 lists().push('RPUSH', bundles)
--- The nonce comes last: if it were written, and neither the rest nor its undoing succeeded, the request would seem to have had its effect.
+-- The nonce comes last: if it were written, and neither the rest nor its undoing succeeded, the request would seem to have taken effect.
 if cut then write_cut(cut) end
 if record then
   local key = record.key
