@@ -8,6 +8,7 @@
 //! | store | use it for |
 //! | --- | --- |
 //! | `RedisStore` (feature `redis`) | any number of machines: a server |
+//! | `PostgresStore` (feature `postgres`, experimental) | any number of machines that share a PostgreSQL database |
 //! | `SqliteStore` (feature `sqlite`) | one machine, any number of processes: a file |
 //! | `MemoryStore` (feature `test-util`) | tests, with a clock that the test controls |
 //!
@@ -181,6 +182,7 @@
     not(any(
         test,
         feature = "redis",
+        feature = "postgres",
         feature = "sqlite-unbundled",
         feature = "test-util"
     )),
@@ -287,6 +289,8 @@ pub use self::schedule::{Every, Missed, Overlap, ScheduleInfo, ScheduleOptions, 
 pub use self::schedules::Schedules;
 #[cfg(any(test, feature = "test-util"))]
 pub use self::store::memory::MemoryStore;
+#[cfg(feature = "postgres")]
+pub use self::store::postgres::{PostgresStore, PostgresStoreBuilder};
 #[cfg(feature = "redis")]
 pub use self::store::redis::{RedisReport, RedisStore, RedisStoreBuilder};
 #[cfg(feature = "sqlite-unbundled")]

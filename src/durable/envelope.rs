@@ -206,7 +206,12 @@ pub(crate) fn open_output(sealed: &[u8]) -> Option<OpenOutput<'_>> {
 }
 
 /// Returns the duration of the run with an output, or `None` if its envelope cannot be read.
-#[cfg(any(test, feature = "sqlite-unbundled", feature = "test-util"))]
+#[cfg(any(
+    test,
+    feature = "postgres",
+    feature = "sqlite-unbundled",
+    feature = "test-util"
+))]
 pub(crate) fn run_time_of(sealed: &[u8]) -> Option<Duration> {
     let [OUTPUT_ENVELOPE, rest @ ..] = sealed else {
         return None;

@@ -84,7 +84,12 @@ impl Failure {
     }
 
     /// Marks the failure as reported by the store itself.
-    #[cfg(any(test, feature = "redis", feature = "sqlite-unbundled"))]
+    #[cfg(any(
+        test,
+        feature = "redis",
+        feature = "postgres",
+        feature = "sqlite-unbundled"
+    ))]
     pub(crate) fn reported_by_store(mut self) -> Self {
         self.by_store = true;
         self
@@ -103,7 +108,7 @@ impl Failure {
         self
     }
 
-    #[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
+    #[cfg(any(feature = "redis", feature = "postgres", feature = "sqlite-unbundled"))]
     pub(crate) fn with_source(mut self, source: impl Error + Send + Sync + 'static) -> Self {
         self.source = Some(Arc::new(source));
         self

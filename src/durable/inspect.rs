@@ -227,18 +227,18 @@ pub enum Health {
 ///
 /// | level | what may fail without any loss | stores |
 /// | --- | --- | --- |
-/// | `Unknown` | not known | Redis with settings that may not be read, or with `appendfsync no` |
+/// | `Unknown` | not known | Redis with settings that may not be read, or with `appendfsync no`; PostgreSQL with `synchronous_commit off` and a `wal_writer_delay` above 666 ms |
 /// | `Memory` | the clients of a server | `MemoryStore`; Redis without `appendonly` |
-/// | `Buffered` | the same; a server that is killed loses up to two seconds of writes | Redis with `appendfsync everysec` |
-/// | `Process` | every process; a power failure loses the writes that the system still buffers | Redis with `appendfsync always` and `no-appendfsync-on-rewrite yes` |
-/// | `Synced` | the machine's power | `SqliteStore`; Redis with `appendfsync always`, or a store that waits for its disk |
+/// | `Buffered` | the same; a server that is killed loses up to two seconds of writes | Redis with `appendfsync everysec`; PostgreSQL with `synchronous_commit off` |
+/// | `Process` | every process; a power failure loses the writes that the system still buffers | Redis with `appendfsync always` and `no-appendfsync-on-rewrite yes`; PostgreSQL with `fsync off` or `full_page_writes off` |
+/// | `Synced` | the machine's power | `SqliteStore`; PostgreSQL with its default settings; Redis with `appendfsync always`, or a store that waits for its disk |
 ///
 /// With `everysec`, Redis answers before it writes while its disk is busy. So a server that is killed, or
 /// runs out of memory, loses acknowledged tasks even if the machine keeps running. Handles of lost tasks
 /// fail with an error that [`is_expired`](super::DurableError::is_expired).
 ///
-/// A level describes one server. Redis replicates after it has answered, so at any level, a replica that
-/// replaces its primary may lack the last writes.
+/// A level describes one server. Redis replicates after it has answered, and so does PostgreSQL without synchronous standbys, so at any
+/// level, a replica that replaces its primary may lack the last writes.
 ///
 /// # Examples
 ///

@@ -226,7 +226,7 @@ impl WriteBatch {
     /// thread that has committed the tasks, so that the callers need not wait for another thread. It must not hold a
     /// lock.
     #[cfg_attr(
-        not(feature = "sqlite-unbundled"),
+        not(any(feature = "postgres", feature = "sqlite-unbundled")),
         allow(dead_code, reason = "other stores report it by their answer")
     )]
     pub(crate) fn notify_stored(&self, enqueued: &Enqueued) {

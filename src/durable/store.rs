@@ -54,33 +54,46 @@ use super::{
 pub(crate) use self::changes::{Change, ChangeAnswer, MoveWaiting, MovedPart};
 pub(crate) use self::child_end::ChildEnd;
 pub(crate) use self::diagnosis::{Diagnoses, Diagnosis, UnclaimedType};
-#[cfg(any(test, feature = "sqlite-unbundled", feature = "test-util"))]
+#[cfg(any(
+    test,
+    feature = "postgres",
+    feature = "sqlite-unbundled",
+    feature = "test-util"
+))]
 pub(crate) use self::diagnosis::{MAX_DIAGNOSED, MAX_EXAMINED_SCHEDULES, MAX_EXAMINED_WORKERS};
-#[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
+#[cfg(any(feature = "redis", feature = "postgres", feature = "sqlite-unbundled"))]
 pub(crate) use self::found::MAX_HEAD_LISTS;
-#[cfg(any(test, feature = "redis"))]
+#[cfg(any(test, feature = "redis", feature = "postgres"))]
 pub(crate) use self::found::MAX_READ_BYTES;
 pub(crate) use self::found::{Beginning, FoundTask};
-#[cfg(any(test, feature = "redis", feature = "sqlite-unbundled"))]
+#[cfg(any(
+    test,
+    feature = "redis",
+    feature = "postgres",
+    feature = "sqlite-unbundled"
+))]
 pub(crate) use self::limits::MAX_STORE_TIME_STEP;
 pub(crate) use self::limits::shortened;
 #[cfg_attr(
     not(any(feature = "redis", feature = "sqlite-unbundled")),
-    allow(
-        unused_imports,
-        reason = "no copy of the store in memory can be restored"
-    )
+    allow(unused_imports, reason = "other stores count epochs without a ceiling")
 )]
 pub(crate) use self::limits::{
     CEILING_AHEAD, DEAD_LETTER_RETENTION, MAX_ATTEMPT_ERROR_BYTES, MAX_DEAD_LETTERS,
     MAX_ERROR_BYTES, MAX_ERRORS,
 };
 pub(crate) use self::progress::{MAX_PROGRESS_BYTES, Progress, ProgressReport, ProgressState};
-#[cfg(any(test, feature = "sqlite-unbundled", feature = "test-util"))]
+#[cfg(any(
+    test,
+    feature = "postgres",
+    feature = "sqlite-unbundled",
+    feature = "test-util"
+))]
 pub(crate) use self::quarantine::is_dead_letter;
 #[cfg(any(
     test,
     feature = "redis",
+    feature = "postgres",
     feature = "sqlite-unbundled",
     feature = "test-util"
 ))]
@@ -94,6 +107,7 @@ pub(crate) use self::requests::{
     not(any(
         test,
         feature = "redis",
+        feature = "postgres",
         feature = "sqlite-unbundled",
         feature = "test-util"
     )),
@@ -103,7 +117,12 @@ pub(crate) use self::schedules::{
     DueSchedule, HAND_OUT_INTERVAL, HandOut, MAX_HAND_OUTS, ScheduleAnswer, ScheduleChange,
     ScheduleRow, StoredSchedule, repeated,
 };
-#[cfg(any(test, feature = "sqlite-unbundled", feature = "test-util"))]
+#[cfg(any(
+    test,
+    feature = "postgres",
+    feature = "sqlite-unbundled",
+    feature = "test-util"
+))]
 pub(crate) use self::stats::{MAX_STAT_ROWS, REPORTER_RETENTION};
 #[cfg_attr(
     not(all(feature = "redis", feature = "sqlite-unbundled")),
@@ -112,11 +131,21 @@ pub(crate) use self::stats::{MAX_STAT_ROWS, REPORTER_RETENTION};
 pub(crate) use self::stats::{
     MAX_STAT_TYPES, ReadStats, Resolution, RunType, StatBucket, StatReport, StatsPage, StatsStart,
 };
-#[cfg(any(test, feature = "sqlite-unbundled", feature = "test-util"))]
+#[cfg(any(
+    test,
+    feature = "postgres",
+    feature = "sqlite-unbundled",
+    feature = "test-util"
+))]
 pub(crate) use self::step_replay::RecordedReplay;
 pub(crate) use self::step_replay::StepReplay;
 pub use self::steps::StepKind;
-#[cfg(any(test, feature = "sqlite-unbundled", feature = "test-util"))]
+#[cfg(any(
+    test,
+    feature = "postgres",
+    feature = "sqlite-unbundled",
+    feature = "test-util"
+))]
 pub(crate) use self::steps::has_room;
 pub(crate) use self::steps::{
     MAX_BYTES_WITH_OUTPUTS, MAX_CHILDREN, MAX_STEP_BYTES, MAX_STEPS, MAX_TOTAL_STEP_BYTES, NewStep,
@@ -131,6 +160,7 @@ pub(crate) use super::task::{MAX_BATCH_BYTES, MAX_BATCH_TASKS, MAX_PAYLOAD_BYTES
     not(any(
         test,
         feature = "redis",
+        feature = "postgres",
         feature = "sqlite-unbundled",
         feature = "test-util"
     )),
@@ -140,6 +170,10 @@ mod changes;
 mod child_end;
 mod diagnosis;
 mod found;
+#[cfg(any(feature = "postgres", feature = "sqlite-unbundled"))]
+mod kept;
+#[cfg(any(feature = "postgres", feature = "sqlite-unbundled"))]
+mod key_answer;
 #[cfg_attr(
     not(all(feature = "redis", feature = "sqlite")),
     allow(dead_code, reason = "each store uses a part of it")
@@ -148,6 +182,7 @@ pub(crate) mod kind;
 #[cfg(any(
     test,
     feature = "redis",
+    feature = "postgres",
     feature = "sqlite-unbundled",
     feature = "test-util"
 ))]
@@ -158,10 +193,13 @@ pub(crate) mod memory;
 #[cfg(any(
     test,
     feature = "redis",
+    feature = "postgres",
     feature = "sqlite-unbundled",
     feature = "test-util"
 ))]
 pub(crate) mod observer;
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
 mod progress;
 mod quarantine;
 #[cfg(feature = "redis")]
@@ -178,7 +216,12 @@ pub(crate) mod sqlite;
 )]
 mod stats;
 #[cfg_attr(
-    not(any(test, feature = "sqlite-unbundled", feature = "test-util")),
+    not(any(
+        test,
+        feature = "postgres",
+        feature = "sqlite-unbundled",
+        feature = "test-util"
+    )),
     allow(dead_code, reason = "each store uses a part of it")
 )]
 mod step_replay;
@@ -189,7 +232,7 @@ mod step_replay;
 mod steps;
 #[cfg(test)]
 mod suite;
-#[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
+#[cfg(any(feature = "redis", feature = "postgres", feature = "sqlite-unbundled"))]
 pub(crate) mod totals;
 mod worker_card;
 

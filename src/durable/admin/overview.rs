@@ -44,18 +44,18 @@ pub struct Overview {
 pub struct QueueOverview {
     /// The name, or `None` for the default queue.
     pub name: Option<String>,
-    /// The limits of the queue, its pause, and the numbers of its waiting and running tasks. With SQLite, the number of waiting tasks is an
-    /// estimate if several lists are long: if each has more waiting tasks than 20,000 divided by the number of lists, or than 10,000 if
-    /// that is less. Lists of up to 100 tasks are always counted. With Redis, running tasks of queues that are not listed count for the
-    /// default queue.
+    /// The limits of the queue, its pause, and the numbers of its waiting and running tasks. With SQLite and PostgreSQL, the number of
+    /// waiting tasks is an estimate if several lists are long: if each has more waiting tasks than 20,000 divided by the number of lists,
+    /// or than 10,000 if that is less. Lists of up to 100 tasks are always counted. With Redis, running tasks of queues that are not listed
+    /// count for the default queue.
     pub info: QueueInfo,
     /// The number of live sessions that serve the queue. Each executor has one session for each queue that it serves. A worker that is
-    /// killed counts as live until the store detects its death: with Redis, for about three minutes.
+    /// killed counts as live until the store detects its death: with Redis and PostgreSQL, for about three minutes.
     pub sessions: u64,
     /// The time for which the first waiting task has waited, or `None` if no task waits or the time is not known. Only tasks whose type a
-    /// worker has registered count, and Redis and SQLite do not examine tasks with a [group](crate::durable::SpawnOptions::group). With
-    /// Redis, this is the time since the task became ready. With other stores, it is the time since the task was spawned, which SQLite
-    /// knows only for [new](crate::durable::TaskId::new) ids.
+    /// worker has registered count, and Redis, SQLite and PostgreSQL do not examine tasks with a
+    /// [group](crate::durable::SpawnOptions::group). With Redis and PostgreSQL, this is the time since the task became ready. With other
+    /// stores, it is the time since the task was spawned, which SQLite knows only for [new](crate::durable::TaskId::new) ids.
     #[serde(serialize_with = "json::optional_millis")]
     pub oldest_waiting: Option<Duration>,
 }

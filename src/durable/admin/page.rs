@@ -37,6 +37,7 @@ pub struct QueueHead {
 #[cfg(any(
     test,
     feature = "redis",
+    feature = "postgres",
     feature = "sqlite-unbundled",
     feature = "test-util"
 ))]
@@ -55,6 +56,7 @@ impl TaskPage {
 #[cfg(any(
     test,
     feature = "redis",
+    feature = "postgres",
     feature = "sqlite-unbundled",
     feature = "test-util"
 ))]
@@ -122,6 +124,7 @@ pub struct TaskInfo {
 #[cfg(any(
     test,
     feature = "redis",
+    feature = "postgres",
     feature = "sqlite-unbundled",
     feature = "test-util"
 ))]

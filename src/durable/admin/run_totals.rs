@@ -60,7 +60,12 @@ impl RunTotals {
     }
 
     /// Returns totals with these numbers, in the order of the fields.
-    #[cfg(any(test, feature = "redis", feature = "sqlite-unbundled"))]
+    #[cfg(any(
+        test,
+        feature = "redis",
+        feature = "postgres",
+        feature = "sqlite-unbundled"
+    ))]
     pub(crate) fn of(numbers: [u64; 5], run_time: Duration) -> Self {
         let [started, done, retried, died, cancelled] = numbers;
         Self {

@@ -10,6 +10,7 @@ use crate::durable::Cursor;
 #[cfg(any(
     test,
     feature = "redis",
+    feature = "postgres",
     feature = "sqlite-unbundled",
     feature = "test-util"
 ))]
@@ -66,8 +67,8 @@ pub struct WorkerInfo {
     /// The time since the worker was registered in the store. If a store declares a worker dead by mistake, the worker registers again.
     #[serde(serialize_with = "json::millis")]
     pub started: Duration,
-    /// The time since the last sign of life of the worker. With Redis, it may be up to a minute too long. With other stores, it is zero as
-    /// long as the worker's process is alive, and `None` afterwards.
+    /// The time since the last sign of life of the worker. With Redis, it may be up to a minute too long, and with PostgreSQL, half a
+    /// minute. With other stores, it is zero as long as the worker's process is alive, and `None` afterwards.
     #[serde(serialize_with = "json::optional_millis")]
     pub last_seen: Option<Duration>,
     /// The state of the worker, as far as the store can tell.
@@ -90,6 +91,7 @@ pub enum WorkerState {
 #[cfg(any(
     test,
     feature = "redis",
+    feature = "postgres",
     feature = "sqlite-unbundled",
     feature = "test-util"
 ))]

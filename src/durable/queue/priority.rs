@@ -36,14 +36,24 @@ pub(crate) const LOW_PERIOD: u64 = 256;
 pub(crate) const MAX_SHARES: u64 = 8;
 
 /// For each lower priority of a queue, the number of tasks of other priorities that have started since it had its share.
-#[cfg(any(test, feature = "sqlite-unbundled", feature = "test-util"))]
+#[cfg(any(
+    test,
+    feature = "postgres",
+    feature = "sqlite-unbundled",
+    feature = "test-util"
+))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct PriorityTurns {
     pub(crate) since_normal: u64,
     pub(crate) since_low: u64,
 }
 
-#[cfg(any(test, feature = "sqlite-unbundled", feature = "test-util"))]
+#[cfg(any(
+    test,
+    feature = "postgres",
+    feature = "sqlite-unbundled",
+    feature = "test-util"
+))]
 impl PriorityTurns {
     /// Records that tasks of a priority have started.
     pub(crate) fn started(&mut self, priority: Priority, tasks: u64) {

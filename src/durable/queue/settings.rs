@@ -196,7 +196,12 @@ impl Rate {
 }
 
 /// The stores without a server compute with these. The script `queues.lua` does the same in Redis.
-#[cfg(any(test, feature = "sqlite-unbundled", feature = "test-util"))]
+#[cfg(any(
+    test,
+    feature = "postgres",
+    feature = "sqlite-unbundled",
+    feature = "test-util"
+))]
 impl Rate {
     /// Returns the number of tasks that may start now. `used_until` is the time up to which the rate is used, in microseconds
     /// like `now`.

@@ -106,7 +106,12 @@ impl MoveWaiting {
     }
 }
 
-#[cfg(any(test, feature = "sqlite-unbundled", feature = "test-util"))]
+#[cfg(any(
+    test,
+    feature = "postgres",
+    feature = "sqlite-unbundled",
+    feature = "test-util"
+))]
 impl ChangeAnswer {
     /// Returns the answer for a task that was changed if this is `true`.
     pub(crate) fn changed_if(is_changed: bool) -> Self {

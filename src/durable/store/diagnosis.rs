@@ -8,21 +8,36 @@ use crate::durable::admin::finding::Finding;
 
 /// The number of schedules of each kind that a diagnosis examines: those that are handed out first.
 #[cfg_attr(
-    not(any(test, feature = "sqlite-unbundled", feature = "test-util")),
+    not(any(
+        test,
+        feature = "postgres",
+        feature = "sqlite-unbundled",
+        feature = "test-util"
+    )),
     allow(dead_code, reason = "with Redis, a script does this")
 )]
 pub(crate) const MAX_EXAMINED_SCHEDULES: usize = 64;
 
 /// The number of workers that a diagnosis examines: those with the lowest sessions.
 #[cfg_attr(
-    not(any(test, feature = "sqlite-unbundled", feature = "test-util")),
+    not(any(
+        test,
+        feature = "postgres",
+        feature = "sqlite-unbundled",
+        feature = "test-util"
+    )),
     allow(dead_code, reason = "with Redis, a script does this")
 )]
 pub(crate) const MAX_EXAMINED_WORKERS: usize = 200;
 
 /// The maximum number of unclaimed types in a diagnosis, and of overdue claims that it counts.
 #[cfg_attr(
-    not(any(test, feature = "sqlite-unbundled", feature = "test-util")),
+    not(any(
+        test,
+        feature = "postgres",
+        feature = "sqlite-unbundled",
+        feature = "test-util"
+    )),
     allow(dead_code, reason = "with Redis, a script does this")
 )]
 pub(crate) const MAX_DIAGNOSED: usize = 100;

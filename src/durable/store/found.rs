@@ -33,9 +33,15 @@ pub(crate) struct Beginning {
 pub(crate) const MAX_READ_BYTES: usize = 129 << 10;
 
 /// The maximum number of lists that a request for the head of a queue examines.
-#[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
+#[cfg(any(feature = "redis", feature = "postgres", feature = "sqlite-unbundled"))]
 pub(crate) const MAX_HEAD_LISTS: usize = 1_000;
 
+#[cfg(any(
+    test,
+    feature = "redis",
+    feature = "sqlite-unbundled",
+    feature = "test-util"
+))]
 impl Beginning {
     pub(crate) fn of(mut bytes: Vec<u8>) -> Self {
         let len = bytes.len();

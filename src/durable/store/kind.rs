@@ -69,7 +69,7 @@ impl Kind {
 
     /// Returns the kind that a task with this kind and name has after it moves from one queue to another, and its priority. Returns `None`
     /// if this build reads no type with this name that has this kind in the first queue.
-    #[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
+    #[cfg(any(feature = "redis", feature = "postgres", feature = "sqlite-unbundled"))]
     pub(crate) fn moved(
         self,
         name: &str,
@@ -82,12 +82,12 @@ impl Kind {
         found.map(|(kind, priority)| (kind.placed(to, priority), priority))
     }
 
-    #[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
+    #[cfg(any(feature = "redis", feature = "postgres", feature = "sqlite-unbundled"))]
     pub(crate) fn from_number(number: i64) -> Self {
         Self(number)
     }
 
-    #[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
+    #[cfg(any(feature = "redis", feature = "postgres", feature = "sqlite-unbundled"))]
     pub(crate) fn number(self) -> i64 {
         self.0
     }
@@ -211,7 +211,7 @@ impl TypeSet {
         Some(Self::of(["job", "other", "name", "a", "b"].map(Kind::of)))
     }
 
-    #[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
+    #[cfg(any(feature = "redis", feature = "postgres", feature = "sqlite-unbundled"))]
     pub(crate) fn id(&self) -> SetId {
         self.id
     }
@@ -243,7 +243,7 @@ impl TypeSet {
 }
 
 impl SetId {
-    #[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
+    #[cfg(any(feature = "redis", feature = "postgres", feature = "sqlite-unbundled"))]
     pub(crate) fn from_number(number: i64) -> Self {
         Self(number)
     }

@@ -9,7 +9,7 @@
 //! 2. When no session of the old version is left, [`upgrade`](super::Backend::upgrade) raises the number. Nothing is
 //!    converted: a new layout only adds to the old one.
 
-#[cfg(feature = "sqlite-unbundled")]
+#[cfg(any(feature = "postgres", feature = "sqlite-unbundled"))]
 use crate::durable::failure::Cause;
 
 /// The layouts of a store that a process knows. It creates new stores in the newest one.
@@ -34,7 +34,7 @@ impl Layouts {
     };
 
     /// Fails if the layout of a store is none of these. With Redis, scripts decide.
-    #[cfg(feature = "sqlite-unbundled")]
+    #[cfg(any(feature = "postgres", feature = "sqlite-unbundled"))]
     pub(crate) fn check(self, found: i64) -> Result<(), Cause> {
         let known = self.newest;
         match found {

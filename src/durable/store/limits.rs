@@ -9,7 +9,7 @@ use std::time::Duration;
 /// it lacks.
 #[cfg_attr(
     not(any(feature = "redis", feature = "sqlite-unbundled")),
-    allow(dead_code, reason = "no copy of the store in memory can be restored")
+    allow(dead_code, reason = "other stores count epochs without a ceiling")
 )]
 pub(crate) const CEILING_AHEAD: Duration = Duration::from_secs(600);
 
@@ -26,7 +26,12 @@ pub(crate) const DEAD_LETTER_RETENTION: Duration = Duration::from_secs(30 * 24 *
 pub(crate) const MAX_DEAD_LETTERS: u64 = 10_000;
 /// The maximum by which one pass of maintenance advances store time. The time for which ends are kept is measured in store
 /// time, since the clock can be set: see `PROTOCOL.md`.
-#[cfg(any(test, feature = "redis", feature = "sqlite-unbundled"))]
+#[cfg(any(
+    test,
+    feature = "redis",
+    feature = "postgres",
+    feature = "sqlite-unbundled"
+))]
 pub(crate) const MAX_STORE_TIME_STEP: Duration = Duration::from_secs(60);
 
 /// Cuts a text to at most `max` bytes.

@@ -9,7 +9,12 @@ fn deaths(crashes: u32, lost: u32) -> u32 {
 /// Returns `true` if a task with these crashes and losses becomes a dead letter. A task that was only lost never does.
 ///
 /// With Redis, a script decides.
-#[cfg(any(test, feature = "sqlite-unbundled", feature = "test-util"))]
+#[cfg(any(
+    test,
+    feature = "postgres",
+    feature = "sqlite-unbundled",
+    feature = "test-util"
+))]
 pub(crate) fn is_dead_letter(crashes: u32, lost: u32, max_crashes: u32) -> bool {
     crashes > 0 && deaths(crashes, lost) >= max_crashes
 }

@@ -3,7 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-#[cfg(any(test, feature = "sqlite-unbundled", feature = "test-util"))]
+#[cfg(any(
+    test,
+    feature = "postgres",
+    feature = "sqlite-unbundled",
+    feature = "test-util"
+))]
 use crate::durable::TaskInfo;
 use crate::durable::clock::millis;
 use crate::durable::queue::QueueSettings;
@@ -237,6 +242,7 @@ impl StepWait {
     #[cfg(any(
         test,
         feature = "redis",
+        feature = "postgres",
         feature = "sqlite-unbundled",
         feature = "test-util"
     ))]
@@ -255,6 +261,7 @@ impl Claimed {
     #[cfg(any(
         test,
         feature = "redis",
+        feature = "postgres",
         feature = "sqlite-unbundled",
         feature = "test-util"
     ))]
@@ -309,7 +316,12 @@ impl CheckedFilter {
     }
 }
 
-#[cfg(any(test, feature = "sqlite-unbundled", feature = "test-util"))]
+#[cfg(any(
+    test,
+    feature = "postgres",
+    feature = "sqlite-unbundled",
+    feature = "test-util"
+))]
 impl CheckedFilter {
     /// Returns `true` if a task matches. The caller compares its session.
     pub(crate) fn matches(&self, task: &TaskInfo) -> bool {

@@ -45,7 +45,12 @@ pub(crate) struct ScheduleRow {
 impl ScheduleRow {
     /// Corrects the counts of a row in which all tasks count as started, if some were not stored because others held their keys.
     #[cfg_attr(
-        not(any(test, feature = "sqlite-unbundled", feature = "test-util")),
+        not(any(
+            test,
+            feature = "postgres",
+            feature = "sqlite-unbundled",
+            feature = "test-util"
+        )),
         allow(dead_code, reason = "with Redis, a script does this")
     )]
     pub(crate) fn count_conflicts(&mut self, conflicts: &[KeyConflict]) {

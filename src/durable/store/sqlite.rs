@@ -62,7 +62,6 @@ mod groups;
 mod head;
 mod idle;
 mod keys;
-mod limits;
 mod list;
 mod list_sizes;
 mod lock_holder;

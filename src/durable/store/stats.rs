@@ -20,11 +20,21 @@ pub(crate) const MAX_STAT_TYPES: usize = 256;
 const MAX_STAT_NAME_BYTES: usize = 255;
 
 /// The maximum number of rows of a page, except that the last bucket is always whole.
-#[cfg(any(test, feature = "sqlite-unbundled", feature = "test-util"))]
+#[cfg(any(
+    test,
+    feature = "postgres",
+    feature = "sqlite-unbundled",
+    feature = "test-util"
+))]
 pub(crate) const MAX_STAT_ROWS: usize = 4096;
 
 /// The time for which a store keeps the number of the last report of a process. Until then, it detects a report that is sent again.
-#[cfg(any(test, feature = "sqlite-unbundled", feature = "test-util"))]
+#[cfg(any(
+    test,
+    feature = "postgres",
+    feature = "sqlite-unbundled",
+    feature = "test-util"
+))]
 pub(crate) const REPORTER_RETENTION: Duration = Duration::from_secs(24 * 3600);
 
 /// A report of a process: the runs that have started and ended since its last report.

@@ -108,6 +108,7 @@ impl StepName {
     #[cfg(any(
         test,
         feature = "redis",
+        feature = "postgres",
         feature = "sqlite-unbundled",
         feature = "test-util"
     ))]

@@ -77,7 +77,12 @@ impl WorkerCard {
     }
 
     /// Reads a card. One that cannot be read is empty.
-    #[cfg(any(test, feature = "redis", feature = "sqlite-unbundled"))]
+    #[cfg(any(
+        test,
+        feature = "redis",
+        feature = "postgres",
+        feature = "sqlite-unbundled"
+    ))]
     pub(crate) fn read(bytes: &[u8]) -> Self {
         serde_json::from_slice(bytes).unwrap_or_default()
     }

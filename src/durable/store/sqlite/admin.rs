@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use rusqlite::{Connection, params};
 
 use super::error::Fault;
-use super::limits::Expiry;
 use super::queues::QueueRow;
 use super::repair;
 use super::retention;
@@ -13,6 +12,7 @@ use super::state::State;
 use super::transaction::Transaction;
 use crate::durable::clock::millis;
 use crate::durable::queue::name::QueueName;
+use crate::durable::store::kept::Expiry;
 use crate::durable::store::{ChangeAnswer, HAND_OUT_INTERVAL, QueueChange};
 use crate::durable::{DeadFilter, Refusal, TaskId};
 

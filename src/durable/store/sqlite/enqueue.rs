@@ -4,7 +4,6 @@ use rusqlite::{CachedStatement, Connection, params};
 
 use super::error::Fault;
 use super::groups::TaskGroup;
-use super::keys;
 use super::next_check::EARLIEST_DUE;
 use super::payload::MAX_INLINE_BYTES;
 use super::queues::queue_column;
@@ -17,6 +16,7 @@ use crate::durable::clock::millis;
 use crate::durable::failure::Cause;
 use crate::durable::queue::Priority;
 use crate::durable::queue::group::GroupName;
+use crate::durable::store::key_answer;
 use crate::durable::store::kind::Kind;
 use crate::durable::store::routes::Routes;
 use crate::durable::store::{Enqueue, Enqueued, NewTask};
@@ -46,7 +46,7 @@ pub(super) fn enqueue(tx: &mut Transaction<'_>, request: &Enqueue) -> Result<Enq
         params![session.id, request.number as i64, first],
     )?;
     if !enqueued.conflicts.is_empty() {
-        let answer = keys::answer_column(request.number, &enqueued);
+        let answer = key_answer::answer_column(request.number, &enqueued);
         let sql = "UPDATE throng_session SET answer = ?2 WHERE id = ?1";
         tx.execute(sql, params![session.id, answer])?;
     }
@@ -89,7 +89,7 @@ fn remembered_answer(tx: &Transaction<'_>, request: &Enqueue) -> Result<Enqueued
     let mut statement = tx.db.prepare_cached(sql)?;
     let answer: Option<Vec<u8>> =
         statement.query_row([request.session as i64], |row| row.get(0))?;
-    Ok(keys::read_answer(request.number, answer.as_deref()))
+    Ok(key_answer::read_answer(request.number, answer.as_deref()))
 }
 
 /// Has the routes use priorities before the first task with another priority than the normal one is stored.

@@ -5,7 +5,6 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use super::claimed_tasks::ClaimedTasks;
 use super::error::Fault;
 use super::keys::holder;
-use super::limits::Expiry;
 use super::list::{info, left};
 use super::meta::read_expiry;
 use super::payload;
@@ -18,6 +17,7 @@ use crate::durable::admin::excerpt::Excerpt;
 use crate::durable::admin::page::MAX_LISTED_ERROR_BYTES;
 use crate::durable::key::KeyHash;
 use crate::durable::queue::Priority;
+use crate::durable::store::kept::Expiry;
 use crate::durable::store::{Beginning, DeadReason, FoundTask, SessionId, shortened};
 use crate::durable::{Status, TaskId, TaskInfo};
 

@@ -6,13 +6,13 @@ use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
 use super::claimed_tasks::ClaimedTasks;
 use super::error::Fault;
-use super::limits::Expiry;
 use super::meta::read_expiry;
 use super::queries::run_time;
 use super::reader::ReadConnection;
 use super::state::{StoredState, reason};
 use super::time::Now;
 use crate::durable::admin::page::MAX_LISTED_ERROR_BYTES;
+use crate::durable::store::kept::Expiry;
 use crate::durable::store::{ListTasks, shortened};
 use crate::durable::{Cursor, Status, TaskId, TaskInfo, TaskPage};
 

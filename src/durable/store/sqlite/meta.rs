@@ -5,10 +5,10 @@ use std::sync::LazyLock;
 use rusqlite::{Connection, Row, params_from_iter};
 
 use super::error::Fault;
-use super::limits::{self, Expiry, Limits};
 use super::time::Now;
 use crate::durable::Counts;
 use crate::durable::clock::millis;
+use crate::durable::store::kept::{self, Expiry, Limits};
 use crate::durable::store::layouts::Layouts;
 use crate::durable::store::totals::{FIELDS, FIRST_END, Field};
 use crate::durable::store::{CEILING_AHEAD, Epoch, MAX_STORE_TIME_STEP};
@@ -37,7 +37,7 @@ static LOAD: LazyLock<String> = LazyLock::new(|| {
 });
 
 static READ_EXPIRY: LazyLock<String> = LazyLock::new(|| {
-    let limits = limits::COLUMNS.join(", ");
+    let limits = kept::COLUMNS.join(", ");
     format!("SELECT aged, aged_at, {limits} FROM throng_meta")
 });
 
@@ -49,7 +49,7 @@ static SAVE: LazyLock<String> = LazyLock::new(|| {
 });
 
 fn all_columns() -> impl Iterator<Item = &'static str> {
-    let columns = COLUMNS.into_iter().chain(limits::COLUMNS);
+    let columns = COLUMNS.into_iter().chain(kept::COLUMNS);
     columns.chain(totals().map(|(name, _)| name))
 }
 
@@ -193,7 +193,7 @@ fn store_time(aged: i64, aged_at: i64, now: Now) -> i64 {
 /// Reads a row of [`LOAD`], except its layout.
 fn read(row: &Row<'_>) -> Result<Meta, rusqlite::Error> {
     let mut counts = Counts::default();
-    for ((_, field), column) in totals().zip(1 + COLUMNS.len() + limits::COLUMNS.len()..) {
+    for ((_, field), column) in totals().zip(1 + COLUMNS.len() + kept::COLUMNS.len()..) {
         *field(&mut counts) = issued(row, column)? as u64;
     }
     Ok(Meta {
@@ -212,7 +212,7 @@ fn read(row: &Row<'_>) -> Result<Meta, rusqlite::Error> {
 
 /// Reads the limits, given their first column.
 fn read_limits(row: &Row<'_>, first: usize) -> Result<Limits, rusqlite::Error> {
-    let mut numbers = [0; limits::COLUMNS.len()];
+    let mut numbers = [0; kept::COLUMNS.len()];
     for (number, column) in numbers.iter_mut().zip(first..) {
         *number = issued(row, column)?;
     }

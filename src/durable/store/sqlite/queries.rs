@@ -6,7 +6,6 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::admin;
 use super::error::Fault;
-use super::limits::Expiry;
 use super::list_sizes;
 use super::meta::{Meta, read_expiry};
 use super::payload;
@@ -17,6 +16,7 @@ use super::time::Now;
 use super::unserved;
 use crate::durable::queue::QueueInfo;
 use crate::durable::queue::name::QueueName;
+use crate::durable::store::kept::Expiry;
 use crate::durable::store::{DeadPayload, DeadReason, TaskState};
 use crate::durable::{AttemptError, Counts, DeadFilter, DeadLetter, TaskId};
 

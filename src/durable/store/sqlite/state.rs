@@ -1,7 +1,7 @@
 //! The states of tasks and the reasons of dead letters, as numbers in the file.
 
-use super::limits::Expiry;
 use crate::durable::store::DeadReason;
+use crate::durable::store::kept::Expiry;
 
 /// The state of a task. The numbers are those of the column `now` of the view `throng_now`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use rusqlite::{Connection, OptionalExtension};
 
 use super::error::Fault;
-use super::limits::Expiry;
 use super::meta::Meta;
 use super::notices::Notices;
 use super::ready_queue::ReadyQueue;
@@ -16,6 +15,7 @@ use super::time::Now;
 use crate::durable::TaskId;
 use crate::durable::clock::Clock;
 use crate::durable::store::Epoch;
+use crate::durable::store::kept::Expiry;
 use crate::durable::store::kind::SetId;
 use crate::durable::store::routes::Routes;
 

@@ -49,6 +49,11 @@ macro_rules! changes_suite {
 }
 
 changes_suite!(in_memory, crate::durable::store::suite::memory::Memory);
+#[cfg(feature = "postgres")]
+changes_suite!(
+    in_postgres,
+    crate::durable::store::suite::postgres::Postgres
+);
 #[cfg(feature = "sqlite-unbundled")]
 changes_suite!(in_sqlite, crate::durable::store::suite::sqlite::Sqlite);
 #[cfg(feature = "redis")]

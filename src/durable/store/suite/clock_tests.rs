@@ -119,7 +119,7 @@ pub(super) async fn a_clock_that_is_set_back_keeps_nothing_for_longer(it: &dyn H
 }
 
 /// This holds for stores that count their own time.
-#[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
+#[cfg(any(feature = "redis", feature = "postgres", feature = "sqlite-unbundled"))]
 pub(super) async fn maintenance_advances_store_time_by_a_minute_at_most(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;

@@ -43,6 +43,11 @@ macro_rules! details_suite {
 }
 
 details_suite!(in_memory, crate::durable::store::suite::memory::Memory);
+#[cfg(feature = "postgres")]
+details_suite!(
+    in_postgres,
+    crate::durable::store::suite::postgres::Postgres
+);
 #[cfg(feature = "sqlite-unbundled")]
 details_suite!(in_sqlite, crate::durable::store::suite::sqlite::Sqlite);
 #[cfg(feature = "redis")]

@@ -74,6 +74,11 @@ macro_rules! groups_suite {
 }
 
 groups_suite!(in_memory, crate::durable::store::suite::memory::Memory);
+#[cfg(feature = "postgres")]
+groups_suite!(
+    in_postgres,
+    crate::durable::store::suite::postgres::Postgres
+);
 #[cfg(feature = "sqlite-unbundled")]
 groups_suite!(in_sqlite, crate::durable::store::suite::sqlite::Sqlite);
 #[cfg(feature = "redis")]

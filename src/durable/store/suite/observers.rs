@@ -1,6 +1,6 @@
 //! The tests of observers, which run on each store.
 
-#[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
+#[cfg(any(feature = "redis", feature = "postgres", feature = "sqlite-unbundled"))]
 pub(in crate::durable::store) use self::looks::look;
 use super::{Harness, process, run, scheduler};
 
@@ -24,6 +24,11 @@ macro_rules! observers_suite {
 }
 
 observers_suite!(in_memory, crate::durable::store::suite::memory::Memory);
+#[cfg(feature = "postgres")]
+observers_suite!(
+    in_postgres,
+    crate::durable::store::suite::postgres::Postgres
+);
 #[cfg(feature = "sqlite-unbundled")]
 observers_suite!(in_sqlite, crate::durable::store::suite::sqlite::Sqlite);
 #[cfg(feature = "redis")]

@@ -18,9 +18,11 @@ use crate::durable::store::{
 };
 use crate::durable::{Counts, DeadFilter, DeadLetter, TaskId};
 
-pub(super) use self::tasks::*;
 #[cfg(feature = "redis")]
-pub(in crate::durable::store) use self::tasks::{id, task, with_key};
+pub(in crate::durable::store) use self::tasks::with_key;
+pub(super) use self::tasks::*;
+#[cfg(any(feature = "redis", feature = "postgres"))]
+pub(in crate::durable::store) use self::tasks::{id, task};
 
 mod tasks;
 

@@ -26,6 +26,11 @@ macro_rules! progress_suite {
 }
 
 progress_suite!(in_memory, crate::durable::store::suite::memory::Memory);
+#[cfg(feature = "postgres")]
+progress_suite!(
+    in_postgres,
+    crate::durable::store::suite::postgres::Postgres
+);
 #[cfg(feature = "sqlite-unbundled")]
 progress_suite!(in_sqlite, crate::durable::store::suite::sqlite::Sqlite);
 #[cfg(feature = "redis")]

@@ -87,6 +87,11 @@ macro_rules! steps_suite {
 }
 
 steps_suite!(in_memory, crate::durable::store::suite::memory::Memory);
+#[cfg(feature = "postgres")]
+steps_suite!(
+    in_postgres,
+    crate::durable::store::suite::postgres::Postgres
+);
 #[cfg(feature = "sqlite-unbundled")]
 steps_suite!(in_sqlite, crate::durable::store::suite::sqlite::Sqlite);
 #[cfg(feature = "redis")]

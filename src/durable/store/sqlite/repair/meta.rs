@@ -2,10 +2,10 @@
 
 use rusqlite::Connection;
 
+use crate::durable::store::kept::Limits;
 use crate::durable::store::kind::SetId;
 use crate::durable::store::sqlite::damage::Damage;
 use crate::durable::store::sqlite::error::{Fault, corrupt};
-use crate::durable::store::sqlite::limits::Limits;
 use crate::durable::store::sqlite::meta::MAX_ISSUED;
 use crate::durable::store::sqlite::route_cache;
 use crate::durable::store::sqlite::time::Now;

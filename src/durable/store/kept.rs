@@ -1,19 +1,20 @@
-//! [`Limits`]: how long, and how many, ended tasks are kept.
+//! [`Limits`]: the time for which the stores in SQL databases keep ended tasks, and their number.
 
 use std::time::Duration;
 
 use crate::durable::Retention;
 use crate::durable::clock::millis;
 
-/// The columns of `throng_meta`, in the order of [`Limits::numbers`].
-pub(super) const COLUMNS: [&str; 4] = ["dead_for", "dead_most", "kept_most", "dead_since"];
+/// The columns of the row about the whole store, in the order of [`Limits::numbers`].
+#[cfg(feature = "sqlite-unbundled")]
+pub(crate) const COLUMNS: [&str; 4] = ["dead_for", "dead_most", "kept_most", "dead_since"];
 
 /// The value of `kept_most` if there is no maximum.
 const NO_MAXIMUM: i64 = 1 << 62;
 
 /// The time for which ended tasks are kept, and their number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Limits {
+pub(crate) struct Limits {
     /// The time for which dead letters are kept, in milliseconds.
     dead_for: i64,
     dead_most: i64,
@@ -24,17 +25,17 @@ pub(super) struct Limits {
 
 /// The times up to which ended tasks have expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Expiry {
+pub(crate) struct Expiry {
     /// The store time, up to which the retention of ended tasks is over, except for dead letters.
-    pub(super) store_time: i64,
+    pub(crate) store_time: i64,
     /// The time of death up to which dead letters have expired.
-    pub(super) dead_until: i64,
+    pub(crate) dead_until: i64,
     /// The time for which dead letters are kept.
-    pub(super) dead_for: i64,
+    pub(crate) dead_for: i64,
 }
 
 impl Limits {
-    pub(super) fn of_numbers([dead_for, dead_most, kept_most, dead_since]: [i64; 4]) -> Self {
+    pub(crate) fn of_numbers([dead_for, dead_most, kept_most, dead_since]: [i64; 4]) -> Self {
         Self {
             dead_for,
             dead_most,
@@ -43,7 +44,7 @@ impl Limits {
         }
     }
 
-    pub(super) fn numbers(&self) -> [i64; 4] {
+    pub(crate) fn numbers(&self) -> [i64; 4] {
         [
             self.dead_for,
             self.dead_most,
@@ -53,12 +54,13 @@ impl Limits {
     }
 
     /// Returns the default value of a column, or `None` if it is another one.
-    pub(super) fn default_of(column: &str) -> Option<i64> {
+    #[cfg(feature = "sqlite-unbundled")]
+    pub(crate) fn default_of(column: &str) -> Option<i64> {
         let index = COLUMNS.iter().position(|it| *it == column)?;
         Some(Self::of(Retention::default(), 0).numbers()[index])
     }
 
-    fn of(retention: Retention, dead_since: i64) -> Self {
+    pub(crate) fn of(retention: Retention, dead_since: i64) -> Self {
         Self {
             dead_for: millis(retention.dead_for) as i64,
             dead_most: retention.dead_most as i64,
@@ -68,12 +70,12 @@ impl Limits {
     }
 
     /// Applies another retention from this store time on.
-    pub(super) fn change(&mut self, retention: Retention, store_time: i64) {
+    pub(crate) fn change(&mut self, retention: Retention, store_time: i64) {
         let kept_since = self.expiry(store_time).dead_until + 1;
         *self = Self::of(retention, kept_since.max(0));
     }
 
-    pub(super) fn retention(&self) -> Retention {
+    pub(crate) fn retention(&self) -> Retention {
         let kept_most = (self.kept_most < NO_MAXIMUM).then_some(self.kept_most as u64);
         Retention::default()
             .dead_for(Duration::from_millis(self.dead_for as u64))
@@ -81,7 +83,7 @@ impl Limits {
             .kept_most(kept_most)
     }
 
-    pub(super) fn expiry(&self, store_time: i64) -> Expiry {
+    pub(crate) fn expiry(&self, store_time: i64) -> Expiry {
         Expiry {
             store_time,
             dead_until: (self.dead_since - 1).max(store_time - self.dead_for),
@@ -92,20 +94,20 @@ impl Limits {
 
 impl Expiry {
     /// Returns the time for which a dead letter with this time of death is still kept.
-    pub(super) fn left_of_dead(&self, died: i64) -> Duration {
+    pub(crate) fn left_of_dead(&self, died: i64) -> Duration {
         let until = died.saturating_add(self.dead_for);
         duration(until.saturating_sub(self.store_time))
     }
 
     /// Returns the time since a task has ended that is not a dead letter, given the end of its retention, and the retention in
     /// milliseconds.
-    pub(super) fn age_of_end(&self, until: i64, retention: i64) -> Duration {
+    pub(crate) fn age_of_end(&self, until: i64, retention: i64) -> Duration {
         let ended = until.saturating_sub(retention);
         duration(self.store_time.saturating_sub(ended))
     }
 
     /// Returns the time since this time of death.
-    pub(super) fn age_of_dead(&self, died: i64) -> Duration {
+    pub(crate) fn age_of_dead(&self, died: i64) -> Duration {
         duration(self.store_time.saturating_sub(died))
     }
 }

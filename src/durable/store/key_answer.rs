@@ -1,0 +1,45 @@
+//! The answer to an enqueue that had conflicts, as the stores in SQL databases remember it.
+
+use crate::durable::TaskId;
+use crate::durable::key::Conflict;
+use crate::durable::store::{Enqueued, KeyConflict};
+
+/// The length of the number of a request, in bytes.
+const NUMBER_LEN: usize = 8;
+/// The length of a conflict, in bytes: the position, what has happened, and the holder.
+const CONFLICT_LEN: usize = 2 + 1 + 16;
+
+const CONFLICTS: [Conflict; 3] = [Conflict::Join, Conflict::Reject, Conflict::Replace];
+
+/// Returns the column `answer` of a session: the number of a request, and its conflicts.
+pub(crate) fn answer_column(number: u64, enqueued: &Enqueued) -> Vec<u8> {
+    let mut bytes = number.to_le_bytes().to_vec();
+    for conflict in &enqueued.conflicts {
+        let resolution = CONFLICTS.iter().position(|&it| it == conflict.resolution);
+        bytes.extend((conflict.position as u16).to_le_bytes());
+        bytes.push(resolution.unwrap_or_default() as u8);
+        bytes.extend(conflict.holder.to_bytes());
+    }
+    bytes
+}
+
+/// Reads the answer to a request. A request without conflicts does not write the column, which may then be of an earlier request.
+pub(crate) fn read_answer(number: u64, column: Option<&[u8]>) -> Enqueued {
+    let split = column.and_then(|bytes| bytes.split_at_checked(NUMBER_LEN));
+    let (_, conflicts) = split
+        .filter(|(of, _)| *of == number.to_le_bytes())
+        .unwrap_or_default();
+    let (conflicts, _) = conflicts.as_chunks::<CONFLICT_LEN>();
+    Enqueued {
+        conflicts: conflicts.iter().map(read_conflict).collect(),
+    }
+}
+
+fn read_conflict(bytes: &[u8; CONFLICT_LEN]) -> KeyConflict {
+    let resolution = CONFLICTS.get(usize::from(bytes[2]));
+    KeyConflict {
+        position: u16::from_le_bytes([bytes[0], bytes[1]]).into(),
+        holder: TaskId::from_bytes(std::array::from_fn(|i| bytes[3 + i])),
+        resolution: resolution.copied().unwrap_or(Conflict::Join),
+    }
+}

@@ -1,0 +1,65 @@
+//! Checks whether a worker has anything to do, and when it must check again.
+
+use std::time::Duration;
+
+use super::error::Fault;
+use super::groups;
+use super::time::Now;
+use super::view::View;
+use crate::durable::queue::name::QueueName;
+
+/// The interval between the checks of a worker that receives no notifications.
+pub(super) const UNREACHABLE_CHECK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Selects `true` if a task without a group waits in the lines of the kinds `$1`, whether or not it is quarantined if `$2`.
+const IS_ANY_READY: &str = "SELECT EXISTS (
+        SELECT 1 FROM unnest($1::bigint[]) AS own (kind) CROSS JOIN LATERAL (
+            SELECT 1 FROM throng.ready
+            WHERE ready.kind = own.kind AND group_name = '' AND ($2 OR EXISTS (
+                SELECT 1 FROM throng.task WHERE task.id = ready.id
+                    AND NOT (crashes + lost > 0 AND crashes + least(lost, 1) + 1 >= max_crashes)
+            )) ORDER BY place LIMIT 1
+        ) AS entry
+    )";
+
+/// Selects the times at which the first of the delayed tasks is due, and at which the first lease expires.
+const EARLIEST: &str = "SELECT
+        (SELECT at FROM throng.task WHERE state = 1 AND at IS NOT NULL ORDER BY at LIMIT 1) AS due,
+        (SELECT until FROM throng.claim ORDER BY until LIMIT 1) AS lease";
+
+/// Returns `true` if a task of these kinds waits that may start as far as its group is concerned.
+pub(super) async fn is_any_ready(
+    view: &View,
+    kinds: &[i64],
+    queue: &QueueName,
+    quarantined: bool,
+) -> Result<bool, Fault> {
+    if kinds.is_empty() {
+        return Ok(false);
+    }
+    let found: Option<bool> = view.value(IS_ANY_READY, &[&kinds, &quarantined]).await?;
+    match found {
+        Some(true) => Ok(true),
+        _ if queue.is_default() => Ok(false),
+        _ => groups::is_any_ready(view, kinds, quarantined).await,
+    }
+}
+
+/// Returns the time until an idle worker must check again: until the first delayed task is due or the first lease expires.
+pub(super) async fn next_check(view: &View) -> Result<Option<Duration>, Fault> {
+    let mut next = None;
+    if let Some(row) = view.row(EARLIEST, &[]).await? {
+        let (due, lease): (Option<i64>, Option<i64>) = (row.try_get("due")?, row.try_get("lease")?);
+        let due = due.map(|due| Now::left(view.now.wall, due));
+        let lease = lease.map(|until| Now::left(view.now.boot, until));
+        next = due.into_iter().chain(lease).min();
+    }
+    match view.shared.is_listening() {
+        true => Ok(next),
+        false => Ok(earlier(next, UNREACHABLE_CHECK_INTERVAL)),
+    }
+}
+
+pub(super) fn earlier(next: Option<Duration>, other: Duration) -> Option<Duration> {
+    Some(next.map_or(other, |next| next.min(other)))
+}

@@ -1,0 +1,155 @@
+//! [`PostgresServer`]: a description of the connections to the server, which opens them.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_postgres::{AsyncMessage, Client, Config, Error, NoTls};
+
+use super::connection::Connection;
+use super::error::{connect_failure, no_answer};
+use crate::durable::failure::{Cause, Effect, Failure};
+use crate::retry::Retry;
+
+/// The pauses between attempts to connect, and between attempts of a transaction that met a conflict.
+pub(super) const BACKOFF: Retry = Retry::exponential()
+    .attempts(u32::MAX)
+    .base(Duration::from_millis(50))
+    .cap(Duration::from_secs(1));
+
+/// The oldest version that the store supports.
+const OLDEST_VERSION: u32 = 13;
+
+/// The encoding of a database that can store any text.
+const ENCODING: &str = "UTF8";
+
+/// The texts of notifications, which other processes have sent.
+pub(super) type NoticeSender = mpsc::UnboundedSender<String>;
+
+/// A description of the connections to the server.
+#[derive(Clone)]
+pub(super) struct PostgresServer {
+    pub(super) config: Config,
+    /// The name of the schema.
+    pub(super) schema: Arc<str>,
+    pub(super) connect_timeout: Duration,
+    /// The time after which a transaction has failed, if the server does not answer.
+    pub(super) answer_timeout: Duration,
+}
+
+/// The reason for which a connection cannot be opened.
+enum Refused {
+    Postgres(Error),
+    Unfit(String),
+}
+
+impl PostgresServer {
+    /// Connects. The notifications of the connection go to `notices`.
+    pub(super) async fn connect(
+        &self,
+        notices: Option<NoticeSender>,
+    ) -> Result<Connection, Failure> {
+        let connected = timeout(self.connect_timeout, self.try_connect(notices)).await;
+        match connected.map_err(|_| no_answer(Effect::None))? {
+            Ok(client) => Ok(Connection::new(client, &self.schema)),
+            Err(Refused::Postgres(error)) => Err(connect_failure(error)),
+            Err(Refused::Unfit(text)) => {
+                Err(Failure::new(Effect::None, Cause::Unfit(text)).reported_by_store())
+            }
+        }
+    }
+
+    async fn try_connect(&self, notices: Option<NoticeSender>) -> Result<Client, Refused> {
+        let connected = self.config.connect(NoTls).await;
+        let (client, mut driver) = connected.map_err(Refused::Postgres)?;
+        let parameters = ["server_version", "server_encoding"].map(|name| driver.parameter(name));
+        check(parameters).map_err(Refused::Unfit)?;
+        // The connection lives until the client is dropped.
+        tokio::spawn(async move {
+            while let Some(Ok(message)) = poll_fn(|cx| driver.poll_message(cx)).await {
+                if let (AsyncMessage::Notification(it), Some(notices)) = (message, &notices) {
+                    notices.send(it.payload().to_owned()).ok();
+                }
+            }
+        });
+        let settings = client.batch_execute(&self.settings()).await;
+        settings.map_err(Refused::Postgres)?;
+        Ok(client)
+    }
+
+    /// Returns the statements that set up a connection.
+    ///
+    /// The server gives up before this process does, so an error says the reason. It ends the transaction of a process that hangs.
+    ///
+    /// The statements of this store are pinned to the plans that they are written for: each row is found by an index, in a nested loop. The
+    /// statistics of a queue's tables are always out of date, and then a planner that is free to choose reads whole tables.
+    fn settings(&self) -> String {
+        let third = (self.answer_timeout.as_millis() / 3).max(1);
+        format!(
+            "SET lock_timeout = {third}; SET statement_timeout = {};
+             SET idle_in_transaction_session_timeout = {}; SET client_min_messages = warning;
+             SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_seqscan = off; SET jit = off;
+             SET max_parallel_workers_per_gather = 0",
+            2 * third,
+            6 * third
+        )
+    }
+}
+
+/// Checks the version and the encoding that a server has reported, if it has.
+///
+/// # Errors
+///
+/// Returns the remedy.
+fn check([version, encoding]: [Option<&str>; 2]) -> Result<(), String> {
+    let number = version.and_then(|version| {
+        let end = version.find(|it: char| !it.is_ascii_digit());
+        version[..end.unwrap_or(version.len())].parse::<u32>().ok()
+    });
+    if let (Some(version), Some(number)) = (version, number)
+        && number < OLDEST_VERSION
+    {
+        return Err(format!(
+            "the server is PostgreSQL {version}: use version {OLDEST_VERSION} or later"
+        ));
+    }
+    match encoding.filter(|encoding| *encoding != ENCODING) {
+        Some(encoding) => Err(format!(
+            "the encoding of the database is {encoding}: create one with the encoding {ENCODING}"
+        )),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check;
+
+    #[test]
+    fn an_old_version_is_refused() {
+        for version in ["12.22", "12", "9.6.24", "10beta1"] {
+            let error = check([Some(version), Some("UTF8")]).unwrap_err();
+            assert!(error.contains("13 or later"), "{error}");
+        }
+        for version in [
+            "13.0",
+            "15.14 (Debian 15.14-0+deb12u1)",
+            "18beta2",
+            "unknown",
+        ] {
+            check([Some(version), Some("UTF8")]).unwrap();
+        }
+        check([None, None]).unwrap();
+    }
+
+    #[test]
+    fn another_encoding_is_refused() {
+        let error = check([Some("15.1"), Some("LATIN1")]).unwrap_err();
+        assert!(
+            error.contains("LATIN1") && error.contains("UTF8"),
+            "{error}"
+        );
+    }
+}

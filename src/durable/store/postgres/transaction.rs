@@ -1,0 +1,107 @@
+//! [`Transaction`]: a transaction for writing, in which the writer runs requests.
+//!
+//! Each transaction holds the lock of the store: those of the hot requests share it, and rely on the locks of rows. A request that changes
+//! what others only read calls [`alone`](Transaction::alone): if the lock is shared, the transaction is rolled back, and the request runs
+//! again in one that has the store for itself. So such requests need no thought about others that run at the same time.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use tokio::try_join;
+use tokio_postgres::Error;
+
+use super::connection::{Connection, Params};
+use super::deltas::Deltas;
+use super::ended_child::EndedChild;
+use super::error::Fault;
+use super::group_changes::GroupChanges;
+use super::meta;
+use super::notices::Notices;
+use super::shared::Shared;
+use super::view::{Running, View};
+
+const SHARE_STORE: &str = "SELECT pg_advisory_xact_lock_shared($1)";
+const LOCK_STORE: &str = "SELECT pg_advisory_xact_lock($1)";
+
+/// The statements with which a transaction begins. They are sent together, so they must be prepared: otherwise, the last one could be
+/// executed before the store is locked.
+pub(super) const FIRST_STATEMENTS: [&str; 3] = [SHARE_STORE, LOCK_STORE, meta::LOAD];
+
+/// A request with its answer, as the store hands it to the writer.
+pub(super) type Run<R, T> = for<'t> fn(&'t mut Transaction, &'t R) -> Running<'t, T>;
+
+/// A transaction for writing.
+pub(super) struct Transaction {
+    view: View,
+    db: Arc<Connection>,
+    /// `true` if no other transaction writes to the store at the same time.
+    is_alone: bool,
+    pub(super) deltas: Deltas,
+    pub(super) notices: Notices,
+    /// The changes of groups by the current request.
+    pub(super) groups: GroupChanges,
+    /// The children that have ended, of which their parents are still to be told.
+    pub(super) ended_children: Vec<EndedChild>,
+}
+
+impl Transaction {
+    /// Begins a transaction. It shares the store with others unless it `is_alone`.
+    pub(super) async fn begin(
+        db: &Arc<Connection>,
+        shared: &Arc<Shared>,
+        is_alone: bool,
+    ) -> Result<Self, Fault> {
+        let lock = if is_alone { LOCK_STORE } else { SHARE_STORE };
+        let begin = async { Ok(db.batch("BEGIN").await?) };
+        let lock = async { Ok(db.execute(lock, &[&shared.store_lock]).await?) };
+        let ((), _, meta) = try_join!(begin, lock, meta::load(db, shared))?;
+        Ok(Self {
+            view: View::new(Arc::clone(db), Arc::clone(shared), meta),
+            db: Arc::clone(db),
+            is_alone,
+            deltas: Deltas::default(),
+            notices: Notices::default(),
+            groups: GroupChanges::default(),
+            ended_children: Vec::new(),
+        })
+    }
+
+    /// Ensures that no other transaction writes to the store at the same time.
+    pub(super) fn alone(&self) -> Result<(), Fault> {
+        match self.is_alone {
+            true => Ok(()),
+            false => Err(Fault::NeedsStore),
+        }
+    }
+
+    /// Executes a statement. Returns the number of rows that it has changed.
+    pub(super) async fn execute(
+        &self,
+        sql: &'static str,
+        params: Params<'_>,
+    ) -> Result<u64, Error> {
+        self.db.execute(sql, params).await
+    }
+
+    /// Reads the row about the whole store again, after a change of this transaction.
+    pub(super) async fn reload_meta(&mut self) -> Result<(), Fault> {
+        self.view.meta = meta::load(&self.db, &self.view.shared).await?;
+        Ok(())
+    }
+
+    /// Writes what is written once per transaction. After this, the transaction can be committed.
+    pub(super) async fn finish(&mut self) -> Result<(), Fault> {
+        self.tell_parents().await?;
+        self.remove_progress_of_ended().await?;
+        self.write_deltas().await?;
+        self.choose_wakes().await
+    }
+}
+
+impl Deref for Transaction {
+    type Target = View;
+
+    fn deref(&self) -> &View {
+        &self.view
+    }
+}

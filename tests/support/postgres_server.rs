@@ -1,0 +1,211 @@
+//! A PostgreSQL server for tests: a process of ours, with a folder and a socket of its own.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{LazyLock, Mutex, MutexGuard};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The user and the group as which the server runs if the tests run as root, which PostgreSQL refuses: those of `nobody`.
+const NOBODY: u32 = 65_534;
+
+/// Runs a server until the input ends, also if the test process is killed. Then it removes the folder. Each line of the input is a command,
+/// which is answered when it is done.
+///
+/// The user `guarded` needs a password.
+const SUPERVISE: &str = r#"
+bin=$1 folder=$2
+shift 2
+"$bin/initdb" -D "$folder/data" -U throng -A trust -N -E UTF8 --locale=C >"$folder/initdb.log" 2>&1 || exit 1
+sed -i '1i local all guarded scram-sha-256' "$folder/data/pg_hba.conf"
+start() {
+    "$bin/postgres" -D "$folder/data" -k "$folder" -c listen_addresses= -c max_connections=400 \
+        -c fsync=off -c full_page_writes=off -c synchronous_commit=on -c autovacuum_naptime=5s \
+        -c max_wal_size=512MB -c logging_collector=off "$@" </dev/null >>"$folder/log" 2>&1 &
+    server=$!
+}
+crash() {
+    kill -QUIT $server
+    wait $server
+}
+start "$@"
+while read -r command; do
+    case $command in
+        crash) crash ;;
+        start) start "$@" ;;
+    esac
+    echo done
+done
+crash
+rm -rf "$folder"
+"#;
+
+/// A server that ends with this process.
+pub(crate) struct Server {
+    folder: PathBuf,
+    supervisor: Mutex<Supervisor>,
+}
+
+/// The process that ends the server when its input ends.
+struct Supervisor {
+    process: Child,
+    commands: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Supervisor {
+    /// Has the process do something, and waits until it is done.
+    fn command(&mut self, command: &str) {
+        let commands = self.commands.as_mut().expect("the server was not ended");
+        writeln!(commands, "{command}").expect("the supervisor reads");
+        let mut answer = String::new();
+        let read = self.answers.read_line(&mut answer);
+        read.expect("the supervisor answers");
+    }
+}
+
+/// Returns `true` if PostgreSQL is installed. Otherwise, it reports that the calling test is skipped.
+pub(crate) fn is_installed() -> bool {
+    let is_installed = programs().is_some();
+    if !is_installed {
+        eprintln!("skipped: postgresql is not installed");
+    }
+    is_installed
+}
+
+impl Server {
+    /// The server that all tests of this process share.
+    pub(crate) fn shared() -> &'static Self {
+        static SHARED: LazyLock<Server> = LazyLock::new(Server::start);
+        &SHARED
+    }
+
+    /// Starts a server that does not wait for the disk.
+    pub(crate) fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// Starts a server with these further settings: `name=value`.
+    pub(crate) fn start_with(settings: &[&str]) -> Self {
+        let programs = programs()
+            .expect("this test needs postgresql: on Debian, `apt-get install postgresql`");
+        let folder = new_folder();
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", SUPERVISE, "sh"])
+            .args([&programs, &folder])
+            .args(settings.iter().flat_map(|setting| ["-c", setting]))
+            .current_dir(&folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        if is_root() {
+            chown(&folder, Some(NOBODY), Some(NOBODY)).expect("root can give a folder away");
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        let mut process = command.spawn().expect("a shell can be started");
+        let server = Self {
+            folder,
+            supervisor: Mutex::new(Supervisor {
+                commands: process.stdin.take(),
+                answers: BufReader::new(process.stdout.take().expect("it is a pipe")),
+                process,
+            }),
+        };
+        server.wait();
+        server
+    }
+
+    /// The address, by the socket of the server.
+    pub(crate) fn url(&self) -> String {
+        self.url_of("throng")
+    }
+
+    /// The same, for a user.
+    pub(crate) fn url_of(&self, user: &str) -> String {
+        format!("host={} user={user} dbname=postgres", self.folder.display())
+    }
+
+    /// The path of the socket.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.folder.join(".s.PGSQL.5432")
+    }
+
+    /// Ends the server without a checkpoint, as if the machine had failed.
+    pub(crate) fn crash(&self) {
+        self.supervisor().command("crash");
+    }
+
+    /// Starts the server again.
+    pub(crate) fn restart(&self) {
+        self.supervisor().command("start");
+        self.wait();
+    }
+
+    fn supervisor(&self) -> MutexGuard<'_, Supervisor> {
+        self.supervisor.lock().unwrap_or_else(|it| it.into_inner())
+    }
+
+    /// Waits until the server answers.
+    fn wait(&self) {
+        let end = Instant::now() + Duration::from_secs(60);
+        while !self.is_ready() {
+            assert!(Instant::now() < end, "{}", self.log());
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn is_ready(&self) -> bool {
+        let programs = programs().expect("the server has been started");
+        let mut ask = Command::new(programs.join("pg_isready"));
+        let asked = ask.arg("-q").arg("-h").arg(&self.folder).status();
+        asked.is_ok_and(|status| status.success())
+    }
+
+    fn log(&self) -> String {
+        let read = |name| std::fs::read_to_string(self.folder.join(name)).unwrap_or_default();
+        format!(
+            "PostgreSQL does not answer: {}{}",
+            read("initdb.log"),
+            read("log")
+        )
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let mut supervisor = self.supervisor();
+        supervisor.commands = None;
+        supervisor.process.wait().ok();
+    }
+}
+
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|it| it.uid() == 0)
+}
+
+/// Creates a folder, in memory if the system allows it.
+fn new_folder() -> PathBuf {
+    let in_memory = tempfile::tempdir_in("/dev/shm");
+    let folder = in_memory.or_else(|_| tempfile::tempdir());
+    folder.expect("a folder can be made").keep()
+}
+
+/// Returns the folder of the programs of PostgreSQL: that which `THRONG_POSTGRES_BIN` names, or the newest one.
+fn programs() -> Option<PathBuf> {
+    if let Some(named) = std::env::var_os("THRONG_POSTGRES_BIN") {
+        return Some(named.into());
+    }
+    let versions = std::fs::read_dir("/usr/lib/postgresql").ok()?;
+    let versions = versions.filter_map(|version| Some(version.ok()?.path().join("bin")));
+    let installed = versions.filter(|bin| bin.join("initdb").exists());
+    installed.max_by_key(|bin| version_of(bin))
+}
+
+fn version_of(bin: &Path) -> u32 {
+    let version = bin.parent().and_then(Path::file_name);
+    let version = version.and_then(|name| name.to_str()?.parse().ok());
+    version.unwrap_or_default()
+}
