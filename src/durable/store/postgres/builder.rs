@@ -65,7 +65,8 @@ impl PostgresStoreBuilder {
         }
     }
 
-    /// Sets the schema of the tables, which separates the store from others in the same database. The default is `throng`.
+    /// Sets the schema of the tables, which separates the store from others in the same database. The default is `throng`. The name
+    /// consists of letters, digits, `_` and `-`, and has at most 63 bytes.
     ///
     /// If the schema does not exist, the user must be allowed to create it. Otherwise, the user must be allowed to create tables in it,
     /// when the store is opened for the first time.
@@ -154,19 +155,22 @@ impl PostgresStoreBuilder {
 
     /// Returns an error message if a setting has an invalid value.
     fn check(&self) -> Result<(), String> {
-        Err(if self.schema.is_empty() || self.schema.contains('\0') {
-            String::from("the name of the schema is empty or contains a zero: set another one")
-        } else if self.schema.len() > MAX_SCHEMA_LEN {
-            format!(
-                "the name of the schema has more than {MAX_SCHEMA_LEN} bytes: set a shorter one"
-            )
-        } else if self.connect_timeout.is_zero() {
-            String::from("connect_timeout is zero: set it to a longer time")
-        } else if self.answer_timeout.is_zero() {
-            String::from("answer_timeout is zero: set it to a longer time")
-        } else {
-            return Ok(());
-        })
+        let is_plain = |it: char| it.is_alphanumeric() || it == '_' || it == '-';
+        Err(
+            if self.schema.is_empty() || !self.schema.chars().all(is_plain) {
+                String::from("the name of the schema must consist of letters, digits, `_` and `-`")
+            } else if self.schema.len() > MAX_SCHEMA_LEN {
+                format!(
+                    "the name of the schema has more than {MAX_SCHEMA_LEN} bytes: set a shorter one"
+                )
+            } else if self.connect_timeout.is_zero() {
+                String::from("connect_timeout is zero: set it to a longer time")
+            } else if self.answer_timeout.is_zero() {
+                String::from("answer_timeout is zero: set it to a longer time")
+            } else {
+                return Ok(());
+            },
+        )
     }
 
     /// Reads the address. An error message contains no part of it, since that could be a part of the password.
@@ -174,7 +178,9 @@ impl PostgresStoreBuilder {
         let config: Result<Config, _> = self.url.parse();
         let config = config.map_err(|_| String::from(FORM))?;
         let is_split = |host: &Host| matches!(host, Host::Tcp(name) if name.contains('@'));
-        if config.get_hosts().is_empty() || config.get_hosts().iter().any(is_split) {
+        let is_split = config.get_hosts().iter().any(is_split)
+            || config.get_dbname().is_some_and(|name| name.contains('@'));
+        if config.get_hosts().is_empty() || is_split {
             return Err(String::from(FORM));
         }
         match config.get_ssl_mode() {

@@ -85,11 +85,15 @@ impl PostgresServer {
     ///
     /// The statements of this store are pinned to the plans that they are written for: each row is found by an index, in a nested loop. The
     /// statistics of a queue's tables are always out of date, and then a planner that is free to choose reads whole tables.
+    ///
+    /// A role or a database can have another isolation level. In it, a transaction that has waited for the lock of the store would not see
+    /// what the last holder of the lock has written.
     fn settings(&self) -> String {
         let third = (self.answer_timeout.as_millis() / 3).max(1);
         format!(
             "SET lock_timeout = {third}; SET statement_timeout = {};
              SET idle_in_transaction_session_timeout = {}; SET client_min_messages = warning;
+             SET default_transaction_isolation = 'read committed';
              SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_seqscan = off; SET jit = off;
              SET max_parallel_workers_per_gather = 0",
             2 * third,

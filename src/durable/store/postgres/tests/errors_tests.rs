@@ -16,6 +16,7 @@ async fn an_address_that_is_no_address_is_invalid() {
         "localhost",
         "mysql://app:hunter2@localhost/app",
         "postgres://app:hunter2@2@localhost/app",
+        "postgres://app:p@ss/hunter2@localhost/app",
         "postgres://app:hunter2@localhost:port/app",
         "host=localhost password='hunter2",
         "host=localhost hunter2",
@@ -38,6 +39,9 @@ async fn a_setting_that_makes_no_sense_is_invalid() {
     let invalid = [
         new().schema("").clone(),
         new().schema("a".repeat(64)).clone(),
+        new().schema("it's").clone(),
+        new().schema("a\nDROP TABLE b; --").clone(),
+        new().schema("a\".b").clone(),
         new().connect_timeout(std::time::Duration::ZERO).clone(),
         new().answer_timeout(std::time::Duration::ZERO).clone(),
         PostgresStore::builder("postgres://localhost/app?sslmode=require"),
@@ -46,6 +50,22 @@ async fn a_setting_that_makes_no_sense_is_invalid() {
         let error = refused(&builder).await;
         assert!(error.is_invalid(), "{builder:?}: {error}");
     }
+}
+
+/// Otherwise, a transaction that waits for the lock of the store would not see what the last one has written.
+#[tokio::test]
+async fn the_isolation_level_of_the_user_does_not_matter() {
+    needs_postgres!();
+    let scene = PostgresScene::new();
+    let user = scene.new_user("");
+    scene.ask(&format!(
+        "ALTER ROLE {user} SET default_transaction_isolation = 'repeatable read'"
+    ));
+    let server = scene.builder_of(&user).server().unwrap();
+    let connection = server.connect(None).await.unwrap();
+    let level = "SELECT current_setting('transaction_isolation')";
+    let level: String = connection.row(level, &[]).await.unwrap().unwrap().get(0);
+    assert_eq!(level, "read committed");
 }
 
 #[tokio::test]
