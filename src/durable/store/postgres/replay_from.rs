@@ -12,6 +12,8 @@ use crate::durable::{Refusal, TaskId};
 
 const NUMBER: &str = "SELECT number FROM throng.step WHERE id = $1 AND name = $2";
 
+const COUNT_BEFORE: &str = "SELECT count(*) FROM throng.step WHERE id = $1 AND number < $2";
+
 /// Selects the steps that record replays, in their order.
 const RECORDS: &str = "SELECT value FROM throng.step
     WHERE id = $1 AND name >= 'replay:' AND name < 'replay;' ORDER BY number";
@@ -43,21 +45,22 @@ pub(super) async fn replay_from(
     if task.state == State::Dead && !is_dead {
         return Ok(ChangeAnswer::OtherStatus);
     }
-    let recorded = recorded(tx, id, replay).await?;
+    let recorded = replay.recorded_in(&records(tx, id).await?);
     if recorded == Some(RecordedReplay::Itself) {
         return Ok(ChangeAnswer::Changed);
     }
     if !is_dead && !matches!(task.state, State::Waiting | State::Delayed) {
         return Ok(ChangeAnswer::OtherStatus);
     }
-    match number_of_step(tx, id, &replay.first).await? {
+    let found = number_of_step(tx, id, &replay.first).await?;
+    match found.filter(|_| is_dead || !replay.names_replaced_record(recorded)) {
         Some(number) => cut_and_replay(tx, id, task, number, replay).await,
         None if is_dead || recorded.is_none() => Ok(ChangeAnswer::Refused(Refusal::NoSuchStep)),
         None => replay_again(tx, id, task, replay).await,
     }
 }
 
-/// Makes a task ready whose steps from this number on are removed.
+/// Removes the steps of a task from this number on, and makes it ready.
 async fn cut_and_replay(
     tx: &mut Transaction,
     id: TaskId,
@@ -65,6 +68,13 @@ async fn cut_and_replay(
     number: u32,
     replay: &StepReplay,
 ) -> Result<ChangeAnswer, Fault> {
+    // The steps are counted below, so nothing would show that an earlier one is lost, and the next run would repeat it.
+    let before: Option<i64> = tx
+        .value(COUNT_BEFORE, &[&uuid(id), &i64::from(number)])
+        .await?;
+    if before.unwrap_or_default() + 1 < i64::from(number) {
+        return Ok(ChangeAnswer::Refused(Refusal::Unreadable));
+    }
     let answer = match task.state {
         State::Waiting => ChangeAnswer::Changed,
         State::Delayed => {
@@ -79,7 +89,7 @@ async fn cut_and_replay(
     Ok(answer)
 }
 
-/// Makes a task due that was replayed from the same step, and did not get as far as to store it.
+/// Makes a task due that was replayed from the same step, and has not stored it since.
 async fn replay_again(
     tx: &mut Transaction,
     id: TaskId,
@@ -90,8 +100,10 @@ async fn replay_again(
         return Ok(ChangeAnswer::Same);
     }
     run_now(tx, id).await?;
+    let last = records(tx, id).await?.pop().unwrap_or_default();
     // Both values have the same length.
-    tx.execute(REPLACE_LAST_RECORD, &[&uuid(id), &replay.record()])
+    let record = replay.record_after(&last);
+    tx.execute(REPLACE_LAST_RECORD, &[&uuid(id), &record])
         .await?;
     Ok(ChangeAnswer::Changed)
 }
@@ -109,13 +121,9 @@ async fn number_of_step(view: &View, id: TaskId, name: &StepName) -> Result<Opti
     Ok(number.map(|number| number as u32))
 }
 
-async fn recorded(
-    view: &View,
-    id: TaskId,
-    replay: &StepReplay,
-) -> Result<Option<RecordedReplay>, Fault> {
-    let records: Vec<Vec<u8>> = view.values(RECORDS, &[&uuid(id)]).await?;
-    Ok(replay.recorded_in(&records))
+/// Returns the values of the steps that record replays, in their order.
+async fn records(view: &View, id: TaskId) -> Result<Vec<Vec<u8>>, Fault> {
+    Ok(view.values(RECORDS, &[&uuid(id)]).await?)
 }
 
 /// Removes the steps of a task from this number on, and adds the record of a replay in their place.
