@@ -105,11 +105,19 @@ mod writer;
 /// The server is PostgreSQL 13 or later, and the encoding of the database is `UTF8`. Other programs may use the database, too: all tables
 /// are in a schema of their own, `throng` by default, which is created when the store is opened for the first time.
 ///
-/// This store is experimental: its tables may change in a way that makes you delete them before an update.
+/// This store is experimental: its tables may change in a way that makes you delete them before an update. It has known limits:
+///
+/// - After a crash of many workers, the next request takes all their claims back at once. With thousands of claims and a slow network, that
+///   takes longer than a request may last, and is tried again.
+/// - A process that is killed while it has nothing to do may receive notifications for some minutes. Tasks that it is told of start when
+///   another worker polls, after three quarters of its lease.
+/// - A [replay](crate::durable::DeadLetters::replay) of thousands of dead letters with keys may take too long. Replay them in parts.
+/// - If the server waits for a standby that is gone, a transaction may keep the store from other processes until the standby returns.
 ///
 /// # Guarantees
 ///
-/// - An acknowledged write is as durable as the server makes it: see [`Durability`]. With the server's default settings, it is on the disk.
+/// - An acknowledged write is as durable as the server makes it: see [`Durability`](crate::durable::Durability). With the server's default
+///   settings, it is on the disk.
 /// - When a process exits, for any reason, other workers take over its tasks once their lease expires: after
 ///   ten seconds, unless the executor was built with another lease.
 /// - If the server cannot be reached, requests fail, and the store connects again with the next one. Reads that lose their connection are
@@ -122,7 +130,8 @@ mod writer;
 ///
 /// A store has one thread and three connections: one for requests that write, one for reads, and one that receives notifications. Clones of
 /// a [client](crate::durable::DurableClient), its handles and its executors share the store. Connect to the server itself, or through a
-/// pooler in session mode: in transaction mode, a pooler passes on no notifications, and refuses prepared statements.
+/// pooler in session mode. In transaction mode, a pooler passes on no notifications, and other programs would get the settings of the
+/// store's connections.
 ///
 /// Long transactions of other programs in the same database keep the server from removing dead rows, and make claims slower.
 ///
