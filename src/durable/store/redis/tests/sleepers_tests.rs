@@ -58,6 +58,15 @@ impl Site {
         }
     }
 
+    /// Waits until the worker sends nothing between two polls: it has begun, and all ends of runs are stored.
+    async fn is_at_rest(&self) {
+        let mut before = None;
+        while before != Some(self.scripts()) {
+            before = Some(self.scripts());
+            sleep(Duration::from_millis(300)).await;
+        }
+    }
+
     fn info(&self, section: &str, names: &[&str]) -> f64 {
         let redis::Value::BulkString(text) = self.server.ask(&["INFO", section]) else {
             panic!("a text");
@@ -92,10 +101,10 @@ async fn a_workflow_that_sleeps_costs_some_memory_and_nothing_else() {
     delayed
         .fill(tasks, SpawnOptions::new().delay(TEN_DAYS))
         .await;
-    // The first passes of maintenance are over then.
-    sleep(Duration::from_secs(1)).await;
-
     let sites = [&asleep, &delayed, &empty];
+    for site in sites {
+        site.is_at_rest().await;
+    }
     let before = sites.map(|site| (site.scripts(), site.processor_time()));
     sleep(Duration::from_secs(seconds)).await;
     let after = sites.map(|site| (site.scripts(), site.processor_time()));
