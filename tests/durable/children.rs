@@ -336,7 +336,7 @@ async fn a_child_whose_end_the_run_finds_after_it_has_waited_ends_the_wait(store
                     door.open();
                     reaches(&children[0], Status::Done).await;
                     cx.join(&children).await?;
-                    Err(TaskError::retry("the run has waited"))
+                    Err(TaskError::fatal("the run has waited"))
                 }
                 _ => Ok(cx.join(&children).await?.into_iter().flatten().sum()),
             }
