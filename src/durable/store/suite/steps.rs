@@ -121,6 +121,11 @@ children_suite!(
     children_in_memory,
     crate::durable::store::suite::memory::Memory
 );
+#[cfg(feature = "postgres")]
+children_suite!(
+    children_in_postgres,
+    crate::durable::store::suite::postgres::Postgres
+);
 #[cfg(feature = "sqlite-unbundled")]
 children_suite!(
     children_in_sqlite,

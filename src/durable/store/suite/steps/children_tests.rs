@@ -167,12 +167,15 @@ pub(super) async fn a_dead_letter_is_told_of_ends(it: &dyn Harness) {
         .await;
     let epoch = session.claim(4).await.epoch;
     session.report(parent, 1, suspend(1)).await;
-    // The first end wakes the parent, and the second one arrives in the turn in which the parent dies.
+    // The first end wakes the parent, and two arrive in the turn in which the parent dies, one of them from
+    // the same claim.
     session.report(epoch, 2, done()).await;
-    let parent = session.claim(1).await.epoch;
+    session.enqueue([child(6, 1)]).await;
+    let both = session.claim(2).await.epoch;
     let turn = wanting(0)
-        .verdict(parent, 1, dead())
-        .verdict(epoch, 3, dead());
+        .verdict(both, 1, dead())
+        .verdict(epoch, 3, dead())
+        .verdict(both, 6, dead());
     session.turn(turn).await;
     session
         .report(epoch, 4, Verdict::Done(b"four".to_vec()))
@@ -182,13 +185,13 @@ pub(super) async fn a_dead_letter_is_told_of_ends(it: &dyn Harness) {
     let ends = process.child_ends(1).await;
     let mut names: Vec<_> = ends.iter().map(|(name, _)| name.clone()).collect();
     names.sort();
-    let all = (2..=5).map(|number| StepName::of_child(id(number)).as_str().to_owned());
+    let all = (2..=6).map(|number| StepName::of_child(id(number)).as_str().to_owned());
     assert_eq!(names, all.collect::<Vec<_>>());
     assert!(ends.contains(&ended(4, TaskState::Done(b"four".to_vec()))));
     let filter = DeadFilter::ids([id(1)]);
     assert_eq!(process.replay_dead_letters(filter).await, 1);
     let claim = session.claim(1).await;
-    assert_eq!((ids(&claim), claim.tasks[0].steps), (vec![id(1)], 4));
+    assert_eq!((ids(&claim), claim.tasks[0].steps), (vec![id(1)], 5));
     session.report(claim.epoch, 1, done()).await;
     process.delete_dead_letters(DeadFilter::all()).await;
     session.close().await;
