@@ -67,8 +67,8 @@ impl Harness for Postgres {
         self.tables().into_iter().map(contents).collect()
     }
 
-    /// The store detects a crash after some time. Here, the leases of the process have ended, its claims are suspects, and its sessions
-    /// have been silent for long.
+    /// The store detects a crash after some time. Here, the sessions of the process have been silent for long, and its claims belong to no
+    /// session, so a late renewal does not keep them.
     fn kill(&self, process: Store) {
         let address = Arc::as_ptr(&process.0).cast::<()>();
         let stores = self.stores.borrow();
@@ -82,7 +82,7 @@ impl Harness for Postgres {
         ));
         let schema = &self.schema;
         self.connection.ask(&format!(
-            "UPDATE {schema}.claim SET until = 0, suspect = 1
+            "UPDATE {schema}.claim SET until = 0, suspect = 1, session = -session
                  WHERE session IN (SELECT id FROM {schema}.session WHERE endpoint = {endpoint});
              UPDATE {schema}.session SET seen = 0 WHERE endpoint = {endpoint};
              DELETE FROM {schema}.park WHERE endpoint = {endpoint};

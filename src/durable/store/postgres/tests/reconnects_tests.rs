@@ -1,5 +1,7 @@
 //! Connections that break, and servers that are restarted: requests go on, and nothing is lost.
 
+use tokio::time::Instant;
+
 use super::scene::*;
 use super::server::Server;
 use super::{ServerConnection, needs_postgres};
@@ -123,4 +125,28 @@ async fn a_server_that_crashes_and_comes_back_has_lost_nothing() {
     assert_eq!(claim.tasks[0].id, id(5));
     let counts = producer.store.counts().await.unwrap();
     assert_eq!((counts.stored, counts.done, counts.running), (4, 1, 3));
+}
+
+/// No worker makes a turn: opening the store for a command is enough.
+#[tokio::test]
+async fn a_session_that_is_opened_takes_back_the_claims_of_a_process_that_is_gone() {
+    needs_postgres!();
+    let scene = PostgresScene::new();
+    let (worker, other) = (scene.open().await, scene.open().await);
+    worker.store(1).await.unwrap();
+    worker.claim(1).await;
+    let running = other.store.status(vec![id(1)]).await.unwrap();
+    assert_eq!(running, [TaskState::Running]);
+    // Its lease has expired, a worker has noticed that, and it has been silent for long.
+    scene.ask("UPDATE $S.claim SET until = 0, suspect = 1; UPDATE $S.session SET seen = 0");
+    scene.open().await;
+    let listens = other.store.status(vec![id(1)]).await.unwrap();
+    assert_eq!(listens, [TaskState::Running]);
+    drop(worker);
+    let end = Instant::now() + DEADLINE;
+    // The server notices after a moment that the process does not listen any more.
+    while other.store.status(vec![id(1)]).await.unwrap() == running {
+        assert!(Instant::now() < end, "the claim is not taken back");
+        scene.open().await;
+    }
 }
