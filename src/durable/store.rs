@@ -202,6 +202,8 @@ pub(crate) mod observer;
 pub(crate) mod postgres;
 mod progress;
 mod quarantine;
+#[cfg(any(feature = "postgres", feature = "sqlite-unbundled"))]
+mod reason_numbers;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 mod requests;

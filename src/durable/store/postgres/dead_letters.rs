@@ -5,10 +5,11 @@ use std::collections::HashMap;
 use super::error::Fault;
 use super::errors::errors_of;
 use super::removal::remove_ended;
-use super::state::{State, reason};
+use super::state::State;
 use super::text;
 use super::transaction::Transaction;
 use super::view::{View, task_id, uuid, uuids};
+use crate::durable::store::reason_numbers::reason;
 use crate::durable::store::{ChangeAnswer, DeadPayload};
 use crate::durable::{DeadFilter, DeadLetter, Refusal, TaskId};
 
@@ -85,7 +86,7 @@ async fn read(view: &View, ids: &[TaskId]) -> Result<HashMap<TaskId, DeadLetter>
         let letter = DeadLetter {
             id,
             name: text::loaded(row.try_get("name")?),
-            reason: reason(row.try_get("reason")?),
+            reason: reason(row.try_get::<_, i16>("reason")?.into()),
             error: text::loaded(row.try_get("error")?),
             errors: errors.remove(&id).unwrap_or_default(),
             failures: row.try_get::<_, i32>("failures")? as u32,

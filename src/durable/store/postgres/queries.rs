@@ -8,12 +8,13 @@ use super::connection::Connection;
 use super::error::Fault;
 use super::queues::{self, QueueRow};
 use super::shared::Shared;
-use super::state::{State, reason};
+use super::state::State;
 use super::text;
 use super::view::{View, task_id, uuids};
 use crate::durable::queue::QueueInfo;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::TaskState;
+use crate::durable::store::reason_numbers::reason;
 use crate::durable::{Counts, TaskId};
 
 /// Has this process notified of the ends of tasks that have not ended.
@@ -58,7 +59,7 @@ fn read_status(view: &View, row: &Row) -> Result<TaskState, Fault> {
         State::Cancelled => TaskState::Cancelled,
         State::Done => TaskState::Done(row.try_get("output")?),
         State::Dead => TaskState::Dead {
-            reason: reason(row.try_get("reason")?),
+            reason: reason(row.try_get::<_, i16>("reason")?.into()),
             error: text::loaded(row.try_get("error")?),
         },
     })

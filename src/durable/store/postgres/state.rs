@@ -1,7 +1,6 @@
-//! The states of tasks and the reasons of dead letters, as numbers in the tables.
+//! The states of tasks, as numbers in the tables.
 
 use super::error::Fault;
-use crate::durable::store::DeadReason;
 use crate::durable::store::kept::Expiry;
 
 /// The state of a task. The numbers are those of the column `now` of the view `task_now`.
@@ -45,24 +44,4 @@ impl State {
             Self::Dead => at.is_some_and(|at| at <= expiry.dead_until),
         }
     }
-}
-
-const REASONS: [DeadReason; 6] = [
-    DeadReason::Fatal,
-    DeadReason::Attempts,
-    DeadReason::Crashes,
-    DeadReason::Unreadable,
-    DeadReason::OutputTooLarge,
-    DeadReason::Damaged,
-];
-
-pub(super) fn reason_number(reason: DeadReason) -> i16 {
-    let number = REASONS.iter().position(|&other| other == reason);
-    number.unwrap_or_default() as i16
-}
-
-/// Returns the reason with a number. A reason that a later version of the crate has written reads as `Fatal`.
-pub(super) fn reason(number: i16) -> DeadReason {
-    let number = usize::try_from(number).unwrap_or(usize::MAX);
-    *REASONS.get(number).unwrap_or(&DeadReason::Fatal)
 }

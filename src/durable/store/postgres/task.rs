@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::deltas::field_of;
 use super::error::Fault;
-use super::state::{State, reason_number};
+use super::state::State;
 use super::text;
 use super::transaction::Transaction;
 use super::view::{View, task_id, uuid, uuids};
@@ -13,6 +13,7 @@ use crate::durable::TaskId;
 use crate::durable::clock::millis;
 use crate::durable::envelope::run_time_of;
 use crate::durable::queue::name::QueueName;
+use crate::durable::store::reason_numbers::reason_number;
 use crate::durable::store::{DeadReason, MAX_ERRORS, TaskState, is_dead_letter};
 
 const LOAD: &str =

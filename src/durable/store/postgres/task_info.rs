@@ -5,11 +5,12 @@ use std::time::Duration;
 use tokio_postgres::Row;
 
 use super::error::Fault;
-use super::state::{State, reason};
+use super::state::State;
 use super::text;
 use super::time::Now;
 use super::view::{View, task_id};
 use crate::durable::admin::page::MAX_LISTED_ERROR_BYTES;
+use crate::durable::store::reason_numbers::reason;
 use crate::durable::store::shortened;
 use crate::durable::{Status, TaskInfo};
 
@@ -54,7 +55,7 @@ fn dead(view: &View, info: TaskInfo, row: &Row) -> Result<TaskInfo, Fault> {
     Ok(TaskInfo {
         kept_for: Some(expiry.left_of_dead(at)),
         age: Some(expiry.age_of_dead(at)),
-        reason: Some(reason(row.try_get("reason")?)),
+        reason: Some(reason(row.try_get::<_, i16>("reason")?.into())),
         error: Some(shortened(error, MAX_LISTED_ERROR_BYTES)),
         took: run_time(row.try_get("took")?),
         ..info

@@ -10,7 +10,7 @@ use super::meta::read_expiry;
 use super::payload;
 use super::queries::{errors_of, run_time};
 use super::reader::ReadConnection;
-use super::state::{State, reason};
+use super::state::State;
 use super::time::Now;
 use crate::durable::admin::detail::{KeyState, Runner};
 use crate::durable::admin::excerpt::Excerpt;
@@ -18,6 +18,7 @@ use crate::durable::admin::page::MAX_LISTED_ERROR_BYTES;
 use crate::durable::key::KeyHash;
 use crate::durable::queue::Priority;
 use crate::durable::store::kept::Expiry;
+use crate::durable::store::reason_numbers::reason;
 use crate::durable::store::{Beginning, DeadReason, FoundTask, SessionId, shortened};
 use crate::durable::{Status, TaskId, TaskInfo};
 

@@ -9,10 +9,11 @@ use super::error::Fault;
 use super::meta::read_expiry;
 use super::queries::run_time;
 use super::reader::ReadConnection;
-use super::state::{StoredState, reason};
+use super::state::StoredState;
 use super::time::Now;
 use crate::durable::admin::page::MAX_LISTED_ERROR_BYTES;
 use crate::durable::store::kept::Expiry;
+use crate::durable::store::reason_numbers::reason;
 use crate::durable::store::{ListTasks, shortened};
 use crate::durable::{Cursor, Status, TaskId, TaskInfo, TaskPage};
 

@@ -11,12 +11,13 @@ use super::meta::{Meta, read_expiry};
 use super::payload;
 use super::queues::{self, QueueRow};
 use super::reader::ReadConnection;
-use super::state::{State, reason};
+use super::state::State;
 use super::time::Now;
 use super::unserved;
 use crate::durable::queue::QueueInfo;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::kept::Expiry;
+use crate::durable::store::reason_numbers::reason;
 use crate::durable::store::{DeadPayload, DeadReason, TaskState};
 use crate::durable::{AttemptError, Counts, DeadFilter, DeadLetter, TaskId};
 

@@ -24,10 +24,10 @@ use super::claimed_tasks::ClaimedTasks;
 use super::damage::Damage;
 use super::error::Fault;
 use super::meta::{read_expiry, sum_of_ends};
-use super::state::reason_number;
 use super::time::Now;
 use crate::durable::TaskId;
 use crate::durable::store::DeadReason;
+use crate::durable::store::reason_numbers::reason_number;
 
 mod check;
 mod consistency;

@@ -1,6 +1,5 @@
-//! The states of tasks and the reasons of dead letters, as numbers in the file.
+//! The states of tasks, as numbers in the file.
 
-use crate::durable::store::DeadReason;
 use crate::durable::store::kept::Expiry;
 
 /// The state of a task. The numbers are those of the column `now` of the view `throng_now`.
@@ -65,24 +64,4 @@ impl State {
             Self::Dead => at.is_some_and(|at| at <= expiry.dead_until),
         }
     }
-}
-
-const REASONS: [DeadReason; 6] = [
-    DeadReason::Fatal,
-    DeadReason::Attempts,
-    DeadReason::Crashes,
-    DeadReason::Unreadable,
-    DeadReason::OutputTooLarge,
-    DeadReason::Damaged,
-];
-
-pub(super) fn reason_number(reason: DeadReason) -> i64 {
-    let number = REASONS.iter().position(|&other| other == reason);
-    number.unwrap_or_default() as i64
-}
-
-/// Returns the reason with a number. A reason that a later version of the crate has written reads as `Fatal`.
-pub(super) fn reason(number: i64) -> DeadReason {
-    let number = usize::try_from(number).unwrap_or(usize::MAX);
-    *REASONS.get(number).unwrap_or(&DeadReason::Fatal)
 }

@@ -8,12 +8,13 @@ use super::endpoint::EndpointId;
 use super::error::{Fault, is_damaged_page};
 use super::payload::{self, MAX_INLINE_BYTES};
 use super::ready_queue;
-use super::state::{State, reason_number};
+use super::state::State;
 use super::transaction::Transaction;
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
 use crate::durable::envelope::run_time_of;
 use crate::durable::store::kind::Kind;
+use crate::durable::store::reason_numbers::reason_number;
 use crate::durable::store::routes::ListId;
 use crate::durable::store::{DeadReason, MAX_ERRORS, TaskState, is_dead_letter};
 

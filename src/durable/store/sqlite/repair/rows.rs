@@ -9,11 +9,11 @@ use super::steps;
 
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::DeadReason;
+use crate::durable::store::reason_numbers::reason_number;
 use crate::durable::store::sqlite::claimed_tasks::ClaimedTasks;
 use crate::durable::store::sqlite::damage::Damage;
 use crate::durable::store::sqlite::error::Fault;
 use crate::durable::store::sqlite::meta::{MAX_ISSUED, read_expiry};
-use crate::durable::store::sqlite::state::reason_number;
 use crate::durable::store::sqlite::time::Now;
 
 /// A column: its name, its valid values, and the SQL expression that replaces an invalid one.

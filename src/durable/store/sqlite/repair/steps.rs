@@ -3,10 +3,10 @@
 use rusqlite::{Connection, ToSql, params};
 
 use crate::durable::store::DeadReason;
+use crate::durable::store::reason_numbers::reason_number;
 use crate::durable::store::sqlite::damage::Damage;
 use crate::durable::store::sqlite::error::Fault;
 use crate::durable::store::sqlite::meta::read_expiry;
-use crate::durable::store::sqlite::state::reason_number;
 use crate::durable::store::sqlite::time::Now;
 
 /// Removes the steps of tasks that do not exist or have no steps, ends tasks that have lost a step, and counts the steps. Makes the tasks
