@@ -167,15 +167,15 @@ pub(super) async fn a_dead_letter_is_told_of_ends(it: &dyn Harness) {
         .await;
     let epoch = session.claim(4).await.epoch;
     session.report(parent, 1, suspend(1)).await;
-    // The first end wakes the parent, and two arrive in the turn in which the parent dies, one of them from
-    // the same claim.
+    // The first end wakes the parent. Two more arrive in the turn in which the parent dies, one of them in
+    // the same transaction: verdicts of one claim share it if they follow each other.
     session.report(epoch, 2, done()).await;
     session.enqueue([child(6, 1)]).await;
     let both = session.claim(2).await.epoch;
     let turn = wanting(0)
         .verdict(both, 1, dead())
-        .verdict(epoch, 3, dead())
-        .verdict(both, 6, dead());
+        .verdict(both, 6, dead())
+        .verdict(epoch, 3, dead());
     session.turn(turn).await;
     session
         .report(epoch, 4, Verdict::Done(b"four".to_vec()))
