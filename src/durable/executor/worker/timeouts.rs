@@ -2,8 +2,8 @@
 //!
 //! A run that has a timeout sends [`Message::Started`](crate::durable::executor::message::Message::Started) when it begins. When the
 //! timeout has passed, the run is asked to stop. If it has not ended after a further lease, it is *fenced*: the worker reports that the
-//! attempt has failed, and aborts the run. A run that blocks its thread continues, and keeps its permit until it ends. Its result is ignored,
-//! like that of a run that has lost its lease.
+//! attempt has failed, and aborts the run. A run that blocks its thread continues, and keeps its permit until it ends. Its result is
+//! ignored, like that of a run that has lost its lease.
 
 use std::time::Duration;
 
