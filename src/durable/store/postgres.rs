@@ -17,6 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub use self::builder::PostgresStoreBuilder;
+use self::listener::Listener;
 use self::reader::Reader;
 use self::shared::Shared;
 pub(crate) use self::time::ServerTime;
@@ -272,8 +273,13 @@ impl PostgresStore {
         let (sender, events) = mpsc::unbounded_channel();
         store.shared.time.watch(&sender);
         let (tried, has_tried) = oneshot::channel();
-        let listener = listener::listen(Arc::clone(&store.shared), sender, tried);
-        store.runtime.spawn(listener);
+        let listener = Listener {
+            shared: Arc::clone(&store.shared),
+            reader: store.reader.clone(),
+            name: Arc::clone(name),
+            events: sender,
+        };
+        store.runtime.spawn(listener.listen(tried));
         // If this process does not receive notifications yet, its workers look from time to time.
         has_tried.await.ok();
         *lock(&store.events) = Some(events);

@@ -145,6 +145,11 @@ impl PostgresStoreBuilder {
         config.keepalives_idle(KEEPALIVE_IDLE);
         config.keepalives_interval(KEEPALIVE_INTERVAL);
         config.tcp_user_timeout(SEND_TIMEOUT);
+        // A host that does not answer leaves time for the others.
+        if config.get_connect_timeout().is_none() {
+            let hosts = config.get_hosts().len().max(1) as u32;
+            config.connect_timeout(self.connect_timeout / hosts);
+        }
         Ok(PostgresServer {
             config,
             schema: self.schema.as_str().into(),

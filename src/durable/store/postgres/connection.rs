@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Error, Row, Statement};
+use tokio_postgres::{CancelToken, Client, Error, Row, Statement};
 
 use crate::sync::{Mutex, lock};
 
@@ -35,6 +35,11 @@ impl Connection {
 
     pub(super) fn is_closed(&self) -> bool {
         self.client.is_closed()
+    }
+
+    /// Returns a token with which another connection can cancel the statement that this one runs.
+    pub(super) fn cancel_token(&self) -> CancelToken {
+        self.client.cancel_token()
     }
 
     /// Returns the text of a statement in the schema of the store.

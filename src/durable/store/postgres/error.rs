@@ -43,6 +43,12 @@ impl Fault {
         )
     }
 
+    /// Returns `true` if the server has given up after a wait for a lock, or a statement that took too long.
+    pub(super) fn is_busy(&self) -> bool {
+        self.code()
+            .is_some_and(|code| cause_of(code) == Cause::Busy)
+    }
+
     /// Returns `true` if the server has answered that it did not commit the transaction.
     pub(super) fn is_refusal(&self) -> bool {
         match self {
@@ -112,12 +118,21 @@ pub(super) fn connect_failure(error: Error) -> Failure {
     if error.as_db_error().is_some() {
         return failure(Effect::None, error);
     }
-    let is_network = error.source().is_none_or(|source| source.is::<IoError>());
-    let cause = match is_network {
-        true => Cause::Unavailable,
-        false => Cause::Denied,
+    let source = error
+        .source()
+        .map(|source| source.downcast_ref::<IoError>());
+    let cause = match source {
+        Some(Some(source)) if is_read_only(source) => Cause::ReadOnly,
+        None | Some(Some(_)) => Cause::Unavailable,
+        Some(None) => Cause::Denied,
     };
     Failure::new(Effect::None, cause).with_source(text(describe_driver(&error)))
+}
+
+/// Returns `true` if the driver has refused a server because the address says `target_session_attrs=read-write`. The errors of the system
+/// have codes.
+fn is_read_only(error: &IoError) -> bool {
+    error.kind() == ErrorKind::PermissionDenied && error.raw_os_error().is_none()
 }
 
 fn reported(effect: Effect, cause: Cause, source: String) -> Failure {

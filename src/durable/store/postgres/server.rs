@@ -79,6 +79,15 @@ impl PostgresServer {
         Ok(client)
     }
 
+    /// Has the server give up the statement that a connection runs, whose answer nobody awaits any longer.
+    ///
+    /// The server limits the time of all statements but a COMMIT. If that waits for a standby which is gone, it holds its locks until the
+    /// standby returns, although the client is gone. A COMMIT that is cancelled has taken effect, on the primary alone.
+    pub(super) fn cancel(&self, connection: &Connection) {
+        let (token, limit) = (connection.cancel_token(), self.connect_timeout);
+        tokio::spawn(async move { timeout(limit, token.cancel_query(NoTls)).await });
+    }
+
     /// Returns the statements that set up a connection.
     ///
     /// The server gives up before this process does, so an error says the reason. It ends the transaction of a process that hangs.

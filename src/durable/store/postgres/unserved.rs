@@ -3,26 +3,20 @@
 use std::collections::BTreeSet;
 
 use super::error::Fault;
+use super::kind_sizes::KindSizes;
 use super::kinds::all_kinds;
 use super::view::View;
 
-/// Counts the waiting tasks whose kind is not one of `$1`.
-const COUNT: &str = "WITH RECURSIVE own (kind) AS (
-        SELECT min(kind) FROM throng.ready
-        UNION ALL
-        SELECT (SELECT min(ready.kind) FROM throng.ready WHERE ready.kind > own.kind)
-        FROM own WHERE own.kind IS NOT NULL
-    )
-    SELECT coalesce(sum(size), 0)::bigint FROM own CROSS JOIN LATERAL (
-        SELECT count(*) AS size FROM throng.ready WHERE ready.kind = own.kind
-    ) AS waiting
-    WHERE own.kind <> ALL ($1)";
-
-/// Counts the waiting tasks whose kind no live session knows. A paused type counts as any other.
-pub(super) async fn count(view: &View) -> Result<u64, Fault> {
+/// Counts the waiting tasks whose kind no live session knows, given the number of all waiting tasks. A paused type counts as any other. A
+/// large number may be an estimate.
+pub(super) async fn count(view: &View, waiting: u64) -> Result<u64, Fault> {
     let live = view.live_sets().await?;
     let known: BTreeSet<_> = live.keys().flat_map(all_kinds).collect();
-    let known: Vec<_> = known.into_iter().collect();
-    let count: Option<i64> = view.value(COUNT, &[&known]).await?;
-    Ok(count.unwrap_or_default() as u64)
+    let kinds = view.waiting_kinds().await?;
+    if kinds.iter().all(|it| known.contains(&it.kind)) {
+        return Ok(0);
+    }
+    let sizes = KindSizes::load(view, &kinds, waiting).await?;
+    let unknown = kinds.iter().filter(|it| !known.contains(&it.kind));
+    Ok(unknown.map(|it| sizes.size(it.kind)).sum())
 }

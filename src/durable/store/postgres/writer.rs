@@ -1,8 +1,8 @@
 //! [`Writer`]: runs the requests that write, on one connection, many in one transaction.
 //!
 //! A request that is refused has written nothing, so the others of its transaction are not affected. If a request fails in another way, the
-//! transaction is rolled back, and each of its requests runs in a transaction of its own. A request whose transaction met a conflict with
-//! another one is tried again.
+//! transaction is rolled back. If one of them needs the store for itself, they run again in a transaction that has it. Otherwise, each of
+//! them runs in a transaction of its own, and is tried again if that meets a conflict with another one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +32,15 @@ const MAX_ATTEMPTS: u32 = 10;
 
 /// The time for which the writer does not try to connect again after it has failed to.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Cancels statements that hold the lock `$1`, have not ended for `$2` milliseconds, and wait for a standby.
+const CANCEL_ABANDONED: &str = "SELECT pg_cancel_backend(pid) FROM pg_catalog.pg_stat_activity
+    WHERE wait_event = 'SyncRep'
+        AND extract(epoch FROM clock_timestamp() - state_change) * 1000 > $2::bigint
+        AND pid IN (
+            SELECT pid FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND objsubid = 1
+                AND (classid::bigint << 32) | objid::bigint = $1
+        )";
 
 /// Hands requests to the task that writes.
 pub(super) struct Writer {
@@ -70,6 +79,16 @@ struct WriterTask {
     failed: Option<(Instant, Failure)>,
 }
 
+/// How far a transaction has come.
+#[derive(Clone, Copy, PartialEq)]
+enum Stage {
+    Open,
+    /// The COMMIT may have been sent.
+    Committing,
+    /// The server has answered the COMMIT. Only notifications may be missing.
+    Committed,
+}
+
 /// The reason for which a transaction failed, and whether it may have been committed.
 struct Broken {
     fault: Fault,
@@ -80,6 +99,11 @@ impl Broken {
     /// Returns `true` if the requests of the transaction must not run again, or have waited for long enough.
     fn is_final(&self) -> bool {
         self.effect == Effect::Unknown || matches!(self.fault, Fault::NoAnswer)
+    }
+
+    /// Returns `true` if a request of the transaction has waited for long, and others would wait as long.
+    fn is_slow(&self) -> bool {
+        matches!(self.fault, Fault::NoAnswer) || self.fault.is_busy()
     }
 }
 
@@ -105,34 +129,51 @@ impl WriterTask {
             return;
         }
         let is_alone = jobs.iter().any(|job| job.is_alone());
-        match self.attempt(jobs, is_alone).await {
+        let mut written = self.attempt(jobs, is_alone).await;
+        if let Err(broken) = &written
+            && matches!(broken.fault, Fault::NeedsStore)
+        {
+            written = self.attempt(jobs, true).await;
+        }
+        match written {
             Ok(()) => {}
-            Err(broken) if broken.is_final() => fail(jobs, broken),
+            Err(broken) if broken.is_final() => drop(fail(jobs, broken)),
             Err(_) => self.write_each(jobs).await,
         }
     }
 
-    /// Writes requests whose common transaction has failed. If there is no connection, all that are left fail.
+    /// Writes requests whose common transaction has failed. If there is no connection, or if one of them has waited in vain, all that are
+    /// left fail alike: each of them would wait as long.
     async fn write_each(&mut self, jobs: &mut [Box<dyn Job>]) {
         for at in 0..jobs.len() {
-            if let Err(failure) = self.connect().await {
-                return jobs[at..]
-                    .iter_mut()
-                    .for_each(|job| job.fail(failure.clone()));
+            let written = match self.connect().await {
+                Ok(()) => self.write_one(&mut jobs[at..=at]).await,
+                Err(failure) => {
+                    jobs[at].fail(failure.clone());
+                    Err(failure)
+                }
+            };
+            if let Err(failure) = written {
+                let left = jobs[at + 1..].iter_mut();
+                return left.for_each(|job| job.fail(failure.clone().without_effect()));
             }
-            self.write_one(&mut jobs[at..=at]).await;
         }
     }
 
     /// Writes a single request in a transaction of its own, and tries again after conflicts.
-    async fn write_one(&mut self, job: &mut [Box<dyn Job>]) {
+    ///
+    /// # Errors
+    ///
+    /// If the requests behind this one need not be tried.
+    async fn write_one(&mut self, job: &mut [Box<dyn Job>]) -> Result<(), Failure> {
         let mut is_alone = job[0].is_alone();
         for attempt in 1.. {
             if let Err(failure) = self.connect().await {
-                return job[0].fail(failure);
+                job[0].fail(failure.clone());
+                return Err(failure);
             }
             match self.attempt(job, is_alone).await {
-                Ok(()) => return,
+                Ok(()) => break,
                 Err(Broken {
                     fault: Fault::NeedsStore,
                     ..
@@ -140,9 +181,14 @@ impl WriterTask {
                 Err(broken) if broken.fault.is_conflict() && attempt < MAX_ATTEMPTS => {
                     sleep(BACKOFF.delay(attempt).unwrap_or_default()).await;
                 }
-                Err(broken) => return fail(job, broken),
+                Err(broken) => {
+                    let is_slow = broken.is_slow();
+                    let failure = fail(job, broken);
+                    return if is_slow { Err(failure) } else { Ok(()) };
+                }
             }
         }
+        Ok(())
     }
 
     /// Runs requests in a transaction, and commits it.
@@ -150,19 +196,39 @@ impl WriterTask {
         let Some(connection) = self.connection.clone() else {
             return Err(Fault::NoAnswer.into());
         };
-        let mut effect = Effect::None;
-        let transaction = transact(&connection, &self.shared, jobs, is_alone, &mut effect);
+        let mut stage = Stage::Open;
+        let transaction = transact(&connection, &self.shared, jobs, is_alone, &mut stage);
         let limit = self.shared.server.answer_timeout;
         let result = timeout(limit, transaction).await;
         let result = result.unwrap_or(Err(Fault::NoAnswer));
         let Err(fault) = result else { return Ok(()) };
-        if fault.is_refusal() {
-            effect = Effect::None;
+        if stage == Stage::Committed {
+            // Those who are not notified look from time to time.
+            self.connection = None;
+            return Ok(());
         }
+        if matches!(fault, Fault::NoAnswer) {
+            self.shared.server.cancel(&connection);
+        }
+        let effect = match stage {
+            Stage::Committing if !fault.is_refusal() => Effect::Unknown,
+            _ => Effect::None,
+        };
         if fault.needs_connection() || !connection.roll_back(limit).await {
             self.connection = None;
+        } else if fault.is_busy() {
+            self.cancel_abandoned(&connection).await;
         }
         Err(Broken { fault, effect })
+    }
+
+    /// Cancels the COMMITs of processes that are gone, and which keep the store because they wait for a standby that is gone, too. A process
+    /// that lives cancels its own ones earlier. If this fails, the store stays busy.
+    async fn cancel_abandoned(&self, connection: &Connection) {
+        let limit = self.shared.server.answer_timeout;
+        let silence = 2 * limit.as_millis() as i64;
+        let cancelled = connection.rows(CANCEL_ABANDONED, &[&self.shared.store_lock, &silence]);
+        timeout(limit, cancelled).await.ok();
     }
 
     /// Connects unless there is a connection.
@@ -203,18 +269,19 @@ impl WriterTask {
     }
 }
 
-fn fail(jobs: &mut [Box<dyn Job>], broken: Broken) {
+fn fail(jobs: &mut [Box<dyn Job>], broken: Broken) -> Failure {
     let failure = broken.fault.failure(broken.effect);
     jobs.iter_mut().for_each(|job| job.fail(failure.clone()));
+    failure
 }
 
-/// Runs requests in a transaction, commits it, and notifies others. Sets `effect` before the transaction may be committed.
+/// Runs requests in a transaction, commits it, and notifies others. Sets `stage` before the transaction may be committed, and when it is.
 async fn transact(
     connection: &Arc<Connection>,
     shared: &Arc<Shared>,
     jobs: &mut [Box<dyn Job>],
     is_alone: bool,
-    effect: &mut Effect,
+    stage: &mut Stage,
 ) -> Result<(), Fault> {
     let mut tx = Transaction::begin(connection, shared, is_alone).await?;
     for job in jobs {
@@ -225,8 +292,13 @@ async fn transact(
         tx.settle_groups().await?;
     }
     tx.finish().await?;
-    *effect = Effect::Unknown;
-    let commit = async { Ok(connection.batch("COMMIT").await?) };
+    *stage = Stage::Committing;
+    let commit = async {
+        connection.batch("COMMIT").await?;
+        *stage = Stage::Committed;
+        tx.notices.forget_unparked(shared);
+        Ok::<_, Fault>(())
+    };
     // The notifications are sent before the answers, since a process may exit as soon as it has its answer.
     let notify = async {
         tx.notices.send(connection).await;
