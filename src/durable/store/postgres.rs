@@ -106,14 +106,7 @@ mod writer;
 /// The server is PostgreSQL 13 or later, and the encoding of the database is `UTF8`. Other programs may use the database, too: all tables
 /// are in a schema of their own, `throng` by default, which is created when the store is opened for the first time.
 ///
-/// This store is experimental: its tables may change in a way that makes you delete them before an update. It has known limits:
-///
-/// - After a crash of many workers, the next request takes all their claims back at once. With thousands of claims and a slow network, that
-///   takes longer than a request may last, and is tried again.
-/// - A process that is killed while it has nothing to do may receive notifications for some minutes. Tasks that it is told of start when
-///   another worker polls, after three quarters of its lease.
-/// - A [replay](crate::durable::DeadLetters::replay) of thousands of dead letters with keys may take too long. Replay them in parts.
-/// - If the server waits for a standby that is gone, a transaction may keep the store from other processes until the standby returns.
+/// This store is experimental: its tables may change in a way that makes you delete them before an update.
 ///
 /// # Guarantees
 ///
@@ -123,6 +116,9 @@ mod writer;
 ///   ten seconds, unless the executor was built with another lease.
 /// - If the server cannot be reached, requests fail, and the store connects again with the next one. Reads that lose their connection are
 ///   sent again.
+/// - If the server waits for a standby that is gone (`synchronous_standby_names`), requests that write fail after the
+///   [answer timeout](PostgresStoreBuilder::answer_timeout), and may have taken effect on the primary. The store sends such a request
+///   again, and then it may be acknowledged before the standby has it.
 /// - Only the server's clock is used. If it is set, delayed tasks start earlier or later, and leases expire earlier or later.
 /// - A store with a layout that this version of the crate does not know is neither changed nor converted. See also
 ///   [`DurableClient::upgrade`](crate::durable::DurableClient::upgrade).
@@ -131,8 +127,12 @@ mod writer;
 ///
 /// A store has one thread and three connections: one for requests that write, one for reads, and one that receives notifications. Clones of
 /// a [client](crate::durable::DurableClient), its handles and its executors share the store. Connect to the server itself, or through a
-/// pooler in session mode. In transaction mode, a pooler passes on no notifications, and other programs would get the settings of the
-/// store's connections.
+/// pooler in session mode. In transaction mode, other programs would get the settings of the store's connections, and a pooler passes on no
+/// notifications. The store detects the latter, and warns through `tracing` with the feature of that name. Idle workers then look for tasks
+/// twice a second.
+///
+/// If the address has several hosts, they are tried in this order. With `target_session_attrs=read-write`, those are passed over that cannot
+/// be written, such as standbys.
 ///
 /// Long transactions of other programs in the same database keep the server from removing dead rows, and make claims slower.
 ///

@@ -59,6 +59,8 @@ async fn lock_store(db: &Connection, shared: &Shared) -> Result<(), Fault> {
 
 async fn raise_epoch(db: &Connection, shared: &Shared) -> Result<(), Fault> {
     lock_store(db, shared).await?;
+    // Without this, no connection could be opened while a standby is gone. Later commits ensure that the standby has the epoch.
+    db.batch("SET LOCAL synchronous_commit = local").await?;
     let now = shared.time.now(meta::server_time(db).await?);
     db.rows(meta::RAISE_EPOCH, &[&now.micros()]).await?;
     Ok(())

@@ -258,7 +258,10 @@ impl WriterTask {
     async fn new_connection(&self) -> Result<Connection, Failure> {
         let connection = self.shared.server.connect(None).await?;
         let setting_up = timeout(self.shared.server.answer_timeout, self.set_up(&connection));
-        let set_up = setting_up.await.unwrap_or(Err(Fault::NoAnswer));
+        let set_up = setting_up.await.unwrap_or_else(|_| {
+            self.shared.server.cancel(&connection);
+            Err(Fault::NoAnswer)
+        });
         set_up.map_err(|fault| fault.failure(Effect::None))?;
         Ok(connection)
     }
