@@ -146,8 +146,8 @@ impl PostgresStoreBuilder {
         config.keepalives_interval(KEEPALIVE_INTERVAL);
         config.tcp_user_timeout(SEND_TIMEOUT);
         // A host that does not answer leaves time for the others.
-        if config.get_connect_timeout().is_none() {
-            let hosts = config.get_hosts().len().max(1) as u32;
+        let hosts = config.get_hosts().len() as u32;
+        if hosts > 1 && config.get_connect_timeout().is_none() {
             config.connect_timeout(self.connect_timeout / hosts);
         }
         Ok(PostgresServer {

@@ -89,7 +89,7 @@ impl Listener {
         };
         run(format!("LISTEN {}", quoted(&channel))).await?;
         let probe = self.reader.work(channel, |db, _, channel| {
-            Box::pin(async { Ok(db.rows(PROBE, &[channel]).await?) })
+            Box::pin(async move { Ok(db.rows(PROBE, &[channel]).await?) })
         });
         probe.await?;
         // What else arrives meanwhile need not be passed on: whoever receives the events looks at everything next.

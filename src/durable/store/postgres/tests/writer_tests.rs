@@ -53,7 +53,7 @@ async fn requests_run_together_although_one_of_them_needs_the_store() {
     tasks[40] = with_key(Key::new("key"), task(40));
     store_together(&scene, &caller, tasks).await;
     let transactions = scene.number("SELECT count(DISTINCT xmin::text) FROM $S.task");
-    assert_eq!(transactions, 2);
+    assert!(transactions <= 2, "{transactions} transactions");
 }
 
 #[tokio::test]
