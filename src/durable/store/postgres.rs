@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub use self::builder::PostgresStoreBuilder;
-use self::listener::Listener;
+use self::listener::NoticeListener;
 use self::reader::Reader;
 use self::shared::Shared;
 pub(crate) use self::time::ServerTime;
@@ -273,7 +273,7 @@ impl PostgresStore {
         let (sender, events) = mpsc::unbounded_channel();
         store.shared.time.watch(&sender);
         let (tried, has_tried) = oneshot::channel();
-        let listener = Listener {
+        let listener = NoticeListener {
             shared: Arc::clone(&store.shared),
             reader: store.reader.clone(),
             name: Arc::clone(name),

@@ -31,7 +31,7 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 const DEAF_PAUSE: Duration = Duration::from_secs(10);
 
 /// Receives the notifications of other processes.
-pub(super) struct Listener {
+pub(super) struct NoticeListener {
     pub(super) shared: Arc<Shared>,
     /// Sends the probe. It has another connection than the listener: a pooler could pass on what a connection sends to itself.
     pub(super) reader: Reader,
@@ -40,7 +40,7 @@ pub(super) struct Listener {
     pub(super) events: mpsc::UnboundedSender<Event>,
 }
 
-impl Listener {
+impl NoticeListener {
     /// Receives notifications until nobody receives the events. Tells `tried` when it has tried to listen.
     pub(super) async fn listen(self, tried: oneshot::Sender<()>) {
         let (mut failures, mut tried, mut is_deaf) = (0, Some(tried), false);

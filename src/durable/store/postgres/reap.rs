@@ -70,7 +70,7 @@ enum Suspect {
 
 /// The claims that a request has found.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Found {
+pub(super) enum FoundClaims {
     Nothing,
     All,
     /// The first ones. There may be more.
@@ -78,7 +78,7 @@ pub(super) enum Found {
 }
 
 /// Takes back the claims of sessions that were closed.
-pub(super) async fn reap_dead(tx: &mut Transaction) -> Result<Found, Fault> {
+pub(super) async fn reap_dead(tx: &mut Transaction) -> Result<FoundClaims, Fault> {
     let rows = tx.rows(OF_CLOSED, &[&MAX_CLAIMS]).await?;
     let (claims, found) = read(tx, &rows)?;
     reap(tx, claims, |_| false).await?;
@@ -99,7 +99,7 @@ pub(super) async fn reap_gone(tx: &mut Transaction) -> Result<(), Fault> {
 /// Suspects claims whose lease has expired, and takes back those that are suspected already. So a lease gets a second chance: its worker
 /// may have been unable to renew it because the server was down, and then this process could not notice that it was late, either. `session`
 /// is the session that makes this request.
-pub(super) async fn reap_late(tx: &mut Transaction, session: i64) -> Result<Found, Fault> {
+pub(super) async fn reap_late(tx: &mut Transaction, session: i64) -> Result<FoundClaims, Fault> {
     let now = tx.now.boot;
     let rows = tx.rows(LATE, &[&MAX_CLAIMS, &now]).await?;
     let (claims, found) = read(tx, &rows)?;
@@ -121,7 +121,7 @@ pub(super) async fn shorten_leases(tx: &Transaction) -> Result<(), Fault> {
 }
 
 /// Reads claims, as many as a request may take back. If more are left, another session looks for them, too.
-fn read(tx: &mut Transaction, rows: &[Row]) -> Result<(Vec<LateClaim>, Found), Fault> {
+fn read(tx: &mut Transaction, rows: &[Row]) -> Result<(Vec<LateClaim>, FoundClaims), Fault> {
     let (mut claims, mut tasks) = (Vec::with_capacity(rows.len()), 0);
     for row in rows {
         let claim = read_one(row)?;
@@ -132,11 +132,11 @@ fn read(tx: &mut Transaction, rows: &[Row]) -> Result<(Vec<LateClaim>, Found), F
         claims.push(claim);
     }
     let found = match claims.len() {
-        0 => Found::Nothing,
-        read if read < rows.len() || read as i64 == MAX_CLAIMS => Found::Some,
-        _ => Found::All,
+        0 => FoundClaims::Nothing,
+        read if read < rows.len() || read as i64 == MAX_CLAIMS => FoundClaims::Some,
+        _ => FoundClaims::All,
     };
-    tx.notices.needs_any |= found == Found::Some;
+    tx.notices.needs_any |= found == FoundClaims::Some;
     claims.sort_unstable_by_key(|claim| claim.epoch);
     Ok((claims, found))
 }

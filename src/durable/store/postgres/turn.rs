@@ -7,7 +7,7 @@ use super::error::Fault;
 use super::groups;
 use super::next_check::{earlier, is_any_ready, next_check};
 use super::queues;
-use super::reap::{self, Found};
+use super::reap::{self, FoundClaims};
 use super::renew::renew_lost;
 use super::schedules;
 use super::session::{self, Session};
@@ -100,7 +100,7 @@ async fn take(
         reap::reap_dead(tx).await?,
         reap::reap_late(tx, session.id).await?,
     ];
-    let mut changed = found.iter().any(|&found| found != Found::Nothing);
+    let mut changed = found.iter().any(|&found| found != FoundClaims::Nothing);
     // This may make tasks due.
     tx.tell_parents().await?;
     changed |= tx.make_due().await?;
@@ -119,7 +119,7 @@ async fn take(
     Ok(TurnAnswer {
         refused,
         claim,
-        next: found.contains(&Found::Some).then_some(Duration::ZERO),
+        next: found.contains(&FoundClaims::Some).then_some(Duration::ZERO),
         ..TurnAnswer::default()
     })
 }

@@ -79,14 +79,14 @@ struct WriterTask {
     failed: Option<(Instant, Failure)>,
 }
 
-/// How far a transaction has come.
+/// The state of the COMMIT of a transaction.
 #[derive(Clone, Copy, PartialEq)]
-enum Stage {
-    Open,
-    /// The COMMIT may have been sent.
-    Committing,
-    /// The server has answered the COMMIT. Only notifications may be missing.
-    Committed,
+enum CommitState {
+    Unsent,
+    /// It may have been sent.
+    Sent,
+    /// The server has answered it. Only notifications may be missing.
+    Answered,
 }
 
 /// The reason for which a transaction failed, and whether it may have been committed.
@@ -196,13 +196,13 @@ impl WriterTask {
         let Some(connection) = self.connection.clone() else {
             return Err(Fault::NoAnswer.into());
         };
-        let mut stage = Stage::Open;
-        let transaction = transact(&connection, &self.shared, jobs, is_alone, &mut stage);
+        let mut commit_state = CommitState::Unsent;
+        let transaction = transact(&connection, &self.shared, jobs, is_alone, &mut commit_state);
         let limit = self.shared.server.answer_timeout;
         let result = timeout(limit, transaction).await;
         let result = result.unwrap_or(Err(Fault::NoAnswer));
         let Err(fault) = result else { return Ok(()) };
-        if stage == Stage::Committed {
+        if commit_state == CommitState::Answered {
             // Those who are not notified look from time to time.
             self.connection = None;
             return Ok(());
@@ -210,8 +210,8 @@ impl WriterTask {
         if matches!(fault, Fault::NoAnswer) {
             self.shared.server.cancel(&connection);
         }
-        let effect = match stage {
-            Stage::Committing if !fault.is_refusal() => Effect::Unknown,
+        let effect = match commit_state {
+            CommitState::Sent if !fault.is_refusal() => Effect::Unknown,
             _ => Effect::None,
         };
         if fault.needs_connection() || !connection.roll_back(limit).await {
@@ -278,13 +278,13 @@ fn fail(jobs: &mut [Box<dyn Job>], broken: Broken) -> Failure {
     failure
 }
 
-/// Runs requests in a transaction, commits it, and notifies others. Sets `stage` before the transaction may be committed, and when it is.
+/// Runs requests in a transaction, commits it, and notifies others. Sets `commit_state` before the transaction may be committed, and when it is.
 async fn transact(
     connection: &Arc<Connection>,
     shared: &Arc<Shared>,
     jobs: &mut [Box<dyn Job>],
     is_alone: bool,
-    stage: &mut Stage,
+    commit_state: &mut CommitState,
 ) -> Result<(), Fault> {
     let mut tx = Transaction::begin(connection, shared, is_alone).await?;
     for job in jobs {
@@ -295,10 +295,10 @@ async fn transact(
         tx.settle_groups().await?;
     }
     tx.finish().await?;
-    *stage = Stage::Committing;
+    *commit_state = CommitState::Sent;
     let commit = async {
         connection.batch("COMMIT").await?;
-        *stage = Stage::Committed;
+        *commit_state = CommitState::Answered;
         tx.notices.forget_unparked(shared);
         Ok::<_, Fault>(())
     };

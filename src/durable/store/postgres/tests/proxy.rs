@@ -30,13 +30,13 @@ pub(super) enum CommitFate {
 /// A proxy to the server, at a socket in a folder of its own.
 pub(super) struct CommitProxy {
     folder: TempDir,
-    rules: Arc<Mutex<Rules>>,
+    rules: Arc<Mutex<ProxyRules>>,
     task: JoinHandle<()>,
 }
 
 /// The things that a proxy does to the requests.
 #[derive(Default)]
-struct Rules {
+struct ProxyRules {
     /// The fate of the next COMMIT.
     next: Option<CommitFate>,
     /// `true` if no connection receives notifications.
@@ -47,7 +47,7 @@ impl CommitProxy {
     pub(super) fn to(server: &Server) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join(".s.PGSQL.5432")).unwrap();
-        let rules = Arc::<Mutex<Rules>>::default();
+        let rules = Arc::<Mutex<ProxyRules>>::default();
         let task = tokio::spawn(serve(listener, server.socket(), Arc::clone(&rules)));
         Self {
             folder,
@@ -78,7 +78,7 @@ impl Drop for CommitProxy {
     }
 }
 
-async fn serve(listener: UnixListener, server: PathBuf, rules: Arc<Mutex<Rules>>) {
+async fn serve(listener: UnixListener, server: PathBuf, rules: Arc<Mutex<ProxyRules>>) {
     while let Ok((client, _)) = listener.accept().await {
         let server = UnixStream::connect(&server).await.unwrap();
         let rules = Arc::clone(&rules);
@@ -87,7 +87,7 @@ async fn serve(listener: UnixListener, server: PathBuf, rules: Arc<Mutex<Rules>>
 }
 
 /// Forwards data in both directions until the connection ends.
-async fn carry(mut client: UnixStream, mut server: UnixStream, rules: &Mutex<Rules>) {
+async fn carry(mut client: UnixStream, mut server: UnixStream, rules: &Mutex<ProxyRules>) {
     let (mut asked, mut answered) = (vec![0; 64 << 10], vec![0; 64 << 10]);
     loop {
         let goes_on = tokio::select! {
