@@ -64,6 +64,8 @@ impl NoticeListener {
                 Ok(None) => {
                     if !std::mem::replace(&mut is_deaf, true) {
                         report::receives_no_notifications(&self.name);
+                        // Idle sessions look at intervals from now on.
+                        self.events.send(Event::Wake(None)).ok();
                     }
                     sleep(DEAF_PAUSE).await;
                 }
