@@ -278,7 +278,8 @@ fn fail(jobs: &mut [Box<dyn Job>], broken: Broken) -> Failure {
     failure
 }
 
-/// Runs requests in a transaction, commits it, and notifies others. Sets `commit_state` before the transaction may be committed, and when it is.
+/// Runs requests in a transaction, commits it, and notifies others. Sets `commit_state` before the transaction may be committed, and when it
+/// is.
 async fn transact(
     connection: &Arc<Connection>,
     shared: &Arc<Shared>,
