@@ -131,8 +131,8 @@ mod writer;
 /// notifications. The store detects the latter, and warns through `tracing` with the feature of that name. Idle workers then look for tasks
 /// twice a second.
 ///
-/// If the address has several hosts, they are tried in this order. With `target_session_attrs=read-write`, those are passed over that cannot
-/// be written, such as standbys.
+/// If the address has several hosts, they are tried in this order. With `target_session_attrs=read-write`, those that cannot be written are
+/// passed over, such as standbys.
 ///
 /// Long transactions of other programs in the same database keep the server from removing dead rows, and make claims slower.
 ///

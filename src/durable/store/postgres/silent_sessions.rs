@@ -20,7 +20,7 @@ const REMOVE: &str = "WITH listening AS MATERIALIZED (
 const REMOVE_PARKED: &str = "DELETE FROM throng.park
     WHERE NOT EXISTS (SELECT 1 FROM throng.session WHERE session.id = park.session)";
 
-/// Removes the rows of tasks that ended while a process began to await them, among the first `$3` rows behind those of the task `$1` and the
+/// Removes the rows of tasks that ended while a process began to await them, among the first `$3` rows behind that of the task `$1` and the
 /// endpoint `$2`. Selects the last of these rows if there may be more.
 pub(super) const REMOVE_WATCHES: &str = "WITH page AS MATERIALIZED (
         SELECT id, endpoint FROM throng.watch WHERE (id, endpoint) > ($1, $2)

@@ -222,8 +222,8 @@ impl WriterTask {
         Err(Broken { fault, effect })
     }
 
-    /// Cancels the COMMITs of processes that are gone, and which keep the store because they wait for a standby that is gone, too. A process
-    /// that lives cancels its own ones earlier. If this fails, the store stays busy.
+    /// Cancels the COMMITs of processes that are gone which keep the store because they wait for a standby that is gone, too. A process that
+    /// lives cancels its own ones earlier. If this fails, the store stays busy.
     async fn cancel_abandoned(&self, connection: &Connection) {
         let limit = self.shared.server.answer_timeout;
         let silence = 2 * limit.as_millis() as i64;
