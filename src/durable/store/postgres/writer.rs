@@ -222,13 +222,13 @@ impl WriterTask {
         Err(Broken { fault, effect })
     }
 
-    /// Cancels the COMMITs of processes that are gone which keep the store because they wait for a standby that is gone, too. A process that
+    /// Cancels COMMITs that keep the store because they wait for a standby that is gone, if their processes are gone, too. A process that
     /// lives cancels its own ones earlier. If this fails, the store stays busy.
     async fn cancel_abandoned(&self, connection: &Connection) {
         let limit = self.shared.server.answer_timeout;
-        let silence = 2 * limit.as_millis() as i64;
-        let cancelled = connection.rows(CANCEL_ABANDONED, &[&self.shared.store_lock, &silence]);
-        timeout(limit, cancelled).await.ok();
+        let (lock, silence) = (self.shared.store_lock, 2 * limit.as_millis() as i64);
+        let cancel = async { connection.rows(CANCEL_ABANDONED, &[&lock, &silence]).await };
+        timeout(limit, cancel).await.ok();
     }
 
     /// Connects unless there is a connection.
@@ -278,8 +278,7 @@ fn fail(jobs: &mut [Box<dyn Job>], broken: Broken) -> Failure {
     failure
 }
 
-/// Runs requests in a transaction, commits it, and notifies others. Sets `commit_state` before the transaction may be committed, and when it
-/// is.
+/// Runs requests in a transaction, commits it, and notifies others. Sets `commit_state` before and after the COMMIT.
 async fn transact(
     connection: &Arc<Connection>,
     shared: &Arc<Shared>,

@@ -203,16 +203,16 @@ async fn an_epoch_is_above_all_that_are_stored() {
     let worker = scene.open().await;
     let request = worker.new_enqueue((0..3).map(task));
     worker.store.enqueue(request).await.unwrap();
-    let (claimed, reported) = (9_000_000_000_000_000, 9_100_000_000_000_000);
+    let (claimed, reported) = (9_000_000_000_000_000_u64, 9_100_000_000_000_000_u64);
     worker.claim(1).await;
     scene.ask(&format!("UPDATE $S.claim SET epoch = {claimed}"));
     let worker = scene.open().await;
-    assert!(worker.claim(1).await.epoch > claimed as u64);
+    assert!(worker.claim(1).await.epoch > claimed);
     scene.ask(&format!(
         "INSERT INTO $S.progress (id, epoch, number, bytes)
          SELECT id, {reported}, 1, '' FROM $S.task LIMIT 1;
          SELECT setval('$S.epoch', 1)"
     ));
     let worker = scene.open().await;
-    assert!(worker.claim(1).await.epoch > reported as u64);
+    assert!(worker.claim(1).await.epoch > reported);
 }
