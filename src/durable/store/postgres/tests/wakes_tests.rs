@@ -15,11 +15,11 @@ use crate::durable::store::{Backend, Event};
 fn add_dead_sessions(scene: &PostgresScene) {
     scene.ask(
         "INSERT INTO $S.session (id, endpoint, layout, process, types, queue, opened, seen)
-         SELECT 1000 + number, number, layout, process, types, queue, opened, seen
-         FROM $S.session, generate_series(1, 20) AS number
+         SELECT 1000 + nth, nth, layout, process, types, queue, opened, seen
+         FROM $S.session, generate_series(1, 20) AS dead (nth)
          WHERE id = (SELECT max(id) FROM $S.session);
          INSERT INTO $S.park (session, endpoint, kinds)
-         SELECT 1000 + number, number, kinds FROM $S.park, generate_series(1, 20) AS number",
+         SELECT 1000 + nth, nth, kinds FROM $S.park, generate_series(1, 20) AS dead (nth)",
     );
 }
 
