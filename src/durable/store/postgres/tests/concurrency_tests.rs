@@ -102,7 +102,8 @@ async fn a_verdict_on_a_claim_that_is_being_taken_back_is_refused() {
     worker.store(1).await.unwrap();
     let claim = worker.claim(1).await;
     worker.turn(Vec::new(), 0).await;
-    scene.ask("UPDATE $S.claim SET until = 0, suspect = 1");
+    // A claim that is less suspect is changed by the turn before the verdict, and the turn waits there.
+    scene.ask("UPDATE $S.claim SET until = 0, suspect = 2");
     let program = lock_rows(&scene, "task");
     let taken_back = other.turn(Vec::new(), 0);
     let verdict = async {
