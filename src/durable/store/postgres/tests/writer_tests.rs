@@ -118,8 +118,26 @@ impl Lonely {
             "ALTER SYSTEM SET synchronous_standby_names = '{standby}'"
         ));
         self.1.ask("SELECT pg_reload_conf()");
-        let shown = "SELECT current_setting('synchronous_standby_names')";
-        self.until(|| self.1.ask(shown)[0][0] == standby).await;
+        if !standby.is_empty() {
+            self.until_a_commit_waits().await;
+        }
+    }
+
+    /// The setting takes effect after a moment.
+    async fn until_a_commit_waits(&self) {
+        let server = PostgresStore::builder(&self.0.url()).server().unwrap();
+        let connection = server.connect(None).await.unwrap();
+        let write = "SELECT pg_logical_emit_message(true, 'prefix', 'text')";
+        loop {
+            tokio::select! {
+                written = connection.batch(write) => written.unwrap(),
+                () = self.until(|| self.waiting() == 1) => break,
+            }
+        }
+        self.1.ask(
+            "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'",
+        );
+        self.until(|| self.waiting() == 0).await;
     }
 
     fn waiting(&self) -> i64 {
