@@ -24,7 +24,7 @@ const SEEN: &str = "UPDATE throng.session SET seen = $2::bigint
     WHERE id = ANY ($1) AND abs($2::bigint - seen) >= 30000";
 
 /// The number of statements does not depend on the number of claims, so a worker with many of them renews them in time.
-pub(super) async fn renew(tx: &mut Transaction, claims: &Vec<Epoch>) -> Result<RenewAnswer, Fault> {
+pub(super) async fn renew(tx: &mut Transaction, claims: &[Epoch]) -> Result<RenewAnswer, Fault> {
     let epochs: Vec<_> = claims.iter().map(|&epoch| epoch as i64).collect();
     let mut renewed = Vec::with_capacity(epochs.len());
     let mut sessions = Vec::new();
