@@ -128,6 +128,17 @@ impl Server {
         format!("host={} user={user} dbname=postgres", self.folder.display())
     }
 
+    /// The same as a URL.
+    pub(crate) fn address(&self) -> String {
+        self.address_of("throng")
+    }
+
+    /// The same as a URL, for a user, which may be followed by a colon and the password.
+    pub(crate) fn address_of(&self, user: &str) -> String {
+        let folder = self.folder.display().to_string().replace('/', "%2F");
+        format!("postgres://{user}@{folder}/postgres")
+    }
+
     /// The path of the socket.
     pub(crate) fn socket(&self) -> PathBuf {
         self.folder.join(".s.PGSQL.5432")
