@@ -155,6 +155,12 @@ impl Server {
         self.wait();
     }
 
+    /// Makes a server that was ended a standby, whose primary does not exist.
+    pub(crate) fn make_standby(&self) {
+        let signal = self.folder.join("data/standby.signal");
+        std::fs::write(signal, "").expect("the folder can be written");
+    }
+
     fn supervisor(&self) -> MutexGuard<'_, Supervisor> {
         self.supervisor.lock().unwrap_or_else(|it| it.into_inner())
     }

@@ -44,6 +44,7 @@ mod enqueue;
 mod error;
 mod errors;
 mod find;
+mod findings;
 mod group_changes;
 mod groups;
 mod head;

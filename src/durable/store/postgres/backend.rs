@@ -23,7 +23,7 @@ use crate::durable::store::{
     StatsPage, StepAnswer, StepName, StoredSchedule, StoredStep, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::{
-    AttemptError, Counts, DeadFilter, DeadLetter, Durability, Overview, QueueHead, Retention,
+    AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, Overview, QueueHead, Retention,
     StoreLayout, TaskId, TaskPage, WorkerInfo, WorkersPage,
 };
 use crate::sync::lock;
@@ -275,6 +275,13 @@ impl Backend for PostgresStore {
 
     fn diagnose(&self) -> Answer<'_, Diagnoses> {
         self.read((), |view, ()| Box::pin(diagnosis::diagnose(view)))
+    }
+
+    fn health(&self) -> Health {
+        match self.shared.is_observer || self.shared.is_listening() {
+            true => Health::Well,
+            false => Health::Mute,
+        }
     }
 
     fn retention(&self) -> Answer<'_, Retention> {

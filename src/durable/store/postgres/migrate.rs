@@ -28,6 +28,15 @@ pub(super) async fn migrate(db: &Connection, shared: &Shared) -> Result<(), Faul
     transact(db, raise_epoch(db, shared)).await
 }
 
+/// Returns the names of the tables, views and sequences of a store. A name may occur several times.
+pub(super) fn relations() -> impl Iterator<Item = &'static str> {
+    let created = SCHEMA.lines().filter(|line| line.starts_with("CREATE"));
+    created.filter_map(|line| {
+        let (_, name) = line.split_once(" throng.")?;
+        name.split([' ', ';', '(']).next()
+    })
+}
+
 /// Runs statements in a transaction.
 async fn transact(
     db: &Connection,

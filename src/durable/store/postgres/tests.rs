@@ -9,6 +9,7 @@ use self::server::Server;
 pub(in crate::durable::store) use self::server::is_installed as is_server_installed;
 
 mod errors_tests;
+mod findings_tests;
 mod lost_answers_tests;
 mod maintenance_tests;
 mod permissions_tests;
