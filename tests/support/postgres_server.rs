@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// The user and the group as which the server runs if the tests run as root, which PostgreSQL refuses: those of `nobody`.
-const NOBODY: u32 = 65_534;
+pub(crate) const NOBODY: u32 = 65_534;
 
 /// Runs a server until the input ends, also if the test process is killed. Then it removes the folder. Each line of the input is a command,
 /// which is answered when it is done.
@@ -199,7 +199,7 @@ impl Drop for Server {
     }
 }
 
-fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|it| it.uid() == 0)
 }
 

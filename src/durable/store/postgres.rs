@@ -29,6 +29,7 @@ use crate::durable::failure::{Cause, Effect, Failure};
 use crate::sync::{Mutex, lock, thread};
 
 mod added_steps;
+mod address;
 mod backend;
 mod builder;
 mod cancel;
@@ -90,9 +91,12 @@ mod task_info;
 pub(in crate::durable::store) mod tests;
 mod text;
 mod time;
+#[cfg(feature = "postgres-tls")]
+mod tls;
 mod totals;
 mod transaction;
 mod turn;
+mod unprepared;
 mod unserved;
 mod verdicts;
 mod view;

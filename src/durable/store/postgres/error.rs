@@ -107,10 +107,17 @@ pub(super) fn failure(effect: Effect, error: Error) -> Failure {
     }
 }
 
+/// The error of `tokio_postgres` if connections to the server must be encrypted and it does not do that.
+const NO_TLS: &str = "server does not support TLS";
+
 /// The failure of an attempt to connect. If neither the network nor the server has failed, the user cannot be authenticated.
 pub(super) fn connect_failure(error: Error) -> Failure {
     if error.as_db_error().is_some() {
         return failure(Effect::None, error);
+    }
+    if error.source().is_some_and(|it| it.to_string() == NO_TLS) {
+        let text = "it does not encrypt connections: turn on its setting `ssl`, or connect with `sslmode=prefer`";
+        return Failure::new(Effect::None, Cause::Unfit(text.into())).reported_by_store();
     }
     let is_network = error.source().is_none_or(|source| source.is::<IoError>());
     let cause = match is_network {

@@ -3,7 +3,7 @@
 use tokio_postgres::Error;
 use tokio_postgres::error::SqlState;
 
-use super::connection::{Connection, quoted};
+use super::connection::{BEGIN, Connection, quoted};
 use super::error::Fault;
 use super::meta;
 use super::shared::Shared;
@@ -42,7 +42,7 @@ async fn transact(
     db: &Connection,
     statements: impl Future<Output = Result<(), Fault>>,
 ) -> Result<(), Fault> {
-    db.batch("BEGIN").await?;
+    db.begin(BEGIN).await?;
     let done = statements.await;
     let end = match done {
         Ok(()) => "COMMIT",
@@ -104,7 +104,7 @@ fn may_not_create(error: Error, shared: &Shared) -> Fault {
     Fault::Denied(format!(
         "the user may not create the tables of the store: an administrator can run `CREATE SCHEMA {schema} AUTHORIZATION {}` in the \
          database",
-        quoted(server.config.get_user().unwrap_or("name of the user"))
+        quoted(server.address.config.get_user().unwrap_or("name of the user"))
     ))
 }
 

@@ -14,6 +14,8 @@ mod lost_answers_tests;
 mod maintenance_tests;
 mod permissions_tests;
 mod plans_tests;
+mod pooler;
+mod pooler_tests;
 mod probe_tests;
 mod proxy;
 mod reconnects_tests;
