@@ -15,12 +15,14 @@ pub(crate) const NOBODY: u32 = 65_534;
 /// Runs a server until the input ends, also if the test process is killed. Then it removes the folder. Each line of the input is a command,
 /// which is answered when it is done.
 ///
-/// The user `guarded` needs a password.
+/// The user `guarded` needs a password. The server listens to a network only if a setting says so.
 const SUPERVISE: &str = r#"
 bin=$1 folder=$2
 shift 2
 "$bin/initdb" -D "$folder/data" -U throng -A trust -N -E UTF8 --locale=C >"$folder/initdb.log" 2>&1 || exit 1
 sed -i '1i local all guarded scram-sha-256' "$folder/data/pg_hba.conf"
+sed -i '1i host all guarded all scram-sha-256' "$folder/data/pg_hba.conf"
+echo 'host all all 127.0.0.0/8 trust' >>"$folder/data/pg_hba.conf"
 start() {
     "$bin/postgres" -D "$folder/data" -k "$folder" -c listen_addresses= -c max_connections=400 \
         -c fsync=off -c full_page_writes=off -c synchronous_commit=on -c autovacuum_naptime=5s \

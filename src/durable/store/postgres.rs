@@ -134,9 +134,10 @@ mod writer;
 /// # Costs
 ///
 /// A store has one thread and three connections: one for requests that write, one for reads, and one that receives notifications. Clones of
-/// a [client](crate::durable::DurableClient), its handles and its executors share the store. Connect to the server itself, or through a
-/// pooler in session mode. In transaction mode, a pooler passes on no notifications, and other programs would get the settings of the
-/// store's connections.
+/// a [client](crate::durable::DurableClient), its handles and its executors share the store.
+///
+/// Connect to the server itself, or through a pooler in session mode. Through a pooler in transaction mode, such as PgBouncer with
+/// `pool_mode = transaction`, also set [`listen_url`](PostgresStoreBuilder::listen_url) to the address of the server.
 ///
 /// Long transactions of other programs in the same database keep the server from removing dead rows, and make claims slower.
 ///
@@ -148,7 +149,22 @@ mod writer;
 ///
 /// # Security
 ///
-/// This version of the store does not encrypt its connections: reach the server by a Unix socket, a private network or a tunnel.
+/// With the feature `postgres-tls`, the parameter `sslmode` of the address determines how connections are encrypted:
+///
+/// | `sslmode` | connections |
+/// | --- | --- |
+/// | `disable` | are never encrypted |
+/// | `prefer`, the default | are encrypted if the server allows that; its certificate is not checked, so this protects only against those who listen |
+/// | `require`, `verify-full` | are encrypted, and the certificate of the server must be valid for its name |
+///
+/// Unlike in other programs, `require` checks the certificate. The authority that has signed it must be one that the system trusts, or be
+/// in the file that the parameter `sslrootcert` names. An example is
+/// `postgres://app:secret@db.example/app?sslmode=verify-full&sslrootcert=/etc/ssl/own.pem`. Over an encrypted connection, a password that
+/// is stored as `scram-sha-256` is bound to the certificate.
+///
+/// Without this feature, connections are not encrypted: reach the server by a Unix socket, a private network or a tunnel.
+///
+/// Errors, the name of the store and its `Debug` output contain neither the user nor the password.
 ///
 /// # Examples
 ///

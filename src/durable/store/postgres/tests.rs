@@ -24,6 +24,8 @@ mod scene;
 pub(in crate::durable::store) mod server;
 mod steps_tests;
 mod timeouts_tests;
+#[cfg(feature = "postgres-tls")]
+mod tls_tests;
 
 /// Ends the calling test if there is no server. The test above this one fails then.
 macro_rules! needs_postgres {
