@@ -90,14 +90,8 @@ impl TestStore {
 
     /// Runs statements in PostgreSQL as the owner of the database. Returns the first column of the rows.
     pub(crate) fn ask(&self, sql: &str) -> Result<Vec<String>> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
         // The caller may be in a runtime, which cannot wait for another one.
-        let asked = thread::scope(|scope| {
-            let asking = scope.spawn(|| runtime.block_on(ask(&self.address, sql)));
-            asking.join()
-        });
+        let asked = thread::scope(|scope| scope.spawn(|| ask(&self.address, sql)).join());
         let answer = asked.map_err(|_| "the connection has panicked")??;
         let texts = answer.iter().filter_map(|message| match message {
             SimpleQueryMessage::Row(row) => row.get(0).map(String::from),
@@ -168,6 +162,7 @@ impl TestStore {
     }
 }
 
+#[tokio::main(flavor = "current_thread")]
 async fn ask(
     address: &str,
     sql: &str,

@@ -146,13 +146,14 @@ fn is_refusal(error: &DbError) -> bool {
         && *code != SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN
 }
 
-/// Returns `true` if the server has become a standby, or a prepared statement has become invalid.
+/// Returns `true` if the server has become a standby, or a prepared statement has become invalid or belongs to another connection.
 fn has_changed(code: &SqlState) -> bool {
     matches!(
         code,
         &SqlState::READ_ONLY_SQL_TRANSACTION
             | &SqlState::FEATURE_NOT_SUPPORTED
             | &SqlState::INVALID_SQL_STATEMENT_NAME
+            | &SqlState::DUPLICATE_PSTATEMENT
     )
 }
 
@@ -215,8 +216,11 @@ fn quotes_no_data(code: &SqlState) -> bool {
     classes.iter().any(|class| code.code().starts_with(class))
 }
 
-fn remedy(code: &SqlState) -> Option<&'static str> {
+pub(super) fn remedy(code: &SqlState) -> Option<&'static str> {
     match *code {
+        SqlState::INVALID_SQL_STATEMENT_NAME | SqlState::DUPLICATE_PSTATEMENT => Some(
+            "if the address is that of a pooler in transaction mode, set `listen_url` to that of the server",
+        ),
         SqlState::READ_ONLY_SQL_TRANSACTION => Some(
             "the server is a standby, or `default_transaction_read_only` is on: connect to the primary, for instance with several hosts \
              and `target_session_attrs=read-write`",

@@ -235,7 +235,7 @@ impl PostgresFacts {
             warning(
                 "postgres.notifications",
                 "this process receives no notifications from the server, so its workers poll for tasks twice a second",
-                "connect to the server itself, or through a pooler in session mode",
+                "connect to the server itself, or set `listen_url` if the address is that of a pooler in transaction mode",
             )
         })
     }

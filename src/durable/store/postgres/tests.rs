@@ -21,6 +21,7 @@ mod proxy;
 mod reconnects_tests;
 mod scene;
 #[path = "../../../../tests/support/postgres_server.rs"]
+#[allow(dead_code, reason = "other tests need all of it")]
 pub(in crate::durable::store) mod server;
 mod steps_tests;
 mod timeouts_tests;

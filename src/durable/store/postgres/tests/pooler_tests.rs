@@ -4,12 +4,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use futures::future::join_all;
+use tokio_postgres::error::SqlState;
 
 use super::pooler::{POOL_SIZE, Pooler, is_pooler_installed};
 use super::scene::*;
 use super::server::Server;
 use super::{ServerConnection, needs_postgres};
 use crate::durable::store::postgres::PostgresStoreBuilder;
+use crate::durable::store::postgres::connection::BEGIN;
+use crate::durable::store::postgres::error::remedy;
 use crate::durable::store::suite::{id, task};
 use crate::durable::store::{Backend, Event, TaskState};
 
@@ -128,6 +131,15 @@ async fn nothing_outlives_a_transaction() {
     }
 }
 
+/// A store that is not told of the pooler finds the prepared statements of others, or not its own.
+#[test]
+fn an_error_about_a_prepared_statement_names_the_setting() {
+    for code in ["26000", "42P05"] {
+        let remedy = remedy(&SqlState::from_code(code)).unwrap();
+        assert!(remedy.contains("`listen_url`"), "{remedy}");
+    }
+}
+
 /// The transactions have the settings of the store, and the level that it needs.
 #[tokio::test]
 async fn each_transaction_is_set_up() {
@@ -136,10 +148,7 @@ async fn each_transaction_is_set_up() {
     let mut builder = builder(&scene);
     let server = builder.answer_timeout(3 * SOON).server().unwrap();
     let connection = server.connect(None).await.unwrap();
-    connection
-        .begin(crate::durable::store::postgres::connection::BEGIN)
-        .await
-        .unwrap();
+    connection.begin(BEGIN).await.unwrap();
     let settings = "SELECT current_setting('lock_timeout'), current_setting('enable_seqscan'),
         current_setting('transaction_isolation')";
     let row = connection.row(settings, &[]).await.unwrap().unwrap();
