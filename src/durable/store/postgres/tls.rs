@@ -6,7 +6,10 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls::{
+    ClientConfig, ConfigBuilder, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    WantsVerifier,
+};
 use tokio_postgres::config::SslMode;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
@@ -49,19 +52,28 @@ impl Encryption {
 
 /// Trusts servers whose certificate is valid for their name, and signed by one of these authorities.
 fn trusting(roots: RootCertStore) -> Result<ClientConfig, String> {
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
-    let config = config.with_safe_default_protocol_versions();
-    let config = config.map_err(|error| error.to_string())?;
+    let config = with_provider(&provider())?;
     Ok(config.with_root_certificates(roots).with_no_client_auth())
 }
 
 /// Trusts all servers. Somebody who can change the traffic can also prevent the encryption, so certificates would not help.
 fn trusting_all() -> Result<ClientConfig, String> {
-    let mut config = trusting(RootCertStore::empty())?;
-    let provider = Arc::clone(config.crypto_provider());
-    let verifier = Arc::new(AnyCertificate(provider));
-    config.dangerous().set_certificate_verifier(verifier);
-    Ok(config)
+    let provider = provider();
+    let config = with_provider(&provider)?.dangerous();
+    let config = config.with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)));
+    Ok(config.with_no_client_auth())
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+fn with_provider(
+    provider: &Arc<CryptoProvider>,
+) -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, String> {
+    let config = ClientConfig::builder_with_provider(Arc::clone(provider));
+    let config = config.with_safe_default_protocol_versions();
+    config.map_err(|error| error.to_string())
 }
 
 /// Reads the certificates of authorities: those in the file, or those that the system trusts.
