@@ -4,7 +4,7 @@ use bytes::BytesMut;
 use tokio_postgres::types::{ToSql, Type};
 
 /// The types of the parameters of all statements. No value of this crate can be sent as two of them.
-const TYPES: [Type; 11] = [
+const TYPES: [Type; 14] = [
     Type::INT8,
     Type::TEXT,
     Type::UUID,
@@ -13,6 +13,9 @@ const TYPES: [Type; 11] = [
     Type::INT4,
     Type::INT2,
     Type::INT8_ARRAY,
+    Type::INT4_ARRAY,
+    Type::INT2_ARRAY,
+    Type::BOOL_ARRAY,
     Type::TEXT_ARRAY,
     Type::UUID_ARRAY,
     Type::BYTEA_ARRAY,
@@ -58,7 +61,7 @@ mod tests {
 
     #[test]
     fn each_value_has_one_type() {
-        let values: [(&(dyn ToSql + Sync), Type); 14] = [
+        let values: [(&(dyn ToSql + Sync), Type); 16] = [
             (&1_i64, Type::INT8),
             (&None::<i64>, Type::INT8),
             (&1_i32, Type::INT4),
@@ -70,6 +73,8 @@ mod tests {
             (&Vec::<u8>::new(), Type::BYTEA),
             (&Uuid::nil(), Type::UUID),
             (&vec![1_i64], Type::INT8_ARRAY),
+            (&vec![1_i16], Type::INT2_ARRAY),
+            (&vec![true], Type::BOOL_ARRAY),
             (&Vec::<Option<String>>::new(), Type::TEXT_ARRAY),
             (&vec![Uuid::nil()], Type::UUID_ARRAY),
             (&vec![None::<Vec<u8>>], Type::BYTEA_ARRAY),

@@ -14,7 +14,7 @@ use crate::durable::{DurableError, PostgresStore};
 use crate::sync::Number;
 
 /// The settings of `openssl`. The certificate is valid for the name `db.example`.
-const SETTINGS: &str = "[req]\ndistinguished_name = name\nprompt = no\n[name]\nCN = test\n\
+const SETTINGS: &str = "[req]\ndistinguished_name = name\nprompt = no\n[name]\nCN = NAME\n\
     [authority]\nbasicConstraints = critical,CA:TRUE\n[server]\nsubjectAltName = DNS:db.example\n";
 
 /// An authority, with the certificate of a server that it has signed.
@@ -23,7 +23,13 @@ struct TestAuthority(TempDir);
 impl TestAuthority {
     fn new() -> Self {
         let authority = Self(tempfile::tempdir().expect("a folder can be made"));
-        fs::write(authority.file("settings"), SETTINGS).expect("a file can be written");
+        let name = authority
+            .0
+            .path()
+            .file_name()
+            .expect("the folder has a name");
+        let settings = SETTINGS.replace("NAME", &name.to_string_lossy());
+        fs::write(authority.file("settings"), settings).expect("a file can be written");
         authority.sign("authority", &[]);
         let [certificate, key] = authority.files("authority");
         authority.sign(
