@@ -112,7 +112,7 @@ pub(crate) async fn run(
 async fn examine(store: &StoreArgs, args: &DoctorArgs) -> Result<Vec<Diagnosis>, Failure> {
     let location = store.location()?;
     if args.clients > 0 && !matches!(location, Location::Redis(_)) {
-        let how = "only Redis has clients to count: leave out `--clients`. The finding `postgres.connections` counts those of a PostgreSQL server";
+        let how = "`--clients` is only for a store in Redis. The finding `postgres.connections` counts the connections of a PostgreSQL server";
         return Err(Failure::Usage(how.into()));
     }
     let session = store.observe().await?;

@@ -1,4 +1,4 @@
-//! What is wrong with the server and the tables of a store, as far as its user may see it.
+//! [`findings`]: examines the server and the tables of a store, as far as its user may see them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

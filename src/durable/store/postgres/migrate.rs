@@ -104,7 +104,13 @@ fn may_not_create(error: Error, shared: &Shared) -> Fault {
     Fault::Denied(format!(
         "the user may not create the tables of the store: an administrator can run `CREATE SCHEMA {schema} AUTHORIZATION {}` in the \
          database",
-        quoted(server.address.config.get_user().unwrap_or("name of the user"))
+        quoted(
+            server
+                .address
+                .config
+                .get_user()
+                .unwrap_or("name of the user")
+        )
     ))
 }
 

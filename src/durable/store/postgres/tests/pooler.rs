@@ -6,10 +6,10 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use super::server::{NOBODY, Server, is_root};
+use crate::sync::thread;
 
 /// The paths of the program. Few users have the folder of the first one in their `PATH`.
 const PROGRAMS: [&str; 2] = ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer"];
