@@ -74,7 +74,7 @@ impl Pooler {
         while !self.folder.join(".s.PGSQL.6432").exists() {
             let log = || std::fs::read_to_string(self.folder.join("pgbouncer.ini.log"));
             assert!(Instant::now() < end, "{:?}", log());
-            thread::sleep(Duration::from_millis(5));
+            thread::park_until(Instant::now() + Duration::from_millis(5));
         }
     }
 }
