@@ -5,12 +5,20 @@
 //! awaits tasks needs a [`DurableClient`] and the types of the tasks. Only workers need the code of the tasks and the `App`
 //! that this code uses.
 //!
-//! | store | use it for |
-//! | --- | --- |
-//! | `RedisStore` (feature `redis`) | any number of machines: a server |
-//! | `PostgresStore` (feature `postgres`, experimental) | any number of machines that share a PostgreSQL database |
-//! | `SqliteStore` (feature `sqlite`) | one machine, any number of processes: a file |
-//! | `MemoryStore` (feature `test-util`) | tests, with a clock that the test controls |
+//! # Which store
+//!
+//! | | `RedisStore` | `PostgresStore`, experimental | `SqliteStore` | `MemoryStore` |
+//! | --- | --- | --- | --- | --- |
+//! | feature | `redis` | `postgres` | `sqlite` | `test-util` |
+//! | choose it | if many tasks run on many machines | if your machines share a PostgreSQL server and no Redis | if one machine is enough: it needs no server | for tests, with a clock that the test controls |
+//! | who can share it | any number of machines | any number of machines | the processes of a machine | the clients of a process |
+//! | an acknowledged task survives | what the server's `appendonly` and `appendfsync` allow | a power failure, with the server's default settings | a power failure | until the process ends |
+//! | work starts elsewhere | at once, by messages | at once, by notifications | at once | at once |
+//! | server | Redis 6.2 or later, or Valkey | PostgreSQL 13 or later | none | none |
+//!
+//! [`Durability`] describes the failures that a task survives, and [`DurableClient::require`] refuses a store with too little of it. All
+//! stores behave alike otherwise, so a program can change from one to another. `benches/README.md` in the repository has the rates of
+//! tasks of each store.
 //!
 //! # Examples
 //!

@@ -117,6 +117,18 @@ mod imp {
         );
     }
 
+    /// A store in PostgreSQL has accepted `LISTEN`, and passes on no notification. Workers poll until it does.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn receives_no_notifications(store: &str) {
+        contain(|| {
+            tracing::warn!(
+                store,
+                "no notifications arrive, so workers look for tasks at intervals: connect to the server itself, or through a pooler in \
+             session mode"
+            )
+        });
+    }
+
     /// A run has exceeded its timeout.
     pub(crate) fn timed_out(store: &str, id: TaskId) {
         contain(
@@ -260,6 +272,8 @@ mod imp {
     pub(crate) fn schedules_unread(_: &str, _: &Failure) {}
     pub(crate) fn schedule_flipped(_: &str, _: &str, _: u32) {}
     pub(crate) fn refused(_: &str, _: TaskId) {}
+    #[cfg(feature = "postgres")]
+    pub(crate) fn receives_no_notifications(_: &str) {}
     pub(crate) fn timed_out(_: &str, _: TaskId) {}
     pub(crate) fn lease_lost(_: &str, _: Epoch) {}
     pub(crate) fn waits_stalled(_: &str, _: usize) {}

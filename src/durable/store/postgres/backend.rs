@@ -7,6 +7,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use super::idle::Idle;
+use super::transaction::Run;
 use super::{
     PostgresStore, cancel, changes, dead_letters, diagnosis, enqueue, errors, find, head, idle,
     list, maintain, next_check, overview, pauses, probe, progress, queries, queue_changes, renew,
@@ -23,10 +24,13 @@ use crate::durable::store::{
     StatsPage, StepAnswer, StepName, StoredSchedule, StoredStep, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::{
-    AttemptError, Counts, DeadFilter, DeadLetter, Durability, Overview, QueueHead, Retention,
-    StoreLayout, TaskId, TaskPage, WorkerInfo, WorkersPage,
+    AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, Overview, QueueHead,
+    Retention, StoreLayout, TaskId, TaskPage, WorkerInfo, WorkersPage,
 };
 use crate::sync::lock;
+
+/// The number of dead letters that a transaction replays or deletes.
+const LETTERS_PER_PART: usize = 64;
 
 impl PostgresStore {
     async fn read_status(&self, ids: Vec<TaskId>) -> Result<Vec<TaskState>, Failure> {
@@ -50,8 +54,11 @@ impl PostgresStore {
             .writer
             .run(turn, is_alone, |tx, turn| Box::pin(turn::turn(tx, turn)));
         let mut turned = turn.await?;
-        let has_nothing = turned.claim.is_none() && !turned.more;
-        if let Some(set) = set.filter(|_| request.go_idle && has_nothing) {
+        let is_due = turned.next == Some(Duration::ZERO);
+        let has_nothing = turned.claim.is_none() && !turned.more && !is_due;
+        // A process that receives no notifications is not to be chosen for any: its sessions look at intervals.
+        let goes_idle = request.go_idle && has_nothing && self.shared.is_listening();
+        if let Some(set) = set.filter(|_| goes_idle) {
             let idle = Idle {
                 session: request.session,
                 set,
@@ -62,6 +69,30 @@ impl PostgresStore {
             turned.next = looked.map_or(Some(next_check::UNREACHABLE_CHECK_INTERVAL), |it| it.next);
         }
         Ok(turned)
+    }
+
+    /// Runs a request for the dead letters that match, in parts of which each ends in time, however many match. Returns the sum of the
+    /// answers.
+    async fn in_parts(
+        &self,
+        filter: DeadFilter,
+        run: Run<DeadFilter, u64>,
+    ) -> Result<u64, Failure> {
+        let name = filter.name.clone();
+        let matching = self.read(filter, |view, it| Box::pin(dead_letters::ids(view, it)));
+        let mut changed = 0;
+        for (number, ids) in matching.await?.chunks(LETTERS_PER_PART).enumerate() {
+            let part = DeadFilter {
+                name: name.clone(),
+                ids: Some(ids.to_vec()),
+            };
+            let done = self.write_alone(part, run).await;
+            changed += done.map_err(|failure| match number {
+                0 => failure,
+                _ => failure.with_unknown_effect(),
+            })?;
+        }
+        Ok(changed)
     }
 
     /// Makes a session idle, to be woken when there is something to do.
@@ -190,11 +221,11 @@ impl Backend for PostgresStore {
     }
 
     fn replay_dead_letters(&self, filter: DeadFilter) -> Answer<'_, u64> {
-        self.write_alone(filter, |tx, it| Box::pin(dead_letters::replay(tx, it)))
+        Box::pin(self.in_parts(filter, |tx, it| Box::pin(dead_letters::replay(tx, it))))
     }
 
     fn delete_dead_letters(&self, filter: DeadFilter) -> Answer<'_, u64> {
-        self.write_alone(filter, |tx, it| Box::pin(dead_letters::delete(tx, it)))
+        Box::pin(self.in_parts(filter, |tx, it| Box::pin(dead_letters::delete(tx, it))))
     }
 
     fn set_paused(&self, name: String, is_paused: bool) -> Answer<'_, ()> {
@@ -275,6 +306,13 @@ impl Backend for PostgresStore {
 
     fn diagnose(&self) -> Answer<'_, Diagnoses> {
         self.read((), |view, ()| Box::pin(diagnosis::diagnose(view)))
+    }
+
+    fn health(&self) -> Health {
+        match self.shared.is_observer || self.shared.is_listening() {
+            true => Health::Well,
+            false => Health::Mute,
+        }
     }
 
     fn retention(&self) -> Answer<'_, Retention> {

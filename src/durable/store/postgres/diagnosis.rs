@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::error::Fault;
+use super::findings;
 use super::kinds::all_kinds;
 use super::view::View;
 use super::waiting_kinds::WaitingKind;
@@ -28,7 +29,10 @@ pub(super) async fn diagnose(view: &View) -> Result<Diagnoses, Fault> {
         schedules: schedules::next(view).await?,
         unclaimed: unclaimed_types(view).await?,
     };
-    Ok(diagnosis.into())
+    Ok(Diagnoses {
+        server: findings::findings(view).await?,
+        ..diagnosis.into()
+    })
 }
 
 async fn overdue_claims(view: &View) -> Result<u64, Fault> {

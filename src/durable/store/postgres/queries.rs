@@ -10,6 +10,7 @@ use super::queues::{self, QueueRow};
 use super::shared::Shared;
 use super::state::State;
 use super::text;
+use super::unserved;
 use super::view::{View, task_id, uuids};
 use crate::durable::queue::QueueInfo;
 use crate::durable::queue::name::QueueName;
@@ -67,8 +68,8 @@ fn read_status(view: &View, row: &Row) -> Result<TaskState, Fault> {
 
 /// Returns the numbers of tasks.
 pub(super) async fn counts(view: &View, (): &()) -> Result<Counts, Fault> {
-    let unserved = super::unserved::count(view).await?;
     let counts = view.totals().await?;
+    let unserved = unserved::count(view, counts.waiting).await?;
     Ok(Counts { unserved, ..counts })
 }
 

@@ -218,7 +218,7 @@ impl Transaction {
         let over = self.ids(END_WAITS, &[&uuids(ids)]).await?;
         let now = self.now.wall;
         let woken = self.execute(MAKE_DUE, &[&uuids(&over), &now]).await?;
-        self.notices.has_earlier_task |= woken != 0;
+        self.notices.needs_any |= woken != 0;
         Ok(())
     }
 }
