@@ -213,6 +213,8 @@ mod inspect;
 mod key;
 mod named_queue;
 mod options;
+mod outbox;
+mod outbox_client;
 mod policy;
 mod progress;
 mod progress_stream;
@@ -280,6 +282,7 @@ pub use self::inspect::{
 pub use self::key::Key;
 pub use self::named_queue::Queue;
 pub use self::options::SpawnOptions;
+pub use self::outbox::{Outbox, OutboxConnection, OutboxRow};
 pub use self::progress_stream::ProgressStream;
 pub use self::queue::{Groups, Priority, QueueInfo, QueueSettings, Rate};
 pub use self::run::Run;
