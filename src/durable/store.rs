@@ -201,6 +201,10 @@ pub(crate) mod memory;
     feature = "test-util"
 ))]
 pub(crate) mod observer;
+#[cfg_attr(
+    not(any(feature = "postgres", feature = "sqlite-unbundled")),
+    allow(dead_code, reason = "other stores have no outbox")
+)]
 mod outbox;
 #[cfg(any(feature = "postgres", feature = "sqlite-unbundled"))]
 mod outbox_entries;

@@ -61,6 +61,9 @@ mod meta;
 mod migrate;
 mod next_check;
 mod notices;
+mod outbox;
+#[cfg(feature = "tokio-postgres")]
+mod outbox_connection;
 mod overview;
 mod pauses;
 mod probe;

@@ -378,6 +378,10 @@ pub(crate) enum TaskState {
     /// It was cancelled.
     Cancelled,
     /// It came from an outbox, and is not stored, since another task held its key.
+    #[cfg_attr(
+        not(any(feature = "postgres", feature = "sqlite-unbundled")),
+        allow(dead_code, reason = "other stores have no outbox")
+    )]
     Conflict {
         holder: TaskId,
         resolution: Conflict,
