@@ -38,7 +38,7 @@ const REMOVE: &str = "WITH next AS MATERIALIZED (
     ), sized AS (
         SELECT id, sum(size) OVER (ORDER BY id) - size AS before FROM next
     ), removed AS (
-        DELETE FROM throng.outbox WHERE id IN (SELECT id FROM sized WHERE before < $3) RETURNING id, body
+        DELETE FROM throng.outbox WHERE id IN (SELECT id FROM sized WHERE before < $3::bigint) RETURNING id, body
     )
     SELECT id, body FROM removed ORDER BY id";
 

@@ -21,8 +21,8 @@ use crate::durable::{Counts, TaskId};
 
 /// Has this process notified of the ends of tasks that have not ended.
 const WATCH: &str = "INSERT INTO throng.watch (id, endpoint)
-    SELECT id, $2 FROM throng.task WHERE id = ANY ($1) AND state < 2
-    UNION ALL SELECT encode(id, 'hex')::uuid, $2 FROM throng.outbox WHERE id = ANY ($3::bytea[])
+    SELECT id, $2::bigint FROM throng.task WHERE id = ANY ($1) AND state < 2
+    UNION ALL SELECT encode(id, 'hex')::uuid, $2::bigint FROM throng.outbox WHERE id = ANY ($3::bytea[])
     ON CONFLICT DO NOTHING";
 
 const STATUS: &str =
