@@ -74,10 +74,15 @@ pub(super) async fn drain(tx: &mut Transaction) -> Result<DrainedOutbox, Fault> 
     let mut drained = move_entries(tx, entries).await?;
     drained.more = more;
     if !more {
-        let newer: Option<i64> = tx.value(COUNT_NEWER, &[&KNOWN]).await?;
-        drained.newer = newer.unwrap_or_default() as u64;
+        drained.newer = count_newer(tx).await?;
     }
     Ok(drained)
+}
+
+/// Returns the number of rows of later versions.
+pub(super) async fn count_newer(view: &View) -> Result<u64, Fault> {
+    let newer: Option<i64> = view.value(COUNT_NEWER, &[&KNOWN]).await?;
+    Ok(newer.unwrap_or_default() as u64)
 }
 
 fn entries_of(rows: &[Row]) -> Result<Vec<OutboxEntry>, Fault> {

@@ -82,10 +82,19 @@ pub(super) fn drain(tx: &mut Transaction<'_>) -> Result<DrainedOutbox, Fault> {
     let mut drained = move_rows(tx, rows)?;
     drained.more = more;
     if !more {
-        let newer = tx.number(COUNT_NEWER, [[BODY_VERSION]])?;
-        drained.newer = newer.unwrap_or_default() as u64;
+        drained.newer = count_newer(tx.db)?;
     }
     Ok(drained)
+}
+
+/// Returns the number of rows of later versions.
+pub(super) fn count_newer(db: &Connection) -> Result<u64, rusqlite::Error> {
+    if !has_outbox(db)? {
+        return Ok(0);
+    }
+    let mut statement = db.prepare_cached(COUNT_NEWER)?;
+    let newer: i64 = statement.query_row([[BODY_VERSION]], |row| row.get(0))?;
+    Ok(newer as u64)
 }
 
 /// Returns `true` if a task is in the outbox.
