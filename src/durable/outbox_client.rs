@@ -30,18 +30,9 @@ impl DurableClient {
     ///
     /// # Examples
     ///
-    /// With `sqlx`, in PostgreSQL:
-    ///
-    /// ```ignore
-    /// let mut tx = pool.begin().await?;
-    /// sqlx::query("INSERT INTO orders (id) VALUES ($1)").bind(7).execute(&mut *tx).await?;
-    /// let row = client.outbox(Ship { order: 7 }, SpawnOptions::new())?;
-    /// sqlx::query(Outbox::INSERT_POSTGRES).bind(row.id_bytes()).bind(row.body()).execute(&mut *tx).await?;
-    /// tx.commit().await?;
-    /// let handle = client.committed(row);
-    /// ```
-    ///
-    /// With `rusqlite`:
+    /// With `sqlx`, the row is inserted by
+    /// `sqlx::query(Outbox::INSERT_POSTGRES).bind(row.id_bytes()).bind(row.body()).execute(&mut *tx)`, and with `diesel` by
+    /// `sql_query(Outbox::INSERT_POSTGRES).bind::<Binary, _>(row.id_bytes()).bind::<Binary, _>(row.body()).execute(db)`. With `rusqlite`:
     ///
     /// ```
     /// # use serde::{Deserialize, Serialize};

@@ -125,6 +125,7 @@ compile_error!("the feature `sqlite` needs Unix for now");
 /// - When a process exits, for any reason, the other processes detect it. A busy worker takes its tasks back
 ///   within milliseconds, and an idle worker within seconds. The process itself does so when it is started
 ///   again. A process that hangs loses its tasks when their lease expires.
+/// - Transactions of yours in the same file can store tasks: see [`Outbox`](crate::durable::Outbox).
 /// - A worker that waits for tasks writes nothing, and does not keep other processes from writing. While results or
 ///   dead letters are retained, each executor writes a few bytes every 15 to 45 seconds.
 /// - If no space is left on the disk, requests fail immediately with an error that [`is_full`](DurableError::is_full),
