@@ -38,14 +38,16 @@ async fn an_observer_refuses_rows() {
 #[tokio::test]
 async fn a_row_does_not_show_the_task() {
     let client = Database::file().await.client().await;
-    let row = client.outbox(Number(123), SpawnOptions::new()).unwrap();
+    let row = client
+        .outbox(Number(9_876_543_210), SpawnOptions::new())
+        .unwrap();
     let shown = format!("{row:?}");
     assert!(shown.contains(&row.id().to_string()), "{shown}");
-    assert!(!shown.contains("123"), "{shown}");
+    assert!(!shown.contains("9876543210"), "{shown}");
     // The body is for the store, and contains the task as the user has encoded it.
     assert!(
         row.body()
-            .ends_with(&serde_json::to_vec(&Value::from(123)).unwrap())
+            .ends_with(&serde_json::to_vec(&Value::from(9_876_543_210_u64)).unwrap())
     );
     assert_eq!(row.insert(), Outbox::INSERT_SQLITE);
 }

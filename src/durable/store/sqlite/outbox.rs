@@ -179,7 +179,7 @@ fn store_conflict(
         // Only tasks that may run count.
         tx.meta.counts.stored -= 1;
         let output = output_of_conflict(conflict);
-        tx.end(task.id, &stored, State::Cancelled, Some(&output))?;
+        tx.end(task.id, &stored, State::Cancelled, Some(&*output))?;
     }
     Ok(())
 }
