@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::sync::Arc as StdArc;
 
 use super::{DurableError, DurableTask, TaskId};
+use crate::join::sealed::Sealed;
 
 pub(crate) mod body;
 
@@ -126,7 +127,7 @@ impl<T> fmt::Debug for OutboxRow<T> {
 /// With the feature `rusqlite`, `rusqlite::Connection`, `Transaction` and `Savepoint` implement it. With the feature `tokio-postgres`,
 /// `tokio_postgres::Transaction` does. No other type can implement it: with another driver, insert the row of
 /// [`DurableClient::outbox`](super::DurableClient::outbox) yourself.
-pub trait OutboxConnection: sealed::Sealed {
+pub trait OutboxConnection: Sealed {
     /// The answer of [`spawn_in`](super::DurableClient::spawn_in): `Result<OutboxRow<T>, DurableError>`, or a future of it if the driver
     /// is asynchronous.
     type Inserted<'a, T: DurableTask>
@@ -138,9 +139,4 @@ pub trait OutboxConnection: sealed::Sealed {
         &'a self,
         row: Result<OutboxRow<T>, DurableError>,
     ) -> Self::Inserted<'a, T>;
-}
-
-pub(crate) mod sealed {
-    /// Implemented by the types of the drivers that the crate knows.
-    pub trait Sealed {}
 }

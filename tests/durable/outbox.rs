@@ -77,7 +77,7 @@ fn row(client: &DurableClient, number: u64, options: SpawnOptions) -> OutboxRow<
 
 async fn a_task_of_a_committed_transaction_runs(database: Database) {
     let client = database.client().await;
-    let _executor = start(&client, async |number, _| Ok(number + 1)).await;
+    let _executor = start(&client, |number, _| async move { Ok(number + 1) }).await;
     let row = row(&client, 7, SpawnOptions::new());
     let order = "INSERT INTO orders VALUES (7)";
     let statements = [Sql("BEGIN"), Sql(order), add(&row), Sql("COMMIT")];
@@ -102,7 +102,7 @@ async fn a_task_of_a_transaction_that_is_rolled_back_does_not_exist(database: Da
 
 async fn a_task_of_a_savepoint_that_is_rolled_back_does_not_exist(database: Database) {
     let client = database.client().await;
-    let _executor = start(&client, async |number, _| Ok(number)).await;
+    let _executor = start(&client, |number, _| async move { Ok(number) }).await;
     let [undone, done] = [1, 2].map(|number| row(&client, number, SpawnOptions::new()));
     let statements = [
         Sql("BEGIN"),
@@ -169,7 +169,11 @@ async fn a_handle_awaits_a_task_in_the_outbox(database: Database) {
     let has_progress = tokio::time::timeout(Duration::from_millis(300), progress.next());
     assert!(has_progress.await.is_err(), "the stream waits, too");
     assert!(!handle.is_finished());
-    let _executor = start(&database.client().await, async |number, _| Ok(number)).await;
+    let _executor = start(
+        &database.client().await,
+        |number, _| async move { Ok(number) },
+    )
+    .await;
     assert_eq!(handle.await.expect("no panic").expect("it succeeds"), 7);
     assert!(progress.next().await.is_none());
 }
@@ -192,7 +196,7 @@ async fn a_task_in_the_outbox_can_be_signalled(database: Database) {
     database.run(&[add(&row)]).await;
     let sent = client.signal(row.id(), "paid", &35_u64).await;
     assert!(sent.expect("it has not ended"));
-    let _executor = start(&client, async |number, cx| {
+    let _executor = start(&client, |number, cx| async move {
         Ok(number + cx.signal::<u64>("paid").await?)
     })
     .await;
@@ -232,7 +236,7 @@ async fn a_task_whose_key_is_held_is_joined(database: Database) {
     let mut handle = client.committed(row);
     until_moved(&database).await;
     assert_eq!(handle.status().await.expect("an answer"), Status::Waiting);
-    let _executor = start(&client, async |number, _| Ok(number)).await;
+    let _executor = start(&client, |number, _| async move { Ok(number) }).await;
     assert_eq!((&mut handle).await.expect("it succeeds"), 1);
     assert!(handle.was_joined() && handle.id() == holder.id());
     let counts = client.counts().await.expect("an answer");
@@ -247,7 +251,7 @@ async fn a_task_whose_key_is_held_replaces_the_payload(database: Database) {
     database.run(&[add(&row)]).await;
     let mut handle = client.committed(row);
     until_moved(&database).await;
-    let _executor = start(&client, async |number, _| Ok(number)).await;
+    let _executor = start(&client, |number, _| async move { Ok(number) }).await;
     assert_eq!((&mut handle).await.expect("it succeeds"), 2);
     assert!(handle.has_replaced() && handle.id() == holder.id());
     assert_eq!(holder.await.expect("it succeeds"), 2);
@@ -275,7 +279,7 @@ async fn a_task_whose_id_exists_is_stored_once(database: Database) {
     database.run(&[add(&row)]).await;
     let second = client.committed(row);
     until_moved(&database).await;
-    let _executor = start(&client, async |number, _| Ok(number)).await;
+    let _executor = start(&client, |number, _| async move { Ok(number) }).await;
     assert_eq!(first.await.expect("it succeeds"), 1);
     assert_eq!(second.await.expect("it succeeds"), 1);
     assert_eq!(client.counts().await.expect("an answer").stored, 1);
@@ -295,7 +299,7 @@ async fn two_rows_with_one_id_are_one_task(database: Database) {
     database.run(&statements).await;
     assert_eq!((database.orders().await, database.rows().await), (1, 1));
     let client = database.client().await;
-    let _executor = start(&client, async |number, _| Ok(number)).await;
+    let _executor = start(&client, |number, _| async move { Ok(number) }).await;
     let handle = client.attach::<Number>(id(9));
     assert_eq!(handle.await.expect("it succeeds"), 1);
 }
@@ -368,7 +372,7 @@ async fn a_row_of_a_later_version_is_left(database: Database) {
     let rows = [Add(later.id_bytes().to_vec(), body), add(&known)];
     database.run(&rows).await;
     let client = database.client().await;
-    let _executor = start(&client, async |number, _| Ok(number)).await;
+    let _executor = start(&client, |number, _| async move { Ok(number) }).await;
     let handle = client.attach::<Number>(known.id());
     assert_eq!(handle.await.expect("it succeeds"), 2);
     assert_eq!(database.rows().await, 1);
@@ -393,7 +397,7 @@ async fn a_row_that_cannot_be_read_is_a_dead_letter(database: Database) {
     let client = database.client().await;
     // A task with one of these ids runs nevertheless.
     let same_id = spawn_as(&client, 3, SpawnOptions::new().id(second)).await;
-    let _executor = start(&client, async |number, _| Ok(number)).await;
+    let _executor = start(&client, |number, _| async move { Ok(number) }).await;
     let handle = client.attach::<Number>(known.id());
     assert_eq!(handle.await.expect("it succeeds"), 2);
     assert_eq!(same_id.await.expect("it succeeds"), 3);
@@ -410,7 +414,7 @@ async fn leases_are_renewed_while_a_transaction_is_open(database: Database) {
     let client = database.client().await;
     let mut builder = builder(&client);
     builder.lease(Duration::from_millis(500));
-    let _executor = start_as(builder, async |number, _| {
+    let _executor = start_as(builder, |number, _| async move {
         tokio::time::sleep(Duration::from_millis(2_000)).await;
         Ok(number)
     })

@@ -56,7 +56,7 @@ async fn a_row_does_not_show_the_task() {
 async fn a_task_is_stored_in_a_transaction_of_rusqlite() {
     let database = Database::file().await;
     let client = database.client().await;
-    let _executor = start(&client, async |number, _| Ok(number)).await;
+    let _executor = start(&client, |number, _| async move { Ok(number) }).await;
     let mut db = database.open();
 
     let (first, second, undone) = {
@@ -110,7 +110,7 @@ async fn an_outbox_in_sqlite_can_be_created_later() {
     db.execute_batch("DROP TABLE throng_outbox")
         .expect("it is dropped");
     let client = database.client().await;
-    let _executor = start(&client, async |number, _| Ok(number)).await;
+    let _executor = start(&client, |number, _| async move { Ok(number) }).await;
     let row = client.outbox(Number(5), SpawnOptions::new()).unwrap();
     db.execute_batch(Outbox::CREATE).expect("it is created");
     let params = (row.id_bytes(), row.body());
@@ -126,7 +126,7 @@ async fn a_task_is_stored_in_a_transaction_of_tokio_postgres() {
     }
     let database = Database::server().await;
     let client = database.client().await;
-    let _executor = start(&client, async |number, _| Ok(number)).await;
+    let _executor = start(&client, |number, _| async move { Ok(number) }).await;
     let mut db = database.connect().await;
     let mut tx = db.transaction().await.expect("it begins");
     let first = client
@@ -167,7 +167,7 @@ async fn a_user_in_postgresql_needs_only_the_right_to_insert() {
     }
     let database = Database::server().await;
     let client = database.client().await;
-    let _executor = start(&client, async |number, _| Ok(number)).await;
+    let _executor = start(&client, |number, _| async move { Ok(number) }).await;
     let Database::Server(schema) = &database else {
         unreachable!("it is a server")
     };

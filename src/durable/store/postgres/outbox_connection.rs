@@ -7,8 +7,8 @@ use tokio_postgres::{Error, Transaction};
 
 use super::error::failure;
 use crate::durable::failure::{Cause, Effect, Failure};
-use crate::durable::outbox::sealed::Sealed;
 use crate::durable::{DurableError, DurableTask, OutboxConnection, OutboxRow};
+use crate::join::sealed::Sealed;
 
 impl Sealed for Transaction<'_> {}
 

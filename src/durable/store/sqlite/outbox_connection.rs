@@ -4,8 +4,8 @@ use rusqlite::{Connection, Savepoint, Transaction, params};
 
 use super::error::failure;
 use crate::durable::failure::{Cause, Effect, Failure};
-use crate::durable::outbox::sealed::Sealed;
 use crate::durable::{DurableError, DurableTask, OutboxConnection, OutboxRow};
+use crate::join::sealed::Sealed;
 
 impl Sealed for Connection {}
 impl Sealed for Transaction<'_> {}
