@@ -1,5 +1,7 @@
 //! Stores without an outbox, and drivers that the crate knows.
 
+use std::time::Duration;
+
 use serde_json::Value;
 use throng::durable::{
     DurableClient, MemoryStore, Outbox, PostgresStore, SpawnOptions, SqliteStore, Status,
@@ -191,4 +193,49 @@ async fn a_user_in_postgresql_needs_only_the_right_to_insert() {
     let default = PostgresStore::open(&Server::shared().url()).await.unwrap();
     let row = DurableClient::open(default).outbox(Number(1), SpawnOptions::new());
     assert_eq!(row.unwrap().insert(), Outbox::INSERT_POSTGRES);
+}
+
+/// For the database, this is the death of an engine that moves tasks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_task_in_postgresql_is_moved_twice_if_connections_break() {
+    const TASKS: u64 = 3_000;
+    if !is_installed() {
+        return;
+    }
+    let server = Server::start();
+    let open = async || DurableClient::open(PostgresStore::open(&server.url()).await.unwrap());
+    let client = open().await;
+    let db = connect_to(&server.url()).await;
+    db.batch_execute("BEGIN").await.expect("it begins");
+    let insert = db
+        .prepare(Outbox::INSERT_POSTGRES)
+        .await
+        .expect("it is valid");
+    let mut last = None;
+    for number in 0..TASKS {
+        let row = client.outbox(Number(number), SpawnOptions::new()).unwrap();
+        let inserted = db.execute(&insert, &[&row.id_bytes(), &row.body()]).await;
+        assert_eq!(inserted.expect("it is inserted"), 1);
+        last = Some(row);
+    }
+    db.batch_execute("COMMIT").await.expect("it is committed");
+    drop(client.committed(last.expect("there are rows")));
+    let others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+        WHERE pid <> pg_backend_pid() AND backend_type = 'client backend' AND state <> 'idle'";
+    let count = "SELECT count(*) FROM throng.outbox";
+    in_time(async {
+        while db
+            .query_one(count, &[])
+            .await
+            .expect("a number")
+            .get::<_, i64>(0)
+            > 0
+        {
+            db.batch_execute(others).await.expect("they end");
+            tokio::time::sleep(Duration::from_millis(3)).await;
+        }
+    })
+    .await;
+    let counts = open().await.counts().await.expect("an answer");
+    assert_eq!((counts.stored, counts.waiting), (TASKS, TASKS));
 }
