@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// What a store has found in its outbox.
+/// The contents of an outbox, as far as an engine needs to know them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OutboxLook {
     /// `true` if there are rows that this program can move.

@@ -40,11 +40,11 @@ pub(super) struct ReadConnection {
     pub(super) db: Connection,
     pub(super) shared: Arc<Shared>,
     pub(super) clock: Clock,
-    /// What this connection has found when the outbox was last empty.
+    /// As this connection has found it.
     pub(super) empty_outbox: Cell<Option<EmptyOutbox>>,
 }
 
-/// What was found when the outbox was last empty.
+/// The state of the file when the outbox was last empty.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct EmptyOutbox {
     /// SQLite's number of the state of the file. It changes with each commit of another connection.
