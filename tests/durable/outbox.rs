@@ -380,7 +380,7 @@ async fn a_row_of_a_later_version_is_left(database: Database) {
     assert_eq!(later.status().await.expect("an answer"), Status::Waiting);
     let report = client.admin().report().await.expect("an answer");
     let findings: Vec<_> = report.findings.iter().map(|it| it.id).collect();
-    assert_eq!(findings, ["outbox.newer"]);
+    assert!(findings.contains(&"outbox.newer"), "{findings:?}");
 }
 
 async fn a_row_that_cannot_be_read_is_a_dead_letter(database: Database) {
@@ -388,7 +388,7 @@ async fn a_row_that_cannot_be_read_is_a_dead_letter(database: Database) {
     let known = row(&maker, 2, SpawnOptions::new());
     let [first, second] = [TaskId::new(), TaskId::new()];
     let rows = [
-        Add(first.to_bytes().to_vec(), b"garbage".to_vec()),
+        Add(first.to_bytes().to_vec(), b"\x01garbage".to_vec()),
         Add(b"no id".to_vec(), known.body().to_vec()),
         Add(second.to_bytes().to_vec(), Vec::new()),
         add(&known),

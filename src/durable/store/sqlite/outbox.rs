@@ -29,15 +29,15 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// The interval at which it looks whether there is an outbox.
 const MISSING_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Selects the next rows of the versions up to `?1`, and those that make no sense.
+/// Selects the next rows of the versions up to `?1`, and those that make no sense. The first byte of an empty body is `NULL`.
 const NEXT: &str = "SELECT rowid, id, body FROM throng_outbox
-    WHERE NOT (typeof(body) = 'blob' AND substr(body, 1, 1) > ?1) ORDER BY rowid";
+    WHERE (typeof(body) = 'blob' AND substr(body, 1, 1) > ?1) IS NOT TRUE ORDER BY rowid";
 
 const COUNT_NEWER: &str = "SELECT count(*) FROM throng_outbox
     WHERE typeof(body) = 'blob' AND substr(body, 1, 1) > ?1";
 
 const FIND: &str = "SELECT rowid, id, body FROM throng_outbox
-    WHERE id = ?2 AND NOT (typeof(body) = 'blob' AND substr(body, 1, 1) > ?1)";
+    WHERE id = ?2 AND (typeof(body) = 'blob' AND substr(body, 1, 1) > ?1) IS NOT TRUE";
 
 /// Looks for rows. While the file does not change, this reads no table.
 pub(super) fn look(reader: &ReadConnection) -> Result<OutboxLook, Fault> {
