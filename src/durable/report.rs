@@ -178,6 +178,28 @@ mod imp {
         contain(|| tracing::error!(store, task.id = %id, error, "a task has become a dead letter"));
     }
 
+    /// Rows of the outbox cannot be read, and are dead letters now.
+    pub(crate) fn outbox_unreadable(store: &str, rows: u64) {
+        contain(|| {
+            tracing::error!(
+                store,
+                rows,
+                "rows of the outbox cannot be read, and are dead letters now"
+            )
+        });
+    }
+
+    /// There are rows of the outbox that only a later version of the crate can read. This is reported once.
+    pub(crate) fn outbox_newer(store: &str, rows: u64) {
+        contain(|| {
+            tracing::warn!(
+                store,
+                rows,
+                "rows of the outbox wait for a program with a later version of throng: update the workers"
+            )
+        });
+    }
+
     /// A schedule has fired. It has stored `started` tasks, and `skipped` ones were not stored because of earlier tasks.
     pub(crate) fn schedule_fired(store: &str, schedule: &str, started: usize, skipped: usize) {
         contain(|| tracing::debug!(store, schedule, started, skipped, "a schedule has fired"));
@@ -267,6 +289,8 @@ mod imp {
     pub(crate) fn run_ended(_: &Verdict) {}
 
     pub(crate) fn store_failed(_: &str, _: &Failure, _: u32) {}
+    pub(crate) fn outbox_unreadable(_: &str, _: u64) {}
+    pub(crate) fn outbox_newer(_: &str, _: u64) {}
     pub(crate) fn schedule_fired(_: &str, _: &str, _: usize, _: usize) {}
     pub(crate) fn schedule_failed(_: &str, _: &str, _: &str) {}
     pub(crate) fn schedules_unread(_: &str, _: &Failure) {}

@@ -15,6 +15,7 @@ use crate::durable::TaskId;
 /// | `dead_letters.crashes` | warn | Some of the 50 newest dead letters have [crashed](crate::durable::DeadReason::Crashes) as many workers as `max_crashes` allows. |
 /// | `dead_letters.many` | warn | There are more than 90% of the maximum number of [dead letters](crate::durable::Retention::dead_most). |
 /// | `leases.overdue` | error | The leases of some claims expired more than two lease times ago, and no worker takes back their tasks. |
+/// | `outbox.newer` | warn | Tasks in the [outbox](crate::durable::Outbox) were encoded by a later version of this crate. |
 /// | `partitions.missing` | error | Some partitions of a `RedisStore` do not answer. |
 /// | `postgres.autovacuum` | warn | The server does not remove dead rows of all tables. |
 /// | `postgres.connections` | warn | More than 90% of the server's connections are in use. |

@@ -64,6 +64,9 @@ mod meta;
 mod migrate;
 mod next_check;
 mod notices;
+mod outbox;
+#[cfg(feature = "tokio-postgres")]
+mod outbox_connection;
 mod overview;
 mod pauses;
 mod probe;
@@ -148,7 +151,8 @@ mod writer;
 ///
 /// The user needs `CREATE` on the database, or on a schema that exists, to open the store for the first time. Afterwards, it needs all
 /// rights on the schema, its tables and its sequences. An [observer](Self::observe) needs `USAGE` on the schema
-/// and `SELECT` on its tables.
+/// and `SELECT` on its tables. A user that stores tasks [in its own transactions](crate::durable::Outbox) needs `USAGE` on the schema and
+/// `INSERT` on the table `outbox`.
 ///
 /// # Security
 ///

@@ -26,8 +26,9 @@ use self::shared::Shared;
 use self::transaction::Transaction;
 use self::writer::Writer;
 use super::{
-    Answer, Backend, Change, ChangeAnswer, DeadPayload, Diagnoses, Enqueue, Enqueued, Epoch, Event,
-    FoundTask, HandOut, ListTasks, MAX_BATCH_BYTES, NewSession, NewStep, ProgressReport,
+    Answer, Backend, Change, ChangeAnswer, DeadPayload, Diagnoses, DrainedOutbox, Enqueue,
+    Enqueued, Epoch, Event, FoundTask, HandOut, ListTasks, MAX_BATCH_BYTES, NewSession, NewStep,
+    OutboxLook, ProgressReport,
     ProgressState, QueueChange, ReadStats, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId,
     SignalAnswer, StatReport, StatsPage, StepAnswer, StepName, Store, StoredSchedule, StoredStep,
     TaskState, Turn, TurnAnswer,
@@ -40,7 +41,8 @@ use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::layouts::Layouts;
 use crate::durable::task::bytes_of;
 use crate::durable::{
-    AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableError, Overview, QueueHead,
+    AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableError, Outbox, Overview,
+    QueueHead,
     Retention, StoreLayout, TaskId, TaskPage, WorkerInfo, WorkersPage,
 };
 use crate::sync::{Mutex, lock};
@@ -71,6 +73,9 @@ mod notices;
 mod observe;
 mod observed_file;
 mod other_claims;
+mod outbox;
+#[cfg(feature = "rusqlite")]
+mod outbox_connection;
 mod overview;
 mod payload;
 mod progress;
@@ -120,6 +125,7 @@ compile_error!("the feature `sqlite` needs Unix for now");
 /// - When a process exits, for any reason, the other processes detect it. A busy worker takes its tasks back
 ///   within milliseconds, and an idle worker within seconds. The process itself does so when it is started
 ///   again. A process that hangs loses its tasks when their lease expires.
+/// - Transactions of yours in the same file can store tasks: see [`Outbox`](crate::durable::Outbox).
 /// - A worker that waits for tasks writes nothing, and does not keep other processes from writing. While results or
 ///   dead letters are retained, each executor writes a few bytes every 15 to 45 seconds.
 /// - If no space is left on the disk, requests fail immediately with an error that [`is_full`](DurableError::is_full),
@@ -506,6 +512,18 @@ impl Backend for SqliteStore {
         let bytes = bytes_of(&change.tasks);
         let run = move |tx: &mut Transaction<'_>| schedules::change(tx, &change);
         self.writer.run(bytes, run)
+    }
+
+    fn outbox_insert(&self) -> Result<Arc<str>, Cause> {
+        Ok(Outbox::INSERT_SQLITE.into())
+    }
+
+    fn look_into_outbox(&self) -> Answer<'_, OutboxLook> {
+        self.read(outbox::look)
+    }
+
+    fn drain_outbox(&self) -> Answer<'_, DrainedOutbox> {
+        self.writer.run(MAX_BATCH_BYTES, outbox::drain)
     }
 
     fn paused_types(&self) -> Answer<'_, Vec<String>> {

@@ -6,25 +6,27 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
+use super::connection::quoted;
 use super::idle::Idle;
 use super::transaction::Run;
 use super::{
     PostgresStore, cancel, changes, dead_letters, diagnosis, enqueue, errors, find, head, idle,
-    list, maintain, next_check, overview, pauses, probe, progress, queries, queue_changes, renew,
-    retention, schedules, session, stats, steps, turn, workers,
+    list, maintain, next_check, outbox, overview, pauses, probe, progress, queries, queue_changes,
+    renew, retention, schedules, session, stats, steps, turn, workers,
 };
-use crate::durable::failure::Failure;
+use crate::durable::failure::{Cause, Failure};
 use crate::durable::queue::QueueInfo;
 use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::{
-    Answer, Backend, Change, ChangeAnswer, DeadPayload, Diagnoses, Enqueue, Enqueued, Epoch, Event,
-    FoundTask, HandOut, ListTasks, NewSession, NewStep, ProgressReport, ProgressState, QueueChange,
-    ReadStats, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, SignalAnswer, StatReport,
-    StatsPage, StepAnswer, StepName, StoredSchedule, StoredStep, TaskState, Turn, TurnAnswer,
+    Answer, Backend, Change, ChangeAnswer, DeadPayload, Diagnoses, DrainedOutbox, Enqueue,
+    Enqueued, Epoch, Event, FoundTask, HandOut, ListTasks, NewSession, NewStep, OutboxLook,
+    ProgressReport, ProgressState, QueueChange, ReadStats, RenewAnswer, ScheduleAnswer,
+    ScheduleChange, SessionId, SignalAnswer, StatReport, StatsPage, StepAnswer, StepName,
+    StoredSchedule, StoredStep, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::{
-    AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, Overview, QueueHead,
+    AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, Outbox, Overview, QueueHead,
     Retention, StoreLayout, TaskId, TaskPage, WorkerInfo, WorkersPage,
 };
 use crate::sync::lock;
@@ -264,6 +266,23 @@ impl Backend for PostgresStore {
 
     fn change_schedule(&self, change: Arc<ScheduleChange>) -> Answer<'_, Option<Enqueued>> {
         self.write_alone(change, |tx, it| Box::pin(schedules::change(tx, it)))
+    }
+
+    fn outbox_insert(&self) -> Result<Arc<str>, Cause> {
+        let schema = format!("{}.", quoted(&self.shared.server.schema));
+        Ok(match &*self.shared.server.schema {
+            "throng" => Outbox::INSERT_POSTGRES.into(),
+            _ => Outbox::INSERT_POSTGRES.replace("throng.", &schema).into(),
+        })
+    }
+
+    fn look_into_outbox(&self) -> Answer<'_, OutboxLook> {
+        self.reader
+            .work((), |db, shared, it| Box::pin(outbox::look(db, shared, it)))
+    }
+
+    fn drain_outbox(&self) -> Answer<'_, DrainedOutbox> {
+        self.write((), |tx, ()| Box::pin(outbox::drain(tx)))
     }
 
     fn paused_types(&self) -> Answer<'_, Vec<String>> {

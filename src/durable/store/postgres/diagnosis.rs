@@ -7,7 +7,7 @@ use super::findings;
 use super::kinds::all_kinds;
 use super::view::View;
 use super::waiting_kinds::WaitingKind;
-use super::{schedules, workers};
+use super::{outbox, schedules, workers};
 use crate::durable::store::{
     Diagnoses, Diagnosis, MAX_DIAGNOSED, MAX_EXAMINED_WORKERS, RunType, UnclaimedType,
 };
@@ -30,6 +30,7 @@ pub(super) async fn diagnose(view: &View) -> Result<Diagnoses, Fault> {
         unclaimed: unclaimed_types(view).await?,
     };
     Ok(Diagnoses {
+        newer_outbox_rows: outbox::count_newer(view).await?,
         server: findings::findings(view).await?,
         ..diagnosis.into()
     })
