@@ -28,10 +28,9 @@ use self::writer::Writer;
 use super::{
     Answer, Backend, Change, ChangeAnswer, DeadPayload, Diagnoses, DrainedOutbox, Enqueue,
     Enqueued, Epoch, Event, FoundTask, HandOut, ListTasks, MAX_BATCH_BYTES, NewSession, NewStep,
-    OutboxLook, ProgressReport,
-    ProgressState, QueueChange, ReadStats, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId,
-    SignalAnswer, StatReport, StatsPage, StepAnswer, StepName, Store, StoredSchedule, StoredStep,
-    TaskState, Turn, TurnAnswer,
+    OutboxLook, ProgressReport, ProgressState, QueueChange, ReadStats, RenewAnswer, ScheduleAnswer,
+    ScheduleChange, SessionId, SignalAnswer, StatReport, StatsPage, StepAnswer, StepName, Store,
+    StoredSchedule, StoredStep, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::clock::Clock;
 use crate::durable::failure::{Cause, Failure};
@@ -42,8 +41,7 @@ use crate::durable::store::layouts::Layouts;
 use crate::durable::task::bytes_of;
 use crate::durable::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, DurableError, Outbox, Overview,
-    QueueHead,
-    Retention, StoreLayout, TaskId, TaskPage, WorkerInfo, WorkersPage,
+    QueueHead, Retention, StoreLayout, TaskId, TaskPage, WorkerInfo, WorkersPage,
 };
 use crate::sync::{Mutex, lock};
 

@@ -186,8 +186,9 @@ async fn a_user_in_postgresql_needs_only_the_right_to_insert() {
     let db = connect_to(&Server::shared().url_of(&user)).await;
     let read = format!("SELECT * FROM {schema}.outbox");
     assert!(db.batch_execute(&read).await.is_err());
-    let inserted = db.execute(row.insert(), &[&row.id_bytes(), &row.body()]);
-    assert_eq!(inserted.await.expect("it is inserted"), 1);
+    let (id, body) = (row.id_bytes(), row.body());
+    let inserted = db.execute(row.insert(), &[&id, &body]).await;
+    assert_eq!(inserted.expect("it is inserted"), 1);
     in_time(async { assert_eq!(client.committed(row).await.expect("it succeeds"), 4) }).await;
     // Only a superuser may have the default schema here, so it is not tested otherwise.
     let default = PostgresStore::open(&Server::shared().url()).await.unwrap();
