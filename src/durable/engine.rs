@@ -2,8 +2,8 @@
 //!
 //! On that thread, the engine sends spawned tasks to the store ([`batch_sender`]), finds out when awaited tasks have ended
 //! ([`waiters`]) or reported progress ([`progress_waiters`]), stores the steps of runs ([`step_sender`]), moves tasks from the outbox
-//! ([`outbox_relay`]), reports how many runs have started and ended ([`run_stats`]), and runs the workers of the process. No user code runs there, so none can delay the renewal of a
-//! lease. The engine does not depend on any runtime of the user.
+//! ([`outbox_relay`]), reports how many runs have started and ended ([`run_stats`]), and runs the workers of the process. No user code
+//! runs there, so none can delay the renewal of a lease. The engine does not depend on any runtime of the user.
 
 use std::sync::{Arc as StdArc, Weak};
 use std::time::Duration;

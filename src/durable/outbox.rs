@@ -9,7 +9,9 @@ use crate::join::sealed::Sealed;
 
 pub(crate) mod body;
 
-/// The statements of the table through which transactions of yours store tasks: see [`DurableClient::outbox`](super::DurableClient::outbox).
+/// The statements of the table through which transactions of yours store tasks.
+///
+/// [`DurableClient::outbox`](super::DurableClient::outbox) makes a row of the table, and has an example.
 ///
 /// The table has two columns, which never change: the id of a task, and a body, which has a version of its own. In SQLite, create it with
 /// [`CREATE`](Self::CREATE) in the file of the store, for instance in a migration. In PostgreSQL, it is created with the store. A user that
