@@ -99,6 +99,7 @@ impl<T> OutboxRow<T> {
         &self.insert
     }
 
+    #[cfg(any(feature = "rusqlite", feature = "tokio-postgres"))]
     pub(crate) fn store_name(&self) -> &StdArc<str> {
         &self.store_name
     }

@@ -655,6 +655,8 @@ async fn a_run_that_is_not_the_first_looks_whether_it_has_spawned_children() {
     })
     .await;
     assert_eq!(within(spawn(&client, 1).await).await.unwrap(), 2);
+    // Another child would be stored, but may not have run yet.
+    assert_eq!(client.counts().await.unwrap().stored, 3);
     assert_eq!(children.get(), 2);
 }
 
