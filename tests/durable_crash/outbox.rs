@@ -1,4 +1,4 @@
-//! Processes die around the commit of a transaction that stores a task beside a row of the user, and while they move such tasks.
+//! Processes die around the commit of a transaction that stores a task together with a row of the user, and while they move such tasks.
 
 use rusqlite::Connection;
 use rustix::process::{Signal, getpid, kill_process};
@@ -10,7 +10,7 @@ use super::job::{Folder, Job};
 use super::process::Process;
 use super::site::{Site, outcomes};
 
-/// The point at which a process dies that buys something, relative to its commit.
+/// The point at which a buyer dies, relative to its commit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Death {
     Before,
@@ -44,7 +44,7 @@ fn die() -> ! {
     std::process::abort()
 }
 
-/// Opens the file of the store, which is also that of the user.
+/// Opens the file of the store, which also contains the user's table.
 fn open(folder: &Folder) -> Connection {
     Connection::open(folder.0.join("tasks.db")).expect("a database")
 }
@@ -100,7 +100,7 @@ async fn a_worker_dies_while_it_moves_tasks() {
     }
 }
 
-/// Several transactions move the tasks.
+/// Enough tasks that several transactions are needed to move them.
 const TASKS: usize = 600;
 
 async fn worker_dies_at(point: &str) {

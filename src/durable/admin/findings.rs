@@ -101,7 +101,7 @@ fn newer_outbox_rows(facts: &Facts<'_>) -> Option<Finding> {
             "outbox.newer",
             FindingLevel::Warn,
             format!("{rows} tasks in the outbox were encoded by a later version of throng"),
-            "update the workers: a program with that version moves these tasks into the store",
+            "update the workers: only a program with that version can move these tasks into the store",
         )
     })
 }
