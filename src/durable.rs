@@ -173,7 +173,8 @@
 //! - Each task is moved into the store exactly once, in one transaction that also removes its row. If `committed` is never called, because
 //!   the process has died or another program has inserted the row, the task is moved within about a second, provided that an executor of
 //!   the store is running.
-//! - Until then, the task waits. It can be awaited, cancelled and signalled, but lists and counts do not include it yet.
+//! - Until then, the task waits. It can be awaited, cancelled and signalled, but lists and counts do not include it yet. If the row was made
+//!   by a later version of this crate, the task can only be awaited until a program with that version moves it.
 //! - In SQLite, create the table with [`Outbox::CREATE`]. No worker can write to the file while your transaction does, so keep it short.
 //!
 //! # Operating a store

@@ -158,6 +158,21 @@ impl Engine {
         }
     }
 
+    /// Cancels a task, or the one that it has joined when it was moved from an outbox. Returns `true` if it had not ended.
+    pub(crate) async fn cancel(&self, id: TaskId) -> Result<bool, DurableError> {
+        let cancel = |id| self.ask(Some(id), move |store| store.cancel(vec![id]));
+        if cancel(id).await? > 0 {
+            return Ok(true);
+        }
+        if self.store.outbox_insert().is_err() {
+            return Ok(false);
+        }
+        match self.state(id).await?.joined() {
+            Some((holder, _)) => Ok(cancel(holder).await? > 0),
+            None => Ok(false),
+        }
+    }
+
     async fn state(&self, id: TaskId) -> Result<TaskState, DurableError> {
         let states = self.ask(Some(id), |store| store.status(vec![id])).await?;
         Ok(states.into_iter().next().unwrap_or(TaskState::Absent))

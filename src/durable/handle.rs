@@ -274,8 +274,7 @@ impl<T> DurableHandle<T> {
     /// If the future is dropped, the task may be cancelled or not.
     pub async fn cancel(&self) -> Result<bool, DurableError> {
         let (engine, id) = (self.engine()?, self.id);
-        let alive = engine.ask(Some(id), |store| store.cancel(vec![id])).await?;
-        Ok(alive > 0)
+        engine.cancel(id).await
     }
 
     /// If the task came from an outbox and has joined another one, makes this the handle of that task, and returns `true`.

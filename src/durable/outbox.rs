@@ -15,7 +15,7 @@ pub(crate) mod body;
 ///
 /// The table has two columns, which never change: the id of a task, and a body, which has a version of its own. In SQLite, create the table
 /// with [`CREATE`](Self::CREATE) in the file of the store, for instance in a migration. In PostgreSQL, it is created with the store, and a
-/// database user that adds rows needs only `INSERT` on the table and `USAGE` on its schema.
+/// database user that adds rows needs only `INSERT` on the table and `USAGE` on its schema. Such a user can store tasks of all types.
 ///
 /// # Examples
 ///
@@ -33,12 +33,14 @@ impl Outbox {
     pub const CREATE: &'static str =
         "CREATE TABLE IF NOT EXISTS throng_outbox (id BLOB PRIMARY KEY, body BLOB NOT NULL)";
 
-    /// Adds a row in SQLite. The parameters are [`OutboxRow::id_bytes`] and [`OutboxRow::body`]. A row with the same id changes nothing.
+    /// Adds a row in SQLite. The parameters are [`OutboxRow::id_bytes`] and [`OutboxRow::body`]. A row with the same id changes nothing
+    /// while the first one is in the outbox, or the store keeps its task.
     pub const INSERT_SQLITE: &'static str =
         "INSERT INTO throng_outbox (id, body) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
 
     /// Adds a row in PostgreSQL, for a store in the schema `throng`. For a store in another schema, use [`OutboxRow::insert`]. The
-    /// parameters are [`OutboxRow::id_bytes`] and [`OutboxRow::body`]. A row with the same id changes nothing.
+    /// parameters are [`OutboxRow::id_bytes`] and [`OutboxRow::body`]. A row with the same id changes nothing while the first one is in the
+    /// outbox, or the store keeps its task.
     pub const INSERT_POSTGRES: &'static str =
         "INSERT INTO throng.outbox (id, body) VALUES ($1, $2) ON CONFLICT DO NOTHING";
 }

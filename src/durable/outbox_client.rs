@@ -89,8 +89,10 @@ impl DurableClient {
     ///
     /// Until the task is moved from the outbox into the store, it [waits](super::Status::Waiting). If another task holds its key when it is
     /// moved, the handle becomes that of the other task when you await it ([`was_joined`](DurableHandle::was_joined),
-    /// [`has_replaced`](DurableHandle::has_replaced)). If the key [rejects](super::Key::reject) new tasks, the handle resolves with an
-    /// error that [`is_conflict`](DurableError::is_conflict), and the task counts as [cancelled](super::Status::Cancelled).
+    /// [`has_replaced`](DurableHandle::has_replaced)). Until you await it, [`status`](DurableHandle::status) and
+    /// [`cancel`](DurableHandle::cancel) concern the other task, and the other methods this one, which has ended. If the key
+    /// [rejects](super::Key::reject) new tasks, the handle resolves with an error that [`is_conflict`](DurableError::is_conflict), and
+    /// the task counts as [cancelled](super::Status::Cancelled).
     pub fn committed<T: DurableTask>(&self, row: OutboxRow<T>) -> DurableHandle<T::Output> {
         self.engine().outbox.committed();
         self.attach::<T>(row.id())

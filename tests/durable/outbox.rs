@@ -4,19 +4,12 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use throng::durable::{
-    DeadFilter, DeadReason, DurableClient, Key, OutboxRow, Priority, SpawnOptions, Status, TaskId,
-};
+use throng::durable::{DurableClient, Key, OutboxRow, Priority, SpawnOptions, Status};
 
 use self::database::Statement::{Add, Sql};
 use self::database::{Database, add};
 use crate::harness::{Number, builder, id, reaches, spawn_as, start, start_as, until};
 use crate::support::rounds;
-
-#[path = "outbox/database.rs"]
-mod database;
-#[path = "outbox/drivers.rs"]
-mod drivers;
 
 /// Defines a test of each function for each store that has an outbox. The functions take a [`Database`].
 macro_rules! on_stores_with_outbox {
@@ -24,7 +17,7 @@ macro_rules! on_stores_with_outbox {
         mod sqlite {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {
-                let database = super::database::Database::file().await;
+                let database = crate::outbox::database::Database::file().await;
                 $crate::harness::in_time(super::$name(database)).await;
             })*
         }
@@ -33,13 +26,22 @@ macro_rules! on_stores_with_outbox {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {
                 if $crate::postgres_server::is_installed() {
-                    let database = super::database::Database::server().await;
+                    let database = crate::outbox::database::Database::server().await;
                     $crate::harness::in_time(super::$name(database)).await;
                 }
             })*
         }
     };
 }
+
+#[path = "outbox/cancels.rs"]
+mod cancels;
+#[path = "outbox/database.rs"]
+mod database;
+#[path = "outbox/drivers.rs"]
+mod drivers;
+#[path = "outbox/unreadable.rs"]
+mod unreadable;
 
 on_stores_with_outbox! {
     a_task_of_a_committed_transaction_runs,
@@ -48,7 +50,6 @@ on_stores_with_outbox! {
     a_task_starts_soon_if_nobody_reports_the_commit,
     a_task_in_the_outbox_waits,
     a_handle_awaits_a_task_in_the_outbox,
-    a_task_in_the_outbox_can_be_cancelled,
     a_task_in_the_outbox_can_be_signalled,
     a_task_has_its_options,
     a_task_whose_key_is_held_is_joined,
@@ -59,7 +60,6 @@ on_stores_with_outbox! {
     tasks_run_once_if_several_engines_move_them,
     many_tasks_are_moved_in_their_order,
     a_row_of_a_later_version_is_left,
-    a_row_that_cannot_be_read_is_a_dead_letter,
     leases_are_renewed_while_a_transaction_is_open,
 }
 
@@ -176,17 +176,6 @@ async fn a_handle_awaits_a_task_in_the_outbox(database: Database) {
     .await;
     assert_eq!(handle.await.expect("no panic").expect("it succeeds"), 7);
     assert!(progress.next().await.is_none());
-}
-
-async fn a_task_in_the_outbox_can_be_cancelled(database: Database) {
-    let (_other, maker) = maker().await;
-    let client = database.client().await;
-    let row = row(&maker, 7, SpawnOptions::new());
-    database.run(&[add(&row)]).await;
-    let handle = client.attach::<Number>(row.id());
-    assert!(handle.cancel().await.expect("an answer"));
-    assert_eq!(database.rows().await, 0);
-    assert!(handle.await.is_err_and(|error| error.is_cancelled()));
 }
 
 async fn a_task_in_the_outbox_can_be_signalled(database: Database) {
@@ -381,32 +370,6 @@ async fn a_row_of_a_later_version_is_left(database: Database) {
     let report = client.admin().report().await.expect("an answer");
     let findings: Vec<_> = report.findings.iter().map(|it| it.id).collect();
     assert!(findings.contains(&"outbox.newer"), "{findings:?}");
-}
-
-async fn a_row_that_cannot_be_read_is_a_dead_letter(database: Database) {
-    let (_other, maker) = maker().await;
-    let known = row(&maker, 2, SpawnOptions::new());
-    let [first, second] = [TaskId::new(), TaskId::new()];
-    let rows = [
-        Add(first.to_bytes().to_vec(), b"\x01garbage".to_vec()),
-        Add(b"no id".to_vec(), known.body().to_vec()),
-        Add(second.to_bytes().to_vec(), Vec::new()),
-        add(&known),
-    ];
-    database.run(&rows).await;
-    let client = database.client().await;
-    // A task with one of these ids runs nevertheless.
-    let same_id = spawn_as(&client, 3, SpawnOptions::new().id(second)).await;
-    let _executor = start(&client, |number, _| async move { Ok(number) }).await;
-    let handle = client.attach::<Number>(known.id());
-    assert_eq!(handle.await.expect("it succeeds"), 2);
-    assert_eq!(same_id.await.expect("it succeeds"), 3);
-    until_moved(&database).await;
-    let error = client.attach::<Number>(first).await.unwrap_err();
-    assert_eq!(error.dead_reason(), Some(DeadReason::Unreadable));
-    assert!(error.to_string().contains("a row of the outbox"), "{error}");
-    let letters = client.dead_letters().list(DeadFilter::all(), 10).await;
-    assert_eq!(letters.expect("an answer").len(), 3);
 }
 
 /// The transaction takes several times as long as a lease.

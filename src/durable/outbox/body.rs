@@ -23,6 +23,13 @@ use crate::durable::queue::group::GroupName;
 use crate::durable::queue::name::QueueName;
 use crate::durable::task::{MAX_PAYLOAD_BYTES, NewTask};
 
+/// No body that can be read has as many bytes, so a store reads no more of a row.
+#[cfg(any(test, feature = "postgres", feature = "sqlite-unbundled"))]
+pub(crate) const MAX_BODY_BYTES: usize = 2 * 1024 * 1024;
+
+/// The maximum length of the JSON text.
+const MAX_TEXT_BYTES: usize = 64 * 1024;
+
 /// The version of the bodies that this build writes, and the latest one that it reads.
 pub(crate) const BODY_VERSION: u8 = 1;
 
@@ -88,6 +95,12 @@ pub(crate) fn decode_body(id: TaskId, body: &[u8]) -> Result<NewTask, String> {
         rest.split_at_checked(len)
     });
     let (text, payload) = split.ok_or("it is too short")?;
+    if text.len() > MAX_TEXT_BYTES {
+        return Err(format!(
+            "its properties are too large: {} bytes",
+            text.len()
+        ));
+    }
     let head: OutboxHead = serde_json::from_slice(text).map_err(|error| error.to_string())?;
     head.check()?;
     let opened = open_payload(payload).ok_or("the envelope of its payload cannot be read")?;

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use crate::durable::TaskId;
-use crate::durable::envelope::{SHORT_ENVELOPE, seal_payload};
+use crate::durable::envelope::{MAX_HEAD_BYTES, SHORT_ENVELOPE, seal_payload};
 use crate::durable::outbox::body::decode_body;
 use crate::durable::policy::Policy;
 use crate::durable::queue::Priority;
 use crate::durable::queue::name::QueueName;
-use crate::durable::store::NewTask;
+use crate::durable::store::{MAX_ERROR_BYTES, MAX_PAYLOAD_BYTES, NewTask, shortened};
 use crate::durable::task::DEFAULT_RETENTION;
 
 /// The name of the dead letters of rows that cannot be read.
@@ -51,11 +51,15 @@ impl OutboxEntry {
         let task = id
             .map_err(String::from)
             .and_then(|id| decode_body(id, &self.body));
-        task.map_err(|error| format!("a row of the outbox cannot be read: {error}"))
+        task.map_err(|error| {
+            let error = format!("a row of the outbox cannot be read: {error}");
+            shortened(error, MAX_ERROR_BYTES)
+        })
     }
 
-    /// Returns a task with the body as its payload.
-    fn into_unreadable(self) -> NewTask {
+    /// Returns a task with the body as its payload. A body that is too large for a payload is cut off.
+    fn into_unreadable(mut self) -> NewTask {
+        self.body.truncate(MAX_PAYLOAD_BYTES - MAX_HEAD_BYTES);
         NewTask {
             id: self.id.unwrap_or_else(TaskId::new),
             name: UNREADABLE_NAME.into(),

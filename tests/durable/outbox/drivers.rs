@@ -7,9 +7,11 @@ use throng::durable::{
     DurableClient, MemoryStore, Outbox, PostgresStore, SpawnOptions, SqliteStore, Status,
 };
 
-use super::database::{Database, connect_to};
+use super::database::{Database, add, connect_to};
+use super::row;
 use crate::harness::{Number, TestStore, in_time, start};
 use crate::postgres_server::{Server, is_installed};
+use crate::support::within;
 
 #[tokio::test]
 async fn a_store_without_an_outbox_refuses_rows() {
@@ -243,4 +245,18 @@ async fn no_task_in_postgresql_is_moved_twice_if_connections_break() {
     .await;
     let counts = open().await.counts().await.expect("an answer");
     assert_eq!((counts.stored, counts.waiting), (TASKS, TASKS));
+}
+
+/// SQLite ignores the case of names.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outbox_may_have_its_name_in_upper_case() {
+    let database = Database::file().await;
+    let create = Outbox::CREATE.replace("throng_outbox", "THRONG_OUTBOX");
+    let create = format!("DROP TABLE throng_outbox; {create}");
+    database.open().execute_batch(&create).expect("a table");
+    let client = database.client().await;
+    let _executor = start(&client, |number, _| async move { Ok(number) }).await;
+    let row = row(&client, 2, SpawnOptions::new());
+    database.run(&[add(&row)]).await;
+    assert_eq!(within(client.committed(row)).await.expect("it runs"), 2);
 }

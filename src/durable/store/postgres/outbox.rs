@@ -7,6 +7,7 @@ use std::slice;
 use std::time::Duration;
 
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
 use super::connection::Connection;
 use super::enqueue;
@@ -18,7 +19,7 @@ use super::transaction::Transaction;
 use super::view::View;
 use crate::durable::TaskId;
 use crate::durable::failpoint::failpoint;
-use crate::durable::outbox::body::BODY_VERSION;
+use crate::durable::outbox::body::{BODY_VERSION, MAX_BODY_BYTES};
 use crate::durable::store::key_answer::output_of_conflict;
 use crate::durable::store::{
     DeadReason, DrainedOutbox, KeyConflict, MAX_BATCH_BYTES, MAX_BATCH_TASKS, NewTask, OutboxEntry,
@@ -31,19 +32,21 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 const LOOK: &str = "SELECT EXISTS (
         SELECT 1 FROM throng.outbox WHERE substring(body FROM 1 FOR 1) <= $1)";
 
-/// Removes the next rows of the versions up to `$1`: at most `$2`, of which all but the last have fewer than `$3` bytes in total.
+/// Removes the next rows of the versions up to `$1`: at most `$2`, of which all but the last have fewer than `$3` bytes in total. Returns
+/// at most `$4` bytes of each body.
 const REMOVE: &str = "WITH next AS MATERIALIZED (
         SELECT id, octet_length(body)::bigint AS size FROM throng.outbox
         WHERE substring(body FROM 1 FOR 1) <= $1 ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED
     ), sized AS (
         SELECT id, sum(size) OVER (ORDER BY id) - size AS before FROM next
     ), removed AS (
-        DELETE FROM throng.outbox WHERE id IN (SELECT id FROM sized WHERE before < $3::bigint) RETURNING id, body
+        DELETE FROM throng.outbox WHERE id IN (SELECT id FROM sized WHERE before < $3::bigint)
+        RETURNING id, substring(body FROM 1 FOR $4::integer) AS body
     )
     SELECT id, body FROM removed ORDER BY id";
 
 const REMOVE_ONE: &str = "DELETE FROM throng.outbox
-    WHERE substring(body FROM 1 FOR 1) <= $1 AND id = $2 RETURNING id, body";
+    WHERE substring(body FROM 1 FOR 1) <= $1 AND id = $2 RETURNING id, substring(body FROM 1 FOR $3::integer)";
 
 const COUNT_NEWER: &str =
     "SELECT count(*) FROM throng.outbox WHERE substring(body FROM 1 FOR 1) > $1";
@@ -52,6 +55,8 @@ const FIND: &str = "SELECT id FROM throng.outbox WHERE id = ANY ($1::bytea[])";
 
 /// The latest version of the rows to move, as a parameter of the statements.
 const KNOWN: &[u8] = &[BODY_VERSION];
+
+const MAX_BYTES: i32 = MAX_BODY_BYTES as i32;
 
 /// Looks for rows.
 pub(super) async fn look(db: &Connection, _: &Shared, (): &()) -> Result<OutboxLook, Fault> {
@@ -66,12 +71,14 @@ pub(super) async fn look(db: &Connection, _: &Shared, (): &()) -> Result<OutboxL
 /// Moves the next tasks into the store.
 pub(super) async fn drain(tx: &mut Transaction) -> Result<DrainedOutbox, Fault> {
     let limits = (MAX_BATCH_TASKS as i64, MAX_BATCH_BYTES as i64);
-    let rows = tx.rows(REMOVE, &[&KNOWN, &limits.0, &limits.1]).await?;
+    let rows = tx
+        .rows(REMOVE, &[&KNOWN, &limits.0, &limits.1, &MAX_BYTES])
+        .await?;
     failpoint("outbox.removed");
     let entries = entries_of(&rows)?;
     let bytes: usize = entries.iter().map(|entry| entry.body.len()).sum();
     let more = entries.len() == MAX_BATCH_TASKS || bytes >= MAX_BATCH_BYTES;
-    let mut drained = move_entries(tx, entries).await?;
+    let mut drained = move_sorted(tx, &SortedEntries::of(entries)).await?;
     drained.more = more;
     if !more {
         drained.newer = count_newer(tx).await?;
@@ -96,12 +103,8 @@ fn entries_of(rows: &[Row]) -> Result<Vec<OutboxEntry>, Fault> {
     entries.collect()
 }
 
-async fn move_entries(
-    tx: &mut Transaction,
-    entries: Vec<OutboxEntry>,
-) -> Result<DrainedOutbox, Fault> {
-    let moved = entries.len() as u64;
-    let sorted = SortedEntries::of(entries);
+/// Stores the tasks of rows that the transaction has removed.
+async fn move_sorted(tx: &mut Transaction, sorted: &SortedEntries) -> Result<DrainedOutbox, Fault> {
     if !sorted.tasks.is_empty() {
         let enqueued = enqueue::store_all(tx, &sorted.tasks).await?;
         for conflict in &enqueued.conflicts {
@@ -112,7 +115,7 @@ async fn move_entries(
         store_unreadable(tx, task, error).await?;
     }
     Ok(DrainedOutbox {
-        moved,
+        moved: (sorted.tasks.len() + sorted.unreadable.len()) as u64,
         unreadable: sorted.unreadable.len() as u64,
         ..DrainedOutbox::default()
     })
@@ -137,7 +140,7 @@ async fn store_conflict(
 /// Stores a row that cannot be read as a dead letter.
 async fn store_unreadable(tx: &mut Transaction, task: &NewTask, error: &str) -> Result<(), Fault> {
     let mut task = task.clone();
-    if tx.task(task.id).await?.is_some() {
+    if tx.kept_task(task.id).await?.is_some() {
         task.id = TaskId::new();
     }
     if let Some(stored) = store_delayed(tx, &task).await? {
@@ -149,7 +152,7 @@ async fn store_unreadable(tx: &mut Transaction, task: &NewTask, error: &str) -> 
 
 /// Stores a delayed task, which the caller ends. Returns `None` if there already is a task with its id.
 async fn store_delayed(tx: &mut Transaction, task: &NewTask) -> Result<Option<Task>, Fault> {
-    if tx.task(task.id).await?.is_some() {
+    if tx.kept_task(task.id).await?.is_some() {
         return Ok(None);
     }
     enqueue::store_all(tx, slice::from_ref(task)).await?;
@@ -174,22 +177,37 @@ pub(super) fn outbox_ids(ids: &[TaskId]) -> Vec<Vec<u8>> {
 }
 
 impl Transaction {
-    /// Returns a task. If it is in the outbox, moves it into the store first.
-    pub(super) async fn task_or_outbox(&mut self, id: TaskId) -> Result<Option<Task>, Fault> {
+    /// Returns a task, unless its retention is over.
+    async fn kept_task(&self, id: TaskId) -> Result<Option<Task>, Fault> {
         let task = self.task(id).await?;
-        if task.is_some() || !self.move_from_outbox(id).await? {
+        Ok(task.filter(|task| !task.state.is_expired(task.at, self.expiry())))
+    }
+
+    /// Returns a task that is to be cancelled. If it is in the outbox, moves it into the store first, without its key, so that it
+    /// replaces no other task.
+    pub(super) async fn task_to_cancel(&mut self, id: TaskId) -> Result<Option<Task>, Fault> {
+        let task = self.kept_task(id).await?;
+        if task.is_some() {
             return Ok(task);
         }
+        let mut sorted = self.take_from_outbox(id).await?;
+        for task in &mut sorted.tasks {
+            task.key = None;
+        }
+        move_sorted(self, &sorted).await?;
         self.task(id).await
     }
 
-    /// Moves a task from the outbox into the store. Returns `false` if it is not there.
-    pub(super) async fn move_from_outbox(&mut self, id: TaskId) -> Result<bool, Fault> {
-        let row = self
-            .rows(REMOVE_ONE, &[&KNOWN, &&id.to_bytes()[..]])
-            .await?;
-        let is_found = !row.is_empty();
-        move_entries(self, entries_of(&row)?).await?;
-        Ok(is_found)
+    /// Moves a task into the store, if it is in the outbox.
+    pub(super) async fn move_from_outbox(&mut self, id: TaskId) -> Result<(), Fault> {
+        let sorted = self.take_from_outbox(id).await?;
+        move_sorted(self, &sorted).await?;
+        Ok(())
+    }
+
+    async fn take_from_outbox(&mut self, id: TaskId) -> Result<SortedEntries, Fault> {
+        let params: &[&(dyn ToSql + Sync)] = &[&KNOWN, &&id.to_bytes()[..], &MAX_BYTES];
+        let row = self.rows(REMOVE_ONE, params).await?;
+        Ok(SortedEntries::of(entries_of(&row)?))
     }
 }

@@ -112,7 +112,9 @@ pub(super) async fn signal(
     value: &[u8],
 ) -> Result<SignalAnswer, Fault> {
     let mut is_alive = tx.row(LOCK_ALIVE, &[&uuid(id)]).await?.is_some();
-    if !is_alive && tx.move_from_outbox(id).await? {
+    if !is_alive {
+        // If another process moves the task, this waits until it has done so, and finds no row. So the store is asked again in any case.
+        tx.move_from_outbox(id).await?;
         is_alive = tx.row(LOCK_ALIVE, &[&uuid(id)]).await?.is_some();
     }
     if !is_alive {

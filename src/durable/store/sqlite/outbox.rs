@@ -17,7 +17,7 @@ use super::task::Task;
 use super::transaction::Transaction;
 use crate::durable::TaskId;
 use crate::durable::failpoint::failpoint;
-use crate::durable::outbox::body::BODY_VERSION;
+use crate::durable::outbox::body::{BODY_VERSION, MAX_BODY_BYTES};
 use crate::durable::store::key_answer::output_of_conflict;
 use crate::durable::store::{
     DeadReason, DrainedOutbox, KeyConflict, MAX_BATCH_BYTES, MAX_BATCH_TASKS, NewTask, OutboxEntry,
@@ -29,15 +29,21 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// The interval at which an engine looks for an outbox, if there is none.
 const MISSING_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Selects the next rows of the versions up to `?1`, and those that cannot be read. The first byte of an empty body is `NULL`.
-const NEXT: &str = "SELECT rowid, id, body FROM throng_outbox
+/// Selects at most `?2` bytes of the next rows of the versions up to `?1`, and those that cannot be read. The first byte of an empty body
+/// is `NULL`.
+const NEXT: &str = "SELECT rowid, id, substr(body, 1, ?2) FROM throng_outbox
     WHERE (typeof(body) = 'blob' AND substr(body, 1, 1) > ?1) IS NOT TRUE ORDER BY rowid";
+
+/// The latest version of the rows to move, as a parameter of the statements.
+const KNOWN: [u8; 1] = [BODY_VERSION];
+
+const MAX_BYTES: i64 = MAX_BODY_BYTES as i64;
 
 const COUNT_NEWER: &str = "SELECT count(*) FROM throng_outbox
     WHERE typeof(body) = 'blob' AND substr(body, 1, 1) > ?1";
 
-const FIND: &str = "SELECT rowid, id, body FROM throng_outbox
-    WHERE id = ?2 AND (typeof(body) = 'blob' AND substr(body, 1, 1) > ?1) IS NOT TRUE";
+const FIND: &str = "SELECT rowid, id, substr(body, 1, ?2) FROM throng_outbox
+    WHERE id = ?3 AND (typeof(body) = 'blob' AND substr(body, 1, 1) > ?1) IS NOT TRUE";
 
 /// Looks for rows. While the file does not change, this reads no table.
 pub(super) fn look(reader: &ReadConnection) -> Result<OutboxLook, Fault> {
@@ -70,7 +76,7 @@ fn look_once(db: &Connection) -> Result<(bool, bool), Fault> {
         return Ok((false, false));
     }
     let mut next = db.prepare_cached(NEXT)?;
-    Ok((true, next.exists([[BODY_VERSION]])?))
+    Ok((true, next.exists((KNOWN, MAX_BYTES))?))
 }
 
 /// Moves the next tasks into the store.
@@ -79,7 +85,8 @@ pub(super) fn drain(tx: &mut Transaction<'_>) -> Result<DrainedOutbox, Fault> {
         return Ok(DrainedOutbox::default());
     }
     let (rows, more) = next_rows(tx.db)?;
-    let mut drained = move_rows(tx, rows)?;
+    let sorted = remove(tx, rows)?;
+    let mut drained = move_sorted(tx, &sorted)?;
     drained.more = more;
     if !more {
         drained.newer = count_newer(tx.db)?;
@@ -93,7 +100,7 @@ pub(super) fn count_newer(db: &Connection) -> Result<u64, rusqlite::Error> {
         return Ok(0);
     }
     let mut statement = db.prepare_cached(COUNT_NEWER)?;
-    let newer: i64 = statement.query_row([[BODY_VERSION]], |row| row.get(0))?;
+    let newer: i64 = statement.query_row([KNOWN], |row| row.get(0))?;
     Ok(newer as u64)
 }
 
@@ -133,7 +140,7 @@ impl OutboxTableRow {
 /// Returns the next rows, and `true` if there may be more.
 fn next_rows(db: &Connection) -> Result<(Vec<OutboxTableRow>, bool), rusqlite::Error> {
     let mut statement = db.prepare_cached(NEXT)?;
-    let mut rows = statement.query([[BODY_VERSION]])?;
+    let mut rows = statement.query((KNOWN, MAX_BYTES))?;
     let (mut found, mut bytes) = (Vec::new(), 0);
     while found.len() < MAX_BATCH_TASKS && bytes < MAX_BATCH_BYTES {
         let Some(row) = rows.next()? else {
@@ -146,13 +153,21 @@ fn next_rows(db: &Connection) -> Result<(Vec<OutboxTableRow>, bool), rusqlite::E
     Ok((found, true))
 }
 
-fn move_rows(tx: &mut Transaction<'_>, rows: Vec<OutboxTableRow>) -> Result<DrainedOutbox, Fault> {
-    for row in &rows {
+fn remove(
+    tx: &mut Transaction<'_>,
+    rows: impl IntoIterator<Item = OutboxTableRow>,
+) -> Result<SortedEntries, Fault> {
+    let mut entries = Vec::new();
+    for row in rows {
         tx.execute("DELETE FROM throng_outbox WHERE rowid = ?1", [row.number])?;
+        entries.push(row.entry);
     }
     failpoint("outbox.removed");
-    let moved = rows.len() as u64;
-    let sorted = SortedEntries::of(rows.into_iter().map(|row| row.entry).collect());
+    Ok(SortedEntries::of(entries))
+}
+
+/// Stores the tasks of rows that the transaction has removed.
+fn move_sorted(tx: &mut Transaction<'_>, sorted: &SortedEntries) -> Result<DrainedOutbox, Fault> {
     if !sorted.tasks.is_empty() {
         let enqueued = enqueue::store_all(tx, &sorted.tasks)?;
         for conflict in &enqueued.conflicts {
@@ -163,7 +178,7 @@ fn move_rows(tx: &mut Transaction<'_>, rows: Vec<OutboxTableRow>) -> Result<Drai
         store_unreadable(tx, task, error)?;
     }
     Ok(DrainedOutbox {
-        moved,
+        moved: (sorted.tasks.len() + sorted.unreadable.len()) as u64,
         unreadable: sorted.unreadable.len() as u64,
         ..DrainedOutbox::default()
     })
@@ -187,7 +202,7 @@ fn store_conflict(
 /// Stores a row that cannot be read as a dead letter.
 fn store_unreadable(tx: &mut Transaction<'_>, task: &NewTask, error: &str) -> Result<(), Fault> {
     let mut task = task.clone();
-    if tx.task(task.id)?.is_some() {
+    if tx.kept_task(task.id)?.is_some() {
         task.id = TaskId::new();
     }
     match store_delayed(tx, &task)? {
@@ -198,7 +213,7 @@ fn store_unreadable(tx: &mut Transaction<'_>, task: &NewTask, error: &str) -> Re
 
 /// Stores a delayed task, which the caller ends. Returns `None` if there already is a task with its id.
 fn store_delayed(tx: &mut Transaction<'_>, task: &NewTask) -> Result<Option<Task>, Fault> {
-    if tx.task(task.id)?.is_some() {
+    if tx.kept_task(task.id)?.is_some() {
         return Ok(None);
     }
     enqueue::store_all(tx, slice::from_ref(task))?;
@@ -206,26 +221,44 @@ fn store_delayed(tx: &mut Transaction<'_>, task: &NewTask) -> Result<Option<Task
 }
 
 impl Transaction<'_> {
-    /// Returns a task. If it is in the outbox, moves it into the store first.
-    pub(super) fn task_or_outbox(&mut self, id: TaskId) -> Result<Option<Task>, Fault> {
+    /// Returns a task, unless its retention is over.
+    fn kept_task(&self, id: TaskId) -> Result<Option<Task>, Fault> {
         let task = self.task(id)?;
-        if task.is_some() || !self.move_from_outbox(id)? {
+        Ok(task.filter(|task| !task.state.is_expired(task.at, self.expiry())))
+    }
+
+    /// Returns a task that is to be cancelled. If it is in the outbox, moves it into the store first, without its key, so that it
+    /// replaces no other task.
+    pub(super) fn task_to_cancel(&mut self, id: TaskId) -> Result<Option<Task>, Fault> {
+        let task = self.kept_task(id)?;
+        if task.is_some() {
             return Ok(task);
         }
+        let mut sorted = self.take_from_outbox(id)?;
+        for task in &mut sorted.tasks {
+            task.key = None;
+        }
+        move_sorted(self, &sorted)?;
         Ok(self.task(id)?)
     }
 
-    /// Moves a task from the outbox into the store. Returns `false` if it is not there.
+    /// Moves a task into the store. Returns `false` if it is not in the outbox.
     pub(super) fn move_from_outbox(&mut self, id: TaskId) -> Result<bool, Fault> {
+        let sorted = self.take_from_outbox(id)?;
+        Ok(move_sorted(self, &sorted)?.moved > 0)
+    }
+
+    fn take_from_outbox(&mut self, id: TaskId) -> Result<SortedEntries, Fault> {
         if !has_outbox(self.db)? {
-            return Ok(false);
+            return Ok(SortedEntries::default());
         }
-        let mut statement = self.db.prepare_cached(FIND)?;
-        let params = rusqlite::params![[BODY_VERSION], id.to_bytes()];
-        let row = statement.query_row(params, OutboxTableRow::read);
-        let row = row.optional()?;
-        let is_found = row.is_some();
-        move_rows(self, row.into_iter().collect())?;
-        Ok(is_found)
+        let row = {
+            let mut statement = self.db.prepare_cached(FIND)?;
+            let params = rusqlite::params![KNOWN, MAX_BYTES, id.to_bytes()];
+            statement
+                .query_row(params, OutboxTableRow::read)
+                .optional()?
+        };
+        remove(self, row)
     }
 }

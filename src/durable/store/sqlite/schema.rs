@@ -469,7 +469,7 @@ pub(super) fn has_steps(db: &Connection) -> Result<bool, rusqlite::Error> {
 /// Returns `true` if a user has created the outbox.
 pub(super) fn has_outbox(db: &Connection) -> Result<bool, rusqlite::Error> {
     let mut statement = db.prepare_cached(
-        "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'throng_outbox'",
+        "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'throng_outbox' COLLATE NOCASE",
     )?;
     statement.exists([])
 }
