@@ -148,15 +148,21 @@
 //! PostgreSQL database as the order, your own transaction can store the task: it inserts a row into the [outbox](Outbox) of the database.
 //! This takes one statement per task, with any driver.
 //!
-//! ```no_run
+//! ```
 //! # use serde::{Deserialize, Serialize};
 //! # use throng::durable::{DurableClient, DurableTask};
 //! # #[derive(Serialize, Deserialize)] struct Ship { order: u64 }
 //! # impl DurableTask for Ship { const NAME: &'static str = "ship"; type Output = (); }
 //! # #[cfg(feature = "sqlite-unbundled")]
-//! # fn buy(client: &DurableClient, db: &mut rusqlite::Connection) -> Result<(), Box<dyn std::error::Error>> {
-//! use throng::durable::SpawnOptions;
+//! # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use throng::durable::{Outbox, SpawnOptions};
+//! # let folder = tempfile::tempdir()?;
+//! # let path = folder.path().join("app.db");
+//! # let client = DurableClient::open(throng::durable::SqliteStore::open(&path).await?);
+//! # let mut db = rusqlite::Connection::open(&path)?;
+//! # db.execute_batch("CREATE TABLE orders (id INTEGER PRIMARY KEY)")?;
 //!
+//! db.execute_batch(Outbox::CREATE)?; // once, for instance in a migration
 //! let tx = db.transaction()?;
 //! tx.execute("INSERT INTO orders (id) VALUES (7)", [])?;
 //! let row = client.outbox(Ship { order: 7 }, SpawnOptions::new())?; // nothing is sent
@@ -165,6 +171,7 @@
 //! let handle = client.committed(row); // the task starts now
 //! # drop(handle);
 //! # Ok(()) }
+//! # #[cfg(not(feature = "sqlite-unbundled"))] fn main() {}
 //! ```
 //!
 //! - [`DurableClient::outbox`] encodes the task as a row, and [`DurableClient::committed`] returns its handle after the commit. With the

@@ -6,11 +6,11 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use super::{
-    Answer, Backend, Change, ChangeAnswer, DeadPayload, Diagnoses, Enqueue, Enqueued, Epoch, Event,
-    FoundTask, HandOut, ListTasks, MoveWaiting, MovedPart, NewSession, NewStep, ProgressReport,
-    ProgressState, QueueChange, ReadStats, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId,
-    SignalAnswer, StatReport, StatsPage, StepAnswer, StepName, StoredSchedule, StoredStep,
-    TaskState, Turn, TurnAnswer,
+    Answer, Backend, Change, ChangeAnswer, DeadPayload, Diagnoses, DrainedOutbox, Enqueue,
+    Enqueued, Epoch, Event, FoundTask, HandOut, ListTasks, MoveWaiting, MovedPart, NewSession,
+    NewStep, OutboxLook, ProgressReport, ProgressState, QueueChange, ReadStats, RenewAnswer,
+    ScheduleAnswer, ScheduleChange, SessionId, SignalAnswer, StatReport, StatsPage, StepAnswer,
+    StepName, StoredSchedule, StoredStep, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::key::KeyHash;
@@ -239,6 +239,14 @@ impl<B: Backend> Backend for Observer<B> {
 
     fn outbox_insert(&self) -> Result<StdArc<str>, Cause> {
         Err(Cause::Observed)
+    }
+
+    fn look_into_outbox(&self) -> Answer<'_, OutboxLook> {
+        refuse()
+    }
+
+    fn drain_outbox(&self) -> Answer<'_, DrainedOutbox> {
+        refuse()
     }
 
     fn change_schedule(&self, _: StdArc<ScheduleChange>) -> Answer<'_, Option<Enqueued>> {

@@ -140,6 +140,9 @@ pub(super) async fn an_observer_is_refused_all_changes(it: &dyn Harness) {
     assert_observed(store.change_queue(queue_name("q"), resume).await);
     assert_observed(store.hand_out(COMPUTES).await);
     assert_observed(store.change_schedule(Arc::new(removal())).await);
+    assert_eq!(store.outbox_insert(), Err(Cause::Observed));
+    assert_observed(store.look_into_outbox().await);
+    assert_observed(store.drain_outbox().await);
     assert_observed(store.record_stats(Arc::new(one_run())).await);
     assert_observed(store.maintain(9).await);
     assert_observed(store.maintain_every(HOUR, 9).await);
