@@ -32,7 +32,7 @@ use super::job::Job;
 use super::site::Site;
 use super::support::rounds;
 
-on_both_stores! {
+on_all_stores! {
     every_promise_is_kept,
 }
 
@@ -70,7 +70,7 @@ async fn torture(site: &Site) -> Tortured {
     let held = held.expect("it is stored").id();
     for _ in 0..rounds(12, 300) {
         sleep(Duration::from_millis(rounds(400, 2000) as u64)).await;
-        fleet.strike();
+        fleet.strike(site);
         producers.pause_if(site.counts().await.waiting > MAX_WAITING);
     }
     let produced = producers.end().await;

@@ -19,6 +19,7 @@ use super::migrate;
 use super::server::BACKOFF;
 use super::shared::Shared;
 use super::transaction::{FIRST_STATEMENTS, Run, Transaction};
+use crate::durable::failpoint::failpoint;
 use crate::durable::failure::{Effect, Failure};
 use crate::durable::store::Answer;
 
@@ -96,6 +97,7 @@ impl WriterTask {
         while receiver.recv_many(&mut jobs, MAX_BATCH).await > 0 {
             self.write(&mut jobs).await;
             jobs.drain(..).for_each(|job| job.finish());
+            failpoint("postgres.after-answer");
         }
     }
 
@@ -225,13 +227,19 @@ async fn transact(
         tx.settle_groups().await?;
     }
     tx.finish().await?;
+    failpoint("postgres.before-commit");
     *effect = Effect::Unknown;
-    let commit = async { Ok(connection.batch("COMMIT").await?) };
+    let commit = async {
+        connection.batch("COMMIT").await?;
+        failpoint("postgres.after-commit");
+        Ok(())
+    };
     // The notifications are sent before the answers, since a process may exit as soon as it has its answer.
     let notify = async {
         tx.notices.send(connection).await;
         Ok::<_, Fault>(())
     };
     try_join!(commit, notify)?;
+    failpoint("postgres.after-notices");
     Ok(())
 }

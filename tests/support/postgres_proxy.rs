@@ -1,22 +1,19 @@
 //! [`CommitProxy`]: a proxy to the server that loses COMMITs or their answers.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinHandle;
 
-use super::server::Server;
-use crate::sync::{Mutex, lock};
-
 /// The message that commits a transaction.
 const COMMIT: &[u8] = b"Q\0\0\0\x0bCOMMIT\0";
 
 /// The fate of a COMMIT. The connection is closed in each case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CommitFate {
+pub(crate) enum CommitFate {
     /// The server does not receive it.
     Dropped,
     /// The server has answered it, and the answer is discarded.
@@ -24,29 +21,30 @@ pub(super) enum CommitFate {
 }
 
 /// A proxy to the server, at a socket in a folder of its own.
-pub(super) struct CommitProxy {
+pub(crate) struct CommitProxy {
     folder: TempDir,
     next: Arc<Mutex<Option<CommitFate>>>,
     task: JoinHandle<()>,
 }
 
 impl CommitProxy {
-    pub(super) fn to(server: &Server) -> Self {
+    /// A proxy to the server with this socket.
+    pub(crate) fn to(server: PathBuf) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join(".s.PGSQL.5432")).unwrap();
         let next = Arc::new(Mutex::new(None));
-        let task = tokio::spawn(serve(listener, server.socket(), Arc::clone(&next)));
+        let task = tokio::spawn(serve(listener, server, Arc::clone(&next)));
         Self { folder, next, task }
     }
 
-    pub(super) fn url(&self) -> String {
-        let folder = self.folder.path().display();
-        format!("host={folder} user=throng dbname=postgres")
+    /// The folder of the socket, which takes the place of the server's in an address.
+    pub(crate) fn host(&self) -> String {
+        self.folder.path().display().to_string()
     }
 
     /// Decides the fate of the next COMMIT.
-    pub(super) fn decide(&self, fate: CommitFate) {
-        *lock(&self.next) = Some(fate);
+    pub(crate) fn decide(&self, fate: CommitFate) {
+        *self.next.lock().expect("nobody panics here") = Some(fate);
     }
 }
 
@@ -58,9 +56,12 @@ impl Drop for CommitProxy {
 
 async fn serve(listener: UnixListener, server: PathBuf, next: Arc<Mutex<Option<CommitFate>>>) {
     while let Ok((client, _)) = listener.accept().await {
-        let server = UnixStream::connect(&server).await.unwrap();
-        let next = Arc::clone(&next);
-        tokio::spawn(async move { carry(client, server, &next).await });
+        let (server, next) = (server.clone(), Arc::clone(&next));
+        tokio::spawn(async move {
+            if let Ok(server) = UnixStream::connect(&server).await {
+                carry(client, server, &next).await;
+            }
+        });
     }
 }
 
@@ -73,7 +74,8 @@ async fn carry(mut client: UnixStream, mut server: UnixStream, next: &Mutex<Opti
             read = client.read(&mut asked) => match read {
                 Ok(len) if len > 0 => {
                     let request = &asked[..len];
-                    match commit_in(request).and_then(|at| Some((at, lock(next).take()?))) {
+                    let fate = || next.lock().expect("nobody panics here").take();
+                    match commit_in(request).and_then(|at| Some((at, fate()?))) {
                         Some((at, fate)) => {
                             end(&mut server, &request[..at], fate, &mut answered).await;
                             false
