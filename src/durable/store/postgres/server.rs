@@ -86,6 +86,9 @@ impl PostgresServer {
     /// The statements of this store are pinned to the plans that they are written for: each row is found by an index, in a nested loop. The
     /// statistics of a queue's tables are always out of date, and then a planner that is free to choose reads whole tables.
     ///
+    /// A role or a database can have limits of its own, which not every version of the server knows. One of them would end connections that
+    /// have nothing to do.
+    ///
     /// A role or a database can have another isolation level. In it, a transaction that has waited for the lock of the store would not see
     /// what the last holder of the lock has written.
     fn settings(&self) -> String {
@@ -95,7 +98,9 @@ impl PostgresServer {
              SET idle_in_transaction_session_timeout = {}; SET client_min_messages = warning;
              SET default_transaction_isolation = 'read committed';
              SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_seqscan = off; SET jit = off;
-             SET max_parallel_workers_per_gather = 0",
+             SET max_parallel_workers_per_gather = 0;
+             SELECT set_config(name, '0', false) FROM pg_catalog.pg_settings
+                 WHERE name IN ('idle_session_timeout', 'transaction_timeout')",
             2 * third,
             6 * third
         )

@@ -4,7 +4,9 @@ pub(in crate::durable::store) use self::server::{
     ServerConnection, is_installed as is_server_installed,
 };
 
+mod damage_tests;
 mod errors_tests;
+mod held_snapshot_tests;
 mod lost_answers_tests;
 mod maintenance_tests;
 mod permissions_tests;
@@ -16,6 +18,8 @@ mod reconnects_tests;
 mod scene;
 #[path = "../../../../tests/support/postgres_server.rs"]
 pub(in crate::durable::store) mod server;
+mod settings_tests;
+mod statistics_tests;
 mod steps_tests;
 mod timeouts_tests;
 

@@ -1,0 +1,215 @@
+//! The plans of all statements, whatever the server believes about the sizes of the tables: those of a queue are empty at one time and large
+//! at another, and nobody analyzes them in between.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::needs_postgres;
+use super::scene::*;
+
+/// The settings of the connections of a store, as far as they concern plans.
+const SETTINGS: &str = "SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_seqscan = off;
+    SET jit = off; SET max_parallel_workers_per_gather = 0; SET plan_cache_mode = force_generic_plan";
+
+/// The tables that grow with the number of tasks, groups or schedules. The others have a row for each process, queue or type.
+const LARGE: [&str; 12] = [
+    "error",
+    "group_hold",
+    "group_line",
+    "group_run",
+    "progress",
+    "ready",
+    "schedule",
+    "stat",
+    "step",
+    "task",
+    "watch",
+    "workflow",
+];
+
+/// The statements that read a whole table: those of maintenance, which runs once a minute.
+const READS_ALL: [(&str, &str); 2] = [
+    ("silent_sessions.REMOVE_WATCHES", "watch"),
+    ("schedules.CORRECT", "schedule"),
+];
+
+/// Fills all large tables. The rows are like those of tasks in all states.
+const FILL: &str = "
+    INSERT INTO $S.task (id, state, place, at, ready_at, name, kind, max_crashes, retention, queue, group_name,
+            priority, key, key_until, parent, payload)
+        SELECT md5(n::text)::uuid, (ARRAY[0, 0, 1, 3, 4, 5])[n % 6 + 1], n, CASE WHEN n % 6 > 1 THEN n END, n,
+            'job', n % 3, 3, 1000, CASE WHEN n % 2 = 0 THEN 'q' END,
+            CASE WHEN n % 2 = 0 THEN (n % 500)::text END, 1,
+            CASE WHEN n % 10 = 0 THEN decode(md5(n::text), 'hex') END, CASE WHEN n % 20 = 0 THEN n END,
+            CASE WHEN n % 7 = 0 THEN md5((n / 7)::text)::uuid END, '\\x00'
+        FROM generate_series(1, 12000) AS n;
+    INSERT INTO $S.ready SELECT kind, coalesce(group_name, ''), place, id FROM $S.task
+        WHERE state = 0 AND place % 6 = 0;
+    INSERT INTO $S.error SELECT id, 1, 1, 'error', 1 FROM $S.task WHERE place % 4 = 0;
+    INSERT INTO $S.progress SELECT id, 1, 1, '\\x00' FROM $S.task WHERE place % 4 = 1;
+    INSERT INTO $S.workflow SELECT id, 2, 2, 3, '' FROM $S.task WHERE place % 4 = 2;
+    INSERT INTO $S.step SELECT id, n::text, n, 1, '\\x00' FROM $S.workflow, generate_series(1, 2) AS n;
+    INSERT INTO $S.watch SELECT id, 1 FROM $S.task WHERE place % 4 = 3;
+    INSERT INTO $S.group_line SELECT n % 3, n::text, 'q', 1, CASE WHEN n % 2 = 0 THEN n END
+        FROM generate_series(1, 3000) AS n;
+    INSERT INTO $S.group_run SELECT id, 'q', group_name FROM $S.task WHERE group_name IS NOT NULL;
+    INSERT INTO $S.group_hold SELECT 'q', n::text, n FROM generate_series(1, 3000) AS n;
+    INSERT INTO $S.schedule (name, version, needs, time, hand_out, started, skipped, body)
+        SELECT n::text, 1, n % 2, n, n, 0, 0, '\\x00' FROM generate_series(1, 3000) AS n;
+    INSERT INTO $S.stat SELECT n % 2 = 0, n / 10, (n % 10)::text, '', 1, 1, 1, 1, 1, 1
+        FROM generate_series(1, 5000) AS n;
+    INSERT INTO $S.session (id, endpoint, layout, process, types, opened, seen)
+        SELECT n + 100, n, 1, n, ARRAY[1, 2], 0, 0 FROM generate_series(1, 300) AS n;
+    INSERT INTO $S.park SELECT n + 100, n, ARRAY[1, 2] FROM generate_series(1, 200) AS n;
+    INSERT INTO $S.claim (epoch, session, until, lease, claimed_at, held)
+        SELECT n, n + 100, n, 1, 1, ARRAY[md5(n::text)::uuid] FROM generate_series(1, 300) AS n";
+
+/// The name of a table, and that of the index by which its rows are found, if there is one.
+type Access = (String, Option<String>);
+
+/// The accesses to tables of each statement, by its name.
+type Plans = BTreeMap<String, BTreeSet<Access>>;
+
+/// Returns all statements of the store, by the names of their files and their own.
+fn statements() -> BTreeMap<String, String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/durable/store/postgres");
+    let mut statements = BTreeMap::new();
+    for file in fs::read_dir(folder).unwrap() {
+        let path = file.unwrap().path();
+        if path.extension().is_none_or(|it| it != "rs") {
+            continue;
+        }
+        let (stem, source) = (
+            path.file_stem().unwrap(),
+            fs::read_to_string(&path).unwrap(),
+        );
+        for part in source.split("const ").skip(1) {
+            let Some((name, text)) = part.split_once(": &str =") else {
+                continue;
+            };
+            let Some(text) = text.trim_start().strip_prefix('"') else {
+                continue;
+            };
+            let text = &text[..text.find('"').unwrap()];
+            let kinds = ["SELECT ", "INSERT ", "UPDATE ", "DELETE ", "WITH "];
+            if kinds.iter().any(|kind| text.starts_with(kind)) {
+                let name = format!("{}.{name}", stem.to_string_lossy());
+                statements.insert(name, text.to_owned());
+            }
+        }
+    }
+    statements
+}
+
+/// Returns the plan of a statement that does not depend on its parameters.
+fn plan(scene: &PostgresScene, sql: &str) -> Value {
+    let parameters = (1..).take_while(|number| sql.contains(&format!("${number}")));
+    let nulls = vec!["NULL"; parameters.count()].join(", ");
+    let execute = match nulls.as_str() {
+        "" => String::from("it"),
+        nulls => format!("it ({nulls})"),
+    };
+    let sql = sql.replace("throng.", "$S.");
+    let rows = scene.ask(&format!(
+        "{SETTINGS}; PREPARE it AS {sql}; EXPLAIN (FORMAT JSON) EXECUTE {execute}; DEALLOCATE it"
+    ));
+    serde_json::from_str(&rows.concat().join("\n")).unwrap()
+}
+
+/// Collects the accesses of a plan, and those that read a whole table. A limit ends a search in an order.
+fn collect(
+    node: &Value,
+    is_limited: bool,
+    accesses: &mut BTreeSet<Access>,
+    whole: &mut Vec<String>,
+) {
+    let text = |key: &str| node[key].as_str().map(str::to_owned);
+    let kind = text("Node Type").unwrap_or_default();
+    let (table, index) = (text("Relation Name"), text("Index Name"));
+    let has_condition = node.get("Index Cond").is_some();
+    if let Some(table) = table.clone().filter(|_| !kind.starts_with("Modify")) {
+        accesses.insert((table.clone(), index.clone()));
+        let is_whole = kind == "Seq Scan" || index.is_some() && !has_condition && !is_limited;
+        if is_whole && LARGE.contains(&&*table) {
+            whole.push(table);
+        }
+    } else if let Some(index) = index.filter(|_| kind == "Bitmap Index Scan" && !has_condition) {
+        whole.push(index);
+    }
+    let is_limited = match kind.as_str() {
+        "Limit" => true,
+        // It reads all rows before the first one is known.
+        "Sort" | "Aggregate" | "WindowAgg" | "Hash" => false,
+        _ => is_limited,
+    };
+    for plans in node["Plans"].as_array().into_iter().flatten() {
+        collect(plans, is_limited, accesses, whole);
+    }
+}
+
+/// Returns the accesses of all statements, and adds the problems to a list.
+fn plans(scene: &PostgresScene, situation: &str, problems: &mut BTreeSet<String>) -> Plans {
+    let mut plans = Plans::new();
+    for (name, sql) in statements() {
+        let (mut accesses, mut whole) = (BTreeSet::new(), Vec::new());
+        let plan = plan(scene, &sql);
+        collect(&plan[0]["Plan"], false, &mut accesses, &mut whole);
+        let is_intended = |table: &String| READS_ALL.contains(&(&name, table));
+        whole.retain(|table| !is_intended(table));
+        if !whole.is_empty() {
+            problems.insert(format!("{situation}: {name} reads all of {whole:?}"));
+        }
+        plans.insert(name, accesses);
+    }
+    plans
+}
+
+/// Runs a command, whose parts are before and after the name of a table, for each table.
+fn each_table(scene: &PostgresScene, [before, after]: &[&str; 2]) {
+    let tables =
+        "SELECT relname FROM pg_class WHERE relnamespace = '$S'::regnamespace AND relkind = 'r'";
+    for table in scene.ask(tables).concat() {
+        scene.ask(&format!("{before} $S.\"{table}\" {after}"));
+    }
+}
+
+#[tokio::test]
+async fn no_statement_reads_a_whole_table_and_no_plan_depends_on_statistics() {
+    needs_postgres!();
+    let scene = PostgresScene::new();
+    let _caller = scene.open().await;
+    each_table(&scene, &["ALTER TABLE", "SET (autovacuum_enabled = off)"]);
+    let mut problems = BTreeSet::new();
+    let expected = plans(&scene, "never analyzed", &mut problems);
+    assert!(expected.len() > 150, "{} statements", expected.len());
+    let situations: [(&str, &dyn Fn()); 4] = [
+        ("filled, and never analyzed", &|| drop(scene.ask(FILL))),
+        ("analyzed", &|| each_table(&scene, &["ANALYZE", ""])),
+        ("analyzed while it was full", &|| drop(scene.ask(EMPTY))),
+        ("analyzed while it was empty", &|| {
+            each_table(&scene, &["VACUUM ANALYZE", ""]);
+            scene.ask(FILL);
+        }),
+    ];
+    for (situation, prepare) in situations {
+        prepare();
+        for (name, accesses) in plans(&scene, situation, &mut problems) {
+            if accesses != expected[&name] {
+                let before = &expected[&name];
+                problems.insert(format!(
+                    "{situation}: {name}: {accesses:?} instead of {before:?}"
+                ));
+            }
+        }
+    }
+    assert!(problems.is_empty(), "{problems:#?}");
+}
+
+/// Empties all tables that [`FILL`] has filled.
+const EMPTY: &str = "DELETE FROM $S.task; DELETE FROM $S.ready; DELETE FROM $S.error; DELETE FROM $S.progress;
+    DELETE FROM $S.workflow; DELETE FROM $S.step; DELETE FROM $S.watch; DELETE FROM $S.group_line;
+    DELETE FROM $S.group_run; DELETE FROM $S.group_hold; DELETE FROM $S.schedule; DELETE FROM $S.stat;
+    DELETE FROM $S.park; DELETE FROM $S.claim; DELETE FROM $S.session WHERE id > 100";
