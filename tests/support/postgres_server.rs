@@ -58,8 +58,12 @@ is_there() {
 children() {
     cat /proc/$server/task/$server/children
 }
+thaw() {
+    kill -CONT $(children) $server
+}
 crash() {
     kill -QUIT $server
+    thaw
     wait $server
 }
 kill_all() {
@@ -78,7 +82,7 @@ while read -r command; do
         kill) kill_all ;;
         start) start "$@" ;;
         freeze) kill -STOP $server $(children) ;;
-        thaw) kill -CONT $(children) $server ;;
+        thaw) thaw ;;
         revive) is_there $server || start "$@" ;;
         fill) dd if=/dev/zero of="$folder/disk/ballast" bs=16k 2>/dev/null ;;
         free) rm "$folder/disk/ballast" ;;

@@ -157,7 +157,7 @@ fn plans(scene: &PostgresScene, situation: &str, problems: &mut BTreeSet<String>
         let (mut accesses, mut whole) = (BTreeSet::new(), Vec::new());
         let plan = plan(scene, &sql);
         collect(&plan[0]["Plan"], false, &mut accesses, &mut whole);
-        let is_intended = |table: &String| READS_ALL.contains(&(&name, table));
+        let is_intended = |table: &String| READS_ALL.contains(&(name.as_str(), table.as_str()));
         whole.retain(|table| !is_intended(table));
         if !whole.is_empty() {
             problems.insert(format!("{situation}: {name} reads all of {whole:?}"));
