@@ -58,7 +58,7 @@ pub(crate) struct Site {
     _dir: TempDir,
 }
 
-/// What holds the store of a site.
+/// The folder or the server that holds the store of a site.
 pub(crate) enum Host {
     Folder,
     Redis(redis_server::Server),

@@ -1,5 +1,5 @@
-//! The plans of all statements, whatever the server believes about the sizes of the tables: those of a queue are empty at one time and large
-//! at another, and nobody analyzes them in between.
+//! The plans of all statements, whatever the server believes about the sizes of the tables. The tables of a queue are empty at one time and
+//! large at another, and nobody analyzes them in between.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -119,50 +119,72 @@ fn plan(scene: &PostgresScene, sql: &str) -> Value {
     serde_json::from_str(&rows.concat().join("\n")).unwrap()
 }
 
-/// Collects the accesses of a plan, and those that read a whole table. A limit ends a search in an order.
-fn collect(
-    node: &Value,
-    is_limited: bool,
-    accesses: &mut BTreeSet<Access>,
-    whole: &mut Vec<String>,
-) {
-    let text = |key: &str| node[key].as_str().map(str::to_owned);
-    let kind = text("Node Type").unwrap_or_default();
-    let (table, index) = (text("Relation Name"), text("Index Name"));
-    let has_condition = node.get("Index Cond").is_some();
-    if let Some(table) = table.clone().filter(|_| !kind.starts_with("Modify")) {
-        accesses.insert((table.clone(), index.clone()));
-        let is_whole = kind == "Seq Scan" || index.is_some() && !has_condition && !is_limited;
-        if is_whole && LARGE.contains(&&*table) {
-            whole.push(table);
+/// The accesses of a plan.
+#[derive(Default)]
+struct Accesses {
+    all: BTreeSet<Access>,
+    /// The tables that are read as a whole.
+    whole: Vec<String>,
+}
+
+impl Accesses {
+    /// Adds those of a node of a plan. A limit ends a search in an order.
+    fn add(&mut self, node: &Value, is_limited: bool) {
+        let kind = text(node, "Node Type").unwrap_or_default();
+        let table = text(node, "Relation Name").filter(|_| kind != "ModifyTable");
+        if let Some(table) = table {
+            let indexes = indexes(node);
+            let is_found = indexes.iter().any(|(_, has_condition)| *has_condition);
+            if !is_found && !is_limited && LARGE.contains(&&*table) {
+                self.whole.push(table.clone());
+            }
+            let first = indexes.into_iter().map(|(index, _)| index).next();
+            self.all.insert((table, first));
         }
-    } else if let Some(index) = index.filter(|_| kind == "Bitmap Index Scan" && !has_condition) {
-        whole.push(index);
+        let is_limited = match kind.as_str() {
+            "Limit" => true,
+            // It reads all rows before the first one is known.
+            "Sort" | "Aggregate" | "WindowAgg" | "Hash" => false,
+            _ => is_limited,
+        };
+        for part in parts(node) {
+            self.add(part, is_limited);
+        }
     }
-    let is_limited = match kind.as_str() {
-        "Limit" => true,
-        // It reads all rows before the first one is known.
-        "Sort" | "Aggregate" | "WindowAgg" | "Hash" => false,
-        _ => is_limited,
+}
+
+fn text(node: &Value, key: &str) -> Option<String> {
+    node[key].as_str().map(str::to_owned)
+}
+
+fn parts(node: &Value) -> impl Iterator<Item = &Value> {
+    node["Plans"].as_array().into_iter().flatten()
+}
+
+/// Returns the indexes by which a node finds the rows of its table, and whether each has a condition.
+fn indexes(node: &Value) -> Vec<(String, bool)> {
+    let own = text(node, "Index Name").map(|index| (index, node.get("Index Cond").is_some()));
+    let is_bitmap = |node: &&Value| {
+        let kind = text(node, "Node Type").unwrap_or_default();
+        kind.starts_with("Bitmap")
     };
-    for plans in node["Plans"].as_array().into_iter().flatten() {
-        collect(plans, is_limited, accesses, whole);
-    }
+    let of_parts = parts(node).filter(is_bitmap).flat_map(indexes);
+    own.into_iter().chain(of_parts).collect()
 }
 
 /// Returns the accesses of all statements, and adds the problems to a list.
 fn plans(scene: &PostgresScene, situation: &str, problems: &mut BTreeSet<String>) -> Plans {
     let mut plans = Plans::new();
     for (name, sql) in statements() {
-        let (mut accesses, mut whole) = (BTreeSet::new(), Vec::new());
-        let plan = plan(scene, &sql);
-        collect(&plan[0]["Plan"], false, &mut accesses, &mut whole);
+        let mut accesses = Accesses::default();
+        accesses.add(&plan(scene, &sql)[0]["Plan"], false);
+        let Accesses { all, mut whole } = accesses;
         let is_intended = |table: &String| READS_ALL.contains(&(name.as_str(), table.as_str()));
         whole.retain(|table| !is_intended(table));
         if !whole.is_empty() {
             problems.insert(format!("{situation}: {name} reads all of {whole:?}"));
         }
-        plans.insert(name, accesses);
+        plans.insert(name, all);
     }
     plans
 }
