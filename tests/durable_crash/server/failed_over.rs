@@ -113,8 +113,8 @@ const WORK: Work = Work {
     ..LEASED
 };
 
-/// The standby knows that one half of the tasks runs, under leases that are over, and does not know that the other half does. Of some tasks it
-/// knows nothing.
+/// The standby knows that one half of the tasks runs, under leases that are over. It does not know that the other half runs, and some tasks
+/// it does not know at all.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_living_workers_run_has_not_crashed_in_postgres_and_the_rest_is_fenced() {
     needs_postgres!();

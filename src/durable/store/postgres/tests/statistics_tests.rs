@@ -135,7 +135,8 @@ impl Accesses {
         if let Some(table) = table {
             let indexes = indexes(node);
             let is_found = indexes.iter().any(|(_, has_condition)| *has_condition);
-            if !is_found && !is_limited && LARGE.contains(&&*table) {
+            let may_end = is_limited && kind != "Seq Scan";
+            if !is_found && !may_end && LARGE.contains(&&*table) {
                 self.whole.push(table.clone());
             }
             let first = indexes.into_iter().map(|(index, _)| index).next();
