@@ -157,9 +157,10 @@ const CUT_LISTENERS: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_loc
 const TABLES: &str = "SELECT relname FROM pg_class
     WHERE relnamespace = 'throng'::regnamespace AND relkind = 'r' ORDER BY 1";
 
-/// The tables that may have rows although nothing is left to do. Dead letters keep their errors and steps.
-const MAY_STAY: [&str; 13] = [
+/// The tables that may have rows although nothing is left to do. Dead letters keep their errors and steps, and a turn ends the holds of groups.
+const MAY_STAY: [&str; 14] = [
     "error",
+    "group_hold",
     "meta",
     "park",
     "paused",
