@@ -13,8 +13,8 @@ use super::text;
 use super::view::{View, task_id, uuids};
 use crate::durable::queue::QueueInfo;
 use crate::durable::queue::name::QueueName;
-use crate::durable::store::TaskState;
 use crate::durable::store::reason_numbers::reason;
+use crate::durable::store::{DeadReason, TaskState};
 use crate::durable::{Counts, TaskId};
 
 /// Has this process notified of the ends of tasks that have not ended.
@@ -41,7 +41,9 @@ pub(super) async fn status(view: &View, ids: &Vec<TaskId>) -> Result<Vec<TaskSta
     let rows = view.rows(STATUS, &[&uuids(ids)]).await?;
     let mut found = HashMap::with_capacity(rows.len());
     for row in &rows {
-        found.insert(task_id(row.try_get("id")?), read_status(view, row)?);
+        // Those who await other tasks must not suffer from a row that cannot be read.
+        let status = read_status(view, row).unwrap_or_else(|_| damaged());
+        found.insert(task_id(row.try_get("id")?), status);
     }
     let status = |id| found.get(id).cloned().unwrap_or(TaskState::Absent);
     Ok(ids.iter().map(status).collect())
@@ -63,6 +65,14 @@ fn read_status(view: &View, row: &Row) -> Result<TaskState, Fault> {
             error: text::loaded(row.try_get("error")?),
         },
     })
+}
+
+/// Returns the status of a task whose row makes no sense.
+fn damaged() -> TaskState {
+    TaskState::Dead {
+        reason: DeadReason::Damaged,
+        error: String::from("its row cannot be read"),
+    }
 }
 
 /// Returns the numbers of tasks.
