@@ -11,14 +11,25 @@
     feature = "test-util"
 ))]
 
+/// Ends the calling test early if PostgreSQL is not installed. One test of the library fails in that case, and names the package.
+macro_rules! needs_postgres {
+    () => {
+        if !$crate::postgres_server::is_installed() {
+            return;
+        }
+    };
+}
+
 mod support;
 
 #[path = "support/ledger.rs"]
 mod ledger;
+#[path = "support/postgres_connection.rs"]
+mod postgres_connection;
 #[path = "support/postgres_proxy.rs"]
 mod postgres_proxy;
-#[macro_use]
 #[path = "support/postgres_server.rs"]
+#[allow(dead_code, reason = "other tests need all of it")]
 mod postgres_server;
 #[macro_use]
 #[path = "support/redis_server.rs"]
@@ -63,6 +74,8 @@ mod hung;
 mod killed;
 #[path = "durable_crash/operator.rs"]
 mod operator;
+#[path = "durable_crash/outbox.rs"]
+mod outbox;
 #[path = "durable_crash/points.rs"]
 mod points;
 #[path = "durable_crash/poison.rs"]

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use throng::durable::Counts;
 
-use super::postgres_server::{Server, ServerConnection};
+use super::postgres_connection::ServerConnection;
+use super::postgres_server::Server;
 use super::store_address::application_name;
 
 /// A database of its own, in a server that the tests share or in one that this test ends.
@@ -25,7 +26,7 @@ impl Database {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let (server, number) = (Server::shared(), NEXT.fetch_add(1, Ordering::Relaxed));
         let name = format!("site_{number}");
-        ServerConnection::to(server).ask(&format!("CREATE DATABASE {name}"));
+        ServerConnection::to(server.url()).ask(&format!("CREATE DATABASE {name}"));
         Self {
             server: Host::Shared(server),
             name,
@@ -62,7 +63,7 @@ impl Database {
 
     /// Runs statements on a new connection. Returns the rows of all of them, as texts.
     pub(crate) fn ask(&self, sql: &str) -> Vec<Vec<String>> {
-        ServerConnection::to_url(self.url()).ask(sql)
+        ServerConnection::to(self.url()).ask(sql)
     }
 
     pub(crate) fn number(&self, sql: &str) -> i64 {
@@ -71,7 +72,7 @@ impl Database {
 
     /// Returns the number of rows of each table.
     pub(crate) fn sizes(&self) -> BTreeMap<String, usize> {
-        let connection = ServerConnection::to_url(self.url());
+        let connection = ServerConnection::to(self.url());
         let tables = connection.ask(TABLES).concat().into_iter();
         let size = |table: String| {
             let size = connection.number(&format!("SELECT count(*) FROM throng.\"{table}\""));
@@ -111,7 +112,7 @@ impl Database {
         for (table, &size) in &sizes {
             assert!(size == 0 || MAY_STAY.contains(&&**table), "{sizes:?}");
         }
-        let connection = ServerConnection::to_url(self.url());
+        let connection = ServerConnection::to(self.url());
         for (what, sql) in BROKEN {
             let rows = connection.ask(sql);
             assert!(rows.is_empty(), "{what}: {rows:?}");
@@ -136,7 +137,7 @@ impl Drop for Database {
     fn drop(&mut self) {
         if let Host::Shared(server) = self.server {
             let drop = format!("DROP DATABASE {} WITH (FORCE)", self.name);
-            ServerConnection::to(server).try_ask(&drop).ok();
+            ServerConnection::to(server.url()).try_ask(&drop).ok();
         }
     }
 }

@@ -1,12 +1,16 @@
-//! [`CommitProxy`]: a proxy to the server that loses COMMITs or their answers.
+//! [`CommitProxy`]: a proxy to the server that loses COMMITs or their answers, or passes on no notifications.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinHandle;
+
+/// The statement by which a connection receives notifications, and another one of the same length without an effect.
+const LISTEN: &[u8] = b"LISTEN ";
+const NOTIFY: &[u8] = b"NOTIFY ";
 
 /// The message that commits a transaction.
 const COMMIT: &[u8] = b"Q\0\0\0\x0bCOMMIT\0";
@@ -23,8 +27,17 @@ pub(crate) enum CommitFate {
 /// A proxy to the server, at a socket in a folder of its own.
 pub(crate) struct CommitProxy {
     folder: TempDir,
-    next: Arc<Mutex<Option<CommitFate>>>,
+    rules: Arc<Mutex<ProxyRules>>,
     task: JoinHandle<()>,
+}
+
+/// The things that a proxy does to the requests.
+#[derive(Default)]
+struct ProxyRules {
+    /// The fate of the next COMMIT.
+    next: Option<CommitFate>,
+    /// `true` if no connection receives notifications.
+    swallows_listen: bool,
 }
 
 impl CommitProxy {
@@ -32,9 +45,13 @@ impl CommitProxy {
     pub(crate) fn to(server: PathBuf) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join(".s.PGSQL.5432")).unwrap();
-        let next = Arc::new(Mutex::new(None));
-        let task = tokio::spawn(serve(listener, server, Arc::clone(&next)));
-        Self { folder, next, task }
+        let rules = Arc::<Mutex<ProxyRules>>::default();
+        let task = tokio::spawn(serve(listener, server, Arc::clone(&rules)));
+        Self {
+            folder,
+            rules,
+            task,
+        }
     }
 
     /// The folder of the socket, which takes the place of the server's in an address.
@@ -44,7 +61,12 @@ impl CommitProxy {
 
     /// Decides the fate of the next COMMIT.
     pub(crate) fn decide(&self, fate: CommitFate) {
-        *self.next.lock().expect("nobody panics here") = Some(fate);
+        lock(&self.rules).next = Some(fate);
+    }
+
+    /// Decides whether connections that are to listen are kept from it.
+    pub(crate) fn swallow_listen(&self, swallows: bool) {
+        lock(&self.rules).swallows_listen = swallows;
     }
 }
 
@@ -54,28 +76,38 @@ impl Drop for CommitProxy {
     }
 }
 
-async fn serve(listener: UnixListener, server: PathBuf, next: Arc<Mutex<Option<CommitFate>>>) {
+async fn serve(listener: UnixListener, server: PathBuf, rules: Arc<Mutex<ProxyRules>>) {
     while let Ok((client, _)) = listener.accept().await {
-        let (server, next) = (server.clone(), Arc::clone(&next));
+        let (server, rules) = (server.clone(), Arc::clone(&rules));
         tokio::spawn(async move {
             if let Ok(server) = UnixStream::connect(&server).await {
-                carry(client, server, &next).await;
+                carry(client, server, &rules).await;
             }
         });
     }
 }
 
+/// Locks the rules, also after a panic.
+fn lock(rules: &Mutex<ProxyRules>) -> MutexGuard<'_, ProxyRules> {
+    rules.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Forwards data in both directions until the connection ends.
-async fn carry(mut client: UnixStream, mut server: UnixStream, next: &Mutex<Option<CommitFate>>) {
+async fn carry(mut client: UnixStream, mut server: UnixStream, rules: &Mutex<ProxyRules>) {
     let (mut asked, mut answered) = (vec![0; 64 << 10], vec![0; 64 << 10]);
     loop {
         let goes_on = tokio::select! {
             biased;
             read = client.read(&mut asked) => match read {
                 Ok(len) if len > 0 => {
-                    let request = &asked[..len];
-                    let fate = || next.lock().expect("nobody panics here").take();
-                    match commit_in(request).and_then(|at| Some((at, fate()?))) {
+                    let request = &mut asked[..len];
+                    if lock(rules).swallows_listen
+                        && let Some(at) = find(LISTEN, request)
+                    {
+                        request[at..at + LISTEN.len()].copy_from_slice(NOTIFY);
+                    }
+                    let fate = |at| Some((at, lock(rules).next.take()?));
+                    match find(COMMIT, request).and_then(fate) {
                         Some((at, fate)) => {
                             end(&mut server, &request[..at], fate, &mut answered).await;
                             false
@@ -96,11 +128,10 @@ async fn carry(mut client: UnixStream, mut server: UnixStream, next: &Mutex<Opti
     }
 }
 
-/// Returns the position of a COMMIT in a request.
-fn commit_in(request: &[u8]) -> Option<usize> {
-    request
-        .windows(COMMIT.len())
-        .position(|part| part == COMMIT)
+/// Returns the position of a part of a request.
+fn find(part: &[u8], request: &[u8]) -> Option<usize> {
+    let mut parts = request.windows(part.len());
+    parts.position(|it| it == part)
 }
 
 /// Sends the request before a COMMIT and, unless that is dropped, the COMMIT. Waits until the server is done.

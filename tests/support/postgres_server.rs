@@ -1,10 +1,5 @@
 //! A PostgreSQL server for tests: a process of ours, with a folder and a socket of its own.
 
-#![allow(
-    dead_code,
-    reason = "the library and the other tests use different parts of it"
-)]
-
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{MetadataExt, chown};
 use std::os::unix::process::CommandExt;
@@ -14,29 +9,14 @@ use std::sync::{LazyLock, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tokio::runtime::{self, Runtime};
-use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
-
-/// Ends the calling test early if PostgreSQL is not installed. One test of the library fails in that case, and names the package.
-#[allow(
-    unused_macros,
-    reason = "the tests of the library have a macro of their own"
-)]
-macro_rules! needs_postgres {
-    () => {
-        if !$crate::postgres_server::is_installed() {
-            return;
-        }
-    };
-}
-
 /// The user and the group as which the server runs if the tests run as root, which PostgreSQL refuses: those of `nobody`.
-const NOBODY: u32 = 65_534;
+pub(crate) const NOBODY: u32 = 65_534;
 
 /// Runs a server until the input ends, also if the test process is killed. Then it removes the folder. Each line of the input is a command,
 /// which is answered when it is done.
 ///
-/// The server is a standby of the one whose socket is in the folder `primary`, if there is one. The user `guarded` needs a password.
+/// The server is a standby of the one whose socket is in the folder `primary`, if there is one. The user `guarded` needs a password. The
+/// server listens to a network only if a setting says so.
 const SUPERVISE: &str = r#"
 bin=$1 folder=$2 data=$3 primary=$4
 shift 4
@@ -44,7 +24,9 @@ if [ -n "$primary" ]; then
     "$bin/pg_basebackup" -h "$primary" -U throng -D "$data" -R -X stream -c fast
 else
     "$bin/initdb" -D "$data" -U throng -A trust -N -E UTF8 --locale=C &&
-        sed -i '1i local all guarded scram-sha-256' "$data/pg_hba.conf"
+        sed -i '1i local all guarded scram-sha-256' "$data/pg_hba.conf" &&
+        sed -i '1i host all guarded all scram-sha-256' "$data/pg_hba.conf" &&
+        echo 'host all all 127.0.0.0/8 trust' >>"$data/pg_hba.conf"
 fi >"$folder/initdb.log" 2>&1 || exit 1
 start() {
     "$bin/postgres" -D "$data" -k "$folder" -c listen_addresses= -c max_connections=400 \
@@ -258,6 +240,17 @@ impl Server {
         &self.folder
     }
 
+    /// The same as a URL.
+    pub(crate) fn address(&self) -> String {
+        self.address_of("throng")
+    }
+
+    /// The same as a URL, for a user, which may be followed by a colon and the password.
+    pub(crate) fn address_of(&self, user: &str) -> String {
+        let folder = self.folder.display().to_string().replace('/', "%2F");
+        format!("postgres://{user}@{folder}/postgres")
+    }
+
     /// The path of the socket.
     pub(crate) fn socket(&self) -> PathBuf {
         self.folder.join(".s.PGSQL.5432")
@@ -312,6 +305,12 @@ impl Server {
     pub(crate) fn restart(&self) {
         self.supervisor().command("start");
         self.wait();
+    }
+
+    /// Makes a server that was ended a standby, whose primary does not exist.
+    pub(crate) fn make_standby(&self) {
+        let signal = self.folder.join("data/standby.signal");
+        std::fs::write(signal, "").expect("the folder can be written");
     }
 
     fn supervisor(&self) -> MutexGuard<'_, Supervisor> {
@@ -379,58 +378,4 @@ fn version_of(bin: &Path) -> u32 {
     let version = bin.parent().and_then(Path::file_name);
     let version = version.and_then(|name| name.to_str()?.parse().ok());
     version.unwrap_or_default()
-}
-
-/// Drives the connections of all tests. A test drops its connection within a runtime of its own, where no other one can be dropped.
-static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
-    let mut builder = runtime::Builder::new_multi_thread();
-    let runtime = builder.worker_threads(1).enable_all().build();
-    runtime.expect("a runtime can be built")
-});
-
-/// A connection of a test to the server, which runs statements one after the other.
-pub(crate) struct ServerConnection(Client);
-
-impl ServerConnection {
-    pub(crate) fn to(server: &Server) -> Self {
-        Self::to_url(server.url())
-    }
-
-    pub(crate) fn to_url(url: String) -> Self {
-        let connecting = RUNTIME.spawn(async move {
-            let (client, driver) = tokio_postgres::connect(&url, NoTls).await?;
-            tokio::spawn(driver);
-            Ok::<_, tokio_postgres::Error>(client)
-        });
-        let client = futures::executor::block_on(connecting).expect("it connects");
-        Self(client.expect("the server can be reached"))
-    }
-
-    /// Runs statements. Returns the rows of all of them, as texts.
-    pub(crate) fn ask(&self, sql: &str) -> Vec<Vec<String>> {
-        self.try_ask(sql)
-            .unwrap_or_else(|error| panic!("{error:?}: {sql}"))
-    }
-
-    /// The same.
-    ///
-    /// # Errors
-    ///
-    /// If the server refuses a statement, or the connection breaks.
-    pub(crate) fn try_ask(&self, sql: &str) -> Result<Vec<Vec<String>>, tokio_postgres::Error> {
-        let answer = futures::executor::block_on(self.0.simple_query(sql))?;
-        let rows = answer.iter().filter_map(|message| match message {
-            SimpleQueryMessage::Row(row) => Some(row),
-            _ => None,
-        });
-        let text = |text: Option<&str>| text.unwrap_or("NULL").to_owned();
-        let texts = rows.map(|row| (0..row.len()).map(|i| text(row.get(i))).collect());
-        Ok(texts.collect())
-    }
-
-    /// Returns the one number that a statement selects.
-    pub(crate) fn number(&self, sql: &str) -> i64 {
-        let rows = self.ask(sql);
-        rows[0][0].parse().expect("it is a number")
-    }
 }

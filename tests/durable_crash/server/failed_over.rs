@@ -9,7 +9,8 @@ use crate::child::Work;
 use crate::database::Database;
 use crate::job::{Job, Outcome};
 use crate::load::Load;
-use crate::postgres_server::{Server, ServerConnection};
+use crate::postgres_connection::ServerConnection;
+use crate::postgres_server::Server;
 use crate::process::{Process, until};
 use crate::site::{LEASED, ON_DISK, Site, outcomes};
 use crate::support::{rounds, within};
@@ -25,7 +26,7 @@ impl Pair {
     async fn new(sync: bool) -> Self {
         let primary = Server::start_with(&ON_DISK);
         let standby = primary.start_standby(&ON_DISK);
-        let connection = ServerConnection::to(&primary);
+        let connection = ServerConnection::to(primary.url());
         until("the standby receives what the primary writes", async || {
             let state = "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'";
             (connection.number(state) == 1).then_some(())
@@ -54,8 +55,8 @@ impl Pair {
 
     /// Waits until the standby has everything, and has it receive nothing more.
     async fn separate(&self) {
-        let primary = ServerConnection::to(self.site.postgres().server());
-        let standby = ServerConnection::to(self.standby());
+        let primary = ServerConnection::to(self.site.postgres().server().url());
+        let standby = ServerConnection::to(self.standby().url());
         let written = primary.ask("SELECT pg_current_wal_lsn()").concat().concat();
         let has = format!("SELECT (pg_last_wal_replay_lsn() >= '{written}')::int");
         until("the standby has everything", async || {
@@ -75,7 +76,7 @@ impl Pair {
     fn fail_over(&mut self) {
         self.site.postgres().server().kill();
         let standby = self.standby.take().expect("it is not the primary yet");
-        ServerConnection::to(&standby).ask("SELECT pg_promote()");
+        ServerConnection::to(standby.url()).ask("SELECT pg_promote()");
         drop(self.site.fail_over(standby));
     }
 }

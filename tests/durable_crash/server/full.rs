@@ -8,7 +8,8 @@ use tokio::time::{Instant, sleep};
 use crate::child::Work;
 use crate::database::Database;
 use crate::job::Job;
-use crate::postgres_server::{Disk, Server, ServerConnection, is_root};
+use crate::postgres_connection::ServerConnection;
+use crate::postgres_server::{Disk, Server, is_root};
 use crate::site::{LEASED, ON_DISK, Site, outcomes};
 
 /// A lease that does not end meanwhile.
@@ -44,7 +45,7 @@ async fn a_full_disk_of_tables_in_postgres_is_reported_and_costs_nothing() {
     };
     let server = Server::start_on(disk, &ON_DISK);
     let space = server.space().display().to_string();
-    let connection = ServerConnection::to(&server);
+    let connection = ServerConnection::to(server.url());
     connection.ask(&format!("CREATE TABLESPACE small LOCATION '{space}'"));
     connection.ask("ALTER ROLE throng SET default_tablespace = small");
     let errors = recovers(server, |_| {}).await;
@@ -71,7 +72,7 @@ async fn a_full_disk_of_everything_in_postgres_costs_nothing() {
     let server = Server::start_on(disk, &settings);
     let errors = recovers(server, |server| {
         // This ends the server, and so the connection.
-        let ended = ServerConnection::to(server).try_ask(FILL_LOG);
+        let ended = ServerConnection::to(server.url()).try_ask(FILL_LOG);
         ended.expect_err("there is no space for the log");
     });
     assert!(!errors.await.is_empty());

@@ -14,7 +14,7 @@ use crate::durable::queue::name::QueueName;
 /// Locks a claim: a claim that another transaction takes back at the same time is gone then.
 const LOAD: &str = "SELECT held, queue FROM throng.claim WHERE epoch = $1 FOR UPDATE";
 
-const REMOVE: &str = "DELETE FROM throng.claim WHERE epoch = $1";
+const REMOVE: &str = "DELETE FROM throng.claim WHERE epoch = ANY ($1)";
 
 const UPDATE: &str = "UPDATE throng.claim SET held = $2, delivered = delivered OR session = $3
     WHERE epoch = $1";
@@ -50,10 +50,16 @@ impl Transaction {
     pub(super) async fn stop_claimed_tasks(&mut self, epoch: i64) -> Result<ClaimedTasks, Fault> {
         let claimed = self.claimed_tasks(epoch).await?;
         if let Some(queue) = &claimed.queue {
-            self.alone()?;
-            self.notices.freed.insert(queue.clone());
+            self.tasks_stop(queue)?;
         }
         Ok(claimed)
+    }
+
+    /// Records that tasks of a named queue stop running.
+    pub(super) fn tasks_stop(&mut self, queue: &QueueName) -> Result<(), Fault> {
+        self.alone()?;
+        self.notices.freed.insert(queue.clone());
+        Ok(())
     }
 
     /// Stores the tasks that a claim still holds, as a session reports. A claim that holds none is removed.
@@ -63,18 +69,16 @@ impl Transaction {
         epoch: i64,
         ids: &BTreeSet<TaskId>,
     ) -> Result<(), Fault> {
-        match ids.is_empty() {
-            true => self.execute(REMOVE, &[&epoch]).await?,
-            false => {
-                self.execute(UPDATE, &[&epoch, &uuids(ids), &session])
-                    .await?
-            }
-        };
+        if ids.is_empty() {
+            return self.remove_claims(&[epoch]).await;
+        }
+        self.execute(UPDATE, &[&epoch, &uuids(ids), &session])
+            .await?;
         Ok(())
     }
 
-    pub(super) async fn remove_claim(&self, epoch: i64) -> Result<(), Fault> {
-        self.execute(REMOVE, &[&epoch]).await?;
+    pub(super) async fn remove_claims(&self, epochs: &[i64]) -> Result<(), Fault> {
+        self.execute(REMOVE, &[&epochs]).await?;
         Ok(())
     }
 

@@ -138,7 +138,7 @@ async fn check_earliest(tx: &mut Transaction, tasks: &[NewTask]) -> Result<(), F
     };
     let earliest: Option<i64> = tx.value(EARLIEST_DUE, &[]).await?;
     let is_earlier = earliest.is_none_or(|earliest| tx.now.wall + delay < earliest);
-    tx.notices.has_earlier_task |= is_earlier;
+    tx.notices.needs_any |= is_earlier;
     Ok(())
 }
 

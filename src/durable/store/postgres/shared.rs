@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
+use uuid::Uuid;
 
 use super::server::PostgresServer;
 use super::time::ServerTime;
@@ -31,6 +32,8 @@ pub(super) struct Shared {
     pub(super) sets: Mutex<HashMap<SessionId, Option<Arc<TypeSet>>>>,
     /// The sessions of this process that may be in the table `park`.
     pub(super) parked: Mutex<HashSet<SessionId>>,
+    /// The last row of the table `watch` that maintenance has checked.
+    pub(super) checked_watch: Mutex<(Uuid, EndpointId)>,
 }
 
 impl Shared {
@@ -50,6 +53,7 @@ impl Shared {
             is_listening: AtomicBool::new(false),
             sets: Mutex::default(),
             parked: Mutex::default(),
+            checked_watch: Mutex::default(),
         }
     }
 }

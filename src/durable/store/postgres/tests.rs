@@ -1,27 +1,40 @@
 //! Tests of the store in PostgreSQL, beside those that all stores share. They need `postgresql`.
 
-pub(in crate::durable::store) use self::server::{
-    ServerConnection, is_installed as is_server_installed,
-};
+pub(in crate::durable::store) use self::connection::ServerConnection;
+pub(in crate::durable::store) use self::server::is_installed as is_server_installed;
 
+mod concurrency_tests;
+#[path = "../../../../tests/support/postgres_connection.rs"]
+mod connection;
 mod damage_tests;
+mod dead_letters_tests;
 mod errors_tests;
+mod findings_tests;
 mod held_snapshot_tests;
+mod hosts_tests;
 mod lost_answers_tests;
 mod maintenance_tests;
 mod permissions_tests;
 mod plans_tests;
+mod pooler;
+mod pooler_tests;
 mod probe_tests;
 #[path = "../../../../tests/support/postgres_proxy.rs"]
 mod proxy;
 mod reconnects_tests;
+mod recovery_tests;
 mod scene;
 #[path = "../../../../tests/support/postgres_server.rs"]
+#[allow(dead_code, reason = "other tests need all of it")]
 pub(in crate::durable::store) mod server;
 mod settings_tests;
 mod statistics_tests;
 mod steps_tests;
 mod timeouts_tests;
+#[cfg(feature = "postgres-tls")]
+mod tls_tests;
+mod wakes_tests;
+mod writer_tests;
 
 /// Ends the calling test if there is no server. The test above this one fails then.
 macro_rules! needs_postgres {

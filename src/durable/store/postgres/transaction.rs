@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tokio::try_join;
 use tokio_postgres::Error;
 
-use super::connection::{Connection, Params};
+use super::connection::{BEGIN, Connection, Params};
 use super::deltas::Deltas;
 use super::ended_child::EndedChild;
 use super::error::Fault;
@@ -23,8 +23,8 @@ use super::view::{Running, View};
 const SHARE_STORE: &str = "SELECT pg_advisory_xact_lock_shared($1)";
 const LOCK_STORE: &str = "SELECT pg_advisory_xact_lock($1)";
 
-/// The statements with which a transaction begins. They are sent together, so they must be prepared: otherwise, the last one could be
-/// executed before the store is locked.
+/// The statements with which a transaction begins. They are sent together, so they must be prepared, unless the connection prepares none:
+/// otherwise, the last one could be executed before the store is locked.
 pub(super) const FIRST_STATEMENTS: [&str; 3] = [SHARE_STORE, LOCK_STORE, meta::LOAD];
 
 /// A request with its answer, as the store hands it to the writer.
@@ -52,7 +52,7 @@ impl Transaction {
         is_alone: bool,
     ) -> Result<Self, Fault> {
         let lock = if is_alone { LOCK_STORE } else { SHARE_STORE };
-        let begin = async { Ok(db.batch("BEGIN").await?) };
+        let begin = async { Ok(db.begin(BEGIN).await?) };
         let lock = async { Ok(db.execute(lock, &[&shared.store_lock]).await?) };
         let ((), _, meta) = try_join!(begin, lock, meta::load(db, shared))?;
         Ok(Self {

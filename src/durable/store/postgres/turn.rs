@@ -1,12 +1,14 @@
 //! A worker's turn: applies verdicts, takes back expired claims, makes delayed tasks ready, and claims tasks.
 
+use std::time::Duration;
+
 use super::claim::{claim, read_tasks};
 use super::error::Fault;
 use super::groups;
 use super::next_check::{earlier, is_any_ready, next_check};
 use super::queues;
-use super::reap;
-use super::renew::renew_lease;
+use super::reap::{self, FoundClaims};
+use super::renew::renew_lost;
 use super::schedules;
 use super::session::{self, Session};
 use super::transaction::Transaction;
@@ -31,8 +33,9 @@ const UNPARK: &str = "DELETE FROM throng.park WHERE session = $1";
 pub(super) async fn turn(tx: &mut Transaction, request: &Turn) -> Result<TurnAnswer, Fault> {
     let session = session::find(tx, request.session).await?;
     let is_last = session.is_last(request.number)?;
-    if lock(&tx.shared.parked).remove(&request.session) {
+    if lock(&tx.shared.parked).contains(&request.session) {
         tx.execute(UNPARK, &[&session.id]).await?;
+        tx.notices.unparked.push(request.session);
     }
     let received = request.received.map(|epoch| epoch as i64);
     tx.execute(CONFIRM_ALIVE, &[&session.id, &received]).await?;
@@ -57,7 +60,9 @@ async fn look_ahead(
     let kinds = set.map(|set| tx.kinds(set)).unwrap_or_default();
     let queue = session.queue();
     turned.more = is_any_ready(tx, &kinds, &queue, quarantined).await?;
-    turned.next = next_check(tx).await?;
+    if let Some(wait) = next_check(tx).await? {
+        turned.next = earlier(turned.next, wait);
+    }
     turned.next_tick = schedules::wait(tx, COMPUTES).await?;
     let started = turned.claim.as_ref().map_or(0, |claim| claim.tasks.len());
     // A worker that has got as many tasks as it wanted may have no free permit when a hold is over, or when the rate lets a task start.
@@ -91,8 +96,11 @@ async fn take(
     for verdicts in &request.verdicts {
         verdicts::apply_all(tx, session, verdicts, &mut refused).await?;
     }
-    let mut changed = reap::reap_dead(tx).await?;
-    changed |= reap::reap_late(tx, session.id).await?;
+    let found = [
+        reap::reap_dead(tx).await?,
+        reap::reap_late(tx, session.id).await?,
+    ];
+    let mut changed = found.iter().any(|&found| found != FoundClaims::Nothing);
     // This may make tasks due.
     tx.tell_parents().await?;
     changed |= tx.make_due().await?;
@@ -111,6 +119,7 @@ async fn take(
     Ok(TurnAnswer {
         refused,
         claim,
+        next: found.contains(&FoundClaims::Some).then_some(Duration::ZERO),
         ..TurnAnswer::default()
     })
 }
@@ -119,7 +128,7 @@ async fn take(
 async fn repeat(tx: &mut Transaction, session: &Session) -> Result<TurnAnswer, Fault> {
     let mut turned = TurnAnswer::default();
     if let Some(epoch) = session.claim
-        && renew_lease(tx, epoch, false).await?
+        && renew_lost(tx, epoch).await?
     {
         let ids: Vec<_> = tx.claimed_tasks(epoch).await?.ids.into_iter().collect();
         turned.claim = Some(Claim {

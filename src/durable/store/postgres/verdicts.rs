@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::error::Fault;
+use super::line::GivenBack;
 use super::session::Session;
 use super::state::State;
 use super::task::Task;
@@ -106,12 +107,19 @@ async fn apply_each(
     let mut released = Vec::new();
     for (id, verdict) in held {
         match tasks.get(id) {
-            Some(task) if apply(tx, *id, task, verdict.split().0).await? => released.push(*id),
+            Some(task) if apply(tx, *id, task, verdict.split().0).await? => {
+                released.push(GivenBack {
+                    id: *id,
+                    lost: 0,
+                    crashes: 0,
+                });
+            }
             Some(_) => {}
             None => refused.push(*id),
         }
     }
-    tx.push_front(&released, 0, 0).await
+    released.sort_unstable_by_key(|task| task.id);
+    tx.push_front(&released).await
 }
 
 /// Applies a verdict. Returns `true` if the task is to go to the head of its line.

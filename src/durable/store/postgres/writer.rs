@@ -1,8 +1,8 @@
 //! [`Writer`]: runs the requests that write, on one connection, many in one transaction.
 //!
 //! A request that is refused has written nothing, so the others of its transaction are not affected. If a request fails in another way, the
-//! transaction is rolled back, and each of its requests runs in a transaction of its own. A request whose transaction met a conflict with
-//! another one is tried again.
+//! transaction is rolled back. If one of them needs the store for itself, they run again in a transaction that has it. Otherwise, each of
+//! them runs in a transaction of its own, and is tried again if that meets a conflict with another one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,6 +71,16 @@ struct WriterTask {
     failed: Option<(Instant, Failure)>,
 }
 
+/// The state of the COMMIT of a transaction.
+#[derive(Clone, Copy, PartialEq)]
+enum CommitState {
+    Unsent,
+    /// It may have been sent.
+    Sent,
+    /// The server has answered it. Only notifications may be missing.
+    Answered,
+}
+
 /// The reason for which a transaction failed, and whether it may have been committed.
 struct Broken {
     fault: Fault,
@@ -81,6 +91,11 @@ impl Broken {
     /// Returns `true` if the requests of the transaction must not run again, or have waited for long enough.
     fn is_final(&self) -> bool {
         self.effect == Effect::Unknown || matches!(self.fault, Fault::NoAnswer)
+    }
+
+    /// Returns `true` if a request of the transaction has waited for long, and others would wait as long.
+    fn is_slow(&self) -> bool {
+        matches!(self.fault, Fault::NoAnswer) || self.fault.is_busy()
     }
 }
 
@@ -107,34 +122,51 @@ impl WriterTask {
             return;
         }
         let is_alone = jobs.iter().any(|job| job.is_alone());
-        match self.attempt(jobs, is_alone).await {
+        let mut written = self.attempt(jobs, is_alone).await;
+        if let Err(broken) = &written
+            && matches!(broken.fault, Fault::NeedsStore)
+        {
+            written = self.attempt(jobs, true).await;
+        }
+        match written {
             Ok(()) => {}
-            Err(broken) if broken.is_final() => fail(jobs, broken),
+            Err(broken) if broken.is_final() => drop(fail(jobs, broken)),
             Err(_) => self.write_each(jobs).await,
         }
     }
 
-    /// Writes requests whose common transaction has failed. If there is no connection, all that are left fail.
+    /// Writes requests whose common transaction has failed. If there is no connection, or if one of them has waited in vain, all that are
+    /// left fail alike: each of them would wait as long.
     async fn write_each(&mut self, jobs: &mut [Box<dyn Job>]) {
         for at in 0..jobs.len() {
-            if let Err(failure) = self.connect().await {
-                return jobs[at..]
-                    .iter_mut()
-                    .for_each(|job| job.fail(failure.clone()));
+            let written = match self.connect().await {
+                Ok(()) => self.write_one(&mut jobs[at..=at]).await,
+                Err(failure) => {
+                    jobs[at].fail(failure.clone());
+                    Err(failure)
+                }
+            };
+            if let Err(failure) = written {
+                let left = jobs[at + 1..].iter_mut();
+                return left.for_each(|job| job.fail(failure.clone().without_effect()));
             }
-            self.write_one(&mut jobs[at..=at]).await;
         }
     }
 
     /// Writes a single request in a transaction of its own, and tries again after conflicts.
-    async fn write_one(&mut self, job: &mut [Box<dyn Job>]) {
+    ///
+    /// # Errors
+    ///
+    /// If the requests behind this one need not be tried.
+    async fn write_one(&mut self, job: &mut [Box<dyn Job>]) -> Result<(), Failure> {
         let mut is_alone = job[0].is_alone();
         for attempt in 1.. {
             if let Err(failure) = self.connect().await {
-                return job[0].fail(failure);
+                job[0].fail(failure.clone());
+                return Err(failure);
             }
             match self.attempt(job, is_alone).await {
-                Ok(()) => return,
+                Ok(()) => break,
                 Err(Broken {
                     fault: Fault::NeedsStore,
                     ..
@@ -142,9 +174,14 @@ impl WriterTask {
                 Err(broken) if broken.fault.is_conflict() && attempt < MAX_ATTEMPTS => {
                     sleep(BACKOFF.delay(attempt).unwrap_or_default()).await;
                 }
-                Err(broken) => return fail(job, broken),
+                Err(broken) => {
+                    let is_slow = broken.is_slow();
+                    let failure = fail(job, broken);
+                    return if is_slow { Err(failure) } else { Ok(()) };
+                }
             }
         }
+        Ok(())
     }
 
     /// Runs requests in a transaction, and commits it.
@@ -152,15 +189,24 @@ impl WriterTask {
         let Some(connection) = self.connection.clone() else {
             return Err(Fault::NoAnswer.into());
         };
-        let mut effect = Effect::None;
-        let transaction = transact(&connection, &self.shared, jobs, is_alone, &mut effect);
+        let mut commit_state = CommitState::Unsent;
+        let transaction = transact(&connection, &self.shared, jobs, is_alone, &mut commit_state);
         let limit = self.shared.server.answer_timeout;
         let result = timeout(limit, transaction).await;
         let result = result.unwrap_or(Err(Fault::NoAnswer));
         let Err(fault) = result else { return Ok(()) };
-        if fault.is_refusal() {
-            effect = Effect::None;
+        if commit_state == CommitState::Answered {
+            // Those who are not notified look from time to time.
+            self.connection = None;
+            return Ok(());
         }
+        if matches!(fault, Fault::NoAnswer) {
+            self.shared.server.cancel(&connection);
+        }
+        let effect = match commit_state {
+            CommitState::Sent if !fault.is_refusal() => Effect::Unknown,
+            _ => Effect::None,
+        };
         if fault.needs_connection() || !connection.roll_back(limit).await {
             self.connection = None;
         }
@@ -194,7 +240,10 @@ impl WriterTask {
     async fn new_connection(&self) -> Result<Connection, Failure> {
         let connection = self.shared.server.connect(None).await?;
         let setting_up = timeout(self.shared.server.answer_timeout, self.set_up(&connection));
-        let set_up = setting_up.await.unwrap_or(Err(Fault::NoAnswer));
+        let set_up = setting_up.await.unwrap_or_else(|_| {
+            self.shared.server.cancel(&connection);
+            Err(Fault::NoAnswer)
+        });
         set_up.map_err(|fault| fault.failure(Effect::None))?;
         Ok(connection)
     }
@@ -205,18 +254,19 @@ impl WriterTask {
     }
 }
 
-fn fail(jobs: &mut [Box<dyn Job>], broken: Broken) {
+fn fail(jobs: &mut [Box<dyn Job>], broken: Broken) -> Failure {
     let failure = broken.fault.failure(broken.effect);
     jobs.iter_mut().for_each(|job| job.fail(failure.clone()));
+    failure
 }
 
-/// Runs requests in a transaction, commits it, and notifies others. Sets `effect` before the transaction may be committed.
+/// Runs requests in a transaction, commits it, and notifies others. Sets `commit_state` before and after the COMMIT.
 async fn transact(
     connection: &Arc<Connection>,
     shared: &Arc<Shared>,
     jobs: &mut [Box<dyn Job>],
     is_alone: bool,
-    effect: &mut Effect,
+    commit_state: &mut CommitState,
 ) -> Result<(), Fault> {
     let mut tx = Transaction::begin(connection, shared, is_alone).await?;
     for job in jobs {
@@ -228,11 +278,13 @@ async fn transact(
     }
     tx.finish().await?;
     failpoint("postgres.before-commit");
-    *effect = Effect::Unknown;
+    *commit_state = CommitState::Sent;
     let commit = async {
         connection.batch("COMMIT").await?;
+        *commit_state = CommitState::Answered;
         failpoint("postgres.after-commit");
-        Ok(())
+        tx.notices.forget_unparked(shared);
+        Ok::<_, Fault>(())
     };
     // The notifications are sent before the answers, since a process may exit as soon as it has its answer.
     let notify = async {

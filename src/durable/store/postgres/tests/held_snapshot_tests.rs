@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use super::ServerConnection;
 use super::needs_postgres;
 use super::scene::*;
-use super::server::{Server, ServerConnection};
+use super::server::Server;
 use crate::durable::store::Backend;
 use crate::durable::store::suite::task;
 
@@ -36,7 +37,7 @@ async fn drain(is_held: bool) -> Drained {
         let request = caller.new_enqueue(numbers.iter().map(|&number| task(number)));
         caller.store.enqueue(request).await.unwrap();
     }
-    let other = ServerConnection::to(Server::shared());
+    let other = ServerConnection::to(Server::shared().url());
     if is_held {
         other.ask("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT txid_current()");
     }

@@ -37,7 +37,7 @@ impl PostgresScene {
     pub(super) fn new() -> Self {
         static NEXT: Number = Number::new(0);
         Self {
-            connection: ServerConnection::to(Server::shared()),
+            connection: ServerConnection::to(Server::shared().url()),
             schema: format!("scene_{}", NEXT.add(1)),
         }
     }
@@ -158,7 +158,7 @@ impl Drop for PostgresScene {
 /// A session of a store, which numbers its requests.
 pub(super) struct Caller {
     pub(super) store: PostgresStore,
-    session: SessionId,
+    pub(super) session: SessionId,
     number: Number,
     /// The claim with which the last turn was answered.
     received: Mutex<Option<Epoch>>,

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
+use super::ServerConnection;
 use super::needs_postgres;
 use super::scene::*;
-use super::server::{Server, ServerConnection};
+use super::server::Server;
 use crate::durable::failure::{Cause, Effect};
 use crate::durable::store::Backend;
 use crate::durable::store::postgres::PostgresStore;
@@ -46,7 +47,7 @@ async fn the_timeouts_of_the_user_do_not_matter() {
 
 /// Has a server accept only transactions that read, or any.
 fn set_read_only(server: &Server, is_read_only: bool) {
-    let connection = ServerConnection::to(server);
+    let connection = ServerConnection::to(server.url());
     let value = if is_read_only { "on" } else { "off" };
     connection.ask(&format!(
         "ALTER SYSTEM SET default_transaction_read_only = {value}"
@@ -95,7 +96,7 @@ async fn a_lock_on_any_table_makes_the_store_busy_for_as_long() {
     let mut builder = scene.builder();
     let store = builder.answer_timeout(Duration::from_millis(600)).open();
     let caller = Caller::of(store.await.unwrap()).await;
-    let other = ServerConnection::to(Server::shared());
+    let other = ServerConnection::to(Server::shared().url());
     let tables =
         "SELECT relname FROM pg_class WHERE relnamespace = '$S'::regnamespace AND relkind = 'r'";
     let mut busy = 0;
