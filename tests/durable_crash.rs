@@ -27,6 +27,7 @@ mod ledger;
 #[path = "support/postgres_connection.rs"]
 mod postgres_connection;
 #[path = "support/postgres_proxy.rs"]
+#[allow(dead_code, reason = "other tests need all of it")]
 mod postgres_proxy;
 #[path = "support/postgres_server.rs"]
 #[allow(dead_code, reason = "other tests need all of it")]

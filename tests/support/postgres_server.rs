@@ -42,7 +42,7 @@ children() {
 }
 thaw() {
     kill -CONT $(children) $server
-}
+} 2>/dev/null
 crash() {
     kill -QUIT $server
     thaw

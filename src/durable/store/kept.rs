@@ -86,7 +86,10 @@ impl Limits {
     pub(crate) fn expiry(&self, store_time: i64) -> Expiry {
         Expiry {
             store_time,
-            dead_until: (self.dead_since - 1).max(store_time - self.dead_for),
+            dead_until: i64::max(
+                self.dead_since.saturating_sub(1),
+                store_time.saturating_sub(self.dead_for),
+            ),
             dead_for: self.dead_for,
         }
     }

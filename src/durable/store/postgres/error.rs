@@ -184,8 +184,15 @@ fn cause_of(code: &SqlState) -> Cause {
         }
         SqlState::UNDEFINED_TABLE | SqlState::INVALID_SCHEMA_NAME => missing_tables(),
         SqlState::DATA_CORRUPTED | SqlState::INDEX_CORRUPTED => Cause::Corrupt,
+        _ if concerns_data(code) => Cause::Corrupt,
         _ => Cause::Unavailable,
     }
+}
+
+/// Returns `true` if a statement met a number that is out of range, or a constraint of a table. This store causes neither with rows that it
+/// has written itself, and another attempt would meet the same.
+fn concerns_data(code: &SqlState) -> bool {
+    *code == SqlState::NUMERIC_VALUE_OUT_OF_RANGE || code.code().starts_with("23")
 }
 
 /// The tables of a store were removed while it was open.

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use tokio::time::timeout;
+use tokio_postgres::error::SqlState;
 
 use super::needs_postgres;
 use super::scene::*;
@@ -211,9 +212,7 @@ impl DamagedScene {
         let worker = match worker {
             Ok(Ok(worker)) => worker,
             Ok(Err(error)) => {
-                return seen
-                    .problems
-                    .push(format!("nobody can open the store: {error}"));
+                return seen.problems.push(format!("{UNOPENED}: {error}"));
             }
             Err(_) => return seen.problems.push(String::from("opening the store hangs")),
         };
@@ -245,6 +244,9 @@ impl DamagedScene {
         }
     }
 }
+
+/// The begin of the problem that a store which is damaged cannot be opened.
+const UNOPENED: &str = "nobody can open the store";
 
 fn verdicts(claim: &Claim, verdict: &Verdict) -> Vec<Verdicts> {
     let tasks = claim.tasks.iter().map(|task| (task.id, verdict.clone()));
@@ -364,6 +366,19 @@ fn garbage(kind: &str) -> Vec<&'static str> {
 const SAMPLED: usize = 12;
 
 #[tokio::test]
+async fn a_task_has_one_of_the_states_that_are_known() {
+    needs_postgres!();
+    let scene = PostgresScene::new();
+    let caller = scene.open().await;
+    caller.store(1).await.unwrap();
+    for state in ["-1", "2", "6"] {
+        let refused = scene.try_ask(&format!("UPDATE $S.task SET state = {state}"));
+        let code = refused.unwrap_err().code().cloned();
+        assert_eq!(code, Some(SqlState::CHECK_VIOLATION), "{state}");
+    }
+}
+
+#[tokio::test]
 async fn damage_is_named_and_other_tasks_go_on() {
     needs_postgres!();
     let all = cases(&DamagedScene::new().await.scene);
@@ -377,7 +392,9 @@ async fn damage_is_named_and_other_tasks_go_on() {
         let damaged = DamagedScene::new().await;
         if damaged.damage(case) {
             tried += 1;
-            let found = damaged.work().await;
+            let mut found = damaged.work().await;
+            // Without the row about the whole store, nobody can open it.
+            found.retain(|problem| case.table != "meta" || !problem.starts_with(UNOPENED));
             if !found.is_empty() {
                 problems.push(format!("{}: {found:#?}", case.damage));
             }

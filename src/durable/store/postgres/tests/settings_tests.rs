@@ -94,8 +94,10 @@ async fn a_lock_on_any_table_makes_the_store_busy_for_as_long() {
     needs_postgres!();
     let scene = PostgresScene::new();
     let mut builder = scene.builder();
-    let store = builder.answer_timeout(Duration::from_millis(600)).open();
-    let caller = Caller::of(store.await.unwrap()).await;
+    builder.answer_timeout(Duration::from_millis(600));
+    // The requests of a session are numbered, so each of the two kinds has a session of its own.
+    let producer = Caller::of(builder.open().await.unwrap()).await;
+    let caller = Caller::of(builder.open().await.unwrap()).await;
     let other = ServerConnection::to(Server::shared().url());
     let tables =
         "SELECT relname FROM pg_class WHERE relnamespace = '$S'::regnamespace AND relkind = 'r'";
@@ -107,7 +109,7 @@ async fn a_lock_on_any_table_makes_the_store_busy_for_as_long() {
         ));
         let request = caller.new_turn(Vec::new(), 1);
         let (stored, turned, counted) = tokio::join!(
-            caller.store(number),
+            producer.store(number),
             caller.store.turn(request.clone()),
             caller.store.counts()
         );
