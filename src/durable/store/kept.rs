@@ -84,12 +84,10 @@ impl Limits {
     }
 
     pub(crate) fn expiry(&self, store_time: i64) -> Expiry {
+        let before = self.dead_since.saturating_sub(1);
         Expiry {
             store_time,
-            dead_until: i64::max(
-                self.dead_since.saturating_sub(1),
-                store_time.saturating_sub(self.dead_for),
-            ),
+            dead_until: before.max(store_time.saturating_sub(self.dead_for)),
             dead_for: self.dead_for,
         }
     }

@@ -93,7 +93,7 @@ CREATE TABLE throng.claim (
     cancels boolean NOT NULL DEFAULT false,
     queue text COLLATE "C",
     claimed_at bigint NOT NULL,
-    held uuid[] NOT NULL
+    held uuid[] NOT NULL CHECK (array_position(held, NULL) IS NULL)
 ) WITH (fillfactor = 70);
 CREATE INDEX claim_session ON throng.claim (session);
 CREATE INDEX claim_until ON throng.claim (until);

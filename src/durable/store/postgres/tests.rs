@@ -7,10 +7,10 @@ mod concurrency_tests;
 #[path = "../../../../tests/support/postgres_connection.rs"]
 mod connection;
 mod damage_tests;
+mod damaged_rows_tests;
 mod dead_letters_tests;
 mod errors_tests;
 mod findings_tests;
-mod held_snapshot_tests;
 mod hosts_tests;
 mod lost_answers_tests;
 mod maintenance_tests;

@@ -6,7 +6,6 @@
 use std::time::Duration;
 
 use tokio::time::timeout;
-use tokio_postgres::error::SqlState;
 
 use super::needs_postgres;
 use super::scene::*;
@@ -364,19 +363,6 @@ fn garbage(kind: &str) -> Vec<&'static str> {
 
 /// The number of cases of which the short test tries one.
 const SAMPLED: usize = 12;
-
-#[tokio::test]
-async fn a_task_has_one_of_the_states_that_are_known() {
-    needs_postgres!();
-    let scene = PostgresScene::new();
-    let caller = scene.open().await;
-    caller.store(1).await.unwrap();
-    for state in ["-1", "2", "6"] {
-        let refused = scene.try_ask(&format!("UPDATE $S.task SET state = {state}"));
-        let code = refused.unwrap_err().code().cloned();
-        assert_eq!(code, Some(SqlState::CHECK_VIOLATION), "{state}");
-    }
-}
 
 #[tokio::test]
 async fn damage_is_named_and_other_tasks_go_on() {
