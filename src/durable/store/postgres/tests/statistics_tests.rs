@@ -7,8 +7,10 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use super::ServerConnection;
 use super::needs_postgres;
-use super::scene::*;
+use super::server::Server;
+use crate::durable::store::postgres::PostgresStore;
 
 /// The settings of the connections of a store, as far as they concern plans.
 const SETTINGS: &str = "SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_seqscan = off;
@@ -38,7 +40,7 @@ const READS_ALL: [(&str, &str); 2] = [
 
 /// Fills all large tables. The rows are like those of tasks in all states.
 const FILL: &str = "
-    INSERT INTO $S.task (id, state, place, at, ready_at, name, kind, max_crashes, retention, queue, group_name,
+    INSERT INTO throng.task (id, state, place, at, ready_at, name, kind, max_crashes, retention, queue, group_name,
             priority, key, key_until, parent, payload)
         SELECT md5(n::text)::uuid, (ARRAY[0, 0, 1, 3, 4, 5])[n % 6 + 1], n, CASE WHEN n % 6 > 1 THEN n END, n,
             'job', n % 3, 3, 1000, CASE WHEN n % 2 = 0 THEN 'q' END,
@@ -46,25 +48,25 @@ const FILL: &str = "
             CASE WHEN n % 10 = 0 THEN decode(md5(n::text), 'hex') END, CASE WHEN n % 20 = 0 THEN n END,
             CASE WHEN n % 7 = 0 THEN md5((n / 7)::text)::uuid END, '\\x00'
         FROM generate_series(1, 12000) AS n;
-    INSERT INTO $S.ready SELECT kind, coalesce(group_name, ''), place, id FROM $S.task
+    INSERT INTO throng.ready SELECT kind, coalesce(group_name, ''), place, id FROM throng.task
         WHERE state = 0 AND place % 6 = 0;
-    INSERT INTO $S.error SELECT id, 1, 1, 'error', 1 FROM $S.task WHERE place % 4 = 0;
-    INSERT INTO $S.progress SELECT id, 1, 1, '\\x00' FROM $S.task WHERE place % 4 = 1;
-    INSERT INTO $S.workflow SELECT id, 2, 2, 3, '' FROM $S.task WHERE place % 4 = 2;
-    INSERT INTO $S.step SELECT id, n::text, n, 1, '\\x00' FROM $S.workflow, generate_series(1, 2) AS n;
-    INSERT INTO $S.watch SELECT id, 1 FROM $S.task WHERE place % 4 = 3;
-    INSERT INTO $S.group_line SELECT n % 3, n::text, 'q', 1, CASE WHEN n % 2 = 0 THEN n END
+    INSERT INTO throng.error SELECT id, 1, 1, 'error', 1 FROM throng.task WHERE place % 4 = 0;
+    INSERT INTO throng.progress SELECT id, 1, 1, '\\x00' FROM throng.task WHERE place % 4 = 1;
+    INSERT INTO throng.workflow SELECT id, 2, 2, 3, '' FROM throng.task WHERE place % 4 = 2;
+    INSERT INTO throng.step SELECT id, n::text, n, 1, '\\x00' FROM throng.workflow, generate_series(1, 2) AS n;
+    INSERT INTO throng.watch SELECT id, 1 FROM throng.task WHERE place % 4 = 3;
+    INSERT INTO throng.group_line SELECT n % 3, n::text, 'q', 1, CASE WHEN n % 2 = 0 THEN n END
         FROM generate_series(1, 3000) AS n;
-    INSERT INTO $S.group_run SELECT id, 'q', group_name FROM $S.task WHERE group_name IS NOT NULL;
-    INSERT INTO $S.group_hold SELECT 'q', n::text, n FROM generate_series(1, 3000) AS n;
-    INSERT INTO $S.schedule (name, version, needs, time, hand_out, started, skipped, body)
+    INSERT INTO throng.group_run SELECT id, 'q', group_name FROM throng.task WHERE group_name IS NOT NULL;
+    INSERT INTO throng.group_hold SELECT 'q', n::text, n FROM generate_series(1, 3000) AS n;
+    INSERT INTO throng.schedule (name, version, needs, time, hand_out, started, skipped, body)
         SELECT n::text, 1, n % 2, n, n, 0, 0, '\\x00' FROM generate_series(1, 3000) AS n;
-    INSERT INTO $S.stat SELECT n % 2 = 0, n / 10, (n % 10)::text, '', 1, 1, 1, 1, 1, 1
+    INSERT INTO throng.stat SELECT n % 2 = 0, n / 10, (n % 10)::text, '', 1, 1, 1, 1, 1, 1
         FROM generate_series(1, 5000) AS n;
-    INSERT INTO $S.session (id, endpoint, layout, process, types, opened, seen)
+    INSERT INTO throng.session (id, endpoint, layout, process, types, opened, seen)
         SELECT n + 100, n, 1, n, ARRAY[1, 2], 0, 0 FROM generate_series(1, 300) AS n;
-    INSERT INTO $S.park SELECT n + 100, n, ARRAY[1, 2] FROM generate_series(1, 200) AS n;
-    INSERT INTO $S.claim (epoch, session, until, lease, claimed_at, held)
+    INSERT INTO throng.park SELECT n + 100, n, ARRAY[1, 2] FROM generate_series(1, 200) AS n;
+    INSERT INTO throng.claim (epoch, session, until, lease, claimed_at, held)
         SELECT n, n + 100, n, 1, 1, ARRAY[md5(n::text)::uuid] FROM generate_series(1, 300) AS n";
 
 /// The name of a table, and that of the index by which its rows are found, if there is one.
@@ -105,15 +107,14 @@ fn statements() -> BTreeMap<String, String> {
 }
 
 /// Returns the plan of a statement that does not depend on its parameters.
-fn plan(scene: &PostgresScene, sql: &str) -> Value {
+fn plan(connection: &ServerConnection, sql: &str) -> Value {
     let parameters = (1..).take_while(|number| sql.contains(&format!("${number}")));
     let nulls = vec!["NULL"; parameters.count()].join(", ");
     let execute = match nulls.as_str() {
         "" => String::from("it"),
         nulls => format!("it ({nulls})"),
     };
-    let sql = sql.replace("throng.", "$S.");
-    let rows = scene.ask(&format!(
+    let rows = connection.ask(&format!(
         "{SETTINGS}; PREPARE it AS {sql}; EXPLAIN (FORMAT JSON) EXECUTE {execute}; DEALLOCATE it"
     ));
     serde_json::from_str(&rows.concat().join("\n")).unwrap()
@@ -174,11 +175,11 @@ fn indexes(node: &Value) -> Vec<(String, bool)> {
 }
 
 /// Returns the accesses of all statements, and adds the problems to a list.
-fn plans(scene: &PostgresScene, situation: &str, problems: &mut BTreeSet<String>) -> Plans {
+fn plans(connection: &ServerConnection, situation: &str, problems: &mut BTreeSet<String>) -> Plans {
     let mut plans = Plans::new();
     for (name, sql) in statements() {
         let mut accesses = Accesses::default();
-        accesses.add(&plan(scene, &sql)[0]["Plan"], false);
+        accesses.add(&plan(connection, &sql)[0]["Plan"], false);
         let Accesses { all, mut whole } = accesses;
         let is_intended = |table: &String| READS_ALL.contains(&(name.as_str(), table.as_str()));
         whole.retain(|table| !is_intended(table));
@@ -191,35 +192,37 @@ fn plans(scene: &PostgresScene, situation: &str, problems: &mut BTreeSet<String>
 }
 
 /// Runs a command, whose parts are before and after the name of a table, for each table.
-fn each_table(scene: &PostgresScene, [before, after]: &[&str; 2]) {
-    let tables =
-        "SELECT relname FROM pg_class WHERE relnamespace = '$S'::regnamespace AND relkind = 'r'";
-    for table in scene.ask(tables).concat() {
-        scene.ask(&format!("{before} $S.\"{table}\" {after}"));
+fn each_table(connection: &ServerConnection, [before, after]: &[&str; 2]) {
+    let tables = "SELECT relname FROM pg_class WHERE relnamespace = 'throng'::regnamespace AND relkind = 'r'";
+    for table in connection.ask(tables).concat() {
+        connection.ask(&format!("{before} throng.\"{table}\" {after}"));
     }
 }
 
 #[tokio::test]
 async fn no_statement_reads_a_whole_table_and_no_plan_depends_on_statistics() {
     needs_postgres!();
-    let scene = PostgresScene::new();
-    let _caller = scene.open().await;
-    each_table(&scene, &["ALTER TABLE", "SET (autovacuum_enabled = off)"]);
+    // The transactions of other tests would keep the server from removing dead rows, and those of its own workers could, too.
+    let server = Server::start_with(&["autovacuum=off"]);
+    let _store = PostgresStore::open(&server.url()).await.unwrap();
+    let connection = ServerConnection::to(server.url());
     let mut problems = BTreeSet::new();
-    let expected = plans(&scene, "never analyzed", &mut problems);
+    let expected = plans(&connection, "never analyzed", &mut problems);
     assert!(expected.len() > 150, "{} statements", expected.len());
     let situations: [(&str, &dyn Fn()); 4] = [
-        ("filled, and never analyzed", &|| drop(scene.ask(FILL))),
-        ("analyzed", &|| each_table(&scene, &["ANALYZE", ""])),
-        ("analyzed while it was full", &|| drop(scene.ask(EMPTY))),
+        ("filled, and never analyzed", &|| drop(connection.ask(FILL))),
+        ("analyzed", &|| each_table(&connection, &["ANALYZE", ""])),
+        ("analyzed while it was full", &|| {
+            drop(connection.ask(EMPTY))
+        }),
         ("analyzed while it was empty", &|| {
-            each_table(&scene, &["VACUUM ANALYZE", ""]);
-            scene.ask(FILL);
+            each_table(&connection, &["VACUUM ANALYZE", ""]);
+            connection.ask(FILL);
         }),
     ];
     for (situation, prepare) in situations {
         prepare();
-        for (name, accesses) in plans(&scene, situation, &mut problems) {
+        for (name, accesses) in plans(&connection, situation, &mut problems) {
             if accesses != expected[&name] {
                 let before = &expected[&name];
                 problems.insert(format!(
@@ -232,7 +235,7 @@ async fn no_statement_reads_a_whole_table_and_no_plan_depends_on_statistics() {
 }
 
 /// Empties all tables that [`FILL`] has filled.
-const EMPTY: &str = "DELETE FROM $S.task; DELETE FROM $S.ready; DELETE FROM $S.error; DELETE FROM $S.progress;
-    DELETE FROM $S.workflow; DELETE FROM $S.step; DELETE FROM $S.watch; DELETE FROM $S.group_line;
-    DELETE FROM $S.group_run; DELETE FROM $S.group_hold; DELETE FROM $S.schedule; DELETE FROM $S.stat;
-    DELETE FROM $S.park; DELETE FROM $S.claim; DELETE FROM $S.session WHERE id > 100";
+const EMPTY: &str = "DELETE FROM throng.task; DELETE FROM throng.ready; DELETE FROM throng.error; DELETE FROM throng.progress;
+    DELETE FROM throng.workflow; DELETE FROM throng.step; DELETE FROM throng.watch; DELETE FROM throng.group_line;
+    DELETE FROM throng.group_run; DELETE FROM throng.group_hold; DELETE FROM throng.schedule; DELETE FROM throng.stat;
+    DELETE FROM throng.park; DELETE FROM throng.claim; DELETE FROM throng.session WHERE id > 100";
