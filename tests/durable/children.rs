@@ -15,6 +15,7 @@ use crate::workflows::{Calls, fatal_error};
 
 on_all_stores! {
     children_are_joined_in_their_order,
+    a_parent_runs_again_after_its_last_child,
     children_are_spawned_once,
     a_run_that_ends_while_it_spawns_leaves_no_child_out,
     a_parent_and_its_children_need_one_permit,
@@ -97,6 +98,39 @@ async fn children_are_joined_in_their_order(store: TestStore) {
     // The run that spawns them, and one that finds all ends.
     assert!((1..=2).contains(&runs.get()), "{}", runs.get());
     assert_eq!(executor.metrics().late_wakes, 0);
+}
+
+async fn a_parent_runs_again_after_its_last_child(store: TestStore) {
+    let client = store.client().await;
+    let (doors, runs) = ([Door::new(), Door::new()], Calls::default());
+    let (passed, all) = (doors.clone(), runs.clone());
+    let _executor = start(&client, move |number, cx| {
+        let (doors, runs) = (passed.clone(), all.clone());
+        async move {
+            match number {
+                100 | 101 => doors[number as usize - 100].pass().await,
+                1 => {
+                    runs.add();
+                    return sum_of_children(&cx, 2).await;
+                }
+                _ => {}
+            }
+            Ok(number)
+        }
+    })
+    .await;
+    let parent = spawn(&client, 1).await;
+    reaches(&parent, Status::Delayed).await;
+    doors[0].open();
+    let done = async || client.counts().await.expect("the store answers").done;
+    while within(done()).await == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    // If the first child made the parent ready, the parent would be claimed before this task.
+    within(spawn(&client, 2).await).await.unwrap();
+    doors[1].open();
+    assert_eq!(within(parent).await.unwrap(), 201);
+    assert_eq!(runs.get(), 2);
 }
 
 async fn children_are_spawned_once(store: TestStore) {
@@ -655,6 +689,8 @@ async fn a_run_that_is_not_the_first_looks_whether_it_has_spawned_children() {
     })
     .await;
     assert_eq!(within(spawn(&client, 1).await).await.unwrap(), 2);
+    // Another child would be stored, but may not have run yet.
+    assert_eq!(client.counts().await.unwrap().stored, 3);
     assert_eq!(children.get(), 2);
 }
 

@@ -16,7 +16,7 @@ mod lost_answers_tests;
 mod maintenance_tests;
 mod permissions_tests;
 mod plans_tests;
-mod pooler;
+pub(in crate::durable::store) mod pooler;
 mod pooler_tests;
 mod probe_tests;
 #[path = "../../../../tests/support/postgres_proxy.rs"]
