@@ -158,7 +158,9 @@ impl Start<'_> {
             .expect("this test needs postgresql: on Debian, `apt-get install postgresql`");
         let is_on_disk = self.disk.is_some_and(|disk| disk.has_all);
         let data = folder.join(if is_on_disk { "disk/data" } else { "data" });
-        let primary = self.primary.map_or(Path::new(""), |server| &server.folder);
+        let primary = self
+            .primary
+            .map_or_else(|| Path::new(""), |server| &server.folder);
         command
             .args([programs.as_path(), folder, &data, primary])
             .args(self.settings.iter().flat_map(|setting| ["-c", setting]))
