@@ -81,8 +81,8 @@ impl Pair {
     }
 }
 
-/// The time within which all processes work again, besides the lease.
-const REST: Duration = Duration::from_secs(2);
+/// The time within which all processes work again. While there is no primary, the pauses between two attempts grow to two seconds.
+const REST: Duration = Duration::from_secs(5);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_in_postgres_if_the_standby_is_synchronous() {

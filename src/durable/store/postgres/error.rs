@@ -117,7 +117,9 @@ pub(super) fn failure(effect: Effect, error: Error) -> Failure {
 const NO_TLS: &str = "server does not support TLS";
 
 /// The failure of an attempt to connect. If neither the network nor the server has failed, the user cannot be authenticated.
-pub(super) fn connect_failure(error: Error) -> Failure {
+///
+/// If the address has several hosts and none of them can be written, one is about to take the place of the primary.
+pub(super) fn connect_failure(error: Error, has_others: bool) -> Failure {
     if error.as_db_error().is_some() {
         return failure(Effect::None, error);
     }
@@ -127,7 +129,7 @@ pub(super) fn connect_failure(error: Error) -> Failure {
         return Failure::new(Effect::None, Cause::Unfit(text.into())).reported_by_store();
     }
     let cause = match source.map(|source| source.downcast_ref::<IoError>()) {
-        Some(Some(source)) if is_read_only(source) => Cause::ReadOnly,
+        Some(Some(source)) if is_read_only(source) && !has_others => Cause::ReadOnly,
         None | Some(Some(_)) => Cause::Unavailable,
         Some(None) => Cause::Denied,
     };

@@ -55,15 +55,22 @@ impl PostgresServer {
         &self,
         notices: Option<NoticeSender>,
     ) -> Result<Connection, Failure> {
+        let has_others = self.address_for(&notices).config.get_hosts().len() > 1;
         let connected = timeout(self.connect_timeout, self.try_connect(notices)).await;
         connected
             .map_err(|_| no_answer(Effect::None))?
             .map_err(|refused| match refused {
-                Refused::Postgres(error) => connect_failure(error),
+                Refused::Postgres(error) => connect_failure(error, has_others),
                 Refused::Unfit(text) => {
                     Failure::new(Effect::None, Cause::Unfit(text)).reported_by_store()
                 }
             })
+    }
+
+    /// Returns the address of a connection that receives notifications, or of another one.
+    fn address_for(&self, notices: &Option<NoticeSender>) -> &PostgresAddress {
+        let listen_address = self.listen_address.as_ref().filter(|_| notices.is_some());
+        listen_address.unwrap_or(&self.address)
     }
 
     async fn try_connect(&self, notices: Option<NoticeSender>) -> Result<Connection, Refused> {
@@ -73,9 +80,8 @@ impl PostgresServer {
                 let settings = self.settings(true);
                 Ok(Connection::pooled(client, &self.schema, settings))
             }
-            listen_address => {
-                let address = listen_address.as_ref().unwrap_or(&self.address);
-                let client = open(address, notices).await?;
+            _ => {
+                let client = open(self.address_for(&notices), notices).await?;
                 let settings = client.batch_execute(&self.settings(false)).await;
                 settings.map_err(Refused::Postgres)?;
                 Ok(Connection::new(client, &self.schema))
