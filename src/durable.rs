@@ -262,6 +262,8 @@ mod policy;
 mod progress;
 mod progress_stream;
 mod queue;
+#[cfg(any(feature = "postgres", feature = "sqlite-unbundled"))]
+mod relay;
 mod report;
 mod resend;
 mod run;
@@ -328,6 +330,8 @@ pub use self::options::SpawnOptions;
 pub use self::outbox::{Outbox, OutboxConnection, OutboxRow};
 pub use self::progress_stream::ProgressStream;
 pub use self::queue::{Groups, Priority, QueueInfo, QueueSettings, Rate};
+#[cfg(any(feature = "postgres", feature = "sqlite-unbundled"))]
+pub use self::relay::OutboxRelay;
 pub use self::run::Run;
 #[cfg(feature = "cron")]
 pub use self::schedule::{Cron, ParseCronError};

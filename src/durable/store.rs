@@ -101,6 +101,8 @@ pub(crate) use self::quarantine::is_dead_letter;
     feature = "test-util"
 ))]
 pub(crate) use self::quarantine::is_quarantined;
+#[cfg(any(feature = "postgres", feature = "sqlite-unbundled"))]
+pub(crate) use self::relayed_outbox::{RelayedAnswer, RelayedOutbox, TakenRow, TakenRows};
 pub(crate) use self::requests::{
     CheckedFilter, Claim, ClaimPushes, Claimed, DeadPayload, Enqueue, Epoch, Event, ListTasks,
     NewSession, PushedClaim, QueueChange, RenewAnswer, SessionId, StepWait, TaskState, Turn,
@@ -216,6 +218,8 @@ mod quarantine;
 mod reason_numbers;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
+#[cfg(any(feature = "postgres", feature = "sqlite-unbundled"))]
+mod relayed_outbox;
 mod requests;
 #[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
 pub(crate) mod routes;
@@ -440,8 +444,8 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Without an outbox, returns the reason.
     fn outbox_insert(&self) -> Result<Arc<str>, Cause> {
         Err(Cause::Unfit(String::from(
-            "it has no outbox, since its database contains no rows of yours: spawn the task after you have committed your transaction, \
-             or use a store in the database of those rows, in SQLite or PostgreSQL",
+            "it has no outbox, since its database contains no rows of yours: use an `OutboxRelay` with the database of those rows, in SQLite \
+             or PostgreSQL, or spawn the task after you have committed your transaction",
         )))
     }
 

@@ -18,6 +18,7 @@ const UNREADABLE_NAME: &str = "throng.unreadable-outbox-row";
 const SHORTEST_DELAY: Duration = Duration::from_millis(1);
 
 /// A row of an outbox.
+#[derive(Clone, PartialEq)]
 pub(crate) struct OutboxEntry {
     /// `None` if it is not the id of a task.
     pub(crate) id: Option<TaskId>,
@@ -46,7 +47,7 @@ impl SortedEntries {
 }
 
 impl OutboxEntry {
-    fn read(&self) -> Result<NewTask, String> {
+    pub(crate) fn read(&self) -> Result<NewTask, String> {
         let id = self.id.ok_or("its id is not that of a task");
         let task = id
             .map_err(String::from)
@@ -55,7 +56,7 @@ impl OutboxEntry {
     }
 
     /// Returns a task with the body as its payload.
-    fn into_unreadable(self) -> NewTask {
+    pub(crate) fn into_unreadable(self) -> NewTask {
         NewTask {
             id: self.id.unwrap_or_else(TaskId::new),
             name: UNREADABLE_NAME.into(),

@@ -26,9 +26,9 @@ use crate::durable::store::{
 };
 
 /// The interval at which an engine looks for commits of others.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+pub(super) const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-const LOOK: &str = "SELECT EXISTS (
+pub(super) const LOOK: &str = "SELECT EXISTS (
         SELECT 1 FROM throng.outbox WHERE substring(body FROM 1 FOR 1) <= $1)";
 
 /// Removes the next rows of the versions up to `$1`: at most `$2`, of which all but the last have fewer than `$3` bytes in total.
@@ -45,13 +45,13 @@ const REMOVE: &str = "WITH next AS MATERIALIZED (
 const REMOVE_ONE: &str = "DELETE FROM throng.outbox
     WHERE substring(body FROM 1 FOR 1) <= $1 AND id = $2 RETURNING id, body";
 
-const COUNT_NEWER: &str =
+pub(super) const COUNT_NEWER: &str =
     "SELECT count(*) FROM throng.outbox WHERE substring(body FROM 1 FOR 1) > $1";
 
-const FIND: &str = "SELECT id FROM throng.outbox WHERE id = ANY ($1::bytea[])";
+pub(super) const FIND: &str = "SELECT id FROM throng.outbox WHERE id = ANY ($1::bytea[])";
 
 /// The version up to which rows are moved, as the statements take it.
-const KNOWN: &[u8] = &[BODY_VERSION];
+pub(super) const KNOWN: &[u8] = &[BODY_VERSION];
 
 /// Looks for rows.
 pub(super) async fn look(db: &Connection, _: &Shared, (): &()) -> Result<OutboxLook, Fault> {
