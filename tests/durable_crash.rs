@@ -4,12 +4,20 @@
 //! of them. They all run the [child]; what their tasks did, each has written into a ledger in the folder.
 //!
 //! `THRONG_LONG=1` makes the soaks go on for longer, and servers and workers be away for longer.
-#![cfg(all(feature = "redis", feature = "sqlite", feature = "test-util"))]
+#![cfg(all(
+    feature = "postgres",
+    feature = "redis",
+    feature = "sqlite",
+    feature = "test-util"
+))]
 
 mod support;
 
 #[path = "support/ledger.rs"]
 mod ledger;
+#[path = "support/postgres_server.rs"]
+#[allow(dead_code, reason = "other tests need all of it")]
+mod postgres_server;
 #[macro_use]
 #[path = "support/redis_server.rs"]
 #[allow(dead_code, reason = "other tests need all of it")]
@@ -55,6 +63,8 @@ mod outbox;
 mod points;
 #[path = "durable_crash/poison.rs"]
 mod poison;
+#[path = "durable_crash/relay.rs"]
+mod relay;
 #[path = "durable_crash/server.rs"]
 mod server;
 #[path = "durable_crash/shutdown.rs"]

@@ -17,6 +17,10 @@ use crate::support::rounds;
 mod database;
 #[path = "outbox/drivers.rs"]
 mod drivers;
+#[path = "outbox/relay.rs"]
+mod relay;
+#[path = "outbox/relay_database.rs"]
+mod relay_database;
 
 /// Makes a test for each store with an outbox of functions that take a [`Database`].
 macro_rules! on_stores_with_outbox {
