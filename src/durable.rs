@@ -175,6 +175,9 @@
 //! - Until then, the task waits. It can be awaited, cancelled and signalled, but it is not part of lists and counts yet.
 //! - In SQLite, create the table with [`Outbox::CREATE`]. While a transaction of yours writes to the file, no worker can, so keep it short.
 //!
+//! If your rows are in one of these databases and your tasks elsewhere, such as in Redis, an `OutboxRelay` moves the tasks: it has the same
+//! methods, `outbox`, `spawn_in` and `committed`. In your transaction, nothing changes.
+//!
 //! # Operating a store
 //!
 //! [`DurableClient::admin`] returns the interface for the people who operate a store, for example behind a web interface:

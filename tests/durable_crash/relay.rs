@@ -129,9 +129,9 @@ impl OutboxAddress {
                 let mut db = connect(url).await;
                 let tx = db.transaction().await.expect("it begins");
                 for row in rows {
-                    let params = (row.id_bytes(), row.body());
-                    let added = tx.execute(Outbox::INSERT_POSTGRES, &[&params.0, &params.1]);
-                    added.await.expect("it is inserted");
+                    let (id, body) = (row.id_bytes(), row.body());
+                    let added = tx.execute(Outbox::INSERT_POSTGRES, &[&id, &body]).await;
+                    added.expect("it is inserted");
                 }
                 tx.commit().await.expect("it is committed");
             }
