@@ -26,8 +26,8 @@ use crate::sync::thread;
 
 mod row_mover;
 
-/// Moves tasks from an outbox in another database into the store of a client: for programs that keep their rows in PostgreSQL or SQLite, and
-/// their tasks in Redis, for instance.
+/// Moves tasks from an outbox in another database into the store of a client. It is for programs that keep their rows in PostgreSQL or
+/// SQLite, and their tasks elsewhere, such as in Redis.
 ///
 /// A transaction of yours stores a task by a row of the [outbox](Outbox), beside your own rows. When the transaction has committed, a relay
 /// stores the task and removes the row. If your rows and your tasks are in one database, you need no relay: use
@@ -196,8 +196,8 @@ impl OutboxRelay {
     ) -> Result<OutboxRow<T>, DurableError> {
         if options.key.is_some() {
             return Err(self.client.invalid(String::from(
-                "a task in the outbox of a relay cannot have a key, since the task that holds it is only known after the commit: give it an \
-                 id, for instance with `DurableClient::derive_id`, or spawn it after the commit",
+                "a task in the outbox of a relay cannot have a key, since the task that holds it is only known after the commit: give it \
+                 an id, for instance with `DurableClient::derive_id`, or spawn it after the commit",
             )));
         }
         let (_, tasks) = self.client.typed_tasks(std::iter::once((task, options)))?;
@@ -245,8 +245,9 @@ impl OutboxRelay {
     /// Has the relay move a task at once that a transaction of yours has committed. Returns its handle when this or another relay has moved
     /// it.
     ///
-    /// Call it only after the commit. If there is no row, because the transaction was rolled back, this also returns a handle, and the store
-    /// has [no record](DurableError::is_expired) of its task. If this is not called, the task starts nevertheless, usually within a second.
+    /// Call it only after the commit. If there is no row, because the transaction was rolled back, this also returns a handle, and the
+    /// store has [no record](DurableError::is_expired) of its task. If this is not called, the task starts nevertheless, usually within a
+    /// second.
     ///
     /// This waits for as long as the database or the store cannot be reached. To limit that, use `tokio::time::timeout`. To await the
     /// task without waiting for its move, keep its [id](OutboxRow::id), and [attach](DurableClient::attach) a handle later.
@@ -271,8 +272,8 @@ impl OutboxRelay {
         }
     }
 
-    /// Closes the relay when it has ended the transaction that it is in. The other rows stay in the outbox. Dropping the relay does the same
-    /// without waiting.
+    /// Closes the relay when it has ended the transaction that it is in. The other rows stay in the outbox. Dropping the relay does the
+    /// same without waiting.
     ///
     /// # Cancel safety
     ///

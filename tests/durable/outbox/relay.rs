@@ -86,7 +86,8 @@ async fn until_moved(database: &AppDatabase) {
 }
 
 async fn a_task_of_a_committed_transaction_is_stored(database: AppDatabase) {
-    let client = TestStore::server().client().await;
+    let store = TestStore::server();
+    let client = store.client().await;
     let relay = database.relay(&client).await;
     let row = row(&relay, 7, SpawnOptions::new());
     let order = "INSERT INTO orders VALUES (7)";
@@ -101,7 +102,8 @@ async fn a_task_of_a_committed_transaction_is_stored(database: AppDatabase) {
 }
 
 async fn a_task_of_a_transaction_that_is_rolled_back_does_not_exist(database: AppDatabase) {
-    let client = TestStore::server().client().await;
+    let store = TestStore::server();
+    let client = store.client().await;
     let relay = database.relay(&client).await;
     let row = row(&relay, 7, SpawnOptions::new());
     let order = "INSERT INTO orders VALUES (7)";
@@ -115,7 +117,8 @@ async fn a_task_of_a_transaction_that_is_rolled_back_does_not_exist(database: Ap
 
 /// The machine may be busy, so the shortest time of several counts.
 async fn a_task_starts_soon_if_nobody_reports_the_commit(database: AppDatabase) {
-    let client = TestStore::server().client().await;
+    let store = TestStore::server();
+    let client = store.client().await;
     let relay = database.relay(&client).await;
     let _executor = start(&client, |number, _| async move { Ok(number) }).await;
     let mut shortest = Duration::MAX;
@@ -135,7 +138,8 @@ async fn a_task_starts_soon_if_nobody_reports_the_commit(database: AppDatabase) 
 }
 
 async fn a_task_has_its_options(database: AppDatabase) {
-    let client = TestStore::server().client().await;
+    let store = TestStore::server();
+    let client = store.client().await;
     let relay = database.relay(&client).await;
     let options = SpawnOptions::new()
         .id(id(7))
@@ -191,7 +195,8 @@ async fn two_relays_share_the_rows(database: AppDatabase) {
 
 async fn many_rows_are_moved_in_their_order(database: AppDatabase) {
     let tasks = crate::support::rounds(3_000, 100_000) as u64;
-    let client = TestStore::server().client().await;
+    let store = TestStore::server();
+    let client = store.client().await;
     let relay = database.relay(&client).await;
     let rows: Vec<_> = (0..tasks)
         .map(|number| row(&relay, number, SpawnOptions::new().queue("q")))
@@ -210,7 +215,8 @@ async fn many_rows_are_moved_in_their_order(database: AppDatabase) {
 
 /// As after the death of a relay between its two steps.
 async fn a_row_that_is_added_again_changes_nothing(database: AppDatabase) {
-    let client = TestStore::server().client().await;
+    let store = TestStore::server();
+    let client = store.client().await;
     let relay = database.relay(&client).await;
     let executor = start(&client, |number, _| async move { Ok(number) }).await;
     let row = row(&relay, 7, SpawnOptions::new().retention(Duration::ZERO));
@@ -252,7 +258,8 @@ async fn an_end_is_kept_for_a_day(database: AppDatabase) {
 }
 
 async fn a_row_of_a_later_version_is_left(database: AppDatabase) {
-    let client = TestStore::server().client().await;
+    let store = TestStore::server();
+    let client = store.client().await;
     let relay = database.relay(&client).await;
     let [later, known] = [1, 2].map(|number| row(&relay, number, SpawnOptions::new()));
     let mut body = later.body().to_vec();
@@ -267,7 +274,8 @@ async fn a_row_of_a_later_version_is_left(database: AppDatabase) {
 
 async fn a_row_that_cannot_be_read_is_found_by_an_operator(database: AppDatabase) {
     const NAME: &str = "throng.unreadable-outbox-row";
-    let client = TestStore::server().client().await;
+    let store = TestStore::server();
+    let client = store.client().await;
     let relay = database.relay(&client).await;
     let known = row(&relay, 2, SpawnOptions::new());
     let body = || b"\x01garbage".to_vec();
@@ -296,7 +304,8 @@ async fn a_row_that_cannot_be_read_is_found_by_an_operator(database: AppDatabase
 }
 
 async fn a_task_with_a_key_is_refused(database: AppDatabase) {
-    let client = TestStore::server().client().await;
+    let store = TestStore::server();
+    let client = store.client().await;
     let relay = database.relay(&client).await;
     let options = SpawnOptions::new().key(Key::new("k"));
     let error = relay.outbox(Number(1), options).unwrap_err();
@@ -308,7 +317,8 @@ async fn a_task_with_a_key_is_refused(database: AppDatabase) {
 }
 
 async fn a_relay_that_is_closed_moves_nothing(database: AppDatabase) {
-    let client = TestStore::server().client().await;
+    let store = TestStore::server();
+    let client = store.client().await;
     let relay = database.relay(&client).await;
     let row = row(&relay, 7, SpawnOptions::new());
     relay.close().await;
@@ -319,7 +329,8 @@ async fn a_relay_that_is_closed_moves_nothing(database: AppDatabase) {
 }
 
 async fn a_relay_of_a_closed_client_ends(database: AppDatabase) {
-    let client = TestStore::server().client().await;
+    let store = TestStore::server();
+    let client = store.client().await;
     let relay = database.relay(&client).await;
     client.close().await.expect("it ends in order");
     let row = row(&relay, 7, SpawnOptions::new());
@@ -335,7 +346,8 @@ async fn a_relay_of_a_closed_client_ends(database: AppDatabase) {
 async fn a_task_is_stored_in_a_transaction_of_rusqlite() {
     needs_redis!();
     let database = AppDatabase::file().await;
-    let client = TestStore::server().client().await;
+    let store = TestStore::server();
+    let client = store.client().await;
     let (_other, maker) = maker(&client).await;
     let relay = database.relay(&client).await;
     let mut db = database.open();

@@ -94,13 +94,15 @@ async fn assert_not_moved_yet(relay: &OutboxRelay, row: &OutboxRow<Number>) {
 async fn a_relay_outlives_the_lock_of_a_file() {
     needs_redis!();
     let database = AppDatabase::file().await;
-    let client = TestStore::server().client().await;
+    let store = TestStore::server();
+    let client = store.client().await;
     let relay = database.relay(&client).await;
     let row = row(&relay, 7, SpawnOptions::new());
     database.run(&[add(&row)]).await;
     let db = database.open();
     db.execute_batch("BEGIN IMMEDIATE").expect("it begins");
-    tokio::time::sleep(Duration::from_secs(6)).await;
+    let moved = timeout(Duration::from_secs(6), relay.committed(row.clone())).await;
+    assert!(moved.is_err(), "its row has left the outbox");
     db.execute_batch("COMMIT").expect("it is committed");
     in_time(async { drop(relay.committed(row).await.expect("it is moved")) }).await;
     assert_eq!(client.counts().await.expect("an answer").stored, 1);
@@ -111,7 +113,8 @@ async fn a_relay_outlives_the_lock_of_a_file() {
 async fn a_relay_finds_a_file_that_was_replaced() {
     needs_redis!();
     let (database, other) = (AppDatabase::file().await, AppDatabase::file().await);
-    let client = TestStore::server().client().await;
+    let store = TestStore::server();
+    let client = store.client().await;
     let relay = database.relay(&client).await;
     let row = row(&relay, 7, SpawnOptions::new());
     other.run(&[add(&row)]).await;
@@ -130,7 +133,8 @@ async fn a_relay_connects_again_if_postgresql_was_restarted() {
     let AppDatabase::Server(server) = &database else {
         unreachable!("it has a server")
     };
-    let client = TestStore::server().client().await;
+    let store = TestStore::server();
+    let client = store.client().await;
     let relay = database.relay(&client).await;
     for number in 0..3 {
         let row = row(&relay, number, SpawnOptions::new());
@@ -151,7 +155,8 @@ async fn a_locked_row_in_postgresql_does_not_block_others() {
         return;
     }
     let database = AppDatabase::shared().await;
-    let client = TestStore::server().client().await;
+    let store = TestStore::server();
+    let client = store.client().await;
     let (_other, maker) = maker(&client).await;
     let [locked, free] = [1, 2].map(|number| row(&maker, number, SpawnOptions::new()));
     database.run(&[add(&locked), add(&free)]).await;
