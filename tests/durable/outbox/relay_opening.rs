@@ -1,7 +1,8 @@
 //! The errors with which a relay is not opened, and the rights that it needs.
 
 use throng::durable::{
-    DurableClient, DurableError, MemoryStore, OutboxRelay, PostgresStore, SqliteStore, Status,
+    DurableClient, DurableError, MemoryStore, OutboxRelay, PostgresStore, SpawnOptions,
+    SqliteStore, Status,
 };
 
 use super::super::database::connect_to;
@@ -90,6 +91,42 @@ async fn a_postgresql_schema_with_a_store_is_refused() {
     let error = postgres_error(&database.url()).await;
     assert!(error.is_unfit(), "{error}");
     assert!(error.to_string().contains("contains a store"), "{error}");
+}
+
+#[tokio::test]
+async fn a_standby_is_refused() {
+    if !is_installed() {
+        return;
+    }
+    let database = AppDatabase::server().await;
+    let AppDatabase::Server(server) = &database else {
+        unreachable!("it has a server")
+    };
+    server.crash();
+    server.make_standby();
+    server.restart();
+    let error = postgres_error(&database.url()).await;
+    assert!(error.is_read_only(), "{error}");
+    server.crash();
+    let error = postgres_error(&database.url()).await;
+    assert!(!error.is_read_only() && !error.is_unfit(), "{error}");
+}
+
+/// A program can do all of this in a task of its runtime.
+#[tokio::test]
+async fn a_relay_is_thread_safe_and_so_are_its_futures() {
+    fn is_thread_safe<T: Send + Sync + Unpin>(_: &T) {}
+    fn is_send<T: Send>(_: &T) {}
+
+    let (client, database) = (client(), AppDatabase::file().await);
+    is_send(&OutboxRelay::postgres(&client, "no address"));
+    let opening = OutboxRelay::sqlite(&client, database.path());
+    is_send(&opening);
+    let relay = opening.await.expect("it can be opened");
+    is_thread_safe(&relay);
+    let row = relay.outbox(Number(1), SpawnOptions::new());
+    is_send(&relay.committed(row.expect("it is a row")));
+    is_send(&relay.close());
 }
 
 /// The user of the transactions may only add rows, and that of the relay may only move them.

@@ -34,8 +34,11 @@ pub(crate) struct SqliteOutbox {
 struct OutboxFile {
     db: Connection,
     identity: Identity,
-    /// SQLite's number of the state of the file when the outbox was last empty. It changes with each commit of another connection.
+    /// SQLite's number of the state of the file when the outbox last had no rows to move. It changes with each commit of another
+    /// connection.
     empty_at: Option<i64>,
+    /// The same, when it last had no rows of later versions.
+    none_newer_at: Option<i64>,
 }
 
 impl SqliteOutbox {
@@ -94,7 +97,7 @@ impl RelayedOutbox for SqliteOutbox {
     }
 
     fn count_newer(&mut self) -> RelayedAnswer<'_, u64> {
-        self.ask(|file| Ok(count_newer(&file.db)?))
+        self.ask(OutboxFile::count_newer)
     }
 
     fn take(&mut self) -> RelayedAnswer<'_, TakenRows> {
@@ -150,6 +153,7 @@ impl OutboxFile {
             db: schema::open(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?,
             identity,
             empty_at: None,
+            none_newer_at: None,
         })
     }
 
@@ -170,14 +174,29 @@ impl OutboxFile {
 
     /// Looks for rows. While the file does not change, this reads no table.
     fn has_rows(&mut self) -> Result<bool, Fault> {
-        let mut statement = self.db.prepare_cached("PRAGMA data_version")?;
-        let data_version = statement.query_row([], |row| row.get(0))?;
+        let data_version = self.data_version()?;
         if self.empty_at == Some(data_version) {
             return Ok(false);
         }
         let has_rows = self.db.prepare_cached(NEXT)?.exists([[BODY_VERSION]])?;
         self.empty_at = (!has_rows).then_some(data_version);
         Ok(has_rows)
+    }
+
+    /// Counts the rows of later versions. While the file does not change, this reads no table.
+    fn count_newer(&mut self) -> Result<u64, Fault> {
+        let data_version = self.data_version()?;
+        if self.none_newer_at == Some(data_version) {
+            return Ok(0);
+        }
+        let newer = count_newer(&self.db)?;
+        self.none_newer_at = (newer == 0).then_some(data_version);
+        Ok(newer)
+    }
+
+    fn data_version(&self) -> Result<i64, rusqlite::Error> {
+        let mut statement = self.db.prepare_cached("PRAGMA data_version")?;
+        statement.query_row([], |row| row.get(0))
     }
 }
 
