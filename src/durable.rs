@@ -184,6 +184,9 @@
 //!   by a later version of this crate, the task can only be awaited until a program with that version moves it.
 //! - In SQLite, create the table with [`Outbox::CREATE`]. No worker can write to the file while your transaction does, so keep it short.
 //!
+//! If your rows are in one of these databases and your tasks elsewhere, such as in Redis, an `OutboxRelay` moves the tasks: it has the same
+//! methods, `outbox`, `spawn_in` and `committed`. In your transaction, nothing changes.
+//!
 //! # Operating a store
 //!
 //! [`DurableClient::admin`] returns the interface for the people who operate a store, for example behind a web interface:
@@ -271,6 +274,8 @@ mod policy;
 mod progress;
 mod progress_stream;
 mod queue;
+#[cfg(any(feature = "postgres", feature = "sqlite-unbundled"))]
+mod relay;
 mod report;
 mod resend;
 mod run;
@@ -337,6 +342,8 @@ pub use self::options::SpawnOptions;
 pub use self::outbox::{Outbox, OutboxConnection, OutboxRow};
 pub use self::progress_stream::ProgressStream;
 pub use self::queue::{Groups, Priority, QueueInfo, QueueSettings, Rate};
+#[cfg(any(feature = "postgres", feature = "sqlite-unbundled"))]
+pub use self::relay::OutboxRelay;
 pub use self::run::Run;
 #[cfg(feature = "cron")]
 pub use self::schedule::{Cron, ParseCronError};

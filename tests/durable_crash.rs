@@ -81,6 +81,8 @@ mod outbox;
 mod points;
 #[path = "durable_crash/poison.rs"]
 mod poison;
+#[path = "durable_crash/relay.rs"]
+mod relay;
 #[path = "durable_crash/server.rs"]
 mod server;
 #[path = "durable_crash/shutdown.rs"]

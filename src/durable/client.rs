@@ -15,12 +15,11 @@ use super::key::{Conflict, NewKey};
 use super::queue::group::GroupName;
 use super::queue::name::QueueName;
 use super::report::{Propagation, SpawnSpan};
-use super::spawn_queue::Stored;
+use super::spawn_queue::{Stored, split};
 use super::store::{
-    Answer, Backend, Enqueued, KeyConflict, MAX_BATCH_BYTES, MAX_BATCH_TASKS, MAX_PAYLOAD_BYTES,
-    NewTask, Store,
+    Answer, Backend, Enqueued, KeyConflict, MAX_BATCH_TASKS, MAX_PAYLOAD_BYTES, NewTask, Store,
 };
-use super::task::{SpawnedType, bytes_of};
+use super::task::SpawnedType;
 use super::workflow::spawned_children::MIN_CHILD_RETENTION;
 use super::{
     Admin, AttemptError, Counts, DeadLetters, Durability, DurableError, DurableHandle, DurableTask,
@@ -782,21 +781,4 @@ fn holder<O>(
     handle: impl Fn(TaskId) -> DurableHandle<O>,
 ) -> DurableHandle<O> {
     handle(conflict.holder).after(conflict.resolution)
-}
-
-/// Splits tasks into groups that fit into one batch.
-fn split(tasks: Vec<NewTask>) -> Vec<Vec<NewTask>> {
-    let mut groups: Vec<Vec<NewTask>> = Vec::new();
-    for task in tasks {
-        match groups.last_mut() {
-            Some(group)
-                if group.len() < MAX_BATCH_TASKS
-                    && bytes_of(group) + task.payload.len() <= MAX_BATCH_BYTES =>
-            {
-                group.push(task);
-            }
-            _ => groups.push(vec![task]),
-        }
-    }
-    groups
 }

@@ -2,7 +2,7 @@
 //!
 //! On that thread, the engine sends spawned tasks to the store ([`batch_sender`]), finds out when awaited tasks have ended
 //! ([`waiters`]) or reported progress ([`progress_waiters`]), stores the steps of runs ([`step_sender`]), moves tasks from the outbox
-//! ([`outbox_relay`]), reports how many runs have started and ended ([`run_stats`]), and runs the workers of the process. No user code
+//! ([`outbox_drain`]), reports how many runs have started and ended ([`run_stats`]), and runs the workers of the process. No user code
 //! runs there, so none can delay the renewal of a lease. The engine does not depend on any runtime of the user.
 
 use std::sync::{Arc as StdArc, Weak};
@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::batch_sender::BatchSender;
 use self::monitored::MonitoredStore;
-use self::outbox_relay::OutboxRelay;
+use self::outbox_drain::OutboxDrain;
 use self::progress_waiters::ProgressWaiters;
 use self::run_stats::RunStats;
 use self::step_sender::{StepQueue, StepSender};
@@ -31,7 +31,7 @@ use crate::sync::{Mutex, lock};
 
 mod batch_sender;
 mod monitored;
-mod outbox_relay;
+mod outbox_drain;
 pub(crate) mod progress_waiters;
 pub(crate) mod run_stats;
 mod step_sender;
@@ -46,7 +46,7 @@ pub(crate) struct Engine {
     pub(crate) progress: StdArc<ProgressWaiters>,
     pub(crate) spawn_queue: StdArc<SpawnQueue>,
     pub(crate) run_stats: StdArc<RunStats>,
-    pub(crate) outbox: StdArc<OutboxRelay>,
+    pub(crate) outbox: StdArc<OutboxDrain>,
     steps: StepQueue,
     workers: Mutex<Vec<mpsc::UnboundedSender<Message>>>,
     /// The highest epoch that this client has received.
@@ -74,7 +74,7 @@ impl Engine {
         let waiters = StdArc::new(Waiters::default());
         let progress = StdArc::new(ProgressWaiters::default());
         let run_stats = StdArc::new(RunStats::new());
-        let outbox = StdArc::new(OutboxRelay::default());
+        let outbox = StdArc::new(OutboxDrain::default());
         let (steps, step_sender) = StepSender::new(StdArc::clone(&store));
         let engine = StdArc::new(Self {
             store_name: store.name().into(),

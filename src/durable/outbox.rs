@@ -17,6 +17,9 @@ pub(crate) mod body;
 /// with [`CREATE`](Self::CREATE) in the file of the store, for instance in a migration. In PostgreSQL, it is created with the store, and a
 /// database user that adds rows needs only `INSERT` on the table and `USAGE` on its schema. Such a user can store tasks of all types.
 ///
+/// If the tasks are to be stored elsewhere, such as in Redis, create the table in the database of your rows, and open an `OutboxRelay`,
+/// which has an example.
+///
 /// # Examples
 ///
 /// ```
@@ -32,6 +35,20 @@ impl Outbox {
     /// Creates the table in SQLite, if it does not exist. The other processes that use the store notice it within a second.
     pub const CREATE: &'static str =
         "CREATE TABLE IF NOT EXISTS throng_outbox (id BLOB PRIMARY KEY, body BLOB NOT NULL)";
+
+    /// Creates the table in PostgreSQL, in the schema `throng`, if it does not exist: for an [`OutboxRelay`](super::OutboxRelay). Do not
+    /// use it if the database has a [store](super::PostgresStore) in this schema, which creates the table itself. The user needs `CREATE`
+    /// on the database, or on the schema if that exists.
+    ///
+    /// If the database is to have a store, too, create that in [another schema](super::PostgresStoreBuilder::schema).
+    #[cfg(feature = "postgres")]
+    pub const CREATE_POSTGRES: &'static str = "DO $$ BEGIN
+    IF to_regnamespace('throng') IS NULL THEN
+        CREATE SCHEMA throng;
+    END IF;
+    CREATE TABLE IF NOT EXISTS throng.outbox (id bytea PRIMARY KEY, body bytea NOT NULL)
+        WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000);
+END $$";
 
     /// Adds a row in SQLite. The parameters are [`OutboxRow::id_bytes`] and [`OutboxRow::body`]. A row with the same id changes nothing
     /// while the first one is in the outbox, or the store keeps its task.

@@ -178,15 +178,23 @@ mod imp {
         contain(|| tracing::error!(store, task.id = %id, error, "a task has become a dead letter"));
     }
 
-    /// Rows of the outbox could not be read, and have become dead letters.
+    /// Rows of the outbox could not be read. Each of them is a task that no worker runs now: a dead letter, or one that waits.
     pub(crate) fn outbox_unreadable(store: &str, rows: u64) {
         contain(|| {
             tracing::error!(
                 store,
                 rows,
-                "rows of the outbox could not be read, and have become dead letters"
+                "rows of the outbox could not be read: look at the tasks of the type `throng.unreadable-outbox-row`"
             )
         });
+    }
+
+    /// A relay could not move the rows of an outbox, which stay there. It tries again.
+    #[cfg(any(feature = "postgres", feature = "sqlite-unbundled"))]
+    pub(crate) fn relay_failed(outbox: &str, failure: &Failure, failures: u32) {
+        contain(
+            || tracing::warn!(outbox, %failure, failures, "a relay could not move the rows of an outbox, and tries again"),
+        );
     }
 
     /// There are rows of the outbox that only a later version of the crate can read. This is reported once.
@@ -291,6 +299,8 @@ mod imp {
     pub(crate) fn store_failed(_: &str, _: &Failure, _: u32) {}
     pub(crate) fn outbox_unreadable(_: &str, _: u64) {}
     pub(crate) fn outbox_newer(_: &str, _: u64) {}
+    #[cfg(any(feature = "postgres", feature = "sqlite-unbundled"))]
+    pub(crate) fn relay_failed(_: &str, _: &Failure, _: u32) {}
     pub(crate) fn schedule_fired(_: &str, _: &str, _: usize, _: usize) {}
     pub(crate) fn schedule_failed(_: &str, _: &str, _: &str) {}
     pub(crate) fn schedules_unread(_: &str, _: &Failure) {}

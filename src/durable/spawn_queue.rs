@@ -283,6 +283,23 @@ fn reply(reply: Reply, stored: Result<Enqueued, Failure>) {
     contain(|| drop(reply.send(stored)));
 }
 
+/// Splits tasks into groups that fit into one batch.
+pub(crate) fn split(tasks: Vec<NewTask>) -> Vec<Vec<NewTask>> {
+    let mut groups: Vec<Vec<NewTask>> = Vec::new();
+    for task in tasks {
+        match groups.last_mut() {
+            Some(group)
+                if group.len() < MAX_BATCH_TASKS
+                    && bytes_of(group) + task.payload.len() <= MAX_BATCH_BYTES =>
+            {
+                group.push(task);
+            }
+            _ => groups.push(vec![task]),
+        }
+    }
+    groups
+}
+
 /// A closed batch of these tasks.
 impl From<Vec<NewTask>> for WriteBatch {
     fn from(tasks: Vec<NewTask>) -> Self {

@@ -101,6 +101,8 @@ pub(crate) use self::quarantine::is_dead_letter;
     feature = "test-util"
 ))]
 pub(crate) use self::quarantine::is_quarantined;
+#[cfg(any(feature = "postgres", feature = "sqlite-unbundled"))]
+pub(crate) use self::relayed_outbox::{RelayedAnswer, RelayedOutbox, TakenRow, TakenRows};
 pub(crate) use self::requests::{
     CheckedFilter, Claim, ClaimPushes, Claimed, DeadPayload, Enqueue, Epoch, Event, ListTasks,
     NewSession, PushedClaim, QueueChange, RenewAnswer, SessionId, StepWait, TaskState, Turn,
@@ -216,6 +218,8 @@ mod quarantine;
 mod reason_numbers;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
+#[cfg(any(feature = "postgres", feature = "sqlite-unbundled"))]
+mod relayed_outbox;
 mod requests;
 #[cfg(any(feature = "redis", feature = "sqlite-unbundled"))]
 pub(crate) mod routes;
@@ -440,8 +444,8 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// parameters. Returns the reason if the store has no outbox.
     fn outbox_insert(&self) -> Result<Arc<str>, Cause> {
         Err(Cause::Unfit(String::from(
-            "it has no outbox, so your transaction cannot include the task: spawn the task after the commit, or use a store in the \
-             SQLite or PostgreSQL database of your transaction",
+            "it has no outbox, so your transaction cannot include the task: use an `OutboxRelay` with the SQLite or PostgreSQL database of \
+             your transaction, a store in that database, or spawn the task after the commit",
         )))
     }
 

@@ -40,6 +40,10 @@ mod cancels;
 mod database;
 #[path = "outbox/drivers.rs"]
 mod drivers;
+#[path = "outbox/relay.rs"]
+mod relay;
+#[path = "outbox/relay_database.rs"]
+mod relay_database;
 #[path = "outbox/unreadable.rs"]
 mod unreadable;
 

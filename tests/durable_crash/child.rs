@@ -17,6 +17,7 @@ use super::family::{Member, Parent};
 use super::job::{Child, Folder, Job};
 use super::operator::Operation;
 use super::outbox::{Death, buy};
+use super::relay::{OutboxAddress, relay_until};
 use super::site::PATIENT;
 use super::store_address::{Service, StoreAddress};
 use super::support::Numbers;
@@ -42,6 +43,8 @@ pub(crate) enum Role {
     Storer,
     /// Stores an order of the user and its task in one transaction, and dies.
     Buyer(Death),
+    /// Moves tasks from an outbox into the store until it is told to stop.
+    Relay(OutboxAddress),
     /// Awaits a task, and says who has run it.
     Awaiter { id: TaskId },
     /// Changes all tasks that match, and says after each part how many it has changed so far.
@@ -103,6 +106,7 @@ fn plans_arrive_as_they_were_sent() {
         Role::Producer { tasks: 3 },
         Role::Storer,
         Role::Buyer(Death::Within),
+        Role::Relay(OutboxAddress::Server("a url".into())),
         Role::Operator(Operation::Replay),
         Role::Awaiter { id },
         Role::Whole {
@@ -139,6 +143,7 @@ fn follow(plan: Plan) {
             Role::Producer { tasks } => store_tasks(&client, tasks).await,
             Role::Storer => store_chores(&client).await,
             Role::Buyer(death) => buy(&client, &plan.folder, death),
+            Role::Relay(outbox) => relay_until(&client, &outbox, orders).await,
             Role::Operator(operation) => operation.run(&client).await,
             Role::Awaiter { id } => await_task(&client, id).await,
             Role::Whole { tasks, closes } => {

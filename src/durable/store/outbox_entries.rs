@@ -18,6 +18,7 @@ const UNREADABLE_NAME: &str = "throng.unreadable-outbox-row";
 const SHORTEST_DELAY: Duration = Duration::from_millis(1);
 
 /// A row of an outbox.
+#[derive(Clone, PartialEq)]
 pub(crate) struct OutboxEntry {
     /// `None` if the column does not contain a task id.
     pub(crate) id: Option<TaskId>,
@@ -46,7 +47,7 @@ impl SortedEntries {
 }
 
 impl OutboxEntry {
-    fn read(&self) -> Result<NewTask, String> {
+    pub(crate) fn read(&self) -> Result<NewTask, String> {
         let id = self.id.ok_or("its id is not a task id");
         let task = id
             .map_err(String::from)
@@ -58,7 +59,7 @@ impl OutboxEntry {
     }
 
     /// Returns a task with the body as its payload. A body that is too large for a payload is cut off.
-    fn into_unreadable(mut self) -> NewTask {
+    pub(crate) fn into_unreadable(mut self) -> NewTask {
         self.body.truncate(MAX_PAYLOAD_BYTES - MAX_HEAD_BYTES);
         NewTask {
             id: self.id.unwrap_or_else(TaskId::new),

@@ -20,6 +20,7 @@ use tokio::sync::mpsc;
 
 use self::endpoint::file_name;
 use self::reader::Reader;
+pub(crate) use self::relayed_outbox::SqliteOutbox;
 use self::shared::Shared;
 use self::writer::Writer;
 use super::{Event, Store};
@@ -67,6 +68,7 @@ mod queues;
 mod reader;
 mod ready_queue;
 mod reap;
+mod relayed_outbox;
 mod renew;
 mod repair;
 mod replay_from;

@@ -27,9 +27,9 @@ use crate::durable::store::{
 };
 
 /// The interval at which an engine looks for commits of others.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+pub(super) const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-const LOOK: &str = "SELECT EXISTS (
+pub(super) const LOOK: &str = "SELECT EXISTS (
         SELECT 1 FROM throng.outbox WHERE substring(body FROM 1 FOR 1) <= $1)";
 
 /// Removes the next rows of the versions up to `$1`: at most `$2`, of which all but the last have fewer than `$3` bytes in total. Returns
@@ -48,15 +48,15 @@ const REMOVE: &str = "WITH next AS MATERIALIZED (
 const REMOVE_ONE: &str = "DELETE FROM throng.outbox
     WHERE substring(body FROM 1 FOR 1) <= $1 AND id = $2 RETURNING id, substring(body FROM 1 FOR $3::integer)";
 
-const COUNT_NEWER: &str =
+pub(super) const COUNT_NEWER: &str =
     "SELECT count(*) FROM throng.outbox WHERE substring(body FROM 1 FOR 1) > $1";
 
-const FIND: &str = "SELECT id FROM throng.outbox WHERE id = ANY ($1::bytea[])";
+pub(super) const FIND: &str = "SELECT id FROM throng.outbox WHERE id = ANY ($1::bytea[])";
 
 /// The latest version of the rows to move, as a parameter of the statements.
-const KNOWN: &[u8] = &[BODY_VERSION];
+pub(super) const KNOWN: &[u8] = &[BODY_VERSION];
 
-const MAX_BYTES: i32 = MAX_BODY_BYTES as i32;
+pub(super) const MAX_BYTES: i32 = MAX_BODY_BYTES as i32;
 
 /// Looks for rows.
 pub(super) async fn look(db: &Connection, _: &Shared, (): &()) -> Result<OutboxLook, Fault> {

@@ -34,7 +34,7 @@ pub(super) struct Files {
 
 /// The identity of a file, regardless of its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Identity {
+pub(super) struct Identity {
     device: u64,
     inode: u64,
 }
@@ -103,7 +103,7 @@ pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
 }
 
 /// Returns the identity of the file at a path, if there is one.
-fn identity(path: &Path) -> Option<Identity> {
+pub(super) fn identity(path: &Path) -> Option<Identity> {
     let found = fs::metadata(path).ok()?;
     Some(Identity {
         device: found.dev(),

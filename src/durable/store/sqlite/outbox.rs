@@ -25,19 +25,19 @@ use crate::durable::store::{
 };
 
 /// The interval at which an engine looks for commits of others, if there is an outbox.
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+pub(super) const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// The interval at which an engine looks for an outbox, if there is none.
 const MISSING_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Selects at most `?2` bytes of the next rows of the versions up to `?1`, and those that cannot be read. The first byte of an empty body
 /// is `NULL`.
-const NEXT: &str = "SELECT rowid, id, substr(body, 1, ?2) FROM throng_outbox
+pub(super) const NEXT: &str = "SELECT rowid, id, substr(body, 1, ?2) FROM throng_outbox
     WHERE (typeof(body) = 'blob' AND substr(body, 1, 1) > ?1) IS NOT TRUE ORDER BY rowid";
 
 /// The latest version of the rows to move, as a parameter of the statements.
-const KNOWN: [u8; 1] = [BODY_VERSION];
+pub(super) const KNOWN: [u8; 1] = [BODY_VERSION];
 
-const MAX_BYTES: i64 = MAX_BODY_BYTES as i64;
+pub(super) const MAX_BYTES: i64 = MAX_BODY_BYTES as i64;
 
 const COUNT_NEWER: &str = "SELECT count(*) FROM throng_outbox
     WHERE typeof(body) = 'blob' AND substr(body, 1, 1) > ?1";
@@ -114,13 +114,13 @@ pub(super) fn contains(db: &Connection, id: TaskId) -> Result<bool, rusqlite::Er
 }
 
 /// A row and its `rowid`.
-struct OutboxTableRow {
-    number: i64,
-    entry: OutboxEntry,
+pub(super) struct OutboxTableRow {
+    pub(super) number: i64,
+    pub(super) entry: OutboxEntry,
 }
 
 impl OutboxTableRow {
-    fn read(row: &Row<'_>) -> Result<Self, rusqlite::Error> {
+    pub(super) fn read(row: &Row<'_>) -> Result<Self, rusqlite::Error> {
         let id = match row.get_ref(1)? {
             ValueRef::Blob(id) => id.try_into().ok().map(TaskId::from_bytes),
             _ => None,
@@ -138,7 +138,7 @@ impl OutboxTableRow {
 }
 
 /// Returns the next rows, and `true` if there may be more.
-fn next_rows(db: &Connection) -> Result<(Vec<OutboxTableRow>, bool), rusqlite::Error> {
+pub(super) fn next_rows(db: &Connection) -> Result<(Vec<OutboxTableRow>, bool), rusqlite::Error> {
     let mut statement = db.prepare_cached(NEXT)?;
     let mut rows = statement.query((KNOWN, MAX_BYTES))?;
     let (mut found, mut bytes) = (Vec::new(), 0);

@@ -1,4 +1,4 @@
-//! [`OutboxRelay`]: moves tasks from the outbox in the database of the store into the store.
+//! [`OutboxDrain`]: moves tasks from the outbox in the database of the store into the store.
 
 use std::mem;
 use std::sync::Arc as StdArc;
@@ -18,7 +18,7 @@ use crate::sync::{Mutex, lock};
 /// When its client reports a commit, it moves the tasks at once. It finds other commits only by looking for them, and does so once its
 /// client has a worker or has made a row. A client with neither has no interest in these tasks.
 #[derive(Default)]
-pub(crate) struct OutboxRelay {
+pub(crate) struct OutboxDrain {
     state: Mutex<State>,
     /// Notified when the state has changed.
     wake: Notify,
@@ -31,9 +31,9 @@ struct State {
     is_looking: bool,
 }
 
-/// The state of the task that runs a relay.
-struct RelayTask {
-    relay: StdArc<OutboxRelay>,
+/// The state of the task that runs a drain.
+struct DrainTask {
+    drain: StdArc<OutboxDrain>,
     store: StdArc<dyn Backend>,
     /// The time until the relay looks again, or retries after a failure.
     pause: Duration,
@@ -42,7 +42,7 @@ struct RelayTask {
     has_reported_newer: bool,
 }
 
-impl OutboxRelay {
+impl OutboxDrain {
     /// Has all rows moved that have been committed so far.
     pub(crate) fn committed(&self) {
         lock(&self.state).has_committed = true;
@@ -62,8 +62,8 @@ impl OutboxRelay {
         if store.outbox_insert().is_err() {
             return;
         }
-        let mut task = RelayTask {
-            relay: self,
+        let mut task = DrainTask {
+            drain: self,
             store,
             pause: Duration::ZERO,
             failures: 0,
@@ -76,14 +76,14 @@ impl OutboxRelay {
     }
 }
 
-impl RelayTask {
+impl DrainTask {
     /// Waits until it is time to look, or until a commit is reported.
     async fn wait(&self) {
-        let wake = self.relay.wake.notified();
+        let wake = self.drain.wake.notified();
         let State {
             has_committed,
             is_looking,
-        } = *lock(&self.relay.state);
+        } = *lock(&self.drain.state);
         match is_looking || has_committed {
             true => drop(timeout(self.pause, wake).await),
             false => wake.await,
@@ -91,14 +91,14 @@ impl RelayTask {
     }
 
     async fn step(&mut self) {
-        let has_committed = mem::take(&mut lock(&self.relay.state).has_committed);
+        let has_committed = mem::take(&mut lock(&self.drain.state).has_committed);
         match self.move_rows(has_committed).await {
             Ok(()) => self.failures = 0,
             // If this process exits before the rows are moved, another one moves them.
             Err(_) => {
                 self.failures += 1;
                 self.pause = BACKOFF.delay(self.failures).unwrap_or_default();
-                lock(&self.relay.state).has_committed |= has_committed;
+                lock(&self.drain.state).has_committed |= has_committed;
             }
         }
     }
