@@ -120,7 +120,9 @@ impl RelayedOutbox for PostgresOutbox {
         Box::pin(self.ask(async |db| {
             let limits = (MAX_BATCH_TASKS as i64, MAX_BATCH_BYTES as i64);
             db.begin(BEGIN).await?;
-            let rows = db.rows(TAKE, &[&KNOWN, &limits.0, &limits.1, &MAX_BYTES]).await?;
+            let rows = db
+                .rows(TAKE, &[&KNOWN, &limits.0, &limits.1, &MAX_BYTES])
+                .await?;
             let rows = rows.iter().map(taken).collect::<Result<Vec<_>, _>>()?;
             let bytes: usize = rows.iter().map(|row| row.entry.body.len()).sum();
             let more = rows.len() == MAX_BATCH_TASKS || bytes >= MAX_BATCH_BYTES;
