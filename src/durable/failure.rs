@@ -6,19 +6,19 @@ use std::sync::Arc;
 
 /// The failure of a request to a store.
 #[derive(Clone, Debug)]
-pub(crate) struct Failure {
-    pub(crate) effect: Effect,
-    pub(crate) cause: Cause,
+pub struct Failure {
+    pub effect: Effect,
+    pub cause: Cause,
     /// The store has answered with this failure, and would answer the same again.
-    pub(crate) answered: bool,
+    pub answered: bool,
     /// The store reports this failure itself, so it can be reached.
-    pub(crate) by_store: bool,
-    pub(crate) source: Option<Arc<dyn Error + Send + Sync>>,
+    pub by_store: bool,
+    pub source: Option<Arc<dyn Error + Send + Sync>>,
 }
 
 /// The effect that a failed request may have had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Effect {
+pub enum Effect {
     /// The request has had no effect, and never will.
     None,
     /// The request may have taken effect: its answer is lost.
@@ -31,7 +31,7 @@ pub(crate) enum Effect {
     not(all(feature = "redis", feature = "sqlite-unbundled")),
     allow(dead_code, reason = "a store in memory does not fail")
 )]
-pub(crate) enum Cause {
+pub enum Cause {
     /// Other processes keep the store locked.
     Busy,
     /// Others kept changing what the request changes.
@@ -66,7 +66,7 @@ pub(crate) enum Cause {
 }
 
 impl Failure {
-    pub(crate) fn new(effect: Effect, cause: Cause) -> Self {
+    pub fn new(effect: Effect, cause: Cause) -> Self {
         Self {
             effect,
             cause,
@@ -77,8 +77,8 @@ impl Failure {
     }
 
     /// Marks the failure as an answer of the store, so the request is not sent again.
-    #[cfg(feature = "redis")]
-    pub(crate) fn answered(mut self) -> Self {
+    #[cfg(any(feature = "redis", feature = "unstable-store"))]
+    pub fn answered(mut self) -> Self {
         self.answered = true;
         self
     }
@@ -88,28 +88,38 @@ impl Failure {
         test,
         feature = "redis",
         feature = "postgres",
-        feature = "sqlite-unbundled"
+        feature = "sqlite-unbundled",
+        feature = "unstable-store"
     ))]
-    pub(crate) fn reported_by_store(mut self) -> Self {
+    pub fn reported_by_store(mut self) -> Self {
         self.by_store = true;
         self
     }
 
     /// Returns the failure for another request, which was not sent.
-    pub(crate) fn without_effect(mut self) -> Self {
+    pub fn without_effect(mut self) -> Self {
         self.effect = Effect::None;
         self
     }
 
     /// Returns the failure for a request that may have taken effect.
-    #[cfg(any(feature = "postgres", feature = "sqlite-unbundled"))]
-    pub(crate) fn with_unknown_effect(mut self) -> Self {
+    #[cfg(any(
+        feature = "postgres",
+        feature = "sqlite-unbundled",
+        feature = "unstable-store"
+    ))]
+    pub fn with_unknown_effect(mut self) -> Self {
         self.effect = Effect::Unknown;
         self
     }
 
-    #[cfg(any(feature = "redis", feature = "postgres", feature = "sqlite-unbundled"))]
-    pub(crate) fn with_source(mut self, source: impl Error + Send + Sync + 'static) -> Self {
+    #[cfg(any(
+        feature = "redis",
+        feature = "postgres",
+        feature = "sqlite-unbundled",
+        feature = "unstable-store"
+    ))]
+    pub fn with_source(mut self, source: impl Error + Send + Sync + 'static) -> Self {
         self.source = Some(Arc::new(source));
         self
     }

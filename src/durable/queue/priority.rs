@@ -28,35 +28,37 @@ impl Priority {
 }
 
 /// After this number of tasks of other priorities, a `Normal` task starts.
-pub(crate) const NORMAL_PERIOD: u64 = 64;
+pub const NORMAL_PERIOD: u64 = 64;
 /// After this number of tasks of other priorities, a `Low` task starts.
-pub(crate) const LOW_PERIOD: u64 = 256;
+pub const LOW_PERIOD: u64 = 256;
 
 /// The maximum number of shares that a priority saves up while it has no tasks.
-pub(crate) const MAX_SHARES: u64 = 8;
+pub const MAX_SHARES: u64 = 8;
 
 /// For each lower priority of a queue, the number of tasks of other priorities that have started since it had its share.
 #[cfg(any(
     test,
     feature = "postgres",
     feature = "sqlite-unbundled",
-    feature = "test-util"
+    feature = "test-util",
+    feature = "unstable-store"
 ))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct PriorityTurns {
-    pub(crate) since_normal: u64,
-    pub(crate) since_low: u64,
+pub struct PriorityTurns {
+    pub since_normal: u64,
+    pub since_low: u64,
 }
 
 #[cfg(any(
     test,
     feature = "postgres",
     feature = "sqlite-unbundled",
-    feature = "test-util"
+    feature = "test-util",
+    feature = "unstable-store"
 ))]
 impl PriorityTurns {
     /// Records that tasks of a priority have started.
-    pub(crate) fn started(&mut self, priority: Priority, tasks: u64) {
+    pub fn started(&mut self, priority: Priority, tasks: u64) {
         let count = |since: &mut u64, is_own, period| match is_own {
             true => *since = since.saturating_sub(tasks * period),
             false => *since = (*since + tasks).min(MAX_SHARES * period),
@@ -71,7 +73,7 @@ impl PriorityTurns {
 
     /// Returns the priorities in the order in which a claim looks for tasks, each with the maximum number of tasks that the claim
     /// takes. The shares of the lower priorities come first. A claim takes tasks of one priority only.
-    pub(crate) fn order(self) -> [(Priority, usize); 5] {
+    pub fn order(self) -> [(Priority, usize); 5] {
         [
             (Priority::Low, (self.since_low / LOW_PERIOD) as usize),
             (

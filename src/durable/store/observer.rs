@@ -26,10 +26,10 @@ use crate::durable::{
 ///
 /// This is the only place that decides which requests an observer may make. To answer them, the store must write nothing, not even a record
 /// of the observer.
-pub(crate) struct Observer<B>(B);
+pub struct Observer<B>(B);
 
 impl<B: Backend> Observer<B> {
-    pub(crate) fn new(store: B) -> Self {
+    pub fn new(store: B) -> Self {
         Self(store)
     }
 }

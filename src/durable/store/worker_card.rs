@@ -6,7 +6,7 @@ use super::shortened;
 use crate::durable::queue::name::QueueName;
 
 /// The maximum size in bytes of a card in a store.
-pub(crate) const MAX_CARD_BYTES: usize = 1024;
+pub const MAX_CARD_BYTES: usize = 1024;
 /// The maximum number of names of types on a card.
 const MAX_NAMES: usize = 64;
 /// The maximum size of the name of a program or of a host. In JSON, each byte may need six.
@@ -15,27 +15,27 @@ const MAX_NAME_BYTES: usize = 48;
 /// A description of the worker whose session it belongs to. It is stored once, when the session is opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct WorkerCard {
+pub struct WorkerCard {
     /// The name of the queue, which is empty for the default queue.
-    pub(crate) queue: String,
+    pub queue: String,
     /// The maximum number of tasks that the worker runs at once in this queue.
-    pub(crate) permits: usize,
+    pub permits: usize,
     /// The first names of the types that the worker knows, in alphabetical order.
-    pub(crate) types: Vec<String>,
+    pub types: Vec<String>,
     /// The number of the other names.
-    pub(crate) other_types: usize,
-    pub(crate) program: String,
-    pub(crate) host: String,
-    pub(crate) process: u32,
+    pub other_types: usize,
+    pub program: String,
+    pub host: String,
+    pub process: u32,
     /// The version of this crate.
-    pub(crate) version: String,
+    pub version: String,
     /// The oldest and the newest layout that the process knows. A store in memory has no layout.
-    pub(crate) layouts: Option<(i64, i64)>,
+    pub layouts: Option<(i64, i64)>,
 }
 
 impl WorkerCard {
     /// Returns the card of a worker of this process.
-    pub(crate) fn new(
+    pub fn new(
         queue: &QueueName,
         permits: usize,
         names: impl IntoIterator<Item = &'static str>,
@@ -72,7 +72,7 @@ impl WorkerCard {
         self
     }
 
-    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+    pub fn to_bytes(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_default()
     }
 
@@ -81,9 +81,10 @@ impl WorkerCard {
         test,
         feature = "redis",
         feature = "postgres",
-        feature = "sqlite-unbundled"
+        feature = "sqlite-unbundled",
+        feature = "unstable-store"
     ))]
-    pub(crate) fn read(bytes: &[u8]) -> Self {
+    pub fn read(bytes: &[u8]) -> Self {
         serde_json::from_slice(bytes).unwrap_or_default()
     }
 }
