@@ -61,15 +61,15 @@ impl RunTotals {
         ]
     }
 
-    /// Returns totals with these numbers, in the order of the fields.
-    #[cfg(any(
-        test,
-        feature = "redis",
-        feature = "postgres",
-        feature = "sqlite-unbundled",
-        feature = "unstable-store"
-    ))]
     for_stores! {
+        /// Returns totals with these numbers, in the order of the fields.
+        #[cfg(any(
+            test,
+            feature = "redis",
+            feature = "postgres",
+            feature = "sqlite-unbundled",
+            feature = "unstable-store"
+        ))]
         fn of(numbers: [u64; 5], run_time: Duration) -> Self {
             let [started, done, retried, died, cancelled] = numbers;
             Self {
