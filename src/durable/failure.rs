@@ -7,12 +7,15 @@ use std::sync::Arc;
 /// The failure of a request to a store.
 #[derive(Clone, Debug)]
 pub struct Failure {
+    /// The effect that the request may have had.
     pub effect: Effect,
+    /// The problem.
     pub cause: Cause,
     /// The store has answered with this failure, and would answer the same again.
     pub answered: bool,
     /// The store reports this failure itself, so it can be reached.
     pub by_store: bool,
+    /// The error of the library or of the server that the store uses.
     pub source: Option<Arc<dyn Error + Send + Sync>>,
 }
 
@@ -50,9 +53,19 @@ pub enum Cause {
     /// remedy.
     Unfit(String),
     /// The store has a newer layout than this version of the crate knows.
-    NewerLayout { found: i64, known: i64 },
+    NewerLayout {
+        /// The layout of the store.
+        found: i64,
+        /// The nearest layout that this version of the crate knows.
+        known: i64,
+    },
     /// The store has an older layout than this version of the crate knows.
-    OlderLayout { found: i64, known: i64 },
+    OlderLayout {
+        /// The layout of the store.
+        found: i64,
+        /// The nearest layout that this version of the crate knows.
+        known: i64,
+    },
     /// Processes that do not know the newest layout use the store.
     OldProcesses(Vec<String>),
     /// The file was removed or replaced after it was opened.
@@ -66,6 +79,7 @@ pub enum Cause {
 }
 
 impl Failure {
+    /// Returns a failure that the store has not answered: the engine sends the request again until its time is up.
     pub fn new(effect: Effect, cause: Cause) -> Self {
         Self {
             effect,
@@ -113,6 +127,7 @@ impl Failure {
         self
     }
 
+    /// Adds the error that has caused the failure.
     #[cfg(any(
         feature = "redis",
         feature = "postgres",

@@ -92,7 +92,9 @@ pub struct KeyHash(pub [u8; 16]);
 /// The key of a task that is to be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewKey {
+    /// The key.
     pub hash: KeyHash,
+    /// The action if another task holds the key.
     pub conflict: Conflict,
     /// `true` if the task holds the key only until a worker claims it for the first time.
     pub is_until_started: bool,

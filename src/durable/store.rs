@@ -30,6 +30,8 @@
 //!                 v             |                                v                   v
 //!              delayed ---------+ <------------------------- delayed               absent
 //! ```
+#![cfg_attr(feature = "unstable-store", doc = "")]
+#![cfg_attr(feature = "unstable-store", doc = include_str!("../../docs/STORES.md"))]
 
 use std::fmt;
 use std::future::Future;

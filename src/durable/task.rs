@@ -373,17 +373,23 @@ pub const MAX_BATCH_BYTES: usize = MAX_PAYLOAD_BYTES;
 /// A task that is to be stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewTask {
+    /// The id. No other task of the store has it.
     pub id: TaskId,
+    /// The name of the type.
     pub name: Cow<'static, str>,
     /// The version of the envelope around the payload.
     pub envelope: u8,
     /// The version of the payload.
     pub version: u8,
+    /// The payload in its envelope, which stores do not read.
     pub payload: Vec<u8>,
+    /// The queue of the task.
     pub queue: QueueName,
     /// The group of the task, which is in a named queue.
     pub group: Option<GroupName>,
+    /// The priority of the task in its queue.
     pub priority: Priority,
+    /// The key of the task, if it has one.
     pub key: Option<NewKey>,
     /// If it is zero, the task can be claimed at once.
     pub delay: Duration,

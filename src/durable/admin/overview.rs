@@ -86,25 +86,35 @@ pub const MAX_OVERVIEW_ROWS: usize = 200;
 pub struct OverviewDraft {
     /// In milliseconds since 1970.
     pub now: u64,
+    /// The counts of the store.
     pub counts: Counts,
+    /// The queues. Those in excess of [`MAX_OVERVIEW_ROWS`] are left out at the end.
     pub queues: BTreeMap<QueueName, QueueDraft>,
+    /// The types. Those in excess of [`MAX_OVERVIEW_ROWS`] are left out at the end.
     pub types: BTreeMap<RunType, TypeDraft>,
+    /// `true` if the store has queues that it has not read.
     pub has_more_queues: bool,
+    /// The partitions that do not answer.
     pub missing_partitions: Vec<usize>,
 }
 
 /// The data from which a [`QueueOverview`] is made.
 #[derive(Debug, Default)]
 pub struct QueueDraft {
+    /// The limits of the queue, and the number of its tasks.
     pub info: QueueInfo,
+    /// The number of live sessions of the queue.
     pub sessions: u64,
+    /// The time for which the first waiting task has been ready, if one waits.
     pub oldest_waiting: Option<Duration>,
 }
 
 /// The data from which a [`TypeOverview`] is made.
 #[derive(Debug, Default)]
 pub struct TypeDraft {
+    /// `true` if the type is paused.
     pub is_paused: bool,
+    /// `true` if a live worker of the queue knows the type.
     pub is_served: bool,
     last_hour: RunTotals,
 }
@@ -131,6 +141,7 @@ impl OverviewDraft {
         }
     }
 
+    /// Returns the overview.
     pub fn finish(self) -> Overview {
         let has_more_types = self.types.len() > MAX_OVERVIEW_ROWS;
         let has_more_queues = self.has_more_queues || self.queues.len() > MAX_OVERVIEW_ROWS;

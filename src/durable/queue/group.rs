@@ -113,6 +113,7 @@ impl GroupName {
         }
     }
 
+    /// Returns the name.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -42,6 +42,7 @@ impl QueueName {
         Ok(Self(Some(name.into())))
     }
 
+    /// Returns `true` for the default queue.
     pub fn is_default(&self) -> bool {
         self.0.is_none()
     }

@@ -28,12 +28,12 @@ impl Priority {
 }
 
 /// After this number of tasks of other priorities, a `Normal` task starts.
-pub const NORMAL_PERIOD: u64 = 64;
+pub(crate) const NORMAL_PERIOD: u64 = 64;
 /// After this number of tasks of other priorities, a `Low` task starts.
-pub const LOW_PERIOD: u64 = 256;
+pub(crate) const LOW_PERIOD: u64 = 256;
 
 /// The maximum number of shares that a priority saves up while it has no tasks.
-pub const MAX_SHARES: u64 = 8;
+pub(crate) const MAX_SHARES: u64 = 8;
 
 /// For each lower priority of a queue, the number of tasks of other priorities that have started since it had its share.
 #[cfg(any(
@@ -45,7 +45,9 @@ pub const MAX_SHARES: u64 = 8;
 ))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PriorityTurns {
+    /// The number of tasks of other priorities since the last share of `Normal`.
     pub since_normal: u64,
+    /// The number of tasks of other priorities since the last share of `Low`.
     pub since_low: u64,
 }
 

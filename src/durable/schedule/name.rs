@@ -19,6 +19,7 @@ impl ScheduleName {
         Ok(Self(name.into()))
     }
 
+    /// Returns the name.
     pub fn as_str(&self) -> &str {
         &self.0
     }

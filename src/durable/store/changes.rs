@@ -29,11 +29,13 @@ pub enum Change {
 /// The effect of a change on a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeAnswer {
+    /// The task has changed.
     Changed,
     /// The task is already in the state that the change would produce.
     Same,
     /// There is no such task, or the change does not apply to its status.
     OtherStatus,
+    /// The change applies to the status of the task, but not to this task.
     Refused(Refusal),
 }
 
@@ -44,6 +46,7 @@ pub struct MoveWaiting {
     pub filter: CheckedFilter,
     /// If this is a time, in milliseconds since 1970, only tasks whose ids contain a time that is not later.
     pub until: Option<u64>,
+    /// The queue to which they move.
     pub queue: QueueName,
     /// The position at which the previous part has ended. It may come from an untrusted source.
     pub after: Option<Vec<u8>>,
@@ -58,6 +61,7 @@ pub struct MovedPart {
     pub changed: u64,
     /// The answers about single tasks.
     pub answers: Vec<ChangeAnswer>,
+    /// The number of tasks that were examined.
     pub examined: usize,
     /// The position at which the next part begins, if there is one.
     pub next: Option<Vec<u8>>,
@@ -73,6 +77,7 @@ impl MoveWaiting {
         }
     }
 
+    /// Returns the change of each task.
     pub fn change(&self) -> Change {
         Change::MoveTo(self.queue.clone())
     }

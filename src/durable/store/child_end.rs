@@ -5,6 +5,7 @@ use super::{DeadReason, MAX_ATTEMPT_ERROR_BYTES, MAX_STEP_BYTES, TaskState, shor
 /// The end of a child of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChildEnd {
+    /// The child has this state.
     Ended(TaskState),
     /// It has succeeded, and its output, of this size in bytes, is too large for a step.
     TooLarge(usize),

@@ -49,6 +49,7 @@ pub struct Diagnosis {
     pub now: u64,
     /// The number of dead letters, and the maximum.
     pub dead: u64,
+    /// The maximum number of dead letters.
     pub dead_most: u64,
     /// The number of claims whose lease has been over for more than two lease times.
     pub overdue_claims: u64,
@@ -63,6 +64,7 @@ pub struct Diagnosis {
 /// A type of which tasks wait, although no live worker claims them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnclaimedType {
+    /// The type, and the queue in which its tasks wait.
     pub run_type: RunType,
     /// `true` if live workers know the type, so it is paused.
     pub is_known: bool,

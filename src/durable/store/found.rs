@@ -28,6 +28,7 @@ pub struct FoundTask {
 /// The beginning of a payload or an output: its first [`MAX_READ_BYTES`], or all of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Beginning {
+    /// The first bytes of the value.
     pub bytes: Vec<u8>,
     /// The length of the whole value, in bytes.
     pub len: usize,
@@ -54,6 +55,7 @@ pub const MAX_HEAD_LISTS: usize = 1_000;
     feature = "unstable-store"
 ))]
 impl Beginning {
+    /// Returns the beginning of a value.
     pub fn of(mut bytes: Vec<u8>) -> Self {
         let len = bytes.len();
         bytes.truncate(MAX_READ_BYTES);
@@ -91,6 +93,7 @@ impl FoundTask {
         }
     }
 
+    /// Returns the status of the task.
     #[cfg(any(
         test,
         feature = "redis",

@@ -82,6 +82,7 @@ impl Kind {
         found.map(|(kind, priority)| (kind.placed(to, priority), priority))
     }
 
+    /// Returns the kind with this number, which was [read](Self::number) before.
     #[cfg(any(
         feature = "redis",
         feature = "postgres",
@@ -92,6 +93,7 @@ impl Kind {
         Self(number)
     }
 
+    /// Returns the number by which a store identifies the kind. It is negative.
     #[cfg(any(
         feature = "redis",
         feature = "postgres",
@@ -102,6 +104,7 @@ impl Kind {
         self.0
     }
 
+    /// Returns the number in big-endian bytes.
     pub fn to_bytes(self) -> [u8; 8] {
         self.0.to_be_bytes()
     }
@@ -221,6 +224,7 @@ impl TypeSet {
         Some(Self::of(["job", "other", "name", "a", "b"].map(Kind::of)))
     }
 
+    /// Returns the id of the set.
     #[cfg(any(
         feature = "redis",
         feature = "postgres",
@@ -231,10 +235,12 @@ impl TypeSet {
         self.id
     }
 
+    /// Returns the queue of the set.
     pub fn queue(&self) -> &QueueName {
         &self.queue
     }
 
+    /// Returns the types, in order.
     pub fn types(&self) -> &[Kind] {
         &self.types
     }
@@ -258,6 +264,7 @@ impl TypeSet {
 }
 
 impl SetId {
+    /// Returns the id with this number, which was [read](Self::number) before.
     #[cfg(any(
         feature = "redis",
         feature = "postgres",
@@ -268,11 +275,13 @@ impl SetId {
         Self(number)
     }
 
+    /// Returns the id as a number.
     #[cfg(any(feature = "sqlite-unbundled", feature = "unstable-store"))]
     pub fn number(self) -> i64 {
         self.0
     }
 
+    /// Returns the number in big-endian bytes.
     #[cfg(any(feature = "redis", feature = "unstable-store"))]
     pub fn to_bytes(self) -> [u8; 8] {
         self.0.to_be_bytes()

@@ -19,7 +19,9 @@ use crate::durable::failure::Cause;
 /// The layouts of a store that a process knows. It creates new stores in the newest one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layouts {
+    /// The oldest layout that it knows.
     pub oldest: i64,
+    /// The newest layout that it knows.
     pub newest: i64,
 }
 

@@ -15,9 +15,10 @@ pub const CEILING_AHEAD: Duration = Duration::from_secs(600);
 
 /// The maximum number of errors of attempts that a store keeps of a task: the last ones.
 pub const MAX_ERRORS: usize = 8;
-/// The maximum size in bytes of the last error of a task, and of the error of an attempt after which the task is tried
-/// again. A task has several of the latter.
+/// The maximum size in bytes of the last error of a task.
 pub const MAX_ERROR_BYTES: usize = 2048;
+/// The maximum size in bytes of the error of an attempt after which the task is tried again, and of that of a dead child. A task
+/// has several of these.
 pub const MAX_ATTEMPT_ERROR_BYTES: usize = 1024;
 
 /// The time for which a dead letter is kept by default.

@@ -1,5 +1,6 @@
 //! [`Observer`]: a store that is opened read-only.
 
+use std::fmt;
 use std::sync::Arc as StdArc;
 
 use tokio::runtime::Handle;
@@ -28,7 +29,14 @@ use crate::durable::{
 /// of the observer.
 pub struct Observer<B>(B);
 
+impl<B: Backend> fmt::Debug for Observer<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Observer").field(&self.0.name()).finish()
+    }
+}
+
 impl<B: Backend> Observer<B> {
+    /// Returns a read-only view of a store. It neither connects nor registers a process.
     pub fn new(store: B) -> Self {
         Self(store)
     }

@@ -12,7 +12,9 @@ const _: () = assert!(MAX_PROGRESS_BYTES * MAX_BATCH_TASKS <= MAX_BATCH_BYTES);
 /// A report of the progress of a running task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgressReport {
+    /// The task.
     pub id: TaskId,
+    /// The progress.
     pub progress: Progress,
 }
 

@@ -39,15 +39,20 @@ pub struct NewSession {
 /// A request to store tasks.
 #[derive(Clone, Debug)]
 pub struct Enqueue {
+    /// The session that numbers the request.
     pub session: SessionId,
+    /// The number of the request in its session.
     pub number: u64,
+    /// The tasks.
     pub batch: Arc<WriteBatch>,
 }
 
 /// A request of a worker: it reports how tasks ended, and claims others.
 #[derive(Clone, Debug)]
 pub struct Turn {
+    /// The session that numbers the request, and claims the tasks.
     pub session: SessionId,
+    /// The number of the request in its session.
     pub number: u64,
     /// The verdicts, grouped by claim: at most [`MAX_BATCH_TASKS`](super::MAX_BATCH_TASKS) in total.
     pub verdicts: Vec<Verdicts>,
@@ -73,6 +78,7 @@ pub struct Turn {
     /// is a task. This holds until the next turn. A store may also do so if it has claimed less than was wanted, and then
     /// [says so](TurnAnswer::is_idle).
     pub go_idle: bool,
+    /// The part that concerns claims which the store pushes. A store that pushes none ignores it.
     pub pushes: ClaimPushes,
 }
 
@@ -96,7 +102,9 @@ pub struct ClaimPushes {
 /// The verdicts on tasks of one claim.
 #[derive(Clone, Debug)]
 pub struct Verdicts {
+    /// The claim.
     pub epoch: Epoch,
+    /// The tasks, and the ends of their runs.
     pub tasks: Vec<(TaskId, Verdict)>,
 }
 
@@ -107,23 +115,35 @@ pub enum Verdict {
     Done(Vec<u8>),
     /// The attempt has failed, and another one follows after a while. `took` is the duration of the run, if it is known.
     Retry {
+        /// The time until the task is due.
         after: Duration,
+        /// The error of the attempt, of at most `MAX_ATTEMPT_ERROR_BYTES`.
         error: String,
+        /// The duration of the run.
         took: Option<Duration>,
     },
     /// The task runs again after a while. No attempt is counted.
-    Snooze { after: Duration },
+    Snooze {
+        /// The time until the task is due.
+        after: Duration,
+    },
     /// The task is delayed for a while, or until it has `until` steps: if it has them, it is due at once. Its failures are forgotten.
     /// `waits_for` describes its waits for operators: see [`awaited`](crate::durable::workflow::awaited). It is stored only with `until`.
     Suspend {
+        /// The time until the task is due.
         after: Duration,
+        /// The number of steps that makes the task due.
         until: Option<u32>,
+        /// The description of the waits.
         waits_for: String,
     },
     /// The task has failed for good. `took` is the duration of the run, if the task has run.
     Dead {
+        /// The reason.
         reason: DeadReason,
+        /// The last error, of at most `MAX_ERROR_BYTES`.
         error: String,
+        /// The duration of the run.
         took: Option<Duration>,
     },
     /// The task is given back, and goes ahead of the waiting tasks. (Tasks of one claim that are given back together are
@@ -131,7 +151,12 @@ pub enum Verdict {
     Release,
     /// The group of the task is held: no task of the group starts before this time is over. This replaces an earlier hold. Apart from
     /// that, this is the verdict `then`, which is not `Done`. If the task has no group, nothing is held.
-    HoldGroup { wait: Duration, then: Box<Self> },
+    HoldGroup {
+        /// The time for which the group is held.
+        wait: Duration,
+        /// The verdict on the task alone.
+        then: Box<Self>,
+    },
 }
 
 impl Verdict {
@@ -193,6 +218,7 @@ pub struct TurnAnswer {
 /// Tasks that were claimed together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
+    /// The epoch, which is higher than that of each earlier claim.
     pub epoch: Epoch,
     /// The tasks in the order in which they waited, or, if the turn was repeated, in the order of their ids.
     pub tasks: Vec<Claimed>,
@@ -201,8 +227,11 @@ pub struct Claim {
 /// A claimed task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claimed {
+    /// The id of the task.
     pub id: TaskId,
+    /// The name of its type.
     pub name: Arc<str>,
+    /// The group of the task, if it has one.
     pub group: Option<GroupName>,
     /// The payload, or a description of the damage if the store has lost a part of the task or cannot read it.
     pub payload: Result<Vec<u8>, String>,
@@ -277,6 +306,7 @@ impl Claimed {
 /// A request for a page of the tasks with a status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListTasks {
+    /// The tasks of the list.
     pub filter: CheckedFilter,
     /// The position in the cursor of the previous page. It may come from an untrusted source.
     pub after: Option<Vec<u8>>,
@@ -297,6 +327,7 @@ impl ListTasks {
 pub struct CheckedFilter {
     /// This is not `Absent`.
     pub status: Status,
+    /// The name of the type, or `None` to select the tasks of all types.
     pub name: Option<String>,
     /// The queue, or `None` to select the tasks of all queues. It is `None` for tasks that have succeeded or were cancelled.
     pub queue: Option<QueueName>,
@@ -378,7 +409,12 @@ pub enum TaskState {
     /// It has succeeded, with this output.
     Done(Vec<u8>),
     /// It has failed for good.
-    Dead { reason: DeadReason, error: String },
+    Dead {
+        /// The reason.
+        reason: DeadReason,
+        /// The last error.
+        error: String,
+    },
     /// It was cancelled.
     Cancelled,
     /// It came from an outbox, and has ended without a run, because another task held its key.
@@ -387,7 +423,9 @@ pub enum TaskState {
         allow(dead_code, reason = "other stores have no outbox")
     )]
     Conflict {
+        /// The task that holds the key.
         holder: TaskId,
+        /// The resolution of the conflict.
         resolution: Conflict,
     },
 }
@@ -446,7 +484,9 @@ pub enum Event {
 /// A claim for an idle session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PushedClaim {
+    /// The session.
     pub session: SessionId,
+    /// The claim.
     pub claim: Claim,
     /// The time from which the lease counts, since the machine was started.
     pub claimed_at: Duration,
@@ -456,6 +496,7 @@ pub struct PushedClaim {
 
 #[cfg(any(test, feature = "unstable-store-suite"))]
 impl Event {
+    /// Returns `true` if the event wakes a worker.
     pub fn is_wake(&self) -> bool {
         matches!(self, Self::Wake(_))
     }

@@ -80,9 +80,11 @@ pub fn repeated(change: &ScheduleChange, last_task: Option<TaskId>) -> Enqueued 
 /// A schedule in a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredSchedule {
+    /// The name of the schedule.
     pub name: ScheduleName,
     /// The partition in which the row is stored.
     pub home: usize,
+    /// The row.
     pub row: ScheduleRow,
 }
 
@@ -91,6 +93,7 @@ pub struct StoredSchedule {
 pub struct ScheduleAnswer {
     /// The store's time, in milliseconds since 1970.
     pub now: u64,
+    /// The schedule, if there is one with the name.
     pub found: Option<StoredSchedule>,
 }
 
@@ -109,12 +112,14 @@ pub struct HandOut {
 pub struct DueSchedule {
     /// The store's time at which it was handed out, in milliseconds since 1970.
     pub now: u64,
+    /// The schedule.
     pub schedule: StoredSchedule,
 }
 
 /// A change of a schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScheduleChange {
+    /// The name of the schedule.
     pub name: ScheduleName,
     /// The version and the partition of the row that this change replaces, or `None` if the schedule is new. A store refuses a new
     /// schedule that is already due. Otherwise, a request that arrives late could repeat a tick that fired before the schedule was

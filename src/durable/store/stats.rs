@@ -78,14 +78,17 @@ impl RunType {
         }
     }
 
+    /// Returns `true` for the placeholder of all other types.
     pub fn is_others(&self) -> bool {
         self.name.is_empty()
     }
 
+    /// Returns the name, which is empty for all others.
     pub fn name(&self) -> &str {
         &self.name
     }
 
+    /// Returns the queue.
     pub fn queue(&self) -> &QueueName {
         &self.queue
     }
@@ -105,11 +108,14 @@ impl RunType {
 /// The time that a bucket covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Resolution {
+    /// A minute.
     Minute,
+    /// An hour.
     Hour,
 }
 
 impl Resolution {
+    /// Both lengths.
     pub const ALL: [Self; 2] = [Self::Minute, Self::Hour];
 
     /// Returns the length of a bucket in milliseconds.
@@ -153,7 +159,9 @@ impl Resolution {
 /// A request for a page of statistics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadStats {
+    /// The length of the buckets.
     pub resolution: Resolution,
+    /// The first bucket.
     pub start: StatsStart,
     /// Only buckets that begin before this time since 1970.
     pub until: Option<Duration>,
@@ -237,10 +245,12 @@ impl StatBucket {
         counted
     }
 
+    /// Returns the runs of a type.
     pub fn get(&self, run_type: &RunType) -> RunTotals {
         self.0.get(run_type).copied().unwrap_or_default()
     }
 
+    /// Returns the types and their runs, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&RunType, &RunTotals)> {
         self.0.iter()
     }

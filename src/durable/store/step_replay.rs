@@ -28,6 +28,7 @@ pub enum RecordedReplay {
 const NONCE_BYTES: usize = 8;
 
 impl StepReplay {
+    /// Returns a request to remove a step and all later ones.
     pub fn new(step: StepName, nonce: u64) -> Self {
         Self {
             first: step.clone(),

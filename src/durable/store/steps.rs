@@ -26,7 +26,7 @@ pub const MAX_TOTAL_STEP_BYTES: usize = 2 << 20;
 pub const MAX_BYTES_WITH_OUTPUTS: usize = MAX_TOTAL_STEP_BYTES / 2;
 
 /// The maximum size in bytes of the name that a program gives to a step.
-pub const MAX_STEP_NAME_BYTES: usize = 128;
+pub(crate) const MAX_STEP_NAME_BYTES: usize = 128;
 
 // So one step always fits into a request.
 const _: () = assert!(MAX_STEP_BYTES + 2 * MAX_STEP_NAME_BYTES <= MAX_BATCH_BYTES);
@@ -131,6 +131,7 @@ impl StepName {
         StepKind::ALL.into_iter().find_map(with)
     }
 
+    /// Returns the stored name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -139,9 +140,11 @@ impl StepName {
 /// A step that the run of a task stores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewStep {
+    /// The task.
     pub id: TaskId,
     /// The epoch of the run.
     pub epoch: Epoch,
+    /// The name of the step.
     pub name: StepName,
     /// At most [`MAX_STEP_BYTES`].
     pub value: Vec<u8>,
@@ -157,6 +160,7 @@ impl NewStep {
 /// The answer to a [`NewStep`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StepAnswer {
+    /// The step is stored.
     Stored,
     /// The task has a step with this name. This is its value.
     Found(Vec<u8>),
@@ -175,6 +179,7 @@ pub enum StepAnswer {
 /// The answer to a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SignalAnswer {
+    /// The signal is stored.
     Stored,
     /// The task has received a signal with this name before.
     Found,
@@ -199,7 +204,9 @@ impl From<StepAnswer> for SignalAnswer {
 /// A step of a task, as a store reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredStep {
+    /// The stored name of the step, which begins with its kind.
     pub name: String,
+    /// The value of the step.
     pub value: Vec<u8>,
     /// The time since it was stored.
     pub age: Duration,

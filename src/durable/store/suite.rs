@@ -8,7 +8,7 @@ pub(super) use self::harness::contents_of;
 use self::harness::runtime;
 #[cfg(all(test, feature = "sqlite-unbundled"))]
 pub(super) use self::harness::temp_folder;
-pub use self::harness::{Harness, run};
+pub use self::harness::{Case, Harness, run};
 #[cfg(all(
     test,
     any(feature = "redis", feature = "postgres", feature = "sqlite-unbundled")

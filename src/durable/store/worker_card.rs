@@ -6,7 +6,7 @@ use super::shortened;
 use crate::durable::queue::name::QueueName;
 
 /// The maximum size in bytes of a card in a store.
-pub const MAX_CARD_BYTES: usize = 1024;
+pub(crate) const MAX_CARD_BYTES: usize = 1024;
 /// The maximum number of names of types on a card.
 const MAX_NAMES: usize = 64;
 /// The maximum size of the name of a program or of a host. In JSON, each byte may need six.
@@ -24,8 +24,11 @@ pub struct WorkerCard {
     pub types: Vec<String>,
     /// The number of the other names.
     pub other_types: usize,
+    /// The name of the program.
     pub program: String,
+    /// The name of the machine.
     pub host: String,
+    /// The number of the process.
     pub process: u32,
     /// The version of this crate.
     pub version: String,
@@ -72,6 +75,7 @@ impl WorkerCard {
         self
     }
 
+    /// Returns the card in its stored form.
     pub fn to_bytes(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_default()
     }

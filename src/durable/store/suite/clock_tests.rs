@@ -119,7 +119,6 @@ pub async fn a_clock_that_is_set_back_keeps_nothing_for_longer(it: &dyn Harness)
 }
 
 /// This holds for stores that count their own time.
-#[cfg(any(feature = "redis", feature = "postgres", feature = "sqlite-unbundled"))]
 pub async fn maintenance_advances_store_time_by_a_minute_at_most(it: &dyn Harness) {
     if !it.outlives_clock() {
         return;
