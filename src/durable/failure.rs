@@ -79,7 +79,7 @@ pub enum Cause {
 }
 
 impl Failure {
-    /// Returns a failure that the store has not answered: the engine sends the request again until its time is up.
+    /// Returns a failure without a source. The engine sends the request again if it may succeed soon, or may have taken effect.
     pub fn new(effect: Effect, cause: Cause) -> Self {
         Self {
             effect,

@@ -63,6 +63,7 @@ const MAX_TEXT_BYTES: usize = 1024;
 
 impl Cursor {
     for_stores! {
+        /// Returns the cursor at a position in the list of tasks with this status.
         fn new(status: Status, position: Vec<u8>) -> Self {
             let list = List::Tasks(status);
             Self { list, position }
@@ -75,6 +76,7 @@ impl Cursor {
     }
 
     for_stores! {
+        /// Returns the cursor at a position in the list of workers.
         fn of_workers(position: Vec<u8>) -> Self {
             let list = List::Workers;
             Self { list, position }

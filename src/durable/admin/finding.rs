@@ -72,6 +72,7 @@ pub enum FindingLevel {
 
 impl Finding {
     for_stores! {
+        /// Returns a finding without tasks.
         fn new(
             id: &'static str,
             level: FindingLevel,

@@ -30,6 +30,7 @@ pub struct RunTotals {
 
 impl RunTotals {
     for_stores! {
+        /// Adds other runs.
         fn add(&mut self, other: Self) {
             for (number, more) in self.numbers_mut().into_iter().zip(other.numbers()) {
                 *number = number.saturating_add(more);
