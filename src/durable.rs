@@ -234,7 +234,11 @@
 )]
 #![cfg_attr(
     not(feature = "unstable-store"),
-    allow(unreachable_pub, reason = "a part of it is public with this feature")
+    allow(
+        unnameable_types,
+        unreachable_pub,
+        reason = "a part of it is public with this feature"
+    )
 )]
 
 /// Makes functions of public types public with the feature `unstable-store`. Without it, they are visible in the crate only.

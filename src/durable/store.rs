@@ -74,15 +74,10 @@ pub use self::found::MAX_HEAD_LISTS;
 ))]
 pub use self::found::MAX_READ_BYTES;
 pub use self::found::{Beginning, FoundTask};
-pub use self::kind::{Kind, SetId, TypeSet};
-#[cfg(any(
-    test,
-    feature = "redis",
-    feature = "postgres",
-    feature = "sqlite-unbundled",
-    feature = "test-util",
-    feature = "unstable-store"
-))]
+pub use self::kind::TypeSet;
+#[cfg(feature = "unstable-store")]
+pub use self::kind::{Kind, SetId};
+#[cfg(feature = "unstable-store")]
 pub use self::layouts::Layouts;
 #[cfg(any(
     test,
@@ -101,14 +96,7 @@ pub use self::limits::{
     CEILING_AHEAD, DEAD_LETTER_RETENTION, MAX_ATTEMPT_ERROR_BYTES, MAX_DEAD_LETTERS,
     MAX_ERROR_BYTES, MAX_ERRORS,
 };
-#[cfg(any(
-    test,
-    feature = "redis",
-    feature = "postgres",
-    feature = "sqlite-unbundled",
-    feature = "test-util",
-    feature = "unstable-store"
-))]
+#[cfg(feature = "unstable-store")]
 pub use self::observer::Observer;
 pub use self::outbox::{DrainedOutbox, OutboxLook};
 #[cfg(any(feature = "postgres", feature = "sqlite-unbundled"))]
@@ -191,41 +179,23 @@ pub use self::steps::{
 pub use self::suite::Harness;
 pub use self::worker_card::WorkerCard;
 pub(crate) use super::DeadReason;
-pub use super::admin::overview::{MAX_OVERVIEW_ROWS, OverviewDraft, QueueDraft, TypeDraft};
-#[cfg(any(
-    test,
-    feature = "redis",
-    feature = "postgres",
-    feature = "sqlite-unbundled",
-    feature = "test-util",
-    feature = "unstable-store"
-))]
-pub use super::admin::page::MAX_LISTED_ERROR_BYTES;
-pub use super::clock::{Clock, millis, time_of};
-#[cfg(any(
-    test,
-    feature = "postgres",
-    feature = "sqlite-unbundled",
-    feature = "test-util",
-    feature = "unstable-store"
-))]
-pub use super::envelope::run_time_of;
 pub use super::failure::{Cause, Effect, Failure};
-pub use super::key::{Conflict, Enqueued, KeyConflict, KeyHash, NewKey};
-pub use super::queue::group::GroupName;
+pub use super::key::{Enqueued, KeyConflict, KeyHash};
 pub use super::queue::name::QueueName;
-#[cfg(any(
-    test,
-    feature = "postgres",
-    feature = "sqlite-unbundled",
-    feature = "test-util",
-    feature = "unstable-store"
-))]
-pub use super::queue::priority::PriorityTurns;
 pub use super::schedule::name::ScheduleName;
-pub use super::schedule::when::{COMPUTES, COMPUTES_CRON, COMPUTES_EVERY};
-pub use super::spawn_queue::WriteBatch;
 pub use super::task::{MAX_BATCH_BYTES, MAX_BATCH_TASKS, MAX_PAYLOAD_BYTES, NewTask};
+#[cfg(feature = "unstable-store")]
+pub use super::{
+    admin::overview::{MAX_OVERVIEW_ROWS, OverviewDraft, QueueDraft, TypeDraft},
+    admin::page::MAX_LISTED_ERROR_BYTES,
+    clock::{Clock, millis, time_of},
+    envelope::run_time_of,
+    key::{Conflict, NewKey},
+    queue::group::GroupName,
+    queue::priority::PriorityTurns,
+    schedule::when::{COMPUTES, COMPUTES_CRON, COMPUTES_EVERY},
+    spawn_queue::WriteBatch,
+};
 #[cfg(feature = "unstable-store-suite")]
 #[doc(inline)]
 pub use crate::__store_suite as suite;
