@@ -128,7 +128,7 @@ pub enum Verdict {
         after: Duration,
     },
     /// The task is delayed for a while, or until it has `until` steps: if it has them, it is due at once. Its failures are forgotten.
-    /// `waits_for` describes its waits for operators: see [`awaited`](crate::durable::workflow::awaited). It is stored only with `until`.
+    /// `waits_for` describes its waits for operators: see `workflow/awaited.rs`. It is stored only with `until`.
     Suspend {
         /// The time until the task is due.
         after: Duration,

@@ -38,7 +38,7 @@ pub struct ScheduleRow {
     pub skipped: u64,
     /// The last task that was stored or, if a later task was not stored because its key was held, the holder of the key.
     pub last_task: Option<TaskId>,
-    /// The part of the row that stores do not read: see [`Body`](crate::durable::schedule::body::Body).
+    /// The part of the row that stores do not read: see `schedule/body.rs`.
     pub body: Vec<u8>,
 }
 
