@@ -562,7 +562,7 @@ pub trait Backend: Send + Sync + 'static {
     /// Returns the layout of the store: see [`Admin::layout`](crate::durable::Admin::layout). Writes nothing.
     fn layout(&self) -> Answer<'_, StoreLayout>;
 
-    /// Raises the layout of the store to the newest one that this process knows: see [`Layouts`](layouts::Layouts).
+    /// Raises the layout of the store to the newest one that this process knows: see [`Layouts`].
     fn upgrade(&self) -> Answer<'_, ()>;
 
     /// Returns how durable a write is when the store has answered it.

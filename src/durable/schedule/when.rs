@@ -72,10 +72,10 @@ pub(crate) enum Spec {
     Cron { expression: String, zone: String },
 }
 
-/// The bit of builds that compute the ticks of [`Spec::Every`]. A schedule *needs* one such bit, and the store hands it only to
+/// The bit of builds that compute the ticks of [`Every`](crate::durable::Every). A schedule *needs* one such bit, and the store hands it only to
 /// workers whose build has that bit.
 pub const COMPUTES_EVERY: u8 = 1;
-/// The bit of builds that compute the ticks of [`Spec::Cron`].
+/// The bit of builds that compute the ticks of cron expressions.
 pub const COMPUTES_CRON: u8 = 2;
 /// The bits of this build.
 pub const COMPUTES: u8 = match cfg!(feature = "cron") {
