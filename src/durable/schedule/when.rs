@@ -72,7 +72,7 @@ pub(crate) enum Spec {
     Cron { expression: String, zone: String },
 }
 
-/// The bit of builds that compute the ticks of [`Every`](crate::durable::Every). A schedule *needs* one such bit, and the store hands it
+/// The bit of builds that compute the ticks of [`Every`]. A schedule *needs* one such bit, and the store hands it
 /// only to workers whose build has that bit.
 pub const COMPUTES_EVERY: u8 = 1;
 /// The bit of builds that compute the ticks of cron expressions.
