@@ -55,9 +55,7 @@ mod durable {
             pub(crate) use throng::durable::Excerpt;
         }
         pub(crate) mod overview {
-            pub(crate) use throng::durable::store::{
-                MAX_OVERVIEW_ROWS, OverviewDraft, QueueDraft,
-            };
+            pub(crate) use throng::durable::store::{MAX_OVERVIEW_ROWS, OverviewDraft, QueueDraft};
         }
         pub(crate) mod page {
             pub(crate) use throng::durable::store::MAX_LISTED_ERROR_BYTES;
