@@ -243,6 +243,30 @@
     )),
     allow(dead_code, reason = "without a store, this is unused")
 )]
+#![cfg_attr(
+    not(feature = "unstable-store"),
+    allow(
+        unnameable_types,
+        unreachable_pub,
+        reason = "a part of it is public with this feature"
+    )
+)]
+
+/// Makes functions of public types public with the feature `unstable-store`. Without it, they are visible in the crate only.
+macro_rules! for_stores {
+    ($(
+        $(#[$meta:meta])*
+        fn $name:ident($($argument:tt)*) $(-> $answer:ty)? $body:block
+    )+) => {$(
+        $(#[$meta])*
+        #[cfg(feature = "unstable-store")]
+        pub fn $name($($argument)*) $(-> $answer)? $body
+
+        $(#[$meta])*
+        #[cfg(not(feature = "unstable-store"))]
+        pub(crate) fn $name($($argument)*) $(-> $answer)? $body
+    )+};
+}
 
 mod admin;
 mod client;
@@ -285,6 +309,9 @@ mod spawn_queue;
 #[cfg(any(doc, doctest))]
 #[doc = include_str!("../docs/STEPS.md")]
 pub mod steps {}
+#[cfg(feature = "unstable-store")]
+pub mod store;
+#[cfg(not(feature = "unstable-store"))]
 pub(crate) mod store;
 mod task;
 mod task_error;

@@ -34,24 +34,26 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Returns the machine's clock.
-    pub(crate) fn machine() -> Self {
-        Self {
-            #[cfg(any(test, feature = "test-util"))]
-            manual: None,
+    for_stores! {
+        /// Returns the machine's clock.
+        fn machine() -> Self {
+            Self {
+                #[cfg(any(test, feature = "test-util"))]
+                manual: None,
+            }
         }
-    }
 
-    /// Returns the time since 1970. If it is set, delayed tasks become due earlier or later, but none is lost.
-    pub(crate) fn wall(&self) -> Duration {
-        self.manual_time()
-            .map_or_else(since_1970, |manual| manual.wall)
-    }
+        /// Returns the time since 1970. If it is set, delayed tasks become due earlier or later, but none is lost.
+        fn wall(&self) -> Duration {
+            self.manual_time()
+                .map_or_else(since_1970, |manual| manual.wall)
+        }
 
-    /// Returns the time since the machine was started. It cannot be set, and continues while the machine sleeps.
-    pub(crate) fn boot(&self) -> Duration {
-        self.manual_time()
-            .map_or_else(since_boot, |manual| manual.boot)
+        /// Returns the time since the machine was started. It cannot be set, and continues while the machine sleeps.
+        fn boot(&self) -> Duration {
+            self.manual_time()
+                .map_or_else(since_boot, |manual| manual.boot)
+        }
     }
 
     #[cfg(not(any(test, feature = "test-util")))]
@@ -88,7 +90,7 @@ impl Clock {
     }
 
     /// Sets the time since 1970. The time since the machine was started stays the same.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "unstable-store-suite"))]
     pub(crate) fn set_wall(&self, wall: Duration) {
         self.change(|now| now.wall = wall);
     }
@@ -100,10 +102,12 @@ impl Clock {
         lock(&manual.watchers).retain(|watcher| watcher());
     }
 
-    /// Calls `watcher` whenever the clock was changed, until it returns `false`.
-    pub(crate) fn watch(&self, watcher: impl Fn() -> bool + Send + 'static) {
-        if let Some(manual) = &self.manual {
-            lock(&manual.watchers).push(Box::new(watcher));
+    for_stores! {
+        /// Calls `watcher` whenever the clock was changed, until it returns `false`.
+        fn watch(&self, watcher: impl Fn() -> bool + Send + 'static) {
+            if let Some(manual) = &self.manual {
+                lock(&manual.watchers).push(Box::new(watcher));
+            }
         }
     }
 
@@ -163,12 +167,12 @@ pub(crate) fn since_boot() -> Duration {
 }
 
 /// Returns the time at this duration since 1970.
-pub(crate) fn time_of(since_1970: Duration) -> SystemTime {
+pub fn time_of(since_1970: Duration) -> SystemTime {
     SystemTime::UNIX_EPOCH + since_1970
 }
 
 /// Returns whole milliseconds, the unit of stores. It returns at most some tens of millions of years.
-pub(crate) fn millis(time: Duration) -> u64 {
+pub fn millis(time: Duration) -> u64 {
     const FOREVER: u128 = 1 << 60;
     time.as_millis().min(FOREVER) as u64
 }

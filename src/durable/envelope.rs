@@ -210,9 +210,10 @@ pub(crate) fn open_output(sealed: &[u8]) -> Option<OpenOutput<'_>> {
     test,
     feature = "postgres",
     feature = "sqlite-unbundled",
-    feature = "test-util"
+    feature = "test-util",
+    feature = "unstable-store"
 ))]
-pub(crate) fn run_time_of(sealed: &[u8]) -> Option<Duration> {
+pub fn run_time_of(sealed: &[u8]) -> Option<Duration> {
     let [OUTPUT_ENVELOPE, rest @ ..] = sealed else {
         return None;
     };

@@ -6,19 +6,22 @@ use std::sync::Arc;
 
 /// The failure of a request to a store.
 #[derive(Clone, Debug)]
-pub(crate) struct Failure {
-    pub(crate) effect: Effect,
-    pub(crate) cause: Cause,
+pub struct Failure {
+    /// The effect that the request may have had.
+    pub effect: Effect,
+    /// The problem.
+    pub cause: Cause,
     /// The store has answered with this failure, and would answer the same again.
-    pub(crate) answered: bool,
+    pub answered: bool,
     /// The store reports this failure itself, so it can be reached.
-    pub(crate) by_store: bool,
-    pub(crate) source: Option<Arc<dyn Error + Send + Sync>>,
+    pub by_store: bool,
+    /// The error of the library or of the server that the store uses.
+    pub source: Option<Arc<dyn Error + Send + Sync>>,
 }
 
 /// The effect that a failed request may have had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Effect {
+pub enum Effect {
     /// The request has had no effect, and never will.
     None,
     /// The request may have taken effect: its answer is lost.
@@ -31,7 +34,7 @@ pub(crate) enum Effect {
     not(all(feature = "redis", feature = "sqlite-unbundled")),
     allow(dead_code, reason = "a store in memory does not fail")
 )]
-pub(crate) enum Cause {
+pub enum Cause {
     /// Other processes keep the store locked.
     Busy,
     /// Others kept changing what the request changes.
@@ -50,9 +53,19 @@ pub(crate) enum Cause {
     /// remedy.
     Unfit(String),
     /// The store has a newer layout than this version of the crate knows.
-    NewerLayout { found: i64, known: i64 },
+    NewerLayout {
+        /// The layout of the store.
+        found: i64,
+        /// The nearest layout that this version of the crate knows.
+        known: i64,
+    },
     /// The store has an older layout than this version of the crate knows.
-    OlderLayout { found: i64, known: i64 },
+    OlderLayout {
+        /// The layout of the store.
+        found: i64,
+        /// The nearest layout that this version of the crate knows.
+        known: i64,
+    },
     /// Processes that do not know the newest layout use the store.
     OldProcesses(Vec<String>),
     /// The file was removed or replaced after it was opened.
@@ -66,7 +79,8 @@ pub(crate) enum Cause {
 }
 
 impl Failure {
-    pub(crate) fn new(effect: Effect, cause: Cause) -> Self {
+    /// Returns a failure without a source. The engine sends the request again if it may succeed soon, or may have taken effect.
+    pub fn new(effect: Effect, cause: Cause) -> Self {
         Self {
             effect,
             cause,
@@ -77,8 +91,8 @@ impl Failure {
     }
 
     /// Marks the failure as an answer of the store, so the request is not sent again.
-    #[cfg(feature = "redis")]
-    pub(crate) fn answered(mut self) -> Self {
+    #[cfg(any(feature = "redis", feature = "unstable-store"))]
+    pub fn answered(mut self) -> Self {
         self.answered = true;
         self
     }
@@ -88,28 +102,39 @@ impl Failure {
         test,
         feature = "redis",
         feature = "postgres",
-        feature = "sqlite-unbundled"
+        feature = "sqlite-unbundled",
+        feature = "unstable-store"
     ))]
-    pub(crate) fn reported_by_store(mut self) -> Self {
+    pub fn reported_by_store(mut self) -> Self {
         self.by_store = true;
         self
     }
 
     /// Returns the failure for another request, which was not sent.
-    pub(crate) fn without_effect(mut self) -> Self {
+    pub fn without_effect(mut self) -> Self {
         self.effect = Effect::None;
         self
     }
 
     /// Returns the failure for a request that may have taken effect.
-    #[cfg(any(feature = "postgres", feature = "sqlite-unbundled"))]
-    pub(crate) fn with_unknown_effect(mut self) -> Self {
+    #[cfg(any(
+        feature = "postgres",
+        feature = "sqlite-unbundled",
+        feature = "unstable-store"
+    ))]
+    pub fn with_unknown_effect(mut self) -> Self {
         self.effect = Effect::Unknown;
         self
     }
 
-    #[cfg(any(feature = "redis", feature = "postgres", feature = "sqlite-unbundled"))]
-    pub(crate) fn with_source(mut self, source: impl Error + Send + Sync + 'static) -> Self {
+    /// Adds the error that has caused the failure.
+    #[cfg(any(
+        feature = "redis",
+        feature = "postgres",
+        feature = "sqlite-unbundled",
+        feature = "unstable-store"
+    ))]
+    pub fn with_source(mut self, source: impl Error + Send + Sync + 'static) -> Self {
         self.source = Some(Arc::new(source));
         self
     }

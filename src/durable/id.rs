@@ -57,12 +57,14 @@ impl TaskId {
         self.0
     }
 
-    /// Returns the time since 1970 at which a [new](Self::new) id was created, in whole milliseconds, or `None` for other ids.
-    pub(crate) fn created(self) -> Option<Duration> {
-        let is_new = self.0[6] >> 4 == 7 && self.0[8] >> 6 == 2;
-        let bytes = self.0[..6].iter();
-        let millis = bytes.fold(0, |millis: u64, &byte| millis << 8 | u64::from(byte));
-        is_new.then(|| Duration::from_millis(millis))
+    for_stores! {
+        /// Returns the time since 1970 at which a [new](Self::new) id was created, in whole milliseconds, or `None` for other ids.
+        fn created(self) -> Option<Duration> {
+            let is_new = self.0[6] >> 4 == 7 && self.0[8] >> 6 == 2;
+            let bytes = self.0[..6].iter();
+            let millis = bytes.fold(0, |millis: u64, &byte| millis << 8 | u64::from(byte));
+            is_new.then(|| Duration::from_millis(millis))
+        }
     }
 }
 

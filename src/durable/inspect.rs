@@ -41,7 +41,7 @@ impl Status {
 /// The totals count each claim of a task. They add up: each claim is either still `running`, or has ended in exactly one of
 /// `done`, `retried`, `snoozed`, `died`, `released`, `crashed`, `lost` and `cancelled`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
+#[cfg_attr(any(docsrs, not(feature = "unstable-store")), non_exhaustive)]
 pub struct Counts {
     /// Tasks that wait for a worker.
     pub waiting: u64,
@@ -110,11 +110,26 @@ impl DeadFilter {
             ids: Some(ids.into_iter().collect()),
         }
     }
+
+    for_stores! {
+        /// Returns `true` if a dead letter with this id and this name matches.
+        #[cfg(any(test, feature = "test-util", feature = "unstable-store"))]
+        fn matches(&self, id: TaskId, name: &str) -> bool {
+            let is_name = self.name.as_ref().is_none_or(|it| it == name);
+            is_name && self.ids.as_ref().is_none_or(|ids| ids.contains(&id))
+        }
+    }
+
+    /// Returns the ids of the dead letters that may match, or `None` if any may.
+    #[cfg(feature = "unstable-store")]
+    pub fn selected_ids(&self) -> Option<&[TaskId]> {
+        self.ids.as_deref()
+    }
 }
 
 /// A task that has failed for good. Its payload is read [by its id](super::DeadLetters::payload).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
+#[cfg_attr(any(docsrs, not(feature = "unstable-store")), non_exhaustive)]
 pub struct DeadLetter {
     /// The id of the task.
     pub id: TaskId,
@@ -156,9 +171,11 @@ pub enum DeadReason {
 }
 
 impl DeadReason {
-    /// Returns `true` if a run has failed, and not the worker or the store.
-    pub(crate) fn is_failure(self) -> bool {
-        matches!(self, Self::Fatal | Self::Attempts | Self::OutputTooLarge)
+    for_stores! {
+        /// Returns `true` if a run has failed, and not the worker or the store.
+        fn is_failure(self) -> bool {
+            matches!(self, Self::Fatal | Self::Attempts | Self::OutputTooLarge)
+        }
     }
 }
 
@@ -177,7 +194,7 @@ impl fmt::Display for DeadReason {
 
 /// The error of an attempt after which the task was tried again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
+#[cfg_attr(any(docsrs, not(feature = "unstable-store")), non_exhaustive)]
 pub struct AttemptError {
     /// The [number of the attempt](super::TaskContext::attempt).
     pub attempt: u32,

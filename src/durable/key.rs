@@ -76,7 +76,7 @@ pub struct Key {
 /// The action of a spawn if another task holds its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Conflict {
+pub enum Conflict {
     /// It stores nothing, and its handle awaits the other task.
     Join,
     /// It stores nothing and fails.
@@ -87,31 +87,33 @@ pub(crate) enum Conflict {
 
 /// The form in which stores keep a key: the first 16 bytes of the SHA-256 hash of the type's name, the queue and the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct KeyHash(pub(crate) [u8; 16]);
+pub struct KeyHash(pub [u8; 16]);
 
 /// The key of a task that is to be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NewKey {
-    pub(crate) hash: KeyHash,
-    pub(crate) conflict: Conflict,
+pub struct NewKey {
+    /// The key.
+    pub hash: KeyHash,
+    /// The action if another task holds the key.
+    pub conflict: Conflict,
     /// `true` if the task holds the key only until a worker claims it for the first time.
-    pub(crate) is_until_started: bool,
+    pub is_until_started: bool,
     /// The time for which the task holds the key after it was stored, even if it ends earlier.
-    pub(crate) window: Duration,
+    pub window: Duration,
     /// The time for which replacements can postpone the task, counted from the time at which it was stored.
-    pub(crate) latest: Option<Duration>,
+    pub latest: Option<Duration>,
 }
 
 /// The answer to a request that stores tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Enqueued {
+pub struct Enqueued {
     /// The tasks that were not stored because other tasks hold their keys, in the order of the request. All others are stored.
-    pub(crate) conflicts: Vec<KeyConflict>,
+    pub conflicts: Vec<KeyConflict>,
 }
 
 impl Enqueued {
     /// Returns the part of the answer for `count` tasks from `first` on. Its positions count from `first`.
-    pub(crate) fn part(&self, first: usize, count: usize) -> Self {
+    pub fn part(&self, first: usize, count: usize) -> Self {
         let conflicts = self.conflicts.iter();
         let own = conflicts.filter(|it| (first..first + count).contains(&it.position));
         let own = own.map(|&it| KeyConflict {
@@ -126,13 +128,13 @@ impl Enqueued {
 
 /// A task that was not stored because another task holds its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct KeyConflict {
+pub struct KeyConflict {
     /// The position of the task in the request.
-    pub(crate) position: usize,
+    pub position: usize,
     /// The task that holds the key.
-    pub(crate) holder: TaskId,
+    pub holder: TaskId,
     /// The resolution of the conflict.
-    pub(crate) resolution: Conflict,
+    pub resolution: Conflict,
 }
 
 impl Key {
@@ -310,7 +312,7 @@ impl KeyHash {
 
     /// Returns the key of the tasks of a schedule. The hash begins with a length that no name of a type has, so it differs from
     /// that of every [`Key`].
-    pub(crate) fn of_schedule(name: &str) -> Self {
+    pub fn of_schedule(name: &str) -> Self {
         let hash = Sha256::new().chain_update(u64::MAX.to_le_bytes());
         let hash = hash.chain_update(name).finalize();
         Self(std::array::from_fn(|i| hash[i]))

@@ -13,7 +13,7 @@ pub use self::settings::{QueueSettings, Rate};
 
 /// The state of a queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
+#[cfg_attr(any(docsrs, not(feature = "unstable-store")), non_exhaustive)]
 pub struct QueueInfo {
     /// The limits, and their revision.
     pub settings: QueueSettings,

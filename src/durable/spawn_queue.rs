@@ -56,7 +56,7 @@ type Reply = oneshot::Sender<Result<Enqueued, Failure>>;
 pub(crate) type Stored = oneshot::Receiver<Result<Enqueued, Failure>>;
 
 /// The tasks of one request to a store: at most [`MAX_BATCH_TASKS`], possibly none.
-pub(crate) struct WriteBatch {
+pub struct WriteBatch {
     tasks: OnceLock<Vec<NewTask>>,
     /// Where the tasks come from. A batch without a source is closed from the beginning.
     source: Option<Source>,
@@ -190,7 +190,7 @@ impl WriteBatch {
 
     /// Closes the batch if it is open, and returns its tasks. A store calls this as late as it can: everything that was
     /// spawned until then is in the batch.
-    pub(crate) fn close(&self) -> &[NewTask] {
+    pub fn close(&self) -> &[NewTask] {
         self.tasks.get_or_init(|| {
             let source = self.source.as_ref();
             source.map_or_else(Vec::new, |source| self.take_tasks(source))
@@ -229,7 +229,7 @@ impl WriteBatch {
         not(any(feature = "postgres", feature = "sqlite-unbundled")),
         allow(dead_code, reason = "other stores report it by their answer")
     )]
-    pub(crate) fn notify_stored(&self, enqueued: &Enqueued) {
+    pub fn notify_stored(&self, enqueued: &Enqueued) {
         self.reply(&Ok(enqueued.clone()));
     }
 

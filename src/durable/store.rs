@@ -30,6 +30,8 @@
 //!                 v             |                                v                   v
 //!              delayed ---------+ <------------------------- delayed               absent
 //! ```
+#![cfg_attr(feature = "unstable-store", doc = "")]
+#![cfg_attr(feature = "unstable-store", doc = include_str!("../../docs/STORES.md"))]
 
 use std::fmt;
 use std::future::Future;
@@ -40,70 +42,86 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
-use self::kind::TypeSet;
-use super::failure::{Cause, Effect, Failure};
-use super::key::KeyHash;
 use super::queue::QueueInfo;
-use super::queue::name::QueueName;
-use super::schedule::name::ScheduleName;
 use super::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, Overview, QueueHead,
     Retention, StoreLayout, TaskId, TaskPage, WorkerInfo, WorkersPage,
 };
 
-pub(crate) use self::changes::{Change, ChangeAnswer, MoveWaiting, MovedPart};
-pub(crate) use self::child_end::ChildEnd;
-pub(crate) use self::diagnosis::{Diagnoses, Diagnosis, UnclaimedType};
+pub use self::changes::{Change, ChangeAnswer, MoveWaiting, MovedPart};
+pub use self::child_end::ChildEnd;
+pub use self::diagnosis::{Diagnoses, Diagnosis, UnclaimedType};
 #[cfg(any(
     test,
     feature = "postgres",
     feature = "sqlite-unbundled",
-    feature = "test-util"
+    feature = "test-util",
+    feature = "unstable-store"
 ))]
-pub(crate) use self::diagnosis::{MAX_DIAGNOSED, MAX_EXAMINED_SCHEDULES, MAX_EXAMINED_WORKERS};
-#[cfg(any(feature = "redis", feature = "postgres", feature = "sqlite-unbundled"))]
-pub(crate) use self::found::MAX_HEAD_LISTS;
-#[cfg(any(test, feature = "redis", feature = "postgres"))]
-pub(crate) use self::found::MAX_READ_BYTES;
-pub(crate) use self::found::{Beginning, FoundTask};
+pub use self::diagnosis::{MAX_DIAGNOSED, MAX_EXAMINED_SCHEDULES, MAX_EXAMINED_WORKERS};
+#[cfg(any(
+    feature = "redis",
+    feature = "postgres",
+    feature = "sqlite-unbundled",
+    feature = "unstable-store"
+))]
+pub use self::found::MAX_HEAD_LISTS;
 #[cfg(any(
     test,
     feature = "redis",
     feature = "postgres",
-    feature = "sqlite-unbundled"
+    feature = "unstable-store"
 ))]
-pub(crate) use self::limits::MAX_STORE_TIME_STEP;
-pub(crate) use self::limits::shortened;
+pub use self::found::MAX_READ_BYTES;
+pub use self::found::{Beginning, FoundTask};
+pub use self::kind::TypeSet;
+#[cfg(feature = "unstable-store")]
+pub use self::kind::{Kind, SetId};
+#[cfg(feature = "unstable-store")]
+pub use self::layouts::Layouts;
+#[cfg(any(
+    test,
+    feature = "redis",
+    feature = "postgres",
+    feature = "sqlite-unbundled",
+    feature = "unstable-store"
+))]
+pub use self::limits::MAX_STORE_TIME_STEP;
+pub use self::limits::shortened;
 #[cfg_attr(
     not(any(feature = "redis", feature = "sqlite-unbundled")),
     allow(unused_imports, reason = "other stores count epochs without a ceiling")
 )]
-pub(crate) use self::limits::{
+pub use self::limits::{
     CEILING_AHEAD, DEAD_LETTER_RETENTION, MAX_ATTEMPT_ERROR_BYTES, MAX_DEAD_LETTERS,
     MAX_ERROR_BYTES, MAX_ERRORS,
 };
-pub(crate) use self::outbox::{DrainedOutbox, OutboxLook};
+#[cfg(feature = "unstable-store")]
+pub use self::observer::Observer;
+pub use self::outbox::{DrainedOutbox, OutboxLook};
 #[cfg(any(feature = "postgres", feature = "sqlite-unbundled"))]
 pub(crate) use self::outbox_entries::{OutboxEntry, SortedEntries, ended_task};
-pub(crate) use self::progress::{MAX_PROGRESS_BYTES, Progress, ProgressReport, ProgressState};
+pub use self::progress::{MAX_PROGRESS_BYTES, Progress, ProgressReport, ProgressState};
 #[cfg(any(
     test,
     feature = "postgres",
     feature = "sqlite-unbundled",
-    feature = "test-util"
+    feature = "test-util",
+    feature = "unstable-store"
 ))]
-pub(crate) use self::quarantine::is_dead_letter;
+pub use self::quarantine::is_dead_letter;
 #[cfg(any(
     test,
     feature = "redis",
     feature = "postgres",
     feature = "sqlite-unbundled",
-    feature = "test-util"
+    feature = "test-util",
+    feature = "unstable-store"
 ))]
-pub(crate) use self::quarantine::is_quarantined;
+pub use self::quarantine::is_quarantined;
 #[cfg(any(feature = "postgres", feature = "sqlite-unbundled"))]
 pub(crate) use self::relayed_outbox::{RelayedAnswer, RelayedOutbox, TakenRow, TakenRows};
-pub(crate) use self::requests::{
+pub use self::requests::{
     CheckedFilter, Claim, ClaimPushes, Claimed, DeadPayload, Enqueue, Epoch, Event, ListTasks,
     NewSession, PushedClaim, QueueChange, RenewAnswer, SessionId, StepWait, TaskState, Turn,
     TurnAnswer, Verdict, Verdicts,
@@ -118,7 +136,7 @@ pub(crate) use self::requests::{
     )),
     allow(unused_imports, reason = "only stores use some of them")
 )]
-pub(crate) use self::schedules::{
+pub use self::schedules::{
     DueSchedule, HAND_OUT_INTERVAL, HandOut, MAX_HAND_OUTS, ScheduleAnswer, ScheduleChange,
     ScheduleRow, StoredSchedule, repeated,
 };
@@ -126,40 +144,63 @@ pub(crate) use self::schedules::{
     test,
     feature = "postgres",
     feature = "sqlite-unbundled",
-    feature = "test-util"
+    feature = "test-util",
+    feature = "unstable-store"
 ))]
-pub(crate) use self::stats::{MAX_STAT_ROWS, REPORTER_RETENTION};
+pub use self::stats::{MAX_STAT_ROWS, REPORTER_RETENTION};
 #[cfg_attr(
     not(all(feature = "redis", feature = "sqlite-unbundled")),
     allow(unused_imports, reason = "only stores use some of them")
 )]
-pub(crate) use self::stats::{
+pub use self::stats::{
     MAX_STAT_TYPES, ReadStats, Resolution, RunType, StatBucket, StatReport, StatsPage, StatsStart,
 };
 #[cfg(any(
     test,
     feature = "postgres",
     feature = "sqlite-unbundled",
-    feature = "test-util"
+    feature = "test-util",
+    feature = "unstable-store"
 ))]
-pub(crate) use self::step_replay::RecordedReplay;
-pub(crate) use self::step_replay::StepReplay;
+pub use self::step_replay::RecordedReplay;
+pub use self::step_replay::StepReplay;
 pub use self::steps::StepKind;
 #[cfg(any(
     test,
     feature = "postgres",
     feature = "sqlite-unbundled",
-    feature = "test-util"
+    feature = "test-util",
+    feature = "unstable-store"
 ))]
-pub(crate) use self::steps::has_room;
-pub(crate) use self::steps::{
+pub use self::steps::has_room;
+pub use self::steps::{
     MAX_BYTES_WITH_OUTPUTS, MAX_CHILDREN, MAX_STEP_BYTES, MAX_STEPS, MAX_TOTAL_STEP_BYTES, NewStep,
     SignalAnswer, StepAnswer, StepName, StoredStep,
 };
-pub(crate) use self::worker_card::WorkerCard;
+#[cfg(feature = "unstable-store-suite")]
+pub use self::suite::Harness;
+pub use self::worker_card::WorkerCard;
 pub(crate) use super::DeadReason;
-pub(crate) use super::key::{Enqueued, KeyConflict};
-pub(crate) use super::task::{MAX_BATCH_BYTES, MAX_BATCH_TASKS, MAX_PAYLOAD_BYTES, NewTask};
+pub use super::failure::{Cause, Effect, Failure};
+pub use super::key::{Enqueued, KeyConflict, KeyHash};
+pub use super::queue::name::QueueName;
+pub use super::schedule::name::ScheduleName;
+pub use super::task::{MAX_BATCH_BYTES, MAX_BATCH_TASKS, MAX_PAYLOAD_BYTES, NewTask};
+#[cfg(feature = "unstable-store")]
+pub use super::{
+    admin::overview::{MAX_OVERVIEW_ROWS, OverviewDraft, QueueDraft, TypeDraft},
+    admin::page::MAX_LISTED_ERROR_BYTES,
+    clock::{Clock, millis, time_of},
+    envelope::run_time_of,
+    key::{Conflict, NewKey},
+    queue::group::GroupName,
+    queue::priority::PriorityTurns,
+    schedule::when::{COMPUTES, COMPUTES_CRON, COMPUTES_EVERY},
+    spawn_queue::WriteBatch,
+};
+#[cfg(feature = "unstable-store-suite")]
+#[doc(inline)]
+pub use crate::__store_suite as suite;
 
 #[cfg_attr(
     not(any(
@@ -189,7 +230,8 @@ pub(crate) mod kind;
     feature = "redis",
     feature = "postgres",
     feature = "sqlite-unbundled",
-    feature = "test-util"
+    feature = "test-util",
+    feature = "unstable-store"
 ))]
 pub(crate) mod layouts;
 mod limits;
@@ -200,7 +242,8 @@ pub(crate) mod memory;
     feature = "redis",
     feature = "postgres",
     feature = "sqlite-unbundled",
-    feature = "test-util"
+    feature = "test-util",
+    feature = "unstable-store"
 ))]
 pub(crate) mod observer;
 #[cfg_attr(
@@ -214,7 +257,7 @@ mod outbox_entries;
 pub(crate) mod postgres;
 mod progress;
 mod quarantine;
-#[cfg(any(feature = "postgres", feature = "sqlite-unbundled"))]
+#[cfg(any(feature = "postgres", feature = "sqlite-unbundled",))]
 mod reason_numbers;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
@@ -246,8 +289,9 @@ mod step_replay;
     allow(dead_code, reason = "each store uses a part of it")
 )]
 mod steps;
-#[cfg(test)]
-mod suite;
+#[cfg(any(test, feature = "unstable-store-suite"))]
+#[doc(hidden)]
+pub mod suite;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "sqlite-unbundled"))]
 pub(crate) mod totals;
 mod worker_card;
@@ -258,8 +302,17 @@ mod worker_card;
 pub struct Store(pub(crate) Arc<dyn Backend>);
 
 impl Store {
-    pub(crate) fn new(backend: impl Backend) -> Self {
-        Self(Arc::new(backend))
+    for_stores! {
+        /// Returns the store that this backend implements, as a client is opened with it.
+        fn new(backend: impl Backend) -> Self {
+            Self(Arc::new(backend))
+        }
+    }
+
+    /// Returns the backend, for example to put another one in front of it.
+    #[cfg(feature = "unstable-store")]
+    pub fn backend(&self) -> &Arc<dyn Backend> {
+        &self.0
     }
 }
 
@@ -270,10 +323,10 @@ impl fmt::Debug for Store {
 }
 
 /// A future of the answer to a request.
-pub(crate) type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'a>>;
+pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'a>>;
 
 /// A store, as the engine of one process sees it.
-pub(crate) trait Backend: Send + Sync + 'static {
+pub trait Backend: Send + Sync + 'static {
     /// Returns the name of the store for messages.
     fn name(&self) -> &str;
 
@@ -513,7 +566,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Returns the layout of the store: see [`Admin::layout`](crate::durable::Admin::layout). Writes nothing.
     fn layout(&self) -> Answer<'_, StoreLayout>;
 
-    /// Raises the layout of the store to the newest one that this process knows: see [`layouts`].
+    /// Raises the layout of the store to the newest one that this process knows: see [`Layouts`].
     fn upgrade(&self) -> Answer<'_, ()>;
 
     /// Returns how durable a write is when the store has answered it.

@@ -363,47 +363,53 @@ impl TaskNames {
 
 /// The maximum number of tasks, ids or verdicts in one request. The engine respects these limits, and the stores
 /// rely on it.
-pub(crate) const MAX_BATCH_TASKS: usize = 256;
+pub const MAX_BATCH_TASKS: usize = 256;
 /// The maximum size in bytes of a payload, including its envelope, and of an output, excluding it. The client refuses a larger task,
 /// and an executor a larger output.
-pub(crate) const MAX_PAYLOAD_BYTES: usize = 1 << 20;
+pub const MAX_PAYLOAD_BYTES: usize = 1 << 20;
 /// The maximum size in bytes of the payloads in one request, and in one answer.
-pub(crate) const MAX_BATCH_BYTES: usize = MAX_PAYLOAD_BYTES;
+pub const MAX_BATCH_BYTES: usize = MAX_PAYLOAD_BYTES;
 
 /// A task that is to be stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NewTask {
-    pub(crate) id: TaskId,
-    pub(crate) name: Cow<'static, str>,
+pub struct NewTask {
+    /// The id. No other task of the store has it.
+    pub id: TaskId,
+    /// The name of the type.
+    pub name: Cow<'static, str>,
     /// The version of the envelope around the payload.
-    pub(crate) envelope: u8,
+    pub envelope: u8,
     /// The version of the payload.
-    pub(crate) version: u8,
-    pub(crate) payload: Vec<u8>,
-    pub(crate) queue: QueueName,
+    pub version: u8,
+    /// The payload in its envelope, which stores do not read.
+    pub payload: Vec<u8>,
+    /// The queue of the task.
+    pub queue: QueueName,
     /// The group of the task, which is in a named queue.
-    pub(crate) group: Option<GroupName>,
-    pub(crate) priority: Priority,
-    pub(crate) key: Option<NewKey>,
+    pub group: Option<GroupName>,
+    /// The priority of the task in its queue.
+    pub priority: Priority,
+    /// The key of the task, if it has one.
+    pub key: Option<NewKey>,
     /// If it is zero, the task can be claimed at once.
-    pub(crate) delay: Duration,
+    pub delay: Duration,
     /// The time for which the end of the task is kept; zero: the end is not kept. (Dead letters are kept for
     /// `DEAD_LETTER_RETENTION`.)
-    pub(crate) retention: Duration,
+    pub retention: Duration,
     /// The number of deaths of workers that makes the task a dead letter: see `is_dead_letter`.
-    pub(crate) max_crashes: u32,
+    pub max_crashes: u32,
     /// The task that has spawned this one as its child, and that is told of its end.
-    pub(crate) parent: Option<TaskId>,
+    pub parent: Option<TaskId>,
 }
 
 impl NewTask {
     /// Returns the kind of the type of the task, whatever its queue and its priority.
-    pub(crate) fn type_kind(&self) -> Kind {
+    pub fn type_kind(&self) -> Kind {
         Kind::in_envelope(&self.name, self.envelope).with_version(self.version)
     }
 
     /// Returns the kind of the task.
-    pub(crate) fn kind(&self) -> Kind {
+    pub fn kind(&self) -> Kind {
         self.type_kind().placed(&self.queue, self.priority)
     }
 }

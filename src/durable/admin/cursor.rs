@@ -62,9 +62,12 @@ const LETTERS: [(List, u8); 8] = [
 const MAX_TEXT_BYTES: usize = 1024;
 
 impl Cursor {
-    pub(crate) fn new(status: Status, position: Vec<u8>) -> Self {
-        let list = List::Tasks(status);
-        Self { list, position }
+    for_stores! {
+        /// Returns the cursor at a position in the list of tasks with this status.
+        fn new(status: Status, position: Vec<u8>) -> Self {
+            let list = List::Tasks(status);
+            Self { list, position }
+        }
     }
 
     pub(crate) fn of_moves(position: Vec<u8>) -> Self {
@@ -72,9 +75,12 @@ impl Cursor {
         Self { list, position }
     }
 
-    pub(crate) fn of_workers(position: Vec<u8>) -> Self {
-        let list = List::Workers;
-        Self { list, position }
+    for_stores! {
+        /// Returns the cursor at a position in the list of workers.
+        fn of_workers(position: Vec<u8>) -> Self {
+            let list = List::Workers;
+            Self { list, position }
+        }
     }
 
     /// Returns the position in a list of tasks with this status, or the reason why there is none.

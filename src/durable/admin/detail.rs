@@ -35,7 +35,7 @@ use crate::durable::{AttemptError, Priority, TaskChild, TaskId, TaskInfo, TaskSt
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
+#[cfg_attr(any(docsrs, not(feature = "unstable-store")), non_exhaustive)]
 pub struct TaskDetail {
     /// The current time, by the clock of the store.
     #[serde(serialize_with = "json::since_1970")]
@@ -99,7 +99,7 @@ pub enum KeyState {
 
 /// The worker that runs a task, as far as the store knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
+#[cfg_attr(any(docsrs, not(feature = "unstable-store")), non_exhaustive)]
 pub struct Runner {
     /// The number of the worker's session, as in [`WorkerInfo::session`](crate::durable::WorkerInfo::session). It is serialised as a
     /// text, since JavaScript would round it.

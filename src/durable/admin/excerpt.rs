@@ -20,12 +20,14 @@ pub struct Excerpt {
 pub(crate) const MAX_EXCERPT_BYTES: usize = 64 << 10;
 
 impl Excerpt {
-    /// Returns an excerpt of a value of `len` bytes, given at least as many of its first bytes as an excerpt contains.
-    pub(crate) fn new(bytes: &[u8], len: usize) -> Self {
-        let bytes = &bytes[..bytes.len().min(MAX_EXCERPT_BYTES)];
-        Self {
-            bytes: if bytes.len() < len { cut(bytes) } else { bytes }.to_vec(),
-            len,
+    for_stores! {
+        /// Returns an excerpt of a value of `len` bytes, given at least as many of its first bytes as an excerpt contains.
+        fn new(bytes: &[u8], len: usize) -> Self {
+            let bytes = &bytes[..bytes.len().min(MAX_EXCERPT_BYTES)];
+            Self {
+                bytes: if bytes.len() < len { cut(bytes) } else { bytes }.to_vec(),
+                len,
+            }
         }
     }
 

@@ -70,19 +70,22 @@ pub enum FindingLevel {
 }
 
 impl Finding {
-    pub(crate) fn new(
-        id: &'static str,
-        level: FindingLevel,
-        what: String,
-        remedy: impl Into<String>,
-    ) -> Self {
-        let remedy = remedy.into();
-        Self {
-            id,
-            level,
-            what,
-            remedy,
-            tasks: Vec::new(),
+    for_stores! {
+        /// Returns a finding without tasks.
+        fn new(
+            id: &'static str,
+            level: FindingLevel,
+            what: String,
+            remedy: impl Into<String>,
+        ) -> Self {
+            let remedy = remedy.into();
+            Self {
+                id,
+                level,
+                what,
+                remedy,
+                tasks: Vec::new(),
+            }
         }
     }
 }

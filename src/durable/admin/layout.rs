@@ -4,7 +4,7 @@ use serde::Serialize;
 
 /// The layout of a store: see [`Admin::layout`](crate::durable::Admin::layout).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
+#[cfg_attr(any(docsrs, not(feature = "unstable-store")), non_exhaustive)]
 pub struct StoreLayout {
     /// The current layout of the store. If the partitions of a `RedisStore` have different layouts, this is the oldest of them.
     pub current: i64,

@@ -13,7 +13,7 @@ use crate::durable::{Counts, QueueInfo, RunTotals};
 
 /// A summary of a store: see [`Admin::overview`](crate::durable::Admin::overview).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
+#[cfg_attr(any(docsrs, not(feature = "unstable-store")), non_exhaustive)]
 pub struct Overview {
     /// The current time, by the clock of the store.
     #[serde(serialize_with = "json::since_1970")]
@@ -40,7 +40,7 @@ pub struct Overview {
 
 /// A summary of a queue: see [`Overview::queues`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
+#[cfg_attr(any(docsrs, not(feature = "unstable-store")), non_exhaustive)]
 pub struct QueueOverview {
     /// The name, or `None` for the default queue.
     pub name: Option<String>,
@@ -62,7 +62,7 @@ pub struct QueueOverview {
 
 /// A summary of the tasks of a type in a queue: see [`Overview::types`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
+#[cfg_attr(any(docsrs, not(feature = "unstable-store")), non_exhaustive)]
 pub struct TypeOverview {
     /// The [name](crate::durable::DurableTask::NAME) of the type. It is `None` for the types that the statistics count together: see
     /// [`TypeStats::name`](crate::durable::TypeStats::name).
@@ -79,46 +79,56 @@ pub struct TypeOverview {
 }
 
 /// The maximum number of queues, and of types, in an overview.
-pub(crate) const MAX_OVERVIEW_ROWS: usize = 200;
+pub const MAX_OVERVIEW_ROWS: usize = 200;
 
 /// The data from which an [`Overview`] is made.
 #[derive(Debug, Default)]
-pub(crate) struct OverviewDraft {
+pub struct OverviewDraft {
     /// In milliseconds since 1970.
-    pub(crate) now: u64,
-    pub(crate) counts: Counts,
-    pub(crate) queues: BTreeMap<QueueName, QueueDraft>,
-    pub(crate) types: BTreeMap<RunType, TypeDraft>,
-    pub(crate) has_more_queues: bool,
-    pub(crate) missing_partitions: Vec<usize>,
+    pub now: u64,
+    /// The counts of the store.
+    pub counts: Counts,
+    /// The queues. Those in excess of [`MAX_OVERVIEW_ROWS`] are left out at the end.
+    pub queues: BTreeMap<QueueName, QueueDraft>,
+    /// The types. Those in excess of [`MAX_OVERVIEW_ROWS`] are left out at the end.
+    pub types: BTreeMap<RunType, TypeDraft>,
+    /// `true` if the store has queues that it has not read.
+    pub has_more_queues: bool,
+    /// The partitions that do not answer.
+    pub missing_partitions: Vec<usize>,
 }
 
 /// The data from which a [`QueueOverview`] is made.
 #[derive(Debug, Default)]
-pub(crate) struct QueueDraft {
-    pub(crate) info: QueueInfo,
-    pub(crate) sessions: u64,
-    pub(crate) oldest_waiting: Option<Duration>,
+pub struct QueueDraft {
+    /// The limits of the queue, and the number of its tasks.
+    pub info: QueueInfo,
+    /// The number of live sessions of the queue.
+    pub sessions: u64,
+    /// The time for which the first waiting task has been ready, if one waits.
+    pub oldest_waiting: Option<Duration>,
 }
 
 /// The data from which a [`TypeOverview`] is made.
 #[derive(Debug, Default)]
-pub(crate) struct TypeDraft {
-    pub(crate) is_paused: bool,
-    pub(crate) is_served: bool,
+pub struct TypeDraft {
+    /// `true` if the type is paused.
+    pub is_paused: bool,
+    /// `true` if a live worker of the queue knows the type.
+    pub is_served: bool,
     last_hour: RunTotals,
 }
 
 impl OverviewDraft {
     /// Adds the types that have runs in the statistics.
-    pub(crate) fn add_stats(&mut self, page: StatsPage) {
+    pub fn add_stats(&mut self, page: StatsPage) {
         for (_, run_type, runs) in page.rows {
             self.types.entry(run_type).or_default().last_hour.add(runs);
         }
     }
 
     /// Marks types as paused. A paused type that is not listed yet is added to the default queue.
-    pub(crate) fn add_paused<'a>(&mut self, names: impl IntoIterator<Item = &'a str>) {
+    pub fn add_paused<'a>(&mut self, names: impl IntoIterator<Item = &'a str>) {
         for name in names {
             let is_listed = self.types.keys().any(|it| it.name() == name);
             if !is_listed {
@@ -131,7 +141,8 @@ impl OverviewDraft {
         }
     }
 
-    pub(crate) fn finish(self) -> Overview {
+    /// Returns the overview.
+    pub fn finish(self) -> Overview {
         let has_more_types = self.types.len() > MAX_OVERVIEW_ROWS;
         let has_more_queues = self.has_more_queues || self.queues.len() > MAX_OVERVIEW_ROWS;
         let queues = self.queues.into_iter().take(MAX_OVERVIEW_ROWS);

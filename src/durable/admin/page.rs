@@ -9,7 +9,7 @@ use crate::durable::{Cursor, DeadReason, Status, TaskId};
 
 /// A page of a list of tasks: see [`Admin::tasks`](crate::durable::Admin::tasks).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
+#[cfg_attr(any(docsrs, not(feature = "unstable-store")), non_exhaustive)]
 pub struct TaskPage {
     /// The tasks, without their payloads.
     pub tasks: Vec<TaskInfo>,
@@ -25,7 +25,7 @@ pub struct TaskPage {
 
 /// The tasks of a queue that have been ready for the longest time: see [`Admin::head`](crate::durable::Admin::head).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
+#[cfg_attr(any(docsrs, not(feature = "unstable-store")), non_exhaustive)]
 pub struct QueueHead {
     /// The tasks, without their payloads. The first one has been ready for the longest time.
     pub tasks: Vec<TaskInfo>,
@@ -39,16 +39,19 @@ pub struct QueueHead {
     feature = "redis",
     feature = "postgres",
     feature = "sqlite-unbundled",
-    feature = "test-util"
+    feature = "test-util",
+    feature = "unstable-store"
 ))]
 impl TaskPage {
-    /// Returns an empty page that was read at this time, in milliseconds since 1970.
-    pub(crate) fn at(millis: u64) -> Self {
-        Self {
-            tasks: Vec::new(),
-            next: None,
-            examined: 0,
-            now: SystemTime::UNIX_EPOCH + Duration::from_millis(millis),
+    for_stores! {
+        /// Returns an empty page that was read at this time, in milliseconds since 1970.
+        fn at(millis: u64) -> Self {
+            Self {
+                tasks: Vec::new(),
+                next: None,
+                examined: 0,
+                now: SystemTime::UNIX_EPOCH + Duration::from_millis(millis),
+            }
         }
     }
 }
@@ -58,21 +61,24 @@ impl TaskPage {
     feature = "redis",
     feature = "postgres",
     feature = "sqlite-unbundled",
-    feature = "test-util"
+    feature = "test-util",
+    feature = "unstable-store"
 ))]
 impl QueueHead {
-    /// Returns a head that was read at this time, in milliseconds since 1970.
-    pub(crate) fn at(millis: u64, tasks: Vec<TaskInfo>) -> Self {
-        Self {
-            tasks,
-            now: SystemTime::UNIX_EPOCH + Duration::from_millis(millis),
+    for_stores! {
+        /// Returns a head that was read at this time, in milliseconds since 1970.
+        fn at(millis: u64, tasks: Vec<TaskInfo>) -> Self {
+            Self {
+                tasks,
+                now: SystemTime::UNIX_EPOCH + Duration::from_millis(millis),
+            }
         }
     }
 }
 
 /// A task as it appears in a list. It is serialised with durations in milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
+#[cfg_attr(any(docsrs, not(feature = "unstable-store")), non_exhaustive)]
 pub struct TaskInfo {
     /// The id of the task.
     pub id: TaskId,
@@ -126,9 +132,10 @@ pub struct TaskInfo {
     feature = "redis",
     feature = "postgres",
     feature = "sqlite-unbundled",
-    feature = "test-util"
+    feature = "test-util",
+    feature = "unstable-store"
 ))]
-pub(crate) const MAX_LISTED_ERROR_BYTES: usize = 160;
+pub const MAX_LISTED_ERROR_BYTES: usize = 160;
 
 /// The maximum number of tasks, or of workers, in a page.
 const MAX_PAGE: usize = 200;

@@ -11,7 +11,7 @@ use super::json;
 /// A run counts as started when it starts, and by its outcome when it ends. A run that [snoozes](crate::durable::TaskError::snooze), ends
 /// to [wait](crate::durable::TaskContext::sleep), is given back by its worker, or ends with its process counts only as started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
+#[cfg_attr(any(docsrs, not(feature = "unstable-store")), non_exhaustive)]
 pub struct RunTotals {
     /// Runs that have started.
     pub started: u64,
@@ -29,24 +29,27 @@ pub struct RunTotals {
 }
 
 impl RunTotals {
-    pub(crate) fn add(&mut self, other: Self) {
-        for (number, more) in self.numbers_mut().into_iter().zip(other.numbers()) {
-            *number = number.saturating_add(more);
+    for_stores! {
+        /// Adds other runs.
+        fn add(&mut self, other: Self) {
+            for (number, more) in self.numbers_mut().into_iter().zip(other.numbers()) {
+                *number = number.saturating_add(more);
+            }
+            self.run_time = self.run_time.saturating_add(other.run_time);
         }
-        self.run_time = self.run_time.saturating_add(other.run_time);
-    }
 
-    /// Returns the numbers in the order of the fields.
-    pub(crate) fn numbers(&self) -> [u64; 5] {
-        let Self {
-            started,
-            done,
-            retried,
-            died,
-            cancelled,
-            ..
-        } = *self;
-        [started, done, retried, died, cancelled]
+        /// Returns the numbers in the order of the fields.
+        fn numbers(&self) -> [u64; 5] {
+            let Self {
+                started,
+                done,
+                retried,
+                died,
+                cancelled,
+                ..
+            } = *self;
+            [started, done, retried, died, cancelled]
+        }
     }
 
     fn numbers_mut(&mut self) -> [&mut u64; 5] {
@@ -59,22 +62,25 @@ impl RunTotals {
         ]
     }
 
-    /// Returns totals with these numbers, in the order of the fields.
-    #[cfg(any(
-        test,
-        feature = "redis",
-        feature = "postgres",
-        feature = "sqlite-unbundled"
-    ))]
-    pub(crate) fn of(numbers: [u64; 5], run_time: Duration) -> Self {
-        let [started, done, retried, died, cancelled] = numbers;
-        Self {
-            started,
-            done,
-            retried,
-            died,
-            cancelled,
-            run_time,
+    for_stores! {
+        /// Returns totals with these numbers, in the order of the fields.
+        #[cfg(any(
+            test,
+            feature = "redis",
+            feature = "postgres",
+            feature = "sqlite-unbundled",
+            feature = "unstable-store"
+        ))]
+        fn of(numbers: [u64; 5], run_time: Duration) -> Self {
+            let [started, done, retried, died, cancelled] = numbers;
+            Self {
+                started,
+                done,
+                retried,
+                died,
+                cancelled,
+                run_time,
+            }
         }
     }
 }

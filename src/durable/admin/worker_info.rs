@@ -12,14 +12,15 @@ use crate::durable::Cursor;
     feature = "redis",
     feature = "postgres",
     feature = "sqlite-unbundled",
-    feature = "test-util"
+    feature = "test-util",
+    feature = "unstable-store"
 ))]
 use crate::durable::clock::time_of;
 use crate::durable::store::{SessionId, WorkerCard};
 
 /// A page of the workers of a store: see [`Admin::workers`](crate::durable::Admin::workers).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
+#[cfg_attr(any(docsrs, not(feature = "unstable-store")), non_exhaustive)]
 pub struct WorkersPage {
     /// The current time, by the clock of the store.
     #[serde(serialize_with = "json::since_1970")]
@@ -38,7 +39,7 @@ pub struct WorkersPage {
 ///
 /// If the description of a worker in the store is damaged, its texts are empty and its numbers are zero.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
+#[cfg_attr(any(docsrs, not(feature = "unstable-store")), non_exhaustive)]
 pub struct WorkerInfo {
     /// The number of the worker's session, by which the store identifies it. It is serialised as a text, since JavaScript would
     /// round it.
@@ -93,37 +94,42 @@ pub enum WorkerState {
     feature = "redis",
     feature = "postgres",
     feature = "sqlite-unbundled",
-    feature = "test-util"
+    feature = "test-util",
+    feature = "unstable-store"
 ))]
 impl WorkersPage {
-    /// Returns an empty page that was read at this time, in milliseconds since 1970.
-    pub(crate) fn at(millis: u64) -> Self {
-        Self {
-            now: time_of(Duration::from_millis(millis)),
-            workers: Vec::new(),
-            next: None,
-            missing_partitions: Vec::new(),
+    for_stores! {
+        /// Returns an empty page that was read at this time, in milliseconds since 1970.
+        fn at(millis: u64) -> Self {
+            Self {
+                now: time_of(Duration::from_millis(millis)),
+                workers: Vec::new(),
+                next: None,
+                missing_partitions: Vec::new(),
+            }
         }
     }
 }
 
 impl WorkerInfo {
-    /// Returns the worker that a card describes.
-    pub(crate) fn new(session: SessionId, card: WorkerCard, state: WorkerState) -> Self {
-        Self {
-            session,
-            queue: Some(card.queue).filter(|queue| !queue.is_empty()),
-            permits: card.permits,
-            types: card.types,
-            other_types: card.other_types,
-            program: card.program,
-            host: card.host,
-            process: card.process,
-            crate_version: card.version,
-            layouts: card.layouts.map(|(oldest, newest)| oldest..=newest),
-            started: Duration::ZERO,
-            last_seen: None,
-            state,
+    for_stores! {
+        /// Returns the worker that a card describes.
+        fn new(session: SessionId, card: WorkerCard, state: WorkerState) -> Self {
+            Self {
+                session,
+                queue: Some(card.queue).filter(|queue| !queue.is_empty()),
+                permits: card.permits,
+                types: card.types,
+                other_types: card.other_types,
+                program: card.program,
+                host: card.host,
+                process: card.process,
+                crate_version: card.version,
+                layouts: card.layouts.map(|(oldest, newest)| oldest..=newest),
+                started: Duration::ZERO,
+                last_seen: None,
+                state,
+            }
         }
     }
 }

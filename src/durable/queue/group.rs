@@ -56,6 +56,20 @@ impl Groups {
         self
     }
 
+    for_stores! {
+        /// Returns the maximum number of tasks of each group that run at once, or `None` if there is no limit.
+        #[cfg(any(test, feature = "test-util", feature = "unstable-store"))]
+        fn running_limit(&self) -> Option<u32> {
+            self.max_running
+        }
+
+        /// Returns the number of tasks that a group starts before it is the next group's turn.
+        #[cfg(any(test, feature = "test-util", feature = "unstable-store"))]
+        fn quantum_size(&self) -> u32 {
+            self.quantum
+        }
+    }
+
     /// Returns the reason why these settings are not possible, and the remedy.
     pub(crate) fn check(&self) -> Result<(), String> {
         match (self.max_running, self.quantum) {
@@ -75,7 +89,7 @@ impl Default for Groups {
 /// The name of a group.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub(crate) struct GroupName(Arc<str>);
+pub struct GroupName(Arc<str>);
 
 /// The maximum length of a name in bytes. Stores keep the length in one byte.
 const MAX_BYTES: usize = 64;
@@ -86,7 +100,7 @@ impl GroupName {
     /// # Errors
     ///
     /// This cannot be the name of a group. Returns the reason, and the remedy.
-    pub(crate) fn new(name: &str) -> Result<Self, String> {
+    pub fn new(name: &str) -> Result<Self, String> {
         match name.len() {
             1..=MAX_BYTES => Ok(Self(name.into())),
             0 => Err(
@@ -99,7 +113,8 @@ impl GroupName {
         }
     }
 
-    pub(crate) fn as_str(&self) -> &str {
+    /// Returns the name.
+    pub fn as_str(&self) -> &str {
         &self.0
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// The name of a queue, or the default queue, which has no name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(from = "Option<String>", into = "Option<String>")]
-pub(crate) struct QueueName(Option<Arc<str>>);
+pub struct QueueName(Option<Arc<str>>);
 
 /// The maximum length of a name in bytes. Stores keep the length in one byte.
 const MAX_BYTES: usize = 64;
@@ -30,30 +30,31 @@ pub(crate) fn check_name(name: &str, kind: &str) -> Result<(), String> {
 
 impl QueueName {
     /// The default queue.
-    pub(crate) const DEFAULT: Self = Self(None);
+    pub const DEFAULT: Self = Self(None);
 
     /// Returns the queue with this name.
     ///
     /// # Errors
     ///
     /// This cannot be the name of a queue. Returns the reason, and the remedy.
-    pub(crate) fn new(name: &str) -> Result<Self, String> {
+    pub fn new(name: &str) -> Result<Self, String> {
         check_name(name, "queue")?;
         Ok(Self(Some(name.into())))
     }
 
-    pub(crate) fn is_default(&self) -> bool {
+    /// Returns `true` for the default queue.
+    pub fn is_default(&self) -> bool {
         self.0.is_none()
     }
 
     /// Returns the name as it is displayed. The parentheses distinguish the default queue from one that has this name.
     #[cfg(feature = "tracing")]
-    pub(crate) fn shown(&self) -> &str {
+    pub fn shown(&self) -> &str {
         self.0.as_deref().unwrap_or("(default)")
     }
 
     /// Returns the name, which is empty for the default queue.
-    pub(crate) fn as_str(&self) -> &str {
+    pub fn as_str(&self) -> &str {
         self.0.as_deref().unwrap_or_default()
     }
 }

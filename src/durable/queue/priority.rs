@@ -40,23 +40,27 @@ pub(crate) const MAX_SHARES: u64 = 8;
     test,
     feature = "postgres",
     feature = "sqlite-unbundled",
-    feature = "test-util"
+    feature = "test-util",
+    feature = "unstable-store"
 ))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct PriorityTurns {
-    pub(crate) since_normal: u64,
-    pub(crate) since_low: u64,
+pub struct PriorityTurns {
+    /// The number of tasks of other priorities since the last share of `Normal`.
+    pub since_normal: u64,
+    /// The number of tasks of other priorities since the last share of `Low`.
+    pub since_low: u64,
 }
 
 #[cfg(any(
     test,
     feature = "postgres",
     feature = "sqlite-unbundled",
-    feature = "test-util"
+    feature = "test-util",
+    feature = "unstable-store"
 ))]
 impl PriorityTurns {
     /// Records that tasks of a priority have started.
-    pub(crate) fn started(&mut self, priority: Priority, tasks: u64) {
+    pub fn started(&mut self, priority: Priority, tasks: u64) {
         let count = |since: &mut u64, is_own, period| match is_own {
             true => *since = since.saturating_sub(tasks * period),
             false => *since = (*since + tasks).min(MAX_SHARES * period),
@@ -71,7 +75,7 @@ impl PriorityTurns {
 
     /// Returns the priorities in the order in which a claim looks for tasks, each with the maximum number of tasks that the claim
     /// takes. The shares of the lower priorities come first. A claim takes tasks of one priority only.
-    pub(crate) fn order(self) -> [(Priority, usize); 5] {
+    pub fn order(self) -> [(Priority, usize); 5] {
         [
             (Priority::Low, (self.since_low / LOW_PERIOD) as usize),
             (

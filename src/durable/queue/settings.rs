@@ -82,6 +82,20 @@ impl QueueSettings {
         self.rate
     }
 
+    for_stores! {
+        /// Returns the settings of the groups.
+        #[cfg(any(test, feature = "test-util", feature = "unstable-store"))]
+        fn group_settings(&self) -> Groups {
+            self.groups
+        }
+
+        /// Returns the revision of the settings.
+        #[cfg(any(test, feature = "test-util", feature = "unstable-store"))]
+        fn revision_number(&self) -> u32 {
+            self.revision
+        }
+    }
+
     /// Returns the reason why these settings are not possible, and the remedy.
     pub(crate) fn check(&self) -> Result<(), String> {
         match (self.max_running, self.rate) {
@@ -200,27 +214,30 @@ impl Rate {
     test,
     feature = "postgres",
     feature = "sqlite-unbundled",
-    feature = "test-util"
+    feature = "test-util",
+    feature = "unstable-store"
 ))]
 impl Rate {
-    /// Returns the number of tasks that may start now. `used_until` is the time up to which the rate is used, in microseconds
-    /// like `now`.
-    pub(crate) fn available(self, used_until: u64, now: u64) -> u64 {
-        let used = self.clamp(used_until, now) - now;
-        (self.whole() - used) / self.interval_micros.max(1)
-    }
+    for_stores! {
+        /// Returns the number of tasks that may start now. `used_until` is the time up to which the rate is used, in microseconds
+        /// like `now`.
+        fn available(self, used_until: u64, now: u64) -> u64 {
+            let used = self.clamp(used_until, now) - now;
+            (self.whole() - used) / self.interval_micros.max(1)
+        }
 
-    /// Returns the time up to which the rate is used once this many tasks have started. If it is before `used_until`, the clock
-    /// was put back, and the new time must be stored even if no task has started.
-    pub(crate) fn use_up(self, used_until: u64, now: u64, tasks: u64) -> u64 {
-        let more = self.interval_micros.saturating_mul(tasks);
-        self.clamp(used_until, now).saturating_add(more)
-    }
+        /// Returns the time up to which the rate is used once this many tasks have started. If it is before `used_until`, the clock
+        /// was put back, and the new time must be stored even if no task has started.
+        fn use_up(self, used_until: u64, now: u64, tasks: u64) -> u64 {
+            let more = self.interval_micros.saturating_mul(tasks);
+            self.clamp(used_until, now).saturating_add(more)
+        }
 
-    /// Returns the time until a task may start, in microseconds.
-    pub(crate) fn wait(self, used_until: u64, now: u64) -> u64 {
-        let used = self.clamp(used_until, now) - now;
-        (used + self.interval_micros).saturating_sub(self.whole())
+        /// Returns the time until a task may start, in microseconds.
+        fn wait(self, used_until: u64, now: u64) -> u64 {
+            let used = self.clamp(used_until, now) - now;
+            (used + self.interval_micros).saturating_sub(self.whole())
+        }
     }
 
     /// Limits a stored time to the times that are possible now. If it is in the past, the whole burst is available. If it is

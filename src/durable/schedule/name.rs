@@ -6,7 +6,7 @@ use crate::durable::queue::name::check_name;
 
 /// The name of a schedule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct ScheduleName(Arc<str>);
+pub struct ScheduleName(Arc<str>);
 
 impl ScheduleName {
     /// Returns the name of a schedule.
@@ -14,12 +14,13 @@ impl ScheduleName {
     /// # Errors
     ///
     /// The name is invalid. Returns the reason, and the remedy.
-    pub(crate) fn new(name: &str) -> Result<Self, String> {
+    pub fn new(name: &str) -> Result<Self, String> {
         check_name(name, "schedule")?;
         Ok(Self(name.into()))
     }
 
-    pub(crate) fn as_str(&self) -> &str {
+    /// Returns the name.
+    pub fn as_str(&self) -> &str {
         &self.0
     }
 }

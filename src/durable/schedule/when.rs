@@ -72,13 +72,13 @@ pub(crate) enum Spec {
     Cron { expression: String, zone: String },
 }
 
-/// The bit of builds that compute the ticks of [`Spec::Every`]. A schedule *needs* one such bit, and the store hands it only to
-/// workers whose build has that bit.
-pub(crate) const COMPUTES_EVERY: u8 = 1;
-/// The bit of builds that compute the ticks of [`Spec::Cron`].
-pub(crate) const COMPUTES_CRON: u8 = 2;
+/// The bit of builds that compute the ticks of [`Every`]. A schedule *needs* one such bit, and the store hands it
+/// only to workers whose build has that bit.
+pub const COMPUTES_EVERY: u8 = 1;
+/// The bit of builds that compute the ticks of cron expressions.
+pub const COMPUTES_CRON: u8 = 2;
 /// The bits of this build.
-pub(crate) const COMPUTES: u8 = match cfg!(feature = "cron") {
+pub const COMPUTES: u8 = match cfg!(feature = "cron") {
     true => COMPUTES_EVERY | COMPUTES_CRON,
     false => COMPUTES_EVERY,
 };

@@ -8,7 +8,7 @@ use crate::durable::{TaskId, TaskInfo, TaskPage};
 
 /// A change of tasks: see [`TaskChange`](crate::durable::TaskChange).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
+pub enum Change {
     /// Waiting and delayed tasks are cancelled at once. Running tasks are cancelled when their worker reports that they have stopped.
     Cancel,
     /// Delayed tasks become due now, in the order of the request.
@@ -28,44 +28,48 @@ pub(crate) enum Change {
 
 /// The effect of a change on a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ChangeAnswer {
+pub enum ChangeAnswer {
+    /// The task has changed.
     Changed,
     /// The task is already in the state that the change would produce.
     Same,
     /// There is no such task, or the change does not apply to its status.
     OtherStatus,
+    /// The change applies to the status of the task, but not to this task.
     Refused(Refusal),
 }
 
 /// A request to move the next waiting tasks that match to another queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct MoveWaiting {
+pub struct MoveWaiting {
     /// Its status is `Waiting`.
-    pub(crate) filter: CheckedFilter,
+    pub filter: CheckedFilter,
     /// If this is a time, in milliseconds since 1970, only tasks whose ids contain a time that is not later.
-    pub(crate) until: Option<u64>,
-    pub(crate) queue: QueueName,
+    pub until: Option<u64>,
+    /// The queue to which they move.
+    pub queue: QueueName,
     /// The position at which the previous part has ended. It may come from an untrusted source.
-    pub(crate) after: Option<Vec<u8>>,
+    pub after: Option<Vec<u8>>,
     /// The approximate number of tasks of a part.
-    pub(crate) limit: usize,
+    pub limit: usize,
 }
 
 /// The effect of a request that has moved some tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct MovedPart {
+pub struct MovedPart {
     /// The number of tasks that have moved, apart from those that have an answer.
-    pub(crate) changed: u64,
+    pub changed: u64,
     /// The answers about single tasks.
-    pub(crate) answers: Vec<ChangeAnswer>,
-    pub(crate) examined: usize,
+    pub answers: Vec<ChangeAnswer>,
+    /// The number of tasks that were examined.
+    pub examined: usize,
     /// The position at which the next part begins, if there is one.
-    pub(crate) next: Option<Vec<u8>>,
+    pub next: Option<Vec<u8>>,
 }
 
 impl MoveWaiting {
     /// Returns the request for the page of tasks after a position.
-    pub(crate) fn page(&self, after: Option<Vec<u8>>) -> ListTasks {
+    pub fn page(&self, after: Option<Vec<u8>>) -> ListTasks {
         ListTasks {
             filter: self.filter.clone(),
             after,
@@ -73,12 +77,13 @@ impl MoveWaiting {
         }
     }
 
-    pub(crate) fn change(&self) -> Change {
+    /// Returns the change of each task.
+    pub fn change(&self) -> Change {
         Change::MoveTo(self.queue.clone())
     }
 
     /// Returns the part that consists of the tasks of a page, given the answers about them.
-    pub(crate) fn part(&self, page: TaskPage, answers: Vec<ChangeAnswer>) -> MovedPart {
+    pub fn part(&self, page: TaskPage, answers: Vec<ChangeAnswer>) -> MovedPart {
         let next = page.next.map(|next| next.position_in(self.filter.status));
         MovedPart {
             changed: 0,
@@ -89,7 +94,7 @@ impl MoveWaiting {
     }
 
     /// Returns the tasks of a page that move.
-    pub(crate) fn selected(&self, page: &TaskPage) -> Vec<TaskId> {
+    pub fn selected(&self, page: &TaskPage) -> Vec<TaskId> {
         let tasks = page.tasks.iter();
         let selected = tasks.filter(|task| !self.is_there(task) && self.is_early(task.id));
         selected.map(|task| task.id).collect()
@@ -110,11 +115,12 @@ impl MoveWaiting {
     test,
     feature = "postgres",
     feature = "sqlite-unbundled",
-    feature = "test-util"
+    feature = "test-util",
+    feature = "unstable-store"
 ))]
 impl ChangeAnswer {
     /// Returns the answer for a task that was changed if this is `true`.
-    pub(crate) fn changed_if(is_changed: bool) -> Self {
+    pub fn changed_if(is_changed: bool) -> Self {
         match is_changed {
             true => Self::Changed,
             false => Self::OtherStatus,

@@ -4,7 +4,8 @@ use super::{DeadReason, MAX_ATTEMPT_ERROR_BYTES, MAX_STEP_BYTES, TaskState, shor
 
 /// The end of a child of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ChildEnd {
+pub enum ChildEnd {
+    /// The child has this state.
     Ended(TaskState),
     /// It has succeeded, and its output, of this size in bytes, is too large for a step.
     TooLarge(usize),
@@ -22,7 +23,7 @@ const REASONS: [DeadReason; 6] = [
 impl ChildEnd {
     /// Encodes the end of a child. If there is no room for it in `max` bytes, the output or the error is left out. Returns `None` if the
     /// child has not ended.
-    pub(crate) fn encode(state: &TaskState, max: usize) -> Option<Vec<u8>> {
+    pub fn encode(state: &TaskState, max: usize) -> Option<Vec<u8>> {
         let encoded = match state {
             TaskState::Done(output) if output.len() < max.min(MAX_STEP_BYTES) => {
                 with_tag(b'd', output)
@@ -46,7 +47,7 @@ impl ChildEnd {
     }
 
     /// Decodes what [`encode`](Self::encode) has returned.
-    pub(crate) fn decode(encoded: &[u8]) -> Option<Self> {
+    pub fn decode(encoded: &[u8]) -> Option<Self> {
         let (tag, rest) = encoded.split_first()?;
         Some(Self::Ended(match tag {
             b'd' => TaskState::Done(rest.to_vec()),

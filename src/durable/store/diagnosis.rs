@@ -16,7 +16,7 @@ use crate::durable::admin::finding::Finding;
     )),
     allow(dead_code, reason = "with Redis, a script does this")
 )]
-pub(crate) const MAX_EXAMINED_SCHEDULES: usize = 64;
+pub const MAX_EXAMINED_SCHEDULES: usize = 64;
 
 /// The number of workers that a diagnosis examines: those with the lowest sessions.
 #[cfg_attr(
@@ -28,7 +28,7 @@ pub(crate) const MAX_EXAMINED_SCHEDULES: usize = 64;
     )),
     allow(dead_code, reason = "with Redis, a script does this")
 )]
-pub(crate) const MAX_EXAMINED_WORKERS: usize = 200;
+pub const MAX_EXAMINED_WORKERS: usize = 200;
 
 /// The maximum number of unclaimed types in a diagnosis, and of overdue claims that it counts.
 #[cfg_attr(
@@ -40,47 +40,49 @@ pub(crate) const MAX_EXAMINED_WORKERS: usize = 200;
     )),
     allow(dead_code, reason = "with Redis, a script does this")
 )]
-pub(crate) const MAX_DIAGNOSED: usize = 100;
+pub const MAX_DIAGNOSED: usize = 100;
 
 /// The information of a store about itself, read in a bounded number of steps. A store with several partitions has a diagnosis of each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Diagnosis {
+pub struct Diagnosis {
     /// The store's time, in milliseconds since 1970.
-    pub(crate) now: u64,
+    pub now: u64,
     /// The number of dead letters, and the maximum.
-    pub(crate) dead: u64,
-    pub(crate) dead_most: u64,
+    pub dead: u64,
+    /// The maximum number of dead letters.
+    pub dead_most: u64,
     /// The number of claims whose lease has been over for more than two lease times.
-    pub(crate) overdue_claims: u64,
+    pub overdue_claims: u64,
     /// The workers that are not live.
-    pub(crate) workers: Vec<WorkerInfo>,
+    pub workers: Vec<WorkerInfo>,
     /// The schedules that are handed out next.
-    pub(crate) schedules: Vec<StoredSchedule>,
+    pub schedules: Vec<StoredSchedule>,
     /// Types of tasks that are first in lists from which no live worker claims. Others may wait behind them.
-    pub(crate) unclaimed: Vec<UnclaimedType>,
+    pub unclaimed: Vec<UnclaimedType>,
 }
 
 /// A type of which tasks wait, although no live worker claims them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct UnclaimedType {
-    pub(crate) run_type: RunType,
+pub struct UnclaimedType {
+    /// The type, and the queue in which its tasks wait.
+    pub run_type: RunType,
     /// `true` if live workers know the type, so it is paused.
-    pub(crate) is_known: bool,
+    pub is_known: bool,
     /// The time for which the first task has been ready, if it is known.
-    pub(crate) ready_for: Option<Duration>,
+    pub ready_for: Option<Duration>,
 }
 
 /// The answer of a store to a request for its diagnosis.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Diagnoses {
+pub struct Diagnoses {
     /// The diagnoses of the partitions.
-    pub(crate) partitions: Vec<Diagnosis>,
+    pub partitions: Vec<Diagnosis>,
     /// The partitions that do not answer.
-    pub(crate) missing_partitions: Vec<usize>,
+    pub missing_partitions: Vec<usize>,
     /// The problems of the server that the store uses.
-    pub(crate) server: Vec<Finding>,
+    pub server: Vec<Finding>,
     /// The number of rows of the outbox that only later versions of the crate can read.
-    pub(crate) newer_outbox_rows: u64,
+    pub newer_outbox_rows: u64,
 }
 
 impl From<Diagnosis> for Diagnoses {

@@ -20,17 +20,17 @@ use crate::durable::queue::name::QueueName;
 ///
 /// In a named queue, or with a [`Priority`] other than normal, the type has another kind: see [`placed`](Self::placed).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub(crate) struct Kind(i64);
+pub struct Kind(i64);
 
 impl Kind {
     /// Returns the type of the tasks with this name that this build stores.
-    #[cfg(test)]
-    pub(crate) fn of(name: &str) -> Self {
+    #[cfg(any(test, feature = "unstable-store-suite"))]
+    pub fn of(name: &str) -> Self {
         Self::in_envelope(name, SHORT_ENVELOPE)
     }
 
     /// Returns the types of the tasks with this name that are in envelopes which this build can read, as those of version 1.
-    pub(crate) fn all_of(name: &str) -> [Self; KNOWN_PAYLOAD_ENVELOPES.len()] {
+    pub fn all_of(name: &str) -> [Self; KNOWN_PAYLOAD_ENVELOPES.len()] {
         KNOWN_PAYLOAD_ENVELOPES.map(|envelope| Self::in_envelope(name, envelope))
     }
 
@@ -42,20 +42,20 @@ impl Kind {
     }
 
     /// Returns the type of the tasks with this name that are in an envelope, and of version 1.
-    pub(crate) fn in_envelope(name: &str, envelope: u8) -> Self {
+    pub fn in_envelope(name: &str, envelope: u8) -> Self {
         let hash = hash(&[&[envelope], name.as_bytes()].concat());
         Self(hash | i64::MIN).with_version(1)
     }
 
     /// Returns another version of this type. Versions begin with 1.
-    pub(crate) fn with_version(self, version: u8) -> Self {
+    pub fn with_version(self, version: u8) -> Self {
         Self(self.0 & !0xff | i64::from(version.saturating_sub(1)))
     }
 
     /// Returns the kind of the tasks of this type that are in a queue and have a priority. In the default queue, with the normal
     /// priority, it is this kind itself. Otherwise, it consists of the first 8 bytes of a SHA-256 hash, with the highest bit set. The
     /// hash is that of this kind, the priority in one byte, and the name of the queue.
-    pub(crate) fn placed(self, queue: &QueueName, priority: Priority) -> Self {
+    pub fn placed(self, queue: &QueueName, priority: Priority) -> Self {
         if queue.is_default() && priority == Priority::Normal {
             return self;
         }
@@ -69,30 +69,43 @@ impl Kind {
 
     /// Returns the kind that a task with this kind and name has after it moves from one queue to another, and its priority. Returns `None`
     /// if this build reads no type with this name that has this kind in the first queue.
-    #[cfg(any(feature = "redis", feature = "postgres", feature = "sqlite-unbundled"))]
-    pub(crate) fn moved(
-        self,
-        name: &str,
-        from: &QueueName,
-        to: &QueueName,
-    ) -> Option<(Self, Priority)> {
+    #[cfg(any(
+        feature = "redis",
+        feature = "postgres",
+        feature = "sqlite-unbundled",
+        feature = "unstable-store"
+    ))]
+    pub fn moved(self, name: &str, from: &QueueName, to: &QueueName) -> Option<(Self, Priority)> {
         let types = Self::readable(name, u8::MAX);
         let mut all = types.flat_map(|kind| Priority::ALL.map(|priority| (kind, priority)));
         let found = all.find(|(kind, priority)| kind.placed(from, *priority) == self);
         found.map(|(kind, priority)| (kind.placed(to, priority), priority))
     }
 
-    #[cfg(any(feature = "redis", feature = "postgres", feature = "sqlite-unbundled"))]
-    pub(crate) fn from_number(number: i64) -> Self {
+    /// Returns the kind with this number, which was [read](Self::number) before.
+    #[cfg(any(
+        feature = "redis",
+        feature = "postgres",
+        feature = "sqlite-unbundled",
+        feature = "unstable-store"
+    ))]
+    pub fn from_number(number: i64) -> Self {
         Self(number)
     }
 
-    #[cfg(any(feature = "redis", feature = "postgres", feature = "sqlite-unbundled"))]
-    pub(crate) fn number(self) -> i64 {
+    /// Returns the number by which a store identifies the kind. It is negative.
+    #[cfg(any(
+        feature = "redis",
+        feature = "postgres",
+        feature = "sqlite-unbundled",
+        feature = "unstable-store"
+    ))]
+    pub fn number(self) -> i64 {
         self.0
     }
 
-    pub(crate) fn to_bytes(self) -> [u8; 8] {
+    /// Returns the number in big-endian bytes.
+    pub fn to_bytes(self) -> [u8; 8] {
         self.0.to_be_bytes()
     }
 }
@@ -110,7 +123,7 @@ impl fmt::Debug for Kind {
 /// workers with equal sets.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(from = "StoredTypeSet", into = "StoredTypeSet")]
-pub(crate) struct TypeSet {
+pub struct TypeSet {
     id: SetId,
     queue: QueueName,
     /// Sorted and distinct.
@@ -121,7 +134,7 @@ pub(crate) struct TypeSet {
 
 /// The id of a [`TypeSet`] in stores: a hash of its types and its queue.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub(crate) struct SetId(i64);
+pub struct SetId(i64);
 
 /// A [`TypeSet`] in a store.
 #[derive(Serialize, Deserialize)]
@@ -148,8 +161,8 @@ impl From<TypeSet> for StoredTypeSet {
 
 impl TypeSet {
     /// Returns the set of version 1 of the types with these names: see [`of_versions`](Self::of_versions).
-    #[cfg(test)]
-    pub(crate) fn of_names<'a>(
+    #[cfg(any(test, feature = "unstable-store-suite"))]
+    pub fn of_names<'a>(
         names: impl IntoIterator<Item = &'a str>,
     ) -> Result<Self, (&'a str, &'a str)> {
         Self::of_versions(names.into_iter().map(|name| (name, 1)))
@@ -161,7 +174,7 @@ impl TypeSet {
     /// # Errors
     ///
     /// If two different names have the same kind, so no store could distinguish them. Returns the names.
-    pub(crate) fn of_versions<'a>(
+    pub fn of_versions<'a>(
         types: impl IntoIterator<Item = (&'a str, u8)>,
     ) -> Result<Self, (&'a str, &'a str)> {
         let kinds_of = |(name, newest)| Kind::readable(name, newest).map(move |kind| (kind, name));
@@ -175,7 +188,7 @@ impl TypeSet {
     }
 
     /// Returns the set of these types in the default queue.
-    pub(crate) fn of(types: impl IntoIterator<Item = Kind>) -> Self {
+    pub fn of(types: impl IntoIterator<Item = Kind>) -> Self {
         let mut types: Vec<_> = types.into_iter().collect();
         types.sort_unstable();
         types.dedup();
@@ -183,7 +196,7 @@ impl TypeSet {
     }
 
     /// Returns the set of the same types in another queue.
-    pub(crate) fn in_queue(&self, queue: QueueName) -> Self {
+    pub fn in_queue(&self, queue: QueueName) -> Self {
         Self::new(Arc::clone(&self.types), queue)
     }
 
@@ -206,55 +219,71 @@ impl TypeSet {
     }
 
     /// The types of the tasks in the tests of the stores.
-    #[cfg(test)]
-    pub(crate) fn of_tests() -> Option<Self> {
+    #[cfg(any(test, feature = "unstable-store-suite"))]
+    pub fn of_tests() -> Option<Self> {
         Some(Self::of(["job", "other", "name", "a", "b"].map(Kind::of)))
     }
 
-    #[cfg(any(feature = "redis", feature = "postgres", feature = "sqlite-unbundled"))]
-    pub(crate) fn id(&self) -> SetId {
+    /// Returns the id of the set.
+    #[cfg(any(
+        feature = "redis",
+        feature = "postgres",
+        feature = "sqlite-unbundled",
+        feature = "unstable-store"
+    ))]
+    pub fn id(&self) -> SetId {
         self.id
     }
 
-    pub(crate) fn queue(&self) -> &QueueName {
+    /// Returns the queue of the set.
+    pub fn queue(&self) -> &QueueName {
         &self.queue
     }
 
-    pub(crate) fn types(&self) -> &[Kind] {
+    /// Returns the types, in order.
+    pub fn types(&self) -> &[Kind] {
         &self.types
     }
 
     /// Returns the kinds of the tasks in this set, with their types and priorities.
-    pub(crate) fn placed(&self) -> &[(Kind, Kind, Priority)] {
+    pub fn placed(&self) -> &[(Kind, Kind, Priority)] {
         &self.placed
     }
 
     /// Returns the type and the priority of the tasks of a kind, if the set contains them.
-    pub(crate) fn find(&self, kind: Kind) -> Option<(Kind, Priority)> {
+    pub fn find(&self, kind: Kind) -> Option<(Kind, Priority)> {
         let found = self.placed.binary_search_by_key(&kind, |placed| placed.0);
         found.ok().map(|at| (self.placed[at].1, self.placed[at].2))
     }
 
     /// Returns `true` if the set contains a kind.
-    #[cfg(any(test, feature = "test-util"))]
-    pub(crate) fn knows(&self, kind: Kind) -> bool {
+    #[cfg(any(test, feature = "test-util", feature = "unstable-store"))]
+    pub fn knows(&self, kind: Kind) -> bool {
         self.find(kind).is_some()
     }
 }
 
 impl SetId {
-    #[cfg(any(feature = "redis", feature = "postgres", feature = "sqlite-unbundled"))]
-    pub(crate) fn from_number(number: i64) -> Self {
+    /// Returns the id with this number, which was [read](Self::number) before.
+    #[cfg(any(
+        feature = "redis",
+        feature = "postgres",
+        feature = "sqlite-unbundled",
+        feature = "unstable-store"
+    ))]
+    pub fn from_number(number: i64) -> Self {
         Self(number)
     }
 
-    #[cfg(feature = "sqlite-unbundled")]
-    pub(crate) fn number(self) -> i64 {
+    /// Returns the id as a number.
+    #[cfg(any(feature = "sqlite-unbundled", feature = "unstable-store"))]
+    pub fn number(self) -> i64 {
         self.0
     }
 
-    #[cfg(feature = "redis")]
-    pub(crate) fn to_bytes(self) -> [u8; 8] {
+    /// Returns the number in big-endian bytes.
+    #[cfg(any(feature = "redis", feature = "unstable-store"))]
+    pub fn to_bytes(self) -> [u8; 8] {
         self.0.to_be_bytes()
     }
 }

@@ -11,31 +11,33 @@ use std::time::Duration;
     not(any(feature = "redis", feature = "sqlite-unbundled")),
     allow(dead_code, reason = "other stores count epochs without a ceiling")
 )]
-pub(crate) const CEILING_AHEAD: Duration = Duration::from_secs(600);
+pub const CEILING_AHEAD: Duration = Duration::from_secs(600);
 
 /// The maximum number of errors of attempts that a store keeps of a task: the last ones.
-pub(crate) const MAX_ERRORS: usize = 8;
-/// The maximum size in bytes of the last error of a task, and of the error of an attempt after which the task is tried
-/// again. A task has several of the latter.
-pub(crate) const MAX_ERROR_BYTES: usize = 2048;
-pub(crate) const MAX_ATTEMPT_ERROR_BYTES: usize = 1024;
+pub const MAX_ERRORS: usize = 8;
+/// The maximum size in bytes of the last error of a task.
+pub const MAX_ERROR_BYTES: usize = 2048;
+/// The maximum size in bytes of the error of an attempt after which the task is tried again, and of that of a dead child. A task
+/// has several of these.
+pub const MAX_ATTEMPT_ERROR_BYTES: usize = 1024;
 
 /// The time for which a dead letter is kept by default.
-pub(crate) const DEAD_LETTER_RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);
+pub const DEAD_LETTER_RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);
 /// The maximum number of dead letters that are kept by default: the newest ones.
-pub(crate) const MAX_DEAD_LETTERS: u64 = 10_000;
+pub const MAX_DEAD_LETTERS: u64 = 10_000;
 /// The maximum by which one pass of maintenance advances store time. The time for which ends are kept is measured in store
 /// time, since the clock can be set: see `PROTOCOL.md`.
 #[cfg(any(
     test,
     feature = "redis",
     feature = "postgres",
-    feature = "sqlite-unbundled"
+    feature = "sqlite-unbundled",
+    feature = "unstable-store"
 ))]
-pub(crate) const MAX_STORE_TIME_STEP: Duration = Duration::from_secs(60);
+pub const MAX_STORE_TIME_STEP: Duration = Duration::from_secs(60);
 
 /// Cuts a text to at most `max` bytes.
-pub(crate) fn shortened(mut text: String, max: usize) -> String {
+pub fn shortened(mut text: String, max: usize) -> String {
     let mut end = max.min(text.len());
     while !text.is_char_boundary(end) {
         end -= 1;

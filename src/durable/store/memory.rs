@@ -147,19 +147,19 @@ impl MemoryStore {
     }
 
     /// Returns the number of rows in the statistics.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "unstable-store-suite"))]
     pub(crate) fn statistics(&self) -> u64 {
         lock(&self.0).statistics()
     }
 
     /// Returns a text that changes if the contents of the store change.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "unstable-store-suite"))]
     pub(crate) fn summary(&self) -> String {
         lock(&self.0).summary()
     }
 
     /// Returns the number of tasks, claims and sessions, none of which should be left when a test ends.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "unstable-store-suite"))]
     pub(crate) fn leftovers(&self) -> u64 {
         lock(&self.0).leftovers()
     }

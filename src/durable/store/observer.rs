@@ -1,5 +1,6 @@
 //! [`Observer`]: a store that is opened read-only.
 
+use std::fmt;
 use std::sync::Arc as StdArc;
 
 use tokio::runtime::Handle;
@@ -26,10 +27,17 @@ use crate::durable::{
 ///
 /// This is the only place that decides which requests an observer may make. To answer them, the store must write nothing, not even a record
 /// of the observer.
-pub(crate) struct Observer<B>(B);
+pub struct Observer<B>(B);
+
+impl<B: Backend> fmt::Debug for Observer<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Observer").field(&self.0.name()).finish()
+    }
+}
 
 impl<B: Backend> Observer<B> {
-    pub(crate) fn new(store: B) -> Self {
+    /// Returns a read-only view of a store. It neither connects nor registers a process.
+    pub fn new(store: B) -> Self {
         Self(store)
     }
 }

@@ -4,32 +4,34 @@ use super::{Epoch, MAX_BATCH_BYTES, MAX_BATCH_TASKS};
 use crate::durable::TaskId;
 
 /// The maximum size in bytes of the progress in a report.
-pub(crate) const MAX_PROGRESS_BYTES: usize = 4096;
+pub const MAX_PROGRESS_BYTES: usize = 4096;
 
 // So a request needs no limit other than that of the number of its tasks.
 const _: () = assert!(MAX_PROGRESS_BYTES * MAX_BATCH_TASKS <= MAX_BATCH_BYTES);
 
 /// A report of the progress of a running task.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ProgressReport {
-    pub(crate) id: TaskId,
-    pub(crate) progress: Progress,
+pub struct ProgressReport {
+    /// The task.
+    pub id: TaskId,
+    /// The progress.
+    pub progress: Progress,
 }
 
 /// The progress that a run has reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Progress {
+pub struct Progress {
     /// The epoch of the run.
-    pub(crate) epoch: Epoch,
+    pub epoch: Epoch,
     /// The number of the report, which rises within the run.
-    pub(crate) number: u64,
+    pub number: u64,
     /// At most [`MAX_PROGRESS_BYTES`].
-    pub(crate) bytes: Vec<u8>,
+    pub bytes: Vec<u8>,
 }
 
 /// The progress of a task, as a store reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ProgressState {
+pub enum ProgressState {
     /// The task has ended, or there is no such task.
     Ended,
     /// The task has not ended. This is the last progress that one of its runs has reported.
@@ -38,7 +40,7 @@ pub(crate) enum ProgressState {
 
 impl Progress {
     /// Returns the epoch and the number, by which the reports of a task are ordered.
-    pub(crate) fn order(&self) -> (Epoch, u64) {
+    pub fn order(&self) -> (Epoch, u64) {
         (self.epoch, self.number)
     }
 }

@@ -13,16 +13,17 @@ fn deaths(crashes: u32, lost: u32) -> u32 {
     test,
     feature = "postgres",
     feature = "sqlite-unbundled",
-    feature = "test-util"
+    feature = "test-util",
+    feature = "unstable-store"
 ))]
-pub(crate) fn is_dead_letter(crashes: u32, lost: u32, max_crashes: u32) -> bool {
+pub fn is_dead_letter(crashes: u32, lost: u32, max_crashes: u32) -> bool {
     crashes > 0 && deaths(crashes, lost) >= max_crashes
 }
 
 /// Returns `true` if the next crash makes the task a dead letter, and a worker has died with it before. A worker runs one
 /// such task at a time. Tasks that ran beside the one that kills its workers have crashed as often, so this separates
 /// them, and only the task to blame goes on to crash.
-pub(crate) fn is_quarantined(crashes: u32, lost: u32, max_crashes: u32) -> bool {
+pub fn is_quarantined(crashes: u32, lost: u32, max_crashes: u32) -> bool {
     let deaths = deaths(crashes, lost);
     deaths > 0 && deaths.saturating_add(1) >= max_crashes
 }

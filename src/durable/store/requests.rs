@@ -7,7 +7,8 @@ use std::time::Duration;
     test,
     feature = "postgres",
     feature = "sqlite-unbundled",
-    feature = "test-util"
+    feature = "test-util",
+    feature = "unstable-store"
 ))]
 use crate::durable::TaskInfo;
 use crate::durable::clock::millis;
@@ -21,58 +22,64 @@ use crate::durable::store::kind::TypeSet;
 use crate::durable::{DeadReason, Status, TaskId};
 
 /// The id of a session. The store issues each one once.
-pub(crate) type SessionId = u64;
+pub type SessionId = u64;
 
 /// The epoch of a claim: above zero, and above the epochs of all earlier claims of its tasks.
-pub(crate) type Epoch = u64;
+pub type Epoch = u64;
 
 /// A session that is to be opened.
 #[derive(Clone, Debug)]
-pub(crate) struct NewSession {
+pub struct NewSession {
     /// The types of the tasks that it claims. Without a set, it claims nothing.
-    pub(crate) set: Option<TypeSet>,
+    pub set: Option<TypeSet>,
     /// The description of its worker. A session with a card is listed among the workers.
-    pub(crate) card: Option<WorkerCard>,
+    pub card: Option<WorkerCard>,
 }
 
 /// A request to store tasks.
 #[derive(Clone, Debug)]
-pub(crate) struct Enqueue {
-    pub(crate) session: SessionId,
-    pub(crate) number: u64,
-    pub(crate) batch: Arc<WriteBatch>,
+pub struct Enqueue {
+    /// The session that numbers the request.
+    pub session: SessionId,
+    /// The number of the request in its session.
+    pub number: u64,
+    /// The tasks.
+    pub batch: Arc<WriteBatch>,
 }
 
 /// A request of a worker: it reports how tasks ended, and claims others.
 #[derive(Clone, Debug)]
-pub(crate) struct Turn {
-    pub(crate) session: SessionId,
-    pub(crate) number: u64,
+pub struct Turn {
+    /// The session that numbers the request, and claims the tasks.
+    pub session: SessionId,
+    /// The number of the request in its session.
+    pub number: u64,
     /// The verdicts, grouped by claim: at most [`MAX_BATCH_TASKS`](super::MAX_BATCH_TASKS) in total.
-    pub(crate) verdicts: Vec<Verdicts>,
+    pub verdicts: Vec<Verdicts>,
     /// The claim in the answer to the last turn of this session. This turn confirms that it has arrived.
-    pub(crate) received: Option<Epoch>,
+    pub received: Option<Epoch>,
     /// The highest epoch that this client has received, or zero. A new claim gets a higher one, even in a store
     /// that was restored from an older copy.
-    pub(crate) floor: Epoch,
+    pub floor: Epoch,
     /// The number of tasks to claim: at most [`MAX_BATCH_TASKS`](super::MAX_BATCH_TASKS).
     ///
     /// They are of the queue of the session, if its limits allow that, those of a higher priority first: see
     /// [`PriorityTurns`](crate::durable::queue::priority::PriorityTurns). Within a priority, the groups of the queue take turns, and tasks
     /// without a group follow.
-    pub(crate) want: usize,
+    pub want: usize,
     /// The maximum size of their payloads in bytes. A claim may have one larger payload.
-    pub(crate) want_bytes: usize,
+    pub want_bytes: usize,
     /// `true` if the claim may have one [quarantined](super::is_quarantined) task. Otherwise, the turn passes over those.
-    pub(crate) quarantined: bool,
+    pub quarantined: bool,
     /// The lease of the claim. When it is over, the store extends it once, by a third, and takes the tasks back at the
     /// end of the extension.
-    pub(crate) lease: Duration,
+    pub lease: Duration,
     /// If nothing could be claimed: have [`Event::Wake`] sent to some of the sessions that asked for it as soon as there
     /// is a task. This holds until the next turn. A store may also do so if it has claimed less than was wanted, and then
     /// [says so](TurnAnswer::is_idle).
-    pub(crate) go_idle: bool,
-    pub(crate) pushes: ClaimPushes,
+    pub go_idle: bool,
+    /// The part that concerns claims which the store pushes. A store that pushes none ignores it.
+    pub pushes: ClaimPushes,
 }
 
 /// The part of a turn that concerns claims that the store [pushes](Event::Pushed) to its session. Pushed claims arrive in the order of
@@ -82,47 +89,61 @@ pub(crate) struct Turn {
     not(feature = "redis"),
     allow(dead_code, reason = "only Redis pushes claims")
 )]
-pub(crate) struct ClaimPushes {
+pub struct ClaimPushes {
     /// While the session is idle, the store may claim tasks for it as soon as they are stored: as many as this turn wants and does not
     /// claim.
-    pub(crate) are_accepted: bool,
+    pub are_accepted: bool,
     /// The last pushed claim that has arrived.
-    pub(crate) received: Option<Epoch>,
+    pub received: Option<Epoch>,
     /// Messages may have been lost, so the turn returns the first pushed claim that has not arrived, instead of a new one.
-    pub(crate) may_be_lost: bool,
+    pub may_be_lost: bool,
 }
 
 /// The verdicts on tasks of one claim.
 #[derive(Clone, Debug)]
-pub(crate) struct Verdicts {
-    pub(crate) epoch: Epoch,
-    pub(crate) tasks: Vec<(TaskId, Verdict)>,
+pub struct Verdicts {
+    /// The claim.
+    pub epoch: Epoch,
+    /// The tasks, and the ends of their runs.
+    pub tasks: Vec<(TaskId, Verdict)>,
 }
 
 /// The end of a run of a task. If the task was to be cancelled, any verdict but `Done` makes it cancelled.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub enum Verdict {
     /// The task has succeeded, with this output.
     Done(Vec<u8>),
     /// The attempt has failed, and another one follows after a while. `took` is the duration of the run, if it is known.
     Retry {
+        /// The time until the task is due.
         after: Duration,
+        /// The error of the attempt, of at most `MAX_ATTEMPT_ERROR_BYTES`.
         error: String,
+        /// The duration of the run.
         took: Option<Duration>,
     },
     /// The task runs again after a while. No attempt is counted.
-    Snooze { after: Duration },
-    /// The task is delayed for a while, or until it has `until` steps: if it has them, it is due at once. Its failures are forgotten.
-    /// `waits_for` describes its waits for operators: see [`awaited`](crate::durable::workflow::awaited). It is stored only with `until`.
-    Suspend {
+    Snooze {
+        /// The time until the task is due.
         after: Duration,
+    },
+    /// The task is delayed for a while, or until it has `until` steps: if it has them, it is due at once. Its failures are forgotten.
+    /// `waits_for` describes its waits for operators: see `workflow/awaited.rs`. It is stored only with `until`.
+    Suspend {
+        /// The time until the task is due.
+        after: Duration,
+        /// The number of steps that makes the task due.
         until: Option<u32>,
+        /// The description of the waits.
         waits_for: String,
     },
     /// The task has failed for good. `took` is the duration of the run, if the task has run.
     Dead {
+        /// The reason.
         reason: DeadReason,
+        /// The last error, of at most `MAX_ERROR_BYTES`.
         error: String,
+        /// The duration of the run.
         took: Option<Duration>,
     },
     /// The task is given back, and goes ahead of the waiting tasks. (Tasks of one claim that are given back together are
@@ -130,12 +151,17 @@ pub(crate) enum Verdict {
     Release,
     /// The group of the task is held: no task of the group starts before this time is over. This replaces an earlier hold. Apart from
     /// that, this is the verdict `then`, which is not `Done`. If the task has no group, nothing is held.
-    HoldGroup { wait: Duration, then: Box<Self> },
+    HoldGroup {
+        /// The time for which the group is held.
+        wait: Duration,
+        /// The verdict on the task alone.
+        then: Box<Self>,
+    },
 }
 
 impl Verdict {
     /// Returns the verdict on the task alone, and the time for which its group is held.
-    pub(crate) fn split(&self) -> (&Self, Option<Duration>) {
+    pub fn split(&self) -> (&Self, Option<Duration>) {
         match self {
             Self::HoldGroup { wait, then } => (then.split().0, Some(*wait)),
             other => (other, None),
@@ -143,8 +169,8 @@ impl Verdict {
     }
 
     /// Returns the duration of the run, if the run has failed and the duration is known.
-    #[cfg(feature = "redis")]
-    pub(crate) fn took(&self) -> Option<Duration> {
+    #[cfg(any(feature = "redis", feature = "unstable-store"))]
+    pub fn took(&self) -> Option<Duration> {
         match self {
             Self::Retry { took, .. } | Self::Dead { took, .. } => *took,
             Self::HoldGroup { then, .. } => then.took(),
@@ -153,7 +179,7 @@ impl Verdict {
     }
 
     /// Adds the duration of the run, in whole milliseconds, if the run has failed.
-    pub(crate) fn after(mut self, time: Duration) -> Self {
+    pub fn after(mut self, time: Duration) -> Self {
         match &mut self {
             Self::Retry { took, .. } | Self::Dead { took, .. } => {
                 *took = Some(Duration::from_millis(millis(time)));
@@ -170,64 +196,68 @@ impl Verdict {
 
 /// The answer to a [`Turn`].
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct TurnAnswer {
+pub struct TurnAnswer {
     /// The tasks whose verdicts came too late: they were no longer held under that epoch. The answer to a repeated turn
     /// does not contain them again.
-    pub(crate) refused: Vec<TaskId>,
+    pub refused: Vec<TaskId>,
     /// The claimed tasks.
-    pub(crate) claim: Option<Claim>,
+    pub claim: Option<Claim>,
     /// `true` if more tasks wait that this session may claim.
-    pub(crate) more: bool,
+    pub more: bool,
     /// The time after which to send another turn, unless an event wakes the worker earlier.
-    pub(crate) next: Option<Duration>,
+    pub next: Option<Duration>,
     /// Although tasks were claimed, this worker is woken when there are more.
-    pub(crate) is_idle: bool,
+    pub is_idle: bool,
     /// The claim was pushed before.
-    pub(crate) is_pushed: bool,
+    pub is_pushed: bool,
     /// The time until the next schedule is due, of those whose ticks this build computes. In a store with several partitions,
     /// schedules in others than that of the claim may be left out.
-    pub(crate) next_tick: Option<Duration>,
+    pub next_tick: Option<Duration>,
 }
 
 /// Tasks that were claimed together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Claim {
-    pub(crate) epoch: Epoch,
+pub struct Claim {
+    /// The epoch, which is higher than that of each earlier claim.
+    pub epoch: Epoch,
     /// The tasks in the order in which they waited, or, if the turn was repeated, in the order of their ids.
-    pub(crate) tasks: Vec<Claimed>,
+    pub tasks: Vec<Claimed>,
 }
 
 /// A claimed task.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Claimed {
-    pub(crate) id: TaskId,
-    pub(crate) name: Arc<str>,
-    pub(crate) group: Option<GroupName>,
+pub struct Claimed {
+    /// The id of the task.
+    pub id: TaskId,
+    /// The name of its type.
+    pub name: Arc<str>,
+    /// The group of the task, if it has one.
+    pub group: Option<GroupName>,
     /// The payload, or a description of the damage if the store has lost a part of the task or cannot read it.
-    pub(crate) payload: Result<Vec<u8>, String>,
+    pub payload: Result<Vec<u8>, String>,
     /// The number of runs that have failed.
-    pub(crate) failures: u32,
+    pub failures: u32,
     /// The time since the first failure, or `None` if no run has failed. It is zero if the store has lost the time of the first failure.
-    pub(crate) failing_for: Option<Duration>,
+    pub failing_for: Option<Duration>,
     /// The time from when the task became ready until this answer, or `None` if the store does not know it.
-    pub(crate) waited: Option<Duration>,
+    pub waited: Option<Duration>,
     /// The number of workers that have died while they ran the task.
-    pub(crate) crashes: u32,
+    pub crashes: u32,
     /// The number of claims that were lost although nothing shows that their workers live, so the task may have run. If it
     /// is not zero, the worker renews the claim before it runs the task: if the task then kills the worker at once, that
     /// counts as a crash.
-    pub(crate) lost: u32,
+    pub lost: u32,
     /// `true` if the task is [quarantined](super::is_quarantined).
-    pub(crate) quarantined: bool,
+    pub quarantined: bool,
     /// The number of steps that the task has.
-    pub(crate) steps: u32,
+    pub steps: u32,
     /// The end of the last wait of the task for steps.
-    pub(crate) wait: StepWait,
+    pub wait: StepWait,
 }
 
 /// The end of the wait of a task for a number of steps, if it was suspended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum StepWait {
+pub enum StepWait {
     /// It has waited for no steps, or the last of them has made it due.
     #[default]
     Over,
@@ -245,9 +275,10 @@ impl StepWait {
         feature = "redis",
         feature = "postgres",
         feature = "sqlite-unbundled",
-        feature = "test-util"
+        feature = "test-util",
+        feature = "unstable-store"
     ))]
-    pub(crate) fn of(steps: u32, until: Option<u32>) -> Self {
+    pub fn of(steps: u32, until: Option<u32>) -> Self {
         match until {
             None => Self::Over,
             Some(until) if until > steps => Self::TimedOut,
@@ -264,49 +295,52 @@ impl Claimed {
         feature = "redis",
         feature = "postgres",
         feature = "sqlite-unbundled",
-        feature = "test-util"
+        feature = "test-util",
+        feature = "unstable-store"
     ))]
-    pub(crate) fn set_waited(&mut self, since_ready: Option<Duration>) {
+    pub fn set_waited(&mut self, since_ready: Option<Duration>) {
         self.waited = since_ready.filter(|_| self.crashes == 0 && self.lost == 0);
     }
 }
 
 /// A request for a page of the tasks with a status.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ListTasks {
-    pub(crate) filter: CheckedFilter,
+pub struct ListTasks {
+    /// The tasks of the list.
+    pub filter: CheckedFilter,
     /// The position in the cursor of the previous page. It may come from an untrusted source.
-    pub(crate) after: Option<Vec<u8>>,
+    pub after: Option<Vec<u8>>,
     /// The maximum number of tasks of the page.
-    pub(crate) limit: usize,
+    pub limit: usize,
 }
 
 impl ListTasks {
     /// Returns the maximum number of tasks that the store examines for the page: ten times the limit, and at most as many as Redis examines
     /// in 3 ms.
-    pub(crate) fn max_examined(&self) -> usize {
+    pub fn max_examined(&self) -> usize {
         (10 * self.limit).min(500)
     }
 }
 
 /// Selects tasks of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct CheckedFilter {
+pub struct CheckedFilter {
     /// This is not `Absent`.
-    pub(crate) status: Status,
-    pub(crate) name: Option<String>,
+    pub status: Status,
+    /// The name of the type, or `None` to select the tasks of all types.
+    pub name: Option<String>,
     /// The queue, or `None` to select the tasks of all queues. It is `None` for tasks that have succeeded or were cancelled.
-    pub(crate) queue: Option<QueueName>,
+    pub queue: Option<QueueName>,
     /// `true` to select only tasks that have failed. It is `false` unless the tasks are delayed.
-    pub(crate) has_failed: bool,
+    pub has_failed: bool,
     /// The session that runs the tasks, or `None` to select those of all sessions. It is `None` unless the tasks are running.
-    pub(crate) session: Option<SessionId>,
+    pub session: Option<SessionId>,
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "unstable-store-suite"))]
 impl CheckedFilter {
     /// Returns a filter that selects all tasks with this status.
-    pub(crate) fn new(status: Status) -> Self {
+    pub fn new(status: Status) -> Self {
         Self {
             status,
             name: None,
@@ -321,11 +355,12 @@ impl CheckedFilter {
     test,
     feature = "postgres",
     feature = "sqlite-unbundled",
-    feature = "test-util"
+    feature = "test-util",
+    feature = "unstable-store"
 ))]
 impl CheckedFilter {
     /// Returns `true` if a task matches. The caller compares its session.
-    pub(crate) fn matches(&self, task: &TaskInfo) -> bool {
+    pub fn matches(&self, task: &TaskInfo) -> bool {
         let is_name = self.name.is_none() || self.name == task.name;
         let queue = self.queue.as_ref().map(QueueName::as_str);
         let is_queue = queue.is_none_or(|queue| queue == task.queue.as_deref().unwrap_or_default());
@@ -335,7 +370,7 @@ impl CheckedFilter {
 
 /// A change of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum QueueChange {
+pub enum QueueChange {
     /// It has these limits, unless the store has limits of a later revision.
     Settings(QueueSettings),
     /// It is paused if this is `true`, and else resumed.
@@ -344,25 +379,25 @@ pub(crate) enum QueueChange {
 
 /// The payload of a dead letter, and the name of its task.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct DeadPayload {
+pub struct DeadPayload {
     /// Empty if it cannot be read.
-    pub(crate) name: Arc<str>,
+    pub name: Arc<str>,
     /// The payload, or a description of the damage if the store has lost it or cannot read it.
-    pub(crate) payload: Result<Vec<u8>, String>,
+    pub payload: Result<Vec<u8>, String>,
 }
 
 /// The answer to a renewal of leases.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct RenewAnswer {
+pub struct RenewAnswer {
     /// Claims that hold no tasks any more.
-    pub(crate) lost: Vec<Epoch>,
+    pub lost: Vec<Epoch>,
     /// Running tasks of the other claims that are to be cancelled.
-    pub(crate) cancelled: Vec<TaskId>,
+    pub cancelled: Vec<TaskId>,
 }
 
 /// The state of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum TaskState {
+pub enum TaskState {
     /// There is no such task: it was never stored, or its end is no longer kept.
     Absent,
     /// It runs as soon as a worker is free.
@@ -374,7 +409,12 @@ pub(crate) enum TaskState {
     /// It has succeeded, with this output.
     Done(Vec<u8>),
     /// It has failed for good.
-    Dead { reason: DeadReason, error: String },
+    Dead {
+        /// The reason.
+        reason: DeadReason,
+        /// The last error.
+        error: String,
+    },
     /// It was cancelled.
     Cancelled,
     /// It came from an outbox, and has ended without a run, because another task held its key.
@@ -383,14 +423,16 @@ pub(crate) enum TaskState {
         allow(dead_code, reason = "other stores have no outbox")
     )]
     Conflict {
+        /// The task that holds the key.
         holder: TaskId,
+        /// The resolution of the conflict.
         resolution: Conflict,
     },
 }
 
 impl TaskState {
     /// Returns the state without the output or the error.
-    pub(crate) fn status(&self) -> Status {
+    pub fn status(&self) -> Status {
         match self {
             Self::Absent => Status::Absent,
             Self::Waiting => Status::Waiting,
@@ -403,7 +445,7 @@ impl TaskState {
     }
 
     /// Returns the task that held the key of this one, if handles of this one await that task instead.
-    pub(crate) fn joined(&self) -> Option<(TaskId, Conflict)> {
+    pub fn joined(&self) -> Option<(TaskId, Conflict)> {
         match *self {
             Self::Conflict { holder, resolution } if resolution != Conflict::Reject => {
                 Some((holder, resolution))
@@ -415,7 +457,7 @@ impl TaskState {
 
 /// An event in a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Event {
+pub enum Event {
     /// Events arrive from now on. Earlier ones may have been missed.
     Ready,
     /// There may be a task to claim for this session or, without one, for any session of this process.
@@ -441,18 +483,21 @@ pub(crate) enum Event {
 
 /// A claim for an idle session.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PushedClaim {
-    pub(crate) session: SessionId,
-    pub(crate) claim: Claim,
+pub struct PushedClaim {
+    /// The session.
+    pub session: SessionId,
+    /// The claim.
+    pub claim: Claim,
     /// The time from which the lease counts, since the machine was started.
-    pub(crate) claimed_at: Duration,
+    pub claimed_at: Duration,
     /// The session is still idle.
-    pub(crate) is_idle: bool,
+    pub is_idle: bool,
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "unstable-store-suite"))]
 impl Event {
-    pub(crate) fn is_wake(&self) -> bool {
+    /// Returns `true` if the event wakes a worker.
+    pub fn is_wake(&self) -> bool {
         matches!(self, Self::Wake(_))
     }
 }

@@ -18,28 +18,28 @@ use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::name::ScheduleName;
 
 /// The time after which a schedule is handed out again, unless a change has replaced its row.
-pub(crate) const HAND_OUT_INTERVAL: Duration = Duration::from_secs(5);
+pub const HAND_OUT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The maximum number of schedules that a request hands out in one partition.
-pub(crate) const MAX_HAND_OUTS: usize = 64;
+pub const MAX_HAND_OUTS: usize = 64;
 
 /// The row of a schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ScheduleRow {
+pub struct ScheduleRow {
     /// A random number, which is not zero.
-    pub(crate) version: u64,
+    pub version: u64,
     /// The [bit](crate::durable::schedule::when::COMPUTES) of the builds that can compute its ticks.
-    pub(crate) needs: u8,
+    pub needs: u8,
     /// The time at which the schedule is handed out, in milliseconds since 1970, or `None` while it is paused.
-    pub(crate) time: Option<u64>,
+    pub time: Option<u64>,
     /// The number of tasks that the schedule has stored.
-    pub(crate) started: u64,
+    pub started: u64,
     /// The number of tasks that were not stored because another task held their key.
-    pub(crate) skipped: u64,
+    pub skipped: u64,
     /// The last task that was stored or, if a later task was not stored because its key was held, the holder of the key.
-    pub(crate) last_task: Option<TaskId>,
-    /// The part of the row that stores do not read: see [`Body`](crate::durable::schedule::body::Body).
-    pub(crate) body: Vec<u8>,
+    pub last_task: Option<TaskId>,
+    /// The part of the row that stores do not read: see `schedule/body.rs`.
+    pub body: Vec<u8>,
 }
 
 impl ScheduleRow {
@@ -53,7 +53,7 @@ impl ScheduleRow {
         )),
         allow(dead_code, reason = "with Redis, a script does this")
     )]
-    pub(crate) fn count_conflicts(&mut self, conflicts: &[KeyConflict]) {
+    pub fn count_conflicts(&mut self, conflicts: &[KeyConflict]) {
         self.started = self.started.saturating_sub(conflicts.len() as u64);
         self.skipped += conflicts.len() as u64;
         if let Some(last) = conflicts.last() {
@@ -64,7 +64,7 @@ impl ScheduleRow {
 
 /// Returns the answer of a store that has made a change already, given the last task in the row. If that is not the last task of
 /// the change, the last task of the change was not stored, because its key was held.
-pub(crate) fn repeated(change: &ScheduleChange, last_task: Option<TaskId>) -> Enqueued {
+pub fn repeated(change: &ScheduleChange, last_task: Option<TaskId>) -> Enqueued {
     let last = change.tasks.last().zip(last_task);
     let conflict = last.filter(|(task, holder)| task.id != *holder);
     let conflict = conflict.map(|(_, holder)| KeyConflict {
@@ -79,52 +79,57 @@ pub(crate) fn repeated(change: &ScheduleChange, last_task: Option<TaskId>) -> En
 
 /// A schedule in a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct StoredSchedule {
-    pub(crate) name: ScheduleName,
+pub struct StoredSchedule {
+    /// The name of the schedule.
+    pub name: ScheduleName,
     /// The partition in which the row is stored.
-    pub(crate) home: usize,
-    pub(crate) row: ScheduleRow,
+    pub home: usize,
+    /// The row.
+    pub row: ScheduleRow,
 }
 
 /// The answer to a request for a schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ScheduleAnswer {
+pub struct ScheduleAnswer {
     /// The store's time, in milliseconds since 1970.
-    pub(crate) now: u64,
-    pub(crate) found: Option<StoredSchedule>,
+    pub now: u64,
+    /// The schedule, if there is one with the name.
+    pub found: Option<StoredSchedule>,
 }
 
 /// The schedules that are due.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct HandOut {
+pub struct HandOut {
     /// Some of them, in no particular order: at most [`MAX_HAND_OUTS`] in each partition.
-    pub(crate) due: Vec<DueSchedule>,
+    pub due: Vec<DueSchedule>,
     /// The time until the next schedule is handed out, among those whose ticks the worker's build computes, or `None` if there is
     /// none.
-    pub(crate) next: Option<Duration>,
+    pub next: Option<Duration>,
 }
 
 /// A schedule that was handed out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct DueSchedule {
+pub struct DueSchedule {
     /// The store's time at which it was handed out, in milliseconds since 1970.
-    pub(crate) now: u64,
-    pub(crate) schedule: StoredSchedule,
+    pub now: u64,
+    /// The schedule.
+    pub schedule: StoredSchedule,
 }
 
 /// A change of a schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ScheduleChange {
-    pub(crate) name: ScheduleName,
+pub struct ScheduleChange {
+    /// The name of the schedule.
+    pub name: ScheduleName,
     /// The version and the partition of the row that this change replaces, or `None` if the schedule is new. A store refuses a new
     /// schedule that is already due. Otherwise, a request that arrives late could repeat a tick that fired before the schedule was
     /// removed.
-    pub(crate) before: Option<(u64, usize)>,
+    pub before: Option<(u64, usize)>,
     /// The new row, in which all `tasks` count as started, or `None` if the schedule is removed.
-    pub(crate) after: Option<ScheduleRow>,
+    pub after: Option<ScheduleRow>,
     /// The queue of the tasks. In a store with several partitions, it determines the partition of the new row: see
     /// [`can_have`](super::Backend::can_have).
-    pub(crate) queue: QueueName,
+    pub queue: QueueName,
     /// The tasks that are stored in the same step.
-    pub(crate) tasks: Vec<NewTask>,
+    pub tasks: Vec<NewTask>,
 }

@@ -14,7 +14,7 @@ use crate::durable::queue::name::QueueName;
 
 /// The maximum number of types in a bucket and in a report. Runs of all other types are counted together, as those of
 /// [`RunType::others`].
-pub(crate) const MAX_STAT_TYPES: usize = 256;
+pub const MAX_STAT_TYPES: usize = 256;
 
 /// The maximum size in bytes of the name of a type that is counted on its own.
 const MAX_STAT_NAME_BYTES: usize = 255;
@@ -24,33 +24,35 @@ const MAX_STAT_NAME_BYTES: usize = 255;
     test,
     feature = "postgres",
     feature = "sqlite-unbundled",
-    feature = "test-util"
+    feature = "test-util",
+    feature = "unstable-store"
 ))]
-pub(crate) const MAX_STAT_ROWS: usize = 4096;
+pub const MAX_STAT_ROWS: usize = 4096;
 
 /// The time for which a store keeps the number of the last report of a process. Until then, it detects a report that is sent again.
 #[cfg(any(
     test,
     feature = "postgres",
     feature = "sqlite-unbundled",
-    feature = "test-util"
+    feature = "test-util",
+    feature = "unstable-store"
 ))]
-pub(crate) const REPORTER_RETENTION: Duration = Duration::from_secs(24 * 3600);
+pub const REPORTER_RETENTION: Duration = Duration::from_secs(24 * 3600);
 
 /// A report of a process: the runs that have started and ended since its last report.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct StatReport {
+pub struct StatReport {
     /// A random number, which identifies the process.
-    pub(crate) reporter: u64,
+    pub reporter: u64,
     /// The number of the report. It rises with each report of the process. A store ignores a report with a number that it has seen.
-    pub(crate) number: u64,
+    pub number: u64,
     /// The runs of at most [`MAX_STAT_TYPES`] types, and those of [all others](RunType::others).
-    pub(crate) runs: Vec<(RunType, RunTotals)>,
+    pub runs: Vec<(RunType, RunTotals)>,
 }
 
 /// A type of tasks in a queue.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct RunType {
+pub struct RunType {
     /// Empty for [all others](Self::others).
     name: Arc<str>,
     queue: QueueName,
@@ -58,7 +60,7 @@ pub(crate) struct RunType {
 
 impl RunType {
     /// Returns the type with this name in a queue.
-    pub(crate) fn new(name: &Arc<str>, queue: &QueueName) -> Self {
+    pub fn new(name: &Arc<str>, queue: &QueueName) -> Self {
         match name.len() {
             1..=MAX_STAT_NAME_BYTES => Self {
                 name: Arc::clone(name),
@@ -69,32 +71,35 @@ impl RunType {
     }
 
     /// Returns the placeholder for all types that are not counted on their own.
-    pub(crate) fn others() -> Self {
+    pub fn others() -> Self {
         Self {
             name: "".into(),
             queue: QueueName::DEFAULT,
         }
     }
 
-    pub(crate) fn is_others(&self) -> bool {
+    /// Returns `true` for the placeholder of all other types.
+    pub fn is_others(&self) -> bool {
         self.name.is_empty()
     }
 
-    pub(crate) fn name(&self) -> &str {
+    /// Returns the name, which is empty for all others.
+    pub fn name(&self) -> &str {
         &self.name
     }
 
-    pub(crate) fn queue(&self) -> &QueueName {
+    /// Returns the queue.
+    pub fn queue(&self) -> &QueueName {
         &self.queue
     }
 
     /// Returns `true` if this is the type with this name in this queue.
-    pub(crate) fn is(&self, name: &str, queue: &QueueName) -> bool {
+    pub fn is(&self, name: &str, queue: &QueueName) -> bool {
         *self.name == *name && self.queue == *queue
     }
 
     /// Returns the name of the type, or `None` for all others, and the name of its queue, or `None` for the default queue.
-    pub(crate) fn into_names(self) -> (Option<String>, Option<String>) {
+    pub fn into_names(self) -> (Option<String>, Option<String>) {
         let name = Some(&*self.name).filter(|name| !name.is_empty());
         (name.map(str::to_owned), self.queue.into())
     }
@@ -102,16 +107,19 @@ impl RunType {
 
 /// The time that a bucket covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Resolution {
+pub enum Resolution {
+    /// A minute.
     Minute,
+    /// An hour.
     Hour,
 }
 
 impl Resolution {
-    pub(crate) const ALL: [Self; 2] = [Self::Minute, Self::Hour];
+    /// Both lengths.
+    pub const ALL: [Self; 2] = [Self::Minute, Self::Hour];
 
     /// Returns the length of a bucket in milliseconds.
-    pub(crate) fn length(self) -> u64 {
+    pub fn length(self) -> u64 {
         match self {
             Self::Minute => 60_000,
             Self::Hour => 3_600_000,
@@ -119,7 +127,7 @@ impl Resolution {
     }
 
     /// Returns the number of buckets that are kept.
-    pub(crate) const fn kept(self) -> u64 {
+    pub const fn kept(self) -> u64 {
         match self {
             Self::Minute => 24 * 60,
             Self::Hour => 30 * 24,
@@ -127,41 +135,43 @@ impl Resolution {
     }
 
     /// Returns the number of the bucket at a time, in milliseconds since 1970.
-    pub(crate) fn bucket(self, now: u64) -> u64 {
+    pub fn bucket(self, now: u64) -> u64 {
         now / self.length()
     }
 
     /// Returns the time since 1970 at which a bucket begins.
-    pub(crate) fn start_of(self, bucket: u64) -> Duration {
+    pub fn start_of(self, bucket: u64) -> Duration {
         Duration::from_millis(bucket.saturating_mul(self.length()))
     }
 
     /// Returns the buckets that are kept at a time, in milliseconds since 1970.
-    pub(crate) fn kept_at(self, now: u64) -> Range<u64> {
+    pub fn kept_at(self, now: u64) -> Range<u64> {
         let end = self.bucket(now) + 1;
         end.saturating_sub(self.kept())..end
     }
 
     /// Returns the first bucket that begins at this time or later.
-    pub(crate) fn first_from(self, time: Duration) -> u64 {
+    pub fn first_from(self, time: Duration) -> u64 {
         millis(time).div_ceil(self.length())
     }
 }
 
 /// A request for a page of statistics.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ReadStats {
-    pub(crate) resolution: Resolution,
-    pub(crate) start: StatsStart,
+pub struct ReadStats {
+    /// The length of the buckets.
+    pub resolution: Resolution,
+    /// The first bucket.
+    pub start: StatsStart,
     /// Only buckets that begin before this time since 1970.
-    pub(crate) until: Option<Duration>,
+    pub until: Option<Duration>,
     /// Only the types with this name.
-    pub(crate) name: Option<String>,
+    pub name: Option<String>,
 }
 
 /// Selects buckets by the times at which they begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StatsStart {
+pub enum StatsStart {
     /// All buckets that are kept.
     First,
     /// Those that begin within this time before now.
@@ -172,7 +182,7 @@ pub(crate) enum StatsStart {
 
 impl ReadStats {
     /// Returns a request for the statistics of the last hour, by minute.
-    pub(crate) fn last_hour() -> Self {
+    pub fn last_hour() -> Self {
         Self {
             resolution: Resolution::Minute,
             start: StatsStart::Last(Duration::from_secs(3600)),
@@ -182,7 +192,7 @@ impl ReadStats {
     }
 
     /// Returns the requested buckets that are kept at a time, in milliseconds since 1970.
-    pub(crate) fn buckets(&self, now: u64) -> Range<u64> {
+    pub fn buckets(&self, now: u64) -> Range<u64> {
         let kept = self.resolution.kept_at(now);
         let first = match self.start {
             StatsStart::First => 0,
@@ -198,7 +208,7 @@ impl ReadStats {
     }
 
     /// Returns `true` if a type is requested.
-    pub(crate) fn selects(&self, run_type: &RunType) -> bool {
+    pub fn selects(&self, run_type: &RunType) -> bool {
         let name = self.name.as_deref();
         name.is_none_or(|name| name == run_type.name())
     }
@@ -206,24 +216,24 @@ impl ReadStats {
 
 /// A page of statistics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct StatsPage {
+pub struct StatsPage {
     /// The time of the store, in milliseconds since 1970.
-    pub(crate) now: u64,
+    pub now: u64,
     /// The runs of types, with their buckets, in order.
-    pub(crate) rows: Vec<(u64, RunType, RunTotals)>,
+    pub rows: Vec<(u64, RunType, RunTotals)>,
     /// The bucket at which the next page begins, if there is one.
-    pub(crate) next: Option<u64>,
+    pub next: Option<u64>,
     /// The partitions that do not answer.
-    pub(crate) missing_partitions: Vec<usize>,
+    pub missing_partitions: Vec<usize>,
 }
 
 /// The runs in one bucket, or since the last report of a process.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct StatBucket(BTreeMap<RunType, RunTotals>);
+pub struct StatBucket(BTreeMap<RunType, RunTotals>);
 
 impl StatBucket {
     /// Adds runs of a type, or of all others if the bucket is full. Returns the type to which they were added.
-    pub(crate) fn add(&mut self, run_type: RunType, runs: RunTotals) -> RunType {
+    pub fn add(&mut self, run_type: RunType, runs: RunTotals) -> RunType {
         // The placeholder for all others sorts first.
         let others = usize::from(self.0.keys().next().is_some_and(RunType::is_others));
         let is_full = self.0.len() - others >= MAX_STAT_TYPES;
@@ -235,11 +245,13 @@ impl StatBucket {
         counted
     }
 
-    pub(crate) fn get(&self, run_type: &RunType) -> RunTotals {
+    /// Returns the runs of a type.
+    pub fn get(&self, run_type: &RunType) -> RunTotals {
         self.0.get(run_type).copied().unwrap_or_default()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&RunType, &RunTotals)> {
+    /// Returns the types and their runs, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&RunType, &RunTotals)> {
         self.0.iter()
     }
 }

@@ -5,19 +5,19 @@ use crate::durable::TaskId;
 
 /// A request to replay a task from one of its steps.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct StepReplay {
+pub struct StepReplay {
     /// The step that the operator has named.
-    pub(crate) step: StepName,
+    pub step: StepName,
     /// The first step that is removed. It differs from `step` if children ended before the step that records their spawn was stored.
-    pub(crate) first: StepName,
+    pub first: StepName,
     /// A [random number](Self::random_nonce) that stays the same if the request is sent again. So it has one effect, even if the task has
     /// run in the meantime.
-    pub(crate) nonce: u64,
+    pub nonce: u64,
 }
 
 /// A replay that a task has recorded, compared with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RecordedReplay {
+pub enum RecordedReplay {
     /// The request itself, which was sent before.
     Itself,
     /// Another request: the last replay of the task was from the same step.
@@ -28,7 +28,8 @@ pub(crate) enum RecordedReplay {
 const NONCE_BYTES: usize = 8;
 
 impl StepReplay {
-    pub(crate) fn new(step: StepName, nonce: u64) -> Self {
+    /// Returns a request to remove a step and all later ones.
+    pub fn new(step: StepName, nonce: u64) -> Self {
         Self {
             first: step.clone(),
             step,
@@ -37,30 +38,30 @@ impl StepReplay {
     }
 
     /// Returns a nonce that no other request has. It comes from a new id: an application may seed other generators, and a fork copies them.
-    pub(crate) fn random_nonce() -> u64 {
+    pub fn random_nonce() -> u64 {
         let bits = u128::from_be_bytes(TaskId::new().to_bytes());
         (bits >> 64 ^ bits) as u64
     }
 
     /// Returns the value of the step that records this: the nonce of the first request, that of the last one, and the name of the step.
-    pub(crate) fn record(&self) -> Vec<u8> {
+    pub fn record(&self) -> Vec<u8> {
         self.record_after(&self.nonce.to_be_bytes())
     }
 
     /// Returns a record of the same step in which this is the last request.
-    pub(crate) fn record_after(&self, record: &[u8]) -> Vec<u8> {
+    pub fn record_after(&self, record: &[u8]) -> Vec<u8> {
         let first = record.get(..NONCE_BYTES).unwrap_or_default();
         let step = self.step.as_str().as_bytes();
         [first, &self.nonce.to_be_bytes(), step].concat()
     }
 
     /// Returns the name of the step in a record.
-    pub(crate) fn step_of(record: &[u8]) -> &[u8] {
+    pub fn step_of(record: &[u8]) -> &[u8] {
         record.get(2 * NONCE_BYTES..).unwrap_or_default()
     }
 
     /// Compares this with the records of a task, which are in the order of the replays.
-    pub(crate) fn recorded_in<R: AsRef<[u8]>>(&self, records: &[R]) -> Option<RecordedReplay> {
+    pub fn recorded_in<R: AsRef<[u8]>>(&self, records: &[R]) -> Option<RecordedReplay> {
         let nonce = self.nonce.to_be_bytes();
         let mut nonces = records
             .iter()
@@ -75,7 +76,7 @@ impl StepReplay {
 
     /// Returns `true` if the named step is the record of an earlier replay, which the last replay has already replaced. The task still has
     /// a step with this name, since the new record has it, too.
-    pub(crate) fn names_replaced_record(&self, recorded: Option<RecordedReplay>) -> bool {
+    pub fn names_replaced_record(&self, recorded: Option<RecordedReplay>) -> bool {
         let kind = StepName::split(self.step.as_str()).map(|(kind, _)| kind);
         kind == Some(StepKind::Replay) && recorded == Some(RecordedReplay::OfSameStep)
     }

@@ -9,21 +9,21 @@ use super::{Epoch, MAX_BATCH_BYTES};
 use crate::durable::TaskId;
 
 /// The maximum size in bytes of the value of a step.
-pub(crate) const MAX_STEP_BYTES: usize = 64 << 10;
+pub const MAX_STEP_BYTES: usize = 64 << 10;
 
 /// The maximum number of children that a task spawns.
-pub(crate) const MAX_CHILDREN: u32 = 4096;
+pub const MAX_CHILDREN: u32 = 4096;
 
 /// The maximum number of steps of a task. The ends of children count, but are stored in any case. So a task with the maximum number of
 /// children can have as many other steps.
-pub(crate) const MAX_STEPS: u32 = 2 * MAX_CHILDREN;
+pub const MAX_STEPS: u32 = 2 * MAX_CHILDREN;
 
 /// The maximum size in bytes of the steps of a task, with their names. The ends of children count, but are stored in any case.
-pub(crate) const MAX_TOTAL_STEP_BYTES: usize = 2 << 20;
+pub const MAX_TOTAL_STEP_BYTES: usize = 2 << 20;
 
 /// The maximum size in bytes of the steps of a task that the output of a child, or the error of a dead one, may fill. Beyond that, only the
 /// kind of the end is stored, so that children leave room for other steps.
-pub(crate) const MAX_BYTES_WITH_OUTPUTS: usize = MAX_TOTAL_STEP_BYTES / 2;
+pub const MAX_BYTES_WITH_OUTPUTS: usize = MAX_TOTAL_STEP_BYTES / 2;
 
 /// The maximum size in bytes of the name that a program gives to a step.
 pub(crate) const MAX_STEP_NAME_BYTES: usize = 128;
@@ -56,7 +56,7 @@ pub enum StepKind {
 
 /// The stored name of a step, which begins with its kind. A task has at most one step with a name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct StepName(String);
+pub struct StepName(String);
 
 impl StepKind {
     pub(crate) const ALL: [Self; 7] = [
@@ -90,7 +90,7 @@ impl fmt::Display for StepKind {
 
 impl StepName {
     /// Returns the name of a step to which a program gives this name, or an error that says how long it may be.
-    pub(crate) fn new(kind: StepKind, name: &str) -> Result<Self, String> {
+    pub fn new(kind: StepKind, name: &str) -> Result<Self, String> {
         match name.len() {
             1..=MAX_STEP_NAME_BYTES => Ok(Self(format!("{}{name}", kind.prefix()))),
             len => Err(format!(
@@ -100,7 +100,7 @@ impl StepName {
     }
 
     /// Returns the name of the step that records how a child has ended.
-    pub(crate) fn of_child(child: TaskId) -> Self {
+    pub fn of_child(child: TaskId) -> Self {
         Self(format!("{}{child}", StepKind::Child.prefix()))
     }
 
@@ -110,14 +110,15 @@ impl StepName {
         feature = "redis",
         feature = "postgres",
         feature = "sqlite-unbundled",
-        feature = "test-util"
+        feature = "test-util",
+        feature = "unstable-store"
     ))]
-    pub(crate) fn of_replay(number: u32) -> Self {
+    pub fn of_replay(number: u32) -> Self {
         Self(format!("{}{number}", StepKind::Replay.prefix()))
     }
 
     /// Reads the name that an operator has entered: it begins with the kind, as in `sleep:pause`, or is that of a [`StepKind::Step`].
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, String> {
         match Self::split(text) {
             Some((kind, name)) => Self::new(kind, name),
             None => Self::new(StepKind::Step, text),
@@ -125,37 +126,41 @@ impl StepName {
     }
 
     /// Returns the kind and the rest of a stored name.
-    pub(crate) fn split(stored: &str) -> Option<(StepKind, &str)> {
+    pub fn split(stored: &str) -> Option<(StepKind, &str)> {
         let with = |kind: StepKind| Some((kind, stored.strip_prefix(kind.prefix())?));
         StepKind::ALL.into_iter().find_map(with)
     }
 
-    pub(crate) fn as_str(&self) -> &str {
+    /// Returns the stored name.
+    pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
 /// A step that the run of a task stores.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NewStep {
-    pub(crate) id: TaskId,
+pub struct NewStep {
+    /// The task.
+    pub id: TaskId,
     /// The epoch of the run.
-    pub(crate) epoch: Epoch,
-    pub(crate) name: StepName,
+    pub epoch: Epoch,
+    /// The name of the step.
+    pub name: StepName,
     /// At most [`MAX_STEP_BYTES`].
-    pub(crate) value: Vec<u8>,
+    pub value: Vec<u8>,
 }
 
 impl NewStep {
     /// Returns the size of the step in a request, in bytes.
-    pub(crate) fn size(&self) -> usize {
+    pub fn size(&self) -> usize {
         self.name.as_str().len() + self.value.len()
     }
 }
 
 /// The answer to a [`NewStep`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum StepAnswer {
+pub enum StepAnswer {
+    /// The step is stored.
     Stored,
     /// The task has a step with this name. This is its value.
     Found(Vec<u8>),
@@ -173,7 +178,8 @@ pub(crate) enum StepAnswer {
 
 /// The answer to a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SignalAnswer {
+pub enum SignalAnswer {
+    /// The signal is stored.
     Stored,
     /// The task has received a signal with this name before.
     Found,
@@ -197,15 +203,17 @@ impl From<StepAnswer> for SignalAnswer {
 
 /// A step of a task, as a store reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct StoredStep {
-    pub(crate) name: String,
-    pub(crate) value: Vec<u8>,
+pub struct StoredStep {
+    /// The stored name of the step, which begins with its kind.
+    pub name: String,
+    /// The value of the step.
+    pub value: Vec<u8>,
     /// The time since it was stored.
-    pub(crate) age: Duration,
+    pub age: Duration,
 }
 
 /// Returns `true` if a task with this number of steps, of this size in bytes, can have a further step of this size.
-pub(crate) fn has_room(steps: u32, bytes: usize, added: usize) -> bool {
+pub fn has_room(steps: u32, bytes: usize, added: usize) -> bool {
     steps < MAX_STEPS && bytes + added <= MAX_TOTAL_STEP_BYTES
 }
 

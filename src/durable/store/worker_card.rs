@@ -15,27 +15,30 @@ const MAX_NAME_BYTES: usize = 48;
 /// A description of the worker whose session it belongs to. It is stored once, when the session is opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct WorkerCard {
+pub struct WorkerCard {
     /// The name of the queue, which is empty for the default queue.
-    pub(crate) queue: String,
+    pub queue: String,
     /// The maximum number of tasks that the worker runs at once in this queue.
-    pub(crate) permits: usize,
+    pub permits: usize,
     /// The first names of the types that the worker knows, in alphabetical order.
-    pub(crate) types: Vec<String>,
+    pub types: Vec<String>,
     /// The number of the other names.
-    pub(crate) other_types: usize,
-    pub(crate) program: String,
-    pub(crate) host: String,
-    pub(crate) process: u32,
+    pub other_types: usize,
+    /// The name of the program.
+    pub program: String,
+    /// The name of the machine.
+    pub host: String,
+    /// The number of the process.
+    pub process: u32,
     /// The version of this crate.
-    pub(crate) version: String,
+    pub version: String,
     /// The oldest and the newest layout that the process knows. A store in memory has no layout.
-    pub(crate) layouts: Option<(i64, i64)>,
+    pub layouts: Option<(i64, i64)>,
 }
 
 impl WorkerCard {
     /// Returns the card of a worker of this process.
-    pub(crate) fn new(
+    pub fn new(
         queue: &QueueName,
         permits: usize,
         names: impl IntoIterator<Item = &'static str>,
@@ -72,7 +75,8 @@ impl WorkerCard {
         self
     }
 
-    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+    /// Returns the card in its stored form.
+    pub fn to_bytes(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_default()
     }
 
@@ -81,9 +85,10 @@ impl WorkerCard {
         test,
         feature = "redis",
         feature = "postgres",
-        feature = "sqlite-unbundled"
+        feature = "sqlite-unbundled",
+        feature = "unstable-store"
     ))]
-    pub(crate) fn read(bytes: &[u8]) -> Self {
+    pub fn read(bytes: &[u8]) -> Self {
         serde_json::from_slice(bytes).unwrap_or_default()
     }
 }

@@ -17,7 +17,7 @@ pub(super) fn adds_up(counts: &Counts) -> bool {
     counts.claimed == ended + taken + counts.running
 }
 
-pub(super) async fn the_totals_add_up(it: &dyn Harness) {
+pub async fn the_totals_add_up(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut session = one.session().await;
     let mut other = two.session().await;
@@ -45,7 +45,7 @@ pub(super) async fn the_totals_add_up(it: &dyn Harness) {
     assert_eq!(counts, expected);
 }
 
-pub(super) async fn nothing_is_left(it: &dyn Harness) {
+pub async fn nothing_is_left(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut session = one.session().await;
     let mut other = two.session().await;

@@ -6,7 +6,7 @@ use super::Harness;
 use super::process::*;
 use crate::durable::store::{NewTask, RenewAnswer, TaskState, Verdict};
 
-pub(super) async fn a_waiting_task_is_cancelled_at_once(it: &dyn Harness) {
+pub async fn a_waiting_task_is_cancelled_at_once(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([1, 2, 3].map(task)).await;
@@ -18,7 +18,7 @@ pub(super) async fn a_waiting_task_is_cancelled_at_once(it: &dyn Harness) {
     assert_eq!((counts.cancelled, counts.kept), (0, 1));
 }
 
-pub(super) async fn a_delayed_task_is_cancelled_at_once(it: &dyn Harness) {
+pub async fn a_delayed_task_is_cancelled_at_once(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([delayed(1, SECOND)]).await;
@@ -33,7 +33,7 @@ pub(super) async fn a_delayed_task_is_cancelled_at_once(it: &dyn Harness) {
     assert_eq!((turned.claim, turned.next), (None, None));
 }
 
-pub(super) async fn an_ended_task_is_not_cancelled(it: &dyn Harness) {
+pub async fn an_ended_task_is_not_cancelled(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.run(task(1), done()).await;
@@ -50,7 +50,7 @@ pub(super) async fn an_ended_task_is_not_cancelled(it: &dyn Harness) {
     assert_eq!(process.status(1..=4).await, expected);
 }
 
-pub(super) async fn a_cancelled_task_without_retention_is_gone(it: &dyn Harness) {
+pub async fn a_cancelled_task_without_retention_is_gone(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let unkept = |number| NewTask {
@@ -72,7 +72,7 @@ pub(super) async fn a_cancelled_task_without_retention_is_gone(it: &dyn Harness)
     assert_eq!(process.counts().await.kept, 0);
 }
 
-pub(super) async fn a_running_task_is_cancelled_by_its_worker(it: &dyn Harness) {
+pub async fn a_running_task_is_cancelled_by_its_worker(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue((1..=4).map(task)).await;
@@ -98,11 +98,11 @@ pub(super) async fn a_running_task_is_cancelled_by_its_worker(it: &dyn Harness) 
     assert_eq!((counts.retried, counts.snoozed, counts.released), (1, 0, 0));
 }
 
-pub(super) async fn a_cancelled_run_that_is_done_is_done(it: &dyn Harness) {
+pub async fn a_cancelled_run_that_is_done_is_done(it: &dyn Harness) {
     ends_as(it, done(), state_done(), 0).await;
 }
 
-pub(super) async fn a_cancelled_run_that_is_dead_is_cancelled(it: &dyn Harness) {
+pub async fn a_cancelled_run_that_is_dead_is_cancelled(it: &dyn Harness) {
     ends_as(it, dead(), TaskState::Cancelled, 1).await;
 }
 
@@ -118,7 +118,7 @@ async fn ends_as(it: &dyn Harness, verdict: Verdict, seen: TaskState, cancelled:
     assert_eq!(process.counts().await.cancelled, cancelled);
 }
 
-pub(super) async fn a_cancelled_task_does_not_survive_its_worker(it: &dyn Harness) {
+pub async fn a_cancelled_task_does_not_survive_its_worker(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut session = one.session().await;
     let mut other = two.session().await;
@@ -146,7 +146,7 @@ pub(super) async fn a_cancelled_task_does_not_survive_its_worker(it: &dyn Harnes
     assert_eq!((counts.cancelled, counts.lost, counts.crashed), (2, 0, 0));
 }
 
-pub(super) async fn a_renewal_reports_tasks_to_cancel(it: &dyn Harness) {
+pub async fn a_renewal_reports_tasks_to_cancel(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue((1..=4).map(task)).await;
@@ -163,7 +163,7 @@ pub(super) async fn a_renewal_reports_tasks_to_cancel(it: &dyn Harness) {
     assert_eq!(process.renew([first]).await, RenewAnswer::default());
 }
 
-pub(super) async fn a_cancel_request_ends_with_its_task(it: &dyn Harness) {
+pub async fn a_cancel_request_ends_with_its_task(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1), task(2)]).await;

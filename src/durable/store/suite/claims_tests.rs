@@ -6,7 +6,7 @@ use super::Harness;
 use super::process::*;
 use crate::durable::store::{NewTask, TaskState, TurnAnswer};
 
-pub(super) async fn first_in_first_out_over_sessions(it: &dyn Harness) {
+pub async fn first_in_first_out_over_sessions(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut first = one.session().await;
     let mut second = two.session().await;
@@ -17,7 +17,7 @@ pub(super) async fn first_in_first_out_over_sessions(it: &dyn Harness) {
     assert_eq!(ids(&first.claim(3).await), [id(1)]);
 }
 
-pub(super) async fn a_delayed_task_waits_for_its_time(it: &dyn Harness) {
+pub async fn a_delayed_task_waits_for_its_time(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([delayed(1, SECOND)]).await;
@@ -32,7 +32,7 @@ pub(super) async fn a_delayed_task_waits_for_its_time(it: &dyn Harness) {
     assert_eq!(ids(&session.claim(9).await), [id(1)]);
 }
 
-pub(super) async fn due_tasks_go_to_the_tail_the_earliest_first(it: &dyn Harness) {
+pub async fn due_tasks_go_to_the_tail_the_earliest_first(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let tasks = [
@@ -49,7 +49,7 @@ pub(super) async fn due_tasks_go_to_the_tail_the_earliest_first(it: &dyn Harness
     assert_eq!(ids(&claim), [9, 8, 3, 4, 2].map(id));
 }
 
-pub(super) async fn a_claim_is_limited_to_the_wanted_number(it: &dyn Harness) {
+pub async fn a_claim_is_limited_to_the_wanted_number(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue((1..=5).map(task)).await;
@@ -61,7 +61,7 @@ pub(super) async fn a_claim_is_limited_to_the_wanted_number(it: &dyn Harness) {
     assert!(!turned.more);
 }
 
-pub(super) async fn a_claim_is_limited_to_the_wanted_bytes_but_has_one_task(it: &dyn Harness) {
+pub async fn a_claim_is_limited_to_the_wanted_bytes_but_has_one_task(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let sized = |number, len| NewTask {
@@ -87,7 +87,7 @@ pub(super) async fn a_claim_is_limited_to_the_wanted_bytes_but_has_one_task(it: 
     assert_eq!(next(0).await, [id(5)]);
 }
 
-pub(super) async fn a_turn_that_wants_nothing_claims_nothing(it: &dyn Harness) {
+pub async fn a_turn_that_wants_nothing_claims_nothing(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;
@@ -99,7 +99,7 @@ pub(super) async fn a_turn_that_wants_nothing_claims_nothing(it: &dyn Harness) {
     assert_eq!(process.counts().await.claimed, 0);
 }
 
-pub(super) async fn the_next_check_is_when_a_task_is_due(it: &dyn Harness) {
+pub async fn the_next_check_is_when_a_task_is_due(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     assert_eq!(session.turn(wanting(1)).await, TurnAnswer::default());
@@ -110,7 +110,7 @@ pub(super) async fn the_next_check_is_when_a_task_is_due(it: &dyn Harness) {
     assert_eq!(session.turn(wanting(1)).await.next, Some(SECOND));
 }
 
-pub(super) async fn the_next_check_is_when_the_own_lease_expires(it: &dyn Harness) {
+pub async fn the_next_check_is_when_the_own_lease_expires(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;
@@ -121,7 +121,7 @@ pub(super) async fn the_next_check_is_when_the_own_lease_expires(it: &dyn Harnes
     assert_eq!(turned.next, None);
 }
 
-pub(super) async fn epochs_rise_over_all_claims(it: &dyn Harness) {
+pub async fn epochs_rise_over_all_claims(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut first = one.session().await;
     let mut second = two.session().await;
@@ -140,7 +140,7 @@ pub(super) async fn epochs_rise_over_all_claims(it: &dyn Harness) {
     assert!(third.claim(1).await.epoch > last);
 }
 
-pub(super) async fn a_repeated_turn_returns_the_same_claim(it: &dyn Harness) {
+pub async fn a_repeated_turn_returns_the_same_claim(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(2), task(1), task(3)]).await;
@@ -152,7 +152,7 @@ pub(super) async fn a_repeated_turn_returns_the_same_claim(it: &dyn Harness) {
     assert_eq!(process.counts().await.claimed, 2);
 }
 
-pub(super) async fn a_repeated_turn_returns_the_tasks_still_held(it: &dyn Harness) {
+pub async fn a_repeated_turn_returns_the_tasks_still_held(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let mut other = process.session().await;
@@ -165,7 +165,7 @@ pub(super) async fn a_repeated_turn_returns_the_tasks_still_held(it: &dyn Harnes
     assert_eq!(session.turn_again(wanting(2)).await.unwrap().claim, None);
 }
 
-pub(super) async fn a_repeated_turn_applies_its_verdicts_once(it: &dyn Harness) {
+pub async fn a_repeated_turn_applies_its_verdicts_once(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1), task(2)]).await;
@@ -185,7 +185,7 @@ pub(super) async fn a_repeated_turn_applies_its_verdicts_once(it: &dyn Harness) 
     assert_eq!((counts.retried, counts.claimed), (1, 3));
 }
 
-pub(super) async fn a_repeated_turn_renews_its_lease(it: &dyn Harness) {
+pub async fn a_repeated_turn_renews_its_lease(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;
@@ -196,7 +196,7 @@ pub(super) async fn a_repeated_turn_renews_its_lease(it: &dyn Harness) {
 }
 
 /// It takes nothing back. Its `next` says that it is time to, and `more` does not.
-pub(super) async fn a_repeated_turn_only_reports_expired_leases(it: &dyn Harness) {
+pub async fn a_repeated_turn_only_reports_expired_leases(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let mut other = process.session().await;
@@ -214,7 +214,7 @@ pub(super) async fn a_repeated_turn_only_reports_expired_leases(it: &dyn Harness
     assert_eq!(process.status_of(2).await, TaskState::Running);
 }
 
-pub(super) async fn an_idle_turn_does_not_use_its_number(it: &dyn Harness) {
+pub async fn an_idle_turn_does_not_use_its_number(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     assert_eq!(session.turn(wanting(1)).await, TurnAnswer::default());
@@ -225,7 +225,7 @@ pub(super) async fn an_idle_turn_does_not_use_its_number(it: &dyn Harness) {
     assert_eq!(turned.claim.unwrap().tasks, [fresh(1)]);
 }
 
-pub(super) async fn a_turn_with_verdicts_uses_its_number(it: &dyn Harness) {
+pub async fn a_turn_with_verdicts_uses_its_number(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let mut other = process.session().await;
@@ -239,7 +239,7 @@ pub(super) async fn a_turn_with_verdicts_uses_its_number(it: &dyn Harness) {
     assert_eq!(process.status_of(2).await, TaskState::Waiting);
 }
 
-pub(super) async fn a_claim_is_not_repeated_after_an_enqueue(it: &dyn Harness) {
+pub async fn a_claim_is_not_repeated_after_an_enqueue(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;
@@ -252,7 +252,7 @@ pub(super) async fn a_claim_is_not_repeated_after_an_enqueue(it: &dyn Harness) {
     assert_eq!(ids(&claim), [id(2)]);
 }
 
-pub(super) async fn a_session_does_not_get_the_claim_of_another(it: &dyn Harness) {
+pub async fn a_session_does_not_get_the_claim_of_another(it: &dyn Harness) {
     let process = Process::of(it);
     let mut first = process.session().await;
     let mut second = process.session().await;
@@ -265,7 +265,7 @@ pub(super) async fn a_session_does_not_get_the_claim_of_another(it: &dyn Harness
     assert_eq!(second.turn_again(wanting(1)).await.unwrap().claim, None);
 }
 
-pub(super) async fn an_older_turn_is_refused(it: &dyn Harness) {
+pub async fn an_older_turn_is_refused(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue((1..=4).map(task)).await;
@@ -285,7 +285,7 @@ pub(super) async fn an_older_turn_is_refused(it: &dyn Harness) {
     assert_eq!(ids(&again), [id(2)]);
 }
 
-pub(super) async fn a_turn_of_no_session_is_refused(it: &dyn Harness) {
+pub async fn a_turn_of_no_session_is_refused(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;

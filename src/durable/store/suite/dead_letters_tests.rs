@@ -10,7 +10,7 @@ use crate::durable::store::{
     NewTask, TaskState, Verdict,
 };
 
-pub(super) async fn the_newest_dead_letter_is_first(it: &dyn Harness) {
+pub async fn the_newest_dead_letter_is_first(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.run(task(5), retry(Duration::ZERO)).await;
@@ -36,7 +36,7 @@ pub(super) async fn the_newest_dead_letter_is_first(it: &dyn Harness) {
     assert_eq!(listed, expected);
 }
 
-pub(super) async fn a_list_of_dead_letters_has_at_most_its_limit(it: &dyn Harness) {
+pub async fn a_list_of_dead_letters_has_at_most_its_limit(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     assert_eq!(process.dead_letters(DeadFilter::all(), 9).await, []);
@@ -55,7 +55,7 @@ pub(super) async fn a_list_of_dead_letters_has_at_most_its_limit(it: &dyn Harnes
     );
 }
 
-pub(super) async fn filters_select_dead_letters(it: &dyn Harness) {
+pub async fn filters_select_dead_letters(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     for number in 1..=6 {
@@ -88,7 +88,7 @@ pub(super) async fn filters_select_dead_letters(it: &dyn Harness) {
     );
 }
 
-pub(super) async fn a_dead_letter_has_its_payload(it: &dyn Harness) {
+pub async fn a_dead_letter_has_its_payload(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let lens = [0, 1, 512, 513, 100_000, MAX_PAYLOAD_BYTES];
@@ -111,7 +111,7 @@ pub(super) async fn a_dead_letter_has_its_payload(it: &dyn Harness) {
     }
 }
 
-pub(super) async fn only_a_dead_letter_has_a_payload(it: &dyn Harness) {
+pub async fn only_a_dead_letter_has_a_payload(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.run(task(1), done()).await;
@@ -126,7 +126,7 @@ pub(super) async fn only_a_dead_letter_has_a_payload(it: &dyn Harness) {
     }
 }
 
-pub(super) async fn a_replayed_or_deleted_dead_letter_has_no_payload(it: &dyn Harness) {
+pub async fn a_replayed_or_deleted_dead_letter_has_no_payload(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let large = |number| NewTask {
@@ -156,7 +156,7 @@ pub(super) async fn a_replayed_or_deleted_dead_letter_has_no_payload(it: &dyn Ha
     assert_eq!(payload_of(1).await, Some(Ok(vec![1; 2000])));
 }
 
-pub(super) async fn a_replayed_dead_letter_starts_afresh(it: &dyn Harness) {
+pub async fn a_replayed_dead_letter_starts_afresh(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.run(task(1), retry(Duration::ZERO)).await;
@@ -174,7 +174,7 @@ pub(super) async fn a_replayed_dead_letter_starts_afresh(it: &dyn Harness) {
     assert_eq!((counts.stored, counts.dead, counts.died), (1, 0, 1));
 }
 
-pub(super) async fn replayed_dead_letters_wait_in_the_order_of_their_ids(it: &dyn Harness) {
+pub async fn replayed_dead_letters_wait_in_the_order_of_their_ids(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     for number in [3, 1, 2] {
@@ -186,7 +186,7 @@ pub(super) async fn replayed_dead_letters_wait_in_the_order_of_their_ids(it: &dy
     assert_eq!(ids(&session.claim(9).await), [9, 1, 2, 3].map(id));
 }
 
-pub(super) async fn a_deleted_dead_letter_is_gone(it: &dyn Harness) {
+pub async fn a_deleted_dead_letter_is_gone(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.run(task(1), dead()).await;
@@ -202,7 +202,7 @@ pub(super) async fn a_deleted_dead_letter_is_gone(it: &dyn Harness) {
     assert_eq!(process.counts().await.stored, 3);
 }
 
-pub(super) async fn a_dead_letter_expires(it: &dyn Harness) {
+pub async fn a_dead_letter_expires(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.run(task(1), dead()).await;
@@ -222,7 +222,7 @@ pub(super) async fn a_dead_letter_expires(it: &dyn Harness) {
     assert_eq!(process.counts().await.dead, 0);
 }
 
-pub(super) async fn maintenance_keeps_to_its_budget(it: &dyn Harness) {
+pub async fn maintenance_keeps_to_its_budget(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let kept = |number, retention| NewTask {
@@ -246,7 +246,7 @@ pub(super) async fn maintenance_keeps_to_its_budget(it: &dyn Harness) {
     assert_eq!(process.status([5, 6]).await, [state_done(), state_dead()]);
 }
 
-pub(super) async fn maintenance_keeps_the_newest_dead_letters(it: &dyn Harness) {
+pub async fn maintenance_keeps_the_newest_dead_letters(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let batch = MAX_BATCH_TASKS as u64;

@@ -84,7 +84,7 @@ impl Backlog {
 }
 
 /// Each type has a list of its own until a worker knows both.
-pub(super) async fn groups_that_wait_for_the_first_worker_take_turns(it: &dyn Harness) {
+pub async fn groups_that_wait_for_the_first_worker_take_turns(it: &dyn Harness) {
     for want in [256, 10] {
         let process = Process::of(it);
         let mut producer = process.session_of_in(&["job"], "other").await;
@@ -96,7 +96,7 @@ pub(super) async fn groups_that_wait_for_the_first_worker_take_turns(it: &dyn Ha
 }
 
 /// All tasks of the large group have one type, and those of the small groups have the other.
-pub(super) async fn groups_of_several_draining_lists_take_turns(it: &dyn Harness) {
+pub async fn groups_of_several_draining_lists_take_turns(it: &dyn Harness) {
     for want in [256, 10] {
         let process = Process::of(it);
         let mut producer = process.session_of_in(&["job"], "other").await;
@@ -109,7 +109,7 @@ pub(super) async fn groups_of_several_draining_lists_take_turns(it: &dyn Harness
     }
 }
 
-pub(super) async fn groups_take_turns_after_a_type_is_paused(it: &dyn Harness) {
+pub async fn groups_take_turns_after_a_type_is_paused(it: &dyn Harness) {
     for want in [256, 10] {
         let process = Process::of(it);
         let mut q = process.session_of_in(&["even", "odd", "job"], "q").await;
@@ -122,7 +122,7 @@ pub(super) async fn groups_take_turns_after_a_type_is_paused(it: &dyn Harness) {
 }
 
 /// A turn moves a few tasks of some groups. Then it is the turn of the other groups to move.
-pub(super) async fn more_groups_than_a_turn_drains_take_turns(it: &dyn Harness) {
+pub async fn more_groups_than_a_turn_drains_take_turns(it: &dyn Harness) {
     const GROUPS: u64 = 300;
     let process = Process::of(it);
     let mut producer = process.session_of_in(&["job"], "other").await;
@@ -145,7 +145,7 @@ pub(super) async fn more_groups_than_a_turn_drains_take_turns(it: &dyn Harness) 
 }
 
 /// The groups of one list have every other turn, and those of the other list have the rest.
-pub(super) async fn groups_of_two_draining_lists_are_served_in_one_order(it: &dyn Harness) {
+pub async fn groups_of_two_draining_lists_are_served_in_one_order(it: &dyn Harness) {
     const GROUPS: u64 = 520;
     let process = Process::of(it);
     let mut producer = process.session_of_in(&["job"], "other").await;
@@ -184,7 +184,7 @@ async fn draining(
     ([q, process.session_of_in(&["odd"], "q").await], claim)
 }
 
-pub(super) async fn full_groups_drain_after_tasks_without_a_group(it: &dyn Harness) {
+pub async fn full_groups_drain_after_tasks_without_a_group(it: &dyn Harness) {
     let process = Process::of(it);
     let full = (0..280).map(|number| grouped(&(number / 4).to_string(), number));
     let tasks = full.chain((280..480).map(queued)).collect();
@@ -194,7 +194,7 @@ pub(super) async fn full_groups_drain_after_tasks_without_a_group(it: &dyn Harne
     assert!(ids(&claim).into_iter().eq((280..480).map(id)));
 }
 
-pub(super) async fn tasks_without_a_group_drain_beside_a_group(it: &dyn Harness) {
+pub async fn tasks_without_a_group_drain_beside_a_group(it: &dyn Harness) {
     let process = Process::of(it);
     let group = (0..300).map(|number| grouped("a", number));
     let tasks = group.chain((300..400).map(queued)).collect();
@@ -203,7 +203,7 @@ pub(super) async fn tasks_without_a_group_drain_beside_a_group(it: &dyn Harness)
     assert!(ids(&q.claim(9).await).into_iter().eq(expected.map(id)));
 }
 
-pub(super) async fn nothing_is_left_of_groups_that_have_drained(it: &dyn Harness) {
+pub async fn nothing_is_left_of_groups_that_have_drained(it: &dyn Harness) {
     let process = Process::of(it);
     let tasks = (0..8).map(|number| grouped(&(number % 2).to_string(), number));
     let ([mut q, odd], mut claim) = draining(&process, tasks.collect(), 2).await;
@@ -232,7 +232,7 @@ async fn end_all(process: &Process, session: Session<'_>, backlog: Backlog) {
 }
 
 /// In Redis, the entry of a cancelled task stays in its list for a while.
-pub(super) async fn a_group_of_cancelled_tasks_has_no_turn_in_a_draining_list(it: &dyn Harness) {
+pub async fn a_group_of_cancelled_tasks_has_no_turn_in_a_draining_list(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session_in("q").await;
     session.enqueue([grouped("a", 1)]).await;

@@ -6,7 +6,7 @@ use super::Harness;
 use super::process::*;
 use crate::durable::store::{MAX_BATCH_TASKS, NewTask, TaskState, Verdict};
 
-pub(super) async fn a_claimed_task_is_as_it_was_stored(it: &dyn Harness) {
+pub async fn a_claimed_task_is_as_it_was_stored(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1), task(2)]).await;
@@ -16,7 +16,7 @@ pub(super) async fn a_claimed_task_is_as_it_was_stored(it: &dyn Harness) {
     assert_eq!((counts.stored, counts.claimed, counts.running), (2, 2, 2));
 }
 
-pub(super) async fn a_repeated_enqueue_stores_once(it: &dyn Harness) {
+pub async fn a_repeated_enqueue_stores_once(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1), task(2)]).await;
@@ -35,7 +35,7 @@ pub(super) async fn a_repeated_enqueue_stores_once(it: &dyn Harness) {
     );
 }
 
-pub(super) async fn a_number_with_other_tasks_is_refused(it: &dyn Harness) {
+pub async fn a_number_with_other_tasks_is_refused(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;
@@ -48,7 +48,7 @@ pub(super) async fn a_number_with_other_tasks_is_refused(it: &dyn Harness) {
     assert_eq!(process.status_of(2).await, TaskState::Waiting);
 }
 
-pub(super) async fn an_older_number_is_refused(it: &dyn Harness) {
+pub async fn an_older_number_is_refused(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;
@@ -59,7 +59,7 @@ pub(super) async fn an_older_number_is_refused(it: &dyn Harness) {
     assert_eq!(process.status_of(3).await, TaskState::Absent);
 }
 
-pub(super) async fn an_empty_enqueue_does_not_use_its_number(it: &dyn Harness) {
+pub async fn an_empty_enqueue_does_not_use_its_number(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([]).await;
@@ -79,7 +79,7 @@ pub(super) async fn an_empty_enqueue_does_not_use_its_number(it: &dyn Harness) {
     assert_refused(session.enqueue_again([]).await);
 }
 
-pub(super) async fn an_unknown_session_is_refused(it: &dyn Harness) {
+pub async fn an_unknown_session_is_refused(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.id += 1;
@@ -88,7 +88,7 @@ pub(super) async fn an_unknown_session_is_refused(it: &dyn Harness) {
     assert_eq!(process.status_of(1).await, TaskState::Absent);
 }
 
-pub(super) async fn an_id_twice_in_one_batch_is_stored_once(it: &dyn Harness) {
+pub async fn an_id_twice_in_one_batch_is_stored_once(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1), other(1), task(2)]).await;
@@ -97,7 +97,7 @@ pub(super) async fn an_id_twice_in_one_batch_is_stored_once(it: &dyn Harness) {
     assert_eq!(process.counts().await.stored, 2);
 }
 
-pub(super) async fn a_stored_id_changes_nothing_while_it_waits(it: &dyn Harness) {
+pub async fn a_stored_id_changes_nothing_while_it_waits(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1), task(2)]).await;
@@ -106,7 +106,7 @@ pub(super) async fn a_stored_id_changes_nothing_while_it_waits(it: &dyn Harness)
     assert_eq!(session.claim(9).await.tasks, [fresh(1), fresh(2)]);
 }
 
-pub(super) async fn a_stored_id_changes_nothing_while_it_is_delayed(it: &dyn Harness) {
+pub async fn a_stored_id_changes_nothing_while_it_is_delayed(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([delayed(1, SECOND)]).await;
@@ -117,7 +117,7 @@ pub(super) async fn a_stored_id_changes_nothing_while_it_is_delayed(it: &dyn Har
     assert_eq!(session.claim(9).await.tasks, [expected]);
 }
 
-pub(super) async fn a_stored_id_changes_nothing_while_it_runs(it: &dyn Harness) {
+pub async fn a_stored_id_changes_nothing_while_it_runs(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;
@@ -128,11 +128,11 @@ pub(super) async fn a_stored_id_changes_nothing_while_it_runs(it: &dyn Harness) 
     assert_eq!(process.status_of(1).await, state_done());
 }
 
-pub(super) async fn a_stored_id_changes_nothing_when_it_is_done(it: &dyn Harness) {
+pub async fn a_stored_id_changes_nothing_when_it_is_done(it: &dyn Harness) {
     ended(it, done(), state_done()).await;
 }
 
-pub(super) async fn a_stored_id_changes_nothing_when_it_is_dead(it: &dyn Harness) {
+pub async fn a_stored_id_changes_nothing_when_it_is_dead(it: &dyn Harness) {
     ended(it, dead(), state_dead()).await;
 }
 
@@ -147,7 +147,7 @@ async fn ended(it: &dyn Harness, verdict: Verdict, seen: TaskState) {
     assert_eq!(process.counts().await.stored, 1);
 }
 
-pub(super) async fn a_stored_id_changes_nothing_when_it_is_cancelled(it: &dyn Harness) {
+pub async fn a_stored_id_changes_nothing_when_it_is_cancelled(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;
@@ -157,7 +157,7 @@ pub(super) async fn a_stored_id_changes_nothing_when_it_is_cancelled(it: &dyn Ha
     assert_eq!(process.status_of(1).await, TaskState::Cancelled);
 }
 
-pub(super) async fn an_id_is_free_when_its_task_has_expired(it: &dyn Harness) {
+pub async fn an_id_is_free_when_its_task_has_expired(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.run(task(1), done()).await;
@@ -169,7 +169,7 @@ pub(super) async fn an_id_is_free_when_its_task_has_expired(it: &dyn Harness) {
     assert_eq!(session.claim(1).await.tasks, [fresh(1)]);
 }
 
-pub(super) async fn a_full_batch_is_stored_in_its_order(it: &dyn Harness) {
+pub async fn a_full_batch_is_stored_in_its_order(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     // This is not the order of the ids.
@@ -182,7 +182,7 @@ pub(super) async fn a_full_batch_is_stored_in_its_order(it: &dyn Harness) {
     assert_eq!(ids(&claim), expected);
 }
 
-pub(super) async fn names_and_payloads_may_be_anything(it: &dyn Harness) {
+pub async fn names_and_payloads_may_be_anything(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let named = |number, name: &'static str, payload: &[u8]| NewTask {
@@ -218,7 +218,7 @@ pub(super) async fn names_and_payloads_may_be_anything(it: &dyn Harness) {
     assert_eq!(process.status([1, 2]).await, expected);
 }
 
-pub(super) async fn large_payloads_and_outputs_are_stored(it: &dyn Harness) {
+pub async fn large_payloads_and_outputs_are_stored(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     for (number, len) in [(1, 100 << 10), (2, 1 << 20)] {

@@ -45,7 +45,7 @@ async fn fail(it: &dyn Harness, session: &mut Session<'_>, number: u64, attempts
     }
 }
 
-pub(super) async fn errors_are_kept_until_the_task_succeeds(it: &dyn Harness) {
+pub async fn errors_are_kept_until_the_task_succeeds(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;
@@ -66,7 +66,7 @@ pub(super) async fn errors_are_kept_until_the_task_succeeds(it: &dyn Harness) {
     assert_eq!(errors(&process, 1).await, []);
 }
 
-pub(super) async fn the_last_errors_are_kept(it: &dyn Harness) {
+pub async fn the_last_errors_are_kept(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;
@@ -75,7 +75,7 @@ pub(super) async fn the_last_errors_are_kept(it: &dyn Harness) {
     assert_eq!(errors(&process, 1).await, expected(4..=attempts, SECOND));
 }
 
-pub(super) async fn a_dead_letter_has_the_errors_of_earlier_attempts(it: &dyn Harness) {
+pub async fn a_dead_letter_has_the_errors_of_earlier_attempts(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;
@@ -99,7 +99,7 @@ pub(super) async fn a_dead_letter_has_the_errors_of_earlier_attempts(it: &dyn Ha
     assert_eq!(errors(&process, 1).await, []);
 }
 
-pub(super) async fn a_claim_says_how_long_its_task_has_been_failing(it: &dyn Harness) {
+pub async fn a_claim_says_how_long_its_task_has_been_failing(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1), task(2)]).await;
@@ -133,7 +133,7 @@ fn failing_for(claim: &Claim) -> Vec<Option<Duration>> {
     claim.tasks.iter().map(|task| task.failing_for).collect()
 }
 
-pub(super) async fn a_repeated_claim_says_how_long_its_task_has_been_failing(it: &dyn Harness) {
+pub async fn a_repeated_claim_says_how_long_its_task_has_been_failing(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;
@@ -149,7 +149,7 @@ pub(super) async fn a_repeated_claim_says_how_long_its_task_has_been_failing(it:
     assert_eq!(failing_for(&repeated), [Some(4 * SECOND), None]);
 }
 
-pub(super) async fn a_replayed_dead_letter_starts_to_fail_anew(it: &dyn Harness) {
+pub async fn a_replayed_dead_letter_starts_to_fail_anew(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;
@@ -164,7 +164,7 @@ pub(super) async fn a_replayed_dead_letter_starts_to_fail_anew(it: &dyn Harness)
     assert_eq!(failing_for(&session.claim(1).await), [Some(SECOND)]);
 }
 
-pub(super) async fn another_task_with_the_same_id_has_not_failed(it: &dyn Harness) {
+pub async fn another_task_with_the_same_id_has_not_failed(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;
@@ -176,7 +176,7 @@ pub(super) async fn another_task_with_the_same_id_has_not_failed(it: &dyn Harnes
     assert_eq!(failing_for(&session.claim(1).await), [None]);
 }
 
-pub(super) async fn a_crash_keeps_errors(it: &dyn Harness) {
+pub async fn a_crash_keeps_errors(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut session = one.session().await;
     session.enqueue([task(1)]).await;
@@ -195,7 +195,7 @@ pub(super) async fn a_crash_keeps_errors(it: &dyn Harness) {
     assert_eq!(errors(&two, 1).await, both);
 }
 
-pub(super) async fn a_cancelled_task_has_no_errors(it: &dyn Harness) {
+pub async fn a_cancelled_task_has_no_errors(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let unkept = |number| NewTask {

@@ -5,13 +5,13 @@ use super::process::*;
 use crate::durable::DeadFilter;
 use crate::durable::store::{Event, Verdict};
 
-pub(super) async fn the_first_event_is_ready(it: &dyn Harness) {
+pub async fn the_first_event_is_ready(it: &dyn Harness) {
     let process = Process::of(it);
     let mut events = process.events();
     assert_eq!(events.next().await, Event::Ready);
 }
 
-pub(super) async fn an_end_is_reported_to_a_producer_that_awaits_it(it: &dyn Harness) {
+pub async fn an_end_is_reported_to_a_producer_that_awaits_it(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut events = one.events();
     let mut spawner = one.session().await;
@@ -26,7 +26,7 @@ pub(super) async fn an_end_is_reported_to_a_producer_that_awaits_it(it: &dyn Har
     }
 }
 
-pub(super) async fn an_end_is_reported_to_any_process_that_awaits_it(it: &dyn Harness) {
+pub async fn an_end_is_reported_to_any_process_that_awaits_it(it: &dyn Harness) {
     let (one, two, three) = (Process::of(it), Process::of(it), Process::of(it));
     let (mut first, mut second) = (one.events(), three.events());
     let mut worker = two.session().await;
@@ -43,7 +43,7 @@ pub(super) async fn an_end_is_reported_to_any_process_that_awaits_it(it: &dyn Ha
     }
 }
 
-pub(super) async fn every_kind_of_end_is_reported(it: &dyn Harness) {
+pub async fn every_kind_of_end_is_reported(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut events = one.events();
     let mut spawner = one.session().await;
@@ -67,7 +67,7 @@ pub(super) async fn every_kind_of_end_is_reported(it: &dyn Harness) {
     events.ended(4).await;
 }
 
-pub(super) async fn a_cancellation_is_reported_to_the_worker(it: &dyn Harness) {
+pub async fn a_cancellation_is_reported_to_the_worker(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut events = two.events();
     let mut spawner = one.session().await;
@@ -80,7 +80,7 @@ pub(super) async fn a_cancellation_is_reported_to_the_worker(it: &dyn Harness) {
     }
 }
 
-pub(super) async fn a_stored_task_wakes_a_worker(it: &dyn Harness) {
+pub async fn a_stored_task_wakes_a_worker(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let (mut worker, mut events) = idle_session(&two).await;
     one.session().await.enqueue([task(1)]).await;
@@ -88,7 +88,7 @@ pub(super) async fn a_stored_task_wakes_a_worker(it: &dyn Harness) {
     assert_eq!(ids(&worker.claim(1).await), [id(1)]);
 }
 
-pub(super) async fn a_delayed_task_wakes_a_worker_in_time(it: &dyn Harness) {
+pub async fn a_delayed_task_wakes_a_worker_in_time(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let (mut worker, mut events) = idle_session(&two).await;
     let mut spawner = one.session().await;
@@ -107,7 +107,7 @@ pub(super) async fn a_delayed_task_wakes_a_worker_in_time(it: &dyn Harness) {
     }
 }
 
-pub(super) async fn the_clock_wakes_workers(it: &dyn Harness) {
+pub async fn the_clock_wakes_workers(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     one.session().await.enqueue([delayed(1, SECOND)]).await;
     let mut events = two.events();
@@ -121,7 +121,7 @@ pub(super) async fn the_clock_wakes_workers(it: &dyn Harness) {
     assert_eq!(ids(&worker.claim(1).await), [id(1)]);
 }
 
-pub(super) async fn a_replayed_dead_letter_wakes_a_worker(it: &dyn Harness) {
+pub async fn a_replayed_dead_letter_wakes_a_worker(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     one.session().await.run(task(1), dead()).await;
     let (mut worker, mut events) = idle_session(&two).await;
@@ -130,7 +130,7 @@ pub(super) async fn a_replayed_dead_letter_wakes_a_worker(it: &dyn Harness) {
     assert_eq!(ids(&worker.claim(1).await), [id(1)]);
 }
 
-pub(super) async fn a_released_task_wakes_a_worker(it: &dyn Harness) {
+pub async fn a_released_task_wakes_a_worker(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut busy = one.session().await;
     busy.enqueue([task(1)]).await;
@@ -144,7 +144,7 @@ pub(super) async fn a_released_task_wakes_a_worker(it: &dyn Harness) {
     assert_eq!(ids(&worker.claim(1).await), [id(1)]);
 }
 
-pub(super) async fn a_dead_process_wakes_a_worker(it: &dyn Harness) {
+pub async fn a_dead_process_wakes_a_worker(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut busy = one.session().await;
     busy.enqueue([task(1)]).await;
@@ -169,7 +169,7 @@ pub(super) async fn a_dead_process_wakes_a_worker(it: &dyn Harness) {
 
 /// Two producers and a worker run as fast as they can. An idle worker waits for a wake-up, so it needs one for every
 /// task that is stored between its turn and its wait.
-pub(super) async fn no_wake_up_is_lost(it: &dyn Harness) {
+pub async fn no_wake_up_is_lost(it: &dyn Harness) {
     const TASKS_OF_EACH: u64 = 50;
     let (one, two, three) = (Process::of(it), Process::of(it), Process::of(it));
     let store = async |process: &Process, first| {

@@ -4,7 +4,7 @@ use super::Harness;
 use super::process::*;
 use crate::durable::store::{TaskState, Verdict};
 
-pub(super) async fn a_verdict_after_reap_and_claim_is_refused(it: &dyn Harness) {
+pub async fn a_verdict_after_reap_and_claim_is_refused(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut frozen = one.session().await;
     let mut other = two.session().await;
@@ -30,7 +30,7 @@ pub(super) async fn a_verdict_after_reap_and_claim_is_refused(it: &dyn Harness) 
     assert_eq!((counts.done, counts.retried, counts.died), (1, 0, 0));
 }
 
-pub(super) async fn a_verdict_after_the_end_is_refused(it: &dyn Harness) {
+pub async fn a_verdict_after_the_end_is_refused(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;
@@ -42,7 +42,7 @@ pub(super) async fn a_verdict_after_the_end_is_refused(it: &dyn Harness) {
     assert_eq!(process.status_of(1).await, state_done());
 }
 
-pub(super) async fn a_verdict_from_before_a_replay_is_refused(it: &dyn Harness) {
+pub async fn a_verdict_from_before_a_replay_is_refused(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut frozen = one.session().await;
     let mut other = two.session().await;
@@ -67,7 +67,7 @@ pub(super) async fn a_verdict_from_before_a_replay_is_refused(it: &dyn Harness) 
     assert_eq!(one.status_of(1).await, state_done());
 }
 
-pub(super) async fn a_verdict_for_the_task_of_another_claim_is_refused(it: &dyn Harness) {
+pub async fn a_verdict_for_the_task_of_another_claim_is_refused(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1), task(2)]).await;
@@ -83,7 +83,7 @@ pub(super) async fn a_verdict_for_the_task_of_another_claim_is_refused(it: &dyn 
     );
 }
 
-pub(super) async fn a_verdict_for_an_unknown_task_is_refused(it: &dyn Harness) {
+pub async fn a_verdict_for_an_unknown_task_is_refused(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1), delayed(2, SECOND)]).await;
@@ -101,7 +101,7 @@ pub(super) async fn a_verdict_for_an_unknown_task_is_refused(it: &dyn Harness) {
     assert_eq!(session.turn(turn).await.refused, [1, 2].map(id));
 }
 
-pub(super) async fn an_epoch_is_above_all_that_its_process_has_received(it: &dyn Harness) {
+pub async fn an_epoch_is_above_all_that_its_process_has_received(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let (mut session, mut other) = (one.session().await, two.session().await);
     session.enqueue((1..=4).map(task)).await;
@@ -118,7 +118,7 @@ pub(super) async fn an_epoch_is_above_all_that_its_process_has_received(it: &dyn
     assert!(last.epoch > next, "{} {next}", last.epoch);
 }
 
-pub(super) async fn valid_and_stale_verdicts_are_distinguished(it: &dyn Harness) {
+pub async fn valid_and_stale_verdicts_are_distinguished(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue((1..=6).map(task)).await;

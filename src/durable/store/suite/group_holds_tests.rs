@@ -14,7 +14,7 @@ async fn hold_next(q: &mut Session<'_>, number: u64, wait: Duration) {
     q.run_first(id(number), hold(wait, dead())).await;
 }
 
-pub(super) async fn a_held_group_starts_nothing_until_its_hold_is_over(it: &dyn Harness) {
+pub async fn a_held_group_starts_nothing_until_its_hold_is_over(it: &dyn Harness) {
     let process = Process::of(it);
     let mut q = process.session_in("q").await;
     q.enqueue((1..=3).map(|number| grouped("a", number))).await;
@@ -35,7 +35,7 @@ pub(super) async fn a_held_group_starts_nothing_until_its_hold_is_over(it: &dyn 
 }
 
 /// Even if the hold is over at once.
-pub(super) async fn a_group_that_is_held_goes_behind_the_others(it: &dyn Harness) {
+pub async fn a_group_that_is_held_goes_behind_the_others(it: &dyn Harness) {
     let process = Process::of(it);
     let mut q = process.session_in("q").await;
     q.enqueue([grouped("b", 1)]).await;
@@ -47,7 +47,7 @@ pub(super) async fn a_group_that_is_held_goes_behind_the_others(it: &dyn Harness
     assert_eq!(ids(&claim), [3, 2].map(id));
 }
 
-pub(super) async fn a_verdict_of_any_kind_can_hold_its_group(it: &dyn Harness) {
+pub async fn a_verdict_of_any_kind_can_hold_its_group(it: &dyn Harness) {
     let process = Process::of(it);
     let mut q = process.session_in("q").await;
     let mut default = process.session().await;
@@ -72,7 +72,7 @@ pub(super) async fn a_verdict_of_any_kind_can_hold_its_group(it: &dyn Harness) {
     }
 }
 
-pub(super) async fn a_hold_may_be_over_while_its_group_is_empty(it: &dyn Harness) {
+pub async fn a_hold_may_be_over_while_its_group_is_empty(it: &dyn Harness) {
     let process = Process::of(it);
     let mut q = process.session_in("q").await;
     q.enqueue([grouped("a", 1)]).await;
@@ -87,7 +87,7 @@ pub(super) async fn a_hold_may_be_over_while_its_group_is_empty(it: &dyn Harness
     assert_eq!(ids(&q.claim(9).await), [id(3)]);
 }
 
-pub(super) async fn a_hold_may_be_over_while_its_group_is_full(it: &dyn Harness) {
+pub async fn a_hold_may_be_over_while_its_group_is_full(it: &dyn Harness) {
     let process = Process::of(it);
     let mut q = process.session_in("q").await;
     process
@@ -106,7 +106,7 @@ pub(super) async fn a_hold_may_be_over_while_its_group_is_full(it: &dyn Harness)
     assert_eq!(ids(&turned.claim.unwrap()), [id(1)]);
 }
 
-pub(super) async fn a_later_hold_replaces_an_earlier_one(it: &dyn Harness) {
+pub async fn a_later_hold_replaces_an_earlier_one(it: &dyn Harness) {
     let process = Process::of(it);
     let mut q = process.session_in("q").await;
     q.enqueue((1..=9).map(|number| grouped("a", number))).await;
@@ -126,7 +126,7 @@ pub(super) async fn a_later_hold_replaces_an_earlier_one(it: &dyn Harness) {
 }
 
 /// A turn ends a limited number of holds. The worker asks again at once.
-pub(super) async fn holds_of_many_groups_end_at_the_same_time(it: &dyn Harness) {
+pub async fn holds_of_many_groups_end_at_the_same_time(it: &dyn Harness) {
     let process = Process::of(it);
     let mut q = process.session_in("q").await;
     for first in [0, 150, 300, 450] {
@@ -148,7 +148,7 @@ pub(super) async fn holds_of_many_groups_end_at_the_same_time(it: &dyn Harness) 
     }
 }
 
-pub(super) async fn a_shorter_hold_wakes_a_session(it: &dyn Harness) {
+pub async fn a_shorter_hold_wakes_a_session(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut producer = prepare(&one).await;
     let mut busy = one.session_in("q").await;
@@ -174,7 +174,7 @@ pub(super) async fn a_shorter_hold_wakes_a_session(it: &dyn Harness) {
 }
 
 /// A worker that has got as many tasks as it wanted may have no free permit when the hold is over.
-pub(super) async fn a_full_worker_has_another_one_wait_for_a_hold(it: &dyn Harness) {
+pub async fn a_full_worker_has_another_one_wait_for_a_hold(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut producer = prepare(&one).await;
     let mut busy = one.session_in("q").await;
@@ -197,7 +197,7 @@ pub(super) async fn a_full_worker_has_another_one_wait_for_a_hold(it: &dyn Harne
     );
 }
 
-pub(super) async fn a_freed_permit_of_a_group_wakes_a_session(it: &dyn Harness) {
+pub async fn a_freed_permit_of_a_group_wakes_a_session(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut default = prepare(&one).await;
     let mut busy = one.session_in("q").await;
@@ -217,7 +217,7 @@ pub(super) async fn a_freed_permit_of_a_group_wakes_a_session(it: &dyn Harness) 
     idle.starts(4).await;
 }
 
-pub(super) async fn a_raised_limit_of_groups_wakes_a_session(it: &dyn Harness) {
+pub async fn a_raised_limit_of_groups_wakes_a_session(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut producer = prepare(&one).await;
     let mut busy = one.session_in("q").await;
@@ -234,7 +234,7 @@ pub(super) async fn a_raised_limit_of_groups_wakes_a_session(it: &dyn Harness) {
 }
 
 /// A worker without a free permit may go idle, too.
-pub(super) async fn a_worker_that_wants_nothing_waits_for_a_hold(it: &dyn Harness) {
+pub async fn a_worker_that_wants_nothing_waits_for_a_hold(it: &dyn Harness) {
     let process = Process::of(it);
     let mut q = process.session_in("q").await;
     q.enqueue([grouped("a", 1), grouped("a", 2)]).await;
@@ -246,7 +246,7 @@ pub(super) async fn a_worker_that_wants_nothing_waits_for_a_hold(it: &dyn Harnes
 }
 
 /// The end of a hold is handed on, also by a worker that ends no task itself.
-pub(super) async fn a_worker_that_a_claim_fills_hands_a_hold_on(it: &dyn Harness) {
+pub async fn a_worker_that_a_claim_fills_hands_a_hold_on(it: &dyn Harness) {
     let (one, two, three) = (Process::of(it), Process::of(it), Process::of(it));
     let mut producer = prepare(&one).await;
     let mut busy = one.session_in("q").await;

@@ -43,7 +43,7 @@ fn assert_sound(it: &dyn Harness) {
 }
 
 /// The spawn that replaces it has another group, or none.
-pub(super) async fn a_replaced_task_stays_in_its_group(it: &dyn Harness) {
+pub async fn a_replaced_task_stays_in_its_group(it: &dyn Harness) {
     let process = Process::of(it);
     let mut q = process.session_in("q").await;
     let without = |number| with_key(key().replace(), queued(number));
@@ -64,7 +64,7 @@ pub(super) async fn a_replaced_task_stays_in_its_group(it: &dyn Harness) {
     }
 }
 
-pub(super) async fn a_replaced_task_keeps_its_place_in_its_group(it: &dyn Harness) {
+pub async fn a_replaced_task_keeps_its_place_in_its_group(it: &dyn Harness) {
     let process = Process::of(it);
     let mut q = process.session_in("q").await;
     q.enqueue([grouped("a", 5), grouped("b", 6)]).await;
@@ -80,7 +80,7 @@ pub(super) async fn a_replaced_task_keeps_its_place_in_its_group(it: &dyn Harnes
 }
 
 /// The group is no longer in the ring, and goes behind the others when it gets a task.
-pub(super) async fn the_group_of_a_postponed_task_loses_its_turn(it: &dyn Harness) {
+pub async fn the_group_of_a_postponed_task_loses_its_turn(it: &dyn Harness) {
     let process = Process::of(it);
     let mut q = process.session_in("q").await;
     assert_stored(&mut q, replacing("a", 1, NOW)).await;
@@ -99,7 +99,7 @@ pub(super) async fn the_group_of_a_postponed_task_loses_its_turn(it: &dyn Harnes
 }
 
 /// Whatever the order of the tasks in the request.
-pub(super) async fn a_group_with_tasks_before_and_after_a_request_keeps_its_turn(it: &dyn Harness) {
+pub async fn a_group_with_tasks_before_and_after_a_request_keeps_its_turn(it: &dyn Harness) {
     let process = Process::of(it);
     let mut q = process.session_in("q").await;
     for is_first in [true, false] {
@@ -125,7 +125,7 @@ pub(super) async fn a_group_with_tasks_before_and_after_a_request_keeps_its_turn
 }
 
 /// An earlier due time moves it to the end of its group, and its group into the ring.
-pub(super) async fn a_delayed_task_of_a_group_becomes_ready_by_a_replacement(it: &dyn Harness) {
+pub async fn a_delayed_task_of_a_group_becomes_ready_by_a_replacement(it: &dyn Harness) {
     let process = Process::of(it);
     let mut q = process.session_in("q").await;
     process
@@ -143,7 +143,7 @@ pub(super) async fn a_delayed_task_of_a_group_becomes_ready_by_a_replacement(it:
 }
 
 /// A spawn that stores nothing adds nothing to its group.
-pub(super) async fn a_task_that_joins_or_is_rejected_is_in_no_group(it: &dyn Harness) {
+pub async fn a_task_that_joins_or_is_rejected_is_in_no_group(it: &dyn Harness) {
     let process = Process::of(it);
     let mut q = process.session_in("q").await;
     process
@@ -170,7 +170,7 @@ pub(super) async fn a_task_that_joins_or_is_rejected_is_in_no_group(it: &dyn Har
 }
 
 /// Debounced tasks of many groups are postponed again and again, claimed, and cancelled: nothing of them is left.
-pub(super) async fn nothing_is_left_of_groups_with_keys(it: &dyn Harness) {
+pub async fn nothing_is_left_of_groups_with_keys(it: &dyn Harness) {
     let process = Process::of(it);
     let mut q = process.session_in("q").await;
     let debounced = |round: u64, group: u64| {
@@ -203,7 +203,7 @@ pub(super) async fn nothing_is_left_of_groups_with_keys(it: &dyn Harness) {
     assert!(it.leftovers() <= 1, "{}", it.leftovers());
 }
 
-pub(super) async fn a_task_of_a_held_group_can_be_replaced(it: &dyn Harness) {
+pub async fn a_task_of_a_held_group_can_be_replaced(it: &dyn Harness) {
     let process = Process::of(it);
     let mut q = process.session_in("q").await;
     q.enqueue([grouped("a", 2)]).await;
@@ -222,7 +222,7 @@ pub(super) async fn a_task_of_a_held_group_can_be_replaced(it: &dyn Harness) {
     assert_sound(it);
 }
 
-pub(super) async fn a_replaced_task_of_a_full_group_wakes_nobody(it: &dyn Harness) {
+pub async fn a_replaced_task_of_a_full_group_wakes_nobody(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut producer = prepare(&one).await;
     let mut busy = one.session_in("q").await;
@@ -243,7 +243,7 @@ pub(super) async fn a_replaced_task_of_a_full_group_wakes_nobody(it: &dyn Harnes
 }
 
 /// A task whose new payload has another envelope has another kind, and is still counted in its group.
-pub(super) async fn a_replaced_task_of_another_envelope_stays_in_its_group(it: &dyn Harness) {
+pub async fn a_replaced_task_of_another_envelope_stays_in_its_group(it: &dyn Harness) {
     let process = Process::of(it);
     let set = TypeSet::of([1, 3].map(|envelope| Kind::in_envelope("job", envelope)));
     let both = process.session_with(set.in_queue(queue_name("q")));

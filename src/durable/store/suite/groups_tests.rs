@@ -23,7 +23,7 @@ async fn one_by_one(session: &mut Session<'_>, count: usize) -> Vec<TaskId> {
     claimed
 }
 
-pub(super) async fn groups_take_turns(it: &dyn Harness) {
+pub async fn groups_take_turns(it: &dyn Harness) {
     let process = Process::of(it);
     let mut q = process.session_in("q").await;
     let backlog = async |q: &mut Session<'_>, first: u64| {
@@ -43,7 +43,7 @@ pub(super) async fn groups_take_turns(it: &dyn Harness) {
 }
 
 /// The group of a task is part of what a worker gets.
-pub(super) async fn a_claimed_task_has_its_group(it: &dyn Harness) {
+pub async fn a_claimed_task_has_its_group(it: &dyn Harness) {
     let process = Process::of(it);
     let mut q = process.session_in("q").await;
     let longest = "\u{fc} \0:/'%_".repeat(6) + "0123456789";
@@ -59,7 +59,7 @@ pub(super) async fn a_claimed_task_has_its_group(it: &dyn Harness) {
     assert_eq!(q.claim(9).await.tasks[0].group, None);
 }
 
-pub(super) async fn a_group_starts_its_quantum_before_the_next(it: &dyn Harness) {
+pub async fn a_group_starts_its_quantum_before_the_next(it: &dyn Harness) {
     let process = Process::of(it);
     let mut q = process.session_in("q").await;
     process
@@ -74,7 +74,7 @@ pub(super) async fn a_group_starts_its_quantum_before_the_next(it: &dyn Harness)
     assert_eq!(ids(&q.claim(9).await), [15, 16].map(id));
 }
 
-pub(super) async fn a_group_that_gets_a_task_goes_behind_the_others(it: &dyn Harness) {
+pub async fn a_group_that_gets_a_task_goes_behind_the_others(it: &dyn Harness) {
     let process = Process::of(it);
     let mut q = process.session_in("q").await;
     q.enqueue(tasks_of("z", [1])).await;
@@ -92,7 +92,7 @@ pub(super) async fn a_group_that_gets_a_task_goes_behind_the_others(it: &dyn Har
     assert_eq!(ids(&q.claim(9).await), [33, 31, 30, 32].map(id));
 }
 
-pub(super) async fn tasks_without_a_group_come_last(it: &dyn Harness) {
+pub async fn tasks_without_a_group_come_last(it: &dyn Harness) {
     let process = Process::of(it);
     let mut q = process.session_in("q").await;
     q.enqueue([queued(1), queued(2)]).await;
@@ -103,7 +103,7 @@ pub(super) async fn tasks_without_a_group_come_last(it: &dyn Harness) {
 }
 
 /// Within a priority, groups take turns. A higher priority comes first.
-pub(super) async fn groups_take_turns_in_each_priority(it: &dyn Harness) {
+pub async fn groups_take_turns_in_each_priority(it: &dyn Harness) {
     let process = Process::of(it);
     let mut q = process.session_in("q").await;
     let at = |priority, group, number| at_priority(priority, grouped(group, number));
@@ -123,7 +123,7 @@ pub(super) async fn groups_take_turns_in_each_priority(it: &dyn Harness) {
 }
 
 /// The other groups start within one round, although one group has far more tasks.
-pub(super) async fn a_group_with_many_tasks_delays_no_other(it: &dyn Harness) {
+pub async fn a_group_with_many_tasks_delays_no_other(it: &dyn Harness) {
     let process = Process::of(it);
     let mut q = process.session_in("q").await;
     q.enqueue(tasks_of("large", 0..256)).await;
@@ -145,7 +145,7 @@ pub(super) async fn a_group_with_many_tasks_delays_no_other(it: &dyn Harness) {
     assert!(started <= 120, "{started}");
 }
 
-pub(super) async fn tasks_of_a_group_of_one_start_in_the_order_of_storing(it: &dyn Harness) {
+pub async fn tasks_of_a_group_of_one_start_in_the_order_of_storing(it: &dyn Harness) {
     let processes: Vec<_> = (0..10).map(|_| Process::of(it)).collect();
     let mut sessions = Vec::new();
     for process in &processes {
@@ -184,7 +184,7 @@ pub(super) async fn tasks_of_a_group_of_one_start_in_the_order_of_storing(it: &d
     assert_eq!(started[1], (100..120).map(id).collect::<Vec<_>>());
 }
 
-pub(super) async fn no_more_tasks_of_a_group_run_than_its_limit(it: &dyn Harness) {
+pub async fn no_more_tasks_of_a_group_run_than_its_limit(it: &dyn Harness) {
     let process = Process::of(it);
     let mut q = process.session_in("q").await;
     let mut other = process.session_in("q").await;
@@ -217,7 +217,7 @@ pub(super) async fn no_more_tasks_of_a_group_run_than_its_limit(it: &dyn Harness
 }
 
 /// The limit counts the tasks of a group in all types and priorities.
-pub(super) async fn a_group_has_one_limit_for_all_its_tasks(it: &dyn Harness) {
+pub async fn a_group_has_one_limit_for_all_its_tasks(it: &dyn Harness) {
     let process = Process::of(it);
     let mut even = process.session_of_in(&["even"], "q").await;
     let mut odd = process.session_of_in(&["odd"], "q").await;
@@ -250,7 +250,7 @@ pub(super) async fn a_group_has_one_limit_for_all_its_tasks(it: &dyn Harness) {
     assert_eq!(ids(&even.claim(9).await), [id(4)]);
 }
 
-pub(super) async fn a_verdict_of_any_kind_frees_one_permit_of_its_group(it: &dyn Harness) {
+pub async fn a_verdict_of_any_kind_frees_one_permit_of_its_group(it: &dyn Harness) {
     let process = Process::of(it);
     let mut first = process.session_in("q").await;
     let mut second = process.session_in("q").await;
@@ -281,9 +281,7 @@ pub(super) async fn a_verdict_of_any_kind_frees_one_permit_of_its_group(it: &dyn
 }
 
 /// Nobody else of the group starts until then, and the other groups are not affected.
-pub(super) async fn the_group_of_a_dead_worker_waits_until_its_task_is_taken_back(
-    it: &dyn Harness,
-) {
+pub async fn the_group_of_a_dead_worker_waits_until_its_task_is_taken_back(it: &dyn Harness) {
     let process = Process::of(it);
     let mut zombie = process.session_in("q").await;
     let mut q = process.session_in("q").await;
@@ -322,7 +320,7 @@ pub(super) async fn the_group_of_a_dead_worker_waits_until_its_task_is_taken_bac
 }
 
 /// As in a shutdown.
-pub(super) async fn a_released_task_is_the_first_of_its_group(it: &dyn Harness) {
+pub async fn a_released_task_is_the_first_of_its_group(it: &dyn Harness) {
     let process = Process::of(it);
     let mut q = process.session_in("q").await;
     for limit in [None, Some(1)] {
@@ -349,7 +347,7 @@ pub(super) async fn a_released_task_is_the_first_of_its_group(it: &dyn Harness) 
     }
 }
 
-pub(super) async fn a_limit_of_groups_is_lowered_and_raised(it: &dyn Harness) {
+pub async fn a_limit_of_groups_is_lowered_and_raised(it: &dyn Harness) {
     let process = Process::of(it);
     let mut q = process.session_in("q").await;
     let limited = |most| groups(Groups::new().max_running(most));
@@ -376,7 +374,7 @@ pub(super) async fn a_limit_of_groups_is_lowered_and_raised(it: &dyn Harness) {
     assert_eq!(ids(&q.claim(3).await), [17, 24, 18].map(id));
 }
 
-pub(super) async fn cancelled_tasks_may_be_all_of_a_group(it: &dyn Harness) {
+pub async fn cancelled_tasks_may_be_all_of_a_group(it: &dyn Harness) {
     let process = Process::of(it);
     let mut q = process.session_in("q").await;
     q.enqueue(tasks_of("a", 10..13)).await;
@@ -396,7 +394,7 @@ pub(super) async fn cancelled_tasks_may_be_all_of_a_group(it: &dyn Harness) {
     assert_eq!(ids(&q.claim(9).await), [40, 33, 41].map(id));
 }
 
-pub(super) async fn tasks_of_a_group_change_their_lists(it: &dyn Harness) {
+pub async fn tasks_of_a_group_change_their_lists(it: &dyn Harness) {
     let process = Process::of(it);
     let mut all = process.session_of_in(&["even", "odd"], "q").await;
     let new = |number| NewTask {
@@ -425,7 +423,7 @@ pub(super) async fn tasks_of_a_group_change_their_lists(it: &dyn Harness) {
     all.rest().await;
 }
 
-pub(super) async fn nothing_is_left_of_a_group(it: &dyn Harness) {
+pub async fn nothing_is_left_of_a_group(it: &dyn Harness) {
     let process = Process::of(it);
     let mut q = process.session_in("q").await;
     let limit = groups(Groups::new().max_running(1));
@@ -450,7 +448,7 @@ pub(super) async fn nothing_is_left_of_a_group(it: &dyn Harness) {
 }
 
 /// A released task is put into the list into which the others of its group drain later.
-pub(super) async fn a_group_keeps_its_turn_while_its_list_drains(it: &dyn Harness) {
+pub async fn a_group_keeps_its_turn_while_its_list_drains(it: &dyn Harness) {
     let process = Process::of(it);
     let mut q = process.session_in("q").await;
     q.enqueue(tasks_of("b", 1..=3)).await;
@@ -506,7 +504,7 @@ async fn assert_claims_soon(session: &mut Session<'_>, task: NewTask) {
 }
 
 /// A worker that runs a quarantined task, for a long time, starts tasks that are not quarantined.
-pub(super) async fn quarantined_tasks_of_many_groups_delay_no_other_group(it: &dyn Harness) {
+pub async fn quarantined_tasks_of_many_groups_delay_no_other_group(it: &dyn Harness) {
     let process = Process::of(it);
     let mut q = process.session_of_in(&["even", "odd"], "q").await;
     quarantine_many_groups(&process, &mut q, 0).await;
@@ -517,7 +515,7 @@ pub(super) async fn quarantined_tasks_of_many_groups_delay_no_other_group(it: &d
     assert_claims_soon(&mut q, other).await;
 }
 
-pub(super) async fn quarantined_tasks_of_many_groups_delay_no_other_list(it: &dyn Harness) {
+pub async fn quarantined_tasks_of_many_groups_delay_no_other_list(it: &dyn Harness) {
     let process = Process::of(it);
     let mut q = process.session_of_in(&["even", "odd"], "q").await;
     // Another worker knows only one of the types, so each has a list.
@@ -531,7 +529,7 @@ pub(super) async fn quarantined_tasks_of_many_groups_delay_no_other_list(it: &dy
 }
 
 /// Its list has no reader when the group is held.
-pub(super) async fn a_group_is_held_in_a_list_that_no_worker_reads(it: &dyn Harness) {
+pub async fn a_group_is_held_in_a_list_that_no_worker_reads(it: &dyn Harness) {
     let process = Process::of(it);
     let mut even = process.session_of_in(&["even"], "q").await;
     let odd = process.session_of_in(&["odd"], "q").await;

@@ -10,7 +10,7 @@ use crate::durable::key::Conflict;
 use crate::durable::store::{DEAD_LETTER_RETENTION, NewTask, TaskState};
 
 /// If a session ends before a request is answered, its client sends the same tasks in another session.
-pub(super) async fn tasks_that_are_sent_again_do_not_conflict_with_themselves(it: &dyn Harness) {
+pub async fn tasks_that_are_sent_again_do_not_conflict_with_themselves(it: &dyn Harness) {
     let process = Process::of(it);
     let mut first = process.session().await;
     let mut second = process.session().await;
@@ -35,7 +35,7 @@ pub(super) async fn tasks_that_are_sent_again_do_not_conflict_with_themselves(it
     }
 }
 
-pub(super) async fn a_task_that_is_sent_again_after_its_claim_does_not_hold_its_key_again(
+pub async fn a_task_that_is_sent_again_after_its_claim_does_not_hold_its_key_again(
     it: &dyn Harness,
 ) {
     let process = Process::of(it);
@@ -50,7 +50,7 @@ pub(super) async fn a_task_that_is_sent_again_after_its_claim_does_not_hold_its_
     assert_eq!(process.status_of(2).await, TaskState::Waiting);
 }
 
-pub(super) async fn a_replayed_dead_letter_keeps_its_window(it: &dyn Harness) {
+pub async fn a_replayed_dead_letter_keeps_its_window(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.run(throttled(1), dead()).await;
@@ -64,7 +64,7 @@ pub(super) async fn a_replayed_dead_letter_keeps_its_window(it: &dyn Harness) {
 }
 
 /// Maintenance may come later: a window that is longer than the retention of dead letters must not keep the key held until then.
-pub(super) async fn a_dead_letter_that_has_expired_holds_no_key(it: &dyn Harness) {
+pub async fn a_dead_letter_that_has_expired_holds_no_key(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let throttled = |number| with_key(key().throttle(2 * DEAD_LETTER_RETENTION), task(number));

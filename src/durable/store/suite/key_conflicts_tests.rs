@@ -22,7 +22,7 @@ async fn claimed_payload(session: &mut Session<'_>) -> u64 {
     u64::from_be_bytes(payload[..].try_into().unwrap())
 }
 
-pub(super) async fn a_debounced_task_runs_once_with_the_last_payload(it: &dyn Harness) {
+pub async fn a_debounced_task_runs_once_with_the_last_payload(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     assert_stored(&mut session, debounced(1)).await;
@@ -44,9 +44,7 @@ pub(super) async fn a_debounced_task_runs_once_with_the_last_payload(it: &dyn Ha
     assert_eq!(process.counts().await.stored, 2);
 }
 
-pub(super) async fn tasks_of_a_batch_with_the_same_key_run_once_with_the_last_payload(
-    it: &dyn Harness,
-) {
+pub async fn tasks_of_a_batch_with_the_same_key_run_once_with_the_last_payload(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let large = |number: u64, delay| NewTask {
@@ -82,7 +80,7 @@ pub(super) async fn tasks_of_a_batch_with_the_same_key_run_once_with_the_last_pa
     assert_eq!(process.counts().await.stored, 8);
 }
 
-pub(super) async fn a_debounced_task_starts_at_the_latest_time(it: &dyn Harness) {
+pub async fn a_debounced_task_starts_at_the_latest_time(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     assert_stored(&mut session, debounced(1)).await;
@@ -100,7 +98,7 @@ pub(super) async fn a_debounced_task_starts_at_the_latest_time(it: &dyn Harness)
     assert_eq!(claimed_payload(&mut session).await, 5);
 }
 
-pub(super) async fn a_replaced_task_keeps_its_place(it: &dyn Harness) {
+pub async fn a_replaced_task_keeps_its_place(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     for task in [task(1), replacing(2, Duration::ZERO), task(3)] {
@@ -114,7 +112,7 @@ pub(super) async fn a_replaced_task_keeps_its_place(it: &dyn Harness) {
     assert_eq!(process.counts().await.stored, 3);
 }
 
-pub(super) async fn a_replaced_task_gets_a_new_delay(it: &dyn Harness) {
+pub async fn a_replaced_task_gets_a_new_delay(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let replaced = [(0, 1, Conflict::Replace)];
@@ -140,7 +138,7 @@ pub(super) async fn a_replaced_task_gets_a_new_delay(it: &dyn Harness) {
     assert_eq!((counts.waiting, counts.delayed, counts.running), (0, 0, 2));
 }
 
-pub(super) async fn a_replaced_task_that_becomes_ready_overtakes_no_other(it: &dyn Harness) {
+pub async fn a_replaced_task_that_becomes_ready_overtakes_no_other(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     assert_stored(&mut session, replacing(1, HOUR)).await;
@@ -150,7 +148,7 @@ pub(super) async fn a_replaced_task_that_becomes_ready_overtakes_no_other(it: &d
     assert_eq!(ids(&session.claim(9).await), [2, 3, 1, 5].map(id));
 }
 
-pub(super) async fn a_task_that_holds_its_key_until_it_ends_is_joined_instead_of_replaced(
+pub async fn a_task_that_holds_its_key_until_it_ends_is_joined_instead_of_replaced(
     it: &dyn Harness,
 ) {
     let process = Process::of(it);
@@ -164,7 +162,7 @@ pub(super) async fn a_task_that_holds_its_key_until_it_ends_is_joined_instead_of
     assert_eq!(claimed_payload(&mut session).await, 1);
 }
 
-pub(super) async fn an_ended_task_is_joined_instead_of_replaced(it: &dyn Harness) {
+pub async fn an_ended_task_is_joined_instead_of_replaced(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     assert_stored(&mut session, throttled(1)).await;
@@ -174,7 +172,7 @@ pub(super) async fn an_ended_task_is_joined_instead_of_replaced(it: &dyn Harness
     session.rest().await;
 }
 
-pub(super) async fn a_large_payload_is_replaced(it: &dyn Harness) {
+pub async fn a_large_payload_is_replaced(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let of = |number: u64, len| NewTask {
@@ -195,7 +193,7 @@ pub(super) async fn a_large_payload_is_replaced(it: &dyn Harness) {
     assert_eq!(it.leftovers(), 0);
 }
 
-pub(super) async fn a_task_is_rejected(it: &dyn Harness) {
+pub async fn a_task_is_rejected(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let rejecting = |number| with_key(key().reject(), task(number));
@@ -210,7 +208,7 @@ pub(super) async fn a_task_is_rejected(it: &dyn Harness) {
     assert_eq!(process.status_of(4).await, TaskState::Absent);
 }
 
-pub(super) async fn a_replaced_task_that_is_due_earlier_wakes_a_worker(it: &dyn Harness) {
+pub async fn a_replaced_task_that_is_due_earlier_wakes_a_worker(it: &dyn Harness) {
     let process = Process::of(it);
     let mut events = process.events();
     let mut spawner = process.session().await;
@@ -229,7 +227,7 @@ pub(super) async fn a_replaced_task_that_is_due_earlier_wakes_a_worker(it: &dyn 
 }
 
 /// `at_latest` makes a task due before its new delay is over.
-pub(super) async fn a_task_that_at_latest_makes_due_earlier_wakes_a_worker(it: &dyn Harness) {
+pub async fn a_task_that_at_latest_makes_due_earlier_wakes_a_worker(it: &dyn Harness) {
     let process = Process::of(it);
     let mut events = process.events();
     let mut spawner = process.session().await;
@@ -247,7 +245,7 @@ pub(super) async fn a_task_that_at_latest_makes_due_earlier_wakes_a_worker(it: &
 }
 
 /// A later version of the crate may seal payloads in another envelope.
-pub(super) async fn a_payload_in_a_newer_envelope_waits_for_a_newer_worker(it: &dyn Harness) {
+pub async fn a_payload_in_a_newer_envelope_waits_for_a_newer_worker(it: &dyn Harness) {
     let process = Process::of(it);
     let mut events = process.events();
     let mut old = process.session_of(&["job"]).await;

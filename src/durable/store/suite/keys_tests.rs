@@ -54,7 +54,7 @@ pub(super) fn throttled(number: u64) -> NewTask {
     with_key(key().throttle(60 * SECOND), task(number))
 }
 
-pub(super) async fn a_repeated_enqueue_is_answered_as_the_first_time(it: &dyn Harness) {
+pub async fn a_repeated_enqueue_is_answered_as_the_first_time(it: &dyn Harness) {
     let process = Process::of(it);
     let mut worker = process.session().await;
     let mut session = process.session().await;
@@ -74,7 +74,7 @@ pub(super) async fn a_repeated_enqueue_is_answered_as_the_first_time(it: &dyn Ha
     assert_eq!(process.counts().await.stored, 4);
 }
 
-pub(super) async fn only_one_of_many_tasks_with_the_same_key_is_stored(it: &dyn Harness) {
+pub async fn only_one_of_many_tasks_with_the_same_key_is_stored(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut first = one.session().await;
     let mut second = two.session().await;
@@ -95,7 +95,7 @@ pub(super) async fn only_one_of_many_tasks_with_the_same_key_is_stored(it: &dyn 
     assert_eq!(claimed, [0, 111, 112, 114].map(id));
 }
 
-pub(super) async fn a_task_that_ends_frees_its_key(it: &dyn Harness) {
+pub async fn a_task_that_ends_frees_its_key(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let without_retention = |number| NewTask {
@@ -115,7 +115,7 @@ pub(super) async fn a_task_that_ends_frees_its_key(it: &dyn Harness) {
     assert_eq!(process.counts().await.stored, 7);
 }
 
-pub(super) async fn a_task_that_is_tried_again_keeps_its_key(it: &dyn Harness) {
+pub async fn a_task_that_is_tried_again_keeps_its_key(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let mut other = process.session().await;
@@ -134,7 +134,7 @@ pub(super) async fn a_task_that_is_tried_again_keeps_its_key(it: &dyn Harness) {
     assert_stored(&mut other, keyed(2)).await;
 }
 
-pub(super) async fn a_task_that_dies_of_crashes_frees_its_key(it: &dyn Harness) {
+pub async fn a_task_that_dies_of_crashes_frees_its_key(it: &dyn Harness) {
     let process = Process::of(it);
     let mut spawner = process.session().await;
     assert_stored(&mut spawner, keyed(1)).await;
@@ -157,7 +157,7 @@ pub(super) async fn a_task_that_dies_of_crashes_frees_its_key(it: &dyn Harness) 
     assert_joins(&mut spawner, keyed(3), 2).await;
 }
 
-pub(super) async fn a_dead_letter_is_not_replayed_while_its_key_is_held(it: &dyn Harness) {
+pub async fn a_dead_letter_is_not_replayed_while_its_key_is_held(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.run(keyed(1), dead()).await;
@@ -184,7 +184,7 @@ pub(super) async fn a_dead_letter_is_not_replayed_while_its_key_is_held(it: &dyn
     assert_joins(&mut session, keyed(7), 6).await;
 }
 
-pub(super) async fn the_first_of_two_dead_letters_with_a_key_is_replayed(it: &dyn Harness) {
+pub async fn the_first_of_two_dead_letters_with_a_key_is_replayed(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     for number in [2, 1] {
@@ -201,7 +201,7 @@ pub(super) async fn the_first_of_two_dead_letters_with_a_key_is_replayed(it: &dy
     );
 }
 
-pub(super) async fn a_cancelled_task_frees_its_key_at_its_end(it: &dyn Harness) {
+pub async fn a_cancelled_task_frees_its_key_at_its_end(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     assert_stored(&mut session, keyed(1)).await;
@@ -225,7 +225,7 @@ pub(super) async fn a_cancelled_task_frees_its_key_at_its_end(it: &dyn Harness) 
     assert_eq!(claim_all(&mut session).await.0, [id(5)]);
 }
 
-pub(super) async fn a_deleted_dead_letter_frees_its_key(it: &dyn Harness) {
+pub async fn a_deleted_dead_letter_frees_its_key(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.run(throttled(1), dead()).await;
@@ -239,7 +239,7 @@ pub(super) async fn a_deleted_dead_letter_frees_its_key(it: &dyn Harness) {
     assert_joins(&mut session, keyed(4), 3).await;
 }
 
-pub(super) async fn a_key_that_a_claim_has_freed_is_never_held_again(it: &dyn Harness) {
+pub async fn a_key_that_a_claim_has_freed_is_never_held_again(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let until_started = |number| with_key(key().until_started(), task(number));
@@ -270,7 +270,7 @@ pub(super) async fn a_key_that_a_claim_has_freed_is_never_held_again(it: &dyn Ha
     assert_stored(&mut session, until_started(6)).await;
 }
 
-pub(super) async fn a_throttled_task_is_joined_after_its_end(it: &dyn Harness) {
+pub async fn a_throttled_task_is_joined_after_its_end(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     for (end, first) in [(done(), 10), (dead(), 20)] {
@@ -290,9 +290,7 @@ pub(super) async fn a_throttled_task_is_joined_after_its_end(it: &dyn Harness) {
     assert_joins(&mut session, throttled(31), 30).await;
 }
 
-pub(super) async fn a_window_that_is_over_does_not_free_the_key_of_a_running_task(
-    it: &dyn Harness,
-) {
+pub async fn a_window_that_is_over_does_not_free_the_key_of_a_running_task(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     assert_stored(&mut session, throttled(1)).await;
@@ -307,7 +305,7 @@ pub(super) async fn a_window_that_is_over_does_not_free_the_key_of_a_running_tas
     assert_stored(&mut session, throttled(2)).await;
 }
 
-pub(super) async fn setting_the_clock_back_extends_a_window_by_as_much(it: &dyn Harness) {
+pub async fn setting_the_clock_back_extends_a_window_by_as_much(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.run(throttled(1), done()).await;
@@ -326,9 +324,7 @@ pub(super) async fn setting_the_clock_back_extends_a_window_by_as_much(it: &dyn 
     assert_stored(&mut session, throttled(3)).await;
 }
 
-pub(super) async fn a_live_task_takes_precedence_over_an_ended_task_in_its_window(
-    it: &dyn Harness,
-) {
+pub async fn a_live_task_takes_precedence_over_an_ended_task_in_its_window(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.run(throttled(1), dead()).await;
@@ -341,7 +337,7 @@ pub(super) async fn a_live_task_takes_precedence_over_an_ended_task_in_its_windo
     assert_eq!(process.replay_dead_letters(DeadFilter::all()).await, 0);
 }
 
-pub(super) async fn a_key_belongs_to_a_type_and_a_queue(it: &dyn Harness) {
+pub async fn a_key_belongs_to_a_type_and_a_queue(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let other = |number| {
@@ -364,7 +360,7 @@ pub(super) async fn a_key_belongs_to_a_type_and_a_queue(it: &dyn Harness) {
     assert_stored(&mut session, queued(6)).await;
 }
 
-pub(super) async fn maintenance_removes_all_data_about_keys(it: &dyn Harness) {
+pub async fn maintenance_removes_all_data_about_keys(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.run(throttled(1), done()).await;

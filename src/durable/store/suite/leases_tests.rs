@@ -10,7 +10,7 @@ fn third() -> std::time::Duration {
     LEASE / 3
 }
 
-pub(super) async fn a_late_claim_is_suspected_before_it_is_reaped(it: &dyn Harness) {
+pub async fn a_late_claim_is_suspected_before_it_is_reaped(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut silent = one.session().await;
     let mut other = two.session().await;
@@ -30,7 +30,7 @@ pub(super) async fn a_late_claim_is_suspected_before_it_is_reaped(it: &dyn Harne
     assert_eq!((ids(&claim), claim.tasks[0].lost), (vec![id(1)], 1));
 }
 
-pub(super) async fn a_renewal_clears_suspicion(it: &dyn Harness) {
+pub async fn a_renewal_clears_suspicion(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut slow = one.session().await;
     let mut other = two.session().await;
@@ -48,7 +48,7 @@ pub(super) async fn a_renewal_clears_suspicion(it: &dyn Harness) {
     assert_eq!(ids(&other.claim(1).await), [id(1)]);
 }
 
-pub(super) async fn a_renewal_extends_a_lease(it: &dyn Harness) {
+pub async fn a_renewal_extends_a_lease(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut slow = one.session().await;
     let mut other = two.session().await;
@@ -64,7 +64,7 @@ pub(super) async fn a_renewal_extends_a_lease(it: &dyn Harness) {
     assert_eq!((counts.done, counts.lost, counts.crashed), (1, 0, 0));
 }
 
-pub(super) async fn verdicts_on_a_suspect_claim_are_accepted(it: &dyn Harness) {
+pub async fn verdicts_on_a_suspect_claim_are_accepted(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut slow = one.session().await;
     let mut other = two.session().await;
@@ -78,7 +78,7 @@ pub(super) async fn verdicts_on_a_suspect_claim_are_accepted(it: &dyn Harness) {
     assert_eq!(one.status_of(1).await, state_done());
 }
 
-pub(super) async fn an_unconfirmed_claim_is_lost(it: &dyn Harness) {
+pub async fn an_unconfirmed_claim_is_lost(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut silent = one.session().await;
     let mut other = two.session().await;
@@ -91,7 +91,7 @@ pub(super) async fn an_unconfirmed_claim_is_lost(it: &dyn Harness) {
     assert_eq!((counts.lost, counts.crashed, counts.running), (1, 0, 1));
 }
 
-pub(super) async fn a_claim_confirmed_by_a_renewal_has_crashed(it: &dyn Harness) {
+pub async fn a_claim_confirmed_by_a_renewal_has_crashed(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut silent = one.session().await;
     let mut other = two.session().await;
@@ -105,7 +105,7 @@ pub(super) async fn a_claim_confirmed_by_a_renewal_has_crashed(it: &dyn Harness)
     assert_eq!((counts.lost, counts.crashed), (0, 1));
 }
 
-pub(super) async fn a_claim_confirmed_by_a_later_turn_has_crashed(it: &dyn Harness) {
+pub async fn a_claim_confirmed_by_a_later_turn_has_crashed(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut silent = one.session().await;
     let mut other = two.session().await;
@@ -122,7 +122,7 @@ pub(super) async fn a_claim_confirmed_by_a_later_turn_has_crashed(it: &dyn Harne
     assert_eq!((lost.crashes, lost.lost), (0, 1));
 }
 
-pub(super) async fn too_many_crashes_make_a_dead_letter(it: &dyn Harness) {
+pub async fn too_many_crashes_make_a_dead_letter(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let mut other = process.session().await;
@@ -151,7 +151,7 @@ pub(super) async fn too_many_crashes_make_a_dead_letter(it: &dyn Harness) {
 }
 
 /// The task may have killed its worker at once, so all its losses count as one death.
-pub(super) async fn a_loss_counts_as_one_death(it: &dyn Harness) {
+pub async fn a_loss_counts_as_one_death(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let mut other = process.session().await;
@@ -175,7 +175,7 @@ pub(super) async fn a_loss_counts_as_one_death(it: &dyn Harness) {
     assert!(matches!(process.status_of(1).await, TaskState::Dead { .. }));
 }
 
-pub(super) async fn a_loss_after_a_crash_can_be_the_last_death(it: &dyn Harness) {
+pub async fn a_loss_after_a_crash_can_be_the_last_death(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let mut other = process.session().await;
@@ -193,7 +193,7 @@ pub(super) async fn a_loss_after_a_crash_can_be_the_last_death(it: &dyn Harness)
     assert_eq!((counts.crashed, counts.lost), (2, 1));
 }
 
-pub(super) async fn a_late_copy_of_an_idle_turn_costs_nothing(it: &dyn Harness) {
+pub async fn a_late_copy_of_an_idle_turn_costs_nothing(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut worker = one.session().await;
     let mut other = two.session().await;
@@ -214,7 +214,7 @@ pub(super) async fn a_late_copy_of_an_idle_turn_costs_nothing(it: &dyn Harness) 
 }
 
 /// The worker does not know the claim: its turn was repeated, or the store was restored from an older copy.
-pub(super) async fn a_claim_that_a_live_worker_does_not_renew_has_not_crashed(it: &dyn Harness) {
+pub async fn a_claim_that_a_live_worker_does_not_renew_has_not_crashed(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut worker = one.session().await;
     let mut other = two.session().await;
@@ -241,7 +241,7 @@ pub(super) async fn a_claim_that_a_live_worker_does_not_renew_has_not_crashed(it
 }
 
 /// A worker that finds its own lease expired is alive.
-pub(super) async fn a_worker_that_suspects_itself_has_not_crashed(it: &dyn Harness) {
+pub async fn a_worker_that_suspects_itself_has_not_crashed(it: &dyn Harness) {
     let process = Process::of(it);
     let mut worker = process.session().await;
     worker.enqueue([task(1)]).await;
@@ -257,7 +257,7 @@ pub(super) async fn a_worker_that_suspects_itself_has_not_crashed(it: &dyn Harne
 }
 
 /// A worker that was active only before its claims were suspected may have died since.
-pub(super) async fn a_worker_that_was_last_active_in_its_lease_has_crashed(it: &dyn Harness) {
+pub async fn a_worker_that_was_last_active_in_its_lease_has_crashed(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut worker = one.session().await;
     let mut other = two.session().await;
@@ -272,7 +272,7 @@ pub(super) async fn a_worker_that_was_last_active_in_its_lease_has_crashed(it: &
     assert_eq!((claim.tasks[0].crashes, claim.tasks[0].lost), (1, 0));
 }
 
-pub(super) async fn lost_claims_never_make_a_dead_letter(it: &dyn Harness) {
+pub async fn lost_claims_never_make_a_dead_letter(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let mut other = process.session().await;
@@ -293,7 +293,7 @@ pub(super) async fn lost_claims_never_make_a_dead_letter(it: &dyn Harness) {
     assert!(matches!(process.status_of(1).await, TaskState::Dead { .. }));
 }
 
-pub(super) async fn a_renewal_reports_lost_claims(it: &dyn Harness) {
+pub async fn a_renewal_reports_lost_claims(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut slow = one.session().await;
     let mut other = two.session().await;
@@ -317,7 +317,7 @@ pub(super) async fn a_renewal_reports_lost_claims(it: &dyn Harness) {
     );
 }
 
-pub(super) async fn reaped_tasks_go_before_waiting_tasks(it: &dyn Harness) {
+pub async fn reaped_tasks_go_before_waiting_tasks(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let mut other = process.session().await;
@@ -337,7 +337,7 @@ async fn reap(it: &dyn Harness, other: &mut Session<'_>) {
     other.turn(wanting(0)).await;
 }
 
-pub(super) async fn a_worker_holds_one_quarantined_task(it: &dyn Harness) {
+pub async fn a_worker_holds_one_quarantined_task(it: &dyn Harness) {
     let process = Process::of(it);
     let mut worker = process.session().await;
     worker.enqueue((1..=4).map(task)).await;

@@ -4,7 +4,7 @@ use super::Harness;
 use super::process::*;
 use crate::durable::store::{DeadReason, NewTask, TaskState, Verdict};
 
-pub(super) async fn no_more_tasks_run_than_the_limit(it: &dyn Harness) {
+pub async fn no_more_tasks_run_than_the_limit(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut first = one.session_in("q").await;
     let mut second = two.session_in("q").await;
@@ -21,7 +21,7 @@ pub(super) async fn no_more_tasks_run_than_the_limit(it: &dyn Harness) {
     assert_eq!(one.status_of(4).await, TaskState::Waiting);
 }
 
-pub(super) async fn each_queue_has_a_limit_of_its_own(it: &dyn Harness) {
+pub async fn each_queue_has_a_limit_of_its_own(it: &dyn Harness) {
     let process = Process::of(it);
     let mut default = process.session().await;
     let mut q = process.session_in("q").await;
@@ -36,7 +36,7 @@ pub(super) async fn each_queue_has_a_limit_of_its_own(it: &dyn Harness) {
     assert_eq!(claim_all(&mut q).await.0, [id(1)]);
 }
 
-pub(super) async fn a_verdict_of_any_kind_frees_one_permit(it: &dyn Harness) {
+pub async fn a_verdict_of_any_kind_frees_one_permit(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut first = one.session_in("q").await;
     let mut second = two.session_in("q").await;
@@ -60,7 +60,7 @@ pub(super) async fn a_verdict_of_any_kind_frees_one_permit(it: &dyn Harness) {
     }
 }
 
-pub(super) async fn a_verdict_that_is_sent_twice_frees_one_permit(it: &dyn Harness) {
+pub async fn a_verdict_that_is_sent_twice_frees_one_permit(it: &dyn Harness) {
     let process = Process::of(it);
     let mut first = process.session_in("q").await;
     let mut second = process.session_in("q").await;
@@ -81,7 +81,7 @@ pub(super) async fn a_verdict_that_is_sent_twice_frees_one_permit(it: &dyn Harne
     second.rest().await;
 }
 
-pub(super) async fn a_repeated_claim_takes_its_permits_once(it: &dyn Harness) {
+pub async fn a_repeated_claim_takes_its_permits_once(it: &dyn Harness) {
     let process = Process::of(it);
     let mut first = process.session_in("q").await;
     let mut second = process.session_in("q").await;
@@ -101,7 +101,7 @@ pub(super) async fn a_repeated_claim_takes_its_permits_once(it: &dyn Harness) {
 }
 
 /// A turn may end a task, and start another one under its permit.
-pub(super) async fn a_turn_reuses_the_permits_that_it_frees(it: &dyn Harness) {
+pub async fn a_turn_reuses_the_permits_that_it_frees(it: &dyn Harness) {
     let process = Process::of(it);
     let mut q = process.session_in("q").await;
     process.set_queue("q", max_running(2)).await;
@@ -118,7 +118,7 @@ pub(super) async fn a_turn_reuses_the_permits_that_it_frees(it: &dyn Harness) {
     assert_eq!(process.queue("q").await.running, 2);
 }
 
-pub(super) async fn a_lowered_limit_lets_tasks_end(it: &dyn Harness) {
+pub async fn a_lowered_limit_lets_tasks_end(it: &dyn Harness) {
     let process = Process::of(it);
     let mut first = process.session_in("q").await;
     let mut second = process.session_in("q").await;
@@ -138,7 +138,7 @@ pub(super) async fn a_lowered_limit_lets_tasks_end(it: &dyn Harness) {
     assert_eq!(ids(&second.claim(9).await), [6, 7, 8, 9].map(id));
 }
 
-pub(super) async fn the_tasks_of_a_dead_worker_keep_to_the_limit(it: &dyn Harness) {
+pub async fn the_tasks_of_a_dead_worker_keep_to_the_limit(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut dead = one.session_in("q").await;
     let mut first = two.session_in("q").await;
@@ -155,7 +155,7 @@ pub(super) async fn the_tasks_of_a_dead_worker_keep_to_the_limit(it: &dyn Harnes
     first.rest().await;
 }
 
-pub(super) async fn a_late_verdict_frees_no_permit(it: &dyn Harness) {
+pub async fn a_late_verdict_frees_no_permit(it: &dyn Harness) {
     let process = Process::of(it);
     let mut zombie = process.session_in("q").await;
     let mut default = process.session().await;
@@ -183,7 +183,7 @@ pub(super) async fn a_late_verdict_frees_no_permit(it: &dyn Harness) {
     zombie.rest().await;
 }
 
-pub(super) async fn a_dead_letter_of_a_crash_frees_its_permit(it: &dyn Harness) {
+pub async fn a_dead_letter_of_a_crash_frees_its_permit(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut dying = one.session_in("q").await;
     let mut q = two.session_in("q").await;
@@ -206,7 +206,7 @@ pub(super) async fn a_dead_letter_of_a_crash_frees_its_permit(it: &dyn Harness) 
     assert_eq!(two.queue("q").await.running, 1);
 }
 
-pub(super) async fn a_closed_session_frees_its_permits(it: &dyn Harness) {
+pub async fn a_closed_session_frees_its_permits(it: &dyn Harness) {
     let process = Process::of(it);
     let mut first = process.session_in("q").await;
     let mut second = process.session_in("q").await;
@@ -222,7 +222,7 @@ pub(super) async fn a_closed_session_frees_its_permits(it: &dyn Harness) {
     assert_eq!(ids(&second.claim(9).await), [id(4)]);
 }
 
-pub(super) async fn a_cancelled_run_frees_its_permit_when_it_ends(it: &dyn Harness) {
+pub async fn a_cancelled_run_frees_its_permit_when_it_ends(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut first = one.session_in("q").await;
     let mut second = two.session_in("q").await;
@@ -245,7 +245,7 @@ pub(super) async fn a_cancelled_run_frees_its_permit_when_it_ends(it: &dyn Harne
     second.rest().await;
 }
 
-pub(super) async fn a_paused_type_does_not_count_as_running(it: &dyn Harness) {
+pub async fn a_paused_type_does_not_count_as_running(it: &dyn Harness) {
     let process = Process::of(it);
     let mut q = process.session_of_in(&["even", "odd"], "q").await;
     process.set_queue("q", max_running(1)).await;

@@ -624,7 +624,7 @@ fn step() -> impl Strategy<Value = Step> {
 const THREADS: u32 = 2;
 
 /// Compares a store with the model in this many sequences, or ten times as many with `THRONG_LONG=1`.
-pub(super) fn compare_sequences<H: Harness>(sequences: u32) {
+pub fn compare_sequences<H: Harness>(sequences: u32) {
     if !H::is_available() {
         return;
     }

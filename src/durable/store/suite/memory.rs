@@ -38,6 +38,11 @@ impl Harness for Memory {
         drop(process);
     }
 
+    /// Its store time is the machine's clock.
+    fn outlives_clock(&self) -> bool {
+        false
+    }
+
     fn statistics(&self) -> u64 {
         self.store.statistics()
     }

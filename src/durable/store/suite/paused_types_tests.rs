@@ -5,7 +5,7 @@ use super::process::*;
 use crate::durable::DeadFilter;
 use crate::durable::store::{NewTask, TaskState, Verdict};
 
-pub(super) async fn a_paused_type_is_not_claimed(it: &dyn Harness) {
+pub async fn a_paused_type_is_not_claimed(it: &dyn Harness) {
     let process = Process::of(it);
     let mut both = process.session_of(&["even", "odd"]).await;
     both.enqueue((0..10).map(typed)).await;
@@ -33,7 +33,7 @@ pub(super) async fn a_paused_type_is_not_claimed(it: &dyn Harness) {
     );
 }
 
-pub(super) async fn the_only_type_is_paused(it: &dyn Harness) {
+pub async fn the_only_type_is_paused(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session_of(&["odd"]).await;
     session.enqueue([typed(1), typed(3)]).await;
@@ -48,7 +48,7 @@ pub(super) async fn the_only_type_is_paused(it: &dyn Harness) {
 }
 
 /// Tasks are released, retried, due and replayed while their type is paused.
-pub(super) async fn tasks_of_a_paused_type_keep_their_order(it: &dyn Harness) {
+pub async fn tasks_of_a_paused_type_keep_their_order(it: &dyn Harness) {
     let process = Process::of(it);
     let mut both = process.session_of(&["even", "odd"]).await;
     both.run(typed(9), dead()).await;
@@ -75,7 +75,7 @@ pub(super) async fn tasks_of_a_paused_type_keep_their_order(it: &dyn Harness) {
     assert_eq!(claim_all(&mut both).await.0, [1, 5, 13, 11, 9, 3].map(id));
 }
 
-pub(super) async fn a_run_of_a_paused_type_goes_on(it: &dyn Harness) {
+pub async fn a_run_of_a_paused_type_goes_on(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session_of(&["odd"]).await;
     session.enqueue([1, 3, 5].map(typed)).await;
@@ -95,7 +95,7 @@ pub(super) async fn a_run_of_a_paused_type_goes_on(it: &dyn Harness) {
 }
 
 /// The pause gives each type a list of its own, and the list that they had before is empty.
-pub(super) async fn a_task_that_returns_after_a_pause_is_claimed_at_once(it: &dyn Harness) {
+pub async fn a_task_that_returns_after_a_pause_is_claimed_at_once(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session_of(&["even", "odd"]).await;
     session.enqueue([typed(0)]).await;
@@ -106,7 +106,7 @@ pub(super) async fn a_task_that_returns_after_a_pause_is_claimed_at_once(it: &dy
     assert_eq!(ids(&claim.expect("it waits")), [id(0)]);
 }
 
-pub(super) async fn a_type_stays_paused_after_all_processes_exit(it: &dyn Harness) {
+pub async fn a_type_stays_paused_after_all_processes_exit(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session_of(&["even", "odd"]).await;
     session.enqueue((0..6).map(typed)).await;
@@ -123,7 +123,7 @@ pub(super) async fn a_type_stays_paused_after_all_processes_exit(it: &dyn Harnes
     assert_eq!(claim_all(&mut session).await.0, [1, 3, 5].map(id));
 }
 
-pub(super) async fn a_paused_task_is_cancelled_at_once(it: &dyn Harness) {
+pub async fn a_paused_task_is_cancelled_at_once(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session_of(&["odd"]).await;
     session.enqueue([1, 3, 5].map(typed)).await;
@@ -134,7 +134,7 @@ pub(super) async fn a_paused_task_is_cancelled_at_once(it: &dyn Harness) {
     assert_eq!(claim_all(&mut session).await.0, [id(5)]);
 }
 
-pub(super) async fn the_only_type_wakes_a_worker_when_it_is_resumed(it: &dyn Harness) {
+pub async fn the_only_type_wakes_a_worker_when_it_is_resumed(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut events = two.events();
     let mut session = two.session_of(&["odd"]).await;
@@ -148,7 +148,7 @@ pub(super) async fn the_only_type_wakes_a_worker_when_it_is_resumed(it: &dyn Har
     assert_eq!(claim_all(&mut session).await.0, [id(1)]);
 }
 
-pub(super) async fn a_resumed_type_wakes_a_worker(it: &dyn Harness) {
+pub async fn a_resumed_type_wakes_a_worker(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut events = two.events();
     let mut session = two.session_of(&["even", "odd"]).await;
@@ -165,7 +165,7 @@ pub(super) async fn a_resumed_type_wakes_a_worker(it: &dyn Harness) {
     }
 }
 
-pub(super) async fn a_backlog_of_a_paused_type_delays_no_task(it: &dyn Harness) {
+pub async fn a_backlog_of_a_paused_type_delays_no_task(it: &dyn Harness) {
     let process = Process::of(it);
     let mut both = process.session_of(&["even", "odd"]).await;
     for first in (1..1_000).step_by(250) {
@@ -185,7 +185,7 @@ pub(super) async fn a_backlog_of_a_paused_type_delays_no_task(it: &dyn Harness) 
     assert_eq!(claim_all(&mut both).await.0, odds);
 }
 
-pub(super) async fn a_paused_task_is_not_unserved(it: &dyn Harness) {
+pub async fn a_paused_task_is_not_unserved(it: &dyn Harness) {
     let process = Process::of(it);
     let unserved = async || process.counts().await.unserved;
     let mut both = process.session_of(&["even", "odd"]).await;
@@ -201,7 +201,7 @@ pub(super) async fn a_paused_task_is_not_unserved(it: &dyn Harness) {
     assert_eq!(unserved().await, 6);
 }
 
-pub(super) async fn an_unknown_type_can_be_paused(it: &dyn Harness) {
+pub async fn an_unknown_type_can_be_paused(it: &dyn Harness) {
     let process = Process::of(it);
     process.pause("odd").await;
     let mut even = process.session_of(&["even"]).await;
@@ -214,7 +214,7 @@ pub(super) async fn an_unknown_type_can_be_paused(it: &dyn Harness) {
 }
 
 /// A worker ends while its type is paused, and another one starts after the type was resumed.
-pub(super) async fn a_returned_task_is_claimed_with_those_that_wait(it: &dyn Harness) {
+pub async fn a_returned_task_is_claimed_with_those_that_wait(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session_of(&["even", "odd"]).await;
     session.enqueue([1, 3, 5].map(typed)).await;
@@ -227,7 +227,7 @@ pub(super) async fn a_returned_task_is_claimed_with_those_that_wait(it: &dyn Har
 }
 
 /// Their list drains into another one, which also drains.
-pub(super) async fn tasks_that_pass_two_lists_are_claimed_at_once(it: &dyn Harness) {
+pub async fn tasks_that_pass_two_lists_are_claimed_at_once(it: &dyn Harness) {
     let names = ["job", "other", "even", "odd"];
     for name in names {
         let process = Process::of(it);

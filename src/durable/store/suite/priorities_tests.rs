@@ -15,7 +15,7 @@ fn new(queue: &str, priority: Priority, number: u64) -> NewTask {
     in_queue(queue, at_priority(priority, task(number)))
 }
 
-pub(super) async fn a_higher_priority_starts_first(it: &dyn Harness) {
+pub async fn a_higher_priority_starts_first(it: &dyn Harness) {
     for queue in QUEUES {
         let process = Process::of(it);
         let mut session = process.session_in(queue).await;
@@ -34,7 +34,7 @@ pub(super) async fn a_higher_priority_starts_first(it: &dyn Harness) {
 }
 
 /// A claim whose lease is over, of one priority, does not keep tasks with another priority from starting.
-pub(super) async fn a_late_claim_delays_no_other_priority(it: &dyn Harness) {
+pub async fn a_late_claim_delays_no_other_priority(it: &dyn Harness) {
     let process = Process::of(it);
     let mut first = process.session_of(&["job"]).await;
     first.enqueue([new("", Normal, 1)]).await;
@@ -46,7 +46,7 @@ pub(super) async fn a_late_claim_delays_no_other_priority(it: &dyn Harness) {
     assert_eq!(ids(&session.claim(9).await), [id(2)]);
 }
 
-pub(super) async fn a_higher_priority_starts_first_within_a_limit(it: &dyn Harness) {
+pub async fn a_higher_priority_starts_first_within_a_limit(it: &dyn Harness) {
     let process = Process::of(it);
     let mut q = process.session_in("q").await;
     process.set_queue("q", max_running(2)).await;
@@ -62,7 +62,7 @@ pub(super) async fn a_higher_priority_starts_first_within_a_limit(it: &dyn Harne
 }
 
 /// The first payload that does not fit ends the claim, although a later one would fit.
-pub(super) async fn a_claim_of_some_bytes_keeps_the_order_of_priorities(it: &dyn Harness) {
+pub async fn a_claim_of_some_bytes_keeps_the_order_of_priorities(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let sized = |priority, number, len| NewTask {
@@ -86,7 +86,7 @@ pub(super) async fn a_claim_of_some_bytes_keeps_the_order_of_priorities(it: &dyn
     assert_eq!(next(0).await, [id(1)]);
 }
 
-pub(super) async fn a_task_keeps_its_place_in_its_priority(it: &dyn Harness) {
+pub async fn a_task_keeps_its_place_in_its_priority(it: &dyn Harness) {
     for queue in QUEUES {
         let process = Process::of(it);
         let mut session = process.session_in(queue).await;
@@ -111,7 +111,7 @@ pub(super) async fn a_task_keeps_its_place_in_its_priority(it: &dyn Harness) {
 }
 
 /// While tasks of a higher priority always wait.
-pub(super) async fn lower_priorities_get_their_share(it: &dyn Harness) {
+pub async fn lower_priorities_get_their_share(it: &dyn Harness) {
     for queue in QUEUES {
         for want in [1, 7, 64] {
             let first = if queue.is_empty() { 0 } else { 10_000 } + 1_000 * want;
@@ -171,7 +171,7 @@ fn assert_spaced(started: &[TaskId], chosen: Vec<TaskId>, most: usize) {
     }
 }
 
-pub(super) async fn priorities_wait_while_their_type_is_paused(it: &dyn Harness) {
+pub async fn priorities_wait_while_their_type_is_paused(it: &dyn Harness) {
     for queue in QUEUES {
         let process = Process::of(it);
         let mut session = process.session_of_in(&["even", "odd"], queue).await;
@@ -205,7 +205,7 @@ pub(super) async fn priorities_wait_while_their_type_is_paused(it: &dyn Harness)
 }
 
 /// Tasks that waited before the first one with a priority was stored.
-pub(super) async fn the_first_priority_keeps_the_order_of_a_backlog(it: &dyn Harness) {
+pub async fn the_first_priority_keeps_the_order_of_a_backlog(it: &dyn Harness) {
     for queue in QUEUES {
         let process = Process::of(it);
         let mut both = process.session_of_in(&["even", "odd"], queue).await;
@@ -229,7 +229,7 @@ pub(super) async fn the_first_priority_keeps_the_order_of_a_backlog(it: &dyn Har
 }
 
 /// A worker starts after tasks of priorities that it does not know yet were stored.
-pub(super) async fn priorities_of_an_unknown_type_wait_for_a_worker(it: &dyn Harness) {
+pub async fn priorities_of_an_unknown_type_wait_for_a_worker(it: &dyn Harness) {
     let process = Process::of(it);
     let mut producer = process.session_of(&["job"]).await;
     for queue in QUEUES {
@@ -251,7 +251,7 @@ pub(super) async fn priorities_of_an_unknown_type_wait_for_a_worker(it: &dyn Har
     }
 }
 
-pub(super) async fn the_first_task_of_a_priority_wakes_a_worker(it: &dyn Harness) {
+pub async fn the_first_task_of_a_priority_wakes_a_worker(it: &dyn Harness) {
     for priority in [High, Low] {
         for queue in QUEUES {
             let (one, two) = (Process::of(it), Process::of(it));

@@ -18,10 +18,10 @@ use crate::durable::store::{
 };
 use crate::durable::{Counts, DeadFilter, DeadLetter, TaskId};
 
-#[cfg(feature = "redis")]
+#[cfg(all(test, feature = "redis"))]
 pub(in crate::durable::store) use self::tasks::with_key;
 pub(super) use self::tasks::*;
-#[cfg(any(feature = "redis", feature = "postgres"))]
+#[cfg(all(test, any(feature = "redis", feature = "postgres")))]
 pub(in crate::durable::store) use self::tasks::{id, task};
 
 mod tasks;

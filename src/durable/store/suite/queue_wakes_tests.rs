@@ -89,7 +89,7 @@ pub(super) async fn prepare(process: &Process) -> Session<'_> {
     session
 }
 
-pub(super) async fn a_new_task_wakes_a_session_of_its_queue(it: &dyn Harness) {
+pub async fn a_new_task_wakes_a_session_of_its_queue(it: &dyn Harness) {
     let (one, two, three) = (Process::of(it), Process::of(it), Process::of(it));
     let mut producer = prepare(&one).await;
     let mut other = Idle::with(&three, three.session_in("r").await).await;
@@ -105,7 +105,7 @@ pub(super) async fn a_new_task_wakes_a_session_of_its_queue(it: &dyn Harness) {
     }
 }
 
-pub(super) async fn a_new_task_wakes_nobody_while_its_queue_is_full(it: &dyn Harness) {
+pub async fn a_new_task_wakes_nobody_while_its_queue_is_full(it: &dyn Harness) {
     let (one, two, three) = (Process::of(it), Process::of(it), Process::of(it));
     let mut producer = prepare(&one).await;
     one.set_queue("q", max_running(1)).await;
@@ -124,7 +124,7 @@ pub(super) async fn a_new_task_wakes_nobody_while_its_queue_is_full(it: &dyn Har
     idle.starts(2).await;
 }
 
-pub(super) async fn a_new_task_wakes_nobody_while_its_queue_is_paused(it: &dyn Harness) {
+pub async fn a_new_task_wakes_nobody_while_its_queue_is_paused(it: &dyn Harness) {
     let (one, two, three) = (Process::of(it), Process::of(it), Process::of(it));
     let mut producer = prepare(&one).await;
     one.pause_queue("q").await;
@@ -141,7 +141,7 @@ pub(super) async fn a_new_task_wakes_nobody_while_its_queue_is_paused(it: &dyn H
 }
 
 /// A session of another queue reports the end, or one that wants no more tasks.
-pub(super) async fn a_freed_permit_wakes_a_session(it: &dyn Harness) {
+pub async fn a_freed_permit_wakes_a_session(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut default = prepare(&one).await;
     let mut busy = one.session_in("q").await;
@@ -171,7 +171,7 @@ pub(super) async fn a_freed_permit_wakes_a_session(it: &dyn Harness) {
     }
 }
 
-pub(super) async fn a_cancelled_run_that_ends_wakes_a_session(it: &dyn Harness) {
+pub async fn a_cancelled_run_that_ends_wakes_a_session(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut default = prepare(&one).await;
     let mut busy = one.session_in("q").await;
@@ -186,7 +186,7 @@ pub(super) async fn a_cancelled_run_that_ends_wakes_a_session(it: &dyn Harness) 
     idle.starts(2).await;
 }
 
-pub(super) async fn a_raised_limit_wakes_a_session(it: &dyn Harness) {
+pub async fn a_raised_limit_wakes_a_session(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut busy = prepare(&one).await;
     let mut q = one.session_in("q").await;
@@ -206,7 +206,7 @@ pub(super) async fn a_raised_limit_wakes_a_session(it: &dyn Harness) {
 }
 
 /// A turn starts one task of several that may start, and leaves the others.
-pub(super) async fn a_turn_that_leaves_tasks_and_room_wakes_another(it: &dyn Harness) {
+pub async fn a_turn_that_leaves_tasks_and_room_wakes_another(it: &dyn Harness) {
     let (one, two, three) = (Process::of(it), Process::of(it), Process::of(it));
     let mut producer = prepare(&one).await;
     one.pause_queue("q").await;
@@ -222,7 +222,7 @@ pub(super) async fn a_turn_that_leaves_tasks_and_room_wakes_another(it: &dyn Har
 }
 
 /// One session knows the first task that waits, and another one knows only a later one.
-pub(super) async fn a_freed_permit_wakes_a_session_of_each_type(it: &dyn Harness) {
+pub async fn a_freed_permit_wakes_a_session_of_each_type(it: &dyn Harness) {
     let (one, two, three) = (Process::of(it), Process::of(it), Process::of(it));
     let mut producer = prepare(&one).await;
     let typed = |number| in_queue("q", typed(number));
@@ -243,7 +243,7 @@ pub(super) async fn a_freed_permit_wakes_a_session_of_each_type(it: &dyn Harness
 }
 
 /// The worker that reports the ends can run none of the tasks that wait.
-pub(super) async fn verdicts_of_a_worker_wake_workers_of_other_types(it: &dyn Harness) {
+pub async fn verdicts_of_a_worker_wake_workers_of_other_types(it: &dyn Harness) {
     let [one, two, three] = [(); 3].map(|()| Process::of(it));
     one.set_queue("q", max_running(2)).await;
     let mut worker = one.session_of_in(&["job"], "q").await;
@@ -262,7 +262,7 @@ pub(super) async fn verdicts_of_a_worker_wake_workers_of_other_types(it: &dyn Ha
     odd.starts(5).await;
 }
 
-pub(super) async fn a_dead_worker_wakes_a_session(it: &dyn Harness) {
+pub async fn a_dead_worker_wakes_a_session(it: &dyn Harness) {
     let (one, two, three) = (Process::of(it), Process::of(it), Process::of(it));
     let mut producer = prepare(&two).await;
     two.set_queue("q", max_running(1)).await;
@@ -276,7 +276,7 @@ pub(super) async fn a_dead_worker_wakes_a_session(it: &dyn Harness) {
     idle.starts(1).await;
 }
 
-pub(super) async fn a_claim_that_is_taken_back_wakes_a_session(it: &dyn Harness) {
+pub async fn a_claim_that_is_taken_back_wakes_a_session(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut default = prepare(&one).await;
     one.set_queue("q", max_running(1)).await;
@@ -297,7 +297,7 @@ pub(super) async fn a_claim_that_is_taken_back_wakes_a_session(it: &dyn Harness)
 }
 
 /// No task returns to the queue, but its permit does.
-pub(super) async fn a_task_that_ends_with_its_worker_wakes_a_session(it: &dyn Harness) {
+pub async fn a_task_that_ends_with_its_worker_wakes_a_session(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut default = prepare(&one).await;
     one.set_queue("q", max_running(1)).await;
@@ -329,7 +329,7 @@ pub(super) async fn a_task_that_ends_with_its_worker_wakes_a_session(it: &dyn Ha
     assert_eq!(one.status_of(2).await, TaskState::Cancelled);
 }
 
-pub(super) async fn a_closed_session_wakes_a_session(it: &dyn Harness) {
+pub async fn a_closed_session_wakes_a_session(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut default = prepare(&one).await;
     one.set_queue("q", max_running(1)).await;
@@ -342,7 +342,7 @@ pub(super) async fn a_closed_session_wakes_a_session(it: &dyn Harness) {
 }
 
 /// A session of another queue makes it due.
-pub(super) async fn a_due_task_wakes_a_session_of_its_queue(it: &dyn Harness) {
+pub async fn a_due_task_wakes_a_session_of_its_queue(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut default = prepare(&one).await;
     default.enqueue([in_queue("q", delayed(1, SECOND))]).await;
@@ -354,7 +354,7 @@ pub(super) async fn a_due_task_wakes_a_session_of_its_queue(it: &dyn Harness) {
 }
 
 /// The queue of the session has no room yet, and no message says when it has. So the session must find out how long that takes.
-pub(super) async fn a_session_that_must_wait_for_the_rate_is_woken(it: &dyn Harness) {
+pub async fn a_session_that_must_wait_for_the_rate_is_woken(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut default = prepare(&one).await;
     let rate = Rate::every(HOUR).burst(2);
@@ -399,7 +399,7 @@ pub(super) async fn a_session_that_must_wait_for_the_rate_is_woken(it: &dyn Harn
 }
 
 /// A worker that has no free permit makes no turn when the rate lets a task start.
-pub(super) async fn a_full_worker_has_another_one_wait_for_the_rate(it: &dyn Harness) {
+pub async fn a_full_worker_has_another_one_wait_for_the_rate(it: &dyn Harness) {
     let (one, two, three) = (Process::of(it), Process::of(it), Process::of(it));
     let mut default = prepare(&one).await;
     let settings = max_running(2).rate(Rate::every(SECOND).burst(3));
@@ -425,7 +425,7 @@ pub(super) async fn a_full_worker_has_another_one_wait_for_the_rate(it: &dyn Har
     other.starts(4).await;
 }
 
-pub(super) async fn a_resumed_type_wakes_a_session_of_each_queue(it: &dyn Harness) {
+pub async fn a_resumed_type_wakes_a_session_of_each_queue(it: &dyn Harness) {
     let (one, two, three) = (Process::of(it), Process::of(it), Process::of(it));
     let mut producer = prepare(&one).await;
     let mut q = Idle::of(&two).await;
@@ -446,7 +446,7 @@ pub(super) async fn a_resumed_type_wakes_a_session_of_each_queue(it: &dyn Harnes
 
 /// Workers of two queues run as fast as they can. An idle worker waits for a wake-up, so it needs one for every permit that
 /// is freed between its turn and its wait.
-pub(super) async fn no_wake_up_of_a_limited_queue_is_lost(it: &dyn Harness) {
+pub async fn no_wake_up_of_a_limited_queue_is_lost(it: &dyn Harness) {
     const TASKS: u64 = 60;
     const LIMIT: usize = 2;
     let (one, two, three) = (Process::of(it), Process::of(it), Process::of(it));

@@ -6,7 +6,7 @@ use crate::durable::DeadFilter;
 use crate::durable::queue::{Priority, QueueInfo, QueueSettings, Rate};
 use crate::durable::store::{DEAD_LETTER_RETENTION, NewTask, RenewAnswer, TaskState, Verdict};
 
-pub(super) async fn a_session_claims_only_tasks_of_its_queue(it: &dyn Harness) {
+pub async fn a_session_claims_only_tasks_of_its_queue(it: &dyn Harness) {
     let process = Process::of(it);
     let mut default = process.session().await;
     let mut q = process.session_in("q").await;
@@ -23,7 +23,7 @@ pub(super) async fn a_session_claims_only_tasks_of_its_queue(it: &dyn Harness) {
     }
 }
 
-pub(super) async fn a_task_of_a_queue_that_nobody_serves_waits(it: &dyn Harness) {
+pub async fn a_task_of_a_queue_that_nobody_serves_waits(it: &dyn Harness) {
     let process = Process::of(it);
     let counts = async || {
         let counts = process.counts().await;
@@ -45,7 +45,7 @@ pub(super) async fn a_task_of_a_queue_that_nobody_serves_waits(it: &dyn Harness)
     assert_eq!(counts().await, (2, 2));
 }
 
-pub(super) async fn tasks_of_a_queue_start_in_the_order_of_storing(it: &dyn Harness) {
+pub async fn tasks_of_a_queue_start_in_the_order_of_storing(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut default = one.session().await;
     let mut first = one.session_in("q").await;
@@ -58,7 +58,7 @@ pub(super) async fn tasks_of_a_queue_start_in_the_order_of_storing(it: &dyn Harn
     assert_eq!(ids(&default.claim(3).await), [9, 8].map(id));
 }
 
-pub(super) async fn a_released_task_is_first_in_its_queue(it: &dyn Harness) {
+pub async fn a_released_task_is_first_in_its_queue(it: &dyn Harness) {
     let process = Process::of(it);
     let mut default = process.session().await;
     let mut q = process.session_in("q").await;
@@ -75,7 +75,7 @@ pub(super) async fn a_released_task_is_first_in_its_queue(it: &dyn Harness) {
 }
 
 /// Delayed, retried, snoozed and replayed tasks.
-pub(super) async fn a_task_returns_to_its_queue_and_priority(it: &dyn Harness) {
+pub async fn a_task_returns_to_its_queue_and_priority(it: &dyn Harness) {
     for (first, queue) in [(0, "q"), (10, "")] {
         let process = Process::of(it);
         let mut session = process.session_in(queue).await;
@@ -107,7 +107,7 @@ pub(super) async fn a_task_returns_to_its_queue_and_priority(it: &dyn Harness) {
     }
 }
 
-pub(super) async fn a_waiting_task_of_a_queue_is_cancelled(it: &dyn Harness) {
+pub async fn a_waiting_task_of_a_queue_is_cancelled(it: &dyn Harness) {
     let process = Process::of(it);
     let mut q = process.session_in("q").await;
     process.set_queue("q", max_running(1)).await;
@@ -123,7 +123,7 @@ pub(super) async fn a_waiting_task_of_a_queue_is_cancelled(it: &dyn Harness) {
     assert_eq!(claim_all(&mut q).await.0, [6, 7, 8].map(id));
 }
 
-pub(super) async fn a_stored_id_stays_in_its_queue(it: &dyn Harness) {
+pub async fn a_stored_id_stays_in_its_queue(it: &dyn Harness) {
     let process = Process::of(it);
     let mut default = process.session().await;
     let mut q = process.session_in("q").await;
@@ -134,7 +134,7 @@ pub(super) async fn a_stored_id_stays_in_its_queue(it: &dyn Harness) {
     assert_eq!(claim_all(&mut q).await.0, [id(1)]);
 }
 
-pub(super) async fn a_paused_queue_starts_nothing(it: &dyn Harness) {
+pub async fn a_paused_queue_starts_nothing(it: &dyn Harness) {
     let process = Process::of(it);
     let mut default = process.session().await;
     let mut q = process.session_in("q").await;
@@ -162,7 +162,7 @@ pub(super) async fn a_paused_queue_starts_nothing(it: &dyn Harness) {
     assert_eq!(claim_all(&mut q).await.0, [3, 4, 5, 2].map(id));
 }
 
-pub(super) async fn a_queue_keeps_its_pause_and_its_limits(it: &dyn Harness) {
+pub async fn a_queue_keeps_its_pause_and_its_limits(it: &dyn Harness) {
     let process = Process::of(it);
     let mut q = process.session_in("q").await;
     q.enqueue((1..=4).map(queued)).await;
@@ -180,7 +180,7 @@ pub(super) async fn a_queue_keeps_its_pause_and_its_limits(it: &dyn Harness) {
     assert_eq!(ids(&q.claim(9).await), [1, 2].map(id));
 }
 
-pub(super) async fn a_store_describes_a_queue(it: &dyn Harness) {
+pub async fn a_store_describes_a_queue(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     assert_eq!(two.queue("q").await, QueueInfo::default());
     let mut default = one.session_of(&["job"]).await;
@@ -224,7 +224,7 @@ pub(super) async fn a_store_describes_a_queue(it: &dyn Harness) {
     assert_eq!(two.counts().await.unserved, 8);
 }
 
-pub(super) async fn settings_of_an_earlier_revision_are_ignored(it: &dyn Harness) {
+pub async fn settings_of_an_earlier_revision_are_ignored(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut q = one.session_in("q").await;
     q.enqueue((1..=9).map(queued)).await;
@@ -251,7 +251,7 @@ pub(super) async fn settings_of_an_earlier_revision_are_ignored(it: &dyn Harness
 }
 
 /// One worker knows both types of a queue, another one only one of them.
-pub(super) async fn workers_of_a_queue_may_know_different_types(it: &dyn Harness) {
+pub async fn workers_of_a_queue_may_know_different_types(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut both = one.session_of_in(&["even", "odd"], "q").await;
     let mut default = one.session_of(&["even", "odd"]).await;
@@ -282,7 +282,7 @@ pub(super) async fn workers_of_a_queue_may_know_different_types(it: &dyn Harness
     );
 }
 
-pub(super) async fn a_paused_type_waits_in_every_queue_and_priority(it: &dyn Harness) {
+pub async fn a_paused_type_waits_in_every_queue_and_priority(it: &dyn Harness) {
     let process = Process::of(it);
     let mut default = process.session_of(&["even", "odd"]).await;
     let mut q = process.session_of_in(&["even", "odd"], "q").await;
@@ -308,7 +308,7 @@ pub(super) async fn a_paused_type_waits_in_every_queue_and_priority(it: &dyn Har
 }
 
 /// No limits were set, and no queue was paused.
-pub(super) async fn nothing_is_left_of_a_queue(it: &dyn Harness) {
+pub async fn nothing_is_left_of_a_queue(it: &dyn Harness) {
     let process = Process::of(it);
     let mut default = process.session().await;
     let mut q = process.session_in("q").await;

@@ -14,7 +14,7 @@ fn limited() -> QueueSettings {
     QueueSettings::new().rate(rate)
 }
 
-pub(super) async fn a_burst_starts_and_then_one_task_per_interval(it: &dyn Harness) {
+pub async fn a_burst_starts_and_then_one_task_per_interval(it: &dyn Harness) {
     let process = Process::of(it);
     let mut q = process.session_in("q").await;
     process.set_queue("q", limited()).await;
@@ -43,7 +43,7 @@ pub(super) async fn a_burst_starts_and_then_one_task_per_interval(it: &dyn Harne
     q.rest().await;
 }
 
-pub(super) async fn a_rate_is_shared_by_all_workers(it: &dyn Harness) {
+pub async fn a_rate_is_shared_by_all_workers(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut first = one.session_in("q").await;
     let mut second = two.session_in("q").await;
@@ -60,7 +60,7 @@ pub(super) async fn a_rate_is_shared_by_all_workers(it: &dyn Harness) {
     first.rest().await;
 }
 
-pub(super) async fn a_repeated_turn_uses_the_rate_once(it: &dyn Harness) {
+pub async fn a_repeated_turn_uses_the_rate_once(it: &dyn Harness) {
     let process = Process::of(it);
     let mut q = process.session_in("q").await;
     process.set_queue("q", limited()).await;
@@ -78,7 +78,7 @@ pub(super) async fn a_repeated_turn_uses_the_rate_once(it: &dyn Harness) {
 }
 
 /// A turn that claims nothing uses nothing.
-pub(super) async fn only_a_start_uses_the_rate(it: &dyn Harness) {
+pub async fn only_a_start_uses_the_rate(it: &dyn Harness) {
     let process = Process::of(it);
     let mut q = process.session_in("q").await;
     process.set_queue("q", limited()).await;
@@ -102,7 +102,7 @@ pub(super) async fn only_a_start_uses_the_rate(it: &dyn Harness) {
     q.rest().await;
 }
 
-pub(super) async fn a_rate_and_a_limit_hold_together(it: &dyn Harness) {
+pub async fn a_rate_and_a_limit_hold_together(it: &dyn Harness) {
     let process = Process::of(it);
     let mut q = process.session_in("q").await;
     process.set_queue("q", limited().max_running(2)).await;
@@ -123,7 +123,7 @@ pub(super) async fn a_rate_and_a_limit_hold_together(it: &dyn Harness) {
     q.rest().await;
 }
 
-pub(super) async fn a_rate_outlasts_maintenance(it: &dyn Harness) {
+pub async fn a_rate_outlasts_maintenance(it: &dyn Harness) {
     let process = Process::of(it);
     let mut q = process.session_in("q").await;
     process.set_queue("q", limited()).await;
@@ -139,7 +139,7 @@ pub(super) async fn a_rate_outlasts_maintenance(it: &dyn Harness) {
     assert_eq!(q.claim(9).await.tasks.len(), 3);
 }
 
-pub(super) async fn a_changed_rate_holds_at_once(it: &dyn Harness) {
+pub async fn a_changed_rate_holds_at_once(it: &dyn Harness) {
     let process = Process::of(it);
     let mut q = process.session_in("q").await;
     let hourly = QueueSettings::new().rate(Rate::per_hour(1));
@@ -159,7 +159,7 @@ pub(super) async fn a_changed_rate_holds_at_once(it: &dyn Harness) {
 }
 
 /// No more tasks start than the rate allows, either.
-pub(super) async fn a_clock_that_is_put_back_stops_no_queue(it: &dyn Harness) {
+pub async fn a_clock_that_is_put_back_stops_no_queue(it: &dyn Harness) {
     let process = Process::of(it);
     let mut q = process.session_in("q").await;
     process.set_queue("q", limited()).await;

@@ -4,7 +4,7 @@ use super::Harness;
 use super::process::*;
 use crate::durable::store::{RenewAnswer, TaskState};
 
-pub(super) async fn the_tasks_of_a_dead_process_return_at_once(it: &dyn Harness) {
+pub async fn the_tasks_of_a_dead_process_return_at_once(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut first = one.session().await;
     let mut second = one.session().await;
@@ -26,7 +26,7 @@ pub(super) async fn the_tasks_of_a_dead_process_return_at_once(it: &dyn Harness)
     assert_eq!((counts.lost, counts.crashed, counts.running), (1, 1, 3));
 }
 
-pub(super) async fn a_live_process_keeps_its_claims(it: &dyn Harness) {
+pub async fn a_live_process_keeps_its_claims(it: &dyn Harness) {
     let (one, two, three) = (Process::of(it), Process::of(it), Process::of(it));
     let mut first = one.session().await;
     first.enqueue([task(1), task(2)]).await;
@@ -41,7 +41,7 @@ pub(super) async fn a_live_process_keeps_its_claims(it: &dyn Harness) {
     assert_eq!(two.status([1, 2]).await, [TaskState::Running, state_done()]);
 }
 
-pub(super) async fn a_closed_session_returns_its_tasks(it: &dyn Harness) {
+pub async fn a_closed_session_returns_its_tasks(it: &dyn Harness) {
     let process = Process::of(it);
     let mut first = process.session().await;
     let mut second = process.session().await;
@@ -55,7 +55,7 @@ pub(super) async fn a_closed_session_returns_its_tasks(it: &dyn Harness) {
     second.report(held, 2, done()).await;
 }
 
-pub(super) async fn a_closed_session_is_unknown(it: &dyn Harness) {
+pub async fn a_closed_session_is_unknown(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;
@@ -71,7 +71,7 @@ pub(super) async fn a_closed_session_is_unknown(it: &dyn Harness) {
     );
 }
 
-pub(super) async fn a_session_is_issued_once(it: &dyn Harness) {
+pub async fn a_session_is_issued_once(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut issued = Vec::new();
     for _ in 0..3 {
@@ -90,7 +90,7 @@ pub(super) async fn a_session_is_issued_once(it: &dyn Harness) {
     assert_eq!(unique.len(), issued.len(), "{issued:?}");
 }
 
-pub(super) async fn a_new_process_never_repeats_the_claim_of_a_dead_one(it: &dyn Harness) {
+pub async fn a_new_process_never_repeats_the_claim_of_a_dead_one(it: &dyn Harness) {
     let one = Process::of(it);
     let mut first = one.session().await;
     first.enqueue([task(1)]).await;

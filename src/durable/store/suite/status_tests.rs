@@ -6,7 +6,7 @@ use super::Harness;
 use super::process::*;
 use crate::durable::store::TaskState;
 
-pub(super) async fn status_reports_every_state(it: &dyn Harness) {
+pub async fn status_reports_every_state(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.run(task(4), done()).await;
@@ -33,7 +33,7 @@ pub(super) async fn status_reports_every_state(it: &dyn Harness) {
     assert_eq!(process.status_of(2).await, TaskState::Waiting);
 }
 
-pub(super) async fn status_is_in_the_order_of_the_ids(it: &dyn Harness) {
+pub async fn status_is_in_the_order_of_the_ids(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([delayed(1, SECOND), task(3)]).await;
@@ -48,7 +48,7 @@ pub(super) async fn status_is_in_the_order_of_the_ids(it: &dyn Harness) {
     assert_eq!(process.status([]).await, []);
 }
 
-pub(super) async fn status_writes_nothing(it: &dyn Harness) {
+pub async fn status_writes_nothing(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut session = one.session().await;
     session.run(task(1), done()).await;
@@ -69,7 +69,7 @@ pub(super) async fn status_writes_nothing(it: &dyn Harness) {
     assert_eq!((two.counts().await, it.leftovers()), (counts, held));
 }
 
-pub(super) async fn a_result_is_retained_to_the_millisecond(it: &dyn Harness) {
+pub async fn a_result_is_retained_to_the_millisecond(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.run(task(1), done()).await;

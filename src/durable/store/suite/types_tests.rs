@@ -6,7 +6,7 @@ use crate::durable::TaskId;
 use crate::durable::store::kind::{Kind, TypeSet};
 use crate::durable::store::{NewTask, TaskState, Verdict};
 
-pub(super) async fn a_claim_has_only_types_that_its_session_knows(it: &dyn Harness) {
+pub async fn a_claim_has_only_types_that_its_session_knows(it: &dyn Harness) {
     let process = Process::of(it);
     let mut even = process.session_of(&["even"]).await;
     let mut odd = process.session_of(&["odd", "job"]).await;
@@ -17,7 +17,7 @@ pub(super) async fn a_claim_has_only_types_that_its_session_knows(it: &dyn Harne
     assert_eq!(claim_all(&mut odd).await.0, odds);
 }
 
-pub(super) async fn a_task_of_an_unknown_type_waits_for_a_worker(it: &dyn Harness) {
+pub async fn a_task_of_an_unknown_type_waits_for_a_worker(it: &dyn Harness) {
     let process = Process::of(it);
     let mut even = process.session_of(&["even"]).await;
     even.enqueue((0..9).map(typed)).await;
@@ -31,7 +31,7 @@ pub(super) async fn a_task_of_an_unknown_type_waits_for_a_worker(it: &dyn Harnes
 }
 
 /// A newer build stores tasks in an envelope that this build cannot read.
-pub(super) async fn a_task_in_a_newer_envelope_waits_for_a_newer_worker(it: &dyn Harness) {
+pub async fn a_task_in_a_newer_envelope_waits_for_a_newer_worker(it: &dyn Harness) {
     let newer = |number, delay| NewTask {
         envelope: 3,
         ..delayed(number, delay)
@@ -64,7 +64,7 @@ pub(super) async fn a_task_in_a_newer_envelope_waits_for_a_newer_worker(it: &dyn
 }
 
 /// Tasks at the head of the queue whose type a worker does not know do not delay it.
-pub(super) async fn a_backlog_of_another_type_delays_no_task(it: &dyn Harness) {
+pub async fn a_backlog_of_another_type_delays_no_task(it: &dyn Harness) {
     let process = Process::of(it);
     let mut even = process.session_of(&["even"]).await;
     for first in (1..1_000).step_by(200) {
@@ -76,7 +76,7 @@ pub(super) async fn a_backlog_of_another_type_delays_no_task(it: &dyn Harness) {
 }
 
 /// A worker joins that knows one of two types that wait in one list.
-pub(super) async fn types_that_are_split_keep_their_order(it: &dyn Harness) {
+pub async fn types_that_are_split_keep_their_order(it: &dyn Harness) {
     let process = Process::of(it);
     let mut both = process.session_of(&["even", "odd"]).await;
     for first in (0..1_000).step_by(250) {
@@ -92,7 +92,7 @@ pub(super) async fn types_that_are_split_keep_their_order(it: &dyn Harness) {
     assert_eq!(claim_all(&mut both).await.0, evens);
 }
 
-pub(super) async fn a_released_task_is_first_among_its_type(it: &dyn Harness) {
+pub async fn a_released_task_is_first_among_its_type(it: &dyn Harness) {
     let process = Process::of(it);
     let mut both = process.session_of(&["even", "odd"]).await;
     both.enqueue((0..8).map(typed)).await;
@@ -105,7 +105,7 @@ pub(super) async fn a_released_task_is_first_among_its_type(it: &dyn Harness) {
     assert_eq!(claim_all(&mut both).await.0, [0, 2, 4, 6].map(id));
 }
 
-pub(super) async fn a_due_task_goes_to_workers_that_know_its_type(it: &dyn Harness) {
+pub async fn a_due_task_goes_to_workers_that_know_its_type(it: &dyn Harness) {
     let process = Process::of(it);
     let mut even = process.session_of(&["even"]).await;
     let mut odd = process.session_of(&["odd"]).await;
@@ -119,7 +119,7 @@ pub(super) async fn a_due_task_goes_to_workers_that_know_its_type(it: &dyn Harne
     assert_eq!(claim_all(&mut odd).await.0, [1, 3, 5].map(id));
 }
 
-pub(super) async fn a_cancelled_task_leaves_its_list(it: &dyn Harness) {
+pub async fn a_cancelled_task_leaves_its_list(it: &dyn Harness) {
     let process = Process::of(it);
     let mut even = process.session_of(&["even"]).await;
     even.enqueue((0..6).map(typed)).await;
@@ -141,7 +141,7 @@ pub(super) async fn a_cancelled_task_leaves_its_list(it: &dyn Harness) {
 }
 
 /// The last worker of a type leaves, and another one with other types joins.
-pub(super) async fn workers_come_and_go_and_nothing_is_lost(it: &dyn Harness) {
+pub async fn workers_come_and_go_and_nothing_is_lost(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut producer = two.session_of(&["job"]).await;
     let both = one.session_of(&["even", "odd"]).await;
@@ -164,7 +164,7 @@ pub(super) async fn workers_come_and_go_and_nothing_is_lost(it: &dyn Harness) {
 }
 
 /// Maintenance removes only sets that no session has.
-pub(super) async fn a_session_keeps_its_set(it: &dyn Harness) {
+pub async fn a_session_keeps_its_set(it: &dyn Harness) {
     let process = Process::of(it);
     let mut even = process.session_of(&["even"]).await;
     let mut odd = process.session_of(&["odd"]).await;
@@ -182,7 +182,7 @@ pub(super) async fn a_session_keeps_its_set(it: &dyn Harness) {
     assert_eq!(claim_all(&mut odd).await.0, [1, 3, 5, 7].map(id));
 }
 
-pub(super) async fn a_wake_up_goes_to_a_worker_that_knows_the_type(it: &dyn Harness) {
+pub async fn a_wake_up_goes_to_a_worker_that_knows_the_type(it: &dyn Harness) {
     let (one, two, three) = (Process::of(it), Process::of(it), Process::of(it));
     let (mut even_events, mut odd_events) = (two.events(), three.events());
     let mut even = two.session_of(&["even"]).await;
@@ -215,7 +215,7 @@ pub(super) async fn a_wake_up_goes_to_a_worker_that_knows_the_type(it: &dyn Harn
 
 /// Workers that know different types run as fast as they can. An idle worker waits for a wake-up, so it needs one for
 /// every task that is stored or moved between its turn and its wait.
-pub(super) async fn no_wake_up_for_a_type_is_lost(it: &dyn Harness) {
+pub async fn no_wake_up_for_a_type_is_lost(it: &dyn Harness) {
     const TASKS: u64 = 120;
     let (one, two, three) = (Process::of(it), Process::of(it), Process::of(it));
     let store = async {

@@ -29,7 +29,7 @@ async fn counts(process: &Process) -> (u64, u64) {
     (counts.waiting, counts.unserved)
 }
 
-pub(super) async fn tasks_that_no_live_worker_knows_are_unserved(it: &dyn Harness) {
+pub async fn tasks_that_no_live_worker_knows_are_unserved(it: &dyn Harness) {
     let process = Process::of(it);
     assert_eq!(counts(&process).await, (0, 0));
     let mut even = process.session_of(&["even"]).await;
@@ -56,7 +56,7 @@ pub(super) async fn tasks_that_no_live_worker_knows_are_unserved(it: &dyn Harnes
     assert_eq!(counts(&process).await, (12, 12));
 }
 
-pub(super) async fn a_worker_that_is_killed_serves_nothing(it: &dyn Harness) {
+pub async fn a_worker_that_is_killed_serves_nothing(it: &dyn Harness) {
     let (one, two, three) = (Process::of(it), Process::of(it), Process::of(it));
     let mut even = one.session_of(&["even"]).await;
     two.session_of(&["even", "odd"]).await;
@@ -78,7 +78,7 @@ pub(super) async fn a_worker_that_is_killed_serves_nothing(it: &dyn Harness) {
 }
 
 /// Both types wait in one list when a worker joins that knows one of them.
-pub(super) async fn unserved_tasks_in_a_draining_list_are_counted(it: &dyn Harness) {
+pub async fn unserved_tasks_in_a_draining_list_are_counted(it: &dyn Harness) {
     let process = Process::of(it);
     let mut both = process.session_of(&["even", "odd"]).await;
     for _ in 0..4 {
@@ -99,7 +99,7 @@ pub(super) async fn unserved_tasks_in_a_draining_list_are_counted(it: &dyn Harne
     assert_eq!(counts(&process).await, (1_000, 1_000));
 }
 
-pub(super) async fn a_cancelled_task_is_not_unserved(it: &dyn Harness) {
+pub async fn a_cancelled_task_is_not_unserved(it: &dyn Harness) {
     let process = Process::of(it);
     let mut even = process.session_of(&["even"]).await;
     even.enqueue(mixed(20)).await;

@@ -7,7 +7,7 @@ use super::process::*;
 use crate::durable::DeadFilter;
 use crate::durable::store::{DeadReason, MAX_BATCH_TASKS, NewTask, TaskState, Verdict};
 
-pub(super) async fn done_keeps_its_output(it: &dyn Harness) {
+pub async fn done_keeps_its_output(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.run(task(1), done()).await;
@@ -17,7 +17,7 @@ pub(super) async fn done_keeps_its_output(it: &dyn Harness) {
     assert_eq!(session.turn(wanting(1)).await.claim, None);
 }
 
-pub(super) async fn done_without_retention_is_gone(it: &dyn Harness) {
+pub async fn done_without_retention_is_gone(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let new = NewTask {
@@ -34,7 +34,7 @@ pub(super) async fn done_without_retention_is_gone(it: &dyn Harness) {
     assert_eq!(process.status_of(1).await, state_dead());
 }
 
-pub(super) async fn retry_counts_and_waits(it: &dyn Harness) {
+pub async fn retry_counts_and_waits(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.run(task(1), retry(SECOND)).await;
@@ -51,7 +51,7 @@ pub(super) async fn retry_counts_and_waits(it: &dyn Harness) {
     assert_eq!((counts.retried, counts.claimed), (2, 3));
 }
 
-pub(super) async fn snooze_waits_and_counts_nothing(it: &dyn Harness) {
+pub async fn snooze_waits_and_counts_nothing(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session
@@ -64,7 +64,7 @@ pub(super) async fn snooze_waits_and_counts_nothing(it: &dyn Harness) {
     assert_eq!(process.counts().await.snoozed, 1);
 }
 
-pub(super) async fn an_immediate_retry_goes_behind_waiting_tasks(it: &dyn Harness) {
+pub async fn an_immediate_retry_goes_behind_waiting_tasks(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1), task(2), task(3)]).await;
@@ -79,7 +79,7 @@ pub(super) async fn an_immediate_retry_goes_behind_waiting_tasks(it: &dyn Harnes
     assert_eq!(ids(&claim), [3, 1, 2].map(id));
 }
 
-pub(super) async fn released_tasks_come_first_by_id(it: &dyn Harness) {
+pub async fn released_tasks_come_first_by_id(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([3, 1, 2, 5, 4].map(task)).await;
@@ -95,7 +95,7 @@ pub(super) async fn released_tasks_come_first_by_id(it: &dyn Harness) {
     assert_eq!(process.counts().await.released, 3);
 }
 
-pub(super) async fn a_dead_letter_has_its_reason(it: &dyn Harness) {
+pub async fn a_dead_letter_has_its_reason(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let reasons = [
@@ -134,7 +134,7 @@ pub(super) async fn a_dead_letter_has_its_reason(it: &dyn Harness) {
     assert_eq!((counts.died, counts.dead), (6, 6));
 }
 
-pub(super) async fn verdicts_count_before_the_claim_of_their_turn(it: &dyn Harness) {
+pub async fn verdicts_count_before_the_claim_of_their_turn(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1), task(2)]).await;
@@ -145,7 +145,7 @@ pub(super) async fn verdicts_count_before_the_claim_of_their_turn(it: &dyn Harne
     assert!(turned.more);
 }
 
-pub(super) async fn another_session_may_report_a_verdict(it: &dyn Harness) {
+pub async fn another_session_may_report_a_verdict(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut first = one.session().await;
     let mut second = two.session().await;
@@ -155,7 +155,7 @@ pub(super) async fn another_session_may_report_a_verdict(it: &dyn Harness) {
     assert_eq!(one.status_of(1).await, state_done());
 }
 
-pub(super) async fn a_full_batch_of_verdicts_is_accepted(it: &dyn Harness) {
+pub async fn a_full_batch_of_verdicts_is_accepted(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let count = MAX_BATCH_TASKS as u64;

@@ -24,7 +24,7 @@ async fn session_up_to(process: &Process, newest: u8) -> Session<'_> {
     process.session_with(set.expect("it is one name")).await
 }
 
-pub(super) async fn a_task_of_a_newer_version_waits_for_a_newer_worker(it: &dyn Harness) {
+pub async fn a_task_of_a_newer_version_waits_for_a_newer_worker(it: &dyn Harness) {
     let process = Process::of(it);
     let mut old = session_up_to(&process, 1).await;
     let tasks = [(2, 1), (1, 2), (3, 3), (2, 4)];
@@ -51,7 +51,7 @@ pub(super) async fn a_task_of_a_newer_version_waits_for_a_newer_worker(it: &dyn 
     assert_eq!(claim_all(&mut newest).await.0.len(), 3);
 }
 
-pub(super) async fn all_versions_of_a_type_are_paused(it: &dyn Harness) {
+pub async fn all_versions_of_a_type_are_paused(it: &dyn Harness) {
     let process = Process::of(it);
     process.pause("job").await;
     let mut old = session_up_to(&process, 1).await;
@@ -77,7 +77,7 @@ pub(super) async fn all_versions_of_a_type_are_paused(it: &dyn Harness) {
     assert_eq!(claim_all(&mut new).await.0, [4, 5, 6].map(id));
 }
 
-pub(super) async fn a_replaced_task_has_the_version_of_its_payload(it: &dyn Harness) {
+pub async fn a_replaced_task_has_the_version_of_its_payload(it: &dyn Harness) {
     let process = Process::of(it);
     let mut old = session_up_to(&process, 1).await;
     let mut new = session_up_to(&process, 2).await;
@@ -96,7 +96,7 @@ pub(super) async fn a_replaced_task_has_the_version_of_its_payload(it: &dyn Harn
     assert_eq!(claim_all(&mut old).await.0, [id(3)]);
 }
 
-pub(super) async fn a_worker_knows_many_versions(it: &dyn Harness) {
+pub async fn a_worker_knows_many_versions(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = session_up_to(&process, u8::MAX).await;
     let tasks = (1..=u8::MAX).map(|version| versioned(version, task(version.into())));
@@ -105,9 +105,7 @@ pub(super) async fn a_worker_knows_many_versions(it: &dyn Harness) {
     assert_eq!(claim_all(&mut session).await.0, all);
 }
 
-pub(super) async fn a_version_that_no_worker_knows_is_unserved_while_its_type_is_paused(
-    it: &dyn Harness,
-) {
+pub async fn a_version_that_no_worker_knows_is_unserved_while_its_type_is_paused(it: &dyn Harness) {
     let process = Process::of(it);
     let mut new = session_up_to(&process, 2).await;
     new.enqueue([task(1), versioned(2, task(2))]).await;

@@ -105,7 +105,7 @@ impl Model {
         row.state == State::Waiting && !is_served
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, feature = "unstable-store-suite"))]
     pub(in super::super) fn summary(&self) -> String {
         let rows = self.tasks.values();
         let rows: Vec<_> = rows
@@ -121,7 +121,7 @@ impl Model {
     }
 
     /// Returns the number of tasks, claims, sessions, schedules and keys.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "unstable-store-suite"))]
     pub(in super::super) fn leftovers(&self) -> u64 {
         let tasks =
             self.tasks.len() + self.ready_queue.len() + self.delayed.len() + self.claims.len();

@@ -81,12 +81,9 @@ impl Model {
     fn dead_rows(&self, filter: &DeadFilter) -> impl Iterator<Item = &Row> {
         let expiry = self.expiry();
         self.tasks.values().filter(move |row| {
-            let name = filter.name.as_ref();
-            let ids = filter.ids.as_ref();
             matches!(row.state, State::Dead { .. })
                 && !row.is_expired(expiry)
-                && name.is_none_or(|name| **name == *row.task.name)
-                && ids.is_none_or(|ids| ids.contains(&row.task.id))
+                && filter.matches(row.task.id, &row.task.name)
         })
     }
 }

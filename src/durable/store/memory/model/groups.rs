@@ -24,7 +24,7 @@ impl Model {
     /// Returns the number of tasks of a group that may start, if only its limit matters.
     pub(super) fn group_permits(&self, queue: &QueueName, group: &GroupName) -> usize {
         let row = self.queues.get(queue);
-        let Some(most) = row.and_then(|row| row.settings.groups.max_running) else {
+        let Some(most) = row.and_then(|row| row.settings.group_settings().running_limit()) else {
             return usize::MAX;
         };
         let is_running = |row: &&Row| {

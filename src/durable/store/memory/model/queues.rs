@@ -16,7 +16,9 @@ impl Model {
     pub(in super::super) fn change_queue(&mut self, name: QueueName, change: QueueChange) -> bool {
         let row = self.queues.entry(name.clone()).or_default();
         match change {
-            QueueChange::Settings(settings) if settings.revision < row.settings.revision => {
+            QueueChange::Settings(settings)
+                if settings.revision_number() < row.settings.revision_number() =>
+            {
                 return false;
             }
             QueueChange::Settings(settings) => row.settings = settings,
@@ -43,7 +45,7 @@ impl Model {
     pub(super) fn room(&self, name: &QueueName) -> usize {
         let permits = self.permits(name);
         let row = self.queues.get(name);
-        match row.and_then(|row| Some((row.settings.rate?, row.used_until))) {
+        match row.and_then(|row| Some((row.settings.rate_limit()?, row.used_until))) {
             Some((rate, used)) => permits.min(rate.available(used, self.wall_micros()) as usize),
             None => permits,
         }
@@ -54,7 +56,7 @@ impl Model {
         match self.queues.get(name) {
             None => usize::MAX,
             Some(row) if row.is_paused => 0,
-            Some(row) => row.settings.max_running.map_or(usize::MAX, |most| {
+            Some(row) => row.settings.running_limit().map_or(usize::MAX, |most| {
                 (most as usize).saturating_sub(self.running_in(name) as usize)
             }),
         }
@@ -63,7 +65,8 @@ impl Model {
     fn is_limited(&self, name: &QueueName) -> bool {
         let row = self.queues.get(name);
         row.is_some_and(|row| {
-            row.settings.max_running.is_some() || row.settings.groups.max_running.is_some()
+            row.settings.running_limit().is_some()
+                || row.settings.group_settings().running_limit().is_some()
         })
     }
 
@@ -84,7 +87,7 @@ impl Model {
         let now = self.wall_micros();
         let row = self.queues.entry(name.clone()).or_default();
         row.turns = turns;
-        if let Some(rate) = row.settings.rate {
+        if let Some(rate) = row.settings.rate_limit() {
             let used = rate.use_up(row.used_until, now, tasks as u64);
             if tasks > 0 || used < row.used_until {
                 row.used_until = used;
@@ -95,7 +98,10 @@ impl Model {
     /// Returns the time until the rate of a queue lets a task start. Without such a limit, nothing depends on time.
     pub(super) fn rate_wait(&self, name: &QueueName) -> Option<Duration> {
         let row = self.queues.get(name)?;
-        let wait = row.settings.rate?.wait(row.used_until, self.wall_micros());
+        let wait = row
+            .settings
+            .rate_limit()?
+            .wait(row.used_until, self.wall_micros());
         (self.permits(name) > 0).then(|| Duration::from_micros(wait))
     }
 

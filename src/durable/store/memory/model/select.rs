@@ -132,7 +132,9 @@ impl Selection {
         {
             let queue = sublist.rows.front().map(|row| &row.task.queue);
             let row = queue.and_then(|queue| model.queues.get(queue));
-            let quantum = row.map_or(1, |row| row.settings.groups.quantum as usize);
+            let quantum = row.map_or(1, |row| {
+                row.settings.group_settings().quantum_size() as usize
+            });
             let before = self.tasks.len();
             let most = most.min(before + quantum.min(sublist.permits));
             while self.tasks.len() < most

@@ -51,7 +51,7 @@ impl Model {
     }
 
     /// Returns the number of reporters plus that of types in all buckets.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "unstable-store-suite"))]
     pub(in super::super) fn statistics(&self) -> u64 {
         let buckets = self.stats.buckets.values();
         let types: usize = buckets.map(|bucket| bucket.iter().count()).sum();

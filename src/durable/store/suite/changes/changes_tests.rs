@@ -36,7 +36,7 @@ async fn listed(process: &Process, status: Status, queue: Option<&str>) -> Vec<T
 
 // ===== Due now =====
 
-pub(super) async fn a_delayed_task_is_due_now(it: &dyn Harness) {
+pub async fn a_delayed_task_is_due_now(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.run(task(1), retry(HOUR)).await;
@@ -55,7 +55,7 @@ pub(super) async fn a_delayed_task_is_due_now(it: &dyn Harness) {
     assert_eq!(session.turn(wanting(9)).await.claim, None);
 }
 
-pub(super) async fn tasks_are_made_due_in_the_order_of_the_request(it: &dyn Harness) {
+pub async fn tasks_are_made_due_in_the_order_of_the_request(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([1, 2, 3].map(|it| delayed(it, HOUR))).await;
@@ -66,7 +66,7 @@ pub(super) async fn tasks_are_made_due_in_the_order_of_the_request(it: &dyn Harn
     assert_eq!(ids(&session.claim(9).await), [3, 1, 2].map(id));
 }
 
-pub(super) async fn a_task_that_is_due_now_wakes_a_worker(it: &dyn Harness) {
+pub async fn a_task_that_is_due_now_wakes_a_worker(it: &dyn Harness) {
     let (process, other) = (Process::of(it), Process::of(it));
     let mut worker = process.session_in("q").await;
     worker.enqueue([in_queue("q", delayed(1, HOUR))]).await;
@@ -77,7 +77,7 @@ pub(super) async fn a_task_that_is_due_now_wakes_a_worker(it: &dyn Harness) {
     assert_eq!(ids(&worker.claim(9).await), [id(1)]);
 }
 
-pub(super) async fn only_delayed_tasks_are_made_due(it: &dyn Harness) {
+pub async fn only_delayed_tasks_are_made_due(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.run(task(1), done()).await;
@@ -91,7 +91,7 @@ pub(super) async fn only_delayed_tasks_are_made_due(it: &dyn Harness) {
     assert_eq!(process.status(1..=5).await, before);
 }
 
-pub(super) async fn limits_and_holds_apply_to_a_task_that_is_due_now(it: &dyn Harness) {
+pub async fn limits_and_holds_apply_to_a_task_that_is_due_now(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session_in("q").await;
     session.run(grouped("held", 1), hold(HOUR, dead())).await;
@@ -119,7 +119,7 @@ pub(super) async fn limits_and_holds_apply_to_a_task_that_is_due_now(it: &dyn Ha
     assert_eq!(ids(&session.claim(9).await), [id(2)]);
 }
 
-pub(super) async fn a_task_that_is_due_now_can_still_be_replaced(it: &dyn Harness) {
+pub async fn a_task_that_is_due_now_can_still_be_replaced(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let debounced = |number| with_key(Key::new("key").replace(), delayed(number, HOUR));
@@ -139,7 +139,7 @@ pub(super) async fn a_task_that_is_due_now_can_still_be_replaced(it: &dyn Harnes
 
 // ===== Moves =====
 
-pub(super) async fn a_waiting_task_moves_behind_those_that_wait_there(it: &dyn Harness) {
+pub async fn a_waiting_task_moves_behind_those_that_wait_there(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let mut other = process.session_in("q").await;
@@ -157,7 +157,7 @@ pub(super) async fn a_waiting_task_moves_behind_those_that_wait_there(it: &dyn H
     check(it, &process).await;
 }
 
-pub(super) async fn a_delayed_task_moves_and_stays_delayed(it: &dyn Harness) {
+pub async fn a_delayed_task_moves_and_stays_delayed(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let mut other = process.session_in("q").await;
@@ -170,7 +170,7 @@ pub(super) async fn a_delayed_task_moves_and_stays_delayed(it: &dyn Harness) {
     assert_eq!(other.claim(9).await.tasks, [fresh(1)]);
 }
 
-pub(super) async fn a_task_moves_back(it: &dyn Harness) {
+pub async fn a_task_moves_back(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let mut other = process.session_in("q").await;
@@ -188,7 +188,7 @@ pub(super) async fn a_task_moves_back(it: &dyn Harness) {
 }
 
 /// In Redis, an entry of the task from before it failed is left in the list.
-pub(super) async fn a_moved_task_whose_old_entry_differs_moves_as_it_is(it: &dyn Harness) {
+pub async fn a_moved_task_whose_old_entry_differs_moves_as_it_is(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let mut other = process.session_in("q").await;
@@ -205,7 +205,7 @@ pub(super) async fn a_moved_task_whose_old_entry_differs_moves_as_it_is(it: &dyn
     check(it, &process).await;
 }
 
-pub(super) async fn only_waiting_and_delayed_tasks_move(it: &dyn Harness) {
+pub async fn only_waiting_and_delayed_tasks_move(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.run(task(1), done()).await;
@@ -222,7 +222,7 @@ pub(super) async fn only_waiting_and_delayed_tasks_move(it: &dyn Harness) {
     assert_eq!(ids(&session.claim(9).await), [id(3)]);
 }
 
-pub(super) async fn a_moved_task_is_as_before(it: &dyn Harness) {
+pub async fn a_moved_task_is_as_before(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let mut other = process.session_in("q").await;
@@ -250,7 +250,7 @@ pub(super) async fn a_moved_task_is_as_before(it: &dyn Harness) {
     assert_eq!((ids(&claim), claim.tasks[0].failures), (vec![id(2)], 1));
 }
 
-pub(super) async fn a_moved_task_keeps_its_priority_and_its_group(it: &dyn Harness) {
+pub async fn a_moved_task_keeps_its_priority_and_its_group(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let mut other = process.session_in("r").await;
@@ -289,7 +289,7 @@ pub(super) async fn a_moved_task_keeps_its_priority_and_its_group(it: &dyn Harne
     assert!(found.iter().all(|task| task.group.is_none()));
 }
 
-pub(super) async fn a_moved_task_keeps_its_key(it: &dyn Harness) {
+pub async fn a_moved_task_keeps_its_key(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let mut other = process.session_in("q").await;
@@ -313,7 +313,7 @@ pub(super) async fn a_moved_task_keeps_its_key(it: &dyn Harness) {
     check(it, &process).await;
 }
 
-pub(super) async fn a_task_that_a_spawn_may_replace_does_not_move(it: &dyn Harness) {
+pub async fn a_task_that_a_spawn_may_replace_does_not_move(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let debounced = |text, task| with_key(Key::new(text).replace(), task);
@@ -330,7 +330,7 @@ pub(super) async fn a_task_that_a_spawn_may_replace_does_not_move(it: &dyn Harne
     check(it, &process).await;
 }
 
-pub(super) async fn a_moved_task_wakes_a_worker_of_its_queue(it: &dyn Harness) {
+pub async fn a_moved_task_wakes_a_worker_of_its_queue(it: &dyn Harness) {
     let (process, other) = (Process::of(it), Process::of(it));
     let mut worker = process.session_in("q").await;
     let mut producer = other.session().await;
@@ -342,7 +342,7 @@ pub(super) async fn a_moved_task_wakes_a_worker_of_its_queue(it: &dyn Harness) {
     assert_eq!(ids(&worker.claim(9).await), [id(1)]);
 }
 
-pub(super) async fn a_moved_task_is_cancelled_and_counted_once(it: &dyn Harness) {
+pub async fn a_moved_task_is_cancelled_and_counted_once(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let mut other = process.session_in("q").await;
@@ -361,7 +361,7 @@ pub(super) async fn a_moved_task_is_cancelled_and_counted_once(it: &dyn Harness)
     check(it, &process).await;
 }
 
-pub(super) async fn a_moved_task_is_listed_in_its_queue(it: &dyn Harness) {
+pub async fn a_moved_task_is_listed_in_its_queue(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1), delayed(2, HOUR)]).await;
@@ -379,7 +379,7 @@ pub(super) async fn a_moved_task_is_listed_in_its_queue(it: &dyn Harness) {
     }
 }
 
-pub(super) async fn a_moved_task_keeps_to_the_limit_of_its_queue(it: &dyn Harness) {
+pub async fn a_moved_task_keeps_to_the_limit_of_its_queue(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let mut other = process.session_in("q").await;
@@ -398,7 +398,7 @@ pub(super) async fn a_moved_task_keeps_to_the_limit_of_its_queue(it: &dyn Harnes
     check(it, &process).await;
 }
 
-pub(super) async fn a_group_whose_tasks_have_moved_takes_no_turn(it: &dyn Harness) {
+pub async fn a_group_whose_tasks_have_moved_takes_no_turn(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session_in("q").await;
     session
@@ -418,7 +418,7 @@ pub(super) async fn a_group_whose_tasks_have_moved_takes_no_turn(it: &dyn Harnes
     check(it, &process).await;
 }
 
-pub(super) async fn a_task_in_a_long_queue_is_found(it: &dyn Harness) {
+pub async fn a_task_in_a_long_queue_is_found(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     for batch in 0..10 {
@@ -441,7 +441,7 @@ pub(super) async fn a_task_in_a_long_queue_is_found(it: &dyn Harness) {
 
 // ===== Dead letters, and several tasks =====
 
-pub(super) async fn dead_letters_are_replayed_and_deleted_one_by_one(it: &dyn Harness) {
+pub async fn dead_letters_are_replayed_and_deleted_one_by_one(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.run(keyed(1), dead()).await;
@@ -471,7 +471,7 @@ pub(super) async fn dead_letters_are_replayed_and_deleted_one_by_one(it: &dyn Ha
     check(it, &process).await;
 }
 
-pub(super) async fn a_change_answers_for_each_task(it: &dyn Harness) {
+pub async fn a_change_answers_for_each_task(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.run(task(1), done()).await;

@@ -48,7 +48,7 @@ fn check(it: &dyn Harness) {
     assert_eq!(it.broken_invariants(), [""; 0]);
 }
 
-pub(super) async fn all_waiting_tasks_move(it: &dyn Harness) {
+pub async fn all_waiting_tasks_move(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     for batch in 0..5 {
@@ -72,7 +72,7 @@ pub(super) async fn all_waiting_tasks_move(it: &dyn Harness) {
     check(it);
 }
 
-pub(super) async fn tasks_move_by_name_and_queue(it: &dyn Harness) {
+pub async fn tasks_move_by_name_and_queue(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue((0..20).map(typed)).await;
@@ -96,7 +96,7 @@ pub(super) async fn tasks_move_by_name_and_queue(it: &dyn Harness) {
     check(it);
 }
 
-pub(super) async fn tasks_that_came_later_do_not_move(it: &dyn Harness) {
+pub async fn tasks_that_came_later_do_not_move(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let at = |millis: u64, last: u8| {
@@ -121,7 +121,7 @@ pub(super) async fn tasks_that_came_later_do_not_move(it: &dyn Harness) {
     check(it);
 }
 
-pub(super) async fn tasks_that_cannot_move_are_refused_once(it: &dyn Harness) {
+pub async fn tasks_that_cannot_move_are_refused_once(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let debounced = |number: u64| {
@@ -136,7 +136,7 @@ pub(super) async fn tasks_that_cannot_move_are_refused_once(it: &dyn Harness) {
 }
 
 /// A part that is repeated moves nothing twice, and tasks that are claimed or stored meanwhile do not hide others.
-pub(super) async fn tasks_move_while_others_come_and_go(it: &dyn Harness) {
+pub async fn tasks_move_while_others_come_and_go(it: &dyn Harness) {
     let process = Process::of(it);
     let (mut session, mut request) = (process.session().await, all_to("q"));
     for batch in 0..8 {
@@ -178,7 +178,7 @@ pub(super) async fn tasks_move_while_others_come_and_go(it: &dyn Harness) {
     it.clock().advance(Duration::from_millis(1));
 }
 
-pub(super) async fn foreign_positions_of_moves_are_refused(it: &dyn Harness) {
+pub async fn foreign_positions_of_moves_are_refused(it: &dyn Harness) {
     let process = Process::of(it);
     process.session().await.enqueue([task(1)]).await;
     for position in [

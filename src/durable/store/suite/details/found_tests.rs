@@ -31,7 +31,7 @@ fn payload(number: u64) -> Option<Beginning> {
     Some(Beginning::of(number.to_be_bytes().to_vec()))
 }
 
-pub(super) async fn an_absent_task_is_not_found(it: &dyn Harness) {
+pub async fn an_absent_task_is_not_found(it: &dyn Harness) {
     let process = Process::of(it);
     assert_eq!(process.try_find(1).await, None);
     let mut session = process.session().await;
@@ -43,7 +43,7 @@ pub(super) async fn an_absent_task_is_not_found(it: &dyn Harness) {
     assert_eq!(process.try_find(1).await, None);
 }
 
-pub(super) async fn a_waiting_task_is_found(it: &dyn Harness) {
+pub async fn a_waiting_task_is_found(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session_in("q").await;
     session.enqueue([grouped("g", 1)]).await;
@@ -67,7 +67,7 @@ pub(super) async fn a_waiting_task_is_found(it: &dyn Harness) {
     assert_eq!((&found.output, &detail.progress), (&None, &None));
 }
 
-pub(super) async fn a_delayed_task_has_the_errors_of_its_attempts(it: &dyn Harness) {
+pub async fn a_delayed_task_has_the_errors_of_its_attempts(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.run(task(1), retry(SECOND)).await;
@@ -89,7 +89,7 @@ pub(super) async fn a_delayed_task_has_the_errors_of_its_attempts(it: &dyn Harne
     assert_eq!(found.payload, payload(1));
 }
 
-pub(super) async fn a_running_task_shows_its_worker(it: &dyn Harness) {
+pub async fn a_running_task_shows_its_worker(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;
@@ -125,7 +125,7 @@ pub(super) async fn a_running_task_shows_its_worker(it: &dyn Harness) {
     assert_eq!((detail.lease_left, detail.runner), (None, None));
 }
 
-pub(super) async fn a_suspect_is_shown_until_it_is_taken_back(it: &dyn Harness) {
+pub async fn a_suspect_is_shown_until_it_is_taken_back(it: &dyn Harness) {
     let process = Process::of(it);
     let (mut session, mut other) = (process.session().await, process.session().await);
     session.enqueue([task(1)]).await;
@@ -145,7 +145,7 @@ pub(super) async fn a_suspect_is_shown_until_it_is_taken_back(it: &dyn Harness) 
     assert_eq!((runner.session, runner.is_suspect), (other.id, false));
 }
 
-pub(super) async fn a_cancelled_run_is_shown_until_it_ends(it: &dyn Harness) {
+pub async fn a_cancelled_run_is_shown_until_it_ends(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1), task(2)]).await;
@@ -159,7 +159,7 @@ pub(super) async fn a_cancelled_run_is_shown_until_it_ends(it: &dyn Harness) {
     assert!(!found.detail.is_cancel_requested);
 }
 
-pub(super) async fn a_dead_letter_has_its_payload_and_its_whole_error(it: &dyn Harness) {
+pub async fn a_dead_letter_has_its_payload_and_its_whole_error(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session_in("q").await;
     session.run(grouped("g", 1), retry(SECOND)).await;
@@ -184,7 +184,7 @@ pub(super) async fn a_dead_letter_has_its_payload_and_its_whole_error(it: &dyn H
     assert_eq!(found.payload, payload(1));
 }
 
-pub(super) async fn ends_are_found_until_they_expire(it: &dyn Harness) {
+pub async fn ends_are_found_until_they_expire(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let output = seal_output("job", &7).expect("it can be encoded");
@@ -212,7 +212,7 @@ pub(super) async fn ends_are_found_until_they_expire(it: &dyn Harness) {
 }
 
 /// A payload of the maximum size, and one that a store may keep elsewhere than small ones.
-pub(super) async fn large_data_is_found_with_its_length(it: &dyn Harness) {
+pub async fn large_data_is_found_with_its_length(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     for (number, len) in [(1, MAX_PAYLOAD_BYTES), (2, 1_000)] {
@@ -245,7 +245,7 @@ pub(super) async fn large_data_is_found_with_its_length(it: &dyn Harness) {
     }
 }
 
-pub(super) async fn a_key_is_held_or_released(it: &dyn Harness) {
+pub async fn a_key_is_held_or_released(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([keyed(1)]).await;
@@ -274,7 +274,7 @@ pub(super) async fn a_key_is_held_or_released(it: &dyn Harness) {
     assert_eq!(key(5).await, None);
 }
 
-pub(super) async fn every_priority_is_known(it: &dyn Harness) {
+pub async fn every_priority_is_known(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     for (number, priority) in (1..).zip(Priority::ALL) {
@@ -297,7 +297,7 @@ pub(super) async fn every_priority_is_known(it: &dyn Harness) {
     }
 }
 
-pub(super) async fn finding_tasks_writes_nothing(it: &dyn Harness) {
+pub async fn finding_tasks_writes_nothing(it: &dyn Harness) {
     let process = Process::of(it);
     let before = it.leftovers();
     process.try_find(1).await;

@@ -29,7 +29,7 @@ impl Process {
     }
 }
 
-pub(super) async fn an_empty_queue_has_no_head(it: &dyn Harness) {
+pub async fn an_empty_queue_has_no_head(it: &dyn Harness) {
     let process = Process::of(it);
     for queue in ["", "q"] {
         let head = process.0.0.head(queue_name(queue), 5).await.unwrap();
@@ -39,7 +39,7 @@ pub(super) async fn an_empty_queue_has_no_head(it: &dyn Harness) {
 }
 
 /// The types have different workers, so their tasks are in different lists.
-pub(super) async fn the_head_has_what_became_ready_first(it: &dyn Harness) {
+pub async fn the_head_has_what_became_ready_first(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session_of(&["even"]).await;
     let _odd = process.session_of(&["odd"]).await;
@@ -59,7 +59,7 @@ pub(super) async fn the_head_has_what_became_ready_first(it: &dyn Harness) {
     assert_eq!(first.name.as_deref(), Some("odd"));
 }
 
-pub(super) async fn a_head_has_the_tasks_of_one_queue(it: &dyn Harness) {
+pub async fn a_head_has_the_tasks_of_one_queue(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session_in("q").await;
     let _default = process.session().await;
@@ -72,7 +72,7 @@ pub(super) async fn a_head_has_the_tasks_of_one_queue(it: &dyn Harness) {
     assert_eq!(info.queue.as_deref(), Some("q"));
 }
 
-pub(super) async fn a_head_has_tasks_that_no_worker_knows(it: &dyn Harness) {
+pub async fn a_head_has_tasks_that_no_worker_knows(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session_of(&["even"]).await;
     let unknown = NewTask {
@@ -88,7 +88,7 @@ pub(super) async fn a_head_has_tasks_that_no_worker_knows(it: &dyn Harness) {
 }
 
 /// Each group waits in a sublist of its own.
-pub(super) async fn each_group_is_in_the_head(it: &dyn Harness) {
+pub async fn each_group_is_in_the_head(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session_in("q").await;
     for (number, group) in [(1, "a"), (2, "a"), (3, "b"), (4, "c"), (5, "a")] {
@@ -105,7 +105,7 @@ pub(super) async fn each_group_is_in_the_head(it: &dyn Harness) {
     assert_eq!(process.ready("q", 9).await, all[1..]);
 }
 
-pub(super) async fn groups_that_are_held_or_full_are_in_the_head(it: &dyn Harness) {
+pub async fn groups_that_are_held_or_full_are_in_the_head(it: &dyn Harness) {
     let process = Process::of(it);
     let settings = groups(Groups::new().max_running(1));
     assert!(process.set_queue("q", settings).await);
@@ -125,7 +125,7 @@ pub(super) async fn groups_that_are_held_or_full_are_in_the_head(it: &dyn Harnes
     assert_eq!(ready, [(2, 0), (4, 0)]);
 }
 
-pub(super) async fn cancelled_and_claimed_tasks_are_not_in_the_head(it: &dyn Harness) {
+pub async fn cancelled_and_claimed_tasks_are_not_in_the_head(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session_in("q").await;
     session.enqueue((1..=6).map(queued)).await;
@@ -143,7 +143,7 @@ pub(super) async fn cancelled_and_claimed_tasks_are_not_in_the_head(it: &dyn Har
     assert_eq!(sorted().await, left[1..3]);
 }
 
-pub(super) async fn a_task_that_is_due_again_has_been_ready_since_then(it: &dyn Harness) {
+pub async fn a_task_that_is_due_again_has_been_ready_since_then(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.run(task(1), retry(5 * SECOND)).await;
@@ -155,7 +155,7 @@ pub(super) async fn a_task_that_is_due_again_has_been_ready_since_then(it: &dyn 
 }
 
 /// So a task that no worker keeps is not shown as new.
-pub(super) async fn a_task_that_is_given_back_has_waited_since_it_was_stored(it: &dyn Harness) {
+pub async fn a_task_that_is_given_back_has_waited_since_it_was_stored(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1), task(2)]).await;
@@ -169,7 +169,7 @@ pub(super) async fn a_task_that_is_given_back_has_waited_since_it_was_stored(it:
     assert_eq!(ready, [(1, 1), (2, 1)]);
 }
 
-pub(super) async fn a_replayed_task_has_been_ready_since_the_replay(it: &dyn Harness) {
+pub async fn a_replayed_task_has_been_ready_since_the_replay(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.run(task(1), dead()).await;
@@ -180,7 +180,7 @@ pub(super) async fn a_replayed_task_has_been_ready_since_the_replay(it: &dyn Har
 }
 
 /// The task keeps its time if it stays ready.
-pub(super) async fn a_replaced_task_is_in_the_head_once(it: &dyn Harness) {
+pub async fn a_replaced_task_is_in_the_head_once(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let key = || Key::new("key").until_started().replace();

@@ -90,7 +90,7 @@ async fn fill(session: &mut Session<'_>, count: u64, new: impl Fn(u64) -> NewTas
     }
 }
 
-pub(super) async fn an_empty_store_has_empty_lists(it: &dyn Harness) {
+pub async fn an_empty_store_has_empty_lists(it: &dyn Harness) {
     let process = Process::of(it);
     for status in LISTED {
         let page = page(&process, &of(status), None, 10).await;
@@ -99,7 +99,7 @@ pub(super) async fn an_empty_store_has_empty_lists(it: &dyn Harness) {
     }
 }
 
-pub(super) async fn a_task_is_in_the_list_of_its_status(it: &dyn Harness) {
+pub async fn a_task_is_in_the_list_of_its_status(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session_in("q").await;
     session.enqueue([grouped("g", 1)]).await;
@@ -149,7 +149,7 @@ pub(super) async fn a_task_is_in_the_list_of_its_status(it: &dyn Harness) {
     );
 }
 
-pub(super) async fn dead_and_cancelled_tasks_are_listed(it: &dyn Harness) {
+pub async fn dead_and_cancelled_tasks_are_listed(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1), delayed(2, HOUR)]).await;
@@ -178,7 +178,7 @@ pub(super) async fn dead_and_cancelled_tasks_are_listed(it: &dyn Harness) {
 }
 
 /// Tasks that wait, are delayed or run are cancelled. They may be in a group or have a large payload.
-pub(super) async fn cancelled_tasks_keep_their_names(it: &dyn Harness) {
+pub async fn cancelled_tasks_keep_their_names(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let named = |name: &'static str, task| NewTask {
@@ -218,7 +218,7 @@ pub(super) async fn cancelled_tasks_keep_their_names(it: &dyn Harness) {
 }
 
 /// A dead letter whose last worker has died, and one that was replayed.
-pub(super) async fn only_a_run_that_has_ended_has_a_duration(it: &dyn Harness) {
+pub async fn only_a_run_that_has_ended_has_a_duration(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let failed = || Verdict::Dead {
@@ -244,7 +244,7 @@ pub(super) async fn only_a_run_that_has_ended_has_a_duration(it: &dyn Harness) {
     assert_eq!((dead.reason, dead.took), (Some(DeadReason::Crashes), None));
 }
 
-pub(super) async fn pages_follow_each_other(it: &dyn Harness) {
+pub async fn pages_follow_each_other(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     fill(&mut session, 250, task).await;
@@ -274,7 +274,7 @@ pub(super) async fn pages_follow_each_other(it: &dyn Harness) {
     assert_eq!(ids_of(&process, &of(Status::Cancelled), 10).await, []);
 }
 
-pub(super) async fn delayed_tasks_are_in_the_order_of_their_times(it: &dyn Harness) {
+pub async fn delayed_tasks_are_in_the_order_of_their_times(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     // Ten tasks are due in each second.
@@ -286,7 +286,7 @@ pub(super) async fn delayed_tasks_are_in_the_order_of_their_times(it: &dyn Harne
     assert_listed(&process, Status::Delayed, &expected).await;
 }
 
-pub(super) async fn the_newest_dead_letters_are_listed_first(it: &dyn Harness) {
+pub async fn the_newest_dead_letters_are_listed_first(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     for second in 0..4 {
@@ -303,7 +303,7 @@ pub(super) async fn the_newest_dead_letters_are_listed_first(it: &dyn Harness) {
     assert_listed(&process, Status::Dead, &expected).await;
 }
 
-pub(super) async fn expired_ends_are_in_no_list(it: &dyn Harness) {
+pub async fn expired_ends_are_in_no_list(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1), task(2), task(3)]).await;
@@ -328,7 +328,7 @@ pub(super) async fn expired_ends_are_in_no_list(it: &dyn Harness) {
     assert_eq!(ids_of(&process, &of(Status::Dead), 10).await, []);
 }
 
-pub(super) async fn filters_select_tasks(it: &dyn Harness) {
+pub async fn filters_select_tasks(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let new = |number: u64| NewTask {
@@ -378,7 +378,7 @@ pub(super) async fn filters_select_tasks(it: &dyn Harness) {
     );
 }
 
-pub(super) async fn the_default_queue_can_be_selected(it: &dyn Harness) {
+pub async fn the_default_queue_can_be_selected(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let mut of_queue = process.session_in("q").await;
@@ -402,7 +402,7 @@ pub(super) async fn the_default_queue_can_be_selected(it: &dyn Harness) {
     assert_eq!(listed(Status::Dead).await, [id(5)]);
 }
 
-pub(super) async fn a_filter_selects_tasks_that_wait_for_another_attempt(it: &dyn Harness) {
+pub async fn a_filter_selects_tasks_that_wait_for_another_attempt(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     fill(&mut session, 60, |number| delayed(1000 + number, HOUR)).await;
@@ -425,7 +425,7 @@ pub(super) async fn a_filter_selects_tasks_that_wait_for_another_attempt(it: &dy
     assert_eq!(ids_of(&process, &named("nobody"), 5).await, []);
 }
 
-pub(super) async fn a_filter_selects_the_tasks_of_a_worker(it: &dyn Harness) {
+pub async fn a_filter_selects_the_tasks_of_a_worker(it: &dyn Harness) {
     let process = Process::of(it);
     let (mut first, mut second) = (process.session().await, process.session().await);
     first.enqueue((1..=30).map(task)).await;
@@ -456,7 +456,7 @@ pub(super) async fn a_filter_selects_the_tasks_of_a_worker(it: &dyn Harness) {
     assert_eq!(ids_of(&process, &nobody, 50).await, []);
 }
 
-pub(super) async fn types_that_no_worker_knows_are_listed(it: &dyn Harness) {
+pub async fn types_that_no_worker_knows_are_listed(it: &dyn Harness) {
     let process = Process::of(it);
     // The types that the workers know are not those of the tasks.
     let _worker = process.session_of(&["other"]).await;
@@ -482,7 +482,7 @@ pub(super) async fn types_that_no_worker_knows_are_listed(it: &dyn Harness) {
 }
 
 /// The replacing task gets the priority of the replaced one, and keeps its own version.
-pub(super) async fn a_task_that_was_replaced_is_listed_by_its_name(it: &dyn Harness) {
+pub async fn a_task_that_was_replaced_is_listed_by_its_name(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let key = || Key::new("key").until_started().replace();
@@ -497,7 +497,7 @@ pub(super) async fn a_task_that_was_replaced_is_listed_by_its_name(it: &dyn Harn
     assert_eq!((found.id, found.name.as_deref()), (id(1), Some("job")));
 }
 
-pub(super) async fn a_task_that_waits_throughout_is_listed(it: &dyn Harness) {
+pub async fn a_task_that_waits_throughout_is_listed(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     fill(&mut session, 100, task).await;
@@ -521,7 +521,7 @@ pub(super) async fn a_task_that_waits_throughout_is_listed(it: &dyn Harness) {
     }
 }
 
-pub(super) async fn foreign_positions_are_refused(it: &dyn Harness) {
+pub async fn foreign_positions_are_refused(it: &dyn Harness) {
     let process = Process::of(it);
     for status in LISTED {
         for position in [&b""[..], b"x", &[255; 7], &[255; 40], &[1; 100]] {
@@ -540,7 +540,7 @@ pub(super) async fn foreign_positions_are_refused(it: &dyn Harness) {
 }
 
 /// A position may come from a stranger.
-pub(super) async fn pages_from_any_position_come_to_an_end(it: &dyn Harness) {
+pub async fn pages_from_any_position_come_to_an_end(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     fill(&mut session, 40, task).await;
@@ -583,7 +583,7 @@ async fn read_on(process: &Process, status: Status, mut position: Vec<u8>) {
     panic!("the list of {status:?} tasks does not end");
 }
 
-pub(super) async fn a_list_writes_nothing(it: &dyn Harness) {
+pub async fn a_list_writes_nothing(it: &dyn Harness) {
     let process = Process::of(it);
     let before = it.leftovers();
     for status in LISTED {

@@ -66,13 +66,13 @@ fn one_run() -> StatReport {
     }
 }
 
-pub(super) async fn an_observer_reads_what_others_read(it: &dyn Harness) {
+pub async fn an_observer_reads_what_others_read(it: &dyn Harness) {
     let process = Process::of(it);
     let _scheduler = fill(it, &process).await;
     assert_eq!(look(&it.observe()).await, look(&process.0).await);
 }
 
-pub(super) async fn an_observer_sees_changes(it: &dyn Harness) {
+pub async fn an_observer_sees_changes(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let observer = Process(it.observe());
@@ -87,7 +87,7 @@ pub(super) async fn an_observer_sees_changes(it: &dyn Harness) {
     assert_eq!(observer.counts().await.done, 4);
 }
 
-pub(super) async fn an_observer_writes_nothing(it: &dyn Harness) {
+pub async fn an_observer_writes_nothing(it: &dyn Harness) {
     let process = Process::of(it);
     let _scheduler = fill(it, &process).await;
     // The process reads before, since its readers may register. In SQLite, an observer of the same process could register for them.
@@ -113,7 +113,7 @@ fn assert_observed<T: Debug>(answer: Result<T, Failure>) {
     );
 }
 
-pub(super) async fn an_observer_is_refused_all_changes(it: &dyn Harness) {
+pub async fn an_observer_is_refused_all_changes(it: &dyn Harness) {
     let process = Process::of(it);
     let _scheduler = fill(it, &process).await;
     look(&process.0).await;

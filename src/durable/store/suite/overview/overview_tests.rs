@@ -28,7 +28,7 @@ fn numbers(queue: &QueueOverview) -> [u64; 3] {
     [queue.info.waiting, queue.info.running, queue.sessions]
 }
 
-pub(super) async fn an_empty_store_has_the_default_queue(it: &dyn Harness) {
+pub async fn an_empty_store_has_the_default_queue(it: &dyn Harness) {
     let process = Process::of(it);
     let overview = process.overview().await;
     assert_eq!(overview.now, std::time::UNIX_EPOCH + it.clock().wall());
@@ -43,7 +43,7 @@ pub(super) async fn an_empty_store_has_the_default_queue(it: &dyn Harness) {
 }
 
 /// At rest, the queues have all waiting and running tasks.
-pub(super) async fn queues_add_up_to_the_counts(it: &dyn Harness) {
+pub async fn queues_add_up_to_the_counts(it: &dyn Harness) {
     let process = Process::of(it);
     let mut sessions = [process.session().await, process.session_in("q").await];
     let priorities = [Priority::High, Priority::Normal, Priority::Low];
@@ -92,7 +92,7 @@ pub(super) async fn queues_add_up_to_the_counts(it: &dyn Harness) {
     assert_eq!(default.sessions, 1);
 }
 
-pub(super) async fn an_overview_describes_queues(it: &dyn Harness) {
+pub async fn an_overview_describes_queues(it: &dyn Harness) {
     let process = Process::of(it);
     let settings = QueueSettings::new()
         .max_running(3)
@@ -129,7 +129,7 @@ pub(super) async fn an_overview_describes_queues(it: &dyn Harness) {
     assert_eq!(process.queue_overview("served").await.sessions, 1);
 }
 
-pub(super) async fn a_paused_queue_without_workers_has_waiting_tasks(it: &dyn Harness) {
+pub async fn a_paused_queue_without_workers_has_waiting_tasks(it: &dyn Harness) {
     let process = Process::of(it);
     let mut default = process.session().await;
     process.pause_queue("q").await;
@@ -158,7 +158,7 @@ pub(super) async fn a_paused_queue_without_workers_has_waiting_tasks(it: &dyn Ha
     assert_eq!(waiting().await, 3);
 }
 
-pub(super) async fn an_overview_describes_types(it: &dyn Harness) {
+pub async fn an_overview_describes_types(it: &dyn Harness) {
     let process = Process::of(it);
     let _sessions = [
         process.session_of(&["job"]).await,
@@ -209,7 +209,7 @@ pub(super) async fn an_overview_describes_types(it: &dyn Harness) {
     assert_eq!(overview.types[4].last_hour, RunTotals::default());
 }
 
-pub(super) async fn a_type_that_no_worker_knows_is_listed(it: &dyn Harness) {
+pub async fn a_type_that_no_worker_knows_is_listed(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session_of(&["job"]).await;
     let unknown = |number, queue: &str| NewTask {
@@ -238,7 +238,7 @@ pub(super) async fn a_type_that_no_worker_knows_is_listed(it: &dyn Harness) {
     assert!(in_default.all(|it| it.is_served), "{overview:?}");
 }
 
-pub(super) async fn the_oldest_task_has_waited_longest(it: &dyn Harness) {
+pub async fn the_oldest_task_has_waited_longest(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let _other = process.session_in("q").await;
@@ -264,7 +264,7 @@ pub(super) async fn the_oldest_task_has_waited_longest(it: &dyn Harness) {
 }
 
 /// In Redis, the entries of such tasks stay in their lists for a while.
-pub(super) async fn tasks_that_have_left_a_queue_wait_there_no_longer(it: &dyn Harness) {
+pub async fn tasks_that_have_left_a_queue_wait_there_no_longer(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let _other = process.session_in("q").await;
@@ -295,7 +295,7 @@ fn id_at(since_1970: Duration) -> TaskId {
     TaskId::from_bytes(bytes)
 }
 
-pub(super) async fn sessions_of_dead_processes_do_not_serve(it: &dyn Harness) {
+pub async fn sessions_of_dead_processes_do_not_serve(it: &dyn Harness) {
     let (process, doomed) = (Process::of(it), Process::of(it));
     let session = doomed.session_in("q").await;
     assert_eq!(process.queue_overview("q").await.sessions, 1);
@@ -311,7 +311,7 @@ pub(super) async fn sessions_of_dead_processes_do_not_serve(it: &dyn Harness) {
     assert!(dead.is_none_or(|it| it.sessions == 0), "{overview:?}");
 }
 
-pub(super) async fn an_overview_has_a_limited_number_of_rows(it: &dyn Harness) {
+pub async fn an_overview_has_a_limited_number_of_rows(it: &dyn Harness) {
     let process = Process::of(it);
     let _session = process.session_in("q000").await;
     for number in 0..201 {
@@ -330,7 +330,7 @@ pub(super) async fn an_overview_has_a_limited_number_of_rows(it: &dyn Harness) {
     }
 }
 
-pub(super) async fn an_overview_writes_nothing(it: &dyn Harness) {
+pub async fn an_overview_writes_nothing(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session

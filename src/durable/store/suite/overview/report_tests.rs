@@ -46,7 +46,7 @@ fn unknown(number: u64) -> NewTask {
     }
 }
 
-pub(super) async fn a_store_in_order_has_no_findings(it: &dyn Harness) {
+pub async fn a_store_in_order_has_no_findings(it: &dyn Harness) {
     let (process, reader) = (Process::of(it), Reader::of(it));
     assert_eq!(reader.findings().await, [""; 0]);
     let mut session = process.session_with_card(worker("", 9)).await;
@@ -61,7 +61,7 @@ pub(super) async fn a_store_in_order_has_no_findings(it: &dyn Harness) {
     assert_eq!(reader.report().await.now, now);
 }
 
-pub(super) async fn tasks_that_wait_without_any_worker(it: &dyn Harness) {
+pub async fn tasks_that_wait_without_any_worker(it: &dyn Harness) {
     let (process, reader) = (Process::of(it), Reader::of(it));
     let mut session = process.session().await;
     session.enqueue([task(1), task(2)]).await;
@@ -84,7 +84,7 @@ pub(super) async fn tasks_that_wait_without_any_worker(it: &dyn Harness) {
     assert_eq!(reader.findings().await, [""; 0]);
 }
 
-pub(super) async fn a_queue_that_nobody_serves(it: &dyn Harness) {
+pub async fn a_queue_that_nobody_serves(it: &dyn Harness) {
     let (process, reader) = (Process::of(it), Reader::of(it));
     let mut session = process.session().await;
     session.enqueue([queued(1), task(2)]).await;
@@ -98,7 +98,7 @@ pub(super) async fn a_queue_that_nobody_serves(it: &dyn Harness) {
     assert_eq!(reader.findings().await, [""; 0]);
 }
 
-pub(super) async fn a_type_that_no_worker_of_its_queue_knows(it: &dyn Harness) {
+pub async fn a_type_that_no_worker_of_its_queue_knows(it: &dyn Harness) {
     let (process, reader) = (Process::of(it), Reader::of(it));
     let mut session = process.session().await;
     let _of_queue = process.session_of_in(&["odd"], "q").await;
@@ -116,7 +116,7 @@ pub(super) async fn a_type_that_no_worker_of_its_queue_knows(it: &dyn Harness) {
     assert_eq!(reader.findings().await, [""; 0]);
 }
 
-pub(super) async fn a_paused_type_whose_tasks_wait(it: &dyn Harness) {
+pub async fn a_paused_type_whose_tasks_wait(it: &dyn Harness) {
     let (process, reader) = (Process::of(it), Reader::of(it));
     let mut session = process.session().await;
     session.enqueue([typed(1), typed(2)]).await;
@@ -131,7 +131,7 @@ pub(super) async fn a_paused_type_whose_tasks_wait(it: &dyn Harness) {
     assert_eq!(reader.findings().await, [""; 0]);
 }
 
-pub(super) async fn a_paused_queue_whose_tasks_wait(it: &dyn Harness) {
+pub async fn a_paused_queue_whose_tasks_wait(it: &dyn Harness) {
     let (process, reader) = (Process::of(it), Reader::of(it));
     let mut session = process.session_in("q").await;
     process.pause_queue("q").await;
@@ -141,7 +141,7 @@ pub(super) async fn a_paused_queue_whose_tasks_wait(it: &dyn Harness) {
     assert_eq!(reader.findings().await, [""; 0]);
 }
 
-pub(super) async fn a_worker_that_is_silent(it: &dyn Harness) {
+pub async fn a_worker_that_is_silent(it: &dyn Harness) {
     let (process, reader) = (Process::of(it), Reader::of(it));
     let mut late = process.session_with_card(worker("", 1)).await;
     let mut other = process.session().await;
@@ -155,7 +155,7 @@ pub(super) async fn a_worker_that_is_silent(it: &dyn Harness) {
     assert_eq!(reader.findings().await, [""; 0]);
 }
 
-pub(super) async fn leases_that_nobody_takes_back(it: &dyn Harness) {
+pub async fn leases_that_nobody_takes_back(it: &dyn Harness) {
     let (process, reader) = (Process::of(it), Reader::of(it));
     let mut session = process.session().await;
     session.enqueue([task(1), task(2)]).await;
@@ -172,7 +172,7 @@ pub(super) async fn leases_that_nobody_takes_back(it: &dyn Harness) {
     assert_eq!(reader.findings().await, [""; 0]);
 }
 
-pub(super) async fn a_task_that_has_crashed_its_workers(it: &dyn Harness) {
+pub async fn a_task_that_has_crashed_its_workers(it: &dyn Harness) {
     let (process, reader) = (Process::of(it), Reader::of(it));
     let mut session = process.session().await;
     session.enqueue([task(1), task(2)]).await;
@@ -193,7 +193,7 @@ pub(super) async fn a_task_that_has_crashed_its_workers(it: &dyn Harness) {
     assert_eq!(reader.findings().await, [""; 0]);
 }
 
-pub(super) async fn many_dead_letters(it: &dyn Harness) {
+pub async fn many_dead_letters(it: &dyn Harness) {
     let (process, reader) = (Process::of(it), Reader::of(it));
     let retention = Retention::default().dead_most(10);
     process.0.0.set_retention(retention).await.unwrap();
@@ -210,7 +210,7 @@ pub(super) async fn many_dead_letters(it: &dyn Harness) {
     assert_eq!(reader.findings().await, [""; 0]);
 }
 
-pub(super) async fn a_schedule_that_nobody_fires(it: &dyn Harness) {
+pub async fn a_schedule_that_nobody_fires(it: &dyn Harness) {
     let (process, reader) = (Process::of(it), Reader::of(it));
     let scheduler = Scheduler::of(it);
     scheduler.define_minutely("minutely").await;
@@ -230,7 +230,7 @@ pub(super) async fn a_schedule_that_nobody_fires(it: &dyn Harness) {
     assert_eq!(reader.findings().await, ["queues.unserved"]);
 }
 
-pub(super) async fn a_schedule_that_is_stuck(it: &dyn Harness) {
+pub async fn a_schedule_that_is_stuck(it: &dyn Harness) {
     let (process, reader) = (Process::of(it), Reader::of(it));
     Scheduler::of(it).define_minutely("minutely").await;
     process
@@ -239,7 +239,7 @@ pub(super) async fn a_schedule_that_is_stuck(it: &dyn Harness) {
     reader.assert_finds("schedules.stuck", "minutely (").await;
 }
 
-pub(super) async fn a_report_writes_nothing(it: &dyn Harness) {
+pub async fn a_report_writes_nothing(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session_with_card(worker("", 9)).await;
     session.enqueue([task(1), unknown(2)]).await;
@@ -250,7 +250,7 @@ pub(super) async fn a_report_writes_nothing(it: &dyn Harness) {
     assert!(it.contents() == before);
 }
 
-pub(super) async fn a_check_of_writes_leaves_nothing(it: &dyn Harness) {
+pub async fn a_check_of_writes_leaves_nothing(it: &dyn Harness) {
     let (process, reader) = (Process::of(it), Reader::of(it));
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;

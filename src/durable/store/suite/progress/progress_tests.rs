@@ -50,7 +50,7 @@ fn alive(progress: Progress) -> ProgressState {
     ProgressState::Alive(Some(progress))
 }
 
-pub(super) async fn the_last_report_is_stored(it: &dyn Harness) {
+pub async fn the_last_report_is_stored(it: &dyn Harness) {
     let (process, other) = (Process::of(it), Process::of(it));
     let mut session = process.session().await;
     assert_eq!(process.progress(1).await, ProgressState::Ended);
@@ -65,7 +65,7 @@ pub(super) async fn the_last_report_is_stored(it: &dyn Harness) {
     }
 }
 
-pub(super) async fn an_earlier_report_never_replaces_a_later_one(it: &dyn Harness) {
+pub async fn an_earlier_report_never_replaces_a_later_one(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;
@@ -87,7 +87,7 @@ pub(super) async fn an_earlier_report_never_replaces_a_later_one(it: &dyn Harnes
     assert_eq!(process.progress(1).await, alive(progress(epoch, 302)));
 }
 
-pub(super) async fn only_the_run_that_holds_the_task_reports(it: &dyn Harness) {
+pub async fn only_the_run_that_holds_the_task_reports(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1), task(2), task(3)]).await;
@@ -111,7 +111,7 @@ pub(super) async fn only_the_run_that_holds_the_task_reports(it: &dyn Harness) {
     assert_eq!(process.progress(3).await, ProgressState::Alive(None));
 }
 
-pub(super) async fn progress_is_kept_until_the_next_run(it: &dyn Harness) {
+pub async fn progress_is_kept_until_the_next_run(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;
@@ -132,7 +132,7 @@ pub(super) async fn progress_is_kept_until_the_next_run(it: &dyn Harness) {
     ));
 }
 
-pub(super) async fn progress_is_kept_when_a_worker_dies(it: &dyn Harness) {
+pub async fn progress_is_kept_when_a_worker_dies(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut session = one.session().await;
     session.enqueue([task(1)]).await;
@@ -149,7 +149,7 @@ pub(super) async fn progress_is_kept_when_a_worker_dies(it: &dyn Harness) {
     assert_eq!(two.progress(1).await, alive(progress(claim.epoch, 1)));
 }
 
-pub(super) async fn an_end_removes_progress(it: &dyn Harness) {
+pub async fn an_end_removes_progress(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let unkept = |number| NewTask {
@@ -186,7 +186,7 @@ pub(super) async fn an_end_removes_progress(it: &dyn Harness) {
     assert_eq!(it.leftovers(), 0);
 }
 
-pub(super) async fn a_death_of_crashes_removes_progress(it: &dyn Harness) {
+pub async fn a_death_of_crashes_removes_progress(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut session = one.session().await;
     let fragile = NewTask {
@@ -204,7 +204,7 @@ pub(super) async fn a_death_of_crashes_removes_progress(it: &dyn Harness) {
     assert_eq!(two.progress(1).await, ProgressState::Alive(None));
 }
 
-pub(super) async fn a_replayed_or_new_task_has_no_progress(it: &dyn Harness) {
+pub async fn a_replayed_or_new_task_has_no_progress(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1), task(2)]).await;
@@ -222,7 +222,7 @@ pub(super) async fn a_replayed_or_new_task_has_no_progress(it: &dyn Harness) {
     }
 }
 
-pub(super) async fn a_full_batch_of_large_reports_is_stored(it: &dyn Harness) {
+pub async fn a_full_batch_of_large_reports_is_stored(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let numbers = 1..=MAX_BATCH_TASKS as u64;

@@ -53,7 +53,7 @@ async fn which_are_kept(process: &Process, numbers: impl IntoIterator<Item = u64
     kept.map(|(number, _)| number).collect()
 }
 
-pub(super) async fn a_retention_applies_to_all_processes(it: &dyn Harness) {
+pub async fn a_retention_applies_to_all_processes(it: &dyn Harness) {
     let process = Process::of(it);
     let other = Process::of(it);
     assert_eq!(get(&other).await, Retention::default());
@@ -76,7 +76,7 @@ pub(super) async fn a_retention_applies_to_all_processes(it: &dyn Harness) {
     assert_eq!(get(&Process(it.observe())).await, all[4]);
 }
 
-pub(super) async fn a_shorter_time_hides_dead_letters_at_once(it: &dyn Harness) {
+pub async fn a_shorter_time_hides_dead_letters_at_once(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.run(task(1), retry(Duration::ZERO)).await;
@@ -117,7 +117,7 @@ pub(super) async fn a_shorter_time_hides_dead_letters_at_once(it: &dyn Harness) 
     assert_eq!(process.counts().await.dead, 0);
 }
 
-pub(super) async fn a_shorter_time_frees_keys_and_ids_at_once(it: &dyn Harness) {
+pub async fn a_shorter_time_frees_keys_and_ids_at_once(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let keyed = |number| with_key(Key::new("key").throttle(HOUR), task(number));
@@ -133,7 +133,7 @@ pub(super) async fn a_shorter_time_frees_keys_and_ids_at_once(it: &dyn Harness) 
     assert_eq!(process.counts().await.dead, 0);
 }
 
-pub(super) async fn a_longer_time_keeps_what_has_not_expired(it: &dyn Harness) {
+pub async fn a_longer_time_keeps_what_has_not_expired(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     set(&process, dead_for(10 * SECOND)).await;
@@ -149,7 +149,7 @@ pub(super) async fn a_longer_time_keeps_what_has_not_expired(it: &dyn Harness) {
 }
 
 /// Otherwise, a key could be held by two tasks, and a task could end twice.
-pub(super) async fn dead_letters_that_have_expired_do_not_come_back(it: &dyn Harness) {
+pub async fn dead_letters_that_have_expired_do_not_come_back(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.run(task(1), dead()).await;
@@ -169,7 +169,7 @@ pub(super) async fn dead_letters_that_have_expired_do_not_come_back(it: &dyn Har
     assert_eq!(process.status_of(2).await, TaskState::Absent);
 }
 
-pub(super) async fn the_oldest_dead_letters_in_excess_are_removed(it: &dyn Harness) {
+pub async fn the_oldest_dead_letters_in_excess_are_removed(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     for number in [3, 1, 4, 2, 5] {
@@ -188,7 +188,7 @@ pub(super) async fn the_oldest_dead_letters_in_excess_are_removed(it: &dyn Harne
     assert_eq!(which_are_kept(&process, 1..=6).await, [1, 5, 6]);
 }
 
-pub(super) async fn all_dead_letters_can_be_in_excess(it: &dyn Harness) {
+pub async fn all_dead_letters_can_be_in_excess(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     for number in 1..=3 {
@@ -207,7 +207,7 @@ pub(super) async fn all_dead_letters_can_be_in_excess(it: &dyn Harness) {
     assert_eq!(it.leftovers(), 0);
 }
 
-pub(super) async fn the_ends_in_excess_that_expire_first_are_removed(it: &dyn Harness) {
+pub async fn the_ends_in_excess_that_expire_first_are_removed(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     for (number, minutes) in [(1, 50), (2, 20), (3, 40), (4, 30)] {
@@ -235,7 +235,7 @@ pub(super) async fn the_ends_in_excess_that_expire_first_are_removed(it: &dyn Ha
     assert_eq!(which_are_kept(&process, 1..=8).await, [1, 7, 8]);
 }
 
-pub(super) async fn all_ends_can_be_in_excess(it: &dyn Harness) {
+pub async fn all_ends_can_be_in_excess(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let keyed = |number| with_key(Key::new("key").throttle(HOUR), task(number));
@@ -260,7 +260,7 @@ pub(super) async fn all_ends_can_be_in_excess(it: &dyn Harness) {
     assert_eq!(it.leftovers(), 0);
 }
 
-pub(super) async fn a_higher_maximum_keeps_what_is_left(it: &dyn Harness) {
+pub async fn a_higher_maximum_keeps_what_is_left(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     for number in 1..=4 {

@@ -12,7 +12,7 @@ use crate::durable::schedule::when::{COMPUTES_CRON, Spec};
 use crate::durable::store::{HAND_OUT_INTERVAL, ScheduleChange, ScheduleRow};
 use crate::durable::{Cron, Missed};
 
-pub(super) async fn ticks_that_were_missed_at_night_are_made_up_for(it: &dyn Harness) {
+pub async fn ticks_that_were_missed_at_night_are_made_up_for(it: &dyn Harness) {
     let scheduler = Scheduler::of(it);
     let process = Process::of(it);
     let mut session = process.session().await;
@@ -72,7 +72,7 @@ async fn store_without_tick(it: &dyn Harness, process: &Process, name: &str) {
     assert!(process.change(&Arc::new(change)).await.is_some());
 }
 
-pub(super) async fn a_schedule_without_a_tick_is_stuck(it: &dyn Harness) {
+pub async fn a_schedule_without_a_tick_is_stuck(it: &dyn Harness) {
     let scheduler = Scheduler::of(it);
     let process = Process::of(it);
     let mut session = process.session().await;

@@ -9,7 +9,7 @@ use super::scheduler::*;
 use crate::durable::store::{HAND_OUT_INTERVAL, ScheduleChange, ScheduleRow};
 use crate::durable::{Every, Missed, ScheduleOptions};
 
-pub(super) async fn a_definition_that_is_repeated_changes_nothing(it: &dyn Harness) {
+pub async fn a_definition_that_is_repeated_changes_nothing(it: &dyn Harness) {
     let schedulers: Vec<_> = (0..3).map(|_| Scheduler::of(it)).collect();
     let process = Process::of(it);
     let mut session = process.session().await;
@@ -35,7 +35,7 @@ pub(super) async fn a_definition_that_is_repeated_changes_nothing(it: &dyn Harne
     }
 }
 
-pub(super) async fn a_definition_that_changes_at_a_tick_loses_no_tick(it: &dyn Harness) {
+pub async fn a_definition_that_changes_at_a_tick_loses_no_tick(it: &dyn Harness) {
     let scheduler = Scheduler::of(it);
     let process = Process::of(it);
     let mut session = process.session().await;
@@ -69,7 +69,7 @@ pub(super) async fn a_definition_that_changes_at_a_tick_loses_no_tick(it: &dyn H
     assert_eq!(run_all(&mut session).await, [next.as_secs()]);
 }
 
-pub(super) async fn a_removed_schedule_does_not_repeat_a_tick(it: &dyn Harness) {
+pub async fn a_removed_schedule_does_not_repeat_a_tick(it: &dyn Harness) {
     let scheduler = Scheduler::of(it);
     let process = Process::of(it);
     let mut session = process.session().await;
@@ -87,7 +87,7 @@ pub(super) async fn a_removed_schedule_does_not_repeat_a_tick(it: &dyn Harness) 
     assert_eq!(run_all(&mut session).await, [tick]);
 }
 
-pub(super) async fn a_new_schedule_whose_tick_has_passed_is_refused(it: &dyn Harness) {
+pub async fn a_new_schedule_whose_tick_has_passed_is_refused(it: &dyn Harness) {
     let scheduler = Scheduler::of(it);
     let process = Process::of(it);
     let mut session = process.session().await;
@@ -114,7 +114,7 @@ pub(super) async fn a_new_schedule_whose_tick_has_passed_is_refused(it: &dyn Har
     assert_eq!(run_all(&mut session).await, [tick]);
 }
 
-pub(super) async fn the_highest_revision_wins(it: &dyn Harness) {
+pub async fn the_highest_revision_wins(it: &dyn Harness) {
     let (old, new) = (Scheduler::of(it), Scheduler::of(it));
     let define = async |scheduler: &Scheduler<'_>, revision| {
         let options = ScheduleOptions::new().revision(revision);
@@ -144,7 +144,7 @@ pub(super) async fn the_highest_revision_wins(it: &dyn Harness) {
     assert_eq!((info.revision, info.next_tick), (5, before));
 }
 
-pub(super) async fn schedules_are_listed_in_pages(it: &dyn Harness) {
+pub async fn schedules_are_listed_in_pages(it: &dyn Harness) {
     let scheduler = Scheduler::of(it);
     let schedules = scheduler.client.schedules();
     let names: Vec<_> = (0..7).map(|number| format!("s{number}")).collect();
@@ -166,7 +166,7 @@ pub(super) async fn schedules_are_listed_in_pages(it: &dyn Harness) {
     assert_eq!(all[0], scheduler.info("s0").await);
 }
 
-pub(super) async fn an_unknown_schedule_cannot_be_changed(it: &dyn Harness) {
+pub async fn an_unknown_schedule_cannot_be_changed(it: &dyn Harness) {
     let scheduler = Scheduler::of(it);
     let schedules = scheduler.client.schedules();
     assert_eq!(schedules.get("a").await.unwrap(), None);
@@ -177,7 +177,7 @@ pub(super) async fn an_unknown_schedule_cannot_be_changed(it: &dyn Harness) {
     assert!(schedules.get("a b").await.unwrap_err().is_invalid());
 }
 
-pub(super) async fn fire_now_stores_a_task_and_keeps_the_ticks(it: &dyn Harness) {
+pub async fn fire_now_stores_a_task_and_keeps_the_ticks(it: &dyn Harness) {
     let scheduler = Scheduler::of(it);
     let schedules = scheduler.client.schedules();
     let process = Process::of(it);
@@ -209,7 +209,7 @@ async fn replace_body(process: &Process, name: &str, body: &[u8]) {
     process.edit_row(name, edit).await;
 }
 
-pub(super) async fn a_definition_that_cannot_be_read_is_listed_as_stuck(it: &dyn Harness) {
+pub async fn a_definition_that_cannot_be_read_is_listed_as_stuck(it: &dyn Harness) {
     let scheduler = Scheduler::of(it);
     let schedules = scheduler.client.schedules();
     let process = Process::of(it);
@@ -234,7 +234,7 @@ pub(super) async fn a_definition_that_cannot_be_read_is_listed_as_stuck(it: &dyn
 }
 
 /// The body is that of a later version of the crate, of which this version can read only the head.
-pub(super) async fn a_definition_of_a_later_release_is_kept(it: &dyn Harness) {
+pub async fn a_definition_of_a_later_release_is_kept(it: &dyn Harness) {
     let scheduler = Scheduler::of(it);
     let schedules = scheduler.client.schedules();
     let process = Process::of(it);
@@ -267,7 +267,7 @@ pub(super) async fn a_definition_of_a_later_release_is_kept(it: &dyn Harness) {
 }
 
 /// A definition repairs the schedule, even if it has not changed.
-pub(super) async fn a_clock_that_was_far_ahead_does_not_silence_a_schedule(it: &dyn Harness) {
+pub async fn a_clock_that_was_far_ahead_does_not_silence_a_schedule(it: &dyn Harness) {
     let scheduler = Scheduler::of(it);
     let process = Process::of(it);
     let mut session = process.session().await;
@@ -287,7 +287,7 @@ pub(super) async fn a_clock_that_was_far_ahead_does_not_silence_a_schedule(it: &
 }
 
 /// The first definition was made while the clock was ahead, so its tick is far away.
-pub(super) async fn a_definition_of_a_clock_that_was_ahead_is_replaced(it: &dyn Harness) {
+pub async fn a_definition_of_a_clock_that_was_ahead_is_replaced(it: &dyn Harness) {
     let scheduler = Scheduler::of(it);
     let process = Process::of(it);
     let before = it.clock().wall();
@@ -301,7 +301,7 @@ pub(super) async fn a_definition_of_a_clock_that_was_ahead_is_replaced(it: &dyn 
 }
 
 /// The clock is ahead when the schedule is handed out, and the worker dies.
-pub(super) async fn maintenance_corrects_a_hand_out_of_a_clock_that_was_ahead(it: &dyn Harness) {
+pub async fn maintenance_corrects_a_hand_out_of_a_clock_that_was_ahead(it: &dyn Harness) {
     let scheduler = Scheduler::of(it);
     let process = Process::of(it);
     let mut session = process.session().await;
@@ -323,7 +323,7 @@ pub(super) async fn maintenance_corrects_a_hand_out_of_a_clock_that_was_ahead(it
 }
 
 /// The answer is lost, and the client sends the request again.
-pub(super) async fn a_repeated_change_tells_which_task_holds_the_key(it: &dyn Harness) {
+pub async fn a_repeated_change_tells_which_task_holds_the_key(it: &dyn Harness) {
     let scheduler = Scheduler::of(it);
     let process = Process::of(it);
     scheduler.define_minutely("a").await;

@@ -13,7 +13,7 @@ use crate::durable::store::{
 };
 use crate::durable::{Every, ScheduleOptions, SpawnOptions};
 
-pub(super) async fn a_due_schedule_is_handed_out_to_one_worker(it: &dyn Harness) {
+pub async fn a_due_schedule_is_handed_out_to_one_worker(it: &dyn Harness) {
     let scheduler = Scheduler::of(it);
     let (one, two) = (Process::of(it), Process::of(it));
     let mut session = one.session().await;
@@ -49,7 +49,7 @@ pub(super) async fn a_due_schedule_is_handed_out_to_one_worker(it: &dyn Harness)
     assert_eq!(one.due().await, []);
 }
 
-pub(super) async fn a_schedule_is_handed_out_only_to_builds_that_compute_it(it: &dyn Harness) {
+pub async fn a_schedule_is_handed_out_only_to_builds_that_compute_it(it: &dyn Harness) {
     let process = Process::of(it);
     for (name, needs) in [("a", COMPUTES_EVERY), ("b", COMPUTES_CRON)] {
         store_row(it, &process, name, needs, SECOND).await;
@@ -95,7 +95,7 @@ async fn store_row(
     change
 }
 
-pub(super) async fn many_due_schedules_are_handed_out_in_several_steps(it: &dyn Harness) {
+pub async fn many_due_schedules_are_handed_out_in_several_steps(it: &dyn Harness) {
     let process = Process::of(it);
     let count = 3 * MAX_HAND_OUTS + 1;
     for number in 0..count {
@@ -118,7 +118,7 @@ pub(super) async fn many_due_schedules_are_handed_out_in_several_steps(it: &dyn 
     assert_eq!(all.len(), count);
 }
 
-pub(super) async fn an_earlier_schedule_wakes_a_worker(it: &dyn Harness) {
+pub async fn an_earlier_schedule_wakes_a_worker(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let mut events = process.events();
@@ -133,7 +133,7 @@ pub(super) async fn an_earlier_schedule_wakes_a_worker(it: &dyn Harness) {
     assert_eq!(next, Some(SECOND));
 }
 
-pub(super) async fn a_schedule_that_is_not_the_first_wakes_no_worker(it: &dyn Harness) {
+pub async fn a_schedule_that_is_not_the_first_wakes_no_worker(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     store_row(it, &one, "a", COMPUTES_EVERY, HOUR).await;
     // The end of this task shows that no wake-up came before.
@@ -155,7 +155,7 @@ pub(super) async fn a_schedule_that_is_not_the_first_wakes_no_worker(it: &dyn Ha
 }
 
 /// The worker that was handed the schedule dies before it fires the schedule, or afterwards.
-pub(super) async fn each_tick_is_stored_once_if_workers_die(it: &dyn Harness) {
+pub async fn each_tick_is_stored_once_if_workers_die(it: &dyn Harness) {
     let scheduler = Scheduler::of(it);
     let last = Process::of(it);
     let mut session = last.session().await;
@@ -179,7 +179,7 @@ pub(super) async fn each_tick_is_stored_once_if_workers_die(it: &dyn Harness) {
     assert_eq!(last.counts().await.done, 6);
 }
 
-pub(super) async fn a_change_that_is_sent_again_fires_once(it: &dyn Harness) {
+pub async fn a_change_that_is_sent_again_fires_once(it: &dyn Harness) {
     let scheduler = Scheduler::of(it);
     let process = Process::of(it);
     let mut session = process.session().await;
@@ -199,7 +199,7 @@ pub(super) async fn a_change_that_is_sent_again_fires_once(it: &dyn Harness) {
     assert_eq!(scheduler.info("a").await.started, 20);
 }
 
-pub(super) async fn only_one_of_two_workers_with_a_schedule_fires_it(it: &dyn Harness) {
+pub async fn only_one_of_two_workers_with_a_schedule_fires_it(it: &dyn Harness) {
     let scheduler = Scheduler::of(it);
     let process = Process::of(it);
     let mut session = process.session().await;
@@ -220,7 +220,7 @@ pub(super) async fn only_one_of_two_workers_with_a_schedule_fires_it(it: &dyn Ha
 }
 
 /// The store's time for handing the schedule out is damaged. The worker that is handed the schedule writes the time again.
-pub(super) async fn a_schedule_that_is_handed_out_early_does_not_fire(it: &dyn Harness) {
+pub async fn a_schedule_that_is_handed_out_early_does_not_fire(it: &dyn Harness) {
     let scheduler = Scheduler::of(it);
     let process = Process::of(it);
     let mut session = process.session().await;
@@ -236,7 +236,7 @@ pub(super) async fn a_schedule_that_is_handed_out_early_does_not_fire(it: &dyn H
     assert_eq!(run_all(&mut session).await, [tick]);
 }
 
-pub(super) async fn a_paused_schedule_that_is_handed_out_does_not_fire(it: &dyn Harness) {
+pub async fn a_paused_schedule_that_is_handed_out_does_not_fire(it: &dyn Harness) {
     let scheduler = Scheduler::of(it);
     let schedules = scheduler.client.schedules();
     let process = Process::of(it);
@@ -259,7 +259,7 @@ async fn hand_out_early(it: &dyn Harness, process: &Process, name: &str) {
     process.edit_row(name, edit).await;
 }
 
-pub(super) async fn a_task_is_in_the_queue_of_its_schedule(it: &dyn Harness) {
+pub async fn a_task_is_in_the_queue_of_its_schedule(it: &dyn Harness) {
     let scheduler = Scheduler::of(it);
     let process = Process::of(it);
     let mut session = process.session().await;
@@ -274,7 +274,7 @@ pub(super) async fn a_task_is_in_the_queue_of_its_schedule(it: &dyn Harness) {
     assert_eq!(scheduler.info("a").await.queue.as_deref(), Some("q"));
 }
 
-pub(super) async fn nothing_is_left_of_a_removed_schedule(it: &dyn Harness) {
+pub async fn nothing_is_left_of_a_removed_schedule(it: &dyn Harness) {
     let scheduler = Scheduler::of(it);
     let process = Process::of(it);
     let mut session = process.session().await;

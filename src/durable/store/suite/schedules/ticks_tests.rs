@@ -50,7 +50,7 @@ async fn ticks_after_outage(it: &dyn Harness, outage: Duration) -> (Vec<Vec<u64>
     (ticks, first)
 }
 
-pub(super) async fn missed_ticks_are_handled_as_the_option_says(it: &dyn Harness) {
+pub async fn missed_ticks_are_handled_as_the_option_says(it: &dyn Harness) {
     // There was no worker for three hours, in which 19 ticks have passed.
     let (ticks, _) = ticks_after_outage(it, 3 * HOUR).await;
     assert_eq!(ticks, [vec![18], vec![18], vec![14, 15, 16, 17, 18]]);
@@ -64,7 +64,7 @@ pub(super) async fn missed_ticks_are_handled_as_the_option_says(it: &dyn Harness
     assert_eq!(ticks, [vec![0], vec![], vec![0]]);
 }
 
-pub(super) async fn a_tick_is_not_repeated_if_the_clock_is_put_back(it: &dyn Harness) {
+pub async fn a_tick_is_not_repeated_if_the_clock_is_put_back(it: &dyn Harness) {
     let scheduler = Scheduler::of(it);
     let process = Process::of(it);
     let mut session = process.session().await;
@@ -89,7 +89,7 @@ pub(super) async fn a_tick_is_not_repeated_if_the_clock_is_put_back(it: &dyn Har
 }
 
 /// No next tick was known, as after a change of the rules of a time zone. Meanwhile, the clock was put back.
-pub(super) async fn a_schedule_that_is_computed_again_repeats_no_tick(it: &dyn Harness) {
+pub async fn a_schedule_that_is_computed_again_repeats_no_tick(it: &dyn Harness) {
     let scheduler = Scheduler::of(it);
     let process = Process::of(it);
     let mut session = process.session().await;
@@ -111,7 +111,7 @@ pub(super) async fn a_schedule_that_is_computed_again_repeats_no_tick(it: &dyn H
     assert_eq!(run_all(&mut session).await, [tick + 60]);
 }
 
-pub(super) async fn a_tick_is_skipped_while_an_earlier_task_has_not_ended(it: &dyn Harness) {
+pub async fn a_tick_is_skipped_while_an_earlier_task_has_not_ended(it: &dyn Harness) {
     let scheduler = Scheduler::of(it);
     let process = Process::of(it);
     let mut session = process.session().await;
@@ -138,7 +138,7 @@ pub(super) async fn a_tick_is_skipped_while_an_earlier_task_has_not_ended(it: &d
     assert_ne!(info.last_task, Some(id));
 }
 
-pub(super) async fn a_dead_letter_does_not_block_the_next_tick(it: &dyn Harness) {
+pub async fn a_dead_letter_does_not_block_the_next_tick(it: &dyn Harness) {
     let scheduler = Scheduler::of(it);
     let process = Process::of(it);
     let mut session = process.session().await;
@@ -153,7 +153,7 @@ pub(super) async fn a_dead_letter_does_not_block_the_next_tick(it: &dyn Harness)
     assert_eq!(run_all(&mut session).await, [tick]);
 }
 
-pub(super) async fn a_waiting_task_takes_over_the_next_tick(it: &dyn Harness) {
+pub async fn a_waiting_task_takes_over_the_next_tick(it: &dyn Harness) {
     let scheduler = Scheduler::of(it);
     let process = Process::of(it);
     let mut session = process.session().await;
@@ -175,7 +175,7 @@ pub(super) async fn a_waiting_task_takes_over_the_next_tick(it: &dyn Harness) {
     assert_eq!((info.started, info.skipped), (2, 1));
 }
 
-pub(super) async fn overlapping_tasks_are_allowed(it: &dyn Harness) {
+pub async fn overlapping_tasks_are_allowed(it: &dyn Harness) {
     let scheduler = Scheduler::of(it);
     let process = Process::of(it);
     let mut session = process.session().await;
@@ -192,7 +192,7 @@ pub(super) async fn overlapping_tasks_are_allowed(it: &dyn Harness) {
     assert_eq!((info.started, info.skipped), (3, 0));
 }
 
-pub(super) async fn a_schedule_that_is_resumed_makes_up_for_missed_ticks(it: &dyn Harness) {
+pub async fn a_schedule_that_is_resumed_makes_up_for_missed_ticks(it: &dyn Harness) {
     let scheduler = Scheduler::of(it);
     let schedules = scheduler.client.schedules();
     let process = Process::of(it);
@@ -221,7 +221,7 @@ pub(super) async fn a_schedule_that_is_resumed_makes_up_for_missed_ticks(it: &dy
     }
 }
 
-pub(super) async fn jitter_delays_a_tick(it: &dyn Harness) {
+pub async fn jitter_delays_a_tick(it: &dyn Harness) {
     let scheduler = Scheduler::of(it);
     let process = Process::of(it);
     let mut session = process.session().await;

@@ -70,7 +70,7 @@ fn row(bucket: u64, name: &str, runs: u64) -> (u64, String, u64) {
     (bucket, name.to_owned(), runs)
 }
 
-pub(super) async fn reports_are_added_up(it: &dyn Harness) {
+pub async fn reports_are_added_up(it: &dyn Harness) {
     let (process, other) = (Process::of(it), Process::of(it));
     for resolution in Resolution::ALL {
         assert_eq!(process.all(resolution).await, []);
@@ -89,7 +89,7 @@ pub(super) async fn reports_are_added_up(it: &dyn Harness) {
     }
 }
 
-pub(super) async fn a_repeated_report_counts_once(it: &dyn Harness) {
+pub async fn a_repeated_report_counts_once(it: &dyn Harness) {
     let (process, other) = (Process::of(it), Process::of(it));
     process.record(1, 1, &["a"]).await;
     process.record(1, 1, &["a"]).await;
@@ -105,7 +105,7 @@ pub(super) async fn a_repeated_report_counts_once(it: &dyn Harness) {
     assert_eq!(process.all(Resolution::Minute).await, expected);
 }
 
-pub(super) async fn the_clock_of_the_store_decides_the_minute(it: &dyn Harness) {
+pub async fn the_clock_of_the_store_decides_the_minute(it: &dyn Harness) {
     let process = Process::of(it);
     let hour = Duration::from_secs(3600);
     let full = it.clock().wall().as_secs() / 3600 * 3600;
@@ -141,7 +141,7 @@ pub(super) async fn the_clock_of_the_store_decides_the_minute(it: &dyn Harness) 
     assert_eq!(process.stats(request).await.rows.len(), 1);
 }
 
-pub(super) async fn minutes_are_kept_for_a_day_and_hours_for_a_month(it: &dyn Harness) {
+pub async fn minutes_are_kept_for_a_day_and_hours_for_a_month(it: &dyn Harness) {
     let process = Process::of(it);
     process.record(1, 1, &["a"]).await;
     it.clock().advance(DAY - MINUTE);
@@ -162,7 +162,7 @@ async fn maintain_all(process: &Process) {
     }
 }
 
-pub(super) async fn maintenance_removes_old_statistics(it: &dyn Harness) {
+pub async fn maintenance_removes_old_statistics(it: &dyn Harness) {
     let process = Process::of(it);
     let full = it.clock().wall().as_secs().next_multiple_of(3600);
     it.clock().set_wall(Duration::from_secs(full));
@@ -183,7 +183,7 @@ pub(super) async fn maintenance_removes_old_statistics(it: &dyn Harness) {
     assert_eq!(it.statistics(), 0);
 }
 
-pub(super) async fn a_clock_that_ran_ahead_leaves_nothing(it: &dyn Harness) {
+pub async fn a_clock_that_ran_ahead_leaves_nothing(it: &dyn Harness) {
     let process = Process::of(it);
     let right = it.clock().wall();
     it.clock().set_wall(right + 90 * DAY);
@@ -196,7 +196,7 @@ pub(super) async fn a_clock_that_ran_ahead_leaves_nothing(it: &dyn Harness) {
     assert_eq!(process.all(Resolution::Hour).await, [row(0, "a", 1)]);
 }
 
-pub(super) async fn queues_and_names_are_told_apart(it: &dyn Harness) {
+pub async fn queues_and_names_are_told_apart(it: &dyn Harness) {
     let process = Process::of(it);
     let longest = "q".repeat(64);
     let mut types: Vec<_> = [
@@ -231,7 +231,7 @@ pub(super) async fn queues_and_names_are_told_apart(it: &dyn Harness) {
     assert_eq!(found, expected);
 }
 
-pub(super) async fn a_minute_has_a_limited_number_of_types(it: &dyn Harness) {
+pub async fn a_minute_has_a_limited_number_of_types(it: &dyn Harness) {
     let process = Process::of(it);
     for round in 0..3 {
         let named = (0..200).map(|nth| (job(&format!("{round}-{nth:03}")), runs(1)));
@@ -246,7 +246,7 @@ pub(super) async fn a_minute_has_a_limited_number_of_types(it: &dyn Harness) {
     }
 }
 
-pub(super) async fn pages_follow_each_other(it: &dyn Harness) {
+pub async fn pages_follow_each_other(it: &dyn Harness) {
     let process = Process::of(it);
     let named: Vec<_> = (0..MAX_STAT_TYPES)
         .map(|nth| (job(&format!("a-long-name-of-a-type-{nth:03}")), runs(1)))
@@ -280,7 +280,7 @@ pub(super) async fn pages_follow_each_other(it: &dyn Harness) {
     assert!(page.rows.is_empty() && page.next.is_some());
 }
 
-pub(super) async fn a_filter_selects_a_type(it: &dyn Harness) {
+pub async fn a_filter_selects_a_type(it: &dyn Harness) {
     let process = Process::of(it);
     process.record(1, 1, &["a", "aa", "b"]).await;
     let request = ReadStats {
@@ -292,7 +292,7 @@ pub(super) async fn a_filter_selects_a_type(it: &dyn Harness) {
     assert_eq!(found, ["a"]);
 }
 
-pub(super) async fn large_numbers_are_kept(it: &dyn Harness) {
+pub async fn large_numbers_are_kept(it: &dyn Harness) {
     let process = Process::of(it);
     let (large, long) = (1 << 40, Duration::from_secs(1 << 30));
     let counts = RunTotals::of(

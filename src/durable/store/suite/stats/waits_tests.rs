@@ -3,7 +3,7 @@
 use crate::durable::store::suite::Harness;
 use crate::durable::store::suite::process::*;
 
-pub(super) async fn a_claim_says_how_long_its_tasks_have_waited(it: &dyn Harness) {
+pub async fn a_claim_says_how_long_its_tasks_have_waited(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.run(task(1), retry(3 * SECOND)).await;
@@ -19,7 +19,7 @@ pub(super) async fn a_claim_says_how_long_its_tasks_have_waited(it: &dyn Harness
 }
 
 /// The time with the worker that has died is not known, and is not a time of waiting.
-pub(super) async fn the_wait_of_a_task_that_has_crashed_is_not_known(it: &dyn Harness) {
+pub async fn the_wait_of_a_task_that_has_crashed_is_not_known(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut session = one.session().await;
     session.enqueue([task(1), task(2)]).await;

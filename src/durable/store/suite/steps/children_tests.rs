@@ -46,7 +46,7 @@ fn ended(number: u64, end: TaskState) -> (String, ChildEnd) {
     (name, ChildEnd::Ended(end))
 }
 
-pub(super) async fn every_kind_of_end_is_a_step_of_the_parent(it: &dyn Harness) {
+pub async fn every_kind_of_end_is_a_step_of_the_parent(it: &dyn Harness) {
     let (process, other) = (Process::of(it), Process::of(it));
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;
@@ -107,7 +107,7 @@ pub(super) async fn every_kind_of_end_is_a_step_of_the_parent(it: &dyn Harness) 
     assert_eq!(session.claim(1).await.tasks[0].steps, 7);
 }
 
-pub(super) async fn the_last_child_wakes_its_parent(it: &dyn Harness) {
+pub async fn the_last_child_wakes_its_parent(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;
@@ -129,7 +129,7 @@ pub(super) async fn the_last_child_wakes_its_parent(it: &dyn Harness) {
     assert_eq!(claim.tasks[0].wait, StepWait::Over);
 }
 
-pub(super) async fn a_child_that_ends_before_the_suspension_counts(it: &dyn Harness) {
+pub async fn a_child_that_ends_before_the_suspension_counts(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;
@@ -144,7 +144,7 @@ pub(super) async fn a_child_that_ends_before_the_suspension_counts(it: &dyn Harn
     assert_eq!(process.child_ends(1).await.len(), 1);
 }
 
-pub(super) async fn the_first_end_of_a_child_counts(it: &dyn Harness) {
+pub async fn the_first_end_of_a_child_counts(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;
@@ -158,7 +158,7 @@ pub(super) async fn the_first_end_of_a_child_counts(it: &dyn Harness) {
 }
 
 /// A replay finds the ends of the children, whose results may not be kept any more.
-pub(super) async fn a_dead_letter_is_told_of_ends(it: &dyn Harness) {
+pub async fn a_dead_letter_is_told_of_ends(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;
@@ -201,7 +201,7 @@ pub(super) async fn a_dead_letter_is_told_of_ends(it: &dyn Harness) {
     assert_eq!(it.leftovers(), 0);
 }
 
-pub(super) async fn a_parent_that_has_ended_is_not_told(it: &dyn Harness) {
+pub async fn a_parent_that_has_ended_is_not_told(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1), task(2)]).await;
@@ -228,7 +228,7 @@ pub(super) async fn a_parent_that_has_ended_is_not_told(it: &dyn Harness) {
 }
 
 /// Ends of children have no more than half of the bytes that a task may have.
-pub(super) async fn outputs_of_children_leave_room(it: &dyn Harness) {
+pub async fn outputs_of_children_leave_room(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;
@@ -278,7 +278,7 @@ pub(super) async fn outputs_of_children_leave_room(it: &dyn Harness) {
     }
 }
 
-pub(super) async fn an_end_is_stored_even_if_there_is_no_room(it: &dyn Harness) {
+pub async fn an_end_is_stored_even_if_there_is_no_room(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;

@@ -89,7 +89,7 @@ impl fmt::Display for Schedule {
     }
 }
 
-pub(super) async fn no_order_of_events_loses_a_wake_up(it: &dyn Harness) {
+pub async fn no_order_of_events_loses_a_wake_up(it: &dyn Harness) {
     let process = Process::of(it);
     let (mut worker, mut reaper) = (process.session().await, process.session().await);
     let mut number = 0;

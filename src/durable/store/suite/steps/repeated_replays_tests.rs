@@ -52,7 +52,7 @@ async fn replay_and_run(
     claim.epoch
 }
 
-pub(super) async fn a_replay_that_is_sent_again_has_one_effect(it: &dyn Harness) {
+pub async fn a_replay_that_is_sent_again_has_one_effect(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     for (number, verdict) in (1..).zip(all_verdicts()) {
@@ -68,7 +68,7 @@ pub(super) async fn a_replay_that_is_sent_again_has_one_effect(it: &dyn Harness)
     }
 }
 
-pub(super) async fn a_replay_is_known_after_the_task_has_run_again(it: &dyn Harness) {
+pub async fn a_replay_is_known_after_the_task_has_run_again(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     for (number, verdict) in (1..).zip(all_verdicts()) {
@@ -90,7 +90,7 @@ pub(super) async fn a_replay_is_known_after_the_task_has_run_again(it: &dyn Harn
     }
 }
 
-pub(super) async fn each_replay_from_the_same_step_removes_it(it: &dyn Harness) {
+pub async fn each_replay_from_the_same_step_removes_it(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let mut epoch = replay_and_run(&process, &mut session, 1, 1).await;
@@ -114,7 +114,7 @@ pub(super) async fn each_replay_from_the_same_step_removes_it(it: &dyn Harness) 
     }
 }
 
-pub(super) async fn the_same_step_again_makes_a_delayed_task_due(it: &dyn Harness) {
+pub async fn the_same_step_again_makes_a_delayed_task_due(it: &dyn Harness) {
     let (process, other) = (Process::of(it), Process::of(it));
     let mut events = process.events();
     let mut session = process.session().await;
@@ -141,7 +141,7 @@ pub(super) async fn the_same_step_again_makes_a_delayed_task_due(it: &dyn Harnes
     assert_eq!(session.turn(wanting(9)).await.claim, None);
 }
 
-pub(super) async fn the_last_replay_decides_which_step_is_the_same(it: &dyn Harness) {
+pub async fn the_last_replay_decides_which_step_is_the_same(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let epoch = run_with_steps(&process, &mut session, 1, &["a", "b"]).await;
@@ -165,7 +165,7 @@ pub(super) async fn the_last_replay_decides_which_step_is_the_same(it: &dyn Harn
     assert_eq!(process.send_replay(1, 7).await, NO_SUCH_STEP);
 }
 
-pub(super) async fn the_replay_of_an_expired_dead_letter_is_not_known(it: &dyn Harness) {
+pub async fn the_replay_of_an_expired_dead_letter_is_not_known(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let epoch = replay_and_run(&process, &mut session, 1, 7).await;
@@ -176,7 +176,7 @@ pub(super) async fn the_replay_of_an_expired_dead_letter_is_not_known(it: &dyn H
     assert_eq!(answer, ChangeAnswer::OtherStatus);
 }
 
-pub(super) async fn the_same_step_again_keeps_later_signals(it: &dyn Harness) {
+pub async fn the_same_step_again_keeps_later_signals(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let epoch = replay_and_run(&process, &mut session, 1, 7).await;
@@ -192,7 +192,7 @@ pub(super) async fn the_same_step_again_keeps_later_signals(it: &dyn Harness) {
     assert_eq!(process.rows(1).await, rows);
 }
 
-pub(super) async fn the_same_step_again_changes_no_task_that_waits(it: &dyn Harness) {
+pub async fn the_same_step_again_changes_no_task_that_waits(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let epoch = replay_and_run(&process, &mut session, 1, 7).await;
@@ -207,7 +207,7 @@ pub(super) async fn the_same_step_again_changes_no_task_that_waits(it: &dyn Harn
 }
 
 /// The end of a child may come before the step that has spawned it.
-pub(super) async fn a_replay_may_begin_before_the_step_that_it_names(it: &dyn Harness) {
+pub async fn a_replay_may_begin_before_the_step_that_it_names(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let epoch = run_with_steps(&process, &mut session, 1, &["a", "first", "b"]).await;
@@ -225,7 +225,7 @@ pub(super) async fn a_replay_may_begin_before_the_step_that_it_names(it: &dyn Ha
 }
 
 /// The answer to the first request is lost. Another operator replays the task meanwhile.
-pub(super) async fn the_first_request_is_known_after_another_one(it: &dyn Harness) {
+pub async fn the_first_request_is_known_after_another_one(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let epoch = replay_and_run(&process, &mut session, 1, 7).await;
@@ -244,7 +244,7 @@ pub(super) async fn the_first_request_is_known_after_another_one(it: &dyn Harnes
 }
 
 /// The new record has the name of the one from which the task was replayed.
-pub(super) async fn the_same_record_again_keeps_later_signals(it: &dyn Harness) {
+pub async fn the_same_record_again_keeps_later_signals(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let epoch = replay_and_run(&process, &mut session, 1, 7).await;

@@ -65,7 +65,7 @@ pub(super) async fn run_with_steps(
     claim.epoch
 }
 
-pub(super) async fn a_dead_letter_is_replayed_from_a_step(it: &dyn Harness) {
+pub async fn a_dead_letter_is_replayed_from_a_step(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let epoch = run_with_steps(&process, &mut session, 1, &["a", "b", "c"]).await;
@@ -93,7 +93,7 @@ pub(super) async fn a_dead_letter_is_replayed_from_a_step(it: &dyn Harness) {
     assert_eq!(process.rows(1).await, ["replay:1=step:a"]);
 }
 
-pub(super) async fn a_suspended_task_is_replayed_from_a_step(it: &dyn Harness) {
+pub async fn a_suspended_task_is_replayed_from_a_step(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let epoch = run_with_steps(&process, &mut session, 1, &["a", "b"]).await;
@@ -117,7 +117,7 @@ pub(super) async fn a_suspended_task_is_replayed_from_a_step(it: &dyn Harness) {
     assert_eq!(session.turn(wanting(9)).await.claim, None);
 }
 
-pub(super) async fn a_task_that_waits_keeps_its_place(it: &dyn Harness) {
+pub async fn a_task_that_waits_keeps_its_place(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([1, 2, 3].map(task)).await;
@@ -137,7 +137,7 @@ pub(super) async fn a_task_that_waits_keeps_its_place(it: &dyn Harness) {
     assert_eq!(process.counts().await.waiting, 0);
 }
 
-pub(super) async fn a_replay_has_an_effect_once(it: &dyn Harness) {
+pub async fn a_replay_has_an_effect_once(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let epoch = run_with_steps(&process, &mut session, 1, &["a", "b"]).await;
@@ -157,7 +157,7 @@ pub(super) async fn a_replay_has_an_effect_once(it: &dyn Harness) {
     assert_eq!(process.counts().await.dead, 1);
 }
 
-pub(super) async fn only_tasks_that_do_not_run_are_replayed_from_a_step(it: &dyn Harness) {
+pub async fn only_tasks_that_do_not_run_are_replayed_from_a_step(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let epoch = run_with_steps(&process, &mut session, 1, &["a"]).await;
@@ -176,7 +176,7 @@ pub(super) async fn only_tasks_that_do_not_run_are_replayed_from_a_step(it: &dyn
     assert_eq!(process.replay_from(4, "a").await, ChangeAnswer::OtherStatus);
 }
 
-pub(super) async fn no_wake_up_is_lost_after_a_replay(it: &dyn Harness) {
+pub async fn no_wake_up_is_lost_after_a_replay(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let epoch = run_with_steps(&process, &mut session, 1, &["a", "b", "c"]).await;
@@ -218,7 +218,7 @@ pub(super) async fn no_wake_up_is_lost_after_a_replay(it: &dyn Harness) {
     assert_eq!(ids(&session.claim(9).await), [id(1)]);
 }
 
-pub(super) async fn a_replay_from_a_step_needs_the_key(it: &dyn Harness) {
+pub async fn a_replay_from_a_step_needs_the_key(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([with_key(Key::new("key"), task(1))]).await;
@@ -233,7 +233,7 @@ pub(super) async fn a_replay_from_a_step_needs_the_key(it: &dyn Harness) {
     assert_eq!(process.replay_from(1, "a").await, ChangeAnswer::Changed);
 }
 
-pub(super) async fn a_replay_from_a_step_wakes_a_worker(it: &dyn Harness) {
+pub async fn a_replay_from_a_step_wakes_a_worker(it: &dyn Harness) {
     let (process, other) = (Process::of(it), Process::of(it));
     let mut events = process.events();
     let mut session = process.session().await;
@@ -249,7 +249,7 @@ pub(super) async fn a_replay_from_a_step_wakes_a_worker(it: &dyn Harness) {
     }
 }
 
-pub(super) async fn a_replay_makes_room_for_steps(it: &dyn Harness) {
+pub async fn a_replay_makes_room_for_steps(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let mut epoch = run_with_steps(&process, &mut session, 1, &["a"]).await;
@@ -285,7 +285,7 @@ pub(super) async fn a_replay_makes_room_for_steps(it: &dyn Harness) {
     }
 }
 
-pub(super) async fn many_steps_are_removed_at_once(it: &dyn Harness) {
+pub async fn many_steps_are_removed_at_once(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let epoch = run_with_steps(&process, &mut session, 1, &["a"]).await;
@@ -308,7 +308,7 @@ pub(super) async fn many_steps_are_removed_at_once(it: &dyn Harness) {
     process.store_step(claim.epoch, 1, "a").await;
 }
 
-pub(super) async fn nothing_is_left_of_replayed_tasks(it: &dyn Harness) {
+pub async fn nothing_is_left_of_replayed_tasks(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let ends = [done(), dead(), suspend(Some(9))];
@@ -328,7 +328,7 @@ pub(super) async fn nothing_is_left_of_replayed_tasks(it: &dyn Harness) {
     assert_eq!(it.leftovers(), 0);
 }
 
-pub(super) async fn what_a_task_waits_for_is_found(it: &dyn Harness) {
+pub async fn what_a_task_waits_for_is_found(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let epoch = run_with_steps(&process, &mut session, 1, &["a"]).await;

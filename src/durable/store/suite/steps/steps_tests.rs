@@ -57,7 +57,7 @@ impl Process {
     }
 }
 
-pub(super) async fn the_first_value_of_a_step_stands(it: &dyn Harness) {
+pub async fn the_first_value_of_a_step_stands(it: &dyn Harness) {
     let (process, other) = (Process::of(it), Process::of(it));
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;
@@ -89,7 +89,7 @@ pub(super) async fn the_first_value_of_a_step_stands(it: &dyn Harness) {
     assert_eq!(process.store_steps(Vec::new()).await, []);
 }
 
-pub(super) async fn steps_are_read_in_the_order_in_which_they_were_stored(it: &dyn Harness) {
+pub async fn steps_are_read_in_the_order_in_which_they_were_stored(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1), task(2)]).await;
@@ -106,7 +106,7 @@ pub(super) async fn steps_are_read_in_the_order_in_which_they_were_stored(it: &d
     assert_eq!(process.steps(3).await, [""; 0]);
 }
 
-pub(super) async fn only_the_run_that_holds_the_task_stores_steps(it: &dyn Harness) {
+pub async fn only_the_run_that_holds_the_task_stores_steps(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1), task(2)]).await;
@@ -147,7 +147,7 @@ pub(super) async fn only_the_run_that_holds_the_task_stores_steps(it: &dyn Harne
     assert_eq!(process.steps(2).await, [""; 0]);
 }
 
-pub(super) async fn a_claim_says_how_many_steps_its_task_has(it: &dyn Harness) {
+pub async fn a_claim_says_how_many_steps_its_task_has(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1), task(2)]).await;
@@ -179,7 +179,7 @@ pub(super) async fn a_claim_says_how_many_steps_its_task_has(it: &dyn Harness) {
     }
 }
 
-pub(super) async fn steps_are_kept_when_the_task_runs_again(it: &dyn Harness) {
+pub async fn steps_are_kept_when_the_task_runs_again(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;
@@ -196,7 +196,7 @@ pub(super) async fn steps_are_kept_when_the_task_runs_again(it: &dyn Harness) {
     }
 }
 
-pub(super) async fn steps_are_kept_when_a_worker_dies(it: &dyn Harness) {
+pub async fn steps_are_kept_when_a_worker_dies(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut session = one.session().await;
     session.enqueue([task(1)]).await;
@@ -214,7 +214,7 @@ pub(super) async fn steps_are_kept_when_a_worker_dies(it: &dyn Harness) {
     assert_eq!(two.steps(1).await, ["a", "b"]);
 }
 
-pub(super) async fn a_success_and_a_cancellation_remove_steps(it: &dyn Harness) {
+pub async fn a_success_and_a_cancellation_remove_steps(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let unkept = |number| NewTask {
@@ -250,7 +250,7 @@ pub(super) async fn a_success_and_a_cancellation_remove_steps(it: &dyn Harness) 
     assert_eq!(it.leftovers(), 0);
 }
 
-pub(super) async fn a_dead_letter_keeps_its_steps(it: &dyn Harness) {
+pub async fn a_dead_letter_keeps_its_steps(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1), task(2), task(3)]).await;
@@ -275,7 +275,7 @@ pub(super) async fn a_dead_letter_keeps_its_steps(it: &dyn Harness) {
     assert_eq!(it.leftovers(), 0);
 }
 
-pub(super) async fn a_dead_letter_of_crashes_keeps_its_steps(it: &dyn Harness) {
+pub async fn a_dead_letter_of_crashes_keeps_its_steps(it: &dyn Harness) {
     let (one, two) = (Process::of(it), Process::of(it));
     let mut session = one.session().await;
     let fragile = NewTask {
@@ -294,7 +294,7 @@ pub(super) async fn a_dead_letter_of_crashes_keeps_its_steps(it: &dyn Harness) {
     assert_eq!(session.claim(1).await.tasks[0].steps, 1);
 }
 
-pub(super) async fn another_task_with_the_same_id_has_no_steps(it: &dyn Harness) {
+pub async fn another_task_with_the_same_id_has_no_steps(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1), task(2)]).await;
@@ -313,7 +313,7 @@ pub(super) async fn another_task_with_the_same_id_has_no_steps(it: &dyn Harness)
     assert_eq!(process.steps(2).await, [""; 0]);
 }
 
-pub(super) async fn a_task_has_a_limited_number_of_steps(it: &dyn Harness) {
+pub async fn a_task_has_a_limited_number_of_steps(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1), task(2)]).await;
@@ -337,7 +337,7 @@ pub(super) async fn a_task_has_a_limited_number_of_steps(it: &dyn Harness) {
     assert_eq!(process.steps(1).await, names);
 }
 
-pub(super) async fn the_steps_of_a_task_have_a_limited_size(it: &dyn Harness) {
+pub async fn the_steps_of_a_task_have_a_limited_size(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;
@@ -366,7 +366,7 @@ pub(super) async fn the_steps_of_a_task_have_a_limited_size(it: &dyn Harness) {
     assert_eq!(process.0.0.steps(id(1)).await.unwrap().len(), most);
 }
 
-pub(super) async fn a_full_batch_of_steps_is_stored(it: &dyn Harness) {
+pub async fn a_full_batch_of_steps_is_stored(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let numbers = 1..=MAX_BATCH_TASKS as u64;
@@ -387,7 +387,7 @@ pub(super) async fn a_full_batch_of_steps_is_stored(it: &dyn Harness) {
     }
 }
 
-pub(super) async fn steps_say_how_old_they_are(it: &dyn Harness) {
+pub async fn steps_say_how_old_they_are(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;

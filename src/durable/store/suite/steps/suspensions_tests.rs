@@ -52,7 +52,7 @@ async fn status(process: &Process, number: u64) -> Status {
     process.status_of(number).await.status()
 }
 
-pub(super) async fn a_suspended_task_is_due_after_its_time(it: &dyn Harness) {
+pub async fn a_suspended_task_is_due_after_its_time(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1), task(2)]).await;
@@ -70,7 +70,7 @@ pub(super) async fn a_suspended_task_is_due_after_its_time(it: &dyn Harness) {
     assert_eq!(process.counts().await.snoozed, 2);
 }
 
-pub(super) async fn a_signal_makes_a_suspended_task_ready(it: &dyn Harness) {
+pub async fn a_signal_makes_a_suspended_task_ready(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;
@@ -87,7 +87,7 @@ pub(super) async fn a_signal_makes_a_suspended_task_ready(it: &dyn Harness) {
     session.finds_nothing().await;
 }
 
-pub(super) async fn a_signal_before_the_suspension_makes_the_task_ready_at_once(it: &dyn Harness) {
+pub async fn a_signal_before_the_suspension_makes_the_task_ready_at_once(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;
@@ -106,7 +106,7 @@ pub(super) async fn a_signal_before_the_suspension_makes_the_task_ready_at_once(
     assert_eq!(ids(&session.claim(9).await), [id(1)]);
 }
 
-pub(super) async fn a_task_waits_for_several_signals(it: &dyn Harness) {
+pub async fn a_task_waits_for_several_signals(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;
@@ -121,7 +121,7 @@ pub(super) async fn a_task_waits_for_several_signals(it: &dyn Harness) {
     assert_eq!(process.steps(1).await, ["before", "a", "b", "c"]);
 }
 
-pub(super) async fn a_repeated_signal_wakes_nobody(it: &dyn Harness) {
+pub async fn a_repeated_signal_wakes_nobody(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;
@@ -134,7 +134,7 @@ pub(super) async fn a_repeated_signal_wakes_nobody(it: &dyn Harness) {
     session.claim(1).await;
 }
 
-pub(super) async fn a_signal_is_for_a_task_that_has_not_ended(it: &dyn Harness) {
+pub async fn a_signal_is_for_a_task_that_has_not_ended(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     let unkept = NewTask {
@@ -157,7 +157,7 @@ pub(super) async fn a_signal_is_for_a_task_that_has_not_ended(it: &dyn Harness) 
     }
 }
 
-pub(super) async fn a_signal_hastens_no_other_delay(it: &dyn Harness) {
+pub async fn a_signal_hastens_no_other_delay(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1), delayed(2, LONG)]).await;
@@ -182,7 +182,7 @@ pub(super) async fn a_signal_hastens_no_other_delay(it: &dyn Harness) {
     session.claim(1).await;
 }
 
-pub(super) async fn a_signal_waits_for_a_task_that_waits_or_runs(it: &dyn Harness) {
+pub async fn a_signal_waits_for_a_task_that_waits_or_runs(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;
@@ -196,7 +196,7 @@ pub(super) async fn a_signal_waits_for_a_task_that_waits_or_runs(it: &dyn Harnes
     assert_eq!(process.steps(1).await, ["a", "b"]);
 }
 
-pub(super) async fn a_suspension_forgets_failures(it: &dyn Harness) {
+pub async fn a_suspension_forgets_failures(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;
@@ -223,7 +223,7 @@ pub(super) async fn a_suspension_forgets_failures(it: &dyn Harness) {
 }
 
 /// A workflow that takes months outlives many workers.
-pub(super) async fn a_suspension_forgets_crashes_and_lost_claims(it: &dyn Harness) {
+pub async fn a_suspension_forgets_crashes_and_lost_claims(it: &dyn Harness) {
     let survivor = Process::of(it);
     let mut session = survivor.session().await;
     let fragile = NewTask {
@@ -254,7 +254,7 @@ pub(super) async fn a_suspension_forgets_crashes_and_lost_claims(it: &dyn Harnes
     }
 }
 
-pub(super) async fn a_suspended_task_is_cancelled_at_once(it: &dyn Harness) {
+pub async fn a_suspended_task_is_cancelled_at_once(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;
@@ -265,7 +265,7 @@ pub(super) async fn a_suspended_task_is_cancelled_at_once(it: &dyn Harness) {
     session.finds_nothing().await;
 }
 
-pub(super) async fn a_cancelled_run_that_is_suspended_is_cancelled(it: &dyn Harness) {
+pub async fn a_cancelled_run_that_is_suspended_is_cancelled(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1), task(2)]).await;
@@ -278,7 +278,7 @@ pub(super) async fn a_cancelled_run_that_is_suspended_is_cancelled(it: &dyn Harn
     }
 }
 
-pub(super) async fn a_repeated_suspension_takes_effect_once(it: &dyn Harness) {
+pub async fn a_repeated_suspension_takes_effect_once(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;
@@ -296,7 +296,7 @@ pub(super) async fn a_repeated_suspension_takes_effect_once(it: &dyn Harness) {
     assert_eq!(process.counts().await.snoozed, 1);
 }
 
-pub(super) async fn a_suspended_task_frees_its_permit(it: &dyn Harness) {
+pub async fn a_suspended_task_frees_its_permit(it: &dyn Harness) {
     let process = Process::of(it);
     process.set_queue("q", max_running(1)).await;
     let mut session = process.session_in("q").await;
@@ -312,7 +312,7 @@ pub(super) async fn a_suspended_task_frees_its_permit(it: &dyn Harness) {
     assert_eq!(process.queue("q").await.running, 1);
 }
 
-pub(super) async fn a_suspended_task_of_a_group_returns_to_its_group(it: &dyn Harness) {
+pub async fn a_suspended_task_of_a_group_returns_to_its_group(it: &dyn Harness) {
     let process = Process::of(it);
     let one = Groups::new().max_running(1);
     process.set_queue("q", groups(one)).await;
@@ -332,7 +332,7 @@ pub(super) async fn a_suspended_task_of_a_group_returns_to_its_group(it: &dyn Ha
     assert_eq!(ids(&session.claim(9).await), [id(3)]);
 }
 
-pub(super) async fn a_signal_wakes_a_worker(it: &dyn Harness) {
+pub async fn a_signal_wakes_a_worker(it: &dyn Harness) {
     let (process, other) = (Process::of(it), Process::of(it));
     let mut events = process.events();
     let mut session = process.session().await;
@@ -352,7 +352,7 @@ pub(super) async fn a_signal_wakes_a_worker(it: &dyn Harness) {
     assert_eq!(ids(&idle.claim(1).await), [id(1)]);
 }
 
-pub(super) async fn a_suspended_task_can_be_moved(it: &dyn Harness) {
+pub async fn a_suspended_task_can_be_moved(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1), task(2)]).await;
@@ -369,7 +369,7 @@ pub(super) async fn a_suspended_task_can_be_moved(it: &dyn Harness) {
     assert_eq!(ids(&queued.claim(9).await), [id(2)]);
 }
 
-pub(super) async fn nothing_is_left_of_suspended_tasks(it: &dyn Harness) {
+pub async fn nothing_is_left_of_suspended_tasks(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1), task(2), task(3)]).await;
@@ -388,7 +388,7 @@ pub(super) async fn nothing_is_left_of_suspended_tasks(it: &dyn Harness) {
     assert_eq!(it.leftovers(), 0);
 }
 
-pub(super) async fn a_claim_says_how_the_wait_has_ended(it: &dyn Harness) {
+pub async fn a_claim_says_how_the_wait_has_ended(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
     session.enqueue([task(1)]).await;

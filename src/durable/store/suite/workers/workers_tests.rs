@@ -44,7 +44,7 @@ async fn the_worker(process: &Process) -> WorkerInfo {
     worker
 }
 
-pub(super) async fn a_worker_is_listed_with_its_card(it: &dyn Harness) {
+pub async fn a_worker_is_listed_with_its_card(it: &dyn Harness) {
     let (process, other) = (Process::of(it), Process::of(it));
     let session = open(&process, worker("q", 7)).await;
     it.clock().advance(3 * SECOND);
@@ -68,7 +68,7 @@ pub(super) async fn a_worker_is_listed_with_its_card(it: &dyn Harness) {
     assert!(queues.contains(&None), "{queues:?}");
 }
 
-pub(super) async fn a_session_without_a_card_is_not_listed(it: &dyn Harness) {
+pub async fn a_session_without_a_card_is_not_listed(it: &dyn Harness) {
     let process = Process::of(it);
     assert_eq!(all(&process).await, []);
     let _session = process.session().await;
@@ -76,7 +76,7 @@ pub(super) async fn a_session_without_a_card_is_not_listed(it: &dyn Harness) {
     assert_eq!(all(&process).await, []);
 }
 
-pub(super) async fn a_worker_is_found_by_its_session(it: &dyn Harness) {
+pub async fn a_worker_is_found_by_its_session(it: &dyn Harness) {
     let (process, other) = (Process::of(it), Process::of(it));
     let mut sessions = Vec::new();
     for (nth, queue) in ["", "q", "r", "s", "t"].into_iter().enumerate() {
@@ -97,7 +97,7 @@ pub(super) async fn a_worker_is_found_by_its_session(it: &dyn Harness) {
     assert_eq!(other.0.0.worker(sessions[1]).await.unwrap(), None);
 }
 
-pub(super) async fn a_closed_session_is_no_worker(it: &dyn Harness) {
+pub async fn a_closed_session_is_no_worker(it: &dyn Harness) {
     let process = Process::of(it);
     let first = open(&process, worker("q", 1)).await;
     let second = open(&process, worker("q", 2)).await;
@@ -109,7 +109,7 @@ pub(super) async fn a_closed_session_is_no_worker(it: &dyn Harness) {
     assert_eq!(it.leftovers(), 0);
 }
 
-pub(super) async fn a_dead_worker_is_gone(it: &dyn Harness) {
+pub async fn a_dead_worker_is_gone(it: &dyn Harness) {
     let (process, dies) = (Process::of(it), Process::of(it));
     let alive = open(&process, worker("q", 1)).await;
     open(&dies, worker("q", 2)).await;
@@ -131,7 +131,7 @@ pub(super) async fn a_dead_worker_is_gone(it: &dyn Harness) {
     assert_eq!(left, expected);
 }
 
-pub(super) async fn a_worker_whose_lease_has_expired_is_suspect(it: &dyn Harness) {
+pub async fn a_worker_whose_lease_has_expired_is_suspect(it: &dyn Harness) {
     let process = Process::of(it);
     let mut late = process.session_with_card(worker("", 1)).await;
     let mut other = process.session().await;
@@ -143,7 +143,7 @@ pub(super) async fn a_worker_whose_lease_has_expired_is_suspect(it: &dyn Harness
     assert_eq!(the_worker(&process).await.state, WorkerState::Suspect);
 }
 
-pub(super) async fn pages_of_workers_follow_each_other(it: &dyn Harness) {
+pub async fn pages_of_workers_follow_each_other(it: &dyn Harness) {
     let process = Process::of(it);
     let mut expected = Vec::new();
     for nth in 0..7 {
@@ -163,7 +163,7 @@ pub(super) async fn pages_of_workers_follow_each_other(it: &dyn Harness) {
     }
 }
 
-pub(super) async fn foreign_positions_in_workers_are_refused(it: &dyn Harness) {
+pub async fn foreign_positions_in_workers_are_refused(it: &dyn Harness) {
     let process = Process::of(it);
     open(&process, worker("q", 1)).await;
     for position in [vec![9; 7], vec![9; 10], vec![], vec![255; 9]] {
@@ -173,7 +173,7 @@ pub(super) async fn foreign_positions_in_workers_are_refused(it: &dyn Harness) {
 }
 
 /// No request of a session writes its card again.
-pub(super) async fn a_card_stays_as_it_was_written(it: &dyn Harness) {
+pub async fn a_card_stays_as_it_was_written(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session_with_card(worker("", 5)).await;
     let before = the_worker(&process).await;
