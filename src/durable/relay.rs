@@ -67,6 +67,7 @@ mod row_mover;
 /// The order is in PostgreSQL, and the task in Redis:
 ///
 /// ```no_run
+/// # #![allow(dead_code)]
 /// # use serde::{Deserialize, Serialize};
 /// # use throng::durable::DurableTask;
 /// # #[derive(Serialize, Deserialize)] struct Ship { order: i64 }
