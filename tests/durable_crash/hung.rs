@@ -7,7 +7,7 @@ use throng::durable::{DurableHandle, SqliteStore, StopReason};
 use tokio::time::{Instant, sleep_until};
 
 use super::child::{Plan, Role};
-use super::job::{Job, Outcome};
+use super::job::{Job, Outcome, now};
 use super::process::{Process, is_stopped, until};
 use super::site::{Host, LEASED, PATIENT, Site, outcomes};
 use super::store_address::StoreAddress;
@@ -201,19 +201,23 @@ async fn taken_over(site: &Site, job: Job) -> (DurableHandle<Outcome>, Process, 
     (handle, first, second)
 }
 
-/// Stops a process; but not where it keeps others from writing, which nobody could help.
-pub(crate) fn hang(site: &Site, process: &Process) {
-    process.freeze();
-    while is_in_the_way(site, process) {
+/// Stops a process; but not where it keeps others from writing, which nobody could help. Returns the time right before that, in
+/// microseconds since 1970.
+pub(crate) fn hang(site: &Site, process: &Process) -> u64 {
+    loop {
+        let before = now();
+        process.freeze();
+        if !is_in_the_way(site, process) {
+            return before;
+        }
         process.send(Signal::CONT);
         // Its transaction ends only if it runs.
-        std::thread::sleep(Duration::from_millis(1));
-        process.freeze();
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
 /// Returns `true` if a process that is frozen has the file locked, or a transaction open.
-pub(crate) fn is_in_the_way(site: &Site, frozen: &Process) -> bool {
+fn is_in_the_way(site: &Site, frozen: &Process) -> bool {
     match &site.host {
         Host::Redis(_) => false,
         Host::Postgres(database) => database.is_in_transaction(frozen.pid()),

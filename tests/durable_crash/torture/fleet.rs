@@ -7,7 +7,7 @@ use throng::durable::TaskId;
 
 use super::LEASE;
 use crate::child::{Plan, Role, Work};
-use crate::hung::is_in_the_way;
+use crate::hung::hang;
 use crate::job::{Line, now};
 use crate::process::{Process, until};
 use crate::site::{PATIENT, Site};
@@ -140,20 +140,15 @@ impl Fleet {
         self.record.told.extend(told);
     }
 
-    /// Freezes a worker, unless that blocks the others: then, the next strike tries again.
+    /// Freezes a worker where that does not block the others.
     fn freeze(&mut self, site: &Site, worker: usize) {
-        let process = &self.workers[worker];
-        let frozen = Freeze {
-            pid: process.pid(),
-            from: now(),
-            to: u64::MAX,
-        };
-        process.freeze();
-        if is_in_the_way(site, process) {
-            return process.send(Signal::CONT);
-        }
         self.next_freeze = self.strikes + FREEZE_PERIOD;
-        self.record.freezes.push(frozen);
+        let process = &self.workers[worker];
+        self.record.freezes.push(Freeze {
+            pid: process.pid(),
+            from: hang(site, process),
+            to: u64::MAX,
+        });
         self.frozen = Some((worker, Instant::now()));
     }
 
