@@ -179,10 +179,19 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Waits until there is something to be seen.
 pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + TEST_TIMEOUT;
+    until_done(what, async || look().await.ok_or(0)).await
+}
+
+/// The same. It may take any time while there is progress: a look that sees nothing yet returns a number, which rises.
+pub(crate) async fn until_done<T>(what: &str, mut look: impl AsyncFnMut() -> Result<T, u64>) -> T {
+    let (mut deadline, mut progress) = (Instant::now() + TEST_TIMEOUT, 0);
     loop {
-        if let Some(seen) = look().await {
-            return seen;
+        let reached = match look().await {
+            Ok(seen) => return seen,
+            Err(reached) => reached,
+        };
+        if reached > progress {
+            (deadline, progress) = (Instant::now() + TEST_TIMEOUT, reached);
         }
         assert!(Instant::now() < deadline, "waited in vain until {what}");
         sleep(LOOK_INTERVAL).await;

@@ -106,7 +106,9 @@ async fn torture(site: &Site) -> Tortured {
     let held = held.expect("it is stored").id();
     let least = rounds(12, 300);
     for round in 1..=MOST_ROUNDS * least {
-        sleep(Duration::from_millis(rounds(400, 2000) as u64)).await;
+        // Later rounds are longer: where processes take long to start, they must live on to do anything.
+        let pause = rounds(400, 2000) * round.div_ceil(least);
+        sleep(Duration::from_millis(pause as u64)).await;
         fleet.strike(site);
         let counts = site.counts().await;
         producers.pause_if(counts.waiting > MAX_WAITING);
