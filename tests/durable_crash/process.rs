@@ -175,7 +175,7 @@ fn listen(stdout: impl BufRead, said: &Mutex<Vec<String>>) {
 }
 
 /// The time between two looks of [`until`]. Each takes some time of a processor, which all processes share.
-const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+pub(crate) const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Waits until there is something to be seen.
 pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
