@@ -17,7 +17,7 @@ const IS_ANY_READY: &str = "SELECT EXISTS (
             SELECT 1 FROM throng.ready
             WHERE ready.kind = own.kind AND group_name = '' AND ($2 OR EXISTS (
                 SELECT 1 FROM throng.task WHERE task.id = ready.id
-                    AND NOT (crashes + lost > 0 AND crashes + least(lost, 1) + 1 >= max_crashes)
+                    AND NOT (crashes + lost > 0 AND crashes + least(lost, 1) + 1 >= max_crashes) OFFSET 0
             )) ORDER BY place LIMIT 1
         ) AS entry
     )";
