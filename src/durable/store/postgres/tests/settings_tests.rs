@@ -30,7 +30,8 @@ async fn the_timeouts_of_the_user_do_not_matter() {
     let mut expected = vec!["1s", "2s", "6s", "0"];
     // PostgreSQL 13 does not have it.
     if scene.ask("SHOW server_version_num")[0][0].starts_with("13") {
-        (timeouts.pop(), expected.pop());
+        timeouts.pop();
+        expected.pop();
     }
     for timeout in &timeouts {
         scene.ask(&format!("ALTER ROLE {user} SET {timeout} = '{LOW}'"));
