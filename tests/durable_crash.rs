@@ -4,12 +4,34 @@
 //! of them. They all run the [child]; what their tasks did, each has written into a ledger in the folder.
 //!
 //! `THRONG_LONG=1` makes the soaks go on for longer, and servers and workers be away for longer.
-#![cfg(all(feature = "redis", feature = "sqlite", feature = "test-util"))]
+#![cfg(all(
+    feature = "postgres",
+    feature = "redis",
+    feature = "sqlite",
+    feature = "test-util"
+))]
+
+/// Ends the calling test early if PostgreSQL is not installed. One test of the library fails in that case, and names the package.
+macro_rules! needs_postgres {
+    () => {
+        if !$crate::postgres_server::is_installed() {
+            return;
+        }
+    };
+}
 
 mod support;
 
 #[path = "support/ledger.rs"]
 mod ledger;
+#[path = "support/postgres_connection.rs"]
+mod postgres_connection;
+#[path = "support/postgres_proxy.rs"]
+#[allow(dead_code, reason = "other tests need all of it")]
+mod postgres_proxy;
+#[path = "support/postgres_server.rs"]
+#[allow(dead_code, reason = "other tests need all of it")]
+mod postgres_server;
 #[macro_use]
 #[path = "support/redis_server.rs"]
 #[allow(dead_code, reason = "other tests need all of it")]
@@ -17,6 +39,8 @@ mod redis_server;
 
 #[path = "durable_crash/child.rs"]
 mod child;
+#[path = "durable_crash/database.rs"]
+mod database;
 #[path = "durable_crash/job.rs"]
 mod job;
 #[path = "durable_crash/keys.rs"]
@@ -43,6 +67,8 @@ mod damage;
 mod family;
 #[path = "durable_crash/handle.rs"]
 mod handle;
+#[path = "durable_crash/harm.rs"]
+mod harm;
 #[path = "durable_crash/hung.rs"]
 mod hung;
 #[path = "durable_crash/killed.rs"]

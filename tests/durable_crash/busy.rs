@@ -4,7 +4,7 @@ use super::child::{THREADS, Work};
 use super::job::Job;
 use super::site::{LEASED, Site, outcomes};
 
-on_both_stores! {
+on_all_stores! {
     its_leases_are_renewed_all_the_same,
     its_tasks_are_given_to_others_if_that_is_over_the_limit,
 }

@@ -18,7 +18,7 @@ use super::job::{Child, Folder, Job};
 use super::operator::Operation;
 use super::outbox::{Death, buy};
 use super::site::PATIENT;
-use super::store_address::StoreAddress;
+use super::store_address::{Service, StoreAddress};
 use super::support::Numbers;
 use super::torture::chore::{Chore, Lane};
 use super::torture::producers::any_chore;
@@ -112,6 +112,7 @@ fn plans_arrive_as_they_were_sent() {
     ] {
         let folder = Folder("a folder/\"with\" a name".into());
         let address = StoreAddress::Server {
+            service: Service::Redis,
             url: "a url".into(),
             answer_timeout: 5,
         };

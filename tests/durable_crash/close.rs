@@ -10,7 +10,7 @@ use super::job::Job;
 use super::process::{Process, until};
 use super::site::{PATIENT, Site, outcomes};
 
-on_both_stores! {
+on_all_stores! {
     what_was_spawned_is_stored_and_nothing_is_spawned_afterwards,
     what_runs_goes_to_others,
 }
@@ -156,7 +156,7 @@ async fn assert_file_has_all(site: &Site) {
 async fn a_connection_of_somebody_else_delays_nobody() {
     let site = Site::file().await;
     site.spawn_all(Job::Work(1), 10).await;
-    let reader = site.database();
+    let reader = site.file_connection();
     reader.execute_batch("BEGIN").expect("it begins");
     let stored = "SELECT stored FROM throng_meta";
     let stored: i64 = reader

@@ -20,7 +20,7 @@ async fn a_lost_page_and_a_killed_worker_cost_the_tasks_of_that_page() {
     let site = Site::file().await;
     let mut handles = site.spawn_all(Job::Work(1), 400).await;
     let held = site.spawn(Job::Wait).await;
-    let db = site.database();
+    let db = site.file_connection();
     let moved = "PRAGMA wal_checkpoint(TRUNCATE)";
     let moved: i64 = db
         .query_row(moved, [], |row| row.get(0))
@@ -147,7 +147,7 @@ async fn pages_that_are_lost_under_load_cost_their_own_tasks() {
     assert!(matches!(health, Health::Damaged { .. }), "{health:?}");
     let finds = "SELECT count(*) FROM throng_damaged";
     let finds: i64 = site
-        .database()
+        .file_connection()
         .query_row(finds, [], |row| row.get(0))
         .expect("a number");
     assert!(finds > 0);
@@ -158,7 +158,7 @@ async fn pages_that_are_lost_under_load_cost_their_own_tasks() {
 
 /// Overwrites a random leaf of a tree in the file.
 async fn lose_page(site: &Site, tree: &str) {
-    let db = site.database();
+    let db = site.file_connection();
     db.busy_timeout(Duration::from_secs(5)).expect("a timeout");
     until("the log is in the file", async || {
         let moved = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));

@@ -66,23 +66,31 @@ impl Run<Folder> for Member {
 
 #[tokio::test]
 async fn families_end_once() {
-    torture(Site::file().await).await;
+    torture(&Site::file().await).await;
 }
 
 #[tokio::test]
 async fn families_end_once_with_redis() {
     needs_redis!();
-    torture(Site::server(&EVERYSEC).await).await;
+    torture(&Site::server(&EVERYSEC).await).await;
+}
+
+#[tokio::test]
+async fn families_end_once_in_postgres() {
+    needs_postgres!();
+    let site = Site::database().await;
+    torture(&site).await;
+    site.settled().await;
 }
 
 /// Kills a worker every second for ten minutes. In a short test, more often, for a few seconds.
-async fn torture(site: Site) {
-    let mut fleet = Fleet::start(&site);
+async fn torture(site: &Site) {
+    let mut fleet = Fleet::start(site);
     let end = Instant::now() + Duration::from_secs(rounds(3, 600) as u64);
     let mut parents = Vec::new();
     loop {
-        parents.extend(spawn_parents(&site).await);
-        while let left = left(&site).await
+        parents.extend(spawn_parents(site).await);
+        while let left = left(site).await
             && left > 0
         {
             sleep(Duration::from_millis(rounds(300, 1000) as u64)).await;
@@ -95,7 +103,7 @@ async fn torture(site: Site) {
             break;
         }
     }
-    assert_ended_once(&site, &parents, fleet.killed).await;
+    assert_ended_once(site, &parents, fleet.killed).await;
     fleet.end().await;
 }
 

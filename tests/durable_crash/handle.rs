@@ -7,7 +7,7 @@ use super::job::Job;
 use super::process::Process;
 use super::site::Site;
 
-on_both_stores! {
+on_all_stores! {
     who_waits_is_killed_and_its_successor_gets_the_output,
 }
 

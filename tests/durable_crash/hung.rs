@@ -12,7 +12,7 @@ use super::process::{Process, until};
 use super::site::{LEASED, PATIENT, Site, outcomes};
 use super::store_address::StoreAddress;
 
-on_both_stores! {
+on_all_stores! {
     it_is_told_that_it_has_lost_its_lease,
     what_it_comes_to_is_refused,
 }
@@ -54,7 +54,7 @@ async fn one_that_is_frozen_in_its_write_is_named_and_loses_nothing() {
     let plan = site.plan(Role::Producer { tasks: 3 });
     // Its first commit begins its session.
     let mut frozen = Process::start_freezing(&plan, "sqlite.in-commit:2");
-    let db = site.database();
+    let db = site.file_connection();
     db.busy_timeout(Duration::ZERO).expect("a timeout");
     until("it is frozen", async || {
         let is_free = db.execute_batch("BEGIN IMMEDIATE; ROLLBACK").is_ok();
@@ -120,7 +120,7 @@ async fn one_that_is_frozen_after_its_write_keeps_nobody_waiting() {
         is_stopped(frozen.pid()).then_some(())
     })
     .await;
-    let db = site.database();
+    let db = site.file_connection();
     // The worker may be writing: that takes no such time, unlike a process that is frozen.
     db.busy_timeout(Duration::from_secs(5)).expect("a timeout");
     db.execute_batch("BEGIN IMMEDIATE; ROLLBACK")
@@ -207,11 +207,19 @@ async fn taken_over(site: &Site, job: Job) -> (DurableHandle<Outcome>, Process, 
 }
 
 /// Stops a process; but not where it has a database locked, which nobody could help.
-fn hang(site: &Site, process: &Process) {
-    if matches!(site.address, StoreAddress::Server { .. }) {
+pub(crate) fn hang(site: &Site, process: &Process) {
+    if site.redis_if_any().is_some() {
         return process.send(Signal::STOP);
     }
-    let db = site.database();
+    if let Some(database) = site.postgres_if_any() {
+        stop(process);
+        while database.is_in_transaction(process.pid()) {
+            process.send(Signal::CONT);
+            stop(process);
+        }
+        return;
+    }
+    let db = site.file_connection();
     db.busy_timeout(site.soon() / 10).expect("a timeout");
     stop(process);
     while db.execute_batch("BEGIN IMMEDIATE; ROLLBACK").is_err() {

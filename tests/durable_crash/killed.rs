@@ -9,7 +9,7 @@ use super::job::{Job, child_of};
 use super::process::until;
 use super::site::{Runs, Site, outcomes};
 
-on_both_stores! {
+on_all_stores! {
     its_tasks_run_again_and_no_others_do,
     a_worker_that_comes_after_its_death_takes_over,
     one_that_was_idle_all_the_time_takes_over_soon,

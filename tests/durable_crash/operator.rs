@@ -41,6 +41,13 @@ const COMMITS: [&str; 4] = [
     "sqlite.in-commit:2",
     "sqlite.after-commit:2",
 ];
+/// The failpoints before and after the commit of each part. The first commit belongs to the program's opening of the store.
+const TRANSACTIONS: [&str; 4] = [
+    "postgres.before-commit:2",
+    "postgres.after-commit:2",
+    "postgres.before-commit:3",
+    "postgres.after-commit:3",
+];
 /// The failpoints after each request, and between the first two. A part is one request, except for moves, which need several.
 const REQUESTS: [&str; 3] = [
     "redis.after-change:1",
@@ -101,6 +108,16 @@ async fn an_operator_dies_at_each_commit() {
     for operation in ALL {
         for point in COMMITS {
             operator_dies_at(&Site::file().await, operation, point).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_operator_dies_at_each_commit_in_postgres() {
+    needs_postgres!();
+    for operation in ALL {
+        for point in TRANSACTIONS {
+            operator_dies_at(&Site::database().await, operation, point).await;
         }
     }
 }
@@ -195,8 +212,8 @@ async fn assert_each_runs_once(site: &Site, ids: &[TaskId], operation: Operation
         Operation::Move.run(&site.client).await;
     }
     let mut worker = site.worker(site.work()).await;
-    let counts = match site.server_if_any() {
-        // In a server, the list of a queue that no worker serves keeps the entries of tasks that have moved.
+    let counts = match site.redis_if_any() {
+        // In Redis, the list of a queue that no worker serves keeps the entries of tasks that have moved.
         Some(_) => site.at_rest().await,
         None => site.settled().await,
     };

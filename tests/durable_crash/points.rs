@@ -17,6 +17,10 @@ const COMMIT: [&str; 3] = [
     "sqlite.in-commit",
     "sqlite.after-commit",
 ];
+const BEFORE_COMMIT: &str = "postgres.before-commit";
+/// The commit is answered, and the notifications of others are on their way.
+const AFTER_COMMIT: &str = "postgres.after-commit";
+const AFTER_NOTICES: &str = "postgres.after-notices";
 const TURN: [&str; 2] = ["redis.before-turn", "redis.after-turn"];
 const RENEWAL: [&str; 2] = ["redis.before-renew", "redis.after-renew"];
 const ENQUEUE: [&str; 2] = ["redis.before-enqueue", "redis.after-enqueue"];
@@ -31,6 +35,37 @@ async fn a_worker_dies_at_each_commit() {
             worker_dies_at(&site, &format!("{point}:{nth}"), 1).await;
         }
     }
+}
+
+#[tokio::test]
+async fn a_worker_dies_before_each_commit_in_postgres() {
+    needs_postgres!();
+    worker_dies_in_postgres_at(BEFORE_COMMIT).await;
+}
+
+#[tokio::test]
+async fn a_worker_dies_after_each_commit_in_postgres() {
+    needs_postgres!();
+    worker_dies_in_postgres_at(AFTER_COMMIT).await;
+}
+
+#[tokio::test]
+async fn a_worker_dies_after_all_notices_in_postgres() {
+    needs_postgres!();
+    worker_dies_in_postgres_at(AFTER_NOTICES).await;
+}
+
+/// The first commit of a worker opens the store, the second begins its session, and the third claims. Those that follow also bring what has
+/// ended or renew leases.
+async fn worker_dies_in_postgres_at(point: &str) {
+    for nth in 1..=6 {
+        let site = Site::database().await;
+        worker_dies_at(&site, &format!("{point}:{nth}"), 1).await;
+        site.ends(1).await;
+    }
+    let site = Site::database().await;
+    worker_dies_at(&site, &format!("{point}:5"), 1_500).await;
+    site.ends(1).await;
 }
 
 /// The first turn of a worker claims, those that follow also bring what has ended. One that ends before
@@ -86,22 +121,34 @@ async fn worker_dies_at(site: &Site, point: &str, millis: u64) {
 #[tokio::test]
 async fn a_producer_dies_after_its_answer_and_a_worker_knows() {
     for round in 0..4 {
-        let site = Site::file().await;
-        let mut worker = site.worker(site.work()).await;
-        until("it rests", async || {
-            (site.idle_workers() == 1).then_some(())
-        })
-        .await;
         // The first answer is that to its session.
-        let plan = site.plan(Role::Producer { tasks: TASKS });
-        let mut deadly = Process::start_deadly(&plan, "sqlite.after-answer:2");
-        deadly.was_killed_by(Signal::KILL).await;
-        let handle = site.client.attach::<Job>(nth_id(0));
-        let ran = timeout(site.soon(), handle).await;
-        let outcome = ran.unwrap_or_else(|_| panic!("round {round}: nobody was woken"));
-        assert_eq!(outcome.expect("it succeeds").pid, worker.pid());
-        worker.stop(0).await;
+        worker_knows(&Site::file().await, round, "sqlite.after-answer:2").await;
     }
+}
+
+#[tokio::test]
+async fn a_producer_dies_after_its_answer_and_a_worker_knows_in_postgres() {
+    needs_postgres!();
+    for round in 0..4 {
+        // The first two answers are that to the opening of the store and that to its session.
+        worker_knows(&Site::database().await, round, "postgres.after-answer:3").await;
+    }
+}
+
+async fn worker_knows(site: &Site, round: usize, point: &str) {
+    let mut worker = site.worker(site.work()).await;
+    until("it rests", async || {
+        (site.idle_workers() == 1).then_some(())
+    })
+    .await;
+    let plan = site.plan(Role::Producer { tasks: TASKS });
+    let mut deadly = Process::start_deadly(&plan, point);
+    deadly.was_killed_by(Signal::KILL).await;
+    let handle = site.client.attach::<Job>(nth_id(0));
+    let ran = timeout(site.soon(), handle).await;
+    let outcome = ran.unwrap_or_else(|_| panic!("round {round}: nobody was woken"));
+    assert_eq!(outcome.expect("it succeeds").pid, worker.pid());
+    worker.stop(0).await;
 }
 
 const TASKS: usize = 4;
@@ -113,6 +160,20 @@ async fn a_producer_dies_at_each_commit_and_starts_over() {
         for nth in 1..=TASKS + 2 {
             let site = Site::file().await;
             producer_dies_at(&site, &format!("{point}:{nth}")).await;
+        }
+    }
+}
+
+/// The same; the first commit of a producer opens the store.
+#[tokio::test]
+async fn a_producer_dies_at_each_commit_in_postgres_and_starts_over() {
+    needs_postgres!();
+    for point in [BEFORE_COMMIT, AFTER_COMMIT, AFTER_NOTICES] {
+        for nth in 1..=TASKS + 3 {
+            let site = Site::database().await;
+            producer_dies_at(&site, &format!("{point}:{nth}")).await;
+            // It had two sessions, of which one may never have been used.
+            site.ends(2).await;
         }
     }
 }

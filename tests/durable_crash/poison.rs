@@ -9,7 +9,7 @@ use super::process::{Process, until};
 use super::site::{Site, outcomes};
 use super::support::{Numbers, rounds, within};
 
-on_both_stores! {
+on_all_stores! {
     it_ends_as_a_dead_letter_and_all_others_end_well,
     it_takes_no_neighbour_along,
     one_that_kills_later_costs_as_many,

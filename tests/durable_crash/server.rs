@@ -4,6 +4,10 @@
 mod cut;
 #[path = "server/emptied.rs"]
 mod emptied;
+#[path = "server/failed_over.rs"]
+mod failed_over;
+#[path = "server/full.rs"]
+mod full;
 #[path = "server/killed.rs"]
 mod killed;
 #[path = "server/restarted.rs"]

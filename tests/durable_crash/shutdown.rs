@@ -2,15 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
 use throng::durable::{DurableExecutor, StopReason};
 
 use super::job::Job;
 use super::process::until;
-use super::redis_server::Server;
 use super::site::{EVERYSEC, PATIENT, Site, outcomes};
 
-on_both_stores! {
+on_all_stores! {
     what_it_does_not_finish_others_begin_at_once,
     one_that_has_ended_keeps_no_wake_up_from_others,
 }
@@ -87,21 +85,32 @@ const STOPPED_WITHIN: Duration = Duration::from_secs(8);
 #[tokio::test]
 async fn a_worker_ends_in_time_when_its_server_is_killed() {
     needs_redis!();
-    ends_in_time_without(Server::kill).await;
+    ends_in_time_without(Site::server(&EVERYSEC).await, Site::kill_server).await;
 }
 
 #[tokio::test]
 async fn a_worker_ends_in_time_when_its_server_stands_still() {
     needs_redis!();
-    ends_in_time_without(|server| server.signal(Signal::STOP)).await;
+    ends_in_time_without(Site::server(&EVERYSEC).await, Site::freeze_server).await;
 }
 
-async fn ends_in_time_without(take_away: impl FnOnce(&mut Server)) {
-    let mut site = Site::server(&EVERYSEC).await;
+#[tokio::test]
+async fn a_worker_ends_in_time_when_postgres_is_killed() {
+    needs_postgres!();
+    ends_in_time_without(Site::durable_database().await, Site::kill_server).await;
+}
+
+#[tokio::test]
+async fn a_worker_ends_in_time_when_postgres_stands_still() {
+    needs_postgres!();
+    ends_in_time_without(Site::durable_database().await, Site::freeze_server).await;
+}
+
+async fn ends_in_time_without(mut site: Site, take_away: fn(&mut Site)) {
     let task = site.spawn(Job::Wait).await;
     let mut worker = site.worker(PATIENT).await;
     site.begun(task.id(), &worker).await;
-    take_away(site.redis());
+    take_away(&mut site);
     worker.tell_to_stop(2000);
     let told = Instant::now();
     worker.wait_for_line("stopped").await;

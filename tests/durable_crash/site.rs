@@ -9,16 +9,19 @@ use tempfile::TempDir;
 use throng::durable::{Counts, DurableClient, DurableHandle, SpawnOptions, TaskId};
 
 use super::child::{Plan, Role, Work};
+use super::database::Database;
 use super::job::{Folder, Job, Line, Outcome};
 use super::keys::Keys;
 use super::ledger::assert_balanced;
+use super::postgres_proxy::CommitProxy;
+use super::postgres_server;
 use super::process::{Process, until};
 use super::proxy::Proxy;
-use super::redis_server::Server;
-use super::store_address::StoreAddress;
+use super::redis_server;
+use super::store_address::{Service, StoreAddress};
 
 /// Makes a test for each store of functions that take a [`Site`].
-macro_rules! on_both_stores {
+macro_rules! on_all_stores {
     ($($name:ident,)*) => {
         mod sqlite {
             $(#[tokio::test]
@@ -34,6 +37,14 @@ macro_rules! on_both_stores {
                 super::$name($crate::site::Site::server(&$crate::site::EVERYSEC).await).await;
             })*
         }
+
+        mod postgres {
+            $(#[tokio::test]
+            async fn $name() {
+                needs_postgres!();
+                super::$name($crate::site::Site::database().await).await;
+            })*
+        }
     };
 }
 
@@ -42,9 +53,16 @@ pub(crate) struct Site {
     pub(crate) folder: Folder,
     pub(crate) client: DurableClient,
     pub(crate) address: StoreAddress,
-    server: Option<Server>,
+    pub(crate) host: Host,
     proxy: Option<Proxy>,
     _dir: TempDir,
+}
+
+/// The folder or the server that holds the store of a site.
+pub(crate) enum Host {
+    Folder,
+    Redis(redis_server::Server),
+    Postgres(Database),
 }
 
 /// A worker whose lease does not end while a test runs, so that only death can end it.
@@ -69,6 +87,8 @@ pub(crate) const ALWAYS: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "a
 pub(crate) const EVERYSEC: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "everysec"];
 /// Of one that forgets everything.
 pub(crate) const NOTHING: [&str; 2] = ["--appendonly", "no"];
+/// Of a PostgreSQL server that has on its disk whatever it has answered.
+pub(crate) const ON_DISK: [&str; 3] = ["fsync=on", "full_page_writes=on", "synchronous_commit=on"];
 
 /// The default answer timeout of the servers of these tests, in milliseconds.
 const ANSWER_TIMEOUT: u64 = 5000;
@@ -81,38 +101,77 @@ impl Site {
         Self::at(address, dir).await
     }
 
-    /// In a server with these settings.
+    /// In a Redis server with these settings.
     pub(crate) async fn server(settings: &[&str]) -> Self {
         Self::server_within(settings, ANSWER_TIMEOUT).await
     }
 
-    /// In a server that must answer in so many milliseconds.
+    /// In a Redis server that must answer in so many milliseconds.
     pub(crate) async fn server_within(settings: &[&str], answer_timeout: u64) -> Self {
-        Self::of_server_within(Server::with(settings), answer_timeout).await
+        Self::of_server_within(redis_server::Server::with(settings), answer_timeout).await
     }
 
-    pub(crate) async fn of_server(server: Server) -> Self {
+    pub(crate) async fn of_server(server: redis_server::Server) -> Self {
         Self::of_server_within(server, ANSWER_TIMEOUT).await
     }
 
-    async fn of_server_within(server: Server, answer_timeout: u64) -> Self {
+    async fn of_server_within(server: redis_server::Server, answer_timeout: u64) -> Self {
         let url = format!("redis://127.0.0.1:{}/", server.port());
-        let mut site = Self::reached_by(url, answer_timeout).await;
-        site.server = Some(server);
+        let mut site = Self::reached_by(Service::Redis, url, answer_timeout).await;
+        site.host = Host::Redis(server);
         site
     }
 
-    /// In a server, behind a way to it that can be cut. It needs a runtime with threads.
+    /// In a Redis server, behind a way to it that can be cut. It needs a runtime with threads.
     pub(crate) async fn behind_proxy(settings: &[&str]) -> Self {
-        let server = Server::with(settings);
+        let server = redis_server::Server::with(settings);
         let proxy = Proxy::to(server.port()).await;
-        let mut site = Self::reached_by(proxy.url(), ANSWER_TIMEOUT).await;
-        (site.server, site.proxy) = (Some(server), Some(proxy));
+        let mut site = Self::reached_by(Service::Redis, proxy.url(), ANSWER_TIMEOUT).await;
+        (site.host, site.proxy) = (Host::Redis(server), Some(proxy));
         site
     }
 
-    async fn reached_by(url: String, answer_timeout: u64) -> Self {
+    /// In a database of the PostgreSQL server that the tests share.
+    pub(crate) async fn database() -> Self {
+        Self::of_database(Database::shared()).await
+    }
+
+    /// In a PostgreSQL server of its own, which has on its disk whatever it has answered.
+    pub(crate) async fn durable_database() -> Self {
+        Self::durable_database_within(ANSWER_TIMEOUT).await
+    }
+
+    /// The same; it must answer in so many milliseconds.
+    pub(crate) async fn durable_database_within(answer_timeout: u64) -> Self {
+        let server = postgres_server::Server::start_with(&ON_DISK);
+        let database = Database::of(server);
+        let mut site = Self::reached_by(Service::Postgres, database.url(), answer_timeout).await;
+        site.host = Host::Postgres(database);
+        site
+    }
+
+    pub(crate) async fn of_database(database: Database) -> Self {
+        let url = database.url();
+        Self::of_database_at(database, url).await
+    }
+
+    /// In a database behind a proxy.
+    pub(crate) async fn database_behind(database: Database, proxy: &CommitProxy) -> Self {
+        let folder = database.server().folder().display().to_string();
+        let url = database.url().replace(&folder, &proxy.host());
+        Self::of_database_at(database, url).await
+    }
+
+    /// In a database that processes reach by this address.
+    pub(crate) async fn of_database_at(database: Database, url: String) -> Self {
+        let mut site = Self::reached_by(Service::Postgres, url, ANSWER_TIMEOUT).await;
+        site.host = Host::Postgres(database);
+        site
+    }
+
+    async fn reached_by(service: Service, url: String, answer_timeout: u64) -> Self {
         let address = StoreAddress::Server {
+            service,
             url,
             answer_timeout,
         };
@@ -124,23 +183,54 @@ impl Site {
             folder: Folder(dir.path().to_owned()),
             client: address.client().await,
             address,
-            server: None,
+            host: Host::Folder,
             proxy: None,
             _dir: dir,
         }
     }
 
-    pub(crate) fn redis(&mut self) -> &mut Server {
-        self.server.as_mut().expect("this site is a server's")
+    pub(crate) fn redis(&mut self) -> &mut redis_server::Server {
+        match &mut self.host {
+            Host::Redis(server) => server,
+            _ => panic!("this site is not in Redis"),
+        }
     }
 
-    /// The server, if this site is one's.
-    pub(crate) fn server_if_any(&self) -> Option<&Server> {
-        self.server.as_ref()
+    /// The Redis server, if this site is in one.
+    pub(crate) fn redis_if_any(&self) -> Option<&redis_server::Server> {
+        match &self.host {
+            Host::Redis(server) => Some(server),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn postgres(&self) -> &Database {
+        self.postgres_if_any()
+            .expect("this site is in a database of PostgreSQL")
+    }
+
+    /// The database, if this site is in PostgreSQL.
+    pub(crate) fn postgres_if_any(&self) -> Option<&Database> {
+        match &self.host {
+            Host::Postgres(database) => Some(database),
+            _ => None,
+        }
+    }
+
+    /// Continues in another PostgreSQL server. Returns the first one.
+    pub(crate) fn fail_over(&mut self, server: postgres_server::Server) -> postgres_server::Server {
+        match &mut self.host {
+            Host::Postgres(database) => database.fail_over(server),
+            _ => panic!("this site is not in PostgreSQL"),
+        }
     }
 
     pub(crate) fn proxy(&self) -> &Proxy {
         self.proxy.as_ref().expect("this site is behind a proxy")
+    }
+
+    pub(crate) fn is_file(&self) -> bool {
+        matches!(self.host, Host::Folder)
     }
 
     /// A worker, of whose death others know as soon as they can: by its lock, or by its lease.
@@ -275,25 +365,27 @@ impl Site {
 
     /// Looks whether the store is as it should be when nothing is left to do.
     fn assert_sound(&self, counts: &Counts) {
-        match &self.server {
-            None => assert_sound(&self.database()),
-            Some(server) => Keys::of(server).assert_sound(counts),
+        match &self.host {
+            Host::Folder => assert_sound(&self.file_connection()),
+            Host::Redis(server) => Keys::of(server).assert_sound(counts),
+            Host::Postgres(database) => database.assert_sound(counts),
         }
     }
 
     /// Returns the number of processes that have asked to be woken.
     pub(crate) fn idle_workers(&self) -> usize {
-        match &self.server {
-            None => {
+        match &self.host {
+            Host::Folder => {
                 let markers = self.folder.0.join("tasks.db-throng").join("idle");
                 fs::read_dir(markers).expect("a folder").count()
             }
-            Some(server) => Keys::of(server).idle(),
+            Host::Redis(server) => Keys::of(server).idle(),
+            Host::Postgres(database) => database.sizes()["park"],
         }
     }
 
-    /// A connection of the test's own.
-    pub(crate) fn database(&self) -> Connection {
+    /// A connection of the test's own to the file.
+    pub(crate) fn file_connection(&self) -> Connection {
         Connection::open(self.folder.0.join("tasks.db")).expect("a database")
     }
 
@@ -319,14 +411,14 @@ impl Site {
     /// said to stay of processes that were killed, of which there were so many, with one session each.
     pub(crate) async fn ends(self, killed: usize) {
         let counts = self.settled().await;
-        let server = self.server.expect("this site is a server's");
         drop(self.client);
-        let look = async || {
-            Keys::of(&server)
-                .are_baseline(&counts, killed)
-                .then_some(())
+        let is_baseline = || match &self.host {
+            Host::Folder => panic!("this site is a server's"),
+            Host::Redis(server) => Keys::of(server).are_baseline(&counts, killed),
+            Host::Postgres(database) => database.is_baseline(&counts, killed),
         };
-        until("all keys are back to their baseline", look).await;
+        let look = async || is_baseline().then_some(());
+        until("the store is back to its baseline", look).await;
     }
 }
 

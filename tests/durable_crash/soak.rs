@@ -12,7 +12,7 @@ use super::process::{Process, until};
 use super::site::{Site, outcomes};
 use super::support::rounds;
 
-on_both_stores! {
+on_all_stores! {
     every_task_ends_well_once,
 }
 

@@ -87,7 +87,7 @@ fn aged(site: &mut Site) -> Vec<u8> {
     }
     let aged = "SELECT aged_at FROM throng_meta";
     let aged = site
-        .database()
+        .file_connection()
         .query_row(aged, [], |row| row.get::<_, i64>(0));
     aged.expect("a number").to_be_bytes().into()
 }

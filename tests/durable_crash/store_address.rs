@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use throng::durable::{DurableClient, DurableError, RedisStore, SqliteStore};
+use throng::durable::{DurableClient, DurableError, PostgresStore, RedisStore, SqliteStore};
 use tokio::time::{Instant, sleep};
 
 use super::support::TEST_TIMEOUT;
@@ -14,10 +14,22 @@ use super::support::TEST_TIMEOUT;
 pub(crate) enum StoreAddress {
     File(PathBuf),
     Server {
+        service: Service,
         url: String,
         /// In milliseconds.
         answer_timeout: u64,
     },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Service {
+    Redis,
+    Postgres,
+}
+
+/// Returns the name of the connections of a process to a database.
+pub(crate) fn application_name(pid: u32) -> String {
+    format!("throng-{pid}")
 }
 
 impl StoreAddress {
@@ -42,10 +54,21 @@ impl StoreAddress {
         Ok(match self {
             Self::File(path) => DurableClient::open(SqliteStore::open(path).await?),
             Self::Server {
+                service: Service::Redis,
                 url,
                 answer_timeout,
             } => {
                 let mut store = RedisStore::builder(url);
+                store.answer_timeout(Duration::from_millis(*answer_timeout));
+                DurableClient::open(store.open().await?)
+            }
+            Self::Server {
+                service: Service::Postgres,
+                url,
+                answer_timeout,
+            } => {
+                let name = application_name(std::process::id());
+                let mut store = PostgresStore::builder(&format!("{url} application_name={name}"));
                 store.answer_timeout(Duration::from_millis(*answer_timeout));
                 DurableClient::open(store.open().await?)
             }

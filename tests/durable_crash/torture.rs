@@ -28,11 +28,12 @@ use self::chore::{Act, Chore, Kind, Lane, MAX_RUNNING, Origin};
 use self::fleet::{Fleet, Record};
 use self::producers::{Produced, Producers};
 use self::runs::{History, Run};
+use super::child::Work;
 use super::job::Job;
-use super::site::Site;
+use super::site::{PATIENT, Site};
 use super::support::rounds;
 
-on_both_stores! {
+on_all_stores! {
     every_promise_is_kept,
 }
 
@@ -60,6 +61,35 @@ async fn every_promise_is_kept(mut site: Site) {
     baseline::assert_reached(&site, &baseline, &outcome.record).await;
 }
 
+/// Nobody dies. Each process has an engine of its own.
+#[tokio::test]
+async fn eight_engines_meet_no_deadlock_in_postgres() {
+    needs_postgres!();
+    let site = Site::database().await;
+    prepare(&site).await;
+    let work = Work {
+        max_running: 8,
+        chores: true,
+        ..PATIENT
+    };
+    let mut workers = Vec::new();
+    for _ in 0..8 {
+        workers.push(site.worker(work).await);
+    }
+    let producers = Producers::start(&site.client);
+    for _ in 0..rounds(20, 1000) {
+        sleep(Duration::from_millis(400)).await;
+        producers.pause_if(site.counts().await.waiting > MAX_WAITING);
+    }
+    producers.end().await;
+    // This looks at the number of deadlocks.
+    let counts = site.settled().await;
+    println!("{counts:?}");
+    for worker in &mut workers {
+        worker.stop(1000).await;
+    }
+}
+
 /// Kills processes while tasks of all kinds are stored and run, and then lets all tasks end.
 async fn torture(site: &Site) -> Tortured {
     let defined = ticks::define(&site.client).await;
@@ -70,7 +100,7 @@ async fn torture(site: &Site) -> Tortured {
     let held = held.expect("it is stored").id();
     for _ in 0..rounds(12, 300) {
         sleep(Duration::from_millis(rounds(400, 2000) as u64)).await;
-        fleet.strike();
+        fleet.strike(site);
         producers.pause_if(site.counts().await.waiting > MAX_WAITING);
     }
     let produced = producers.end().await;

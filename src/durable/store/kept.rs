@@ -84,9 +84,10 @@ impl Limits {
     }
 
     pub(crate) fn expiry(&self, store_time: i64) -> Expiry {
+        let before = self.dead_since.saturating_sub(1);
         Expiry {
             store_time,
-            dead_until: (self.dead_since - 1).max(store_time - self.dead_for),
+            dead_until: before.max(store_time.saturating_sub(self.dead_for)),
             dead_for: self.dead_for,
         }
     }

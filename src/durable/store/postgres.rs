@@ -143,7 +143,7 @@ mod writer;
 /// second.
 ///
 /// If the address has several hosts, they are tried in this order. With `target_session_attrs=read-write`, those that cannot be written are
-/// passed over, such as standbys.
+/// passed over, such as standbys. If none can be written, requests wait for some seconds until one can, as after a failover.
 ///
 /// Long transactions of other programs in the same database keep the server from removing dead rows, and make claims slower.
 ///

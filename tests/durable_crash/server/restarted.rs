@@ -8,7 +8,16 @@ use crate::site::{ALWAYS, LEASED, Site};
 #[tokio::test]
 async fn who_awaits_a_task_gets_its_output_all_the_same() {
     needs_redis!();
-    let mut site = Site::server(&ALWAYS).await;
+    gets_its_output(Site::server(&ALWAYS).await).await;
+}
+
+#[tokio::test]
+async fn who_awaits_a_task_in_postgres_gets_its_output_all_the_same() {
+    needs_postgres!();
+    gets_its_output(Site::durable_database().await).await;
+}
+
+async fn gets_its_output(mut site: Site) {
     let id = site.spawn(Job::Wait).await.id();
     let mut worker = site.worker(LEASED).await;
     site.begun(id, &worker).await;
@@ -37,6 +46,6 @@ async fn who_awaits_a_task_gets_its_output_all_the_same() {
 }
 
 fn restart(site: &mut Site) {
-    site.redis().kill();
-    site.redis().run();
+    site.kill_server();
+    site.run_server();
 }

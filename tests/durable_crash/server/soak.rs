@@ -8,6 +8,7 @@ use throng::durable::SpawnOptions;
 use tokio::time::{Instant, sleep};
 
 use crate::child::{Role, Work};
+use crate::hung::hang;
 use crate::job::Job;
 use crate::keys::{BASE, Keys};
 use crate::load::Load;
@@ -32,6 +33,24 @@ async fn every_task_ends_well_and_nothing_is_left() {
     needs_redis!();
     let mut site = Site::behind_proxy(&ALWAYS).await;
     let before = memory_after_some(&mut site).await;
+    let killed = all_end_well(&mut site).await;
+    // Each of those killed had two sessions, and any of them may have had to begin new ones.
+    let left = Keys::of(site.redis());
+    assert!(left.size("sessions") <= 3 * killed + 10, "{left:?}");
+    assert_memory_is_back(&mut site, before).await;
+    site.ends(3 * killed).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_task_ends_well_and_nothing_is_left_in_postgres() {
+    needs_postgres!();
+    let mut site = Site::durable_database().await;
+    let killed = all_end_well(&mut site).await;
+    site.ends(3 * killed + 10).await;
+}
+
+/// Does harm for some time, under load. All tasks end well. Returns the number of workers that were killed.
+async fn all_end_well(site: &mut Site) -> usize {
     let plan = site.plan(Role::Worker(WORK));
     let mut workers = [(); 3].map(|()| Process::start(&plan));
     let seed = u64::from(std::process::id());
@@ -45,10 +64,10 @@ async fn every_task_ends_well_and_nothing_is_left() {
     };
     let end = Instant::now() + Duration::from_secs(rounds(12, 600) as u64);
     // A killed worker may have had no task. Then others are killed.
-    while Instant::now() < end || chaos.struck < 12 || !has_lost_a_run(&site).await {
+    while Instant::now() < end || chaos.struck < 12 || !has_lost_a_run(site).await {
         load.goes_on(10).await;
         sleep(chaos.millis(200)).await;
-        chaos.strike(&mut site, &mut workers, &plan).await;
+        chaos.strike(site, &mut workers, &plan).await;
     }
     let ids = load.end().await;
     site.assert_all_finished(&ids);
@@ -60,11 +79,7 @@ async fn every_task_ends_well_and_nothing_is_left() {
     assert_eq!((counts.done, counts.dead), (counts.stored, 0), "{counts:?}");
     let happened = [counts.retried, counts.snoozed, counts.crashed + counts.lost];
     assert!(happened.iter().all(|&times| times > 0), "{counts:?}");
-    // Each of those killed had two sessions, and any of them may have had to begin new ones.
-    let left = Keys::of(site.redis());
-    assert!(left.size("sessions") <= 3 * chaos.killed + 10, "{left:?}");
-    assert_memory_is_back(&mut site, before).await;
-    site.ends(3 * chaos.killed).await;
+    chaos.killed
 }
 
 /// Returns `true` if a worker has died while it ran a task. A server that is stopped does not answer.
@@ -125,23 +140,26 @@ impl Chaos {
                 workers[which] = Process::start(plan);
                 self.killed += 1;
             }
-            Harm::Cut => site.proxy().cut(),
+            Harm::Cut => site.cut(),
             Harm::KillServer => {
-                site.redis().kill();
+                site.kill_server();
                 sleep(for_a_while / 4).await;
-                site.redis().run();
+                site.run_server();
             }
             Harm::StopServer => {
-                site.redis().signal(Signal::STOP);
+                site.freeze_server();
                 sleep(for_a_while).await;
-                site.redis().signal(Signal::CONT);
+                site.thaw_server();
             }
             Harm::StopWorker => {
-                workers[which].send(Signal::STOP);
+                hang(site, &workers[which]);
                 sleep(for_a_while).await;
                 workers[which].send(Signal::CONT);
             }
-            Harm::FlushScripts => drop(site.redis().ask(&["SCRIPT", "FLUSH"])),
+            Harm::Forget => match site.redis_if_any() {
+                Some(server) => drop(server.ask(&["SCRIPT", "FLUSH"])),
+                None => _ = site.postgres().cut_listeners(),
+            },
         }
     }
 
@@ -158,7 +176,7 @@ impl Chaos {
             6 => Harm::KillServer,
             7 => Harm::StopServer,
             8 => Harm::StopWorker,
-            _ => Harm::FlushScripts,
+            _ => Harm::Forget,
         }
     }
 }
@@ -170,7 +188,8 @@ enum Harm {
     KillServer,
     StopServer,
     StopWorker,
-    FlushScripts,
+    /// Redis forgets its scripts; PostgreSQL, those who receive notifications.
+    Forget,
 }
 
 /// How much memory the server needs when some tasks have come and gone.

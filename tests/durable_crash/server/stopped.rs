@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use rustix::process::Signal;
 use throng::durable::DurableHandle;
 use tokio::time::sleep;
 
@@ -12,14 +11,27 @@ use crate::process::until;
 use crate::site::{EVERYSEC, LEASED, Site, outcomes};
 use crate::support::rounds;
 
+/// The lease, in milliseconds. In the long run, it is what it is by default.
+fn long_lease() -> u64 {
+    rounds(6000, 10_000) as u64
+}
+
 /// It does not matter how often: what a worker that lives has is not taken from it, nor is it to blame.
 #[tokio::test]
 async fn workers_that_live_keep_their_tasks() {
     needs_redis!();
-    // In the long run, these times are what they are by default.
-    let lease = rounds(6000, 10_000) as u64;
+    keep_their_tasks(Site::server_within(&EVERYSEC, long_lease() / 2).await).await;
+}
+
+#[tokio::test]
+async fn workers_that_live_keep_their_tasks_in_postgres() {
+    needs_postgres!();
+    keep_their_tasks(Site::durable_database_within(long_lease() / 2).await).await;
+}
+
+async fn keep_their_tasks(mut site: Site) {
+    let lease = long_lease();
     let away = Duration::from_millis(lease + lease / 5);
-    let mut site = Site::server_within(&EVERYSEC, lease / 2).await;
     let work = Work {
         max_running: 8,
         lease,
@@ -37,9 +49,9 @@ async fn workers_that_live_keep_their_tasks() {
         let stored = site.spawn_all(Job::Work(1), 20).await;
         ids.extend(stored.iter().map(DurableHandle::id));
         outcomes(stored).await;
-        site.redis().signal(Signal::STOP);
+        site.freeze_server();
         sleep(away).await;
-        site.redis().signal(Signal::CONT);
+        site.thaw_server();
     }
     // A worker that polls for tasks also checks for leases that are over.
     let last = site.spawn_all(Job::Work(1), 20).await;
@@ -59,13 +71,23 @@ async fn workers_that_live_keep_their_tasks() {
     site.ends(0).await;
 }
 
+const LEASE: u64 = 1000;
+
 /// However short leases are: if one is over because the server stood still, nobody has crashed.
 #[tokio::test]
 async fn workers_that_live_have_not_crashed() {
     needs_redis!();
-    const LEASE: u64 = 1000;
+    have_not_crashed(Site::server_within(&EVERYSEC, LEASE / 2).await).await;
+}
+
+#[tokio::test]
+async fn workers_that_live_have_not_crashed_in_postgres() {
+    needs_postgres!();
+    have_not_crashed(Site::durable_database_within(LEASE / 2).await).await;
+}
+
+async fn have_not_crashed(mut site: Site) {
     const RUN: usize = 64;
-    let mut site = Site::server_within(&EVERYSEC, LEASE / 2).await;
     let work = Work {
         // More than can run, however often tasks are taken from their workers.
         max_running: 10 * RUN,
@@ -80,9 +102,9 @@ async fn workers_that_live_have_not_crashed() {
     })
     .await;
     for _ in 0..4 {
-        site.redis().signal(Signal::STOP);
+        site.freeze_server();
         sleep(Duration::from_millis(LEASE + LEASE / 2)).await;
-        site.redis().signal(Signal::CONT);
+        site.thaw_server();
         // A worker that looks for tasks also looks for expired leases.
         outcomes(site.spawn_all_with(Job::Work(1), 8, 1).await).await;
     }

@@ -46,22 +46,41 @@ impl Scene {
 #[tokio::test]
 async fn what_they_do_one_at_a_time_is_done_in_time() {
     needs_redis!();
+    one_at_a_time(Site::server(&EVERYSEC).await).await;
+}
+
+#[tokio::test]
+async fn what_they_do_one_at_a_time_in_postgres_is_done_in_time() {
+    needs_postgres!();
+    one_at_a_time(Site::database().await).await;
+}
+
+async fn one_at_a_time(site: Site) {
     let options = SpawnOptions::new().retention(Duration::ZERO);
-    all_is_done_in_time(&Scene::of(1), Job::Work(20), options).await;
+    all_is_done_in_time(site, &Scene::of(1), Job::Work(20), options).await;
 }
 
 #[tokio::test]
 async fn what_they_do_side_by_side_is_done_in_time() {
     needs_redis!();
+    side_by_side(Site::server(&EVERYSEC).await).await;
+}
+
+#[tokio::test]
+async fn what_they_do_side_by_side_in_postgres_is_done_in_time() {
+    needs_postgres!();
+    side_by_side(Site::database().await).await;
+}
+
+async fn side_by_side(site: Site) {
     // However many workers die, the tasks are not to blame.
     let options = SpawnOptions::new().retention(Duration::ZERO);
     let job = Job::Work(rounds(100, 20) as u64);
-    all_is_done_in_time(&Scene::of(64), job, options.max_crashes(u32::MAX)).await;
+    all_is_done_in_time(site, &Scene::of(64), job, options.max_crashes(u32::MAX)).await;
 }
 
 /// There is always something to do until the last death.
-async fn all_is_done_in_time(scene: &Scene, job: Job, options: SpawnOptions) {
-    let site = Site::server(&EVERYSEC).await;
+async fn all_is_done_in_time(site: Site, scene: &Scene, job: Job, options: SpawnOptions) {
     let mut ids = Vec::new();
     let feed = async || {
         if site.counts().await.waiting < 20 * scene.max_running as u64 {

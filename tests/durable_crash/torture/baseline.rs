@@ -10,6 +10,7 @@ use tokio::time::sleep;
 
 use super::chore::Lane;
 use super::fleet::Record;
+use crate::database::Database;
 use crate::keys::{BASE, Keys};
 use crate::redis_server::Server;
 use crate::site::{PATIENT, Site};
@@ -24,12 +25,13 @@ const LISTED: [&str; 4] = ["meta", "queues", "groups", "routes"];
 
 impl Baseline {
     pub(super) fn of(site: &Site) -> Self {
-        let mut sizes = match site.server_if_any() {
-            None => rows(&site.database())
+        let mut sizes = match (site.redis_if_any(), site.postgres_if_any()) {
+            (Some(server), _) => keys(server),
+            (_, Some(database)) => tables(database),
+            _ => rows(&site.file_connection())
                 .into_iter()
                 .chain(files(site))
                 .collect(),
-            Some(server) => keys(server),
         };
         sizes.retain(|name, size| *size > 0 && !stays(name));
         Self(sizes)
@@ -62,6 +64,10 @@ fn stays(name: &str) -> bool {
             "stats",
             "throng_stat",
             "throng_stat_report",
+            "stat",
+            "stat_report",
+            "total",
+            "watch",
         ]
         .contains(&name),
     }
@@ -76,6 +82,14 @@ fn keys(server: &Server) -> BTreeMap<String, usize> {
         let fields = fields.iter().map(|field| String::from_utf8_lossy(field));
         sizes.extend(fields.map(|field| (format!("{key}/{field}"), 1)));
     }
+    sizes
+}
+
+fn tables(database: &Database) -> BTreeMap<String, usize> {
+    let mut sizes = database.sizes();
+    // The default queue has a row only for the turns of priorities.
+    let named = database.number("SELECT count(*) FROM throng.queue WHERE name <> ''");
+    sizes.insert(String::from("queue"), named as usize);
     sizes
 }
 
@@ -114,19 +128,19 @@ fn files(site: &Site) -> BTreeMap<String, usize> {
     counts
 }
 
-/// Removes all ends, as if their time were over, and waits until the store is back at its baseline. With a server, only the
-/// sessions of processes that were killed may be left.
+/// Removes all ends, as if their time were over, and waits until the store is back at its baseline. In Redis, only the sessions of
+/// processes that were killed may be left.
 pub(super) async fn assert_reached(site: &Site, baseline: &Baseline, record: &Record) {
     let deleted = site.client.dead_letters().delete(DeadFilter::all()).await;
     deleted.expect("the store answers");
-    expire(site);
     let deadline = Instant::now() + Duration::from_secs(rounds(20, 300) as u64);
     loop {
+        expire(site);
         // A worker maintains the store when it starts.
         let mut worker = site.worker(PATIENT).await;
         worker.stop(1000).await;
         let mut found = Baseline::of(site);
-        if site.server_if_any().is_some() {
+        if site.redis_if_any().is_some() {
             found
                 .0
                 .retain(|name, size| !is_of_killed(name, *size, record));
@@ -157,16 +171,27 @@ const CLIENT_SESSIONS: usize = 2;
 /// The sessions of a worker: each executor has one for each queue.
 const WORKER_SESSIONS: usize = 2 * Lane::ALL.len() + CLIENT_SESSIONS;
 
-/// Lets the time of all ends be over, so that the next pass of maintenance removes them.
+/// Lets the time of all ends be over, so that the next pass of maintenance removes them. In PostgreSQL, it also removes the sessions of
+/// processes that were killed.
 fn expire(site: &Site) {
-    match site.server_if_any() {
+    if let Some(database) = site.postgres_if_any() {
+        database.ask(EXPIRE_ROWS);
+        return;
+    }
+    match site.redis_if_any() {
         None => {
             let expire = "UPDATE throng_task SET at = 0 WHERE state IN (3, 5)";
-            site.database().execute(expire, []).expect("it is written");
+            site.file_connection()
+                .execute(expire, [])
+                .expect("it is written");
         }
         Some(server) => _ = server.ask(&["EVAL", EXPIRE, "0", BASE]),
     }
 }
+
+/// Makes all ends and all sessions old. The processes of some sessions live.
+const EXPIRE_ROWS: &str = "UPDATE throng.task SET at = 0 WHERE state IN (3, 5);
+    UPDATE throng.session SET seen = 0; UPDATE throng.meta SET passed = NULL";
 
 /// Rewrites the time at which each result expires, in the result and in the index.
 const EXPIRE: &str = "

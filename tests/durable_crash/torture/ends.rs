@@ -57,14 +57,19 @@ fn known(history: &History, produced: &Produced, record: &Record) -> HashSet<Tas
 
 /// Returns the ids of all ends that the store keeps: of those that were done or cancelled, and of dead letters.
 fn stored_ends(site: &Site) -> [HashSet<TaskId>; 2] {
-    let ids: [Vec<Vec<u8>>; 2] = match site.server_if_any() {
+    if let Some(database) = site.postgres_if_any() {
+        let ids = ["state IN (3, 5)", "state = 4"].map(|condition| database.ids(condition));
+        let parsed = |ids: Vec<String>| ids.iter().map(|id| id.parse().expect("an id")).collect();
+        return ids.map(parsed);
+    }
+    let ids: [Vec<Vec<u8>>; 2] = match site.redis_if_any() {
         Some(server) => ["results", "dead"].map(|key| {
             let ids = server.ask(&["HKEYS", &format!("{BASE}{key}")]);
             redis::from_redis_value(ids).expect("ids")
         }),
         None => ["3, 5", "4"].map(|states| {
             let ids = format!("SELECT id FROM throng_task WHERE state IN ({states})");
-            let db = site.database();
+            let db = site.file_connection();
             let mut ids = db.prepare(&ids).expect("a query");
             let ids = ids.query_map([], |row| row.get(0)).expect("rows");
             ids.map(|id| id.expect("bytes")).collect()

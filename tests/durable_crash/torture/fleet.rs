@@ -19,7 +19,7 @@ pub(super) struct Fleet {
     workers: Vec<Process>,
     storer: Process,
     frozen: Option<(usize, Instant)>,
-    /// With a file, a process that is frozen in a transaction would block all others.
+    /// In a file or a database, a process that is frozen in a transaction would block all others.
     database: Option<Connection>,
     random: Numbers,
     strikes: u64,
@@ -82,19 +82,19 @@ impl Fleet {
             storer: Process::start(&plans[1]),
             plans,
             frozen: None,
-            database: site.server_if_any().is_none().then(|| site.database()),
+            database: site.is_file().then(|| site.file_connection()),
             random: Numbers::new(u64::from(std::process::id())),
             strikes: 0,
             next_freeze: FREEZE_PERIOD / 2,
             record: Record {
-                has_times: site.server_if_any().is_none(),
+                has_times: site.is_file(),
                 ..Record::default()
             },
         }
     }
 
     /// Kills a worker, and now and then also does something to another process.
-    pub(super) fn strike(&mut self) {
+    pub(super) fn strike(&mut self, site: &Site) {
         self.strikes += 1;
         let victim = self.victim();
         self.record.kill(&mut self.workers[victim]);
@@ -104,7 +104,7 @@ impl Fleet {
             self.storer = Process::start(&self.plans[1]);
         }
         if self.strikes >= self.next_freeze && self.frozen.is_none() {
-            self.freeze((victim + 1) % 3);
+            self.freeze(site, (victim + 1) % 3);
         }
         // It lives until the next strike, so that it can report what it has done without a lease.
         self.thaw_in_time();
@@ -144,7 +144,7 @@ impl Fleet {
     }
 
     /// Freezes a worker, unless that blocks the others: then, the next strike tries again.
-    fn freeze(&mut self, worker: usize) {
+    fn freeze(&mut self, site: &Site, worker: usize) {
         let process = &self.workers[worker];
         let frozen = Freeze {
             pid: process.pid(),
@@ -152,7 +152,7 @@ impl Fleet {
             to: u64::MAX,
         };
         process.send(Signal::STOP);
-        if self.is_blocked() {
+        if self.is_blocked(site, frozen.pid) {
             return self.workers[worker].send(Signal::CONT);
         }
         self.next_freeze = self.strikes + FREEZE_PERIOD;
@@ -160,13 +160,16 @@ impl Fleet {
         self.frozen = Some((worker, Instant::now()));
     }
 
-    /// Returns `true` if nobody can write to the file.
-    fn is_blocked(&self) -> bool {
-        self.database.as_ref().is_some_and(|db| {
-            db.busy_timeout(Duration::from_millis(200))
-                .expect("a timeout");
-            db.execute_batch("BEGIN IMMEDIATE; ROLLBACK").is_err()
-        })
+    /// Returns `true` if a frozen process keeps others from writing.
+    fn is_blocked(&self, site: &Site, frozen: u32) -> bool {
+        let in_database = site.postgres_if_any();
+        let in_database = in_database.is_some_and(|database| database.is_in_transaction(frozen));
+        in_database
+            || self.database.as_ref().is_some_and(|db| {
+                db.busy_timeout(Duration::from_millis(200))
+                    .expect("a timeout");
+                db.execute_batch("BEGIN IMMEDIATE; ROLLBACK").is_err()
+            })
     }
 
     fn thaw_in_time(&mut self) {

@@ -19,16 +19,20 @@ const ALL: &str = "SELECT id, key IS NOT NULL AS has_key FROM throng.task
     WHERE state = 4 AND at > $1 AND ($2::text IS NULL OR name = $2)
     ORDER BY at DESC, id DESC LIMIT $3";
 
-/// Selects the same among the tasks `$4`.
-const SOME: &str = "SELECT id, key IS NOT NULL AS has_key FROM throng.task
-    WHERE id = ANY ($4) AND state = 4 AND at > $1 AND ($2::text IS NULL OR name = $2)
+/// Selects the same among the tasks `$4`. They are found by their ids: a server that knows the condition could read all dead letters.
+const SOME: &str = "WITH own AS MATERIALIZED (
+        SELECT id, key, name, state, at FROM throng.task WHERE id = ANY ($4)
+    ) SELECT id, key IS NOT NULL AS has_key FROM own
+    WHERE state = 4 AND at > $1 AND ($2::text IS NULL OR name = $2)
     ORDER BY at DESC, id DESC LIMIT $3";
 
 const READ: &str = "SELECT id, name, reason, error, failures, crashes, at FROM throng.task
     WHERE id = ANY ($1)";
 
-const PAYLOAD: &str = "SELECT name, payload FROM throng.task
-    WHERE id = $1 AND state = 4 AND at > $2";
+/// Selects the payload of a dead letter, which is found by its id, too.
+const PAYLOAD: &str = "WITH own AS MATERIALIZED (
+        SELECT name, payload, state, at FROM throng.task WHERE id = $1
+    ) SELECT name, payload FROM own WHERE state = 4 AND at > $2";
 
 /// Forgets how tasks have ended. A dead letter without its payload is not replayed.
 const REVIVE: &str = "UPDATE throng.task

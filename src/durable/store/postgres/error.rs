@@ -117,7 +117,9 @@ pub(super) fn failure(effect: Effect, error: Error) -> Failure {
 const NO_TLS: &str = "server does not support TLS";
 
 /// The failure of an attempt to connect. If neither the network nor the server has failed, the user cannot be authenticated.
-pub(super) fn connect_failure(error: Error) -> Failure {
+///
+/// If the address has several hosts and none of them can be written, one is about to take the place of the primary.
+pub(super) fn connect_failure(error: Error, has_others: bool) -> Failure {
     if error.as_db_error().is_some() {
         return failure(Effect::None, error);
     }
@@ -127,7 +129,7 @@ pub(super) fn connect_failure(error: Error) -> Failure {
         return Failure::new(Effect::None, Cause::Unfit(text.into())).reported_by_store();
     }
     let cause = match source.map(|source| source.downcast_ref::<IoError>()) {
-        Some(Some(source)) if is_read_only(source) => Cause::ReadOnly,
+        Some(Some(source)) if is_read_only(source) && !has_others => Cause::ReadOnly,
         None | Some(Some(_)) => Cause::Unavailable,
         Some(None) => Cause::Denied,
     };
@@ -184,8 +186,15 @@ fn cause_of(code: &SqlState) -> Cause {
         }
         SqlState::UNDEFINED_TABLE | SqlState::INVALID_SCHEMA_NAME => missing_tables(),
         SqlState::DATA_CORRUPTED | SqlState::INDEX_CORRUPTED => Cause::Corrupt,
+        _ if concerns_data(code) => Cause::Corrupt,
         _ => Cause::Unavailable,
     }
+}
+
+/// Returns `true` if a statement met a number that is out of range, or a constraint of a table. This store causes neither with rows that it
+/// has written itself, and another attempt would meet the same.
+fn concerns_data(code: &SqlState) -> bool {
+    *code == SqlState::NUMERIC_VALUE_OUT_OF_RANGE || code.code().starts_with("23")
 }
 
 /// The tables of a store were removed while it was open.

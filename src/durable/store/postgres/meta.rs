@@ -46,7 +46,8 @@ impl Meta {
     /// pass of maintenance. So nothing is removed early because a clock was set.
     pub(super) fn store_time(&self) -> i64 {
         let step = millis(MAX_STORE_TIME_STEP) as i64;
-        self.aged + (self.now.boot - self.aged_at).clamp(0, step)
+        let passed = self.now.boot.saturating_sub(self.aged_at);
+        self.aged.saturating_add(passed.clamp(0, step))
     }
 
     /// Returns the times up to which ended tasks have expired.

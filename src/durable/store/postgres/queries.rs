@@ -15,9 +15,9 @@ use super::unserved;
 use super::view::{View, task_id, uuids};
 use crate::durable::queue::QueueInfo;
 use crate::durable::queue::name::QueueName;
-use crate::durable::store::TaskState;
 use crate::durable::store::key_answer::cancelled_state;
 use crate::durable::store::reason_numbers::reason;
+use crate::durable::store::{DeadReason, TaskState};
 use crate::durable::{Counts, TaskId};
 
 /// Has this process notified of the ends of tasks that have not ended.
@@ -48,7 +48,9 @@ pub(super) async fn status(view: &View, ids: &Vec<TaskId>) -> Result<Vec<TaskSta
     let rows = view.rows(STATUS, &[&uuids(ids)]).await?;
     let mut found = HashMap::with_capacity(rows.len());
     for row in &rows {
-        found.insert(task_id(row.try_get("id")?), read_status(view, row)?);
+        // Those who await other tasks must not suffer from a row that cannot be read.
+        let status = read_status(view, row).unwrap_or_else(|_| damaged());
+        found.insert(task_id(row.try_get("id")?), status);
     }
     let is_absent = |id: &TaskId| matches!(found.get(id), None | Some(TaskState::Absent));
     let absent: Vec<_> = ids.iter().copied().filter(is_absent).collect();
@@ -75,6 +77,14 @@ fn read_status(view: &View, row: &Row) -> Result<TaskState, Fault> {
             error: text::loaded(row.try_get("error")?),
         },
     })
+}
+
+/// Returns the status of a task whose row makes no sense.
+fn damaged() -> TaskState {
+    TaskState::Dead {
+        reason: DeadReason::Damaged,
+        error: String::from("its row cannot be read"),
+    }
 }
 
 /// Returns the numbers of tasks.

@@ -93,7 +93,7 @@ CREATE TABLE throng.claim (
     cancels boolean NOT NULL DEFAULT false,
     queue text COLLATE "C",
     claimed_at bigint NOT NULL,
-    held uuid[] NOT NULL
+    held uuid[] NOT NULL CHECK (array_position(held, NULL) IS NULL)
 ) WITH (fillfactor = 70);
 CREATE INDEX claim_session ON throng.claim (session);
 CREATE INDEX claim_until ON throng.claim (until);
@@ -112,7 +112,7 @@ CREATE TABLE throng.task (
     id uuid PRIMARY KEY,
     -- 0: waits or runs; 1: delayed; 3: done; 4: dead; 5: cancelled. An active task waits if it has a row in `ready`; otherwise a claim
     -- holds it. A claim does not change the row of the task.
-    state smallint NOT NULL,
+    state smallint NOT NULL CHECK (state IN (0, 1, 3, 4, 5)),
     place bigint,
     -- Of a delayed task: when it is due. Of a dead letter: when it died. Of another ended task: the end of its retention. The last two
     -- are in store time.
@@ -176,6 +176,7 @@ CREATE TABLE throng.progress (
     number bigint NOT NULL,
     bytes bytea NOT NULL
 ) WITH (fillfactor = 50);
+CREATE INDEX progress_epoch ON throng.progress (epoch);
 
 -- The steps of tasks, which never change. Their numbers rise in the order in which the steps of a task were stored.
 CREATE TABLE throng.step (

@@ -55,15 +55,22 @@ impl PostgresServer {
         &self,
         notices: Option<NoticeSender>,
     ) -> Result<Connection, Failure> {
+        let has_others = self.address_for(&notices).config.get_hosts().len() > 1;
         let connected = timeout(self.connect_timeout, self.try_connect(notices)).await;
         connected
             .map_err(|_| no_answer(Effect::None))?
             .map_err(|refused| match refused {
-                Refused::Postgres(error) => connect_failure(error),
+                Refused::Postgres(error) => connect_failure(error, has_others),
                 Refused::Unfit(text) => {
                     Failure::new(Effect::None, Cause::Unfit(text)).reported_by_store()
                 }
             })
+    }
+
+    /// Returns the address of a connection that receives notifications, or of another one.
+    fn address_for(&self, notices: &Option<NoticeSender>) -> &PostgresAddress {
+        let listen_address = self.listen_address.as_ref().filter(|_| notices.is_some());
+        listen_address.unwrap_or(&self.address)
     }
 
     async fn try_connect(&self, notices: Option<NoticeSender>) -> Result<Connection, Refused> {
@@ -73,9 +80,8 @@ impl PostgresServer {
                 let settings = self.settings(true);
                 Ok(Connection::pooled(client, &self.schema, settings))
             }
-            listen_address => {
-                let address = listen_address.as_ref().unwrap_or(&self.address);
-                let client = open(address, notices).await?;
+            _ => {
+                let client = open(self.address_for(&notices), notices).await?;
                 let settings = client.batch_execute(&self.settings(false)).await;
                 settings.map_err(Refused::Postgres)?;
                 Ok(Connection::new(client, &self.schema))
@@ -104,6 +110,9 @@ impl PostgresServer {
     /// The statements of this store are pinned to the plans that they are written for: each row is found by an index, in a nested loop. The
     /// statistics of a queue's tables are always out of date, and then a planner that is free to choose reads whole tables.
     ///
+    /// A role or a database can have limits of its own, which not every version of the server knows. One of them would end connections that
+    /// have nothing to do.
+    ///
     /// A role or a database can have another isolation level. In it, a transaction that has waited for the lock of the store would not see
     /// what the last holder of the lock has written. A transaction that is set up itself begins with its level.
     fn settings(&self, is_of_transaction: bool) -> String {
@@ -127,7 +136,14 @@ impl PostgresServer {
         let settings = times.into_iter().chain(others).map(|(name, value)| {
             format!("pg_catalog.set_config('{name}', '{value}', {is_of_transaction})")
         });
-        format!("SELECT {}", settings.collect::<Vec<_>>().join(", "))
+        let unlimited = ["idle_session_timeout", "transaction_timeout"].map(|name| {
+            format!(
+                "CASE WHEN pg_catalog.current_setting('{name}', true) IS NOT NULL \
+                 THEN pg_catalog.set_config('{name}', '0', {is_of_transaction}) END"
+            )
+        });
+        let all: Vec<_> = settings.chain(unlimited).collect();
+        format!("SELECT {}", all.join(", "))
     }
 }
 

@@ -19,6 +19,7 @@ use super::migrate;
 use super::server::BACKOFF;
 use super::shared::Shared;
 use super::transaction::{FIRST_STATEMENTS, Run, Transaction};
+use crate::durable::failpoint::failpoint;
 use crate::durable::failure::{Effect, Failure};
 use crate::durable::store::Answer;
 
@@ -111,6 +112,7 @@ impl WriterTask {
         while receiver.recv_many(&mut jobs, MAX_BATCH).await > 0 {
             self.write(&mut jobs).await;
             jobs.drain(..).for_each(|job| job.finish());
+            failpoint("postgres.after-answer");
         }
     }
 
@@ -275,10 +277,12 @@ async fn transact(
         tx.settle_groups().await?;
     }
     tx.finish().await?;
+    failpoint("postgres.before-commit");
     *commit_state = CommitState::Sent;
     let commit = async {
         connection.batch("COMMIT").await?;
         *commit_state = CommitState::Answered;
+        failpoint("postgres.after-commit");
         tx.notices.forget_unparked(shared);
         Ok::<_, Fault>(())
     };
@@ -288,5 +292,6 @@ async fn transact(
         Ok::<_, Fault>(())
     };
     try_join!(commit, notify)?;
+    failpoint("postgres.after-notices");
     Ok(())
 }

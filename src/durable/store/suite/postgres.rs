@@ -30,7 +30,7 @@ impl Harness for Postgres {
     fn new() -> Self {
         static NEXT: Number = Number::new(0);
         Self {
-            connection: ServerConnection::to(Server::shared()),
+            connection: ServerConnection::to(Server::shared().url()),
             clock: Clock::manual(),
             schema: format!("test_{}", NEXT.add(1)),
             stores: RefCell::default(),

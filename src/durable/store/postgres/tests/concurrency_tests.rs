@@ -37,7 +37,7 @@ async fn until_blocked(scene: &PostgresScene, connections: i64) {
 
 /// Opens a transaction of another program that locks some rows.
 fn lock_rows(scene: &PostgresScene, rows: &str) -> ServerConnection {
-    let other = ServerConnection::to(Server::shared());
+    let other = ServerConnection::to(Server::shared().url());
     other.ask("BEGIN");
     other.ask(&format!("SELECT 1 FROM {}.{rows} FOR UPDATE", scene.schema));
     other
@@ -169,7 +169,7 @@ async fn a_copy_of_a_request_waits_for_the_first_one() {
     worker.store(2).await.unwrap();
     let request = worker.new_turn(Vec::new(), 1);
     // Both copies begin while the table of claims is locked.
-    let program = ServerConnection::to(Server::shared());
+    let program = ServerConnection::to(Server::shared().url());
     program.ask(&format!(
         "BEGIN; LOCK TABLE {}.claim IN ACCESS EXCLUSIVE MODE",
         scene.schema

@@ -106,7 +106,7 @@ async fn a_database_that_does_not_exist_is_invalid() {
 #[tokio::test]
 async fn a_database_with_another_encoding_is_unfit() {
     needs_postgres!();
-    ServerConnection::to(Server::shared())
+    ServerConnection::to(Server::shared().url())
         .ask("CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0");
     let url = Server::shared()
         .url()

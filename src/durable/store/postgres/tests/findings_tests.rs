@@ -29,7 +29,7 @@ async fn observed(server: &Server) -> Vec<&'static str> {
 async fn each_fault_of_a_database_is_found() {
     needs_postgres!();
     let server = Server::start_with(&HEALTHY);
-    let connection = ServerConnection::to(&server);
+    let connection = ServerConnection::to(server.url());
     let store = PostgresStore::open(&server.url()).await.unwrap();
     assert_eq!(found(&store.into()).await, []);
     for (id, cause, end) in [
@@ -98,7 +98,7 @@ async fn the_oldest_transaction_is_read() {
     let server = Server::start_with(&HEALTHY);
     let store = PostgresStore::open(&server.url()).await.unwrap();
     let url = format!("{} application_name=report", server.url());
-    let reader = ServerConnection::to_url(url);
+    let reader = ServerConnection::to(url);
     reader.ask("BEGIN ISOLATION LEVEL REPEATABLE READ");
     let process = reader.number("SELECT pg_backend_pid()");
     let oldest = store.read((), |view, ()| Box::pin(findings::oldest_transaction(view)));

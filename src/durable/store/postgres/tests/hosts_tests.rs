@@ -3,6 +3,7 @@
 use super::needs_postgres;
 use super::scene::*;
 use super::server::Server;
+use crate::durable::failure::Cause;
 use crate::durable::store::Backend;
 use crate::durable::store::postgres::PostgresStore;
 
@@ -35,4 +36,9 @@ async fn the_server_that_can_be_written_is_chosen() {
     assert_eq!(scene.number("SELECT count(*) FROM $S.task"), 1);
     let error = refused(&PostgresStore::builder(&url_of(&[&standby]))).await;
     assert!(error.is_read_only(), "{error}");
+    // One of several standbys is about to become the primary, so a request is worth another attempt.
+    let standbys = PostgresStore::builder(&url_of(&[&standby, &standby]));
+    let connected = standbys.server().unwrap().connect(None).await;
+    let failure = connected.err().expect("nobody can write");
+    assert_eq!(failure.cause, Cause::Unavailable, "{failure}");
 }

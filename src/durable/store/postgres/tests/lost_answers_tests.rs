@@ -26,8 +26,10 @@ struct CutCaller {
 
 impl CutCaller {
     async fn new(scene: &PostgresScene) -> Self {
-        let proxy = CommitProxy::to(Server::shared());
-        let store = scene.builder_at(&proxy.url()).open().await.unwrap();
+        let server = Server::shared();
+        let proxy = CommitProxy::to(server.socket());
+        let url = format!("host={} user=throng dbname=postgres", proxy.host());
+        let store = scene.builder_at(&url).open().await.unwrap();
         let caller = Caller::of(store).await;
         Self { proxy, caller }
     }

@@ -114,7 +114,7 @@ async fn nothing_outlives_a_transaction() {
     caller.store.status(vec![id(1)]).await.unwrap();
     // While a transaction is open, no other one has its connection.
     let others: Vec<_> = (0..POOL_SIZE)
-        .map(|_| ServerConnection::to_url(Pooler::shared().url()))
+        .map(|_| ServerConnection::to(Pooler::shared().url()))
         .collect();
     for other in &others {
         other.ask("BEGIN");

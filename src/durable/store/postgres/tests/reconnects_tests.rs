@@ -35,7 +35,7 @@ async fn a_request_after_a_cut_succeeds() {
 
 /// Runs a request that waits for a lock. Cuts its connection meanwhile.
 async fn cut_within<T>(scene: &PostgresScene, request: impl Future<Output = T>) -> T {
-    let other = ServerConnection::to(Server::shared());
+    let other = ServerConnection::to(Server::shared().url());
     let lock = format!(
         "BEGIN; LOCK TABLE {}.task IN ACCESS EXCLUSIVE MODE",
         scene.schema

@@ -37,7 +37,7 @@ impl PostgresScene {
     pub(super) fn new() -> Self {
         static NEXT: Number = Number::new(0);
         Self {
-            connection: ServerConnection::to(Server::shared()),
+            connection: ServerConnection::to(Server::shared().url()),
             schema: format!("scene_{}", NEXT.add(1)),
         }
     }
@@ -63,6 +63,15 @@ impl PostgresScene {
         Caller::of(self.builder().open().await.unwrap()).await
     }
 
+    /// Opens the store, which may be damaged.
+    pub(super) async fn try_open(&self) -> Result<Caller, String> {
+        let store = self.builder().open().await;
+        let store = store.map_err(|error| error.to_string())?;
+        let session = store.open_session(TypeSet::of_tests()).await;
+        let session = session.map_err(|failure| failure.to_string())?;
+        Ok(Caller::in_session(store, session))
+    }
+
     /// Opens the store as a process that does not wait for long.
     pub(super) async fn open_hurried(&self) -> Caller {
         let mut builder = self.builder();
@@ -73,6 +82,13 @@ impl PostgresScene {
     /// Runs statements, in which `$S` is replaced with the name of the schema.
     pub(super) fn ask(&self, sql: &str) -> Vec<Vec<String>> {
         self.connection.ask(&sql.replace("$S", &self.schema))
+    }
+
+    /// The same; the server may refuse a statement.
+    pub(super) fn try_ask(&self, sql: &str) -> Result<(), tokio_postgres::Error> {
+        self.connection
+            .try_ask(&sql.replace("$S", &self.schema))
+            .map(drop)
     }
 
     pub(super) fn number(&self, sql: &str) -> i64 {
@@ -151,8 +167,12 @@ pub(super) struct Caller {
 impl Caller {
     pub(super) async fn of(store: PostgresStore) -> Self {
         let session = settled(|| store.open_session(TypeSet::of_tests())).await;
+        Self::in_session(store, session.unwrap())
+    }
+
+    fn in_session(store: PostgresStore, session: SessionId) -> Self {
         Self {
-            session: session.unwrap(),
+            session,
             store,
             number: Number::new(0),
             received: Mutex::default(),

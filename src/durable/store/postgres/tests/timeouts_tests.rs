@@ -16,7 +16,7 @@ async fn a_lock_of_another_program_makes_the_store_busy() {
     needs_postgres!();
     let scene = PostgresScene::new();
     let caller = scene.open_hurried().await;
-    let other = ServerConnection::to(Server::shared());
+    let other = ServerConnection::to(Server::shared().url());
     let lock = format!(
         "BEGIN; LOCK TABLE {}.task IN ACCESS EXCLUSIVE MODE",
         scene.schema

@@ -129,7 +129,7 @@ impl TlsServer {
         let store = PostgresStore::open(&url).await?;
         let count = "SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
             WHERE application_name = 'tls' AND ssl =";
-        let connection = ServerConnection::to(&self.server);
+        let connection = ServerConnection::to(self.server.url());
         let counts = ["true", "false"].map(|ssl| connection.number(&format!("{count} {ssl}")));
         drop(store);
         Ok(counts)
@@ -214,7 +214,7 @@ async fn a_server_without_encryption_is_refused_if_that_is_required() {
 async fn a_password_is_bound_to_the_certificate() {
     needs_postgres!();
     let server = TlsServer::start();
-    let connection = ServerConnection::to(&server.server);
+    let connection = ServerConnection::to(server.server.url());
     connection.ask("CREATE ROLE guarded LOGIN PASSWORD 'right'");
     connection.ask("CREATE SCHEMA throng AUTHORIZATION guarded");
     let url = |parameters: &str| server.url("guarded:right", "db.example", parameters);

@@ -64,7 +64,7 @@ async fn a_turn_after_one_that_was_rolled_back_leaves_the_idle_sessions() {
     let scene = PostgresScene::new();
     let worker = scene.open_hurried().await;
     assert!(worker.turn(Vec::new(), 1).await.claim.is_none());
-    let other = ServerConnection::to(Server::shared());
+    let other = ServerConnection::to(Server::shared().url());
     other.ask(&format!(
         "BEGIN; LOCK TABLE {}.ready IN ACCESS EXCLUSIVE MODE",
         scene.schema
@@ -104,9 +104,19 @@ async fn a_process_that_receives_no_notifications_polls() {
     needs_postgres!();
     let scene = PostgresScene::new();
     let producer = scene.open().await;
-    let proxy = CommitProxy::to(Server::shared());
+    let proxy = CommitProxy::to(Server::shared().socket());
     proxy.swallow_listen(true);
-    let deaf = Caller::of(scene.builder_at(&proxy.url()).open().await.unwrap()).await;
+    let deaf = Caller::of(
+        scene
+            .builder_at(&format!(
+                "host={} user=throng dbname=postgres",
+                proxy.host()
+            ))
+            .open()
+            .await
+            .unwrap(),
+    )
+    .await;
     let mut events = deaf.store.events();
     let turned = deaf.turn(Vec::new(), 1).await;
     assert!(turned.claim.is_none());

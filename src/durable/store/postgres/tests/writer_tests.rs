@@ -17,7 +17,7 @@ use crate::durable::store::{Backend, NewTask};
 
 /// Keeps a store from writing tasks until it is rolled back.
 fn lock_tasks(scene: &PostgresScene) -> ServerConnection {
-    let other = ServerConnection::to(Server::shared());
+    let other = ServerConnection::to(Server::shared().url());
     other.ask(&format!(
         "BEGIN; LOCK TABLE {}.task IN ACCESS EXCLUSIVE MODE",
         scene.schema
@@ -87,7 +87,7 @@ async fn a_request_is_answered_although_its_notifications_hang() {
         ..task(number)
     });
     let request = caller.new_enqueue(tasks);
-    let other = ServerConnection::to(Server::shared());
+    let other = ServerConnection::to(Server::shared().url());
     other.ask(&format!(
         "BEGIN; LOCK TABLE {}.park IN ACCESS EXCLUSIVE MODE",
         scene.schema
@@ -103,7 +103,7 @@ struct Lonely(Server, ServerConnection);
 impl Lonely {
     fn start() -> Self {
         let server = Server::start();
-        let connection = ServerConnection::to(&server);
+        let connection = ServerConnection::to(server.url());
         Self(server, connection)
     }
 

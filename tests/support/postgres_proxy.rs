@@ -1,15 +1,12 @@
 //! [`CommitProxy`]: a proxy to the server that loses COMMITs or their answers, or passes on no notifications.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinHandle;
-
-use super::server::Server;
-use crate::sync::{Mutex, lock};
 
 /// The statement by which a connection receives notifications, and another one of the same length without an effect.
 const LISTEN: &[u8] = b"LISTEN ";
@@ -20,7 +17,7 @@ const COMMIT: &[u8] = b"Q\0\0\0\x0bCOMMIT\0";
 
 /// The fate of a COMMIT. The connection is closed in each case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CommitFate {
+pub(crate) enum CommitFate {
     /// The server does not receive it.
     Dropped,
     /// The server has answered it, and the answer is discarded.
@@ -28,7 +25,7 @@ pub(super) enum CommitFate {
 }
 
 /// A proxy to the server, at a socket in a folder of its own.
-pub(super) struct CommitProxy {
+pub(crate) struct CommitProxy {
     folder: TempDir,
     rules: Arc<Mutex<ProxyRules>>,
     task: JoinHandle<()>,
@@ -44,11 +41,12 @@ struct ProxyRules {
 }
 
 impl CommitProxy {
-    pub(super) fn to(server: &Server) -> Self {
+    /// A proxy to the server with this socket.
+    pub(crate) fn to(server: PathBuf) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join(".s.PGSQL.5432")).unwrap();
         let rules = Arc::<Mutex<ProxyRules>>::default();
-        let task = tokio::spawn(serve(listener, server.socket(), Arc::clone(&rules)));
+        let task = tokio::spawn(serve(listener, server, Arc::clone(&rules)));
         Self {
             folder,
             rules,
@@ -56,18 +54,18 @@ impl CommitProxy {
         }
     }
 
-    pub(super) fn url(&self) -> String {
-        let folder = self.folder.path().display();
-        format!("host={folder} user=throng dbname=postgres")
+    /// The folder of the socket, which takes the place of the server's in an address.
+    pub(crate) fn host(&self) -> String {
+        self.folder.path().display().to_string()
     }
 
     /// Decides the fate of the next COMMIT.
-    pub(super) fn decide(&self, fate: CommitFate) {
+    pub(crate) fn decide(&self, fate: CommitFate) {
         lock(&self.rules).next = Some(fate);
     }
 
     /// Decides whether connections that are to listen are kept from it.
-    pub(super) fn swallow_listen(&self, swallows: bool) {
+    pub(crate) fn swallow_listen(&self, swallows: bool) {
         lock(&self.rules).swallows_listen = swallows;
     }
 }
@@ -80,10 +78,18 @@ impl Drop for CommitProxy {
 
 async fn serve(listener: UnixListener, server: PathBuf, rules: Arc<Mutex<ProxyRules>>) {
     while let Ok((client, _)) = listener.accept().await {
-        let server = UnixStream::connect(&server).await.unwrap();
-        let rules = Arc::clone(&rules);
-        tokio::spawn(async move { carry(client, server, &rules).await });
+        let (server, rules) = (server.clone(), Arc::clone(&rules));
+        tokio::spawn(async move {
+            if let Ok(server) = UnixStream::connect(&server).await {
+                carry(client, server, &rules).await;
+            }
+        });
     }
+}
+
+/// Locks the rules, also after a panic.
+fn lock(rules: &Mutex<ProxyRules>) -> MutexGuard<'_, ProxyRules> {
+    rules.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Forwards data in both directions until the connection ends.
