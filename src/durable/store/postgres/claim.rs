@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use tokio::try_join;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -25,31 +26,50 @@ use crate::durable::queue::name::QueueName;
 use crate::durable::queue::priority::PriorityTurns;
 use crate::durable::store::{Claim, Claimed, Epoch, StepWait, Turn, is_quarantined};
 
-/// Locks the first `$2` entries of the lines of the kinds `$1` and of the group `$5` that come after the place `$4`. Quarantined tasks are
-/// skipped unless `$3`.
-const LOCK_NEXT: &str = "SELECT entry.* FROM unnest($1::bigint[]) AS own (kind)
-    CROSS JOIN LATERAL (
-        SELECT ready.kind, ready.group_name, ready.place, ready.id,
-            coalesce(length(payload), 0) AS bytes, key_since IS NOT NULL AS frees_key,
-            crashes + lost > 0 AND crashes + least(lost, 1) + 1 >= max_crashes AS quarantined
-        FROM throng.ready JOIN throng.task ON task.id = ready.id
-        WHERE ready.kind = own.kind AND ready.group_name = $5 AND ready.place > $4
-            AND ($3 OR NOT (crashes + lost > 0 AND crashes + least(lost, 1) + 1 >= max_crashes))
-        ORDER BY ready.place LIMIT $2 FOR UPDATE OF ready SKIP LOCKED
-    ) AS entry
-    ORDER BY place LIMIT $2";
+/// Locks the first `$2` entries of the lines of the kinds `$1` and of the group `$5` that come after the place `$4`, and after the place `$7`
+/// unless their places are negative. Quarantined tasks are skipped unless `$3`. Reads the payloads of the first tasks, up to `$6` bytes.
+const LOCK_NEXT: &str = "SELECT next.kind, next.group_name, next.place, next.row, next.id, bytes,
+        frees_key, quarantined, is_cut, name, failures, crashes, lost, max_crashes, failing_since,
+        ready_at, steps, until, CASE WHEN NOT is_cut THEN payload END AS payload
+    FROM (
+        SELECT entry.*, sum(bytes) OVER (ORDER BY place) > $6 AS is_cut
+        FROM unnest($1::bigint[]) AS own (kind)
+        CROSS JOIN (VALUES ($4::bigint, 0::bigint), ($7::bigint, 9223372036854775807)) AS part (after, before)
+        CROSS JOIN LATERAL (
+            SELECT ready.kind, ready.group_name, ready.place, ready.id, ready.ctid::text AS row,
+                coalesce(length(payload), 0) AS bytes, key_since IS NOT NULL AS frees_key,
+                crashes + lost > 0 AND crashes + least(lost, 1) + 1 >= max_crashes AS quarantined,
+                name, failures, crashes, lost, max_crashes, failing_since, ready_at, payload
+            FROM throng.ready JOIN throng.task ON task.id = ready.id
+            WHERE ready.kind = own.kind AND ready.group_name = $5
+                AND ready.place > part.after AND ready.place < part.before
+                AND ($3 OR NOT (crashes + lost > 0 AND crashes + least(lost, 1) + 1 >= max_crashes))
+            ORDER BY ready.place LIMIT $2 FOR UPDATE OF ready SKIP LOCKED
+        ) AS entry
+        ORDER BY place LIMIT $2
+    ) AS next LEFT JOIN throng.workflow ON workflow.id = next.id
+    ORDER BY next.place";
 
-const REMOVE_ENTRIES: &str = "DELETE FROM throng.ready
-    USING unnest($1::bigint[], $2::text[], $3::bigint[]) AS own (kind, group_name, place)
-    WHERE ready.kind = own.kind AND ready.group_name = own.group_name AND ready.place = own.place";
-
-const NEXT_EPOCH: &str = "SELECT nextval('throng.epoch')";
+/// Removes entries that are locked. Entries are never updated, so they stay where they are.
+const REMOVE_ENTRIES: &str = "DELETE FROM throng.ready WHERE ctid = ANY ($1::text[]::tid[])";
 
 const RAISE_EPOCH: &str = "SELECT setval('throng.epoch', $1)";
 
-const INSERT: &str =
-    "INSERT INTO throng.claim (epoch, session, until, lease, held, queue, claimed_at)
-    VALUES ($1, $2, $3, $4, $5, $6, $7)";
+/// Stores a claim, and records the turn, so that a repetition is detected.
+const INSERT: &str = "WITH new AS (
+        INSERT INTO throng.claim (epoch, session, until, lease, held, queue, claimed_at)
+        VALUES (nextval('throng.epoch'), $1, $2, $3, $4, $5, $6) RETURNING epoch, session
+    ), recorded AS (
+        UPDATE throng.session SET number = $7, claim = new.epoch, first = NULL
+        FROM new WHERE session.id = new.session
+    )
+    SELECT epoch FROM new";
+
+/// Gives a claim of a session another epoch.
+const CHANGE_EPOCH: &str = "WITH changed AS (
+        UPDATE throng.claim SET epoch = $2 WHERE epoch = $1 RETURNING session
+    )
+    UPDATE throng.session SET claim = $2 FROM changed WHERE session.id = changed.session";
 
 const READ: &str =
     "SELECT task.id, name, payload, failures, crashes, lost, max_crashes, group_name,
@@ -69,25 +89,22 @@ pub(super) async fn claim(
     let queue = session.queue();
     let mut next = Next::new(request);
     match queue.is_default() && !tx.uses_priorities {
-        true => {
-            let kinds = tx.kinds(set);
-            next.take(tx, &kinds, "", request.want).await?;
-        }
+        true => next.take_behind_mark(tx, session, &tx.kinds(set)).await?,
         false => next.take_of_queue(tx, session, &queue).await?,
     }
     if next.entries.is_empty() {
         return Ok(None);
     }
-    next.remove_entries(tx).await?;
+    let ids = next.ids();
+    let insert = insert_claim(tx, request, &queue, &ids);
+    let (epoch, ()) = try_join!(insert, next.remove_entries(tx))?;
     tx.settle_groups().await?;
-    tx.moved(State::Waiting, State::Running, next.entries.len());
-    tx.deltas
-        .add(|it| &mut it.claimed, next.entries.len() as i64);
+    tx.moved(State::Waiting, State::Running, ids.len());
+    tx.deltas.add(|it| &mut it.claimed, ids.len() as i64);
     if !next.keyed.is_empty() {
         tx.free_keys(&next.keyed).await?;
     }
-    let epoch = insert_claim(tx, request, &queue, &next.ids()).await?;
-    let tasks = read_tasks(tx, &next.ids()).await?;
+    let tasks = next.into_tasks(tx).await?;
     Ok(Some(Claim { epoch, tasks }))
 }
 
@@ -98,39 +115,41 @@ async fn insert_claim(
     queue: &QueueName,
     ids: &[TaskId],
 ) -> Result<Epoch, Fault> {
-    let epoch = new_epoch(tx, request.floor).await?;
     let lease = millis(request.lease) as i64;
     let (session, until) = (request.session as i64, tx.now.boot.saturating_add(lease));
     let mut ids = ids.to_vec();
     ids.sort_unstable();
-    let (queue, now) = (queue_column(queue), tx.now.wall);
-    tx.execute(
-        INSERT,
-        &[&epoch, &session, &until, &lease, &uuids(&ids), &queue, &now],
-    )
-    .await?;
+    let (ids, queue, now) = (uuids(&ids), queue_column(queue), tx.now.wall);
+    let number = request.number as i64;
+    let params: Params<'_> = &[&session, &until, &lease, &ids, &queue, &now, &number];
+    let epoch: Option<i64> = tx.value(INSERT, params).await?;
+    let epoch = raised_epoch(tx, epoch.unwrap_or_default(), request.floor).await?;
     Ok(epoch as Epoch)
 }
 
-/// Issues an epoch above all others, and above `floor`.
-async fn new_epoch(tx: &Transaction, floor: Epoch) -> Result<i64, Fault> {
-    let epoch: i64 = tx.value(NEXT_EPOCH, &[]).await?.unwrap_or_default();
+/// Ensures that the epoch of a claim is above `floor`.
+async fn raised_epoch(tx: &Transaction, epoch: i64, floor: Epoch) -> Result<i64, Fault> {
     let floor = floor as i64;
     if epoch > floor {
         return Ok(epoch);
     }
     // The database was restored from a copy. Others must not set the sequence back.
     tx.alone()?;
-    let epoch: Option<i64> = tx.value(RAISE_EPOCH, &[&(floor + 1)]).await?;
-    Ok(epoch.unwrap_or_default())
+    let raised = floor + 1;
+    tx.rows(RAISE_EPOCH, &[&raised]).await?;
+    tx.execute(CHANGE_EPOCH, &[&epoch, &raised]).await?;
+    Ok(raised)
 }
 
 /// An entry in a line.
 pub(super) struct Entry {
-    pub(super) kind: i64,
     pub(super) group: String,
-    pub(super) place: i64,
+    place: i64,
+    /// Where the row is.
+    row: String,
     pub(super) id: TaskId,
+    /// The task, if it has been read.
+    task: Option<Claimed>,
 }
 
 /// The tasks to claim, and where they wait.
@@ -141,6 +160,8 @@ pub(super) struct Next<'a> {
     pub(super) served: Vec<String>,
     /// The tasks that hold keys only until they are claimed.
     keyed: Vec<TaskId>,
+    /// The place behind which the tasks wait, except for those with negative places.
+    low: i64,
     /// The size of the payloads.
     bytes: usize,
     /// `true` if the claim may have a quarantined task.
@@ -156,6 +177,7 @@ impl<'a> Next<'a> {
             entries: Vec::new(),
             served: Vec::new(),
             keyed: Vec::new(),
+            low: 0,
             bytes: 0,
             quarantined: request.quarantined,
             is_full: false,
@@ -169,6 +191,35 @@ impl<'a> Next<'a> {
 
     fn ids(&self) -> Vec<TaskId> {
         self.entries.iter().map(|entry| entry.id).collect()
+    }
+
+    /// Takes the next tasks of the default queue, behind the mark of the session. Sets the mark.
+    async fn take_behind_mark(
+        &mut self,
+        tx: &Transaction,
+        session: &Session,
+        kinds: &[i64],
+    ) -> Result<(), Fault> {
+        if self.request.want == 0 {
+            return Ok(());
+        }
+        let (marks, session) = (&tx.shared.low_marks, session.id);
+        self.low = marks.get(session, kinds);
+        self.take(tx, kinds, "", self.request.want).await?;
+        if self.low > 0 && self.wants_more() {
+            // There may be others before the mark.
+            *self = Self::new(self.request);
+            self.take(tx, kinds, "", self.request.want).await?;
+        }
+        match self.entries.last().filter(|_| !self.wants_more()) {
+            Some(last) => marks.set(session, kinds, self.low, last.place),
+            None => marks.remove(session),
+        }
+        Ok(())
+    }
+
+    fn wants_more(&self) -> bool {
+        self.wanted() > 0 && !self.is_full
     }
 
     /// Takes the next tasks of a queue with limits or priorities, and records in the row of the queue that they start.
@@ -222,12 +273,18 @@ impl<'a> Next<'a> {
         most: usize,
     ) -> Result<(), Fault> {
         let mut after = i64::MIN;
+        let mut names = BTreeMap::new();
         while self.entries.len() < most && !self.is_full && !kinds.is_empty() {
             let wanted = most - self.entries.len();
-            let rows = self.read(tx, kinds, group, after, wanted).await?;
+            let bytes = self.request.want_bytes.saturating_sub(self.bytes);
+            let rows = self.read(tx, kinds, group, after, wanted, bytes).await?;
             for row in &rows {
                 after = row.try_get("place")?;
-                self.take_row(row)?;
+                let is_cut: bool = row.try_get("is_cut")?;
+                let taken = self.take_row(row)?;
+                if let Some(entry) = taken.filter(|_| !is_cut) {
+                    entry.task = Some(read_task(tx, row, &mut names)?);
+                }
             }
             // A quarantined task may have been passed over. Then there may be others behind it.
             if rows.len() < wanted {
@@ -237,7 +294,7 @@ impl<'a> Next<'a> {
         Ok(())
     }
 
-    /// Reads up to `wanted` tasks of some lines behind a place.
+    /// Reads up to `wanted` tasks of some lines behind a place, with payloads of up to `bytes`.
     pub(super) async fn read(
         &self,
         tx: &Transaction,
@@ -245,23 +302,27 @@ impl<'a> Next<'a> {
         group: &str,
         after: i64,
         wanted: usize,
+        bytes: usize,
     ) -> Result<Vec<Row>, Fault> {
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         let limit = wanted as i64;
-        let params: Params<'_> = &[&kinds, &limit, &self.quarantined, &after, &group];
+        let low = after.max(self.low).max(0);
+        let quarantined = &self.quarantined;
+        let params: Params<'_> = &[&kinds, &limit, quarantined, &after, &group, &bytes, &low];
         Ok(tx.rows(LOCK_NEXT, params).await?)
     }
 
-    /// Takes a task unless it is too large, or is quarantined while the claim has another such task.
-    pub(super) fn take_row(&mut self, row: &Row) -> Result<(), Fault> {
+    /// Takes a task unless it is too large, or is quarantined while the claim has another such task. Returns the task that was taken.
+    pub(super) fn take_row(&mut self, row: &Row) -> Result<Option<&mut Entry>, Fault> {
         let is_quarantined: bool = row.try_get("quarantined")?;
         if self.is_full || is_quarantined && !self.quarantined {
-            return Ok(());
+            return Ok(None);
         }
         let bytes: i32 = row.try_get("bytes")?;
         self.bytes += bytes as usize;
         self.is_full = self.bytes > self.request.want_bytes && !self.entries.is_empty();
         if self.is_full {
-            return Ok(());
+            return Ok(None);
         }
         self.quarantined &= !is_quarantined;
         let id = task_id(row.try_get("id")?);
@@ -269,12 +330,13 @@ impl<'a> Next<'a> {
             self.keyed.push(id);
         }
         self.entries.push(Entry {
-            kind: row.try_get("kind")?,
             group: row.try_get("group_name")?,
             place: row.try_get("place")?,
+            row: row.try_get("row")?,
             id,
+            task: None,
         });
-        Ok(())
+        Ok(self.entries.last_mut())
     }
 
     /// Records the turns of the groups that were served, and that their tasks run.
@@ -291,13 +353,28 @@ impl<'a> Next<'a> {
     }
 
     async fn remove_entries(&self, tx: &Transaction) -> Result<(), Fault> {
-        let entries = self.entries.iter();
-        let kinds: Vec<_> = entries.clone().map(|entry| entry.kind).collect();
-        let groups: Vec<_> = entries.clone().map(|entry| &*entry.group).collect();
-        let places: Vec<_> = entries.map(|entry| entry.place).collect();
-        tx.execute(REMOVE_ENTRIES, &[&kinds, &groups, &places])
-            .await?;
+        let rows: Vec<_> = self.entries.iter().map(|entry| &*entry.row).collect();
+        tx.execute(REMOVE_ENTRIES, &[&rows]).await?;
         Ok(())
+    }
+
+    /// Returns the tasks, and reads those that have not been read yet.
+    async fn into_tasks(self, tx: &Transaction) -> Result<Vec<Claimed>, Fault> {
+        let unread = self.entries.iter().filter(|entry| entry.task.is_none());
+        let unread: Vec<_> = unread.map(|entry| entry.id).collect();
+        let read = match unread.is_empty() {
+            true => Vec::new(),
+            false => read_tasks(tx, &unread).await?,
+        };
+        let mut read = read.into_iter().peekable();
+        let tasks = self
+            .entries
+            .into_iter()
+            .filter_map(|entry| match entry.task {
+                Some(task) => Some(task),
+                None => read.next_if(|task| task.id == entry.id),
+            });
+        Ok(tasks.collect())
     }
 }
 

@@ -48,7 +48,7 @@ pub(super) async fn look_once_more(view: &View, idle: &Idle) -> Result<TurnAnswe
     if let Some(wait) = groups::hold_wait(view, queue).await? {
         turned.next = earlier(turned.next, wait);
     }
-    if is_any_ready(view, &kinds, queue, idle.quarantined).await? {
+    if is_any_ready(view, &kinds, queue, idle.quarantined, 0).await? {
         let allowed = queues::allowance(view, queue).await?;
         let wait = match allowed.tasks {
             0 => allowed.wait,

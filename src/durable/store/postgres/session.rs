@@ -24,7 +24,7 @@ const OPEN: &str = "INSERT INTO throng.session
         (id, endpoint, layout, process, types, queue, opened, seen, card)
     VALUES (nextval('throng.session_id'), $1, $2, $3, $4, $5, $6, $6, $7) RETURNING id";
 
-const FIND: &str = "SELECT number, claim, first, types, queue, seen FROM throng.session
+pub(super) const FIND: &str = "SELECT number, claim, first, types, queue, seen FROM throng.session
     WHERE id = $1 FOR UPDATE";
 
 const SEEN: &str = "UPDATE throng.session SET seen = $2 WHERE id = $1";
@@ -119,6 +119,7 @@ pub(super) async fn close(tx: &mut Transaction, session: SessionId) -> Result<()
     tx.execute(UNPARK, &[&closed.id]).await?;
     lock(&tx.shared.sets).remove(&session);
     lock(&tx.shared.parked).remove(&session);
+    tx.shared.low_marks.remove(closed.id);
     // Its claims no longer belong to a session, so they are taken back.
     reap::reap_dead(tx).await?;
     // The session may have been woken for tasks of these kinds.

@@ -89,12 +89,11 @@ impl Transaction {
         Ok(())
     }
 
-    /// Writes what is written once per transaction. After this, the transaction can be committed.
+    /// Completes the transaction, except for what is [written last](Self::write_last).
     pub(super) async fn finish(&mut self) -> Result<(), Fault> {
         self.tell_parents().await?;
-        self.remove_progress_of_ended().await?;
-        self.write_deltas().await?;
-        self.choose_wakes().await
+        self.choose_wakes().await?;
+        self.prepare_last().await
     }
 }
 

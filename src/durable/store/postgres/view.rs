@@ -29,6 +29,11 @@ impl View {
         Self { db, shared, meta }
     }
 
+    /// Prepares statements. Statements that are prepared and sent together are executed in the order in which they are sent.
+    pub(super) async fn prepare(&self, statements: &[&'static str]) -> Result<(), Error> {
+        self.db.prepare(statements).await
+    }
+
     /// Returns the rows that a statement selects.
     pub(super) async fn rows(
         &self,

@@ -225,13 +225,15 @@ async fn transact(
         tx.settle_groups().await?;
     }
     tx.finish().await?;
+    let deltas = std::mem::take(&mut tx.deltas);
     *effect = Effect::Unknown;
+    let last = tx.write_last(deltas);
     let commit = async { Ok(connection.batch("COMMIT").await?) };
     // The notifications are sent before the answers, since a process may exit as soon as it has its answer.
     let notify = async {
         tx.notices.send(connection).await;
         Ok::<_, Fault>(())
     };
-    try_join!(commit, notify)?;
+    try_join!(last, commit, notify)?;
     Ok(())
 }
