@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tokio::join;
 
-use super::connection::{Connection, Params};
+use super::connection::Connection;
 use super::shared::EndpointId;
 use super::text;
 use super::view::uuids;
@@ -156,8 +156,8 @@ impl Notices {
 
     async fn notify_ended(&self, db: &Connection) {
         if !self.ended.is_empty() {
-            let params: Params<'_> = &[&uuids(&self.ended), &(MAX_IDS as i64)];
-            db.rows(NOTIFY_ENDED, params).await.ok();
+            let (ids, most) = (uuids(&self.ended), MAX_IDS as i64);
+            db.rows(NOTIFY_ENDED, &[&ids, &most]).await.ok();
         }
     }
 }

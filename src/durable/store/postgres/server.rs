@@ -84,7 +84,8 @@ impl PostgresServer {
     /// The server gives up before this process does, so an error says the reason. It ends the transaction of a process that hangs.
     ///
     /// The statements of this store are pinned to the plans that they are written for: each row is found by an index, in a nested loop. The
-    /// statistics of a queue's tables are always out of date, and then a planner that is free to choose reads whole tables.
+    /// statistics of a queue's tables are always out of date, and then a planner that is free to choose reads whole tables. No plan depends
+    /// on parameters, so each statement is planned once.
     ///
     /// A role or a database can have another isolation level. In it, a transaction that has waited for the lock of the store would not see
     /// what the last holder of the lock has written.
@@ -95,7 +96,7 @@ impl PostgresServer {
              SET idle_in_transaction_session_timeout = {}; SET client_min_messages = warning;
              SET default_transaction_isolation = 'read committed';
              SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_seqscan = off; SET jit = off;
-             SET max_parallel_workers_per_gather = 0",
+             SET max_parallel_workers_per_gather = 0; SET plan_cache_mode = force_generic_plan",
             2 * third,
             6 * third
         )

@@ -41,7 +41,7 @@ const OLDER_PROCESSES: &str =
 const UPGRADE: &str = "UPDATE throng.meta SET layout = $1";
 
 /// The time after which a request records that its session lives, in milliseconds.
-const SEEN_INTERVAL: i64 = 30_000;
+pub(super) const SEEN_INTERVAL: i64 = 30_000;
 
 pub(super) struct Session {
     pub(super) id: i64,

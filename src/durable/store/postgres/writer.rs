@@ -1,4 +1,7 @@
-//! [`Writer`]: runs the requests that write, on one connection, many in one transaction.
+//! [`Writer`]: runs the requests that write, many in one transaction.
+//!
+//! While the server waits for the disk to commit a transaction, the next requests run on a second connection. A transaction that is committed
+//! waits for no other one, so the two never wait for each other.
 //!
 //! A request that is refused has written nothing, so the others of its transaction are not affected. If a request fails in another way, the
 //! transaction is rolled back, and each of its requests runs in a transaction of its own. A request whose transaction met a conflict with
@@ -8,9 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, Notify, OwnedMutexGuard, mpsc};
 use tokio::time::{Instant, sleep, timeout};
-use tokio::try_join;
+use tokio::{select, try_join};
 
 use self::job::{Job, NewJob};
 use super::connection::Connection;
@@ -41,12 +44,20 @@ pub(super) struct Writer {
 impl Writer {
     pub(super) fn start(runtime: &Handle, shared: Arc<Shared>) -> Self {
         let (jobs, receiver) = mpsc::unbounded_channel();
-        let task = WriterTask {
-            shared,
-            connection: None,
-            failed: None,
-        };
-        runtime.spawn(task.run(receiver));
+        let line = Arc::new(Line {
+            jobs: Arc::new(Mutex::new(receiver)),
+            first_is_free: Notify::new(),
+        });
+        for is_first in [true, false] {
+            let task = WriterTask {
+                shared: Arc::clone(&shared),
+                is_first,
+                connection: None,
+                failed: None,
+                turn: None,
+            };
+            runtime.spawn(task.run(Arc::clone(&line)));
+        }
         Self { jobs }
     }
 
@@ -62,12 +73,26 @@ impl Writer {
     }
 }
 
-/// The task that writes.
+type Jobs = mpsc::UnboundedReceiver<Box<dyn Job>>;
+
+/// The requests that no transaction contains yet.
+struct Line {
+    /// Whoever has locked them runs the next transaction.
+    jobs: Arc<Mutex<Jobs>>,
+    /// Notified when the first task has committed.
+    first_is_free: Notify,
+}
+
+/// A task that writes, on a connection of its own.
 struct WriterTask {
     shared: Arc<Shared>,
+    /// `false` if it runs requests only while the other task commits.
+    is_first: bool,
     connection: Option<Arc<Connection>>,
     /// The last failure to connect, and its time.
     failed: Option<(Instant, Failure)>,
+    /// Held until the transaction of this task is complete, except for its commit.
+    turn: Option<OwnedMutexGuard<Jobs>>,
 }
 
 /// The reason for which a transaction failed, and whether it may have been committed.
@@ -91,11 +116,29 @@ impl From<Fault> for Broken {
 }
 
 impl WriterTask {
-    async fn run(mut self, mut receiver: mpsc::UnboundedReceiver<Box<dyn Job>>) {
+    async fn run(mut self, line: Arc<Line>) {
         let mut jobs = Vec::with_capacity(MAX_BATCH);
-        while receiver.recv_many(&mut jobs, MAX_BATCH).await > 0 {
+        while self.receive(&line, &mut jobs).await > 0 {
             self.write(&mut jobs).await;
+            self.turn = None;
+            if self.is_first {
+                line.first_is_free.notify_one();
+            }
             jobs.drain(..).for_each(|job| job.finish());
+        }
+    }
+
+    /// Waits for requests, until the store is dropped. Returns their number.
+    async fn receive(&mut self, line: &Line, jobs: &mut Vec<Box<dyn Job>>) -> usize {
+        loop {
+            let mut turn = Arc::clone(&line.jobs).lock_owned().await;
+            let received = select! {
+                biased;
+                received = turn.recv_many(jobs, MAX_BATCH) => received,
+                () = line.first_is_free.notified(), if !self.is_first => continue,
+            };
+            self.turn = Some(turn);
+            return received;
         }
     }
 
@@ -151,11 +194,13 @@ impl WriterTask {
             return Err(Fault::NoAnswer.into());
         };
         let mut effect = Effect::None;
-        let transaction = transact(&connection, &self.shared, jobs, is_alone, &mut effect);
+        let turn = &mut self.turn;
+        let transaction = transact(&connection, &self.shared, jobs, is_alone, &mut effect, turn);
         let limit = self.shared.server.answer_timeout;
         let result = timeout(limit, transaction).await;
         let result = result.unwrap_or(Err(Fault::NoAnswer));
         let Err(fault) = result else { return Ok(()) };
+        self.shared.low_marks.clear();
         if fault.is_refusal() {
             effect = Effect::None;
         }
@@ -208,13 +253,15 @@ fn fail(jobs: &mut [Box<dyn Job>], broken: Broken) {
     jobs.iter_mut().for_each(|job| job.fail(failure.clone()));
 }
 
-/// Runs requests in a transaction, commits it, and notifies others. Sets `effect` before the transaction may be committed.
+/// Runs requests in a transaction, commits it, and notifies others. Sets `effect` before the transaction may be committed, and passes `turn`
+/// on, so that the next transaction runs during the commit.
 async fn transact(
     connection: &Arc<Connection>,
     shared: &Arc<Shared>,
     jobs: &mut [Box<dyn Job>],
     is_alone: bool,
     effect: &mut Effect,
+    turn: &mut Option<OwnedMutexGuard<Jobs>>,
 ) -> Result<(), Fault> {
     let mut tx = Transaction::begin(connection, shared, is_alone).await?;
     for job in jobs {
@@ -227,6 +274,7 @@ async fn transact(
     tx.finish().await?;
     let deltas = std::mem::take(&mut tx.deltas);
     *effect = Effect::Unknown;
+    *turn = None;
     let last = tx.write_last(deltas);
     let commit = async { Ok(connection.batch("COMMIT").await?) };
     // The notifications are sent before the answers, since a process may exit as soon as it has its answer.
