@@ -1,8 +1,8 @@
 //! [`PostgresStore`]: a store in a PostgreSQL database.
 //!
 //! One connection writes, another one reads, and a third one receives the notifications of other processes. The writer runs requests that
-//! arrive together in one transaction, and uses a second connection while it commits. The requests that run most often share the store, and rely on the locks of rows; all others have it
-//! for themselves while they run: see `transaction.rs`.
+//! arrive together in one transaction, and uses a second connection while it commits. The requests that run most often share the store, and
+//! rely on the locks of rows; all others have it for themselves while they run: see `transaction.rs`.
 //!
 //! The files, from top to bottom: `backend` lists the requests; `session`, `enqueue`, `turn`, `cancel` and `queries` are some of them;
 //! `verdicts`, `claim`, `reap`, `renew`, `idle` and `next_check` are their parts; `task` has the steps of a task; `line`, `claims`,
@@ -131,10 +131,10 @@ mod writer;
 ///
 /// # Costs
 ///
-/// A store has one thread and up to four connections: two for requests that write, one for reads, and one that receives notifications. Clones of
-/// a [client](crate::durable::DurableClient), its handles and its executors share the store. Connect to the server itself, or through a
-/// pooler in session mode. In transaction mode, a pooler passes on no notifications, and other programs would get the settings of the
-/// store's connections.
+/// A store has one thread and up to four connections: two for requests that write, one for reads, and one that receives notifications.
+/// Clones of a [client](crate::durable::DurableClient), its handles and its executors share the store. Connect to the server itself, or
+/// through a pooler in session mode. In transaction mode, a pooler passes on no notifications, and other programs would get the settings of
+/// the store's connections.
 ///
 /// Long transactions of other programs in the same database keep the server from removing dead rows, and make claims slower.
 ///

@@ -10,6 +10,7 @@ pub(in crate::durable::store) use self::server::is_installed as is_server_instal
 
 mod errors_tests;
 mod lost_answers_tests;
+mod low_marks_tests;
 mod maintenance_tests;
 mod permissions_tests;
 mod plans_tests;

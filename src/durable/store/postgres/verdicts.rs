@@ -36,8 +36,8 @@ const REMOVE_DONE: &str = "DELETE FROM throng.task
 /// A verdict on a task that its claim holds.
 type Held<'a> = (TaskId, &'a Verdict);
 
-/// Applies verdicts on the tasks of claims, which are locked. Adds those tasks to `refused` that the claims no longer hold. Returns `false` if
-/// there is no [upkeep] after this.
+/// Applies verdicts on the tasks of claims, which are locked. Adds those tasks to `refused` that the claims no longer hold. Returns `false`
+/// if there is no [upkeep] after this.
 pub(super) async fn apply_all(
     tx: &mut Transaction,
     session: &Session,
@@ -96,8 +96,8 @@ async fn stop_in_groups(tx: &mut Transaction, held: &[Held<'_>]) -> Result<(), F
     tx.groups_stopped(&stopped).await
 }
 
-/// Stores the tasks that claims still hold, and ends those that have succeeded and to which [`END_DONE`] or [`REMOVE_DONE`] applies. Returns
-/// the latter, and `true` if there is upkeep.
+/// Stores the tasks that claims still hold, and ends those that have succeeded and to which [`END_DONE`] or [`REMOVE_DONE`] applies.
+/// Returns the latter, and `true` if there is upkeep.
 async fn end_done(
     tx: &mut Transaction,
     session: &Session,

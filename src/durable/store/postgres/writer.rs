@@ -1,7 +1,7 @@
 //! [`Writer`]: runs the requests that write, many in one transaction.
 //!
-//! While the server waits for the disk to commit a transaction, the next requests run on a second connection. A transaction that is committed
-//! waits for no other one, so the two never wait for each other.
+//! While the server waits for the disk to commit a transaction, the next requests run on a second connection. A transaction that is
+//! committed waits for no other one, so the two never wait for each other.
 //!
 //! A request that is refused has written nothing, so the others of its transaction are not affected. If a request fails in another way, the
 //! transaction is rolled back, and each of its requests runs in a transaction of its own. A request whose transaction met a conflict with
@@ -134,8 +134,8 @@ impl WriterTask {
             let mut turn = Arc::clone(&line.jobs).lock_owned().await;
             let received = select! {
                 biased;
-                received = turn.recv_many(jobs, MAX_BATCH) => received,
                 () = line.first_is_free.notified(), if !self.is_first => continue,
+                received = turn.recv_many(jobs, MAX_BATCH) => received,
             };
             self.turn = Some(turn);
             return received;
@@ -253,8 +253,8 @@ fn fail(jobs: &mut [Box<dyn Job>], broken: Broken) {
     jobs.iter_mut().for_each(|job| job.fail(failure.clone()));
 }
 
-/// Runs requests in a transaction, commits it, and notifies others. Sets `effect` before the transaction may be committed, and passes `turn`
-/// on, so that the next transaction runs during the commit.
+/// Runs requests in a transaction, commits it, and notifies others. Sets `effect` before the transaction may be committed, and passes
+/// `turn` on, so that the next transaction runs during the commit.
 async fn transact(
     connection: &Arc<Connection>,
     shared: &Arc<Shared>,

@@ -1,0 +1,76 @@
+//! Claims that begin behind the last task that the session has claimed.
+
+use super::needs_postgres;
+use super::scene::*;
+use crate::durable::store::suite::{id, task};
+use crate::durable::store::{Backend, Claim, Verdict, Verdicts};
+
+/// Stores tasks of which the last one then gets a place before all others, as if its transaction had been committed after the others.
+async fn store_with_late(scene: &PostgresScene, caller: &Caller, tasks: u64) {
+    let place = scene.number("SELECT nextval('$S.back')");
+    let all = caller.new_enqueue((0..tasks).map(task));
+    caller.store.enqueue(all).await.unwrap();
+    scene.ask(&format!(
+        "CREATE TABLE $S.late AS SELECT max(place) AS last, {place} AS place FROM $S.ready"
+    ));
+}
+
+/// Has the transaction of the last task be committed.
+fn commit_late(scene: &PostgresScene) {
+    scene.ask(
+        "UPDATE $S.task SET place = late.place FROM $S.late WHERE task.place = late.last;
+         UPDATE $S.ready SET place = late.place FROM $S.late WHERE ready.place = late.last",
+    );
+}
+
+#[tokio::test]
+async fn a_task_before_the_mark_is_claimed_when_no_other_is_left() {
+    needs_postgres!();
+    let scene = PostgresScene::new();
+    let caller = scene.open().await;
+    store_with_late(&scene, &caller, 3).await;
+    assert_eq!(caller.claim(1).await.tasks[0].id, id(0));
+    commit_late(&scene);
+    let turned = caller.turn(Vec::new(), 1).await;
+    assert_eq!(turned.claim.unwrap().tasks[0].id, id(1));
+    // Nothing is left behind the mark.
+    assert!(turned.more);
+    let last = caller.claim(2).await.tasks;
+    assert_eq!(last.iter().map(|it| it.id).collect::<Vec<_>>(), [id(2)]);
+}
+
+#[tokio::test]
+async fn a_claim_that_gets_too_few_tasks_behind_the_mark_begins_anew() {
+    needs_postgres!();
+    let scene = PostgresScene::new();
+    let caller = scene.open().await;
+    store_with_late(&scene, &caller, 4).await;
+    caller.claim(1).await;
+    commit_late(&scene);
+    let tasks = caller.claim(3).await.tasks;
+    let ids: Vec<_> = tasks.iter().map(|it| it.id).collect();
+    assert_eq!(ids, [id(3), id(1), id(2)]);
+}
+
+/// Returns the verdicts that the tasks of a claim are given back.
+fn released(claim: &Claim) -> Vec<Verdicts> {
+    let tasks = claim.tasks.iter();
+    vec![Verdicts {
+        epoch: claim.epoch,
+        tasks: tasks.map(|task| (task.id, Verdict::Release)).collect(),
+    }]
+}
+
+#[tokio::test]
+async fn tasks_that_were_given_back_come_first_in_spite_of_the_mark() {
+    needs_postgres!();
+    let scene = PostgresScene::new();
+    let callers = [scene.open().await, scene.open().await];
+    for number in 0..4 {
+        callers[0].store(number).await.unwrap();
+    }
+    let given = callers[1].claim(1).await;
+    assert_eq!(callers[0].claim(1).await.tasks[0].id, id(1));
+    callers[1].turn(released(&given), 0).await;
+    assert_eq!(callers[0].claim(1).await.tasks[0].id, id(0));
+}
