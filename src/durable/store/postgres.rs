@@ -5,7 +5,7 @@
 //! rely on the locks of rows; all others have it for themselves while they run: see `transaction.rs`.
 //!
 //! The files, from top to bottom: `backend` lists the requests; `session`, `enqueue`, `turn`, `cancel` and `queries` are some of them;
-//! `verdicts`, `claim`, `reap`, `renew`, `idle` and `next_check` are their parts; `task` has the steps of a task; `line`, `claims`,
+//! `verdicts`, `claim`, `upkeep`, `reap`, `renew`, `idle` and `next_check` are their parts; `task` has the steps of a task; `line`, `claims`,
 //! `queues`, `groups`, `keys`, `steps`, `totals` and `meta` each read and write one or two tables; `wakes` and `notices` choose whom to
 //! notify. `schema.sql` describes the tables.
 
@@ -34,6 +34,7 @@ mod builder;
 mod cancel;
 mod changes;
 mod claim;
+mod claimed_tasks;
 mod claims;
 mod connection;
 mod dead_letters;
@@ -62,6 +63,7 @@ mod maintain;
 mod meta;
 mod migrate;
 mod next_check;
+mod next_tasks;
 mod notices;
 mod overview;
 mod pauses;

@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
+use tokio::try_join;
+
 use super::error::Fault;
 use super::groups;
+use super::schedules;
 use super::time::Now;
 use super::view::View;
 use crate::durable::queue::name::QueueName;
+use crate::durable::schedule::when::COMPUTES;
 
 /// The interval between the checks of a worker that receives no notifications.
 pub(super) const UNREACHABLE_CHECK_INTERVAL: Duration = Duration::from_millis(500);
@@ -27,6 +31,34 @@ const IS_ANY_READY: &str = "SELECT EXISTS (
 const EARLIEST: &str = "SELECT
         (SELECT at FROM throng.task WHERE state = 1 AND at IS NOT NULL ORDER BY at LIMIT 1) AS due,
         (SELECT until FROM throng.claim ORDER BY until LIMIT 1) AS lease";
+
+/// The parts of the answer to a turn that say when the worker is to look again.
+pub(super) struct Ahead {
+    /// `true` if a task waits that may start.
+    pub(super) more: bool,
+    pub(super) next: Option<Duration>,
+    pub(super) next_tick: Option<Duration>,
+}
+
+/// Looks ahead for a session with a set of these kinds: see [`is_any_ready`], [`next_check`] and [`schedules::wait`].
+pub(super) async fn look_ahead(
+    view: &View,
+    kinds: &[i64],
+    queue: &QueueName,
+    quarantined: bool,
+    low: i64,
+) -> Result<Ahead, Fault> {
+    let (more, next, next_tick) = try_join!(
+        is_any_ready(view, kinds, queue, quarantined, low),
+        next_check(view),
+        schedules::wait(view, COMPUTES),
+    )?;
+    Ok(Ahead {
+        more,
+        next,
+        next_tick,
+    })
+}
 
 /// Returns `true` if a task of these kinds waits that may start as far as its group is concerned. `low` is a place behind which there is
 /// probably one, or 0.

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use tokio_postgres::Row;
 
-use super::claim::Next;
 use super::error::Fault;
+use super::next_tasks::Next;
 use super::text;
 use super::transaction::Transaction;
 use crate::durable::queue::Groups;

@@ -2,20 +2,20 @@
 
 use tokio::try_join;
 
-use super::claim::{claim, read_tasks};
+use super::claim;
+use super::claimed_tasks::read_tasks;
 use super::claims::{self, Claims};
 use super::error::Fault;
 use super::groups;
-use super::next_check::{earlier, is_any_ready, next_check};
+use super::next_check::{Ahead, earlier, look_ahead};
+use super::next_tasks::Next;
 use super::queues;
 use super::renew::renew_lease;
-use super::schedules;
 use super::session::{self, Session};
 use super::transaction::Transaction;
 use super::upkeep;
 use super::verdicts;
 use crate::durable::TaskId;
-use crate::durable::schedule::when::COMPUTES;
 use crate::durable::store::{Claim, Epoch, Turn, TurnAnswer};
 use crate::sync::lock;
 
@@ -36,74 +36,110 @@ const RECORD: &str =
 const UNPARK: &str = "DELETE FROM throng.park WHERE session = $1";
 
 pub(super) async fn turn(tx: &mut Transaction, request: &Turn) -> Result<TurnAnswer, Fault> {
-    let (session, claims, has_upkeep) = begin(tx, request).await?;
+    let (session, claims, next) = begin(tx, request).await?;
     let is_last = session.is_last(request.number)?;
     if lock(&tx.shared.parked).remove(&request.session) {
         tx.execute(UNPARK, &[&session.id]).await?;
     }
-    let mut turned = match is_last {
-        true => repeat(tx, &session).await?,
+    let (mut turned, ahead) = match is_last {
+        true => (repeat(tx, &session).await?, None),
         false => {
-            let (refused, has_upkeep) = match request.verdicts.is_empty() {
-                true => (Vec::new(), has_upkeep),
+            let (refused, next) = match request.verdicts.is_empty() {
+                true => (Vec::new(), next),
                 false => apply(tx, &session, request, claims).await?,
             };
-            let changed = has_upkeep && upkeep::keep_up(tx, session.id).await?;
-            let claim = take(tx, &session, request, changed).await?;
-            TurnAnswer {
-                refused,
-                claim,
-                ..TurnAnswer::default()
-            }
+            take(tx, &session, request, refused, next).await?
         }
     };
-    look_ahead(tx, &session, request, &mut turned).await?;
+    complete(tx, &session, request, ahead, &mut turned).await?;
     Ok(turned)
 }
 
-/// Locks the session and the claims of a turn, and records that its worker lives. Returns also `true` if the turn has no verdicts and there
-/// is upkeep.
-async fn begin(tx: &Transaction, request: &Turn) -> Result<(Session, Claims, bool), Fault> {
+/// Locks the session and the claims of a turn, and records that its worker lives. If the turn has no verdicts, and it is known already that
+/// there is no [upkeep], returns also the tasks that the turn claims.
+async fn begin<'a>(
+    tx: &Transaction,
+    request: &'a Turn,
+) -> Result<(Session, Claims, Option<Next<'a>>), Fault> {
     let (id, number) = (request.session as i64, request.number as i64);
     let received = request.received.map(|epoch| epoch as i64);
     let epochs = request.verdicts.iter().map(|it| it.epoch as i64);
     let epochs: Vec<_> = epochs.collect();
     tx.prepare(&[session::FIND, claims::LOAD_ALL, CONFIRM_ALIVE])
         .await?;
-    let (session, claims, _, has_upkeep) = try_join!(
+    let confirm = async {
+        tx.execute(CONFIRM_ALIVE, &[&id, &received, &number])
+            .await?;
+        Ok::<_, Fault>(())
+    };
+    let (session, claims, (), next) = try_join!(
         session::find(tx, request.session),
         tx.all_claimed_tasks(&epochs),
-        async {
-            Ok(tx
-                .execute(CONFIRM_ALIVE, &[&id, &received, &number])
-                .await?)
-        },
-        async {
-            // Verdicts may change that.
-            Ok(epochs.is_empty() && upkeep::is_any(tx).await?)
-        },
+        confirm,
+        look(tx, request),
     )?;
-    Ok((session, claims, has_upkeep))
+    Ok((session, claims, next))
 }
 
-/// Applies the verdicts of a turn. Returns the tasks whose verdicts are refused, and `false` if there is no upkeep after this.
-async fn apply(
+/// Looks for the tasks that a turn claims, if it has no verdicts, and if there is no upkeep.
+async fn look<'a>(tx: &Transaction, request: &'a Turn) -> Result<Option<Next<'a>>, Fault> {
+    if !request.verdicts.is_empty() {
+        return Ok(None);
+    }
+    let set = lock(&tx.shared.sets).get(&request.session).cloned();
+    let set = set.flatten();
+    let next = claim::look(tx, set.as_deref(), request);
+    let (has_upkeep, next) = try_join!(upkeep::is_any(tx), next)?;
+    Ok(next.filter(|_| !has_upkeep))
+}
+
+/// Applies the verdicts of a turn. Returns the tasks whose verdicts are refused, and the tasks that the turn claims, if they are known.
+async fn apply<'a>(
+    tx: &mut Transaction,
+    session: &Session,
+    request: &'a Turn,
+    claims: Claims,
+) -> Result<(Vec<TaskId>, Option<Next<'a>>), Fault> {
+    let mut refused = Vec::new();
+    let next = verdicts::apply_all(tx, session, request, claims, &mut refused).await?;
+    Ok((refused, next))
+}
+
+/// Claims the tasks that were found, or does the upkeep and claims the next ones. Records the turn.
+async fn take(
     tx: &mut Transaction,
     session: &Session,
     request: &Turn,
-    claims: Claims,
-) -> Result<(Vec<TaskId>, bool), Fault> {
-    let mut refused = Vec::new();
-    let verdicts = &request.verdicts;
-    let has_upkeep = verdicts::apply_all(tx, session, verdicts, claims, &mut refused).await?;
-    Ok((refused, has_upkeep))
+    refused: Vec<TaskId>,
+    found: Option<Next<'_>>,
+) -> Result<(TurnAnswer, Option<Ahead>), Fault> {
+    let changed = found.is_none() && upkeep::keep_up(tx, session.id).await?;
+    let queue = session.queue();
+    if !queue.is_default() {
+        tx.end_holds(&queue).await?;
+    }
+    tx.settle_groups().await?;
+    // A claim records the turn, too.
+    let (claim, ahead) = claim::claim(tx, session, request, found).await?;
+    // A turn that changes nothing writes nothing.
+    if claim.is_none() && (changed || !request.verdicts.is_empty()) {
+        tx.execute(RECORD, &[&session.id, &(request.number as i64)])
+            .await?;
+    }
+    let turned = TurnAnswer {
+        refused,
+        claim,
+        ..TurnAnswer::default()
+    };
+    Ok((turned, ahead))
 }
 
 /// Adds to the answer whether tasks are left, and when to look again.
-async fn look_ahead(
+async fn complete(
     tx: &mut Transaction,
     session: &Session,
     request: &Turn,
+    ahead: Option<Ahead>,
     turned: &mut TurnAnswer,
 ) -> Result<(), Fault> {
     let mut claimed = turned.claim.iter().flat_map(|claim| &claim.tasks);
@@ -111,12 +147,11 @@ async fn look_ahead(
     let set = session.set.as_ref();
     let kinds = set.map(|set| tx.kinds(set)).unwrap_or_default();
     let queue = session.queue();
-    let low = tx.shared.low_marks.get(session.id, &kinds);
-    (turned.more, turned.next, turned.next_tick) = try_join!(
-        is_any_ready(tx, &kinds, &queue, quarantined, low),
-        next_check(tx),
-        schedules::wait(tx, COMPUTES),
-    )?;
+    let ahead = match ahead {
+        Some(ahead) => ahead,
+        None => look_ahead(tx, &kinds, &queue, quarantined, 0).await?,
+    };
+    (turned.more, turned.next, turned.next_tick) = (ahead.more, ahead.next, ahead.next_tick);
     let started = turned.claim.as_ref().map_or(0, |claim| claim.tasks.len());
     // A worker that has got as many tasks as it wanted may have no free permit when a hold is over, or when the rate lets a task start.
     let is_full = started >= request.want;
@@ -140,31 +175,11 @@ async fn look_ahead(
     Ok(())
 }
 
-/// Claims tasks, and records the turn if it has `changed` anything, has claimed tasks or has verdicts.
-async fn take(
-    tx: &mut Transaction,
-    session: &Session,
-    request: &Turn,
-    changed: bool,
-) -> Result<Option<Claim>, Fault> {
-    let queue = session.queue();
-    if !queue.is_default() {
-        tx.end_holds(&queue).await?;
-    }
-    tx.settle_groups().await?;
-    // A claim records the turn, too.
-    let claim = claim(tx, session, request).await?;
-    // A turn that changes nothing writes nothing.
-    if claim.is_none() && (changed || !request.verdicts.is_empty()) {
-        tx.execute(RECORD, &[&session.id, &(request.number as i64)])
-            .await?;
-    }
-    Ok(claim)
-}
-
 /// Answers a repeated turn with the claim of the session's last turn, as far as it is still held.
 async fn repeat(tx: &mut Transaction, session: &Session) -> Result<TurnAnswer, Fault> {
     let mut turned = TurnAnswer::default();
+    // What was found now is not claimed.
+    tx.shared.low_marks.remove(session.id);
     if let Some(epoch) = session.claim
         && renew_lease(tx, epoch, false).await?
     {

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use tokio::try_join;
 
+use super::claim;
 use super::claims::{self, Claims};
 use super::error::Fault;
+use super::next_tasks::Next;
 use super::session::Session;
 use super::state::State;
 use super::task::Task;
@@ -16,7 +18,7 @@ use super::view::uuids;
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
 use crate::durable::envelope::run_time_of;
-use crate::durable::store::{Verdict, Verdicts};
+use crate::durable::store::{Turn, Verdict, Verdicts};
 
 /// Ends running tasks that have succeeded, with one statement. This applies to most tasks: those that have never failed and have neither
 /// a parent nor steps, and whose results are retained.
@@ -36,27 +38,27 @@ const REMOVE_DONE: &str = "DELETE FROM throng.task
 /// A verdict on a task that its claim holds.
 type Held<'a> = (TaskId, &'a Verdict);
 
-/// Applies verdicts on the tasks of claims, which are locked. Adds those tasks to `refused` that the claims no longer hold. Returns `false`
-/// if there is no [upkeep] after this.
-pub(super) async fn apply_all(
+/// Applies verdicts on the tasks of claims, which are locked. Adds those tasks to `refused` that the claims no longer hold. Returns the
+/// tasks that the turn claims, if it is known already that there is no [upkeep] after this.
+pub(super) async fn apply_all<'a>(
     tx: &mut Transaction,
     session: &Session,
-    verdicts: &[Verdicts],
+    request: &'a Turn,
     mut claims: Claims,
     refused: &mut Vec<TaskId>,
-) -> Result<bool, Fault> {
-    let mut held = Vec::with_capacity(verdicts.len());
-    for of_claim in verdicts {
+) -> Result<Option<Next<'a>>, Fault> {
+    let mut held = Vec::with_capacity(request.verdicts.len());
+    for of_claim in &request.verdicts {
         held.push(take_held(tx, of_claim, &mut claims, refused).await?);
     }
-    let (ended, mut has_upkeep) = end_done(tx, session, &held, &claims).await?;
+    let (ended, mut next) = end_done(tx, session, request, &held, &claims).await?;
     for mut of_claim in held {
         of_claim.retain(|(id, _)| !ended.contains(id));
         // Such verdicts can make tasks due.
-        has_upkeep |= !of_claim.is_empty();
+        next = next.filter(|_| of_claim.is_empty());
         apply_each(tx, &of_claim, refused).await?;
     }
-    Ok(has_upkeep)
+    Ok(next)
 }
 
 /// Takes the tasks of verdicts from their claim, if it holds them.
@@ -97,13 +99,14 @@ async fn stop_in_groups(tx: &mut Transaction, held: &[Held<'_>]) -> Result<(), F
 }
 
 /// Stores the tasks that claims still hold, and ends those that have succeeded and to which [`END_DONE`] or [`REMOVE_DONE`] applies.
-/// Returns the latter, and `true` if there is upkeep.
-async fn end_done(
+/// Returns the latter. Also returns the tasks that the turn claims next, if there is no upkeep.
+async fn end_done<'a>(
     tx: &mut Transaction,
     session: &Session,
+    request: &'a Turn,
     held: &[Vec<Held<'_>>],
     claims: &Claims,
-) -> Result<(HashSet<TaskId>, bool), Fault> {
+) -> Result<(HashSet<TaskId>, Option<Next<'a>>), Fault> {
     let (mut ids, mut outputs, mut times) = (Vec::new(), Vec::new(), Vec::new());
     for (id, verdict) in held.iter().flatten() {
         if let Verdict::Done(output) = verdict {
@@ -122,10 +125,11 @@ async fn end_done(
     };
     // What has ended cannot be upkeep any longer, so it must be written first.
     tx.prepare(&[END_DONE, claims::REMOVE_ALL]).await?;
-    let (ended, (), has_upkeep) = try_join!(
+    let (ended, (), has_upkeep, next) = try_join!(
         end,
         tx.update_claims(session.id, claims),
-        upkeep::is_any(tx)
+        upkeep::is_any(tx),
+        claim::look(tx, session.set.as_deref(), request)
     )?;
     tx.moved(State::Running, State::Done, ended.len());
     let mut all: HashSet<_> = ended.into_iter().collect();
@@ -136,7 +140,7 @@ async fn end_done(
     }
     tx.deltas.add(|it| &mut it.done, all.len() as i64);
     tx.notices.ended.extend(&all);
-    Ok((all, has_upkeep))
+    Ok((all, next.filter(|_| !has_upkeep)))
 }
 
 /// Applies verdicts to which no statement applies that is for many tasks.
