@@ -322,7 +322,7 @@ impl PostgresStore {
         R: Send + Sync + 'static,
         T: Send + 'static,
     {
-        self.writer.run(request, false, run)
+        self.writer.run(request, None, false, run)
     }
 
     /// Runs a request whose transaction has the store for itself.
@@ -331,7 +331,7 @@ impl PostgresStore {
         R: Send + Sync + 'static,
         T: Send + 'static,
     {
-        self.writer.run(request, true, run)
+        self.writer.run(request, None, true, run)
     }
 
     /// Runs a request that writes nothing.

@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
+use tokio::try_join;
 use uuid::Uuid;
 
-use super::connection::Params;
 use super::error::Fault;
 use super::queues::queue_column;
 use super::session;
@@ -19,11 +19,9 @@ use crate::durable::queue::Priority;
 use crate::durable::store::key_answer;
 use crate::durable::store::{Enqueue, Enqueued, NewTask};
 
-/// Locks a session, and records that it lives and has made a request, if that is a new one.
-const RECORD: &str = "UPDATE throng.session
-    SET number = $2, first = $3, claim = NULL,
-        seen = CASE WHEN $4::bigint - seen >= $5 THEN $4::bigint ELSE seen END
-    WHERE id = $1 AND number < $2";
+/// Records a request, so that a repetition is detected.
+const RECORD: &str =
+    "UPDATE throng.session SET number = $2, first = $3, claim = NULL WHERE id = $1";
 
 const RECORD_ANSWER: &str = "UPDATE throng.session SET answer = $2 WHERE id = $1";
 
@@ -65,51 +63,34 @@ pub(super) fn needs_store(tasks: &[NewTask]) -> bool {
 }
 
 pub(super) async fn enqueue(tx: &mut Transaction, request: &Enqueue) -> Result<Enqueued, Fault> {
-    let tasks = request.batch.close();
-    let is_new = match tasks.first() {
-        Some(first) => record(tx, request, first.id).await?,
-        None => false,
-    };
-    if !is_new {
-        return repeat(tx, request, tasks).await;
-    }
-    let enqueued = store_all(tx, tasks).await?;
-    if !enqueued.conflicts.is_empty() {
-        let answer = key_answer::answer_column(request.number, &enqueued);
-        let session = request.session as i64;
-        tx.execute(RECORD_ANSWER, &[&session, &answer]).await?;
-    }
-    Ok(enqueued)
-}
-
-/// Records a request. Returns `false` if it is not a new one, or has no session.
-async fn record(tx: &Transaction, request: &Enqueue, first: TaskId) -> Result<bool, Fault> {
-    let (session, number) = (request.session as i64, request.number as i64);
-    let (now, interval) = (tx.now.wall, session::SEEN_INTERVAL);
-    let first = uuid(first);
-    let params: Params<'_> = &[&session, &number, &first, &now, &interval];
-    Ok(tx.execute(RECORD, params).await? > 0)
-}
-
-/// Answers a request that is empty or that was made before.
-async fn repeat(
-    tx: &mut Transaction,
-    request: &Enqueue,
-    tasks: &[NewTask],
-) -> Result<Enqueued, Fault> {
     let session = session::find(tx, request.session).await?;
-    if !session.is_last(request.number)? {
+    let tasks = request.batch.close();
+    let first = tasks.first().map(|task| uuid(task.id));
+    if session.is_last(request.number)? {
+        // The first answer was lost, and perhaps also the notices.
+        for task in tasks {
+            tx.add_ready(task.kind().number(), &task.queue, &task.name, 0);
+        }
+        // The same number with other tasks means that two processes use this session.
+        return match session.first == first {
+            true => remembered_answer(tx, request).await,
+            false => Err(Fault::Refused(Cause::NoSession)),
+        };
+    }
+    if first.is_none() {
         return Ok(Enqueued::default());
     }
-    // The first answer was lost, and perhaps also the notices.
-    for task in tasks {
-        tx.add_ready(task.kind().number(), &task.queue, &task.name, 0);
+    let (db, number) = (tx.connection(), request.number as i64);
+    let record = async {
+        db.execute(RECORD, &[&session.id, &number, &first]).await?;
+        Ok::<_, Fault>(())
+    };
+    let ((), enqueued) = try_join!(record, store_all(tx, tasks))?;
+    if !enqueued.conflicts.is_empty() {
+        let answer = key_answer::answer_column(request.number, &enqueued);
+        tx.execute(RECORD_ANSWER, &[&session.id, &answer]).await?;
     }
-    // The same number with other tasks means that two processes use this session.
-    match session.first == tasks.first().map(|task| uuid(task.id)) {
-        true => remembered_answer(tx, request).await,
-        false => Err(Fault::Refused(Cause::NoSession)),
-    }
+    Ok(enqueued)
 }
 
 /// Stores tasks, except those whose keys other tasks hold. Returns the conflicts.

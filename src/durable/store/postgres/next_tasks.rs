@@ -23,7 +23,7 @@ use crate::durable::store::{Claimed, Turn};
 /// Locks the first `$2` entries of the lines of the kinds `$1` and of the group `$5` that come after the place `$4`, and after the place
 /// `$7` unless their places are negative. Quarantined tasks are skipped unless `$3`. Reads the payloads of the first tasks, up to `$6`
 /// bytes.
-const LOCK_NEXT: &str = "SELECT next.kind, next.group_name, next.place, next.row, next.id, bytes,
+const LOCK_NEXT: &str = "SELECT next.kind, next.group_name, next.place, next.row, next.id, next.bytes,
         frees_key, quarantined, is_cut, name, failures, crashes, lost, max_crashes, failing_since,
         ready_at, steps, until, CASE WHEN NOT is_cut THEN payload END AS payload
     FROM (

@@ -41,7 +41,7 @@ const OLDER_PROCESSES: &str =
 const UPGRADE: &str = "UPDATE throng.meta SET layout = $1";
 
 /// The time after which a request records that its session lives, in milliseconds.
-pub(super) const SEEN_INTERVAL: i64 = 30_000;
+const SEEN_INTERVAL: i64 = 30_000;
 
 pub(super) struct Session {
     pub(super) id: i64,
@@ -140,9 +140,22 @@ pub(super) async fn close_all(tx: &mut Transaction) -> Result<(), Fault> {
 }
 
 /// Finds a session, and locks its row. A late copy of a request waits here until the other one is committed.
-pub(super) async fn find(tx: &Transaction, session: SessionId) -> Result<Session, Fault> {
+pub(super) async fn find(tx: &mut Transaction, session: SessionId) -> Result<Session, Fault> {
+    let known = tx.sessions.remove(&(session as i64));
+    find_with(tx, session, known).await
+}
+
+/// The same, given the row if the transaction has read it.
+pub(super) async fn find_with(
+    tx: &Transaction,
+    session: SessionId,
+    known: Option<Row>,
+) -> Result<Session, Fault> {
     let id = session as i64;
-    let row = tx.row(FIND, &[&id]).await?;
+    let row = match known {
+        Some(row) => Some(row),
+        None => tx.row(FIND, &[&id]).await?,
+    };
     let row = row.ok_or(Fault::Refused(Cause::NoSession))?;
     if tx.now.wall - row.try_get::<_, i64>("seen")? >= SEEN_INTERVAL {
         tx.execute(SEEN, &[&id, &tx.now.wall]).await?;

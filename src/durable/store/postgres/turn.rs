@@ -1,6 +1,7 @@
 //! A worker's turn: applies verdicts, takes back expired claims, makes delayed tasks ready, and claims tasks.
 
 use tokio::try_join;
+use tokio_postgres::Row;
 
 use super::claim;
 use super::claimed_tasks::read_tasks;
@@ -36,7 +37,8 @@ const RECORD: &str =
 const UNPARK: &str = "DELETE FROM throng.park WHERE session = $1";
 
 pub(super) async fn turn(tx: &mut Transaction, request: &Turn) -> Result<TurnAnswer, Fault> {
-    let (session, claims, next) = begin(tx, request).await?;
+    let known = tx.sessions.remove(&(request.session as i64));
+    let (session, claims, next) = begin(tx, request, known).await?;
     let is_last = session.is_last(request.number)?;
     if lock(&tx.shared.parked).remove(&request.session) {
         tx.execute(UNPARK, &[&session.id]).await?;
@@ -60,6 +62,7 @@ pub(super) async fn turn(tx: &mut Transaction, request: &Turn) -> Result<TurnAns
 async fn begin<'a>(
     tx: &Transaction,
     request: &'a Turn,
+    known: Option<Row>,
 ) -> Result<(Session, Claims, Option<Next<'a>>), Fault> {
     let (id, number) = (request.session as i64, request.number as i64);
     let received = request.received.map(|epoch| epoch as i64);
@@ -73,7 +76,7 @@ async fn begin<'a>(
         Ok::<_, Fault>(())
     };
     let (session, claims, (), next) = try_join!(
-        session::find(tx, request.session),
+        session::find_with(tx, request.session, known),
         tx.all_claimed_tasks(&epochs),
         confirm,
         look(tx, request),

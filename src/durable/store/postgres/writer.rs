@@ -23,7 +23,7 @@ use super::server::BACKOFF;
 use super::shared::Shared;
 use super::transaction::{FIRST_STATEMENTS, Run, Transaction};
 use crate::durable::failure::{Effect, Failure};
-use crate::durable::store::Answer;
+use crate::durable::store::{Answer, SessionId};
 
 mod job;
 
@@ -61,13 +61,20 @@ impl Writer {
         Self { jobs }
     }
 
-    /// Runs a request. With `is_alone`, its transaction has the store for itself from the start.
-    pub(super) fn run<R, T>(&self, request: R, is_alone: bool, run: Run<R, T>) -> Answer<'static, T>
+    /// Runs a request. With `is_alone`, its transaction has the store for itself from the start. A `session` is read when the transaction
+    /// begins.
+    pub(super) fn run<R, T>(
+        &self,
+        request: R,
+        session: Option<SessionId>,
+        is_alone: bool,
+        run: Run<R, T>,
+    ) -> Answer<'static, T>
     where
         R: Send + Sync + 'static,
         T: Send + 'static,
     {
-        let (job, answer) = NewJob::new(request, is_alone, run);
+        let (job, answer) = NewJob::new(request, session, is_alone, run);
         self.jobs.send(Box::new(job)).ok();
         Box::pin(answer)
     }
@@ -263,7 +270,9 @@ async fn transact(
     effect: &mut Effect,
     turn: &mut Option<OwnedMutexGuard<Jobs>>,
 ) -> Result<(), Fault> {
-    let mut tx = Transaction::begin(connection, shared, is_alone).await?;
+    let sessions = jobs.iter().filter_map(|job| job.session());
+    let sessions: Vec<_> = sessions.collect();
+    let mut tx = Transaction::begin(connection, shared, is_alone, &sessions).await?;
     for job in jobs {
         match job.run(&mut tx).await {
             Err(Fault::Refused(cause)) => job.fail(Fault::Refused(cause).failure(Effect::None)),
