@@ -48,7 +48,7 @@ const graphile = (batches) => ({
         worker: {
           connectionString,
           concurrentJobs: permits,
-          maxPoolSize: permits + 2 > 80 ? 80 : permits + 2,
+          maxPoolSize: Math.min(permits + 2, 80),
           logger: silent,
           ...tuned,
         },
@@ -93,10 +93,8 @@ const boss = {
     for (let ran = 0; ran < tasks; ) {
       const jobs = await boss.fetch(NAME, { batchSize: permits });
       ran += jobs.length;
-      await boss.complete(
-        NAME,
-        jobs.map((job) => job.id),
-      );
+      const ids = jobs.map((job) => job.id);
+      if (ids.length > 0) await boss.complete(NAME, ids);
     }
   },
 
