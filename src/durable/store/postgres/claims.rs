@@ -40,7 +40,7 @@ pub(super) struct ClaimedTasks {
 }
 
 /// The tasks that some claims still hold, by epoch.
-pub(super) type Claims = BTreeMap<i64, ClaimedTasks>;
+pub(super) type ClaimsByEpoch = BTreeMap<i64, ClaimedTasks>;
 
 impl Transaction {
     /// Returns the tasks that a claim still holds: none if there is no such claim.
@@ -50,9 +50,9 @@ impl Transaction {
     }
 
     /// The same for several claims. Those that do not exist are missing.
-    pub(super) async fn all_claimed_tasks(&self, epochs: &[i64]) -> Result<Claims, Fault> {
+    pub(super) async fn all_claimed_tasks(&self, epochs: &[i64]) -> Result<ClaimsByEpoch, Fault> {
         if epochs.is_empty() {
-            return Ok(Claims::new());
+            return Ok(ClaimsByEpoch::new());
         }
         let rows = self.rows(LOAD_ALL, &[&epochs]).await?;
         let claims = rows
@@ -78,7 +78,11 @@ impl Transaction {
     }
 
     /// Stores the tasks that claims still hold, as a session reports. Claims that hold none are removed.
-    pub(super) async fn update_claims(&self, session: i64, claims: &Claims) -> Result<(), Fault> {
+    pub(super) async fn update_claims(
+        &self,
+        session: i64,
+        claims: &ClaimsByEpoch,
+    ) -> Result<(), Fault> {
         let (empty, left): (Vec<_>, Vec<_>) = claims
             .iter()
             .partition(|(_, claimed)| claimed.ids.is_empty());

@@ -5,7 +5,7 @@ use tokio_postgres::Row;
 
 use super::claim;
 use super::claimed_tasks::read_tasks;
-use super::claims::{self, Claims};
+use super::claims::{self, ClaimsByEpoch};
 use super::error::Fault;
 use super::groups;
 use super::next_check::{Ahead, earlier, look_ahead};
@@ -63,7 +63,7 @@ async fn begin<'a>(
     tx: &Transaction,
     request: &'a Turn,
     known: Option<Row>,
-) -> Result<(Session, Claims, Option<Next<'a>>), Fault> {
+) -> Result<(Session, ClaimsByEpoch, Option<Next<'a>>), Fault> {
     let (id, number) = (request.session as i64, request.number as i64);
     let received = request.received.map(|epoch| epoch as i64);
     let epochs = request.verdicts.iter().map(|it| it.epoch as i64);
@@ -101,7 +101,7 @@ async fn apply<'a>(
     tx: &mut Transaction,
     session: &Session,
     request: &'a Turn,
-    claims: Claims,
+    claims: ClaimsByEpoch,
 ) -> Result<(Vec<TaskId>, Option<Next<'a>>), Fault> {
     let mut refused = Vec::new();
     let next = verdicts::apply_all(tx, session, request, claims, &mut refused).await?;
@@ -181,7 +181,7 @@ async fn complete(
 /// Answers a repeated turn with the claim of the session's last turn, as far as it is still held.
 async fn repeat(tx: &mut Transaction, session: &Session) -> Result<TurnAnswer, Fault> {
     let mut turned = TurnAnswer::default();
-    // What was found now is not claimed.
+    // The tasks that were found now are not claimed.
     tx.shared.low_marks.remove(session.id);
     if let Some(epoch) = session.claim
         && renew_lease(tx, epoch, false).await?

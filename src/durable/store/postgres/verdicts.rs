@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::try_join;
 
 use super::claim;
-use super::claims::{self, Claims};
+use super::claims::{self, ClaimsByEpoch};
 use super::error::Fault;
 use super::next_tasks::Next;
 use super::session::Session;
@@ -36,7 +36,7 @@ const REMOVE_DONE: &str = "DELETE FROM throng.task
     RETURNING id";
 
 /// A verdict on a task that its claim holds.
-type Held<'a> = (TaskId, &'a Verdict);
+type HeldVerdict<'a> = (TaskId, &'a Verdict);
 
 /// Applies verdicts on the tasks of claims, which are locked. Adds those tasks to `refused` that the claims no longer hold. Returns the
 /// tasks that the turn claims, if it is known already that there is no [upkeep] after this.
@@ -44,7 +44,7 @@ pub(super) async fn apply_all<'a>(
     tx: &mut Transaction,
     session: &Session,
     request: &'a Turn,
-    mut claims: Claims,
+    mut claims: ClaimsByEpochByEpoch,
     refused: &mut Vec<TaskId>,
 ) -> Result<Option<Next<'a>>, Fault> {
     let mut held = Vec::with_capacity(request.verdicts.len());
@@ -65,9 +65,9 @@ pub(super) async fn apply_all<'a>(
 async fn take_held<'a>(
     tx: &mut Transaction,
     verdicts: &'a Verdicts,
-    claims: &mut Claims,
+    claims: &mut ClaimsByEpoch,
     refused: &mut Vec<TaskId>,
-) -> Result<Vec<Held<'a>>, Fault> {
+) -> Result<Vec<HeldVerdict<'a>>, Fault> {
     let claimed = claims.get_mut(&(verdicts.epoch as i64));
     let Some(claimed) = claimed else {
         refused.extend(verdicts.tasks.iter().map(|(id, _)| *id));
@@ -88,7 +88,7 @@ async fn take_held<'a>(
 }
 
 /// Records that tasks of a named queue stop running in their groups.
-async fn stop_in_groups(tx: &mut Transaction, held: &[Held<'_>]) -> Result<(), Fault> {
+async fn stop_in_groups(tx: &mut Transaction, held: &[HeldVerdict<'_>]) -> Result<(), Fault> {
     for (id, verdict) in held {
         if let (_, Some(wait)) = verdict.split() {
             tx.hold_group(*id, wait).await?;
@@ -104,8 +104,8 @@ async fn end_done<'a>(
     tx: &mut Transaction,
     session: &Session,
     request: &'a Turn,
-    held: &[Vec<Held<'_>>],
-    claims: &Claims,
+    held: &[Vec<HeldVerdict<'_>>],
+    claims: &ClaimsByEpoch,
 ) -> Result<(HashSet<TaskId>, Option<Next<'a>>), Fault> {
     let (mut ids, mut outputs, mut times) = (Vec::new(), Vec::new(), Vec::new());
     for (id, verdict) in held.iter().flatten() {
@@ -123,7 +123,7 @@ async fn end_done<'a>(
         };
         Ok::<_, Fault>(ended)
     };
-    // What has ended cannot be upkeep any longer, so it must be written first.
+    // A claim that ends here is no upkeep any longer, so this must be written first.
     tx.prepare(&[END_DONE, claims::REMOVE_ALL]).await?;
     let (ended, (), has_upkeep, next) = try_join!(
         end,
@@ -146,7 +146,7 @@ async fn end_done<'a>(
 /// Applies verdicts to which no statement applies that is for many tasks.
 async fn apply_each(
     tx: &mut Transaction,
-    held: &[Held<'_>],
+    held: &[HeldVerdict<'_>],
     refused: &mut Vec<TaskId>,
 ) -> Result<(), Fault> {
     if held.is_empty() {

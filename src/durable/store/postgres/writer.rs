@@ -80,12 +80,12 @@ impl Writer {
     }
 }
 
-type Jobs = mpsc::UnboundedReceiver<Box<dyn Job>>;
+type JobReceiver = mpsc::UnboundedReceiver<Box<dyn Job>>;
 
 /// The requests that no transaction contains yet.
 struct Line {
-    /// Whoever has locked them runs the next transaction.
-    jobs: Arc<Mutex<Jobs>>,
+    /// The task that has locked them runs the next transaction.
+    jobs: Arc<Mutex<JobReceiver>>,
     /// Notified when the first task has committed.
     first_is_free: Notify,
 }
@@ -99,7 +99,7 @@ struct WriterTask {
     /// The last failure to connect, and its time.
     failed: Option<(Instant, Failure)>,
     /// Held until the transaction of this task is complete, except for its commit.
-    turn: Option<OwnedMutexGuard<Jobs>>,
+    turn: Option<OwnedMutexGuard<JobReceiver>>,
 }
 
 /// The reason for which a transaction failed, and whether it may have been committed.
@@ -268,7 +268,7 @@ async fn transact(
     jobs: &mut [Box<dyn Job>],
     is_alone: bool,
     effect: &mut Effect,
-    turn: &mut Option<OwnedMutexGuard<Jobs>>,
+    turn: &mut Option<OwnedMutexGuard<JobReceiver>>,
 ) -> Result<(), Fault> {
     let sessions = jobs.iter().filter_map(|job| job.session());
     let sessions: Vec<_> = sessions.collect();
