@@ -44,7 +44,7 @@ pub(super) async fn apply_all<'a>(
     tx: &mut Transaction,
     session: &Session,
     request: &'a Turn,
-    mut claims: ClaimsByEpochByEpoch,
+    mut claims: ClaimsByEpoch,
     refused: &mut Vec<TaskId>,
 ) -> Result<Option<Next<'a>>, Fault> {
     let mut held = Vec::with_capacity(request.verdicts.len());
