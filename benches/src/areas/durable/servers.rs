@@ -9,10 +9,10 @@ pub(super) fn free_port() -> io::Result<u16> {
     Ok(listener.local_addr()?.port())
 }
 
-/// Runs in a new process: a child that is killed leaves no server behind.
-pub(super) fn end_with_parent() -> io::Result<()> {
+/// Runs in a new process, which gets the signal when its parent ends: a child that is killed leaves no server behind.
+pub(super) fn end_with_parent(signal: libc::c_int) -> io::Result<()> {
     // SAFETY: the call takes two numbers.
-    match unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } {
+    match unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }

@@ -1,7 +1,7 @@
 //! The peers that one would use instead: in programs of their own.
 
+use super::SPAWNED;
 use super::server::with_server;
-use super::{SPAWNED, STORED};
 use crate::areas::Peer;
 use crate::areas::program::{self, Language, Program};
 use crate::measure::{Rules, Sample};
@@ -46,14 +46,14 @@ const SYSTEMS: [System; 6] = [
     System {
         name: "graphile-batches",
         program: NODE,
-        drained: STORED,
+        drained: 20_000,
         spawned: 20_000,
         note: Some("the same, set up to take 500 jobs at once, and to end several at once"),
     },
     System {
         name: "pg-boss",
         program: NODE,
-        drained: STORED,
+        drained: 20_000,
         spawned: 20_000,
         note: Some("by calls that take and end a batch: its own workers ask twice a second"),
     },

@@ -82,8 +82,9 @@ impl Server {
             .args(["-c", &format!("port={port}"), "-c", "synchronous_commit=on"])
             .args(["-c", "shared_buffers=256MB", "-c", "log_min_messages=fatal"])
             .current_dir(dir.path());
+        // With this signal, the server ends its processes, also those that are busy.
         // SAFETY: between fork and exec, this makes one call of the system, which touches no memory.
-        unsafe { postgres.pre_exec(end_with_parent) };
+        unsafe { postgres.pre_exec(|| end_with_parent(libc::SIGQUIT)) };
         let mut server = Self {
             process: postgres.spawn().expect("postgres can be started"),
             port,

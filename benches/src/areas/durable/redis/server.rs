@@ -75,7 +75,7 @@ impl Server {
             .stdin(Stdio::null())
             .stdout(Stdio::null());
         // SAFETY: between fork and exec, this makes one call of the system, which touches no memory.
-        unsafe { command.pre_exec(end_with_parent) };
+        unsafe { command.pre_exec(|| end_with_parent(libc::SIGKILL)) };
         Ok(Self {
             child: command.spawn()?,
             port,
