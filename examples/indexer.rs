@@ -5,6 +5,8 @@
 //! cargo run --release --example indexer --features sqlite -- [DIR] [--query WORDS] --state index.db
 //! cargo run --release --example indexer --features redis -- [DIR] [--query WORDS] --state index.db \
 //!     --store redis://127.0.0.1/
+//! cargo run --release --example indexer --features postgres -- [DIR] [--query WORDS] --state index.db \
+//!     --store postgres://user:password@127.0.0.1/database
 //! ```
 //!
 //! All parts of `throng` work together here: files are read on a bounded
@@ -15,13 +17,13 @@
 //! With `--state`, the work is done by durable tasks, of a
 //! [`DurableExecutor`](throng::durable::DurableExecutor): whatever ends the program, even `kill -9`,
 //! the next run goes on where it was, and after a change in the tree it does what has changed. The
-//! tasks are in that file, or with `--store` in Redis. That is in `indexer/durable/`.
+//! tasks are in that file, or with `--store` in Redis or PostgreSQL. That is in `indexer/durable/`.
 //!
 //! For one word, the hits are the lines that `LC_ALL=C.UTF-8 grep -rnwiIF -e WORD DIR` finds, and the
 //! exit status is that of `grep`: 0 if there are any, 1 if there are none, 2 if something could not
 //! be read.
 
-#[cfg(any(feature = "redis", feature = "sqlite"))]
+#[cfg(any(feature = "postgres", feature = "redis", feature = "sqlite"))]
 #[path = "indexer/durable/mod.rs"]
 mod durable;
 #[path = "indexer/mod.rs"]
@@ -77,8 +79,8 @@ struct Args {
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
 
-    /// With --state: keep the tasks in this Redis, not in the file: `redis://127.0.0.1/` (needs the
-    /// feature `redis`)
+    /// With --state: keep the tasks in this server, not in the file: `redis://127.0.0.1/` (needs the
+    /// feature `redis`), or `postgres://user:password@127.0.0.1/database` (needs the feature `postgres`)
     #[arg(long, value_name = "URL", requires = "state")]
     store: Option<String>,
 
@@ -188,7 +190,7 @@ async fn build(dir: &Path, options: &Options, screen: &mut Screen) -> Result<Bui
     })
 }
 
-#[cfg(any(feature = "redis", feature = "sqlite"))]
+#[cfg(any(feature = "postgres", feature = "redis", feature = "sqlite"))]
 async fn build_durably(
     dir: &Path,
     state: &Path,
@@ -209,7 +211,7 @@ async fn build_durably(
     })
 }
 
-#[cfg(not(any(feature = "redis", feature = "sqlite")))]
+#[cfg(not(any(feature = "postgres", feature = "redis", feature = "sqlite")))]
 async fn build_durably(
     _: &Path,
     state: &Path,

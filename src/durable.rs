@@ -5,12 +5,20 @@
 //! awaits tasks needs a [`DurableClient`] and the types of the tasks. Only workers need the code of the tasks and the `App`
 //! that this code uses.
 //!
-//! | store | use it for |
-//! | --- | --- |
-//! | `RedisStore` (feature `redis`) | any number of machines: a server |
-//! | `PostgresStore` (feature `postgres`, experimental) | any number of machines that share a PostgreSQL database |
-//! | `SqliteStore` (feature `sqlite`) | one machine, any number of processes: a file |
-//! | `MemoryStore` (feature `test-util`) | tests, with a clock that the test controls |
+//! # Which store
+//!
+//! | | `RedisStore` | `PostgresStore`, experimental | `SqliteStore` | `MemoryStore` |
+//! | --- | --- | --- | --- | --- |
+//! | feature | `redis` | `postgres` | `sqlite` | `test-util` |
+//! | choose it | if many tasks run on many machines | if your machines share a PostgreSQL server and no Redis | if one machine is enough: it needs no server | for tests, with a clock that the test controls |
+//! | who can share it | any number of machines | any number of machines | the processes of a machine | the clients of a process |
+//! | an acknowledged task survives | what the server's `appendonly` and `appendfsync` allow | a power failure, with the server's default settings | a power failure | until the process ends |
+//! | work starts elsewhere | at once, by messages | at once, by notifications | at once | at once |
+//! | server | Redis 6.2 or later, or Valkey | PostgreSQL 13 or later | none | none |
+//!
+//! [`Durability`] describes the failures that a task survives, and [`DurableClient::require`] refuses a store with too little of it. All
+//! stores behave alike otherwise, so a program can change from one to another. `benches/README.md` in the repository has the rates of
+//! tasks of each store.
 //!
 //! # Examples
 //!
@@ -134,6 +142,39 @@
 //!   which changes of a program are safe while its tasks wait.
 //! - [`spawn_all`](TaskContext::spawn_all) spawns children once, and `join` waits for their results.
 //!
+//! # Tasks in your own transaction
+//!
+//! An order and the task that ships it are to be stored together, or neither of them. If the store is in the database of the order, in
+//! SQLite or PostgreSQL, a transaction of yours can store the task: it inserts a row into the [outbox](Outbox) of the database. One row is
+//! one statement, with any driver.
+//!
+//! ```no_run
+//! # use serde::{Deserialize, Serialize};
+//! # use throng::durable::{DurableClient, DurableTask};
+//! # #[derive(Serialize, Deserialize)] struct Ship { order: u64 }
+//! # impl DurableTask for Ship { const NAME: &'static str = "ship"; type Output = (); }
+//! # #[cfg(feature = "sqlite-unbundled")]
+//! # fn buy(client: &DurableClient, db: &mut rusqlite::Connection) -> Result<(), Box<dyn std::error::Error>> {
+//! use throng::durable::SpawnOptions;
+//!
+//! let tx = db.transaction()?;
+//! tx.execute("INSERT INTO orders (id) VALUES (7)", [])?;
+//! let row = client.outbox(Ship { order: 7 }, SpawnOptions::new())?; // nothing is sent
+//! tx.execute(row.insert(), (row.id_bytes(), row.body()))?;
+//! tx.commit()?;
+//! let handle = client.committed(row); // the task starts now
+//! # drop(handle);
+//! # Ok(()) }
+//! ```
+//!
+//! - [`DurableClient::outbox`] encodes the task as a row, and [`DurableClient::committed`] returns its handle after the commit. With the
+//!   features `rusqlite` and `tokio-postgres`, [`DurableClient::spawn_in`] inserts the row, too. Any other driver works as well, such as
+//!   `sqlx` and `diesel`.
+//! - A row is moved into the store once, in one transaction that removes it. If nobody calls `committed`, because the process has died or
+//!   another program has inserted the row, the task starts within about a second, provided that an executor of the store is running.
+//! - Until then, the task waits. It can be awaited, cancelled and signalled, but it is not part of lists and counts yet.
+//! - In SQLite, create the table with [`Outbox::CREATE`]. While a transaction of yours writes to the file, no worker can, so keep it short.
+//!
 //! # Operating a store
 //!
 //! [`DurableClient::admin`] returns the interface for the people who operate a store, for example behind a web interface:
@@ -161,6 +202,8 @@
 //! | Redis is killed and restarted. | It is still stored (`appendfsync always`); or it is lost if it was stored in the last two seconds (`everysec`), and its handle reports that. All clients reconnect, and runs continue. |
 //! | The SQLite file is removed or replaced while it is open. | Spawning fails with an error that [`is_replaced`](DurableError::is_replaced). |
 //! | A page or a row of the SQLite file cannot be read. | It becomes a [dead letter](DeadReason::Damaged) if its own data are lost. All other tasks continue, and [`health`](DurableClient::health) returns `Damaged`. |
+//! | A process dies before it has committed a [transaction](#tasks-in-your-own-transaction) that stores the task. | It is not stored, and neither are the rows of the transaction. |
+//! | A process dies after that, before it has told the store. | It runs, usually after a second at most. |
 //! | The disk of the SQLite file is full. | Spawning fails at once with an error that [`is_full`](DurableError::is_full). Runs continue, and their outcomes are stored as soon as there is room; until then, `health` returns `Failing`. |
 //! | A process is frozen inside a write to the SQLite file. | All processes wait with their writes until that process resumes or dies. Requests fail after ten seconds with an error that [`is_busy`](DurableError::is_busy) and names the process. |
 //! | Redis hangs for longer than a lease. | It is not taken from its worker. |
@@ -213,6 +256,8 @@ mod inspect;
 mod key;
 mod named_queue;
 mod options;
+mod outbox;
+mod outbox_client;
 mod policy;
 mod progress;
 mod progress_stream;
@@ -280,6 +325,7 @@ pub use self::inspect::{
 pub use self::key::Key;
 pub use self::named_queue::Queue;
 pub use self::options::SpawnOptions;
+pub use self::outbox::{Outbox, OutboxConnection, OutboxRow};
 pub use self::progress_stream::ProgressStream;
 pub use self::queue::{Groups, Priority, QueueInfo, QueueSettings, Rate};
 pub use self::run::Run;

@@ -41,8 +41,9 @@
 //! | feature | what it adds |
 //! | --- | --- |
 //! | `redis` | `durable`, with a store in Redis 6.2 or later, or Valkey |
-//! | `postgres` | `durable`, with a store in PostgreSQL 13 or later; experimental: its tables may change |
 //! | `redis-tls` | the same, and `rediss://` URLs |
+//! | `postgres` | `durable`, with a store in PostgreSQL 13 or later; experimental: its tables may change |
+//! | `postgres-tls` | the same, and encrypted connections: `sslmode` |
 //! | `sqlite` | `durable`, with a store in a SQLite file; compiles and links a bundled SQLite |
 //! | `sqlite-unbundled` | the same, linked to the system's SQLite or to one that another dependency compiles |
 //! | `cron` | `durable`, with schedules that fire at the times of cron expressions, in the time zones of the system |

@@ -8,6 +8,10 @@
 #[path = "support/redis_server.rs"]
 #[allow(dead_code, reason = "other tests need all of it")]
 mod redis_server;
+#[cfg(all(feature = "redis", feature = "rusqlite", feature = "tokio-postgres"))]
+#[path = "support/postgres_server.rs"]
+#[allow(dead_code, reason = "other tests need all of it")]
+mod postgres_server;
 mod support;
 
 #[path = "support/ledger.rs"]
@@ -53,6 +57,9 @@ mod lists;
 mod middleware;
 #[path = "durable/nested.rs"]
 mod nested;
+#[cfg(all(feature = "redis", feature = "rusqlite", feature = "tokio-postgres"))]
+#[path = "durable/outbox.rs"]
+mod outbox;
 #[path = "durable/overview.rs"]
 mod overview;
 #[path = "durable/panics.rs"]

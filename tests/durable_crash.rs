@@ -49,6 +49,8 @@ mod hung;
 mod killed;
 #[path = "durable_crash/operator.rs"]
 mod operator;
+#[path = "durable_crash/outbox.rs"]
+mod outbox;
 #[path = "durable_crash/points.rs"]
 mod points;
 #[path = "durable_crash/poison.rs"]

@@ -6,13 +6,17 @@
 // Some names of files are not possible elsewhere.
 #![cfg(unix)]
 
+#[cfg(feature = "postgres")]
+#[path = "support/postgres_server.rs"]
+#[allow(dead_code, reason = "other tests need all of it")]
+mod postgres_server;
 #[cfg(feature = "redis")]
 #[macro_use]
 #[path = "support/redis_server.rs"]
 #[allow(dead_code, reason = "other tests need all of it")]
 mod redis_server;
 #[allow(dead_code, reason = "a part of it is there for the screen")]
-#[cfg(any(feature = "redis", feature = "sqlite"))]
+#[cfg(any(feature = "postgres", feature = "redis", feature = "sqlite"))]
 #[path = "../examples/indexer/durable/mod.rs"]
 mod durable;
 #[path = "../examples/indexer/mod.rs"]
@@ -24,12 +28,12 @@ mod sequential;
 
 #[path = "indexer/corpus.rs"]
 mod corpus;
-#[cfg(any(feature = "redis", feature = "sqlite"))]
+#[cfg(any(feature = "postgres", feature = "redis", feature = "sqlite"))]
 #[path = "indexer/runs.rs"]
 #[macro_use]
 mod runs;
 
-#[cfg(any(feature = "redis", feature = "sqlite"))]
+#[cfg(any(feature = "postgres", feature = "redis", feature = "sqlite"))]
 #[path = "indexer/durable.rs"]
 mod durable_program;
 #[path = "indexer/faults.rs"]
@@ -37,6 +41,9 @@ mod faults;
 #[cfg(target_os = "linux")]
 #[path = "indexer/grep.rs"]
 mod grep;
+#[cfg(feature = "postgres")]
+#[path = "indexer/postgres.rs"]
+mod postgres;
 #[path = "indexer/program.rs"]
 mod program;
 #[cfg(feature = "redis")]

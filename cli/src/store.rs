@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use clap::Args;
 use throng::durable::{
-    DurableClient, DurableError, Health, RedisStore, RedisStoreBuilder, SqliteStore,
+    DurableClient, DurableError, Health, PostgresStore, PostgresStoreBuilder, RedisStore,
+    RedisStoreBuilder, SqliteStore,
 };
 use url::Url;
 
@@ -19,7 +20,7 @@ use crate::failure::Failure;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Options of all commands")]
 pub(crate) struct StoreArgs {
-    /// The store: `redis://HOST/`, `rediss://HOST/`, `redis+unix:///SOCKET`, `sqlite:FILE` or `FILE`
+    /// The store: `redis://HOST/`, `rediss://HOST/`, `redis+unix:///SOCKET`, `postgres://USER@HOST/DATABASE`, `sqlite:FILE` or `FILE`
     #[arg(
         long,
         env = "THRONG_STORE",
@@ -37,7 +38,11 @@ pub(crate) struct StoreArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64), global = true)]
     partitions: u8,
 
-    /// A file that contains the password of the Redis user. `THRONG_STORE_PASSWORD` can contain it instead
+    /// The schema of a store in PostgreSQL
+    #[arg(long, value_name = "NAME", default_value = "throng", global = true)]
+    schema: String,
+
+    /// A file that contains the password of the user of the server. `THRONG_STORE_PASSWORD` can contain it instead
     #[arg(long, value_name = "FILE", global = true)]
     password_file: Option<PathBuf>,
 
@@ -49,6 +54,8 @@ pub(crate) struct StoreArgs {
 /// The address of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Location {
+    /// The address of a server, which may have several hosts.
+    Postgres(String),
     Redis(Url),
     Sqlite(PathBuf),
 }
@@ -70,6 +77,7 @@ impl StoreArgs {
     /// Opens the store read-only: it is not changed, and other processes do not see this one.
     pub(crate) async fn observe(&self) -> Result<Session, Failure> {
         let store = match self.location()? {
+            Location::Postgres(url) => self.within(self.postgres(&url).observe()).await?,
             Location::Redis(url) => self.within(self.redis(&url).observe()).await?,
             Location::Sqlite(path) => {
                 must_exist(&path)?;
@@ -91,6 +99,9 @@ impl StoreArgs {
     /// Opens a store that this process has observed, which shows that it exists.
     pub(crate) async fn open_observed(&self) -> Result<Session, Failure> {
         let client = match self.location()? {
+            Location::Postgres(url) => {
+                DurableClient::open(self.within(self.postgres(&url).open()).await?)
+            }
             Location::Redis(url) => {
                 DurableClient::open(self.within(self.redis(&url).open()).await?)
             }
@@ -104,6 +115,9 @@ impl StoreArgs {
     /// Returns the namespaces of the stores in a Redis server.
     pub(crate) async fn namespaces(&self) -> Result<Vec<String>, Failure> {
         match self.location()? {
+            Location::Postgres(_) => Err(Failure::Usage(
+                "only a store in Redis has a namespace: one in PostgreSQL is in the schema that `--schema` names".into(),
+            )),
             Location::Redis(url) => self.within(self.redis(&url).namespaces()).await,
             Location::Sqlite(_) => Err(Failure::Usage(
                 "only a store in Redis has a namespace: a file contains one store".into(),
@@ -117,9 +131,14 @@ impl StoreArgs {
             let how = "no store is given: use `--store URL`, or set THRONG_STORE";
             return Err(Failure::Usage(how.into()));
         };
-        match location(store).map_err(Failure::Usage)? {
-            Location::Redis(url) => Ok(Location::Redis(self.with_password(url)?)),
-            location => Ok(location),
+        let location = location(store).map_err(Failure::Usage)?;
+        let password = match &location {
+            Location::Sqlite(_) => None,
+            Location::Postgres(_) | Location::Redis(_) => self.password()?,
+        };
+        match password {
+            Some(password) => location.with_password(&password).map_err(Failure::Usage),
+            None => Ok(location),
         }
     }
 
@@ -133,19 +152,21 @@ impl StoreArgs {
         self.timeout
     }
 
-    fn with_password(&self, mut url: Url) -> Result<Url, Failure> {
-        let password = match &self.password_file {
+    fn password(&self) -> Result<Option<String>, Failure> {
+        Ok(match &self.password_file {
             Some(path) => Some(read_password(path)?),
             // An empty variable is none: it must not replace the password of a URL.
             None => env::var(PASSWORD_VARIABLE).ok().filter(|it| !it.is_empty()),
-        };
-        if let Some(password) = password
-            && url.set_password(Some(&password)).is_err()
-        {
-            let how = "a password belongs to a host: write `redis://HOST/`, without the password";
-            return Err(Failure::Usage(how.into()));
-        }
-        Ok(url)
+        })
+    }
+
+    fn postgres(&self, url: &str) -> PostgresStoreBuilder {
+        let mut builder = PostgresStore::builder(url);
+        builder
+            .schema(&self.schema)
+            .connect_timeout(self.timeout)
+            .answer_timeout(self.timeout);
+        builder
     }
 
     fn redis(&self, url: &Url) -> RedisStoreBuilder {
@@ -171,6 +192,24 @@ impl StoreArgs {
 
     fn session(&self, client: DurableClient, can_change: bool) -> Session {
         Session::new(client, self.timeout, can_change)
+    }
+}
+
+impl Location {
+    /// Replaces the password, if there is one. An error is the remedy.
+    fn with_password(self, password: &str) -> Result<Self, String> {
+        match self {
+            Self::Postgres(url) => with_password(&url, password)
+                .map(Self::Postgres)
+                .ok_or_else(|| {
+                    "a password belongs to a user: write `postgres://USER@HOST/DATABASE`, without the password".into()
+                }),
+            Self::Redis(mut url) => match url.set_password(Some(password)) {
+                Ok(()) => Ok(Self::Redis(url)),
+                Err(()) => Err("a password belongs to a host: write `redis://HOST/`, without the password".into()),
+            },
+            Self::Sqlite(path) => Ok(Self::Sqlite(path)),
+        }
     }
 }
 
@@ -227,6 +266,22 @@ fn silent(timeout: Duration, health: Option<Health>) -> Failure {
     ))
 }
 
+/// Returns an address in PostgreSQL with another password, or `None` if it has no user. It may have several hosts, so it is no URL.
+fn with_password(url: &str, password: &str) -> Option<String> {
+    let (scheme, rest) = url.split_once("://")?;
+    let (user, rest) = rest.split_once('@')?;
+    let user = user.split(':').next().unwrap_or(user);
+    let password: String = password.bytes().map(escaped).collect();
+    Some(format!("{scheme}://{user}:{password}@{rest}"))
+}
+
+fn escaped(byte: u8) -> String {
+    match byte.is_ascii_alphanumeric() {
+        true => char::from(byte).into(),
+        false => format!("%{byte:02X}"),
+    }
+}
+
 /// Returns the address that a text describes, or the reason why it is none.
 fn location(store: &str) -> Result<Location, String> {
     if let Some(path) = store.strip_prefix("sqlite:") {
@@ -235,6 +290,8 @@ fn location(store: &str) -> Result<Location, String> {
     let scheme = store.split_once("://").map(|(scheme, _)| scheme);
     match scheme {
         None => Ok(Location::Sqlite(store.into())),
+        // The store examines the address.
+        Some("postgres" | "postgresql") => Ok(Location::Postgres(store.into())),
         Some("redis" | "rediss" | "valkey" | "valkeys" | "redis+unix" | "valkey+unix" | "unix") => {
             let url = Url::parse(store);
             // The text may contain a password, so the message does not repeat it.
@@ -243,7 +300,8 @@ fn location(store: &str) -> Result<Location, String> {
             })
         }
         Some(scheme) => Err(format!(
-            "`{scheme}` is not a kind of store: write `redis://HOST/`, `rediss://HOST/`, `redis+unix:///SOCKET` or `sqlite:FILE`"
+            "`{scheme}` is not a kind of store: write `redis://HOST/`, `rediss://HOST/`, `redis+unix:///SOCKET`, \
+             `postgres://USER@HOST/DATABASE` or `sqlite:FILE`"
         )),
     }
 }
@@ -331,6 +389,23 @@ mod tests {
     }
 
     #[test]
+    fn a_password_is_escaped_in_an_address() {
+        for (url, expected) in [
+            (
+                "postgres://me@a:1,b:2/app",
+                "postgres://me:p%40%20s@a:1,b:2/app",
+            ),
+            (
+                "postgres://me:old@%2Frun/app?x=@",
+                "postgres://me:p%40%20s@%2Frun/app?x=@",
+            ),
+        ] {
+            assert_eq!(with_password(url, "p@ s").as_deref(), Some(expected));
+        }
+        assert_eq!(with_password("postgres://host/app", "word"), None);
+    }
+
+    #[test]
     fn a_store_is_a_url_or_a_file() {
         let sqlite = |path: &str| Ok(Location::Sqlite(path.into()));
         assert_eq!(location("tasks.db"), sqlite("tasks.db"));
@@ -346,9 +421,12 @@ mod tests {
             location("redis+unix:///run/redis"),
             Ok(Location::Redis(_))
         ));
-        let error = location("postgres://me:secret@host/").unwrap_err();
+        for url in ["postgres://me@a:1,b:2/app", "postgresql:///app?host=/run"] {
+            assert_eq!(location(url), Ok(Location::Postgres(url.into())));
+        }
+        let error = location("mysql://me:secret@host/").unwrap_err();
         assert!(
-            error.contains("`postgres`") && !error.contains("secret"),
+            error.contains("`mysql`") && !error.contains("secret"),
             "{error}"
         );
         let error = location("redis://me:secret@host:port/").unwrap_err();

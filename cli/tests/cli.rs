@@ -9,6 +9,11 @@ mod doctor;
 mod generated;
 #[path = "cli/metrics.rs"]
 mod metrics;
+#[path = "cli/postgres.rs"]
+mod postgres;
+#[path = "../../tests/support/postgres_server.rs"]
+#[allow(dead_code, reason = "other tests need all of it")]
+mod postgres_server;
 #[path = "cli/prompts.rs"]
 mod prompts;
 #[path = "cli/safety.rs"]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-#[cfg(any(feature = "redis", feature = "sqlite"))]
+#[cfg(any(feature = "postgres", feature = "redis", feature = "sqlite"))]
 use super::durable::build::Progress;
 use super::indexer::escape::Escaped;
 use super::indexer::pipeline::{Counts, Event, Outcome};
@@ -81,7 +81,7 @@ impl Screen {
     }
 
     /// Shows how far the batches have come: as a line for each if it is to be `verbose`.
-    #[cfg(any(feature = "redis", feature = "sqlite"))]
+    #[cfg(any(feature = "postgres", feature = "redis", feature = "sqlite"))]
     pub(crate) fn show_progress(&self, progress: &Progress<'_>, verbose: bool) {
         match progress {
             Progress::Found(total) => self.expect(*total as u64),

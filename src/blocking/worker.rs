@@ -14,7 +14,7 @@ use super::shared::Shared;
 use super::state::State;
 use super::stopwatch::Stopwatch;
 use super::waits::Wait;
-use crate::join::{PoolThread, RunContext, RunCounts, Work, enter_pool};
+use crate::join::{PoolThread, RunContext, RunCounts, enter_pool};
 use crate::sync::{Arc, MutexGuard, thread};
 use crate::task::{Abort, Fault, Ran, Task, flush};
 use crate::timer::{self, Tick};
@@ -269,7 +269,7 @@ impl<'a> Worker<'a> {
         }
         let timed = sample.map(|sample| (sample, self.stopwatch.start()));
         self.host.counts.begin();
-        let ran = Work::new(task).run_in(&mut self.context);
+        let ran = task.run(&mut self.context);
         self.host.counts.end();
         let times = self.stop(timed);
         let mut state = self.shared.lock();

@@ -680,7 +680,7 @@ impl DurableClient {
         }
     }
 
-    fn typed_tasks<T: DurableTask>(
+    pub(super) fn typed_tasks<T: DurableTask>(
         &self,
         tasks: impl Iterator<Item = (T, SpawnOptions)>,
     ) -> Result<(SpawnSpan, Vec<NewTask>), DurableError> {

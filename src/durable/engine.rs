@@ -1,9 +1,9 @@
 //! [`Engine`]: the background work of a client, on a thread of its own or on the thread of the store.
 //!
 //! On that thread, the engine sends spawned tasks to the store ([`batch_sender`]), finds out when awaited tasks have ended
-//! ([`waiters`]) or reported progress ([`progress_waiters`]), stores the steps of runs ([`step_sender`]), reports how many runs have
-//! started and ended ([`run_stats`]), and runs the workers of the process. No user code runs there, so none can delay the renewal of a
-//! lease. The engine does not depend on any runtime of the user.
+//! ([`waiters`]) or reported progress ([`progress_waiters`]), stores the steps of runs ([`step_sender`]), moves tasks from the outbox
+//! ([`outbox_relay`]), reports how many runs have started and ended ([`run_stats`]), and runs the workers of the process. No user code
+//! runs there, so none can delay the renewal of a lease. The engine does not depend on any runtime of the user.
 
 use std::sync::{Arc as StdArc, Weak};
 use std::time::Duration;
@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::batch_sender::BatchSender;
 use self::monitored::MonitoredStore;
+use self::outbox_relay::OutboxRelay;
 use self::progress_waiters::ProgressWaiters;
 use self::run_stats::RunStats;
 use self::step_sender::{StepQueue, StepSender};
@@ -30,6 +31,7 @@ use crate::sync::{Mutex, lock};
 
 mod batch_sender;
 mod monitored;
+mod outbox_relay;
 pub(crate) mod progress_waiters;
 pub(crate) mod run_stats;
 mod step_sender;
@@ -44,6 +46,7 @@ pub(crate) struct Engine {
     pub(crate) progress: StdArc<ProgressWaiters>,
     pub(crate) spawn_queue: StdArc<SpawnQueue>,
     pub(crate) run_stats: StdArc<RunStats>,
+    pub(crate) outbox: StdArc<OutboxRelay>,
     steps: StepQueue,
     workers: Mutex<Vec<mpsc::UnboundedSender<Message>>>,
     /// The highest epoch that this client has received.
@@ -71,6 +74,7 @@ impl Engine {
         let waiters = StdArc::new(Waiters::default());
         let progress = StdArc::new(ProgressWaiters::default());
         let run_stats = StdArc::new(RunStats::new());
+        let outbox = StdArc::new(OutboxRelay::default());
         let (steps, step_sender) = StepSender::new(StdArc::clone(&store));
         let engine = StdArc::new(Self {
             store_name: store.name().into(),
@@ -79,6 +83,7 @@ impl Engine {
             progress: StdArc::clone(&progress),
             spawn_queue: StdArc::clone(&spawn_queue),
             run_stats: StdArc::clone(&run_stats),
+            outbox: StdArc::clone(&outbox),
             steps,
             workers: Mutex::default(),
             floor: Mutex::default(),
@@ -101,6 +106,7 @@ impl Engine {
         engine.run(StdArc::clone(&waiters).run(StdArc::clone(&store)));
         engine.run(StdArc::clone(&progress).run(StdArc::clone(&store)));
         engine.run(run_stats.run(StdArc::clone(&store)));
+        engine.run(outbox.run(StdArc::clone(&store)));
         engine.run(step_sender.run());
         engine.run(dispatch(StdArc::downgrade(&engine), store.events()));
         if engine.runtime.is_none() {
@@ -145,8 +151,16 @@ impl Engine {
 
     /// Requests the status of a task.
     pub(crate) async fn status(&self, id: TaskId) -> Result<Status, DurableError> {
+        let state = self.state(id).await?;
+        match state.joined() {
+            Some((holder, _)) => Ok(self.state(holder).await?.status()),
+            None => Ok(state.status()),
+        }
+    }
+
+    async fn state(&self, id: TaskId) -> Result<TaskState, DurableError> {
         let states = self.ask(Some(id), |store| store.status(vec![id])).await?;
-        Ok(states.first().map_or(Status::Absent, TaskState::status))
+        Ok(states.into_iter().next().unwrap_or(TaskState::Absent))
     }
 
     /// Stores steps of a run, together with those of other runs. Returns an answer for each, in their order.
@@ -204,6 +218,8 @@ impl Engine {
         let mut workers = lock(&self.workers);
         workers.retain(|worker| !worker.is_closed());
         workers.push(worker);
+        drop(workers);
+        self.outbox.start_looking();
     }
 
     fn send_to_workers(&self, message: impl Fn() -> Message) {

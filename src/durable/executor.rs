@@ -9,10 +9,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 
 use self::app_guard::AppGuard;
+use self::app_runner::TaskRunner;
 use self::message::Message;
 use self::metrics::{Metrics, Tally};
 use self::open_sessions::OpenSessions;
-use self::registry::TaskRunner;
 #[cfg(not(all(test, any(throng_loom, throng_shuttle))))]
 use self::type_tally::TypeMetrics;
 use self::worker::{Settings, Worker};
@@ -22,6 +22,7 @@ use super::{DurableClient, DurableError};
 use crate::weak_part::{ReadPart, WeakPart};
 
 mod app_guard;
+pub(crate) mod app_runner;
 pub(crate) mod attempt;
 pub(crate) mod builder;
 pub(crate) mod claims;

@@ -102,7 +102,7 @@ impl Failure {
     }
 
     /// Returns the failure for a request that may have taken effect.
-    #[cfg(feature = "sqlite-unbundled")]
+    #[cfg(any(feature = "postgres", feature = "sqlite-unbundled"))]
     pub(crate) fn with_unknown_effect(mut self) -> Self {
         self.effect = Effect::Unknown;
         self

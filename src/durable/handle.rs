@@ -278,6 +278,18 @@ impl<T> DurableHandle<T> {
         Ok(alive > 0)
     }
 
+    /// If the task came from an outbox and has joined another one, makes this the handle of that task, and returns `true`.
+    fn join(&mut self, end: Option<&End>) -> bool {
+        let joined = match end {
+            Some(Ok(state)) => state.joined(),
+            _ => None,
+        };
+        if let Some((holder, resolution)) = joined {
+            (self.id, self.conflict) = (holder, Some(resolution));
+        }
+        joined.is_some()
+    }
+
     fn engine(&self) -> Result<&StdArc<Engine>, DurableError> {
         let engine = self.engine.as_ref();
         engine.ok_or_else(|| DurableError::detached(self.id))
@@ -300,6 +312,9 @@ impl<T: DeserializeOwned> DurableHandle<T> {
                 Err(DurableError::dead(store_name, id, reason, error))
             }
             Ok(TaskState::Cancelled) => Err(DurableError::cancelled(store_name, id)),
+            Ok(TaskState::Conflict { holder, .. }) => {
+                Err(DurableError::conflict(store_name, holder))
+            }
             Ok(TaskState::Absent) => Err(DurableError::expired(store_name, id)),
             Ok(TaskState::Waiting | TaskState::Delayed | TaskState::Running) => {
                 Err(DurableError::would_deadlock(store_name, id))
@@ -370,12 +385,27 @@ impl<T: DeserializeOwned + Send + 'static> DurableHandle<T> {
             let (handle, end) = (self, None);
             return forward(Ended { handle, end }, slot);
         };
-        let (wait, id) = (Wait::begin(), self.id);
+        self.complete_within(Wait::begin(), &engine, slot);
+    }
+
+    fn complete_within<K>(
+        mut self,
+        wait: Wait,
+        engine: &StdArc<Engine>,
+        slot: Slot<Result<T, DurableError>, K>,
+    ) where
+        K: Send + 'static,
+    {
+        let (id, next) = (self.id, StdArc::downgrade(engine));
         engine.waiters.call(id, wait.limit(), move |end| {
-            decode(move || {
-                forward(Ended { handle: self, end }, slot);
-                drop(wait);
-            });
+            let is_joined = self.join(end.as_ref());
+            match next.upgrade().filter(|_| is_joined) {
+                Some(engine) => self.complete_within(wait, &engine, slot),
+                None => decode(move || {
+                    forward(Ended { handle: self, end }, slot);
+                    drop(wait);
+                }),
+            }
         });
     }
 }
@@ -402,24 +432,28 @@ impl<T: DeserializeOwned> Future for DurableHandle<T> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let coop = ready!(tokio::task::coop::poll_proceed(cx));
         let this = &mut *self;
-        let Some(engine) = &this.engine else {
-            return Poll::Ready(Err(DurableError::detached(this.id)));
-        };
-        if scope::is_run_of(this.id) {
-            return Poll::Ready(Err(DurableError::awaits_itself(
-                &engine.store_name,
-                this.id,
-            )));
+        loop {
+            let Some(engine) = &this.engine else {
+                return Poll::Ready(Err(DurableError::detached(this.id)));
+            };
+            if scope::is_run_of(this.id) {
+                return Poll::Ready(Err(DurableError::awaits_itself(
+                    &engine.store_name,
+                    this.id,
+                )));
+            }
+            // The handle may have moved from the run that polled it to another place.
+            this.waiting = this.waiting.take().filter(|waiting| waiting.wait.is_here());
+            let waiting = this
+                .waiting
+                .get_or_insert_with(|| Waiting::begin(engine, this.id));
+            let end = ready!(Pin::new(&mut waiting.end).poll(cx)).ok();
+            this.waiting = None;
+            if !this.join(end.as_ref()) {
+                coop.made_progress();
+                return Poll::Ready(this.outcome(end));
+            }
         }
-        // The handle may have moved from the run that polled it to another place.
-        this.waiting = this.waiting.take().filter(|waiting| waiting.wait.is_here());
-        let waiting = this
-            .waiting
-            .get_or_insert_with(|| Waiting::begin(engine, this.id));
-        let end = ready!(Pin::new(&mut waiting.end).poll(cx));
-        coop.made_progress();
-        this.waiting = None;
-        Poll::Ready(this.outcome(end.ok()))
     }
 }
 

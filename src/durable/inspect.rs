@@ -48,7 +48,8 @@ pub struct Counts {
     /// Of these, the tasks whose type no live worker has registered. They wait without a time limit, and start as soon as such a worker
     /// starts. [`Admin::workers`](super::Admin::workers) lists the workers and their types. A worker that is killed counts as live until
     /// the store detects its death: with Redis, for about three minutes. This is an estimate while more than 4,096 waiting tasks are being
-    /// moved to other lists, because workers with other types have started or stopped.
+    /// moved to other lists, because workers with other types have started or stopped; with PostgreSQL, while thousands of tasks of
+    /// several types wait.
     pub unserved: u64,
     /// Tasks that run later.
     pub delayed: u64,

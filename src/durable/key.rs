@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::TaskId;
@@ -73,7 +74,8 @@ pub struct Key {
 }
 
 /// The action of a spawn if another task holds its key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Conflict {
     /// It stores nothing, and its handle awaits the other task.
     Join,

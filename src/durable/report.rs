@@ -117,6 +117,18 @@ mod imp {
         );
     }
 
+    /// A store in PostgreSQL has accepted `LISTEN`, and passes on no notification. Workers poll until it does.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn receives_no_notifications(store: &str) {
+        contain(|| {
+            tracing::warn!(
+                store,
+                "no notifications arrive, so workers look for tasks at intervals: connect to the server itself, or through a pooler in \
+             session mode"
+            )
+        });
+    }
+
     /// A run has exceeded its timeout.
     pub(crate) fn timed_out(store: &str, id: TaskId) {
         contain(
@@ -164,6 +176,28 @@ mod imp {
     /// A task has failed for good.
     pub(crate) fn died(store: &str, id: TaskId, error: &str) {
         contain(|| tracing::error!(store, task.id = %id, error, "a task has become a dead letter"));
+    }
+
+    /// Rows of the outbox cannot be read, and are dead letters now.
+    pub(crate) fn outbox_unreadable(store: &str, rows: u64) {
+        contain(|| {
+            tracing::error!(
+                store,
+                rows,
+                "rows of the outbox cannot be read, and are dead letters now"
+            )
+        });
+    }
+
+    /// There are rows of the outbox that only a later version of the crate can read. This is reported once.
+    pub(crate) fn outbox_newer(store: &str, rows: u64) {
+        contain(|| {
+            tracing::warn!(
+                store,
+                rows,
+                "rows of the outbox wait for a program with a later version of throng: update the workers"
+            )
+        });
     }
 
     /// A schedule has fired. It has stored `started` tasks, and `skipped` ones were not stored because of earlier tasks.
@@ -255,11 +289,15 @@ mod imp {
     pub(crate) fn run_ended(_: &Verdict) {}
 
     pub(crate) fn store_failed(_: &str, _: &Failure, _: u32) {}
+    pub(crate) fn outbox_unreadable(_: &str, _: u64) {}
+    pub(crate) fn outbox_newer(_: &str, _: u64) {}
     pub(crate) fn schedule_fired(_: &str, _: &str, _: usize, _: usize) {}
     pub(crate) fn schedule_failed(_: &str, _: &str, _: &str) {}
     pub(crate) fn schedules_unread(_: &str, _: &Failure) {}
     pub(crate) fn schedule_flipped(_: &str, _: &str, _: u32) {}
     pub(crate) fn refused(_: &str, _: TaskId) {}
+    #[cfg(feature = "postgres")]
+    pub(crate) fn receives_no_notifications(_: &str) {}
     pub(crate) fn timed_out(_: &str, _: TaskId) {}
     pub(crate) fn lease_lost(_: &str, _: Epoch) {}
     pub(crate) fn waits_stalled(_: &str, _: usize) {}

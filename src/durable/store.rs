@@ -41,7 +41,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use self::kind::TypeSet;
-use super::failure::Failure;
+use super::failure::{Cause, Effect, Failure};
 use super::key::KeyHash;
 use super::queue::QueueInfo;
 use super::queue::name::QueueName;
@@ -82,6 +82,9 @@ pub(crate) use self::limits::{
     CEILING_AHEAD, DEAD_LETTER_RETENTION, MAX_ATTEMPT_ERROR_BYTES, MAX_DEAD_LETTERS,
     MAX_ERROR_BYTES, MAX_ERRORS,
 };
+pub(crate) use self::outbox::{DrainedOutbox, OutboxLook};
+#[cfg(any(feature = "postgres", feature = "sqlite-unbundled"))]
+pub(crate) use self::outbox_entries::{OutboxEntry, SortedEntries, ended_task};
 pub(crate) use self::progress::{MAX_PROGRESS_BYTES, Progress, ProgressReport, ProgressState};
 #[cfg(any(
     test,
@@ -198,6 +201,13 @@ pub(crate) mod memory;
     feature = "test-util"
 ))]
 pub(crate) mod observer;
+#[cfg_attr(
+    not(any(feature = "postgres", feature = "sqlite-unbundled")),
+    allow(dead_code, reason = "other stores have no outbox")
+)]
+mod outbox;
+#[cfg(any(feature = "postgres", feature = "sqlite-unbundled"))]
+mod outbox_entries;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 mod progress;
@@ -425,6 +435,27 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// and changes nothing, if the row does not have the version that the change replaces, or if a new schedule is due already. A
     /// repeated request changes nothing, and the answer is the same as if all tasks had been stored.
     fn change_schedule(&self, change: Arc<ScheduleChange>) -> Answer<'_, Option<Enqueued>>;
+
+    /// Returns the statement with which users add rows to the outbox in the database of the store, with its id and its body as parameters.
+    /// Without an outbox, returns the reason.
+    fn outbox_insert(&self) -> Result<Arc<str>, Cause> {
+        Err(Cause::Unfit(String::from(
+            "it has no outbox, since its database contains no rows of yours: spawn the task after you have committed your transaction, \
+             or use a store in the database of those rows, in SQLite or PostgreSQL",
+        )))
+    }
+
+    /// Looks for rows in the outbox. Writes nothing. A row that was committed before may be overlooked only if an earlier answer has
+    /// reported it or a later one does.
+    fn look_into_outbox(&self) -> Answer<'_, OutboxLook> {
+        Box::pin(async { Err(Failure::new(Effect::None, Cause::Unavailable)) })
+    }
+
+    /// Moves at most [`MAX_BATCH_TASKS`] tasks from the outbox into the store, each once. For a task whose key another one holds, it
+    /// stores a task that has ended with this [conflict](TaskState::Conflict).
+    fn drain_outbox(&self) -> Answer<'_, DrainedOutbox> {
+        Box::pin(async { Err(Failure::new(Effect::None, Cause::Unavailable)) })
+    }
 
     /// Removes at most `budget` things that need not be kept any longer. Returns `true` if there are more.
     fn maintain(&self, budget: usize) -> Answer<'_, bool>;

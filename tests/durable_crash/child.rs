@@ -16,6 +16,7 @@ use tokio::{runtime, select};
 use super::family::{Member, Parent};
 use super::job::{Child, Folder, Job};
 use super::operator::Operation;
+use super::outbox::{Death, buy};
 use super::site::PATIENT;
 use super::store_address::StoreAddress;
 use super::support::Numbers;
@@ -39,6 +40,8 @@ pub(crate) enum Role {
     Producer { tasks: usize },
     /// Stores chores until it is killed.
     Storer,
+    /// Stores an order of the user and its task in one transaction, and dies.
+    Buyer(Death),
     /// Awaits a task, and says who has run it.
     Awaiter { id: TaskId },
     /// Changes all tasks that match, and says after each part how many it has changed so far.
@@ -99,6 +102,7 @@ fn plans_arrive_as_they_were_sent() {
         Role::Worker(work),
         Role::Producer { tasks: 3 },
         Role::Storer,
+        Role::Buyer(Death::InCommit),
         Role::Operator(Operation::Replay),
         Role::Awaiter { id },
         Role::Whole {
@@ -133,6 +137,7 @@ fn follow(plan: Plan) {
             Role::Worker(work) => run_tasks(&client, plan.folder, work, orders).await,
             Role::Producer { tasks } => store_tasks(&client, tasks).await,
             Role::Storer => store_chores(&client).await,
+            Role::Buyer(death) => buy(&client, &plan.folder, death),
             Role::Operator(operation) => operation.run(&client).await,
             Role::Awaiter { id } => await_task(&client, id).await,
             Role::Whole { tasks, closes } => {

@@ -1,4 +1,4 @@
-//! The program with `--state`, and its tasks in a file or in Redis: what ends it costs no more than what it was doing, and a change in the
+//! The program with `--state`, and its tasks in a file, in Redis or in PostgreSQL: what ends it costs no more than what it was doing, and a change in the
 //! tree no more than what has changed.
 
 use std::fs::{self, File};

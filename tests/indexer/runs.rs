@@ -17,6 +17,8 @@ use super::corpus::Corpus;
 use super::durable::build::{Built, build};
 use super::durable::state::StoreAddress;
 use super::indexer::options::Options;
+#[cfg(feature = "postgres")]
+use super::postgres_server;
 use super::program::{program, run as run_plainly};
 #[cfg(feature = "redis")]
 use super::redis_server::Server;
@@ -31,6 +33,8 @@ pub(crate) const QUERY: &str = "common rare7";
 pub(crate) enum Kind {
     #[cfg(feature = "sqlite")]
     File,
+    #[cfg(feature = "postgres")]
+    Postgres,
     #[cfg(feature = "redis")]
     Redis,
 }
@@ -39,6 +43,8 @@ impl Kind {
     const ALL: &[Self] = &[
         #[cfg(feature = "sqlite")]
         Self::File,
+        #[cfg(feature = "postgres")]
+        Self::Postgres,
         #[cfg(feature = "redis")]
         Self::Redis,
     ];
@@ -52,6 +58,16 @@ macro_rules! on_each_store {
             $(#[test]
             fn $name() {
                 super::$name($crate::runs::Kind::File);
+            })*
+        }
+
+        #[cfg(feature = "postgres")]
+        mod postgres {
+            $(#[test]
+            fn $name() {
+                if $crate::postgres_server::is_installed() {
+                    super::$name($crate::runs::Kind::Postgres);
+                }
             })*
         }
 
@@ -121,7 +137,7 @@ pub(crate) fn hits(dir: &Path) -> String {
 /// A place for a state.
 pub(crate) struct State {
     pub(crate) dir: TempDir,
-    /// Of the Redis that has its tasks.
+    /// Of the server that has its tasks.
     url: Option<String>,
     #[cfg(feature = "redis")]
     _server: Option<Arc<Server>>,
@@ -140,6 +156,11 @@ impl State {
         match kind {
             #[cfg(feature = "sqlite")]
             Kind::File => Self::with(None),
+            #[cfg(feature = "postgres")]
+            Kind::Postgres => {
+                let server = postgres_server::Server::shared();
+                Self::with(Some(server.address()))
+            }
             #[cfg(feature = "redis")]
             Kind::Redis => {
                 let server = Server::shared();
@@ -152,7 +173,7 @@ impl State {
         }
     }
 
-    /// One with its tasks in the Redis at this URL, or in a file.
+    /// One with its tasks in the server at this URL, or in a file.
     pub(crate) fn with(url: Option<String>) -> Self {
         Self {
             dir: tempfile::tempdir().expect("a temporary directory"),
@@ -344,6 +365,29 @@ pub(crate) fn interrupt(state: &State, percent: usize) -> Ended {
     let killed = Command::new("sh").args(["-c", &kill]).status();
     assert!(killed.expect("a shell").success());
     ended(child, errors)
+}
+
+/// Runs the program on two trees at a time, with two states that are in one server, as two machines have that know nothing of each other.
+/// If one ran a batch of the other's, the other would have no segment of it.
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub(crate) fn assert_independent(states: [State; 2]) {
+    let corpora = [files(300), files(400)];
+    let mut runs = Vec::new();
+    for (state, corpus) in states.iter().zip(&corpora) {
+        let child = state
+            .command(corpus.path())
+            .args(["--query", QUERY])
+            .spawn();
+        runs.push(child.expect("the program starts"));
+    }
+    for ((run, state), corpus) in runs.into_iter().zip(&states).zip(&corpora) {
+        let output = run.wait_with_output().expect("it ends");
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), hits(corpus.path()));
+        let again = state.run(corpus.path());
+        assert_eq!(again.indexed(), 0);
+        assert_eq!(again.ledger("stored"), again.batches());
+    }
 }
 
 /// Waits until the program has ended of which so much of what it says was read.

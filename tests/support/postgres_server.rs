@@ -10,17 +10,19 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// The user and the group as which the server runs if the tests run as root, which PostgreSQL refuses: those of `nobody`.
-const NOBODY: u32 = 65_534;
+pub(crate) const NOBODY: u32 = 65_534;
 
 /// Runs a server until the input ends, also if the test process is killed. Then it removes the folder. Each line of the input is a command,
 /// which is answered when it is done.
 ///
-/// The user `guarded` needs a password.
+/// The user `guarded` needs a password. The server listens to a network only if a setting says so.
 const SUPERVISE: &str = r#"
 bin=$1 folder=$2
 shift 2
 "$bin/initdb" -D "$folder/data" -U throng -A trust -N -E UTF8 --locale=C >"$folder/initdb.log" 2>&1 || exit 1
 sed -i '1i local all guarded scram-sha-256' "$folder/data/pg_hba.conf"
+sed -i '1i host all guarded all scram-sha-256' "$folder/data/pg_hba.conf"
+echo 'host all all 127.0.0.0/8 trust' >>"$folder/data/pg_hba.conf"
 start() {
     "$bin/postgres" -D "$folder/data" -k "$folder" -c listen_addresses= -c max_connections=400 \
         -c fsync=off -c full_page_writes=off -c synchronous_commit=on -c autovacuum_naptime=5s \
@@ -128,6 +130,17 @@ impl Server {
         format!("host={} user={user} dbname=postgres", self.folder.display())
     }
 
+    /// The same as a URL.
+    pub(crate) fn address(&self) -> String {
+        self.address_of("throng")
+    }
+
+    /// The same as a URL, for a user, which may be followed by a colon and the password.
+    pub(crate) fn address_of(&self, user: &str) -> String {
+        let folder = self.folder.display().to_string().replace('/', "%2F");
+        format!("postgres://{user}@{folder}/postgres")
+    }
+
     /// The path of the socket.
     pub(crate) fn socket(&self) -> PathBuf {
         self.folder.join(".s.PGSQL.5432")
@@ -142,6 +155,12 @@ impl Server {
     pub(crate) fn restart(&self) {
         self.supervisor().command("start");
         self.wait();
+    }
+
+    /// Makes a server that was ended a standby, whose primary does not exist.
+    pub(crate) fn make_standby(&self) {
+        let signal = self.folder.join("data/standby.signal");
+        std::fs::write(signal, "").expect("the folder can be written");
     }
 
     fn supervisor(&self) -> MutexGuard<'_, Supervisor> {
@@ -182,7 +201,7 @@ impl Drop for Server {
     }
 }
 
-fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|it| it.uid() == 0)
 }
 

@@ -18,6 +18,11 @@ mod hostile;
 mod operations;
 #[path = "dashboard/pages.rs"]
 mod pages;
+#[path = "dashboard/postgres.rs"]
+mod postgres;
+#[path = "../../tests/support/postgres_server.rs"]
+#[allow(dead_code, reason = "other tests need all of it")]
+mod postgres_server;
 #[path = "dashboard/redis.rs"]
 mod redis;
 #[path = "dashboard/redis_info.rs"]

@@ -27,7 +27,7 @@ pub(crate) struct DoctorArgs {
     #[arg(long)]
     deep: bool,
 
-    /// The number of clients that you plan to add: checks that the server accepts their connections
+    /// The number of clients that you plan to add: checks that a Redis server accepts their connections
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     clients: u64,
 
@@ -70,7 +70,11 @@ static DIAGNOSIS_COLUMNS: [Column<Diagnosis>; 4] = [
 /// A larger difference of two clocks makes the times in lists misleading.
 const MAX_CLOCK_DIFFERENCE: Duration = Duration::from_secs(5);
 /// The findings that already say why this process cannot change the store.
-const CANNOT_WRITE: [&str; 4] = [
+const CANNOT_WRITE: [&str; 8] = [
+    "postgres.permissions",
+    "postgres.read_only",
+    "postgres.standby",
+    "postgres.tables",
     "redis.eviction",
     "redis.permissions",
     "redis.replica",
@@ -106,10 +110,17 @@ pub(crate) async fn run(
 
 /// Returns all findings, the most serious first.
 async fn examine(store: &StoreArgs, args: &DoctorArgs) -> Result<Vec<Diagnosis>, Failure> {
+    let location = store.location()?;
+    if args.clients > 0 && !matches!(location, Location::Redis(_)) {
+        let how = "`--clients` is only for a store in Redis. The finding `postgres.connections` counts the connections of a PostgreSQL server";
+        return Err(Failure::Usage(how.into()));
+    }
     let session = store.observe().await?;
     let mut found = store_findings(&session).await?;
     session.close().await;
-    found.extend(match store.location()? {
+    found.extend(match location {
+        // The store itself examines the server.
+        Location::Postgres(_) => Vec::new(),
         Location::Redis(url) => redis_server::examine(&url, store, args.clients).await?,
         Location::Sqlite(path) => sqlite_file::examine(&path, args.deep)?,
     });

@@ -88,7 +88,7 @@ async fn send(server: &mut MultiplexedConnection, command: &str) -> Result {
 
 /// Checks that the output has a finding, and returns the exit status.
 #[track_caller]
-fn assert_finds(output: &Output, id: &str) -> Option<i32> {
+pub(crate) fn assert_finds(output: &Output, id: &str) -> Option<i32> {
     let found = String::from_utf8_lossy(&output.stdout);
     assert!(
         found.contains(&format!(r#""id":"{id}""#)),

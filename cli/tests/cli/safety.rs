@@ -126,6 +126,11 @@ async fn hostile_texts_in_a_server_are_escaped() -> Result {
     is_escaped(&TestStore::redis().await?).await
 }
 
+#[tokio::test]
+async fn hostile_texts_in_a_database_are_escaped() -> Result {
+    is_escaped(&TestStore::postgres().await?).await
+}
+
 /// A reader such as `head` that closes its end is no failure.
 #[tokio::test]
 async fn a_closed_pipe_is_no_failure() -> Result {

@@ -7,9 +7,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use throng::durable::{DurableClient, RedisStore, SqliteStore};
+use throng::durable::{DurableClient, PostgresStore, RedisStore, SqliteStore};
+use tokio_postgres::{NoTls, SimpleQueryMessage};
 
 use super::Result;
+use super::postgres_server::Server;
 
 /// A store that is removed at the end.
 pub(crate) struct TestStore {
@@ -17,7 +19,14 @@ pub(crate) struct TestStore {
     pub(crate) address: String,
     pub(crate) name: &'static str,
     pub(crate) folder: TempDir,
-    server: Option<Child>,
+    server: TestServerProcess,
+}
+
+/// The process that a store needs.
+enum TestServerProcess {
+    None,
+    Redis(Child),
+    Postgres(Server),
 }
 
 /// The server ends when the input of the shell does, even if the test is killed.
@@ -46,7 +55,7 @@ impl TestStore {
             address,
             name: "sqlite",
             folder,
-            server: None,
+            server: TestServerProcess::None,
         })
     }
 
@@ -66,6 +75,39 @@ impl TestStore {
         Self::start(tempfile::tempdir()?, address, &settings).await
     }
 
+    /// Starts a PostgreSQL server about which `throng doctor` has nothing to say, and creates the store.
+    pub(crate) async fn postgres() -> Result<Self> {
+        let server = Server::start_with(&["fsync=on", "full_page_writes=on"]);
+        let store = Self {
+            address: server.address(),
+            name: "postgres",
+            folder: tempfile::tempdir()?,
+            server: TestServerProcess::Postgres(server),
+        };
+        store.open().await?.close().await?;
+        Ok(store)
+    }
+
+    /// Runs statements in PostgreSQL as the owner of the database. Returns the first column of the rows.
+    pub(crate) fn ask(&self, sql: &str) -> Result<Vec<String>> {
+        // The caller may be in a runtime, which cannot wait for another one.
+        let asked = thread::scope(|scope| scope.spawn(|| ask(&self.address, sql)).join());
+        let answer = asked.map_err(|_| "the connection has panicked")??;
+        let texts = answer.iter().filter_map(|message| match message {
+            SimpleQueryMessage::Row(row) => row.get(0).map(String::from),
+            _ => None,
+        });
+        Ok(texts.collect())
+    }
+
+    /// Returns the same address for another user: `NAME` or `NAME:PASSWORD`.
+    pub(crate) fn address_of(&self, user: &str) -> String {
+        match &self.server {
+            TestServerProcess::Postgres(server) => server.address_of(user),
+            _ => panic!("only PostgreSQL has such users"),
+        }
+    }
+
     /// Starts a server, and creates the store.
     async fn start(folder: TempDir, address: String, settings: &[&str]) -> Result<Self> {
         let mut shell = Command::new("sh");
@@ -78,7 +120,7 @@ impl TestStore {
             address,
             name: "redis",
             folder,
-            server: Some(server),
+            server: TestServerProcess::Redis(server),
         };
         let client = redis::Client::open(store.address.as_str())?;
         eventually("server", || Ok(client.get_connection().ok()))?;
@@ -87,9 +129,13 @@ impl TestStore {
     }
 
     pub(crate) async fn open(&self) -> Result<DurableClient> {
+        let address = &self.address;
         Ok(match &self.server {
-            None => DurableClient::open(SqliteStore::open(self.file()).await?),
-            Some(_) => DurableClient::open(RedisStore::open(&self.address).await?),
+            TestServerProcess::None => DurableClient::open(SqliteStore::open(self.file()).await?),
+            TestServerProcess::Redis(_) => DurableClient::open(RedisStore::open(address).await?),
+            TestServerProcess::Postgres(_) => {
+                DurableClient::open(PostgresStore::open(address).await?)
+            }
         })
     }
 
@@ -114,6 +160,16 @@ impl TestStore {
         let mut command = self.command(args);
         Ok(tokio::task::spawn_blocking(move || command.output()).await??)
     }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn ask(
+    address: &str,
+    sql: &str,
+) -> std::result::Result<Vec<SimpleQueryMessage>, tokio_postgres::Error> {
+    let (client, driver) = tokio_postgres::connect(address, NoTls).await?;
+    tokio::spawn(driver);
+    client.simple_query(sql).await
 }
 
 /// Returns the command, without a store, in a folder.
@@ -150,7 +206,7 @@ pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Result<Option<T
 
 impl Drop for TestStore {
     fn drop(&mut self) {
-        if let Some(server) = &mut self.server {
+        if let TestServerProcess::Redis(server) = &mut self.server {
             drop(server.stdin.take());
             server.wait().ok();
         }

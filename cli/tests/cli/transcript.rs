@@ -71,16 +71,22 @@ fn redacted(text: &str, address: &str) -> String {
         ),
         (r"\b(\d+ms|\d+s|\d+m\d\ds|\d+h\d\dm|\d+d\d\dh)\b", "[TIME]"),
     ];
-    let folder = address
-        .rsplit_once('/')
-        .map_or(address, |(folder, _)| folder);
-    let folder = folder
-        .trim_start_matches("sqlite:")
-        .trim_start_matches("redis+unix://");
-    let mut text = text.replace(folder, "[FOLDER]");
+    let mut text = text.replace(&folder_of(address), "[FOLDER]");
     for (pattern, name) in patterns {
         let pattern = Regex::new(pattern).expect("the pattern is valid");
         text = pattern.replace_all(&text, name).into_owned();
     }
     text
+}
+
+/// Returns the folder of a store, as messages print it.
+fn folder_of(address: &str) -> String {
+    let folder = address
+        .rsplit_once('/')
+        .map_or(address, |(folder, _)| folder);
+    folder
+        .trim_start_matches("sqlite:")
+        .trim_start_matches("redis+unix://")
+        .trim_start_matches("postgres://throng@")
+        .replace("%2F", "/")
 }

@@ -1,4 +1,4 @@
-//! The output of the commands, on both stores.
+//! The output of the commands, on each store.
 
 use std::time::Duration;
 
@@ -150,6 +150,18 @@ async fn workflows_on_a_server() -> Result {
 }
 
 #[tokio::test]
+async fn workflows_in_a_database() -> Result {
+    workflows(&TestStore::postgres().await?).await
+}
+
+#[tokio::test]
+async fn commands_in_a_database() -> Result {
+    let store = TestStore::postgres().await?;
+    looks(&store).await?;
+    changes(&store).await
+}
+
+#[tokio::test]
 async fn commands_on_a_file() -> Result {
     let store = TestStore::sqlite()?;
     looks(&store).await?;
@@ -175,7 +187,11 @@ fn usage() -> Result {
         "task signal --help",
         "status --help",
         "status",
-        "status --store postgres://me:secret@host/",
+        "status --store mysql://me:secret@host/",
+        "status --store postgres://me:secret@127.0.0.1:1/app",
+        "status --store postgres://me:secret@host:port/app",
+        "namespaces --store postgres://me@host/app",
+        "doctor --clients 3 --store postgres://me@host/app",
         "status --store redis://127.0.0.1:1/",
         "status --store x.db --check dead=0",
         "queue set q --store x.db",
@@ -198,7 +214,8 @@ fn usage() -> Result {
         );
     }
     check(&text, "usage.txt");
-    assert!(!text.replace("me:secret@host/\n", "").contains("secret"));
+    // The commands are repeated.
+    assert!(!text.replace("me:secret@", "").contains("secret"));
     Ok(())
 }
 
@@ -262,7 +279,11 @@ async fn a_task_is_spawned_by_its_name() -> Result {
 /// `task show` says why a task waits.
 #[tokio::test]
 async fn a_waiting_task_says_why() -> Result {
-    for store in [TestStore::sqlite()?, TestStore::redis().await?] {
+    for store in [
+        TestStore::sqlite()?,
+        TestStore::redis().await?,
+        TestStore::postgres().await?,
+    ] {
         let client = store.open().await?;
         let executor = worker(&client).await?;
         let reason = |id: TaskId| -> Result<Option<String>> {

@@ -46,6 +46,20 @@ async fn a_server_with_an_unknown_layout_is_refused_and_not_changed() -> Result 
     refuses_unknown_layouts(&store, set, get)
 }
 
+#[tokio::test]
+async fn a_database_with_an_unknown_layout_is_refused_and_not_changed() -> Result {
+    let store = TestStore::postgres().await?;
+    let set = |layout: i64| -> Result {
+        store.ask(&format!("UPDATE throng.meta SET layout = {layout}"))?;
+        Ok(())
+    };
+    let get = || -> Result<i64> {
+        let layout = store.ask("SELECT layout FROM throng.meta")?;
+        Ok(layout.concat().parse()?)
+    };
+    refuses_unknown_layouts(&store, set, get)
+}
+
 fn refuses_unknown_layouts(
     store: &TestStore,
     set: impl Fn(i64) -> Result,

@@ -71,7 +71,7 @@ pub(crate) enum Progress<'a> {
 
 /// The time for which running tasks may continue when the program is told to stop.
 const GRACE: Duration = Duration::from_secs(20);
-/// With Redis, the time after which the running tasks of a killed run can run again.
+/// With a server, the time after which the running tasks of a killed run can run again.
 const LEASE: Duration = Duration::from_secs(3);
 /// The maximum wait for tasks that an earlier run has left in the store, which is longer than a lease;
 /// and the interval of the checks.

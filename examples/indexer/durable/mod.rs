@@ -6,7 +6,7 @@
 //! | [`survey`], [`batch`], [`name`] | what is in the tree, cut into batches, each with an id of its own |
 //! | [`task`] | what is done for a batch: its files are read, tokenised, and written as a segment |
 //! | [`segment`], [`folder`] | what a segment holds, and how one gets to its place as a whole |
-//! | [`state`] | what stays between two runs: the store of tasks, in a file or in Redis, and the segments |
+//! | [`state`] | what stays between two runs: the store of tasks, in a file or in a server, and the segments |
 //! | [`build`], [`feed`] | the whole: what is there is loaded, what is missing is spawned and awaited |
 //! | [`ledger`] | what there is to say of it in the end |
 //!
@@ -31,7 +31,7 @@ pub(crate) mod task;
 pub(crate) type Fault = Box<dyn std::error::Error + Send + Sync>;
 
 /// A store is asked for that this program does not have.
-#[cfg(not(all(feature = "redis", feature = "sqlite")))]
+#[cfg(not(all(feature = "postgres", feature = "redis", feature = "sqlite")))]
 fn without(store: &str, feature: &str) -> Fault {
     format!("this program was built without {store}: run it with `cargo run --features {feature}`")
         .into()

@@ -7,6 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+#[cfg(feature = "postgres")]
+use throng::durable::PostgresStore;
 #[cfg(feature = "redis")]
 use throng::durable::RedisStore;
 #[cfg(feature = "sqlite")]
@@ -24,7 +26,7 @@ pub(crate) struct StoreAddress<'p> {
     /// The file that has the store of tasks. What else there is, is in those beside it whose names
     /// begin with its name.
     pub(crate) file: &'p Path,
-    /// The Redis that has the store instead of the file.
+    /// The server that has the store instead of the file: Redis or PostgreSQL.
     pub(crate) url: Option<&'p str>,
 }
 
@@ -68,32 +70,55 @@ impl State {
     }
 }
 
-/// Opens the store in the file at `path`, or in a Redis: there, as the one of that name.
-#[cfg_attr(
-    not(all(feature = "redis", feature = "sqlite")),
-    allow(unused_variables, reason = "each store needs some of it")
-)]
+/// Opens the store in the file at `path`, or in a server: there, as the one of that name.
 async fn open_store(path: &Path, url: Option<&str>, name: TaskId) -> Result<Store, Fault> {
     match url {
-        #[cfg(feature = "redis")]
-        Some(url) => {
-            let mut store = RedisStore::builder(url);
-            Ok(store
-                .namespace(format!("indexer-{name}"))
-                .open()
-                .await?
-                .into())
-        }
-        #[cfg(not(feature = "redis"))]
-        Some(_) => Err(super::without("Redis", "redis")),
-        #[cfg(feature = "sqlite")]
-        None => Ok(SqliteStore::open(path).await?.into()),
-        #[cfg(not(feature = "sqlite"))]
-        None => Err(super::without("SQLite", "sqlite")),
+        None => open_file(path).await,
+        Some(url) if is_postgres(url) => open_postgres(url, name).await,
+        Some(url) => open_redis(url, name).await,
     }
 }
 
-/// The name of this state among all that are in one Redis: anybody who runs another one's tasks does not
+fn is_postgres(url: &str) -> bool {
+    ["postgres:", "postgresql:"]
+        .iter()
+        .any(|scheme| url.starts_with(scheme))
+}
+
+#[cfg(feature = "sqlite")]
+async fn open_file(path: &Path) -> Result<Store, Fault> {
+    Ok(SqliteStore::open(path).await?.into())
+}
+
+#[cfg(not(feature = "sqlite"))]
+async fn open_file(_: &Path) -> Result<Store, Fault> {
+    Err(super::without("SQLite", "sqlite"))
+}
+
+#[cfg(feature = "postgres")]
+async fn open_postgres(url: &str, name: TaskId) -> Result<Store, Fault> {
+    let mut store = PostgresStore::builder(url);
+    Ok(store.schema(format!("indexer-{name}")).open().await?.into())
+}
+
+#[cfg(not(feature = "postgres"))]
+async fn open_postgres(_: &str, _: TaskId) -> Result<Store, Fault> {
+    Err(super::without("PostgreSQL", "postgres"))
+}
+
+#[cfg(feature = "redis")]
+async fn open_redis(url: &str, name: TaskId) -> Result<Store, Fault> {
+    let mut store = RedisStore::builder(url);
+    let store = store.namespace(format!("indexer-{name}"));
+    Ok(store.open().await?.into())
+}
+
+#[cfg(not(feature = "redis"))]
+async fn open_redis(_: &str, _: TaskId) -> Result<Store, Fault> {
+    Err(super::without("Redis", "redis"))
+}
+
+/// The name of this state among all that are in one server: anybody who runs another one's tasks does not
 /// have its files.
 ///
 /// It is in the lock's file, and nobody else writes that now. If it is cut short, because its writer

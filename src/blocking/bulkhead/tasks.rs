@@ -16,7 +16,7 @@ use crate::blocking::shared::Shared;
 use crate::blocking::state::Source;
 use crate::blocking::submit::{Submit, not_acquired, submit, take_back_one};
 use crate::blocking::task::{Body, Guard, PoolTask, Running};
-use crate::join::{Closed, RunContext, TrySpawnError, Work};
+use crate::join::{Closed, RunContext, TrySpawnError};
 use crate::semaphore::{Semaphore, TryAcquireError};
 use crate::sync::{Arc, Mutex, MutexGuard, Number, lock};
 use crate::task::{Fault, JoinRef, Ran, Task};
@@ -403,7 +403,7 @@ impl Body for Carrier {
             return ((), Ran::Cancelled);
         };
         // In the same context, which counts the task before its outcome is visible.
-        let ran = Work::new(task).run_in(context);
+        let ran = task.run(context);
         if ran == Ran::Cancelled {
             // The canceller has counted it, and could not know where it was.
             core.remove_cancelled();

@@ -15,7 +15,19 @@ use crate::durable::TaskId;
 /// | `dead_letters.crashes` | warn | Some of the 50 newest dead letters have [crashed](crate::durable::DeadReason::Crashes) as many workers as `max_crashes` allows. |
 /// | `dead_letters.many` | warn | There are more than 90% of the maximum number of [dead letters](crate::durable::Retention::dead_most). |
 /// | `leases.overdue` | error | The leases of some claims expired more than two lease times ago, and no worker takes back their tasks. |
+/// | `outbox.newer` | warn | Tasks in the [outbox](crate::durable::Outbox) were encoded by a later version of this crate. |
 /// | `partitions.missing` | error | Some partitions of a `RedisStore` do not answer. |
+/// | `postgres.autovacuum` | warn | The server does not remove dead rows of all tables. |
+/// | `postgres.connections` | warn | More than 90% of the server's connections are in use. |
+/// | `postgres.durability` | warn or info | A failure of the server would lose tasks. |
+/// | `postgres.notifications` | warn | The server sends no notifications, so workers poll. |
+/// | `postgres.permissions` | warn | The user lacks rights that workers need. |
+/// | `postgres.read_only` | warn | The transactions of the user are read-only. |
+/// | `postgres.settings` | info | The user does not see the transactions of other users. |
+/// | `postgres.standby` | warn | The server is a standby, which accepts no writes. |
+/// | `postgres.tables` | error | Tables or sequences of the store are missing. |
+/// | `postgres.timeout` | warn | The server closes idle connections. |
+/// | `postgres.transactions` | warn | A transaction has kept the server for a minute from removing dead rows. |
 /// | `queues.paused` | warn | Tasks wait in [paused](crate::durable::Queue::pause) queues. |
 /// | `queues.unserved` | warn | Tasks wait in queues that no live worker serves. |
 /// | `redis.durability` | warn or info | A failure of the server would lose tasks. |

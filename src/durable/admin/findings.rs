@@ -43,6 +43,7 @@ pub(super) fn findings(facts: &Facts<'_>) -> Vec<Finding> {
         stuck_schedules,
         crashing_tasks,
         many_dead_letters,
+        newer_outbox_rows,
     ];
     let mut findings: Vec<_> = checks.iter().filter_map(|check| check(facts)).collect();
     findings.extend(facts.diagnoses.server.iter().cloned());
@@ -89,6 +90,18 @@ fn overdue_leases(facts: &Facts<'_>) -> Option<Finding> {
             FindingLevel::Error,
             format!("the leases of {overdue} or more claims expired more than two lease times ago"),
             "start a worker: any worker of the store takes back the tasks of dead workers",
+        )
+    })
+}
+
+fn newer_outbox_rows(facts: &Facts<'_>) -> Option<Finding> {
+    let rows = facts.diagnoses.newer_outbox_rows;
+    found(rows > 0, || {
+        Finding::new(
+            "outbox.newer",
+            FindingLevel::Warn,
+            format!("{rows} tasks in the outbox were encoded by a later version of throng"),
+            "update the workers: a program with that version moves these tasks into the store",
         )
     })
 }
@@ -436,6 +449,7 @@ mod tests {
             }],
             missing_partitions: vec![1, 3],
             server: vec![info],
+            newer_outbox_rows: 0,
         };
         let found = found(&diagnoses, &draft.finish());
         let ids: Vec<_> = found.iter().map(|it| it.id).collect();

@@ -14,11 +14,11 @@ use crate::durable::queue::QueueInfo;
 use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::{
-    Answer, Backend, Change, ChangeAnswer, DeadPayload, Diagnoses, Enqueue, Enqueued, Epoch, Event,
-    FoundTask, HandOut, ListTasks, MoveWaiting, MovedPart, NewSession, NewStep, ProgressReport,
-    ProgressState, QueueChange, ReadStats, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId,
-    SignalAnswer, StatReport, StatsPage, StepAnswer, StepName, StoredSchedule, StoredStep,
-    TaskState, Turn, TurnAnswer,
+    Answer, Backend, Change, ChangeAnswer, DeadPayload, Diagnoses, DrainedOutbox, Enqueue,
+    Enqueued, Epoch, Event, FoundTask, HandOut, ListTasks, MoveWaiting, MovedPart, NewSession,
+    NewStep, OutboxLook, ProgressReport, ProgressState, QueueChange, ReadStats, RenewAnswer,
+    ScheduleAnswer, ScheduleChange, SessionId, SignalAnswer, StatReport, StatsPage, StepAnswer,
+    StepName, StoredSchedule, StoredStep, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::{
     AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, Overview, QueueHead,
@@ -342,6 +342,21 @@ impl Backend for MonitoredStore {
     fn upgrade(&self) -> Answer<'_, ()> {
         // Not recorded: a refused upgrade is not a failure of the store.
         self.store.upgrade()
+    }
+
+    fn outbox_insert(&self) -> Result<StdArc<str>, Cause> {
+        self.store.outbox_insert()
+    }
+
+    fn look_into_outbox(&self) -> Answer<'_, OutboxLook> {
+        self.record(
+            "looking for tasks in the outbox",
+            self.store.look_into_outbox(),
+        )
+    }
+
+    fn drain_outbox(&self) -> Answer<'_, DrainedOutbox> {
+        self.record("moving tasks from the outbox", self.store.drain_outbox())
     }
 
     fn probe(&self) -> Answer<'_, Durability> {

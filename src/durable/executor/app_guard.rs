@@ -5,7 +5,7 @@ use std::sync::Arc as StdArc;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use super::registry::TaskRunner;
+use super::app_runner::TaskRunner;
 use crate::sync::thread;
 use crate::unwind::contain;
 

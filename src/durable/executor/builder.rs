@@ -13,11 +13,12 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::DurableExecutor;
+use super::app_runner::AppRunner;
 #[cfg(any(test, feature = "test-util"))]
 use super::inline::InlineExecutor;
 #[cfg(feature = "tower")]
 use super::middleware::{RunOutput, RunRequest, RunService};
-use super::registry::{Ambiguity, AppRunner, TypeRegistry};
+use super::registry::{Ambiguity, TypeRegistry};
 use super::served_queue::{QueueShare, ServedQueue};
 use super::worker::{FOREVER, Settings};
 use crate::durable::store::kind::TypeSet;

@@ -10,10 +10,10 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use super::app_runner::{RunOutcome, StartedRun, TaskRunner};
 use super::attempt::TimeLimit;
 use super::open_sessions::OpenSessions;
 use super::progress_reports::may_run_again;
-use super::registry::{RunOutcome, StartedRun, TaskRunner};
 use super::scope::{Rule, RunScope};
 use super::worker::Settings;
 use crate::durable::context::Stop;

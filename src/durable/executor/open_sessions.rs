@@ -5,7 +5,7 @@ use std::sync::Arc as StdArc;
 
 use tokio::time::timeout;
 
-use super::registry::TaskRunner;
+use super::app_runner::TaskRunner;
 use super::served_queue::QueueShare;
 use crate::durable::engine::Engine;
 use crate::durable::resend::STORE_TIMEOUT;

@@ -38,7 +38,8 @@ impl ChildEnd {
                 encoded
             }
             TaskState::Cancelled => vec![b'c'],
-            TaskState::Absent => vec![b'a'],
+            // A child does not come from an outbox.
+            TaskState::Absent | TaskState::Conflict { .. } => vec![b'a'],
             TaskState::Waiting | TaskState::Delayed | TaskState::Running => return None,
         };
         Some(encoded)

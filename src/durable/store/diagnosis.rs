@@ -79,6 +79,8 @@ pub(crate) struct Diagnoses {
     pub(crate) missing_partitions: Vec<usize>,
     /// The problems of the server that the store uses.
     pub(crate) server: Vec<Finding>,
+    /// The number of rows of the outbox that only later versions of the crate can read.
+    pub(crate) newer_outbox_rows: u64,
 }
 
 impl From<Diagnosis> for Diagnoses {

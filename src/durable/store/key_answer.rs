@@ -1,8 +1,8 @@
-//! The answer to an enqueue that had conflicts, as the stores in SQL databases remember it.
+//! Conflicts of keys, as the stores in SQL databases remember them: those of an enqueue, and that of a task from an outbox.
 
 use crate::durable::TaskId;
 use crate::durable::key::Conflict;
-use crate::durable::store::{Enqueued, KeyConflict};
+use crate::durable::store::{Enqueued, KeyConflict, TaskState};
 
 /// The length of the number of a request, in bytes.
 const NUMBER_LEN: usize = 8;
@@ -42,4 +42,25 @@ fn read_conflict(bytes: &[u8; CONFLICT_LEN]) -> KeyConflict {
         holder: TaskId::from_bytes(std::array::from_fn(|i| bytes[3 + i])),
         resolution: resolution.copied().unwrap_or(Conflict::Join),
     }
+}
+
+/// Returns the column `output` of a task that came from an outbox and was not stored, because of this conflict. Its state is that of a
+/// cancelled task, which has no output.
+pub(crate) fn output_of_conflict(conflict: &KeyConflict) -> Vec<u8> {
+    let resolution = CONFLICTS.iter().position(|&it| it == conflict.resolution);
+    let mut output = vec![resolution.unwrap_or_default() as u8];
+    output.extend(conflict.holder.to_bytes());
+    output
+}
+
+/// Returns the state of a task that is stored as cancelled.
+pub(crate) fn cancelled_state(output: Option<&[u8]>) -> TaskState {
+    let conflict = output.and_then(|output| {
+        let (&resolution, holder) = output.split_first()?;
+        Some(TaskState::Conflict {
+            holder: TaskId::from_bytes(holder.try_into().ok()?),
+            resolution: *CONFLICTS.get(usize::from(resolution))?,
+        })
+    });
+    conflict.unwrap_or(TaskState::Cancelled)
 }

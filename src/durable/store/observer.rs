@@ -237,6 +237,10 @@ impl<B: Backend> Backend for Observer<B> {
         refuse()
     }
 
+    fn outbox_insert(&self) -> Result<StdArc<str>, Cause> {
+        Err(Cause::Observed)
+    }
+
     fn change_schedule(&self, _: StdArc<ScheduleChange>) -> Answer<'_, Option<Enqueued>> {
         refuse()
     }

@@ -17,6 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub use self::builder::PostgresStoreBuilder;
+use self::listener::NoticeListener;
 use self::reader::Reader;
 use self::shared::Shared;
 pub(crate) use self::time::ServerTime;
@@ -29,6 +30,7 @@ use crate::durable::failure::{Cause, Effect, Failure};
 use crate::sync::{Mutex, lock, thread};
 
 mod added_steps;
+mod address;
 mod backend;
 mod builder;
 mod cancel;
@@ -45,6 +47,7 @@ mod enqueue;
 mod error;
 mod errors;
 mod find;
+mod findings;
 mod group_changes;
 mod groups;
 mod head;
@@ -65,6 +68,9 @@ mod migrate;
 mod next_check;
 mod next_tasks;
 mod notices;
+mod outbox;
+#[cfg(feature = "tokio-postgres")]
+mod outbox_connection;
 mod overview;
 mod pauses;
 mod probe;
@@ -93,9 +99,12 @@ mod task_info;
 pub(in crate::durable::store) mod tests;
 mod text;
 mod time;
+#[cfg(feature = "postgres-tls")]
+mod tls;
 mod totals;
 mod transaction;
 mod turn;
+mod unprepared;
 mod unserved;
 mod upkeep;
 mod verdicts;
@@ -110,14 +119,7 @@ mod writer;
 /// The server is PostgreSQL 13 or later, and the encoding of the database is `UTF8`. Other programs may use the database, too: all tables
 /// are in a schema of their own, `throng` by default, which is created when the store is opened for the first time.
 ///
-/// This store is experimental: its tables may change in a way that makes you delete them before an update. It has known limits:
-///
-/// - After a crash of many workers, the next request takes all their claims back at once. With thousands of claims and a slow network, that
-///   takes longer than a request may last, and is tried again.
-/// - A process that is killed while it has nothing to do may receive notifications for some minutes. Tasks that it is told of start when
-///   another worker polls, after three quarters of its lease.
-/// - A [replay](crate::durable::DeadLetters::replay) of thousands of dead letters with keys may take too long. Replay them in parts.
-/// - If the server waits for a standby that is gone, a transaction may keep the store from other processes until the standby returns.
+/// This store is experimental: its tables may change in a way that makes you delete them before an update.
 ///
 /// # Guarantees
 ///
@@ -127,6 +129,10 @@ mod writer;
 ///   ten seconds, unless the executor was built with another lease.
 /// - If the server cannot be reached, requests fail, and the store connects again with the next one. Reads that lose their connection are
 ///   sent again.
+/// - If the server waits for a standby that is gone (`synchronous_standby_names`), requests that write fail after the
+///   [answer timeout](PostgresStoreBuilder::answer_timeout), and may have taken effect on the primary. The store sends such a request
+///   again, and then it may be acknowledged before the standby has it. If a process is killed while such a request waits, the store stays
+///   busy until the standby returns, or until an administrator cancels the statement.
 /// - Only the server's clock is used. If it is set, delayed tasks start earlier or later, and leases expire earlier or later.
 /// - A store with a layout that this version of the crate does not know is neither changed nor converted. See also
 ///   [`DurableClient::upgrade`](crate::durable::DurableClient::upgrade).
@@ -134,9 +140,15 @@ mod writer;
 /// # Costs
 ///
 /// A store has one thread and up to four connections: two for requests that write, one for reads, and one that receives notifications.
-/// Clones of a [client](crate::durable::DurableClient), its handles and its executors share the store. Connect to the server itself, or
-/// through a pooler in session mode. In transaction mode, a pooler passes on no notifications, and other programs would get the settings of
-/// the store's connections.
+/// Clones of a [client](crate::durable::DurableClient), its handles and its executors share the store.
+///
+/// Connect to the server itself, or through a pooler in session mode. Through a pooler in transaction mode, such as PgBouncer with
+/// `pool_mode = transaction`, also set [`listen_url`](PostgresStoreBuilder::listen_url) to the address of the server. If the store gets no
+/// notifications, it detects that, and warns through `tracing` with the feature of that name. Idle workers then look for tasks twice a
+/// second.
+///
+/// If the address has several hosts, they are tried in this order. With `target_session_attrs=read-write`, those that cannot be written are
+/// passed over, such as standbys.
 ///
 /// Long transactions of other programs in the same database keep the server from removing dead rows, and make claims slower.
 ///
@@ -144,11 +156,27 @@ mod writer;
 ///
 /// The user needs `CREATE` on the database, or on a schema that exists, to open the store for the first time. Afterwards, it needs all
 /// rights on the schema, its tables and its sequences. An [observer](Self::observe) needs `USAGE` on the schema
-/// and `SELECT` on its tables.
+/// and `SELECT` on its tables. A user that stores tasks [in its own transactions](crate::durable::Outbox) needs `USAGE` on the schema and
+/// `INSERT` on the table `outbox`.
 ///
 /// # Security
 ///
-/// This version of the store does not encrypt its connections: reach the server by a Unix socket, a private network or a tunnel.
+/// With the feature `postgres-tls`, the parameter `sslmode` of the address determines how connections are encrypted:
+///
+/// | `sslmode` | connections |
+/// | --- | --- |
+/// | `disable` | are never encrypted |
+/// | `prefer`, the default | are encrypted if the server allows that; its certificate is not checked, so this protects only against those who listen |
+/// | `require`, `verify-full` | are encrypted, and the certificate of the server must be valid for its name |
+///
+/// Unlike in other programs, `require` checks the certificate. The authority that has signed it must be one that the system trusts, or be
+/// in the file that the parameter `sslrootcert` names. An example is
+/// `postgres://app:secret@db.example/app?sslmode=verify-full&sslrootcert=/etc/ssl/own.pem`. Over an encrypted connection, a password that
+/// is stored as `scram-sha-256` is bound to the certificate.
+///
+/// Without this feature, connections are not encrypted: reach the server by a Unix socket, a private network or a tunnel.
+///
+/// Errors, the name of the store and its `Debug` output contain neither the user nor the password.
 ///
 /// # Examples
 ///
@@ -277,8 +305,13 @@ impl PostgresStore {
         let (sender, events) = mpsc::unbounded_channel();
         store.shared.time.watch(&sender);
         let (tried, has_tried) = oneshot::channel();
-        let listener = listener::listen(Arc::clone(&store.shared), sender, tried);
-        store.runtime.spawn(listener);
+        let listener = NoticeListener {
+            shared: Arc::clone(&store.shared),
+            reader: store.reader.clone(),
+            name: Arc::clone(name),
+            events: sender,
+        };
+        store.runtime.spawn(listener.listen(tried));
         // If this process does not receive notifications yet, its workers look from time to time.
         has_tried.await.ok();
         *lock(&store.events) = Some(events);

@@ -11,6 +11,7 @@ use std::time::Duration;
 ))]
 use crate::durable::TaskInfo;
 use crate::durable::clock::millis;
+use crate::durable::key::Conflict;
 use crate::durable::queue::QueueSettings;
 use crate::durable::queue::group::GroupName;
 use crate::durable::queue::name::QueueName;
@@ -376,6 +377,15 @@ pub(crate) enum TaskState {
     Dead { reason: DeadReason, error: String },
     /// It was cancelled.
     Cancelled,
+    /// It came from an outbox, and is not stored, since another task held its key.
+    #[cfg_attr(
+        not(any(feature = "postgres", feature = "sqlite-unbundled")),
+        allow(dead_code, reason = "other stores have no outbox")
+    )]
+    Conflict {
+        holder: TaskId,
+        resolution: Conflict,
+    },
 }
 
 impl TaskState {
@@ -388,7 +398,17 @@ impl TaskState {
             Self::Running => Status::Running,
             Self::Done(_) => Status::Done,
             Self::Dead { .. } => Status::Dead,
-            Self::Cancelled => Status::Cancelled,
+            Self::Cancelled | Self::Conflict { .. } => Status::Cancelled,
+        }
+    }
+
+    /// Returns the task that held the key of this one, if those who await this one await the other instead.
+    pub(crate) fn joined(&self) -> Option<(TaskId, Conflict)> {
+        match *self {
+            Self::Conflict { holder, resolution } if resolution != Conflict::Reject => {
+                Some((holder, resolution))
+            }
+            _ => None,
         }
     }
 }

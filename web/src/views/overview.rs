@@ -202,7 +202,7 @@ fn unhealthy(health: &HealthView) -> Option<Warning> {
     let error = health.error.as_deref().unwrap_or_default();
     let (level, text) = match health.state {
         "well" => return None,
-        "mute" => (FindingLevel::Warn, "The store delivers no messages, so workers poll, and tasks start later than usual. With Redis, check that the user may publish and subscribe on the channels `throng:*`.".into()),
+        "mute" => (FindingLevel::Warn, "The store delivers no messages, so workers poll, and tasks start later than usual. With Redis, check that the user may publish and subscribe on the channels `throng:*`. With PostgreSQL, connect to the server itself, or through a pooler in session mode.".into()),
         state => (FindingLevel::Error, format!("The store is {state}: {error}")),
     };
     Some(Warning::new("health", level, text))

@@ -4,13 +4,13 @@ use throng::durable::Health;
 
 use super::Diagnosis;
 use crate::failure::Failure;
-use crate::store::StoreArgs;
+use crate::store::{Location, StoreArgs};
 
 /// Opens the store as a worker does. This has no effect on tasks.
 pub(super) async fn examine(store: &StoreArgs) -> Option<Diagnosis> {
     match write(store).await {
         Err(failure) => Some(refused(&failure)),
-        Ok(Health::Mute) => Some(silent()),
+        Ok(Health::Mute) => Some(silent(store)),
         Ok(_) => None,
     }
 }
@@ -32,7 +32,14 @@ fn refused(failure: &Failure) -> Diagnosis {
     )
 }
 
-fn silent() -> Diagnosis {
+fn silent(store: &StoreArgs) -> Diagnosis {
+    if let Ok(Location::Postgres(_)) = store.location() {
+        return Diagnosis::warn(
+            "postgres.notifications",
+            "this process receives no notifications from the server, so workers poll for tasks twice a second",
+            "connect to the server itself, or through a pooler in session mode",
+        );
+    }
     Diagnosis::warn(
         "redis.messages",
         "a message that this process sent to itself did not arrive, so workers poll for tasks twice a second",

@@ -3,7 +3,8 @@
 use super::*;
 use crate::durable::DeadReason;
 use crate::durable::context::Stop;
-use crate::durable::executor::registry::{AppRunner, TaskRunner, TypeRegistry};
+use crate::durable::executor::app_runner::{AppRunner, TaskRunner};
+use crate::durable::executor::registry::TypeRegistry;
 use crate::durable::progress::RunProgress;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::{Claimed, StepWait, Verdict};

@@ -8,17 +8,17 @@ use tokio::sync::mpsc;
 use super::permit::{PermittedRun, RunPermit};
 use super::queue_session::QueueSession;
 use super::state::{Confirmed, InFlight, Worker};
-use super::timeouts::run_task;
 use crate::durable::clock::since_boot;
 use crate::durable::context::Stop;
+use crate::durable::executor::app_runner::{RunOutcome, StartedRun, TaskRunner};
 use crate::durable::executor::claims::{EndedRun, Holder, StartToken, TaskRun};
 use crate::durable::executor::message::Message;
 use crate::durable::executor::metrics::Tally;
 use crate::durable::executor::permits::Phase;
-use crate::durable::executor::registry::RunOutcome;
 use crate::durable::executor::scope::{Rule, RunScope};
 use crate::durable::failure::Failure;
 use crate::durable::progress::RunProgress;
+use crate::durable::queue::name::QueueName;
 use crate::durable::store::{Claim, Claimed, Epoch, ProgressReport, SessionId, Verdict};
 use crate::durable::{StopReason, TaskId};
 
@@ -277,6 +277,27 @@ fn late(verdict: Verdict) -> Verdict {
         },
         _ => Verdict::Release,
     }
+}
+
+/// Runs a task of a claim that was requested at `sent`. If the task has a timeout, the worker is notified when the run begins.
+async fn run_task(
+    runner: StdArc<dyn TaskRunner>,
+    worker: mpsc::UnboundedSender<Message>,
+    sent: Duration,
+    (queue, mut task): (QueueName, Claimed),
+    stop: Stop,
+    progress: StdArc<RunProgress>,
+) -> RunOutcome {
+    let (epoch, id) = (progress.epoch(), task.id);
+    if let Some(failing_for) = &mut task.failing_for {
+        // The run may have waited for its permit.
+        *failing_for += since_boot().saturating_sub(sent);
+    }
+    let StartedRun { run, limit } = runner.run(&queue, task, epoch, stop, progress);
+    if let Some(limit) = limit {
+        worker.send(Message::Started { epoch, id, limit }).ok();
+    }
+    run.await
 }
 
 /// Reports the end of a run to the worker, even if the runtime drops the run.

@@ -1,47 +1,19 @@
 //! A worker ends runs that exceed their timeouts.
 //!
-//! A run that has a timeout sends [`Message::Started`] when it begins. When the timeout has passed, the run is asked to stop. If it has not
-//! ended after a further lease, it is *fenced*: the worker reports that the attempt has failed, and aborts the run. A run that blocks its
-//! thread continues, and keeps its permit until it ends. Its result is ignored, like that of a run that has lost its lease.
+//! A run that has a timeout sends [`Message::Started`](crate::durable::executor::message::Message::Started) when it begins. When the
+//! timeout has passed, the run is asked to stop. If it has not ended after a further lease, it is *fenced*: the worker reports that the
+//! attempt has failed, and aborts the run. A run that blocks its thread continues, and keeps its permit until it ends. Its result is
+//! ignored, like that of a run that has lost its lease.
 
-use std::sync::Arc as StdArc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::state::Worker;
-use crate::durable::clock::since_boot;
-use crate::durable::context::Stop;
 use crate::durable::executor::claims::Holder;
-use crate::durable::executor::message::Message;
-use crate::durable::executor::registry::{RunOutcome, StartedRun, TaskRunner};
 use crate::durable::executor::timeouts::TimeoutStep;
-use crate::durable::progress::RunProgress;
-use crate::durable::queue::name::QueueName;
-use crate::durable::store::{Claimed, Epoch, Verdict};
+use crate::durable::store::{Epoch, Verdict};
 use crate::durable::{StopReason, TaskId, report};
-
-/// Runs a task of a claim that was requested at `sent`. If the task has a timeout, the worker is notified when the run begins.
-pub(super) async fn run_task(
-    runner: StdArc<dyn TaskRunner>,
-    worker: mpsc::UnboundedSender<Message>,
-    sent: Duration,
-    (queue, mut task): (QueueName, Claimed),
-    stop: Stop,
-    progress: StdArc<RunProgress>,
-) -> RunOutcome {
-    let (epoch, id) = (progress.epoch(), task.id);
-    if let Some(failing_for) = &mut task.failing_for {
-        // The run may have waited for its permit.
-        *failing_for += since_boot().saturating_sub(sent);
-    }
-    let StartedRun { run, limit } = runner.run(&queue, task, epoch, stop, progress);
-    if let Some(limit) = limit {
-        worker.send(Message::Started { epoch, id, limit }).ok();
-    }
-    run.await
-}
 
 impl Worker {
     /// Asks runs that exceed their timeouts to stop, and fences those that have not stopped.

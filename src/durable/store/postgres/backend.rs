@@ -6,27 +6,33 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
+use super::connection::quoted;
 use super::idle::Idle;
+use super::transaction::Run;
 use super::{
     PostgresStore, cancel, changes, dead_letters, diagnosis, enqueue, errors, find, head, idle,
-    list, maintain, next_check, overview, pauses, probe, progress, queries, queue_changes, renew,
-    retention, schedules, session, stats, steps, turn, workers,
+    list, maintain, next_check, outbox, overview, pauses, probe, progress, queries, queue_changes,
+    renew, retention, schedules, session, stats, steps, turn, workers,
 };
-use crate::durable::failure::Failure;
+use crate::durable::failure::{Cause, Failure};
 use crate::durable::queue::QueueInfo;
 use crate::durable::queue::name::QueueName;
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::{
-    Answer, Backend, Change, ChangeAnswer, DeadPayload, Diagnoses, Enqueue, Enqueued, Epoch, Event,
-    FoundTask, HandOut, ListTasks, NewSession, NewStep, ProgressReport, ProgressState, QueueChange,
-    ReadStats, RenewAnswer, ScheduleAnswer, ScheduleChange, SessionId, SignalAnswer, StatReport,
-    StatsPage, StepAnswer, StepName, StoredSchedule, StoredStep, TaskState, Turn, TurnAnswer,
+    Answer, Backend, Change, ChangeAnswer, DeadPayload, Diagnoses, DrainedOutbox, Enqueue,
+    Enqueued, Epoch, Event, FoundTask, HandOut, ListTasks, NewSession, NewStep, OutboxLook,
+    ProgressReport, ProgressState, QueueChange, ReadStats, RenewAnswer, ScheduleAnswer,
+    ScheduleChange, SessionId, SignalAnswer, StatReport, StatsPage, StepAnswer, StepName,
+    StoredSchedule, StoredStep, TaskState, Turn, TurnAnswer,
 };
 use crate::durable::{
-    AttemptError, Counts, DeadFilter, DeadLetter, Durability, Overview, QueueHead, Retention,
-    StoreLayout, TaskId, TaskPage, WorkerInfo, WorkersPage,
+    AttemptError, Counts, DeadFilter, DeadLetter, Durability, Health, Outbox, Overview, QueueHead,
+    Retention, StoreLayout, TaskId, TaskPage, WorkerInfo, WorkersPage,
 };
 use crate::sync::lock;
+
+/// The number of dead letters that a transaction replays or deletes.
+const LETTERS_PER_PART: usize = 64;
 
 impl PostgresStore {
     async fn read_status(&self, ids: Vec<TaskId>) -> Result<Vec<TaskState>, Failure> {
@@ -51,8 +57,11 @@ impl PostgresStore {
             Box::pin(turn::turn(tx, turn))
         });
         let mut turned = turn.await?;
-        let has_nothing = turned.claim.is_none() && !turned.more;
-        if let Some(set) = set.filter(|_| request.go_idle && has_nothing) {
+        let is_due = turned.next == Some(Duration::ZERO);
+        let has_nothing = turned.claim.is_none() && !turned.more && !is_due;
+        // A process that receives no notifications is not to be chosen for any: its sessions look at intervals.
+        let goes_idle = request.go_idle && has_nothing && self.shared.is_listening();
+        if let Some(set) = set.filter(|_| goes_idle) {
             let idle = Idle {
                 session: request.session,
                 set,
@@ -63,6 +72,30 @@ impl PostgresStore {
             turned.next = looked.map_or(Some(next_check::UNREACHABLE_CHECK_INTERVAL), |it| it.next);
         }
         Ok(turned)
+    }
+
+    /// Runs a request for the dead letters that match, in parts of which each ends in time, however many match. Returns the sum of the
+    /// answers.
+    async fn in_parts(
+        &self,
+        filter: DeadFilter,
+        run: Run<DeadFilter, u64>,
+    ) -> Result<u64, Failure> {
+        let name = filter.name.clone();
+        let matching = self.read(filter, |view, it| Box::pin(dead_letters::ids(view, it)));
+        let mut changed = 0;
+        for (number, ids) in matching.await?.chunks(LETTERS_PER_PART).enumerate() {
+            let part = DeadFilter {
+                name: name.clone(),
+                ids: Some(ids.to_vec()),
+            };
+            let done = self.write_alone(part, run).await;
+            changed += done.map_err(|failure| match number {
+                0 => failure,
+                _ => failure.with_unknown_effect(),
+            })?;
+        }
+        Ok(changed)
     }
 
     /// Makes a session idle, to be woken when there is something to do.
@@ -193,11 +226,11 @@ impl Backend for PostgresStore {
     }
 
     fn replay_dead_letters(&self, filter: DeadFilter) -> Answer<'_, u64> {
-        self.write_alone(filter, |tx, it| Box::pin(dead_letters::replay(tx, it)))
+        Box::pin(self.in_parts(filter, |tx, it| Box::pin(dead_letters::replay(tx, it))))
     }
 
     fn delete_dead_letters(&self, filter: DeadFilter) -> Answer<'_, u64> {
-        self.write_alone(filter, |tx, it| Box::pin(dead_letters::delete(tx, it)))
+        Box::pin(self.in_parts(filter, |tx, it| Box::pin(dead_letters::delete(tx, it))))
     }
 
     fn set_paused(&self, name: String, is_paused: bool) -> Answer<'_, ()> {
@@ -236,6 +269,23 @@ impl Backend for PostgresStore {
 
     fn change_schedule(&self, change: Arc<ScheduleChange>) -> Answer<'_, Option<Enqueued>> {
         self.write_alone(change, |tx, it| Box::pin(schedules::change(tx, it)))
+    }
+
+    fn outbox_insert(&self) -> Result<Arc<str>, Cause> {
+        let schema = format!("{}.", quoted(&self.shared.server.schema));
+        Ok(match &*self.shared.server.schema {
+            "throng" => Outbox::INSERT_POSTGRES.into(),
+            _ => Outbox::INSERT_POSTGRES.replace("throng.", &schema).into(),
+        })
+    }
+
+    fn look_into_outbox(&self) -> Answer<'_, OutboxLook> {
+        self.reader
+            .work((), |db, shared, it| Box::pin(outbox::look(db, shared, it)))
+    }
+
+    fn drain_outbox(&self) -> Answer<'_, DrainedOutbox> {
+        self.write((), |tx, ()| Box::pin(outbox::drain(tx)))
     }
 
     fn paused_types(&self) -> Answer<'_, Vec<String>> {
@@ -278,6 +328,13 @@ impl Backend for PostgresStore {
 
     fn diagnose(&self) -> Answer<'_, Diagnoses> {
         self.read((), |view, ()| Box::pin(diagnosis::diagnose(view)))
+    }
+
+    fn health(&self) -> Health {
+        match self.shared.is_observer || self.shared.is_listening() {
+            true => Health::Well,
+            false => Health::Mute,
+        }
     }
 
     fn retention(&self) -> Answer<'_, Retention> {

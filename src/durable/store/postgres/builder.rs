@@ -4,26 +4,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio_postgres::Config;
-use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::config::Host;
 
+use super::address::{self, PostgresAddress};
 use super::server::PostgresServer;
 use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::store::layouts::Layouts;
 
-/// The form of an address.
-const FORM: &str =
-    "use postgres://user:password@host:port/database, with special characters as %40";
-
 /// The longest name of a schema in bytes. PostgreSQL cuts longer ones.
 const MAX_SCHEMA_LEN: usize = 63;
-
-/// The time after which the system asks whether a silent server still exists, and the interval at which it asks again.
-const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
-
-/// The time for which the system sends data again that the server does not acknowledge.
-const SEND_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Configures and opens a store in PostgreSQL. [`PostgresStore::builder`](crate::durable::PostgresStore::builder) creates one.
 ///
@@ -47,6 +36,7 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(15);
 #[must_use = "a builder does nothing until `open` is called"]
 pub struct PostgresStoreBuilder {
     url: String,
+    listen_url: Option<String>,
     schema: String,
     connect_timeout: Duration,
     answer_timeout: Duration,
@@ -58,6 +48,7 @@ impl PostgresStoreBuilder {
     pub(super) fn new(url: &str) -> Self {
         Self {
             url: url.to_owned(),
+            listen_url: None,
             schema: String::from("throng"),
             connect_timeout: Duration::from_secs(5),
             answer_timeout: Duration::from_secs(15),
@@ -86,6 +77,32 @@ impl PostgresStoreBuilder {
     /// ```
     pub fn schema(&mut self, schema: impl Into<String>) -> &mut Self {
         self.schema = schema.into();
+        self
+    }
+
+    /// Sets the address of the server itself, if the address of the store is that of a pooler in transaction mode, such as PgBouncer with
+    /// `pool_mode = transaction`. Both must lead to the same database. There is no default.
+    ///
+    /// In transaction mode, a pooler passes on no notifications, and gives each transaction another connection of the server. So the store
+    /// has one connection to the server itself, which receives the notifications. The others rely on nothing that lasts longer than a
+    /// transaction: each transaction begins with the settings of the store, and no statement is prepared. The server analyses and plans
+    /// each statement whenever it runs, so requests take more of its time.
+    ///
+    /// Without this setting, connect to the server itself, or through a pooler in session mode.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use throng::durable::PostgresStore;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut builder = PostgresStore::builder("postgres://app:secret@pooler:6432/app");
+    /// let store = builder.listen_url("postgres://app:secret@server/app").open().await?;
+    /// # drop(store);
+    /// # Ok(()) }
+    /// ```
+    pub fn listen_url(&mut self, url: impl Into<String>) -> &mut Self {
+        self.listen_url = Some(url.into());
         self
     }
 
@@ -137,16 +154,13 @@ impl PostgresStoreBuilder {
     /// If a setting is invalid.
     pub(super) fn server(&self) -> Result<PostgresServer, Failure> {
         self.check().map_err(invalid)?;
-        let mut config = self.config().map_err(invalid)?;
-        if config.get_application_name().is_none() {
-            config.application_name("throng");
-        }
-        // These find out that a server is gone on a connection that only waits for notifications.
-        config.keepalives_idle(KEEPALIVE_IDLE);
-        config.keepalives_interval(KEEPALIVE_INTERVAL);
-        config.tcp_user_timeout(SEND_TIMEOUT);
+        let parse = |url: &String| PostgresAddress::parse(url, self.connect_timeout);
+        let listen_address = self.listen_url.as_ref().map(parse).transpose();
+        let listen_address =
+            listen_address.map_err(|text| format!("the listen_url is not valid: {text}"));
         Ok(PostgresServer {
-            config,
+            address: parse(&self.url).map_err(invalid)?,
+            listen_address: listen_address.map_err(invalid)?,
             schema: self.schema.as_str().into(),
             connect_timeout: self.connect_timeout,
             answer_timeout: self.answer_timeout,
@@ -173,28 +187,10 @@ impl PostgresStoreBuilder {
         )
     }
 
-    /// Reads the address. An error message contains no part of it, since that could be a part of the password.
-    fn config(&self) -> Result<Config, String> {
-        let config: Result<Config, _> = self.url.parse();
-        let config = config.map_err(|_| String::from(FORM))?;
-        let is_split = |host: &Host| matches!(host, Host::Tcp(name) if name.contains('@'));
-        let is_split = config.get_hosts().iter().any(is_split)
-            || config.get_dbname().is_some_and(|name| name.contains('@'));
-        if config.get_hosts().is_empty() || is_split {
-            return Err(String::from(FORM));
-        }
-        match config.get_ssl_mode() {
-            SslMode::Require => Err(String::from(
-                "this version of throng does not support `sslmode=require`: connect by a tunnel or a private network",
-            )),
-            _ => Ok(config),
-        }
-    }
-
     /// Returns the name of the store in messages. It contains the hosts, the database and the schema, and neither the user nor the
     /// password.
     pub(super) fn name(&self) -> Arc<str> {
-        let Ok(config) = self.config() else {
+        let Ok((config, _)) = address::config(&self.url) else {
             return Arc::from("postgres");
         };
         let hosts = config.get_hosts().iter().map(|host| match host {

@@ -27,7 +27,7 @@ pub(super) async fn cancel_each(
     let (mut found, mut running) = (Vec::new(), Vec::new());
     for &id in ids {
         // An earlier task of the request may be the child of this one.
-        let Some(task) = tx.task(id).await? else {
+        let Some(task) = tx.task_or_outbox(id).await? else {
             continue;
         };
         match task.state {

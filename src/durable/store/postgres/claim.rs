@@ -36,8 +36,6 @@ const CHANGE_EPOCH: &str = "WITH changed AS (
     UPDATE throng.session SET claim = $2 FROM changed WHERE session.id = changed.session";
 
 /// Looks for the tasks that a turn claims, if it has nothing else to do before. Returns `None` if that cannot be known yet.
-///
-/// The session looks behind these tasks from then on: if they are not claimed after all, its mark must be removed.
 pub(super) async fn look<'a>(
     tx: &Transaction,
     set: Option<&TypeSet>,
@@ -72,17 +70,17 @@ pub(super) async fn claim(
     let mut next = Next::new(request);
     match found {
         Some(found) => next = found,
-        None if is_plain => {
-            tx.shared.low_marks.remove(session.id);
-            next.take_behind_mark(tx, &kinds).await?;
-        }
+        None if is_plain => next.take(tx, &kinds, "", request.want).await?,
         None => next.take_of_queue(tx, set, &queue).await?,
     }
     if next.entries.is_empty() {
         return Ok((None, None));
     }
+    if is_plain {
+        next.set_mark(tx, &kinds);
+    }
     let ids = next.ids();
-    // The look ahead must see what is written.
+    // The look ahead must see what is written: see `View::prepare`.
     tx.prepare(&[INSERT, REMOVE_ENTRIES]).await?;
     let insert = insert_claim(tx, request, &queue, &ids);
     let ahead = async {
@@ -93,7 +91,7 @@ pub(super) async fn claim(
         };
         Ok::<_, Fault>(ahead)
     };
-    let (epoch, (), ahead) = try_join!(insert, next.remove_entries(tx), ahead)?;
+    let (epoch, (), ahead) = try_join!(biased; insert, next.remove_entries(tx), ahead)?;
     tx.settle_groups().await?;
     tx.moved(State::Waiting, State::Running, ids.len());
     tx.deltas.add(|it| &mut it.claimed, ids.len() as i64);

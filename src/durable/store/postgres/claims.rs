@@ -19,9 +19,7 @@ const LOAD: &str = "SELECT held, queue FROM throng.claim WHERE epoch = $1 FOR UP
 pub(super) const LOAD_ALL: &str = "SELECT epoch, held, queue FROM throng.claim
     WHERE epoch = ANY ($1) ORDER BY epoch FOR UPDATE";
 
-const REMOVE: &str = "DELETE FROM throng.claim WHERE epoch = $1";
-
-pub(super) const REMOVE_ALL: &str = "DELETE FROM throng.claim WHERE epoch = ANY ($1)";
+pub(super) const REMOVE: &str = "DELETE FROM throng.claim WHERE epoch = ANY ($1)";
 
 const UPDATE: &str = "UPDATE throng.claim SET held = $2, delivered = delivered OR session = $3
     WHERE epoch = $1";
@@ -61,19 +59,10 @@ impl Transaction {
         claims.collect()
     }
 
-    /// Returns the tasks that a claim still holds, and records that some of them stop running.
-    pub(super) async fn stop_claimed_tasks(&mut self, epoch: i64) -> Result<ClaimedTasks, Fault> {
-        let claimed = self.claimed_tasks(epoch).await?;
-        self.stop(&claimed)?;
-        Ok(claimed)
-    }
-
-    /// Records that some of the tasks of a claim stop running, so that others of their queue may start.
-    pub(super) fn stop(&mut self, claimed: &ClaimedTasks) -> Result<(), Fault> {
-        if let Some(queue) = &claimed.queue {
-            self.alone()?;
-            self.notices.freed.insert(queue.clone());
-        }
+    /// Records that tasks of a named queue stop running, so that others may start.
+    pub(super) fn tasks_stop(&mut self, queue: &QueueName) -> Result<(), Fault> {
+        self.alone()?;
+        self.notices.freed.insert(queue.clone());
         Ok(())
     }
 
@@ -88,7 +77,7 @@ impl Transaction {
             .partition(|(_, claimed)| claimed.ids.is_empty());
         if !empty.is_empty() {
             let epochs: Vec<_> = empty.into_iter().map(|(epoch, _)| *epoch).collect();
-            self.execute(REMOVE_ALL, &[&epochs]).await?;
+            self.remove_claims(&epochs).await?;
         }
         for (epoch, claimed) in left {
             self.execute(UPDATE, &[epoch, &uuids(&claimed.ids), &session])
@@ -97,8 +86,8 @@ impl Transaction {
         Ok(())
     }
 
-    pub(super) async fn remove_claim(&self, epoch: i64) -> Result<(), Fault> {
-        self.execute(REMOVE, &[&epoch]).await?;
+    pub(super) async fn remove_claims(&self, epochs: &[i64]) -> Result<(), Fault> {
+        self.execute(REMOVE, &[&epochs]).await?;
         Ok(())
     }
 

@@ -1,16 +1,23 @@
-//! [`Connection`]: a connection to the server, which prepares each statement once.
+//! [`Connection`]: a connection to the server, which prepares each statement once, or to a pooler, which prepares none.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::time::Duration;
 
+use futures_core::Stream;
 use tokio::time::timeout;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Error, Row, Statement};
+use tokio_postgres::{CancelToken, Client, Error, Row, Statement};
 
-use crate::sync::{Mutex, lock};
+use super::unprepared::Unprepared;
+use crate::sync::{Arc, Mutex, lock};
 
 /// The schema in the text of statements, which is replaced with that of the store.
 const SCHEMA: &str = "throng.";
+
+/// Begins a transaction that sees what others commit meanwhile, whatever the level of the user is.
+pub(super) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 
 /// The parameters of a statement.
 pub(super) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
@@ -20,7 +27,18 @@ pub(super) struct Connection {
     client: Client,
     /// The text that replaces [`SCHEMA`].
     schema: String,
-    prepared: Mutex<HashMap<&'static str, Statement>>,
+    statements: Statements,
+}
+
+/// The statements of a connection, by their texts.
+enum Statements {
+    /// They are prepared once. The settings are those of the connection.
+    Prepared(Mutex<HashMap<&'static str, Statement>>),
+    /// Each transaction may reach another connection of the server. So nothing is prepared, and each transaction begins with the settings.
+    Unprepared {
+        settings: String,
+        known: Mutex<HashMap<&'static str, Arc<Unprepared>>>,
+    },
 }
 
 impl Connection {
@@ -29,12 +47,27 @@ impl Connection {
         Self {
             client,
             schema: format!("{}.", quoted(schema)),
-            prepared: Mutex::default(),
+            statements: Statements::Prepared(Mutex::default()),
+        }
+    }
+
+    /// Returns a connection to the store in a schema through a pooler in transaction mode. `settings` are statements that set up a
+    /// transaction.
+    pub(super) fn pooled(client: Client, schema: &str, settings: String) -> Self {
+        let known = Mutex::default();
+        Self {
+            statements: Statements::Unprepared { settings, known },
+            ..Self::new(client, schema)
         }
     }
 
     pub(super) fn is_closed(&self) -> bool {
         self.client.is_closed()
+    }
+
+    /// Returns a token with which another connection can cancel the statement that this one runs.
+    pub(super) fn cancel_token(&self) -> CancelToken {
+        self.client.cancel_token()
     }
 
     /// Returns the text of a statement in the schema of the store.
@@ -47,20 +80,38 @@ impl Connection {
         self.client.batch_execute(sql).await
     }
 
+    /// Begins a transaction with a statement.
+    pub(super) async fn begin(&self, begin: &str) -> Result<(), Error> {
+        match &self.statements {
+            Statements::Prepared(_) => self.batch(begin).await,
+            Statements::Unprepared { settings, .. } => {
+                self.batch(&format!("{begin}; {settings}")).await
+            }
+        }
+    }
+
     /// Rolls the transaction back. Returns `false` if the connection cannot be used any longer.
     pub(super) async fn roll_back(&self, limit: Duration) -> bool {
         let rolled_back = timeout(limit, self.batch("ROLLBACK")).await;
         matches!(rolled_back, Ok(Ok(())))
     }
 
-    /// Returns the rows that a statement selects. It is prepared once.
+    /// Returns the rows that a statement selects.
     pub(super) async fn rows(
         &self,
         sql: &'static str,
         params: Params<'_>,
     ) -> Result<Vec<Row>, Error> {
-        let statement = self.statement(sql).await?;
-        self.client.query(&statement, params).await
+        match &self.statements {
+            Statements::Prepared(prepared) => {
+                let statement = self.statement(prepared, sql).await?;
+                self.client.query(&statement, params).await
+            }
+            Statements::Unprepared { known, .. } => Ok(self
+                .send(&self.unprepared(known, sql, params), params)
+                .await?
+                .0),
+        }
     }
 
     /// Returns the first row that a statement selects.
@@ -78,25 +129,65 @@ impl Connection {
         sql: &'static str,
         params: Params<'_>,
     ) -> Result<u64, Error> {
-        let statement = self.statement(sql).await?;
-        self.client.execute(&statement, params).await
+        match &self.statements {
+            Statements::Prepared(prepared) => {
+                let statement = self.statement(prepared, sql).await?;
+                self.client.execute(&statement, params).await
+            }
+            Statements::Unprepared { known, .. } => Ok(self
+                .send(&self.unprepared(known, sql, params), params)
+                .await?
+                .1),
+        }
     }
 
-    /// Prepares statements, so that they can follow one another without a wait.
+    /// Prepares statements, so that they can follow one another without a wait. Statements that are never prepared can do so anyway.
     pub(super) async fn prepare(&self, statements: &[&'static str]) -> Result<(), Error> {
-        for sql in statements {
-            self.statement(sql).await?;
+        if let Statements::Prepared(prepared) = &self.statements {
+            for sql in statements {
+                self.statement(prepared, sql).await?;
+            }
         }
         Ok(())
     }
 
-    async fn statement(&self, sql: &'static str) -> Result<Statement, Error> {
-        if let Some(statement) = lock(&self.prepared).get(sql) {
+    async fn statement(
+        &self,
+        prepared: &Mutex<HashMap<&'static str, Statement>>,
+        sql: &'static str,
+    ) -> Result<Statement, Error> {
+        if let Some(statement) = lock(prepared).get(sql) {
             return Ok(statement.clone());
         }
         let statement = self.client.prepare(&self.in_schema(sql)).await?;
-        lock(&self.prepared).insert(sql, statement.clone());
+        lock(prepared).insert(sql, statement.clone());
         Ok(statement)
+    }
+
+    fn unprepared(
+        &self,
+        known: &Mutex<HashMap<&'static str, Arc<Unprepared>>>,
+        sql: &'static str,
+        params: Params<'_>,
+    ) -> Arc<Unprepared> {
+        let mut known = lock(known);
+        let new = || Arc::new(Unprepared::new(self.in_schema(sql), params));
+        Arc::clone(known.entry(sql).or_insert_with(new))
+    }
+
+    /// Sends a statement and its parameters. Returns the rows that it selects, and the number of rows that it has changed.
+    async fn send(
+        &self,
+        statement: &Unprepared,
+        params: Params<'_>,
+    ) -> Result<(Vec<Row>, u64), Error> {
+        let typed = statement.typed(params);
+        let mut answer = pin!(self.client.query_typed_raw(&statement.sql, typed).await?);
+        let mut rows = Vec::new();
+        while let Some(row) = poll_fn(|cx| answer.as_mut().poll_next(cx)).await {
+            rows.push(row?);
+        }
+        Ok((rows, answer.rows_affected().unwrap_or_default()))
     }
 }
 

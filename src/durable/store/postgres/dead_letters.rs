@@ -111,6 +111,14 @@ pub(super) async fn payload(view: &View, id: TaskId) -> Result<Option<DeadPayloa
     }))
 }
 
+/// Returns the ids of all dead letters that match, in their order.
+pub(super) async fn ids(view: &View, filter: &DeadFilter) -> Result<Vec<TaskId>, Fault> {
+    let found = find(view, filter, usize::MAX).await?;
+    let mut ids: Vec<_> = found.iter().map(|letter| letter.id).collect();
+    ids.sort_unstable();
+    Ok(ids)
+}
+
 /// Makes dead letters wait again, in the order of their ids, except those whose keys other tasks hold. Returns their number.
 pub(super) async fn replay(tx: &mut Transaction, filter: &DeadFilter) -> Result<u64, Fault> {
     tx.alone()?;

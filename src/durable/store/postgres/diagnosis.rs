@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use super::error::Fault;
+use super::findings;
 use super::kinds::all_kinds;
 use super::view::View;
 use super::waiting_kinds::WaitingKind;
-use super::{schedules, workers};
+use super::{outbox, schedules, workers};
 use crate::durable::store::{
     Diagnoses, Diagnosis, MAX_DIAGNOSED, MAX_EXAMINED_WORKERS, RunType, UnclaimedType,
 };
@@ -28,7 +29,11 @@ pub(super) async fn diagnose(view: &View) -> Result<Diagnoses, Fault> {
         schedules: schedules::next(view).await?,
         unclaimed: unclaimed_types(view).await?,
     };
-    Ok(diagnosis.into())
+    Ok(Diagnoses {
+        newer_outbox_rows: outbox::count_newer(view).await?,
+        server: findings::findings(view).await?,
+        ..diagnosis.into()
+    })
 }
 
 async fn overdue_claims(view: &View) -> Result<u64, Fault> {

@@ -85,7 +85,7 @@ pub(super) async fn enqueue(tx: &mut Transaction, request: &Enqueue) -> Result<E
         db.execute(RECORD, &[&session.id, &number, &first]).await?;
         Ok::<_, Fault>(())
     };
-    let ((), enqueued) = try_join!(record, store_all(tx, tasks))?;
+    let ((), enqueued) = try_join!(biased; record, store_all(tx, tasks))?;
     if !enqueued.conflicts.is_empty() {
         let answer = key_answer::answer_column(request.number, &enqueued);
         tx.execute(RECORD_ANSWER, &[&session.id, &answer]).await?;
@@ -144,7 +144,7 @@ async fn check_earliest(tx: &mut Transaction, tasks: &[NewTask]) -> Result<(), F
     };
     let earliest: Option<i64> = tx.value(EARLIEST_DUE, &[]).await?;
     let is_earlier = earliest.is_none_or(|earliest| tx.now.wall + delay < earliest);
-    tx.notices.has_earlier_task |= is_earlier;
+    tx.notices.needs_any |= is_earlier;
     Ok(())
 }
 

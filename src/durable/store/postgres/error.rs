@@ -43,6 +43,12 @@ impl Fault {
         )
     }
 
+    /// Returns `true` if the server has given up after a wait for a lock, or a statement that took too long.
+    pub(super) fn is_busy(&self) -> bool {
+        self.code()
+            .is_some_and(|code| cause_of(code) == Cause::Busy)
+    }
+
     /// Returns `true` if the server has answered that it did not commit the transaction.
     pub(super) fn is_refusal(&self) -> bool {
         match self {
@@ -107,17 +113,31 @@ pub(super) fn failure(effect: Effect, error: Error) -> Failure {
     }
 }
 
+/// The error of `tokio_postgres` if connections to the server must be encrypted and it does not do that.
+const NO_TLS: &str = "server does not support TLS";
+
 /// The failure of an attempt to connect. If neither the network nor the server has failed, the user cannot be authenticated.
 pub(super) fn connect_failure(error: Error) -> Failure {
     if error.as_db_error().is_some() {
         return failure(Effect::None, error);
     }
-    let is_network = error.source().is_none_or(|source| source.is::<IoError>());
-    let cause = match is_network {
-        true => Cause::Unavailable,
-        false => Cause::Denied,
+    let source = error.source();
+    if source.is_some_and(|it| it.to_string() == NO_TLS) {
+        let text = "it does not encrypt connections: turn on its setting `ssl`, or connect with `sslmode=prefer`";
+        return Failure::new(Effect::None, Cause::Unfit(text.into())).reported_by_store();
+    }
+    let cause = match source.map(|source| source.downcast_ref::<IoError>()) {
+        Some(Some(source)) if is_read_only(source) => Cause::ReadOnly,
+        None | Some(Some(_)) => Cause::Unavailable,
+        Some(None) => Cause::Denied,
     };
     Failure::new(Effect::None, cause).with_source(text(describe_driver(&error)))
+}
+
+/// Returns `true` if the driver has refused a server because the address says `target_session_attrs=read-write`. The errors of the system
+/// have codes.
+fn is_read_only(error: &IoError) -> bool {
+    error.kind() == ErrorKind::PermissionDenied && error.raw_os_error().is_none()
 }
 
 fn reported(effect: Effect, cause: Cause, source: String) -> Failure {
@@ -139,13 +159,14 @@ fn is_refusal(error: &DbError) -> bool {
         && *code != SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN
 }
 
-/// Returns `true` if the server has become a standby, or a prepared statement has become invalid.
+/// Returns `true` if the server has become a standby, or a prepared statement has become invalid or belongs to another connection.
 fn has_changed(code: &SqlState) -> bool {
     matches!(
         code,
         &SqlState::READ_ONLY_SQL_TRANSACTION
             | &SqlState::FEATURE_NOT_SUPPORTED
             | &SqlState::INVALID_SQL_STATEMENT_NAME
+            | &SqlState::DUPLICATE_PSTATEMENT
     )
 }
 
@@ -208,8 +229,11 @@ fn quotes_no_data(code: &SqlState) -> bool {
     classes.iter().any(|class| code.code().starts_with(class))
 }
 
-fn remedy(code: &SqlState) -> Option<&'static str> {
+pub(super) fn remedy(code: &SqlState) -> Option<&'static str> {
     match *code {
+        SqlState::INVALID_SQL_STATEMENT_NAME | SqlState::DUPLICATE_PSTATEMENT => Some(
+            "if the address is that of a pooler in transaction mode, set `listen_url` to that of the server",
+        ),
         SqlState::READ_ONLY_SQL_TRANSACTION => Some(
             "the server is a standby, or `default_transaction_read_only` is on: connect to the primary, for instance with several hosts \
              and `target_session_attrs=read-write`",
@@ -217,9 +241,9 @@ fn remedy(code: &SqlState) -> Option<&'static str> {
         SqlState::INSUFFICIENT_PRIVILEGE => Some(
             "grant the user all rights on the schema of the store, its tables and its sequences",
         ),
-        SqlState::TOO_MANY_CONNECTIONS => {
-            Some("raise `max_connections`: each process that opens the store has three connections")
-        }
+        SqlState::TOO_MANY_CONNECTIONS => Some(
+            "raise `max_connections`: each process that opens the store has up to four connections",
+        ),
         _ => None,
     }
 }

@@ -174,7 +174,7 @@ impl Transaction {
 
     async fn delay_until(&mut self, id: TaskId, due: i64) -> Result<(), Fault> {
         let earliest: Option<i64> = self.value(EARLIEST_DUE, &[]).await?;
-        self.notices.has_earlier_task |= earliest.is_none_or(|earliest| due < earliest);
+        self.notices.needs_any |= earliest.is_none_or(|earliest| due < earliest);
         self.execute(DELAY, &[&uuid(id), &due]).await?;
         Ok(())
     }

@@ -13,9 +13,10 @@ impl Transaction {
         Ok(self.prepare(&[progress::REMOVE, totals::ADD]).await?)
     }
 
-    /// Writes what is written once per transaction. If this fails, the server rolls the transaction back instead of committing it.
+    /// Writes what is written once per transaction. If this fails, the server answers the commit that follows as if it had succeeded, but
+    /// rolls the transaction back.
     pub(super) async fn write_last(&self, deltas: Deltas) -> Result<(), Fault> {
-        try_join!(self.remove_progress_of_ended(), self.write_deltas(deltas))?;
+        try_join!(biased; self.remove_progress_of_ended(), self.write_deltas(deltas))?;
         Ok(())
     }
 }

@@ -9,13 +9,15 @@ use super::transaction::Transaction;
 use super::view::uuids;
 use crate::durable::TaskId;
 
-/// Puts tasks before all that wait, in the order of their ids.
+/// Puts tasks before all that wait, in the order of the array.
 const PUSH_FRONT: &str = "WITH placed AS MATERIALIZED (
-        SELECT id, nextval('throng.front') AS place
-        FROM (SELECT id FROM unnest($1::uuid[]) AS own (id) ORDER BY id DESC) AS own
+        SELECT id, lost, crashes, nextval('throng.front') AS place FROM (
+            SELECT * FROM unnest($1::uuid[], $2::integer[], $3::integer[]) WITH ORDINALITY
+                AS own (id, lost, crashes, number) ORDER BY number DESC
+        ) AS own
     ), moved AS (
         UPDATE throng.task SET state = 0, at = NULL, place = placed.place,
-            lost = lost + $2, crashes = crashes + $3
+            lost = task.lost + placed.lost, crashes = task.crashes + placed.crashes
         FROM placed WHERE task.id = placed.id
         RETURNING task.id, kind, queue, name, group_name, priority, task.place
     ), lined AS (
@@ -47,20 +49,23 @@ const DUE: &str = "SELECT id FROM throng.task WHERE state = 1 AND at <= $1
 /// The number of delayed tasks that a turn makes due, at most.
 const MAX_DUE: i64 = 256;
 
+/// A running task that waits again, and what is added to its counts of lost claims and crashes.
+pub(super) struct GivenBack {
+    pub(super) id: TaskId,
+    pub(super) lost: i32,
+    pub(super) crashes: i32,
+}
+
 impl Transaction {
-    /// Puts running tasks before those that wait, in the order of their ids, and adds to their counts of lost claims and crashes.
-    pub(super) async fn push_front(
-        &mut self,
-        ids: &[TaskId],
-        lost: i32,
-        crashes: i32,
-    ) -> Result<(), Fault> {
-        if ids.is_empty() {
+    /// Puts running tasks before those that wait, in this order.
+    pub(super) async fn push_front(&mut self, tasks: &[GivenBack]) -> Result<(), Fault> {
+        if tasks.is_empty() {
             return Ok(());
         }
-        let rows = self
-            .rows(PUSH_FRONT, &[&uuids(ids), &lost, &crashes])
-            .await?;
+        let ids = uuids(tasks.iter().map(|task| &task.id));
+        let lost: Vec<_> = tasks.iter().map(|task| task.lost).collect();
+        let crashes: Vec<_> = tasks.iter().map(|task| task.crashes).collect();
+        let rows = self.rows(PUSH_FRONT, &[&ids, &lost, &crashes]).await?;
         self.pushed(&rows, State::Running)
     }
 

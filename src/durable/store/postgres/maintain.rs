@@ -7,7 +7,7 @@ use super::removal::remove_ended;
 use super::retention;
 use super::schedules;
 use super::transaction::Transaction;
-use super::{silent_sessions, totals};
+use super::{reap, silent_sessions, totals};
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
 
@@ -38,6 +38,7 @@ pub(super) async fn maintain(tx: &mut Transaction, budget: usize) -> Result<bool
     record_store_time(tx).await?;
     let more = remove_tasks(tx, budget as i64).await?;
     schedules::correct_hand_outs(tx).await?;
+    reap::shorten_leases(tx).await?;
     silent_sessions::remove(tx).await?;
     totals::fold(tx).await?;
     let more = tx.expire_stats().await? || more;

@@ -18,10 +18,12 @@ pub(super) const LOAD: &str = "SELECT layout, aged, aged_at, uses_priorities,
         (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now
     FROM throng.meta";
 
-/// Ensures that the next epoch is above the time. So a database that was restored from a copy, or a standby that has become the primary,
-/// repeats no epoch.
-pub(super) const RAISE_EPOCH: &str = "SELECT setval('throng.epoch', greatest(last_value, $1))
-    FROM throng.epoch";
+/// Ensures that the next epoch is above the time, and above all that are stored. So a database that was restored from a copy, or a standby
+/// that has become the primary, repeats no epoch, also if its clock is behind.
+pub(super) const RAISE_EPOCH: &str = "SELECT setval('throng.epoch', greatest(
+        last_value, $1,
+        (SELECT max(epoch) FROM throng.claim), (SELECT max(epoch) FROM throng.progress)
+    )) FROM throng.epoch";
 
 const SERVER_TIME: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 

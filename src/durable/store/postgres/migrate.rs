@@ -3,7 +3,7 @@
 use tokio_postgres::Error;
 use tokio_postgres::error::SqlState;
 
-use super::connection::{Connection, quoted};
+use super::connection::{BEGIN, Connection, quoted};
 use super::error::Fault;
 use super::meta;
 use super::shared::Shared;
@@ -28,12 +28,21 @@ pub(super) async fn migrate(db: &Connection, shared: &Shared) -> Result<(), Faul
     transact(db, raise_epoch(db, shared)).await
 }
 
+/// Returns the names of the tables, views and sequences of a store. A name may occur several times.
+pub(super) fn relations() -> impl Iterator<Item = &'static str> {
+    let created = SCHEMA.lines().filter(|line| line.starts_with("CREATE"));
+    created.filter_map(|line| {
+        let (_, name) = line.split_once(" throng.")?;
+        name.split([' ', ';', '(']).next()
+    })
+}
+
 /// Runs statements in a transaction.
 async fn transact(
     db: &Connection,
     statements: impl Future<Output = Result<(), Fault>>,
 ) -> Result<(), Fault> {
-    db.batch("BEGIN").await?;
+    db.begin(BEGIN).await?;
     let done = statements.await;
     let end = match done {
         Ok(()) => "COMMIT",
@@ -59,6 +68,8 @@ async fn lock_store(db: &Connection, shared: &Shared) -> Result<(), Fault> {
 
 async fn raise_epoch(db: &Connection, shared: &Shared) -> Result<(), Fault> {
     lock_store(db, shared).await?;
+    // Without this, no connection could be opened while a standby is gone. Later commits ensure that the standby has the epoch.
+    db.batch("SET LOCAL synchronous_commit = local").await?;
     let now = shared.time.now(meta::server_time(db).await?);
     db.rows(meta::RAISE_EPOCH, &[&now.micros()]).await?;
     Ok(())
@@ -95,7 +106,13 @@ fn may_not_create(error: Error, shared: &Shared) -> Fault {
     Fault::Denied(format!(
         "the user may not create the tables of the store: an administrator can run `CREATE SCHEMA {schema} AUTHORIZATION {}` in the \
          database",
-        quoted(server.config.get_user().unwrap_or("name of the user"))
+        quoted(
+            server
+                .address
+                .config
+                .get_user()
+                .unwrap_or("name of the user")
+        )
     ))
 }
 

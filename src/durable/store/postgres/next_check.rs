@@ -49,6 +49,7 @@ pub(super) async fn look_ahead(
     low: i64,
 ) -> Result<Ahead, Fault> {
     let (more, next, next_tick) = try_join!(
+        biased;
         is_any_ready(view, kinds, queue, quarantined, low),
         next_check(view),
         schedules::wait(view, COMPUTES),

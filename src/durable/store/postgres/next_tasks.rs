@@ -23,7 +23,8 @@ use crate::durable::store::{Claimed, Turn};
 /// Locks the first `$2` entries of the lines of the kinds `$1` and of the group `$5` that come after the place `$4`, and after the place
 /// `$7` unless their places are negative. Quarantined tasks are skipped unless `$3`. Reads the payloads of the first tasks, up to `$6`
 /// bytes.
-const LOCK_NEXT: &str = "SELECT next.kind, next.group_name, next.place, next.row, next.id, next.bytes,
+const LOCK_NEXT: &str =
+    "SELECT next.kind, next.group_name, next.place, next.row, next.id, next.bytes,
         frees_key, quarantined, is_cut, name, failures, crashes, lost, max_crashes, failing_since,
         ready_at, steps, until, CASE WHEN NOT is_cut THEN payload END AS payload
     FROM (
@@ -102,7 +103,7 @@ impl<'a> Next<'a> {
         self.entries.iter().map(|entry| entry.id).collect()
     }
 
-    /// Takes the next tasks of the default queue, behind the mark of the session. Sets the mark.
+    /// Takes the next tasks of the default queue, behind the mark of the session. If there are too few, takes those from the start.
     pub(super) async fn take_behind_mark(
         &mut self,
         tx: &Transaction,
@@ -115,15 +116,19 @@ impl<'a> Next<'a> {
         self.low = marks.get(session, kinds);
         self.take(tx, kinds, "", self.request.want).await?;
         if self.low > 0 && self.wants_more() {
-            // There may be others before the mark.
             *self = Self::new(self.request);
             self.take(tx, kinds, "", self.request.want).await?;
         }
+        Ok(())
+    }
+
+    /// Sets the mark of the session behind the tasks, which are to be claimed now.
+    pub(super) fn set_mark(&self, tx: &Transaction, kinds: &[i64]) {
+        let (marks, session) = (&tx.shared.low_marks, self.request.session as i64);
         match self.entries.last().filter(|_| !self.wants_more()) {
             Some(last) => marks.set(session, kinds, self.low, last.place),
             None => marks.remove(session),
         }
-        Ok(())
     }
 
     fn wants_more(&self) -> bool {

@@ -8,21 +8,29 @@ use std::collections::{BTreeMap, BTreeSet};
 use tokio::join;
 
 use super::connection::Connection;
-use super::shared::EndpointId;
+use super::shared::{EndpointId, Shared};
 use super::text;
 use super::view::uuids;
 use crate::durable::TaskId;
 use crate::durable::queue::name::QueueName;
+use crate::durable::store::SessionId;
+use crate::sync::lock;
 
 /// Wakes up to `$2` idle sessions that claim tasks of the kinds `$1`, if any wait.
-const WAKE: &str = "WITH own AS MATERIALIZED (
+///
+/// This and the next two choose among the sessions whose processes listen: a process that was killed may have left its sessions in the
+/// table. The server computes the list of those processes only if a session is idle. The sessions are chosen before any is removed, since
+/// a condition with a limit in it could be evaluated for each row of the table.
+pub(super) const WAKE: &str = "WITH own AS MATERIALIZED (
         SELECT kind FROM unnest($1::bigint[]) AS own (kind)
         WHERE EXISTS (SELECT 1 FROM throng.ready WHERE ready.kind = own.kind)
+    ), chosen AS MATERIALIZED (
+        SELECT session FROM throng.park WHERE kinds && ARRAY(SELECT kind FROM own)
+            AND endpoint = ANY (ARRAY(SELECT endpoint FROM throng.listener))
+        ORDER BY random() LIMIT $2 FOR UPDATE SKIP LOCKED
     ), woken AS (
-        DELETE FROM throng.park WHERE session IN (
-            SELECT session FROM throng.park WHERE kinds && ARRAY(SELECT kind FROM own)
-            ORDER BY random() LIMIT $2 FOR UPDATE SKIP LOCKED
-        ) RETURNING session, endpoint
+        DELETE FROM throng.park WHERE session IN (SELECT session FROM chosen)
+        RETURNING session, endpoint
     )
     SELECT pg_notify('throng_' || to_hex(endpoint), 'w' || session) FROM woken";
 
@@ -42,6 +50,7 @@ const WAKE_QUEUE: &str = "WITH own AS MATERIALIZED (
     ), chosen AS MATERIALIZED (
         SELECT (
             SELECT session FROM throng.park WHERE kinds @> ARRAY[waiting.kind]
+                AND endpoint = ANY (ARRAY(SELECT endpoint FROM throng.listener))
             ORDER BY random() LIMIT 1 FOR UPDATE SKIP LOCKED
         ) AS session FROM waiting
     ), woken AS (
@@ -51,10 +60,13 @@ const WAKE_QUEUE: &str = "WITH own AS MATERIALIZED (
     SELECT pg_notify('throng_' || to_hex(endpoint), 'w' || session) FROM woken";
 
 /// Wakes an idle session, whatever it claims.
-const WAKE_ANY: &str = "WITH woken AS (
-        DELETE FROM throng.park WHERE session IN (
-            SELECT session FROM throng.park ORDER BY random() LIMIT 1 FOR UPDATE SKIP LOCKED
-        ) RETURNING session, endpoint
+const WAKE_ANY: &str = "WITH chosen AS MATERIALIZED (
+        SELECT session FROM throng.park
+        WHERE endpoint = ANY (ARRAY(SELECT endpoint FROM throng.listener))
+        ORDER BY random() LIMIT 1 FOR UPDATE SKIP LOCKED
+    ), woken AS (
+        DELETE FROM throng.park WHERE session IN (SELECT session FROM chosen)
+        RETURNING session, endpoint
     )
     SELECT pg_notify('throng_' || to_hex(endpoint), 'w' || session) FROM woken";
 
@@ -89,8 +101,11 @@ pub(super) struct Notices {
     pub(super) ended: Vec<TaskId>,
     /// The tasks that are to be cancelled, with the processes that run them.
     pub(super) cancelled: BTreeMap<EndpointId, Vec<TaskId>>,
-    /// One of the delayed tasks is due before all others, so a session must look earlier.
-    pub(super) has_earlier_task: bool,
+    /// A session must look earlier, whatever it claims: one of the delayed tasks is due before all others, or claims are left to take
+    /// back.
+    pub(super) needs_any: bool,
+    /// The sessions that are idle no longer, as soon as the transaction is committed.
+    pub(super) unparked: Vec<SessionId>,
     /// The numbers of sessions to wake, and the kinds of their tasks.
     pub(super) wakes: Vec<(i64, Vec<i64>)>,
     /// The queues, as they are stored, of which sessions are to be woken: for all types, or for that with this name.
@@ -119,9 +134,19 @@ impl Notices {
         self.queue_wakes.push((queue, name));
     }
 
+    /// Forgets that sessions are idle which are not in the table any more. To be called when the transaction is committed: if it is rolled
+    /// back, they are.
+    pub(super) fn forget_unparked(&self, shared: &Shared) {
+        let mut parked = lock(&shared.parked);
+        for session in &self.unparked {
+            parked.remove(session);
+        }
+    }
+
     /// Sends the notifications. If that fails, those who are not notified look from time to time.
     pub(super) async fn send(&self, db: &Connection) {
         join!(
+            biased;
             self.notify_cancelled(db),
             self.wake(db),
             self.wake_queues(db),
@@ -143,7 +168,7 @@ impl Notices {
         for (sessions, kinds) in &self.wakes {
             db.rows(WAKE, &[kinds, sessions]).await.ok();
         }
-        if self.has_earlier_task {
+        if self.needs_any {
             db.rows(WAKE_ANY, &[]).await.ok();
         }
     }

@@ -74,6 +74,11 @@ pub(super) async fn read(view: &View, ids: &[TaskId]) -> Result<Vec<ProgressStat
         };
         alive.insert(task_id(row.try_get("id")?), progress);
     }
+    let is_absent = |id: &TaskId| !alive.contains_key(id);
+    let absent: Vec<_> = ids.iter().copied().filter(is_absent).collect();
+    for id in view.in_outbox(&absent).await? {
+        alive.insert(id, None);
+    }
     let state = |id| match alive.get(id) {
         None => ProgressState::Ended,
         Some(progress) => ProgressState::Alive(progress.clone()),

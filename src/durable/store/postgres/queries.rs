@@ -6,20 +6,25 @@ use tokio_postgres::Row;
 
 use super::connection::Connection;
 use super::error::Fault;
+use super::outbox::outbox_ids;
 use super::queues::{self, QueueRow};
 use super::shared::Shared;
 use super::state::State;
 use super::text;
+use super::unserved;
 use super::view::{View, task_id, uuids};
 use crate::durable::queue::QueueInfo;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::TaskState;
+use crate::durable::store::key_answer::cancelled_state;
 use crate::durable::store::reason_numbers::reason;
 use crate::durable::{Counts, TaskId};
 
 /// Has this process notified of the ends of tasks that have not ended.
 const WATCH: &str = "INSERT INTO throng.watch (id, endpoint)
-    SELECT id, $2 FROM throng.task WHERE id = ANY ($1) AND state < 2 ON CONFLICT DO NOTHING";
+    SELECT id, $2::bigint FROM throng.task WHERE id = ANY ($1) AND state < 2
+    UNION ALL SELECT encode(id, 'hex')::uuid, $2::bigint FROM throng.outbox WHERE id = ANY ($3::bytea[])
+    ON CONFLICT DO NOTHING";
 
 const STATUS: &str =
     "SELECT id, now, at, output, error, reason FROM throng.task_now WHERE id = ANY ($1)";
@@ -31,7 +36,9 @@ pub(super) async fn watch(
     ids: &Vec<TaskId>,
 ) -> Result<(), Fault> {
     if !shared.is_observer && !ids.is_empty() {
-        db.execute(WATCH, &[&uuids(ids), &shared.endpoint]).await?;
+        let in_outbox = outbox_ids(ids);
+        db.execute(WATCH, &[&uuids(ids), &shared.endpoint, &in_outbox])
+            .await?;
     }
     Ok(())
 }
@@ -42,6 +49,11 @@ pub(super) async fn status(view: &View, ids: &Vec<TaskId>) -> Result<Vec<TaskSta
     let mut found = HashMap::with_capacity(rows.len());
     for row in &rows {
         found.insert(task_id(row.try_get("id")?), read_status(view, row)?);
+    }
+    let is_absent = |id: &TaskId| matches!(found.get(id), None | Some(TaskState::Absent));
+    let absent: Vec<_> = ids.iter().copied().filter(is_absent).collect();
+    for id in view.in_outbox(&absent).await? {
+        found.insert(id, TaskState::Waiting);
     }
     let status = |id| found.get(id).cloned().unwrap_or(TaskState::Absent);
     Ok(ids.iter().map(status).collect())
@@ -56,7 +68,7 @@ fn read_status(view: &View, row: &Row) -> Result<TaskState, Fault> {
         State::Waiting => TaskState::Waiting,
         State::Delayed => TaskState::Delayed,
         State::Running => TaskState::Running,
-        State::Cancelled => TaskState::Cancelled,
+        State::Cancelled => cancelled_state(row.try_get::<_, Option<&[u8]>>("output")?),
         State::Done => TaskState::Done(row.try_get("output")?),
         State::Dead => TaskState::Dead {
             reason: reason(row.try_get::<_, i16>("reason")?.into()),
@@ -67,8 +79,8 @@ fn read_status(view: &View, row: &Row) -> Result<TaskState, Fault> {
 
 /// Returns the numbers of tasks.
 pub(super) async fn counts(view: &View, (): &()) -> Result<Counts, Fault> {
-    let unserved = super::unserved::count(view).await?;
     let counts = view.totals().await?;
+    let unserved = unserved::count(view, counts.waiting).await?;
     Ok(Counts { unserved, ..counts })
 }
 

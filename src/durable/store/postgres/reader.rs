@@ -181,7 +181,7 @@ async fn snapshot<R, T>(
     request: &R,
     query: Query<R, T>,
 ) -> Result<T, Fault> {
-    let begin = async { Ok(db.batch(BEGIN).await?) };
+    let begin = async { Ok(db.begin(BEGIN).await?) };
     let ((), meta) = try_join!(begin, meta::load(db, shared))?;
     let view = View::new(Arc::clone(db), Arc::clone(shared), meta);
     let answer = query(&view, request).await?;

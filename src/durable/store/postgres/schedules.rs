@@ -126,7 +126,7 @@ pub(super) async fn change(
 async fn check_earliest(tx: &mut Transaction, time: Option<u64>) -> Result<(), Fault> {
     if let Some(time) = time {
         let earliest = earliest(tx, u8::MAX).await?;
-        tx.notices.has_earlier_task |= earliest.is_none_or(|earliest| (time as i64) < earliest);
+        tx.notices.needs_any |= earliest.is_none_or(|earliest| (time as i64) < earliest);
     }
     Ok(())
 }

@@ -286,6 +286,12 @@ CREATE TABLE throng.stat_report (
 );
 CREATE INDEX stat_report_at ON throng.stat_report (at);
 
+-- The tasks that transactions of users store: see `outbox.rs`. This is the only table that others write, and it never changes.
+CREATE TABLE throng.outbox (
+    id bytea PRIMARY KEY,
+    body bytea NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000);
+
 -- The idle sessions, which wait to be woken. Their kinds are those of the tasks that they claim. A crash of the server empties this table
 -- and the next one: sessions also check from time to time, and so do those who await tasks.
 CREATE UNLOGGED TABLE throng.park (

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::timeout;
-use tokio_postgres::{AsyncMessage, Client, Config, Error, NoTls};
+use tokio_postgres::tls::TlsStream;
+use tokio_postgres::{AsyncMessage, Client, Error, NoTls, Socket};
 
+use super::address::PostgresAddress;
 use super::connection::Connection;
 use super::error::{connect_failure, no_answer};
 use crate::durable::failure::{Cause, Effect, Failure};
@@ -31,7 +33,9 @@ pub(super) type NoticeSender = mpsc::UnboundedSender<String>;
 /// A description of the connections to the server.
 #[derive(Clone)]
 pub(super) struct PostgresServer {
-    pub(super) config: Config,
+    pub(super) address: PostgresAddress,
+    /// The address for notifications, if the other one is that of a pooler in transaction mode.
+    pub(super) listen_address: Option<PostgresAddress>,
     /// The name of the schema.
     pub(super) schema: Arc<str>,
     pub(super) connect_timeout: Duration,
@@ -52,34 +56,48 @@ impl PostgresServer {
         notices: Option<NoticeSender>,
     ) -> Result<Connection, Failure> {
         let connected = timeout(self.connect_timeout, self.try_connect(notices)).await;
-        match connected.map_err(|_| no_answer(Effect::None))? {
-            Ok(client) => Ok(Connection::new(client, &self.schema)),
-            Err(Refused::Postgres(error)) => Err(connect_failure(error)),
-            Err(Refused::Unfit(text)) => {
-                Err(Failure::new(Effect::None, Cause::Unfit(text)).reported_by_store())
+        connected
+            .map_err(|_| no_answer(Effect::None))?
+            .map_err(|refused| match refused {
+                Refused::Postgres(error) => connect_failure(error),
+                Refused::Unfit(text) => {
+                    Failure::new(Effect::None, Cause::Unfit(text)).reported_by_store()
+                }
+            })
+    }
+
+    async fn try_connect(&self, notices: Option<NoticeSender>) -> Result<Connection, Refused> {
+        match &self.listen_address {
+            Some(_) if notices.is_none() => {
+                let client = open(&self.address, notices).await?;
+                let settings = self.settings(true);
+                Ok(Connection::pooled(client, &self.schema, settings))
+            }
+            listen_address => {
+                let address = listen_address.as_ref().unwrap_or(&self.address);
+                let client = open(address, notices).await?;
+                let settings = client.batch_execute(&self.settings(false)).await;
+                settings.map_err(Refused::Postgres)?;
+                Ok(Connection::new(client, &self.schema))
             }
         }
     }
 
-    async fn try_connect(&self, notices: Option<NoticeSender>) -> Result<Client, Refused> {
-        let connected = self.config.connect(NoTls).await;
-        let (client, mut driver) = connected.map_err(Refused::Postgres)?;
-        let parameters = ["server_version", "server_encoding"].map(|name| driver.parameter(name));
-        check(parameters).map_err(Refused::Unfit)?;
-        // The connection lives until the client is dropped.
-        tokio::spawn(async move {
-            while let Some(Ok(message)) = poll_fn(|cx| driver.poll_message(cx)).await {
-                if let (AsyncMessage::Notification(it), Some(notices)) = (message, &notices) {
-                    notices.send(it.payload().to_owned()).ok();
-                }
-            }
-        });
-        let settings = client.batch_execute(&self.settings()).await;
-        settings.map_err(Refused::Postgres)?;
-        Ok(client)
+    /// Has the server give up the statement that a connection runs, whose answer nobody awaits any longer.
+    ///
+    /// The server limits the time of all statements but a COMMIT. If that waits for a standby which is gone, it holds its locks until the
+    /// standby returns, although the client is gone. A COMMIT that is cancelled has taken effect, on the primary alone.
+    pub(super) fn cancel(&self, connection: &Connection) {
+        let (token, limit) = (connection.cancel_token(), self.connect_timeout);
+        #[cfg(feature = "postgres-tls")]
+        if let Some(encryption) = self.address.encryption.clone() {
+            tokio::spawn(async move { timeout(limit, token.cancel_query(encryption.0)).await });
+            return;
+        }
+        tokio::spawn(async move { timeout(limit, token.cancel_query(NoTls)).await });
     }
 
-    /// Returns the statements that set up a connection.
+    /// Returns a statement that sets up a connection, or only its transaction.
     ///
     /// The server gives up before this process does, so an error says the reason. It ends the transaction of a process that hangs.
     ///
@@ -88,19 +106,66 @@ impl PostgresServer {
     /// on parameters, so each statement is planned once.
     ///
     /// A role or a database can have another isolation level. In it, a transaction that has waited for the lock of the store would not see
-    /// what the last holder of the lock has written.
-    fn settings(&self) -> String {
+    /// what the last holder of the lock has written. A transaction that is set up itself begins with its level.
+    fn settings(&self, is_of_transaction: bool) -> String {
         let third = (self.answer_timeout.as_millis() / 3).max(1);
-        format!(
-            "SET lock_timeout = {third}; SET statement_timeout = {};
-             SET idle_in_transaction_session_timeout = {}; SET client_min_messages = warning;
-             SET default_transaction_isolation = 'read committed';
-             SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_seqscan = off; SET jit = off;
-             SET max_parallel_workers_per_gather = 0; SET plan_cache_mode = force_generic_plan",
-            2 * third,
-            6 * third
-        )
+        let times = [
+            ("lock_timeout", third),
+            ("statement_timeout", 2 * third),
+            ("idle_in_transaction_session_timeout", 6 * third),
+            ("max_parallel_workers_per_gather", 0),
+        ];
+        let times = times.map(|(name, value)| (name, value.to_string()));
+        let others = [
+            ("client_min_messages", "warning"),
+            ("default_transaction_isolation", "read committed"),
+            ("enable_hashjoin", "off"),
+            ("enable_mergejoin", "off"),
+            ("enable_seqscan", "off"),
+            ("jit", "off"),
+            ("plan_cache_mode", "force_generic_plan"),
+        ];
+        let others = others.map(|(name, value)| (name, value.to_owned()));
+        let settings = times.into_iter().chain(others).map(|(name, value)| {
+            format!("pg_catalog.set_config('{name}', '{value}', {is_of_transaction})")
+        });
+        format!("SELECT {}", settings.collect::<Vec<_>>().join(", "))
     }
+}
+
+/// Opens a connection, which lives until the client is dropped.
+async fn open(address: &PostgresAddress, notices: Option<NoticeSender>) -> Result<Client, Refused> {
+    #[cfg(feature = "postgres-tls")]
+    if let Some(encryption) = &address.encryption {
+        let connected = address.config.connect(encryption.0.clone()).await;
+        let (client, driver) = connected.map_err(Refused::Postgres)?;
+        drive(driver, notices)?;
+        return Ok(client);
+    }
+    let connected = address.config.connect(NoTls).await;
+    let (client, driver) = connected.map_err(Refused::Postgres)?;
+    drive(driver, notices)?;
+    Ok(client)
+}
+
+/// Checks the server, and drives the connection.
+fn drive<T>(
+    mut driver: tokio_postgres::Connection<Socket, T>,
+    notices: Option<NoticeSender>,
+) -> Result<(), Refused>
+where
+    T: TlsStream + Unpin + Send + 'static,
+{
+    let parameters = ["server_version", "server_encoding"].map(|name| driver.parameter(name));
+    check(parameters).map_err(Refused::Unfit)?;
+    tokio::spawn(async move {
+        while let Some(Ok(message)) = poll_fn(|cx| driver.poll_message(cx)).await {
+            if let (AsyncMessage::Notification(it), Some(notices)) = (message, &notices) {
+                notices.send(it.payload().to_owned()).ok();
+            }
+        }
+    });
+    Ok(())
 }
 
 /// Checks the version and the encoding that a server has reported, if it has.

@@ -41,7 +41,7 @@ const OLDER_PROCESSES: &str =
 const UPGRADE: &str = "UPDATE throng.meta SET layout = $1";
 
 /// The time after which a request records that its session lives, in milliseconds.
-const SEEN_INTERVAL: i64 = 30_000;
+const SEEN_INTERVAL: u64 = 30_000;
 
 pub(super) struct Session {
     pub(super) id: i64,
@@ -118,8 +118,8 @@ pub(super) async fn close(tx: &mut Transaction, session: SessionId) -> Result<()
     tx.execute(CLOSE, &[&closed.id]).await?;
     tx.execute(UNPARK, &[&closed.id]).await?;
     lock(&tx.shared.sets).remove(&session);
-    lock(&tx.shared.parked).remove(&session);
     tx.shared.low_marks.remove(closed.id);
+    tx.notices.unparked.push(session);
     // Its claims no longer belong to a session, so they are taken back.
     reap::reap_dead(tx).await?;
     // The session may have been woken for tasks of these kinds.
@@ -157,7 +157,9 @@ pub(super) async fn find_with(
         None => tx.row(FIND, &[&id]).await?,
     };
     let row = row.ok_or(Fault::Refused(Cause::NoSession))?;
-    if tx.now.wall - row.try_get::<_, i64>("seen")? >= SEEN_INTERVAL {
+    let seen: i64 = row.try_get("seen")?;
+    // The time may be in the future: the clock may have been set back.
+    if tx.now.wall.abs_diff(seen) >= SEEN_INTERVAL {
         tx.execute(SEEN, &[&id, &tx.now.wall]).await?;
     }
     let known = lock(&tx.shared.sets).get(&session).cloned();

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
+use uuid::Uuid;
 
 use super::low_marks::LowMarks;
 use super::server::PostgresServer;
@@ -33,6 +34,8 @@ pub(super) struct Shared {
     pub(super) low_marks: LowMarks,
     /// The sessions of this process that may be in the table `park`.
     pub(super) parked: Mutex<HashSet<SessionId>>,
+    /// The last row of the table `watch` that maintenance has checked.
+    pub(super) checked_watch: Mutex<(Uuid, EndpointId)>,
 }
 
 impl Shared {
@@ -53,6 +56,7 @@ impl Shared {
             sets: Mutex::default(),
             low_marks: LowMarks::default(),
             parked: Mutex::default(),
+            checked_watch: Mutex::default(),
         }
     }
 }

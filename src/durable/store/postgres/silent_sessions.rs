@@ -5,6 +5,7 @@
 
 use super::error::Fault;
 use super::transaction::Transaction;
+use crate::sync::lock;
 
 /// Removes sessions without claims that have been silent for long, and whose processes do not listen: those of workers, which make requests
 /// all the time, and after a longer time those of producers.
@@ -19,9 +20,20 @@ const REMOVE: &str = "WITH listening AS MATERIALIZED (
 const REMOVE_PARKED: &str = "DELETE FROM throng.park
     WHERE NOT EXISTS (SELECT 1 FROM throng.session WHERE session.id = park.session)";
 
-/// Removes the rows of tasks that ended while a process began to await them.
-const REMOVE_WATCHES: &str = "DELETE FROM throng.watch
-    WHERE NOT EXISTS (SELECT 1 FROM throng.task WHERE task.id = watch.id AND state < 2)";
+/// Removes the rows of tasks that ended while a process began to await them, among the first `$3` rows behind that of the task `$1` and the
+/// endpoint `$2`. Selects the last of these rows if there may be more.
+pub(super) const REMOVE_WATCHES: &str = "WITH page AS MATERIALIZED (
+        SELECT id, endpoint FROM throng.watch WHERE (id, endpoint) > ($1, $2)
+        ORDER BY id, endpoint LIMIT $3
+    ), removed AS (
+        DELETE FROM throng.watch USING page
+        WHERE watch.id = page.id AND watch.endpoint = page.endpoint
+            AND NOT EXISTS (SELECT 1 FROM throng.task WHERE task.id = page.id AND state < 2)
+    )
+    SELECT id, endpoint FROM page ORDER BY id, endpoint OFFSET $3 - 1";
+
+/// The number of rows of those who await tasks that a pass of maintenance reads. The next pass of the process goes on behind them.
+pub(super) const WATCHES_PER_PASS: i64 = 4096;
 
 /// The time after which the session of a worker is silent, in milliseconds.
 pub(super) const WORKER_SILENCE: i64 = 180_000;
@@ -34,6 +46,18 @@ pub(super) async fn remove(tx: &Transaction) -> Result<(), Fault> {
     tx.execute(REMOVE, &[&own, &now, &WORKER_SILENCE, &PRODUCER_SILENCE])
         .await?;
     tx.execute(REMOVE_PARKED, &[]).await?;
-    tx.execute(REMOVE_WATCHES, &[]).await?;
+    remove_watches(tx).await
+}
+
+async fn remove_watches(tx: &Transaction) -> Result<(), Fault> {
+    let (id, endpoint) = *lock(&tx.shared.checked_watch);
+    let last = tx
+        .row(REMOVE_WATCHES, &[&id, &endpoint, &WATCHES_PER_PASS])
+        .await?;
+    let last = match last {
+        Some(row) => (row.try_get("id")?, row.try_get("endpoint")?),
+        None => Default::default(),
+    };
+    *lock(&tx.shared.checked_watch) = last;
     Ok(())
 }

@@ -111,7 +111,13 @@ pub(super) async fn signal(
     name: &StepName,
     value: &[u8],
 ) -> Result<SignalAnswer, Fault> {
-    if tx.row(LOCK_ALIVE, &[&uuid(id)]).await?.is_none() {
+    let mut is_alive = tx.row(LOCK_ALIVE, &[&uuid(id)]).await?.is_some();
+    if !is_alive {
+        // Another transaction may have moved it meanwhile.
+        tx.move_from_outbox(id).await?;
+        is_alive = tx.row(LOCK_ALIVE, &[&uuid(id)]).await?.is_some();
+    }
+    if !is_alive {
         return Ok(SignalAnswer::Absent);
     }
     let mut added = AddedSteps::load(tx, [(id, name)]).await?;
@@ -218,7 +224,7 @@ impl Transaction {
         let over = self.ids(END_WAITS, &[&uuids(ids)]).await?;
         let now = self.now.wall;
         let woken = self.execute(MAKE_DUE, &[&uuids(&over), &now]).await?;
-        self.notices.has_earlier_task |= woken != 0;
+        self.notices.needs_any |= woken != 0;
         Ok(())
     }
 }

@@ -200,7 +200,7 @@ impl Transaction {
     }
 
     /// Ends a task and removes its payload. Its row is removed if it is not retained.
-    async fn end(
+    pub(super) async fn end(
         &mut self,
         id: TaskId,
         task: &Task,

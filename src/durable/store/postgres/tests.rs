@@ -8,20 +8,32 @@ use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 use self::server::Server;
 pub(in crate::durable::store) use self::server::is_installed as is_server_installed;
 
+mod concurrency_tests;
+mod dead_letters_tests;
 mod errors_tests;
+mod findings_tests;
+mod hosts_tests;
 mod lost_answers_tests;
 mod low_marks_tests;
 mod maintenance_tests;
 mod permissions_tests;
 mod plans_tests;
+mod pooler;
+mod pooler_tests;
 mod probe_tests;
 mod proxy;
 mod reconnects_tests;
+mod recovery_tests;
 mod scene;
 #[path = "../../../../tests/support/postgres_server.rs"]
+#[allow(dead_code, reason = "other tests need all of it")]
 pub(in crate::durable::store) mod server;
 mod steps_tests;
 mod timeouts_tests;
+#[cfg(feature = "postgres-tls")]
+mod tls_tests;
+mod wakes_tests;
+mod writer_tests;
 
 /// Ends the calling test if there is no server. The test above this one fails then.
 macro_rules! needs_postgres {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tokio::try_join;
 use tokio_postgres::{Error, Row};
 
-use super::connection::{Connection, Params};
+use super::connection::{BEGIN, Connection, Params};
 use super::deltas::Deltas;
 use super::ended_child::EndedChild;
 use super::error::Fault;
@@ -28,8 +28,8 @@ const LOCK_STORE: &str = "SELECT pg_advisory_xact_lock($1)";
 const FIND_SESSIONS: &str = "SELECT id, number, claim, first, types, queue, seen
     FROM throng.session WHERE id = ANY ($1) ORDER BY id FOR UPDATE";
 
-/// The statements with which a transaction begins. They are sent together, so they must be prepared: otherwise, the last one could be
-/// executed before the store is locked.
+/// The statements with which a transaction begins. They are sent together, so they must be prepared, unless the connection prepares none:
+/// otherwise, the last one could be executed before the store is locked.
 pub(super) const FIRST_STATEMENTS: [&str; 4] = [SHARE_STORE, LOCK_STORE, meta::LOAD, FIND_SESSIONS];
 
 /// A request with its answer, as the store hands it to the writer.
@@ -61,11 +61,11 @@ impl Transaction {
         sessions: &[i64],
     ) -> Result<Self, Fault> {
         let lock = if is_alone { LOCK_STORE } else { SHARE_STORE };
-        let begin = async { Ok(db.batch("BEGIN").await?) };
+        let begin = async { Ok(db.begin(BEGIN).await?) };
         let lock = async { Ok(db.execute(lock, &[&shared.store_lock]).await?) };
         let sessions: &[i64] = if is_alone { &[] } else { sessions };
         let find = find_sessions(db, sessions);
-        let ((), _, meta, sessions) = try_join!(begin, lock, meta::load(db, shared), find)?;
+        let ((), _, meta, sessions) = try_join!(biased; begin, lock, meta::load(db, shared), find)?;
         Ok(Self {
             view: View::new(Arc::clone(db), Arc::clone(shared), meta),
             db: Arc::clone(db),

@@ -1,6 +1,8 @@
 //! A worker's turn: applies verdicts, takes back expired claims, makes delayed tasks ready, and claims tasks.
 
-use tokio::try_join;
+use std::time::Duration;
+
+use tokio::{join, try_join};
 use tokio_postgres::Row;
 
 use super::claim;
@@ -11,10 +13,10 @@ use super::groups;
 use super::next_check::{Ahead, earlier, look_ahead};
 use super::next_tasks::Next;
 use super::queues;
-use super::renew::renew_lease;
+use super::renew::renew_lost;
 use super::session::{self, Session};
 use super::transaction::Transaction;
-use super::upkeep;
+use super::upkeep::{self, Upkeep};
 use super::verdicts;
 use crate::durable::TaskId;
 use crate::durable::store::{Claim, Epoch, Turn, TurnAnswer};
@@ -40,8 +42,9 @@ pub(super) async fn turn(tx: &mut Transaction, request: &Turn) -> Result<TurnAns
     let known = tx.sessions.remove(&(request.session as i64));
     let (session, claims, next) = begin(tx, request, known).await?;
     let is_last = session.is_last(request.number)?;
-    if lock(&tx.shared.parked).remove(&request.session) {
+    if lock(&tx.shared.parked).contains(&request.session) {
         tx.execute(UNPARK, &[&session.id]).await?;
+        tx.notices.unparked.push(request.session);
     }
     let (mut turned, ahead) = match is_last {
         true => (repeat(tx, &session).await?, None),
@@ -75,13 +78,20 @@ async fn begin<'a>(
             .await?;
         Ok::<_, Fault>(())
     };
-    let (session, claims, (), next) = try_join!(
+    let (session, claims, confirmed, next) = join!(
+        biased;
         session::find_with(tx, request.session, known),
         tx.all_claimed_tasks(&epochs),
         confirm,
         look(tx, request),
-    )?;
-    Ok((session, claims, next))
+    );
+    // A transaction goes on after a refusal, so this must not hide that a statement has failed.
+    let session = match session {
+        Err(Fault::Refused(cause)) => Err(Fault::Refused(cause)),
+        found => Ok(found?),
+    };
+    let (claims, (), next) = (claims?, confirmed?, next?);
+    Ok((session?, claims, next))
 }
 
 /// Looks for the tasks that a turn claims, if it has no verdicts, and if there is no upkeep.
@@ -92,7 +102,7 @@ async fn look<'a>(tx: &Transaction, request: &'a Turn) -> Result<Option<Next<'a>
     let set = lock(&tx.shared.sets).get(&request.session).cloned();
     let set = set.flatten();
     let next = claim::look(tx, set.as_deref(), request);
-    let (has_upkeep, next) = try_join!(upkeep::is_any(tx), next)?;
+    let (has_upkeep, next) = try_join!(biased; upkeep::is_any(tx), next)?;
     Ok(next.filter(|_| !has_upkeep))
 }
 
@@ -116,7 +126,10 @@ async fn take(
     refused: Vec<TaskId>,
     found: Option<Next<'_>>,
 ) -> Result<(TurnAnswer, Option<Ahead>), Fault> {
-    let changed = found.is_none() && upkeep::keep_up(tx, session.id).await?;
+    let upkeep = match &found {
+        Some(_) => Upkeep::default(),
+        None => upkeep::keep_up(tx, session.id).await?,
+    };
     let queue = session.queue();
     if !queue.is_default() {
         tx.end_holds(&queue).await?;
@@ -125,13 +138,14 @@ async fn take(
     // A claim records the turn, too.
     let (claim, ahead) = claim::claim(tx, session, request, found).await?;
     // A turn that changes nothing writes nothing.
-    if claim.is_none() && (changed || !request.verdicts.is_empty()) {
+    if claim.is_none() && (upkeep.changed || !request.verdicts.is_empty()) {
         tx.execute(RECORD, &[&session.id, &(request.number as i64)])
             .await?;
     }
     let turned = TurnAnswer {
         refused,
         claim,
+        next: upkeep.leaves_claims.then_some(Duration::ZERO),
         ..TurnAnswer::default()
     };
     Ok((turned, ahead))
@@ -154,7 +168,10 @@ async fn complete(
         Some(ahead) => ahead,
         None => look_ahead(tx, &kinds, &queue, quarantined, 0).await?,
     };
-    (turned.more, turned.next, turned.next_tick) = (ahead.more, ahead.next, ahead.next_tick);
+    (turned.more, turned.next_tick) = (ahead.more, ahead.next_tick);
+    if let Some(wait) = ahead.next {
+        turned.next = earlier(turned.next, wait);
+    }
     let started = turned.claim.as_ref().map_or(0, |claim| claim.tasks.len());
     // A worker that has got as many tasks as it wanted may have no free permit when a hold is over, or when the rate lets a task start.
     let is_full = started >= request.want;
@@ -181,10 +198,8 @@ async fn complete(
 /// Answers a repeated turn with the claim of the session's last turn, as far as it is still held.
 async fn repeat(tx: &mut Transaction, session: &Session) -> Result<TurnAnswer, Fault> {
     let mut turned = TurnAnswer::default();
-    // The tasks that were found now are not claimed.
-    tx.shared.low_marks.remove(session.id);
     if let Some(epoch) = session.claim
-        && renew_lease(tx, epoch, false).await?
+        && renew_lost(tx, epoch).await?
     {
         let ids: Vec<_> = tx.claimed_tasks(epoch).await?.ids.into_iter().collect();
         turned.claim = Some(Claim {

@@ -1,7 +1,7 @@
 //! The upkeep of the store, which each turn does: it takes back claims, and makes delayed tasks ready.
 
 use super::error::Fault;
-use super::reap;
+use super::reap::{self, FoundClaims};
 use super::transaction::Transaction;
 use super::view::View;
 
@@ -22,13 +22,27 @@ pub(super) async fn is_any(view: &View) -> Result<bool, Fault> {
     Ok(is_any.unwrap_or_default())
 }
 
-/// Takes back the claims of closed sessions and those whose leases are over, and makes delayed tasks ready that are due. `session` is the
-/// session that makes this request. Returns `true` if anything has changed.
-pub(super) async fn keep_up(tx: &mut Transaction, session: i64) -> Result<bool, Fault> {
-    let mut changed = reap::reap_dead(tx).await?;
-    changed |= reap::reap_late(tx, session).await?;
+/// The upkeep that a turn has done.
+#[derive(Debug, Default)]
+pub(super) struct Upkeep {
+    /// `true` if anything has changed.
+    pub(super) changed: bool,
+    /// `true` if claims may be left to take back.
+    pub(super) leaves_claims: bool,
+}
+
+/// Takes back claims of closed sessions and those whose leases are over, and makes delayed tasks ready that are due. `session` is the
+/// session that makes this request.
+pub(super) async fn keep_up(tx: &mut Transaction, session: i64) -> Result<Upkeep, Fault> {
+    let found = [
+        reap::reap_dead(tx).await?,
+        reap::reap_late(tx, session).await?,
+    ];
     // This may make tasks due.
     tx.tell_parents().await?;
-    changed |= tx.make_due().await?;
-    Ok(changed)
+    let made_due = tx.make_due().await?;
+    Ok(Upkeep {
+        changed: made_due || found.iter().any(|&found| found != FoundClaims::Nothing),
+        leaves_claims: found.contains(&FoundClaims::Some),
+    })
 }

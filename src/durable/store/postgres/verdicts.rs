@@ -8,6 +8,7 @@ use tokio::try_join;
 use super::claim;
 use super::claims::{self, ClaimsByEpoch};
 use super::error::Fault;
+use super::line::GivenBack;
 use super::next_tasks::Next;
 use super::session::Session;
 use super::state::State;
@@ -80,8 +81,8 @@ async fn take_held<'a>(
             false => refused.push(*id),
         }
     }
-    tx.stop(claimed)?;
-    if claimed.queue.is_some() {
+    if let Some(queue) = &claimed.queue {
+        tx.tasks_stop(queue)?;
         stop_in_groups(tx, &held).await?;
     }
     Ok(held)
@@ -123,9 +124,10 @@ async fn end_done<'a>(
         };
         Ok::<_, Fault>(ended)
     };
-    // A claim that ends here is no upkeep any longer, so this must be written first.
-    tx.prepare(&[END_DONE, claims::REMOVE_ALL]).await?;
+    // A claim that ends here is no upkeep any longer, so this must be written first: see `View::prepare`.
+    tx.prepare(&[END_DONE, claims::REMOVE]).await?;
     let (ended, (), has_upkeep, next) = try_join!(
+        biased;
         end,
         tx.update_claims(session.id, claims),
         upkeep::is_any(tx),
@@ -157,12 +159,19 @@ async fn apply_each(
     let mut released = Vec::new();
     for (id, verdict) in held {
         match tasks.get(id) {
-            Some(task) if apply(tx, *id, task, verdict.split().0).await? => released.push(*id),
+            Some(task) if apply(tx, *id, task, verdict.split().0).await? => {
+                released.push(GivenBack {
+                    id: *id,
+                    lost: 0,
+                    crashes: 0,
+                });
+            }
             Some(_) => {}
             None => refused.push(*id),
         }
     }
-    tx.push_front(&released, 0, 0).await
+    released.sort_unstable_by_key(|task| task.id);
+    tx.push_front(&released).await
 }
 
 /// Applies a verdict. Returns `true` if the task is to go to the head of its line.

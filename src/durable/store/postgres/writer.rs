@@ -1,21 +1,30 @@
 //! [`Writer`]: runs the requests that write, many in one transaction.
 //!
-//! While the server waits for the disk to commit a transaction, the next requests run on a second connection. A transaction that is
-//! committed waits for no other one, so the two never wait for each other.
+//! While the server waits for the disk to commit a transaction, the next requests run on a second connection. A transaction is given its
+//! COMMIT before the next one begins, so it waits for locks of the other only with its last statements. These change the progress of tasks
+//! that it has locked, and the row of this process in `total`, which the other transaction changes just before its own COMMIT, when it waits
+//! for nothing else. So the two do not wait for each other. The next transaction waits for the locks of the one that is committed. These
+//! include the rows of the sessions that have made its requests: a copy of such a request, and the next request of its session, see whether
+//! it was committed.
+//!
+//! If a COMMIT fails, the requests run again beside those of the other connection, as the requests of two processes do. A session has one
+//! request at a time, so they need no order. The second connection is opened when requests have waited for a COMMIT, and then takes the next
+//! ones. Requests do not wait for it to open, and do not fail if the server allows no more connections.
 //!
 //! A request that is refused has written nothing, so the others of its transaction are not affected. If a request fails in another way, the
-//! transaction is rolled back, and each of its requests runs in a transaction of its own. A request whose transaction met a conflict with
-//! another one is tried again.
+//! transaction is rolled back. If one of them needs the store for itself, they run again in a transaction that has it. Otherwise, each of
+//! them runs in a transaction of its own, and is tried again if that meets a conflict with another one.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::{Mutex, Notify, OwnedMutexGuard, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
-use tokio::{select, try_join};
+use tokio::{join, try_join};
 
 use self::job::{Job, NewJob};
+use self::job_line::{JobLine, RunTurn};
 use super::connection::Connection;
 use super::error::Fault;
 use super::migrate;
@@ -26,6 +35,7 @@ use crate::durable::failure::{Effect, Failure};
 use crate::durable::store::{Answer, SessionId};
 
 mod job;
+mod job_line;
 
 /// The maximum number of requests in a transaction.
 const MAX_BATCH: usize = 64;
@@ -36,6 +46,9 @@ const MAX_ATTEMPTS: u32 = 10;
 /// The time for which the writer does not try to connect again after it has failed to.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 
+/// The time for which one task writes alone after the other one has failed to connect.
+const SPARE_PAUSE: Duration = Duration::from_secs(1);
+
 /// Hands requests to the task that writes.
 pub(super) struct Writer {
     jobs: mpsc::UnboundedSender<Box<dyn Job>>,
@@ -44,14 +57,11 @@ pub(super) struct Writer {
 impl Writer {
     pub(super) fn start(runtime: &Handle, shared: Arc<Shared>) -> Self {
         let (jobs, receiver) = mpsc::unbounded_channel();
-        let line = Arc::new(Line {
-            jobs: Arc::new(Mutex::new(receiver)),
-            first_is_free: Notify::new(),
-        });
-        for is_first in [true, false] {
+        let line = Arc::new(JobLine::new(receiver));
+        for is_main in [true, false] {
             let task = WriterTask {
                 shared: Arc::clone(&shared),
-                is_first,
+                is_main,
                 connection: None,
                 failed: None,
                 turn: None,
@@ -80,26 +90,26 @@ impl Writer {
     }
 }
 
-type JobReceiver = mpsc::UnboundedReceiver<Box<dyn Job>>;
-
-/// The requests that no transaction contains yet.
-struct Line {
-    /// The task that has locked them runs the next transaction.
-    jobs: Arc<Mutex<JobReceiver>>,
-    /// Notified when the first task has committed.
-    first_is_free: Notify,
-}
-
 /// A task that writes, on a connection of its own.
 struct WriterTask {
     shared: Arc<Shared>,
-    /// `false` if it runs requests only while the other task commits.
-    is_first: bool,
+    /// `false` if it runs requests only while the main task commits.
+    is_main: bool,
     connection: Option<Arc<Connection>>,
     /// The last failure to connect, and its time.
     failed: Option<(Instant, Failure)>,
     /// Held until the transaction of this task is complete, except for its commit.
-    turn: Option<OwnedMutexGuard<JobReceiver>>,
+    turn: Option<RunTurn>,
+}
+
+/// The state of the COMMIT of a transaction.
+#[derive(Clone, Copy, PartialEq)]
+enum CommitState {
+    Unsent,
+    /// It may have been sent.
+    Sent,
+    /// The server has answered it. Only notifications may be missing.
+    Answered,
 }
 
 /// The reason for which a transaction failed, and whether it may have been committed.
@@ -113,6 +123,11 @@ impl Broken {
     fn is_final(&self) -> bool {
         self.effect == Effect::Unknown || matches!(self.fault, Fault::NoAnswer)
     }
+
+    /// Returns `true` if a request of the transaction has waited for long, and others would wait as long.
+    fn is_slow(&self) -> bool {
+        matches!(self.fault, Fault::NoAnswer) || self.fault.is_busy()
+    }
 }
 
 impl From<Fault> for Broken {
@@ -123,29 +138,43 @@ impl From<Fault> for Broken {
 }
 
 impl WriterTask {
-    async fn run(mut self, line: Arc<Line>) {
+    async fn run(mut self, line: Arc<JobLine>) {
         let mut jobs = Vec::with_capacity(MAX_BATCH);
         while self.receive(&line, &mut jobs).await > 0 {
             self.write(&mut jobs).await;
             self.turn = None;
-            if self.is_first {
-                line.first_is_free.notify_one();
+            if self.is_main {
+                line.reclaim();
             }
             jobs.drain(..).for_each(|job| job.finish());
         }
     }
 
     /// Waits for requests, until the store is dropped. Returns their number.
-    async fn receive(&mut self, line: &Line, jobs: &mut Vec<Box<dyn Job>>) -> usize {
+    async fn receive(&mut self, line: &JobLine, jobs: &mut Vec<Box<dyn Job>>) -> usize {
         loop {
-            let mut turn = Arc::clone(&line.jobs).lock_owned().await;
-            let received = select! {
-                biased;
-                () = line.first_is_free.notified(), if !self.is_first => continue,
-                received = turn.recv_many(jobs, MAX_BATCH) => received,
-            };
-            self.turn = Some(turn);
-            return received;
+            let mut turn = line.turn().await;
+            if !self.is_main && !self.is_connected() {
+                let is_wanted = line.until_reclaimed(&turn).await;
+                drop(turn);
+                if is_wanted {
+                    self.connect_spare().await;
+                }
+                continue;
+            }
+            let received = line.receive(&mut turn, self.is_main, jobs, MAX_BATCH);
+            if let Some(received) = received.await {
+                self.turn = Some(turn);
+                return received;
+            }
+        }
+    }
+
+    /// Connects the task that is not the main one. If that fails, perhaps because the server allows no more connections, the main task runs
+    /// all requests for a while.
+    async fn connect_spare(&mut self) {
+        if self.connect().await.is_err() {
+            sleep(SPARE_PAUSE).await;
         }
     }
 
@@ -155,34 +184,51 @@ impl WriterTask {
             return;
         }
         let is_alone = jobs.iter().any(|job| job.is_alone());
-        match self.attempt(jobs, is_alone).await {
+        let mut written = self.attempt(jobs, is_alone).await;
+        if let Err(broken) = &written
+            && matches!(broken.fault, Fault::NeedsStore)
+        {
+            written = self.attempt(jobs, true).await;
+        }
+        match written {
             Ok(()) => {}
-            Err(broken) if broken.is_final() => fail(jobs, broken),
+            Err(broken) if broken.is_final() => drop(fail(jobs, broken)),
             Err(_) => self.write_each(jobs).await,
         }
     }
 
-    /// Writes requests whose common transaction has failed. If there is no connection, all that are left fail.
+    /// Writes requests whose common transaction has failed. If there is no connection, or if one of them has waited in vain, all that are
+    /// left fail alike: each of them would wait as long.
     async fn write_each(&mut self, jobs: &mut [Box<dyn Job>]) {
         for at in 0..jobs.len() {
-            if let Err(failure) = self.connect().await {
-                return jobs[at..]
-                    .iter_mut()
-                    .for_each(|job| job.fail(failure.clone()));
+            let written = match self.connect().await {
+                Ok(()) => self.write_one(&mut jobs[at..=at]).await,
+                Err(failure) => {
+                    jobs[at].fail(failure.clone());
+                    Err(failure)
+                }
+            };
+            if let Err(failure) = written {
+                let left = jobs[at + 1..].iter_mut();
+                return left.for_each(|job| job.fail(failure.clone().without_effect()));
             }
-            self.write_one(&mut jobs[at..=at]).await;
         }
     }
 
     /// Writes a single request in a transaction of its own, and tries again after conflicts.
-    async fn write_one(&mut self, job: &mut [Box<dyn Job>]) {
+    ///
+    /// # Errors
+    ///
+    /// If the requests behind this one need not be tried.
+    async fn write_one(&mut self, job: &mut [Box<dyn Job>]) -> Result<(), Failure> {
         let mut is_alone = job[0].is_alone();
         for attempt in 1.. {
             if let Err(failure) = self.connect().await {
-                return job[0].fail(failure);
+                job[0].fail(failure.clone());
+                return Err(failure);
             }
             match self.attempt(job, is_alone).await {
-                Ok(()) => return,
+                Ok(()) => break,
                 Err(Broken {
                     fault: Fault::NeedsStore,
                     ..
@@ -190,9 +236,14 @@ impl WriterTask {
                 Err(broken) if broken.fault.is_conflict() && attempt < MAX_ATTEMPTS => {
                     sleep(BACKOFF.delay(attempt).unwrap_or_default()).await;
                 }
-                Err(broken) => return fail(job, broken),
+                Err(broken) => {
+                    let is_slow = broken.is_slow();
+                    let failure = fail(job, broken);
+                    return if is_slow { Err(failure) } else { Ok(()) };
+                }
             }
         }
+        Ok(())
     }
 
     /// Runs requests in a transaction, and commits it.
@@ -200,17 +251,33 @@ impl WriterTask {
         let Some(connection) = self.connection.clone() else {
             return Err(Fault::NoAnswer.into());
         };
-        let mut effect = Effect::None;
-        let turn = &mut self.turn;
-        let transaction = transact(&connection, &self.shared, jobs, is_alone, &mut effect, turn);
+        let mut commit_state = CommitState::Unsent;
+        let transaction = transact(
+            &connection,
+            &self.shared,
+            jobs,
+            is_alone,
+            &mut self.turn,
+            &mut commit_state,
+        );
         let limit = self.shared.server.answer_timeout;
         let result = timeout(limit, transaction).await;
         let result = result.unwrap_or(Err(Fault::NoAnswer));
         let Err(fault) = result else { return Ok(()) };
-        self.shared.low_marks.clear();
-        if fault.is_refusal() {
-            effect = Effect::None;
+        if commit_state == CommitState::Answered {
+            // Those who are not notified look from time to time.
+            self.connection = None;
+            return Ok(());
         }
+        self.shared.low_marks.clear();
+        if matches!(fault, Fault::NoAnswer) {}
+        if matches!(fault, Fault::NoAnswer) {
+            self.shared.server.cancel(&connection);
+        }
+        let effect = match commit_state {
+            CommitState::Sent if !fault.is_refusal() => Effect::Unknown,
+            _ => Effect::None,
+        };
         if fault.needs_connection() || !connection.roll_back(limit).await {
             self.connection = None;
         }
@@ -219,7 +286,7 @@ impl WriterTask {
 
     /// Connects unless there is a connection.
     async fn connect(&mut self) -> Result<(), Failure> {
-        if self.connection.as_ref().is_some_and(|it| !it.is_closed()) {
+        if self.is_connected() {
             return Ok(());
         }
         if let Some((at, failure)) = &self.failed
@@ -241,10 +308,17 @@ impl WriterTask {
         }
     }
 
+    fn is_connected(&self) -> bool {
+        self.connection.as_ref().is_some_and(|it| !it.is_closed())
+    }
+
     async fn new_connection(&self) -> Result<Connection, Failure> {
         let connection = self.shared.server.connect(None).await?;
         let setting_up = timeout(self.shared.server.answer_timeout, self.set_up(&connection));
-        let set_up = setting_up.await.unwrap_or(Err(Fault::NoAnswer));
+        let set_up = setting_up.await.unwrap_or_else(|_| {
+            self.shared.server.cancel(&connection);
+            Err(Fault::NoAnswer)
+        });
         set_up.map_err(|fault| fault.failure(Effect::None))?;
         Ok(connection)
     }
@@ -255,20 +329,21 @@ impl WriterTask {
     }
 }
 
-fn fail(jobs: &mut [Box<dyn Job>], broken: Broken) {
+fn fail(jobs: &mut [Box<dyn Job>], broken: Broken) -> Failure {
     let failure = broken.fault.failure(broken.effect);
     jobs.iter_mut().for_each(|job| job.fail(failure.clone()));
+    failure
 }
 
-/// Runs requests in a transaction, commits it, and notifies others. Sets `effect` before the transaction may be committed, and passes
-/// `turn` on, so that the next transaction runs during the commit.
+/// Runs requests in a transaction, commits it, and notifies others. Sets `commit_state` before and after the COMMIT. Gives `turn` back when
+/// everything is sent, so that the next requests run during the commit.
 async fn transact(
     connection: &Arc<Connection>,
     shared: &Arc<Shared>,
     jobs: &mut [Box<dyn Job>],
     is_alone: bool,
-    effect: &mut Effect,
-    turn: &mut Option<OwnedMutexGuard<JobReceiver>>,
+    turn: &mut Option<RunTurn>,
+    commit_state: &mut CommitState,
 ) -> Result<(), Fault> {
     let sessions = jobs.iter().filter_map(|job| job.session());
     let sessions: Vec<_> = sessions.collect();
@@ -282,15 +357,25 @@ async fn transact(
     }
     tx.finish().await?;
     let deltas = std::mem::take(&mut tx.deltas);
-    *effect = Effect::Unknown;
-    *turn = None;
-    let last = tx.write_last(deltas);
-    let commit = async { Ok(connection.batch("COMMIT").await?) };
+    *commit_state = CommitState::Sent;
+    let commit = async {
+        // If a statement has failed, the server answers the COMMIT all the same, and rolls the transaction back.
+        let (written, answered) = join!(biased; tx.write_last(deltas), connection.batch("COMMIT"));
+        written?;
+        answered?;
+        *commit_state = CommitState::Answered;
+        tx.notices.forget_unparked(shared);
+        Ok::<_, Fault>(())
+    };
     // The notifications are sent before the answers, since a process may exit as soon as it has its answer.
     let notify = async {
         tx.notices.send(connection).await;
         Ok::<_, Fault>(())
     };
-    try_join!(last, commit, notify)?;
+    let pass_on = async {
+        *turn = None;
+        Ok::<_, Fault>(())
+    };
+    try_join!(biased; commit, notify, pass_on)?;
     Ok(())
 }

@@ -151,7 +151,7 @@ pub(super) async fn dead_letter_payload(
         for id in ids {
             let mut arguments = Arguments::default();
             arguments.push(id.to_bytes());
-            let answer = inner.run(&inner.scripts.payload, partition, arguments);
+            let answer = inner.run(&inner.scripts.dead_letter_payload, partition, arguments);
             found = reply::dead_letter_payload(answer.await?)?;
         }
     }

@@ -23,6 +23,7 @@ pub(super) async fn diagnose(inner: Arc<Inner>) -> Result<Diagnoses, Failure> {
         partitions: parts.into_iter().map(|(_, part)| part).collect(),
         missing_partitions,
         server: probe::findings(&inner).await?,
+        newer_outbox_rows: 0,
     })
 }
 

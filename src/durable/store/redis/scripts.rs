@@ -38,15 +38,15 @@ macro_rules! files {
 /// The files in `lua` of which scripts consist, by name.
 pub(super) const FILES: &[(&str, &str)] = files![
     // Scripts.
-    "advance_epochs" "cancel" "change_retention" "change_schedule" "close" "counts" "dead_letters" "diagnose" "enqueue" "errors" "find_task" "hand_out" "kinds"
-    "list_tasks" "maintain" "move_list" "move_tasks" "observe" "open" "overview" "payload" "queue" "queue_head" "read_progress" "read_schedules" "read_stats" "read_steps"
+    "advance_epochs" "cancel" "change_retention" "change_schedule" "close" "counts" "dead_letter_payload" "dead_letters" "diagnose" "enqueue" "errors" "find_task" "hand_out" "kinds"
+    "list_tasks" "maintain" "move_list" "move_tasks" "observe" "open" "overview" "queue" "queue_head" "read_progress" "read_schedules" "read_stats" "read_steps"
     "record_stats" "record_types" "renew" "replay" "report_progress" "routes" "run_now" "signal" "status" "store_steps" "take_notes" "tell_parents"
     "turn" "upgrade" "workers"
     // Parts.
     "add_tasks" "alive_row" "alive_tail" "base" "cards" "census" "children" "claim" "claim_scan" "claim_state" "claims" "cut_steps" "dead_letter_row" "drain" "due"
-    "entry" "epochs" "group_repair" "groups" "held_keys" "ids" "intact_entry" "key_conflicts" "lists" "liveness"
+    "entry" "epochs" "expiry_bins" "group_repair" "groups" "held_keys" "ids" "intact_entry" "key_conflicts" "lists" "liveness"
     "moved_entries" "notifications" "orphans" "outcomes" "progress" "push_claim" "pushed_claims" "queue_lists" "queues" "reap" "remove_session" "repair" "repair_meta" "repair_schedules"
-    "replacements" "restore_keys" "results" "retention" "ring" "schedules" "selection" "server_time" "session" "session_activity"
+    "replacements" "restore_keys" "retention" "ring" "schedules" "selection" "server_time" "session" "session_activity"
     "served_lists" "session_counts" "set_lists" "steps" "store_time" "task_rows" "transaction" "type_names" "verdicts" "waiting" "worker_rows"
     // Files that run if a command fails.
     "undo/begin" "undo/cancel" "undo/claim" "undo/cut_steps" "undo/done" "undo/drain" "undo/due" "undo/end" "undo/enqueue"
@@ -111,7 +111,7 @@ pub(super) struct Scripts {
     pub(super) open: Script,
     pub(super) close: Script,
     pub(super) dead_letters: Script,
-    pub(super) payload: Script,
+    pub(super) dead_letter_payload: Script,
     pub(super) replay: Script,
     pub(super) maintain: Script,
     pub(super) counts: Script,
@@ -182,7 +182,7 @@ impl Scripts {
             open: script("open"),
             close: script("close"),
             dead_letters: script("dead_letters"),
-            payload: script("payload"),
+            dead_letter_payload: script("dead_letter_payload"),
             replay: script("replay"),
             maintain: script("maintain"),
             counts: script("counts"),

@@ -24,7 +24,7 @@ pub(super) fn cancel(tx: &mut Transaction<'_>, ids: &[TaskId]) -> Result<u64, Fa
 pub(super) fn cancel_each(tx: &mut Transaction<'_>, ids: &[TaskId]) -> Result<Vec<TaskId>, Fault> {
     let (mut found, mut running) = (Vec::new(), BTreeSet::new());
     for &id in ids {
-        let Some(task) = tx.task(id)? else {
+        let Some(task) = tx.task_or_outbox(id)? else {
             continue;
         };
         match task.state {

@@ -10,7 +10,7 @@ use super::reader::ReadConnection;
 use super::shared::Shared;
 use super::time::Now;
 use super::unserved::live_sets;
-use super::{ready_queue, schedules, workers};
+use super::{outbox, ready_queue, schedules, workers};
 use crate::durable::store::kind::Kind;
 use crate::durable::store::routes::ListId;
 use crate::durable::store::{
@@ -31,11 +31,11 @@ pub(super) const FIRST: &str = "
 
 pub(super) fn diagnose(reader: &ReadConnection) -> Result<Diagnoses, Fault> {
     let now = Now::read(&reader.clock);
-    let diagnosis = reader.snapshot(|db| {
+    reader.snapshot(|db| {
         let shared = &reader.shared;
         shared.damage.load(db, now)?;
         let meta = Meta::load(db, shared.layouts)?;
-        Ok(Diagnosis {
+        let diagnosis = Diagnosis {
             now: now.wall.max(0) as u64,
             dead: meta.counts.dead,
             dead_most: meta.limits.retention().dead_most,
@@ -43,9 +43,12 @@ pub(super) fn diagnose(reader: &ReadConnection) -> Result<Diagnoses, Fault> {
             workers: workers_in_trouble(reader, db)?,
             schedules: schedules::next(db)?,
             unclaimed: unclaimed_types(db, shared, now)?,
+        };
+        Ok(Diagnoses {
+            newer_outbox_rows: outbox::count_newer(db)?,
+            ..diagnosis.into()
         })
-    });
-    Ok(diagnosis?.into())
+    })
 }
 
 fn overdue_claims(db: &Connection, now: Now) -> Result<u64, rusqlite::Error> {

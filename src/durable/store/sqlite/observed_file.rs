@@ -12,6 +12,7 @@
 //! An observer opens a connection for each query, and closes it afterwards. While there is another connection, the last process that closes
 //! the database cannot remove the log.
 
+use std::cell::Cell;
 use std::fmt::Write;
 use std::fs;
 use std::io;
@@ -133,6 +134,7 @@ impl ObservedFile {
             db: db.map_err(|error| Fault::Sqlite(error).explained())?,
             shared: Arc::clone(&self.shared),
             clock: self.clock.clone(),
+            empty_outbox: Cell::default(),
         };
         query(&connection).map_err(Fault::explained)
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::error::Fault;
+use super::outbox;
 use super::reader::ReadConnection;
 use super::transaction::Transaction;
 use crate::durable::TaskId;
@@ -52,7 +53,11 @@ fn state(db: &Connection, id: TaskId) -> Result<ProgressState, rusqlite::Error> 
             bytes: row.get(2)?,
         })))
     });
-    Ok(found.optional()?.unwrap_or(ProgressState::Ended))
+    match found.optional()? {
+        Some(state) => Ok(state),
+        None if outbox::contains(db, id)? => Ok(ProgressState::Alive(None)),
+        None => Ok(ProgressState::Ended),
+    }
 }
 
 impl Transaction<'_> {

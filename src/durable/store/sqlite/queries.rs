@@ -8,6 +8,7 @@ use super::admin;
 use super::error::Fault;
 use super::list_sizes;
 use super::meta::{Meta, read_expiry};
+use super::outbox;
 use super::payload;
 use super::queues::{self, QueueRow};
 use super::reader::ReadConnection;
@@ -17,6 +18,7 @@ use super::unserved;
 use crate::durable::queue::QueueInfo;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::kept::Expiry;
+use crate::durable::store::key_answer::cancelled_state;
 use crate::durable::store::reason_numbers::reason;
 use crate::durable::store::{DeadPayload, DeadReason, TaskState};
 use crate::durable::{AttemptError, Counts, DeadFilter, DeadLetter, TaskId};
@@ -168,11 +170,17 @@ fn status_of(
                 reason: reason(row.get(4)?),
                 error: row.get(3)?,
             },
-            State::Cancelled => TaskState::Cancelled,
+            State::Cancelled => cancelled_state(row.get::<_, Option<Vec<u8>>>(2)?.as_deref()),
         };
         Ok((status, row.get(5)?))
     });
-    Ok(status.optional()?.unwrap_or((TaskState::Absent, 0)))
+    match status.optional()? {
+        None | Some((TaskState::Absent, _)) if outbox::contains(db, id)? => {
+            // It is not known which endpoint will store it.
+            Ok((TaskState::Waiting, 0))
+        }
+        status => Ok(status.unwrap_or((TaskState::Absent, 0))),
+    }
 }
 
 /// Returns the status of a task that has succeeded with a large output, which may be lost.

@@ -1,5 +1,6 @@
 //! The thread that reads. Its queries take no lock, and do not wait for a write to the disk.
 
+use std::cell::Cell;
 use std::sync::{Arc, mpsc};
 
 use rusqlite::Connection;
@@ -39,6 +40,17 @@ pub(super) struct ReadConnection {
     pub(super) db: Connection,
     pub(super) shared: Arc<Shared>,
     pub(super) clock: Clock,
+    /// As this connection has found it.
+    pub(super) empty_outbox: Cell<Option<EmptyOutbox>>,
+}
+
+/// The state of the file when the outbox was last empty.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct EmptyOutbox {
+    /// SQLite's number of the state of the file. It changes with each commit of another connection.
+    pub(super) data_version: i64,
+    /// `true` if no user has created the outbox.
+    pub(super) is_missing: bool,
 }
 
 /// A connection that stays open.
@@ -55,7 +67,12 @@ impl Reader {
     ) -> Result<Self, Failure> {
         let open = move || {
             let (db, files) = schema::read(&files)?;
-            let connection = ReadConnection { db, shared, clock };
+            let connection = ReadConnection {
+                db,
+                shared,
+                clock,
+                empty_outbox: Cell::default(),
+            };
             connection.load_damage();
             Ok(OpenDatabase { files, connection })
         };
@@ -170,6 +187,8 @@ impl OpenDatabase {
     /// Replaces a connection that may be unusable.
     fn reconnect(&mut self) -> Result<(), Fault> {
         (self.connection.db, self.files) = schema::read(&self.files)?;
+        // It is not valid for another connection.
+        self.connection.empty_outbox.set(None);
         Ok(())
     }
 }

@@ -465,6 +465,14 @@ pub(super) fn has_steps(db: &Connection) -> Result<bool, rusqlite::Error> {
     statement.query_row([], |row| row.get(0))
 }
 
+/// Returns `true` if a user has created the outbox.
+pub(super) fn has_outbox(db: &Connection) -> Result<bool, rusqlite::Error> {
+    let mut statement = db.prepare_cached(
+        "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'throng_outbox'",
+    )?;
+    statement.exists([])
+}
+
 /// Waits while other processes have locked the database, until the time is up. The pauses are short and of random
 /// length, so that waiting processes do not return together. SQLite's own pauses last up to 100 ms.
 fn wait_for_lock(count: i32) -> bool {

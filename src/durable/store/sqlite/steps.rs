@@ -41,7 +41,7 @@ pub(super) fn signal(
     name: &StepName,
     value: &[u8],
 ) -> Result<SignalAnswer, Fault> {
-    if !tx.is_alive(id)? {
+    if !tx.is_alive(id)? && !(tx.move_from_outbox(id)? && tx.is_alive(id)?) {
         return Ok(SignalAnswer::Absent);
     }
     let answer = tx.add_step(id, name, value, false)?.into();

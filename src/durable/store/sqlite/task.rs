@@ -290,7 +290,7 @@ impl Transaction<'_> {
     }
 
     /// Ends a task and removes its payload. Returns `true` if its row is retained.
-    fn end(
+    pub(super) fn end(
         &mut self,
         id: TaskId,
         task: &Task,

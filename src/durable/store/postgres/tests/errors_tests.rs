@@ -44,11 +44,26 @@ async fn a_setting_that_makes_no_sense_is_invalid() {
         new().schema("a\".b").clone(),
         new().connect_timeout(std::time::Duration::ZERO).clone(),
         new().answer_timeout(std::time::Duration::ZERO).clone(),
-        PostgresStore::builder("postgres://localhost/app?sslmode=require"),
+        PostgresStore::builder("postgres://localhost/app?sslmode=verify-ca"),
+        PostgresStore::builder("postgres://localhost/app?sslrootcert=/etc/ssl/cert.pem"),
     ];
     for builder in invalid {
         let error = refused(&builder).await;
         assert!(error.is_invalid(), "{builder:?}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn without_tls_an_address_that_needs_it_is_invalid() {
+    if cfg!(feature = "postgres-tls") {
+        return;
+    }
+    for mode in ["require", "verify-full"] {
+        let url = format!("postgres://app:hunter2@localhost/app?sslmode={mode}");
+        let error = refused(&PostgresStore::builder(&url)).await;
+        assert!(error.is_invalid(), "{error}");
+        assert!(error.to_string().contains("`postgres-tls`"), "{error}");
+        assert!(!format!("{error:?}").contains("unter2"), "{error}");
     }
 }
 

@@ -6,6 +6,7 @@ use super::needs_postgres;
 use super::scene::*;
 use crate::durable::Retention;
 use crate::durable::store::Backend;
+use crate::durable::store::postgres::silent_sessions::WATCHES_PER_PASS;
 use crate::durable::store::suite::task;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -136,4 +137,30 @@ async fn those_who_await_ended_tasks_are_forgotten() {
     one.store.maintain(9).await.unwrap();
     let watched = scene.ask("SELECT id FROM $S.watch");
     assert_eq!(watched.concat(), [task(1).id.to_string()]);
+}
+
+/// A pass reads a part of those who await tasks, and the next one goes on.
+#[tokio::test]
+async fn those_who_await_tasks_are_checked_in_parts() {
+    needs_postgres!();
+    let scene = PostgresScene::new();
+    let one = scene.open().await;
+    one.store(1).await.unwrap();
+    one.store.status(vec![task(1).id]).await.unwrap();
+    let rows = 2 * WATCHES_PER_PASS + 10;
+    scene.ask(&format!(
+        "INSERT INTO $S.watch (id, endpoint)
+         SELECT gen_random_uuid(), number FROM generate_series(1, {rows}) AS number"
+    ));
+    for left in [WATCHES_PER_PASS + 12, 12, 1, 1, 1] {
+        one.store.maintain(9).await.unwrap();
+        let watched = scene.number("SELECT count(*) FROM $S.watch");
+        assert_eq!(watched, left);
+    }
+    // A pass that has reached the end begins anew.
+    scene.ask("INSERT INTO $S.watch (id, endpoint) SELECT id, 7 FROM $S.watch");
+    scene.ask("UPDATE $S.task SET state = 4, at = 1");
+    one.store.maintain(9).await.unwrap();
+    one.store.maintain(9).await.unwrap();
+    assert_eq!(scene.number("SELECT count(*) FROM $S.watch"), 0);
 }

@@ -2,7 +2,7 @@
 
 use super::needs_postgres;
 use super::scene::*;
-use crate::durable::store::postgres::{groups, keys, ring};
+use crate::durable::store::postgres::{groups, keys, reap, ring, silent_sessions};
 
 /// The settings of the connections of a store, as far as they concern plans.
 const SETTINGS: &str = "SET enable_hashjoin = off; SET enable_mergejoin = off;
@@ -66,4 +66,26 @@ async fn the_holder_of_a_key_is_looked_up_by_the_key() {
     let ended = plan(&scene, keys::HOLDER_IN_WINDOW, r"'\x00', 0, 0, 0");
     assert!(ended.contains("task_window on task"), "{ended}");
     assert!(ended.contains("(key_until > $2)"), "{ended}");
+}
+
+/// Each turn looks for late claims.
+#[tokio::test]
+async fn late_claims_are_looked_up_by_the_ends_of_their_leases() {
+    needs_postgres!();
+    let scene = PostgresScene::new();
+    let _caller = scene.open().await;
+    let plan = plan(&scene, reap::LATE, "64, 0");
+    assert!(plan.contains("claim_until on claim"), "{plan}");
+    assert!(plan.contains("(until <= $2)"), "{plan}");
+}
+
+#[tokio::test]
+async fn those_who_await_tasks_are_read_behind_a_row() {
+    needs_postgres!();
+    let scene = PostgresScene::new();
+    let _caller = scene.open().await;
+    let remove = silent_sessions::REMOVE_WATCHES;
+    let plan = plan(&scene, remove, "gen_random_uuid(), 0, 10");
+    assert!(plan.contains("(ROW(id, endpoint) > ROW($1, $2))"), "{plan}");
+    assert!(!plan.contains("Seq Scan"), "{plan}");
 }

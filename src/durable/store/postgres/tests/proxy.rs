@@ -1,4 +1,4 @@
-//! [`CommitProxy`]: a proxy to the server that loses COMMITs or their answers.
+//! [`CommitProxy`]: a proxy to the server that loses COMMITs or their answers, or passes on no notifications.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,6 +10,10 @@ use tokio::task::JoinHandle;
 
 use super::server::Server;
 use crate::sync::{Mutex, lock};
+
+/// The statement by which a connection receives notifications, and another one of the same length without an effect.
+const LISTEN: &[u8] = b"LISTEN ";
+const NOTIFY: &[u8] = b"NOTIFY ";
 
 /// The message that commits a transaction.
 const COMMIT: &[u8] = b"Q\0\0\0\x0bCOMMIT\0";
@@ -26,17 +30,30 @@ pub(super) enum CommitFate {
 /// A proxy to the server, at a socket in a folder of its own.
 pub(super) struct CommitProxy {
     folder: TempDir,
-    next: Arc<Mutex<Option<CommitFate>>>,
+    rules: Arc<Mutex<ProxyRules>>,
     task: JoinHandle<()>,
+}
+
+/// The things that a proxy does to the requests.
+#[derive(Default)]
+struct ProxyRules {
+    /// The fate of the next COMMIT.
+    next: Option<CommitFate>,
+    /// `true` if no connection receives notifications.
+    swallows_listen: bool,
 }
 
 impl CommitProxy {
     pub(super) fn to(server: &Server) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join(".s.PGSQL.5432")).unwrap();
-        let next = Arc::new(Mutex::new(None));
-        let task = tokio::spawn(serve(listener, server.socket(), Arc::clone(&next)));
-        Self { folder, next, task }
+        let rules = Arc::<Mutex<ProxyRules>>::default();
+        let task = tokio::spawn(serve(listener, server.socket(), Arc::clone(&rules)));
+        Self {
+            folder,
+            rules,
+            task,
+        }
     }
 
     pub(super) fn url(&self) -> String {
@@ -46,7 +63,12 @@ impl CommitProxy {
 
     /// Decides the fate of the next COMMIT.
     pub(super) fn decide(&self, fate: CommitFate) {
-        *lock(&self.next) = Some(fate);
+        lock(&self.rules).next = Some(fate);
+    }
+
+    /// Decides whether connections that are to listen are kept from it.
+    pub(super) fn swallow_listen(&self, swallows: bool) {
+        lock(&self.rules).swallows_listen = swallows;
     }
 }
 
@@ -56,24 +78,30 @@ impl Drop for CommitProxy {
     }
 }
 
-async fn serve(listener: UnixListener, server: PathBuf, next: Arc<Mutex<Option<CommitFate>>>) {
+async fn serve(listener: UnixListener, server: PathBuf, rules: Arc<Mutex<ProxyRules>>) {
     while let Ok((client, _)) = listener.accept().await {
         let server = UnixStream::connect(&server).await.unwrap();
-        let next = Arc::clone(&next);
-        tokio::spawn(async move { carry(client, server, &next).await });
+        let rules = Arc::clone(&rules);
+        tokio::spawn(async move { carry(client, server, &rules).await });
     }
 }
 
 /// Forwards data in both directions until the connection ends.
-async fn carry(mut client: UnixStream, mut server: UnixStream, next: &Mutex<Option<CommitFate>>) {
+async fn carry(mut client: UnixStream, mut server: UnixStream, rules: &Mutex<ProxyRules>) {
     let (mut asked, mut answered) = (vec![0; 64 << 10], vec![0; 64 << 10]);
     loop {
         let goes_on = tokio::select! {
             biased;
             read = client.read(&mut asked) => match read {
                 Ok(len) if len > 0 => {
-                    let request = &asked[..len];
-                    match commit_in(request).and_then(|at| Some((at, lock(next).take()?))) {
+                    let request = &mut asked[..len];
+                    if lock(rules).swallows_listen
+                        && let Some(at) = find(LISTEN, request)
+                    {
+                        request[at..at + LISTEN.len()].copy_from_slice(NOTIFY);
+                    }
+                    let fate = |at| Some((at, lock(rules).next.take()?));
+                    match find(COMMIT, request).and_then(fate) {
                         Some((at, fate)) => {
                             end(&mut server, &request[..at], fate, &mut answered).await;
                             false
@@ -94,11 +122,10 @@ async fn carry(mut client: UnixStream, mut server: UnixStream, next: &Mutex<Opti
     }
 }
 
-/// Returns the position of a COMMIT in a request.
-fn commit_in(request: &[u8]) -> Option<usize> {
-    request
-        .windows(COMMIT.len())
-        .position(|part| part == COMMIT)
+/// Returns the position of a part of a request.
+fn find(part: &[u8], request: &[u8]) -> Option<usize> {
+    let mut parts = request.windows(part.len());
+    parts.position(|it| it == part)
 }
 
 /// Sends the request before a COMMIT and, unless that is dropped, the COMMIT. Waits until the server is done.

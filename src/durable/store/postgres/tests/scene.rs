@@ -142,7 +142,7 @@ impl Drop for PostgresScene {
 /// A session of a store, which numbers its requests.
 pub(super) struct Caller {
     pub(super) store: PostgresStore,
-    session: SessionId,
+    pub(super) session: SessionId,
     number: Number,
     /// The claim with which the last turn was answered.
     received: Mutex<Option<Epoch>>,

@@ -3,7 +3,7 @@
 -- A row of `errors` contains the time of the first failure in 6 bytes and, for each of the last attempts, the oldest first: attempt
 -- number 4, time of the failure 6, duration of the run in milliseconds, or NO_RUN_TIME, 4, length of the error 2, error.
 --
--- Needs: transaction, entry, alive_row, lists, queues, notifications, progress, steps, children, store_time, results.
+-- Needs: transaction, entry, alive_row, lists, queues, notifications, progress, steps, children, store_time, expiry_bins.
 -- Reads: epoch, tombstones.
 -- Undo: outcomes.
 --

@@ -1,6 +1,6 @@
 -- Applies verdicts. The completed tasks of a claim are one transaction, and so are those with other verdicts.
 --
--- Needs: session_activity, transaction, entry, alive_row, queues, notifications, progress, steps, children, results, outcomes, claims.
+-- Needs: session_activity, transaction, entry, alive_row, queues, notifications, progress, steps, children, expiry_bins, outcomes, claims.
 -- Undo: done.
 local refused, position = state.refused or {}, 0
 state.refused = refused

@@ -26,7 +26,7 @@ fn all() -> Vec<(&'static str, &'static Script)> {
         ("open", &scripts.open),
         ("close", &scripts.close),
         ("dead_letters", &scripts.dead_letters),
-        ("payload", &scripts.payload),
+        ("dead_letter_payload", &scripts.dead_letter_payload),
         ("replay", &scripts.replay),
         ("maintain", &scripts.maintain),
         ("counts", &scripts.counts),

@@ -9,6 +9,7 @@ use crate::durable::TaskId;
 use crate::durable::store::sqlite::claimed_tasks::ClaimedTasks;
 use crate::durable::store::sqlite::damage::Damage;
 use crate::durable::store::sqlite::error::{Fault, corrupt, is_corrupt};
+use crate::durable::store::sqlite::schema::has_outbox;
 
 /// A table that can be rebuilt.
 struct Table {
@@ -20,7 +21,7 @@ struct Table {
     scans: &'static [&'static str],
 }
 
-const TABLES: [Table; 17] = [
+const TABLES: [Table; 18] = [
     Table {
         name: "throng_session",
         key: &["id"],
@@ -167,6 +168,17 @@ const TABLES: [Table; 17] = [
         ],
     },
     Table {
+        name: "throng_outbox",
+        key: &["rowid"],
+        scans: &[
+            // This reads all of each body, since the next rows are found by their bodies.
+            "SELECT rowid, substr(body, -1) FROM {} NOT INDEXED ORDER BY rowid",
+            "SELECT rowid FROM {} NOT INDEXED ORDER BY rowid",
+            "SELECT rowid FROM {} NOT INDEXED ORDER BY rowid DESC",
+            "SELECT rowid FROM {} ORDER BY id",
+        ],
+    },
+    Table {
         name: "throng_damaged",
         key: &["number"],
         scans: &[
@@ -188,7 +200,10 @@ pub(super) fn rebuild_all(
     damage: &mut Damage,
 ) -> Result<(), Fault> {
     let mut damaged = Vec::new();
-    for table in &TABLES {
+    // Users create the outbox, or do not.
+    let has_outbox = has_outbox(db)?;
+    let tables = TABLES.iter();
+    for table in tables.filter(|it| has_outbox || it.name != "throng_outbox") {
         if let Some(error) = table.error(old)? {
             damage.add(1, || format!("a page of {}: {error}", table.name));
             damaged.push(table);

@@ -1,0 +1,195 @@
+//! The outbox, in the table `outbox`: see [`Outbox`](crate::durable::Outbox).
+//!
+//! A task is moved in one transaction, which removes its row and stores the task. So it is stored once, whichever processes do this. Several
+//! processes may move rows at the same time, each some others.
+
+use std::slice;
+use std::time::Duration;
+
+use tokio_postgres::Row;
+
+use super::connection::Connection;
+use super::enqueue;
+use super::error::Fault;
+use super::shared::Shared;
+use super::state::State;
+use super::task::Task;
+use super::transaction::Transaction;
+use super::view::View;
+use crate::durable::TaskId;
+use crate::durable::failpoint::failpoint;
+use crate::durable::outbox::body::BODY_VERSION;
+use crate::durable::store::key_answer::output_of_conflict;
+use crate::durable::store::{
+    DeadReason, DrainedOutbox, KeyConflict, MAX_BATCH_BYTES, MAX_BATCH_TASKS, NewTask, OutboxEntry,
+    OutboxLook, SortedEntries, ended_task,
+};
+
+/// The interval at which an engine looks for commits of others.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+const LOOK: &str = "SELECT EXISTS (
+        SELECT 1 FROM throng.outbox WHERE substring(body FROM 1 FOR 1) <= $1)";
+
+/// Removes the next rows of the versions up to `$1`: at most `$2`, of which all but the last have fewer than `$3` bytes in total.
+const REMOVE: &str = "WITH next AS MATERIALIZED (
+        SELECT id, octet_length(body)::bigint AS size FROM throng.outbox
+        WHERE substring(body FROM 1 FOR 1) <= $1 ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED
+    ), sized AS (
+        SELECT id, sum(size) OVER (ORDER BY id) - size AS before FROM next
+    ), removed AS (
+        DELETE FROM throng.outbox WHERE id IN (SELECT id FROM sized WHERE before < $3::bigint) RETURNING id, body
+    )
+    SELECT id, body FROM removed ORDER BY id";
+
+const REMOVE_ONE: &str = "DELETE FROM throng.outbox
+    WHERE substring(body FROM 1 FOR 1) <= $1 AND id = $2 RETURNING id, body";
+
+const COUNT_NEWER: &str =
+    "SELECT count(*) FROM throng.outbox WHERE substring(body FROM 1 FOR 1) > $1";
+
+const FIND: &str = "SELECT id FROM throng.outbox WHERE id = ANY ($1::bytea[])";
+
+/// The version up to which rows are moved, as the statements take it.
+const KNOWN: &[u8] = &[BODY_VERSION];
+
+/// Looks for rows.
+pub(super) async fn look(db: &Connection, _: &Shared, (): &()) -> Result<OutboxLook, Fault> {
+    let found = db.row(LOOK, &[&KNOWN]).await?;
+    let found = found.map(|row| row.try_get(0)).transpose()?;
+    Ok(OutboxLook {
+        has_rows: found.unwrap_or(false),
+        interval: LOOK_INTERVAL,
+    })
+}
+
+/// Moves the next tasks into the store.
+pub(super) async fn drain(tx: &mut Transaction) -> Result<DrainedOutbox, Fault> {
+    let limits = (MAX_BATCH_TASKS as i64, MAX_BATCH_BYTES as i64);
+    let rows = tx.rows(REMOVE, &[&KNOWN, &limits.0, &limits.1]).await?;
+    failpoint("outbox.removed");
+    let entries = entries_of(&rows)?;
+    let bytes: usize = entries.iter().map(|entry| entry.body.len()).sum();
+    let more = entries.len() == MAX_BATCH_TASKS || bytes >= MAX_BATCH_BYTES;
+    let mut drained = move_entries(tx, entries).await?;
+    drained.more = more;
+    if !more {
+        drained.newer = count_newer(tx).await?;
+    }
+    Ok(drained)
+}
+
+/// Returns the number of rows of later versions.
+pub(super) async fn count_newer(view: &View) -> Result<u64, Fault> {
+    let newer: Option<i64> = view.value(COUNT_NEWER, &[&KNOWN]).await?;
+    Ok(newer.unwrap_or_default() as u64)
+}
+
+fn entries_of(rows: &[Row]) -> Result<Vec<OutboxEntry>, Fault> {
+    let entries = rows.iter().map(|row| {
+        let id: &[u8] = row.try_get(0)?;
+        Ok(OutboxEntry {
+            id: id.try_into().ok().map(TaskId::from_bytes),
+            body: row.try_get(1)?,
+        })
+    });
+    entries.collect()
+}
+
+async fn move_entries(
+    tx: &mut Transaction,
+    entries: Vec<OutboxEntry>,
+) -> Result<DrainedOutbox, Fault> {
+    let moved = entries.len() as u64;
+    let sorted = SortedEntries::of(entries);
+    if !sorted.tasks.is_empty() {
+        let enqueued = enqueue::store_all(tx, &sorted.tasks).await?;
+        for conflict in &enqueued.conflicts {
+            store_conflict(tx, &sorted.tasks[conflict.position], conflict).await?;
+        }
+    }
+    for (task, error) in &sorted.unreadable {
+        store_unreadable(tx, task, error).await?;
+    }
+    Ok(DrainedOutbox {
+        moved,
+        unreadable: sorted.unreadable.len() as u64,
+        ..DrainedOutbox::default()
+    })
+}
+
+/// Stores that another task held the key of a task.
+async fn store_conflict(
+    tx: &mut Transaction,
+    task: &NewTask,
+    conflict: &KeyConflict,
+) -> Result<(), Fault> {
+    if let Some(stored) = store_delayed(tx, &ended_task(task)).await? {
+        // Only tasks that may run count.
+        tx.deltas.add(|it| &mut it.stored, -1);
+        let output = output_of_conflict(conflict);
+        let (end, output) = (State::Cancelled, Some(&*output));
+        tx.end(task.id, &stored, end, output, None).await?;
+    }
+    Ok(())
+}
+
+/// Stores a row that cannot be read as a dead letter.
+async fn store_unreadable(tx: &mut Transaction, task: &NewTask, error: &str) -> Result<(), Fault> {
+    let mut task = task.clone();
+    if tx.task(task.id).await?.is_some() {
+        task.id = TaskId::new();
+    }
+    if let Some(stored) = store_delayed(tx, &task).await? {
+        let reason = DeadReason::Unreadable;
+        tx.mark_dead(task.id, &stored, reason, error, None).await?;
+    }
+    Ok(())
+}
+
+/// Stores a delayed task, which the caller ends, unless there is one with its id.
+async fn store_delayed(tx: &mut Transaction, task: &NewTask) -> Result<Option<Task>, Fault> {
+    if tx.task(task.id).await?.is_some() {
+        return Ok(None);
+    }
+    enqueue::store_all(tx, slice::from_ref(task)).await?;
+    tx.task(task.id).await
+}
+
+impl View {
+    /// Returns those of these tasks that are in the outbox.
+    pub(super) async fn in_outbox(&self, ids: &[TaskId]) -> Result<Vec<TaskId>, Fault> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let found: Vec<Vec<u8>> = self.values(FIND, &[&outbox_ids(ids)]).await?;
+        let found = found.into_iter().filter_map(|id| id.try_into().ok());
+        Ok(found.map(TaskId::from_bytes).collect())
+    }
+}
+
+/// Returns the ids of tasks as they are stored in the outbox.
+pub(super) fn outbox_ids(ids: &[TaskId]) -> Vec<Vec<u8>> {
+    ids.iter().map(|id| id.to_bytes().to_vec()).collect()
+}
+
+impl Transaction {
+    /// Returns a task. If it is in the outbox, moves it into the store first.
+    pub(super) async fn task_or_outbox(&mut self, id: TaskId) -> Result<Option<Task>, Fault> {
+        let task = self.task(id).await?;
+        if task.is_some() || !self.move_from_outbox(id).await? {
+            return Ok(task);
+        }
+        self.task(id).await
+    }
+
+    /// Moves a task from the outbox into the store. Returns `false` if it is not there.
+    pub(super) async fn move_from_outbox(&mut self, id: TaskId) -> Result<bool, Fault> {
+        let row = self
+            .rows(REMOVE_ONE, &[&KNOWN, &&id.to_bytes()[..]])
+            .await?;
+        let is_found = !row.is_empty();
+        move_entries(self, entries_of(&row)?).await?;
+        Ok(is_found)
+    }
+}
