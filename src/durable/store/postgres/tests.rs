@@ -18,7 +18,7 @@ mod low_marks_tests;
 mod maintenance_tests;
 mod permissions_tests;
 mod plans_tests;
-mod pooler;
+pub(in crate::durable::store) mod pooler;
 mod pooler_tests;
 mod probe_tests;
 mod proxy;

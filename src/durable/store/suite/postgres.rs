@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::Harness;
 use crate::durable::clock::Clock;
 use crate::durable::store::Store;
+use crate::durable::store::postgres::tests::pooler::{Pooler, is_suite_pooled};
 use crate::durable::store::postgres::tests::server::Server;
 use crate::durable::store::postgres::tests::{ServerConnection, is_server_installed};
 use crate::durable::store::postgres::{PostgresStore, PostgresStoreBuilder, ServerTime};
@@ -141,7 +142,12 @@ impl Harness for Postgres {
 
 impl Postgres {
     fn builder(&self) -> PostgresStoreBuilder {
-        let mut builder = PostgresStore::builder(&Server::shared().url());
+        let server = Server::shared().url();
+        let mut builder = PostgresStore::builder(&server);
+        if is_suite_pooled() {
+            builder = PostgresStore::builder(&Pooler::shared().url());
+            builder.listen_url(server);
+        }
         builder.schema(&*self.schema);
         builder
     }

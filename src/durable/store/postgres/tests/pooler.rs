@@ -21,7 +21,7 @@ pub(super) const POOL_SIZE: usize = 3;
 const SUPERVISE: &str = r#""$1" -q "$2" </dev/null >"$2.log" 2>&1 & read -r _; kill -9 $!; wait"#;
 
 /// A pooler that ends with this process.
-pub(super) struct Pooler {
+pub(in crate::durable::store) struct Pooler {
     folder: PathBuf,
     supervisor: Child,
 }
@@ -35,9 +35,14 @@ pub(super) fn is_pooler_installed() -> bool {
     is_installed
 }
 
+/// Returns `true` if the suite of all stores is to run behind the pooler, as `scripts/test-postgres --long` does.
+pub(in crate::durable::store) fn is_suite_pooled() -> bool {
+    std::env::var_os("THRONG_POSTGRES_POOLED").is_some()
+}
+
 impl Pooler {
     /// The pooler that all tests of this process share.
-    pub(super) fn shared() -> &'static Self {
+    pub(in crate::durable::store) fn shared() -> &'static Self {
         static SHARED: LazyLock<Pooler> = LazyLock::new(Pooler::start);
         &SHARED
     }
@@ -64,7 +69,7 @@ impl Pooler {
     }
 
     /// The address, by the socket of the pooler.
-    pub(super) fn url(&self) -> String {
+    pub(in crate::durable::store) fn url(&self) -> String {
         let folder = self.folder.display();
         format!("host={folder} port=6432 user=throng dbname=postgres")
     }
