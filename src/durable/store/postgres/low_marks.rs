@@ -1,9 +1,15 @@
 //! [`LowMarks`]: where the lines of the default queue begin, as far as the sessions of this process know.
 //!
 //! While a transaction of the database is old, the entries of tasks that were claimed remain at the head of their lines, and a claim that
-//! begins there reads all of them. So a session begins behind the last task that it has claimed. Such a mark is a hint: a transaction
-//! that has taken a low place may be committed after one that has taken a higher place. Therefore, a session looks from the start
-//! once a second, and whenever it finds fewer tasks than it wants. Tasks that were given back have negative places, which no mark excludes.
+//! begins there reads all of them. So a session begins behind the last task that it has claimed. Such a mark is a hint, which may be too
+//! high: a transaction that has taken a low place may be committed after one that has taken a higher place, and a claim passes over tasks
+//! that others have locked. Nothing but the order depends on it:
+//!
+//! - a session looks from the start whenever it finds fewer tasks than it wants, and when it reports whether tasks are left. So no task is
+//!   forgotten, and no worker rests while one waits;
+//! - it also looks from the start once a second, so no task waits behind others for longer than that;
+//! - tasks that were given back have negative places, which no mark excludes;
+//! - a mark is set with the claim of the tasks before it. If that is rolled back, all marks are removed.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

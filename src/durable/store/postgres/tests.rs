@@ -8,6 +8,7 @@ use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 use self::server::Server;
 pub(in crate::durable::store) use self::server::is_installed as is_server_installed;
 
+mod commits_tests;
 mod concurrency_tests;
 mod dead_letters_tests;
 mod errors_tests;

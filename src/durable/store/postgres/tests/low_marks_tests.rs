@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::needs_postgres;
 use super::scene::*;
+use super::server::Server;
+use super::{ServerConnection, needs_postgres};
+use crate::durable::failure::Cause;
 use crate::durable::store::suite::{id, task};
 use crate::durable::store::{Backend, Claim, Verdict, Verdicts};
 
@@ -76,4 +78,38 @@ async fn tasks_that_were_given_back_come_first_in_spite_of_the_mark() {
     assert_eq!(callers[0].claim(1).await.tasks[0].id, id(1));
     callers[1].turn(released(&given), 0).await;
     assert_eq!(callers[0].claim(1).await.tasks[0].id, id(0));
+}
+
+#[tokio::test]
+async fn tasks_of_a_claim_that_was_rolled_back_are_claimed_next() {
+    needs_postgres!();
+    let scene = PostgresScene::new();
+    let caller = scene.open_hurried().await;
+    let all = caller.new_enqueue((0..6).map(task));
+    caller.store.enqueue(all).await.unwrap();
+    let program = ServerConnection::to(Server::shared());
+    program.ask(&format!(
+        "BEGIN; LOCK TABLE {}.total IN ACCESS EXCLUSIVE MODE",
+        scene.schema
+    ));
+    let request = caller.new_turn(Vec::new(), 1);
+    let failure = caller.store.turn(request).await.unwrap_err();
+    assert_eq!(failure.cause, Cause::Busy);
+    program.ask("ROLLBACK");
+    assert_eq!(caller.claim(1).await.tasks[0].id, id(0));
+}
+
+/// A turn looks for its tasks before it is known that it is refused.
+#[tokio::test]
+async fn tasks_that_a_refused_turn_has_found_are_claimed_next() {
+    needs_postgres!();
+    let scene = PostgresScene::new();
+    let caller = scene.open().await;
+    let all = caller.new_enqueue((0..3).map(task));
+    caller.store.enqueue(all).await.unwrap();
+    let late = caller.new_turn(Vec::new(), 1);
+    assert_eq!(caller.claim(1).await.tasks[0].id, id(0));
+    let failure = caller.store.turn(late).await.unwrap_err();
+    assert_eq!(failure.cause, Cause::NoSession);
+    assert_eq!(caller.claim(1).await.tasks[0].id, id(1));
 }
