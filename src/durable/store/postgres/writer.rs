@@ -270,7 +270,6 @@ impl WriterTask {
             return Ok(());
         }
         self.shared.low_marks.clear();
-        if matches!(fault, Fault::NoAnswer) {}
         if matches!(fault, Fault::NoAnswer) {
             self.shared.server.cancel(&connection);
         }
