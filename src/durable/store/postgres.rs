@@ -5,9 +5,11 @@
 //! rely on the locks of rows; all others have it for themselves while they run: see `transaction.rs`.
 //!
 //! The files, from top to bottom: `backend` lists the requests; `session`, `enqueue`, `turn`, `cancel` and `queries` are some of them;
-//! `verdicts`, `claim`, `upkeep`, `reap`, `renew`, `idle` and `next_check` are their parts; `task` has the steps of a task; `line`, `claims`,
-//! `queues`, `groups`, `keys`, `steps`, `totals` and `meta` each read and write one or two tables; `wakes` and `notices` choose whom to
-//! notify. `schema.sql` describes the tables.
+//! `verdicts`, `claim`, `next_tasks`, `upkeep`, `reap`, `renew`, `idle` and `next_check` are their parts; `task` has the steps of a task;
+//! `line`, `claims`, `queues`, `groups`, `keys`, `steps`, `totals` and `meta` each read and write one or two tables; `wakes` and `notices`
+//! choose whom to notify. `schema.sql` describes the tables.
+//!
+//! Statements that do not depend on each other are sent together, so that they take one round trip: see `View::prepare`.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,15 +1,18 @@
 //! [`Writer`]: runs the requests that write, many in one transaction.
 //!
-//! While the server waits for the disk to commit a transaction, the next requests run on a second connection. A transaction is given its
-//! COMMIT before the next one begins, so it waits for locks of the other only with its last statements. These change the progress of tasks
-//! that it has locked, and the row of this process in `total`, which the other transaction changes just before its own COMMIT, when it waits
-//! for nothing else. So the two do not wait for each other. The next transaction waits for the locks of the one that is committed. These
-//! include the rows of the sessions that have made its requests: a copy of such a request, and the next request of its session, see whether
-//! it was committed.
+//! While the server waits for the disk to commit a transaction, the next requests run on a second connection. This is safe:
 //!
-//! If a COMMIT fails, the requests run again beside those of the other connection, as the requests of two processes do. A session has one
-//! request at a time, so they need no order. The second connection is opened when requests have waited for a COMMIT, and then takes the next
-//! ones. Requests do not wait for it to open, and do not fail if the server allows no more connections.
+//! - At most one of the two transactions still runs requests: each passes its turn on when its COMMIT is sent. From then on, it waits for
+//!   locks only with its last statements. These change the progress of tasks that it has locked, and the row of this process in `total`,
+//!   which the other transaction changes just before its own COMMIT, when it waits for nothing else. So the two do not wait for each other.
+//! - The transaction that runs requests waits for the rows that the other one has locked. These include the sessions that have made its
+//!   requests: a copy of such a request, and the next request of its session, see whether it was committed.
+//! - If a COMMIT is refused, its requests run again without the turn, beside those of the other connection, as the requests of another
+//!   process do. A session has one request at a time, so no other one of its requests can overtake them.
+//! - The notifications of a transaction follow its own COMMIT, on the same connection.
+//!
+//! The second connection is opened when requests have waited for a COMMIT, and then takes the next ones. Requests do not wait for it to
+//! open, and do not fail if the server allows no more connections.
 //!
 //! A request that is refused has written nothing, so the others of its transaction are not affected. If a request fails in another way, the
 //! transaction is rolled back. If one of them needs the store for itself, they run again in a transaction that has it. Otherwise, each of

@@ -9,10 +9,11 @@ use tokio::time::{Instant, sleep};
 use super::scene::*;
 use super::server::Server;
 use super::{ServerConnection, needs_postgres};
+use crate::durable::TaskId;
 use crate::durable::failure::{Cause, Effect};
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::suite::{id, task};
-use crate::durable::store::{Backend, Enqueue, NewTask, SessionId, Turn, Verdict, Verdicts};
+use crate::durable::store::{Backend, Claim, Enqueue, NewTask, SessionId, Turn, Verdict, Verdicts};
 
 /// Has each COMMIT of a transaction that inserts such a row call a function, which the body describes.
 fn on_commit(scene: &PostgresScene, row: &str, body: &str) {
@@ -60,6 +61,9 @@ async fn until_blocked(scene: &PostgresScene, connections: usize) {
     }
 }
 
+/// More requests than a transaction contains, so some of them wait for a COMMIT.
+const MANY: u64 = 200;
+
 /// A further session of a store.
 async fn new_session(caller: &Caller) -> SessionId {
     let opened = caller.store.open_session(TypeSet::of_tests());
@@ -81,8 +85,8 @@ async fn open_second_connection(scene: &PostgresScene, caller: &Caller) {
     // A writer, a listener and perhaps a reader.
     let before = scene.backends().len();
     while scene.backends().len() == before {
-        join_all((0..20).map(|nth| caller.store(number + nth))).await;
-        number += 20;
+        join_all((0..MANY).map(|nth| caller.store(number + nth))).await;
+        number += MANY;
         assert!(Instant::now() < end, "there is no second connection");
     }
     let request = caller.new_turn(Vec::new(), 1_000);
@@ -229,7 +233,7 @@ async fn a_refused_turn_does_not_hide_that_its_transaction_has_failed() {
     assert!(left < 100_000, "the renewal was rolled back: {left} ms");
 }
 
-fn verdicts_on(claim: &crate::durable::store::Claim) -> Vec<Verdicts> {
+fn verdicts_on(claim: &Claim) -> Vec<Verdicts> {
     let released = |id| (id, Verdict::Release);
     vec![Verdicts {
         epoch: claim.epoch,
@@ -249,9 +253,9 @@ async fn requests_do_not_fail_if_the_server_allows_no_more_connections() {
     let caller = Caller::of(scene.builder_of(&user).open().await.unwrap()).await;
     caller.store.counts().await.unwrap();
     let mut number = 0;
-    for _ in 0..20 {
-        let stored = join_all((0..10).map(|nth| caller.store(number + nth))).await;
-        number += 10;
+    for _ in 0..5 {
+        let stored = join_all((0..MANY).map(|nth| caller.store(number + nth))).await;
+        number += MANY;
         for stored in stored {
             stored.unwrap();
         }
@@ -262,6 +266,35 @@ async fn requests_do_not_fail_if_the_server_allows_no_more_connections() {
     scene.ask(&format!("ALTER ROLE {user} CONNECTION LIMIT 4"));
     sleep(SOON * 2).await;
     open_second_connection(&scene, &caller).await;
+}
+
+/// Lets a session, whose last request has a number, store three tasks, and run up to four. Returns these.
+async fn run_once(caller: &Caller, session: SessionId, number: u64, first: u64) -> Vec<TaskId> {
+    let batch: Vec<_> = (first..first + 3).map(task).collect();
+    let request = Enqueue {
+        session,
+        number: number + 1,
+        batch: Arc::new(batch.into()),
+    };
+    caller.store.enqueue(Arc::new(request)).await.unwrap();
+    let turn = |number, verdicts, want| {
+        let turn = Turn::clone(&caller.new_turn(verdicts, want));
+        let turn = Turn {
+            session,
+            number,
+            ..turn
+        };
+        caller.store.turn(Arc::new(turn))
+    };
+    let claimed = turn(number + 2, Vec::new(), 4).await.unwrap().claim;
+    let Some(claim) = claimed else {
+        return Vec::new();
+    };
+    let renewed = caller.store.renew(vec![claim.epoch]).await.unwrap();
+    assert!(renewed.lost.is_empty());
+    let turned = turn(number + 3, done(&claim), 0).await.unwrap();
+    assert_eq!(turned.refused, []);
+    claim.tasks.iter().map(|it| it.id).collect()
 }
 
 /// Sessions of one store store, claim and end tasks at the same time, on both connections.
@@ -275,34 +308,10 @@ async fn many_sessions_of_a_store_neither_lose_nor_repeat_tasks() {
     let before = caller.store.counts().await.unwrap();
     let sessions = join_all((0..8).map(|_| new_session(&caller))).await;
     let run = sessions.iter().zip(0..).map(async |(&session, nth)| {
-        let store = &caller.store;
-        let (mut number, mut ran) = (0, Vec::new());
+        let mut ran = Vec::new();
         for round in 0..ROUNDS {
-            number += 1;
-            let batch: Vec<_> = (0..3).map(|it| task(100 * nth + 3 * round + it)).collect();
-            let request = Enqueue {
-                session,
-                number,
-                batch: Arc::new(batch.into()),
-            };
-            store.enqueue(Arc::new(request)).await.unwrap();
-            number += 1;
-            let turn = Turn {
-                session,
-                number,
-                ..Turn::clone(&caller.new_turn(Vec::new(), 4))
-            };
-            let claim = store.turn(Arc::new(turn)).await.unwrap().claim.unwrap();
-            store.renew(vec![claim.epoch]).await.unwrap();
-            number += 1;
-            let turn = Turn {
-                session,
-                number,
-                ..Turn::clone(&caller.new_turn(done(&claim), 0))
-            };
-            let turned = store.turn(Arc::new(turn)).await.unwrap();
-            assert_eq!(turned.refused, []);
-            ran.extend(claim.tasks.iter().map(|it| it.id));
+            let first = 100 * nth + 3 * round;
+            ran.extend(run_once(&caller, session, 3 * round, first).await);
         }
         ran
     });
