@@ -144,9 +144,9 @@
 //!
 //! # Tasks in your own transaction
 //!
-//! An order and the task that ships it are to be stored together, or neither of them. If the store is in the database of the order, in
-//! SQLite or PostgreSQL, a transaction of yours can store the task: it inserts a row into the [outbox](Outbox) of the database. One row is
-//! one statement, with any driver.
+//! Suppose that an order and the task that ships it must be stored together, or not at all. If the store is in the same SQLite or
+//! PostgreSQL database as the order, your own transaction can store the task: it inserts a row into the [outbox](Outbox) of the database.
+//! This takes one statement per task, with any driver.
 //!
 //! ```no_run
 //! # use serde::{Deserialize, Serialize};
@@ -168,12 +168,13 @@
 //! ```
 //!
 //! - [`DurableClient::outbox`] encodes the task as a row, and [`DurableClient::committed`] returns its handle after the commit. With the
-//!   features `rusqlite` and `tokio-postgres`, [`DurableClient::spawn_in`] inserts the row, too. Any other driver works as well, such as
-//!   `sqlx` and `diesel`.
-//! - A row is moved into the store once, in one transaction that removes it. If nobody calls `committed`, because the process has died or
-//!   another program has inserted the row, the task starts within about a second, provided that an executor of the store is running.
-//! - Until then, the task waits. It can be awaited, cancelled and signalled, but it is not part of lists and counts yet.
-//! - In SQLite, create the table with [`Outbox::CREATE`]. While a transaction of yours writes to the file, no worker can, so keep it short.
+//!   features `rusqlite` and `tokio-postgres`, [`DurableClient::spawn_in`] also inserts the row. With any other driver, such as `sqlx` or
+//!   `diesel`, execute the row's statement yourself.
+//! - Each task is moved into the store exactly once, in one transaction that also removes its row. If `committed` is never called, because
+//!   the process has died or another program has inserted the row, the task is moved within about a second, provided that an executor of
+//!   the store is running.
+//! - Until then, the task waits. It can be awaited, cancelled and signalled, but lists and counts do not include it yet.
+//! - In SQLite, create the table with [`Outbox::CREATE`]. No worker can write to the file while your transaction does, so keep it short.
 //!
 //! # Operating a store
 //!
@@ -202,8 +203,8 @@
 //! | Redis is killed and restarted. | It is still stored (`appendfsync always`); or it is lost if it was stored in the last two seconds (`everysec`), and its handle reports that. All clients reconnect, and runs continue. |
 //! | The SQLite file is removed or replaced while it is open. | Spawning fails with an error that [`is_replaced`](DurableError::is_replaced). |
 //! | A page or a row of the SQLite file cannot be read. | It becomes a [dead letter](DeadReason::Damaged) if its own data are lost. All other tasks continue, and [`health`](DurableClient::health) returns `Damaged`. |
-//! | A process dies before it has committed a [transaction](#tasks-in-your-own-transaction) that stores the task. | It is not stored, and neither are the rows of the transaction. |
-//! | A process dies after that, before it has told the store. | It runs, usually after a second at most. |
+//! | A process dies before it has committed a [transaction](#tasks-in-your-own-transaction) that stores the task. | It is not stored, and neither are the other rows of the transaction. |
+//! | A process dies after this commit, before it has called [`committed`](DurableClient::committed). | It is moved into the store within about a second, and runs. |
 //! | The disk of the SQLite file is full. | Spawning fails at once with an error that [`is_full`](DurableError::is_full). Runs continue, and their outcomes are stored as soon as there is room; until then, `health` returns `Failing`. |
 //! | A process is frozen inside a write to the SQLite file. | All processes wait with their writes until that process resumes or dies. Requests fail after ten seconds with an error that [`is_busy`](DurableError::is_busy) and names the process. |
 //! | Redis hangs for longer than a lease. | It is not taken from its worker. |

@@ -34,7 +34,6 @@ pub(crate) use self::nesting::{
 pub use self::permit::{Bounded, Permit, PollReserve};
 pub(crate) use self::pool_thread::{Origin, PoolThread, enter_pool, is_pool_thread};
 pub(crate) use self::run_context::{PanicHandler, RunContext};
-#[allow(unused_imports, reason = "the parts adopt it one after the other")]
 pub(crate) use self::shutdown::{Close, blocking_shutdown, shutdown, shutdown_now};
 pub use self::spawn::Spawn;
 pub use self::spawn_error::TrySpawnError;

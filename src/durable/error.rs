@@ -325,8 +325,8 @@ impl DurableError {
         matches!(self.kind, Kind::Conflict)
     }
 
-    /// Returns `true` if the store is configured in a way in which it cannot keep tasks. The message names the setting
-    /// and the remedy.
+    /// Returns `true` if the store cannot keep tasks because of its version or configuration, or if it has no [outbox](super::Outbox) for
+    /// a task in your own transaction. The message names the problem and the remedy.
     pub fn is_unfit(&self) -> bool {
         self.is_failure(|cause| matches!(cause, Cause::Unfit(_)))
     }

@@ -46,7 +46,7 @@ pub(crate) enum Cause {
     Denied,
     /// The address of the store is invalid. The text names the remedy.
     Invalid(String),
-    /// The store cannot keep tasks, because of its version or its configuration. The text names the problem and the
+    /// The store cannot keep tasks, because of its version or its configuration, or it has no outbox. The text names the problem and the
     /// remedy.
     Unfit(String),
     /// The store has a newer layout than this version of the crate knows.
@@ -135,7 +135,7 @@ impl fmt::Display for Failure {
                 "the store does not allow its user to do that: check the password and the permissions",
             ),
             Cause::Invalid(instead) => write!(f, "the address of the store is not valid: {instead}"),
-            Cause::Unfit(how) => write!(f, "the store cannot keep tasks: {how}"),
+            Cause::Unfit(how) => write!(f, "the store is unsuitable: {how}"),
             Cause::NewerLayout { found, known } => write!(
                 f,
                 "layout {found} of the store is newer than layout {known}, the newest that this version of throng knows: \

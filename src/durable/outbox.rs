@@ -1,4 +1,4 @@
-//! [`Outbox`]: the table through which transactions of the user store tasks. [`OutboxRow`]: a row of it.
+//! [`Outbox`]: the table through which a user's transactions store tasks. [`OutboxRow`]: a row of this table.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -9,13 +9,13 @@ use crate::join::sealed::Sealed;
 
 pub(crate) mod body;
 
-/// The statements of the table through which transactions of yours store tasks.
+/// The SQL statements for the outbox, the table through which your own transactions store tasks.
 ///
-/// [`DurableClient::outbox`](super::DurableClient::outbox) makes a row of the table, and has an example.
+/// [`DurableClient::outbox`](super::DurableClient::outbox) makes a row of this table. See there for an example.
 ///
-/// The table has two columns, which never change: the id of a task, and a body, which has a version of its own. In SQLite, create it with
-/// [`CREATE`](Self::CREATE) in the file of the store, for instance in a migration. In PostgreSQL, it is created with the store. A user that
-/// adds rows needs no other right than `INSERT` on this table, and `USAGE` on its schema.
+/// The table has two columns, which never change: the id of a task, and a body, which has a version of its own. In SQLite, create the table
+/// with [`CREATE`](Self::CREATE) in the file of the store, for instance in a migration. In PostgreSQL, it is created with the store, and a
+/// database user that adds rows needs only `INSERT` on the table and `USAGE` on its schema.
 ///
 /// # Examples
 ///
@@ -43,10 +43,10 @@ impl Outbox {
         "INSERT INTO throng.outbox (id, body) VALUES ($1, $2) ON CONFLICT DO NOTHING";
 }
 
-/// A task that a transaction of yours stores: a row to insert into the [outbox](Outbox). It is returned by
-/// [`DurableClient::outbox`](super::DurableClient::outbox), which has an example.
+/// A task to store in your own transaction: a row to insert into the [outbox](Outbox). It is returned by
+/// [`DurableClient::outbox`](super::DurableClient::outbox). See there for an example.
 ///
-/// The row is not in the store before you have inserted it and committed your transaction. Then pass it to
+/// The task is not stored until you have inserted the row and committed your transaction. Then pass the row to
 /// [`DurableClient::committed`](super::DurableClient::committed), which returns the handle of the task. If the transaction is rolled back,
 /// drop the row: there is no task.
 #[must_use = "the task is stored only if you insert the row"]
@@ -78,7 +78,7 @@ impl<T: DurableTask> OutboxRow<T> {
 }
 
 impl<T> OutboxRow<T> {
-    /// Returns the id of the task, for instance to store it in a row of yours.
+    /// Returns the id of the task, for instance to store it in one of your rows.
     pub fn id(&self) -> TaskId {
         self.id
     }
@@ -99,6 +99,7 @@ impl<T> OutboxRow<T> {
         &self.insert
     }
 
+    #[cfg(any(feature = "rusqlite", feature = "tokio-postgres"))]
     pub(crate) fn store_name(&self) -> &StdArc<str> {
         &self.store_name
     }
@@ -130,8 +131,8 @@ impl<T> fmt::Debug for OutboxRow<T> {
 /// `tokio_postgres::Transaction` does. No other type can implement it: with another driver, insert the row of
 /// [`DurableClient::outbox`](super::DurableClient::outbox) yourself.
 pub trait OutboxConnection: Sealed {
-    /// The answer of [`spawn_in`](super::DurableClient::spawn_in): `Result<OutboxRow<T>, DurableError>`, or a future of it if the driver
-    /// is asynchronous.
+    /// The return type of [`spawn_in`](super::DurableClient::spawn_in): `Result<OutboxRow<T>, DurableError>`, or a future of it if the
+    /// driver is asynchronous.
     type Inserted<'a, T: DurableTask>
     where
         Self: 'a;

@@ -1,4 +1,4 @@
-//! The methods of [`DurableClient`] that store tasks in transactions of the user.
+//! The methods of [`DurableClient`] that store tasks in a user's transactions.
 
 use std::iter;
 use std::sync::Arc as StdArc;
@@ -11,16 +11,16 @@ use super::{
 };
 
 impl DurableClient {
-    /// Encodes a task as a row of the [outbox](super::Outbox), which you insert in a transaction of yours: the task is stored if this
-    /// transaction commits, and not otherwise. Nothing is sent to the store.
+    /// Encodes a task as a row of the [outbox](super::Outbox), which you insert in your own transaction: the task is stored if this
+    /// transaction commits, and not otherwise. This method sends nothing to the store.
     ///
-    /// The transaction must be one in the database of the store. Any driver can insert the row; with some, [`spawn_in`](Self::spawn_in)
-    /// does both. After the commit, pass the row to [`committed`](Self::committed).
+    /// The transaction must be in the database of the store. Any driver can insert the row; with `rusqlite` and `tokio_postgres`,
+    /// [`spawn_in`](Self::spawn_in) both encodes and inserts it. After the commit, pass the row to [`committed`](Self::committed).
     ///
-    /// The options are those of [`spawn_with`](Self::spawn_with). The task is moved from the outbox into the store soon after the commit, by
-    /// any client of the store that has made a row or has an executor. Its [delay](SpawnOptions::delay) begins then, and
-    /// then it is determined whether another task holds its [key](SpawnOptions::key): see [`committed`](Self::committed). Rows
-    /// are moved about in the order in which they were made.
+    /// The options are those of [`spawn_with`](Self::spawn_with). Soon after the commit, the task is moved from the outbox into the store,
+    /// by any client of the store that has made a row or has an executor. Only then does its [delay](SpawnOptions::delay) begin, and only
+    /// then does the store check whether another task holds its [key](SpawnOptions::key): see [`committed`](Self::committed). Rows are
+    /// moved in roughly the order in which they were made.
     ///
     /// # Errors
     ///
@@ -82,22 +82,23 @@ impl DurableClient {
         ))
     }
 
-    /// Has the store look at once for a task that a transaction of yours has committed, and returns its handle.
+    /// Reports that your transaction has committed, so that the store moves the task at once, and returns the handle of the task.
     ///
-    /// Call it only after the commit: until then, a handle reports that the store has [no record](DurableError::is_expired) of the task.
-    /// If it is not called, the task starts nevertheless, usually within a second.
+    /// Call this only after the commit: until then, the handle reports that the store has [no record](DurableError::is_expired) of the
+    /// task. If you never call it, the task is moved nevertheless, within about a second if an executor of the store is running.
     ///
-    /// Until the task is moved from the outbox into the store, it [waits](super::Status::Waiting). If another task holds its key then, the
-    /// handle becomes that of the other task when you await it ([`was_joined`](DurableHandle::was_joined),
-    /// [`has_replaced`](DurableHandle::has_replaced)). If the key [rejects](super::Key::reject) new tasks, the handle resolves with an error
-    /// that [`is_conflict`](DurableError::is_conflict).
+    /// Until the task is moved from the outbox into the store, it [waits](super::Status::Waiting). If another task holds its key when it is
+    /// moved, the handle becomes that of the other task when you await it ([`was_joined`](DurableHandle::was_joined),
+    /// [`has_replaced`](DurableHandle::has_replaced)). If the key [rejects](super::Key::reject) new tasks, the handle resolves with an
+    /// error that [`is_conflict`](DurableError::is_conflict), and the task counts as [cancelled](super::Status::Cancelled).
     pub fn committed<T: DurableTask>(&self, row: OutboxRow<T>) -> DurableHandle<T::Output> {
         self.engine().outbox.committed();
         self.attach::<T>(row.id())
     }
 
-    /// Stores a task in a transaction of a driver that this crate knows: `rusqlite`, with the feature of this name, or `tokio_postgres`,
-    /// with the feature `tokio-postgres`. It executes one statement: the insertion of the row that [`outbox`](Self::outbox) returns.
+    /// Stores a task in a transaction of a driver that this crate supports: `rusqlite`, with the feature of that name, or
+    /// `tokio_postgres`, with the feature `tokio-postgres`. This executes one statement, which inserts the row that
+    /// [`outbox`](Self::outbox) returns.
     ///
     /// With `rusqlite`, this returns a `Result`. With `tokio_postgres`, it returns a future, which you await.
     ///
@@ -105,11 +106,11 @@ impl DurableClient {
     ///
     /// - As [`outbox`](Self::outbox).
     /// - The row cannot be inserted. If the database has no [outbox](super::Outbox), the error [`is_unfit`](DurableError::is_unfit). In
-    ///   PostgreSQL, the transaction has failed then, and can only be rolled back.
+    ///   PostgreSQL, a failed insertion aborts the transaction, which can then only be rolled back.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the row may be a part of the transaction or not.
+    /// If the future is dropped, the row may or may not be part of the transaction.
     ///
     /// # Examples
     ///

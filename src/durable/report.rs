@@ -178,13 +178,13 @@ mod imp {
         contain(|| tracing::error!(store, task.id = %id, error, "a task has become a dead letter"));
     }
 
-    /// Rows of the outbox cannot be read, and are dead letters now.
+    /// Rows of the outbox could not be read, and have become dead letters.
     pub(crate) fn outbox_unreadable(store: &str, rows: u64) {
         contain(|| {
             tracing::error!(
                 store,
                 rows,
-                "rows of the outbox cannot be read, and are dead letters now"
+                "rows of the outbox could not be read, and have become dead letters"
             )
         });
     }
@@ -195,7 +195,7 @@ mod imp {
             tracing::warn!(
                 store,
                 rows,
-                "rows of the outbox wait for a program with a later version of throng: update the workers"
+                "rows of the outbox were encoded by a later version of throng: update the workers"
             )
         });
     }

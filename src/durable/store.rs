@@ -436,12 +436,12 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// repeated request changes nothing, and the answer is the same as if all tasks had been stored.
     fn change_schedule(&self, change: Arc<ScheduleChange>) -> Answer<'_, Option<Enqueued>>;
 
-    /// Returns the statement with which users add rows to the outbox in the database of the store, with its id and its body as parameters.
-    /// Without an outbox, returns the reason.
+    /// Returns the statement with which users add a row to the outbox in the database of the store. The row's id and body are its
+    /// parameters. Returns the reason if the store has no outbox.
     fn outbox_insert(&self) -> Result<Arc<str>, Cause> {
         Err(Cause::Unfit(String::from(
-            "it has no outbox, since its database contains no rows of yours: spawn the task after you have committed your transaction, \
-             or use a store in the database of those rows, in SQLite or PostgreSQL",
+            "it has no outbox, so your transaction cannot include the task: spawn the task after the commit, or use a store in the \
+             SQLite or PostgreSQL database of your transaction",
         )))
     }
 
@@ -451,8 +451,8 @@ pub(crate) trait Backend: Send + Sync + 'static {
         Box::pin(async { Err(Failure::new(Effect::None, Cause::Unavailable)) })
     }
 
-    /// Moves at most [`MAX_BATCH_TASKS`] tasks from the outbox into the store, each once. For a task whose key another one holds, it
-    /// stores a task that has ended with this [conflict](TaskState::Conflict).
+    /// Moves at most [`MAX_BATCH_TASKS`] tasks from the outbox into the store, each exactly once. If another task holds the key of
+    /// one, stores it as a task that has ended with this [conflict](TaskState::Conflict).
     fn drain_outbox(&self) -> Answer<'_, DrainedOutbox> {
         Box::pin(async { Err(Failure::new(Effect::None, Cause::Unavailable)) })
     }

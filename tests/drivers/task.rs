@@ -1,4 +1,4 @@
-//! The task of these tests, and a worker.
+//! The task that these tests store, and its worker.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub(crate) async fn worker(client: &DurableClient) -> DurableExecutor {
     started.expect("the store answers")
 }
 
-/// The task of the order that was committed runs, and there is no task of the order that was not.
+/// Asserts that the task of the committed order runs, and that the other order has no task.
 pub(crate) async fn assert_shipped(
     client: &DurableClient,
     committed: DurableHandle<i64>,

@@ -1,4 +1,4 @@
-//! Tasks in transactions of the user: they are stored if the transaction commits, once, and not otherwise.
+//! Tasks in a user's transactions: they are stored exactly once if the transaction commits, and not otherwise.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ mod database;
 #[path = "outbox/drivers.rs"]
 mod drivers;
 
-/// Makes a test for each store with an outbox of functions that take a [`Database`].
+/// Defines a test of each function for each store that has an outbox. The functions take a [`Database`].
 macro_rules! on_stores_with_outbox {
     ($($name:ident,)*) => {
         mod sqlite {
@@ -63,7 +63,7 @@ on_stores_with_outbox! {
     leases_are_renewed_while_a_transaction_is_open,
 }
 
-/// Returns a client that makes rows, and never moves any of the tested database: its own is another one.
+/// Returns a client of another database. It makes rows, but never moves those of the tested database.
 async fn maker() -> (Database, DurableClient) {
     let other = Database::file().await;
     let client = other.client().await;
@@ -118,7 +118,7 @@ async fn a_task_of_a_savepoint_that_is_rolled_back_does_not_exist(database: Data
     assert_eq!(undone.status().await.expect("an answer"), Status::Absent);
 }
 
-/// The machine may be busy, so the shortest time of several counts.
+/// The machine may be busy, so only the shortest of several times counts.
 async fn a_task_starts_soon_if_nobody_reports_the_commit(database: Database) {
     let (_other, maker) = maker().await;
     let client = database.client().await;
@@ -266,7 +266,7 @@ async fn a_task_whose_key_is_held_is_rejected(database: Database) {
     let error = client.committed(row.clone()).await.unwrap_err();
     assert!(error.is_conflict(), "{error}");
     assert_eq!(error.task_id(), Some(holder.id()));
-    // Another process learns the same, also later.
+    // Another client gets the same answer later.
     let later = database.client().await.attach::<Number>(row.id()).await;
     assert!(later.is_err_and(|error| error.is_conflict()));
     assert_eq!(client.counts().await.expect("an answer").stored, 1);
@@ -288,7 +288,7 @@ async fn a_task_whose_id_exists_is_stored_once(database: Database) {
 async fn two_rows_with_one_id_are_one_task(database: Database) {
     let (_other, maker) = maker().await;
     let rows = [1, 2].map(|number| row(&maker, number, SpawnOptions::new().id(id(9))));
-    // Not even the transaction of the second one fails.
+    // The second row does not make the transaction fail.
     let statements = [
         Sql("BEGIN"),
         add(&rows[0]),
@@ -325,7 +325,7 @@ async fn tasks_run_once_if_several_engines_move_them(database: Database) {
     let statements = [Sql("BEGIN")].into_iter().chain(rows);
     let statements: Vec<_> = statements.chain([Sql("COMMIT")]).collect();
     database.run(&statements).await;
-    // All of them are told at the same time, too.
+    // The commit is reported to all of them, too.
     for (_, client) in &executors {
         drop(client.committed(row(client, 0, SpawnOptions::new())));
     }
@@ -427,7 +427,7 @@ async fn leases_are_renewed_while_a_transaction_is_open(database: Database) {
         let statements = [Sql("BEGIN"), add(&row), sleep, Sql("COMMIT")];
         database.run(&statements).await;
     } else {
-        // A file has one writer at a time, so the transaction writes only at its end.
+        // A file has one writer at a time, so this transaction only reads, and the row is inserted afterwards.
         let db = database.open();
         let begin = "BEGIN; SELECT count(*) FROM orders";
         db.execute_batch(begin).expect("it begins");

@@ -102,7 +102,7 @@ fn plans_arrive_as_they_were_sent() {
         Role::Worker(work),
         Role::Producer { tasks: 3 },
         Role::Storer,
-        Role::Buyer(Death::InCommit),
+        Role::Buyer(Death::Within),
         Role::Operator(Operation::Replay),
         Role::Awaiter { id },
         Role::Whole {

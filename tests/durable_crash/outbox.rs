@@ -1,4 +1,4 @@
-//! Processes die around the commit of a transaction that stores a task beside a row of the user, and while they move such tasks.
+//! Processes die around the commit of a transaction that stores a task together with a row of the user, and while they move such tasks.
 
 use rusqlite::Connection;
 use rustix::process::{Signal, getpid, kill_process};
@@ -10,18 +10,18 @@ use super::job::{Folder, Job};
 use super::process::Process;
 use super::site::{Site, outcomes};
 
-/// The point at which a process dies that buys something.
+/// The point at which a buyer dies, relative to its commit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Death {
-    BeforeCommit,
-    InCommit,
-    AfterCommit,
+    Before,
+    Within,
+    After,
 }
 
 /// Stores an order and its task in one transaction, and dies.
 pub(crate) fn buy(client: &DurableClient, folder: &Folder, death: Death) {
     let mut db = open(folder);
-    if death == Death::InCommit {
+    if death == Death::Within {
         // Old versions of rusqlite return `()`.
         _ = db.commit_hook(Some(|| -> bool { die() }));
     }
@@ -32,7 +32,7 @@ pub(crate) fn buy(client: &DurableClient, folder: &Folder, death: Death) {
     let row = row.expect("it is a row");
     tx.execute(row.insert(), (row.id_bytes(), row.body()))
         .expect("it is inserted");
-    if death == Death::BeforeCommit {
+    if death == Death::Before {
         die();
     }
     tx.commit().expect("it is committed");
@@ -44,7 +44,7 @@ fn die() -> ! {
     std::process::abort()
 }
 
-/// Opens the file of the store, which is also that of the user.
+/// Opens the file of the store, which also contains the user's table.
 fn open(folder: &Folder) -> Connection {
     Connection::open(folder.0.join("tasks.db")).expect("a database")
 }
@@ -66,11 +66,11 @@ fn count(site: &Site, table: &str) -> u64 {
 
 #[tokio::test]
 async fn an_order_has_its_task_whenever_the_buyer_dies() {
-    for death in [Death::BeforeCommit, Death::InCommit, Death::AfterCommit] {
+    for death in [Death::Before, Death::Within, Death::After] {
         let site = site().await;
         let mut buyer = Process::start(&site.plan(Role::Buyer(death)));
         buyer.was_killed_by(Signal::KILL).await;
-        let expected = u64::from(death == Death::AfterCommit);
+        let expected = u64::from(death == Death::After);
         assert_eq!(count(&site, "orders"), expected, "{death:?}");
 
         let mut worker = site.worker(site.work()).await;
@@ -100,7 +100,7 @@ async fn a_worker_dies_while_it_moves_tasks() {
     }
 }
 
-/// Several transactions move the tasks.
+/// Enough tasks that several transactions are needed to move them.
 const TASKS: usize = 600;
 
 async fn worker_dies_at(point: &str) {

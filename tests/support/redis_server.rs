@@ -42,7 +42,7 @@ pub(crate) fn is_installed() -> bool {
 
 /// A server that ends with its owner.
 pub(crate) struct Server {
-    child: Option<Child>,
+    child: Option<GuardedChild>,
     folder: tempfile::TempDir,
     arguments: Vec<String>,
     /// A library that is loaded before the others.
@@ -146,6 +146,7 @@ impl Server {
     fn has_exited(&mut self) -> bool {
         let child = self.child.as_mut().expect("it was started");
         child
+            .process
             .try_wait()
             .expect("a child can be waited for")
             .is_some()
@@ -170,17 +171,15 @@ impl Server {
             .args(others)
             .current_dir(self.folder.path())
             .stdin(Stdio::null())
+            .stdout(Stdio::null())
             .spawn()
             .expect("this test needs redis-server: install it, on Debian by `apt-get install redis-server`");
-        self.child = Some(child);
+        self.child = Some(GuardedChild::new(child));
     }
 
     /// As `kill -9`.
     pub(crate) fn kill(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            child.kill().expect("a child can be killed");
-            child.wait().expect("a child can be waited for");
-        }
+        self.child = None;
     }
 
     /// Where its files are.
@@ -202,7 +201,7 @@ impl Server {
     }
 
     pub(crate) fn process(&self) -> Pid {
-        Pid::from_child(self.child.as_ref().expect("it runs"))
+        Pid::from_child(&self.child.as_ref().expect("it runs").process)
     }
 
     /// Stops the process, or lets it go on.
@@ -233,9 +232,30 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+/// A process that ends with its owner, or with the process of the tests: at its end, other threads may still own the server.
+struct GuardedChild {
+    process: Child,
+    /// A shell that kills the process when its own input ends.
+    guard: Child,
+}
+
+impl GuardedChild {
+    fn new(process: Child) -> Self {
+        let guard = Command::new("sh")
+            .args(["-c", "read -r _; kill -9 $0", &process.id().to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        let guard = guard.expect("a shell can be started");
+        Self { process, guard }
+    }
+}
+
+impl Drop for GuardedChild {
+    /// Ends the guard first, so that it cannot kill another process with the same number.
     fn drop(&mut self) {
-        if let Some(mut child) = self.child.take() {
+        for child in [&mut self.guard, &mut self.process] {
             child.kill().ok();
             child.wait().ok();
         }

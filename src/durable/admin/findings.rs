@@ -100,8 +100,13 @@ fn newer_outbox_rows(facts: &Facts<'_>) -> Option<Finding> {
         Finding::new(
             "outbox.newer",
             FindingLevel::Warn,
-            format!("{rows} tasks in the outbox were encoded by a later version of throng"),
-            "update the workers: a program with that version moves these tasks into the store",
+            match rows {
+                1 => String::from("a task in the outbox was encoded by a later version of throng"),
+                _ => {
+                    format!("{rows} tasks in the outbox were encoded by a later version of throng")
+                }
+            },
+            "update the workers: only a program with that version can move these tasks into the store",
         )
     })
 }

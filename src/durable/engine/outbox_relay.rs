@@ -15,8 +15,8 @@ use crate::sync::{Mutex, lock};
 
 /// Moves tasks from the outbox in the database of the store into the store.
 ///
-/// It moves them at once when this process reports a commit. Other commits it must look for. It does so from when this process has a
-/// worker, or has made a row: until then, it need not know of tasks.
+/// When its client reports a commit, it moves the tasks at once. It finds other commits only by looking for them, and does so once its
+/// client has a worker or has made a row. A client with neither has no interest in these tasks.
 #[derive(Default)]
 pub(crate) struct OutboxRelay {
     state: Mutex<State>,
@@ -35,15 +35,15 @@ struct State {
 struct RelayTask {
     relay: StdArc<OutboxRelay>,
     store: StdArc<dyn Backend>,
-    /// The time until it looks next, or tries again.
+    /// The time until the relay looks again, or retries after a failure.
     pause: Duration,
     failures: u32,
-    /// It has reported that there are rows of a later version.
+    /// `true` once it has reported that there are rows of a later version.
     has_reported_newer: bool,
 }
 
 impl OutboxRelay {
-    /// Moves the rows that were committed before.
+    /// Has all rows moved that have been committed so far.
     pub(crate) fn committed(&self) {
         lock(&self.state).has_committed = true;
         self.wake.notify_one();
@@ -77,7 +77,7 @@ impl OutboxRelay {
 }
 
 impl RelayTask {
-    /// Waits until it is time to look, or until rows were committed.
+    /// Waits until it is time to look, or until a commit is reported.
     async fn wait(&self) {
         let wake = self.relay.wake.notified();
         let State {
@@ -94,7 +94,7 @@ impl RelayTask {
         let has_committed = mem::take(&mut lock(&self.relay.state).has_committed);
         match self.move_rows(has_committed).await {
             Ok(()) => self.failures = 0,
-            // If the rows are never moved, the next program does it.
+            // If this process exits before the rows are moved, another one moves them.
             Err(_) => {
                 self.failures += 1;
                 self.pause = BACKOFF.delay(self.failures).unwrap_or_default();

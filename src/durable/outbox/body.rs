@@ -1,4 +1,4 @@
-//! The body of a row of an outbox: a task, in a form that stays readable while programs are replaced.
+//! The body of an outbox row: a task, in a format that stays readable while programs are replaced.
 //!
 //! | bytes | body, version 1 |
 //! | --- | --- |
@@ -7,8 +7,8 @@
 //! | | [`OutboxHead`] as a JSON text |
 //! | | payload, in its envelope |
 //!
-//! A program leaves rows of later versions to later programs. So each change of a task's properties that an earlier program would ignore
-//! needs a new version.
+//! A program leaves rows of later versions to later programs. A change to a task's properties therefore needs a new version if an earlier
+//! program would ignore it.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use crate::durable::queue::group::GroupName;
 use crate::durable::queue::name::QueueName;
 use crate::durable::task::{MAX_PAYLOAD_BYTES, NewTask};
 
-/// The version of the bodies that this build writes, and the last one that it reads.
+/// The version of the bodies that this build writes, and the latest one that it reads.
 pub(crate) const BODY_VERSION: u8 = 1;
 
 /// The properties of a task, except its id and its payload. Times are in milliseconds.
@@ -92,7 +92,7 @@ pub(crate) fn decode_body(id: TaskId, body: &[u8]) -> Result<NewTask, String> {
     head.check()?;
     let opened = open_payload(payload).ok_or("the envelope of its payload cannot be read")?;
     if payload.len() > MAX_PAYLOAD_BYTES {
-        return Err(format!("its payload has {} bytes", payload.len()));
+        return Err(format!("its payload is too large: {} bytes", payload.len()));
     }
     Ok(NewTask {
         id,
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn a_body_that_makes_no_sense_is_refused() {
         let body = encode_body(&task());
-        // Any part of the payload after its envelope is a payload.
+        // A body that is cut off behind the envelope of its payload can still be read.
         for len in 0..body.len() - b"payload".len() {
             assert!(decode_body(TaskId::new(), &body[..len]).is_err(), "{len}");
         }

@@ -44,8 +44,8 @@ fn read_conflict(bytes: &[u8; CONFLICT_LEN]) -> KeyConflict {
     }
 }
 
-/// Returns the column `output` of a task that came from an outbox and was not stored, because of this conflict. Its state is that of a
-/// cancelled task, which has no output.
+/// Returns the column `output` of a task that came from an outbox and has ended because of this conflict. It is stored in the state of a
+/// cancelled task, which otherwise has no output.
 pub(crate) fn output_of_conflict(conflict: &KeyConflict) -> Vec<u8> {
     let resolution = CONFLICTS.iter().position(|&it| it == conflict.resolution);
     let mut output = vec![resolution.unwrap_or_default() as u8];

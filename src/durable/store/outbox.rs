@@ -16,10 +16,10 @@ pub(crate) struct OutboxLook {
 pub(crate) struct DrainedOutbox {
     /// The number of rows that were removed.
     pub(crate) moved: u64,
-    /// Of these, the rows that could not be read, and are dead letters now.
+    /// The number of these that could not be read, and are dead letters now.
     pub(crate) unreadable: u64,
     /// `true` if there may be more rows that this program can move.
     pub(crate) more: bool,
-    /// Rows of later versions, which are left for programs that know them. They are counted when no others are left.
+    /// The number of rows of later versions, which are left for programs that know them. They are counted once no other rows are left.
     pub(crate) newer: u64,
 }

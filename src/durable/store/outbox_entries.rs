@@ -14,12 +14,12 @@ use crate::durable::task::DEFAULT_RETENTION;
 /// The name of the dead letters of rows that cannot be read.
 const UNREADABLE_NAME: &str = "throng.unreadable-outbox-row";
 
-/// The delay of a task that ends in the transaction that stores it. So it is in no list.
+/// The delay of a task that ends in the transaction that stores it. The delay keeps the task out of the lists of waiting tasks.
 const SHORTEST_DELAY: Duration = Duration::from_millis(1);
 
 /// A row of an outbox.
 pub(crate) struct OutboxEntry {
-    /// `None` if it is not the id of a task.
+    /// `None` if the column does not contain a task id.
     pub(crate) id: Option<TaskId>,
     pub(crate) body: Vec<u8>,
 }
@@ -28,7 +28,7 @@ pub(crate) struct OutboxEntry {
 #[derive(Default)]
 pub(crate) struct SortedEntries {
     pub(crate) tasks: Vec<NewTask>,
-    /// The tasks that are to be dead letters, since their rows cannot be read, and the reasons.
+    /// The tasks that become dead letters because their rows cannot be read, and the reasons.
     pub(crate) unreadable: Vec<(NewTask, String)>,
 }
 
@@ -47,7 +47,7 @@ impl SortedEntries {
 
 impl OutboxEntry {
     fn read(&self) -> Result<NewTask, String> {
-        let id = self.id.ok_or("its id is not that of a task");
+        let id = self.id.ok_or("its id is not a task id");
         let task = id
             .map_err(String::from)
             .and_then(|id| decode_body(id, &self.body));
@@ -74,7 +74,7 @@ impl OutboxEntry {
     }
 }
 
-/// Returns the task by which those who await `task` learn that another one held its key.
+/// Returns the ended task that is stored instead of `task`. It tells handles of `task` that another task held the key.
 pub(crate) fn ended_task(task: &NewTask) -> NewTask {
     NewTask {
         group: None,

@@ -377,7 +377,7 @@ pub(crate) enum TaskState {
     Dead { reason: DeadReason, error: String },
     /// It was cancelled.
     Cancelled,
-    /// It came from an outbox, and is not stored, since another task held its key.
+    /// It came from an outbox, and has ended without a run, because another task held its key.
     #[cfg_attr(
         not(any(feature = "postgres", feature = "sqlite-unbundled")),
         allow(dead_code, reason = "other stores have no outbox")
@@ -402,7 +402,7 @@ impl TaskState {
         }
     }
 
-    /// Returns the task that held the key of this one, if those who await this one await the other instead.
+    /// Returns the task that held the key of this one, if handles of this one await that task instead.
     pub(crate) fn joined(&self) -> Option<(TaskId, Conflict)> {
         match *self {
             Self::Conflict { holder, resolution } if resolution != Conflict::Reject => {

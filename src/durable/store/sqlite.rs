@@ -7,9 +7,10 @@
 //! Several processes on one machine may have the file open. Each is an [endpoint] in a folder beside the file.
 //! Through this folder, the processes wake one another, and detect which of them have died.
 //!
-//! A request runs in a [`Transaction`], which changes the tables in these files, from top to bottom: `backend` has the
-//! requests, of which `session`, `enqueue`, `turn` and `admin` are the main ones; `verdicts`, `claim`, `reap`, `renew` and `routing` are their parts; `task` has
-//! the steps of a task; `ready_queue`, `claims`, `payload`, `progress`, `queues` and `meta` each read and write one table, and `steps` two.
+//! A request runs in a [`Transaction`], which changes the tables in these files, from top to bottom: `backend` lists the
+//! requests, and `session`, `enqueue`, `turn` and `admin` implement the main ones; `verdicts`, `claim`, `reap`, `renew` and `routing` are
+//! their parts; `task` has the steps of a task; `ready_queue`, `claims`, `payload`, `progress`, `queues` and `meta` each read and write one
+//! table, and `steps` two.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -107,7 +108,7 @@ compile_error!("the feature `sqlite` needs Unix for now");
 /// - When a process exits, for any reason, the other processes detect it. A busy worker takes its tasks back
 ///   within milliseconds, and an idle worker within seconds. The process itself does so when it is started
 ///   again. A process that hangs loses its tasks when their lease expires.
-/// - Transactions of yours in the same file can store tasks: see [`Outbox`](crate::durable::Outbox).
+/// - Your own transactions in the same file can store tasks: see [`Outbox`](crate::durable::Outbox).
 /// - A worker that waits for tasks writes nothing, and does not keep other processes from writing. While results or
 ///   dead letters are retained, each executor writes a few bytes every 15 to 45 seconds.
 /// - If no space is left on the disk, requests fail immediately with an error that [`is_full`](DurableError::is_full),

@@ -1,4 +1,4 @@
-//! [`Database`]: a database with a store, and with a table of the user.
+//! [`Database`]: a database with a store and a table of the user.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio_postgres::NoTls;
 
 use crate::postgres_server::Server;
 
-/// A database with a store, with the table `orders (id)` of the user, and with an outbox.
+/// A database with a store, an outbox, and the user's table `orders (id)`.
 pub(super) enum Database {
     File(tempfile::TempDir),
     /// A schema of a server. It also contains the table of the user.

@@ -1,4 +1,4 @@
-//! Stores without an outbox, and drivers that the crate knows.
+//! Stores without an outbox, and the drivers that the crate supports.
 
 use std::time::Duration;
 
@@ -93,7 +93,7 @@ async fn a_missing_outbox_in_sqlite_is_named() {
     let error = client.spawn_in(&db, Number(1)).unwrap_err();
     assert!(error.is_unfit(), "{error}");
     assert!(error.to_string().contains("`Outbox::CREATE`"), "{error}");
-    // Nothing depends on the table.
+    // Other requests work without the table.
     let row = client.outbox(Number(1), SpawnOptions::new()).unwrap();
     let handle = client.committed(row);
     in_time(async {
@@ -104,7 +104,7 @@ async fn a_missing_outbox_in_sqlite_is_named() {
     .await;
 }
 
-/// An engine that runs already finds an outbox that is created later.
+/// A running engine finds an outbox that is created later.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_outbox_in_sqlite_can_be_created_later() {
     let database = Database::file().await;
@@ -161,7 +161,7 @@ async fn a_missing_outbox_in_postgresql_is_named() {
     assert!(error.to_string().contains("no outbox"), "{error}");
 }
 
-/// A user that adds rows needs no other right.
+/// A user that adds rows needs only `INSERT`, and `USAGE` on the schema.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_user_in_postgresql_needs_only_the_right_to_insert() {
     if !is_installed() {
@@ -196,7 +196,7 @@ async fn a_user_in_postgresql_needs_only_the_right_to_insert() {
     assert_eq!(row.unwrap().insert(), Outbox::INSERT_POSTGRES);
 }
 
-/// For the database, this is the death of an engine that moves tasks.
+/// To the database, a broken connection is the same as the death of an engine that moves tasks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_task_in_postgresql_is_moved_twice_if_connections_break() {
     const TASKS: u64 = 3_000;
@@ -226,7 +226,7 @@ async fn no_task_in_postgresql_is_moved_twice_if_connections_break() {
     let count = "SELECT count(*) FROM throng.outbox";
     for kill in 0..30 {
         db.batch_execute(others).await.expect("they end");
-        // A drain takes some time, and is tried again after some time. So its connection breaks at any of its steps.
+        // The pauses differ in length, so that connections break at different steps of a drain.
         tokio::time::sleep(Duration::from_millis(kill)).await;
     }
     in_time(async {

@@ -1,7 +1,7 @@
 //! The outbox, in the table `outbox`: see [`Outbox`](crate::durable::Outbox).
 //!
-//! A task is moved in one transaction, which removes its row and stores the task. So it is stored once, whichever processes do this. Several
-//! processes may move rows at the same time, each some others.
+//! One transaction removes a row and stores its task. A task is therefore stored exactly once, no matter which processes move it. Several
+//! processes can move different rows at the same time.
 
 use std::slice;
 use std::time::Duration;
@@ -50,7 +50,7 @@ const COUNT_NEWER: &str =
 
 const FIND: &str = "SELECT id FROM throng.outbox WHERE id = ANY ($1::bytea[])";
 
-/// The version up to which rows are moved, as the statements take it.
+/// The latest version of the rows to move, as a parameter of the statements.
 const KNOWN: &[u8] = &[BODY_VERSION];
 
 /// Looks for rows.
@@ -147,7 +147,7 @@ async fn store_unreadable(tx: &mut Transaction, task: &NewTask, error: &str) -> 
     Ok(())
 }
 
-/// Stores a delayed task, which the caller ends, unless there is one with its id.
+/// Stores a delayed task, which the caller ends. Returns `None` if there already is a task with its id.
 async fn store_delayed(tx: &mut Transaction, task: &NewTask) -> Result<Option<Task>, Fault> {
     if tx.task(task.id).await?.is_some() {
         return Ok(None);

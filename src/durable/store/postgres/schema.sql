@@ -286,7 +286,7 @@ CREATE TABLE throng.stat_report (
 );
 CREATE INDEX stat_report_at ON throng.stat_report (at);
 
--- The tasks that transactions of users store: see `outbox.rs`. This is the only table that others write, and it never changes.
+-- The tasks that transactions of users store: see `outbox.rs`. Other programs write only to this table, so its columns never change.
 CREATE TABLE throng.outbox (
     id bytea PRIMARY KEY,
     body bytea NOT NULL

@@ -1,6 +1,6 @@
 //! The outbox, in the table `throng_outbox`, which users create: see [`Outbox`](crate::durable::Outbox).
 //!
-//! A task is moved in one transaction, which removes its row and stores the task. So it is stored once, whichever processes do this.
+//! One transaction removes a row and stores its task. A task is therefore stored exactly once, no matter which processes move it.
 
 use std::slice;
 use std::time::Duration;
@@ -26,10 +26,10 @@ use crate::durable::store::{
 
 /// The interval at which an engine looks for commits of others, if there is an outbox.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
-/// The interval at which it looks whether there is an outbox.
+/// The interval at which an engine looks for an outbox, if there is none.
 const MISSING_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Selects the next rows of the versions up to `?1`, and those that make no sense. The first byte of an empty body is `NULL`.
+/// Selects the next rows of the versions up to `?1`, and those that cannot be read. The first byte of an empty body is `NULL`.
 const NEXT: &str = "SELECT rowid, id, body FROM throng_outbox
     WHERE (typeof(body) = 'blob' AND substr(body, 1, 1) > ?1) IS NOT TRUE ORDER BY rowid";
 
@@ -106,7 +106,7 @@ pub(super) fn contains(db: &Connection, id: TaskId) -> Result<bool, rusqlite::Er
     statement.exists([id.to_bytes()])
 }
 
-/// A row, by its number.
+/// A row and its `rowid`.
 struct OutboxTableRow {
     number: i64,
     entry: OutboxEntry,
@@ -196,7 +196,7 @@ fn store_unreadable(tx: &mut Transaction<'_>, task: &NewTask, error: &str) -> Re
     }
 }
 
-/// Stores a delayed task, which the caller ends, unless there is one with its id.
+/// Stores a delayed task, which the caller ends. Returns `None` if there already is a task with its id.
 fn store_delayed(tx: &mut Transaction<'_>, task: &NewTask) -> Result<Option<Task>, Fault> {
     if tx.task(task.id)?.is_some() {
         return Ok(None);

@@ -11,7 +11,7 @@ impl Sealed for Connection {}
 impl Sealed for Transaction<'_> {}
 impl Sealed for Savepoint<'_> {}
 
-/// With a bare connection, the task is part of the transaction that the connection has begun. Without one, it is stored at once.
+/// With a bare connection, the task is part of the transaction that the connection has begun. If there is none, the task is stored at once.
 impl OutboxConnection for Connection {
     type Inserted<'a, T: DurableTask> = Result<OutboxRow<T>, DurableError>;
 

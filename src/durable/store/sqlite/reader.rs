@@ -40,14 +40,14 @@ pub(super) struct ReadConnection {
     pub(super) db: Connection,
     pub(super) shared: Arc<Shared>,
     pub(super) clock: Clock,
-    /// As this connection has found it.
+    /// The state in which this connection last found the outbox empty. `None` if it may have rows.
     pub(super) empty_outbox: Cell<Option<EmptyOutbox>>,
 }
 
 /// The state of the file when the outbox was last empty.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct EmptyOutbox {
-    /// SQLite's number of the state of the file. It changes with each commit of another connection.
+    /// The value of `PRAGMA data_version`, which changes with each commit of another connection.
     pub(super) data_version: i64,
     /// `true` if no user has created the outbox.
     pub(super) is_missing: bool,
@@ -187,7 +187,7 @@ impl OpenDatabase {
     /// Replaces a connection that may be unusable.
     fn reconnect(&mut self) -> Result<(), Fault> {
         (self.connection.db, self.files) = schema::read(&self.files)?;
-        // It is not valid for another connection.
+        // A `data_version` is only valid for the connection that has read it.
         self.connection.empty_outbox.set(None);
         Ok(())
     }

@@ -373,6 +373,7 @@ fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, rusqlite::Error>
 /// Opens a connection, and sets it up.
 pub(super) fn open(path: &Path, flags: OpenFlags) -> Result<Connection, rusqlite::Error> {
     let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    #[allow(unused_mut, reason = "some versions of rusqlite need it below")]
     let mut db = Connection::open_with_flags(path, flags)?;
     // Old versions of rusqlite take only a function pointer.
     db.busy_handler(Some(wait_for_lock as fn(i32) -> bool))?;

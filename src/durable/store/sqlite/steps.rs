@@ -41,7 +41,11 @@ pub(super) fn signal(
     name: &StepName,
     value: &[u8],
 ) -> Result<SignalAnswer, Fault> {
-    if !tx.is_alive(id)? && !(tx.move_from_outbox(id)? && tx.is_alive(id)?) {
+    let mut is_alive = tx.is_alive(id)?;
+    if !is_alive && tx.move_from_outbox(id)? {
+        is_alive = tx.is_alive(id)?;
+    }
+    if !is_alive {
         return Ok(SignalAnswer::Absent);
     }
     let answer = tx.add_step(id, name, value, false)?.into();

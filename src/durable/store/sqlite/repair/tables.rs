@@ -171,7 +171,7 @@ const TABLES: [Table; 18] = [
         name: "throng_outbox",
         key: &["rowid"],
         scans: &[
-            // This reads all of each body, since the next rows are found by their bodies.
+            // This reads each body in full, since the queries for the next rows read the bodies.
             "SELECT rowid, substr(body, -1) FROM {} NOT INDEXED ORDER BY rowid",
             "SELECT rowid FROM {} NOT INDEXED ORDER BY rowid",
             "SELECT rowid FROM {} NOT INDEXED ORDER BY rowid DESC",
@@ -200,7 +200,7 @@ pub(super) fn rebuild_all(
     damage: &mut Damage,
 ) -> Result<(), Fault> {
     let mut damaged = Vec::new();
-    // Users create the outbox, or do not.
+    // The outbox exists only if a user has created it.
     let has_outbox = has_outbox(db)?;
     let tables = TABLES.iter();
     for table in tables.filter(|it| has_outbox || it.name != "throng_outbox") {

@@ -7,7 +7,7 @@ use super::process::*;
 use crate::durable::DeadFilter;
 use crate::durable::store::{
     ChildEnd, DeadReason, MAX_BYTES_WITH_OUTPUTS, MAX_STEP_BYTES, MAX_STEPS, NewStep, NewTask,
-    StepAnswer, StepName, TaskState, Verdict,
+    StepAnswer, StepName, StepWait, TaskState, Verdict,
 };
 
 use super::steps_tests::step_name;
@@ -126,6 +126,7 @@ pub(super) async fn the_last_child_wakes_its_parent(it: &dyn Harness) {
     let turned = session.turn(wanting(9).verdict(epoch, 4, done())).await;
     let claim = turned.claim.expect("the parent is due");
     assert_eq!((ids(&claim), claim.tasks[0].steps), (vec![id(1)], 3));
+    assert_eq!(claim.tasks[0].wait, StepWait::Over);
 }
 
 pub(super) async fn a_child_that_ends_before_the_suspension_counts(it: &dyn Harness) {
