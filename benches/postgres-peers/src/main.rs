@@ -41,7 +41,8 @@ impl Payload {
 
 /// A queue, its way to store tasks, and a worker.
 trait Peer: Clone + Send + Sync + Sized + 'static {
-    fn open(url: &str) -> impl Future<Output = Result<Self>> + Send;
+    /// The migrations of underway cannot be sent to another thread.
+    fn open(url: &str) -> impl Future<Output = Result<Self>>;
 
     /// Stores one task.
     fn store(&self, number: u64) -> impl Future<Output = Result<()>> + Send;
