@@ -86,7 +86,7 @@ async fn begin<'a>(
         look(tx, request),
     );
     // A transaction goes on after a refusal, so this must not hide that a statement has failed.
-    let session = match session {
+    let session: Result<_, Fault> = match session {
         Err(Fault::Refused(cause)) => Err(Fault::Refused(cause)),
         found => Ok(found?),
     };
