@@ -22,7 +22,7 @@ fn on_commit(scene: &PostgresScene, row: &str, body: &str) {
         "CREATE FUNCTION $S.on_commit() RETURNS trigger LANGUAGE plpgsql AS
              $$ BEGIN {body}; RETURN NULL; END $$;
          CREATE CONSTRAINT TRIGGER on_commit AFTER INSERT ON $S.{table}
-             DEFERRABLE INITIALLY DEFERRED FOR ROW {condition}
+             DEFERRABLE INITIALLY DEFERRED FOR each ROW {condition}
              EXECUTE FUNCTION $S.on_commit()"
     ));
 }
