@@ -250,9 +250,9 @@ pub(super) fn remedy(code: &SqlState) -> Option<&'static str> {
         SqlState::INSUFFICIENT_PRIVILEGE => Some(
             "grant the user all rights on the schema of the store, its tables and its sequences",
         ),
-        SqlState::TOO_MANY_CONNECTIONS => {
-            Some("raise `max_connections`: each process that opens the store has three connections")
-        }
+        SqlState::TOO_MANY_CONNECTIONS => Some(
+            "raise `max_connections`: each process that opens the store has up to four connections",
+        ),
         _ => None,
     }
 }

@@ -108,7 +108,8 @@ impl PostgresServer {
     /// The server gives up before this process does, so an error says the reason. It ends the transaction of a process that hangs.
     ///
     /// The statements of this store are pinned to the plans that they are written for: each row is found by an index, in a nested loop. The
-    /// statistics of a queue's tables are always out of date, and then a planner that is free to choose reads whole tables.
+    /// statistics of a queue's tables are always out of date, and then a planner that is free to choose reads whole tables. No plan depends
+    /// on parameters, so each statement is planned once.
     ///
     /// A role or a database can have limits of its own, which not every version of the server knows. One of them would end connections that
     /// have nothing to do.
@@ -131,6 +132,7 @@ impl PostgresServer {
             ("enable_mergejoin", "off"),
             ("enable_seqscan", "off"),
             ("jit", "off"),
+            ("plan_cache_mode", "force_generic_plan"),
         ];
         let others = others.map(|(name, value)| (name, value.to_owned()));
         let settings = times.into_iter().chain(others).map(|(name, value)| {

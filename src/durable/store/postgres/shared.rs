@@ -6,6 +6,7 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
+use super::low_marks::LowMarks;
 use super::server::PostgresServer;
 use super::time::ServerTime;
 use crate::durable::store::SessionId;
@@ -30,6 +31,7 @@ pub(super) struct Shared {
     pub(super) is_listening: AtomicBool,
     /// The sets of the sessions of this process.
     pub(super) sets: Mutex<HashMap<SessionId, Option<Arc<TypeSet>>>>,
+    pub(super) low_marks: LowMarks,
     /// The sessions of this process that may be in the table `park`.
     pub(super) parked: Mutex<HashSet<SessionId>>,
     /// The last row of the table `watch` that maintenance has checked.
@@ -52,6 +54,7 @@ impl Shared {
             is_observer,
             is_listening: AtomicBool::new(false),
             sets: Mutex::default(),
+            low_marks: LowMarks::default(),
             parked: Mutex::default(),
             checked_watch: Mutex::default(),
         }

@@ -3,6 +3,7 @@
 pub(in crate::durable::store) use self::connection::ServerConnection;
 pub(in crate::durable::store) use self::server::is_installed as is_server_installed;
 
+mod commits_tests;
 mod concurrency_tests;
 #[path = "../../../../tests/support/postgres_connection.rs"]
 mod connection;
@@ -13,6 +14,7 @@ mod errors_tests;
 mod findings_tests;
 mod hosts_tests;
 mod lost_answers_tests;
+mod low_marks_tests;
 mod maintenance_tests;
 mod permissions_tests;
 mod plans_tests;

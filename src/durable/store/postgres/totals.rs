@@ -8,7 +8,7 @@ use super::transaction::Transaction;
 use super::view::View;
 use crate::durable::Counts;
 
-const ADD: &str = "INSERT INTO throng.total
+pub(super) const ADD: &str = "INSERT INTO throng.total
         (endpoint, waiting, delayed, running, results, dead, stored, claimed, done, retried, snoozed,
          died, released, crashed, lost, cancelled)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
@@ -47,9 +47,8 @@ impl Transaction {
         self.deltas.add(field_of(to), tasks as i64);
     }
 
-    /// Adds the changes of the numbers to the row of this process.
-    pub(super) async fn write_deltas(&mut self) -> Result<(), Fault> {
-        let deltas = std::mem::take(&mut self.deltas);
+    /// Adds changes of the numbers to the row of this process.
+    pub(super) async fn write_deltas(&self, deltas: Deltas) -> Result<(), Fault> {
         self.add_to(self.shared.endpoint, deltas).await
     }
 

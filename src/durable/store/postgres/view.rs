@@ -29,6 +29,13 @@ impl View {
         Self { db, shared, meta }
     }
 
+    /// Prepares statements, so that they are sent at once. If several futures run together, the server executes those of their statements
+    /// that are prepared in the order of the futures. With `biased`, the first of them to fail is also the first to be noticed: the server
+    /// refuses all that follow.
+    pub(super) async fn prepare(&self, statements: &[&'static str]) -> Result<(), Error> {
+        self.db.prepare(statements).await
+    }
+
     /// Returns the rows that a statement selects.
     pub(super) async fn rows(
         &self,

@@ -1,4 +1,18 @@
-//! [`Writer`]: runs the requests that write, on one connection, many in one transaction.
+//! [`Writer`]: runs the requests that write, many in one transaction.
+//!
+//! While the server waits for the disk to commit a transaction, the next requests run on a second connection. This is safe:
+//!
+//! - At most one of the two transactions still runs requests: each passes its turn on when its COMMIT is sent. From then on, it waits for
+//!   locks only with its last statements. These change the progress of tasks that it has locked, and the row of this process in `total`,
+//!   which the other transaction changes just before its own COMMIT, when it waits for nothing else. So the two do not wait for each other.
+//! - The transaction that runs requests waits for the rows that the other one has locked. These include the sessions that have made its
+//!   requests: a copy of such a request, and the next request of its session, see whether it was committed.
+//! - If a COMMIT is refused, its requests run again without the turn, beside those of the other connection, as the requests of another
+//!   process do. A session has one request at a time, so no other one of its requests can overtake them.
+//! - The notifications of a transaction follow its own COMMIT, on the same connection.
+//!
+//! The second connection is opened when requests have waited for a COMMIT, and then takes the next ones. Requests do not wait for it to
+//! open, and do not fail if the server allows no more connections.
 //!
 //! A request that is refused has written nothing, so the others of its transaction are not affected. If a request fails in another way, the
 //! transaction is rolled back. If one of them needs the store for itself, they run again in a transaction that has it. Otherwise, each of
@@ -10,9 +24,10 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
-use tokio::try_join;
+use tokio::{join, try_join};
 
 use self::job::{Job, NewJob};
+use self::job_line::{JobLine, RunTurn};
 use super::connection::Connection;
 use super::error::Fault;
 use super::migrate;
@@ -21,9 +36,10 @@ use super::shared::Shared;
 use super::transaction::{FIRST_STATEMENTS, Run, Transaction};
 use crate::durable::failpoint::failpoint;
 use crate::durable::failure::{Effect, Failure};
-use crate::durable::store::Answer;
+use crate::durable::store::{Answer, SessionId};
 
 mod job;
+mod job_line;
 
 /// The maximum number of requests in a transaction.
 const MAX_BATCH: usize = 64;
@@ -34,6 +50,9 @@ const MAX_ATTEMPTS: u32 = 10;
 /// The time for which the writer does not try to connect again after it has failed to.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 
+/// The time for which one task writes alone after the other one has failed to connect.
+const SPARE_PAUSE: Duration = Duration::from_secs(1);
+
 /// Hands requests to the task that writes.
 pub(super) struct Writer {
     jobs: mpsc::UnboundedSender<Box<dyn Job>>,
@@ -42,33 +61,49 @@ pub(super) struct Writer {
 impl Writer {
     pub(super) fn start(runtime: &Handle, shared: Arc<Shared>) -> Self {
         let (jobs, receiver) = mpsc::unbounded_channel();
-        let task = WriterTask {
-            shared,
-            connection: None,
-            failed: None,
-        };
-        runtime.spawn(task.run(receiver));
+        let line = Arc::new(JobLine::new(receiver));
+        for is_main in [true, false] {
+            let task = WriterTask {
+                shared: Arc::clone(&shared),
+                is_main,
+                connection: None,
+                failed: None,
+                turn: None,
+            };
+            runtime.spawn(task.run(Arc::clone(&line)));
+        }
         Self { jobs }
     }
 
-    /// Runs a request. With `is_alone`, its transaction has the store for itself from the start.
-    pub(super) fn run<R, T>(&self, request: R, is_alone: bool, run: Run<R, T>) -> Answer<'static, T>
+    /// Runs a request. With `is_alone`, its transaction has the store for itself from the start. A `session` is read when the transaction
+    /// begins.
+    pub(super) fn run<R, T>(
+        &self,
+        request: R,
+        session: Option<SessionId>,
+        is_alone: bool,
+        run: Run<R, T>,
+    ) -> Answer<'static, T>
     where
         R: Send + Sync + 'static,
         T: Send + 'static,
     {
-        let (job, answer) = NewJob::new(request, is_alone, run);
+        let (job, answer) = NewJob::new(request, session, is_alone, run);
         self.jobs.send(Box::new(job)).ok();
         Box::pin(answer)
     }
 }
 
-/// The task that writes.
+/// A task that writes, on a connection of its own.
 struct WriterTask {
     shared: Arc<Shared>,
+    /// `false` if it runs requests only while the main task commits.
+    is_main: bool,
     connection: Option<Arc<Connection>>,
     /// The last failure to connect, and its time.
     failed: Option<(Instant, Failure)>,
+    /// Held until the transaction of this task is complete, except for its commit.
+    turn: Option<RunTurn>,
 }
 
 /// The state of the COMMIT of a transaction.
@@ -107,12 +142,44 @@ impl From<Fault> for Broken {
 }
 
 impl WriterTask {
-    async fn run(mut self, mut receiver: mpsc::UnboundedReceiver<Box<dyn Job>>) {
+    async fn run(mut self, line: Arc<JobLine>) {
         let mut jobs = Vec::with_capacity(MAX_BATCH);
-        while receiver.recv_many(&mut jobs, MAX_BATCH).await > 0 {
+        while self.receive(&line, &mut jobs).await > 0 {
             self.write(&mut jobs).await;
+            self.turn = None;
+            if self.is_main {
+                line.reclaim();
+            }
             jobs.drain(..).for_each(|job| job.finish());
             failpoint("postgres.after-answer");
+        }
+    }
+
+    /// Waits for requests, until the store is dropped. Returns their number.
+    async fn receive(&mut self, line: &JobLine, jobs: &mut Vec<Box<dyn Job>>) -> usize {
+        loop {
+            let mut turn = line.turn().await;
+            if !self.is_main && !self.is_connected() {
+                let is_wanted = line.until_reclaimed(&turn).await;
+                drop(turn);
+                if is_wanted {
+                    self.connect_spare().await;
+                }
+                continue;
+            }
+            let received = line.receive(&mut turn, self.is_main, jobs, MAX_BATCH);
+            if let Some(received) = received.await {
+                self.turn = Some(turn);
+                return received;
+            }
+        }
+    }
+
+    /// Connects the task that is not the main one. If that fails, perhaps because the server allows no more connections, the main task runs
+    /// all requests for a while.
+    async fn connect_spare(&mut self) {
+        if self.connect().await.is_err() {
+            sleep(SPARE_PAUSE).await;
         }
     }
 
@@ -190,7 +257,14 @@ impl WriterTask {
             return Err(Fault::NoAnswer.into());
         };
         let mut commit_state = CommitState::Unsent;
-        let transaction = transact(&connection, &self.shared, jobs, is_alone, &mut commit_state);
+        let transaction = transact(
+            &connection,
+            &self.shared,
+            jobs,
+            is_alone,
+            &mut self.turn,
+            &mut commit_state,
+        );
         let limit = self.shared.server.answer_timeout;
         let result = timeout(limit, transaction).await;
         let result = result.unwrap_or(Err(Fault::NoAnswer));
@@ -200,6 +274,7 @@ impl WriterTask {
             self.connection = None;
             return Ok(());
         }
+        self.shared.low_marks.clear();
         if matches!(fault, Fault::NoAnswer) {
             self.shared.server.cancel(&connection);
         }
@@ -215,7 +290,7 @@ impl WriterTask {
 
     /// Connects unless there is a connection.
     async fn connect(&mut self) -> Result<(), Failure> {
-        if self.connection.as_ref().is_some_and(|it| !it.is_closed()) {
+        if self.is_connected() {
             return Ok(());
         }
         if let Some((at, failure)) = &self.failed
@@ -235,6 +310,10 @@ impl WriterTask {
                 Err(failure)
             }
         }
+    }
+
+    fn is_connected(&self) -> bool {
+        self.connection.as_ref().is_some_and(|it| !it.is_closed())
     }
 
     async fn new_connection(&self) -> Result<Connection, Failure> {
@@ -260,15 +339,19 @@ fn fail(jobs: &mut [Box<dyn Job>], broken: Broken) -> Failure {
     failure
 }
 
-/// Runs requests in a transaction, commits it, and notifies others. Sets `commit_state` before and after the COMMIT.
+/// Runs requests in a transaction, commits it, and notifies others. Sets `commit_state` before and after the COMMIT. Gives `turn` back when
+/// everything is sent, so that the next requests run during the commit.
 async fn transact(
     connection: &Arc<Connection>,
     shared: &Arc<Shared>,
     jobs: &mut [Box<dyn Job>],
     is_alone: bool,
+    turn: &mut Option<RunTurn>,
     commit_state: &mut CommitState,
 ) -> Result<(), Fault> {
-    let mut tx = Transaction::begin(connection, shared, is_alone).await?;
+    let sessions = jobs.iter().filter_map(|job| job.session());
+    let sessions: Vec<_> = sessions.collect();
+    let mut tx = Transaction::begin(connection, shared, is_alone, &sessions).await?;
     for job in jobs {
         match job.run(&mut tx).await {
             Err(Fault::Refused(cause)) => job.fail(Fault::Refused(cause).failure(Effect::None)),
@@ -277,10 +360,14 @@ async fn transact(
         tx.settle_groups().await?;
     }
     tx.finish().await?;
+    let deltas = std::mem::take(&mut tx.deltas);
     failpoint("postgres.before-commit");
     *commit_state = CommitState::Sent;
     let commit = async {
-        connection.batch("COMMIT").await?;
+        // If a statement has failed, the server answers the COMMIT all the same, and rolls the transaction back.
+        let (written, answered) = join!(biased; tx.write_last(deltas), connection.batch("COMMIT"));
+        written?;
+        answered?;
         *commit_state = CommitState::Answered;
         failpoint("postgres.after-commit");
         tx.notices.forget_unparked(shared);
@@ -291,7 +378,11 @@ async fn transact(
         tx.notices.send(connection).await;
         Ok::<_, Fault>(())
     };
-    try_join!(commit, notify)?;
+    let pass_on = async {
+        *turn = None;
+        Ok::<_, Fault>(())
+    };
+    try_join!(biased; commit, notify, pass_on)?;
     failpoint("postgres.after-notices");
     Ok(())
 }

@@ -1,0 +1,327 @@
+//! Requests that run while the transaction before theirs is committed, on the other connection of the store.
+
+use std::sync::Arc;
+
+use futures::future::join_all;
+use tokio::join;
+use tokio::time::{Instant, sleep};
+
+use super::scene::*;
+use super::server::Server;
+use super::{ServerConnection, needs_postgres};
+use crate::durable::TaskId;
+use crate::durable::failure::{Cause, Effect};
+use crate::durable::store::kind::TypeSet;
+use crate::durable::store::suite::{id, task};
+use crate::durable::store::{Backend, Claim, Enqueue, NewTask, SessionId, Turn, Verdict, Verdicts};
+
+/// Has each COMMIT of a transaction that inserts such a row call a function, which the body describes.
+fn on_commit(scene: &PostgresScene, row: &str, body: &str) {
+    let (table, condition) = row.split_once(' ').unwrap_or((row, ""));
+    scene.ask(&format!(
+        "CREATE FUNCTION $S.on_commit() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN {body}; RETURN NULL; END $$;
+         CREATE CONSTRAINT TRIGGER on_commit AFTER INSERT ON $S.{table}
+             DEFERRABLE INITIALLY DEFERRED FOR each ROW {condition}
+             EXECUTE FUNCTION $S.on_commit()"
+    ));
+}
+
+/// The COMMITs that insert such a row wait until the answer is asked to `ROLLBACK`.
+fn hold_commits(scene: &PostgresScene, row: &str) -> ServerConnection {
+    let lock = "(77, hashtext('$S'))";
+    on_commit(
+        scene,
+        row,
+        &format!("PERFORM pg_advisory_xact_lock_shared{lock}"),
+    );
+    let other = ServerConnection::to(Server::shared());
+    let hold = format!("BEGIN; SELECT pg_advisory_xact_lock{lock}");
+    other.ask(&hold.replace("$S", &scene.schema));
+    other
+}
+
+/// A task that [`hold_commits`] and [`on_commit`] can tell from others.
+fn marked(number: u64) -> NewTask {
+    NewTask {
+        name: "marked".into(),
+        ..task(number)
+    }
+}
+
+const MARKED: &str = "task WHEN (NEW.name = 'marked')";
+
+async fn until_blocked(scene: &PostgresScene, connections: usize) {
+    let end = Instant::now() + DEADLINE;
+    let blocked = "SELECT pid FROM pg_stat_activity
+        WHERE application_name = '$S' AND wait_event_type = 'Lock'";
+    while scene.ask(blocked).len() < connections {
+        assert!(Instant::now() < end, "they do not wait");
+        sleep(SOON / 100).await;
+    }
+}
+
+/// More requests than a transaction contains, so some of them wait for a COMMIT.
+const MANY: u64 = 200;
+
+/// A further session of a store.
+async fn new_session(caller: &Caller) -> SessionId {
+    let opened = caller.store.open_session(TypeSet::of_tests());
+    opened.await.unwrap()
+}
+
+fn first_enqueue(session: SessionId, new: NewTask) -> Arc<Enqueue> {
+    Arc::new(Enqueue {
+        session,
+        number: 1,
+        batch: Arc::new(vec![new].into()),
+    })
+}
+
+/// Has the store open its second connection for requests that write: it does so when requests have waited for a COMMIT.
+async fn open_second_connection(scene: &PostgresScene, caller: &Caller) {
+    let end = Instant::now() + DEADLINE;
+    let mut number = 1_000;
+    caller.store.counts().await.unwrap();
+    // A writer, a listener and a reader.
+    while scene.backends().len() <= 3 {
+        join_all((0..MANY).map(|nth| caller.store(number + nth))).await;
+        number += MANY;
+        assert!(Instant::now() < end, "there is no second connection");
+    }
+    while let Some(claim) = caller.turn(Vec::new(), 1_000).await.claim {
+        caller.turn(done(&claim), 0).await;
+    }
+}
+
+#[tokio::test]
+async fn requests_run_while_a_transaction_is_committed() {
+    needs_postgres!();
+    let scene = PostgresScene::new();
+    let caller = scene.open().await;
+    let other_session = new_session(&caller).await;
+    open_second_connection(&scene, &caller).await;
+    let program = hold_commits(&scene, MARKED);
+    let held = caller.new_enqueue([marked(1)]);
+    let held = caller.store.enqueue(held);
+    let meanwhile = async {
+        until_blocked(&scene, 1).await;
+        let request = first_enqueue(other_session, task(2));
+        caller.store.enqueue(request).await.unwrap();
+        let stored = scene.number("SELECT count(*) FROM $S.task WHERE name = 'marked'");
+        program.ask("ROLLBACK");
+        stored
+    };
+    let (held, stored) = join!(held, meanwhile);
+    held.unwrap();
+    assert_eq!(stored, 0, "the COMMIT was not held");
+}
+
+/// The copy runs on the other connection while the first one is committed.
+#[tokio::test]
+async fn a_copy_of_a_request_that_is_being_committed_finds_its_claim() {
+    needs_postgres!();
+    let scene = PostgresScene::new();
+    let caller = scene.open().await;
+    open_second_connection(&scene, &caller).await;
+    caller.store(1).await.unwrap();
+    caller.store(2).await.unwrap();
+    let program = hold_commits(&scene, "claim");
+    let request = caller.new_turn(Vec::new(), 1);
+    let first = caller.store.turn(Arc::clone(&request));
+    let copy = async {
+        until_blocked(&scene, 1).await;
+        caller.store.turn(Arc::clone(&request)).await
+    };
+    let unlock = async {
+        until_blocked(&scene, 2).await;
+        program.ask("ROLLBACK");
+    };
+    let (first, copy, ()) = join!(first, copy, unlock);
+    let (first, copy) = (first.unwrap().claim.unwrap(), copy.unwrap().claim.unwrap());
+    assert_eq!((first.epoch, first.tasks.len()), (copy.epoch, 1));
+    assert_eq!(first.tasks[0].id, copy.tasks[0].id);
+    assert_eq!(scene.number("SELECT count(*) FROM $S.claim"), 1);
+}
+
+/// The requests run again, those of the other connection meanwhile.
+#[tokio::test]
+async fn a_request_whose_commit_is_refused_runs_again() {
+    needs_postgres!();
+    let scene = PostgresScene::new();
+    let caller = scene.open().await;
+    open_second_connection(&scene, &caller).await;
+    scene.ask("CREATE SEQUENCE $S.commits");
+    on_commit(
+        &scene,
+        MARKED,
+        "IF nextval('$S.commits') < 3 THEN
+             RAISE EXCEPTION USING ERRCODE = 'serialization_failure'; END IF",
+    );
+    let request = caller.new_enqueue([marked(1)]);
+    caller.store.enqueue(request).await.unwrap();
+    assert_eq!(scene.number("SELECT last_value FROM $S.commits"), 3);
+    assert_eq!(
+        scene.number("SELECT count(*) FROM $S.task WHERE name = 'marked'"),
+        1
+    );
+}
+
+/// The server answers a COMMIT as if it had succeeded although a statement before it has failed.
+#[tokio::test]
+async fn a_transaction_whose_last_statement_fails_is_not_acknowledged() {
+    needs_postgres!();
+    let scene = PostgresScene::new();
+    let caller = scene.open_hurried().await;
+    let program = ServerConnection::to(Server::shared());
+    program.ask(&format!(
+        "BEGIN; LOCK TABLE {}.total IN ACCESS EXCLUSIVE MODE",
+        scene.schema
+    ));
+    let request = caller.new_enqueue([task(1)]);
+    let failure = caller
+        .store
+        .enqueue(Arc::clone(&request))
+        .await
+        .unwrap_err();
+    assert_eq!((failure.cause, failure.effect), (Cause::Busy, Effect::None));
+    program.ask("ROLLBACK");
+    assert_eq!(scene.number("SELECT count(*) FROM $S.task"), 0);
+    caller.store.enqueue(request).await.unwrap();
+    assert_eq!(caller.store.counts().await.unwrap().waiting, 1);
+}
+
+/// A turn of a session that has ended sends other statements before it is known that there is no such session. One of them fails later, and
+/// then the server rolls everything back.
+#[tokio::test]
+async fn a_refused_turn_does_not_hide_that_its_transaction_has_failed() {
+    needs_postgres!();
+    let scene = PostgresScene::new();
+    let (caller, other) = (scene.open_hurried().await, scene.open().await);
+    for (caller, number) in [(&caller, 1), (&other, 2)] {
+        caller.store(number).await.unwrap();
+    }
+    let (claim, locked) = (caller.claim(1).await, other.claim(1).await);
+    scene.ask("UPDATE $S.claim SET until = until + 1000000");
+    let program = ServerConnection::to(Server::shared());
+    program.ask(&format!(
+        "BEGIN; SELECT 1 FROM {0}.claim WHERE epoch = {1} FOR UPDATE;
+         LOCK TABLE {0}.ready IN ACCESS EXCLUSIVE MODE",
+        scene.schema, locked.epoch
+    ));
+    // The two requests are sent while another one waits, so they share a transaction.
+    let busy = caller.store(3);
+    let together = async {
+        until_blocked(&scene, 1).await;
+        let turn = Turn {
+            session: 1 << 40,
+            ..Turn::clone(&caller.new_turn(verdicts_on(&locked), 0))
+        };
+        let renewed = caller.store.renew(vec![claim.epoch]);
+        join!(renewed, caller.store.turn(Arc::new(turn)))
+    };
+    let (_, (renewed, turned)) = join!(busy, together);
+    program.ask("ROLLBACK");
+    assert!(turned.is_err());
+    renewed.unwrap();
+    let until = format!("SELECT until FROM $S.claim WHERE epoch = {}", claim.epoch);
+    let now = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+    let left = scene.number(&until) - scene.number(now);
+    assert!(left < 100_000, "the renewal was rolled back: {left} ms");
+}
+
+fn verdicts_on(claim: &Claim) -> Vec<Verdicts> {
+    let released = |id| (id, Verdict::Release);
+    vec![Verdicts {
+        epoch: claim.epoch,
+        tasks: claim.tasks.iter().map(|it| released(it.id)).collect(),
+    }]
+}
+
+#[tokio::test]
+async fn requests_do_not_fail_if_the_server_allows_no_more_connections() {
+    needs_postgres!();
+    let scene = PostgresScene::new();
+    let user = scene.new_user("");
+    // A writer, a listener and a reader.
+    scene.ask(&format!(
+        "ALTER ROLE {user} CONNECTION LIMIT 3; CREATE SCHEMA $S AUTHORIZATION {user}"
+    ));
+    let caller = Caller::of(scene.builder_of(&user).open().await.unwrap()).await;
+    caller.store.counts().await.unwrap();
+    let mut number = 0;
+    for _ in 0..5 {
+        let stored = join_all((0..MANY).map(|nth| caller.store(number + nth))).await;
+        number += MANY;
+        for stored in stored {
+            stored.unwrap();
+        }
+    }
+    assert_eq!(caller.store.counts().await.unwrap().stored, number);
+    assert_eq!(scene.backends().len(), 3);
+    // Later, the store uses another one.
+    scene.ask(&format!("ALTER ROLE {user} CONNECTION LIMIT 4"));
+    sleep(SOON * 2).await;
+    open_second_connection(&scene, &caller).await;
+}
+
+/// Lets a session, whose last request has a number, store three tasks, and run up to four. Returns these.
+async fn run_once(caller: &Caller, session: SessionId, number: u64, first: u64) -> Vec<TaskId> {
+    let batch: Vec<_> = (first..first + 3).map(task).collect();
+    let request = Enqueue {
+        session,
+        number: number + 1,
+        batch: Arc::new(batch.into()),
+    };
+    caller.store.enqueue(Arc::new(request)).await.unwrap();
+    let turn = |number, verdicts, want| {
+        let turn = Turn::clone(&caller.new_turn(verdicts, want));
+        let turn = Turn {
+            session,
+            number,
+            ..turn
+        };
+        caller.store.turn(Arc::new(turn))
+    };
+    let claimed = turn(number + 2, Vec::new(), 4).await.unwrap().claim;
+    let Some(claim) = claimed else {
+        return Vec::new();
+    };
+    let renewed = caller.store.renew(vec![claim.epoch]).await.unwrap();
+    assert!(renewed.lost.is_empty());
+    let turned = turn(number + 3, done(&claim), 0).await.unwrap();
+    assert_eq!(turned.refused, []);
+    claim.tasks.iter().map(|it| it.id).collect()
+}
+
+/// Sessions of one store store, claim and end tasks at the same time, on both connections.
+#[tokio::test]
+async fn many_sessions_of_a_store_neither_lose_nor_repeat_tasks() {
+    needs_postgres!();
+    const ROUNDS: u64 = 15;
+    let scene = PostgresScene::new();
+    let caller = scene.open().await;
+    open_second_connection(&scene, &caller).await;
+    let before = caller.store.counts().await.unwrap();
+    let sessions = join_all((0..8).map(|_| new_session(&caller))).await;
+    let run = sessions.iter().zip(0..).map(async |(&session, nth)| {
+        let mut ran = Vec::new();
+        for round in 0..ROUNDS {
+            let first = 100 * nth + 3 * round;
+            ran.extend(run_once(&caller, session, 3 * round, first).await);
+        }
+        ran
+    });
+    let mut ran = join_all(run).await.concat();
+    let number = ran.len();
+    ran.sort_unstable();
+    ran.dedup();
+    assert_eq!(ran.len(), number, "a task has run twice");
+    let counts = caller.store.counts().await.unwrap();
+    let stored = 8 * 3 * ROUNDS;
+    assert_eq!(counts.stored - before.stored, stored);
+    assert_eq!(counts.done - before.done, number as u64);
+    assert_eq!(counts.waiting, stored - number as u64);
+    assert_eq!((counts.running, counts.lost, counts.crashed), (0, 0, 0));
+    assert!(ran.contains(&id(0)));
+}
