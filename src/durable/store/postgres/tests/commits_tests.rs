@@ -35,7 +35,7 @@ fn hold_commits(scene: &PostgresScene, row: &str) -> ServerConnection {
         row,
         &format!("PERFORM pg_advisory_xact_lock_shared{lock}"),
     );
-    let other = ServerConnection::to(Server::shared());
+    let other = ServerConnection::to(Server::shared().url());
     let hold = format!("BEGIN; SELECT pg_advisory_xact_lock{lock}");
     other.ask(&hold.replace("$S", &scene.schema));
     other
@@ -173,7 +173,7 @@ async fn a_transaction_whose_last_statement_fails_is_not_acknowledged() {
     needs_postgres!();
     let scene = PostgresScene::new();
     let caller = scene.open_hurried().await;
-    let program = ServerConnection::to(Server::shared());
+    let program = ServerConnection::to(Server::shared().url());
     program.ask(&format!(
         "BEGIN; LOCK TABLE {}.total IN ACCESS EXCLUSIVE MODE",
         scene.schema
@@ -203,7 +203,7 @@ async fn a_refused_turn_does_not_hide_that_its_transaction_has_failed() {
     }
     let (claim, locked) = (caller.claim(1).await, other.claim(1).await);
     scene.ask("UPDATE $S.claim SET until = until + 1000000");
-    let program = ServerConnection::to(Server::shared());
+    let program = ServerConnection::to(Server::shared().url());
     program.ask(&format!(
         "BEGIN; SELECT 1 FROM {0}.claim WHERE epoch = {1} FOR UPDATE;
          LOCK TABLE {0}.ready IN ACCESS EXCLUSIVE MODE",

@@ -87,7 +87,7 @@ async fn tasks_of_a_claim_that_was_rolled_back_are_claimed_next() {
     let caller = scene.open_hurried().await;
     let all = caller.new_enqueue((0..6).map(task));
     caller.store.enqueue(all).await.unwrap();
-    let program = ServerConnection::to(Server::shared());
+    let program = ServerConnection::to(Server::shared().url());
     program.ask(&format!(
         "BEGIN; LOCK TABLE {}.total IN ACCESS EXCLUSIVE MODE",
         scene.schema
