@@ -215,6 +215,8 @@ pub(crate) fn hang(site: &Site, process: &Process) {
         stop(process);
         while database.is_in_transaction(process.pid()) {
             process.send(Signal::CONT);
+            // Its transaction ends only if it runs.
+            std::thread::sleep(Duration::from_millis(1));
             stop(process);
         }
         return;
