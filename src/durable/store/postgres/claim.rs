@@ -74,8 +74,13 @@ pub(super) async fn claim(
         None => next.take_of_queue(tx, set, &queue).await?,
     }
     if next.entries.is_empty() {
-        return Ok((None, None));
+        let ahead = match is_plain && next.wants_more() {
+            true => Some(look_ahead(tx, &kinds, &queue, next.quarantined, 0).await?),
+            false => None,
+        };
+        return Ok((None, ahead.map(Ahead::beside_others)));
     }
+    let is_short = next.wants_more();
     if is_plain {
         next.set_mark(tx, &kinds);
     }
@@ -98,6 +103,10 @@ pub(super) async fn claim(
     if !next.keyed.is_empty() {
         tx.free_keys(&next.keyed).await?;
     }
+    let ahead = match is_short {
+        true => ahead.map(Ahead::beside_others),
+        false => ahead,
+    };
     let tasks = next.into_tasks(tx).await?;
     Ok((Some(Claim { epoch, tasks }), ahead))
 }

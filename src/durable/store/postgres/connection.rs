@@ -28,6 +28,8 @@ pub(super) struct Connection {
     /// The text that replaces [`SCHEMA`].
     schema: String,
     statements: Statements,
+    /// `true` if a process writes on another connection, too, which is the main one.
+    is_second: bool,
 }
 
 /// The statements of a connection, by their texts.
@@ -48,6 +50,7 @@ impl Connection {
             client,
             schema: format!("{}.", quoted(schema)),
             statements: Statements::Prepared(Mutex::default()),
+            is_second: false,
         }
     }
 
@@ -59,6 +62,16 @@ impl Connection {
             statements: Statements::Unprepared { settings, known },
             ..Self::new(client, schema)
         }
+    }
+
+    /// Returns the connection as one that writes beside the main one, or as the main one.
+    pub(super) fn as_second(self, is_second: bool) -> Self {
+        Self { is_second, ..self }
+    }
+
+    /// Returns `true` if the connection writes beside the main one.
+    pub(super) fn is_second(&self) -> bool {
+        self.is_second
     }
 
     pub(super) fn is_closed(&self) -> bool {

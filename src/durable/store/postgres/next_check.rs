@@ -15,6 +15,9 @@ use crate::durable::schedule::when::COMPUTES;
 /// The interval between the checks of a worker that receives no notifications.
 pub(super) const UNREACHABLE_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
+/// The time after which a worker looks again for tasks that another transaction has locked, in case it is rolled back.
+const LOCKED_CHECK_INTERVAL: Duration = Duration::from_millis(20);
+
 /// Selects `true` if a task without a group waits in the lines of the kinds `$1` behind the place `$3`, whether or not it is quarantined if
 /// `$2`.
 const IS_ANY_READY: &str = "SELECT EXISTS (
@@ -38,6 +41,21 @@ pub(super) struct Ahead {
     pub(super) more: bool,
     pub(super) next: Option<Duration>,
     pub(super) next_tick: Option<Duration>,
+}
+
+impl Ahead {
+    /// Returns the parts for a claim that got fewer tasks than it wanted: others have locked those that seem to wait, and will probably
+    /// start them. Without a pause, the worker would look again and again until they do.
+    pub(super) fn beside_others(self) -> Self {
+        match self.more {
+            true => Self {
+                more: false,
+                next: earlier(self.next, LOCKED_CHECK_INTERVAL),
+                ..self
+            },
+            false => self,
+        }
+    }
 }
 
 /// Looks ahead for a session with a set of these kinds: see [`is_any_ready`], [`next_check`] and [`schedules::wait`].

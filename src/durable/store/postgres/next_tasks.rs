@@ -47,7 +47,8 @@ const LOCK_NEXT: &str =
     ) AS next LEFT JOIN throng.workflow ON workflow.id = next.id
     ORDER BY next.place";
 
-/// Removes entries that are locked. Entries are never updated, so they stay where they are.
+/// Removes entries that this transaction has locked. Nobody updates entries, and nobody rewrites the table while a transaction uses it, so
+/// they stay where they are.
 pub(super) const REMOVE_ENTRIES: &str =
     "DELETE FROM throng.ready WHERE ctid = ANY ($1::text[]::tid[])";
 
@@ -131,7 +132,8 @@ impl<'a> Next<'a> {
         }
     }
 
-    fn wants_more(&self) -> bool {
+    /// Returns `true` if the session would have got further tasks, had others not locked them.
+    pub(super) fn wants_more(&self) -> bool {
         self.wanted() > 0 && !self.is_full
     }
 

@@ -3,8 +3,8 @@
 //! While the server waits for the disk to commit a transaction, the next requests run on a second connection. This is safe:
 //!
 //! - At most one of the two transactions still runs requests: each passes its turn on when its COMMIT is sent. From then on, it waits for
-//!   locks only with its last statements. These change the progress of tasks that it has locked, and the row of this process in `total`,
-//!   which the other transaction changes just before its own COMMIT, when it waits for nothing else. So the two do not wait for each other.
+//!   locks only with its last statements. These change the progress of tasks that it has locked, and the row of its connection in `total`,
+//!   which no other one changes. So the two do not wait for each other, and their COMMITs overlap.
 //! - The transaction that runs requests waits for the rows that the other one has locked. These include the sessions that have made its
 //!   requests: a copy of such a request, and the next request of its session, see whether it was committed.
 //! - If a COMMIT is refused, its requests run again without the turn, beside those of the other connection, as the requests of another
@@ -67,6 +67,7 @@ impl Writer {
                 shared: Arc::clone(&shared),
                 is_main,
                 connection: None,
+                has_jobs: false,
                 failed: None,
                 turn: None,
             };
@@ -100,6 +101,8 @@ struct WriterTask {
     /// `false` if it runs requests only while the main task commits.
     is_main: bool,
     connection: Option<Arc<Connection>>,
+    /// `true` while the task has requests, which wait for its connection.
+    has_jobs: bool,
     /// The last failure to connect, and its time.
     failed: Option<(Instant, Failure)>,
     /// Held until the transaction of this task is complete, except for its commit.
@@ -145,7 +148,9 @@ impl WriterTask {
     async fn run(mut self, line: Arc<JobLine>) {
         let mut jobs = Vec::with_capacity(MAX_BATCH);
         while self.receive(&line, &mut jobs).await > 0 {
+            self.has_jobs = true;
             self.write(&mut jobs).await;
+            self.has_jobs = false;
             self.turn = None;
             if self.is_main {
                 line.reclaim();
@@ -175,8 +180,8 @@ impl WriterTask {
         }
     }
 
-    /// Connects the task that is not the main one. If that fails, perhaps because the server allows no more connections, the main task runs
-    /// all requests for a while.
+    /// Connects the task that is not the main one. If that fails, perhaps because the server allows no more connections or because the
+    /// store is in use, the main task runs all requests for a while.
     async fn connect_spare(&mut self) {
         if self.connect().await.is_err() {
             sleep(SPARE_PAUSE).await;
@@ -274,7 +279,6 @@ impl WriterTask {
             self.connection = None;
             return Ok(());
         }
-        self.shared.low_marks.clear();
         if matches!(fault, Fault::NoAnswer) {
             self.shared.server.cancel(&connection);
         }
@@ -285,6 +289,8 @@ impl WriterTask {
         if fault.needs_connection() || !connection.roll_back(limit).await {
             self.connection = None;
         }
+        // Until then, other turns pass over the tasks that this transaction has locked, and set marks behind them.
+        self.shared.low_marks.clear();
         Err(Broken { fault, effect })
     }
 
@@ -318,6 +324,7 @@ impl WriterTask {
 
     async fn new_connection(&self) -> Result<Connection, Failure> {
         let connection = self.shared.server.connect(None).await?;
+        let connection = connection.as_second(!self.is_main);
         let setting_up = timeout(self.shared.server.answer_timeout, self.set_up(&connection));
         let set_up = setting_up.await.unwrap_or_else(|_| {
             self.shared.server.cancel(&connection);
@@ -328,7 +335,8 @@ impl WriterTask {
     }
 
     async fn set_up(&self, connection: &Connection) -> Result<(), Fault> {
-        migrate::migrate(connection, &self.shared).await?;
+        let gives_way = !self.is_main && !self.has_jobs;
+        migrate::migrate(connection, &self.shared, gives_way).await?;
         Ok(connection.prepare(&FIRST_STATEMENTS).await?)
     }
 }

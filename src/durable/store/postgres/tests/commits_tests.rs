@@ -1,10 +1,11 @@
 //! Requests that run while the transaction before theirs is committed, on the other connection of the store.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::join_all;
 use tokio::join;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::scene::*;
 use super::server::Server;
@@ -102,19 +103,75 @@ async fn requests_run_while_a_transaction_is_committed() {
     let other_session = new_session(&caller).await;
     open_second_connection(&scene, &caller).await;
     let program = hold_commits(&scene, MARKED);
+    // The row of the first connection and that of the second one.
+    assert_eq!(scene.number("SELECT count(*) FROM $S.total"), 2);
     let held = caller.new_enqueue([marked(1)]);
     let held = caller.store.enqueue(held);
     let meanwhile = async {
         until_blocked(&scene, 1).await;
         let request = first_enqueue(other_session, task(2));
-        caller.store.enqueue(request).await.unwrap();
-        let stored = scene.number("SELECT count(*) FROM $S.task WHERE name = 'marked'");
+        let stored = caller.store.enqueue(request);
+        // The server would end the wait of one COMMIT for the other after a third of the answer timeout.
+        let stored = timeout(SOON, stored).await;
         program.ask("ROLLBACK");
         stored
     };
     let (held, stored) = join!(held, meanwhile);
     held.unwrap();
-    assert_eq!(stored, 0, "the COMMIT was not held");
+    stored.expect("it waits for the other COMMIT").unwrap();
+}
+
+/// A process that is stopped in a transaction keeps the second connection from the store. Requests share it meanwhile.
+#[tokio::test]
+async fn a_second_connection_that_cannot_be_set_up_delays_nobody() {
+    needs_postgres!();
+    let scene = PostgresScene::new();
+    let caller = scene.open().await;
+    let program = ServerConnection::to(Server::shared().url());
+    let lock = caller.store.shared.store_lock;
+    program.ask(&format!(
+        "BEGIN; SELECT pg_advisory_xact_lock_shared({lock})"
+    ));
+    let (mut number, mut longest) = (0, Duration::ZERO);
+    let end = Instant::now() + 3 * SOON;
+    while Instant::now() < end {
+        let began = Instant::now();
+        for stored in join_all((0..MANY).map(|nth| caller.store(number + nth))).await {
+            stored.unwrap();
+        }
+        number += MANY;
+        longest = longest.max(began.elapsed());
+    }
+    program.ask("ROLLBACK");
+    assert!(longest < 2 * SOON, "requests have waited for {longest:?}");
+}
+
+/// The task seems to wait until the claim of it is committed.
+#[tokio::test]
+async fn a_turn_beside_a_claim_of_the_last_task_makes_a_pause() {
+    needs_postgres!();
+    let scene = PostgresScene::new();
+    let caller = scene.open().await;
+    let other_session = new_session(&caller).await;
+    open_second_connection(&scene, &caller).await;
+    caller.store(1).await.unwrap();
+    let program = hold_commits(&scene, "claim");
+    let first = caller.store.turn(caller.new_turn(Vec::new(), 1));
+    let other = async {
+        until_blocked(&scene, 1).await;
+        let turn = Turn {
+            session: other_session,
+            number: 1,
+            ..Turn::clone(&caller.new_turn(Vec::new(), 1))
+        };
+        let turned = caller.store.turn(Arc::new(turn)).await;
+        program.ask("ROLLBACK");
+        turned.unwrap()
+    };
+    let (first, other) = join!(first, other);
+    assert_eq!(first.unwrap().claim.unwrap().tasks.len(), 1);
+    assert!(other.claim.is_none() && !other.more);
+    assert!(other.next.unwrap() <= SOON, "{:?}", other.next);
 }
 
 /// The copy runs on the other connection while the first one is committed.
