@@ -9,18 +9,12 @@ use super::server::TestServer;
 use super::store::TestStore;
 
 /// A finding, its exit status, and the statements that cause it and end it.
-const FAULTS: [(&str, i32, &str, &str); 5] = [
+const FAULTS: [(&str, i32, &str, &str); 4] = [
     (
         "postgres.durability",
         0,
         "ALTER ROLE throng SET synchronous_commit = off",
         "ALTER ROLE throng RESET synchronous_commit",
-    ),
-    (
-        "postgres.timeout",
-        0,
-        "ALTER ROLE throng SET idle_session_timeout = '1h'",
-        "ALTER ROLE throng RESET idle_session_timeout",
     ),
     (
         "postgres.read_only",

@@ -26,7 +26,6 @@ use crate::durable::TaskId;
 /// | `postgres.settings` | info | The user does not see the transactions of other users. |
 /// | `postgres.standby` | warn | The server is a standby, which accepts no writes. |
 /// | `postgres.tables` | error | Tables or sequences of the store are missing. |
-/// | `postgres.timeout` | warn | The server closes idle connections. |
 /// | `postgres.transactions` | warn | A transaction has kept the server for a minute from removing dead rows. |
 /// | `queues.paused` | warn | Tasks wait in [paused](crate::durable::Queue::pause) queues. |
 /// | `queues.unserved` | warn | Tasks wait in queues that no live worker serves. |

@@ -7,10 +7,10 @@
 //! Several processes on one machine may have the file open. Each is an [endpoint] in a folder beside the file.
 //! Through this folder, the processes wake one another, and detect which of them have died.
 //!
-//! A request runs in a [`Transaction`](transaction::Transaction), which changes the tables in these files, from top to bottom: `backend` lists
-//! the requests, and `session`, `enqueue`, `turn` and `admin` implement the main ones; `verdicts`, `claim`, `reap`, `renew` and `routing` are
-//! their parts; `task` has the steps of a task; `ready_queue`, `claims`, `payload`, `progress`, `queues` and `meta` each read and write one
-//! table, and `steps` two.
+//! A request runs in a [`Transaction`](transaction::Transaction), which changes the tables in these files, from top to bottom: `backend`
+//! lists the requests, and `session`, `enqueue`, `turn` and `admin` implement the main ones; `verdicts`, `claim`, `reap`, `renew` and
+//! `routing` are their parts; `task` has the steps of a task; `ready_queue`, `claims`, `payload`, `progress`, `queues` and `meta` each read
+//! and write one table, and `steps` two.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

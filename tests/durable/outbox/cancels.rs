@@ -7,6 +7,7 @@ use throng::durable::{Key, SpawnOptions, Status};
 use super::database::{Database, add};
 use super::{maker, row, until_moved};
 use crate::harness::{Number, id, spawn_as, start};
+use crate::support::within;
 
 on_stores_with_outbox! {
     a_task_in_the_outbox_can_be_cancelled,
@@ -71,7 +72,7 @@ async fn a_task_whose_id_has_expired_can_be_cancelled(database: Database) {
 
 /// A request that waits for a process that moves the task finds it in the store.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_task_that_is_moved_meanwhile_can_be_signalled() {
+async fn a_task_that_is_moved_meanwhile_can_be_signalled_in_postgres() {
     if !crate::postgres_server::is_installed() {
         return;
     }
@@ -90,10 +91,10 @@ async fn a_task_that_is_moved_meanwhile_can_be_signalled() {
         .expect("it is locked");
     // The mover has removed the row, and waits before it stores the task.
     let moved = mover.committed(row.clone());
-    wait_for_blocked(&database, 1).await;
+    within(wait_for_blocked(&database, 1)).await;
     let id = row.id();
     let sent = tokio::spawn(async move { signaller.signal(id, "paid", &35_u64).await });
-    wait_for_blocked(&database, 2).await;
+    within(wait_for_blocked(&database, 2)).await;
     db.batch_execute("COMMIT").await.expect("it is unlocked");
     assert!(sent.await.expect("no panic").expect("it has not ended"));
     assert_eq!(moved.status().await.expect("an answer"), Status::Waiting);

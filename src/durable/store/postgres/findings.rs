@@ -12,7 +12,6 @@ use crate::durable::{Durability, Finding, FindingLevel};
 const SERVER: &str = "SELECT pg_is_in_recovery() AS is_standby,
     current_setting('default_transaction_read_only')::boolean AS is_read_only,
     current_setting('autovacuum')::boolean AND current_setting('track_counts')::boolean AS vacuums,
-    coalesce(current_setting('idle_session_timeout', true), '0') AS idle_timeout,
     (SELECT coalesce(sum(numbackends), 0)::bigint FROM pg_stat_database) AS connections,
     current_setting('max_connections')::bigint
         - current_setting('superuser_reserved_connections')::bigint AS max_connections,
@@ -65,7 +64,6 @@ struct PostgresFacts {
     is_read_only: bool,
     /// The tables that the server does not vacuum, or `None` if it vacuums none at all.
     unvacuumed: Option<Vec<String>>,
-    idle_timeout: String,
     connections: i64,
     max_connections: i64,
     /// `true` if the user sees the transactions of other users.
@@ -100,7 +98,6 @@ impl PostgresFacts {
             is_standby: row.try_get("is_standby")?,
             is_read_only: row.try_get("is_read_only")?,
             unvacuumed: row.try_get::<_, bool>("vacuums")?.then(Vec::new),
-            idle_timeout: row.try_get("idle_timeout")?,
             connections: row.try_get("connections")?,
             max_connections: row.try_get("max_connections")?,
             sees_all: row.try_get("sees_all")?,
@@ -147,7 +144,6 @@ impl PostgresFacts {
             self.transactions(),
             self.autovacuum(),
             self.connections(),
-            self.timeout(),
             self.visibility(),
         ];
         found.into_iter().flatten().collect()
@@ -288,19 +284,6 @@ impl PostgresFacts {
         })
     }
 
-    fn timeout(&self) -> Option<Finding> {
-        (self.idle_timeout != "0").then(|| {
-            warning(
-                "postgres.timeout",
-                format!(
-                    "the server closes connections that are idle for {}",
-                    self.idle_timeout
-                ),
-                "set `idle_session_timeout` to 0 for the user",
-            )
-        })
-    }
-
     fn visibility(&self) -> Option<Finding> {
         (!self.sees_all).then(|| {
             Finding::new(
@@ -350,7 +333,6 @@ mod tests {
         PostgresFacts {
             durability: Some(Durability::Synced),
             unvacuumed: Some(Vec::new()),
-            idle_timeout: "0".into(),
             connections: 90,
             max_connections: 100,
             sees_all: true,
@@ -411,10 +393,6 @@ mod tests {
                 found(|it| it.unvacuumed = Some(names())),
             ),
             ("postgres.connections", found(|it| it.connections = 91)),
-            (
-                "postgres.timeout",
-                found(|it| it.idle_timeout = "1h".into()),
-            ),
         ] {
             assert_eq!(found.id, id);
             assert!(found.level >= FindingLevel::Warn, "{found:?}");

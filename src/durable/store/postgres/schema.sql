@@ -7,7 +7,7 @@ CREATE TABLE throng.meta (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
     layout bigint NOT NULL,
     -- The store time that was last recorded, and the time since 1970 at which it was recorded: see `meta.rs`.
-    aged bigint NOT NULL,
+    aged bigint NOT NULL CHECK (aged BETWEEN 0 AND 1000000000000000),
     aged_at bigint NOT NULL,
     -- The time of the last pass of maintenance that left nothing to do, by the same clock.
     passed bigint,

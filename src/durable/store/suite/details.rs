@@ -13,6 +13,7 @@ macro_rules! details_suite {
                 found_tests {
                     an_absent_task_is_not_found
                     a_waiting_task_is_found
+                    a_task_that_was_moved_back_still_names_its_parent
                     a_delayed_task_has_the_errors_of_its_attempts
                     a_running_task_shows_its_worker
                     a_suspect_is_shown_until_it_is_taken_back

@@ -9,11 +9,13 @@ use crate::durable::store::suite::{id, task};
 use crate::durable::store::{Backend, DeadReason, NewTask, TaskState};
 
 /// Damage that would keep workers from taking back the claims of others.
-const PREVENTED: [&str; 4] = [
+const PREVENTED: [&str; 5] = [
     "UPDATE $S.task SET state = -1",
     "UPDATE $S.task SET state = 2",
     "UPDATE $S.task SET state = 6",
     "UPDATE $S.claim SET held = '{NULL}'",
+    // The times at which tasks expire would be out of range.
+    "UPDATE $S.meta SET aged = 9223372036854775807",
 ];
 
 #[tokio::test]

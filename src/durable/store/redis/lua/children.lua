@@ -14,12 +14,6 @@ local made_children
 local function children()
   if made_children then return made_children end
 
-  -- Returns the parent of a task, given its row in `alive`, or an empty string.
-  local function parent_in_row(row)
-    local at = string.find(row, '\255', ALIVE_KEY_END + 1, true)
-    return at and sub(row, at + 1) or ''
-  end
-
   local function end_of_done(output) return #output < MAX_STEP_BYTES and 'd' .. output or 'l\0\0\0\0' .. pack('>I4', #output) end
 
   local function end_of_dead(reason, error)
@@ -149,7 +143,7 @@ local function children()
   end
 
   made_children = {
-    parent_in_row = parent_in_row, end_of_done = end_of_done, end_of_dead = end_of_dead, add_note = add_note, new_notes = new_notes,
+    end_of_done = end_of_done, end_of_dead = end_of_dead, add_note = add_note, new_notes = new_notes,
     tell = tell, tell_parents = tell_parents,
   }
   return made_children

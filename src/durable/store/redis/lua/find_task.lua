@@ -3,7 +3,7 @@
 -- No key contains the position of a waiting task in its list. So its entry is found only if it is near the head or the end of the list, or
 -- near the position that the time in its id suggests.
 --
--- Needs: task_rows, lists, groups, session, held_keys, retention.
+-- Needs: task_rows, alive_tail, lists, groups, session, held_keys, retention.
 -- KEYS: NONE, META, SESSIONS, READY, ALIVE, PAYLOADS, DELAYED, DUE, RUNNING, CLAIMS, LEASE, RESULTS, DEAD, DIED, ERRORS, CANCEL,
 --   TOMBSTONES, IDLE, ROUTES, UNLISTED, QUEUES, PERMITS, HELD_KEYS, GROUPS, PROGRESS, TYPES, STEPS.
 --
@@ -204,11 +204,17 @@ local function waits_row()
   return call('HGET', key, '') or ''
 end
 
+-- The row in `alive` also names the parent of a waiting task whose entry was not found.
+local function parent()
+  if has_entry then return parent_in(entry, 0) end
+  return status == 'w' and parent_in_row(alive) or ''
+end
+
 local separate = is_unfinished and not (has_entry and byte(entry, ENTRY_FLAGS) % 2 == 1) and call('HGET', PAYLOADS, id)
 return {
   status, description, (status == 'w' or status == 'l' or status == 'r') and now or store_time(), now, entry or '', kind or '',
   separate and sub(separate, 1, budget), separate and #separate or 0, output and sub(output, 1, budget) or false, output and #output or 0,
   is_unfinished and call('HGET', ERRORS, id) or '', dead_error or '', alive and call('HGET', PROGRESS, id) or '',
   is_unfinished and key_state() or '', is_cancelled, lease_end, worker, process, is_suspect, damage or '',
-  status == 'l' and waits_row() or '', has_entry and parent_in(entry, 0) or '',
+  status == 'l' and waits_row() or '', parent(),
 }

@@ -3,7 +3,7 @@
 -- A row of `errors` contains the time of the first failure in 6 bytes and, for each of the last attempts, the oldest first: attempt
 -- number 4, time of the failure 6, duration of the run in milliseconds, or NO_RUN_TIME, 4, length of the error 2, error.
 --
--- Needs: transaction, entry, alive_row, lists, queues, notifications, progress, steps, children, store_time, expiry_bins.
+-- Needs: transaction, entry, alive_row, lists, queues, notifications, progress, steps, children, alive_tail, store_time, expiry_bins.
 -- Reads: epoch, tombstones.
 -- Undo: outcomes.
 --
@@ -40,7 +40,7 @@ local function make_outcomes()
 
   -- Records that a task has ended. Clients that await a dead task request its status, since it may have been replayed.
   local function finish(collected, id, entry, task_state, row, reason, error)
-    local parent = row and children().parent_in_row(row) or parent_in(entry, 0)
+    local parent = row and parent_in_row(row) or parent_in(entry, 0)
     -- A parent that was cancelled before is not told. A dead letter keeps its steps.
     if parent ~= '' and (not collected.gone[parent] or collected.became_dead[parent]) then
       children().add_note(collected.notes, id, parent, reason and children().end_of_dead(reason, error) or 'c')

@@ -25,6 +25,12 @@ impl Process {
         moved.expect("the position is one of this store")
     }
 
+    /// Moves all waiting tasks to a queue.
+    pub(in crate::durable::store::suite) async fn move_all_to(&self, queue: &str) {
+        let (moved, others) = self.move_all(all_to(queue)).await;
+        assert!(moved > 0 && others.is_empty(), "{moved}, {others:?}");
+    }
+
     /// Moves all parts. Returns the number of tasks that have moved, and the other answers.
     async fn move_all(&self, mut request: MoveWaiting) -> (u64, Vec<ChangeAnswer>) {
         let (mut changed, mut others) = (0, Vec::new());

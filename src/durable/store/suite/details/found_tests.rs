@@ -67,6 +67,19 @@ pub(super) async fn a_waiting_task_is_found(it: &dyn Harness) {
     assert_eq!((&found.output, &detail.progress), (&None, &None));
 }
 
+pub(super) async fn a_task_that_was_moved_back_still_names_its_parent(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session_in("q").await;
+    let child = NewTask {
+        parent: Some(id(2)),
+        ..task(1)
+    };
+    session.enqueue([in_queue("q", child)]).await;
+    process.move_all_to("").await;
+    process.move_all_to("q").await;
+    assert_eq!(process.find(1).await.detail.parent, Some(id(2)));
+}
+
 pub(super) async fn a_delayed_task_has_the_errors_of_its_attempts(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session().await;
