@@ -217,6 +217,11 @@ fn cause_of_driver(error: &Error) -> Cause {
     }
 }
 
+/// Returns `true` if a statement has failed only because an earlier one has, or the connection.
+pub(super) fn follows_another(error: &Error) -> bool {
+    error.code() == Some(&SqlState::IN_FAILED_SQL_TRANSACTION) || error.is_closed()
+}
+
 /// Describes an error that the server has reported, without the data that its text may quote.
 fn describe(error: &DbError) -> String {
     let code = error.code();

@@ -17,6 +17,7 @@ mod lost_answers_tests;
 mod low_marks_tests;
 mod maintenance_tests;
 mod permissions_tests;
+mod pipelined_tests;
 mod plans_tests;
 pub(in crate::durable::store) mod pooler;
 mod pooler_tests;

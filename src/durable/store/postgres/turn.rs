@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::{join, try_join};
+use tokio::try_join;
 use tokio_postgres::Row;
 
 use super::claim;
@@ -78,20 +78,21 @@ async fn begin<'a>(
             .await?;
         Ok::<_, Fault>(())
     };
-    let (session, claims, confirmed, next) = join!(
+    // A transaction goes on after a refusal, so this must not hide that a statement has failed.
+    let find = async {
+        match session::find_with(tx, request.session, known).await {
+            Err(Fault::Refused(cause)) => Ok(Err(cause)),
+            found => Ok(Ok(found?)),
+        }
+    };
+    let (session, claims, (), next) = try_join!(
         biased;
-        session::find_with(tx, request.session, known),
+        find,
         tx.all_claimed_tasks(&epochs),
         confirm,
         look(tx, request),
-    );
-    // A transaction goes on after a refusal, so this must not hide that a statement has failed.
-    let session: Result<_, Fault> = match session {
-        Err(Fault::Refused(cause)) => Err(Fault::Refused(cause)),
-        found => Ok(found?),
-    };
-    let (claims, (), next) = (claims?, confirmed?, next?);
-    Ok((session?, claims, next))
+    )?;
+    Ok((session.map_err(Fault::Refused)?, claims, next))
 }
 
 /// Looks for the tasks that a turn claims, if it has no verdicts, and if there is no upkeep.
