@@ -92,6 +92,7 @@ mod server;
 mod session;
 mod shared;
 mod silent_sessions;
+mod spare;
 mod state;
 mod stats;
 mod steps;
@@ -142,6 +143,7 @@ mod writer;
 /// # Costs
 ///
 /// A store has one thread and up to four connections: two for requests that write, one for reads, and one that receives notifications.
+/// If the server allows it only three, it does without the second one that writes.
 /// Clones of a [client](crate::durable::DurableClient), its handles and its executors share the store.
 ///
 /// Connect to the server itself, or through a pooler in session mode. Through a pooler in transaction mode, such as PgBouncer with

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::timeout;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::TlsStream;
 use tokio_postgres::{AsyncMessage, Client, Error, NoTls, Socket};
 
@@ -49,22 +50,51 @@ enum Refused {
     Unfit(String),
 }
 
+/// The failure of an attempt to connect.
+#[derive(Debug)]
+pub(super) struct Unconnected {
+    pub(super) failure: Failure,
+    /// `true` if the server allows no more connections.
+    pub(super) is_full: bool,
+}
+
+impl Unconnected {
+    fn new(refused: Refused, has_others: bool) -> Self {
+        match refused {
+            Refused::Postgres(error) => Self {
+                is_full: error.code() == Some(&SqlState::TOO_MANY_CONNECTIONS),
+                failure: connect_failure(error, has_others),
+            },
+            Refused::Unfit(text) => Failure::new(Effect::None, Cause::Unfit(text))
+                .reported_by_store()
+                .into(),
+        }
+    }
+}
+
+impl From<Failure> for Unconnected {
+    fn from(failure: Failure) -> Self {
+        let is_full = false;
+        Self { failure, is_full }
+    }
+}
+
+impl From<Unconnected> for Failure {
+    fn from(unconnected: Unconnected) -> Self {
+        unconnected.failure
+    }
+}
+
 impl PostgresServer {
     /// Connects. The notifications of the connection go to `notices`.
     pub(super) async fn connect(
         &self,
         notices: Option<NoticeSender>,
-    ) -> Result<Connection, Failure> {
+    ) -> Result<Connection, Unconnected> {
         let has_others = self.address_for(&notices).config.get_hosts().len() > 1;
         let connected = timeout(self.connect_timeout, self.try_connect(notices)).await;
-        connected
-            .map_err(|_| no_answer(Effect::None))?
-            .map_err(|refused| match refused {
-                Refused::Postgres(error) => connect_failure(error, has_others),
-                Refused::Unfit(text) => {
-                    Failure::new(Effect::None, Cause::Unfit(text)).reported_by_store()
-                }
-            })
+        let connected = connected.map_err(|_| no_answer(Effect::None))?;
+        connected.map_err(|refused| Unconnected::new(refused, has_others))
     }
 
     /// Returns the address of a connection that receives notifications, or of another one.

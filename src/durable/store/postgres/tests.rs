@@ -12,6 +12,7 @@ mod damaged_rows_tests;
 mod dead_letters_tests;
 mod errors_tests;
 mod findings_tests;
+mod held_commits;
 mod hosts_tests;
 mod lost_answers_tests;
 mod low_marks_tests;
@@ -31,6 +32,7 @@ mod scene;
 #[allow(dead_code, reason = "other tests need all of it")]
 pub(in crate::durable::store) mod server;
 mod settings_tests;
+mod spare_tests;
 mod statistics_tests;
 mod steps_tests;
 mod timeouts_tests;

@@ -11,8 +11,11 @@
 //!   process do. A session has one request at a time, so no other one of its requests can overtake them.
 //! - The notifications of a transaction follow its own COMMIT, on the same connection.
 //!
+//! The server limits each wait for a lock, but not a COMMIT. So a transaction waits in this process for the lock of the store that the other
+//! connection holds, and requests that have waited in vain for its rows run again when it has committed: see [`JobLine::enter`].
+//!
 //! The second connection is opened when requests have waited for a COMMIT, and then takes the next ones. Requests do not wait for it to
-//! open, and do not fail if the server allows no more connections.
+//! open, and do not fail if the server allows no more connections: those that it has taken are left to the main one.
 //!
 //! A request that is refused has written nothing, so the others of its transaction are not affected. If a request fails in another way, the
 //! transaction is rolled back. If one of them needs the store for itself, they run again in a transaction that has it. Otherwise, each of
@@ -29,10 +32,11 @@ use tokio::{join, try_join};
 use self::job::{Job, NewJob};
 use self::job_line::{JobLine, RunTurn};
 use super::connection::Connection;
-use super::error::Fault;
+use super::error::{Fault, closed};
 use super::migrate;
 use super::server::BACKOFF;
 use super::shared::Shared;
+use super::spare::SPARE_PAUSE;
 use super::transaction::{FIRST_STATEMENTS, Run, Transaction};
 use crate::durable::failpoint::failpoint;
 use crate::durable::failure::{Effect, Failure};
@@ -50,9 +54,6 @@ const MAX_ATTEMPTS: u32 = 10;
 /// The time for which the writer does not try to connect again after it has failed to.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The time for which one task writes alone after the other one has failed to connect.
-const SPARE_PAUSE: Duration = Duration::from_secs(1);
-
 /// Hands requests to the task that writes.
 pub(super) struct Writer {
     jobs: mpsc::UnboundedSender<Box<dyn Job>>,
@@ -60,18 +61,14 @@ pub(super) struct Writer {
 
 impl Writer {
     pub(super) fn start(runtime: &Handle, shared: Arc<Shared>) -> Self {
-        let (jobs, receiver) = mpsc::unbounded_channel();
-        let line = Arc::new(JobLine::new(receiver));
+        let (line, jobs) = JobLine::new();
+        let line = Arc::new(line);
         for is_main in [true, false] {
-            let task = WriterTask {
-                shared: Arc::clone(&shared),
+            runtime.spawn(keep_writing(
+                Arc::clone(&shared),
+                Arc::clone(&line),
                 is_main,
-                connection: None,
-                has_jobs: false,
-                failed: None,
-                turn: None,
-            };
-            runtime.spawn(task.run(Arc::clone(&line)));
+            ));
         }
         Self { jobs }
     }
@@ -95,11 +92,25 @@ impl Writer {
     }
 }
 
+/// Runs a task that writes, until the store is dropped. If it panics, because of a fault of this crate, another one takes its place:
+/// otherwise, requests would wait for ever. Those that it has taken fail.
+async fn keep_writing(shared: Arc<Shared>, line: Arc<JobLine>, is_main: bool) {
+    loop {
+        let task = WriterTask::new(Arc::clone(&shared), Arc::clone(&line), is_main);
+        match tokio::spawn(task.run()).await {
+            Err(ended) if ended.is_panic() => shared.low_marks.clear(),
+            _ => return,
+        }
+    }
+}
+
 /// A task that writes, on a connection of its own.
 struct WriterTask {
     shared: Arc<Shared>,
+    line: Arc<JobLine>,
     /// `false` if it runs requests only while the main task commits.
     is_main: bool,
+    /// The connection of the main task. The other one is in [`Shared`].
     connection: Option<Arc<Connection>>,
     /// `true` while the task has requests, which wait for its connection.
     has_jobs: bool,
@@ -137,6 +148,14 @@ impl Broken {
     }
 }
 
+/// The reason for which the requests behind one that was written alone are not tried.
+enum WriteStop {
+    /// There is no connection. That request was not tried, either.
+    Unconnected(Failure),
+    /// That request has waited for long, and has failed.
+    Slow(Failure),
+}
+
 impl From<Fault> for Broken {
     fn from(fault: Fault) -> Self {
         let effect = Effect::None;
@@ -145,15 +164,30 @@ impl From<Fault> for Broken {
 }
 
 impl WriterTask {
-    async fn run(mut self, line: Arc<JobLine>) {
+    fn new(shared: Arc<Shared>, line: Arc<JobLine>, is_main: bool) -> Self {
+        let mut task = Self {
+            shared,
+            line,
+            is_main,
+            connection: None,
+            has_jobs: false,
+            failed: None,
+            turn: None,
+        };
+        // The task before this one may have left a connection in a transaction.
+        task.set_connection(None);
+        task
+    }
+
+    async fn run(mut self) {
         let mut jobs = Vec::with_capacity(MAX_BATCH);
-        while self.receive(&line, &mut jobs).await > 0 {
+        while self.receive(&mut jobs).await > 0 {
             self.has_jobs = true;
             self.write(&mut jobs).await;
             self.has_jobs = false;
             self.turn = None;
             if self.is_main {
-                line.reclaim();
+                self.line.reclaim();
             }
             jobs.drain(..).for_each(|job| job.finish());
             failpoint("postgres.after-answer");
@@ -161,7 +195,8 @@ impl WriterTask {
     }
 
     /// Waits for requests, until the store is dropped. Returns their number.
-    async fn receive(&mut self, line: &JobLine, jobs: &mut Vec<Box<dyn Job>>) -> usize {
+    async fn receive(&mut self, jobs: &mut Vec<Box<dyn Job>>) -> usize {
+        let line = Arc::clone(&self.line);
         loop {
             let mut turn = line.turn().await;
             if !self.is_main && !self.is_connected() {
@@ -183,15 +218,15 @@ impl WriterTask {
     /// Connects the task that is not the main one. If that fails, perhaps because the server allows no more connections or because the
     /// store is in use, the main task runs all requests for a while.
     async fn connect_spare(&mut self) {
+        sleep(self.shared.spare.pause()).await;
         if self.connect().await.is_err() {
             sleep(SPARE_PAUSE).await;
         }
     }
 
-    async fn write(&mut self, jobs: &mut [Box<dyn Job>]) {
+    async fn write(&mut self, jobs: &mut Vec<Box<dyn Job>>) {
         if let Err(failure) = self.connect().await {
-            jobs.iter_mut().for_each(|job| job.fail(failure.clone()));
-            return;
+            return self.leave(jobs, 0, &failure);
         }
         let is_alone = jobs.iter().any(|job| job.is_alone());
         let mut written = self.attempt(jobs, is_alone).await;
@@ -207,20 +242,20 @@ impl WriterTask {
         }
     }
 
-    /// Writes requests whose common transaction has failed. If there is no connection, or if one of them has waited in vain, all that are
-    /// left fail alike: each of them would wait as long.
-    async fn write_each(&mut self, jobs: &mut [Box<dyn Job>]) {
+    /// Writes requests whose common transaction has failed, each in one of its own. If one of them has waited in vain, all that are left
+    /// fail alike: each of them would wait as long.
+    async fn write_each(&mut self, jobs: &mut Vec<Box<dyn Job>>) {
+        // They may have waited for rows that the other task has locked.
+        drop(self.line.enter(true).await);
         for at in 0..jobs.len() {
-            let written = match self.connect().await {
-                Ok(()) => self.write_one(&mut jobs[at..=at]).await,
-                Err(failure) => {
-                    jobs[at].fail(failure.clone());
-                    Err(failure)
+            match self.write_one(&mut jobs[at..=at]).await {
+                Ok(()) => {}
+                Err(WriteStop::Unconnected(failure)) => return self.leave(jobs, at, &failure),
+                Err(WriteStop::Slow(failure)) => {
+                    let failure = failure.without_effect();
+                    let left = jobs[at + 1..].iter_mut();
+                    return left.for_each(|job| job.fail(failure.clone()));
                 }
-            };
-            if let Err(failure) = written {
-                let left = jobs[at + 1..].iter_mut();
-                return left.for_each(|job| job.fail(failure.clone().without_effect()));
             }
         }
     }
@@ -230,13 +265,10 @@ impl WriterTask {
     /// # Errors
     ///
     /// If the requests behind this one need not be tried.
-    async fn write_one(&mut self, job: &mut [Box<dyn Job>]) -> Result<(), Failure> {
+    async fn write_one(&mut self, job: &mut [Box<dyn Job>]) -> Result<(), WriteStop> {
         let mut is_alone = job[0].is_alone();
         for attempt in 1.. {
-            if let Err(failure) = self.connect().await {
-                job[0].fail(failure.clone());
-                return Err(failure);
-            }
+            self.connect().await.map_err(WriteStop::Unconnected)?;
             match self.attempt(job, is_alone).await {
                 Ok(()) => break,
                 Err(Broken {
@@ -249,16 +281,32 @@ impl WriterTask {
                 Err(broken) => {
                     let is_slow = broken.is_slow();
                     let failure = fail(job, broken);
-                    return if is_slow { Err(failure) } else { Ok(()) };
+                    return if is_slow {
+                        Err(WriteStop::Slow(failure))
+                    } else {
+                        Ok(())
+                    };
                 }
             }
         }
         Ok(())
     }
 
+    /// Leaves the requests from `at`, for which there is no connection, to the main task, which may have one. Those of the main task fail.
+    fn leave(&self, jobs: &mut Vec<Box<dyn Job>>, at: usize, failure: &Failure) {
+        match self.is_main {
+            true => jobs[at..]
+                .iter_mut()
+                .for_each(|job| job.fail(failure.clone())),
+            false => jobs.drain(at..).for_each(|job| self.line.give_back(job)),
+        }
+    }
+
     /// Runs requests in a transaction, and commits it.
     async fn attempt(&mut self, jobs: &mut [Box<dyn Job>], is_alone: bool) -> Result<(), Broken> {
-        let Some(connection) = self.connection.clone() else {
+        let line = Arc::clone(&self.line);
+        let _permit = line.enter(is_alone).await;
+        let Some(connection) = self.connection() else {
             return Err(Fault::NoAnswer.into());
         };
         let mut commit_state = CommitState::Unsent;
@@ -276,7 +324,7 @@ impl WriterTask {
         let Err(fault) = result else { return Ok(()) };
         if commit_state == CommitState::Answered {
             // Those who are not notified look from time to time.
-            self.connection = None;
+            self.set_connection(None);
             return Ok(());
         }
         if matches!(fault, Fault::NoAnswer) {
@@ -287,7 +335,7 @@ impl WriterTask {
             _ => Effect::None,
         };
         if fault.needs_connection() || !connection.roll_back(limit).await {
-            self.connection = None;
+            self.set_connection(None);
         }
         // Until then, other turns pass over the tasks that this transaction has locked, and set marks behind them.
         self.shared.low_marks.clear();
@@ -306,24 +354,42 @@ impl WriterTask {
         }
         match self.new_connection().await {
             Ok(connection) => {
-                self.connection = Some(Arc::new(connection));
+                self.set_connection(Some(Arc::new(connection)));
                 self.failed = None;
                 Ok(())
             }
             Err(failure) => {
-                self.connection = None;
+                self.set_connection(None);
                 self.failed = Some((Instant::now(), failure.clone()));
                 Err(failure)
             }
         }
     }
 
+    fn connection(&self) -> Option<Arc<Connection>> {
+        match self.is_main {
+            true => self.connection.clone(),
+            false => self.shared.spare.get(),
+        }
+    }
+
+    fn set_connection(&mut self, connection: Option<Arc<Connection>>) {
+        match self.is_main {
+            true => self.connection = connection,
+            false => self.shared.spare.set(connection),
+        }
+    }
+
     fn is_connected(&self) -> bool {
-        self.connection.as_ref().is_some_and(|it| !it.is_closed())
+        self.connection().is_some_and(|it| !it.is_closed())
     }
 
     async fn new_connection(&self) -> Result<Connection, Failure> {
-        let connection = self.shared.server.connect(None).await?;
+        let connection = match self.is_main {
+            true => self.shared.connect(None).await?,
+            false if self.shared.spare.pause() > Duration::ZERO => return Err(closed()),
+            false => self.shared.server.connect(None).await?,
+        };
         let connection = connection.as_second(!self.is_main);
         let setting_up = timeout(self.shared.server.answer_timeout, self.set_up(&connection));
         let set_up = setting_up.await.unwrap_or_else(|_| {

@@ -1,5 +1,6 @@
 //! Requests that run while the transaction before theirs is committed, on the other connection of the store.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,93 +8,14 @@ use futures::future::join_all;
 use tokio::join;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::held_commits::*;
 use super::scene::*;
 use super::server::Server;
 use super::{ServerConnection, needs_postgres};
 use crate::durable::TaskId;
-use crate::durable::failure::{Cause, Effect};
-use crate::durable::store::kind::TypeSet;
+use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::store::suite::{id, task};
-use crate::durable::store::{Backend, Claim, Enqueue, NewTask, SessionId, Turn, Verdict, Verdicts};
-
-/// Has each COMMIT of a transaction that inserts such a row call a function, which the body describes.
-fn on_commit(scene: &PostgresScene, row: &str, body: &str) {
-    let (table, condition) = row.split_once(' ').unwrap_or((row, ""));
-    scene.ask(&format!(
-        "CREATE FUNCTION $S.on_commit() RETURNS trigger LANGUAGE plpgsql AS
-             $$ BEGIN {body}; RETURN NULL; END $$;
-         CREATE CONSTRAINT TRIGGER on_commit AFTER INSERT ON $S.{table}
-             DEFERRABLE INITIALLY DEFERRED FOR each ROW {condition}
-             EXECUTE FUNCTION $S.on_commit()"
-    ));
-}
-
-/// The COMMITs that insert such a row wait until the answer is asked to `ROLLBACK`.
-fn hold_commits(scene: &PostgresScene, row: &str) -> ServerConnection {
-    let lock = "(77, hashtext('$S'))";
-    on_commit(
-        scene,
-        row,
-        &format!("PERFORM pg_advisory_xact_lock_shared{lock}"),
-    );
-    let other = ServerConnection::to(Server::shared().url());
-    let hold = format!("BEGIN; SELECT pg_advisory_xact_lock{lock}");
-    other.ask(&hold.replace("$S", &scene.schema));
-    other
-}
-
-/// A task that [`hold_commits`] and [`on_commit`] can tell from others.
-fn marked(number: u64) -> NewTask {
-    NewTask {
-        name: "marked".into(),
-        ..task(number)
-    }
-}
-
-const MARKED: &str = "task WHEN (NEW.name = 'marked')";
-
-async fn until_blocked(scene: &PostgresScene, connections: usize) {
-    let end = Instant::now() + DEADLINE;
-    let blocked = "SELECT pid FROM pg_stat_activity
-        WHERE application_name = '$S' AND wait_event_type = 'Lock'";
-    while scene.ask(blocked).len() < connections {
-        assert!(Instant::now() < end, "they do not wait");
-        sleep(SOON / 100).await;
-    }
-}
-
-/// More requests than a transaction contains, so some of them wait for a COMMIT.
-const MANY: u64 = 200;
-
-/// A further session of a store.
-async fn new_session(caller: &Caller) -> SessionId {
-    let opened = caller.store.open_session(TypeSet::of_tests());
-    opened.await.unwrap()
-}
-
-fn first_enqueue(session: SessionId, new: NewTask) -> Arc<Enqueue> {
-    Arc::new(Enqueue {
-        session,
-        number: 1,
-        batch: Arc::new(vec![new].into()),
-    })
-}
-
-/// Has the store open its second connection for requests that write: it does so when requests have waited for a COMMIT.
-async fn open_second_connection(scene: &PostgresScene, caller: &Caller) {
-    let end = Instant::now() + DEADLINE;
-    let mut number = 1_000;
-    caller.store.counts().await.unwrap();
-    // A writer, a listener and a reader.
-    while scene.backends().len() <= 3 {
-        join_all((0..MANY).map(|nth| caller.store(number + nth))).await;
-        number += MANY;
-        assert!(Instant::now() < end, "there is no second connection");
-    }
-    while let Some(claim) = caller.turn(Vec::new(), 1_000).await.claim {
-        caller.turn(done(&claim), 0).await;
-    }
-}
+use crate::durable::store::{Backend, Claim, Enqueue, SessionId, Turn, Verdict, Verdicts};
 
 #[tokio::test]
 async fn requests_run_while_a_transaction_is_committed() {
@@ -172,6 +94,82 @@ async fn a_turn_beside_a_claim_of_the_last_task_makes_a_pause() {
     assert_eq!(first.unwrap().claim.unwrap().tasks.len(), 1);
     assert!(other.claim.is_none() && !other.more);
     assert!(other.next.unwrap() <= SOON, "{:?}", other.next);
+}
+
+/// The answer timeout of a store whose COMMITs take long. The server ends a wait for a lock after a third of it.
+const PATIENCE: Duration = Duration::from_millis(4500);
+
+/// Asserts that a request waits for a COMMIT of its process, which takes longer than the server lets two attempts wait for a lock.
+async fn waits_for_commit<H, T>(
+    scene: &PostgresScene,
+    program: ServerConnection,
+    held: impl Future<Output = Result<H, Failure>>,
+    request: impl Future<Output = Result<T, Failure>>,
+) {
+    let meanwhile = async {
+        until_blocked(scene, 1).await;
+        let mut request = pin!(request);
+        let early = timeout(PATIENCE * 4 / 5, &mut request).await;
+        program.ask("ROLLBACK");
+        if let Ok(answer) = early {
+            let failure = answer.err();
+            panic!("it does not wait: {failure:?}");
+        }
+        request.await
+    };
+    let (held, answer) = join!(held, meanwhile);
+    held.map(drop).unwrap();
+    answer.map(drop).unwrap();
+}
+
+/// A store with two connections, and two sessions.
+async fn open_patient(scene: &PostgresScene) -> (Caller, SessionId) {
+    let mut builder = scene.builder();
+    let store = builder.answer_timeout(PATIENCE).open().await.unwrap();
+    let caller = Caller::of(store).await;
+    let other_session = new_session(&caller).await;
+    open_second_connection(scene, &caller).await;
+    (caller, other_session)
+}
+
+#[tokio::test]
+async fn a_request_waits_while_another_one_of_its_process_has_the_store() {
+    needs_postgres!();
+    let scene = PostgresScene::new();
+    let (caller, other_session) = open_patient(&scene).await;
+    let program = hold_commits(&scene, "paused");
+    let held = caller.store.set_paused("other".into(), true);
+    let store = async {
+        let request = first_enqueue(other_session, task(1));
+        caller.store.enqueue(request).await
+    };
+    waits_for_commit(&scene, program, held, store).await;
+}
+
+#[tokio::test]
+async fn a_request_that_needs_the_store_waits_for_another_one_of_its_process() {
+    needs_postgres!();
+    let scene = PostgresScene::new();
+    let (caller, _) = open_patient(&scene).await;
+    let program = hold_commits(&scene, MARKED);
+    let held = caller.store.enqueue(caller.new_enqueue([marked(1)]));
+    let pause = async { caller.store.set_paused("other".into(), true).await };
+    waits_for_commit(&scene, program, held, pause).await;
+}
+
+/// The claim is renewed while the turn that ends it is committed.
+#[tokio::test]
+async fn a_request_waits_for_rows_that_another_one_of_its_process_has_locked() {
+    needs_postgres!();
+    let scene = PostgresScene::new();
+    let (caller, _) = open_patient(&scene).await;
+    caller.store(1).await.unwrap();
+    caller.store(2).await.unwrap();
+    let claim = caller.claim(1).await;
+    let program = hold_commits(&scene, "claim");
+    let held = caller.store.turn(caller.new_turn(done(&claim), 1));
+    let renew = async { caller.store.renew(vec![claim.epoch]).await };
+    waits_for_commit(&scene, program, held, renew).await;
 }
 
 /// The copy runs on the other connection while the first one is committed.

@@ -2,7 +2,7 @@
 
 use tokio::sync::oneshot;
 
-use crate::durable::failure::Failure;
+use crate::durable::failure::{Effect, Failure};
 use crate::durable::store::SessionId;
 use crate::durable::store::postgres::error::closed;
 use crate::durable::store::postgres::transaction::{Run, Transaction};
@@ -52,7 +52,9 @@ impl<R, T> NewJob<R, T> {
             answer: Err(closed()),
             reply,
         };
-        let answer = async { receiver.await.unwrap_or_else(|_| Err(closed())) };
+        // The task that runs the request may end after it has sent the COMMIT.
+        let lost = || Err(closed().with_unknown_effect());
+        let answer = async move { receiver.await.unwrap_or_else(|_| lost()) };
         (job, answer)
     }
 }
