@@ -10,6 +10,8 @@
 //! choose whom to notify. `schema.sql` describes the tables.
 //!
 //! Statements that do not depend on each other are sent together, so that they take one round trip: see `View::prepare`.
+//!
+//! `postgres/PROTOCOL.md` explains why commits are safe, with the order of locks and the two connections that write.
 
 use std::fmt;
 use std::sync::Arc;

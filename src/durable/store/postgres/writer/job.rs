@@ -2,7 +2,7 @@
 
 use tokio::sync::oneshot;
 
-use crate::durable::failure::{Effect, Failure};
+use crate::durable::failure::Failure;
 use crate::durable::store::SessionId;
 use crate::durable::store::postgres::error::closed;
 use crate::durable::store::postgres::transaction::{Run, Transaction};
