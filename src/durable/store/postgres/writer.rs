@@ -391,6 +391,11 @@ impl WriterTask {
             false => self.shared.server.connect(None).await?,
         };
         let connection = connection.as_second(!self.is_main);
+        let _permit = match self.gives_way() {
+            true => None,
+            // This needs the store, as a transaction does.
+            false => self.line.enter(true).await,
+        };
         let setting_up = timeout(self.shared.server.answer_timeout, self.set_up(&connection));
         let set_up = setting_up.await.unwrap_or_else(|_| {
             self.shared.server.cancel(&connection);
@@ -401,9 +406,13 @@ impl WriterTask {
     }
 
     async fn set_up(&self, connection: &Connection) -> Result<(), Fault> {
-        let gives_way = !self.is_main && !self.has_jobs;
-        migrate::migrate(connection, &self.shared, gives_way).await?;
+        migrate::migrate(connection, &self.shared, self.gives_way()).await?;
         Ok(connection.prepare(&FIRST_STATEMENTS).await?)
+    }
+
+    /// Returns `true` if no request waits for the connection.
+    fn gives_way(&self) -> bool {
+        !self.is_main && !self.has_jobs
     }
 }
 
