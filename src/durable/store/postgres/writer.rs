@@ -14,8 +14,8 @@
 //! The server limits each wait for a lock, but not a COMMIT. So a transaction waits in this process for the lock of the store that the other
 //! connection holds, and requests that have waited in vain for its rows run again when it has committed: see [`JobLine::enter`].
 //!
-//! The second connection is opened when requests have waited for a COMMIT, and then takes the next ones. Requests do not wait for it to
-//! open, and do not fail if the server allows no more connections: those that it has taken are left to the main one.
+//! The second connection is opened when requests have waited for a COMMIT, and then takes the next ones. Requests wait for a moment while it
+//! is set up, and do not fail if the server allows no more connections: those that it has taken are left to the main one.
 //!
 //! A request that is refused has written nothing, so the others of its transaction are not affected. If a request fails in another way, the
 //! transaction is rolled back. If one of them needs the store for itself, they run again in a transaction that has it. Otherwise, each of
@@ -53,6 +53,9 @@ const MAX_ATTEMPTS: u32 = 10;
 
 /// The time for which the writer does not try to connect again after it has failed to.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The maximum time for which a connection is set up that no request waits for. Requests wait meanwhile.
+const SPARE_LIMIT: Duration = Duration::from_secs(1);
 
 /// Hands requests to the task that writes.
 pub(super) struct Writer {
@@ -391,12 +394,13 @@ impl WriterTask {
             false => self.shared.server.connect(None).await?,
         };
         let connection = connection.as_second(!self.is_main);
-        let _permit = match self.gives_way() {
-            true => None,
-            // This needs the store, as a transaction does.
-            false => self.line.enter(true).await,
+        // The setup needs the store, as a transaction does. At the server, others would wait behind it.
+        let _permit = self.line.enter(true).await;
+        let limit = match self.gives_way() {
+            true => SPARE_LIMIT,
+            false => self.shared.server.answer_timeout,
         };
-        let setting_up = timeout(self.shared.server.answer_timeout, self.set_up(&connection));
+        let setting_up = timeout(limit, self.set_up(&connection));
         let set_up = setting_up.await.unwrap_or_else(|_| {
             self.shared.server.cancel(&connection);
             Err(Fault::NoAnswer)
