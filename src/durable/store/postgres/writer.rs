@@ -101,8 +101,13 @@ async fn keep_writing(shared: Arc<Shared>, line: Arc<JobLine>, is_main: bool) {
     loop {
         let task = WriterTask::new(Arc::clone(&shared), Arc::clone(&line), is_main);
         match tokio::spawn(task.run()).await {
-            Err(ended) if ended.is_panic() => shared.low_marks.clear(),
+            Err(ended) if ended.is_panic() => {}
             _ => return,
+        }
+        // Its transaction is rolled back, and the other task may have the turn.
+        shared.low_marks.clear();
+        if is_main {
+            line.reclaim();
         }
     }
 }

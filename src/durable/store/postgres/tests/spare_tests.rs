@@ -124,6 +124,10 @@ async fn a_store_goes_on_after_a_panic_of_its_writer() {
     let caller = scene.open().await;
     for number in 1..=3 {
         have_a_writer_panic(&caller).await;
+        // Only a task that has ended a transaction in the usual way has told the other one that it wants the turn.
+        timeout(DEADLINE, have_a_writer_panic(&caller))
+            .await
+            .expect("nobody writes");
         let stored = timeout(DEADLINE, caller.store(number)).await;
         stored.expect("nobody writes").unwrap();
     }
