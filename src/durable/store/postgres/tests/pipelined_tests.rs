@@ -1,5 +1,6 @@
 //! Statements that are sent together, in one transaction.
 
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 use tokio::try_join;
 use tokio_postgres::Error;
@@ -17,21 +18,30 @@ const FOLLOWS: &str = "SELECT 'it follows'";
 
 /// Sends [`FAILS`], and then a statement whose answer is awaited before that of the first one. Both are answered before anyone looks.
 /// Returns the error that is noticed.
-async fn noticed_error(follow: impl AsyncFnOnce(&Connection) -> Result<(), Error>) -> Error {
+async fn noticed_error(
+    is_pooled: bool,
+    follow: impl AsyncFnOnce(&Connection) -> Result<(), Error>,
+) -> Error {
     let scene = PostgresScene::new();
-    let server = scene.builder().server().unwrap();
-    let connection = server.connect(None).await.unwrap();
+    let mut builder = scene.builder();
+    if is_pooled {
+        // Other connections prepare nothing then.
+        builder.listen_url(Server::shared().url());
+    }
+    let connection = builder.server().unwrap().connect(None).await.unwrap();
     connection.prepare(&[FAILS]).await.unwrap();
     connection.begin(BEGIN).await.unwrap();
     let program = ServerConnection::to(Server::shared().url());
     program.ask("BEGIN; SELECT pg_advisory_xact_lock(77, 1)");
+    let sent = Notify::new();
     let follow = async {
         scene.blocked().await;
+        sent.notify_one();
         follow(&connection).await
     };
     let fail = connection.rows(FAILS, &[]);
     let unlock = async {
-        scene.blocked().await;
+        sent.notified().await;
         // The statement is sent before the thread rests.
         sleep(SOON / 100).await;
         program.ask("ROLLBACK");
@@ -55,12 +65,14 @@ fn until_refused(scene: &PostgresScene) {
 async fn the_first_of_several_errors_is_noticed() {
     needs_postgres!();
     let code = Some(&SqlState::DIVISION_BY_ZERO);
-    let error = noticed_error(async |it| it.rows(FOLLOWS, &[]).await.map(drop));
-    assert_eq!(error.await.code(), code);
-    let error = noticed_error(async |it| it.execute(FOLLOWS, &[]).await.map(drop));
-    assert_eq!(error.await.code(), code);
-    let error = noticed_error(async |it| it.prepare(&[FOLLOWS]).await);
-    assert_eq!(error.await.code(), code);
-    let error = noticed_error(async |it| it.batch(FOLLOWS).await);
-    assert_eq!(error.await.code(), code);
+    for is_pooled in [false, true] {
+        let rows = async |it: &Connection| it.rows(FOLLOWS, &[]).await.map(drop);
+        assert_eq!(noticed_error(is_pooled, rows).await.code(), code);
+        let execute = async |it: &Connection| it.execute(FOLLOWS, &[]).await.map(drop);
+        assert_eq!(noticed_error(is_pooled, execute).await.code(), code);
+        let batch = async |it: &Connection| it.batch(FOLLOWS).await;
+        assert_eq!(noticed_error(is_pooled, batch).await.code(), code);
+    }
+    let prepare = async |it: &Connection| it.prepare(&[FOLLOWS]).await;
+    assert_eq!(noticed_error(false, prepare).await.code(), code);
 }
