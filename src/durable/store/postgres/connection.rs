@@ -66,9 +66,12 @@ impl Connection {
         }
     }
 
-    /// Returns the connection as one that writes beside the main one, or as the main one.
-    pub(super) fn as_second(self, is_second: bool) -> Self {
-        Self { is_second, ..self }
+    /// Returns the connection as one that writes beside the main one.
+    pub(super) fn into_second(self) -> Self {
+        Self {
+            is_second: true,
+            ..self
+        }
     }
 
     /// Returns `true` if the connection writes beside the main one.

@@ -396,9 +396,8 @@ impl WriterTask {
         let connection = match self.is_main {
             true => self.shared.connect(None).await?,
             false if self.shared.spare.pause() > Duration::ZERO => return Err(closed()),
-            false => self.shared.server.connect(None).await?,
+            false => self.shared.server.connect(None).await?.into_second(),
         };
-        let connection = connection.as_second(!self.is_main);
         // The setup needs the store, as a transaction does. At the server, others would wait behind it.
         let _permit = self.line.enter(true).await;
         let limit = match self.gives_way() {
