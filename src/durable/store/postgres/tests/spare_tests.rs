@@ -6,11 +6,13 @@ use tokio::join;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::held_commits::*;
-use super::needs_postgres;
 use super::scene::*;
+use super::server::Server;
+use super::{ServerConnection, needs_postgres};
 use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::store::Backend;
 use crate::durable::store::postgres::error::Fault;
+use crate::durable::store::postgres::migrate;
 use crate::durable::store::postgres::transaction::Transaction;
 use crate::durable::store::suite::task;
 
@@ -103,6 +105,30 @@ async fn requests_of_a_second_connection_that_is_lost_are_left_to_the_main_one()
     held.unwrap();
     stored.unwrap();
     assert_eq!(store.counts().await.unwrap().waiting, 2);
+}
+
+/// The requests of all processes wait behind a connection that needs the store for itself.
+#[tokio::test]
+async fn a_second_connection_waits_for_the_store_only_for_a_moment() {
+    needs_postgres!();
+    let scene = PostgresScene::new();
+    let mut builder = scene.builder();
+    // The server limits other waits for a lock to a third of this.
+    builder.answer_timeout(Duration::from_secs(30));
+    let store = builder.open().await.unwrap();
+    let program = ServerConnection::to(Server::shared().url());
+    program.ask(&format!(
+        "BEGIN; SELECT pg_advisory_xact_lock_shared({})",
+        store.shared.store_lock
+    ));
+    let second = builder.server().unwrap().connect(None).await.unwrap();
+    let set_up = migrate::migrate(&second, &store.shared, true);
+    let set_up = timeout(Duration::from_secs(8), set_up).await;
+    assert!(set_up.expect("it waits for long").unwrap_err().is_busy());
+    program.ask("ROLLBACK");
+    migrate::migrate(&second, &store.shared, true)
+        .await
+        .unwrap();
 }
 
 async fn panic(_: &mut Transaction) -> Result<(), Fault> {
