@@ -62,8 +62,8 @@ impl SpareConnection {
         server.connect(notices).await
     }
 
-    /// Closes the connection, as soon as its transaction has ended, and keeps it closed for a while. Returns `false` if it has not been open
-    /// for a while.
+    /// Closes the connection, as soon as its transaction has ended, and keeps it closed for a while. Returns `false` if it has not been
+    /// open for a while.
     fn give_way(&self) -> bool {
         let mut state = lock(&self.0);
         if state.connection.take().is_some() {

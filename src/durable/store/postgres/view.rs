@@ -30,8 +30,8 @@ impl View {
     }
 
     /// Prepares statements, so that they are sent at once. If several futures run together, the server executes those of their statements
-    /// that are prepared in the order of the futures. After the first of them fails, it refuses all others, and `try_join!` returns the first
-    /// error.
+    /// that are prepared in the order of the futures. After the first of them fails, it refuses all others, and `try_join!` returns the
+    /// first error.
     pub(super) async fn prepare(&self, statements: &[&'static str]) -> Result<(), Error> {
         self.db.prepare(statements).await
     }

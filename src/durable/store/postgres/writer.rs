@@ -11,11 +11,11 @@
 //!   process do. A session has one request at a time, so no other one of its requests can overtake them.
 //! - The notifications of a transaction follow its own COMMIT, on the same connection.
 //!
-//! The server limits each wait for a lock, but not a COMMIT. So a transaction waits in this process for the lock of the store that the other
-//! connection holds, and requests that have waited in vain for its rows run again when it has committed: see [`JobLine::enter`].
+//! The server limits each wait for a lock, but not a COMMIT. So a transaction waits in this process for the lock of the store that the
+//! other connection holds, and requests that have waited in vain for its rows run again when it has committed: see [`JobLine::enter`].
 //!
-//! The second connection is opened when requests have waited for a COMMIT, and then takes the next ones. Requests wait for a moment while it
-//! is set up, and do not fail if the server allows no more connections: those that it has taken are left to the main one.
+//! The second connection is opened when requests have waited for a COMMIT, and then takes the next ones. Requests wait for a moment while
+//! it is set up, and do not fail if the server allows no more connections: those that it has taken are left to the main one.
 //!
 //! A request that is refused has written nothing, so the others of its transaction are not affected. If a request fails in another way, the
 //! transaction is rolled back. If one of them needs the store for itself, they run again in a transaction that has it. Otherwise, each of
@@ -101,13 +101,9 @@ async fn keep_writing(shared: Arc<Shared>, line: Arc<JobLine>, is_main: bool) {
     loop {
         let task = WriterTask::new(Arc::clone(&shared), Arc::clone(&line), is_main);
         match tokio::spawn(task.run()).await {
-            Err(ended) if ended.is_panic() => {}
+            // Its transaction is rolled back.
+            Err(ended) if ended.is_panic() => shared.low_marks.clear(),
             _ => return,
-        }
-        // Its transaction is rolled back, and the other task may have the turn.
-        shared.low_marks.clear();
-        if is_main {
-            line.reclaim();
         }
     }
 }
@@ -189,14 +185,18 @@ impl WriterTask {
 
     async fn run(mut self) {
         let mut jobs = Vec::with_capacity(MAX_BATCH);
-        while self.receive(&mut jobs).await > 0 {
+        loop {
+            // The other task may have the turn. It does not run before this one waits for it.
+            if self.is_main {
+                self.line.reclaim();
+            }
+            if self.receive(&mut jobs).await == 0 {
+                return;
+            }
             self.has_jobs = true;
             self.write(&mut jobs).await;
             self.has_jobs = false;
             self.turn = None;
-            if self.is_main {
-                self.line.reclaim();
-            }
             jobs.drain(..).for_each(|job| job.finish());
             failpoint("postgres.after-answer");
         }

@@ -103,7 +103,7 @@ async fn a_turn_beside_a_claim_of_the_last_task_makes_a_pause() {
 }
 
 /// The answer timeout of a store whose COMMITs take long. The server ends a wait for a lock after a third of it.
-const PATIENCE: Duration = Duration::from_millis(4500);
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(4500);
 
 /// Asserts that a request waits for a COMMIT of its process, which takes longer than the server lets two attempts wait for a lock.
 async fn waits_for_commit<H, T>(
@@ -115,7 +115,7 @@ async fn waits_for_commit<H, T>(
     let meanwhile = async {
         until_blocked(scene, 1).await;
         let mut request = pin!(request);
-        let early = timeout(PATIENCE * 4 / 5, &mut request).await;
+        let early = timeout(ANSWER_TIMEOUT * 4 / 5, &mut request).await;
         program.ask("ROLLBACK");
         if let Ok(answer) = early {
             let failure = answer.err();
@@ -131,7 +131,7 @@ async fn waits_for_commit<H, T>(
 /// A store with two connections, and two sessions.
 async fn open_patient(scene: &PostgresScene) -> (Caller, SessionId) {
     let mut builder = scene.builder();
-    let store = builder.answer_timeout(PATIENCE).open().await.unwrap();
+    let store = builder.answer_timeout(ANSWER_TIMEOUT).open().await.unwrap();
     let caller = Caller::of(store).await;
     let other_session = new_session(&caller).await;
     open_second_connection(scene, &caller).await;
