@@ -95,6 +95,8 @@ CREATE TABLE throng.claim (
     claimed_at bigint NOT NULL,
     held uuid[] NOT NULL CHECK (array_position(held, NULL) IS NULL)
 ) WITH (fillfactor = 70);
+-- The largest claim fits into a page, and is written with each turn.
+ALTER TABLE throng.claim ALTER COLUMN held SET STORAGE MAIN;
 CREATE INDEX claim_session ON throng.claim (session);
 CREATE INDEX claim_until ON throng.claim (until);
 CREATE INDEX claim_queue ON throng.claim (queue) WHERE queue IS NOT NULL;

@@ -51,16 +51,15 @@ async fn the_timeouts_of_the_user_do_not_matter() {
     assert_eq!(caller.claim(1).await.tasks.len(), 1);
 }
 
-/// Has a server accept only transactions that read, or any.
-fn set_read_only(server: &Server, is_read_only: bool) {
-    let connection = ServerConnection::to(server.url());
+/// Has a server accept only transactions that read, or any. The server tells its oldest connection last.
+fn set_read_only(oldest: &ServerConnection, is_read_only: bool) {
     let value = if is_read_only { "on" } else { "off" };
-    connection.ask(&format!(
+    oldest.ask(&format!(
         "ALTER SYSTEM SET default_transaction_read_only = {value}"
     ));
-    connection.ask("SELECT pg_reload_conf()");
+    oldest.ask("SELECT pg_reload_conf()");
     let end = Instant::now() + DEADLINE;
-    while connection.ask("SHOW default_transaction_read_only")[0][0] != value {
+    while oldest.ask("SHOW default_transaction_read_only")[0][0] != value {
         assert!(Instant::now() < end, "the setting is not read");
     }
 }
@@ -69,10 +68,11 @@ fn set_read_only(server: &Server, is_read_only: bool) {
 async fn a_server_that_becomes_read_only_says_so_and_recovers() {
     needs_postgres!();
     let server = Server::start();
+    let oldest = ServerConnection::to(server.url());
     let open = async || PostgresStore::open(&server.url()).await;
     let caller = Caller::of(open().await.unwrap()).await;
     caller.store(1).await.unwrap();
-    set_read_only(&server, true);
+    set_read_only(&oldest, true);
     for number in 2..5 {
         let failure = caller.store(number).await.unwrap_err();
         assert_eq!(failure.cause, Cause::ReadOnly, "{failure}");
@@ -84,7 +84,7 @@ async fn a_server_that_becomes_read_only_says_so_and_recovers() {
     assert!(open().await.unwrap_err().is_read_only());
     let observer = PostgresStore::observe(&server.url()).await.unwrap();
     assert_eq!(observer.0.counts().await.unwrap().waiting, 1);
-    set_read_only(&server, false);
+    set_read_only(&oldest, false);
     let end = Instant::now() + DEADLINE;
     // The writer has just failed to connect, and does not try again at once.
     while let Err(failure) = caller.store(5).await {
