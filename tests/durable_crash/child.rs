@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use throng::Retry;
 use throng::durable::{DurableClient, DurableExecutor, SpawnOptions, TaskId};
 use tokio::sync::mpsc;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tokio::{runtime, select};
 
 use super::family::{Member, Parent};
@@ -167,6 +167,9 @@ fn orders() -> mpsc::UnboundedReceiver<Duration> {
     receiver
 }
 
+/// The time for which a worker that stops waits for the store.
+const CLOSING: Duration = Duration::from_secs(5);
+
 async fn run_tasks(
     client: &DurableClient,
     folder: Folder,
@@ -192,6 +195,8 @@ async fn run_tasks(
         say(&format!("failures {}", metrics.failures));
     }
     note_late_wakes(&folder, &executors);
+    // Otherwise, the process may end before the threads of the store have removed its files. A server that is gone does not answer.
+    timeout(CLOSING, client.close()).await.ok();
     say("stopped");
 }
 
