@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use throng::Retry;
 use throng::durable::{DurableClient, DurableExecutor, SpawnOptions, TaskId};
 use tokio::sync::mpsc;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use tokio::{runtime, select};
 
 use super::family::{Member, Parent};
@@ -139,7 +139,13 @@ fn follow(plan: Plan) {
         let orders = orders();
         let client = plan.address.client().await;
         match plan.role {
-            Role::Worker(work) => run_tasks(&client, plan.folder, work, orders).await,
+            Role::Worker(work) => {
+                run_tasks(&client, plan.folder, work, orders).await;
+                if plan.address.is_file() {
+                    // Otherwise, the process may end before the threads of the store have removed its files.
+                    client.close().await.expect("it ends in order");
+                }
+            }
             Role::Producer { tasks } => store_tasks(&client, tasks).await,
             Role::Storer => store_chores(&client).await,
             Role::Buyer(death) => buy(&client, &plan.folder, death),
@@ -167,9 +173,6 @@ fn orders() -> mpsc::UnboundedReceiver<Duration> {
     receiver
 }
 
-/// The time for which a worker that stops waits for the store.
-const CLOSING: Duration = Duration::from_secs(5);
-
 async fn run_tasks(
     client: &DurableClient,
     folder: Folder,
@@ -195,8 +198,6 @@ async fn run_tasks(
         say(&format!("failures {}", metrics.failures));
     }
     note_late_wakes(&folder, &executors);
-    // Otherwise, the process may end before the threads of the store have removed its files. A server that is gone does not answer.
-    timeout(CLOSING, client.close()).await.ok();
     say("stopped");
 }
 
