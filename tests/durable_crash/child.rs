@@ -142,8 +142,9 @@ fn follow(plan: Plan) {
             Role::Worker(work) => {
                 run_tasks(&client, plan.folder, work, orders).await;
                 if plan.address.is_file() {
-                    // Otherwise, the process may end before the threads of the store have removed its files.
-                    client.close().await.expect("it ends in order");
+                    // Otherwise, the process may end before the threads of the store have removed its files. Others may have the
+                    // file locked.
+                    client.close().await.ok();
                 }
             }
             Role::Producer { tasks } => store_tasks(&client, tasks).await,
