@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use throng::durable::{
-    Clock, InlineExecutor, OutboxRelay, SpawnOptions, Status, TaskFilter, TaskId,
+    Clock, DurableClient, InlineExecutor, OutboxRelay, OutboxRow, SpawnOptions, Status, TaskFilter,
+    TaskId,
 };
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -14,7 +15,7 @@ use super::super::database::Statement::{Add, Sql};
 use super::super::database::{Statement, add, connect_to};
 use super::failures::{assert_not_moved, client_of};
 use super::{AppDatabase, TestStore, row, transaction, until_moved};
-use crate::harness::{builder, in_time, run_due, start_inline, timed};
+use crate::harness::{Number, builder, in_time, run_due, start_inline, timed};
 use crate::postgres_server::is_installed;
 use crate::redis_server::Server as Redis;
 
@@ -77,14 +78,7 @@ async fn all_rows_can_be_awaited_at_once(database: AppDatabase) {
 /// The relay goes on trying to remove the row when the store has forgotten the end of its task.
 async fn a_task_runs_once_although_its_row_cannot_be_removed_for_a_day(database: AppDatabase) {
     let (clock, client) = timed();
-    let relay = database.relay(&client).await;
-    let row = row(&relay, 7, SpawnOptions::new());
-    database.forbid_removals().await;
-    database.run(&[add(&row)]).await;
-    let mut executor = start_inline(builder(&client), |number, _| async move { Ok(number) }).await;
-    run_and_forget(&mut executor, &clock).await;
-    let status = client.status(row.id()).await.expect("an answer");
-    assert_eq!((status, database.rows().await), (Status::Absent, 1));
+    let (relay, row, mut executor) = forgotten_with_its_row(&client, &clock, &database).await;
     database.run(&[database.allow_removals()]).await;
     relay.committed(row).await.expect("it is removed");
     assert_eq!(run_due(&mut executor).await, 0);
@@ -94,12 +88,7 @@ async fn a_task_runs_once_although_its_row_cannot_be_removed_for_a_day(database:
 /// As after a commit of the relay whose answer was lost.
 async fn a_task_whose_row_another_process_removes_can_be_stored_again(database: AppDatabase) {
     let (clock, client) = timed();
-    let relay = database.relay(&client).await;
-    let row = row(&relay, 7, SpawnOptions::new());
-    database.forbid_removals().await;
-    database.run(&[add(&row)]).await;
-    let mut executor = start_inline(builder(&client), |number, _| async move { Ok(number) }).await;
-    run_and_forget(&mut executor, &clock).await;
+    let (relay, row, mut executor) = forgotten_with_its_row(&client, &clock, &database).await;
     let delete = match database {
         AppDatabase::File(_) => Sql("DELETE FROM throng_outbox"),
         _ => Sql("DELETE FROM throng.outbox"),
@@ -118,16 +107,28 @@ async fn a_task_whose_row_another_process_removes_can_be_stored_again(database: 
     assert_eq!(client.counts().await.expect("an answer").stored, 2);
 }
 
-/// Runs a task once it is stored, and has the store remove its end.
-async fn run_and_forget(executor: &mut InlineExecutor, clock: &Clock) {
+/// Runs a task whose row the relay cannot remove, and has the store forget its end.
+async fn forgotten_with_its_row(
+    client: &DurableClient,
+    clock: &Clock,
+    database: &AppDatabase,
+) -> (OutboxRelay, OutboxRow<Number>, InlineExecutor) {
     const HOUR: Duration = Duration::from_secs(3600);
-    while run_due(executor).await == 0 {
+    let relay = database.relay(client).await;
+    let row = row(&relay, 7, SpawnOptions::new());
+    database.forbid_removals().await;
+    database.run(&[add(&row)]).await;
+    let mut executor = start_inline(builder(client), |number, _| async move { Ok(number) }).await;
+    while run_due(&mut executor).await == 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     for hours in [23, 2] {
         clock.advance(hours * HOUR);
-        run_due(executor).await;
+        run_due(&mut executor).await;
     }
+    let status = client.status(row.id()).await.expect("an answer");
+    assert_eq!((status, database.rows().await), (Status::Absent, 1));
+    (relay, row, executor)
 }
 
 async fn rows_that_cannot_be_read_become_a_task_each_even_if_they_are_alike(database: AppDatabase) {

@@ -322,7 +322,6 @@ async fn requests_do_not_fail_if_the_server_allows_no_more_connections() {
     assert_eq!(scene.backends().len(), 3);
     // Later, the store uses another one.
     scene.ask(&format!("ALTER ROLE {user} CONNECTION LIMIT 4"));
-    sleep(SOON * 2).await;
     open_second_connection(&scene, &caller).await;
 }
 
