@@ -163,6 +163,7 @@ impl QueueSession {
         let is_idle = request.go_idle && !answer.more && !has_claimed;
         self.may_claim |= !is_idle;
         self.is_woken &= is_idle || self.may_miss_pushes;
+        self.is_woken |= answer.passes_on;
         self.may_exceed_permits = self.last_push != request.pushes.received;
         self.next_poll = Some(next_poll);
         let claim = answer.claim.as_ref().map(|claim| claim.epoch);
