@@ -334,6 +334,22 @@ mod tests {
         assert!(!session.may_exceed_permits());
     }
 
+    /// It is idle in some partitions, and another queue uses the permits.
+    #[test]
+    fn a_session_that_is_idle_in_parts_of_a_store_passes_wake_ups_on() {
+        let mut session = session();
+        let first = request(&mut session);
+        session.begin_turn(1, Instant::now());
+        let partly_idle = TurnAnswer {
+            is_pushed: false,
+            more: true,
+            passes_on: true,
+            ..answer(Some(3))
+        };
+        session.answered(&first, &partly_idle, Instant::now());
+        assert!(session.is_woken && session.may_claim);
+    }
+
     /// A pushed claim uses the last permit, and then a wake-up arrives.
     #[test]
     fn a_full_session_passes_a_wake_up_on() {

@@ -63,3 +63,44 @@ impl IdlePartitions {
         self.is_woken(partition) || self.get(partition).is_some()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REST: Rest = Rest {
+        until: Duration::from_secs(9),
+        next_tick: None,
+    };
+
+    #[test]
+    fn a_wake_up_ends_the_rest() {
+        let mut idle = IdlePartitions::default();
+        idle.rest(3, REST);
+        assert!(idle.get(3).is_some() && idle.is_relied_on(3) && !idle.is_relied_on(2));
+        idle.wake(3);
+        assert!(idle.get(3).is_none() && idle.is_relied_on(3));
+        idle.leave(3);
+        assert!(!idle.is_relied_on(3));
+    }
+
+    /// The partition has gone idle and then woken the session, and the message is faster than the answer.
+    #[test]
+    fn a_wake_up_before_the_answer_counts() {
+        let mut idle = IdlePartitions::default();
+        idle.leave(63);
+        idle.wake(63);
+        idle.rest(63, REST);
+        assert!(idle.get(63).is_none() && idle.is_woken(63));
+    }
+
+    /// A wake-up that has arrived still obliges the session.
+    #[test]
+    fn lost_messages_end_each_rest() {
+        let mut idle = IdlePartitions::default();
+        idle.rest(0, REST);
+        idle.wake(1);
+        idle.forget();
+        assert!(idle.get(0).is_none() && idle.is_woken(1));
+    }
+}
