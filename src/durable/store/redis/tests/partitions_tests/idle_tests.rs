@@ -89,6 +89,22 @@ async fn a_full_session_is_idle_in_no_partition() {
     }
 }
 
+/// Another queue of the worker has used the permits.
+#[tokio::test]
+async fn a_session_whose_turn_claims_nothing_is_idle_in_no_partition() {
+    needs_redis!();
+    let server = Server::start();
+    let worker = Worker::new(open_divided(&server.url()).await).await;
+    let idle = |partition| server.ask(&["KEYS", &key(partition, "idle:*")]);
+    for (want, is_idle) in [(2, true), (0, false)] {
+        assert_eq!(worker.turn(Vec::new(), want).await.claim, None);
+        for partition in 0..PARTITIONS {
+            let is_listed = idle(partition) != redis::Value::Array(Vec::new());
+            assert_eq!(is_listed, is_idle, "{partition}");
+        }
+    }
+}
+
 #[derive(Serialize, Deserialize)]
 struct Job(u64);
 
