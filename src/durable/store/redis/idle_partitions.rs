@@ -17,8 +17,10 @@ pub(super) struct IdlePartitions {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rest {
     pub(super) until: Duration,
-    /// The time at which the next schedule is due.
+    /// The time at which the next schedule is due, until it was reported. The worker remembers it.
     pub(super) next_tick: Option<Duration>,
+    /// The session could claim quarantined tasks, so none of them wait there.
+    pub(super) takes_quarantined: bool,
 }
 
 impl IdlePartitions {
@@ -37,17 +39,39 @@ impl IdlePartitions {
         }
     }
 
-    /// Records the answer that the session is idle. A wake-up may have arrived before the answer.
-    pub(super) fn rest(&mut self, partition: usize, rest: Rest) {
-        if !self.is_woken(partition) {
-            self.rests.resize(self.rests.len().max(partition + 1), None);
-            self.rests[partition] = Some(rest);
+    /// Records an answer. If the session is idle, a wake-up may have arrived before the answer. If it is not, the partition has sent all
+    /// wake-ups before the request, which has passed them on.
+    pub(super) fn answered(&mut self, partition: usize, rest: Option<Rest>) {
+        match rest {
+            None => self.leave(partition),
+            Some(_) if self.is_woken(partition) => {}
+            Some(_) => {
+                self.rests.resize(self.rests.len().max(partition + 1), None);
+                self.rests[partition] = rest;
+            }
         }
     }
 
-    /// Records that messages may have been lost.
+    /// Records that the session may claim quarantined tasks. They may wait where it could not claim them, and wake nobody.
+    pub(super) fn take_quarantined(&mut self) {
+        for partition in 0..self.rests.len() {
+            if self.rests[partition].is_some_and(|rest| !rest.takes_quarantined) {
+                self.wake(partition);
+            }
+        }
+    }
+
+    /// Records that messages may have been lost: each partition may have woken the session, even if an answer that is under way says
+    /// that it is idle.
     pub(super) fn forget(&mut self) {
         self.rests.clear();
+        self.woken = u64::MAX;
+    }
+
+    /// Returns the time at which the first schedule is due, of those that were not reported yet.
+    pub(super) fn take_tick(&mut self) -> Option<Duration> {
+        let rests = self.rests.iter_mut().flatten();
+        rests.filter_map(|rest| rest.next_tick.take()).min()
     }
 
     pub(super) fn get(&self, partition: usize) -> Option<Rest> {
@@ -71,12 +95,13 @@ mod tests {
     const REST: Rest = Rest {
         until: Duration::from_secs(9),
         next_tick: None,
+        takes_quarantined: true,
     };
 
     #[test]
     fn a_wake_up_ends_the_rest() {
         let mut idle = IdlePartitions::default();
-        idle.rest(3, REST);
+        idle.answered(3, Some(REST));
         assert!(idle.get(3).is_some() && idle.is_relied_on(3) && !idle.is_relied_on(2));
         idle.wake(3);
         assert!(idle.get(3).is_none() && idle.is_relied_on(3));
@@ -90,17 +115,42 @@ mod tests {
         let mut idle = IdlePartitions::default();
         idle.leave(63);
         idle.wake(63);
-        idle.rest(63, REST);
+        idle.answered(63, Some(REST));
         assert!(idle.get(63).is_none() && idle.is_woken(63));
     }
 
-    /// A wake-up that has arrived still obliges the session.
+    /// The script has passed on what had woken the session before.
     #[test]
-    fn lost_messages_end_each_rest() {
+    fn a_wake_up_before_the_answer_of_a_busy_session_is_over() {
         let mut idle = IdlePartitions::default();
-        idle.rest(0, REST);
-        idle.wake(1);
+        idle.leave(2);
+        idle.wake(2);
+        idle.answered(2, None);
+        assert!(!idle.is_relied_on(2));
+    }
+
+    /// Any partition may have woken the session, also one whose answer has not arrived yet.
+    #[test]
+    fn lost_messages_may_be_wake_ups() {
+        let mut idle = IdlePartitions::default();
+        idle.answered(0, Some(REST));
+        idle.leave(1);
         idle.forget();
-        assert!(idle.get(0).is_none() && idle.is_woken(1));
+        idle.answered(1, Some(REST));
+        for partition in [0, 1] {
+            assert!(idle.get(partition).is_none() && idle.is_relied_on(partition));
+        }
+    }
+
+    #[test]
+    fn a_tick_is_reported_once() {
+        let mut idle = IdlePartitions::default();
+        for (partition, tick) in [(0, 5), (2, 4)] {
+            let next_tick = Some(Duration::from_secs(tick));
+            idle.answered(partition, Some(Rest { next_tick, ..REST }));
+        }
+        assert_eq!(idle.take_tick(), Some(Duration::from_secs(4)));
+        assert_eq!(idle.take_tick(), None);
+        assert!(idle.get(0).is_some());
     }
 }

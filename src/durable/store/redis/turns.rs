@@ -13,10 +13,13 @@ use super::{notes, reply, routing};
 use crate::durable::clock::since_boot;
 use crate::durable::failpoint::failpoint;
 use crate::durable::failure::{Cause, Failure};
-use crate::durable::store::{Claim, Turn, TurnAnswer, Verdict, Verdicts};
+use crate::durable::store::{Claim, MAX_REST, Turn, TurnAnswer, Verdict, Verdicts};
 
 /// The interval at which a worker that receives no messages polls for tasks.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
+
+/// The number of turns of which one begins with another partition than those that must be visited anyway.
+const FAVOR_INTERVAL: u64 = 4;
 
 /// Sends each partition the verdicts of its tasks, and claims from the first one that has tasks.
 pub(super) async fn turn(inner: &Arc<Inner>, request: &Turn) -> Result<TurnAnswer, Failure> {
@@ -55,10 +58,12 @@ struct Round<'a> {
 
 impl<'a> Round<'a> {
     fn begin(inner: &'a Arc<Inner>, request: &'a Turn) -> Self {
-        let state = inner.sessions.get(request.session);
-        inner
-            .sessions
-            .update(request.session, |state| state.resume_at = None);
+        let sessions = &inner.sessions;
+        if request.quarantined {
+            sessions.update(request.session, |state| state.idle.take_quarantined());
+        }
+        let state = sessions.get(request.session);
+        sessions.update(request.session, |state| state.resume_at = None);
         Self {
             inner,
             request,
@@ -77,15 +82,22 @@ impl<'a> Round<'a> {
         let count = self.inner.partitions.count();
         let first = (self.request.number % count as u64) as usize;
         let mut order: Vec<_> = (0..count).map(|nth| (first + nth) % count).collect();
-        order.sort_by_key(|&partition| {
-            let is_first = self.state.resume_at == Some(partition);
-            let (is_empty, is_woken) = (
-                self.part(partition).is_empty(),
-                self.state.idle.is_woken(partition),
-            );
-            (!is_first, is_empty, !is_woken)
+        let (resumed, favored) = (self.state.resume_at, self.favored());
+        order.sort_by_cached_key(|&partition| {
+            let is_next = [resumed, favored].map(|it| it == Some(partition));
+            let is_empty = self.part(partition).is_empty();
+            let is_woken = self.state.idle.is_woken(partition);
+            (!is_next[0], !is_next[1], is_empty, !is_woken)
         });
         order
+    }
+
+    /// Returns a partition that comes before those that must be visited anyway. If tasks arrive there as fast as they run, a busy session
+    /// would otherwise never claim the tasks of others.
+    fn favored(&self) -> Option<usize> {
+        let (number, count) = (self.request.number, self.inner.partitions.count() as u64);
+        let is_now = number.is_multiple_of(FAVOR_INTERVAL);
+        is_now.then_some((number / FAVOR_INTERVAL % count) as usize)
     }
 
     /// Returns the part of the request for a partition.
@@ -130,15 +142,8 @@ impl<'a> Round<'a> {
     /// Adds the answer of a partition to that of the whole store.
     fn add(&mut self, partition: usize, part: &PartitionTurn<'_>, turned: TurnAnswer) {
         let is_idle = !turned.more && (turned.claim.is_none() || turned.is_idle);
-        if part.go_idle != GoIdle::Never && is_idle {
-            let now = since_boot();
-            let lease = self.request.lease;
-            let rest = Rest {
-                until: now + turned.next.unwrap_or(lease).min(lease),
-                next_tick: turned.next_tick.map(|next| now + next),
-            };
-            self.update(|state| state.idle.rest(partition, rest));
-        }
+        let rest = (part.go_idle != GoIdle::Never && is_idle).then(|| self.rest_after(&turned));
+        self.update(|state| state.idle.answered(partition, rest));
         let whole = &mut self.answer;
         self.claimed = self
             .claimed
@@ -151,16 +156,28 @@ impl<'a> Round<'a> {
         whole.next_tick = earlier(whole.next_tick, turned.next_tick);
     }
 
+    /// Returns the rest of the session after an answer that says that it is idle.
+    fn rest_after(&self, turned: &TurnAnswer) -> Rest {
+        let (now, most) = (since_boot(), self.request.lease.min(MAX_REST));
+        let mut claimed = turned.claim.iter().flat_map(|claim| &claim.tasks);
+        let is_any_quarantined = claimed.any(|task| task.quarantined);
+        Rest {
+            until: now + turned.next.map_or(most, |next| next.min(most)),
+            next_tick: turned.next_tick.map(|next| now + next),
+            takes_quarantined: self.request.quarantined && !is_any_quarantined,
+        }
+    }
+
     async fn fail(mut self, partition: usize, failure: &Failure) {
         let resume_at = self.claimed.or(Some(partition));
         self.update(|state| state.resume_at = resume_at);
-        if let Some(claim) = self
-            .answer
-            .claim
-            .take()
-            .filter(|_| failure.cause == Cause::NoSession)
-        {
-            release(self.inner, self.request, claim).await;
+        if failure.cause == Cause::NoSession {
+            // The other partitions would wake a session that its worker has replaced.
+            self.leave_others().await;
+            if let Some(claim) = self.answer.claim.take() {
+                release(self.inner, self.request, claim).await;
+            }
+            self.inner.sessions.remove(self.request.session);
         }
     }
 
@@ -176,6 +193,7 @@ impl<'a> Round<'a> {
         for partition in served {
             self.add_rest(partition, idle.get(partition));
         }
+        self.add_tick();
         if self.request.go_idle && !self.is_subscribed && !self.inner.is_subscribed() {
             let next = self.answer.next.unwrap_or(POLL_INTERVAL);
             self.answer.next = Some(next.min(POLL_INTERVAL));
@@ -185,16 +203,24 @@ impl<'a> Round<'a> {
 
     /// Adds a partition that this turn may have passed over.
     fn add_rest(&mut self, partition: usize, rest: Option<Rest>) {
-        let until = |time: Duration| time.saturating_sub(self.now);
         let whole = &mut self.answer;
         match rest {
             Some(rest) => {
-                whole.next = earlier(whole.next, Some(until(rest.until)));
-                whole.next_tick = earlier(whole.next_tick, rest.next_tick.map(until));
+                let next = rest.until.saturating_sub(self.now);
+                whole.next = earlier(whole.next, Some(next));
             }
             // It may have tasks.
             None => whole.more |= self.visited & (1 << partition) == 0,
         }
+    }
+
+    /// Adds the schedules of partitions that an earlier turn has visited, if that turn has failed. When the time of a schedule has passed,
+    /// it says nothing about the next one, so each is reported once.
+    fn add_tick(&mut self) {
+        let mut tick = None;
+        self.update(|state| tick = state.idle.take_tick());
+        let next = tick.map(|tick| tick.saturating_sub(self.now));
+        self.answer.next_tick = earlier(self.answer.next_tick, next);
     }
 
     /// Returns `true` if the session may have no permit left.
@@ -207,12 +233,7 @@ impl<'a> Round<'a> {
     /// passes their wake-ups on. To retry would endanger the lease.
     async fn leave_others(&self) {
         let idle = self.inner.sessions.get(self.request.session).idle;
-        for partition in self
-            .inner
-            .partitions
-            .all()
-            .filter(|&it| idle.is_relied_on(it))
-        {
+        for partition in self.served().filter(|&it| idle.is_relied_on(it)) {
             let (arguments, _) = arguments(
                 self.request,
                 &PartitionTurn::default(),
