@@ -33,6 +33,7 @@ mod bullmq;
 mod ceiling;
 mod children;
 mod fleet;
+mod fleet_model;
 mod keys;
 mod latency;
 mod ours;

@@ -12,6 +12,7 @@ use throng::durable::{DurableClient, DurableExecutor, RedisStore};
 use tokio::runtime::Runtime;
 use tokio::time::{MissedTickBehavior, interval};
 
+use super::fleet_model;
 use super::ours::count;
 use super::server::{Fsync, Server, with_server};
 use crate::areas::durable::latencies;
@@ -24,6 +25,9 @@ use crate::measure::{Rules, Sample, monotonic_ns};
 const RATE: u64 = 5_800;
 /// Each stores its share of the tasks one after the other.
 const PRODUCERS: u64 = 8;
+const PACE: Duration = Duration::from_nanos(1_000_000_000 / (RATE / PRODUCERS));
+/// The number of tasks that a worker runs at a time, by default.
+const PERMITS: u64 = 64;
 const WORKERS: [(usize, [&str; 2]); 3] = [
     (10, ["redis/fleet-idle-10", "redis/fleet-busy-10"]),
     (100, ["redis/fleet-idle-100", "redis/fleet-busy-100"]),
@@ -33,8 +37,8 @@ const WORKERS: [(usize, [&str; 2]); 3] = [
 pub(super) fn workloads() -> Vec<Workload> {
     let rows = WORKERS.into_iter().flat_map(|(workers, [idle, busy])| {
         [
-            row(idle, workers, Fleet::idle),
-            row(busy, workers, Fleet::busy),
+            row(idle, workers, false, Fleet::idle),
+            row(busy, workers, true, Fleet::busy),
         ]
     });
     rows.collect()
@@ -44,6 +48,7 @@ pub(super) fn workloads() -> Vec<Workload> {
 fn row(
     name: &'static str,
     workers: usize,
+    models: bool,
     measure: fn(Fleet, &Rules, &Server) -> Sample,
 ) -> Workload {
     let peer = |name, partitions| {
@@ -57,11 +62,35 @@ fn row(
             })
         })
     };
-    Workload::new(
-        name,
-        Unit::CPU_US_PER_S,
-        vec![peer("throng", 1), peer("4 partitions", 4)],
-    )
+    let mut peers = vec![peer("throng", 1), peer("4 partitions", 4)];
+    peers.extend(
+        models
+            .then(|| {
+                [
+                    model("model", workers, 1),
+                    model("model, 4 partitions", workers, 4),
+                ]
+            })
+            .into_iter()
+            .flatten(),
+    );
+    Workload::new(name, Unit::CPU_US_PER_S, peers)
+}
+
+/// The prediction of the model, with the costs of single requests at this server.
+fn model(name: &'static str, workers: usize, partitions: usize) -> Peer {
+    Peer::new(name, move |rules: &Rules| {
+        let fleet = Fleet {
+            workers,
+            partitions,
+        };
+        with_server(rules, Fsync::EverySecond, |server| {
+            fleet.predict(rules, server)
+        })
+    })
+    .note(Some(
+        "predicted from the costs of single requests; not measured",
+    ))
 }
 
 #[derive(Clone, Copy)]
@@ -102,8 +131,10 @@ impl Fleet {
         let scripts = server.scripts();
         let stored = on_worker(&runtime, async move {
             let producers = (0..).zip(producers);
-            join_all(producers.map(|(n, client)| tokio::spawn(produce(client, n * tasks, tasks))))
-                .await
+            join_all(
+                producers.map(|(n, client)| tokio::spawn(produce(client, n * tasks, tasks, PACE))),
+            )
+            .await
         });
         let seconds = begin.elapsed().as_secs_f64();
         let all = tasks * PRODUCERS;
@@ -123,6 +154,61 @@ impl Fleet {
             .with_fact("tasks/s", all as f64 / seconds)
             .with_fact("scripts/task", sent as f64 / all as f64)
             .with_fact("turns/task", turns as f64 / all as f64)
+    }
+
+    /// Measures what single requests cost, and predicts what those of the fleet cost.
+    fn predict(self, rules: &Rules, server: &Server) -> Sample {
+        let costs = self.costs(rules, server);
+        let fleet = fleet_model::Fleet {
+            workers: self.workers,
+            partitions: self.partitions,
+            permits: PERMITS,
+            rate: RATE,
+        };
+        let predicted = fleet_model::predict(fleet, costs, 10 * RATE);
+        Sample::default()
+            .with_value(predicted.cpu_us_per_s)
+            .with_fact("scripts/task", predicted.scripts_per_task)
+            .with_fact("ns to store", costs.store as f64)
+            .with_fact("ns to visit", costs.visit as f64)
+            .with_fact("ns a task", costs.task as f64)
+            .with_fact("ns under way", costs.way as f64)
+    }
+
+    fn costs(self, rules: &Rules, server: &Server) -> fleet_model::Costs {
+        let (runtime, client) = self.begin(server);
+        let tasks = rules.scaled(2_000);
+        let spent = |work: &mut dyn FnMut()| {
+            let (before, begin) = (server.cpu_ns(), Instant::now());
+            work();
+            let elapsed = begin.elapsed().as_nanos() as u64;
+            [(server.cpu_ns() - before) / tasks, elapsed / tasks]
+        };
+        let store = |pause: Duration| {
+            let client = client.clone();
+            let stored = on_worker(&runtime, produce(client, 0, tasks, pause));
+            assert_eq!(stored.len() as u64, tasks);
+        };
+        let [store_ns, trip] = spent(&mut || store(Duration::ZERO));
+        let mut executors = Vec::new();
+        let starts = Arc::<Starts>::default();
+        let one = Self { workers: 1, ..self };
+        let [task_ns, _] = spent(&mut || {
+            executors = one.start(&runtime, server, &starts);
+            wait_until(|| count(&runtime, &client).done >= tasks);
+        });
+        let [all_ns, _] = spent(&mut || {
+            store(Duration::from_millis(3));
+            wait_until(|| count(&runtime, &client).done >= 2 * tasks);
+        });
+        drop(executors);
+        let visits = if self.partitions == 1 { 1 } else { 2 };
+        fleet_model::Costs {
+            store: store_ns,
+            visit: all_ns.saturating_sub(store_ns + task_ns) / visits,
+            task: task_ns / 2,
+            way: trip.saturating_sub(store_ns) / 2,
+        }
     }
 
     fn begin(self, server: &Server) -> (Runtime, DurableClient) {
@@ -161,9 +247,9 @@ fn per_second(server: &Server, before: u64, seconds: f64) -> Sample {
     Sample::default().with_value(spent as f64 / 1e3 / seconds)
 }
 
-/// Stores its share of the tasks at its share of the rate. Returns the times before that.
-async fn produce(client: DurableClient, first: u64, tasks: u64) -> Vec<u64> {
-    let mut ticks = interval(Duration::from_secs(1) / (RATE / PRODUCERS) as u32);
+/// Stores tasks, one in each interval. Returns the times before that.
+async fn produce(client: DurableClient, first: u64, tasks: u64, pace: Duration) -> Vec<u64> {
+    let mut ticks = interval(pace.max(Duration::from_nanos(1)));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let mut begun = Vec::with_capacity(tasks as usize);
     for number in first..first + tasks {
