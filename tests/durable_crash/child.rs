@@ -139,7 +139,14 @@ fn follow(plan: Plan) {
         let orders = orders();
         let client = plan.address.client().await;
         match plan.role {
-            Role::Worker(work) => run_tasks(&client, plan.folder, work, orders).await,
+            Role::Worker(work) => {
+                run_tasks(&client, plan.folder, work, orders).await;
+                if plan.address.is_file() {
+                    // Otherwise, the process may end before the threads of the store have removed its files. Others may have the
+                    // file locked.
+                    client.close().await.ok();
+                }
+            }
             Role::Producer { tasks } => store_tasks(&client, tasks).await,
             Role::Storer => store_chores(&client).await,
             Role::Buyer(death) => buy(&client, &plan.folder, death),

@@ -46,7 +46,7 @@ impl StoreAddress {
         }
     }
 
-    fn is_file(&self) -> bool {
+    pub(crate) fn is_file(&self) -> bool {
         matches!(self, Self::File(_))
     }
 
