@@ -158,11 +158,12 @@ impl<'a> Round<'a> {
 
     /// Returns the rest of the session after an answer that says that it is idle.
     fn rest_after(&self, turned: &TurnAnswer) -> Rest {
-        let (now, most) = (since_boot(), self.request.lease.min(MAX_REST));
+        let now = since_boot();
+        let latest = self.now + self.request.lease.min(MAX_REST);
         let mut claimed = turned.claim.iter().flat_map(|claim| &claim.tasks);
         let is_any_quarantined = claimed.any(|task| task.quarantined);
         Rest {
-            until: now + turned.next.map_or(most, |next| next.min(most)),
+            until: turned.next.map_or(latest, |next| latest.min(now + next)),
             next_tick: turned.next_tick.map(|next| now + next),
             takes_quarantined: self.request.quarantined && !is_any_quarantined,
         }
