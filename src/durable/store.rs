@@ -87,7 +87,7 @@ pub use self::layouts::Layouts;
     feature = "unstable-store"
 ))]
 pub use self::limits::MAX_STORE_TIME_STEP;
-pub use self::limits::shortened;
+pub use self::limits::{MAX_REST, shortened};
 #[cfg_attr(
     not(any(feature = "redis", feature = "sqlite-unbundled")),
     allow(unused_imports, reason = "other stores count epochs without a ceiling")

@@ -36,6 +36,10 @@ pub const MAX_DEAD_LETTERS: u64 = 10_000;
 ))]
 pub const MAX_STORE_TIME_STEP: Duration = Duration::from_secs(60);
 
+/// The maximum time between two turns of an idle worker, which is also at most a lease. An idle worker is woken by messages;
+/// but a wake-up may be lost with the process that owed it, and timers stand still while the machine sleeps.
+pub const MAX_REST: Duration = Duration::from_secs(60);
+
 /// Cuts a text to at most `max` bytes.
 pub fn shortened(mut text: String, max: usize) -> String {
     let mut end = max.min(text.len());

@@ -32,6 +32,8 @@
 mod bullmq;
 mod ceiling;
 mod children;
+mod fleet;
+mod fleet_model;
 mod keys;
 mod latency;
 mod ours;
@@ -70,6 +72,7 @@ pub(super) fn workloads() -> Vec<Workload> {
     all.extend(drains_at_scale());
     all.extend(spawns());
     all.extend(others());
+    all.extend(fleet::workloads());
     all.extend(bullmq::workloads());
     all
 }

@@ -163,6 +163,7 @@ impl QueueSession {
         let is_idle = request.go_idle && !answer.more && !has_claimed;
         self.may_claim |= !is_idle;
         self.is_woken &= is_idle || self.may_miss_pushes;
+        self.is_woken |= answer.passes_on;
         self.may_exceed_permits = self.last_push != request.pushes.received;
         self.next_poll = Some(next_poll);
         let claim = answer.claim.as_ref().map(|claim| claim.epoch);
@@ -331,6 +332,22 @@ mod tests {
         let third = request(&mut session);
         session.answered(&third, &answer(None), Instant::now());
         assert!(!session.may_exceed_permits());
+    }
+
+    /// It is idle in some partitions, and another queue uses the permits.
+    #[test]
+    fn a_session_that_is_idle_in_parts_of_a_store_passes_wake_ups_on() {
+        let mut session = session();
+        let first = request(&mut session);
+        session.begin_turn(1, Instant::now());
+        let partly_idle = TurnAnswer {
+            is_pushed: false,
+            more: true,
+            passes_on: true,
+            ..answer(Some(3))
+        };
+        session.answered(&first, &partly_idle, Instant::now());
+        assert!(session.is_woken && session.may_claim);
     }
 
     /// A pushed claim uses the last permit, and then a wake-up arrives.

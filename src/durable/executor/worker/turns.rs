@@ -13,14 +13,10 @@ use crate::durable::clock::since_boot;
 use crate::durable::failure::{Cause, Failure};
 use crate::durable::resend::BACKOFF;
 use crate::durable::store::{
-    Claim, MAX_BATCH_BYTES, MAX_BATCH_TASKS, PushedClaim, SessionId, TaskState, Turn, TurnAnswer,
-    Verdict,
+    Claim, MAX_BATCH_BYTES, MAX_BATCH_TASKS, MAX_REST, PushedClaim, SessionId, TaskState, Turn,
+    TurnAnswer, Verdict,
 };
 use crate::durable::{TaskId, report};
-
-/// The maximum time between two turns of an idle worker, which is also at most a lease. An idle worker is woken by messages;
-/// but a wake-up may be lost with the process that owed it, and timers stand still while the machine sleeps.
-const MAX_REST: Duration = Duration::from_secs(60);
 
 impl Worker {
     pub(super) fn send_turn(&mut self) {

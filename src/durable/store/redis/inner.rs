@@ -45,7 +45,7 @@ pub(super) struct Inner {
     pub(super) subscription: watch::Receiver<Subscription>,
     time: Time,
     pub(super) clock: Arc<ServerClock>,
-    pub(super) sessions: Sessions,
+    pub(super) sessions: Arc<Sessions>,
     pub(super) routes: RoutesCache,
     pub(super) types: RecordedTypes,
     pub(super) relays: Relays,
@@ -77,11 +77,12 @@ impl Inner {
         let channel = |base: &String| keys::channel(base, &client_id);
         let (state, subscription) = watch::channel(Subscription::Unknown);
         let (checks, check_requested) = watch::channel(());
-        let clock = Arc::default();
+        let (clock, sessions) = (Arc::default(), Arc::default());
         let _entered = runtime.enter();
         if let Some(events) = events {
             let subscriber = Subscriber {
                 clock: Arc::clone(&clock),
+                sessions: Arc::clone(&sessions),
                 client: pushes,
                 timeouts: builder.timeouts,
                 channels: bases.iter().map(channel).collect(),
@@ -105,7 +106,7 @@ impl Inner {
             subscription,
             time,
             clock,
-            sessions: Sessions::default(),
+            sessions,
             routes: RoutesCache::default(),
             types: RecordedTypes::default(),
             relays: Relays::default(),

@@ -238,6 +238,7 @@ pub(super) fn turned(answer: Value, partition: usize) -> Result<PartitionAnswer,
         more,
         next: next.map(Duration::from_millis),
         is_idle,
+        passes_on: false,
         is_pushed,
         next_tick,
     };

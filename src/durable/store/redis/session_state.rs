@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::idle_partitions::IdlePartitions;
 use crate::durable::store::SessionId;
 use crate::durable::store::kind::SetId;
 use crate::sync::{Mutex, lock};
@@ -10,7 +11,7 @@ use crate::sync::{Mutex, lock};
 #[derive(Debug, Default)]
 pub(super) struct Sessions(Mutex<HashMap<SessionId, SessionState>>);
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct SessionState {
     /// The set of types that the session claims.
     pub(super) set: Option<SetId>,
@@ -19,17 +20,31 @@ pub(super) struct SessionState {
     /// The partition from which the last turn, if it is sent again, begins: the one that was claimed from, or that may
     /// have been claimed from because it has not answered.
     pub(super) resume_at: Option<usize>,
-    /// `true` if the session may be idle in some partitions.
-    pub(super) is_idle: bool,
+    pub(super) idle: IdlePartitions,
 }
 
 impl Sessions {
     pub(super) fn get(&self, session: SessionId) -> SessionState {
-        lock(&self.0).get(&session).copied().unwrap_or_default()
+        lock(&self.0).get(&session).cloned().unwrap_or_default()
     }
 
-    pub(super) fn set(&self, session: SessionId, state: SessionState) {
-        lock(&self.0).insert(session, state);
+    /// Changes the state of a session. Messages change it at the same time.
+    pub(super) fn update(&self, session: SessionId, change: impl FnOnce(&mut SessionState)) {
+        change(lock(&self.0).entry(session).or_default());
+    }
+
+    /// Records a wake-up that a partition has sent to a session. Without a session, it is for all of them.
+    pub(super) fn wake(&self, session: Option<SessionId>, partition: usize) {
+        let mut sessions = lock(&self.0);
+        let woken = sessions.iter_mut();
+        let woken = woken.filter(|(id, _)| session.is_none_or(|woken| woken == **id));
+        woken.for_each(|(_, state)| state.idle.wake(partition));
+    }
+
+    /// Records that messages may have been lost.
+    pub(super) fn miss_messages(&self) {
+        let mut sessions = lock(&self.0);
+        sessions.values_mut().for_each(|state| state.idle.forget());
     }
 
     pub(super) fn remove(&self, session: SessionId) {

@@ -68,10 +68,10 @@ pub(super) async fn open_session(inner: &Inner, new: NewSession) -> Result<Sessi
         }
     }
     if let Some(set) = new.set {
-        let mut state = inner.sessions.get(session);
-        state.set = Some(set.id());
-        state.home = home;
-        inner.sessions.set(session, state);
+        inner.sessions.update(session, |state| {
+            state.set = Some(set.id());
+            state.home = home;
+        });
     }
     Ok(session)
 }

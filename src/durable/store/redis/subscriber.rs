@@ -10,6 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use super::link::{BACKOFF, Timeouts};
 use super::server_clock::ServerClock;
+use super::session_state::Sessions;
 use super::{push_message, reply};
 use crate::durable::store::{Event, PushedClaim, SessionId};
 
@@ -33,6 +34,7 @@ pub(super) struct Subscriber {
     pub(super) timeouts: Timeouts,
     pub(super) channels: Vec<String>,
     pub(super) clock: Arc<ServerClock>,
+    pub(super) sessions: Arc<Sessions>,
     pub(super) events: mpsc::UnboundedSender<Event>,
     pub(super) state: Arc<watch::Sender<Subscription>>,
     /// Changes when the connection is lost. The other connections to the server, which are probably lost, too, are
@@ -50,6 +52,7 @@ impl Subscriber {
             if let Ok((connection, pushes)) = self.subscribe().await {
                 self.state.send_replace(Subscription::Active);
                 // Messages may have been missed. On this event, the engine looks for what they announced.
+                self.sessions.miss_messages();
                 self.events.send(Event::Ready).ok();
                 self.receive(connection, pushes).await;
                 self.checks.send_replace(());
@@ -140,8 +143,21 @@ impl Subscriber {
             && let Some(Value::BulkString(message)) = push.data.last()
         {
             for event in self.events_of(message).into_iter().flatten() {
+                if let Event::Wake(session) = event {
+                    self.record_wake(session, push);
+                }
                 self.events.send(event).ok();
             }
+        }
+    }
+
+    /// Records which partition has woken a session, before the engine sends its next turn.
+    fn record_wake(&self, session: Option<SessionId>, push: &PushInfo) {
+        let is_its = |channel: &String| {
+            matches!(push.data.first(), Some(Value::BulkString(it)) if *it == channel.as_bytes())
+        };
+        if let Some(partition) = self.channels.iter().position(is_its) {
+            self.sessions.wake(session, partition);
         }
     }
 

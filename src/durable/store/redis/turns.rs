@@ -1,73 +1,259 @@
 //! Turns: a turn visits one partition after another until it can claim something.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::entry;
+use super::idle_partitions::Rest;
 use super::inner::{Inner, after_others};
-use super::partitions::Partitions;
-use super::reply::{PartitionAnswer, epoch_text, millis_text, reason_number};
-use super::scripts::Arguments;
+use super::partition_turn::{GoIdle, PartitionTurn, arguments};
+use super::reply::PartitionAnswer;
+use super::session_state::SessionState;
 use super::{notes, reply, routing};
-use crate::durable::TaskId;
 use crate::durable::clock::since_boot;
 use crate::durable::failpoint::failpoint;
 use crate::durable::failure::{Cause, Failure};
-use crate::durable::store::{Claim, Epoch, Turn, TurnAnswer, Verdict, Verdicts};
+use crate::durable::store::{Claim, MAX_REST, Turn, TurnAnswer, Verdict, Verdicts};
 
 /// The interval at which a worker that receives no messages polls for tasks.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
+/// The number of turns of which one begins with another partition than those that must be visited anyway.
+const FAVOR_INTERVAL: u64 = 4;
+
 /// Sends each partition the verdicts of its tasks, and claims from the first one that has tasks.
 pub(super) async fn turn(inner: &Arc<Inner>, request: &Turn) -> Result<TurnAnswer, Failure> {
-    let count = inner.partitions.count();
-    let mut state = inner.sessions.get(request.session);
-    let by_number = (request.number % count as u64) as usize;
-    let first = state.resume_at.take().unwrap_or(by_number);
-    let is_subscribed = inner.is_subscribed();
-    let (mut whole, mut claimed) = (TurnAnswer::default(), None::<usize>);
-    for nth in 0..count {
-        let partition = (first + nth) % count;
-        let mut part = PartitionTurn::of(request, inner.partitions, partition, state.home);
-        if part.is_empty() && state.home.is_some_and(|home| home != partition) {
+    let mut round = Round::begin(inner, request);
+    for (nth, partition) in round.order().into_iter().enumerate() {
+        let part = round.part(partition);
+        if round.passes_over(partition, &part) {
             continue;
         }
-        if claimed.is_some() {
-            if part.is_empty() {
-                // This partition is not visited, so it may have tasks.
-                whole.more = true;
-                continue;
-            }
-            part.want = 0;
-        }
-        if part.want == 0 || !is_subscribed {
-            part.go_idle = GoIdle::Never;
-        }
-        state.is_idle |= part.go_idle == GoIdle::IfNothingClaimed;
-        let turned = match turn_in(inner, request, partition, &part).await {
-            Ok(turned) => turned,
+        round.visit(partition);
+        match turn_in(inner, request, partition, &part).await {
+            Ok(turned) => round.add(partition, &part, turned),
             Err(failure) => {
-                state.resume_at = claimed.or(Some(partition));
-                inner.sessions.set(request.session, state);
-                if let Some(claim) = whole.claim.filter(|_| failure.cause == Cause::NoSession) {
-                    release(inner, request, claim).await;
-                }
+                round.fail(partition, &failure).await;
                 return Err(after_others(failure, nth));
             }
-        };
-        claimed = claimed.or_else(|| turned.claim.is_some().then_some(partition));
-        add(&mut whole, turned);
+        }
     }
-    if let Some(claimed) = claimed.filter(|_| state.is_idle && state.home.is_none()) {
-        leave_idle(inner, request, claimed).await;
-        state.is_idle = false;
+    round.end().await
+}
+
+/// A turn, as it goes from one partition to the next.
+struct Round<'a> {
+    inner: &'a Arc<Inner>,
+    request: &'a Turn,
+    /// The state of the session at the beginning.
+    state: SessionState,
+    now: Duration,
+    is_subscribed: bool,
+    /// The partitions that were visited, as bits.
+    visited: u64,
+    /// The partition that was claimed from.
+    claimed: Option<usize>,
+    answer: TurnAnswer,
+}
+
+impl<'a> Round<'a> {
+    fn begin(inner: &'a Arc<Inner>, request: &'a Turn) -> Self {
+        let sessions = &inner.sessions;
+        if request.quarantined {
+            sessions.update(request.session, |state| state.idle.take_quarantined());
+        }
+        let state = sessions.get(request.session);
+        sessions.update(request.session, |state| state.resume_at = None);
+        Self {
+            inner,
+            request,
+            state,
+            now: since_boot(),
+            is_subscribed: inner.is_subscribed(),
+            visited: 0,
+            claimed: None,
+            answer: TurnAnswer::default(),
+        }
     }
-    inner.sessions.set(request.session, state);
-    if request.go_idle && !is_subscribed && !inner.is_subscribed() {
-        let next = whole.next.unwrap_or(POLL_INTERVAL);
-        whole.next = Some(next.min(POLL_INTERVAL));
+
+    /// Returns the partitions in the order of the visits: first those that must be visited anyway, then those that have woken the session,
+    /// and then the others, each time from another one.
+    fn order(&self) -> Vec<usize> {
+        let count = self.inner.partitions.count();
+        let first = (self.request.number % count as u64) as usize;
+        let mut order: Vec<_> = (0..count).map(|nth| (first + nth) % count).collect();
+        let (resumed, favored) = (self.state.resume_at, self.favored());
+        order.sort_by_cached_key(|&partition| {
+            let is_next = [resumed, favored].map(|it| it == Some(partition));
+            let is_empty = self.part(partition).is_empty();
+            let is_woken = self.state.idle.is_woken(partition);
+            (!is_next[0], !is_next[1], is_empty, !is_woken)
+        });
+        order
     }
-    Ok(whole)
+
+    /// Returns a partition that comes before those that must be visited anyway. If tasks arrive there as fast as they run, a busy session
+    /// would otherwise never claim the tasks of others.
+    fn favored(&self) -> Option<usize> {
+        let (number, count) = (self.request.number, self.inner.partitions.count() as u64);
+        let is_now = number.is_multiple_of(FAVOR_INTERVAL);
+        is_now.then_some((number / FAVOR_INTERVAL % count) as usize)
+    }
+
+    /// Returns the part of the request for a partition.
+    fn part(&self, partition: usize) -> PartitionTurn<'a> {
+        let home = self.state.home;
+        let mut part = PartitionTurn::of(self.request, self.inner.partitions, partition, home);
+        if self.claimed.is_some() {
+            part.want = 0;
+        }
+        if part.want == 0 || !self.is_subscribed {
+            part.go_idle = GoIdle::Never;
+        }
+        part
+    }
+
+    /// Returns `true` if the partition need not be visited.
+    fn passes_over(&self, partition: usize, part: &PartitionTurn<'_>) -> bool {
+        let is_elsewhere = self.state.home.is_some_and(|home| home != partition);
+        part.is_empty() && (is_elsewhere || self.claimed.is_some() || self.rests(partition))
+    }
+
+    /// Returns `true` if the partition wakes the session when it has a task, and it is too early to look at it nevertheless. A turn that
+    /// claims nothing visits it, since the session has no permit for its tasks. A session that claims from one partition has a reason for
+    /// each turn.
+    fn rests(&self, partition: usize) -> bool {
+        let rest = self.state.idle.get(partition);
+        let is_early = rest.is_some_and(|rest| self.now < rest.until);
+        is_early && self.served().len() > 1 && self.request.want > 0 && self.is_subscribed
+    }
+
+    /// Returns the partitions in which the session claims tasks.
+    fn served(&self) -> Range<usize> {
+        let all = self.inner.partitions.all();
+        self.state.home.map_or(all, |home| home..home + 1)
+    }
+
+    fn visit(&mut self, partition: usize) {
+        self.visited |= 1 << partition;
+        self.update(|state| state.idle.leave(partition));
+    }
+
+    /// Adds the answer of a partition to that of the whole store.
+    fn add(&mut self, partition: usize, part: &PartitionTurn<'_>, turned: TurnAnswer) {
+        let is_idle = !turned.more && (turned.claim.is_none() || turned.is_idle);
+        let rest = (part.go_idle != GoIdle::Never && is_idle).then(|| self.rest_after(&turned));
+        self.update(|state| state.idle.answered(partition, rest));
+        let whole = &mut self.answer;
+        self.claimed = self
+            .claimed
+            .or_else(|| turned.claim.is_some().then_some(partition));
+        whole.refused.extend(turned.refused);
+        whole.claim = whole.claim.take().or(turned.claim);
+        whole.more |= turned.more;
+        whole.is_pushed |= turned.is_pushed;
+        whole.next = earlier(whole.next, turned.next);
+        whole.next_tick = earlier(whole.next_tick, turned.next_tick);
+    }
+
+    /// Returns the rest of the session after an answer that says that it is idle.
+    fn rest_after(&self, turned: &TurnAnswer) -> Rest {
+        let now = since_boot();
+        let latest = self.now + self.request.lease.min(MAX_REST);
+        let mut claimed = turned.claim.iter().flat_map(|claim| &claim.tasks);
+        let is_any_quarantined = claimed.any(|task| task.quarantined);
+        Rest {
+            until: turned.next.map_or(latest, |next| latest.min(now + next)),
+            next_tick: turned.next_tick.map(|next| now + next),
+            takes_quarantined: self.request.quarantined && !is_any_quarantined,
+        }
+    }
+
+    async fn fail(mut self, partition: usize, failure: &Failure) {
+        let resume_at = self.claimed.or(Some(partition));
+        self.update(|state| state.resume_at = resume_at);
+        if failure.cause == Cause::NoSession {
+            // The other partitions would wake a session that its worker has replaced.
+            self.leave_others().await;
+            if let Some(claim) = self.answer.claim.take() {
+                release(self.inner, self.request, claim).await;
+            }
+            self.inner.sessions.remove(self.request.session);
+        }
+    }
+
+    async fn end(mut self) -> Result<TurnAnswer, Failure> {
+        if self.claims_all_wanted() {
+            self.leave_others().await;
+        }
+        let idle = self.inner.sessions.get(self.request.session).idle;
+        let served = self.served();
+        let is_idle = served.clone().all(|it| idle.get(it).is_some());
+        self.answer.is_idle = is_idle && self.claimed.is_some();
+        self.answer.passes_on = !is_idle && served.clone().any(|it| idle.is_relied_on(it));
+        for partition in served {
+            self.add_rest(partition, idle.get(partition));
+        }
+        self.add_tick();
+        if self.request.go_idle && !self.is_subscribed && !self.inner.is_subscribed() {
+            let next = self.answer.next.unwrap_or(POLL_INTERVAL);
+            self.answer.next = Some(next.min(POLL_INTERVAL));
+        }
+        Ok(self.answer)
+    }
+
+    /// Adds a partition that this turn may have passed over.
+    fn add_rest(&mut self, partition: usize, rest: Option<Rest>) {
+        let whole = &mut self.answer;
+        match rest {
+            Some(rest) => {
+                let next = rest.until.saturating_sub(self.now);
+                whole.next = earlier(whole.next, Some(next));
+            }
+            // It may have tasks.
+            None => whole.more |= self.visited & (1 << partition) == 0,
+        }
+    }
+
+    /// Adds the schedules of partitions that an earlier turn has visited, if that turn has failed. When the time of a schedule has passed,
+    /// it says nothing about the next one, so each is reported once.
+    fn add_tick(&mut self) {
+        let mut tick = None;
+        self.update(|state| tick = state.idle.take_tick());
+        let next = tick.map(|tick| tick.saturating_sub(self.now));
+        self.answer.next_tick = earlier(self.answer.next_tick, next);
+    }
+
+    /// Returns `true` if the session may have no permit left.
+    fn claims_all_wanted(&self) -> bool {
+        let claim = self.answer.claim.as_ref();
+        claim.is_some_and(|claim| claim.tasks.len() >= self.request.want)
+    }
+
+    /// Ensures that a session without permits is idle in no partition. If a request fails, the remaining ones are not sent, and the session
+    /// passes their wake-ups on. To retry would endanger the lease.
+    async fn leave_others(&self) {
+        let idle = self.inner.sessions.get(self.request.session).idle;
+        for partition in self.served().filter(|&it| idle.is_relied_on(it)) {
+            let (arguments, _) = arguments(
+                self.request,
+                &PartitionTurn::default(),
+                &self.inner.client_id,
+            );
+            self.update(|state| state.idle.leave(partition));
+            let turn = self
+                .inner
+                .run(&self.inner.scripts.turn, partition, arguments);
+            if turn.await.is_err() {
+                self.update(|state| state.idle.wake(partition));
+                return;
+            }
+        }
+    }
+
+    fn update(&self, change: impl FnOnce(&mut SessionState)) {
+        self.inner.sessions.update(self.request.session, change);
+    }
 }
 
 async fn turn_in(
@@ -131,199 +317,6 @@ async fn release(inner: &Inner, request: &Turn, claim: Claim) {
     turn.await.ok();
 }
 
-/// Adds the answer of a partition to that of the whole store.
-fn add(whole: &mut TurnAnswer, part: TurnAnswer) {
-    whole.refused.extend(part.refused);
-    whole.claim = whole.claim.take().or(part.claim);
-    whole.more |= part.more;
-    whole.is_idle |= part.is_idle;
-    whole.is_pushed |= part.is_pushed;
-    whole.next = earlier(whole.next, part.next);
-    whole.next_tick = earlier(whole.next_tick, part.next_tick);
-}
-
 pub(super) fn earlier(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
     one.into_iter().chain(other).min()
-}
-
-/// Ensures that a busy session is idle in no partition, including those that this turn has not visited. If a request
-/// fails, the remaining ones are not sent: a wake-up may then reach this busy worker, and others find the task when they
-/// poll. To retry would endanger the lease.
-async fn leave_idle(inner: &Inner, request: &Turn, claimed: usize) {
-    for partition in inner.partitions.all().filter(|&other| other != claimed) {
-        let (arguments, _) = arguments(request, &PartitionTurn::default(), &inner.client_id);
-        let turn = inner.run(&inner.scripts.turn, partition, arguments);
-        if turn.await.is_err() {
-            return;
-        }
-    }
-}
-
-// ===== Arguments =====
-
-/// The part of a turn that concerns one partition.
-#[derive(Default)]
-struct PartitionTurn<'a> {
-    verdicts: Vec<&'a Verdicts>,
-    /// The claim that answered the last turn, if it belongs to this partition.
-    received: Option<Epoch>,
-    want: usize,
-    go_idle: GoIdle,
-}
-
-/// When a session goes idle: it is then woken when there are tasks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum GoIdle {
-    #[default]
-    Never,
-    IfNothingClaimed,
-    /// If fewer tasks were claimed than wanted.
-    IfLessClaimed,
-    /// As [`IfLessClaimed`](Self::IfLessClaimed), and claims may then be [pushed](crate::durable::store::ClaimPushes) to the session.
-    AcceptingPushes,
-}
-
-impl GoIdle {
-    /// `has_home`: tasks are claimed from one partition only. Claims of several partitions might use the same permits, so they are
-    /// pushed only if there is no other partition.
-    fn when(request: &Turn, partitions: Partitions, has_home: bool) -> Self {
-        match (request.go_idle, partitions.count() == 1) {
-            (false, _) => Self::Never,
-            (true, true) if request.pushes.are_accepted => Self::AcceptingPushes,
-            (true, is_only) if is_only || has_home => Self::IfLessClaimed,
-            (true, _) => Self::IfNothingClaimed,
-        }
-    }
-}
-
-impl<'a> PartitionTurn<'a> {
-    /// `home` is the only partition in which the session claims tasks, if there is one.
-    fn of(
-        request: &'a Turn,
-        partitions: Partitions,
-        partition: usize,
-        home: Option<usize>,
-    ) -> Self {
-        let verdicts = request.verdicts.iter();
-        Self {
-            verdicts: verdicts
-                .filter(|it| partitions.of_claim(it.epoch) == partition)
-                .collect(),
-            received: request
-                .received
-                .filter(|&epoch| partitions.of_claim(epoch) == partition),
-            want: match home.is_none_or(|home| home == partition) {
-                true => request.want,
-                false => 0,
-            },
-            go_idle: GoIdle::when(request, partitions, home.is_some()),
-        }
-    }
-
-    /// Returns `true` if the partition need not be visited, unless tasks are wanted from it.
-    fn is_empty(&self) -> bool {
-        self.verdicts.is_empty() && self.received.is_none()
-    }
-}
-
-/// Returns the arguments of `turn`, and the positions in the request of the verdicts, in the order in which they are sent.
-fn arguments(request: &Turn, part: &PartitionTurn<'_>, client_id: &str) -> (Arguments, Vec<usize>) {
-    let mut arguments = Arguments::default();
-    arguments.push_number(request.session);
-    arguments.push_number(request.number);
-    arguments.push(client_id);
-    arguments.push_number(part.want);
-    arguments.push_number(request.want_bytes.min(1 << 40));
-    arguments.push_number(u8::from(request.quarantined));
-    arguments.push(millis_text(request.lease));
-    arguments.push_number(part.go_idle as u8);
-    arguments.push_number(part.verdicts.len());
-    arguments.push(part.received.map_or_else(String::new, epoch_text));
-    arguments.push(epoch_text(request.floor));
-    let received = request.pushes.received;
-    arguments.push(received.map_or_else(String::new, epoch_text));
-    arguments.push_number(u8::from(request.pushes.may_be_lost));
-    let mut positions = Vec::new();
-    for verdicts in &part.verdicts {
-        let sent = SentVerdicts::of(verdicts, positions.len());
-        push_verdicts(&mut arguments, verdicts, &sent);
-        positions.extend(sent.done.iter().map(|it| it.0));
-        positions.extend(sent.others.iter().map(|it| it.0));
-    }
-    (arguments, positions)
-}
-
-/// The verdicts of a claim, grouped as they are sent. Each has its position in the request.
-struct SentVerdicts<'a> {
-    done: Vec<(usize, TaskId, &'a [u8])>,
-    others: Vec<(usize, TaskId, &'a Verdict)>,
-}
-
-impl<'a> SentVerdicts<'a> {
-    fn of(verdicts: &'a Verdicts, before: usize) -> Self {
-        let (mut done, mut others) = (Vec::new(), Vec::new());
-        for (position, (id, verdict)) in (before..).zip(&verdicts.tasks) {
-            match verdict {
-                // A run that holds its group has failed: see `HoldGroup`.
-                Verdict::Done(output) => done.push((position, *id, &**output)),
-                other => others.push((position, *id, other)),
-            }
-        }
-        Self { done, others }
-    }
-}
-
-fn push_verdicts(arguments: &mut Arguments, verdicts: &Verdicts, sent: &SentVerdicts<'_>) {
-    arguments.push(epoch_text(verdicts.epoch));
-    arguments.push_number(sent.done.len());
-    sent.done
-        .iter()
-        .for_each(|(_, id, _)| arguments.push(id.to_bytes()));
-    sent.done
-        .iter()
-        .for_each(|(_, _, output)| arguments.push(*output));
-    arguments.push_number(sent.others.len());
-    let others = &sent.others;
-    others
-        .iter()
-        .for_each(|(_, id, _)| arguments.push(id.to_bytes()));
-    others
-        .iter()
-        .for_each(|(_, _, verdict)| push_other(arguments, verdict));
-}
-
-/// Adds a verdict other than done: its name, two values, and the duration of the run. The name also says for how long the group is held.
-fn push_other(arguments: &mut Arguments, verdict: &Verdict) {
-    let (verdict, hold) = verdict.split();
-    let until = match verdict {
-        Verdict::Suspend {
-            until: Some(until),
-            waits_for,
-            ..
-        } => format!("{until} {waits_for}"),
-        _ => String::new(),
-    };
-    let (name, one, two) = match verdict {
-        Verdict::Retry { after, error, .. } => ("retry", millis_text(*after), &**error),
-        Verdict::Snooze { after } => ("snooze", millis_text(*after), ""),
-        Verdict::Suspend { after, .. } => ("suspend", millis_text(*after), &*until),
-        Verdict::Dead { reason, error, .. } => {
-            let name = if reason.is_failure() {
-                "1dead"
-            } else {
-                "0dead"
-            };
-            (name, reason_number(*reason).to_string(), &**error)
-        }
-        Verdict::Done(_) | Verdict::Release | Verdict::HoldGroup { .. } => {
-            ("release", String::new(), "")
-        }
-    };
-    match hold {
-        Some(wait) => arguments.push(format!("{name} {}", millis_text(wait))),
-        None => arguments.push(name),
-    }
-    arguments.push(one);
-    arguments.push(two);
-    arguments.push(entry::run_time_bytes(verdict.took()));
 }

@@ -132,14 +132,31 @@ impl Server {
     }
 
     fn used_memory(&self) -> u64 {
-        let lines = self.lines("INFO memory").expect("it answers");
-        let mut lines = lines.map_while(Result::ok);
-        let bytes = lines.find_map(|line| line.strip_prefix("used_memory:")?.parse().ok());
-        bytes.expect("INFO says how much memory is used")
+        self.info("INFO memory", "used_memory:")
+    }
+
+    /// The connections of all clients, without that of this question.
+    pub(super) fn connections(&self) -> u64 {
+        self.info("INFO clients", "connected_clients:") - 1
+    }
+
+    /// The scripts that have run so far.
+    pub(super) fn scripts(&self) -> u64 {
+        self.info("INFO commandstats", "cmdstat_evalsha:calls=")
+    }
+
+    /// A number that the server reports.
+    fn info(&self, section: &str, name: &str) -> u64 {
+        let lines = self.lines(section).expect("it answers");
+        let mut values = lines.map_while(Result::ok).filter_map(|line| {
+            let value = line.strip_prefix(name)?;
+            value.split(',').next()?.parse().ok()
+        });
+        values.next().expect("the server reports it")
     }
 
     /// CPU time of all its threads so far.
-    fn cpu_ns(&self) -> u64 {
+    pub(super) fn cpu_ns(&self) -> u64 {
         cpu_ns(self.child.id())
     }
 

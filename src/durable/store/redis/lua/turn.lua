@@ -12,8 +12,8 @@
 -- ARGV[5]  -> number of bytes wanted
 -- ARGV[6]  -> 1 if a quarantined task may be claimed, else 0
 -- ARGV[7]  -> lease in milliseconds
--- ARGV[8]  -> 1 to go idle if nothing is claimed; 2 to go idle if less than wanted is claimed; 3 to go idle as with 2 and to accept pushed
---   claims, for as many tasks as were wanted and not claimed; 0 not to go idle
+-- ARGV[8]  -> 1 to go idle if less than wanted is claimed; 2 to go idle as with 1 and to accept pushed claims, for as many tasks as were
+--   wanted and not claimed; 0 not to go idle
 -- ARGV[9]  -> number of claims with verdicts, c
 -- ARGV[10] -> epoch of the claim that answered the last turn, or empty
 -- ARGV[11] -> epoch that new ones exceed
@@ -90,7 +90,7 @@ end
 touch_session(session)
 if ARGV[10] ~= '' then confirm_delivery(session, ARGV[10]) end
 if ARGV[12] ~= '' then confirm_pushes(session, ARGV[12]) end
-if ARGV[8] == '3' then accept_pushes(session, lease) end
+if ARGV[8] == '2' then accept_pushes(session, lease) end
 local is_repeated = number == session.number and not committed.claim
 if number == session.number then
   -- Returns the claim of the last turn again, as far as it is still held.
@@ -190,14 +190,14 @@ if not skipped.next_check then
   next_check = math.min(next_check, push_wait and now + push_wait or math.huge)
   next_check = next_check == math.huge and -1 or math.max(next_check - now, 0)
   -- The number wanted was reduced if the types of the session are paused.
-  local goes_idle_below = ARGV[8] == '1' and 1 or ARGV[8] ~= '0' and tonumber(ARGV[4]) or 0
+  local goes_idle_below = ARGV[8] ~= '0' and tonumber(ARGV[4]) or 0
   goes_idle = not more and not first_error and #claimed < goes_idle_below
   if goes_idle then
     local key = idle_key
     -- The fraction of the score is the number of tasks for which claims may be pushed, in 1024ths. A worker that asks for lost claims, or
     -- gets one, ignores other messages with claims.
     local asks = ARGV[13] == '1' or is_push
-    local accepted = ARGV[8] == '3' and not asks and not is_repeated and math.max(want - #claimed, 0) or 0
+    local accepted = ARGV[8] == '2' and not asks and not is_repeated and math.max(want - #claimed, 0) or 0
     call('ZADD', key, now + accepted / 1024, idle_member)
   end
 end

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use super::*;
 
 mod failures_tests;
+mod idle_tests;
 mod keys_tests;
 
 const PARTITIONS: usize = 4;
