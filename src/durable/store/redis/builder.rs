@@ -3,8 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::link::Timeouts;
+use super::address::RedisAddress;
 use super::partitions::MAX_PARTITIONS;
+use super::timeouts::Timeouts;
 use crate::durable::Durability;
 use crate::durable::store::layouts::Layouts;
 
@@ -29,7 +30,7 @@ use crate::durable::store::layouts::Layouts;
 #[derive(Clone)]
 #[must_use = "a builder does nothing until `open` is called"]
 pub struct RedisStoreBuilder {
-    pub(super) url: String,
+    pub(super) address: RedisAddress,
     pub(super) namespace: String,
     pub(super) timeouts: Timeouts,
     pub(super) allow_eviction: bool,
@@ -41,9 +42,9 @@ pub struct RedisStoreBuilder {
 }
 
 impl RedisStoreBuilder {
-    pub(super) fn new(url: &str) -> Self {
+    pub(super) fn new(address: RedisAddress) -> Self {
         Self {
-            url: url.to_owned(),
+            address,
             namespace: String::from("default"),
             timeouts: Timeouts {
                 connect: Duration::from_secs(2),
@@ -78,6 +79,90 @@ impl RedisStoreBuilder {
     /// ```
     pub fn namespace(&mut self, namespace: impl Into<String>) -> &mut Self {
         self.namespace = namespace.into();
+        self
+    }
+
+    /// Sets the user and the password for the server. They replace those in the URL, and may contain any characters. If the server has only
+    /// a password, its user is `default`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use throng::durable::RedisStore;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let password = std::env::var("REDIS_PASSWORD")?;
+    /// let mut builder = RedisStore::builder("redis://redis.example.com/");
+    /// let store = builder.login("worker", password).open().await?;
+    /// # drop(store);
+    /// # Ok(()) }
+    /// ```
+    pub fn login(&mut self, user: impl Into<String>, password: impl Into<String>) -> &mut Self {
+        self.address.login = Some((user.into(), password.into()));
+        self
+    }
+
+    /// Sets the user and the password for the Sentinels, which have no login by default: that of the server is not sent to them. If they have
+    /// only a password, their user is `default`. Without Sentinels, this has no effect.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use throng::durable::RedisStore;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut builder = RedisStore::sentinel(["one.example.com", "two.example.com"], "mymaster");
+    /// builder.login("worker", "secret").sentinel_login("default", "other secret");
+    /// let store = builder.open().await?;
+    /// # drop(store);
+    /// # Ok(()) }
+    /// ```
+    pub fn sentinel_login(
+        &mut self,
+        user: impl Into<String>,
+        password: impl Into<String>,
+    ) -> &mut Self {
+        self.address.sentinel_login = Some((user.into(), password.into()));
+        self
+    }
+
+    /// Sets the number of the database. It replaces the one in the URL. The default is 0.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use throng::durable::RedisStore;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut builder = RedisStore::sentinel(["one.example.com", "two.example.com"], "mymaster");
+    /// let store = builder.database(1).open().await?;
+    /// # drop(store);
+    /// # Ok(()) }
+    /// ```
+    pub fn database(&mut self, number: u32) -> &mut Self {
+        self.address.database = Some(number);
+        self
+    }
+
+    /// If `tls` is `true`, all connections use TLS, including those to Sentinels, as with a URL that begins with `rediss` (feature
+    /// `redis-tls`). The default is `false`.
+    ///
+    /// The certificate of the server must contain the host that the Sentinels name. They name IP addresses unless their configuration has
+    /// `sentinel announce-hostnames yes` and `sentinel resolve-hostnames yes`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use throng::durable::RedisStore;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut builder = RedisStore::sentinel(["one.example.com", "two.example.com"], "mymaster");
+    /// let store = builder.tls(true).open().await?;
+    /// # drop(store);
+    /// # Ok(()) }
+    /// ```
+    pub fn tls(&mut self, tls: bool) -> &mut Self {
+        self.address.tls = tls;
         self
     }
 
@@ -234,7 +319,7 @@ impl RedisStoreBuilder {
 }
 
 impl fmt::Debug for RedisStoreBuilder {
-    /// Omits the URL, which may contain a password.
+    /// Omits the address, which may contain a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisStoreBuilder")
             .field("namespace", &self.namespace)

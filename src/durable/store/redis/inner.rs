@@ -3,20 +3,22 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use redis::{Client, ConnectionInfo, ProtocolVersion, Value};
+use redis::Value;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
+use super::address::ConnectTarget;
 use super::builder::RedisStoreBuilder;
+use super::connector::Connector;
 use super::epochs::AdvanceEpochs;
-use super::error::not_connected;
 use super::keys::{self, Keys};
-use super::link::{Link, Timeouts};
+use super::link::Link;
 use super::partitions::Partitions;
 use super::recorded_types::RecordedTypes;
 use super::relays::Relays;
 use super::routes_cache::RoutesCache;
 use super::scripts::{Arguments, Script, Scripts};
+use super::sentinel_watcher::SentinelWatcher;
 use super::server_clock::ServerClock;
 use super::session_state::Sessions;
 use super::subscriber::{Subscriber, Subscription};
@@ -61,13 +63,13 @@ impl Inner {
     /// Connects to the server. Without a sender of events, the process receives no messages.
     pub(super) fn start(
         builder: &RedisStoreBuilder,
-        info: ConnectionInfo,
+        target: ConnectTarget,
         name: &Arc<str>,
         time: Time,
         runtime: &Handle,
         events: Option<mpsc::UnboundedSender<Event>>,
-    ) -> Result<Self, Failure> {
-        let (requests, pushes) = clients(info, builder.timeouts).map_err(not_connected)?;
+    ) -> Self {
+        let connector = Connector::new(target, builder.timeouts);
         let partitions = Partitions::new(builder.partitions);
         let bases: Vec<_> = partitions
             .all()
@@ -79,11 +81,14 @@ impl Inner {
         let (checks, check_requested) = watch::channel(());
         let clock = Arc::default();
         let _entered = runtime.enter();
+        if let Some(sentinels) = connector.sentinels() {
+            let watcher = SentinelWatcher::new(sentinels, builder.timeouts.ping_interval);
+            tokio::spawn(watcher.run());
+        }
         if let Some(events) = events {
             let subscriber = Subscriber {
                 clock: Arc::clone(&clock),
-                client: pushes,
-                timeouts: builder.timeouts,
+                connector: connector.for_messages(),
                 channels: bases.iter().map(channel).collect(),
                 events,
                 state: Arc::new(state),
@@ -91,8 +96,8 @@ impl Inner {
             };
             tokio::spawn(subscriber.run());
         }
-        let link = || Link::start(requests.clone(), builder.timeouts, check_requested.clone());
-        Ok(Self {
+        let link = || Link::start(connector.clone(), check_requested.clone());
+        Self {
             name: Arc::clone(name),
             namespace: builder.namespace.clone(),
             link: link(),
@@ -112,7 +117,7 @@ impl Inner {
             allow_eviction: builder.allow_eviction,
             damage: Mutex::new(vec![Default::default(); partitions.count()]),
             clock_offset: Mutex::default(),
-        })
+        }
     }
 
     /// Runs a script on the keys of a partition.
@@ -210,20 +215,4 @@ fn new_client_id() -> String {
         .iter()
         .map(|byte| char::from(LETTERS[usize::from(byte % 64)]))
         .collect()
-}
-
-/// Creates the clients that connect for requests and for messages.
-fn clients(info: ConnectionInfo, timeouts: Timeouts) -> redis::RedisResult<(Client, Client)> {
-    use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
-    // The system counts in whole seconds.
-    let time = timeouts.answer.max(Duration::from_secs(1));
-    let keepalive = TcpKeepalive::new().with_time(time).with_interval(time);
-    let tcp = TcpSettings::default()
-        .set_nodelay(true)
-        .set_keepalive(keepalive);
-    let info = info.set_tcp_settings(tcp);
-    let settings = info.redis_settings().clone();
-    let settings = settings.set_protocol(ProtocolVersion::RESP3);
-    let pushes = info.clone().set_redis_settings(settings);
-    Ok((Client::open(info)?, Client::open(pushes)?))
 }

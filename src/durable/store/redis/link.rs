@@ -6,39 +6,24 @@
 use std::collections::HashSet;
 use std::future::Future;
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, RedisResult, Value};
+use redis::{Cmd, RedisResult, Value};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+use super::connector::{Connector, NewConnection};
 use super::epochs::AdvanceEpochs;
-use super::error::{Fault, fault, no_answer, no_connection, not_connected};
+use super::error::{Fault, fault, no_answer, no_connection, not_connected, replaced};
 use super::keys::Keys;
 use super::scripts::{Arguments, Script};
+use super::sentinels::ServerWatch;
+use super::timeouts::{BACKOFF, Timeouts};
 use crate::durable::failure::{Effect, Failure};
-use crate::retry::Retry;
 use crate::sync::{Mutex, Number, lock};
-
-/// The pauses between attempts to connect, and between attempts to send a request that the server defers.
-pub(super) const BACKOFF: Retry = Retry::exponential()
-    .attempts(u32::MAX)
-    .base(Duration::from_millis(50))
-    .cap(Duration::from_secs(1));
-
-/// The timeouts of a connection.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Timeouts {
-    pub(super) connect: Duration,
-    pub(super) answer: Duration,
-    /// The time without an answer after which a connection is pinged.
-    pub(super) ping_interval: Duration,
-}
 
 /// A connection for requests, which is replaced when it breaks.
 pub(super) struct Link {
-    client: Client,
     timeouts: Timeouts,
     state: watch::Sender<State>,
     /// `true` if scripts run with commands that refuse writes.
@@ -66,18 +51,13 @@ struct Connection {
 impl Link {
     /// Creates a link, and keeps it connected until it is dropped. When `checks` changes, the connection is pinged at
     /// once.
-    pub(super) fn start(
-        client: Client,
-        timeouts: Timeouts,
-        checks: watch::Receiver<()>,
-    ) -> Arc<Self> {
+    pub(super) fn start(connector: Connector, checks: watch::Receiver<()>) -> Arc<Self> {
         let link = Arc::new(Self {
-            client,
-            timeouts,
+            timeouts: connector.timeouts,
             state: watch::Sender::new(State::Down(None)),
             is_read_only: OnceLock::new(),
         });
-        tokio::spawn(supervise(Arc::downgrade(&link), checks));
+        tokio::spawn(supervise(Arc::downgrade(&link), connector, checks));
         link
     }
 
@@ -299,11 +279,11 @@ fn with_unknown_effect(mut failure: Failure) -> Failure {
 }
 
 /// Keeps a link connected.
-async fn supervise(link: Weak<Link>, mut checks: watch::Receiver<()>) {
+async fn supervise(link: Weak<Link>, connector: Connector, mut checks: watch::Receiver<()>) {
     let (mut number, mut failures) = (0, 0);
     while let Some(it) = link.upgrade() {
-        match connect(&it.client, it.timeouts).await {
-            Ok(connection) => {
+        match connect(&connector).await {
+            Ok(NewConnection { connection, watch }) => {
                 (number, failures) = (number + 1, 0);
                 let connection = Connection {
                     number,
@@ -312,45 +292,55 @@ async fn supervise(link: Weak<Link>, mut checks: watch::Receiver<()>) {
                     advanced: Arc::default(),
                 };
                 it.state.send_replace(State::Up(connection.clone()));
-                let (state, interval) = (it.state.subscribe(), it.timeouts.ping_interval);
+                let state = it.state.subscribe();
                 drop(it);
-                monitor(&link, &connection, state, &mut checks, interval).await;
+                monitor(&link, &connection, state, &mut checks, watch).await;
             }
-            Err(error) => {
-                let failure = not_connected(error);
+            Err(failure) => {
                 it.state.send_replace(State::Down(Some(failure)));
                 failures += 1;
             }
         }
-        sleep(BACKOFF.delay(failures.max(1)).unwrap_or_default()).await;
+        connector.pause(failures.max(1)).await;
     }
 }
 
-async fn connect(client: &Client, timeouts: Timeouts) -> RedisResult<MultiplexedConnection> {
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(timeouts.connect))
-        .set_response_timeout(Some(timeouts.answer));
-    let connection = client.get_multiplexed_async_connection_with_config(&config);
-    let mut connection = connection.await?;
+async fn connect(connector: &Connector) -> Result<NewConnection, Failure> {
+    let mut new = connector.connect(None).await?;
     // A server that requires a password refuses the first command rather than the connection.
-    let answer = connection.send_packed_command(&redis::cmd("PING")).await;
-    answer.and_then(Value::extract_error)?;
-    Ok(connection)
+    let answer = new
+        .connection
+        .send_packed_command(&redis::cmd("PING"))
+        .await;
+    answer
+        .and_then(Value::extract_error)
+        .map_err(not_connected)?;
+    Ok(new)
 }
 
-/// Pings a connection when it has been silent or a check is requested, until it is closed.
+/// Pings a connection when it has been silent or a check is requested, until it is closed. Closes it when its server is no longer the
+/// primary.
 async fn monitor(
     link: &Weak<Link>,
     connection: &Connection,
     mut state: watch::Receiver<State>,
     checks: &mut watch::Receiver<()>,
-    ping_interval: Duration,
+    mut watch: ServerWatch,
 ) {
+    let Some(ping_interval) = link.upgrade().map(|link| link.timeouts.ping_interval) else {
+        return;
+    };
     loop {
         let answers = connection.answers.get();
         let down = state.wait_for(|state| matches!(state, State::Down(_)));
         let is_check = tokio::select! {
             _ = down => return,
+            () = watch.replaced() => {
+                if let Some(link) = link.upgrade() {
+                    link.disconnect(connection.number, &replaced());
+                }
+                return;
+            }
             check = timeout(ping_interval, checks.changed()) => match check {
                 Ok(Ok(())) => true,
                 Ok(Err(_)) => return,

@@ -1,0 +1,140 @@
+//! [`FakeSentinel`]: a Sentinel that names the server that a test chooses, and reports no events.
+
+use std::sync::Arc;
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use super::server::Server;
+use crate::sync::{Mutex, Number, lock};
+
+/// A Sentinel that ends when it is dropped.
+pub(super) struct FakeSentinel {
+    pub(super) port: u16,
+    shared: Arc<Shared>,
+    _tasks: JoinSet<()>,
+}
+
+struct Shared {
+    /// The port of the primary, and the configuration epoch. If there is none, the Sentinel does not answer.
+    named: Mutex<Option<(u16, u64)>>,
+    /// The number of connections so far.
+    connections: Number,
+    /// The number of connections so far that have subscribed to events.
+    subscribed: Number,
+}
+
+impl FakeSentinel {
+    /// Starts a Sentinel that names a server under the name `main`.
+    pub(super) async fn naming(server: &Server, epoch: u64) -> Self {
+        Self::start(Some((server.port(), epoch))).await
+    }
+
+    /// Starts a Sentinel that does not answer.
+    pub(super) async fn silent() -> Self {
+        Self::start(None).await
+    }
+
+    async fn start(named: Option<(u16, u64)>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let shared = Arc::new(Shared {
+            named: Mutex::new(named),
+            connections: Number::new(0),
+            subscribed: Number::new(0),
+        });
+        let mut tasks = JoinSet::new();
+        tasks.spawn(accept(listener, Arc::clone(&shared)));
+        Self {
+            port,
+            shared,
+            _tasks: tasks,
+        }
+    }
+
+    pub(super) fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// From now on, names this server.
+    pub(super) fn name(&self, server: &Server, epoch: u64) {
+        *lock(&self.shared.named) = Some((server.port(), epoch));
+    }
+
+    pub(super) fn connections(&self) -> usize {
+        self.shared.connections.get()
+    }
+
+    pub(super) fn is_watched(&self) -> bool {
+        self.shared.subscribed.get() > 0
+    }
+}
+
+async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+    let mut connections = JoinSet::new();
+    while let Ok((stream, _)) = listener.accept().await {
+        shared.connections.add(1);
+        connections.spawn(serve(stream, Arc::clone(&shared)));
+    }
+}
+
+async fn serve(stream: TcpStream, shared: Arc<Shared>) {
+    let mut stream = BufReader::new(stream);
+    while let Some(command) = read_command(&mut stream).await {
+        let Some((port, epoch)) = *lock(&shared.named) else {
+            continue;
+        };
+        let command: Vec<_> = command.iter().map(String::as_str).collect();
+        let answer = match &*command {
+            ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "main"] => {
+                list(&["127.0.0.1", &port.to_string()])
+            }
+            ["SENTINEL", "MASTER", "main"] => list(&["config-epoch", &epoch.to_string()]),
+            ["SENTINEL", ..] => "*-1\r\n".into(),
+            ["HELLO", ..] => "%1\r\n$5\r\nproto\r\n:3\r\n".into(),
+            ["SUBSCRIBE", channels @ ..] => {
+                shared.subscribed.add(1);
+                channels.iter().map(|it| subscribed(it)).collect()
+            }
+            _ => "+OK\r\n".into(),
+        };
+        if stream.write_all(answer.as_bytes()).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Reads a command: an array of strings.
+async fn read_command(stream: &mut BufReader<TcpStream>) -> Option<Vec<String>> {
+    let mut parts = Vec::new();
+    for _ in 0..read_number(stream).await? {
+        let mut part = vec![0; read_number(stream).await? + 2];
+        stream.read_exact(&mut part).await.ok()?;
+        parts.push(String::from_utf8_lossy(&part).trim_end().to_owned());
+    }
+    Some(parts)
+}
+
+/// Reads a line with a sign and a number.
+async fn read_number(stream: &mut BufReader<TcpStream>) -> Option<usize> {
+    let mut line = String::new();
+    stream.read_line(&mut line).await.ok()?;
+    line.get(1..)?.trim().parse().ok()
+}
+
+/// Returns the answer to a subscription.
+fn subscribed(channel: &str) -> String {
+    let len = channel.len();
+    format!(">3\r\n$9\r\nsubscribe\r\n${len}\r\n{channel}\r\n:1\r\n")
+}
+
+/// Returns an answer that is an array of strings.
+fn list(parts: &[&str]) -> String {
+    let part = |it: &&str| format!("${}\r\n{it}\r\n", it.len());
+    format!(
+        "*{}\r\n{}",
+        parts.len(),
+        parts.iter().map(part).collect::<String>()
+    )
+}
