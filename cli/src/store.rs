@@ -20,7 +20,8 @@ use crate::failure::Failure;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Options of all commands")]
 pub(crate) struct StoreArgs {
-    /// The store: `redis://HOST/`, `rediss://HOST/`, `redis+unix:///SOCKET`, `redis-sentinel://HOST,HOST/NAME`, `postgres://USER@HOST/DATABASE`, `sqlite:FILE` or `FILE`
+    /// The store: `redis://HOST/`, `rediss://HOST/`, `redis+unix:///SOCKET`, `redis-sentinel://HOST,HOST/NAME`,
+    /// `postgres://USER@HOST/DATABASE`, `sqlite:FILE` or `FILE`
     #[arg(
         long,
         env = "THRONG_STORE",

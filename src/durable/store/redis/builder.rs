@@ -102,8 +102,8 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// Sets the user and the password for the Sentinels, which have no login by default: that of the server is not sent to them. If they have
-    /// only a password, their user is `default`. Without Sentinels, this has no effect.
+    /// Sets the user and the password for the Sentinels, which have no login by default: that of the server is not sent to them. If they
+    /// have only a password, their user is `default`. Without Sentinels, this has no effect.
     ///
     /// # Examples
     ///
