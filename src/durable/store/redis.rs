@@ -18,6 +18,7 @@ use self::address::{ConnectTarget, RedisAddress};
 pub use self::builder::RedisStoreBuilder;
 use self::error::no_connection;
 use self::inner::Inner;
+use self::lost_writes::LostWrites;
 pub use self::probe::RedisReport;
 pub(crate) use self::time::Time;
 use super::{Answer, Event, Store};
@@ -30,9 +31,11 @@ mod address;
 mod admin;
 mod backend;
 mod batches;
+mod births;
 mod builder;
 mod changes;
 mod connector;
+mod copies;
 mod diagnosis;
 mod each_partition;
 mod enqueue;
@@ -42,8 +45,10 @@ mod error;
 mod find_task;
 mod inner;
 mod keys;
+mod last_numbers;
 mod link;
 mod list_tasks;
+mod lost_writes;
 mod maintenance;
 mod move_tasks;
 mod move_waiting;
@@ -75,6 +80,7 @@ mod sessions;
 mod stats;
 mod steps;
 mod subscriber;
+mod tail;
 #[cfg(test)]
 pub(super) mod tests;
 mod time;
@@ -124,7 +130,11 @@ mod workers;
 ///
 /// The replicas of a server get its writes after it has acknowledged them. So a failover loses the last ones: tasks of which a spawn has
 /// returned may be gone, and runs that have ended may run again. With `min-replicas-to-write 1`, a primary that is cut off from its
-/// replicas stops accepting writes after `min-replicas-max-lag`, ten seconds.
+/// replicas stops accepting writes after `min-replicas-max-lag`, ten seconds. With
+/// [`wait_for_replicas`](RedisStoreBuilder::wait_for_replicas), a task counts as stored only when replicas have it.
+///
+/// After each connect, a client looks for tasks that the server has lost, and stores those again that it still has in memory: see
+/// [`Losses`](crate::durable::Losses).
 ///
 /// If the Sentinels have users, the one that [`sentinel_login`](RedisStoreBuilder::sentinel_login) names needs the permission for `SENTINEL
 /// GET-MASTER-ADDR-BY-NAME`, `SENTINEL MASTER` and, to learn of failovers at once, `SUBSCRIBE` on `+switch-master` and `+promoted-slave`.
@@ -391,7 +401,9 @@ impl RedisStore {
             events: Mutex::new(Some(events)),
             ..Self::start(builder, target, name, time, Some(sender))?
         };
-        let opened = store.request(|inner| async move { sessions::open_store(&inner).await });
+        let wait = builder.wait_for_disk;
+        let opened =
+            store.request(move |inner| async move { sessions::open_store(&inner, wait).await });
         opened.await?;
         Ok(store)
     }
@@ -419,8 +431,14 @@ impl RedisStore {
         let stop = CancellationToken::new();
         let runtime = start_thread(stop.clone())?;
         let thread = stop.drop_guard();
+        let is_observer = events.is_none();
+        let inner = Inner::start(builder, target, name, time, &runtime, events);
+        let inner = Arc::new(inner);
+        if !is_observer {
+            LostWrites::watch(&inner);
+        }
         Ok(Self {
-            inner: Arc::new(Inner::start(builder, target, name, time, &runtime, events)),
+            inner,
             runtime,
             events: Mutex::default(),
             _thread: thread,

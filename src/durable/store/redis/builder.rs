@@ -36,6 +36,7 @@ pub struct RedisStoreBuilder {
     pub(super) allow_eviction: bool,
     pub(super) partitions: usize,
     pub(super) wait_for_disk: bool,
+    pub(super) wait_for_replicas: usize,
     pub(super) required: Durability,
     /// The layouts that this process knows.
     pub(super) layouts: Layouts,
@@ -56,6 +57,7 @@ impl RedisStoreBuilder {
             allow_eviction: false,
             partitions: 1,
             wait_for_disk: false,
+            wait_for_replicas: 0,
             required: Durability::Unknown,
             layouts: Layouts::KNOWN,
         }
@@ -211,6 +213,33 @@ impl RedisStoreBuilder {
         self
     }
 
+    /// Sets the number of replicas that must have received a task before it counts as stored. The default is 0.
+    ///
+    /// The store sends `WAIT` after each batch of tasks, so storing a task takes at least one more round trip between the servers; the Redis
+    /// user needs the permission `+wait`. If fewer replicas are connected, the store cannot be opened. While fewer answer, tasks are stored,
+    /// but spawning them fails after ten seconds with an error that [`is_unknown`](crate::durable::DurableError::is_unknown). So have one
+    /// replica more than this number.
+    ///
+    /// A failover to one of these replicas loses no task of which a spawn has returned. A failover to another replica may: Sentinels prefer the
+    /// one that has received most. Ends of runs do not wait for replicas, so after a failover, some tasks may run again.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use throng::durable::RedisStore;
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut builder = RedisStore::sentinel(["one.example.com", "two.example.com"], "mymaster");
+    /// let store = builder.wait_for_replicas(1).open().await?;
+    /// # drop(store);
+    /// # Ok(()) }
+    /// ```
+    pub fn wait_for_replicas(&mut self, replicas: usize) -> &mut Self {
+        self.wait_for_replicas = replicas;
+        self
+    }
+
     /// Sets the minimum [durability](Durability) that [`open`](Self::open) accepts. By default, it accepts any.
     ///
     /// The server's settings are checked once, and may change while the store is open. To check them again,
@@ -327,6 +356,7 @@ impl fmt::Debug for RedisStoreBuilder {
             .field("allow_eviction", &self.allow_eviction)
             .field("partitions", &self.partitions)
             .field("wait_for_disk", &self.wait_for_disk)
+            .field("wait_for_replicas", &self.wait_for_replicas)
             .field("required", &self.required)
             .finish_non_exhaustive()
     }

@@ -3,13 +3,15 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use redis::Value;
+use redis::{Cmd, Value};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
 use super::address::ConnectTarget;
+use super::births::Births;
 use super::builder::RedisStoreBuilder;
 use super::connector::Connector;
+use super::copies::Copies;
 use super::epochs::AdvanceEpochs;
 use super::keys::{self, Keys};
 use super::link::Link;
@@ -22,11 +24,12 @@ use super::sentinel_watcher::SentinelWatcher;
 use super::server_clock::ServerClock;
 use super::session_state::Sessions;
 use super::subscriber::{Subscriber, Subscription};
+use super::tail::Tail;
 use super::time::Time;
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
 use crate::durable::failure::{Effect, Failure};
-use crate::durable::store::Event;
+use crate::durable::store::{Event, Rewind};
 use crate::sync::{Mutex, lock};
 
 /// The shared state of a store.
@@ -34,8 +37,10 @@ pub(super) struct Inner {
     pub(super) name: Arc<str>,
     pub(super) namespace: String,
     pub(super) link: Arc<Link>,
-    /// A connection for requests that wait until their writes are on the disk, since they block the requests behind them.
-    pub(super) disk: Option<Arc<Link>>,
+    /// A connection for requests that wait until their writes are copied, since they block the requests behind them.
+    waiting: Option<Arc<Link>>,
+    /// The number of replicas that must have a write.
+    pub(super) replicas: usize,
     /// `true` if acknowledged writes may not be on the disk yet. It is unset until the server was asked.
     pub(super) has_to_wait: OnceLock<bool>,
     pub(super) scripts: &'static Scripts,
@@ -45,12 +50,17 @@ pub(super) struct Inner {
     /// The id by which others send messages to this process, of eight characters.
     pub(super) client_id: String,
     pub(super) subscription: watch::Receiver<Subscription>,
+    /// Sends events to the engine, unless this process only observes.
+    events: Option<mpsc::UnboundedSender<Event>>,
     time: Time,
     pub(super) clock: Arc<ServerClock>,
     pub(super) sessions: Sessions,
     pub(super) routes: RoutesCache,
     pub(super) types: RecordedTypes,
     pub(super) relays: Relays,
+    /// The last tasks that this process has stored.
+    pub(super) tail: Tail,
+    pub(super) births: Births,
     /// `true` if the server may evict any key.
     pub(super) allow_eviction: bool,
     /// The damage that the last pass of maintenance found in each partition.
@@ -85,7 +95,7 @@ impl Inner {
             let watcher = SentinelWatcher::new(sentinels, builder.timeouts.ping_interval);
             tokio::spawn(watcher.run());
         }
-        if let Some(events) = events {
+        if let Some(events) = events.clone() {
             let subscriber = Subscriber {
                 clock: Arc::clone(&clock),
                 connector: connector.for_messages(),
@@ -101,19 +111,23 @@ impl Inner {
             name: Arc::clone(name),
             namespace: builder.namespace.clone(),
             link: link(),
-            disk: builder.wait_for_disk.then(link),
+            waiting: (builder.wait_for_disk || builder.wait_for_replicas > 0).then(link),
+            replicas: builder.wait_for_replicas,
             has_to_wait: OnceLock::new(),
             scripts: Scripts::of(time.of_scripts(), builder.layouts),
             keys: bases.iter().map(|base| Keys::new(base)).collect(),
             partitions,
             client_id,
             subscription,
+            events,
             time,
             clock,
             sessions: Sessions::default(),
             routes: RoutesCache::default(),
             types: RecordedTypes::default(),
             relays: Relays::default(),
+            tail: Tail::default(),
+            births: Births::default(),
             allow_eviction: builder.allow_eviction,
             damage: Mutex::new(vec![Default::default(); partitions.count()]),
             clock_offset: Mutex::default(),
@@ -130,6 +144,32 @@ impl Inner {
         self.time.push_to(&mut arguments);
         let keys = &self.keys[partition];
         self.link.run(script, keys, &arguments).await
+    }
+
+    /// Returns the command that runs a script on the keys of a partition.
+    pub(super) fn command(
+        &self,
+        script: &Script,
+        partition: usize,
+        mut arguments: Arguments,
+    ) -> Cmd {
+        self.time.push_to(&mut arguments);
+        let keys = script.keys(&self.keys[partition]);
+        arguments.command("EVAL", script.text(), keys)
+    }
+
+    /// Reports writes that the server has lost to the engine.
+    pub(super) fn report(&self, rewind: Rewind) {
+        if rewind != Rewind::default() {
+            self.events
+                .iter()
+                .for_each(|events| _ = events.send(Event::Rewound(rewind)));
+        }
+    }
+
+    /// Returns the connections for requests.
+    pub(super) fn links(&self) -> impl Iterator<Item = &Arc<Link>> {
+        [&self.link].into_iter().chain(&self.waiting)
     }
 
     /// Runs the script `turn`. Since it may claim, its connection must have advanced the epochs of the partition.
@@ -164,9 +204,12 @@ impl Inner {
     ) -> Result<Value, Failure> {
         self.time.push_to(&mut arguments);
         let advance = self.advance_epochs(partition);
-        match &self.disk {
-            Some(disk) if self.waits_for_disk() => {
-                disk.run_to_disk(script, &arguments, &advance).await
+        match &self.waiting {
+            Some(waiting) if self.copies() != Copies::default() => {
+                let copies = self.copies();
+                waiting
+                    .run_and_wait(script, &arguments, &advance, copies)
+                    .await
             }
             _ => self.link.run_after(script, &arguments, &advance).await,
         }
@@ -175,6 +218,14 @@ impl Inner {
     /// Returns `true` if the store receives messages.
     pub(super) fn is_subscribed(&self) -> bool {
         *self.subscription.borrow() == Subscription::Active
+    }
+
+    /// Returns the copies of a write for which its request waits.
+    fn copies(&self) -> Copies {
+        Copies {
+            on_disk: self.waits_for_disk(),
+            replicas: self.replicas,
+        }
     }
 
     /// Returns `true` if answers are delayed until the writes that they acknowledge are on the disk.

@@ -5,14 +5,16 @@
 
 use std::collections::HashSet;
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::{Arc, OnceLock, Weak};
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, RedisResult, Value};
+use redis::{Cmd, Value};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::connector::{Connector, NewConnection};
+use super::copies::Copies;
 use super::epochs::AdvanceEpochs;
 use super::error::{Fault, fault, no_answer, no_connection, not_connected, replaced};
 use super::keys::Keys;
@@ -28,7 +30,16 @@ pub(super) struct Link {
     state: watch::Sender<State>,
     /// `true` if scripts run with commands that refuse writes.
     is_read_only: OnceLock<()>,
+    preparation: OnceLock<Arc<dyn Preparation>>,
 }
+
+/// Runs on each new connection before requests use it.
+pub(super) trait Preparation: Send + Sync {
+    /// If it fails, the connection is closed.
+    fn prepare<'a>(&'a self, connection: &'a mut MultiplexedConnection) -> Prepared<'a>;
+}
+
+pub(super) type Prepared<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send + 'a>>;
 
 enum State {
     /// There is no connection. The reason is unknown before the first attempt to connect.
@@ -56,9 +67,15 @@ impl Link {
             timeouts: connector.timeouts,
             state: watch::Sender::new(State::Down(None)),
             is_read_only: OnceLock::new(),
+            preparation: OnceLock::new(),
         });
         tokio::spawn(supervise(Arc::downgrade(&link), connector, checks));
         link
+    }
+
+    /// Has later connections prepared.
+    pub(super) fn prepare_with(&self, preparation: Arc<dyn Preparation>) {
+        self.preparation.get_or_init(|| preparation);
     }
 
     /// Makes the server refuse the writes of scripts, if it is Redis 7.0 or later. A replica then also runs the scripts.
@@ -113,13 +130,14 @@ impl Link {
         .map_err(Fault::into_failure)
     }
 
-    /// Runs a script, and waits until the server has written the changes to its disk. It waits on the connection that has
-    /// received the answer, since another one may lead to a server that has lost the changes.
-    pub(super) async fn run_to_disk(
+    /// Runs a script, and waits until the changes have been copied. It waits on the connection that has received the answer, since another
+    /// one may lead to a server that has lost the changes.
+    pub(super) async fn run_and_wait(
         &self,
         script: &Script,
         arguments: &Arguments,
         advance: &AdvanceEpochs<'_>,
+        copies: Copies,
     ) -> Result<Value, Failure> {
         let before = self
             .connection(Instant::now() + self.timeouts.answer)
@@ -129,17 +147,12 @@ impl Link {
             return Err(no_answer());
         }
         let mut connection = before.connection;
-        // `WAITAOF` waits only for writes of its own connection. The script may have changed nothing because an earlier
-        // connection has, so this one writes something after those changes.
-        let mut wait = redis::pipe();
-        wait.hset(advance.keys.meta(), "disk", 1).ignore();
-        let limit = self.timeouts.answer.as_millis() as u64 / 2;
-        wait.cmd("WAITAOF").arg(1).arg(0).arg(limit);
-        // The numbers of disks that have the writes: the server's own, and those of its replicas.
-        let disks: RedisResult<((u64, u64),)> = wait.query_async(&mut connection).await;
-        match disks {
-            Ok(((1, _),)) => Ok(answer),
-            Ok(_) => Err(no_answer()),
+        match copies
+            .wait(&mut connection, advance.keys, self.timeouts.answer / 2)
+            .await
+        {
+            Ok(true) => Ok(answer),
+            Ok(false) => Err(no_answer()),
             Err(error) => Err(with_unknown_effect(fault(error).into_failure())),
         }
     }
@@ -166,6 +179,10 @@ impl Link {
         loop {
             let connection = self.connection(end).await.map_err(Fault::Final)?;
             let fault = match connection.send_after(command, advance).await {
+                // The server may be a former primary, and the search for lost writes has not seen this one.
+                Ok(_) if advance.is_some() && !self.is_current(connection.number) => {
+                    return Err(Fault::Final(no_answer()));
+                }
                 Ok(answer) => return Ok(answer),
                 Err(fault) => fault,
             };
@@ -282,7 +299,7 @@ fn with_unknown_effect(mut failure: Failure) -> Failure {
 async fn supervise(link: Weak<Link>, connector: Connector, mut checks: watch::Receiver<()>) {
     let (mut number, mut failures) = (0, 0);
     while let Some(it) = link.upgrade() {
-        match connect(&connector).await {
+        match connect(&connector, it.preparation.get()).await {
             Ok(NewConnection { connection, watch }) => {
                 (number, failures) = (number + 1, 0);
                 let connection = Connection {
@@ -305,7 +322,10 @@ async fn supervise(link: Weak<Link>, connector: Connector, mut checks: watch::Re
     }
 }
 
-async fn connect(connector: &Connector) -> Result<NewConnection, Failure> {
+async fn connect(
+    connector: &Connector,
+    preparation: Option<&Arc<dyn Preparation>>,
+) -> Result<NewConnection, Failure> {
     let mut new = connector.connect(None).await?;
     // A server that requires a password refuses the first command rather than the connection.
     let answer = new
@@ -315,6 +335,9 @@ async fn connect(connector: &Connector) -> Result<NewConnection, Failure> {
     answer
         .and_then(Value::extract_error)
         .map_err(not_connected)?;
+    if let Some(preparation) = preparation {
+        preparation.prepare(&mut new.connection).await?;
+    }
     Ok(new)
 }
 

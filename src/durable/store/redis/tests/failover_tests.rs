@@ -1,5 +1,7 @@
 //! Failovers, by real Sentinels, while tasks are stored and run.
 
+use std::collections::HashSet;
+
 use redis::FromRedisValue;
 use serde::{Deserialize, Serialize};
 use tokio::task::{JoinHandle, block_in_place};
@@ -11,9 +13,9 @@ use crate::durable::{DurableClient, DurableExecutor, DurableTask, Run, TaskConte
 /// The maximum time from a failover to the end of the next task.
 const MAX_RECOVERY: Duration = Duration::from_secs(2);
 
-/// A task that returns when it was run.
+/// A task with a number.
 #[derive(Serialize, Deserialize)]
-struct Job;
+struct Job(u64);
 
 impl DurableTask for Job {
     const NAME: &'static str = "job";
@@ -22,14 +24,21 @@ impl DurableTask for Job {
 
 impl Run<Log> for Job {
     async fn run(self, cx: TaskContext<Log>) -> Result<(), TaskError> {
-        lock(&cx.app().0).push(Instant::now());
+        let log = cx.app();
+        lock(&log.runs).push(Instant::now());
+        lock(&log.has_run).insert(self.0);
         Ok(())
     }
 }
 
-/// The times at which tasks were run.
+/// The acknowledged tasks, and the runs.
 #[derive(Default)]
-struct Log(Mutex<Vec<Instant>>);
+struct Log {
+    acknowledged: Mutex<HashSet<u64>>,
+    has_run: Mutex<HashSet<u64>>,
+    /// The times of the runs.
+    runs: Mutex<Vec<Instant>>,
+}
 
 /// A producer and a worker, in separate clients, that go on by themselves.
 struct Load {
@@ -49,7 +58,7 @@ impl Load {
         let executor = executor.start(Arc::clone(&log)).await.unwrap();
         let producer = DurableClient::open(open().await.unwrap());
         let load = Self {
-            producer: tokio::spawn(produce(producer)),
+            producer: tokio::spawn(produce(producer, Arc::clone(&log))),
             _executor: executor,
             log,
         };
@@ -61,7 +70,7 @@ impl Load {
     async fn next_run(&self, after: Instant) -> Instant {
         let found = async {
             loop {
-                let next = lock(&self.log.0).iter().find(|&&it| it > after).copied();
+                let next = lock(&self.log.runs).iter().find(|&&it| it > after).copied();
                 match next {
                     Some(next) => return next,
                     None => sleep(Duration::from_millis(1)).await,
@@ -72,6 +81,25 @@ impl Load {
     }
 }
 
+impl Load {
+    /// Stops the producer, and waits until all acknowledged tasks have run.
+    async fn drain(&self) {
+        self.producer.abort();
+        let missing = || {
+            let (acknowledged, has_run) = (lock(&self.log.acknowledged), lock(&self.log.has_run));
+            acknowledged
+                .difference(&has_run)
+                .copied()
+                .collect::<Vec<_>>()
+        };
+        let end = Instant::now() + DEADLINE;
+        while !missing().is_empty() {
+            assert!(Instant::now() < end, "lost: {:?}", missing());
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
 impl Drop for Load {
     fn drop(&mut self) {
         self.producer.abort();
@@ -79,9 +107,11 @@ impl Drop for Load {
 }
 
 /// Stores tasks. An error during a failover does not end it.
-async fn produce(client: DurableClient) {
-    loop {
-        client.spawn(Job).await.ok();
+async fn produce(client: DurableClient, log: Arc<Log>) {
+    for number in 0.. {
+        if client.spawn(Job(number)).await.is_ok() {
+            lock(&log.acknowledged).insert(number);
+        }
         sleep(Duration::from_millis(2)).await;
     }
 }
@@ -118,6 +148,7 @@ async fn work_goes_on_after_a_planned_failover() {
     // The Sentinels also close the connections to the former primary when it becomes a replica.
     block_in_place(|| group.wait_for_replica(0));
     load.next_run(Instant::now()).await;
+    load.drain().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -135,6 +166,7 @@ async fn work_goes_on_after_the_primary_was_killed() {
     load.next_run(Instant::now()).await;
     let role = group.servers[primary].ask(&["ROLE"]);
     assert!(format!("{role:?}").contains("master"), "{role:?}");
+    load.drain().await;
 }
 
 /// The Sentinels can neither make the former primary a replica nor close its connections, as if they could not reach it. It accepts all
@@ -163,6 +195,7 @@ async fn a_store_leaves_a_former_primary_that_still_answers() {
         sleep(Duration::from_millis(5)).await;
     }
     load.next_run(Instant::now()).await;
+    load.drain().await;
 }
 
 /// Returns a client of a server other than its replicas, the Sentinels and this one.

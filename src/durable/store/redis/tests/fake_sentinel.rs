@@ -59,7 +59,12 @@ impl FakeSentinel {
 
     /// From now on, names this server.
     pub(super) fn name(&self, server: &Server, epoch: u64) {
-        *lock(&self.shared.named) = Some((server.port(), epoch));
+        self.name_port(server.port(), epoch);
+    }
+
+    /// From now on, names the server at this port.
+    pub(super) fn name_port(&self, port: u16, epoch: u64) {
+        *lock(&self.shared.named) = Some((port, epoch));
     }
 
     pub(super) fn connections(&self) -> usize {

@@ -14,7 +14,7 @@ async fn refused(builder: &RedisStoreBuilder) -> DurableError {
 }
 
 /// Closes all connections to a server.
-fn cut(server: &Server) {
+pub(super) fn cut(server: &Server) {
     for kind in ["normal", "pubsub"] {
         server.ask(&["CLIENT", "KILL", "TYPE", kind]);
     }
