@@ -215,13 +215,13 @@ impl RedisStoreBuilder {
 
     /// Sets the number of replicas that must have received a task before it counts as stored. The default is 0.
     ///
-    /// The store sends `WAIT` after each batch of tasks, so storing a task takes at least one more round trip between the servers; the Redis
-    /// user needs the permission `+wait`. If fewer replicas are connected, the store cannot be opened. While fewer answer, tasks are stored,
-    /// but spawning them fails after ten seconds with an error that [`is_unknown`](crate::durable::DurableError::is_unknown). So have one
-    /// replica more than this number.
+    /// The store sends `WAIT` after each batch of tasks, so storing a task takes at least one more round trip between the servers; the
+    /// Redis user needs the permission `+wait`. If fewer replicas are connected, the store cannot be opened. While fewer answer, tasks
+    /// are stored, but spawning them fails after ten seconds with an error that [`is_unknown`](crate::durable::DurableError::is_unknown).
+    /// So have one replica more than this number.
     ///
-    /// A failover to one of these replicas loses no task of which a spawn has returned. A failover to another replica may: Sentinels prefer the
-    /// one that has received most. Ends of runs do not wait for replicas, so after a failover, some tasks may run again.
+    /// A failover to one of these replicas loses no task of which a spawn has returned. A failover to another replica may: Sentinels
+    /// prefer the one that has received most. Ends of runs do not wait for replicas, so after a failover, some tasks may run again.
     ///
     /// # Examples
     ///

@@ -1,9 +1,9 @@
 //! [`LostWrites`]: finds out after each connect whether the server has lost writes that it had acknowledged, and repeats them.
 //!
 //! A replica that is promoted lacks the last writes of its former primary, and a server that is restarted may lack those that were not on
-//! its disk. Such a server is *rewound*: it knows an earlier request of a session as the last one, or does not know the session. This process
-//! then sends the requests that it has kept again, under their numbers, before any other request uses the connection. Tasks that the server
-//! still has are not stored twice.
+//! its disk. Such a server is *rewound*: it knows an earlier request of a session as the last one, or does not know the session. This
+//! process then sends the requests that it has kept again, under their numbers, before any other request uses the connection. Tasks that
+//! the server still has are not stored twice.
 //!
 //! If the store itself is another one, because the server was emptied, nothing is repeated.
 

@@ -1,5 +1,5 @@
-//! Servers that have lost acknowledged writes. A replica that is cut off from its primary before a promotion lacks exactly what is stored after
-//! the cut.
+//! Servers that have lost acknowledged writes. A replica that is cut off from its primary before a promotion lacks exactly what is stored
+//! after the cut.
 
 use serde::{Deserialize, Serialize};
 
