@@ -11,6 +11,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisResult, Value};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
 
 use super::connector::{Connector, NewConnection};
 use super::epochs::AdvanceEpochs;
@@ -46,6 +47,8 @@ struct Connection {
     answers: Arc<Number>,
     /// The partitions whose epochs this connection has advanced.
     advanced: Arc<Mutex<HashSet<usize>>>,
+    /// It is cancelled when the Sentinels name another server.
+    replaced: CancellationToken,
 }
 
 impl Link {
@@ -128,7 +131,7 @@ impl Link {
         if !self.is_current(before.number) {
             return Err(no_answer());
         }
-        let mut connection = before.connection;
+        let mut connection = before.connection.clone();
         // `WAITAOF` waits only for writes of its own connection. The script may have changed nothing because an earlier
         // connection has, so this one writes something after those changes.
         let mut wait = redis::pipe();
@@ -136,11 +139,11 @@ impl Link {
         let limit = self.timeouts.answer.as_millis() as u64 / 2;
         wait.cmd("WAITAOF").arg(1).arg(0).arg(limit);
         // The numbers of disks that have the writes: the server's own, and those of its replicas.
-        let disks: RedisResult<((u64, u64),)> = wait.query_async(&mut connection).await;
-        match disks {
+        let disks = wait.query_async::<((u64, u64),)>(&mut connection);
+        match before.unless_replaced(disks).await {
             Ok(((1, _),)) => Ok(answer),
             Ok(_) => Err(no_answer()),
-            Err(error) => Err(with_unknown_effect(fault(error).into_failure())),
+            Err(fault) => Err(with_unknown_effect(fault.into_failure())),
         }
     }
 
@@ -262,13 +265,34 @@ impl Connection {
     }
 
     async fn send(&self, command: &Cmd) -> Result<Value, Fault> {
+        if self.replaced.is_cancelled() {
+            return Err(Fault::Broken(replaced()));
+        }
         let mut connection = self.connection.clone();
-        let answer = connection.send_packed_command(command).await;
-        let answer = answer.and_then(Value::extract_error).map_err(fault);
+        let answer = async {
+            let answer = connection.send_packed_command(command).await;
+            answer.and_then(Value::extract_error)
+        };
+        let answer = self.unless_replaced(answer).await;
         if !matches!(answer, Err(Fault::Broken(_))) {
             self.answers.add(1);
         }
         answer
+    }
+
+    /// Awaits an answer, unless the Sentinels name another server meanwhile. Then the answer is worth nothing, since this server will lose
+    /// what it acknowledges: it may have been stopped while it was replaced, and go on with the requests that it has received before.
+    async fn unless_replaced<T>(
+        &self,
+        answer: impl Future<Output = RedisResult<T>>,
+    ) -> Result<T, Fault> {
+        tokio::select! {
+            biased;
+            () = self.replaced.cancelled() => {
+                Err(Fault::Broken(with_unknown_effect(replaced())))
+            }
+            answer = answer => answer.map_err(fault),
+        }
     }
 }
 
@@ -290,6 +314,7 @@ async fn supervise(link: Weak<Link>, connector: Connector, mut checks: watch::Re
                     connection,
                     answers: Arc::default(),
                     advanced: Arc::default(),
+                    replaced: CancellationToken::new(),
                 };
                 it.state.send_replace(State::Up(connection.clone()));
                 let state = it.state.subscribe();
@@ -336,6 +361,7 @@ async fn monitor(
         let is_check = tokio::select! {
             _ = down => return,
             () = watch.replaced() => {
+                connection.replaced.cancel();
                 if let Some(link) = link.upgrade() {
                     link.disconnect(connection.number, &replaced());
                 }
