@@ -291,9 +291,13 @@ fn with_password(url: &str, password: &str) -> Option<String> {
 
 /// Returns the address of Sentinels with another password for their server, which needs no user.
 fn with_server_password(url: &str, password: &str) -> String {
-    with_password(url, password)
-        .or_else(|| with_password(&url.replacen("://", "://@", 1), password))
-        .unwrap_or_else(|| url.to_owned())
+    let (scheme, rest) = url.split_once("://").unwrap_or(("redis-sentinel", url));
+    let (authority, name) = rest.split_once('/').unwrap_or((rest, ""));
+    // The old password may contain an `@`.
+    let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
+    let user = login.split(':').next().unwrap_or_default();
+    let password: String = password.bytes().map(escaped).collect();
+    format!("{scheme}://{user}:{password}@{hosts}/{name}")
 }
 
 /// Returns the value of a variable. An empty one is none: it must not replace the password of a URL.
@@ -434,6 +438,7 @@ mod tests {
             ("", ":a%3Ab@"),
             ("me@", "me:a%3Ab@"),
             ("me:old@", "me:a%3Ab@"),
+            ("me:o@ld@", "me:a%3Ab@"),
         ] {
             let url = |login| format!("redis-sentinel://{login}one:1,two/main/3");
             assert_eq!(with_server_password(&url(user), "a:b"), url(expected));

@@ -143,7 +143,7 @@ mod workers;
 ///
 /// A store has one thread and six file descriptors: two for connections to the server, the others for
 /// the thread's event loop. With [`wait_for_disk`](RedisStoreBuilder::wait_for_disk), it has a third connection, and with Sentinels, one
-/// to a Sentinel.
+/// to each Sentinel.
 /// Clones of a [client](crate::durable::DurableClient), its handles and its executors share the store.
 ///
 /// An idle client sends 8 commands a minute. An idle worker sends 16: it polls for tasks every 7.5 s (with the default lease

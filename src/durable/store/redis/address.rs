@@ -11,7 +11,7 @@ use crate::durable::failure::Failure;
 const SENTINEL_PORT: u16 = 26379;
 
 const SENTINEL_URLS: &str = "write redis-sentinel://user:password@host:port,host:port/name/database, or the same with \
-                             rediss-sentinel:// for TLS (feature `redis-tls`)";
+                             rediss-sentinel:// for TLS (feature `redis-tls`), with special characters as %40";
 
 /// The address that the user of a store has given.
 #[derive(Clone)]
@@ -124,6 +124,11 @@ fn sentinel_target(
 ) -> Result<ConnectTarget, Failure> {
     if name.is_empty() {
         let what = format!("the Sentinels' name for the server is missing: {SENTINEL_URLS}");
+        return Err(invalid_address(what));
+    }
+    // Behind a `/` in the password, the name would be a part of the password, and messages would contain it.
+    if name.contains('@') {
+        let what = format!("the Sentinels' name for the server contains `@`: {SENTINEL_URLS}");
         return Err(invalid_address(what));
     }
     let addresses = addresses.iter().map(|it| ServerAddress::parse(it.as_ref()));
@@ -317,6 +322,29 @@ mod tests {
     }
 
     #[test]
+    fn a_password_may_contain_any_characters() {
+        for (written, password) in [
+            ("a@b", "a@b"),
+            ("a:b,c", "a:b,c"),
+            ("%2F%3F%23%25", "/?#%"),
+            ("100%", "100%"),
+            (" \"'<\\[]^|`{}", " \"'<\\[]^|`{}"),
+            ("\u{fc}\u{1f511}", "\u{fc}\u{1f511}"),
+        ] {
+            let target = resolved(&format!("redis-sentinel://me:{written}@one,two/main"));
+            let settings = target.server.redis_settings();
+            assert_eq!(settings.password(), Some(password));
+            assert_eq!(
+                target.sentinels.as_ref().map(|it| it.addresses.len()),
+                Some(2)
+            );
+            for text in [target.to_string(), format!("{target:?}")] {
+                assert!(!text.contains(password), "{text}");
+            }
+        }
+    }
+
+    #[test]
     fn settings_replace_the_login_and_the_database_of_a_url() {
         let mut address = RedisAddress::url("redis://old:word@host/1");
         address.login = Some(("new".into(), "p@ss".into()));
@@ -362,6 +390,17 @@ mod tests {
                 "database cannot be read",
             ),
             ("redis-sentinel://:secret@one/main?a=b", "query"),
+            // A special character of a password that is not escaped divides the URL elsewhere.
+            ("redis-sentinel://me:secret/x@one/main", "form host:port"),
+            ("redis-sentinel://me:1/secret@one", "contains `@`"),
+            ("redis-sentinel://me:1/secret@one/7", "contains `@`"),
+            ("redis-sentinel://me:1/secret@one/main", "contains `@`"),
+            (
+                "redis-sentinel://me:1/secret/x@one/7",
+                "database cannot be read",
+            ),
+            ("redis-sentinel://me:secret?x@one/main", "query"),
+            ("redis-sentinel://me:%ffsecret@one/main", "cannot be read"),
         ] {
             let text = refused(&RedisAddress::url(url));
             assert!(

@@ -210,7 +210,7 @@ pub(super) fn no_connection() -> Failure {
     Failure::new(Effect::None, Cause::Unavailable)
 }
 
-/// Returns the failure of a request that was not sent because the Sentinels name another server.
+/// Returns the failure of a request that was not sent, since the Sentinels name another server.
 pub(super) fn replaced() -> Failure {
     let what = "the Sentinels name another primary";
     no_connection().with_source(std::io::Error::other(what))

@@ -92,8 +92,7 @@ impl Inner {
         let clock = Arc::default();
         let _entered = runtime.enter();
         if let Some(sentinels) = connector.sentinels() {
-            let watcher = SentinelWatcher::new(sentinels, builder.timeouts.ping_interval);
-            tokio::spawn(watcher.run());
+            SentinelWatcher::watch_all(sentinels, builder.timeouts.ping_interval);
         }
         if let Some(events) = events.clone() {
             let subscriber = Subscriber {

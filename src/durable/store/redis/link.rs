@@ -9,9 +9,10 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock, Weak};
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, Value};
+use redis::{Cmd, RedisResult, Value};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
 
 use super::connector::{Connector, NewConnection};
 use super::copies::Copies;
@@ -57,6 +58,8 @@ struct Connection {
     answers: Arc<Number>,
     /// The partitions whose epochs this connection has advanced.
     advanced: Arc<Mutex<HashSet<usize>>>,
+    /// It is cancelled when the Sentinels name another server.
+    replaced: CancellationToken,
 }
 
 impl Link {
@@ -146,14 +149,12 @@ impl Link {
         if !self.is_current(before.number) {
             return Err(no_answer());
         }
-        let mut connection = before.connection;
-        match copies
-            .wait(&mut connection, advance.keys, self.timeouts.answer / 2)
-            .await
-        {
+        let mut connection = before.connection.clone();
+        let copied = copies.wait(&mut connection, advance.keys, self.timeouts.answer / 2);
+        match before.unless_replaced(copied).await {
             Ok(true) => Ok(answer),
             Ok(false) => Err(no_answer()),
-            Err(error) => Err(with_unknown_effect(fault(error).into_failure())),
+            Err(fault) => Err(with_unknown_effect(fault.into_failure())),
         }
     }
 
@@ -279,13 +280,34 @@ impl Connection {
     }
 
     async fn send(&self, command: &Cmd) -> Result<Value, Fault> {
+        if self.replaced.is_cancelled() {
+            return Err(Fault::Broken(replaced()));
+        }
         let mut connection = self.connection.clone();
-        let answer = connection.send_packed_command(command).await;
-        let answer = answer.and_then(Value::extract_error).map_err(fault);
+        let answer = async {
+            let answer = connection.send_packed_command(command).await;
+            answer.and_then(Value::extract_error)
+        };
+        let answer = self.unless_replaced(answer).await;
         if !matches!(answer, Err(Fault::Broken(_))) {
             self.answers.add(1);
         }
         answer
+    }
+
+    /// Awaits an answer, unless the Sentinels name another server meanwhile. Then the answer is worth nothing, since this server will lose
+    /// what it acknowledges: it may have been stopped while it was replaced, and go on with the requests that it has received before.
+    async fn unless_replaced<T>(
+        &self,
+        answer: impl Future<Output = RedisResult<T>>,
+    ) -> Result<T, Fault> {
+        tokio::select! {
+            biased;
+            () = self.replaced.cancelled() => {
+                Err(Fault::Broken(with_unknown_effect(replaced())))
+            }
+            answer = answer => answer.map_err(fault),
+        }
     }
 }
 
@@ -307,6 +329,7 @@ async fn supervise(link: Weak<Link>, connector: Connector, mut checks: watch::Re
                     connection,
                     answers: Arc::default(),
                     advanced: Arc::default(),
+                    replaced: CancellationToken::new(),
                 };
                 it.state.send_replace(State::Up(connection.clone()));
                 let state = it.state.subscribe();
@@ -359,6 +382,7 @@ async fn monitor(
         let is_check = tokio::select! {
             _ = down => return,
             () = watch.replaced() => {
+                connection.replaced.cancel();
                 if let Some(link) = link.upgrade() {
                     link.disconnect(connection.number, &replaced());
                 }

@@ -75,6 +75,12 @@ impl<'a> SentinelProblems<'a> {
         })
     }
 
+    /// Returns `true` if all Sentinels have answered, and another one has known of a later failover before.
+    pub(super) fn are_out_of_date(&self) -> bool {
+        let mut problems = self.found.iter().map(|(_, problem)| problem);
+        problems.all(|it| matches!(it, Problem::OutOfDate))
+    }
+
     /// Returns the failure of the attempt to connect: the problem that is nearest to a primary.
     pub(super) fn into_failure(self) -> Failure {
         let has = |is: fn(&Problem) -> bool| self.found.iter().any(|(_, problem)| is(problem));

@@ -18,10 +18,11 @@ use super::timeouts::BACKOFF;
 /// The events of a Sentinel after which it may name another server: it has heard of a failover, or makes one.
 const CHANNELS: [&str; 2] = ["+switch-master", "+promoted-slave"];
 
-/// Keeps a connection to one of the Sentinels, and asks it for the primary when it reports a failover.
+/// Keeps a connection to one of the Sentinels, and asks it for the primary when it reports a failover, and now and then.
 pub(super) struct SentinelWatcher {
     sentinels: Weak<Sentinels>,
-    ping_interval: Duration,
+    sentinel: Sentinel,
+    interval: Duration,
 }
 
 /// A connection on which the events of a Sentinel arrive.
@@ -31,37 +32,45 @@ struct Subscribed {
 }
 
 impl SentinelWatcher {
-    pub(super) fn new(sentinels: &Arc<Sentinels>, ping_interval: Duration) -> Self {
-        Self {
-            sentinels: Arc::downgrade(sentinels),
-            ping_interval,
+    /// Watches each Sentinel, since one that is cut off together with the primary does not learn that the others have replaced it.
+    pub(super) fn watch_all(sentinels: &Arc<Sentinels>, interval: Duration) {
+        for sentinel in sentinels.in_order() {
+            let watcher = Self {
+                sentinels: Arc::downgrade(sentinels),
+                sentinel,
+                interval,
+            };
+            tokio::spawn(watcher.run());
         }
     }
 
     /// Watches for as long as there are connections to the server, or attempts to connect.
-    pub(super) async fn run(self) {
-        let mut failures = 0;
+    async fn run(self) {
+        let mut failures: u32 = 0;
         while let Some(sentinels) = self.sentinels.upgrade() {
-            // A Sentinel that refuses to report events may still name the primary, so the order stays.
-            let all = sentinels.in_order();
-            let sentinel = &all[failures % all.len()];
-            let subscribed = subscribe(&sentinels, sentinel).await;
+            let subscribed = subscribe(&sentinels, &self.sentinel).await;
             drop(sentinels);
+            failures = failures.saturating_add(1);
             if let Ok(subscribed) = subscribed {
-                failures = 0;
                 self.receive(subscribed).await;
+                failures = 1;
             }
-            failures += 1;
-            let pause = BACKOFF.delay(failures.try_into().unwrap_or(u32::MAX));
-            sleep(pause.unwrap_or_default()).await;
+            sleep(BACKOFF.delay(failures).unwrap_or_default()).await;
         }
     }
 
-    /// Receives events until the connection breaks, or does not answer a ping, or the Sentinel is out of date.
+    /// Receives events until the connection breaks, or does not answer, or the Sentinel is out of date.
     async fn receive(&self, mut it: Subscribed) {
         loop {
-            match timeout(self.ping_interval, it.events.recv()).await {
-                Ok(Some(event)) if event.kind == PushKind::Message => {
+            match timeout(self.interval, it.events.recv()).await {
+                Ok(Some(event)) if event.kind == PushKind::Disconnection => return,
+                Ok(None) => return,
+                // A failover, or the time to ask.
+                Ok(Some(PushInfo {
+                    kind: PushKind::Message,
+                    ..
+                }))
+                | Err(_) => {
                     let Some(sentinels) = self.sentinels.upgrade() else {
                         return;
                     };
@@ -69,15 +78,7 @@ impl SentinelWatcher {
                         return;
                     }
                 }
-                Ok(Some(event)) if event.kind == PushKind::Disconnection => return,
                 Ok(Some(_)) => {}
-                Ok(None) => return,
-                Err(_) => {
-                    let ping = redis::cmd("PING");
-                    if it.connection.send_packed_command(&ping).await.is_err() {
-                        return;
-                    }
-                }
             }
         }
     }

@@ -1,8 +1,8 @@
 //! [`Sentinels`]: finds the primary by asking Sentinels.
 //!
 //! A Sentinel may be out of date, and the server that it names may have become a replica. So a server is used only if it says that it is
-//! a primary, and a Sentinel is believed only if its configuration is not older than the newest one that was seen. Each failover
-//! has a higher *configuration epoch* than the ones before.
+//! a primary, and a Sentinel is believed only if its configuration is not older than the newest one that was seen, or names the same
+//! server. Each failover has a higher *configuration epoch* than the ones before.
 
 use std::collections::HashMap;
 use std::future;
@@ -12,7 +12,7 @@ use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionInfo, FromRedisValue, ProtocolVersion, Value,
 };
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::address::{SentinelTarget, ServerAddress};
 use super::sentinel_problems::{Problem, SentinelProblems};
@@ -28,6 +28,8 @@ pub(super) struct Sentinels {
     order: Mutex<Vec<Sentinel>>,
     timeouts: Timeouts,
     known: watch::Sender<Named>,
+    /// The time since which all Sentinels answer, and none of them knows of the last failover.
+    outdated_since: Mutex<Option<Instant>>,
 }
 
 /// A Sentinel.
@@ -76,6 +78,7 @@ impl Sentinels {
             order: Mutex::new(target.addresses.into_iter().map(sentinel).collect()),
             timeouts,
             known: watch::Sender::default(),
+            outdated_since: Mutex::default(),
         }
     }
 
@@ -98,13 +101,28 @@ impl Sentinels {
             };
             match connect_to_primary(&primary, server, config).await {
                 Ok(connection) => {
+                    *lock(&self.outdated_since) = None;
                     let watch = ServerWatch(Some((self.known.subscribe(), primary)));
                     return Ok((connection, watch));
                 }
                 Err(problem) => problems.push(&sentinel.address, problem),
             }
         }
+        self.judge_epoch(problems.are_out_of_date());
         Err(problems.into_failure())
+    }
+
+    /// Forgets the newest epoch if, for a while, all Sentinels have answered with earlier ones. Then they have lost their configuration,
+    /// and count failovers from zero again: otherwise, the one that knew the epoch would be among them, and the others would have heard of
+    /// it, since Sentinels exchange their configurations every two seconds.
+    fn judge_epoch(&self, are_out_of_date: bool) {
+        let mut since = lock(&self.outdated_since);
+        if !are_out_of_date {
+            *since = None;
+        } else if since.get_or_insert_with(Instant::now).elapsed() > 2 * self.timeouts.answer {
+            *since = None;
+            self.known.send_modify(|known| known.epoch = 0);
+        }
     }
 
     /// Waits until a Sentinel names another server than now.
@@ -153,17 +171,24 @@ impl Sentinels {
         &self,
         connection: &mut MultiplexedConnection,
     ) -> Result<ServerAddress, Problem> {
-        let address = answer(connection, self.command("GET-MASTER-ADDR-BY-NAME")).await?;
-        let Some((host, port)) = address else {
-            return Err(Problem::UnknownName);
-        };
+        self.ask_address(connection).await?;
         let fields: HashMap<String, String> = answer(connection, self.command("MASTER")).await?;
         let epoch = fields.get("config-epoch").and_then(|it| it.parse().ok());
-        let primary = ServerAddress { host, port };
+        // A failover may have come in between. The address before it would be wrong with the epoch after it.
+        let primary = self.ask_address(connection).await?;
         match self.learn(&primary, epoch.unwrap_or_default()) {
             true => Ok(primary),
             false => Err(Problem::OutOfDate),
         }
+    }
+
+    async fn ask_address(
+        &self,
+        connection: &mut MultiplexedConnection,
+    ) -> Result<ServerAddress, Problem> {
+        let address = answer(connection, self.command("GET-MASTER-ADDR-BY-NAME")).await?;
+        let (host, port) = Option::ok_or(address, Problem::UnknownName)?;
+        Ok(ServerAddress { host, port })
     }
 
     fn command(&self, subcommand: &str) -> Cmd {
@@ -180,8 +205,8 @@ impl Sentinels {
         };
         let mut is_current = true;
         self.known.send_if_modified(|known| {
-            is_current = epoch >= known.epoch;
-            let is_new = is_current && *known != named;
+            is_current = epoch >= known.epoch || known.primary == named.primary;
+            let is_new = epoch >= known.epoch && *known != named;
             if is_new {
                 *known = named;
             }

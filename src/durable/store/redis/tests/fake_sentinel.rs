@@ -1,9 +1,10 @@
-//! [`FakeSentinel`]: a Sentinel that names the server that a test chooses, and reports no events.
+//! [`FakeSentinel`]: a Sentinel that answers as a test chooses, and reports no events.
 
 use std::sync::Arc;
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::server::Server;
@@ -17,31 +18,49 @@ pub(super) struct FakeSentinel {
 }
 
 struct Shared {
-    /// The port of the primary, and the configuration epoch. If there is none, the Sentinel does not answer.
-    named: Mutex<Option<(u16, u64)>>,
-    /// The number of connections so far.
-    connections: Number,
+    says: Mutex<Says>,
+    /// Changes when all connections are to be closed.
+    cut: watch::Sender<()>,
+    /// The number of connections so far on which the first command was not that of a connection that receives events.
+    asked: Number,
     /// The number of connections so far that have subscribed to events.
     subscribed: Number,
+}
+
+/// The answers of a Sentinel.
+#[derive(Clone)]
+pub(super) enum Says {
+    Nothing,
+    /// The answer to every command.
+    Always(&'static str),
+    /// The host and the port of the primary, and the configuration epoch.
+    Primary(&'static str, u16, u64),
+}
+
+impl Says {
+    fn naming(server: &Server, epoch: u64) -> Self {
+        Self::Primary("127.0.0.1", server.port(), epoch)
+    }
 }
 
 impl FakeSentinel {
     /// Starts a Sentinel that names a server under the name `main`.
     pub(super) async fn naming(server: &Server, epoch: u64) -> Self {
-        Self::start(Some((server.port(), epoch))).await
+        Self::saying(Says::naming(server, epoch)).await
     }
 
     /// Starts a Sentinel that does not answer.
     pub(super) async fn silent() -> Self {
-        Self::start(None).await
+        Self::saying(Says::Nothing).await
     }
 
-    async fn start(named: Option<(u16, u64)>) -> Self {
+    pub(super) async fn saying(says: Says) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let shared = Arc::new(Shared {
-            named: Mutex::new(named),
-            connections: Number::new(0),
+            says: Mutex::new(says),
+            cut: watch::Sender::default(),
+            asked: Number::new(0),
             subscribed: Number::new(0),
         });
         let mut tasks = JoinSet::new();
@@ -64,11 +83,17 @@ impl FakeSentinel {
 
     /// From now on, names the server at this port.
     pub(super) fn name_port(&self, port: u16, epoch: u64) {
-        *lock(&self.shared.named) = Some((port, epoch));
+        *lock(&self.shared.says) = Says::Primary("127.0.0.1", port, epoch);
     }
 
-    pub(super) fn connections(&self) -> usize {
-        self.shared.connections.get()
+    /// Closes all connections. Those that receive events then ask again.
+    pub(super) fn cut(&self) {
+        self.shared.cut.send_replace(());
+    }
+
+    /// Returns the number of connections so far, except those that receive events.
+    pub(super) fn asked(&self) -> usize {
+        self.shared.asked.get()
     }
 
     pub(super) fn is_watched(&self) -> bool {
@@ -79,34 +104,50 @@ impl FakeSentinel {
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     let mut connections = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
-        shared.connections.add(1);
-        connections.spawn(serve(stream, Arc::clone(&shared)));
+        let mut cut = shared.cut.subscribe();
+        let shared = Arc::clone(&shared);
+        connections.spawn(async move {
+            tokio::select! {
+                () = serve(stream, shared) => {}
+                _ = cut.changed() => {}
+            }
+        });
     }
 }
 
 async fn serve(stream: TcpStream, shared: Arc<Shared>) {
     let mut stream = BufReader::new(stream);
+    let mut is_first = true;
     while let Some(command) = read_command(&mut stream).await {
-        let Some((port, epoch)) = *lock(&shared.named) else {
-            continue;
-        };
-        let command: Vec<_> = command.iter().map(String::as_str).collect();
-        let answer = match &*command {
-            ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "main"] => {
-                list(&["127.0.0.1", &port.to_string()])
-            }
-            ["SENTINEL", "MASTER", "main"] => list(&["config-epoch", &epoch.to_string()]),
-            ["SENTINEL", ..] => "*-1\r\n".into(),
-            ["HELLO", ..] => "%1\r\n$5\r\nproto\r\n:3\r\n".into(),
-            ["SUBSCRIBE", channels @ ..] => {
-                shared.subscribed.add(1);
-                channels.iter().map(|it| subscribed(it)).collect()
-            }
-            _ => "+OK\r\n".into(),
-        };
+        if is_first && command[0] != "HELLO" {
+            shared.asked.add(1);
+        }
+        is_first = false;
+        let says = lock(&shared.says).clone();
+        let answer = answer(says, &command, &shared);
         if stream.write_all(answer.as_bytes()).await.is_err() {
             return;
         }
+    }
+}
+
+fn answer(says: Says, command: &[String], shared: &Shared) -> String {
+    let (host, port, epoch) = match says {
+        Says::Nothing => return String::new(),
+        Says::Always(answer) => return answer.into(),
+        Says::Primary(host, port, epoch) => (host, port, epoch),
+    };
+    let command: Vec<_> = command.iter().map(String::as_str).collect();
+    match &*command {
+        ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "main"] => list(&[host, &port.to_string()]),
+        ["SENTINEL", "MASTER", "main"] => list(&["config-epoch", &epoch.to_string()]),
+        ["SENTINEL", ..] => "*-1\r\n".into(),
+        ["HELLO", ..] => "%1\r\n$5\r\nproto\r\n:3\r\n".into(),
+        ["SUBSCRIBE", channels @ ..] => {
+            shared.subscribed.add(1);
+            channels.iter().map(|it| subscribed(it)).collect()
+        }
+        _ => "+OK\r\n".into(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Stores whose server is named by Sentinels, which may be down, out of date or wrong.
 
-use super::fake_sentinel::FakeSentinel;
+use super::fake_sentinel::{FakeSentinel, Says};
 use super::*;
 use crate::durable::DurableError;
 
@@ -50,12 +50,12 @@ async fn a_sentinel_that_does_not_answer_is_asked_last() {
         }
     };
     timeout(DEADLINE, watched).await.unwrap();
-    let (asked, others) = (silent.connections(), other.connections());
+    let (asked, others) = (silent.asked(), other.asked());
     assert!(asked > 0);
     cut(&server);
     worker.enqueue([task(1)]).await;
-    assert!(other.connections() > others, "it connects again");
-    assert_eq!(silent.connections(), asked);
+    assert!(other.asked() > others, "it connects again");
+    assert_eq!(silent.asked(), asked);
 }
 
 #[tokio::test]
@@ -140,7 +140,7 @@ async fn a_sentinel_that_is_out_of_date_is_not_believed() {
     let mut builder = builder(&[&sentinel, &late]);
     let worker = Worker::new(open_soon(&mut builder).await).await;
     drop(sentinel);
-    let asked = late.connections();
+    let asked = late.asked();
     cut(&primary);
     let request = worker.new_enqueue([task(1)]);
     let failure = loop {
@@ -151,7 +151,7 @@ async fn a_sentinel_that_is_out_of_date_is_not_believed() {
         }
     };
     assert!(failure.to_string().contains("last failover"), "{failure}");
-    assert!(late.connections() > asked);
+    assert!(late.asked() > asked);
     assert_eq!(former.ask(&["DBSIZE"]), redis::Value::Int(0));
     late.name(&primary, 2);
     settled(|| worker.store.enqueue(Arc::clone(&request)))
@@ -176,4 +176,147 @@ async fn a_store_leaves_a_server_that_has_become_a_replica() {
     let later = Worker::of(&worker.store).await;
     later.enqueue([task(1)]).await;
     assert_eq!(later.claim(1).await.tasks[0].id, id(1));
+}
+
+#[tokio::test]
+async fn an_open_connection_outlives_the_sentinels() {
+    needs_redis!();
+    let server = Server::start();
+    let sentinel = FakeSentinel::naming(&server, 1).await;
+    let store = open_within(&mut builder(&[&sentinel]), DEADLINE).await;
+    let worker = Worker::new(store).await;
+    drop(sentinel);
+    worker.enqueue([task(1)]).await;
+    assert_eq!(worker.claim(1).await.tasks[0].id, id(1));
+    let clients = server.ask(&["CLIENT", "LIST"]);
+    assert!(
+        format!("{clients:?}").contains("cmd=evalsha"),
+        "{clients:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_sentinel_with_useless_answers_is_passed_over() {
+    needs_redis!();
+    let server = Server::start();
+    let useful = FakeSentinel::naming(&server, 1).await;
+    for says in [
+        Says::Always("HTTP/1.1 400 Bad Request\r\n\r\n"),
+        Says::Always("\0\u{ff}garbage\r\n"),
+        Says::Always("-ERR this is wrong\r\n"),
+        Says::Always("$-1\r\n"),
+        Says::Always("*2\r\n:1\r\n:2\r\n"),
+        Says::Always("*1000000000\r\n"),
+        Says::Always("$1000000000\r\nshort"),
+        Says::Primary("host.invalid", server.port(), 1),
+        Says::Primary("", server.port(), 1),
+        Says::Primary("a host\twith:colons/and@others", server.port(), 1),
+        Says::Primary("127.0.0.1", 0, 1),
+    ] {
+        let useless = FakeSentinel::saying(says).await;
+        let mut builder = builder(&[&useless, &useful]);
+        builder.connect_timeout(Duration::from_secs(2));
+        builder.answer_timeout(DEADLINE).open().await.unwrap();
+        assert!(useless.asked() > 0);
+        let mut alone = self::builder(&[&useless]);
+        alone.connect_timeout(SOON).answer_timeout(SOON);
+        let text = refused(&alone).await.to_string();
+        assert!(text.contains(&useless.address()), "{text}");
+    }
+}
+
+/// The first Sentinel is cut off together with the former primary, which still accepts writes.
+#[tokio::test]
+async fn any_sentinel_can_report_a_failover() {
+    needs_redis!();
+    let (former, primary) = (Server::start(), Server::start());
+    let first = FakeSentinel::naming(&former, 1).await;
+    let second = FakeSentinel::naming(&former, 1).await;
+    let store = open_within(&mut builder(&[&first, &second]), DEADLINE).await;
+    let worker = Worker::new(store).await;
+    let watched = async {
+        while !second.is_watched() {
+            sleep(Duration::from_millis(2)).await;
+        }
+    };
+    timeout(DEADLINE, watched).await.expect("it is watched");
+    second.name(&primary, 2);
+    second.cut();
+    let left = async {
+        loop {
+            let answer = worker.store.enqueue(worker.new_enqueue([task(1)])).await;
+            // The other server has no session.
+            if answer.is_err_and(|it| it.cause == Cause::NoSession) {
+                return;
+            }
+        }
+    };
+    timeout(DEADLINE, left).await.expect("it leaves");
+}
+
+/// As if the former primary had been stopped while it was replaced.
+#[tokio::test]
+async fn an_answer_of_a_former_primary_is_not_believed() {
+    needs_redis!();
+    let (former, primary) = (Server::start(), Server::start());
+    let sentinel = FakeSentinel::naming(&former, 1).await;
+    let store = open_within(&mut builder(&[&sentinel]), DEADLINE).await;
+    let worker = Worker::new(store).await;
+    let before = former.ask(&["DBSIZE"]);
+    former.ask(&["CLIENT", "PAUSE", "1000000", "WRITE"]);
+    let store = Arc::clone(&worker.store);
+    let request = worker.new_enqueue([task(1)]);
+    let request = tokio::spawn(async move { store.enqueue(request).await });
+    let arrived = async {
+        while !format!("{:?}", former.ask(&["CLIENT", "LIST"])).contains("flags=b") {
+            sleep(Duration::from_millis(2)).await;
+        }
+    };
+    timeout(DEADLINE, arrived).await.expect("it arrives");
+    sentinel.name(&primary, 2);
+    sentinel.cut();
+    let answer = timeout(DEADLINE / 2, request).await;
+    let failure = answer.expect("it does not wait").unwrap().unwrap_err();
+    assert_eq!(failure.effect, Effect::Unknown, "{failure}");
+    assert!(failure.to_string().contains("another primary"), "{failure}");
+    // It had arrived, and is carried out. The client looks for the task at the other server.
+    former.ask(&["CLIENT", "UNPAUSE"]);
+    let stored = async {
+        while former.ask(&["DBSIZE"]) == before {
+            sleep(Duration::from_millis(2)).await;
+        }
+    };
+    timeout(DEADLINE, stored).await.expect("it is stored");
+    let answer = worker.store.enqueue(worker.new_enqueue([task(1)])).await;
+    assert_fails(answer, &Cause::NoSession, Effect::None);
+}
+
+/// Sentinels that are set up again count failovers from zero.
+#[tokio::test]
+async fn sentinels_that_have_lost_their_configuration_are_believed_again() {
+    needs_redis!();
+    let (former, primary) = (Server::start(), Server::start());
+    let sentinel = FakeSentinel::naming(&former, 7).await;
+    let store = open_soon(&mut builder(&[&sentinel])).await;
+    let worker = Worker::new(store).await;
+    // They are believed at once if they name the same server.
+    sentinel.name(&former, 0);
+    cut(&former);
+    let request = worker.new_enqueue([task(1)]);
+    settled(|| worker.store.enqueue(Arc::clone(&request)))
+        .await
+        .unwrap();
+    sentinel.name(&primary, 1);
+    cut(&former);
+    let asked = sentinel.asked();
+    let moved = async {
+        loop {
+            let answer = worker.store.enqueue(Arc::clone(&request)).await;
+            if answer.is_err_and(|it| it.cause == Cause::NoSession) {
+                return;
+            }
+        }
+    };
+    timeout(DEADLINE, moved).await.expect("they are believed");
+    assert!(sentinel.asked() > asked + 2, "not at once");
 }
