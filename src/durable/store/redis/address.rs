@@ -16,7 +16,7 @@ const SENTINEL_URLS: &str = "write redis-sentinel://user:password@host:port,host
 /// The address that the user of a store has given.
 #[derive(Clone)]
 pub(super) struct RedisAddress {
-    place: Place,
+    form: AddressForm,
     /// The user and the password for the server, instead of those in the URL.
     pub(super) login: Option<(String, String)>,
     /// The user and the password for the Sentinels.
@@ -28,7 +28,7 @@ pub(super) struct RedisAddress {
 }
 
 #[derive(Clone)]
-enum Place {
+enum AddressForm {
     Url(String),
     /// The addresses of the Sentinels, and the name that they have for the server.
     Sentinels(Vec<String>, String),
@@ -61,16 +61,16 @@ pub(super) struct SentinelTarget {
 
 impl RedisAddress {
     pub(super) fn url(url: &str) -> Self {
-        Self::new(Place::Url(url.to_owned()))
+        Self::new(AddressForm::Url(url.to_owned()))
     }
 
     pub(super) fn sentinels(addresses: Vec<String>, name: &str) -> Self {
-        Self::new(Place::Sentinels(addresses, name.to_owned()))
+        Self::new(AddressForm::Sentinels(addresses, name.to_owned()))
     }
 
-    fn new(place: Place) -> Self {
+    fn new(form: AddressForm) -> Self {
         Self {
-            place,
+            form,
             login: None,
             sentinel_login: None,
             database: None,
@@ -79,9 +79,11 @@ impl RedisAddress {
     }
 
     pub(super) fn resolve(&self) -> Result<ConnectTarget, Failure> {
-        let (mut target, tls) = match &self.place {
-            Place::Sentinels(addresses, name) => (sentinel_target(addresses, name, "", "")?, false),
-            Place::Url(url) => match SentinelUrl::split(url) {
+        let (mut target, tls) = match &self.form {
+            AddressForm::Sentinels(addresses, name) => {
+                (sentinel_target(addresses, name, "", "")?, false)
+            }
+            AddressForm::Url(url) => match SentinelUrl::split(url) {
                 Some(it) => (it?.target()?, url.starts_with("rediss")),
                 None => (single_target(url)?, false),
             },
