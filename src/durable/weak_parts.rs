@@ -17,7 +17,7 @@ const OVERVIEW_TIMEOUT: Duration = Duration::from_secs(2);
 /// in time. The channel closes without an answer if the client is closed or dropped.
 pub(crate) type OverviewAnswer = watch::Receiver<Option<Option<Overview>>>;
 
-/// What a client knows of its store without asking it.
+/// The state of a store, as its client knows it without asking.
 pub(crate) struct StoreState {
     pub(crate) health: Health,
     pub(crate) losses: Losses,
