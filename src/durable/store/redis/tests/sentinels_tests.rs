@@ -262,10 +262,10 @@ async fn an_answer_of_a_former_primary_is_not_believed() {
     let sentinel = FakeSentinel::naming(&former, 1).await;
     let store = open_within(&mut builder(&[&sentinel]), DEADLINE).await;
     let worker = Worker::new(store).await;
-    let before = former.ask(&["DBSIZE"]);
+    worker.enqueue([task(1)]).await;
     former.ask(&["CLIENT", "PAUSE", "1000000", "WRITE"]);
     let store = Arc::clone(&worker.store);
-    let request = worker.new_enqueue([task(1)]);
+    let request = worker.new_enqueue([task(2)]);
     let request = tokio::spawn(async move { store.enqueue(request).await });
     let arrived = async {
         while !format!("{:?}", former.ask(&["CLIENT", "LIST"])).contains("flags=b") {
@@ -282,12 +282,13 @@ async fn an_answer_of_a_former_primary_is_not_believed() {
     // It had arrived, and is carried out. The client looks for the task at the other server.
     former.ask(&["CLIENT", "UNPAUSE"]);
     let stored = async {
-        while former.ask(&["DBSIZE"]) == before {
+        let alive = ["HLEN", "throng:{default:0}:alive"];
+        while former.ask(&alive) != redis::Value::Int(2) {
             sleep(Duration::from_millis(2)).await;
         }
     };
     timeout(DEADLINE, stored).await.expect("it is stored");
-    let answer = worker.store.enqueue(worker.new_enqueue([task(1)])).await;
+    let answer = worker.store.enqueue(worker.new_enqueue([task(2)])).await;
     assert_fails(answer, &Cause::NoSession, Effect::None);
 }
 
