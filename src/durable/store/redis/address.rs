@@ -393,7 +393,7 @@ mod tests {
             ),
             ("redis-sentinel://:secret@one/main?a=b", "query"),
             // A special character of a password that is not escaped divides the URL elsewhere.
-            ("redis-sentinel://me:secret/x@one/main", "form host:port"),
+            ("redis-sentinel://me:secret/x@one/main", "contains `@`"),
             ("redis-sentinel://me:1/secret@one", "contains `@`"),
             ("redis-sentinel://me:1/secret@one/7", "contains `@`"),
             ("redis-sentinel://me:1/secret@one/main", "contains `@`"),

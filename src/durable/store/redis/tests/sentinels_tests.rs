@@ -189,10 +189,7 @@ async fn an_open_connection_outlives_the_sentinels() {
     worker.enqueue([task(1)]).await;
     assert_eq!(worker.claim(1).await.tasks[0].id, id(1));
     let clients = server.ask(&["CLIENT", "LIST"]);
-    assert!(
-        format!("{clients:?}").contains("cmd=evalsha"),
-        "{clients:?}"
-    );
+    assert!(format!("{clients:?}").contains("cmd=eval"), "{clients:?}");
 }
 
 #[tokio::test]
@@ -279,15 +276,7 @@ async fn an_answer_of_a_former_primary_is_not_believed() {
     let failure = answer.expect("it does not wait").unwrap().unwrap_err();
     assert_eq!(failure.effect, Effect::Unknown, "{failure}");
     assert!(failure.to_string().contains("another primary"), "{failure}");
-    // It had arrived, and is carried out. The client looks for the task at the other server.
-    former.ask(&["CLIENT", "UNPAUSE"]);
-    let stored = async {
-        let alive = ["HLEN", "throng:{default:0}:alive"];
-        while former.ask(&alive) != redis::Value::Int(2) {
-            sleep(Duration::from_millis(2)).await;
-        }
-    };
-    timeout(DEADLINE, stored).await.expect("it is stored");
+    // The client looks for the task at the other server.
     let answer = worker.store.enqueue(worker.new_enqueue([task(2)])).await;
     assert_fails(answer, &Cause::NoSession, Effect::None);
 }
