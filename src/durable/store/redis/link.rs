@@ -364,14 +364,31 @@ async fn connect(
     Ok(new)
 }
 
-/// Pings a connection when it has been silent or a check is requested, until it is closed. Closes it when its server is no longer the
-/// primary.
+/// Watches a connection until it is closed. Closes it when its server is no longer the primary, even while a ping waits for an answer.
 async fn monitor(
+    link: &Weak<Link>,
+    connection: &Connection,
+    state: watch::Receiver<State>,
+    checks: &mut watch::Receiver<()>,
+    mut watch: ServerWatch,
+) {
+    tokio::select! {
+        () = watch.replaced() => {
+            connection.replaced.cancel();
+            if let Some(link) = link.upgrade() {
+                link.disconnect(connection.number, &replaced());
+            }
+        }
+        () = ping(link, connection, state, checks) => {}
+    }
+}
+
+/// Pings a connection when it has been silent or a check is requested, until it is closed.
+async fn ping(
     link: &Weak<Link>,
     connection: &Connection,
     mut state: watch::Receiver<State>,
     checks: &mut watch::Receiver<()>,
-    mut watch: ServerWatch,
 ) {
     let Some(ping_interval) = link.upgrade().map(|link| link.timeouts.ping_interval) else {
         return;
@@ -381,13 +398,6 @@ async fn monitor(
         let down = state.wait_for(|state| matches!(state, State::Down(_)));
         let is_check = tokio::select! {
             _ = down => return,
-            () = watch.replaced() => {
-                connection.replaced.cancel();
-                if let Some(link) = link.upgrade() {
-                    link.disconnect(connection.number, &replaced());
-                }
-                return;
-            }
             check = timeout(ping_interval, checks.changed()) => match check {
                 Ok(Ok(())) => true,
                 Ok(Err(_)) => return,
