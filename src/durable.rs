@@ -361,7 +361,7 @@ pub use self::executor::served_queue::ServedQueue;
 pub use self::handle::DurableHandle;
 pub use self::id::{ParseTaskIdError, TaskId};
 pub use self::inspect::{
-    AttemptError, Counts, DeadFilter, DeadLetter, DeadReason, Durability, Health, Status,
+    AttemptError, Counts, DeadFilter, DeadLetter, DeadReason, Durability, Health, Losses, Status,
 };
 pub use self::key::Key;
 pub use self::named_queue::Queue;

@@ -20,7 +20,8 @@ use crate::failure::Failure;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Options of all commands")]
 pub(crate) struct StoreArgs {
-    /// The store: `redis://HOST/`, `rediss://HOST/`, `redis+unix:///SOCKET`, `postgres://USER@HOST/DATABASE`, `sqlite:FILE` or `FILE`
+    /// The store: `redis://HOST/`, `rediss://HOST/`, `redis+unix:///SOCKET`, `redis-sentinel://HOST,HOST/NAME`,
+    /// `postgres://USER@HOST/DATABASE`, `sqlite:FILE` or `FILE`
     #[arg(
         long,
         env = "THRONG_STORE",
@@ -57,6 +58,8 @@ pub(crate) enum Location {
     /// The address of a server, which may have several hosts.
     Postgres(String),
     Redis(Url),
+    /// The addresses of Sentinels, and their name for the server.
+    Sentinels(String),
     Sqlite(PathBuf),
 }
 
@@ -70,6 +73,7 @@ pub(crate) struct Session {
 }
 
 const PASSWORD_VARIABLE: &str = "THRONG_STORE_PASSWORD";
+const SENTINEL_PASSWORD_VARIABLE: &str = "THRONG_SENTINEL_PASSWORD";
 const MIN_TIMEOUT: Duration = Duration::from_millis(1);
 const MAX_TIMEOUT: Duration = Duration::from_secs(86_400);
 
@@ -78,7 +82,8 @@ impl StoreArgs {
     pub(crate) async fn observe(&self) -> Result<Session, Failure> {
         let store = match self.location()? {
             Location::Postgres(url) => self.within(self.postgres(&url).observe()).await?,
-            Location::Redis(url) => self.within(self.redis(&url).observe()).await?,
+            Location::Redis(url) => self.within(self.redis(url.as_str()).observe()).await?,
+            Location::Sentinels(url) => self.within(self.redis(&url).observe()).await?,
             Location::Sqlite(path) => {
                 must_exist(&path)?;
                 self.within(SqliteStore::observe(path)).await?
@@ -103,6 +108,9 @@ impl StoreArgs {
                 DurableClient::open(self.within(self.postgres(&url).open()).await?)
             }
             Location::Redis(url) => {
+                DurableClient::open(self.within(self.redis(url.as_str()).open()).await?)
+            }
+            Location::Sentinels(url) => {
                 DurableClient::open(self.within(self.redis(&url).open()).await?)
             }
             Location::Sqlite(path) => {
@@ -118,7 +126,8 @@ impl StoreArgs {
             Location::Postgres(_) => Err(Failure::Usage(
                 "only a store in Redis has a namespace: one in PostgreSQL is in the schema that `--schema` names".into(),
             )),
-            Location::Redis(url) => self.within(self.redis(&url).namespaces()).await,
+            Location::Redis(url) => self.within(self.redis(url.as_str()).namespaces()).await,
+            Location::Sentinels(url) => self.within(self.redis(&url).namespaces()).await,
             Location::Sqlite(_) => Err(Failure::Usage(
                 "only a store in Redis has a namespace: a file contains one store".into(),
             )),
@@ -134,7 +143,9 @@ impl StoreArgs {
         let location = location(store).map_err(Failure::Usage)?;
         let password = match &location {
             Location::Sqlite(_) => None,
-            Location::Postgres(_) | Location::Redis(_) => self.password()?,
+            Location::Postgres(_) | Location::Redis(_) | Location::Sentinels(_) => {
+                self.password()?
+            }
         };
         match password {
             Some(password) => location.with_password(&password).map_err(Failure::Usage),
@@ -155,8 +166,7 @@ impl StoreArgs {
     fn password(&self) -> Result<Option<String>, Failure> {
         Ok(match &self.password_file {
             Some(path) => Some(read_password(path)?),
-            // An empty variable is none: it must not replace the password of a URL.
-            None => env::var(PASSWORD_VARIABLE).ok().filter(|it| !it.is_empty()),
+            None => variable(PASSWORD_VARIABLE),
         })
     }
 
@@ -169,8 +179,11 @@ impl StoreArgs {
         builder
     }
 
-    fn redis(&self, url: &Url) -> RedisStoreBuilder {
-        let mut builder = RedisStore::builder(url.as_str());
+    fn redis(&self, url: &str) -> RedisStoreBuilder {
+        let mut builder = RedisStore::builder(url);
+        if let Some(password) = variable(SENTINEL_PASSWORD_VARIABLE) {
+            builder.sentinel_login("default", password);
+        }
         builder
             .namespace(&self.namespace)
             .partitions(self.partitions.into());
@@ -208,6 +221,7 @@ impl Location {
                 Ok(()) => Ok(Self::Redis(url)),
                 Err(()) => Err("a password belongs to a host: write `redis://HOST/`, without the password".into()),
             },
+            Self::Sentinels(url) => Ok(Self::Sentinels(with_server_password(&url, password))),
             Self::Sqlite(path) => Ok(Self::Sqlite(path)),
         }
     }
@@ -275,6 +289,22 @@ fn with_password(url: &str, password: &str) -> Option<String> {
     Some(format!("{scheme}://{user}:{password}@{rest}"))
 }
 
+/// Returns the address of Sentinels with another password for their server, which needs no user.
+fn with_server_password(url: &str, password: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("redis-sentinel", url));
+    let (authority, name) = rest.split_once('/').unwrap_or((rest, ""));
+    // The old password may contain an `@`.
+    let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
+    let user = login.split(':').next().unwrap_or_default();
+    let password: String = password.bytes().map(escaped).collect();
+    format!("{scheme}://{user}:{password}@{hosts}/{name}")
+}
+
+/// Returns the value of a variable. An empty one is none: it must not replace the password of a URL.
+fn variable(name: &str) -> Option<String> {
+    env::var(name).ok().filter(|it| !it.is_empty())
+}
+
 fn escaped(byte: u8) -> String {
     match byte.is_ascii_alphanumeric() {
         true => char::from(byte).into(),
@@ -290,7 +320,8 @@ fn location(store: &str) -> Result<Location, String> {
     let scheme = store.split_once("://").map(|(scheme, _)| scheme);
     match scheme {
         None => Ok(Location::Sqlite(store.into())),
-        // The store examines the address.
+        // The store examines these addresses.
+        Some("redis-sentinel" | "rediss-sentinel") => Ok(Location::Sentinels(store.into())),
         Some("postgres" | "postgresql") => Ok(Location::Postgres(store.into())),
         Some("redis" | "rediss" | "valkey" | "valkeys" | "redis+unix" | "valkey+unix" | "unix") => {
             let url = Url::parse(store);
@@ -301,7 +332,7 @@ fn location(store: &str) -> Result<Location, String> {
         }
         Some(scheme) => Err(format!(
             "`{scheme}` is not a kind of store: write `redis://HOST/`, `rediss://HOST/`, `redis+unix:///SOCKET`, \
-             `postgres://USER@HOST/DATABASE` or `sqlite:FILE`"
+             `redis-sentinel://HOST,HOST/NAME`, `postgres://USER@HOST/DATABASE` or `sqlite:FILE`"
         )),
     }
 }
@@ -403,6 +434,15 @@ mod tests {
             assert_eq!(with_password(url, "p@ s").as_deref(), Some(expected));
         }
         assert_eq!(with_password("postgres://host/app", "word"), None);
+        for (user, expected) in [
+            ("", ":a%3Ab@"),
+            ("me@", "me:a%3Ab@"),
+            ("me:old@", "me:a%3Ab@"),
+            ("me:o@ld@", "me:a%3Ab@"),
+        ] {
+            let url = |login| format!("redis-sentinel://{login}one:1,two/main/3");
+            assert_eq!(with_server_password(&url(user), "a:b"), url(expected));
+        }
     }
 
     #[test]
@@ -423,6 +463,12 @@ mod tests {
         ));
         for url in ["postgres://me@a:1,b:2/app", "postgresql:///app?host=/run"] {
             assert_eq!(location(url), Ok(Location::Postgres(url.into())));
+        }
+        for url in [
+            "redis-sentinel://one:1,two/main",
+            "rediss-sentinel://one/main/3",
+        ] {
+            assert_eq!(location(url), Ok(Location::Sentinels(url.into())));
         }
         let error = location("mysql://me:secret@host/").unwrap_err();
         assert!(

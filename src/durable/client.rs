@@ -23,7 +23,7 @@ use super::task::SpawnedType;
 use super::workflow::spawned_children::MIN_CHILD_RETENTION;
 use super::{
     Admin, AttemptError, Counts, DeadLetters, Durability, DurableError, DurableHandle, DurableTask,
-    Health, Key, Queue, SpawnOptions, Status, TaskId, TaskTypes,
+    Health, Key, Losses, Queue, SpawnOptions, Status, TaskId, TaskTypes,
 };
 
 /// Stores tasks, awaits them, and reports their states. A program that only produces tasks needs nothing else.
@@ -378,6 +378,20 @@ impl DurableClient {
     /// Returns the state of the store as last seen by this process, without a request to the store.
     pub fn health(&self) -> Health {
         self.engine.store.health()
+    }
+
+    /// Returns the acknowledged writes that the store has lost, as far as this client has found out, without a request to the store.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::durable::{DurableClient, MemoryStore};
+    ///
+    /// let client = DurableClient::open(MemoryStore::new());
+    /// assert_eq!(client.losses().lost, 0);
+    /// ```
+    pub fn losses(&self) -> Losses {
+        self.engine.losses.total()
     }
 
     /// Returns which failures a stored task survives.

@@ -14,6 +14,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use self::batch_sender::BatchSender;
+use self::loss_record::LossRecord;
 use self::monitored::MonitoredStore;
 use self::outbox_drain::OutboxDrain;
 use self::progress_waiters::ProgressWaiters;
@@ -25,11 +26,12 @@ use super::failure::Failure;
 use super::resend::{STORE_TIMEOUT, resend};
 use super::spawn_queue::SpawnQueue;
 use super::store::{Answer, Backend, Epoch, Event, NewStep, StepAnswer, Store, TaskState};
-use super::{DurableError, Status, TaskId};
+use super::{DurableError, Status, TaskId, report};
 use crate::sync::thread;
 use crate::sync::{Mutex, lock};
 
 mod batch_sender;
+mod loss_record;
 mod monitored;
 mod outbox_drain;
 pub(crate) mod progress_waiters;
@@ -47,6 +49,7 @@ pub(crate) struct Engine {
     pub(crate) spawn_queue: StdArc<SpawnQueue>,
     pub(crate) run_stats: StdArc<RunStats>,
     pub(crate) outbox: StdArc<OutboxDrain>,
+    pub(crate) losses: LossRecord,
     steps: StepQueue,
     workers: Mutex<Vec<mpsc::UnboundedSender<Message>>>,
     /// The highest epoch that this client has received.
@@ -84,6 +87,7 @@ impl Engine {
             spawn_queue: StdArc::clone(&spawn_queue),
             run_stats: StdArc::clone(&run_stats),
             outbox: StdArc::clone(&outbox),
+            losses: LossRecord::default(),
             steps,
             workers: Mutex::default(),
             floor: Mutex::default(),
@@ -258,6 +262,11 @@ impl Engine {
             Event::Pushed(pushed) => {
                 self.received(pushed.claim.epoch);
                 self.send_to_workers(|| Message::Pushed(StdArc::clone(&pushed)));
+            }
+            Event::Rewound(rewind) => {
+                report::rewound(&self.store_name, rewind);
+                self.losses.add(rewind);
+                self.waiters.check_all();
             }
         }
     }

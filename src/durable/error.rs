@@ -23,6 +23,7 @@ enum Kind {
     },
     Cancelled,
     Expired,
+    Rewound,
     TooLarge {
         len: usize,
         max: usize,
@@ -65,6 +66,10 @@ impl DurableError {
 
     pub(crate) fn expired(store_name: &Arc<str>, task: TaskId) -> Self {
         Self::of(store_name, task, Kind::Expired)
+    }
+
+    pub(crate) fn rewound(store_name: &Arc<str>, task: TaskId) -> Self {
+        Self::of(store_name, task, Kind::Rewound)
     }
 
     pub(crate) fn too_large(store_name: &Arc<str>, task: TaskId, len: usize, max: usize) -> Self {
@@ -200,9 +205,19 @@ impl DurableError {
     }
 
     /// Returns `true` if the store has no record of the task: it was never stored there, or it has ended, and
-    /// its end is not kept any longer.
+    /// its end is not kept any longer. See also [`is_rewound`](Self::is_rewound).
     pub fn is_expired(&self) -> bool {
-        matches!(self.kind, Kind::Expired)
+        matches!(self.kind, Kind::Expired | Kind::Rewound)
+    }
+
+    /// Returns `true` if the store has no record of the task, and has lost writes that it had acknowledged since the handle of the task
+    /// was made: after a failover to a replica that was behind, a restart, or the removal of all data. It is not known whether the task
+    /// has run. If so, [`is_expired`](Self::is_expired) also returns `true`.
+    ///
+    /// To run the task again, spawn it again under its [id](Self::task_id). See also
+    /// [`DurableClient::losses`](super::DurableClient::losses).
+    pub fn is_rewound(&self) -> bool {
+        matches!(self.kind, Kind::Rewound)
     }
 
     /// Returns `true` if the encoded task is larger than a store accepts.
@@ -389,6 +404,9 @@ impl fmt::Display for DurableError {
             Kind::Cancelled => f.write_str("it was cancelled"),
             Kind::Expired => f.write_str(
                 "the store has no record of it: it was never stored, or its end is no longer kept",
+            ),
+            Kind::Rewound => f.write_str(
+                "the store has no record of it, and has lost acknowledged writes meanwhile: spawn it again under this id if it is to run",
             ),
             Kind::TooLarge { len, max } => write!(
                 f,

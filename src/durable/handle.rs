@@ -5,11 +5,13 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc as StdArc, OnceLock};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tokio::sync::oneshot;
 
+use super::clock::since_boot;
 use super::engine::Engine;
 use super::engine::waiters::End;
 use super::envelope::{OpenOutput, open_output};
@@ -94,6 +96,8 @@ pub struct DurableHandle<T> {
     /// The way in which the spawn that returned the handle resolved a conflict, if the task held its key.
     conflict: Option<Conflict>,
     waiting: Option<Waiting>,
+    /// The time at which the handle was made, since the machine was started.
+    since: Duration,
 }
 
 /// Decodes an output: see [`DurableTask::decode_output`].
@@ -139,6 +143,7 @@ impl<T> DurableHandle<T> {
             }),
             conflict: None,
             waiting: None,
+            since: since_boot(),
         }
     }
 
@@ -150,6 +155,7 @@ impl<T> DurableHandle<T> {
             task: None,
             conflict: None,
             waiting: None,
+            since: since_boot(),
         }
     }
 
@@ -157,6 +163,7 @@ impl<T> DurableHandle<T> {
     pub(crate) fn with_engine(&self, engine: &StdArc<Engine>) -> Self {
         Self {
             engine: Some(StdArc::clone(engine)),
+            since: since_boot(),
             ..self.clone()
         }
     }
@@ -298,7 +305,8 @@ impl<T> DurableHandle<T> {
 impl<T: DeserializeOwned> DurableHandle<T> {
     /// Turns the end of the task into the handle's result. `None` means that the client was closed.
     pub(super) fn outcome(&self, end: Option<End>) -> Result<T, DurableError> {
-        let (store_name, id) = (&self.engine()?.store_name, self.id);
+        let engine = self.engine()?;
+        let (store_name, id) = (&engine.store_name, self.id);
         let Some(end) = end else {
             return Err(DurableError::closed(store_name, Some(id)));
         };
@@ -313,6 +321,9 @@ impl<T: DeserializeOwned> DurableHandle<T> {
             Ok(TaskState::Cancelled) => Err(DurableError::cancelled(store_name, id)),
             Ok(TaskState::Conflict { holder, .. }) => {
                 Err(DurableError::conflict(store_name, holder))
+            }
+            Ok(TaskState::Absent) if engine.losses.is_any_since(self.since) => {
+                Err(DurableError::rewound(store_name, id))
             }
             Ok(TaskState::Absent) => Err(DurableError::expired(store_name, id)),
             Ok(TaskState::Waiting | TaskState::Delayed | TaskState::Running) => {
@@ -482,6 +493,7 @@ impl<T> Clone for DurableHandle<T> {
             task: self.task,
             conflict: self.conflict,
             waiting: None,
+            since: self.since,
         }
     }
 }
@@ -502,6 +514,7 @@ impl<'de, T> Deserialize<'de> for DurableHandle<T> {
             task: None,
             conflict: None,
             waiting: None,
+            since: since_boot(),
         })
     }
 }

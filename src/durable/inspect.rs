@@ -241,6 +241,27 @@ pub enum Health {
     },
 }
 
+/// The acknowledged writes that a store has lost, as far as a client has found out since it was opened.
+/// [`DurableClient::losses`](super::DurableClient::losses) returns them.
+///
+/// A store in Redis loses writes if a replica is promoted that was behind its primary, if a server is restarted that had not written them
+/// to its disk, and if it is emptied. After each connect, a client compares the last request that the server knows of it with the last
+/// one that was acknowledged. It stores lost tasks again that it has still in memory: the tasks of five seconds, up to 4 MiB of payloads
+/// for each of its two sessions. Tasks of processes that have exited are not known, and are not counted. Other stores report no losses.
+///
+/// The ends of runs are not repeated: a task whose end is lost runs again. Nor are cancellations, signals, and changes of schedules and
+/// queues.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Losses {
+    /// The number of times at which the store had lost writes.
+    pub rewinds: u64,
+    /// The number of tasks of this client that the store had lost, and that were stored again. Tasks that had ended count, too.
+    pub healed: u64,
+    /// The number of tasks of this client that the store has lost, and that were not stored again. Tasks that had ended count, too.
+    pub lost: u64,
+}
+
 /// The failures that an acknowledged write survives. Each level survives one more kind of failure than the one before.
 ///
 /// | level | what may fail without any loss | stores |
@@ -252,8 +273,9 @@ pub enum Health {
 /// | `Synced` | the machine's power | `SqliteStore`; PostgreSQL with its default settings; Redis with `appendfsync always`, or a store that waits for its disk |
 ///
 /// With `everysec`, Redis answers before it writes while its disk is busy. So a server that is killed, or
-/// runs out of memory, loses acknowledged tasks even if the machine keeps running. Handles of lost tasks
-/// fail with an error that [`is_expired`](super::DurableError::is_expired).
+/// runs out of memory, loses acknowledged tasks even if the machine keeps running. The process that has stored them
+/// stores them again if it still runs: see [`Losses`]. Handles of tasks that are lost
+/// fail with an error that [`is_rewound`](super::DurableError::is_rewound).
 ///
 /// A level describes one server. Redis replicates after it has answered, and so does PostgreSQL without synchronous standbys, so at any
 /// level, a replica that replaces its primary may lack the last writes.

@@ -13,7 +13,7 @@ mod imp {
     use crate::durable::envelope::TraceBytes;
     use crate::durable::failure::Failure;
     use crate::durable::queue::name::QueueName;
-    use crate::durable::store::{Claimed, Epoch, NewTask, Verdict};
+    use crate::durable::store::{Claimed, Epoch, NewTask, Rewind, Verdict};
     pub(crate) use crate::durable::trace::Propagation;
     use crate::unwind::contain;
 
@@ -108,6 +108,24 @@ mod imp {
         contain(
             || tracing::warn!(store, %failure, failures, "a worker's request to its store has failed"),
         );
+    }
+
+    /// The store has lost writes that it had acknowledged.
+    pub(crate) fn rewound(store: &str, rewind: Rewind) {
+        let Rewind {
+            healed,
+            lost,
+            is_replaced,
+        } = rewind;
+        contain(|| {
+            tracing::warn!(
+                store,
+                healed,
+                lost,
+                is_replaced,
+                "the store has lost acknowledged writes: `healed` tasks of this process are stored again, and `lost` are not"
+            )
+        });
     }
 
     /// The verdict of a run came too late.
@@ -254,7 +272,7 @@ mod imp {
     use crate::durable::envelope::TraceBytes;
     use crate::durable::failure::Failure;
     use crate::durable::queue::name::QueueName;
-    use crate::durable::store::{Claimed, Epoch, NewTask, Verdict};
+    use crate::durable::store::{Claimed, Epoch, NewTask, Rewind, Verdict};
 
     /// No traces are propagated.
     #[derive(Clone, Default)]
@@ -297,6 +315,7 @@ mod imp {
     pub(crate) fn run_ended(_: &Verdict) {}
 
     pub(crate) fn store_failed(_: &str, _: &Failure, _: u32) {}
+    pub(crate) fn rewound(_: &str, _: Rewind) {}
     pub(crate) fn outbox_unreadable(_: &str, _: u64) {}
     pub(crate) fn outbox_newer(_: &str, _: u64) {}
     #[cfg(any(feature = "postgres", feature = "sqlite-unbundled"))]

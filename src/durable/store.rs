@@ -123,8 +123,8 @@ pub use self::quarantine::is_quarantined;
 pub(crate) use self::relayed_outbox::{RelayedAnswer, RelayedOutbox, TakenRow, TakenRows};
 pub use self::requests::{
     CheckedFilter, Claim, ClaimPushes, Claimed, DeadPayload, Enqueue, Epoch, Event, ListTasks,
-    NewSession, PushedClaim, QueueChange, RenewAnswer, SessionId, StepWait, TaskState, Turn,
-    TurnAnswer, Verdict, Verdicts,
+    NewSession, PushedClaim, QueueChange, RenewAnswer, Rewind, SessionId, StepWait, TaskState,
+    Turn, TurnAnswer, Verdict, Verdicts,
 };
 #[cfg_attr(
     not(any(

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::engine::Engine;
-use super::{DurableClient, Health, Overview};
+use super::{DurableClient, Health, Losses, Overview};
 use crate::weak_part::{ReadPart, WeakPart};
 
 /// The maximum time for which the overview of a store is waited for.
@@ -17,9 +17,18 @@ const OVERVIEW_TIMEOUT: Duration = Duration::from_secs(2);
 /// in time. The channel closes without an answer if the client is closed or dropped.
 pub(crate) type OverviewAnswer = watch::Receiver<Option<Option<Overview>>>;
 
+/// The state of a store, as its client knows it without asking.
+pub(crate) struct StoreState {
+    pub(crate) health: Health,
+    pub(crate) losses: Losses,
+}
+
 impl DurableClient {
-    pub(crate) fn weak_part(&self) -> impl ReadPart<Health> + use<> {
-        WeakPart::new(self.engine(), |engine| engine.store.health())
+    pub(crate) fn weak_part(&self) -> impl ReadPart<StoreState> + use<> {
+        WeakPart::new(self.engine(), |engine| StoreState {
+            health: engine.store.health(),
+            losses: engine.losses.total(),
+        })
     }
 
     /// Each read asks the store for its overview.

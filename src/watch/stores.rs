@@ -8,38 +8,39 @@ use std::time::{Duration, Instant};
 use super::names::durable::{COUNTS, QUEUES, STORE};
 use super::numbers::Numbers;
 use super::watched::Watched;
-use crate::durable::{Health, Overview};
+use crate::durable::Overview;
 use crate::weak_part::{Owned, ReadPart};
 
 pub(super) use crate::durable::weak_parts::OverviewAnswer;
+use crate::durable::weak_parts::StoreState;
 
 /// A store is asked for its overview at most once in this time, however often it is read.
 const OVERVIEW_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The store of a client.
 pub(super) struct WatchedStore<O, C> {
-    health: O,
+    state: O,
     overview: C,
 }
 
 impl<O, C> WatchedStore<O, C> {
-    pub(super) fn new(health: O, overview: C) -> Self {
-        Self { health, overview }
+    pub(super) fn new(state: O, overview: C) -> Self {
+        Self { state, overview }
     }
 }
 
-impl<O: ReadPart<Health>, C: ReadPart<OverviewAnswer>> Watched for WatchedStore<O, C> {
+impl<O: ReadPart<StoreState>, C: ReadPart<OverviewAnswer>> Watched for WatchedStore<O, C> {
     fn read(&mut self, _: Instant) -> Option<(Numbers, Owned)> {
-        let (health, owned) = self.health.read()?;
-        Some((Numbers::read(&STORE, &health), owned))
+        let (state, owned) = self.state.read()?;
+        Some((Numbers::read(&STORE, &state), owned))
     }
 
     fn is_alive(&self) -> bool {
-        self.health.is_alive()
+        self.state.is_alive()
     }
 
     fn id(&self) -> usize {
-        self.health.id()
+        self.state.id()
     }
 
     fn ask_overview(&self) -> Option<(OverviewAnswer, Owned)> {

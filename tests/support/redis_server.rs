@@ -80,10 +80,22 @@ impl Server {
         Self::start_in(folder, arguments, library.map(Path::to_owned))
     }
 
-    /// Starts a Sentinel that watches a server.
+    /// Starts a replica of a server, which writes nothing to the disk.
+    pub(crate) fn replica_of(primary: &Self) -> Self {
+        let port = primary.port.to_string();
+        Self::with(&["--appendonly", "no", "--replicaof", "127.0.0.1", &port])
+    }
+
+    /// Starts a Sentinel that watches a server under the name `main`.
     pub(crate) fn sentinel_of(primary: &Self) -> Self {
+        Self::sentinel_with(primary, 1, "")
+    }
+
+    /// Starts a Sentinel that watches a server under the name `main`, with this quorum, and with these lines of settings.
+    pub(crate) fn sentinel_with(primary: &Self, quorum: usize, settings: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder can be made");
-        let settings = format!("sentinel monitor main 127.0.0.1 {} 1\n", primary.port);
+        let port = primary.port;
+        let settings = format!("sentinel monitor main 127.0.0.1 {port} {quorum}\n{settings}");
         let file = folder.path().join("sentinel.conf");
         std::fs::write(&file, settings).expect("a file can be written");
         let file = file.to_string_lossy().into_owned();

@@ -111,9 +111,10 @@ pub(crate) async fn run(
 /// Returns all findings, the most serious first.
 async fn examine(store: &StoreArgs, args: &DoctorArgs) -> Result<Vec<Diagnosis>, Failure> {
     let location = store.location()?;
-    if args.clients > 0 && !matches!(location, Location::Redis(_)) {
-        let how = "`--clients` is only for a store in Redis. The finding `postgres.connections` counts the connections of a PostgreSQL server";
-        return Err(Failure::Usage(how.into()));
+    if args.clients > 0
+        && let Some(reason) = no_clients(&location)
+    {
+        return Err(Failure::Usage(reason.into()));
     }
     let session = store.observe().await?;
     let mut found = store_findings(&session).await?;
@@ -122,6 +123,7 @@ async fn examine(store: &StoreArgs, args: &DoctorArgs) -> Result<Vec<Diagnosis>,
         // The store itself examines the server.
         Location::Postgres(_) => Vec::new(),
         Location::Redis(url) => redis_server::examine(&url, store, args.clients).await?,
+        Location::Sentinels(_) => vec![server_was_not_examined()],
         Location::Sqlite(path) => sqlite_file::examine(&path, args.deep)?,
     });
     // This is the last check: a process that opens the store repairs some of what the other checks look for.
@@ -130,6 +132,27 @@ async fn examine(store: &StoreArgs, args: &DoctorArgs) -> Result<Vec<Diagnosis>,
     }
     found.sort_by_key(|it| Reverse(it.level));
     Ok(found)
+}
+
+/// Returns the reason why `--clients` cannot be checked, and the remedy.
+fn no_clients(location: &Location) -> Option<&'static str> {
+    match location {
+        Location::Redis(_) => None,
+        Location::Sentinels(_) => Some(
+            "`--clients` needs the address of the server that the Sentinels name: write `redis://HOST/`",
+        ),
+        Location::Postgres(_) | Location::Sqlite(_) => Some(
+            "`--clients` is only for a store in Redis. The finding `postgres.connections` counts the connections of a PostgreSQL server",
+        ),
+    }
+}
+
+fn server_was_not_examined() -> Diagnosis {
+    Diagnosis::info(
+        "redis.sentinels",
+        "the permissions, the limits and the speed of the server that the Sentinels name are not checked",
+        "run `throng doctor` with the address of each of the servers, `redis://HOST/`",
+    )
 }
 
 fn print(found: &[Diagnosis], out: &mut Output) -> Result<(), Failure> {

@@ -10,14 +10,15 @@
 use std::fmt;
 use std::sync::Arc;
 
-use redis::{ConnectionInfo, IntoConnectionInfo};
 use tokio::runtime::{self, Handle};
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use self::address::{ConnectTarget, RedisAddress};
 pub use self::builder::RedisStoreBuilder;
-use self::error::{no_connection, not_connected};
+use self::error::no_connection;
 use self::inner::Inner;
+use self::lost_writes::LostWrites;
 pub use self::probe::RedisReport;
 pub(crate) use self::time::Time;
 use super::{Answer, Event, Store};
@@ -26,11 +27,15 @@ use crate::durable::store::observer::Observer;
 use crate::durable::{Durability, DurableError};
 use crate::sync::{Mutex, thread};
 
+mod address;
 mod admin;
 mod backend;
 mod batches;
+mod births;
 mod builder;
 mod changes;
+mod connector;
+mod copies;
 mod diagnosis;
 mod each_partition;
 mod enqueue;
@@ -41,8 +46,10 @@ mod find_task;
 mod idle_partitions;
 mod inner;
 mod keys;
+mod last_numbers;
 mod link;
 mod list_tasks;
+mod lost_writes;
 mod maintenance;
 mod move_tasks;
 mod move_waiting;
@@ -66,15 +73,20 @@ mod routing;
 mod schedule_row;
 mod schedules;
 mod scripts;
+mod sentinel_problems;
+mod sentinel_watcher;
+mod sentinels;
 mod server_clock;
 mod session_state;
 mod sessions;
 mod stats;
 mod steps;
 mod subscriber;
+mod tail;
 #[cfg(test)]
 pub(super) mod tests;
 mod time;
+mod timeouts;
 mod turns;
 mod types;
 mod workers;
@@ -106,13 +118,34 @@ mod workers;
 /// A store talks to one server. In a cluster, this must be the node that owns the store's cluster slot; at another node,
 /// [`open`](Self::open) fails with an error that names the right one. While the cluster slot moves to another node,
 /// requests wait, and fail after the answer timeout without any effect. After the move, requests fail with an error that
-/// names the new node, and the tasks continue when the store is opened there. A Sentinel is refused: ask it for the
-/// address of the primary.
+/// names the new node, and the tasks continue when the store is opened there.
+///
+/// # Sentinels
+///
+/// With [`sentinel`](Self::sentinel), Sentinels determine the server. Whenever the store connects, it asks one of them after the other,
+/// and uses the server that they name only if that server is a primary. The store also learns of a failover when a Sentinel announces it.
+/// Each connection to another server is then closed, even if that server still answers, since it will lose what is stored there.
+///
+/// During a failover, requests wait, and fail after the [answer timeout](RedisStoreBuilder::answer_timeout); the client repeats them for
+/// ten seconds. Workers go on by themselves. A run whose lease ends meanwhile may run again, so the lease should be longer than a
+/// failover, which takes `down-after-milliseconds` and a few seconds.
+///
+/// The replicas of a server get its writes after it has acknowledged them. So a failover loses the last ones: tasks of which a spawn has
+/// returned may be gone, and runs that have ended may run again. With `min-replicas-to-write 1`, a primary that is cut off from its
+/// replicas stops accepting writes after `min-replicas-max-lag`, ten seconds. With
+/// [`wait_for_replicas`](RedisStoreBuilder::wait_for_replicas), a task counts as stored only when replicas have it.
+///
+/// After each connect, a client looks for tasks that the server has lost, and stores those again that it still has in memory: see
+/// [`Losses`](crate::durable::Losses).
+///
+/// If the Sentinels have users, the one that [`sentinel_login`](RedisStoreBuilder::sentinel_login) names needs the permission for `SENTINEL
+/// GET-MASTER-ADDR-BY-NAME`, `SENTINEL MASTER` and, to learn of failovers at once, `SUBSCRIBE` on `+switch-master` and `+promoted-slave`.
 ///
 /// # Costs
 ///
 /// A store has one thread and six file descriptors: two for connections to the server, the others for
-/// the thread's event loop. With [`wait_for_disk`](RedisStoreBuilder::wait_for_disk), it has a third connection.
+/// the thread's event loop. With [`wait_for_disk`](RedisStoreBuilder::wait_for_disk), it has a third connection, and with Sentinels, one
+/// to each Sentinel.
 /// Clones of a [client](crate::durable::DurableClient), its handles and its executors share the store.
 ///
 /// An idle client sends 8 commands a minute. An idle worker sends 16: it polls for tasks every 7.5 s (with the default lease
@@ -157,7 +190,8 @@ pub struct RedisStore {
 
 impl RedisStore {
     /// Opens the store at `url`: `redis://user:password@host:port/database`, the same with `rediss://` for
-    /// TLS (feature `redis-tls`), or `redis+unix:///path` for a Unix socket.
+    /// TLS (feature `redis-tls`), `redis+unix:///path` for a Unix socket, or `redis-sentinel://host:port,host:port/name` for the server
+    /// that [Sentinels](Self::sentinel) watch under this name (`rediss-sentinel://` with TLS).
     ///
     /// # Errors
     ///
@@ -230,7 +264,33 @@ impl RedisStore {
     /// # Ok(()) }
     /// ```
     pub fn builder(url: &str) -> RedisStoreBuilder {
-        RedisStoreBuilder::new(url)
+        RedisStoreBuilder::new(RedisAddress::url(url))
+    }
+
+    /// Returns a builder of a store whose server is the one that Sentinels watch under this name. An address is `host:port`, or `host` for
+    /// port 26379. A URL does the same: `redis-sentinel://user:password@host:port,host:port/name/database`, where the user and the
+    /// password are those for the server.
+    ///
+    /// Give the addresses of all Sentinels, so that some of them may be down. See [Sentinels](Self#sentinels).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use throng::durable::RedisStore;
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let sentinels = ["one.example.com:26379", "two.example.com:26379", "three.example.com:26379"];
+    /// let store = RedisStore::sentinel(sentinels, "mymaster").open().await?;
+    /// # drop(store);
+    /// # Ok(()) }
+    /// ```
+    pub fn sentinel<A>(addresses: impl IntoIterator<Item = A>, name: &str) -> RedisStoreBuilder
+    where
+        A: Into<String>,
+    {
+        let addresses = addresses.into_iter().map(Into::into).collect();
+        RedisStoreBuilder::new(RedisAddress::sentinels(addresses, name))
     }
 
     /// Requests the server's version and its settings, which determine how durable its writes are.
@@ -288,31 +348,33 @@ impl RedisStore {
         time: Time,
         is_observer: bool,
     ) -> Result<Self, DurableError> {
-        let (info, name) = Self::address(builder)?;
+        let (target, name) = Self::address(builder)?;
         let opened = match is_observer {
-            true => Self::try_observe(builder, info, &name, time).await,
-            false => Self::try_open(builder, info, &name, time).await,
+            true => Self::try_observe(builder, target, &name, time).await,
+            false => Self::try_open(builder, target, &name, time).await,
         };
         opened.map_err(|failure| DurableError::store(&name, None, failure))
     }
 
-    /// Returns the address of the server, and the name of the store in messages.
-    fn address(builder: &RedisStoreBuilder) -> Result<(ConnectionInfo, Arc<str>), DurableError> {
-        let info = builder.url.as_str().into_connection_info();
-        let name = info.as_ref().map(|info| name_of(info, &builder.namespace));
+    /// Returns the address of the server, and the name of the store in messages, which has no password.
+    fn address(builder: &RedisStoreBuilder) -> Result<(ConnectTarget, Arc<str>), DurableError> {
+        let target = builder.address.resolve();
+        let name = target
+            .as_ref()
+            .map(|it| format!("{it} ({})", builder.namespace));
         let name: Arc<str> = name.unwrap_or_else(|_| String::from("redis")).into();
         let checked = builder.check();
         checked.map_err(|reason| DurableError::invalid(&name, reason))?;
-        match info {
-            Ok(info) => Ok((info, name)),
-            Err(error) => Err(DurableError::store(&name, None, not_connected(error))),
+        match target {
+            Ok(target) => Ok((target, name)),
+            Err(failure) => Err(DurableError::store(&name, None, failure)),
         }
     }
 
     async fn list_namespaces(builder: &RedisStoreBuilder) -> Result<Vec<String>, DurableError> {
-        let (info, name) = Self::address(builder)?;
+        let (target, name) = Self::address(builder)?;
         let failed = |failure| DurableError::store(&name, None, failure);
-        let store = Self::start(builder, info, &name, Time::server(), None).map_err(failed)?;
+        let store = Self::start(builder, target, &name, Time::server(), None).map_err(failed)?;
         let list = |inner: Arc<Inner>| async move { namespaces::list(&inner).await };
         store.request(list).await.map_err(failed)
     }
@@ -331,7 +393,7 @@ impl RedisStore {
 
     async fn try_open(
         builder: &RedisStoreBuilder,
-        info: ConnectionInfo,
+        target: ConnectTarget,
         name: &Arc<str>,
         time: Time,
     ) -> Result<Self, Failure> {
@@ -339,20 +401,22 @@ impl RedisStore {
         time.watch(&sender);
         let store = Self {
             events: Mutex::new(Some(events)),
-            ..Self::start(builder, info, name, time, Some(sender))?
+            ..Self::start(builder, target, name, time, Some(sender))?
         };
-        let opened = store.request(|inner| async move { sessions::open_store(&inner).await });
+        let wait = builder.wait_for_disk;
+        let opened =
+            store.request(move |inner| async move { sessions::open_store(&inner, wait).await });
         opened.await?;
         Ok(store)
     }
 
     async fn try_observe(
         builder: &RedisStoreBuilder,
-        info: ConnectionInfo,
+        target: ConnectTarget,
         name: &Arc<str>,
         time: Time,
     ) -> Result<Self, Failure> {
-        let store = Self::start(builder, info, name, time, None)?;
+        let store = Self::start(builder, target, name, time, None)?;
         let opened = store.request(|inner| async move { sessions::observe_store(&inner).await });
         opened.await?;
         Ok(store)
@@ -361,7 +425,7 @@ impl RedisStore {
     /// Starts the thread of the store, and its connections.
     fn start(
         builder: &RedisStoreBuilder,
-        info: ConnectionInfo,
+        target: ConnectTarget,
         name: &Arc<str>,
         time: Time,
         events: Option<mpsc::UnboundedSender<Event>>,
@@ -369,8 +433,14 @@ impl RedisStore {
         let stop = CancellationToken::new();
         let runtime = start_thread(stop.clone())?;
         let thread = stop.drop_guard();
+        let is_observer = events.is_none();
+        let inner = Inner::start(builder, target, name, time, &runtime, events);
+        let inner = Arc::new(inner);
+        if !is_observer {
+            LostWrites::watch(&inner);
+        }
         Ok(Self {
-            inner: Arc::new(Inner::start(builder, info, name, time, &runtime, events)?),
+            inner,
             runtime,
             events: Mutex::default(),
             _thread: thread,
@@ -502,12 +572,6 @@ impl fmt::Debug for RedisStore {
             .field("is_subscribed", &self.inner.is_subscribed())
             .finish_non_exhaustive()
     }
-}
-
-/// Returns the store's name in messages. It does not contain the password.
-fn name_of(info: &ConnectionInfo, namespace: &str) -> String {
-    let (address, database) = (info.addr(), info.redis_settings().db());
-    format!("redis://{address}/{database} ({namespace})")
 }
 
 /// Starts a thread that drives the connections until `stop` is cancelled.

@@ -482,6 +482,24 @@ pub enum Event {
         allow(dead_code, reason = "only Redis sends it")
     )]
     Pushed(Arc<PushedClaim>),
+    /// The store has lost writes that it had acknowledged. This event precedes the answer to each request that the store has received
+    /// since then.
+    #[cfg_attr(
+        not(feature = "redis"),
+        allow(dead_code, reason = "only Redis sends it")
+    )]
+    Rewound(Rewind),
+}
+
+/// A loss of acknowledged writes, as far as a process has found out. Tasks count even if they had ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rewind {
+    /// The number of lost tasks that the process has stored again.
+    pub healed: u64,
+    /// The number of other lost tasks of the process.
+    pub lost: u64,
+    /// The store is another one than before: it was emptied, or there is another server at its address.
+    pub is_replaced: bool,
 }
 
 /// A claim for an idle session.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::durable::executor::type_tally::TypeMetrics;
+use crate::durable::weak_parts::StoreState;
 use crate::durable::{self, Counts, Health, QueueOverview};
 use crate::watch::family::{
     Row, buckets, by, count, counter, gauge, histogram, largest, of_each, seconds,
@@ -128,12 +129,12 @@ pub(in crate::watch) static TYPES: [Row<TypeMetrics>; 3] = [
     ),
 ];
 
-pub(in crate::watch) static STORE: [Row<Health>; 2] = [
+pub(in crate::watch) static STORE: [Row<StoreState>; 4] = [
     largest(gauge(
         "throng_durable_store_up",
         "1 if the store answers this process, 0 if it does not.",
-        &[("", |health| {
-            count(u64::from(!matches!(health, Health::Unreachable(_))))
+        &[("", |it| {
+            count(u64::from(!matches!(it.health, Health::Unreachable(_))))
         })],
     )),
     largest(by(
@@ -142,24 +143,40 @@ pub(in crate::watch) static STORE: [Row<Health>; 2] = [
             "throng_durable_store_health",
             "1 for the state of the store as this process sees it, 0 for the other states.",
             &[
-                ("well", |health| {
-                    count(u64::from(matches!(health, Health::Well)))
+                ("well", |it| {
+                    count(u64::from(matches!(it.health, Health::Well)))
                 }),
-                ("mute", |health| {
-                    count(u64::from(matches!(health, Health::Mute)))
+                ("mute", |it| {
+                    count(u64::from(matches!(it.health, Health::Mute)))
                 }),
-                ("failing", |health| {
-                    count(u64::from(matches!(health, Health::Failing { .. })))
+                ("failing", |it| {
+                    count(u64::from(matches!(it.health, Health::Failing { .. })))
                 }),
-                ("damaged", |health| {
-                    count(u64::from(matches!(health, Health::Damaged { .. })))
+                ("damaged", |it| {
+                    count(u64::from(matches!(it.health, Health::Damaged { .. })))
                 }),
-                ("unreachable", |health| {
-                    count(u64::from(matches!(health, Health::Unreachable(_))))
+                ("unreachable", |it| {
+                    count(u64::from(matches!(it.health, Health::Unreachable(_))))
                 }),
             ],
         ),
     )),
+    counter(
+        "throng_durable_rewinds_total",
+        "Times that this process has found that the store had lost acknowledged writes.",
+        &[("", |it| count(it.losses.rewinds))],
+    ),
+    by(
+        "outcome",
+        counter(
+            "throng_durable_rewound_tasks_total",
+            "Tasks of this process that the store had lost after it had acknowledged them. Healed: stored again. Lost: not.",
+            &[
+                ("healed", |it| count(it.losses.healed)),
+                ("lost", |it| count(it.losses.lost)),
+            ],
+        ),
+    ),
 ];
 
 pub(in crate::watch) static COUNTS: [Row<Counts>; 3] = [

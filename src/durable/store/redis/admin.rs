@@ -3,8 +3,8 @@
 use super::batches::in_batches;
 use super::error::unexpected_answer;
 use super::inner::Inner;
-use super::reply;
 use super::scripts::Arguments;
+use super::{last_numbers, reply};
 use crate::durable::failure::Failure;
 use crate::durable::store::{
     ChangeAnswer, DeadPayload, MAX_BATCH_BYTES, MAX_BATCH_TASKS, TaskState,
@@ -21,6 +21,10 @@ pub(super) async fn status(inner: &Inner, ids: &[TaskId]) -> Result<Vec<TaskStat
     for (partition, indexes) in inner.partitions.split(indexes, |&index| ids[index]) {
         let requested: Vec<_> = indexes.iter().map(|&index| ids[index]).collect();
         let found = status_in(inner, partition, &requested).await?;
+        // The tasks may be gone because the server was emptied, which no connection notices.
+        if found.contains(&TaskState::Absent) && !inner.tail.sessions(partition).is_empty() {
+            last_numbers::check_birth(inner, partition).await?;
+        }
         for (index, state) in indexes.into_iter().zip(found) {
             states[index] = state;
         }

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::link::Timeouts;
+use super::address::RedisAddress;
 use super::partitions::MAX_PARTITIONS;
+use super::timeouts::Timeouts;
 use crate::durable::Durability;
 use crate::durable::store::layouts::Layouts;
 
@@ -29,21 +30,22 @@ use crate::durable::store::layouts::Layouts;
 #[derive(Clone)]
 #[must_use = "a builder does nothing until `open` is called"]
 pub struct RedisStoreBuilder {
-    pub(super) url: String,
+    pub(super) address: RedisAddress,
     pub(super) namespace: String,
     pub(super) timeouts: Timeouts,
     pub(super) allow_eviction: bool,
     pub(super) partitions: usize,
     pub(super) wait_for_disk: bool,
+    pub(super) wait_for_replicas: usize,
     pub(super) required: Durability,
     /// The layouts that this process knows.
     pub(super) layouts: Layouts,
 }
 
 impl RedisStoreBuilder {
-    pub(super) fn new(url: &str) -> Self {
+    pub(super) fn new(address: RedisAddress) -> Self {
         Self {
-            url: url.to_owned(),
+            address,
             namespace: String::from("default"),
             timeouts: Timeouts {
                 connect: Duration::from_secs(2),
@@ -55,6 +57,7 @@ impl RedisStoreBuilder {
             allow_eviction: false,
             partitions: 1,
             wait_for_disk: false,
+            wait_for_replicas: 0,
             required: Durability::Unknown,
             layouts: Layouts::KNOWN,
         }
@@ -78,6 +81,90 @@ impl RedisStoreBuilder {
     /// ```
     pub fn namespace(&mut self, namespace: impl Into<String>) -> &mut Self {
         self.namespace = namespace.into();
+        self
+    }
+
+    /// Sets the user and the password for the server. They replace those in the URL, and may contain any characters. If the server has only
+    /// a password, its user is `default`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use throng::durable::RedisStore;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let password = std::env::var("REDIS_PASSWORD")?;
+    /// let mut builder = RedisStore::builder("redis://redis.example.com/");
+    /// let store = builder.login("worker", password).open().await?;
+    /// # drop(store);
+    /// # Ok(()) }
+    /// ```
+    pub fn login(&mut self, user: impl Into<String>, password: impl Into<String>) -> &mut Self {
+        self.address.login = Some((user.into(), password.into()));
+        self
+    }
+
+    /// Sets the user and the password for the Sentinels, which have no login by default: that of the server is not sent to them. If they
+    /// have only a password, their user is `default`. Without Sentinels, this has no effect.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use throng::durable::RedisStore;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut builder = RedisStore::sentinel(["one.example.com", "two.example.com"], "mymaster");
+    /// builder.login("worker", "secret").sentinel_login("default", "other secret");
+    /// let store = builder.open().await?;
+    /// # drop(store);
+    /// # Ok(()) }
+    /// ```
+    pub fn sentinel_login(
+        &mut self,
+        user: impl Into<String>,
+        password: impl Into<String>,
+    ) -> &mut Self {
+        self.address.sentinel_login = Some((user.into(), password.into()));
+        self
+    }
+
+    /// Sets the number of the database. It replaces the one in the URL. The default is 0.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use throng::durable::RedisStore;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut builder = RedisStore::sentinel(["one.example.com", "two.example.com"], "mymaster");
+    /// let store = builder.database(1).open().await?;
+    /// # drop(store);
+    /// # Ok(()) }
+    /// ```
+    pub fn database(&mut self, number: u32) -> &mut Self {
+        self.address.database = Some(number);
+        self
+    }
+
+    /// If `tls` is `true`, all connections use TLS, including those to Sentinels, as with a URL that begins with `rediss` (feature
+    /// `redis-tls`). The default is `false`.
+    ///
+    /// The certificate of the server must contain the host that the Sentinels name. They name IP addresses unless their configuration has
+    /// `sentinel announce-hostnames yes` and `sentinel resolve-hostnames yes`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use throng::durable::RedisStore;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut builder = RedisStore::sentinel(["one.example.com", "two.example.com"], "mymaster");
+    /// let store = builder.tls(true).open().await?;
+    /// # drop(store);
+    /// # Ok(()) }
+    /// ```
+    pub fn tls(&mut self, tls: bool) -> &mut Self {
+        self.address.tls = tls;
         self
     }
 
@@ -123,6 +210,33 @@ impl RedisStoreBuilder {
     /// ```
     pub fn wait_for_disk(&mut self, wait: bool) -> &mut Self {
         self.wait_for_disk = wait;
+        self
+    }
+
+    /// Sets the number of replicas that must have received a task before it counts as stored. The default is 0.
+    ///
+    /// The store sends `WAIT` after each batch of tasks, so storing a task takes at least one more round trip between the servers; the
+    /// Redis user needs the permission `+wait`. If fewer replicas are connected, the store cannot be opened. While fewer answer, tasks
+    /// are stored, but spawning them fails after ten seconds with an error that [`is_unknown`](crate::durable::DurableError::is_unknown).
+    /// So have one replica more than this number.
+    ///
+    /// A failover to one of these replicas loses no task of which a spawn has returned. A failover to another replica may: Sentinels
+    /// prefer the one that has received most. Ends of runs do not wait for replicas, so after a failover, some tasks may run again.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use throng::durable::RedisStore;
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut builder = RedisStore::sentinel(["one.example.com", "two.example.com"], "mymaster");
+    /// let store = builder.wait_for_replicas(1).open().await?;
+    /// # drop(store);
+    /// # Ok(()) }
+    /// ```
+    pub fn wait_for_replicas(&mut self, replicas: usize) -> &mut Self {
+        self.wait_for_replicas = replicas;
         self
     }
 
@@ -234,7 +348,7 @@ impl RedisStoreBuilder {
 }
 
 impl fmt::Debug for RedisStoreBuilder {
-    /// Omits the URL, which may contain a password.
+    /// Omits the address, which may contain a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisStoreBuilder")
             .field("namespace", &self.namespace)
@@ -242,6 +356,7 @@ impl fmt::Debug for RedisStoreBuilder {
             .field("allow_eviction", &self.allow_eviction)
             .field("partitions", &self.partitions)
             .field("wait_for_disk", &self.wait_for_disk)
+            .field("wait_for_replicas", &self.wait_for_replicas)
             .field("required", &self.required)
             .finish_non_exhaustive()
     }

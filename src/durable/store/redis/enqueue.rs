@@ -22,7 +22,7 @@ use crate::durable::store::routes::ListId;
 use crate::durable::store::{Enqueue, Enqueued, KeyConflict, NewTask};
 
 /// Stores a batch of tasks. Each partition stores its own tasks, all under the same number.
-pub(super) async fn enqueue(inner: &Inner, request: &Enqueue) -> Result<Enqueued, Failure> {
+pub(super) async fn enqueue(inner: &Inner, request: &Arc<Enqueue>) -> Result<Enqueued, Failure> {
     let batch: Vec<_> = request.batch.close().iter().collect();
     let mut enqueued = Enqueued::default();
     let mut batches = inner.partitions.split(batch, |task| task.id);
@@ -41,6 +41,7 @@ pub(super) async fn enqueue(inner: &Inner, request: &Enqueue) -> Result<Enqueued
         let script = &inner.scripts.enqueue;
         let stored = inner.run_storing(script, partition, arguments).await;
         let answer = stored.map_err(|failure| after_others(failure, nth))?;
+        keep(inner, partition, request, &batch);
         let answer = reply::enqueued(answer)?;
         if answer.has_other_routes {
             inner.routes.remove(partition);
@@ -58,6 +59,17 @@ pub(super) async fn enqueue(inner: &Inner, request: &Enqueue) -> Result<Enqueued
     }
     enqueued.conflicts.sort_by_key(|it| it.position);
     Ok(enqueued)
+}
+
+/// Keeps the tasks of a request that a partition has acknowledged, in case that it loses them.
+fn keep(inner: &Inner, partition: usize, request: &Arc<Enqueue>, batch: &[&NewTask]) {
+    if batch.is_empty() {
+        return;
+    }
+    let bytes = batch.iter().map(|task| task.payload.len()).sum();
+    let (now, partitions) = (inner.since_boot(), inner.partitions.count());
+    let size = (batch.len(), bytes);
+    inner.tail.record(partition, request, size, now, partitions);
 }
 
 /// Returns the routes of a partition for these tasks. If they are the first ones with another priority than the normal one, prepares

@@ -149,10 +149,8 @@ fn within_script(text: &str) -> Option<&str> {
 
 /// Returns the failure of an attempt to connect.
 pub(super) fn not_connected(error: RedisError) -> Failure {
-    let is_denied = error.kind() == ErrorKind::AuthenticationFailed
-        || matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM"));
     let cause = match error.kind() {
-        _ if is_denied => Cause::Denied,
+        _ if is_denied(&error) => Cause::Denied,
         ErrorKind::InvalidClientConfig => Cause::Invalid(String::from(ADDRESSES)),
         _ if error.to_string().contains("refused to switch database") => no_database(&error),
         _ => Cause::Unavailable,
@@ -160,9 +158,20 @@ pub(super) fn not_connected(error: RedisError) -> Failure {
     without_effect(cause, error)
 }
 
+/// Returns `true` if the login is wrong, or if its user lacks a permission.
+pub(super) fn is_denied(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::AuthenticationFailed
+        || matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM"))
+}
+
+/// Returns the failure of a store whose address is not valid. The text names the remedy.
+pub(super) fn invalid_address(text: String) -> Failure {
+    Failure::new(Effect::None, Cause::Invalid(text))
+}
+
 /// The forms of valid addresses.
 const ADDRESSES: &str = "use redis://user:password@host:port/database, the same with rediss:// for TLS \
-                         (feature `redis-tls`), or redis+unix:///path";
+                         (feature `redis-tls`), redis+unix:///path, or redis-sentinel://host:port,host:port/name";
 
 /// Returns the cause if a server refuses to switch to a database.
 fn no_database(error: &RedisError) -> Cause {
@@ -180,8 +189,8 @@ fn no_database(error: &RedisError) -> Cause {
 /// Returns the cause if the server is a Sentinel.
 pub(super) fn is_sentinel() -> Cause {
     Cause::Unfit(String::from(
-        "it is a Sentinel, which only watches servers: ask it for the address of the primary (SENTINEL \
-         GET-MASTER-ADDR-BY-NAME), and open the store there",
+        "it is a Sentinel, which only watches servers: open the store of the primary that it knows, with \
+         `RedisStore::sentinel` or the URL redis-sentinel://host:port/name",
     ))
 }
 
@@ -199,6 +208,12 @@ fn moved(text: &str) -> Failure {
 /// Returns the failure of a request that was not sent because there is no connection.
 pub(super) fn no_connection() -> Failure {
     Failure::new(Effect::None, Cause::Unavailable)
+}
+
+/// Returns the failure of a request that was not sent, since the Sentinels name another server.
+pub(super) fn replaced() -> Failure {
+    let what = "the Sentinels name another primary";
+    no_connection().with_source(std::io::Error::other(what))
 }
 
 /// Returns the failure of a request that was sent but not answered.

@@ -3,28 +3,33 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use redis::{Client, ConnectionInfo, ProtocolVersion, Value};
+use redis::{Cmd, Value};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
+use super::address::ConnectTarget;
+use super::births::Births;
 use super::builder::RedisStoreBuilder;
+use super::connector::Connector;
+use super::copies::Copies;
 use super::epochs::AdvanceEpochs;
-use super::error::not_connected;
 use super::keys::{self, Keys};
-use super::link::{Link, Timeouts};
+use super::link::Link;
 use super::partitions::Partitions;
 use super::recorded_types::RecordedTypes;
 use super::relays::Relays;
 use super::routes_cache::RoutesCache;
 use super::scripts::{Arguments, Script, Scripts};
+use super::sentinel_watcher::SentinelWatcher;
 use super::server_clock::ServerClock;
 use super::session_state::Sessions;
 use super::subscriber::{Subscriber, Subscription};
+use super::tail::Tail;
 use super::time::Time;
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
 use crate::durable::failure::{Effect, Failure};
-use crate::durable::store::Event;
+use crate::durable::store::{Event, Rewind};
 use crate::sync::{Mutex, lock};
 
 /// The shared state of a store.
@@ -32,8 +37,10 @@ pub(super) struct Inner {
     pub(super) name: Arc<str>,
     pub(super) namespace: String,
     pub(super) link: Arc<Link>,
-    /// A connection for requests that wait until their writes are on the disk, since they block the requests behind them.
-    pub(super) disk: Option<Arc<Link>>,
+    /// A connection for requests that wait until their writes are copied, since they block the requests behind them.
+    waiting: Option<Arc<Link>>,
+    /// The number of replicas that must have a write.
+    pub(super) replicas: usize,
     /// `true` if acknowledged writes may not be on the disk yet. It is unset until the server was asked.
     pub(super) has_to_wait: OnceLock<bool>,
     pub(super) scripts: &'static Scripts,
@@ -43,12 +50,17 @@ pub(super) struct Inner {
     /// The id by which others send messages to this process, of eight characters.
     pub(super) client_id: String,
     pub(super) subscription: watch::Receiver<Subscription>,
+    /// Sends events to the engine, unless this process only observes.
+    events: Option<mpsc::UnboundedSender<Event>>,
     time: Time,
     pub(super) clock: Arc<ServerClock>,
     pub(super) sessions: Arc<Sessions>,
     pub(super) routes: RoutesCache,
     pub(super) types: RecordedTypes,
     pub(super) relays: Relays,
+    /// The last tasks that this process has stored.
+    pub(super) tail: Tail,
+    pub(super) births: Births,
     /// `true` if the server may evict any key.
     pub(super) allow_eviction: bool,
     /// The damage that the last pass of maintenance found in each partition.
@@ -61,13 +73,13 @@ impl Inner {
     /// Connects to the server. Without a sender of events, the process receives no messages.
     pub(super) fn start(
         builder: &RedisStoreBuilder,
-        info: ConnectionInfo,
+        target: ConnectTarget,
         name: &Arc<str>,
         time: Time,
         runtime: &Handle,
         events: Option<mpsc::UnboundedSender<Event>>,
-    ) -> Result<Self, Failure> {
-        let (requests, pushes) = clients(info, builder.timeouts).map_err(not_connected)?;
+    ) -> Self {
+        let connector = Connector::new(target, builder.timeouts);
         let partitions = Partitions::new(builder.partitions);
         let bases: Vec<_> = partitions
             .all()
@@ -79,12 +91,14 @@ impl Inner {
         let (checks, check_requested) = watch::channel(());
         let (clock, sessions) = (Arc::default(), Arc::default());
         let _entered = runtime.enter();
-        if let Some(events) = events {
+        if let Some(sentinels) = connector.sentinels() {
+            SentinelWatcher::watch_all(sentinels, builder.timeouts.ping_interval);
+        }
+        if let Some(events) = events.clone() {
             let subscriber = Subscriber {
                 clock: Arc::clone(&clock),
                 sessions: Arc::clone(&sessions),
-                client: pushes,
-                timeouts: builder.timeouts,
+                connector: connector.for_messages(),
                 channels: bases.iter().map(channel).collect(),
                 events,
                 state: Arc::new(state),
@@ -92,28 +106,32 @@ impl Inner {
             };
             tokio::spawn(subscriber.run());
         }
-        let link = || Link::start(requests.clone(), builder.timeouts, check_requested.clone());
-        Ok(Self {
+        let link = || Link::start(connector.clone(), check_requested.clone());
+        Self {
             name: Arc::clone(name),
             namespace: builder.namespace.clone(),
             link: link(),
-            disk: builder.wait_for_disk.then(link),
+            waiting: (builder.wait_for_disk || builder.wait_for_replicas > 0).then(link),
+            replicas: builder.wait_for_replicas,
             has_to_wait: OnceLock::new(),
             scripts: Scripts::of(time.of_scripts(), builder.layouts),
             keys: bases.iter().map(|base| Keys::new(base)).collect(),
             partitions,
             client_id,
             subscription,
+            events,
             time,
             clock,
             sessions,
             routes: RoutesCache::default(),
             types: RecordedTypes::default(),
             relays: Relays::default(),
+            tail: Tail::default(),
+            births: Births::default(),
             allow_eviction: builder.allow_eviction,
             damage: Mutex::new(vec![Default::default(); partitions.count()]),
             clock_offset: Mutex::default(),
-        })
+        }
     }
 
     /// Runs a script on the keys of a partition.
@@ -126,6 +144,32 @@ impl Inner {
         self.time.push_to(&mut arguments);
         let keys = &self.keys[partition];
         self.link.run(script, keys, &arguments).await
+    }
+
+    /// Returns the command that runs a script on the keys of a partition.
+    pub(super) fn command(
+        &self,
+        script: &Script,
+        partition: usize,
+        mut arguments: Arguments,
+    ) -> Cmd {
+        self.time.push_to(&mut arguments);
+        let keys = script.keys(&self.keys[partition]);
+        arguments.command("EVAL", script.text(), keys)
+    }
+
+    /// Reports writes that the server has lost to the engine.
+    pub(super) fn report(&self, rewind: Rewind) {
+        if rewind != Rewind::default() {
+            self.events
+                .iter()
+                .for_each(|events| _ = events.send(Event::Rewound(rewind)));
+        }
+    }
+
+    /// Returns the connections for requests.
+    pub(super) fn links(&self) -> impl Iterator<Item = &Arc<Link>> {
+        [&self.link].into_iter().chain(&self.waiting)
     }
 
     /// Runs the script `turn`. Since it may claim, its connection must have advanced the epochs of the partition.
@@ -160,9 +204,12 @@ impl Inner {
     ) -> Result<Value, Failure> {
         self.time.push_to(&mut arguments);
         let advance = self.advance_epochs(partition);
-        match &self.disk {
-            Some(disk) if self.waits_for_disk() => {
-                disk.run_to_disk(script, &arguments, &advance).await
+        match &self.waiting {
+            Some(waiting) if self.copies() != Copies::default() => {
+                let copies = self.copies();
+                waiting
+                    .run_and_wait(script, &arguments, &advance, copies)
+                    .await
             }
             _ => self.link.run_after(script, &arguments, &advance).await,
         }
@@ -171,6 +218,14 @@ impl Inner {
     /// Returns `true` if the store receives messages.
     pub(super) fn is_subscribed(&self) -> bool {
         *self.subscription.borrow() == Subscription::Active
+    }
+
+    /// Returns the copies of a write for which its request waits.
+    fn copies(&self) -> Copies {
+        Copies {
+            on_disk: self.waits_for_disk(),
+            replicas: self.replicas,
+        }
     }
 
     /// Returns `true` if answers are delayed until the writes that they acknowledge are on the disk.
@@ -211,20 +266,4 @@ fn new_client_id() -> String {
         .iter()
         .map(|byte| char::from(LETTERS[usize::from(byte % 64)]))
         .collect()
-}
-
-/// Creates the clients that connect for requests and for messages.
-fn clients(info: ConnectionInfo, timeouts: Timeouts) -> redis::RedisResult<(Client, Client)> {
-    use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
-    // The system counts in whole seconds.
-    let time = timeouts.answer.max(Duration::from_secs(1));
-    let keepalive = TcpKeepalive::new().with_time(time).with_interval(time);
-    let tcp = TcpSettings::default()
-        .set_nodelay(true)
-        .set_keepalive(keepalive);
-    let info = info.set_tcp_settings(tcp);
-    let settings = info.redis_settings().clone();
-    let settings = settings.set_protocol(ProtocolVersion::RESP3);
-    let pushes = info.clone().set_redis_settings(settings);
-    Ok((Client::open(info)?, Client::open(pushes)?))
 }

@@ -6,7 +6,7 @@
 //!
 //! | key | type | content |
 //! | --- | --- | --- |
-//! | `meta` | hash | the layout, the number of partitions, the last epoch and its ceiling, the replication id of the server, store time (see `lua/store_time.lua`), the retention (see `lua/retention.lua`), the times at which the next schedules are handed out, the progress of maintenance, and the totals; see `lua/repair.lua` for how damage is repaired |
+//! | `meta` | hash | the layout, the number of partitions, the last epoch and its ceiling, the replication id of the server, a text that differs for each store (`birth`), store time (see `lua/store_time.lua`), the retention (see `lua/retention.lua`), the times at which the next schedules are handed out, the progress of maintenance, and the totals; see `lua/repair.lua` for how damage is repaired |
 //! | `none` | | never exists |
 //! | `sessions` | hash | by session: its last request |
 //! | `ready`, `ready:<list>` | lists | the entries of waiting tasks, in order: in one list while all workers know the same types |

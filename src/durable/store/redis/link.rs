@@ -5,45 +5,42 @@
 
 use std::collections::HashSet;
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, RedisResult, Value};
+use redis::{Cmd, RedisResult, Value};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
 
+use super::connector::{Connector, NewConnection};
+use super::copies::Copies;
 use super::epochs::AdvanceEpochs;
-use super::error::{Fault, fault, no_answer, no_connection, not_connected};
+use super::error::{Fault, fault, no_answer, no_connection, not_connected, replaced};
 use super::keys::Keys;
 use super::scripts::{Arguments, Script};
+use super::sentinels::ServerWatch;
+use super::timeouts::{BACKOFF, Timeouts};
 use crate::durable::failure::{Effect, Failure};
-use crate::retry::Retry;
 use crate::sync::{Mutex, Number, lock};
-
-/// The pauses between attempts to connect, and between attempts to send a request that the server defers.
-pub(super) const BACKOFF: Retry = Retry::exponential()
-    .attempts(u32::MAX)
-    .base(Duration::from_millis(50))
-    .cap(Duration::from_secs(1));
-
-/// The timeouts of a connection.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Timeouts {
-    pub(super) connect: Duration,
-    pub(super) answer: Duration,
-    /// The time without an answer after which a connection is pinged.
-    pub(super) ping_interval: Duration,
-}
 
 /// A connection for requests, which is replaced when it breaks.
 pub(super) struct Link {
-    client: Client,
     timeouts: Timeouts,
     state: watch::Sender<State>,
     /// `true` if scripts run with commands that refuse writes.
     is_read_only: OnceLock<()>,
+    preparation: OnceLock<Arc<dyn Preparation>>,
 }
+
+/// Runs on each new connection before requests use it.
+pub(super) trait Preparation: Send + Sync {
+    /// If it fails, the connection is closed.
+    fn prepare<'a>(&'a self, connection: &'a mut MultiplexedConnection) -> Prepared<'a>;
+}
+
+pub(super) type Prepared<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send + 'a>>;
 
 enum State {
     /// There is no connection. The reason is unknown before the first attempt to connect.
@@ -61,24 +58,27 @@ struct Connection {
     answers: Arc<Number>,
     /// The partitions whose epochs this connection has advanced.
     advanced: Arc<Mutex<HashSet<usize>>>,
+    /// It is cancelled when the Sentinels name another server.
+    replaced: CancellationToken,
 }
 
 impl Link {
     /// Creates a link, and keeps it connected until it is dropped. When `checks` changes, the connection is pinged at
     /// once.
-    pub(super) fn start(
-        client: Client,
-        timeouts: Timeouts,
-        checks: watch::Receiver<()>,
-    ) -> Arc<Self> {
+    pub(super) fn start(connector: Connector, checks: watch::Receiver<()>) -> Arc<Self> {
         let link = Arc::new(Self {
-            client,
-            timeouts,
+            timeouts: connector.timeouts,
             state: watch::Sender::new(State::Down(None)),
             is_read_only: OnceLock::new(),
+            preparation: OnceLock::new(),
         });
-        tokio::spawn(supervise(Arc::downgrade(&link), checks));
+        tokio::spawn(supervise(Arc::downgrade(&link), connector, checks));
         link
+    }
+
+    /// Has later connections prepared.
+    pub(super) fn prepare_with(&self, preparation: Arc<dyn Preparation>) {
+        self.preparation.get_or_init(|| preparation);
     }
 
     /// Makes the server refuse the writes of scripts, if it is Redis 7.0 or later. A replica then also runs the scripts.
@@ -133,13 +133,14 @@ impl Link {
         .map_err(Fault::into_failure)
     }
 
-    /// Runs a script, and waits until the server has written the changes to its disk. It waits on the connection that has
-    /// received the answer, since another one may lead to a server that has lost the changes.
-    pub(super) async fn run_to_disk(
+    /// Runs a script, and waits until the changes have been copied. It waits on the connection that has received the answer, since another
+    /// one may lead to a server that has lost the changes.
+    pub(super) async fn run_and_wait(
         &self,
         script: &Script,
         arguments: &Arguments,
         advance: &AdvanceEpochs<'_>,
+        copies: Copies,
     ) -> Result<Value, Failure> {
         let before = self
             .connection(Instant::now() + self.timeouts.answer)
@@ -148,19 +149,12 @@ impl Link {
         if !self.is_current(before.number) {
             return Err(no_answer());
         }
-        let mut connection = before.connection;
-        // `WAITAOF` waits only for writes of its own connection. The script may have changed nothing because an earlier
-        // connection has, so this one writes something after those changes.
-        let mut wait = redis::pipe();
-        wait.hset(advance.keys.meta(), "disk", 1).ignore();
-        let limit = self.timeouts.answer.as_millis() as u64 / 2;
-        wait.cmd("WAITAOF").arg(1).arg(0).arg(limit);
-        // The numbers of disks that have the writes: the server's own, and those of its replicas.
-        let disks: RedisResult<((u64, u64),)> = wait.query_async(&mut connection).await;
-        match disks {
-            Ok(((1, _),)) => Ok(answer),
-            Ok(_) => Err(no_answer()),
-            Err(error) => Err(with_unknown_effect(fault(error).into_failure())),
+        let mut connection = before.connection.clone();
+        let copied = copies.wait(&mut connection, advance.keys, self.timeouts.answer / 2);
+        match before.unless_replaced(copied).await {
+            Ok(true) => Ok(answer),
+            Ok(false) => Err(no_answer()),
+            Err(fault) => Err(with_unknown_effect(fault.into_failure())),
         }
     }
 
@@ -186,6 +180,10 @@ impl Link {
         loop {
             let connection = self.connection(end).await.map_err(Fault::Final)?;
             let fault = match connection.send_after(command, advance).await {
+                // The server may be a former primary, and the search for lost writes has not seen this one.
+                Ok(_) if advance.is_some() && !self.is_current(connection.number) => {
+                    return Err(Fault::Final(no_answer()));
+                }
                 Ok(answer) => return Ok(answer),
                 Err(fault) => fault,
             };
@@ -282,13 +280,34 @@ impl Connection {
     }
 
     async fn send(&self, command: &Cmd) -> Result<Value, Fault> {
+        if self.replaced.is_cancelled() {
+            return Err(Fault::Broken(replaced()));
+        }
         let mut connection = self.connection.clone();
-        let answer = connection.send_packed_command(command).await;
-        let answer = answer.and_then(Value::extract_error).map_err(fault);
+        let answer = async {
+            let answer = connection.send_packed_command(command).await;
+            answer.and_then(Value::extract_error)
+        };
+        let answer = self.unless_replaced(answer).await;
         if !matches!(answer, Err(Fault::Broken(_))) {
             self.answers.add(1);
         }
         answer
+    }
+
+    /// Awaits an answer, unless the Sentinels name another server meanwhile. Then the answer is worth nothing, since this server will lose
+    /// what it acknowledges: it may have been stopped while it was replaced, and go on with the requests that it has received before.
+    async fn unless_replaced<T>(
+        &self,
+        answer: impl Future<Output = RedisResult<T>>,
+    ) -> Result<T, Fault> {
+        tokio::select! {
+            biased;
+            () = self.replaced.cancelled() => {
+                Err(Fault::Broken(with_unknown_effect(replaced())))
+            }
+            answer = answer => answer.map_err(fault),
+        }
     }
 }
 
@@ -299,53 +318,81 @@ fn with_unknown_effect(mut failure: Failure) -> Failure {
 }
 
 /// Keeps a link connected.
-async fn supervise(link: Weak<Link>, mut checks: watch::Receiver<()>) {
+async fn supervise(link: Weak<Link>, connector: Connector, mut checks: watch::Receiver<()>) {
     let (mut number, mut failures) = (0, 0);
     while let Some(it) = link.upgrade() {
-        match connect(&it.client, it.timeouts).await {
-            Ok(connection) => {
+        match connect(&connector, it.preparation.get()).await {
+            Ok(NewConnection { connection, watch }) => {
                 (number, failures) = (number + 1, 0);
                 let connection = Connection {
                     number,
                     connection,
                     answers: Arc::default(),
                     advanced: Arc::default(),
+                    replaced: CancellationToken::new(),
                 };
                 it.state.send_replace(State::Up(connection.clone()));
-                let (state, interval) = (it.state.subscribe(), it.timeouts.ping_interval);
+                let state = it.state.subscribe();
                 drop(it);
-                monitor(&link, &connection, state, &mut checks, interval).await;
+                monitor(&link, &connection, state, &mut checks, watch).await;
             }
-            Err(error) => {
-                let failure = not_connected(error);
+            Err(failure) => {
                 it.state.send_replace(State::Down(Some(failure)));
                 failures += 1;
             }
         }
-        sleep(BACKOFF.delay(failures.max(1)).unwrap_or_default()).await;
+        connector.pause(failures.max(1)).await;
     }
 }
 
-async fn connect(client: &Client, timeouts: Timeouts) -> RedisResult<MultiplexedConnection> {
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(timeouts.connect))
-        .set_response_timeout(Some(timeouts.answer));
-    let connection = client.get_multiplexed_async_connection_with_config(&config);
-    let mut connection = connection.await?;
+async fn connect(
+    connector: &Connector,
+    preparation: Option<&Arc<dyn Preparation>>,
+) -> Result<NewConnection, Failure> {
+    let mut new = connector.connect(None).await?;
     // A server that requires a password refuses the first command rather than the connection.
-    let answer = connection.send_packed_command(&redis::cmd("PING")).await;
-    answer.and_then(Value::extract_error)?;
-    Ok(connection)
+    let answer = new
+        .connection
+        .send_packed_command(&redis::cmd("PING"))
+        .await;
+    answer
+        .and_then(Value::extract_error)
+        .map_err(not_connected)?;
+    if let Some(preparation) = preparation {
+        preparation.prepare(&mut new.connection).await?;
+    }
+    Ok(new)
+}
+
+/// Watches a connection until it is closed. Closes it when its server is no longer the primary, even while a ping waits for an answer.
+async fn monitor(
+    link: &Weak<Link>,
+    connection: &Connection,
+    state: watch::Receiver<State>,
+    checks: &mut watch::Receiver<()>,
+    mut watch: ServerWatch,
+) {
+    tokio::select! {
+        () = watch.replaced() => {
+            connection.replaced.cancel();
+            if let Some(link) = link.upgrade() {
+                link.disconnect(connection.number, &replaced());
+            }
+        }
+        () = ping(link, connection, state, checks) => {}
+    }
 }
 
 /// Pings a connection when it has been silent or a check is requested, until it is closed.
-async fn monitor(
+async fn ping(
     link: &Weak<Link>,
     connection: &Connection,
     mut state: watch::Receiver<State>,
     checks: &mut watch::Receiver<()>,
-    ping_interval: Duration,
 ) {
+    let Some(ping_interval) = link.upgrade().map(|link| link.timeouts.ping_interval) else {
+        return;
+    };
     loop {
         let answers = connection.answers.get();
         let down = state.wait_for(|state| matches!(state, State::Down(_)));

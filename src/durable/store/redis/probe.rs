@@ -219,6 +219,22 @@ pub(super) async fn refuse_unfit(inner: &Inner, allow_eviction: bool) -> Result<
     Ok(())
 }
 
+/// Refuses a server that has fewer replicas than must have each write. If the user may not run `INFO`, their number is unknown.
+pub(super) async fn refuse_few_replicas(inner: &Inner) -> Result<(), Failure> {
+    if inner.replicas == 0 {
+        return Ok(());
+    }
+    let found = info(inner, "replication", "connected_slaves").await?;
+    let found = found.and_then(|found| found.parse::<usize>().ok());
+    match found {
+        Some(found) if found < inner.replicas => Err(unfit(format!(
+            "it has {found} replicas, and `wait_for_replicas({})` needs more: start them, or reduce the number",
+            inner.replicas
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// Returns `true` if the server can wait until a write is on its disk, or `false` if it always does. Refuses other
 /// servers.
 pub(super) async fn can_wait_for_disk(inner: &Inner) -> Result<bool, Failure> {

@@ -38,7 +38,7 @@ macro_rules! files {
 /// The files in `lua` of which scripts consist, by name.
 pub(super) const FILES: &[(&str, &str)] = files![
     // Scripts.
-    "advance_epochs" "cancel" "change_retention" "change_schedule" "close" "counts" "dead_letter_payload" "dead_letters" "diagnose" "enqueue" "errors" "find_task" "hand_out" "kinds"
+    "advance_epochs" "cancel" "change_retention" "change_schedule" "close" "counts" "dead_letter_payload" "dead_letters" "diagnose" "enqueue" "errors" "find_task" "hand_out" "kinds" "last_numbers"
     "list_tasks" "maintain" "move_list" "move_tasks" "observe" "open" "overview" "queue" "queue_head" "read_progress" "read_schedules" "read_stats" "read_steps"
     "record_stats" "record_types" "renew" "replay" "report_progress" "routes" "run_now" "signal" "status" "store_steps" "take_notes" "tell_parents"
     "turn" "upgrade" "workers"
@@ -108,6 +108,7 @@ pub(super) struct Scripts {
     pub(super) move_tasks: Script,
     pub(super) move_list: Script,
     pub(super) kinds: Script,
+    pub(super) last_numbers: Script,
     pub(super) open: Script,
     pub(super) close: Script,
     pub(super) dead_letters: Script,
@@ -179,6 +180,7 @@ impl Scripts {
             move_tasks: script("move_tasks"),
             move_list: script("move_list"),
             kinds: script("kinds"),
+            last_numbers: script("last_numbers"),
             open: script("open"),
             close: script("close"),
             dead_letters: script("dead_letters"),

@@ -6,7 +6,7 @@ use super::namespaces;
 use super::routing::{self, Write};
 use super::scripts::Arguments;
 use super::subscriber::Subscription;
-use super::{probe, reply};
+use super::{last_numbers, probe, reply};
 use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::layouts::Layouts;
@@ -17,16 +17,18 @@ use crate::durable::{StoreLayout, TaskId};
 const MAX_DECLARATIONS: usize = 10;
 
 /// Refuses a server that is unfit, and writes the layout if the store is new.
-pub(super) async fn open_store(inner: &Inner) -> Result<(), Failure> {
+pub(super) async fn open_store(inner: &Inner, wait_for_disk: bool) -> Result<(), Failure> {
     inner.link.connected().await?;
     probe::refuse_unfit(inner, inner.allow_eviction).await?;
-    if inner.disk.is_some() {
+    probe::refuse_few_replicas(inner).await?;
+    if wait_for_disk {
         let has_to_wait = probe::can_wait_for_disk(inner).await?;
         inner.has_to_wait.get_or_init(|| has_to_wait);
     }
     for partition in inner.partitions.all() {
         open(inner, partition, None, None, None).await?;
     }
+    check_births(inner).await?;
     namespaces::record(inner).await;
     let mut subscription = inner.subscription.clone();
     let is_known = |it: &Subscription| *it != Subscription::Unknown;
@@ -67,6 +69,10 @@ pub(super) async fn open_session(inner: &Inner, new: NewSession) -> Result<Sessi
             opened => opened?,
         }
     }
+    // The last session may have ended because the server was emptied.
+    check_births(inner)
+        .await
+        .map_err(|failure| after_others(failure, 1))?;
     if let Some(set) = new.set {
         inner.sessions.update(session, |state| {
             state.set = Some(set.id());
@@ -74,6 +80,14 @@ pub(super) async fn open_session(inner: &Inner, new: NewSession) -> Result<Sessi
         });
     }
     Ok(session)
+}
+
+/// Learns which store there is in each partition, and reports those that were replaced.
+async fn check_births(inner: &Inner) -> Result<(), Failure> {
+    for partition in inner.partitions.all() {
+        last_numbers::check_birth(inner, partition).await?;
+    }
+    Ok(())
 }
 
 /// Opens a session in a partition, and declares its set if necessary.
@@ -108,6 +122,18 @@ async fn open(
     }
     // The row of the set is missing, and declaring the set again does not restore it.
     Err(Failure::new(Effect::None, Cause::Corrupt))
+}
+
+/// Returns the arguments that open a session again that the server has lost. It claims no tasks.
+pub(super) fn reopening(inner: &Inner, session: SessionId) -> Arguments {
+    let mut arguments = Arguments::default();
+    arguments.push_number(session);
+    arguments.push(&*inner.client_id);
+    arguments.push_number(inner.partitions.count());
+    arguments.push("");
+    arguments.push(describe_process());
+    arguments.push("");
+    arguments
 }
 
 /// Returns a card in its stored form.
@@ -177,6 +203,7 @@ pub(super) async fn close_session(inner: &Inner, session: SessionId) -> Result<(
         }
     }
     inner.sessions.remove(session);
+    inner.tail.close(session);
     Ok(())
 }
 

@@ -4,14 +4,16 @@ use std::io;
 use std::sync::Arc;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind, RedisResult, Value};
+use redis::{PushInfo, PushKind, RedisResult, Value};
 use tokio::sync::{mpsc, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
-use super::link::{BACKOFF, Timeouts};
+use super::connector::{Connector, NewConnection};
+use super::error::not_connected;
 use super::server_clock::ServerClock;
 use super::session_state::Sessions;
 use super::{push_message, reply};
+use crate::durable::failure::Failure;
 use crate::durable::store::{Event, PushedClaim, SessionId};
 
 /// The message that a process sends to itself to check a subscription. It means nothing.
@@ -30,8 +32,7 @@ pub(super) enum Subscription {
 
 /// Receives the messages on some channels for as long as the store exists.
 pub(super) struct Subscriber {
-    pub(super) client: Client,
-    pub(super) timeouts: Timeouts,
+    pub(super) connector: Connector,
     pub(super) channels: Vec<String>,
     pub(super) clock: Arc<ServerClock>,
     pub(super) sessions: Arc<Sessions>,
@@ -49,34 +50,37 @@ impl Subscriber {
         let mut failures = 0;
         loop {
             failures += 1;
-            if let Ok((connection, pushes)) = self.subscribe().await {
+            if let Ok((new, pushes)) = self.subscribe().await {
                 self.state.send_replace(Subscription::Active);
                 // Messages may have been missed. On this event, the engine looks for what they announced.
                 self.sessions.miss_messages();
                 self.events.send(Event::Ready).ok();
-                self.receive(connection, pushes).await;
+                let NewConnection {
+                    connection,
+                    mut watch,
+                } = new;
+                tokio::select! {
+                    () = self.receive(connection, pushes) => {}
+                    () = watch.replaced() => {}
+                }
                 self.checks.send_replace(());
                 failures = 1;
             }
             self.state.send_replace(Subscription::Inactive);
-            sleep(BACKOFF.delay(failures).unwrap_or_default()).await;
+            self.connector.pause(failures).await;
         }
     }
 
     /// Connects, subscribes, and checks that messages arrive.
-    async fn subscribe(&self) -> RedisResult<(MultiplexedConnection, Pushes)> {
+    async fn subscribe(&self) -> Result<(NewConnection, Pushes), Failure> {
         let (sender, mut pushes) = mpsc::unbounded_channel();
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.timeouts.connect))
-            .set_response_timeout(Some(self.timeouts.answer))
-            .set_push_sender(sender);
-        let connection = self
-            .client
-            .get_multiplexed_async_connection_with_config(&config);
-        let mut connection = connection.await?;
-        connection.subscribe(&self.channels).await?;
-        self.check_delivery(&mut connection, &mut pushes).await?;
-        Ok((connection, pushes))
+        let mut new = self.connector.connect(Some(sender)).await?;
+        let subscribed = async {
+            new.connection.subscribe(&self.channels).await?;
+            self.check_delivery(&mut new.connection, &mut pushes).await
+        };
+        subscribed.await.map_err(not_connected)?;
+        Ok((new, pushes))
     }
 
     /// Checks that messages on all channels arrive. A user who may subscribe may lack the permission to publish, and
@@ -101,7 +105,7 @@ impl Subscriber {
                 }
                 false
             };
-            if !timeout(self.timeouts.answer, arrives)
+            if !timeout(self.connector.timeouts.answer, arrives)
                 .await
                 .unwrap_or(false)
             {
@@ -123,7 +127,7 @@ impl Subscriber {
     /// Receives messages until the connection breaks, or does not answer a ping.
     async fn receive(&self, mut connection: MultiplexedConnection, mut pushes: Pushes) {
         loop {
-            match timeout(self.timeouts.ping_interval, pushes.recv()).await {
+            match timeout(self.connector.timeouts.ping_interval, pushes.recv()).await {
                 Ok(Some(push)) if push.kind == PushKind::Disconnection => return,
                 Ok(Some(push)) => self.forward(&push),
                 Ok(None) => return,

@@ -45,6 +45,8 @@ mod details_tests;
 mod durability_tests;
 mod errors_tests;
 mod failing_commands_tests;
+mod failover_tests;
+mod fake_sentinel;
 mod fencing_tokens_tests;
 mod group_repair_tests;
 mod groups_tests;
@@ -67,12 +69,17 @@ mod parts_tests;
 mod proxy;
 mod pushes_tests;
 mod queues_tests;
+mod replicas_tests;
 mod retention_tests;
+mod rewind_tests;
 mod routes_tests;
 mod scene;
 mod schedules_tests;
 mod script_times_tests;
 mod scripts_tests;
+#[path = "../../../../tests/support/redis_sentinels.rs"]
+mod sentinel_group;
+mod sentinels_tests;
 #[path = "../../../../tests/support/redis_server.rs"]
 pub(in crate::durable::store) mod server;
 mod settings_tests;

@@ -27,7 +27,7 @@ if partitions ~= ARGV[3] then return redis.error_reply('PARTITIONS ' .. partitio
 if not meta[1] then
   local layout = string.match(call('HGET', META, 'layout_copy') or '', '^%d+$') or LAYOUT
   local routes = call('HGET', ROUTES, 'version') or NO_ROUTES
-  call('HSET', META, 'layout', layout, 'layout_copy', layout, 'partitions', partitions, 'routes', routes, 'aged', pack('>I6I6I6', now, now, 2 * now))
+  call('HSET', META, 'layout', layout, 'layout_copy', layout, 'partitions', partitions, 'routes', routes, 'aged', pack('>I6I6I6', now, now, 2 * now), 'birth', ARGV[2] .. now)
   call('HSETNX', META, 'tombstones', call('HLEN', TOMBSTONES))
 end
 if ARGV[1] == '' then return now end

@@ -76,6 +76,10 @@ impl Proxy {
         }
     }
 
+    pub(super) fn port(&self) -> u16 {
+        self.address.port()
+    }
+
     pub(super) fn url(&self) -> String {
         format!("redis://{}/", self.address)
     }

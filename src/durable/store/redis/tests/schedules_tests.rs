@@ -1,8 +1,8 @@
 //! Schedules in Redis: their costs for a store without schedules, damage, a full server, the disk, and many that are due at once.
 
-use redis::IntoConnectionInfo as _;
 use tokio::sync::mpsc;
 
+use super::super::address::RedisAddress;
 use super::super::inner::Inner;
 use super::super::keys::{self, Keys};
 use super::super::schedules;
@@ -355,18 +355,17 @@ async fn a_schedule_is_on_the_disk_when_it_is_defined() {
     let _store = open(&server.url()).await;
     let mut builder = RedisStore::builder(&server.url());
     builder.wait_for_disk(true);
-    let info = server.url().as_str().into_connection_info().unwrap();
+    let target = RedisAddress::url(&server.url()).resolve().unwrap();
     let (sender, _events) = mpsc::unbounded_channel();
     let (time, runtime) = (Time::server(), tokio::runtime::Handle::current());
     let inner = Inner::start(
         &builder,
-        info,
+        target,
         &"redis".into(),
         time,
         &runtime,
         Some(sender),
-    )
-    .unwrap();
+    );
     // A server that cannot wait is refused when a store is opened, so this one is not opened.
     inner.has_to_wait.set(true).unwrap();
     let time = Clock::machine().wall() + HOUR;

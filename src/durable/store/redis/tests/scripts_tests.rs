@@ -23,6 +23,7 @@ fn all() -> Vec<(&'static str, &'static Script)> {
         ("move_tasks", &scripts.move_tasks),
         ("move_list", &scripts.move_list),
         ("kinds", &scripts.kinds),
+        ("last_numbers", &scripts.last_numbers),
         ("open", &scripts.open),
         ("close", &scripts.close),
         ("dead_letters", &scripts.dead_letters),

@@ -99,7 +99,7 @@ impl PeerSocket {
     pub(super) fn send(&self, to: EndpointId, event: &Event) -> io::Result<()> {
         match event {
             // Other processes do not get these.
-            Event::Ready | Event::Ended(_) | Event::Pushed(_) => Ok(()),
+            Event::Ready | Event::Ended(_) | Event::Pushed(_) | Event::Rewound(_) => Ok(()),
             Event::Wake(None) => self.send_bytes(to, &[WAKE]),
             Event::Wake(Some(session)) => {
                 let session = session.to_le_bytes();

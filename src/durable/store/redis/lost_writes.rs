@@ -1,0 +1,166 @@
+//! [`LostWrites`]: finds out after each connect whether the server has lost writes that it had acknowledged, and repeats them.
+//!
+//! A replica that is promoted lacks the last writes of its former primary, and a server that is restarted may lack those that were not on
+//! its disk. Such a server is *rewound*: it knows an earlier request of a session as the last one, or does not know the session. This
+//! process then sends the requests that it has kept again, under their numbers, before any other request uses the connection. Tasks that
+//! the server still has are not stored twice.
+//!
+//! If the store itself is another one, because the server was emptied, nothing is repeated.
+
+use std::sync::{Arc, Weak};
+
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Value};
+
+use super::error::{Fault, fault};
+use super::inner::Inner;
+use super::link::{Preparation, Prepared};
+use super::routes_cache::KnownRoutes;
+use super::tail::KeptRequest;
+use super::{enqueue, last_numbers, reply, sessions};
+use crate::durable::store::{NewTask, Rewind, SessionId};
+
+/// Searches each new connection of a store for writes that its server has lost.
+pub(super) struct LostWrites {
+    inner: Weak<Inner>,
+    /// Held while a connection is searched, so that of two connections only one repeats writes.
+    running: tokio::sync::Mutex<()>,
+}
+
+impl LostWrites {
+    /// Has the connections of a store searched from now on.
+    pub(super) fn watch(inner: &Arc<Inner>) {
+        let search = Arc::new(Self {
+            inner: Arc::downgrade(inner),
+            running: tokio::sync::Mutex::default(),
+        });
+        for link in inner.links() {
+            link.prepare_with(Arc::clone(&search) as Arc<dyn Preparation>);
+        }
+    }
+
+    async fn search(&self, connection: &mut MultiplexedConnection) -> Result<(), Fault> {
+        let Some(inner) = self.inner.upgrade() else {
+            return Ok(());
+        };
+        // Before the store is opened, nothing was acknowledged.
+        if !inner.births.is_any_known() {
+            return Ok(());
+        }
+        let _running = self.running.lock().await;
+        let mut rewind = Rewind::default();
+        let mut searched = Ok(());
+        for partition in inner.partitions.all() {
+            let mut search = Search {
+                inner: &inner,
+                connection: &mut *connection,
+                partition,
+                rewind: &mut rewind,
+            };
+            searched = search.run().await;
+            if searched.is_err() {
+                break;
+            }
+        }
+        inner.report(rewind);
+        searched
+    }
+}
+
+impl Preparation for LostWrites {
+    fn prepare<'a>(&'a self, connection: &'a mut MultiplexedConnection) -> Prepared<'a> {
+        Box::pin(async move {
+            match self.search(connection).await {
+                Err(Fault::Wait(failure) | Fault::Broken(failure)) => Err(failure.without_effect()),
+                // Every attempt would have this result, for example without permissions. Requests report it.
+                Ok(()) | Err(Fault::Final(_) | Fault::NoScript) => Ok(()),
+            }
+        })
+    }
+}
+
+/// The search of a partition.
+struct Search<'a> {
+    inner: &'a Inner,
+    connection: &'a mut MultiplexedConnection,
+    partition: usize,
+    rewind: &'a mut Rewind,
+}
+
+impl Search<'_> {
+    async fn run(&mut self) -> Result<(), Fault> {
+        let (inner, partition) = (self.inner, self.partition);
+        let asked = inner.tail.sessions(partition);
+        let arguments = last_numbers::arguments(&asked);
+        let command = inner.command(&inner.scripts.last_numbers, partition, arguments);
+        let answer = self.send(&command).await?;
+        let numbers = last_numbers::read(inner, partition, answer).map_err(Fault::Final)?;
+        let Some(numbers) = numbers else {
+            self.rewind.is_replaced = true;
+            self.rewind.lost += inner.tail.clear(partition) as u64;
+            return Ok(());
+        };
+        for (session, last) in asked.into_iter().zip(numbers) {
+            self.repeat(session, u64::try_from(last).ok()).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends the requests of a session again that the server has lost.
+    async fn repeat(&mut self, session: SessionId, last: Option<u64>) -> Result<(), Fault> {
+        let inner = self.inner;
+        let lost = inner
+            .tail
+            .lost(self.partition, session, last, inner.since_boot());
+        if lost.total() == 0 {
+            return Ok(());
+        }
+        // The names of types may be lost, too.
+        inner.types.forget(self.partition);
+        inner.routes.remove(self.partition);
+        if last.is_none() {
+            let open = sessions::reopening(inner, session);
+            self.send(&inner.command(&inner.scripts.open, self.partition, open))
+                .await?;
+        }
+        let mut refused = Vec::new();
+        for kept in lost.kept {
+            if !self.repeat_one(&kept).await? {
+                refused.push(kept.request.number);
+            }
+        }
+        self.rewind.lost += lost.others as u64;
+        inner.tail.settle(self.partition, session, &refused);
+        Ok(())
+    }
+
+    /// Sends a request again. Returns `false` if the server refuses it.
+    async fn repeat_one(&mut self, kept: &KeptRequest) -> Result<bool, Fault> {
+        let inner = self.inner;
+        let batch = kept.request.batch.close().iter();
+        let of_partition = |task: &&NewTask| inner.partitions.of_task(task.id) == self.partition;
+        let batch: Vec<_> = batch.filter(of_partition).collect();
+        let (routes, now) = (KnownRoutes::default(), inner.server_time());
+        let arguments = enqueue::arguments(&kept.request, &batch, &inner.client_id, &routes, now);
+        let command = inner.command(&inner.scripts.enqueue, self.partition, arguments);
+        let answer = match self.send(&command).await {
+            Ok(answer) => reply::enqueued(answer).map_err(Fault::Final)?,
+            // It has no memory left, for example.
+            Err(Fault::Final(_)) => {
+                self.rewind.lost += kept.tasks as u64;
+                return Ok(false);
+            }
+            Err(fault) => return Err(fault),
+        };
+        // A task whose key another one holds now is not stored.
+        let conflicts = answer.conflicts.len();
+        self.rewind.healed += kept.tasks.saturating_sub(conflicts) as u64;
+        self.rewind.lost += conflicts as u64;
+        Ok(true)
+    }
+
+    async fn send(&mut self, command: &Cmd) -> Result<Value, Fault> {
+        let answer = self.connection.send_packed_command(command).await;
+        answer.and_then(Value::extract_error).map_err(fault)
+    }
+}
