@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use self::proxy::Proxy;
 use self::server::Server;
+use self::server as redis_server;
 pub(in crate::durable::store) use self::server::is_installed as is_server_installed;
 use super::{RedisStore, RedisStoreBuilder};
 use crate::durable::clock::Clock;
@@ -38,6 +39,8 @@ mod census_tests;
 mod changes_tests;
 mod children_tests;
 mod clock_tests;
+#[path = "../../../../tests/support/redis_cluster.rs"]
+pub(in crate::durable::store) mod cluster;
 mod cluster_tests;
 mod damage_under_load_tests;
 mod damaged_rows_tests;

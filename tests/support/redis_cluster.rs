@@ -1,0 +1,251 @@
+//! A Redis Cluster for tests: three primaries, each of which has a third of the slots, and a replica of each if wanted.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis::Value;
+
+use super::redis_server::Server;
+
+/// The number of slots of a cluster.
+pub(crate) const SLOTS: u64 = 16_384;
+/// The number of primaries.
+pub(crate) const PRIMARIES: usize = 3;
+/// The maximum time for anything that the nodes of a cluster do.
+const TIMEOUT: Duration = Duration::from_secs(40);
+
+/// The nodes end with their owner. The first three begin as primaries, the others as their replicas, in the same order.
+pub(crate) struct Cluster {
+    nodes: Vec<Server>,
+    ids: Vec<String>,
+}
+
+impl Cluster {
+    /// Starts three primaries, which do not replace one another.
+    pub(crate) fn start() -> Self {
+        Self::with(PRIMARIES, &[])
+    }
+
+    /// Starts three primaries, and a replica of each, which replaces its primary when that has been silent for a second or two.
+    pub(crate) fn with_replicas() -> Self {
+        let settings = [
+            "--cluster-node-timeout",
+            "1500",
+            "--cluster-replica-validity-factor",
+            "0",
+        ];
+        Self::with(2 * PRIMARIES, &settings)
+    }
+
+    fn with(count: usize, settings: &[&str]) -> Self {
+        // If a node is lost, the others go on.
+        let common = [
+            "--cluster-enabled",
+            "yes",
+            "--cluster-require-full-coverage",
+            "no",
+            "--appendonly",
+            "no",
+        ];
+        let settings = [&common, settings].concat();
+        let start = |_| {
+            thread::spawn({
+                let settings: Vec<_> = settings.iter().map(|&it| it.to_owned()).collect();
+                move || Server::with(&settings.iter().map(|it| &**it).collect::<Vec<_>>())
+            })
+        };
+        let starting: Vec<_> = (0..count).map(start).collect();
+        let nodes = starting
+            .into_iter()
+            .map(|it| it.join().expect("a node starts"));
+        let nodes: Vec<Server> = nodes.collect();
+        let ids = nodes
+            .iter()
+            .map(|node| text(node.ask(&["CLUSTER", "MYID"])));
+        let cluster = Self {
+            ids: ids.collect(),
+            nodes,
+        };
+        cluster.join();
+        cluster
+    }
+
+    /// Divides the slots, and has all nodes meet.
+    fn join(&self) {
+        for (nth, node) in (0..).zip(&self.nodes[..PRIMARIES]) {
+            let (first, next) = (range_start(nth), range_start(nth + 1));
+            node.ask(&[
+                "CLUSTER",
+                "ADDSLOTSRANGE",
+                &first.to_string(),
+                &(next - 1).to_string(),
+            ]);
+        }
+        for (nth, node) in self.nodes.iter().enumerate() {
+            node.ask(&["CLUSTER", "SET-CONFIG-EPOCH", &(nth + 1).to_string()]);
+            for other in &self.nodes[nth + 1..] {
+                node.ask(&["CLUSTER", "MEET", "127.0.0.1", &other.port().to_string()]);
+            }
+        }
+        for (nth, node) in self.nodes.iter().enumerate().skip(PRIMARIES) {
+            // A node can follow another one as soon as it knows it.
+            let follow = ["CLUSTER", "REPLICATE", &self.ids[nth - PRIMARIES]];
+            until("a replica follows", || node.try_ask(&follow).is_some());
+        }
+        self.until_agreed();
+    }
+
+    /// Waits until each running node knows the owners of all slots, and all replicas that run.
+    pub(crate) fn until_agreed(&self) {
+        let servers = self.nodes.len() / PRIMARIES;
+        let is_known = |node: &Server| {
+            let info = node
+                .try_ask(&["CLUSTER", "INFO"])
+                .map(text)
+                .unwrap_or_default();
+            info.contains("cluster_state:ok")
+                && ranges(node).iter().all(|(_, _, it)| it.len() == servers)
+                && ranges(node)
+                    .iter()
+                    .map(|(first, last, _)| last + 1 - first)
+                    .sum::<u64>()
+                    == SLOTS
+        };
+        until("the nodes agree", || self.nodes.iter().all(is_known));
+    }
+
+    pub(crate) fn node(&self, nth: usize) -> &Server {
+        &self.nodes[nth]
+    }
+
+    /// Kills a node, or stops and continues it.
+    pub(crate) fn node_mut(&mut self, nth: usize) -> &mut Server {
+        &mut self.nodes[nth]
+    }
+
+    pub(crate) fn url(&self, nth: usize) -> String {
+        format!("redis://127.0.0.1:{}/", self.nodes[nth].port())
+    }
+
+    /// Returns the slot of a key.
+    pub(crate) fn slot(&self, key: &str) -> u64 {
+        let answer = self
+            .nodes
+            .iter()
+            .find_map(|node| node.try_ask(&["CLUSTER", "KEYSLOT", key]));
+        match answer {
+            Some(Value::Int(slot)) => slot as u64,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Returns the node that owns a slot, as a running node knows it, other than `except`.
+    pub(crate) fn owner_except(&self, slot: u64, except: Option<usize>) -> usize {
+        let asked = (0..self.nodes.len()).filter(|&nth| Some(nth) != except);
+        let mut asked = asked.filter(|&nth| self.nodes[nth].try_ask(&["PING"]).is_some());
+        let asked = asked.next().expect("a node runs");
+        let ranges = ranges(&self.nodes[asked]);
+        let (_, _, ports) = ranges
+            .iter()
+            .find(|(first, last, _)| (*first..=*last).contains(&slot))
+            .expect("the slot has an owner");
+        let owner = self.nodes.iter().position(|node| node.port() == ports[0]);
+        owner.expect("the owner is a node")
+    }
+
+    /// Returns the node that owns the slot of a key.
+    pub(crate) fn owner(&self, key: &str) -> usize {
+        self.owner_except(self.slot(key), None)
+    }
+
+    /// Begins to move a slot between two nodes.
+    pub(crate) fn begin_move(&self, slot: u64, from: usize, to: usize) {
+        let slot = slot.to_string();
+        self.nodes[to].ask(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &self.ids[from]]);
+        self.nodes[from].ask(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &self.ids[to]]);
+    }
+
+    /// Moves some keys of a slot. Returns `false` if there are none left.
+    pub(crate) fn move_keys(&self, slot: u64, from: usize, to: usize, most: usize) -> bool {
+        let (slot, most) = (slot.to_string(), most.to_string());
+        let keys = match self.nodes[from].ask(&["CLUSTER", "GETKEYSINSLOT", &slot, &most]) {
+            Value::Array(keys) if keys.is_empty() => return false,
+            Value::Array(keys) => keys,
+            other => panic!("{other:?}"),
+        };
+        let port = self.nodes[to].port().to_string();
+        for key in keys.into_iter().map(text) {
+            self.nodes[from].ask(&["MIGRATE", "127.0.0.1", &port, &key, "0", "5000"]);
+        }
+        true
+    }
+
+    /// Completes the move of a slot.
+    pub(crate) fn end_move(&self, slot: u64, to: usize) {
+        let others = (0..PRIMARIES).filter(|&node| node != to);
+        for node in [to].into_iter().chain(others) {
+            self.nodes[node].try_ask(&[
+                "CLUSTER",
+                "SETSLOT",
+                &slot.to_string(),
+                "NODE",
+                &self.ids[to],
+            ]);
+        }
+    }
+
+    /// Moves a slot, as `redis-cli --cluster reshard` does.
+    pub(crate) fn move_slot(&self, slot: u64, from: usize, to: usize) {
+        self.begin_move(slot, from, to);
+        while self.move_keys(slot, from, to, 10) {}
+        self.end_move(slot, to);
+    }
+}
+
+/// Returns the first slot of a primary.
+fn range_start(nth: u64) -> u64 {
+    nth * SLOTS / PRIMARIES as u64
+}
+
+/// Returns the ranges of slots that a node knows, with the ports of their servers, the primary first.
+fn ranges(node: &Server) -> Vec<(u64, u64, Vec<u16>)> {
+    let Some(Value::Array(ranges)) = node.try_ask(&["CLUSTER", "SLOTS"]) else {
+        return Vec::new();
+    };
+    let number = |value: &Value| match value {
+        Value::Int(number) => *number as u64,
+        other => panic!("{other:?}"),
+    };
+    let port = |value: &Value| match value {
+        Value::Array(server) => number(&server[1]) as u16,
+        other => panic!("{other:?}"),
+    };
+    let range = |value: Value| match value {
+        Value::Array(parts) => (
+            number(&parts[0]),
+            number(&parts[1]),
+            parts[2..].iter().map(port).collect(),
+        ),
+        other => panic!("{other:?}"),
+    };
+    ranges.into_iter().map(range).collect()
+}
+
+/// Returns the text of an answer.
+pub(crate) fn text(value: Value) -> String {
+    match value {
+        Value::BulkString(bytes) => String::from_utf8(bytes).expect("text"),
+        Value::SimpleString(text) | Value::VerbatimString { text, .. } => text,
+        other => format!("{other:?}"),
+    }
+}
+
+/// Waits on this thread until a condition holds.
+#[track_caller]
+fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let end = Instant::now() + TIMEOUT;
+    while !condition() {
+        assert!(Instant::now() < end, "waited in vain until {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
