@@ -1,5 +1,6 @@
 //! A Redis Cluster for tests: three primaries, each of which has a third of the slots, and a replica of each if wanted.
 
+use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,19 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
+    /// The cluster that the tests share that run at the same time; it ends with the last of them.
+    #[allow(dead_code, reason = "only the suite of all stores shares one")]
+    pub(crate) fn shared() -> Arc<Self> {
+        static SHARED: Mutex<Weak<Cluster>> = Mutex::new(Weak::new());
+        let mut shared = SHARED.lock().unwrap_or_else(|it| it.into_inner());
+        let cluster = shared.upgrade();
+        cluster.unwrap_or_else(|| {
+            let cluster = Arc::new(Self::start());
+            *shared = Arc::downgrade(&cluster);
+            cluster
+        })
+    }
+
     /// Starts three primaries, which do not replace one another.
     pub(crate) fn start() -> Self {
         Self::with(PRIMARIES, &[])

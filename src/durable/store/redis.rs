@@ -31,6 +31,7 @@ mod backend;
 mod batches;
 mod builder;
 mod changes;
+mod cluster_slots;
 mod diagnosis;
 mod each_partition;
 mod enqueue;
@@ -47,6 +48,8 @@ mod move_tasks;
 mod move_waiting;
 mod names;
 mod namespaces;
+mod node;
+mod nodes;
 mod notes;
 mod overview;
 mod partitions;
@@ -228,7 +231,30 @@ impl RedisStore {
     /// # Ok(()) }
     /// ```
     pub fn builder(url: &str) -> RedisStoreBuilder {
-        RedisStoreBuilder::new(url)
+        RedisStoreBuilder::new(vec![url.to_owned()], false)
+    }
+
+    /// Returns a builder of a store on a Redis Cluster. The URLs are those of some of its nodes, of which the first that answers is asked
+    /// for the others. All nodes have the same user and password, and all use TLS or none does.
+    ///
+    /// A store that is opened with the URL of one node, by [`open`](Self::open) or [`builder`](Self::builder), finds the others, too. With
+    /// several URLs, it can be opened while one of these nodes is down.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use throng::durable::RedisStore;
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let nodes = ["redis://10.0.0.1:7000/", "redis://10.0.0.2:7000/"];
+    /// let store = RedisStore::cluster(nodes).partitions(16).open().await?;
+    /// # drop(store);
+    /// # Ok(()) }
+    /// ```
+    pub fn cluster<'a>(urls: impl IntoIterator<Item = &'a str>) -> RedisStoreBuilder {
+        let urls = urls.into_iter().map(str::to_owned);
+        RedisStoreBuilder::new(urls.collect(), true)
     }
 
     /// Requests the server's version and its settings, which determine how durable its writes are.
@@ -286,31 +312,39 @@ impl RedisStore {
         time: Time,
         is_observer: bool,
     ) -> Result<Self, DurableError> {
-        let (info, name) = Self::address(builder)?;
+        let (given, name) = Self::addresses(builder)?;
         let opened = match is_observer {
-            true => Self::try_observe(builder, info, &name, time).await,
-            false => Self::try_open(builder, info, &name, time).await,
+            true => Self::try_observe(builder, given, &name, time).await,
+            false => Self::try_open(builder, given, &name, time).await,
         };
         opened.map_err(|failure| DurableError::store(&name, None, failure))
     }
 
-    /// Returns the address of the server, and the name of the store in messages.
-    fn address(builder: &RedisStoreBuilder) -> Result<(ConnectionInfo, Arc<str>), DurableError> {
-        let info = builder.url.as_str().into_connection_info();
-        let name = info.as_ref().map(|info| name_of(info, &builder.namespace));
-        let name: Arc<str> = name.unwrap_or_else(|_| String::from("redis")).into();
+    /// Returns the addresses of the server, or of nodes of a cluster, and the name of the store in messages.
+    fn addresses(
+        builder: &RedisStoreBuilder,
+    ) -> Result<(Vec<ConnectionInfo>, Arc<str>), DurableError> {
+        let given = builder
+            .urls
+            .iter()
+            .map(|url| url.as_str().into_connection_info());
+        let given = given.collect::<Result<Vec<_>, _>>();
+        let first = given.as_ref().ok().and_then(|given| given.first());
+        let name = first.map(|first| name_of(first, &builder.namespace));
+        let name: Arc<str> = name.unwrap_or_else(|| String::from("redis")).into();
         let checked = builder.check();
         checked.map_err(|reason| DurableError::invalid(&name, reason))?;
-        match info {
-            Ok(info) => Ok((info, name)),
+        match given {
+            Ok(given) => Ok((given, name)),
             Err(error) => Err(DurableError::store(&name, None, not_connected(error))),
         }
     }
 
     async fn list_namespaces(builder: &RedisStoreBuilder) -> Result<Vec<String>, DurableError> {
-        let (info, name) = Self::address(builder)?;
+        let (given, name) = Self::addresses(builder)?;
         let failed = |failure| DurableError::store(&name, None, failure);
-        let store = Self::start(builder, info, &name, Time::server(), None).map_err(failed)?;
+        let store = Self::start(builder, given, &name, Time::server(), None);
+        let store = store.await.map_err(failed)?;
         let list = |inner: Arc<Inner>| async move { namespaces::list(&inner).await };
         store.request(list).await.map_err(failed)
     }
@@ -329,7 +363,7 @@ impl RedisStore {
 
     async fn try_open(
         builder: &RedisStoreBuilder,
-        info: ConnectionInfo,
+        given: Vec<ConnectionInfo>,
         name: &Arc<str>,
         time: Time,
     ) -> Result<Self, Failure> {
@@ -337,7 +371,7 @@ impl RedisStore {
         time.watch(&sender);
         let store = Self {
             events: Mutex::new(Some(events)),
-            ..Self::start(builder, info, name, time, Some(sender))?
+            ..Self::start(builder, given, name, time, Some(sender)).await?
         };
         let opened = store.request(|inner| async move { sessions::open_store(&inner).await });
         opened.await?;
@@ -346,20 +380,20 @@ impl RedisStore {
 
     async fn try_observe(
         builder: &RedisStoreBuilder,
-        info: ConnectionInfo,
+        given: Vec<ConnectionInfo>,
         name: &Arc<str>,
         time: Time,
     ) -> Result<Self, Failure> {
-        let store = Self::start(builder, info, name, time, None)?;
+        let store = Self::start(builder, given, name, time, None).await?;
         let opened = store.request(|inner| async move { sessions::observe_store(&inner).await });
         opened.await?;
         Ok(store)
     }
 
     /// Starts the thread of the store, and its connections.
-    fn start(
+    async fn start(
         builder: &RedisStoreBuilder,
-        info: ConnectionInfo,
+        given: Vec<ConnectionInfo>,
         name: &Arc<str>,
         time: Time,
         events: Option<mpsc::UnboundedSender<Event>>,
@@ -367,8 +401,9 @@ impl RedisStore {
         let stop = CancellationToken::new();
         let runtime = start_thread(stop.clone())?;
         let thread = stop.drop_guard();
+        let connect = Inner::connect(builder.clone(), given, Arc::clone(name), time, events);
         Ok(Self {
-            inner: Arc::new(Inner::start(builder, info, name, time, &runtime, events)?),
+            inner: Arc::new(link::spawn(&runtime, connect).await?),
             runtime,
             events: Mutex::default(),
             _thread: thread,
@@ -496,7 +531,7 @@ impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisStore")
             .field("name", &self.inner.name)
-            .field("is_connected", &self.inner.link.is_connected())
+            .field("is_connected", &self.inner.nodes.failure().is_none())
             .field("is_subscribed", &self.inner.is_subscribed())
             .finish_non_exhaustive()
     }

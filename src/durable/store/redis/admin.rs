@@ -39,7 +39,7 @@ async fn status_in(
         let rest = &ids[states.len()..];
         let mut arguments = Arguments::default();
         arguments.push(&*inner.client_id);
-        arguments.push_number(u8::from(inner.is_subscribed()));
+        arguments.push_number(u8::from(inner.nodes.is_subscribed(partition)));
         arguments.push_number(MAX_BATCH_BYTES);
         arguments.push_ids(&rest[..rest.len().min(MAX_BATCH_TASKS)]);
         let answer = inner.run(&inner.scripts.status, partition, arguments);

@@ -228,7 +228,7 @@ impl Backend for RedisStore {
     }
 
     fn health(&self) -> Health {
-        match self.inner.link.failure() {
+        match self.inner.nodes.failure() {
             Some(failure) => Health::Unreachable(failure),
             None if self.inner.is_subscribed() => Health::Well,
             None => Health::Mute,

@@ -29,7 +29,10 @@ use crate::durable::store::layouts::Layouts;
 #[derive(Clone)]
 #[must_use = "a builder does nothing until `open` is called"]
 pub struct RedisStoreBuilder {
-    pub(super) url: String,
+    /// The addresses of the server, or of nodes of a cluster.
+    pub(super) urls: Vec<String>,
+    /// `true` if the server must belong to a cluster.
+    pub(super) is_cluster: bool,
     pub(super) namespace: String,
     pub(super) timeouts: Timeouts,
     pub(super) allow_eviction: bool,
@@ -41,9 +44,10 @@ pub struct RedisStoreBuilder {
 }
 
 impl RedisStoreBuilder {
-    pub(super) fn new(url: &str) -> Self {
+    pub(super) fn new(urls: Vec<String>, is_cluster: bool) -> Self {
         Self {
-            url: url.to_owned(),
+            urls,
+            is_cluster,
             namespace: String::from("default"),
             timeouts: Timeouts {
                 connect: Duration::from_secs(2),

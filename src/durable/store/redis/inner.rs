@@ -3,15 +3,15 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use redis::{Client, ConnectionInfo, ProtocolVersion, Value};
-use tokio::runtime::Handle;
-use tokio::sync::{mpsc, watch};
+use redis::{ConnectionInfo, Value};
+use tokio::sync::mpsc;
 
 use super::builder::RedisStoreBuilder;
 use super::epochs::AdvanceEpochs;
-use super::error::not_connected;
 use super::keys::{self, Keys};
-use super::link::{Link, Timeouts};
+use super::link::ScriptCall;
+use super::node::Connector;
+use super::nodes::Nodes;
 use super::partitions::Partitions;
 use super::recorded_types::RecordedTypes;
 use super::relays::Relays;
@@ -19,7 +19,7 @@ use super::routes_cache::RoutesCache;
 use super::scripts::{Arguments, Script, Scripts};
 use super::server_clock::ServerClock;
 use super::session_state::Sessions;
-use super::subscriber::{Subscriber, Subscription};
+use super::subscriber::Subscription;
 use super::time::Time;
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
@@ -31,9 +31,7 @@ use crate::sync::{Mutex, lock};
 pub(super) struct Inner {
     pub(super) name: Arc<str>,
     pub(super) namespace: String,
-    pub(super) link: Arc<Link>,
-    /// A connection for requests that wait until their writes are on the disk, since they block the requests behind them.
-    pub(super) disk: Option<Arc<Link>>,
+    pub(super) nodes: Arc<Nodes>,
     /// `true` if acknowledged writes may not be on the disk yet. It is unset until the server was asked.
     pub(super) has_to_wait: OnceLock<bool>,
     pub(super) scripts: &'static Scripts,
@@ -42,7 +40,6 @@ pub(super) struct Inner {
     pub(super) partitions: Partitions,
     /// The id by which others send messages to this process, of eight characters.
     pub(super) client_id: String,
-    pub(super) subscription: watch::Receiver<Subscription>,
     time: Time,
     pub(super) clock: Arc<ServerClock>,
     pub(super) sessions: Sessions,
@@ -58,51 +55,40 @@ pub(super) struct Inner {
 }
 
 impl Inner {
-    /// Connects to the server. Without a sender of events, the process receives no messages.
-    pub(super) fn start(
-        builder: &RedisStoreBuilder,
-        info: ConnectionInfo,
-        name: &Arc<str>,
+    /// Connects to the server, or to the nodes of its cluster. Without a sender of events, the process receives no messages.
+    pub(super) async fn connect(
+        builder: RedisStoreBuilder,
+        given: Vec<ConnectionInfo>,
+        name: Arc<str>,
         time: Time,
-        runtime: &Handle,
         events: Option<mpsc::UnboundedSender<Event>>,
     ) -> Result<Self, Failure> {
-        let (requests, pushes) = clients(info, builder.timeouts).map_err(not_connected)?;
         let partitions = Partitions::new(builder.partitions);
         let bases: Vec<_> = partitions
             .all()
             .map(|partition| keys::base(&builder.namespace, partition))
             .collect();
-        let client_id = new_client_id();
+        let (client_id, clock) = (new_client_id(), Arc::default());
         let channel = |base: &String| keys::channel(base, &client_id);
-        let (state, subscription) = watch::channel(Subscription::Unknown);
-        let (checks, check_requested) = watch::channel(());
-        let clock = Arc::default();
-        let _entered = runtime.enter();
-        if let Some(events) = events {
-            let subscriber = Subscriber {
-                clock: Arc::clone(&clock),
-                client: pushes,
-                timeouts: builder.timeouts,
-                channels: bases.iter().map(channel).collect(),
-                events,
-                state: Arc::new(state),
-                checks,
-            };
-            tokio::spawn(subscriber.run());
-        }
-        let link = || Link::start(requests.clone(), builder.timeouts, check_requested.clone());
+        let connector = Connector {
+            timeouts: builder.timeouts,
+            has_disk: builder.wait_for_disk,
+            channels: bases.iter().map(channel).collect(),
+            clock: Arc::clone(&clock),
+            events,
+            is_read_only: Arc::default(),
+            is_lost: Arc::default(),
+        };
+        let nodes = Nodes::connect(connector, given, &bases, builder.is_cluster).await?;
         Ok(Self {
-            name: Arc::clone(name),
-            namespace: builder.namespace.clone(),
-            link: link(),
-            disk: builder.wait_for_disk.then(link),
+            name,
+            namespace: builder.namespace,
+            scripts: Scripts::of(time.of_scripts(), builder.layouts, nodes.is_cluster()),
+            nodes,
             has_to_wait: OnceLock::new(),
-            scripts: Scripts::of(time.of_scripts(), builder.layouts),
             keys: bases.iter().map(|base| Keys::new(base)).collect(),
             partitions,
             client_id,
-            subscription,
             time,
             clock,
             sessions: Sessions::default(),
@@ -123,8 +109,13 @@ impl Inner {
         mut arguments: Arguments,
     ) -> Result<Value, Failure> {
         self.time.push_to(&mut arguments);
-        let keys = &self.keys[partition];
-        self.link.run(script, keys, &arguments).await
+        let call = ScriptCall {
+            script,
+            keys: &self.keys[partition],
+            arguments: &arguments,
+            advance: None,
+        };
+        self.nodes.run(partition, &call, false).await
     }
 
     /// Runs the script `turn`. Since it may claim, its connection must have advanced the epochs of the partition.
@@ -134,9 +125,23 @@ impl Inner {
         mut arguments: Arguments,
     ) -> Result<Value, Failure> {
         self.time.push_to(&mut arguments);
-        let script = &self.scripts.turn;
         let advance = self.advance_epochs(partition);
-        self.link.run_after(script, &arguments, &advance).await
+        let call = Self::call_after(&self.scripts.turn, &arguments, &advance);
+        self.nodes.run(partition, &call, false).await
+    }
+
+    /// Returns a call of a script on a connection that has advanced the epochs of its partition.
+    fn call_after<'a>(
+        script: &'a Script,
+        arguments: &'a Arguments,
+        advance: &'a AdvanceEpochs<'a>,
+    ) -> ScriptCall<'a> {
+        ScriptCall {
+            script,
+            keys: advance.keys,
+            arguments,
+            advance: Some(advance),
+        }
     }
 
     /// Returns the request that a connection sends before its first claim in a partition.
@@ -159,17 +164,14 @@ impl Inner {
     ) -> Result<Value, Failure> {
         self.time.push_to(&mut arguments);
         let advance = self.advance_epochs(partition);
-        match &self.disk {
-            Some(disk) if self.waits_for_disk() => {
-                disk.run_to_disk(script, &arguments, &advance).await
-            }
-            _ => self.link.run_after(script, &arguments, &advance).await,
-        }
+        let call = Self::call_after(script, &arguments, &advance);
+        let to_disk = self.waits_for_disk();
+        self.nodes.run(partition, &call, to_disk).await
     }
 
-    /// Returns `true` if the store receives messages.
+    /// Returns `true` if the store receives the messages of all partitions.
     pub(super) fn is_subscribed(&self) -> bool {
-        *self.subscription.borrow() == Subscription::Active
+        self.nodes.subscription() == Subscription::Active
     }
 
     /// Returns `true` if answers are delayed until the writes that they acknowledge are on the disk.
@@ -210,20 +212,4 @@ fn new_client_id() -> String {
         .iter()
         .map(|byte| char::from(LETTERS[usize::from(byte % 64)]))
         .collect()
-}
-
-/// Creates the clients that connect for requests and for messages.
-fn clients(info: ConnectionInfo, timeouts: Timeouts) -> redis::RedisResult<(Client, Client)> {
-    use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
-    // The system counts in whole seconds.
-    let time = timeouts.answer.max(Duration::from_secs(1));
-    let keepalive = TcpKeepalive::new().with_time(time).with_interval(time);
-    let tcp = TcpSettings::default()
-        .set_nodelay(true)
-        .set_keepalive(keepalive);
-    let info = info.set_tcp_settings(tcp);
-    let settings = info.redis_settings().clone();
-    let settings = settings.set_protocol(ProtocolVersion::RESP3);
-    let pushes = info.clone().set_redis_settings(settings);
-    Ok((Client::open(info)?, Client::open(pushes)?))
 }

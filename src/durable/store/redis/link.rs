@@ -36,13 +36,32 @@ pub(super) struct Timeouts {
     pub(super) ping_interval: Duration,
 }
 
+/// A script, and what it is run with.
+#[derive(Clone, Copy)]
+pub(super) struct ScriptCall<'a> {
+    pub(super) script: &'a Script,
+    pub(super) keys: &'a Keys,
+    pub(super) arguments: &'a Arguments,
+    /// The epochs that the connection must have advanced before.
+    pub(super) advance: Option<&'a AdvanceEpochs<'a>>,
+}
+
+/// How a request is sent.
+#[derive(Clone, Copy)]
+pub(super) struct Attempt {
+    /// The time until which the link waits for a connection, and sends the request again if the server defers it.
+    pub(super) end: Instant,
+    /// `true` if another node has told that this one is asked.
+    pub(super) is_asking: bool,
+}
+
 /// A connection for requests, which is replaced when it breaks.
 pub(super) struct Link {
     client: Client,
     timeouts: Timeouts,
     state: watch::Sender<State>,
-    /// `true` if scripts run with commands that refuse writes.
-    is_read_only: OnceLock<()>,
+    /// Set if scripts run with commands that refuse writes.
+    is_read_only: Arc<OnceLock<()>>,
 }
 
 enum State {
@@ -65,17 +84,18 @@ struct Connection {
 
 impl Link {
     /// Creates a link, and keeps it connected until it is dropped. When `checks` changes, the connection is pinged at
-    /// once.
+    /// once. The links of a store share `is_read_only`.
     pub(super) fn start(
         client: Client,
         timeouts: Timeouts,
         checks: watch::Receiver<()>,
+        is_read_only: Arc<OnceLock<()>>,
     ) -> Arc<Self> {
         let link = Arc::new(Self {
             client,
             timeouts,
             state: watch::Sender::new(State::Down(None)),
-            is_read_only: OnceLock::new(),
+            is_read_only,
         });
         tokio::spawn(supervise(Arc::downgrade(&link), checks));
         link
@@ -90,102 +110,89 @@ impl Link {
         }
     }
 
-    /// Runs a script. While the server cannot be reached or is not ready, waits until the answer timeout.
+    /// Runs a script. While the server cannot be reached or is not ready, waits until the end of the attempt.
     pub(super) async fn run(
         &self,
-        script: &Script,
-        keys: &Keys,
-        arguments: &Arguments,
-    ) -> Result<Value, Failure> {
-        self.run_by_hash(script, keys, arguments, None).await
-    }
-
-    /// Runs a script on a connection that has advanced the epochs of a partition.
-    pub(super) async fn run_after(
-        &self,
-        script: &Script,
-        arguments: &Arguments,
-        advance: &AdvanceEpochs<'_>,
-    ) -> Result<Value, Failure> {
-        self.run_by_hash(script, advance.keys, arguments, Some(advance))
-            .await
-    }
-
-    async fn run_by_hash(
-        &self,
-        script: &Script,
-        keys: &Keys,
-        arguments: &Arguments,
-        advance: Option<&AdvanceEpochs<'_>>,
-    ) -> Result<Value, Failure> {
+        call: &ScriptCall<'_>,
+        attempt: Attempt,
+    ) -> Result<Value, Fault> {
         let [with_hash, with_text] = match self.is_read_only.get() {
             Some(()) => ["EVALSHA_RO", "EVAL_RO"],
             None => ["EVALSHA", "EVAL"],
         };
-        let by_hash = arguments.command(with_hash, script.hash(), script.keys(keys));
-        match self.send_after(&by_hash, advance).await {
+        let command = |name, text| {
+            let keys = call.script.keys(call.keys);
+            call.arguments.command(name, text, keys)
+        };
+        let by_hash = command(with_hash, call.script.hash());
+        match self.send_after(&by_hash, call.advance, attempt).await {
             Err(Fault::NoScript) => {
-                let by_text = arguments.command(with_text, script.text(), script.keys(keys));
-                self.send_after(&by_text, advance).await
+                let by_text = command(with_text, call.script.text());
+                self.send_after(&by_text, call.advance, attempt).await
             }
             answer => answer,
         }
-        .map_err(Fault::into_failure)
     }
 
     /// Runs a script, and waits until the server has written the changes to its disk. It waits on the connection that has
     /// received the answer, since another one may lead to a server that has lost the changes.
     pub(super) async fn run_to_disk(
         &self,
-        script: &Script,
-        arguments: &Arguments,
-        advance: &AdvanceEpochs<'_>,
-    ) -> Result<Value, Failure> {
-        let before = self
-            .connection(Instant::now() + self.timeouts.answer)
-            .await?;
-        let answer = self.run_after(script, arguments, advance).await?;
+        call: &ScriptCall<'_>,
+        attempt: Attempt,
+    ) -> Result<Value, Fault> {
+        let before = self.connection(attempt.end).await.map_err(Fault::Final)?;
+        let answer = self.run(call, attempt).await?;
         if !self.is_current(before.number) {
-            return Err(no_answer());
+            return Err(Fault::Final(no_answer()));
         }
         let mut connection = before.connection;
         // `WAITAOF` waits only for writes of its own connection. The script may have changed nothing because an earlier
         // connection has, so this one writes something after those changes.
         let mut wait = redis::pipe();
-        wait.hset(advance.keys.meta(), "disk", 1).ignore();
+        wait.hset(call.keys.meta(), "disk", 1).ignore();
         let limit = self.timeouts.answer.as_millis() as u64 / 2;
         wait.cmd("WAITAOF").arg(1).arg(0).arg(limit);
         // The numbers of disks that have the writes: the server's own, and those of its replicas.
         let disks: RedisResult<((u64, u64),)> = wait.query_async(&mut connection).await;
-        match disks {
-            Ok(((1, _),)) => Ok(answer),
-            Ok(_) => Err(no_answer()),
-            Err(error) => Err(with_unknown_effect(fault(error).into_failure())),
-        }
+        let failure = match disks {
+            Ok(((1, _),)) => return Ok(answer),
+            Ok(_) => no_answer(),
+            Err(error) => with_unknown_effect(fault(error).into_failure()),
+        };
+        Err(Fault::Final(failure))
     }
 
     /// Sends a command. Sends it again if it fails without an effect, until the answer timeout.
     pub(super) async fn send(&self, command: &Cmd) -> Result<Value, Fault> {
-        self.send_after(command, None).await
+        self.send_after(command, None, self.attempt()).await
+    }
+
+    /// Returns an attempt that takes the answer timeout.
+    pub(super) fn attempt(&self) -> Attempt {
+        Attempt {
+            end: Instant::now() + self.timeouts.answer,
+            is_asking: false,
+        }
     }
 
     /// Sends a command once, since another attempt is not worth the time.
-    pub(super) async fn send_once(&self, command: &Cmd) -> Result<Value, Fault> {
-        let end = Instant::now() + self.timeouts.answer;
-        let connection = self.connection(end).await.map_err(Fault::Final)?;
-        connection.send(command).await
+    pub(super) async fn send_once(&self, command: &Cmd, attempt: Attempt) -> Result<Value, Fault> {
+        let connection = self.connection(attempt.end).await.map_err(Fault::Final)?;
+        connection.send(command, attempt.is_asking).await
     }
 
     async fn send_after(
         &self,
         command: &Cmd,
         advance: Option<&AdvanceEpochs<'_>>,
+        attempt: Attempt,
     ) -> Result<Value, Fault> {
-        let end = Instant::now() + self.timeouts.answer;
         let mut failures = 0;
         loop {
-            let connection = self.connection(end).await.map_err(Fault::Final)?;
-            let fault = match connection.send_after(command, advance).await {
+            let connection = self.connection(attempt.end).await.map_err(Fault::Final)?;
+            let sent = connection.send_after(command, advance, attempt.is_asking);
+            let fault = match sent.await {
                 Ok(answer) => return Ok(answer),
                 Err(fault) => fault,
             };
@@ -199,10 +206,17 @@ impl Link {
             };
             failures += 1;
             let pause = BACKOFF.delay(failures).unwrap_or_default();
-            if failure.effect == Effect::Unknown || Instant::now() + pause > end {
+            if failure.effect == Effect::Unknown || Instant::now() + pause > attempt.end {
                 return Err(Fault::Final(failure));
             }
             sleep(pause).await;
+        }
+    }
+
+    /// Has the connection advance the epochs of a partition again before its next claim, since the partition was elsewhere meanwhile.
+    pub(super) fn forget_epochs(&self, partition: usize) {
+        if let State::Up(connection) = &*self.state.borrow() {
+            lock(&connection.advanced).remove(&partition);
         }
     }
 
@@ -270,26 +284,38 @@ impl Connection {
         &self,
         command: &Cmd,
         advance: Option<&AdvanceEpochs<'_>>,
+        is_asking: bool,
     ) -> Result<Value, Fault> {
         if let Some(advance) = advance
             && !lock(&self.advanced).contains(&advance.partition)
         {
-            let advanced = self.send(&advance.command()).await;
+            let advanced = self.send(&advance.command(), is_asking).await;
             advanced.map_err(Fault::not_sent)?;
             lock(&self.advanced).insert(advance.partition);
         }
-        self.send(command).await
+        self.send(command, is_asking).await
     }
 
-    async fn send(&self, command: &Cmd) -> Result<Value, Fault> {
+    async fn send(&self, command: &Cmd, is_asking: bool) -> Result<Value, Fault> {
         let mut connection = self.connection.clone();
-        let answer = connection.send_packed_command(command).await;
+        let answer = match is_asking {
+            false => connection.send_packed_command(command).await,
+            true => ask(&mut connection, command).await,
+        };
         let answer = answer.and_then(Value::extract_error).map_err(fault);
         if !matches!(answer, Err(Fault::Broken(_))) {
             self.answers.add(1);
         }
         answer
     }
+}
+
+/// Sends a command to the node to which the slot of its keys is being moved. `ASKING` is valid for the command that follows it.
+async fn ask(connection: &mut MultiplexedConnection, command: &Cmd) -> RedisResult<Value> {
+    let mut both = redis::pipe();
+    both.cmd("ASKING").add_command(command.clone());
+    let answers = connection.send_packed_commands(&both, 1, 1).await?;
+    Ok(answers.into_iter().next().unwrap_or(Value::Nil))
 }
 
 /// Returns the failure of a request that may have had an effect.
@@ -358,7 +384,7 @@ async fn monitor(
             },
         };
         if (is_check || connection.answers.get() == answers)
-            && let Err(Fault::Broken(failure)) = connection.send(&redis::cmd("PING")).await
+            && let Err(Fault::Broken(failure)) = connection.send(&redis::cmd("PING"), false).await
             && let Some(link) = link.upgrade()
         {
             link.disconnect(connection.number, &failure);

@@ -5,7 +5,6 @@ use super::inner::{Inner, after_others};
 use super::namespaces;
 use super::routing::{self, Write};
 use super::scripts::Arguments;
-use super::subscriber::Subscription;
 use super::{probe, reply};
 use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::store::kind::TypeSet;
@@ -18,9 +17,8 @@ const MAX_DECLARATIONS: usize = 10;
 
 /// Refuses a server that is unfit, and writes the layout if the store is new.
 pub(super) async fn open_store(inner: &Inner) -> Result<(), Failure> {
-    inner.link.connected().await?;
     probe::refuse_unfit(inner, inner.allow_eviction).await?;
-    if inner.disk.is_some() {
+    if inner.nodes.has_disk() {
         let has_to_wait = probe::can_wait_for_disk(inner).await?;
         inner.has_to_wait.get_or_init(|| has_to_wait);
     }
@@ -28,18 +26,15 @@ pub(super) async fn open_store(inner: &Inner) -> Result<(), Failure> {
         open(inner, partition, None, None, None).await?;
     }
     namespaces::record(inner).await;
-    let mut subscription = inner.subscription.clone();
-    let is_known = |it: &Subscription| *it != Subscription::Unknown;
-    subscription.wait_for(is_known).await.ok();
+    inner.nodes.subscribed().await;
     Ok(())
 }
 
 /// Fails if the server has no store, or if the store cannot be read. Writes nothing.
 pub(super) async fn observe_store(inner: &Inner) -> Result<(), Failure> {
-    inner.link.connected().await?;
     // Even a store that may lose tasks can be observed.
     probe::refuse_unfit(inner, true).await?;
-    inner.link.refuse_writes().await;
+    inner.nodes.refuse_writes().await;
     for partition in inner.partitions.all() {
         let mut arguments = Arguments::default();
         arguments.push_number(inner.partitions.count());

@@ -7,8 +7,8 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, sleep, timeout};
 
 use self::proxy::Proxy;
-use self::server::Server;
 use self::server as redis_server;
+use self::server::Server;
 pub(in crate::durable::store) use self::server::is_installed as is_server_installed;
 use super::{RedisStore, RedisStoreBuilder};
 use crate::durable::clock::Clock;

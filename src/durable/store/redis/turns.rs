@@ -40,7 +40,7 @@ pub(super) async fn turn(inner: &Arc<Inner>, request: &Turn) -> Result<TurnAnswe
             }
             part.want = 0;
         }
-        if part.want == 0 || !is_subscribed {
+        if part.want == 0 || !inner.nodes.is_subscribed(partition) {
             part.go_idle = GoIdle::Never;
         }
         state.is_idle |= part.go_idle == GoIdle::IfNothingClaimed;

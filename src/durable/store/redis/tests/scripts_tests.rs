@@ -5,56 +5,30 @@ use std::fs;
 use std::path::Path;
 
 use super::super::keys::{self, ALL, Keys};
-use super::super::scripts::{FILES, Script, Scripts, TimeSource};
+use super::super::scripts::{FILES, Script, TimeSource};
 use crate::durable::store::layouts::Layouts;
 
 /// Commands without a key.
-const WITHOUT_KEYS: [&str; 4] = ["TIME", "PUBLISH", "PUBSUB", "INFO"];
+const WITHOUT_KEYS: [&str; 5] = ["TIME", "PUBLISH", "SPUBLISH", "PUBSUB", "INFO"];
 
-fn all() -> Vec<(&'static str, &'static Script)> {
-    let scripts = Scripts::of(TimeSource::Server, Layouts::KNOWN);
-    vec![
-        ("enqueue", &scripts.enqueue),
-        ("turn", &scripts.turn),
-        ("renew", &scripts.renew),
-        ("status", &scripts.status),
-        ("cancel", &scripts.cancel),
-        ("run_now", &scripts.run_now),
-        ("move_tasks", &scripts.move_tasks),
-        ("move_list", &scripts.move_list),
-        ("kinds", &scripts.kinds),
-        ("open", &scripts.open),
-        ("close", &scripts.close),
-        ("dead_letters", &scripts.dead_letters),
-        ("dead_letter_payload", &scripts.dead_letter_payload),
-        ("replay", &scripts.replay),
-        ("maintain", &scripts.maintain),
-        ("counts", &scripts.counts),
-        ("errors", &scripts.errors),
-        ("report_progress", &scripts.report_progress),
-        ("read_progress", &scripts.read_progress),
-        ("store_steps", &scripts.store_steps),
-        ("read_steps", &scripts.read_steps),
-        ("signal", &scripts.signal),
-        ("take_notes", &scripts.take_notes),
-        ("tell_parents", &scripts.tell_parents),
-        ("list_tasks", &scripts.list_tasks),
-        ("record_types", &scripts.record_types),
-        ("record_stats", &scripts.record_stats),
-        ("read_stats", &scripts.read_stats),
-        ("overview", &scripts.overview),
-        ("diagnose", &scripts.diagnose),
-        ("routes", &scripts.routes),
-        ("advance_epochs", &scripts.advance_epochs),
-        ("upgrade", &scripts.upgrade),
-    ]
+/// Returns all scripts, for a server of its own, or for the nodes of a cluster.
+fn all_of(is_cluster: bool) -> Vec<(&'static str, Script)> {
+    let scripts = FILES.iter().filter(|(_, file)| file.contains("\n-- KEYS:"));
+    let compose = |name| Script::new(name, TimeSource::Server, Layouts::KNOWN, is_cluster);
+    scripts.map(|&(name, _)| (name, compose(name))).collect()
+}
+
+fn all() -> Vec<(&'static str, Script)> {
+    let all = all_of(false);
+    assert!(all.len() > 40, "{}", all.len());
+    all
 }
 
 /// Returns the commands of all scripts, in lower case.
 pub(super) fn commands() -> BTreeSet<String> {
     let mut commands = BTreeSet::new();
     for (_, script) in all() {
-        let code = code(script);
+        let code = code(&script);
         commands.extend(calls(&code).iter().map(|call| call.1.to_ascii_lowercase()));
     }
     commands
@@ -131,9 +105,9 @@ fn the_keys_of_a_script_are_in_one_slot() {
 #[test]
 fn every_script_declares_a_key_that_never_exists() {
     for (name, script) in all() {
-        assert_eq!(given(script)[..2], ["NONE", "META"], "{name}");
+        assert_eq!(given(&script)[..2], ["NONE", "META"], "{name}");
         assert!(
-            calls(&code(script)).iter().all(|call| call.2 != "NONE"),
+            calls(&code(&script)).iter().all(|call| call.2 != "NONE"),
             "{name}"
         );
     }
@@ -144,12 +118,12 @@ fn every_script_declares_a_key_that_never_exists() {
 #[test]
 fn scripts_use_only_the_keys_in_their_heads() {
     for (name, script) in all() {
-        let given = given(script);
+        let given = given(&script);
         assert!(
             given.iter().all(|key| ALL.contains(&key.as_str())),
             "{name}"
         );
-        let code = code(script);
+        let code = code(&script);
         let calls = calls(before_undo(&code));
         assert!(!calls.is_empty(), "{name}");
         for (_, command, first) in calls {
@@ -169,7 +143,7 @@ fn scripts_use_only_the_keys_in_their_heads() {
 fn publishing_never_ends_a_script() {
     let mut found = 0;
     for (name, script) in all() {
-        let code = code(script);
+        let code = code(&script);
         for (how, command, first) in calls(before_undo(&code)) {
             let must_not_end = WITHOUT_KEYS[1..].contains(&command);
             // All scripts begin with the first one, and the second one only determines who is notified.
@@ -207,7 +181,7 @@ fn every_script_contains_the_functions_that_it_calls() {
     let functions: BTreeSet<_> = FILES.iter().flat_map(|it| functions(it.1)).collect();
     assert!(functions.len() > 50, "{functions:?}");
     for (name, script) in all() {
-        let code = code(script);
+        let code = code(&script);
         for function in &functions {
             let definition = format!("local function {function}(");
             let call = format!("{function}(");
@@ -243,7 +217,7 @@ fn the_head_of_a_script_documents_its_keys_arguments_and_output() {
             let is_there = head.iter().any(|line| line.starts_with(label));
             assert!(is_there, "{name}: {label}");
         }
-        let code = code(script);
+        let code = code(&script);
         for used in code
             .split("ARGV[")
             .skip(1)

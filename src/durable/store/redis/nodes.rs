@@ -1,0 +1,487 @@
+//! [`Nodes`]: the server of a store, or the nodes of the cluster that have its partitions.
+//!
+//! All keys of a partition are in one cluster slot. `CLUSTER SLOTS` determines the node of each slot. A node that does not have a slot
+//! names the one that has it, which then counts at once. Such an answer also has the owners of all slots read again, as a lost
+//! connection does, but at most once in [`REFRESH_INTERVAL`]: while a cluster changes, every request may be redirected.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use redis::{Cmd, ConnectionAddr, ConnectionInfo, Value};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::cluster_slots::{NodeAddress, SlotOwners, slot_of};
+use super::error::{Fault, Redirection, no_connection, not_connected};
+use super::link::{Attempt, BACKOFF, ScriptCall};
+use super::node::{Connector, Node};
+use super::subscriber::Subscription;
+use crate::durable::failure::{Cause, Effect, Failure};
+use crate::sync::{Mutex, lock};
+
+/// The minimum time between two requests for the owners of all slots.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The time that a request spends at a node of a cluster before it looks whether another node has the partition by now.
+const ATTEMPT_TIME: Duration = Duration::from_millis(250);
+
+/// The server of a store, or the nodes of the cluster that have its partitions.
+pub(super) struct Nodes {
+    connector: Connector,
+    /// The addresses that were given. The first is that of the server that has answered when the store was opened.
+    given: Vec<ConnectionInfo>,
+    /// The slots of the partitions, or `None` if the server belongs to no cluster.
+    slots: Option<Vec<u16>>,
+    state: Mutex<NodesState>,
+    /// Notified if the owners of slots may have changed.
+    refresh: Arc<Notify>,
+}
+
+struct NodesState {
+    /// The node of each partition.
+    owners: Vec<Arc<Node>>,
+    /// The nodes with connections: the owners, and others that were asked since the last refresh.
+    connected: Vec<Arc<Node>>,
+    /// The owners of all slots.
+    map: SlotOwners,
+}
+
+impl Nodes {
+    /// Connects to the first of the given servers that answers. If it belongs to a cluster, finds the nodes of the slots in which the
+    /// partitions are. If `is_cluster`, fails unless it does.
+    pub(super) async fn connect(
+        connector: Connector,
+        mut given: Vec<ConnectionInfo>,
+        bases: &[String],
+        is_cluster: bool,
+    ) -> Result<Arc<Self>, Failure> {
+        let (nth, first) = first_that_answers(&connector, &given).await?;
+        given.swap(0, nth);
+        let (first, refresh) = (Arc::new(first), Arc::clone(&connector.is_lost));
+        let mut nodes = Self {
+            connector,
+            given,
+            slots: None,
+            state: Mutex::new(NodesState {
+                owners: vec![Arc::clone(&first); bases.len()],
+                connected: vec![Arc::clone(&first)],
+                map: SlotOwners::default(),
+            }),
+            refresh,
+        };
+        if !belongs_to_cluster(&first).await? {
+            if is_cluster {
+                let what = "it belongs to no cluster: open it with `RedisStore::open`";
+                return Err(Failure::new(Effect::None, Cause::Unfit(what.into())));
+            }
+            first.subscribe((0..bases.len()).collect());
+            return Ok(Arc::new(nodes));
+        }
+        let slots: Vec<_> = bases.iter().map(|base| slot_of(base)).collect();
+        let map = read_map(&first, nodes.given[0].addr()).await;
+        let map = map.ok_or_else(no_connection)?;
+        if let Some(slot) = slots.iter().find(|slot| map.owner(**slot).is_none()) {
+            let what =
+                format!("no node of the cluster owns the cluster slot {slot}: assign it to one");
+            return Err(Failure::new(Effect::None, Cause::Unfit(what)));
+        }
+        nodes.slots = Some(slots);
+        nodes.apply(map);
+        let nodes = Arc::new(nodes);
+        tokio::spawn(keep_current(
+            Arc::downgrade(&nodes),
+            Arc::clone(&nodes.refresh),
+        ));
+        Ok(nodes)
+    }
+
+    pub(super) fn is_cluster(&self) -> bool {
+        self.slots.is_some()
+    }
+
+    /// Returns `true` if there is a connection for requests that wait for the disk.
+    pub(super) fn has_disk(&self) -> bool {
+        self.connector.has_disk
+    }
+
+    /// Makes the servers refuse the writes of scripts: see [`Link::refuse_writes`](super::link::Link::refuse_writes).
+    pub(super) async fn refuse_writes(&self) {
+        self.owner(0).link.refuse_writes().await;
+    }
+
+    // ===== Requests =====
+
+    /// Runs a script on the keys of a partition. While its node cannot be reached or is not ready, waits until the answer timeout.
+    pub(super) async fn run(
+        &self,
+        partition: usize,
+        call: &ScriptCall<'_>,
+        to_disk: bool,
+    ) -> Result<Value, Failure> {
+        let end = Instant::now() + self.connector.timeouts.answer;
+        let mut route = Route::default();
+        loop {
+            let node = route.next(|| self.owner(partition));
+            let fault = match node.run(call, to_disk, self.attempt(&route, end)).await {
+                Ok(answer) => return Ok(answer),
+                Err(fault) => fault,
+            };
+            let failure = self.redirect(&mut route, &node, fault, |to| {
+                self.set_owner(partition, to);
+            });
+            self.pause(&mut route, failure?, end).await?;
+        }
+    }
+
+    /// Sends a command with this key to the node that has the key. Sends it once, since another attempt is not worth the time, unless a
+    /// node names another one.
+    pub(super) async fn send_once(&self, key: &str, command: &Cmd) -> Result<Value, Failure> {
+        let end = Instant::now() + self.connector.timeouts.answer;
+        let (mut route, mut moved) = (Route::default(), None);
+        loop {
+            let node = match moved.take() {
+                Some(node) => node,
+                None => route.try_next(|| self.node_of_key(key))?,
+            };
+            let attempt = self.attempt(&route, end);
+            let fault = match node.link.send_once(command, attempt).await {
+                Ok(answer) => return Ok(answer),
+                Err(fault @ Fault::Elsewhere(..)) if self.is_cluster() => fault,
+                Err(fault) => return Err(fault.into_failure()),
+            };
+            let failure = self.redirect(&mut route, &node, fault, |to| moved = Some(to));
+            self.pause(&mut route, failure?, end).await?;
+        }
+    }
+
+    fn attempt(&self, route: &Route, end: Instant) -> Attempt {
+        let end = match self.is_cluster() {
+            true => end.min(Instant::now() + ATTEMPT_TIME),
+            false => end,
+        };
+        let is_asking = route.is_asking;
+        Attempt { end, is_asking }
+    }
+
+    /// Determines where to send a request again that a node has not answered. Returns the failure of the attempt, or fails if another
+    /// attempt would not help.
+    fn redirect(
+        &self,
+        route: &mut Route,
+        node: &Node,
+        fault: Fault,
+        moved: impl FnOnce(Arc<Node>),
+    ) -> Result<Failure, Failure> {
+        if !self.is_cluster() {
+            return Err(fault.into_failure());
+        }
+        match fault {
+            Fault::Elsewhere(to, failure) => {
+                let Some(other) = self.node_at(&to, node) else {
+                    return Ok(failure.without_effect());
+                };
+                match to.is_asking {
+                    true => route.asked = Some(other),
+                    false => {
+                        moved(other);
+                        self.refresh.notify_one();
+                    }
+                }
+                Ok(Failure::new(Effect::None, Cause::Unavailable))
+            }
+            Fault::Final(failure) if is_unreachable(&failure) => {
+                self.refresh.notify_one();
+                Ok(failure)
+            }
+            other => Err(other.into_failure()),
+        }
+    }
+
+    /// Waits before another attempt, unless the last one was redirected for the first time.
+    async fn pause(
+        &self,
+        route: &mut Route,
+        failure: Failure,
+        end: Instant,
+    ) -> Result<(), Failure> {
+        route.attempts += 1;
+        let pause = match route.attempts {
+            1 => Duration::ZERO,
+            attempts => BACKOFF.delay(attempts - 1).unwrap_or_default(),
+        };
+        if Instant::now() + pause > end {
+            return Err(failure);
+        }
+        sleep(pause).await;
+        Ok(())
+    }
+
+    // ===== Owners =====
+
+    pub(super) fn owner(&self, partition: usize) -> Arc<Node> {
+        Arc::clone(&lock(&self.state).owners[partition])
+    }
+
+    /// Returns the nodes that have partitions, each once.
+    pub(super) fn owners(&self) -> Vec<Arc<Node>> {
+        let mut nodes: Vec<Arc<Node>> = Vec::new();
+        for owner in &lock(&self.state).owners {
+            if !nodes.iter().any(|it| Arc::ptr_eq(it, owner)) {
+                nodes.push(Arc::clone(owner));
+            }
+        }
+        nodes
+    }
+
+    fn set_owner(&self, partition: usize, node: Arc<Node>) {
+        let mut state = lock(&self.state);
+        state.change_owner(partition, node);
+        state.subscribe();
+    }
+
+    /// Uses the owners of all slots.
+    fn apply(&self, map: SlotOwners) {
+        let Some(slots) = &self.slots else { return };
+        let mut state = lock(&self.state);
+        for (partition, &slot) in slots.iter().enumerate() {
+            let owner = map.owner(slot).map(|owner| owner.clone());
+            // A slot without an owner remains where it was.
+            if let Some(node) = owner.and_then(|owner| self.connect_in(&mut state, &owner)) {
+                state.change_owner(partition, node);
+            }
+        }
+        let NodesState {
+            owners, connected, ..
+        } = &mut *state;
+        connected.retain(|node| owners.iter().any(|owner| Arc::ptr_eq(owner, node)));
+        state.map = map;
+        state.subscribe();
+    }
+
+    /// Returns the node to which a redirection leads, of which `node` has told. Returns `None` if its address is unknown.
+    fn node_at(&self, to: &Redirection, node: &Node) -> Option<Arc<Node>> {
+        let asked = node.address.as_ref().map(|it| &*it.host);
+        let asked = asked.unwrap_or_else(|| host_of(self.given[0].addr()));
+        let address = NodeAddress::parse(&to.address, asked)?;
+        self.connect_in(&mut lock(&self.state), &address)
+    }
+
+    fn node_of_key(&self, key: &str) -> Result<Arc<Node>, Failure> {
+        let mut state = lock(&self.state);
+        if !self.is_cluster() {
+            return Ok(Arc::clone(&state.owners[0]));
+        }
+        let owner = state.map.owner(slot_of(key)).cloned();
+        let node = owner.and_then(|owner| self.connect_in(&mut state, &owner));
+        node.ok_or_else(no_connection)
+    }
+
+    /// Returns the node with this address, and connects to it if necessary.
+    fn connect_in(&self, state: &mut NodesState, address: &NodeAddress) -> Option<Arc<Node>> {
+        let is_there = |node: &&Arc<Node>| node.address.as_ref() == Some(address);
+        if let Some(node) = state.connected.iter().find(is_there) {
+            return Some(Arc::clone(node));
+        }
+        let node = Arc::new(self.connector.connect_to(&self.given[0], address).ok()?);
+        state.connected.push(Arc::clone(&node));
+        Some(node)
+    }
+
+    /// Reads the owners of all slots from a node that answers. Returns `false` if none does.
+    async fn read_owners(&self) -> bool {
+        let connected = lock(&self.state).connected.clone();
+        let reachable = connected.iter().filter(|node| node.link.is_connected());
+        for node in reachable {
+            if let Some(map) = self.map_of(node).await {
+                self.apply(map);
+                return true;
+            }
+        }
+        for given in &self.given {
+            let Ok(node) = self.connector.connect(given) else {
+                continue;
+            };
+            if let Ok(Some(map)) = timeout(REFRESH_INTERVAL, read_map(&node, given.addr())).await {
+                self.apply(map);
+                return true;
+            }
+        }
+        false
+    }
+
+    async fn map_of(&self, node: &Node) -> Option<SlotOwners> {
+        let map = read_map(node, self.given[0].addr());
+        timeout(REFRESH_INTERVAL, map).await.ok().flatten()
+    }
+
+    // ===== State =====
+
+    /// Returns the reason why there is no connection to a node, or `None` if there is one to each.
+    pub(super) fn failure(&self) -> Option<String> {
+        let owners = lock(&self.state).owners.clone();
+        let mut failures = BTreeMap::new();
+        for (partition, owner) in owners.iter().enumerate() {
+            if let Some(failure) = owner.link.failure() {
+                let node = owner.address.as_ref().map(NodeAddress::to_string);
+                let (_, partitions) = failures.entry(node).or_insert((failure, Vec::new()));
+                partitions.push(partition.to_string());
+            }
+        }
+        let (node, (failure, partitions)) = failures.pop_first()?;
+        Some(match node {
+            None => failure,
+            Some(node) => format!(
+                "the node {node}, which has partition {}: {failure}",
+                partitions.join(", ")
+            ),
+        })
+    }
+
+    /// Returns `true` if messages of a partition arrive.
+    pub(super) fn is_subscribed(&self, partition: usize) -> bool {
+        *self.owner(partition).subscription().borrow() == Subscription::Active
+    }
+
+    /// Returns the state of the subscriptions of all partitions: that of the worst.
+    pub(super) fn subscription(&self) -> Subscription {
+        let states = self
+            .owners()
+            .into_iter()
+            .map(|node| *node.subscription().borrow());
+        states.max().unwrap_or(Subscription::Unknown)
+    }
+
+    /// Waits until it is known whether messages arrive from the nodes.
+    pub(super) async fn subscribed(&self) {
+        for node in self.owners() {
+            let is_known = |it: &Subscription| *it != Subscription::Unknown;
+            node.subscription().wait_for(is_known).await.ok();
+        }
+    }
+}
+
+impl NodesState {
+    fn change_owner(&mut self, partition: usize, node: Arc<Node>) {
+        if !Arc::ptr_eq(&self.owners[partition], &node) {
+            node.forget_epochs(partition);
+            self.owners[partition] = node;
+        }
+    }
+
+    /// Has each node receive the messages of its partitions.
+    fn subscribe(&self) {
+        for node in &self.connected {
+            let owners = self.owners.iter().enumerate();
+            let own = owners.filter(|(_, owner)| Arc::ptr_eq(owner, node));
+            node.subscribe(own.map(|(partition, _)| partition).collect());
+        }
+    }
+}
+
+/// The next node of a request.
+#[derive(Default)]
+struct Route {
+    /// A node to which the slot is being moved, which is asked once.
+    asked: Option<Arc<Node>>,
+    is_asking: bool,
+    attempts: u32,
+}
+
+impl Route {
+    fn next(&mut self, owner: impl FnOnce() -> Arc<Node>) -> Arc<Node> {
+        self.is_asking = self.asked.is_some();
+        self.asked.take().unwrap_or_else(owner)
+    }
+
+    fn try_next(
+        &mut self,
+        owner: impl FnOnce() -> Result<Arc<Node>, Failure>,
+    ) -> Result<Arc<Node>, Failure> {
+        self.is_asking = self.asked.is_some();
+        self.asked.take().map_or_else(owner, Ok)
+    }
+}
+
+/// Returns `true` if a node cannot be reached or is not ready, and the request had no effect.
+fn is_unreachable(failure: &Failure) -> bool {
+    failure.effect == Effect::None && failure.cause == Cause::Unavailable && !failure.answered
+}
+
+/// Reads the owners of all slots whenever they may have changed, for as long as the store exists.
+async fn keep_current(nodes: Weak<Nodes>, refresh: Arc<Notify>) {
+    loop {
+        refresh.notified().await;
+        let Some(nodes) = nodes.upgrade() else { return };
+        if !nodes.read_owners().await {
+            refresh.notify_one();
+        }
+        drop(nodes);
+        sleep(REFRESH_INTERVAL).await;
+    }
+}
+
+/// Connects to the first of these servers that answers. Returns its index, too.
+async fn first_that_answers(
+    connector: &Connector,
+    given: &[ConnectionInfo],
+) -> Result<(usize, Node), Failure> {
+    let mut last = no_connection();
+    for (nth, info) in given.iter().enumerate() {
+        let node = connector.connect(info).map_err(not_connected)?;
+        match node.link.connected().await {
+            Ok(()) => return Ok((nth, node)),
+            Err(failure) => last = failure,
+        }
+    }
+    Err(last)
+}
+
+/// Returns `true` if a server says that it belongs to a cluster. A user who may not ask gets no other node's answers, either.
+async fn belongs_to_cluster(node: &Node) -> Result<bool, Failure> {
+    let answer = match node.link.send(&redis::cmd("HELLO")).await {
+        Ok(answer) => answer,
+        Err(Fault::Final(failure)) if is_unreachable(&failure) => return Err(failure),
+        Err(_) => return Ok(false),
+    };
+    let fields = match answer {
+        Value::Map(fields) => fields,
+        Value::Array(parts) => {
+            let (pairs, _) = parts.as_chunks::<2>();
+            pairs
+                .iter()
+                .cloned()
+                .map(|[name, value]| (name, value))
+                .collect()
+        }
+        _ => return Ok(false),
+    };
+    let is_mode =
+        |(name, value): &(Value, Value)| is_text(name, "mode") && is_text(value, "cluster");
+    Ok(fields.iter().any(is_mode))
+}
+
+fn is_text(value: &Value, text: &str) -> bool {
+    match value {
+        Value::BulkString(bytes) => bytes == text.as_bytes(),
+        Value::SimpleString(found) => found == text,
+        _ => false,
+    }
+}
+
+/// Asks a node for the owners of all slots. `given` is the address of a node that was given without one.
+async fn read_map(node: &Node, given: &ConnectionAddr) -> Option<SlotOwners> {
+    let mut command = redis::cmd("CLUSTER");
+    command.arg("SLOTS");
+    let answer = node.link.send(&command).await.ok()?;
+    let host = node.address.as_ref().map(|it| &*it.host);
+    SlotOwners::parse(&answer, host.unwrap_or_else(|| host_of(given)))
+}
+
+/// Returns the host of an address. A Unix socket leads to this machine.
+fn host_of(addr: &ConnectionAddr) -> &str {
+    match addr {
+        ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host,
+        _ => "127.0.0.1",
+    }
+}
