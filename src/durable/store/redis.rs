@@ -1,8 +1,8 @@
 //! [`RedisStore`]: tasks in Redis.
 //!
-//! A [script](scripts) makes each change as a whole, by the server's clock. The store's thread drives two connections: one
-//! for [requests](link), and one for [messages](subscriber) to this process. Each is reopened whenever it breaks. If the
-//! answer to a request is lost, its effect is unknown, and the engine sends it again under the same number.
+//! A [script](scripts) makes each change as a whole, by the server's clock. The store's thread drives two connections to the server, or to
+//! each of the [nodes] of a cluster: one for [requests](link), and one for [messages](subscriber) to this process. Each is reopened
+//! whenever it breaks. If the answer to a request is lost, its effect is unknown, and the engine sends it again under the same number.
 //!
 //! [`enqueue`] encodes a batch of tasks, and runs `lua/enqueue.lua` to store it. A [turn](turns) sends verdicts and claims
 //! tasks.
@@ -104,16 +104,28 @@ mod workers;
 ///
 /// # Clusters
 ///
-/// A store talks to one server. In a cluster, this must be the node that owns the store's cluster slot; at another node,
-/// [`open`](Self::open) fails with an error that names the right one. While the cluster slot moves to another node,
-/// requests wait, and fail after the answer timeout without any effect. After the move, requests fail with an error that
-/// names the new node, and the tasks continue when the store is opened there. A Sentinel is refused: ask it for the
-/// address of the primary.
+/// A store can be on a Redis Cluster of version 7.0 or later. It is opened with the URL of any node, which names the others; see also
+/// [`cluster`](Self::cluster). A Sentinel is refused: ask it for the address of the primary.
+///
+/// - Each [partition](RedisStoreBuilder::partitions) is in a cluster slot of its own. To use all nodes, choose at least four times as many
+///   partitions as nodes: with 64 partitions, each of three nodes has 14 to 29.
+/// - A named queue, with its limits and groups, is in one partition, and so are the tasks of a queue with the same key.
+/// - While a cluster slot moves to another node, requests for its partition wait, and no script stops half-way. Workers go on with the
+///   other partitions. Keep partitions small, since a server answers nothing while it sends one key.
+/// - If a replica takes over for its primary, the store uses it within seconds. What was not replicated is lost, as with a primary that
+///   loses its disk: a lost end lets the task run again, and the handle of a lost task fails with an error that
+///   [`is_expired`](DurableError::is_expired).
+/// - While a node is down, only its partitions wait. New tasks without a key or a named queue get ids of other partitions. Set
+///   `cluster-require-full-coverage no`, without which the cluster refuses all requests. To open a store or start an executor, all
+///   partitions must answer.
+/// - In a named [queue](crate::durable::SpawnOptions::queue) or with a [key](crate::durable::Key), a task waits for its own node. A batch that contains tasks of a node
+///   that is down fails after ten seconds; the others in it are stored.
 ///
 /// # Costs
 ///
 /// A store has one thread and six file descriptors: two for connections to the server, the others for
-/// the thread's event loop. With [`wait_for_disk`](RedisStoreBuilder::wait_for_disk), it has a third connection.
+/// the thread's event loop. With [`wait_for_disk`](RedisStoreBuilder::wait_for_disk), it has a third connection. On a cluster, these are the
+/// connections to each node that has a partition.
 /// Clones of a [client](crate::durable::DurableClient), its handles and its executors share the store.
 ///
 /// An idle client sends 8 commands a minute. An idle worker sends 16: it polls for tasks every 7.5 s (with the default lease
@@ -130,6 +142,12 @@ mod workers;
 /// ACL SETUSER worker on >password ~throng:* resetchannels &throng:* +@hash +@list +@set
 ///     +@sortedset +@scripting +@connection +exists +unlink +time +publish +subscribe +pubsub|numsub
 ///     +info +config|get
+/// ```
+///
+/// On a cluster, the user also needs `CLUSTER SLOTS`, and the commands for messages of a cluster slot:
+///
+/// ```text
+/// ACL SETUSER worker +cluster|slots +asking +spublish +ssubscribe +pubsub|shardnumsub
 /// ```
 ///
 /// Without `INFO` and `CONFIG GET`, the [durability](Durability) is unknown, and a server that evicts keys when its memory is
@@ -165,8 +183,8 @@ impl RedisStore {
     /// - if `url` is not a valid address, or a setting has an invalid value ([`is_invalid`](DurableError::is_invalid));
     /// - if the server cannot be reached;
     /// - if it does not let the user log in or run scripts ([`is_denied`](DurableError::is_denied));
-    /// - if the server is older than 6.2, evicts keys when its memory is full, is a Sentinel, or is a cluster node that does
-    ///   not own the store's cluster slot ([`is_unfit`](DurableError::is_unfit));
+    /// - if the server is older than 6.2 (in a cluster: 7.0), evicts keys when its memory is full, is a Sentinel, or belongs to a cluster in
+    ///   which no node owns the cluster slot of a partition ([`is_unfit`](DurableError::is_unfit));
     /// - if the server is less durable than the builder [requires](RedisStoreBuilder::require)
     ///   ([`is_not_durable`](DurableError::is_not_durable));
     /// - if a version of this crate with an older layout has written the keys
@@ -487,10 +505,11 @@ impl RedisStoreBuilder {
         RedisStore::observe_as(self, Time::server()).await
     }
 
-    /// Returns the namespaces in the database of the server that contain a store, in order. The builder's own namespace has no effect.
+    /// Returns the namespaces in the database of the server, or in the cluster, that contain a store, in order. The builder's own namespace
+    /// has no effect.
     ///
-    /// The set `throng:namespaces` in Redis has these names. Each process that opens a store adds the store's namespace to it. In a
-    /// cluster, the set may be on another node than the stores. Then their processes cannot add the names, so the result is incomplete.
+    /// The set `throng:namespaces` in Redis has these names. Each process that opens a store adds the store's namespace to it, unless the
+    /// cluster node that has the set is down.
     ///
     /// Nothing is written. The names come from the server, so escape them before you print them.
     ///

@@ -91,7 +91,7 @@ mod in_redis {
 }
 // `scripts/test-fleet` runs these.
 #[cfg(all(test, feature = "redis"))]
-mod in_fleet {
+mod in_redis_fleet {
     crate::__store_suite!(super::redis::RedisCluster, 32);
 }
 #[cfg(all(test, feature = "sqlite-unbundled"))]

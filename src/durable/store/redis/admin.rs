@@ -1,7 +1,7 @@
 //! Requests the status of tasks, cancels and counts tasks, and manages dead letters.
 
 use super::batches::in_batches;
-use super::error::unexpected_answer;
+use super::error::{is_unreachable, unexpected_answer};
 use super::inner::Inner;
 use super::reply;
 use super::scripts::Arguments;
@@ -14,18 +14,31 @@ use crate::durable::{AttemptError, Counts, DeadFilter, DeadLetter, TaskId};
 /// The number of dead letters that one request reads: their errors may be long.
 const DEAD_LETTERS_PER_READ: usize = 100;
 
-/// Returns the states of tasks, in the order of their ids.
+/// Returns the states of tasks, in the order of their ids. Fails only if no partition answers. Otherwise, a task in a partition that does not
+/// answer counts as running, so that its handle waits on.
 pub(super) async fn status(inner: &Inner, ids: &[TaskId]) -> Result<Vec<TaskState>, Failure> {
-    let mut states = vec![TaskState::Absent; ids.len()];
+    let mut states = vec![TaskState::Running; ids.len()];
     let indexes: Vec<_> = (0..ids.len()).collect();
+    let (mut answers, mut unreachable) = (0, None);
     for (partition, indexes) in inner.partitions.split(indexes, |&index| ids[index]) {
         let requested: Vec<_> = indexes.iter().map(|&index| ids[index]).collect();
-        let found = status_in(inner, partition, &requested).await?;
+        let found = match status_in(inner, partition, &requested).await {
+            Ok(found) => found,
+            Err(failure) if is_unreachable(&failure) => {
+                unreachable = Some(failure);
+                continue;
+            }
+            Err(failure) => return Err(failure),
+        };
+        answers += 1;
         for (index, state) in indexes.into_iter().zip(found) {
             states[index] = state;
         }
     }
-    Ok(states)
+    match unreachable {
+        Some(failure) if answers == 0 => Err(failure),
+        _ => Ok(states),
+    }
 }
 
 /// Returns the states of tasks of a partition. Large outputs may need several requests.
@@ -42,7 +55,7 @@ async fn status_in(
         arguments.push_number(u8::from(inner.nodes.is_subscribed(partition)));
         arguments.push_number(MAX_BATCH_BYTES);
         arguments.push_ids(&rest[..rest.len().min(MAX_BATCH_TASKS)]);
-        let answer = inner.run(&inner.scripts.status, partition, arguments);
+        let answer = inner.run_part(&inner.scripts.status, partition, arguments);
         let more = reply::states(answer.await?)?;
         if more.is_empty() {
             return Err(unexpected_answer(&redis::Value::Nil));

@@ -149,6 +149,11 @@ impl Backend for RedisStore {
         home.is_none_or(|home| home == self.inner.partitions.of_task(id))
     }
 
+    fn is_reachable(&self, id: TaskId) -> bool {
+        let partition = self.inner.partitions.of_task(id);
+        self.inner.nodes.is_reachable(partition)
+    }
+
     fn change_queue(&self, queue: QueueName, change: QueueChange) -> Answer<'_, bool> {
         self.request(move |inner| async move { queues::change(&inner, &queue, change).await })
     }

@@ -89,8 +89,8 @@ impl RedisStoreBuilder {
     /// Every process that opens the store must set the same number.
     ///
     /// One partition is the fastest: with several, each request is divided, and an idle worker polls every partition.
-    /// Tasks in different partitions may run in another order than the one in which they were stored. In a cluster, use
-    /// one partition, since each has its own cluster slot and a store talks to one node.
+    /// Tasks in different partitions may run in another order than the one in which they were stored. In a
+    /// [cluster](crate::durable::RedisStore#clusters), several partitions use several nodes.
     ///
     /// # Examples
     ///
@@ -231,6 +231,8 @@ impl RedisStoreBuilder {
             String::from("connect_timeout is zero: set it to a longer time")
         } else if self.timeouts.answer.is_zero() {
             String::from("answer_timeout is zero: set it to a longer time")
+        } else if self.urls.is_empty() {
+            String::from("there is no URL: name a node of the cluster")
         } else {
             return Ok(());
         })

@@ -3,7 +3,10 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use redis::Value;
+
 use super::entry::{self, MAX_INLINE_PAYLOAD, MAX_MILLIS, short_millis};
+use super::error::is_unreachable;
 use super::inner::{Inner, after_others};
 use super::reply::{self, millis_text};
 use super::routes_cache::KnownRoutes;
@@ -30,18 +33,18 @@ pub(super) async fn enqueue(inner: &Inner, request: &Enqueue) -> Result<Enqueued
         // An empty batch must still fail if the session has ended.
         batches.push((0, Vec::new()));
     }
-    for (nth, (partition, batch)) in batches.into_iter().enumerate() {
-        let routes = routes_for(inner, partition, &batch).await;
-        let routes = routes.map_err(|failure| after_others(failure, nth))?;
-        let recorded = types::record(inner, partition, &batch).await;
-        recorded.map_err(|failure| after_others(failure, nth))?;
-        let now = inner.server_time();
-        let arguments = arguments(request, &batch, &inner.client_id, &routes, now);
-        failpoint("redis.before-enqueue");
-        let script = &inner.scripts.enqueue;
-        let stored = inner.run_storing(script, partition, arguments).await;
-        let answer = stored.map_err(|failure| after_others(failure, nth))?;
-        let answer = reply::enqueued(answer)?;
+    let (mut stored, mut unreachable) = (0, None);
+    for (partition, batch) in batches {
+        let answer = match enqueue_in(inner, request, partition, &batch).await {
+            Ok(answer) => reply::enqueued(answer)?,
+            // The tasks of the other partitions need not wait for this one.
+            Err(failure) if is_unreachable(&failure) => {
+                unreachable = Some(failure);
+                continue;
+            }
+            Err(failure) => return Err(after_others(failure, stored)),
+        };
+        stored += 1;
         if answer.has_other_routes {
             inner.routes.remove(partition);
         }
@@ -56,8 +59,26 @@ pub(super) async fn enqueue(inner: &Inner, request: &Enqueue) -> Result<Enqueued
             }));
         failpoint("redis.after-enqueue");
     }
+    if let Some(failure) = unreachable {
+        return Err(after_others(failure, stored));
+    }
     enqueued.conflicts.sort_by_key(|it| it.position);
     Ok(enqueued)
+}
+
+async fn enqueue_in(
+    inner: &Inner,
+    request: &Enqueue,
+    partition: usize,
+    batch: &[&NewTask],
+) -> Result<Value, Failure> {
+    let routes = routes_for(inner, partition, batch).await?;
+    types::record(inner, partition, batch).await?;
+    let now = inner.server_time();
+    let arguments = arguments(request, batch, &inner.client_id, &routes, now);
+    failpoint("redis.before-enqueue");
+    let script = &inner.scripts.enqueue;
+    inner.run_storing(script, partition, arguments).await
 }
 
 /// Returns the routes of a partition for these tasks. If they are the first ones with another priority than the normal one, prepares

@@ -60,6 +60,11 @@ impl Fault {
     }
 }
 
+/// Returns `true` if a server cannot be reached or is not ready, and the request had no effect.
+pub(super) fn is_unreachable(failure: &Failure) -> bool {
+    failure.effect == Effect::None && failure.cause == Cause::Unavailable && !failure.answered
+}
+
 /// Classifies an error.
 pub(super) fn fault(error: RedisError) -> Fault {
     match error.code().map(str::to_owned) {

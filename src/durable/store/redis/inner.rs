@@ -11,7 +11,7 @@ use super::epochs::AdvanceEpochs;
 use super::keys::{self, Keys};
 use super::link::ScriptCall;
 use super::node::Connector;
-use super::nodes::Nodes;
+use super::nodes::{NodeWait, Nodes};
 use super::partitions::Partitions;
 use super::recorded_types::RecordedTypes;
 use super::relays::Relays;
@@ -106,6 +106,36 @@ impl Inner {
         &self,
         script: &Script,
         partition: usize,
+        arguments: Arguments,
+    ) -> Result<Value, Failure> {
+        let wait = NodeWait::Full;
+        self.run_within(wait, script, partition, arguments).await
+    }
+
+    /// Runs a script on the keys of a partition. If there are others, does not wait long for its node.
+    pub(super) async fn run_part(
+        &self,
+        script: &Script,
+        partition: usize,
+        arguments: Arguments,
+    ) -> Result<Value, Failure> {
+        let wait = self.wait_for_part();
+        self.run_within(wait, script, partition, arguments).await
+    }
+
+    /// Returns how long a request that concerns several partitions waits for the node of one.
+    fn wait_for_part(&self) -> NodeWait {
+        match self.partitions.count() {
+            1 => NodeWait::Full,
+            _ => NodeWait::Part,
+        }
+    }
+
+    async fn run_within(
+        &self,
+        wait: NodeWait,
+        script: &Script,
+        partition: usize,
         mut arguments: Arguments,
     ) -> Result<Value, Failure> {
         self.time.push_to(&mut arguments);
@@ -115,10 +145,11 @@ impl Inner {
             arguments: &arguments,
             advance: None,
         };
-        self.nodes.run(partition, &call, false).await
+        self.nodes.run(partition, &call, false, wait).await
     }
 
-    /// Runs the script `turn`. Since it may claim, its connection must have advanced the epochs of the partition.
+    /// Runs the script `turn`. Since it may claim, its connection must have advanced the epochs of the partition. If there are other
+    /// partitions, does not wait long for the node of this one.
     pub(super) async fn run_turn(
         &self,
         partition: usize,
@@ -127,7 +158,8 @@ impl Inner {
         self.time.push_to(&mut arguments);
         let advance = self.advance_epochs(partition);
         let call = Self::call_after(&self.scripts.turn, &arguments, &advance);
-        self.nodes.run(partition, &call, false).await
+        let wait = self.wait_for_part();
+        self.nodes.run(partition, &call, false, wait).await
     }
 
     /// Returns a call of a script on a connection that has advanced the epochs of its partition.
@@ -166,7 +198,8 @@ impl Inner {
         let advance = self.advance_epochs(partition);
         let call = Self::call_after(script, &arguments, &advance);
         let to_disk = self.waits_for_disk();
-        self.nodes.run(partition, &call, to_disk).await
+        let wait = NodeWait::Full;
+        self.nodes.run(partition, &call, to_disk, wait).await
     }
 
     /// Returns `true` if the store receives the messages of all partitions.

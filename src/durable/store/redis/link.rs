@@ -272,6 +272,11 @@ impl Link {
         matches!(&*self.state.borrow(), State::Up(it) if it.number == number)
     }
 
+    /// Returns `true` if the last attempt to connect has failed.
+    pub(super) fn is_down(&self) -> bool {
+        matches!(&*self.state.borrow(), State::Down(Some(_)))
+    }
+
     pub(super) fn is_connected(&self) -> bool {
         self.failure().is_none()
     }

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::cluster_slots::{NodeAddress, SlotOwners, slot_of};
-use super::error::{Fault, Redirection, no_connection, not_connected};
+use super::error::{Fault, Redirection, is_unreachable, no_connection, not_connected};
 use super::link::{Attempt, BACKOFF, ScriptCall};
 use super::node::{Connector, Node};
 use super::subscriber::Subscription;
@@ -25,6 +25,18 @@ const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The time that a request spends at a node of a cluster before it looks whether another node has the partition by now.
 const ATTEMPT_TIME: Duration = Duration::from_millis(250);
+
+/// The time for which a request waits for one of several partitions whose node cannot be reached or is not ready.
+const PART_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// How long a request waits for a node that cannot be reached or is not ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NodeWait {
+    /// Until the answer timeout.
+    Full,
+    /// Not if the node is known to be down, and otherwise for [`PART_TIMEOUT`]: the request concerns other partitions, too.
+    Part,
+}
 
 /// The server of a store, or the nodes of the cluster that have its partitions.
 pub(super) struct Nodes {
@@ -78,6 +90,7 @@ impl Nodes {
             first.subscribe((0..bases.len()).collect());
             return Ok(Arc::new(nodes));
         }
+        refuse_braces(bases)?;
         let slots: Vec<_> = bases.iter().map(|base| slot_of(base)).collect();
         let map = read_map(&first, nodes.given[0].addr()).await;
         let map = map.ok_or_else(no_connection)?;
@@ -112,14 +125,19 @@ impl Nodes {
 
     // ===== Requests =====
 
-    /// Runs a script on the keys of a partition. While its node cannot be reached or is not ready, waits until the answer timeout.
+    /// Runs a script on the keys of a partition.
     pub(super) async fn run(
         &self,
         partition: usize,
         call: &ScriptCall<'_>,
         to_disk: bool,
+        wait: NodeWait,
     ) -> Result<Value, Failure> {
-        let end = Instant::now() + self.connector.timeouts.answer;
+        let end = Instant::now() + self.time_of(wait);
+        if wait == NodeWait::Part && self.owner(partition).link.is_down() {
+            self.refresh.notify_one();
+            return Err(no_connection());
+        }
         let mut route = Route::default();
         loop {
             let node = route.next(|| self.owner(partition));
@@ -155,6 +173,13 @@ impl Nodes {
         }
     }
 
+    fn time_of(&self, wait: NodeWait) -> Duration {
+        match wait {
+            NodeWait::Full => self.connector.timeouts.answer,
+            NodeWait::Part => self.connector.timeouts.answer.min(PART_TIMEOUT),
+        }
+    }
+
     fn attempt(&self, route: &Route, end: Instant) -> Attempt {
         let end = match self.is_cluster() {
             true => end.min(Instant::now() + ATTEMPT_TIME),
@@ -181,14 +206,13 @@ impl Nodes {
                 let Some(other) = self.node_at(&to, node) else {
                     return Ok(failure.without_effect());
                 };
-                match to.is_asking {
-                    true => route.asked = Some(other),
-                    false => {
-                        moved(other);
-                        self.refresh.notify_one();
-                    }
+                if to.is_asking {
+                    route.asked = Some(other);
+                    return Ok(failure);
                 }
-                Ok(Failure::new(Effect::None, Cause::Unavailable))
+                moved(other);
+                self.refresh.notify_one();
+                Ok(Failure::new(Effect::None, Cause::Unavailable).reported_by_store())
             }
             Fault::Final(failure) if is_unreachable(&failure) => {
                 self.refresh.notify_one();
@@ -338,6 +362,12 @@ impl Nodes {
         })
     }
 
+    /// Returns `false` if a partition cannot be reached while others can.
+    pub(super) fn is_reachable(&self, partition: usize) -> bool {
+        let owners = &lock(&self.state).owners;
+        !owners[partition].link.is_down() || owners.iter().all(|owner| owner.link.is_down())
+    }
+
     /// Returns `true` if messages of a partition arrive.
     pub(super) fn is_subscribed(&self, partition: usize) -> bool {
         *self.owner(partition).subscription().borrow() == Subscription::Active
@@ -403,11 +433,6 @@ impl Route {
     }
 }
 
-/// Returns `true` if a node cannot be reached or is not ready, and the request had no effect.
-fn is_unreachable(failure: &Failure) -> bool {
-    failure.effect == Effect::None && failure.cause == Cause::Unavailable && !failure.answered
-}
-
 /// Reads the owners of all slots whenever they may have changed, for as long as the store exists.
 async fn keep_current(nodes: Weak<Nodes>, refresh: Arc<Notify>) {
     loop {
@@ -459,6 +484,17 @@ async fn belongs_to_cluster(node: &Node) -> Result<bool, Failure> {
     let is_mode =
         |(name, value): &(Value, Value)| is_text(name, "mode") && is_text(value, "cluster");
     Ok(fields.iter().any(is_mode))
+}
+
+/// Refuses a namespace with a brace: the text from the first `{` to the first `}` of a key determines its slot.
+fn refuse_braces(bases: &[String]) -> Result<(), Failure> {
+    match bases.iter().any(|base| base.matches('}').count() > 1) {
+        false => Ok(()),
+        true => {
+            let what = "in a cluster, a namespace cannot have the brace `}`, since its keys would be in other slots";
+            Err(Failure::new(Effect::None, Cause::Invalid(what.into())))
+        }
+    }
 }
 
 fn is_text(value: &Value, text: &str) -> bool {

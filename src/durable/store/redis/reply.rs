@@ -240,6 +240,7 @@ pub(super) fn turned(answer: Value, partition: usize) -> Result<PartitionAnswer,
         is_idle,
         is_pushed,
         next_tick,
+        unreached: Vec::new(),
     };
     Ok(PartitionAnswer {
         now,

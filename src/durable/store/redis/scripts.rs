@@ -222,7 +222,12 @@ impl Scripts {
 }
 
 impl Script {
-    pub(super) fn new(name: &'static str, time: TimeSource, layouts: Layouts, is_cluster: bool) -> Self {
+    pub(super) fn new(
+        name: &'static str,
+        time: TimeSource,
+        layouts: Layouts,
+        is_cluster: bool,
+    ) -> Self {
         Self {
             name,
             time,

@@ -49,6 +49,7 @@ mod durability_tests;
 mod errors_tests;
 mod failing_commands_tests;
 mod fencing_tokens_tests;
+mod fleet_tests;
 mod group_repair_tests;
 mod groups_tests;
 mod health_tests;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::entry;
+use super::error::is_unreachable;
 use super::inner::{Inner, after_others};
 use super::partitions::Partitions;
 use super::reply::{PartitionAnswer, epoch_text, millis_text, reason_number};
@@ -26,6 +27,7 @@ pub(super) async fn turn(inner: &Arc<Inner>, request: &Turn) -> Result<TurnAnswe
     let first = state.resume_at.take().unwrap_or(by_number);
     let is_subscribed = inner.is_subscribed();
     let (mut whole, mut claimed) = (TurnAnswer::default(), None::<usize>);
+    let (mut answers, mut unreachable) = (0, None);
     for nth in 0..count {
         let partition = (first + nth) % count;
         let mut part = PartitionTurn::of(request, inner.partitions, partition, state.home);
@@ -46,6 +48,14 @@ pub(super) async fn turn(inner: &Arc<Inner>, request: &Turn) -> Result<TurnAnswe
         state.is_idle |= part.go_idle == GoIdle::IfNothingClaimed;
         let turned = match turn_in(inner, request, partition, &part).await {
             Ok(turned) => turned,
+            // The other partitions do not wait for this one.
+            Err(failure) if count > 1 && is_unreachable(&failure) => {
+                whole
+                    .unreached
+                    .extend(part.verdicts.iter().map(|it| it.epoch));
+                unreachable = Some(failure);
+                continue;
+            }
             Err(failure) => {
                 state.resume_at = claimed.or(Some(partition));
                 inner.sessions.set(request.session, state);
@@ -55,8 +65,17 @@ pub(super) async fn turn(inner: &Arc<Inner>, request: &Turn) -> Result<TurnAnswe
                 return Err(after_others(failure, nth));
             }
         };
+        answers += 1;
         claimed = claimed.or_else(|| turned.claim.is_some().then_some(partition));
         add(&mut whole, turned);
+    }
+    if let Some(failure) = unreachable {
+        if answers == 0 {
+            inner.sessions.set(request.session, state);
+            return Err(failure);
+        }
+        // The worker is not woken by a task in a partition in which it is not idle.
+        whole.next = earlier(whole.next, Some(POLL_INTERVAL));
     }
     if let Some(claimed) = claimed.filter(|_| state.is_idle && state.home.is_none()) {
         leave_idle(inner, request, claimed).await;
@@ -152,9 +171,10 @@ pub(super) fn earlier(one: Option<Duration>, other: Option<Duration>) -> Option<
 async fn leave_idle(inner: &Inner, request: &Turn, claimed: usize) {
     for partition in inner.partitions.all().filter(|&other| other != claimed) {
         let (arguments, _) = arguments(request, &PartitionTurn::default(), &inner.client_id);
-        let turn = inner.run(&inner.scripts.turn, partition, arguments);
-        if turn.await.is_err() {
-            return;
+        let turn = inner.run_part(&inner.scripts.turn, partition, arguments);
+        match turn.await {
+            Err(failure) if !is_unreachable(&failure) => return,
+            _ => {}
         }
     }
 }

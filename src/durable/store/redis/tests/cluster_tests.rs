@@ -3,10 +3,7 @@
 use redis::Value;
 
 use super::cluster::{Cluster, PRIMARIES, text};
-use super::health_tests::failing;
 use super::*;
-use crate::durable::DurableClient;
-use crate::durable::store::Store;
 use crate::durable::store::redis::keys;
 
 const BASE: &str = "throng:{default:0}:";
@@ -61,17 +58,16 @@ fn fill(node: &Server) {
 }
 
 #[tokio::test]
-async fn a_store_is_opened_at_the_node_that_owns_its_slot() {
+async fn a_store_is_opened_at_any_node() {
     needs_redis!();
     let cluster = Cluster::start();
     let (owner, other) = owner_and_other(&cluster);
     let worker = Worker::new(open(&cluster.url(owner)).await).await;
     worker.enqueue([task(1)]).await;
-    assert_eq!(worker.claim(9).await.tasks.len(), 1);
-    let error = RedisStore::open(&cluster.url(other)).await.unwrap_err();
-    assert!(error.is_unfit() && !error.is_unknown(), "{error}");
-    let address = format!("127.0.0.1:{}", cluster.node(owner).port());
-    assert!(error.to_string().contains(&address), "{error}");
+    let elsewhere = Worker::new(open(&cluster.url(other)).await).await;
+    assert_eq!(elsewhere.claim(9).await.tasks.len(), 1);
+    let observed = RedisStore::observe(&cluster.url(other)).await.unwrap();
+    assert_eq!(observed.0.counts().await.unwrap().claimed, 1);
     // A cluster node has one database.
     let error = RedisStore::open(&format!("{}1", cluster.url(owner)))
         .await
@@ -80,11 +76,117 @@ async fn a_store_is_opened_at_the_node_that_owns_its_slot() {
         error.is_invalid() && error.to_string().contains("database 0"),
         "{error}"
     );
-    // With this many partitions, each node lacks some.
-    for node in 0..3 {
-        let mut builder = RedisStore::builder(&cluster.url(node));
-        let error = builder.partitions(64).open().await.unwrap_err();
-        assert!(error.is_unfit(), "{error}");
+    // The namespaces are listed, wherever the list is and they are.
+    for namespace in ["mail", "images", "letters"] {
+        let mut builder = RedisStore::builder(&cluster.url(0));
+        builder.namespace(namespace).open().await.unwrap();
+    }
+    for node in 0..PRIMARIES {
+        let listed = RedisStore::builder(&cluster.url(node)).namespaces().await;
+        assert_eq!(listed.unwrap(), ["default", "images", "letters", "mail"]);
+    }
+    // All partitions of such a namespace would be in one slot, or the keys of one partition in several.
+    for namespace in ["{}", "}", "a}b"] {
+        let mut builder = RedisStore::builder(&cluster.url(0));
+        let error = builder.namespace(namespace).open().await.unwrap_err();
+        assert!(
+            error.is_invalid() && error.to_string().contains("brace"),
+            "{error}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_store_on_a_cluster_is_opened_if_one_of_several_nodes_answers() {
+    needs_redis!();
+    let (cluster, single) = (Cluster::start(), Server::start());
+    let urls = ["redis://127.0.0.1:1/", &cluster.url(1)];
+    let worker = Worker::new(RedisStore::cluster(urls).open().await.unwrap()).await;
+    worker.enqueue([task(1)]).await;
+    let single = format!("redis://127.0.0.1:{}/", single.port());
+    let error = RedisStore::cluster([&*single]).open().await.unwrap_err();
+    assert!(
+        error.is_unfit() && error.to_string().contains("no cluster"),
+        "{error}"
+    );
+    let error = RedisStore::cluster([]).open().await.unwrap_err();
+    assert!(error.is_invalid(), "{error}");
+}
+
+/// A user who may not ask for the nodes is told so.
+#[tokio::test]
+async fn a_user_who_may_not_ask_for_the_nodes_uses_one() {
+    needs_redis!();
+    let cluster = Cluster::start();
+    let (owner, other) = owner_and_other(&cluster);
+    for node in 0..PRIMARIES {
+        let user = [
+            "ACL", "SETUSER", "one", "on", ">secret", "~*", "&*", "+@all", "-hello", "-cluster",
+        ];
+        cluster.node(node).ask(&user);
+    }
+    let url = |node| cluster.url(node).replace("//", "//one:secret@");
+    let mut builder = RedisStore::builder(&url(owner));
+    // The connection for messages begins with `HELLO`.
+    let worker = Worker::new(open_soon(&mut builder).await).await;
+    worker.enqueue([task(1)]).await;
+    let error = RedisStore::open(&url(other)).await.unwrap_err();
+    assert!(
+        error.is_unfit() && error.to_string().contains("`HELLO`"),
+        "{error}"
+    );
+}
+
+/// With 16 partitions, each node has some.
+#[tokio::test]
+async fn tasks_of_all_nodes_run_and_end() {
+    needs_redis!();
+    const TASKS: u64 = 200;
+    let cluster = Cluster::start();
+    let open = async || {
+        let mut builder = RedisStore::builder(&cluster.url(0));
+        Worker::new(builder.partitions(16).open().await.unwrap()).await
+    };
+    let (worker, other) = (open().await, open().await);
+    let mut events = worker.store.events();
+    other.enqueue((0..TASKS).map(task)).await;
+    for node in 0..PRIMARIES {
+        let Value::Int(keys) = cluster.node(node).ask(&["DBSIZE"]) else {
+            panic!("a number");
+        };
+        assert!(keys > 20, "{node}: {keys}");
+        // For requests and for messages, of two processes, and the one that asks.
+        let clients = text(
+            cluster
+                .node(node)
+                .ask(&["CLIENT", "LIST", "TYPE", "normal"]),
+        );
+        let pushed = text(
+            cluster
+                .node(node)
+                .ask(&["CLIENT", "LIST", "TYPE", "pubsub"]),
+        );
+        assert_eq!(
+            (clients.lines().count(), pushed.lines().count()),
+            (3, 2),
+            "{clients}{pushed}"
+        );
+    }
+    let mut claimed = 0;
+    while let Some(claim) = worker.turn(Vec::new(), MAX_BATCH_TASKS).await.claim {
+        claimed += claim.tasks.len() as u64;
+        assert_eq!(worker.turn(done(&claim), 0).await.refused, []);
+    }
+    let counts = worker.store.counts().await.unwrap();
+    assert_eq!((claimed, counts.done), (TASKS, TASKS));
+    // A message wakes an idle worker from each node.
+    while events.try_recv().is_ok() {}
+    for number in 0..20 {
+        assert_eq!(worker.turn(Vec::new(), 1).await.claim, None);
+        other.enqueue([task(TASKS + number)]).await;
+        until(&mut events, &Event::Wake(None)).await;
+        let claim = worker.claim(1).await;
+        worker.turn(done(&claim), 0).await;
     }
 }
 
@@ -141,14 +243,8 @@ async fn a_slot_that_moves_stops_no_script_half_way() {
     cluster.move_keys(slot(&cluster), from, to, 100);
     cluster.end_move(slot(&cluster), to);
     // From here on, the old node names the new one.
-    let failure = settled(|| worker.store.counts()).await.unwrap_err();
-    assert!(matches!(failure.cause, Cause::Unfit(_)), "{failure}");
-    let address = format!("127.0.0.1:{}", cluster.node(to).port());
-    assert!(failure.to_string().contains(&address), "{failure}");
-    let client = DurableClient::open(Store(Arc::clone(&worker.store) as Arc<dyn Backend>));
-    let error = client.counts().await.unwrap_err();
-    assert!(error.is_unfit(), "{error}");
-    assert!(failing(&client).contains(&address), "{}", failing(&client));
+    let settled_counts = settled(|| worker.store.counts()).await.unwrap();
+    assert_eq!((settled_counts.stored, settled_counts.claimed), (2, 1));
     let there = Worker::new(open(&cluster.url(to)).await).await;
     assert_eq!(there.turn(done(&claim), 0).await.refused, []);
     assert_eq!(there.claim(1).await.tasks[0].id, id(2));
