@@ -190,6 +190,26 @@ async fn tasks_of_all_nodes_run_and_end() {
     }
 }
 
+#[tokio::test]
+async fn a_store_opens_at_once_if_the_node_with_the_list_of_namespaces_is_down() {
+    needs_redis!();
+    let mut cluster = Cluster::start();
+    let lists = cluster.owner(keys::NAMESPACES);
+    let names = (0..).map(|number| format!("store-{number}"));
+    let mut names = names.filter(|name| cluster.owner(&keys::base(name, 0)) != lists);
+    let name = names.next().expect("there are other nodes");
+    let owner = cluster.owner(&keys::base(&name, 0));
+    drop(names);
+    cluster.node_mut(lists).kill();
+    let mut builder = RedisStore::builder(&cluster.url(owner));
+    // A request to a node that is down waits for so long.
+    let opened = builder
+        .namespace(name)
+        .answer_timeout(Duration::from_secs(600))
+        .open();
+    timeout(DEADLINE, opened).await.expect("it opens").unwrap();
+}
+
 /// The server refuses a request, which has no effect. On a slow machine, it may not answer in time.
 async fn is_refused<T: std::fmt::Debug>(send: impl AsyncFn() -> Result<T, Failure>) {
     let end = Instant::now() + DEADLINE;
