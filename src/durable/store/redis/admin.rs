@@ -1,7 +1,7 @@
 //! Requests the status of tasks, cancels and counts tasks, and manages dead letters.
 
 use super::batches::in_batches;
-use super::error::{is_unreachable, unexpected_answer};
+use super::error::unexpected_answer;
 use super::inner::Inner;
 use super::reply;
 use super::scripts::Arguments;
@@ -24,7 +24,7 @@ pub(super) async fn status(inner: &Inner, ids: &[TaskId]) -> Result<Vec<TaskStat
         let requested: Vec<_> = indexes.iter().map(|&index| ids[index]).collect();
         let found = match status_in(inner, partition, &requested).await {
             Ok(found) => found,
-            Err(failure) if is_unreachable(&failure) => {
+            Err(failure) if inner.skips(&failure) => {
                 unreachable = Some(failure);
                 continue;
             }

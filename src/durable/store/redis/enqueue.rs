@@ -6,7 +6,6 @@ use std::sync::Arc;
 use redis::Value;
 
 use super::entry::{self, MAX_INLINE_PAYLOAD, MAX_MILLIS, short_millis};
-use super::error::is_unreachable;
 use super::inner::{Inner, after_others};
 use super::reply::{self, millis_text};
 use super::routes_cache::KnownRoutes;
@@ -38,7 +37,7 @@ pub(super) async fn enqueue(inner: &Inner, request: &Enqueue) -> Result<Enqueued
         let answer = match enqueue_in(inner, request, partition, &batch).await {
             Ok(answer) => reply::enqueued(answer)?,
             // The tasks of the other partitions need not wait for this one.
-            Err(failure) if is_unreachable(&failure) => {
+            Err(failure) if inner.skips(&failure) => {
                 unreachable = Some(failure);
                 continue;
             }

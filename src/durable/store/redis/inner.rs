@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 
 use super::builder::RedisStoreBuilder;
 use super::epochs::AdvanceEpochs;
+use super::error::is_unreachable;
 use super::keys::{self, Keys};
 use super::link::ScriptCall;
 use super::node::Connector;
@@ -112,7 +113,8 @@ impl Inner {
         self.run_within(wait, script, partition, arguments).await
     }
 
-    /// Runs a script on the keys of a partition. If there are others, does not wait long for its node.
+    /// Runs a script on the keys of a partition. If there may be others at other nodes, does not wait long for its node: see
+    /// [`skips`](Self::skips).
     pub(super) async fn run_part(
         &self,
         script: &Script,
@@ -125,10 +127,21 @@ impl Inner {
 
     /// Returns how long a request that concerns several partitions waits for the node of one.
     fn wait_for_part(&self) -> NodeWait {
-        match self.partitions.count() {
-            1 => NodeWait::Full,
-            _ => NodeWait::Part,
+        match self.has_nodes() {
+            false => NodeWait::Full,
+            true => NodeWait::Part,
         }
+    }
+
+    /// Returns `true` if the partitions may be at several nodes.
+    fn has_nodes(&self) -> bool {
+        self.nodes.is_cluster() && self.partitions.count() > 1
+    }
+
+    /// Returns `true` if a request that concerns several partitions is to go on without one that has failed like this: its node cannot be
+    /// reached or is not ready, while others may be.
+    pub(super) fn skips(&self, failure: &Failure) -> bool {
+        self.has_nodes() && is_unreachable(failure)
     }
 
     async fn run_within(
@@ -148,8 +161,8 @@ impl Inner {
         self.nodes.run(partition, &call, false, wait).await
     }
 
-    /// Runs the script `turn`. Since it may claim, its connection must have advanced the epochs of the partition. If there are other
-    /// partitions, does not wait long for the node of this one.
+    /// Runs the script `turn`. Since it may claim, its connection must have advanced the epochs of the partition. As
+    /// [`run_part`](Self::run_part), does not wait long for the node.
     pub(super) async fn run_turn(
         &self,
         partition: usize,

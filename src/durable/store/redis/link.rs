@@ -165,21 +165,26 @@ impl Link {
 
     /// Sends a command. Sends it again if it fails without an effect, until the answer timeout.
     pub(super) async fn send(&self, command: &Cmd) -> Result<Value, Fault> {
-        self.send_after(command, None, self.attempt()).await
-    }
-
-    /// Returns an attempt that takes the answer timeout.
-    pub(super) fn attempt(&self) -> Attempt {
-        Attempt {
+        let attempt = Attempt {
             end: Instant::now() + self.timeouts.answer,
             is_asking: false,
-        }
+        };
+        self.send_within(command, attempt).await
     }
 
-    /// Sends a command once, since another attempt is not worth the time.
-    pub(super) async fn send_once(&self, command: &Cmd, attempt: Attempt) -> Result<Value, Fault> {
-        let connection = self.connection(attempt.end).await.map_err(Fault::Final)?;
-        connection.send(command, attempt.is_asking).await
+    /// Sends a command. Sends it again if it fails without an effect, until the end of the attempt.
+    pub(super) async fn send_within(
+        &self,
+        command: &Cmd,
+        attempt: Attempt,
+    ) -> Result<Value, Fault> {
+        self.send_after(command, None, attempt).await
+    }
+
+    /// Sends a command once, since another attempt is not worth the time. Waits for a connection until `end`.
+    pub(super) async fn send_once(&self, command: &Cmd, end: Instant) -> Result<Value, Fault> {
+        let connection = self.connection(end).await.map_err(Fault::Final)?;
+        connection.send(command, false).await
     }
 
     async fn send_after(

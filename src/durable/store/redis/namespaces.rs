@@ -19,7 +19,7 @@ pub(super) async fn record(inner: &Inner) {
 pub(super) async fn list(inner: &Inner) -> Result<Vec<String>, Failure> {
     let mut command = redis::cmd("SMEMBERS");
     command.arg(keys::NAMESPACES);
-    let answer = inner.nodes.send_once(keys::NAMESPACES, &command).await;
+    let answer = inner.nodes.send(keys::NAMESPACES, &command).await;
     let mut found = Vec::new();
     for name in members(answer?)? {
         if exists(inner, &name).await? {
@@ -42,7 +42,7 @@ async fn exists(inner: &Inner, namespace: &str) -> Result<bool, Failure> {
     let mut command = redis::cmd("EXISTS");
     let meta = keys::key(&keys::base(namespace, 0), "META");
     command.arg(&meta);
-    match inner.nodes.send_once(&meta, &command).await {
+    match inner.nodes.send(&meta, &command).await {
         Ok(answer) => Ok(answer != Value::Int(0)),
         Err(failure) if failure.cause == Cause::Unavailable => Err(failure),
         // The user may lack the permission.

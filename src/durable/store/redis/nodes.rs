@@ -13,7 +13,9 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::cluster_slots::{NodeAddress, SlotOwners, slot_of};
-use super::error::{Fault, Redirection, is_unreachable, no_connection, not_connected};
+use super::error::{
+    Fault, Redirection, is_unreachable, no_connection, not_connected, unexpected_answer,
+};
 use super::link::{Attempt, BACKOFF, ScriptCall};
 use super::node::{Connector, Node};
 use super::subscriber::Subscription;
@@ -92,8 +94,7 @@ impl Nodes {
         }
         refuse_braces(bases)?;
         let slots: Vec<_> = bases.iter().map(|base| slot_of(base)).collect();
-        let map = read_map(&first, nodes.given[0].addr()).await;
-        let map = map.ok_or_else(no_connection)?;
+        let map = read_map(&first, nodes.given[0].addr()).await?;
         if let Some(slot) = slots.iter().find(|slot| map.owner(**slot).is_none()) {
             let what =
                 format!("no node of the cluster owns the cluster slot {slot}: assign it to one");
@@ -152,25 +153,31 @@ impl Nodes {
         }
     }
 
-    /// Sends a command with this key to the node that has the key. Sends it once, since another attempt is not worth the time, unless a
-    /// node names another one.
-    pub(super) async fn send_once(&self, key: &str, command: &Cmd) -> Result<Value, Failure> {
+    /// Sends a command with this key to the node that has the key. While that cannot be reached or is not ready, waits until the answer
+    /// timeout.
+    pub(super) async fn send(&self, key: &str, command: &Cmd) -> Result<Value, Failure> {
         let end = Instant::now() + self.connector.timeouts.answer;
         let (mut route, mut moved) = (Route::default(), None);
         loop {
-            let node = match moved.take() {
-                Some(node) => node,
-                None => route.try_next(|| self.node_of_key(key))?,
-            };
+            let owner = || moved.take().map_or_else(|| self.node_of_key(key), Ok);
+            let node = route.try_next(owner)?;
             let attempt = self.attempt(&route, end);
-            let fault = match node.link.send_once(command, attempt).await {
+            let fault = match node.link.send_within(command, attempt).await {
                 Ok(answer) => return Ok(answer),
-                Err(fault @ Fault::Elsewhere(..)) if self.is_cluster() => fault,
-                Err(fault) => return Err(fault.into_failure()),
+                Err(fault) => fault,
             };
             let failure = self.redirect(&mut route, &node, fault, |to| moved = Some(to));
             self.pause(&mut route, failure?, end).await?;
         }
+    }
+
+    /// Sends a command with this key once to the node that is known to have the key, since another attempt is not worth the time.
+    pub(super) async fn send_once(&self, key: &str, command: &Cmd) -> Result<Value, Failure> {
+        let node = self.node_of_key(key)?;
+        let end = Instant::now() + self.connector.timeouts.answer;
+        let attempt = self.attempt(&Route::default(), end);
+        let answer = node.link.send_once(command, attempt.end).await;
+        answer.map_err(Fault::into_failure)
     }
 
     fn time_of(&self, wait: NodeWait) -> Duration {
@@ -269,7 +276,7 @@ impl Nodes {
         let Some(slots) = &self.slots else { return };
         let mut state = lock(&self.state);
         for (partition, &slot) in slots.iter().enumerate() {
-            let owner = map.owner(slot).map(|owner| owner.clone());
+            let owner = map.owner(slot).cloned();
             // A slot without an owner remains where it was.
             if let Some(node) = owner.and_then(|owner| self.connect_in(&mut state, &owner)) {
                 state.change_owner(partition, node);
@@ -326,7 +333,7 @@ impl Nodes {
             let Ok(node) = self.connector.connect(given) else {
                 continue;
             };
-            if let Ok(Some(map)) = timeout(REFRESH_INTERVAL, read_map(&node, given.addr())).await {
+            if let Ok(Ok(map)) = timeout(REFRESH_INTERVAL, read_map(&node, given.addr())).await {
                 self.apply(map);
                 return true;
             }
@@ -336,7 +343,7 @@ impl Nodes {
 
     async fn map_of(&self, node: &Node) -> Option<SlotOwners> {
         let map = read_map(node, self.given[0].addr());
-        timeout(REFRESH_INTERVAL, map).await.ok().flatten()
+        timeout(REFRESH_INTERVAL, map).await.ok()?.ok()
     }
 
     // ===== State =====
@@ -506,12 +513,14 @@ fn is_text(value: &Value, text: &str) -> bool {
 }
 
 /// Asks a node for the owners of all slots. `given` is the address of a node that was given without one.
-async fn read_map(node: &Node, given: &ConnectionAddr) -> Option<SlotOwners> {
+async fn read_map(node: &Node, given: &ConnectionAddr) -> Result<SlotOwners, Failure> {
     let mut command = redis::cmd("CLUSTER");
     command.arg("SLOTS");
-    let answer = node.link.send(&command).await.ok()?;
+    let answer = node.link.send(&command).await;
+    let answer = answer.map_err(Fault::into_failure)?;
     let host = node.address.as_ref().map(|it| &*it.host);
-    SlotOwners::parse(&answer, host.unwrap_or_else(|| host_of(given)))
+    let owners = SlotOwners::parse(&answer, host.unwrap_or_else(|| host_of(given)));
+    owners.ok_or_else(|| unexpected_answer(&answer))
 }
 
 /// Returns the host of an address. A Unix socket leads to this machine.

@@ -164,12 +164,23 @@ async fn run_upgrade(inner: &Inner, partition: usize, raise: bool) -> Result<Sto
 
 /// Closes a session in all partitions.
 pub(super) async fn close_session(inner: &Inner, session: SessionId) -> Result<(), Failure> {
-    let set = inner.sessions.get(session).set;
+    let (set, mut skipped) = (inner.sessions.get(session).set, None);
     for partition in inner.partitions.all() {
+        let is_last = match close(inner, partition, session).await {
+            Ok(is_last) => is_last,
+            Err(failure) if inner.skips(&failure) => {
+                skipped = Some(failure);
+                continue;
+            }
+            Err(failure) => return Err(failure),
+        };
         // If removing the routes of the set fails, its lists do no harm.
-        if let (true, Some(set)) = (close(inner, partition, session).await?, set) {
+        if let (true, Some(set)) = (is_last, set) {
             routing::remove(inner, partition, set).await.ok();
         }
+    }
+    if let Some(failure) = skipped {
+        return Err(failure);
     }
     inner.sessions.remove(session);
     Ok(())
@@ -183,7 +194,7 @@ async fn close(inner: &Inner, partition: usize, session: SessionId) -> Result<bo
         arguments.push_number(session);
         arguments.push(&*inner.client_id);
         arguments.push(cursor);
-        let answer = inner.run(&inner.scripts.close, partition, arguments);
+        let answer = inner.run_part(&inner.scripts.close, partition, arguments);
         cursor = reply::bytes(answer.await?)?;
         if cursor == b"LAST" {
             return Ok(true);

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::entry;
-use super::error::is_unreachable;
 use super::inner::{Inner, after_others};
 use super::partitions::Partitions;
 use super::reply::{PartitionAnswer, epoch_text, millis_text, reason_number};
@@ -49,7 +48,7 @@ pub(super) async fn turn(inner: &Arc<Inner>, request: &Turn) -> Result<TurnAnswe
         let turned = match turn_in(inner, request, partition, &part).await {
             Ok(turned) => turned,
             // The other partitions do not wait for this one.
-            Err(failure) if count > 1 && is_unreachable(&failure) => {
+            Err(failure) if inner.skips(&failure) => {
                 whole
                     .unreached
                     .extend(part.verdicts.iter().map(|it| it.epoch));
@@ -173,7 +172,7 @@ async fn leave_idle(inner: &Inner, request: &Turn, claimed: usize) {
         let (arguments, _) = arguments(request, &PartitionTurn::default(), &inner.client_id);
         let turn = inner.run_part(&inner.scripts.turn, partition, arguments);
         match turn.await {
-            Err(failure) if !is_unreachable(&failure) => return,
+            Err(failure) if !inner.skips(&failure) => return,
             _ => {}
         }
     }
