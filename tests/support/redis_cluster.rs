@@ -95,8 +95,11 @@ impl Cluster {
                 &(next - 1).to_string(),
             ]);
         }
+        // A node that knows another one accepts no epoch.
         for (nth, node) in self.nodes.iter().enumerate() {
             node.ask(&["CLUSTER", "SET-CONFIG-EPOCH", &(nth + 1).to_string()]);
+        }
+        for (nth, node) in self.nodes.iter().enumerate() {
             for other in &self.nodes[nth + 1..] {
                 node.ask(&["CLUSTER", "MEET", "127.0.0.1", &other.port().to_string()]);
             }

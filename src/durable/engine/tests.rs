@@ -240,7 +240,7 @@ impl Backend for Faulty {
             let verdicts = std::mem::take(&mut request.verdicts);
             let unreached = verdicts.iter().map(|it| it.epoch).collect();
             let turned = self.store.turn(StdArc::new(request));
-            return Box::pin(async {
+            return Box::pin(async move {
                 let turned = turned.await?;
                 Ok(TurnAnswer {
                     unreached,
@@ -264,7 +264,7 @@ impl Backend for Faulty {
     fn renew(&self, claims: Vec<Epoch>) -> Answer<'_, RenewAnswer> {
         if self.is_away.load(Ordering::Relaxed) {
             let unreached = claims;
-            return Box::pin(async {
+            return Box::pin(async move {
                 Ok(RenewAnswer {
                     unreached,
                     ..RenewAnswer::default()

@@ -170,10 +170,10 @@ impl<const IS_CLUSTER: bool> Redis<IS_CLUSTER> {
         ];
         let replace = |script: String, (from, to): &(&str, &str)| script.replace(from, to);
         let script = match IS_CLUSTER {
-            true => &*of_slots.iter().fold(script.to_owned(), replace),
-            false => script,
+            true => of_slots.iter().fold(script.to_owned(), replace),
+            false => script.to_owned(),
         };
-        let mut command = vec!["EVAL", script, "0", &base];
+        let mut command = vec!["EVAL", &script, "0", &base];
         command.extend(arguments);
         match self.connection.ask(&command) {
             redis::Value::Int(answer) => answer,

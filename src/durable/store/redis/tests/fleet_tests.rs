@@ -56,7 +56,7 @@ impl Fleet {
     async fn start(cluster: &Cluster, lease: Duration) -> Self {
         let client = client_of(cluster).await;
         let runs = Arc::<Runs>::default();
-        let mut builder = DurableExecutor::builder(client_of(cluster).await);
+        let mut builder = DurableExecutor::builder::<Runs>(client_of(cluster).await);
         builder.register::<Job>().max_running(64).lease(lease);
         let executor = builder.start(Arc::clone(&runs)).await.unwrap();
         Self {

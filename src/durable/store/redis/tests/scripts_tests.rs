@@ -157,6 +157,54 @@ fn publishing_never_ends_a_script() {
     assert!(found > 5, "{found}");
 }
 
+/// A message to all nodes would cost each of them time, and one on a channel of another slot would be refused.
+#[test]
+fn the_scripts_of_a_cluster_publish_in_their_slot() {
+    let mut found = 0;
+    for (name, script) in all_of(true) {
+        let code = code(&script);
+        for (_, command, first) in calls(before_undo(&code)) {
+            assert_ne!(command, "PUBLISH", "{name}");
+            match command {
+                "SPUBLISH" => assert_eq!(first, "BASE", "{name}"),
+                "PUBSUB" => assert_eq!(first, "'SHARDNUMSUB'", "{name}"),
+                _ => continue,
+            }
+            found += 1;
+        }
+    }
+    assert!(found > 5, "{found}");
+    let base = keys::base("name", 12);
+    assert_eq!(tag(&keys::channel(&base, "a-client")), tag(&base));
+}
+
+/// The commands outside of scripts have one key, or none. A new one must be considered here.
+#[test]
+fn commands_outside_of_scripts_have_one_key() {
+    let with_one_key = ["SADD", "SMEMBERS", "EXISTS", "SSUBSCRIBE"];
+    let without_keys = [
+        "HELLO", "CLUSTER", "PING", "CONFIG", "INFO", "WAITAOF", "EVAL_RO", "ASKING",
+    ];
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/durable/store/redis");
+    let mut found = BTreeSet::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let Some(code) = path
+            .extension()
+            .and_then(|_| fs::read_to_string(&path).ok())
+        else {
+            continue;
+        };
+        for constructor in ["redis::cmd(\"", ".cmd(\""] {
+            let commands = code.split(constructor).skip(1);
+            let commands = commands.filter_map(|rest| rest.split('"').next());
+            found.extend(commands.map(str::to_owned));
+        }
+    }
+    let known = with_one_key.iter().chain(&without_keys);
+    assert_eq!(found, known.map(|it| (*it).to_owned()).collect());
+}
+
 #[test]
 fn every_file_belongs_to_a_script() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/durable/store/redis/lua");
