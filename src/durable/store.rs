@@ -468,8 +468,8 @@ pub trait Backend: Send + Sync + 'static {
         true
     }
 
-    /// Returns `false` if the part of the store that a task with this id would be in does not answer at present, so another id is better for
-    /// a new task.
+    /// Returns `false` if the part of the store that a task with this id would be in does not answer at present, so another id is better
+    /// for a new task.
     fn is_reachable(&self, _id: TaskId) -> bool {
         true
     }

@@ -33,6 +33,7 @@ mod builder;
 mod changes;
 mod cluster_slots;
 mod diagnosis;
+mod discovery;
 mod each_partition;
 mod enqueue;
 mod entry;
@@ -116,16 +117,16 @@ mod workers;
 ///   loses its disk: a lost end lets the task run again, and the handle of a lost task fails with an error that
 ///   [`is_expired`](DurableError::is_expired).
 /// - While a node is down, only its partitions wait. New tasks without a key or a named queue get ids of other partitions. Set
-///   `cluster-require-full-coverage no`, without which the cluster refuses all requests. To open a store or start an executor, all
-///   partitions must answer.
-/// - In a named [queue](crate::durable::SpawnOptions::queue) or with a [key](crate::durable::Key), a task waits for its own node. A batch that contains tasks of a node
-///   that is down fails after ten seconds; the others in it are stored.
+///   `cluster-require-full-coverage no`, without which the cluster refuses all requests. To open a store or start an
+///   executor, all partitions must answer.
+/// - A task in a named [queue](crate::durable::SpawnOptions::queue) or with a [key](crate::durable::Key) waits for its own node. A batch
+///   that contains tasks of a node that is down fails after ten seconds; the others in it are stored.
 ///
 /// # Costs
 ///
 /// A store has one thread and six file descriptors: two for connections to the server, the others for
-/// the thread's event loop. With [`wait_for_disk`](RedisStoreBuilder::wait_for_disk), it has a third connection. On a cluster, these are the
-/// connections to each node that has a partition.
+/// the thread's event loop. With [`wait_for_disk`](RedisStoreBuilder::wait_for_disk), it has a third connection. On a
+/// cluster, it has these connections to each node that has a partition.
 /// Clones of a [client](crate::durable::DurableClient), its handles and its executors share the store.
 ///
 /// An idle client sends 8 commands a minute. An idle worker sends 16: it polls for tasks every 7.5 s (with the default lease
@@ -183,8 +184,8 @@ impl RedisStore {
     /// - if `url` is not a valid address, or a setting has an invalid value ([`is_invalid`](DurableError::is_invalid));
     /// - if the server cannot be reached;
     /// - if it does not let the user log in or run scripts ([`is_denied`](DurableError::is_denied));
-    /// - if the server is older than 6.2 (in a cluster: 7.0), evicts keys when its memory is full, is a Sentinel, or belongs to a cluster in
-    ///   which no node owns the cluster slot of a partition ([`is_unfit`](DurableError::is_unfit));
+    /// - if the server is older than 6.2 (in a cluster: 7.0), evicts keys when its memory is full, is a Sentinel, or belongs to
+    ///   a cluster in which no node owns the cluster slot of a partition ([`is_unfit`](DurableError::is_unfit));
     /// - if the server is less durable than the builder [requires](RedisStoreBuilder::require)
     ///   ([`is_not_durable`](DurableError::is_not_durable));
     /// - if a version of this crate with an older layout has written the keys

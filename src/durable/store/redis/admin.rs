@@ -14,8 +14,8 @@ use crate::durable::{AttemptError, Counts, DeadFilter, DeadLetter, TaskId};
 /// The number of dead letters that one request reads: their errors may be long.
 const DEAD_LETTERS_PER_READ: usize = 100;
 
-/// Returns the states of tasks, in the order of their ids. Fails only if no partition answers. Otherwise, a task in a partition that does not
-/// answer counts as running, so that its handle waits on.
+/// Returns the states of tasks, in the order of their ids. Fails only if no partition answers. Otherwise, a task in a partition that does
+/// not answer counts as running, so that its handle waits on.
 pub(super) async fn status(inner: &Inner, ids: &[TaskId]) -> Result<Vec<TaskState>, Failure> {
     let mut states = vec![TaskState::Running; ids.len()];
     let indexes: Vec<_> = (0..ids.len()).collect();

@@ -8,14 +8,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use redis::{Cmd, ConnectionAddr, ConnectionInfo, Value};
+use redis::{Cmd, ConnectionInfo, Value};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::cluster_slots::{NodeAddress, SlotOwners, slot_of};
-use super::error::{
-    Fault, Redirection, is_unreachable, no_connection, not_connected, unexpected_answer,
-};
+use super::discovery::{belongs_to_cluster, first_that_answers, host_of, read_map, refuse_braces};
+use super::error::{Fault, Redirection, is_unreachable, no_connection};
 use super::link::{Attempt, BACKOFF, ScriptCall};
 use super::node::{Connector, Node};
 use super::subscriber::Subscription;
@@ -450,83 +449,5 @@ async fn keep_current(nodes: Weak<Nodes>, refresh: Arc<Notify>) {
         }
         drop(nodes);
         sleep(REFRESH_INTERVAL).await;
-    }
-}
-
-/// Connects to the first of these servers that answers. Returns its index, too.
-async fn first_that_answers(
-    connector: &Connector,
-    given: &[ConnectionInfo],
-) -> Result<(usize, Node), Failure> {
-    let mut last = no_connection();
-    for (nth, info) in given.iter().enumerate() {
-        let node = connector.connect(info).map_err(not_connected)?;
-        match node.link.connected().await {
-            Ok(()) => return Ok((nth, node)),
-            Err(failure) => last = failure,
-        }
-    }
-    Err(last)
-}
-
-/// Returns `true` if a server says that it belongs to a cluster. A user who may not ask gets no other node's answers, either.
-async fn belongs_to_cluster(node: &Node) -> Result<bool, Failure> {
-    let answer = match node.link.send(&redis::cmd("HELLO")).await {
-        Ok(answer) => answer,
-        Err(Fault::Final(failure)) if is_unreachable(&failure) => return Err(failure),
-        Err(_) => return Ok(false),
-    };
-    let fields = match answer {
-        Value::Map(fields) => fields,
-        Value::Array(parts) => {
-            let (pairs, _) = parts.as_chunks::<2>();
-            pairs
-                .iter()
-                .cloned()
-                .map(|[name, value]| (name, value))
-                .collect()
-        }
-        _ => return Ok(false),
-    };
-    let is_mode =
-        |(name, value): &(Value, Value)| is_text(name, "mode") && is_text(value, "cluster");
-    Ok(fields.iter().any(is_mode))
-}
-
-/// Refuses a namespace with a brace: the text from the first `{` to the first `}` of a key determines its slot.
-fn refuse_braces(bases: &[String]) -> Result<(), Failure> {
-    match bases.iter().any(|base| base.matches('}').count() > 1) {
-        false => Ok(()),
-        true => {
-            let what = "in a cluster, a namespace cannot have the brace `}`, since its keys would be in other slots";
-            Err(Failure::new(Effect::None, Cause::Invalid(what.into())))
-        }
-    }
-}
-
-fn is_text(value: &Value, text: &str) -> bool {
-    match value {
-        Value::BulkString(bytes) => bytes == text.as_bytes(),
-        Value::SimpleString(found) => found == text,
-        _ => false,
-    }
-}
-
-/// Asks a node for the owners of all slots. `given` is the address of a node that was given without one.
-async fn read_map(node: &Node, given: &ConnectionAddr) -> Result<SlotOwners, Failure> {
-    let mut command = redis::cmd("CLUSTER");
-    command.arg("SLOTS");
-    let answer = node.link.send(&command).await;
-    let answer = answer.map_err(Fault::into_failure)?;
-    let host = node.address.as_ref().map(|it| &*it.host);
-    let owners = SlotOwners::parse(&answer, host.unwrap_or_else(|| host_of(given)));
-    owners.ok_or_else(|| unexpected_answer(&answer))
-}
-
-/// Returns the host of an address. A Unix socket leads to this machine.
-fn host_of(addr: &ConnectionAddr) -> &str {
-    match addr {
-        ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host,
-        _ => "127.0.0.1",
     }
 }

@@ -1,0 +1,86 @@
+//! Finds out whether a server belongs to a cluster, and which nodes of the cluster own its slots.
+
+use redis::{ConnectionAddr, ConnectionInfo, Value};
+
+use super::cluster_slots::SlotOwners;
+use super::error::{Fault, is_unreachable, no_connection, not_connected, unexpected_answer};
+use super::node::{Connector, Node};
+use crate::durable::failure::{Cause, Effect, Failure};
+
+/// Connects to the first of these servers that answers. Returns its index, too.
+pub(super) async fn first_that_answers(
+    connector: &Connector,
+    given: &[ConnectionInfo],
+) -> Result<(usize, Node), Failure> {
+    let mut last = no_connection();
+    for (nth, info) in given.iter().enumerate() {
+        let node = connector.connect(info).map_err(not_connected)?;
+        match node.link.connected().await {
+            Ok(()) => return Ok((nth, node)),
+            Err(failure) => last = failure,
+        }
+    }
+    Err(last)
+}
+
+/// Returns `true` if a server says that it belongs to a cluster. A user who may not ask gets no other node's answers, either.
+pub(super) async fn belongs_to_cluster(node: &Node) -> Result<bool, Failure> {
+    let answer = match node.link.send(&redis::cmd("HELLO")).await {
+        Ok(answer) => answer,
+        Err(Fault::Final(failure)) if is_unreachable(&failure) => return Err(failure),
+        Err(_) => return Ok(false),
+    };
+    let fields = match answer {
+        Value::Map(fields) => fields,
+        Value::Array(parts) => {
+            let (pairs, _) = parts.as_chunks::<2>();
+            pairs
+                .iter()
+                .cloned()
+                .map(|[name, value]| (name, value))
+                .collect()
+        }
+        _ => return Ok(false),
+    };
+    let is_mode =
+        |(name, value): &(Value, Value)| is_text(name, "mode") && is_text(value, "cluster");
+    Ok(fields.iter().any(is_mode))
+}
+
+/// Refuses a namespace with a brace: the text from the first `{` to the first `}` of a key determines its slot.
+pub(super) fn refuse_braces(bases: &[String]) -> Result<(), Failure> {
+    match bases.iter().any(|base| base.matches('}').count() > 1) {
+        false => Ok(()),
+        true => {
+            let what = "in a cluster, a namespace cannot have the brace `}`, since its keys would be in other slots";
+            Err(Failure::new(Effect::None, Cause::Invalid(what.into())))
+        }
+    }
+}
+
+fn is_text(value: &Value, text: &str) -> bool {
+    match value {
+        Value::BulkString(bytes) => bytes == text.as_bytes(),
+        Value::SimpleString(found) => found == text,
+        _ => false,
+    }
+}
+
+/// Asks a node for the owners of all slots. `given` is the address of a node that was given without one.
+pub(super) async fn read_map(node: &Node, given: &ConnectionAddr) -> Result<SlotOwners, Failure> {
+    let mut command = redis::cmd("CLUSTER");
+    command.arg("SLOTS");
+    let answer = node.link.send(&command).await;
+    let answer = answer.map_err(Fault::into_failure)?;
+    let host = node.address.as_ref().map(|it| &*it.host);
+    let owners = SlotOwners::parse(&answer, host.unwrap_or_else(|| host_of(given)));
+    owners.ok_or_else(|| unexpected_answer(&answer))
+}
+
+/// Returns the host of an address. A Unix socket leads to this machine.
+pub(super) fn host_of(addr: &ConnectionAddr) -> &str {
+    match addr {
+        ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host,
+        _ => "127.0.0.1",
+    }
+}
