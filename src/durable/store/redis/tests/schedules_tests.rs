@@ -357,16 +357,14 @@ async fn a_schedule_is_on_the_disk_when_it_is_defined() {
     builder.wait_for_disk(true);
     let info = server.url().as_str().into_connection_info().unwrap();
     let (sender, _events) = mpsc::unbounded_channel();
-    let (time, runtime) = (Time::server(), tokio::runtime::Handle::current());
-    let inner = Inner::start(
-        &builder,
-        info,
-        &"redis".into(),
-        time,
-        &runtime,
+    let connected = Inner::connect(
+        builder,
+        vec![info],
+        "redis".into(),
+        Time::server(),
         Some(sender),
-    )
-    .unwrap();
+    );
+    let inner = connected.await.unwrap();
     // A server that cannot wait is refused when a store is opened, so this one is not opened.
     inner.has_to_wait.set(true).unwrap();
     let time = Clock::machine().wall() + HOUR;
