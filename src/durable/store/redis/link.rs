@@ -48,7 +48,7 @@ pub(super) struct ScriptCall<'a> {
 
 /// How a request is sent.
 #[derive(Clone, Copy)]
-pub(super) struct Attempt {
+pub(super) struct SendAttempt {
     /// The time until which the link waits for a connection, and sends the request again if the server defers it.
     pub(super) end: Instant,
     /// `true` if another node has told that this one is asked.
@@ -114,7 +114,7 @@ impl Link {
     pub(super) async fn run(
         &self,
         call: &ScriptCall<'_>,
-        attempt: Attempt,
+        attempt: SendAttempt,
     ) -> Result<Value, Fault> {
         let [with_hash, with_text] = match self.is_read_only.get() {
             Some(()) => ["EVALSHA_RO", "EVAL_RO"],
@@ -139,7 +139,7 @@ impl Link {
     pub(super) async fn run_to_disk(
         &self,
         call: &ScriptCall<'_>,
-        attempt: Attempt,
+        attempt: SendAttempt,
     ) -> Result<Value, Fault> {
         let before = self.connection(attempt.end).await.map_err(Fault::Final)?;
         let answer = self.run(call, attempt).await?;
@@ -165,7 +165,7 @@ impl Link {
 
     /// Sends a command. Sends it again if it fails without an effect, until the answer timeout.
     pub(super) async fn send(&self, command: &Cmd) -> Result<Value, Fault> {
-        let attempt = Attempt {
+        let attempt = SendAttempt {
             end: Instant::now() + self.timeouts.answer,
             is_asking: false,
         };
@@ -176,7 +176,7 @@ impl Link {
     pub(super) async fn send_within(
         &self,
         command: &Cmd,
-        attempt: Attempt,
+        attempt: SendAttempt,
     ) -> Result<Value, Fault> {
         self.send_after(command, None, attempt).await
     }
@@ -191,7 +191,7 @@ impl Link {
         &self,
         command: &Cmd,
         advance: Option<&AdvanceEpochs<'_>>,
-        attempt: Attempt,
+        attempt: SendAttempt,
     ) -> Result<Value, Fault> {
         let mut failures = 0;
         loop {

@@ -8,7 +8,7 @@ use tokio::sync::{Notify, mpsc, watch};
 
 use super::cluster_slots::NodeAddress;
 use super::error::Fault;
-use super::link::{Attempt, Link, ScriptCall, Timeouts};
+use super::link::{Link, ScriptCall, SendAttempt, Timeouts};
 use super::server_clock::ServerClock;
 use super::subscriber::{Subscriber, Subscription};
 use crate::durable::store::Event;
@@ -31,7 +31,7 @@ impl Node {
         &self,
         call: &ScriptCall<'_>,
         to_disk: bool,
-        attempt: Attempt,
+        attempt: SendAttempt,
     ) -> Result<Value, Fault> {
         match &self.disk {
             Some(disk) if to_disk => disk.run_to_disk(call, attempt).await,

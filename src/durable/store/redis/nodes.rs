@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::cluster_slots::{NodeAddress, SlotOwners, slot_of};
 use super::discovery::{belongs_to_cluster, first_that_answers, host_of, read_map, refuse_braces};
 use super::error::{Fault, Redirection, is_unreachable, no_connection};
-use super::link::{Attempt, BACKOFF, ScriptCall};
+use super::link::{BACKOFF, ScriptCall, SendAttempt};
 use super::node::{Connector, Node};
 use super::subscriber::Subscription;
 use crate::durable::failure::{Cause, Effect, Failure};
@@ -138,7 +138,7 @@ impl Nodes {
             self.refresh.notify_one();
             return Err(no_connection());
         }
-        let mut route = Route::default();
+        let mut route = NodeRoute::default();
         loop {
             let node = route.next(|| self.owner(partition));
             let fault = match node.run(call, to_disk, self.attempt(&route, end)).await {
@@ -156,7 +156,7 @@ impl Nodes {
     /// timeout.
     pub(super) async fn send(&self, key: &str, command: &Cmd) -> Result<Value, Failure> {
         let end = Instant::now() + self.connector.timeouts.answer;
-        let (mut route, mut moved) = (Route::default(), None);
+        let (mut route, mut moved) = (NodeRoute::default(), None);
         loop {
             let owner = || moved.take().map_or_else(|| self.node_of_key(key), Ok);
             let node = route.try_next(owner)?;
@@ -174,7 +174,7 @@ impl Nodes {
     pub(super) async fn send_once(&self, key: &str, command: &Cmd) -> Result<Value, Failure> {
         let node = self.node_of_key(key)?;
         let end = Instant::now() + self.connector.timeouts.answer;
-        let attempt = self.attempt(&Route::default(), end);
+        let attempt = self.attempt(&NodeRoute::default(), end);
         let answer = node.link.send_once(command, attempt.end).await;
         answer.map_err(Fault::into_failure)
     }
@@ -186,20 +186,20 @@ impl Nodes {
         }
     }
 
-    fn attempt(&self, route: &Route, end: Instant) -> Attempt {
+    fn attempt(&self, route: &NodeRoute, end: Instant) -> SendAttempt {
         let end = match self.is_cluster() {
             true => end.min(Instant::now() + ATTEMPT_TIME),
             false => end,
         };
         let is_asking = route.is_asking;
-        Attempt { end, is_asking }
+        SendAttempt { end, is_asking }
     }
 
     /// Determines where to send a request again that a node has not answered. Returns the failure of the attempt, or fails if another
     /// attempt would not help.
     fn redirect(
         &self,
-        route: &mut Route,
+        route: &mut NodeRoute,
         node: &Node,
         fault: Fault,
         moved: impl FnOnce(Arc<Node>),
@@ -231,7 +231,7 @@ impl Nodes {
     /// Waits before another attempt, unless the last one was redirected for the first time.
     async fn pause(
         &self,
-        route: &mut Route,
+        route: &mut NodeRoute,
         failure: Failure,
         end: Instant,
     ) -> Result<(), Failure> {
@@ -417,14 +417,14 @@ impl NodesState {
 
 /// The next node of a request.
 #[derive(Default)]
-struct Route {
+struct NodeRoute {
     /// A node to which the slot is being moved, which is asked once.
     asked: Option<Arc<Node>>,
     is_asking: bool,
     attempts: u32,
 }
 
-impl Route {
+impl NodeRoute {
     fn next(&mut self, owner: impl FnOnce() -> Arc<Node>) -> Arc<Node> {
         self.is_asking = self.asked.is_some();
         self.asked.take().unwrap_or_else(owner)
