@@ -47,6 +47,8 @@ impl Cluster {
             "1500",
             "--cluster-replica-validity-factor",
             "0",
+            "--repl-diskless-sync-delay",
+            "0",
         ];
         Self::with(2 * PRIMARIES, &settings)
     }
@@ -112,23 +114,21 @@ impl Cluster {
         self.until_agreed();
     }
 
-    /// Waits until each running node knows the owners of all slots, and all replicas that run.
-    pub(crate) fn until_agreed(&self) {
-        let servers = self.nodes.len() / PRIMARIES;
-        let is_known = |node: &Server| {
-            let info = node
-                .try_ask(&["CLUSTER", "INFO"])
-                .map(text)
-                .unwrap_or_default();
-            info.contains("cluster_state:ok")
-                && ranges(node).iter().all(|(_, _, it)| it.len() == servers)
-                && ranges(node)
-                    .iter()
-                    .map(|(first, last, _)| last + 1 - first)
-                    .sum::<u64>()
-                    == SLOTS
+    /// Waits until each node knows the owners of all slots, and each replica has the data of its primary.
+    fn until_agreed(&self) {
+        let is_ready = |(nth, node): (usize, &Server)| {
+            let info = |section: &[&str]| node.try_ask(section).map(text).unwrap_or_default();
+            let owned = ranges(node)
+                .iter()
+                .map(|(first, last, _)| last + 1 - first)
+                .sum::<u64>();
+            let is_copy = || info(&["INFO", "replication"]).contains("master_link_status:up");
+            let is_ok = info(&["CLUSTER", "INFO"]).contains("cluster_state:ok");
+            owned == SLOTS && is_ok && (nth < PRIMARIES || is_copy())
         };
-        until("the nodes agree", || self.nodes.iter().all(is_known));
+        until("the nodes agree", || {
+            self.nodes.iter().enumerate().all(is_ready)
+        });
     }
 
     pub(crate) fn node(&self, nth: usize) -> &Server {
