@@ -201,7 +201,6 @@ async fn a_store_opens_at_once_if_the_node_with_the_list_of_namespaces_is_down()
     let mut names = names.filter(|name| cluster.owner(&keys::base(name, 0)) != lists);
     let name = names.next().expect("there are other nodes");
     let owner = cluster.owner(&keys::base(&name, 0));
-    drop(names);
     cluster.node_mut(lists).kill();
     let mut builder = RedisStore::builder(&cluster.url(owner));
     // A request to a node that is down waits for so long.
