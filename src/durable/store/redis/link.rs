@@ -46,7 +46,7 @@ pub(super) struct ScriptCall<'a> {
     pub(super) advance: Option<&'a AdvanceEpochs<'a>>,
 }
 
-/// How a request is sent.
+/// The way in which a request is sent.
 #[derive(Clone, Copy)]
 pub(super) struct SendAttempt {
     /// The time until which the link waits for a connection, and sends the request again if the server defers it.

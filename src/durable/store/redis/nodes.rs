@@ -30,7 +30,7 @@ const ATTEMPT_TIME: Duration = Duration::from_millis(250);
 /// The time for which a request waits for one of several partitions whose node cannot be reached or is not ready.
 const PART_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// How long a request waits for a node that cannot be reached or is not ready.
+/// The time for which a request waits for a node that cannot be reached or is not ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NodeWait {
     /// Until the answer timeout.
