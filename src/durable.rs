@@ -185,7 +185,7 @@
 //! - In SQLite, create the table with [`Outbox::CREATE`]. No worker can write to the file while your transaction does, so keep it short.
 //!
 //! If your rows are in one of these databases and your tasks elsewhere, such as in Redis, an `OutboxRelay` moves the tasks: it has the same
-//! methods, `outbox`, `spawn_in` and `committed`. In your transaction, nothing changes.
+//! methods, `outbox`, `spawn_in` and `committed`. Your transaction stays the same.
 //!
 //! # Operating a store
 //!

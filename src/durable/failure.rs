@@ -159,8 +159,8 @@ impl fmt::Display for Failure {
             Cause::Denied => f.write_str(
                 "the store does not allow its user to do that: check the password and the permissions",
             ),
-            Cause::Invalid(instead) => write!(f, "the address of the store is not valid: {instead}"),
-            Cause::Unfit(how) => write!(f, "the store is unsuitable: {how}"),
+            Cause::Invalid(instead) => write!(f, "the address is not valid: {instead}"),
+            Cause::Unfit(how) => write!(f, "the database is unsuitable: {how}"),
             Cause::NewerLayout { found, known } => write!(
                 f,
                 "layout {found} of the store is newer than layout {known}, the newest that this version of throng knows: \

@@ -17,8 +17,8 @@ pub(crate) mod body;
 /// with [`CREATE`](Self::CREATE) in the file of the store, for instance in a migration. In PostgreSQL, it is created with the store, and a
 /// database user that adds rows needs only `INSERT` on the table and `USAGE` on its schema. Such a user can store tasks of all types.
 ///
-/// If the tasks are to be stored elsewhere, such as in Redis, create the table in the database of your rows, and open an `OutboxRelay`,
-/// which has an example.
+/// If the tasks are to be stored elsewhere, such as in Redis, create the table in the database of your rows, and open an `OutboxRelay`. Its
+/// documentation has an example.
 ///
 /// # Examples
 ///
@@ -36,11 +36,11 @@ impl Outbox {
     pub const CREATE: &'static str =
         "CREATE TABLE IF NOT EXISTS throng_outbox (id BLOB PRIMARY KEY, body BLOB NOT NULL)";
 
-    /// Creates the table in PostgreSQL, in the schema `throng`, if it does not exist: for an [`OutboxRelay`](super::OutboxRelay). Do not
-    /// use it if the database has a [store](super::PostgresStore) in this schema, which creates the table itself. The user needs `CREATE`
-    /// on the database, or on the schema if that exists.
+    /// Creates the table for an [`OutboxRelay`](super::OutboxRelay) in PostgreSQL, in the schema `throng`, if it does not exist. Do not use
+    /// this if the database has a [store](super::PostgresStore) in this schema, since the store creates the table itself. The user needs
+    /// the right `CREATE` on the database or, if the schema exists, on the schema.
     ///
-    /// If the database is to have a store, too, create that in [another schema](super::PostgresStoreBuilder::schema).
+    /// If the database is to contain a store as well, create the store in [another schema](super::PostgresStoreBuilder::schema).
     #[cfg(feature = "postgres")]
     pub const CREATE_POSTGRES: &'static str = "DO $$ BEGIN
     IF to_regnamespace('throng') IS NULL THEN

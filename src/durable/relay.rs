@@ -29,44 +29,47 @@ mod row_mover;
 /// Moves tasks from an outbox in another database into the store of a client. It is for programs that keep their rows in PostgreSQL or
 /// SQLite, and their tasks elsewhere, such as in Redis.
 ///
-/// A transaction of yours stores a task by a row of the [outbox](Outbox), beside your own rows. When the transaction has committed, a relay
-/// stores the task and removes the row. If your rows and your tasks are in one database, you need no relay: use
+/// Your transaction inserts a row for the task into the [outbox](Outbox), next to your own rows. Once the transaction has committed, a
+/// relay stores the task and removes the row. If your rows and your tasks are in the same database, you need no relay: use
 /// [`DurableClient::outbox`].
 ///
-/// Each process that makes rows opens a relay. Other processes can also open one, so that rows are moved while no process makes any.
-/// Several relays share the rows of an outbox.
+/// Each process that inserts such rows opens a relay. Other processes can open one, too, so that rows are moved while none of those
+/// processes runs. Several relays share the rows of an outbox.
 ///
 /// # Guarantees
 ///
 /// - If the transaction commits, its task runs, as if it had been [spawned](DurableClient::spawn) then. If it does not, there is no task.
-/// - A relay removes a row after the store has acknowledged the task. If the relay dies between the two, another one stores the task again
-///   under the same id, which changes nothing as long as the store has the task or its end. So the ends of these tasks are kept for at
-///   least 24 hours, even if their [retention](SpawnOptions::retention) is shorter. A task could run twice if no relay ran for that long
-///   after one had died between the two steps, or if its end was removed sooner, for instance because the store keeps
-///   [only so many](super::Retention).
-/// - Rows are moved about in the order in which they were made. The [delay](SpawnOptions::delay) of a task begins when it is moved.
+///   Once the task is moved, it is as durable as the other tasks of the store: see [`Durability`](super::Durability).
+/// - A relay removes a row only after the store has acknowledged the task. If the relay dies between the two steps, another one stores the
+///   task again under the same id, which changes nothing as long as the store has the task or its end. So the ends of these tasks are kept
+///   for at least 24 hours, even if their [retention](SpawnOptions::retention) is shorter. A task could run twice if a relay died between
+///   the two steps, and no other relay removed the row within that time. The same could happen if the end of the task was removed sooner,
+///   for instance because the store keeps [only so many](super::Retention).
+/// - Rows are moved roughly in the order in which they were made. The [delay](SpawnOptions::delay) of a task begins when it is moved.
 /// - If the store is full or cannot be reached, the rows stay in the outbox, and the relay tries again. The same applies if the database
 ///   cannot be reached.
-/// - A row that cannot be read becomes a task of the type `throng.unreadable-outbox-row`, which no worker has. Its payload is the body of
-///   the row. A row that a later version of this crate has made stays in the outbox until a relay of that version moves it. Neither delays
-///   other rows. Both are reported through `tracing`, with the feature of that name, and so are failures.
+/// - A row that cannot be read becomes a task of the type `throng.unreadable-outbox-row`, which no worker knows. Its payload is the body of
+///   the row. A row that was made by a later version of this crate stays in the outbox until a relay of that version moves it. Neither
+///   delays other rows. Both are reported through `tracing`, with the feature of that name, and so are failures.
 ///
-/// Before a task is moved, only its row exists: the store knows nothing of it, so it can be neither cancelled nor signalled.
+/// Until a task is moved, only its row exists: the store knows nothing of the task, so it can be neither cancelled nor signalled.
 ///
 /// # Costs
 ///
-/// A relay has a thread and a connection. It moves a row at once when [`committed`](Self::committed) is called. For other rows, it looks
-/// each second in PostgreSQL, and each 100 ms in SQLite, where it reads only a number as long as the file has not changed. In SQLite, it
-/// locks the file only to remove rows, and not while it waits for the store.
+/// A relay has a thread and a connection. When [`committed`](Self::committed) is called, it moves the row at once, or in its turn if there
+/// are many. It looks for other rows once a second in PostgreSQL, and every 100 ms in SQLite, where it reads only a number as long as the
+/// file has not changed. In SQLite, it locks the file against writers only to remove rows, and not while it waits for the store. Give your
+/// own connections a timeout for locks, such as `busy_timeout`. The ends of tasks need room in the store for at least a day.
 ///
-/// The outbox must be in a database without a store, whose engines would move the rows themselves. In PostgreSQL, that applies to the
-/// schema `throng`.
+/// The database of the outbox must not contain a store, since the engines of that store would move the rows into it. In PostgreSQL, this
+/// concerns only the schema `throng`.
 ///
 /// # Examples
 ///
 /// The order is in PostgreSQL, and the task in Redis:
 ///
 /// ```no_run
+/// # #![allow(dead_code)]
 /// # use serde::{Deserialize, Serialize};
 /// # use throng::durable::DurableTask;
 /// # #[derive(Serialize, Deserialize)] struct Ship { order: i64 }
@@ -104,13 +107,14 @@ impl OutboxRelay {
     /// Opens a relay from the outbox in a PostgreSQL database: the table `outbox` in the schema `throng`, which
     /// [`Outbox::CREATE_POSTGRES`] creates. With the feature `postgres`.
     ///
-    /// The address and its encryption are those of a [`PostgresStore`](super::PostgresStore). It is that of the server itself, or of a
-    /// pooler in session mode. The user needs `USAGE` on the schema, and `SELECT`, `UPDATE` and `DELETE` on the table. (It updates nothing,
-    /// but a row can be locked only with this right.) The user of your transactions, which may be another one, needs `USAGE` and `INSERT`.
+    /// The address has the form of that of a [`PostgresStore`](super::PostgresStore), and encryption works in the same way. It is the
+    /// address of the server itself, or of a pooler in session mode. The user needs `USAGE` on the schema, and `SELECT`, `UPDATE` and
+    /// `DELETE` on the table. (The relay updates nothing, but only a user with this right can lock a row.) The user of your transactions,
+    /// which may be another one, needs `USAGE` and `INSERT`.
     ///
     /// # Errors
     ///
-    /// - The database has no outbox, or its schema contains a store ([`is_unfit`](DurableError::is_unfit)).
+    /// - The database has no outbox, the outbox has other columns, or its schema contains a store ([`is_unfit`](DurableError::is_unfit)).
     /// - The user may not log in, or lacks a right ([`is_denied`](DurableError::is_denied)). The server is a standby
     ///   ([`is_read_only`](DurableError::is_read_only)).
     /// - The address is invalid, or the database does not exist ([`is_invalid`](DurableError::is_invalid)). The server cannot be reached.
@@ -132,7 +136,8 @@ impl OutboxRelay {
     ///
     /// # Errors
     ///
-    /// - The file has no outbox, or contains a store ([`is_unfit`](DurableError::is_unfit)).
+    /// - The file has no outbox, the outbox has other columns or no row ids, or the file contains a store
+    ///   ([`is_unfit`](DurableError::is_unfit)).
     /// - There is no file at `path` ([`is_invalid`](DurableError::is_invalid)), it is no SQLite database
     ///   ([`is_corrupt`](DurableError::is_corrupt)), or it cannot be written ([`is_read_only`](DurableError::is_read_only),
     ///   [`is_denied`](DurableError::is_denied)).
@@ -180,14 +185,14 @@ impl OutboxRelay {
         Self::open(client, names, SqliteOutbox::new(path)).await
     }
 
-    /// Encodes a task as a row of the outbox, which you insert in a transaction of yours: as [`DurableClient::outbox`], for the database of
-    /// the relay.
+    /// Encodes a task as a row of the outbox, which you insert in your own transaction. This does the same as [`DurableClient::outbox`],
+    /// for the database of the relay.
     ///
     /// # Errors
     ///
-    /// - The options have a [key](SpawnOptions::key) ([`is_invalid`](DurableError::is_invalid)): which task holds it is only known after
-    ///   your commit. Give the task an [id](SpawnOptions::id) that you [derive](DurableClient::derive_id) instead, or spawn it after the
-    ///   commit.
+    /// - The options have a [key](SpawnOptions::key) ([`is_invalid`](DurableError::is_invalid)). Before your commit, nobody can know which
+    ///   task will hold the key. Give the task an [id](SpawnOptions::id) that you [derive](DurableClient::derive_id) instead, or spawn it
+    ///   after the commit.
     /// - The task is too large or cannot be encoded, or other options are invalid: as with [`spawn`](DurableClient::spawn).
     pub fn outbox<T: DurableTask>(
         &self,
@@ -206,7 +211,8 @@ impl OutboxRelay {
         Ok(OutboxRow::new(task.id, encode_body(task), insert, name))
     }
 
-    /// Inserts a task in a transaction of a driver that this crate knows: as [`DurableClient::spawn_in`], for the database of the relay.
+    /// Inserts a task in a transaction of a driver that this crate knows. This does the same as [`DurableClient::spawn_in`], for the
+    /// database of the relay.
     ///
     /// # Errors
     ///
@@ -242,15 +248,15 @@ impl OutboxRelay {
         connection.insert(self.outbox(task, options))
     }
 
-    /// Has the relay move a task at once that a transaction of yours has committed. Returns its handle when this or another relay has moved
-    /// it.
+    /// Has the relay move a task at once after your transaction has committed. Returns the handle of the task when this relay or another
+    /// one has moved it.
     ///
-    /// Call it only after the commit. If there is no row, because the transaction was rolled back, this also returns a handle, and the
-    /// store has [no record](DurableError::is_expired) of its task. If this is not called, the task starts nevertheless, usually within a
-    /// second.
+    /// Call it only after the commit. If there is no row, for instance because the transaction was rolled back, this returns a handle
+    /// nevertheless, but the store has [no record](DurableError::is_expired) of its task. If you do not call this, the task is moved all
+    /// the same, usually within a second.
     ///
-    /// This waits for as long as the database or the store cannot be reached. To limit that, use `tokio::time::timeout`. To await the
-    /// task without waiting for its move, keep its [id](OutboxRow::id), and [attach](DurableClient::attach) a handle later.
+    /// This waits for as long as the database or the store cannot be reached. To limit the wait, use `tokio::time::timeout`. If you only
+    /// want to await the task later, keep its [id](OutboxRow::id), and [attach](DurableClient::attach) a handle then.
     ///
     /// # Errors
     ///
@@ -272,8 +278,8 @@ impl OutboxRelay {
         }
     }
 
-    /// Closes the relay when it has ended the transaction that it is in. The other rows stay in the outbox. Dropping the relay does the
-    /// same without waiting.
+    /// Closes the relay, and returns when it has ended its current transaction. This takes some seconds if the database or the store does
+    /// not answer. The rows that are left stay in the outbox. Dropping the relay does the same without waiting.
     ///
     /// # Cancel safety
     ///
@@ -342,7 +348,7 @@ impl fmt::Debug for OutboxRelay {
 
 /// Starts the thread of a relay. Returns a channel that is closed when the thread has ended.
 ///
-/// The database may block this thread. So it is not that of the engine, which renews leases.
+/// The database may block this thread, so it is not the thread of the engine, which renews leases.
 fn start_thread(
     mover: RowMover,
     opened: oneshot::Sender<Result<(), Failure>>,

@@ -225,3 +225,13 @@ const CHECK_INDEXES: &str =
     "SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS amcheck;
     SELECT bt_index_check(pg_index.indexrelid, true) FROM pg_index
     JOIN pg_class ON pg_class.oid = indrelid WHERE relnamespace = 'throng'::regnamespace";
+
+/// More often than a task of Tokio may go on without a wait.
+#[tokio::test]
+async fn a_test_can_ask_any_number_of_times() {
+    needs_postgres!();
+    let database = Database::shared();
+    for number in 0..300 {
+        assert_eq!(database.number(&format!("SELECT {number}")), number);
+    }
+}

@@ -3,8 +3,11 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
-use throng::durable::{DurableTask, Run, SpawnOptions, TaskContext, TaskError, TaskId};
+use throng::durable::{
+    Counts, DurableTask, Run, SpawnOptions, Status, TaskContext, TaskError, TaskFilter, TaskId,
+};
 use tokio::time::sleep;
 
 use super::child::{Role, Work};
@@ -83,24 +86,30 @@ async fn families_end_once_in_postgres() {
     site.settled().await;
 }
 
-/// Kills a worker every second for ten minutes. In a short test, more often, for a few seconds.
+/// Kills a worker every second for ten minutes. In a short test, more often, for a few seconds. On a slow machine, goes on until a run was
+/// interrupted, for ten times as long at most.
 async fn torture(site: &Site) {
     let mut fleet = Fleet::start(site);
-    let end = Instant::now() + Duration::from_secs(rounds(3, 600) as u64);
+    let time = Duration::from_secs(rounds(3, 600) as u64);
+    let start = Instant::now();
+    let is_over = |counts: &Counts| {
+        let passed = start.elapsed();
+        passed >= time && (counts.crashed > 0 || passed >= 10 * time)
+    };
     let mut parents = Vec::new();
-    loop {
+    while let counts = site.counts().await
+        && !is_over(&counts)
+    {
         parents.extend(spawn_parents(site).await);
-        while let left = left(site).await
+        while let counts = site.counts().await
+            && let left = counts.waiting + counts.delayed + counts.running
             && left > 0
         {
             sleep(Duration::from_millis(rounds(300, 1000) as u64)).await;
-            match Instant::now() < end {
-                true => fleet.strike(),
-                false => fleet.assert_progress(left),
+            match is_over(&counts) {
+                true => fleet.assert_progress(left),
+                false => fleet.strike(site).await,
             }
-        }
-        if Instant::now() >= end {
-            break;
         }
     }
     assert_ended_once(site, &parents, fleet.killed).await;
@@ -121,11 +130,6 @@ async fn spawn_parents(site: &Site) -> Vec<TaskId> {
     let stored = site.client.spawn_all_with(parents).await;
     let stored = stored.expect("they are stored");
     stored.iter().map(|handle| handle.id()).collect()
-}
-
-async fn left(site: &Site) -> u64 {
-    let counts = site.counts().await;
-    counts.waiting + counts.delayed + counts.running
 }
 
 /// The workers.
@@ -159,11 +163,16 @@ impl Fleet {
         }
     }
 
-    /// Kills a worker, and starts another one.
-    fn strike(&mut self) {
+    /// Kills a worker, and starts another one; but not if a child would be to blame for the deaths of too many workers.
+    async fn strike(&mut self, site: &Site) {
         let victim = self.random.below(WORKERS as u64) as usize;
-        self.workers[victim].kill();
-        self.workers[victim] = Process::start(&self.plan);
+        let victim = &mut self.workers[victim];
+        victim.freeze();
+        if runs_crashed_child(site, victim.pid()).await {
+            return victim.send(Signal::CONT);
+        }
+        victim.kill();
+        *victim = Process::start(&self.plan);
         self.killed += 1;
     }
 
@@ -181,6 +190,36 @@ impl Fleet {
     async fn end(mut self) {
         for worker in &mut self.workers {
             worker.stop(1000).await;
+        }
+    }
+}
+
+/// Returns `true` if a worker that is frozen runs a child with which another worker has died. Three such deaths would be too many; the
+/// store counts two if it cannot tell whether a second worker has begun the child.
+async fn runs_crashed_child(site: &Site, worker: u32) -> bool {
+    let admin = site.client.admin();
+    for session in sessions_of(site, worker).await {
+        let running = TaskFilter::new(Status::Running).name(Member::NAME);
+        let running = admin.tasks(&running.worker(session), None, 200).await;
+        let running = running.expect("the store answers").tasks;
+        if running.iter().any(|child| child.crashes > Some(0)) {
+            return true;
+        }
+    }
+    false
+}
+
+/// Returns the sessions of the workers of a process. The store also lists those that were killed.
+async fn sessions_of(site: &Site, worker: u32) -> Vec<u64> {
+    let (mut sessions, mut after) = (Vec::new(), None);
+    loop {
+        let page = site.client.admin().workers(after.as_ref(), 200).await;
+        let page = page.expect("the store answers");
+        let own = page.workers.iter().filter(|it| it.process == worker);
+        sessions.extend(own.map(|it| it.session));
+        match page.next {
+            Some(next) => after = Some(next),
+            None => return sessions,
         }
     }
 }

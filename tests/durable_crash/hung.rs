@@ -7,9 +7,9 @@ use throng::durable::{DurableHandle, SqliteStore, StopReason};
 use tokio::time::{Instant, sleep_until};
 
 use super::child::{Plan, Role};
-use super::job::{Job, Outcome};
-use super::process::{Process, until};
-use super::site::{LEASED, PATIENT, Site, outcomes};
+use super::job::{Job, Outcome, now};
+use super::process::{Process, is_stopped, until};
+use super::site::{Host, LEASED, PATIENT, Site, outcomes};
 use super::store_address::StoreAddress;
 
 on_all_stores! {
@@ -186,11 +186,6 @@ async fn ten_that_are_stopped_hold_up_nobody() {
     worker.stop(0).await;
 }
 
-fn is_stopped(pid: u32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/stat"));
-    status.is_ok_and(|status| status.contains(") T "))
-}
-
 /// A task that a second worker has begun, while the first hangs that had it.
 async fn taken_over(site: &Site, job: Job) -> (DurableHandle<Outcome>, Process, Process) {
     let handle = site.spawn(job).await;
@@ -206,33 +201,32 @@ async fn taken_over(site: &Site, job: Job) -> (DurableHandle<Outcome>, Process, 
     (handle, first, second)
 }
 
-/// Stops a process; but not where it has a database locked, which nobody could help.
-pub(crate) fn hang(site: &Site, process: &Process) {
-    if site.redis_if_any().is_some() {
-        return process.send(Signal::STOP);
-    }
-    if let Some(database) = site.postgres_if_any() {
-        stop(process);
-        while database.is_in_transaction(process.pid()) {
-            process.send(Signal::CONT);
-            stop(process);
+/// Stops a process; but not where it keeps others from writing, which nobody could help. Returns the time right before that, in
+/// microseconds since 1970.
+pub(crate) fn hang(site: &Site, process: &Process) -> u64 {
+    loop {
+        let before = now();
+        process.freeze();
+        if !is_in_the_way(site, process) {
+            return before;
         }
-        return;
-    }
-    let db = site.file_connection();
-    db.busy_timeout(site.soon() / 10).expect("a timeout");
-    stop(process);
-    while db.execute_batch("BEGIN IMMEDIATE; ROLLBACK").is_err() {
         process.send(Signal::CONT);
-        stop(process);
+        // Its transaction ends only if it runs.
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// Stops a process, and waits until it has stopped: the signal takes effect later.
-fn stop(process: &Process) {
-    process.send(Signal::STOP);
-    while !is_stopped(process.pid()) {
-        std::thread::yield_now();
+/// Returns `true` if a process that is frozen has the file locked, or a transaction open.
+fn is_in_the_way(site: &Site, frozen: &Process) -> bool {
+    match &site.host {
+        Host::Redis(_) => false,
+        Host::Postgres(database) => database.is_in_transaction(frozen.pid()),
+        Host::Folder => {
+            let db = site.file_connection();
+            db.busy_timeout(Duration::from_millis(200))
+                .expect("a timeout");
+            db.execute_batch("BEGIN IMMEDIATE; ROLLBACK").is_err()
+        }
     }
 }
 

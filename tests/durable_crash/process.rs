@@ -1,6 +1,7 @@
 //! [`Process`]: a child, as its test sees it.
 
 use std::env;
+use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -13,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::sleep;
 
 use super::child::{ENTRY, PLAN, Plan, SAYS};
-use super::support::TEST_TIMEOUT;
+use super::support::{TEST_TIMEOUT, wait_until};
 
 /// A child, which is killed when this is dropped.
 pub(crate) struct Process {
@@ -106,6 +107,13 @@ impl Process {
         kill_process(pid, signal).expect("it can be signalled");
     }
 
+    /// Stops it in the middle of its work. When this returns, none of its threads runs: the signal takes effect later, when a thread that
+    /// waits for the disk has its answer, or one that waits for a processor gets it.
+    pub(crate) fn freeze(&self) {
+        self.send(Signal::STOP);
+        wait_until("it is stopped", || is_stopped(self.pid()));
+    }
+
     /// Waits until it has ended by itself.
     pub(crate) async fn died(&mut self) -> ExitStatus {
         let what = format!("process {} ends", self.pid());
@@ -139,6 +147,17 @@ impl Drop for Process {
     }
 }
 
+/// Returns `true` if all threads of a process are stopped.
+pub(crate) fn is_stopped(pid: u32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{pid}/task"));
+    let mut threads = threads.expect("the process exists").map_while(Result::ok);
+    threads.all(|thread| {
+        let status = fs::read_to_string(thread.path().join("stat"));
+        // A thread that has ended meanwhile does nothing.
+        status.map_or(true, |status| status.contains(") T "))
+    })
+}
+
 /// This program, so that it becomes a child.
 fn command() -> Command {
     let mut command = Command::new(env::current_exe().expect("the path of this test"));
@@ -156,14 +175,23 @@ fn listen(stdout: impl BufRead, said: &Mutex<Vec<String>>) {
 }
 
 /// The time between two looks of [`until`]. Each takes some time of a processor, which all processes share.
-const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+pub(crate) const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Waits until there is something to be seen.
 pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + TEST_TIMEOUT;
+    until_done(what, async || look().await.ok_or(0)).await
+}
+
+/// The same. It may take any time while there is progress: a look that sees nothing yet returns a number, which rises.
+pub(crate) async fn until_done<T>(what: &str, mut look: impl AsyncFnMut() -> Result<T, u64>) -> T {
+    let (mut deadline, mut progress) = (Instant::now() + TEST_TIMEOUT, 0);
     loop {
-        if let Some(seen) = look().await {
-            return seen;
+        let reached = match look().await {
+            Ok(seen) => return seen,
+            Err(reached) => reached,
+        };
+        if reached > progress {
+            (deadline, progress) = (Instant::now() + TEST_TIMEOUT, reached);
         }
         assert!(Instant::now() < deadline, "waited in vain until {what}");
         sleep(LOOK_INTERVAL).await;

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 use tempfile::TempDir;
 use throng::durable::{Counts, DurableClient, DurableHandle, SpawnOptions, TaskId};
+use tokio::time::sleep;
 
 use super::child::{Plan, Role, Work};
 use super::database::Database;
@@ -15,10 +16,11 @@ use super::keys::Keys;
 use super::ledger::assert_balanced;
 use super::postgres_proxy::CommitProxy;
 use super::postgres_server;
-use super::process::{Process, until};
+use super::process::{LOOK_INTERVAL, Process, until, until_done};
 use super::proxy::Proxy;
 use super::redis_server;
 use super::store_address::{Service, StoreAddress};
+use super::support::TEST_TIMEOUT;
 
 /// Makes a test for each store of functions that take a [`Site`].
 macro_rules! on_all_stores {
@@ -351,14 +353,16 @@ impl Site {
         counts
     }
 
-    /// The same, but does not look at the store itself.
+    /// The same, but does not look at the store itself. A slow machine takes long for all tasks, but not for one.
     pub(crate) async fn at_rest(&self) -> Counts {
         let look = async || {
             let counts = self.counts().await;
-            let left = counts.waiting + counts.delayed + counts.running;
-            (left == 0).then_some(counts)
+            match counts.waiting + counts.delayed + counts.running {
+                0 => Ok(counts),
+                _ => Err(counts.done + counts.died + counts.cancelled),
+            }
         };
-        let counts = until("nothing is left to do", look).await;
+        let counts = until_done("nothing is left to do", look).await;
         assert_balanced(&counts);
         counts
     }
@@ -412,13 +416,25 @@ impl Site {
     pub(crate) async fn ends(self, killed: usize) {
         let counts = self.settled().await;
         drop(self.client);
-        let is_baseline = || match &self.host {
-            Host::Folder => panic!("this site is a server's"),
-            Host::Redis(server) => Keys::of(server).are_baseline(&counts, killed),
-            Host::Postgres(database) => database.is_baseline(&counts, killed),
-        };
-        let look = async || is_baseline().then_some(());
-        until("the store is back to its baseline", look).await;
+        let deadline = Instant::now() + TEST_TIMEOUT;
+        loop {
+            let (is_baseline, found) = match &self.host {
+                Host::Folder => panic!("this site is a server's"),
+                Host::Redis(server) => {
+                    let keys = Keys::of(server);
+                    (keys.are_baseline(&counts, killed), format!("{keys:?}"))
+                }
+                Host::Postgres(database) => {
+                    let is_baseline = database.is_baseline(&counts, killed);
+                    (is_baseline, format!("{:?}", database.sizes()))
+                }
+            };
+            if is_baseline {
+                return;
+            }
+            assert!(Instant::now() < deadline, "this is left: {found}");
+            sleep(LOOK_INTERVAL).await;
+        }
     }
 }
 

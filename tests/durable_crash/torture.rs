@@ -9,6 +9,8 @@ mod baseline;
 pub(crate) mod chore;
 #[path = "torture/ends.rs"]
 mod ends;
+#[path = "torture/events.rs"]
+mod events;
 #[path = "torture/fleet.rs"]
 mod fleet;
 #[path = "torture/producers.rs"]
@@ -24,7 +26,8 @@ use throng::durable::Counts;
 use tokio::time::sleep;
 
 use self::baseline::Baseline;
-use self::chore::{Act, Chore, Kind, Lane, MAX_RUNNING, Origin};
+use self::chore::{Act, Chore, Lane, MAX_RUNNING, Origin};
+use self::events::Events;
 use self::fleet::{Fleet, Record};
 use self::producers::{Produced, Producers};
 use self::runs::{History, Run};
@@ -42,6 +45,9 @@ const LEASE: u64 = 1500;
 
 /// The number of waiting tasks above which no more are stored, so that all end soon when the killing is over.
 const MAX_WAITING: u64 = 500;
+
+/// The number of times for which all rounds are repeated until there were events of all kinds. On a slow machine, some take long.
+const MOST_ROUNDS: usize = 10;
 
 async fn every_promise_is_kept(mut site: Site) {
     prepare(&site).await;
@@ -98,10 +104,17 @@ async fn torture(site: &Site) -> Tortured {
     // It runs all the time, so that at least the last of the deaths interrupts a run.
     let held = site.client.spawn_with(held(), Lane::Plain.options()).await;
     let held = held.expect("it is stored").id();
-    for _ in 0..rounds(12, 300) {
-        sleep(Duration::from_millis(rounds(400, 2000) as u64)).await;
+    let least = rounds(12, 300);
+    for round in 1..=MOST_ROUNDS * least {
+        // Later rounds are longer: where processes take long to start, they must live on to do anything.
+        let pause = rounds(400, 2000) * round.div_ceil(least);
+        sleep(Duration::from_millis(pause as u64)).await;
         fleet.strike(site);
-        producers.pause_if(site.counts().await.waiting > MAX_WAITING);
+        let counts = site.counts().await;
+        producers.pause_if(counts.waiting > MAX_WAITING);
+        if round >= least && is_all_seen(site, &counts, &producers, &fleet) {
+            break;
+        }
     }
     let produced = producers.end().await;
     fleet.calm_down();
@@ -120,6 +133,13 @@ async fn torture(site: &Site) -> Tortured {
         history,
         ticks,
     }
+}
+
+/// Returns `true` if there were events of all kinds.
+fn is_all_seen(site: &Site, counts: &Counts, producers: &Producers, fleet: &Fleet) -> bool {
+    let history = History::so_far(&site.folder.ledger(), &fleet.record);
+    let events = Events::of(counts, &producers.produced(), &history, &fleet.record);
+    events.missing().is_empty()
 }
 
 async fn prepare(site: &Site) {
@@ -151,13 +171,12 @@ struct Tortured {
 }
 
 impl Tortured {
-    /// Asserts that no limit was exceeded, and that the limit of the queue that has one was reached.
+    /// Asserts that no limit was exceeded.
     fn assert_limits(&self) {
         let history = &self.history;
         let is_in = |lane| move |run: &Run| run.note.chore.lane == lane;
         let of = |lane| move |run: &Run| is_in(lane)(run).then_some(lane);
-        let most = history.assert_at_most(MAX_RUNNING, of(Lane::Limited));
-        assert_eq!(most, MAX_RUNNING, "the limit is reached");
+        history.assert_at_most(MAX_RUNNING, of(Lane::Limited));
         history.assert_at_most(1, |run| run.note.group.clone());
         history.assert_in_order();
         history.assert_rate(self.record.slack(), is_in(Lane::Rated));
@@ -168,16 +187,10 @@ impl Tortured {
     /// Prints what has happened, and asserts that it is not too little.
     fn report(&self) {
         let (counts, record) = (&self.counts, &self.record);
-        let spawned = || self.produced.spawned.iter();
-        let joined = spawned().filter(|it| it.handle.was_joined()).count();
-        let replaced = spawned().filter(|it| it.handle.has_replaced()).count();
-        let [rejected, cancelled] =
-            [&self.produced.rejected, &self.produced.cancelled].map(Vec::len);
+        let events = Events::of(counts, &self.produced, &self.history, record);
         println!(
-            "{} killed, {} frozen; {} tasks, {} runs, {} ticks; {joined} joined, {replaced} replaced, {rejected} rejected, \
-             {cancelled} cancelled; {} crashed, {} lost, {} late, {} dead",
+            "{} killed; {} tasks, {} runs, {} ticks; {events}; {} crashed, {} lost, {} late, {} dead",
             record.deaths.len(),
-            record.freezes.len(),
             counts.stored,
             self.history.runs.len(),
             self.ticks,
@@ -186,13 +199,11 @@ impl Tortured {
             record.late,
             counts.dead,
         );
-        let taken_back = (counts.crashed + counts.lost) as usize;
-        let happened = [joined, replaced, rejected, cancelled, taken_back];
-        assert!(happened.iter().all(|&times| times > 0), "{happened:?}");
-        let happened = [counts.retried, counts.snoozed, counts.died];
-        assert!(happened.iter().all(|&times| times > 0), "{counts:?}");
-        let runs_of = |kind| self.history.runs.iter().any(|run| is_of(run, kind));
-        assert!(Kind::ALL.into_iter().all(runs_of), "all kinds of keys");
+        let missing = events.missing();
+        assert!(
+            missing.is_empty(),
+            "these never happened: {missing:?}; {events}"
+        );
     }
 }
 
@@ -205,8 +216,4 @@ fn key_until_end(run: &Run) -> Option<String> {
         Origin::Schedule(name) if name == "skip" => Some(name.clone()),
         _ => None,
     }
-}
-
-fn is_of(run: &Run, kind: Kind) -> bool {
-    matches!(run.note.chore.origin, Origin::Keyed(of, _) if of == kind)
 }

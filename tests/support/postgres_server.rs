@@ -31,7 +31,7 @@ fi >"$folder/initdb.log" 2>&1 || exit 1
 start() {
     "$bin/postgres" -D "$data" -k "$folder" -c listen_addresses= -c max_connections=400 \
         -c fsync=off -c full_page_writes=off -c synchronous_commit=on -c autovacuum_naptime=5s \
-        -c max_wal_size=512MB -c logging_collector=off "$@" </dev/null >>"$folder/log" 2>&1 &
+        -c max_wal_size=512MB -c logging_collector=off -c password_encryption=scram-sha-256 "$@" </dev/null >>"$folder/log" 2>&1 &
     server=$!
 }
 is_there() {

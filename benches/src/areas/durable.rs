@@ -1,4 +1,4 @@
-//! Tasks that survive the process, in a file of SQLite and [in Redis](redis).
+//! Tasks that survive the process, in a file of SQLite, [in Redis](redis) and [in PostgreSQL](postgres).
 //!
 //! With SQLite, everyone waits for the disk (`synchronous=FULL`), on the same file system, and stores tasks of the same size as
 //! JSON. Each child has a new file. The plain peers are what one writes who has SQLite and no queue: one connection,
@@ -9,8 +9,10 @@ mod kill;
 mod layers;
 mod ours;
 mod plain;
+mod postgres;
 mod redis;
 mod schedules;
+mod servers;
 mod steps;
 mod tasks;
 mod types;
@@ -39,8 +41,8 @@ const STORED: u64 = 100_000;
 
 pub(super) const AREA: Area = Area {
     name: "durable",
-    about: "tasks that survive the process: SQLite, synchronous=FULL; Redis, appendfsync everysec; memory/drain: a store in memory",
-    config: "SqliteStore and RedisStore, everything by default; concurrency 256 in drain and together, 1 in kill and drain-1, else 64",
+    about: "tasks that survive the process: SQLite, synchronous=FULL; Redis, appendfsync everysec; PostgreSQL, synchronous_commit=on; memory/drain: a store in memory",
+    config: "SqliteStore, RedisStore and PostgresStore, everything by default; concurrency 256 in drain and together, 1 in kill and drain-1, else 64",
     workloads,
     prepare: Some(prepare),
 };
@@ -136,6 +138,7 @@ fn workloads() -> Vec<Workload> {
     let timed = workloads
         .into_iter()
         .chain(redis::workloads())
+        .chain(postgres::workloads())
         .map(|workload| Workload {
             // Allocations are not what a disk or a server has to do with.
             counted: false,
@@ -209,6 +212,9 @@ fn prepare(_: &Rules, rows: &[String]) -> io::Result<TempDir> {
     }
     if rows.iter().any(|row| row.ends_with("/bullmq")) {
         redis::BULLMQ.build(dir.path())?;
+    }
+    for program in postgres::programs(rows) {
+        program.build(dir.path())?;
     }
     Ok(dir)
 }

@@ -24,6 +24,8 @@ pub(super) enum Language {
     Java,
     /// A script for Node.js. Its dependencies are installed in its folder.
     JavaScript,
+    /// A script for Python. Its dependencies are installed in an environment in its folder.
+    Python,
 }
 
 impl Program {
@@ -35,6 +37,7 @@ impl Program {
             Language::Rust => self.compile(dir),
             Language::Java => self.compile_class(dir),
             Language::JavaScript => self.install(),
+            Language::Python => self.install_in_environment(),
         };
         let Err(complaint) = built else {
             return Ok(());
@@ -63,6 +66,11 @@ impl Program {
             }
             (Err(_), Language::JavaScript) => {
                 let mut command = Command::new("node");
+                command.arg(self.sources().join(self.file));
+                Ok(command)
+            }
+            (Err(_), Language::Python) => {
+                let mut command = Command::new(self.environment().join("bin/python"));
                 command.arg(self.sources().join(self.file));
                 Ok(command)
             }
@@ -111,6 +119,30 @@ impl Program {
         succeed(&mut npm, "npm").map_err(missing)
     }
 
+    /// Installs the packages of `requirements.txt`, unless they are there.
+    fn install_in_environment(self) -> Result<(), String> {
+        let missing = |complaint| format!("{complaint}: install Python 3.10 or later, with pip");
+        let environment = self.environment();
+        let installed = environment.join("installed");
+        let wanted = self.sources().join("requirements.txt");
+        let changed = |file: &Path| fs::metadata(file).and_then(|file| file.modified());
+        let is_wanted = changed(&wanted).map_err(|error| error.to_string())?;
+        if changed(&installed).is_ok_and(|at| at >= is_wanted) {
+            return Ok(());
+        }
+        let mut create = Command::new("python3");
+        create.args(["-m", "venv"]).arg(&environment);
+        succeed(&mut create, "python3").map_err(missing)?;
+        let mut pip = Command::new(environment.join("bin/pip"));
+        pip.args(["install", "--quiet", "-r"]).arg(&wanted);
+        succeed(&mut pip, "pip").map_err(missing)?;
+        fs::write(installed, "").map_err(|error| error.to_string())
+    }
+
+    fn environment(self) -> PathBuf {
+        self.sources().join(".venv")
+    }
+
     fn sources(self) -> PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join(self.folder)
     }
@@ -147,9 +179,11 @@ fn succeed(command: &mut Command, name: &str) -> Result<(), String> {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    let mut errors = said
-        .lines()
-        .filter(|line| line.starts_with("error") || line.starts_with("npm error"));
+    let mut errors = said.lines().filter(|line| {
+        ["error", "npm error", "ERROR"]
+            .iter()
+            .any(|it| line.starts_with(it))
+    });
     Err(errors
         .next()
         .map_or_else(|| format!("{name} failed"), str::to_owned))

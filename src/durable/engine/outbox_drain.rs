@@ -35,10 +35,10 @@ struct State {
 struct DrainTask {
     drain: StdArc<OutboxDrain>,
     store: StdArc<dyn Backend>,
-    /// The time until the relay looks again, or retries after a failure.
+    /// The time until it looks again, or retries after a failure.
     pause: Duration,
     failures: u32,
-    /// `true` once it has reported that there are rows of a later version.
+    /// It has reported that there are rows of a later version.
     has_reported_newer: bool,
 }
 

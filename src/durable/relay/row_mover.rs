@@ -1,5 +1,6 @@
 //! [`RowMover`]: the loop of a relay.
 
+use std::collections::HashSet;
 use std::sync::Arc as StdArc;
 use std::time::Duration;
 
@@ -24,6 +25,9 @@ const MIN_RETENTION: Duration = Duration::from_secs(24 * 3600);
 /// The interval at which the relay checks whether awaited rows that another relay has taken are removed.
 const AWAITED_INTERVAL: Duration = Duration::from_millis(20);
 
+/// The number of transactions after which the relay checks the same, even if there are more rows to move.
+const MAX_TRANSACTIONS: usize = 16;
+
 /// Moves rows from an outbox into the store of a client.
 pub(super) struct RowMover {
     /// The name of the outbox for messages.
@@ -44,6 +48,9 @@ pub(super) struct AwaitedRow {
 struct MovingRows {
     mover: RowMover,
     awaited: Vec<AwaitedRow>,
+    /// The stored tasks whose rows may still be in the outbox. They are not stored again: if their rows cannot be removed for long enough,
+    /// the store forgets that they have run.
+    stored: HashSet<TaskId>,
     /// The time until it looks next, or tries again.
     pause: Duration,
     failures: u32,
@@ -62,6 +69,7 @@ impl RowMover {
         let mut moving = MovingRows {
             mover: self,
             awaited: Vec::new(),
+            stored: HashSet::new(),
             pause: Duration::ZERO,
             failures: 0,
             has_reported_newer: false,
@@ -84,9 +92,7 @@ impl MovingRows {
                 request = self.mover.requests.recv() => self.awaited.extend(request),
                 () = &mut pause => return true,
             }
-            while let Ok(request) = self.mover.requests.try_recv() {
-                self.awaited.push(request);
-            }
+            self.receive();
             // After a failure, it does not try more often than otherwise.
             if self.failures == 0 {
                 return true;
@@ -104,6 +110,8 @@ impl MovingRows {
                 report::relay_failed(&self.mover.name, &failure, self.failures);
             }
         }
+        // Others may have awaited rows for as long as the database could not be reached.
+        self.forget_dropped();
     }
 
     /// Moves the rows that can be moved.
@@ -111,16 +119,63 @@ impl MovingRows {
         let look = self.mover.outbox.look().await?;
         self.pause = look.interval;
         let mut more = look.has_rows;
-        while more && !self.mover.stop.is_cancelled() {
-            more = self.mover.move_some().await?;
-            self.answer().await?;
+        for _ in 0..MAX_TRANSACTIONS {
+            if !more || self.mover.stop.is_cancelled() {
+                break;
+            }
+            more = self.move_some().await?;
+        }
+        if !more {
+            self.stored.clear();
         }
         if !self.has_reported_newer {
             self.report_newer().await?;
         }
-        self.answer().await?;
-        if !self.awaited.is_empty() {
-            self.pause = AWAITED_INTERVAL;
+        self.answer_moved_by_others().await?;
+        match self.awaited.is_empty() {
+            _ if more => self.pause = Duration::ZERO,
+            true => {}
+            false => self.pause = AWAITED_INTERVAL,
+        }
+        Ok(())
+    }
+
+    /// Moves the next rows. Returns `true` if there may be more.
+    async fn move_some(&mut self) -> Result<bool, Failure> {
+        let taken = self.mover.outbox.take().await?;
+        if taken.rows.is_empty() {
+            self.mover.outbox.give_back().await?;
+            return Ok(false);
+        }
+        let (tasks, unreadable) = self.mover.tasks_of(&taken.rows);
+        let moved: HashSet<_> = tasks.iter().map(|task| task.id).collect();
+        if let Err(failure) = self.store(tasks).await {
+            self.mover.outbox.give_back().await.ok();
+            return Err(failure);
+        }
+        failpoint("relay.stored");
+        self.mover.outbox.remove(&taken.rows).await?;
+        self.stored.retain(|id| !moved.contains(id));
+        if unreadable > 0 {
+            report::outbox_unreadable(&self.mover.name, unreadable);
+        }
+        self.receive();
+        self.answer(|id| moved.contains(&id));
+        Ok(taken.more)
+    }
+
+    /// Stores tasks under their ids, except those that it has stored before. Succeeds when the store has acknowledged all of them.
+    async fn store(&mut self, mut tasks: Vec<NewTask>) -> Result<(), Failure> {
+        tasks.retain(|task| !self.stored.contains(&task.id));
+        for tasks in split(tasks) {
+            let ids: Vec<_> = tasks.iter().map(|task| task.id).collect();
+            let Ok(stored) = self.mover.engine.spawn_queue.push(tasks).await else {
+                // The client was closed.
+                self.mover.stop.cancel();
+                return Err(Failure::new(Effect::None, Cause::Unavailable));
+            };
+            stored?;
+            self.stored.extend(ids);
         }
         Ok(())
     }
@@ -134,43 +189,40 @@ impl MovingRows {
         Ok(())
     }
 
-    /// Answers those whose rows have left the outbox.
-    async fn answer(&mut self) -> Result<(), Failure> {
-        self.awaited.retain(|row| !row.moved.is_closed());
+    /// Answers those whose rows are not in the outbox, for instance because another relay has moved them.
+    async fn answer_moved_by_others(&mut self) -> Result<(), Failure> {
+        self.forget_dropped();
         if self.awaited.is_empty() {
             return Ok(());
         }
         let ids = self.awaited.iter().map(|row| row.id).collect();
         let left = self.mover.outbox.find(ids).await?;
-        let is_moved = |row: &mut AwaitedRow| !left.contains(&row.id);
-        for row in self.awaited.extract_if(.., is_moved) {
+        let left: HashSet<_> = left.into_iter().collect();
+        self.answer(|id| !left.contains(&id));
+        Ok(())
+    }
+
+    /// Answers those whose rows have left the outbox.
+    fn answer(&mut self, is_moved: impl Fn(TaskId) -> bool) {
+        for row in self.awaited.extract_if(.., |row| is_moved(row.id)) {
             row.moved.send(()).ok();
         }
-        Ok(())
+    }
+
+    /// Receives the requests that have arrived.
+    fn receive(&mut self) {
+        while let Ok(request) = self.mover.requests.try_recv() {
+            self.awaited.push(request);
+        }
+    }
+
+    /// Forgets those who no longer await their rows.
+    fn forget_dropped(&mut self) {
+        self.awaited.retain(|row| !row.moved.is_closed());
     }
 }
 
 impl RowMover {
-    /// Moves the next rows. Returns `true` if there may be more.
-    async fn move_some(&mut self) -> Result<bool, Failure> {
-        let taken = self.outbox.take().await?;
-        if taken.rows.is_empty() {
-            self.outbox.give_back().await?;
-            return Ok(false);
-        }
-        let (tasks, unreadable) = self.tasks_of(&taken.rows);
-        if let Err(failure) = self.store(tasks).await {
-            self.outbox.give_back().await.ok();
-            return Err(failure);
-        }
-        failpoint("relay.stored");
-        self.outbox.remove(&taken.rows).await?;
-        if unreadable > 0 {
-            report::outbox_unreadable(&self.name, unreadable);
-        }
-        Ok(taken.more)
-    }
-
     /// Returns the tasks of rows, and the number of rows that cannot be read.
     fn tasks_of(&self, rows: &[TakenRow]) -> (Vec<NewTask>, u64) {
         let mut unreadable = 0;
@@ -190,19 +242,6 @@ impl RowMover {
     fn can_store(&self, task: &NewTask) -> bool {
         let key = task.key.as_ref().map(|key| key.hash);
         self.engine.store.can_have(task.id, &task.queue, key)
-    }
-
-    /// Stores tasks under their ids. Succeeds when the store has acknowledged all of them.
-    async fn store(&self, tasks: Vec<NewTask>) -> Result<(), Failure> {
-        for tasks in split(tasks) {
-            let Ok(stored) = self.engine.spawn_queue.push(tasks).await else {
-                // The client was closed.
-                self.stop.cancel();
-                return Err(Failure::new(Effect::None, Cause::Unavailable));
-            };
-            stored?;
-        }
-        Ok(())
     }
 }
 

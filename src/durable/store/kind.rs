@@ -82,7 +82,7 @@ impl Kind {
         found.map(|(kind, priority)| (kind.placed(to, priority), priority))
     }
 
-    /// Returns the kind with this number, which was [read](Self::number) before.
+    /// Returns the kind with a number that [`number`](Self::number) has returned.
     #[cfg(any(
         feature = "redis",
         feature = "postgres",
@@ -220,7 +220,7 @@ impl TypeSet {
 
     /// The types of the tasks in the tests of the stores.
     #[cfg(any(test, feature = "unstable-store-suite"))]
-    pub fn of_tests() -> Option<Self> {
+    pub(crate) fn of_tests() -> Option<Self> {
         Some(Self::of(["job", "other", "name", "a", "b"].map(Kind::of)))
     }
 
@@ -264,7 +264,7 @@ impl TypeSet {
 }
 
 impl SetId {
-    /// Returns the id with this number, which was [read](Self::number) before.
+    /// Returns the id with a number that [`number`](Self::number) has returned.
     #[cfg(any(
         feature = "redis",
         feature = "postgres",

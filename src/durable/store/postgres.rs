@@ -1,13 +1,17 @@
 //! [`PostgresStore`]: a store in a PostgreSQL database.
 //!
 //! One connection writes, another one reads, and a third one receives the notifications of other processes. The writer runs requests that
-//! arrive together in one transaction. The requests that run most often share the store, and rely on the locks of rows; all others have it
-//! for themselves while they run: see `transaction.rs`.
+//! arrive together in one transaction, and uses a second connection while it commits. The requests that run most often share the store, and
+//! rely on the locks of rows; all others have it for themselves while they run: see `transaction.rs`.
 //!
 //! The files, from top to bottom: `backend` lists the requests; `session`, `enqueue`, `turn`, `cancel` and `queries` are some of them;
-//! `verdicts`, `claim`, `reap`, `renew`, `idle` and `next_check` are their parts; `task` has the steps of a task; `line`, `claims`,
-//! `queues`, `groups`, `keys`, `steps`, `totals` and `meta` each read and write one or two tables; `wakes` and `notices` choose whom to
-//! notify. `schema.sql` describes the tables.
+//! `verdicts`, `claim`, `next_tasks`, `upkeep`, `reap`, `renew`, `idle` and `next_check` are their parts; `task` has the steps of a task;
+//! `line`, `claims`, `queues`, `groups`, `keys`, `steps`, `totals` and `meta` each read and write one or two tables; `wakes` and `notices`
+//! choose whom to notify. `schema.sql` describes the tables.
+//!
+//! Statements that do not depend on each other are sent together, so that they take one round trip: see `View::prepare`.
+//!
+//! `postgres/PROTOCOL.md` explains why commits are safe, with the order of locks and the two connections that write.
 
 use std::fmt;
 use std::sync::Arc;
@@ -37,6 +41,7 @@ mod builder;
 mod cancel;
 mod changes;
 mod claim;
+mod claimed_tasks;
 mod claims;
 mod connection;
 mod dead_letters;
@@ -55,15 +60,18 @@ mod idle;
 mod keys;
 mod kind_sizes;
 mod kinds;
+mod last_writes;
 mod line;
 mod list;
 mod list_position;
 mod listener;
 mod liveness;
+mod low_marks;
 mod maintain;
 mod meta;
 mod migrate;
 mod next_check;
+mod next_tasks;
 mod notices;
 mod outbox;
 #[cfg(feature = "tokio-postgres")]
@@ -88,6 +96,7 @@ mod server;
 mod session;
 mod shared;
 mod silent_sessions;
+mod spare;
 mod state;
 mod stats;
 mod steps;
@@ -104,6 +113,7 @@ mod transaction;
 mod turn;
 mod unprepared;
 mod unserved;
+mod upkeep;
 mod verdicts;
 mod view;
 mod waiting_kinds;
@@ -136,8 +146,9 @@ mod writer;
 ///
 /// # Costs
 ///
-/// A store has one thread and three connections: one for requests that write, one for reads, and one that receives notifications. Clones of
-/// a [client](crate::durable::DurableClient), its handles and its executors share the store.
+/// A store has one thread and up to four connections: two for requests that write, one for reads, and one that receives notifications.
+/// If the server allows it only three, it does without the second one that writes.
+/// Clones of a [client](crate::durable::DurableClient), its handles and its executors share the store.
 ///
 /// Connect to the server itself, or through a pooler in session mode. Through a pooler in transaction mode, such as PgBouncer with
 /// `pool_mode = transaction`, also set [`listen_url`](PostgresStoreBuilder::listen_url) to the address of the server. If the store gets no
@@ -352,7 +363,7 @@ impl PostgresStore {
         R: Send + Sync + 'static,
         T: Send + 'static,
     {
-        self.writer.run(request, false, run)
+        self.writer.run(request, None, false, run)
     }
 
     /// Runs a request whose transaction has the store for itself.
@@ -361,7 +372,7 @@ impl PostgresStore {
         R: Send + Sync + 'static,
         T: Send + 'static,
     {
-        self.writer.run(request, true, run)
+        self.writer.run(request, None, true, run)
     }
 
     /// Runs a request that writes nothing.

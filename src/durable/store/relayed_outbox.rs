@@ -45,8 +45,9 @@ pub(crate) struct TakenRows {
 }
 
 /// A row that a relay is to move.
+#[derive(PartialEq)]
 pub(crate) struct TakenRow {
-    /// The bytes by which the outbox finds the row, whether or not they are the id of a task.
+    /// The bytes by which the outbox finds the row. Rows with different ids have different keys, whether or not the ids are those of tasks.
     pub(crate) key: Vec<u8>,
     pub(crate) entry: OutboxEntry,
 }

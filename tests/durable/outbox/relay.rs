@@ -43,6 +43,8 @@ macro_rules! on_app_databases {
 mod failures;
 #[path = "relay_opening.rs"]
 mod opening;
+#[path = "relay_rows.rs"]
+mod rows;
 
 on_app_databases! {
     a_task_of_a_committed_transaction_is_stored,

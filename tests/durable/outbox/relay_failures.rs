@@ -17,14 +17,14 @@ on_app_databases! {
     rows_stay_while_the_store_is_down,
 }
 
-async fn client_of(redis: &Redis) -> DurableClient {
+pub(super) async fn client_of(redis: &Redis) -> DurableClient {
     let mut builder = RedisStore::builder(&redis.url());
     builder.answer_timeout(Duration::from_secs(1));
     DurableClient::open(builder.open().await.expect("the server can be reached"))
 }
 
 /// The row is not moved in this time.
-async fn assert_not_moved(relay: &OutboxRelay, row: &OutboxRow<Number>) {
+pub(super) async fn assert_not_moved(relay: &OutboxRelay, row: &OutboxRow<Number>) {
     let moved = timeout(Duration::from_millis(500), relay.committed(row.clone())).await;
     assert!(moved.is_err(), "its row has left the outbox");
 }

@@ -5,7 +5,7 @@ use throng::durable::{
     SqliteStore, Status,
 };
 
-use super::super::database::connect_to;
+use super::super::database::{Statement, connect_to};
 use super::AppDatabase;
 use crate::harness::{Number, in_time};
 use crate::postgres_server::is_installed;
@@ -37,6 +37,39 @@ async fn a_file_without_an_outbox_is_refused() {
     std::fs::write(database.path(), "no database".repeat(100)).expect("a file");
     let error = sqlite_error(&database).await;
     assert!(error.is_corrupt(), "{error}");
+}
+
+/// The relay finds rows by the numbers that SQLite gives them, which not every table has.
+#[tokio::test]
+async fn a_file_whose_outbox_has_other_columns_is_refused() {
+    for create in [
+        "CREATE TABLE throng_outbox (id BLOB PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID",
+        "CREATE TABLE throng_outbox (id BLOB PRIMARY KEY)",
+    ] {
+        let database = AppDatabase::bare_file();
+        database.run(&[Statement::Sql(create)]).await;
+        let error = sqlite_error(&database).await;
+        assert!(error.is_unfit(), "{error}");
+        assert!(error.to_string().contains("`Outbox::CREATE`"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_postgresql_outbox_with_other_columns_is_refused() {
+    if !is_installed() {
+        return;
+    }
+    for create in [
+        "CREATE SCHEMA throng; CREATE TABLE throng.outbox (id bytea PRIMARY KEY)",
+        "CREATE SCHEMA throng; CREATE TABLE throng.outbox (id bytea PRIMARY KEY, body text)",
+    ] {
+        let database = AppDatabase::bare_shared().await;
+        database.run(&[Statement::Sql(create)]).await;
+        let error = postgres_error(&database.url()).await;
+        assert!(error.is_unfit(), "{error}");
+        let text = error.to_string();
+        assert!(text.contains("`Outbox::CREATE_POSTGRES`"), "{error}");
+    }
 }
 
 #[tokio::test]

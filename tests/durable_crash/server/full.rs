@@ -70,9 +70,9 @@ async fn a_full_disk_of_everything_in_postgres_costs_nothing() {
     let limits = ["max_wal_size=32MB", "min_wal_size=32MB"];
     let settings: Vec<_> = ON_DISK.into_iter().chain(limits).collect();
     let server = Server::start_on(disk, &settings);
-    let errors = recovers(server, |server| {
+    let errors = recovers(server, |connection| {
         // This ends the server, and so the connection.
-        let ended = ServerConnection::to(server.url()).try_ask(FILL_LOG);
+        let ended = connection.try_ask(FILL_LOG);
         ended.expect_err("there is no space for the log");
     });
     assert!(!errors.await.is_empty());
@@ -83,7 +83,9 @@ const FILL_LOG: &str = "SELECT pg_logical_emit_message(true, 'fill', repeat('x',
     FROM generate_series(1, 100)";
 
 /// Fills the disk, and frees it again. Every task whose spawn has succeeded ends once. Returns the errors of spawns meanwhile.
-async fn recovers(server: Server, when_full: fn(&Server)) -> Vec<DurableError> {
+async fn recovers(server: Server, when_full: fn(&ServerConnection)) -> Vec<DurableError> {
+    // A server whose disk is full may refuse a new connection.
+    let connection = ServerConnection::to(server.url());
     let site = Site::of_database(Database::of(server)).await;
     let mut workers = [site.worker(WORK).await, site.worker(WORK).await];
     let mut stored = Vec::new();
@@ -91,7 +93,8 @@ async fn recovers(server: Server, when_full: fn(&Server)) -> Vec<DurableError> {
         stored.push(spawn(&site.client).await.expect("there is space"));
     }
     site.postgres().server().fill_disk();
-    when_full(site.postgres().server());
+    when_full(&connection);
+    drop(connection);
     let (mut errors, end) = (Vec::new(), Instant::now() + NOTICED);
     while errors.is_empty() {
         assert!(

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use rusqlite::Connection;
 use rustix::process::Signal;
 use throng::durable::TaskId;
 
 use super::LEASE;
 use crate::child::{Plan, Role, Work};
+use crate::hung::hang;
 use crate::job::{Line, now};
 use crate::process::{Process, until};
 use crate::site::{PATIENT, Site};
@@ -19,8 +19,6 @@ pub(super) struct Fleet {
     workers: Vec<Process>,
     storer: Process,
     frozen: Option<(usize, Instant)>,
-    /// In a file or a database, a process that is frozen in a transaction would block all others.
-    database: Option<Connection>,
     random: Numbers,
     strikes: u64,
     next_freeze: u64,
@@ -82,7 +80,6 @@ impl Fleet {
             storer: Process::start(&plans[1]),
             plans,
             frozen: None,
-            database: site.is_file().then(|| site.file_connection()),
             random: Numbers::new(u64::from(std::process::id())),
             strikes: 0,
             next_freeze: FREEZE_PERIOD / 2,
@@ -143,33 +140,16 @@ impl Fleet {
         self.record.told.extend(told);
     }
 
-    /// Freezes a worker, unless that blocks the others: then, the next strike tries again.
+    /// Freezes a worker where that does not block the others.
     fn freeze(&mut self, site: &Site, worker: usize) {
-        let process = &self.workers[worker];
-        let frozen = Freeze {
-            pid: process.pid(),
-            from: now(),
-            to: u64::MAX,
-        };
-        process.send(Signal::STOP);
-        if self.is_blocked(site, frozen.pid) {
-            return self.workers[worker].send(Signal::CONT);
-        }
         self.next_freeze = self.strikes + FREEZE_PERIOD;
-        self.record.freezes.push(frozen);
+        let process = &self.workers[worker];
+        self.record.freezes.push(Freeze {
+            pid: process.pid(),
+            from: hang(site, process),
+            to: u64::MAX,
+        });
         self.frozen = Some((worker, Instant::now()));
-    }
-
-    /// Returns `true` if a frozen process keeps others from writing.
-    fn is_blocked(&self, site: &Site, frozen: u32) -> bool {
-        let in_database = site.postgres_if_any();
-        let in_database = in_database.is_some_and(|database| database.is_in_transaction(frozen));
-        in_database
-            || self.database.as_ref().is_some_and(|db| {
-                db.busy_timeout(Duration::from_millis(200))
-                    .expect("a timeout");
-                db.execute_batch("BEGIN IMMEDIATE; ROLLBACK").is_err()
-            })
     }
 
     fn thaw_in_time(&mut self) {

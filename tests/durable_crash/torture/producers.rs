@@ -1,7 +1,7 @@
 //! [`Producers`]: those who store chores while the fleet is tortured.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use throng::durable::{DurableClient, DurableHandle, Priority, SpawnOptions, TaskId};
@@ -43,14 +43,22 @@ pub(super) struct Produced {
 }
 
 pub(super) struct Producers {
-    orders: Arc<Orders>,
-    running: JoinSet<Produced>,
+    shared: Arc<Shared>,
+    running: JoinSet<()>,
 }
 
+/// The orders to the producers, and what they have done.
 #[derive(Default)]
-struct Orders {
+struct Shared {
     is_over: AtomicBool,
     is_paused: AtomicBool,
+    produced: Mutex<Produced>,
+}
+
+impl Shared {
+    fn produced(&self) -> MutexGuard<'_, Produced> {
+        self.produced.lock().expect("nobody panics here")
+    }
 }
 
 /// The number of groups.
@@ -63,7 +71,7 @@ const STEP: Duration = Duration::from_millis(100);
 impl Producers {
     /// One producer for each queue, and one for each kind of keys, so that it knows which spawn was the last.
     pub(super) fn start(client: &DurableClient) -> Self {
-        let orders = Arc::<Orders>::default();
+        let shared = Arc::<Shared>::default();
         let mut running = JoinSet::new();
         let queues = [
             Source::Plain,
@@ -78,29 +86,30 @@ impl Producers {
                 random: Numbers::new(u64::from(std::process::id()) + n),
                 steps: 0,
                 serial: 0,
-                produced: Produced::default(),
+                shared: Arc::clone(&shared),
             };
-            running.spawn(producer.run(source, Arc::clone(&orders)));
+            running.spawn(producer.run(source));
         }
-        Self { orders, running }
+        Self { shared, running }
     }
 
     /// Has them store nothing for a while, or go on.
     pub(super) fn pause_if(&self, is_paused: bool) {
-        self.orders.is_paused.store(is_paused, Ordering::SeqCst);
+        self.shared.is_paused.store(is_paused, Ordering::SeqCst);
+    }
+
+    /// Returns what they have done so far.
+    pub(super) fn produced(&self) -> MutexGuard<'_, Produced> {
+        self.shared.produced()
     }
 
     /// Ends them, and returns what they have done.
     pub(super) async fn end(mut self) -> Produced {
-        self.orders.is_over.store(true, Ordering::SeqCst);
-        let mut all = Produced::default();
-        while let Some(produced) = within(self.running.join_next()).await {
-            let mut produced = produced.expect("nobody panics");
-            all.spawned.append(&mut produced.spawned);
-            all.rejected.append(&mut produced.rejected);
-            all.cancelled.append(&mut produced.cancelled);
+        self.shared.is_over.store(true, Ordering::SeqCst);
+        while let Some(ended) = within(self.running.join_next()).await {
+            ended.expect("nobody panics");
         }
-        all
+        std::mem::take(&mut self.produced())
     }
 }
 
@@ -119,39 +128,38 @@ struct Producer {
     random: Numbers,
     steps: u64,
     serial: u64,
-    produced: Produced,
+    shared: Arc<Shared>,
 }
 
 impl Producer {
-    async fn run(mut self, source: Source, orders: Arc<Orders>) -> Produced {
-        while !orders.is_over.load(Ordering::SeqCst) {
-            if !orders.is_paused.load(Ordering::SeqCst) {
+    async fn run(mut self, source: Source) {
+        while !self.shared.is_over.load(Ordering::SeqCst) {
+            if !self.shared.is_paused.load(Ordering::SeqCst) {
                 self.step(source).await;
             }
             sleep(STEP).await;
         }
-        self.produced
     }
 
     async fn step(&mut self, source: Source) {
         self.steps += 1;
         match source {
             Source::Plain => self.store_plain().await,
-            Source::Limited => self.store_all(4, limited).await,
-            Source::Grouped => self.store_all(6, grouped).await,
+            Source::Limited => drop(self.store_all(4, limited).await),
+            Source::Grouped => drop(self.store_all(6, grouped).await),
             // Many at once, so that an excess over the rate is seen.
-            Source::Rated if self.steps % 25 == 1 => self.store_all(36, rated).await,
+            Source::Rated if self.steps % 25 == 1 => drop(self.store_all(36, rated).await),
             Source::Rated => {}
             Source::Keys(kind) => self.store_keyed(kind).await,
         }
     }
 
-    /// Stores chores in one request.
+    /// Stores chores in one request. Returns their ids.
     async fn store_all(
         &mut self,
         count: usize,
         make: fn(&mut Numbers, u64) -> (Chore, SpawnOptions),
-    ) {
+    ) -> Vec<TaskId> {
         let first = self.serial;
         self.serial += count as u64;
         let random = &mut self.random;
@@ -160,30 +168,31 @@ impl Producer {
         let began = now();
         let handles = self.client.spawn_all_with(made).await;
         let answered = now();
-        let handles = handles.expect("they are stored").into_iter();
-        let spawned = handles.zip(chores).map(|(handle, chore)| Spawned {
+        let handles = handles.expect("they are stored");
+        let ids = handles.iter().map(DurableHandle::id).collect();
+        let handles = handles.into_iter().zip(chores);
+        let spawned = handles.map(|(handle, chore)| Spawned {
             handle,
             chore,
             began,
             answered,
         });
-        self.produced.spawned.extend(spawned);
+        self.shared.produced().spawned.extend(spawned);
+        ids
     }
 
     /// Stores plain chores, and cancels some.
     async fn store_plain(&mut self) {
-        self.store_all(4, plain).await;
+        let stored = self.store_all(4, plain).await;
         if self.random.below(4) == 0 {
-            let last = self.produced.spawned.last().expect("some are stored");
-            let id = last.id();
-            self.cancel(id).await;
+            self.cancel(stored[3]).await;
         }
     }
 
     async fn cancel(&mut self, id: TaskId) {
         let cancelled = self.client.cancel(&[id]).await;
         cancelled.expect("the store answers");
-        self.produced.cancelled.push(id);
+        self.shared.produced().cancelled.push(id);
     }
 
     /// Stores chores with keys, one after the other.
@@ -203,7 +212,7 @@ impl Producer {
         let handle = self.client.spawn_with(chore.clone(), options).await;
         let answered = now();
         match handle {
-            Ok(handle) => self.produced.spawned.push(Spawned {
+            Ok(handle) => self.shared.produced().spawned.push(Spawned {
                 handle,
                 chore,
                 began,
@@ -212,7 +221,7 @@ impl Producer {
             Err(error) => {
                 assert!(error.is_conflict(), "{error}");
                 let holder = error.task_id().expect("a task holds the key");
-                self.produced.rejected.push(holder);
+                self.shared.produced().rejected.push(holder);
             }
         }
     }

@@ -33,11 +33,23 @@ pub(super) struct History {
 }
 
 impl History {
+    /// Returns the history of a fleet that has ended.
     pub(super) fn of(ledger: &[Line], record: &Record) -> Self {
         let close = Closing::of(ledger, record);
-        let starts = ledger.iter().filter(|line| line.what == "start");
-        let starts = starts.filter(|line| line.note != "-");
-        let mut runs: Vec<_> = starts.map(|line| close.run(line)).collect();
+        let run = |line| {
+            let run = close.run(line);
+            run.unwrap_or_else(|| panic!("the run has ended or was killed: {line:?}"))
+        };
+        Self::from_runs(starts(ledger).map(run).collect())
+    }
+
+    /// The same, of a fleet that is not at its end: without the runs that are not, either.
+    pub(super) fn so_far(ledger: &[Line], record: &Record) -> Self {
+        let close = Closing::of(ledger, record);
+        Self::from_runs(starts(ledger).filter_map(|line| close.run(line)).collect())
+    }
+
+    fn from_runs(mut runs: Vec<Run>) -> Self {
         runs.sort_by_key(|run| run.start);
         let mut claims = HashSet::new();
         for run in &runs {
@@ -81,26 +93,36 @@ impl History {
         first
     }
 
-    /// Sorts runs into classes, and asserts that at most so many of each class had a lease at once. Returns the highest
-    /// number of any class.
+    /// Sorts runs into classes, and asserts that at most so many of each class had a lease at once.
     pub(super) fn assert_at_most<C: Ord + std::fmt::Debug>(
         &self,
         limit: usize,
         class_of: impl Fn(&Run) -> Option<C>,
-    ) -> usize {
+    ) {
+        for (class, most) in self.fullest(class_of) {
+            let count = most.len();
+            assert!(count <= limit, "{class:?} runs {count} at once: {most:#?}");
+        }
+    }
+
+    /// Returns the highest number of runs of one class that had a lease at once.
+    pub(super) fn most_at_once<C: Ord>(&self, class_of: impl Fn(&Run) -> Option<C>) -> usize {
+        let fullest = self.fullest(class_of);
+        fullest.values().map(Vec::len).max().unwrap_or_default()
+    }
+
+    /// Returns the runs of each class at the time at which most of them had a lease.
+    fn fullest<C: Ord>(&self, class_of: impl Fn(&Run) -> Option<C>) -> BTreeMap<C, Vec<&Run>> {
         let mut classes = BTreeMap::<C, Vec<&Run>>::new();
         for run in &self.runs {
             if let Some(class) = class_of(run) {
                 classes.entry(class).or_default().push(run);
             }
         }
-        let most = classes.iter().map(|(class, runs)| {
-            let most = most_at_once(runs);
-            let (count, limit_of) = (most.len(), format!("{class:?}"));
-            assert!(count <= limit, "{limit_of} runs {count} at once: {most:#?}");
-            count
-        });
-        most.max().unwrap_or_default()
+        let fullest = classes.into_iter();
+        fullest
+            .map(|(class, runs)| (class, most_at_once(&runs)))
+            .collect()
     }
 
     /// Asserts that the tasks of each group have first started in the order in which they were stored.
@@ -135,6 +157,12 @@ impl History {
             assert!(ahead <= whole, "at {claim}, the rate is exceeded");
         }
     }
+}
+
+/// Returns the lines with which the runs of chores begin.
+fn starts(ledger: &[Line]) -> impl Iterator<Item = &Line> {
+    let starts = ledger.iter().filter(|line| line.what == "start");
+    starts.filter(|line| line.note != "-")
 }
 
 /// Returns the runs at the time at which most of them had a lease.
@@ -184,11 +212,11 @@ impl<'a> Closing<'a> {
         closing
     }
 
-    fn run(&self, line: &Line) -> Run {
+    /// Returns the run that begins with a line, if it has ended or was killed.
+    fn run(&self, line: &Line) -> Option<Run> {
         let end = self.ends.get(&(line.id, line.epoch));
-        let ended = end.map(|end| end.time).or_else(|| self.death(line));
-        let ended = ended.unwrap_or_else(|| panic!("the run has ended or was killed: {line:?}"));
-        Run {
+        let ended = end.map(|end| end.time).or_else(|| self.death(line))?;
+        Some(Run {
             id: line.id,
             pid: line.pid,
             epoch: line.epoch,
@@ -197,7 +225,7 @@ impl<'a> Closing<'a> {
             until: self.end_of_lease(line, ended),
             end: end.map(|end| end.what.clone()),
             note: serde_json::from_str(&line.note).expect("a note"),
-        }
+        })
     }
 
     /// Returns the time at which the process of a run was killed, if it was. A later process may have the same number.

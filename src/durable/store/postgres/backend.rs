@@ -52,9 +52,10 @@ impl PostgresStore {
         // A queue with limits is served by one turn at a time.
         let is_alone = set.as_ref().is_some_and(|set| !set.queue().is_default());
         let turn = Arc::clone(&request);
-        let turn = self
-            .writer
-            .run(turn, is_alone, |tx, turn| Box::pin(turn::turn(tx, turn)));
+        let session = Some(request.session);
+        let turn = self.writer.run(turn, session, is_alone, |tx, turn| {
+            Box::pin(turn::turn(tx, turn))
+        });
         let mut turned = turn.await?;
         let is_due = turned.next == Some(Duration::ZERO);
         let has_nothing = turned.claim.is_none() && !turned.more && !is_due;
@@ -145,8 +146,10 @@ impl Backend for PostgresStore {
     }
 
     fn enqueue(&self, request: Arc<Enqueue>) -> Answer<'_, Enqueued> {
-        let batch = Arc::clone(&request.batch);
-        let stored = self.write(request, |tx, it| Box::pin(enqueue::enqueue(tx, it)));
+        let (batch, session) = (Arc::clone(&request.batch), Some(request.session));
+        let stored = self.writer.run(request, session, false, |tx, it| {
+            Box::pin(enqueue::enqueue(tx, it))
+        });
         Box::pin(async move {
             stored
                 .await

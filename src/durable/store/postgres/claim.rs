@@ -1,94 +1,114 @@
-//! Claims: takes the next tasks out of their lines.
-//!
-//! A claim locks the first entries of its lines, and skips those that others have locked, so claims do not wait for one another. It removes
-//! the entries that it takes, and does not change the rows of their tasks.
+//! Claims: takes the next tasks out of their lines, and records who has them.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
-
-use tokio_postgres::Row;
-use uuid::Uuid;
+use tokio::try_join;
 
 use super::connection::Params;
 use super::error::Fault;
-use super::queues::{QueueRow, queue_column};
+use super::next_check::{Ahead, look_ahead};
+use super::next_tasks::{Next, REMOVE_ENTRIES};
+use super::queues::queue_column;
 use super::session::Session;
 use super::state::State;
-use super::text;
 use super::transaction::Transaction;
-use super::view::{View, task_id, uuids};
+use super::view::uuids;
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
-use crate::durable::queue::Priority;
-use crate::durable::queue::group::GroupName;
 use crate::durable::queue::name::QueueName;
-use crate::durable::queue::priority::PriorityTurns;
-use crate::durable::store::{Claim, Claimed, Epoch, StepWait, Turn, is_quarantined};
-
-/// Locks the first `$2` entries of the lines of the kinds `$1` and of the group `$5` that come after the place `$4`. Quarantined tasks are
-/// skipped unless `$3`.
-const LOCK_NEXT: &str = "SELECT entry.* FROM unnest($1::bigint[]) AS own (kind)
-    CROSS JOIN LATERAL (
-        SELECT ready.kind, ready.group_name, ready.place, ready.id,
-            coalesce(length(payload), 0) AS bytes, key_since IS NOT NULL AS frees_key,
-            crashes + lost > 0 AND crashes + least(lost, 1) + 1 >= max_crashes AS quarantined
-        FROM throng.ready JOIN throng.task ON task.id = ready.id
-        WHERE ready.kind = own.kind AND ready.group_name = $5 AND ready.place > $4
-            AND ($3 OR NOT (crashes + lost > 0 AND crashes + least(lost, 1) + 1 >= max_crashes))
-        ORDER BY ready.place LIMIT $2 FOR UPDATE OF ready SKIP LOCKED
-    ) AS entry
-    ORDER BY place LIMIT $2";
-
-const REMOVE_ENTRIES: &str = "DELETE FROM throng.ready
-    USING unnest($1::bigint[], $2::text[], $3::bigint[]) AS own (kind, group_name, place)
-    WHERE ready.kind = own.kind AND ready.group_name = own.group_name AND ready.place = own.place";
-
-const NEXT_EPOCH: &str = "SELECT nextval('throng.epoch')";
+use crate::durable::store::kind::TypeSet;
+use crate::durable::store::{Claim, Epoch, Turn};
 
 const RAISE_EPOCH: &str = "SELECT setval('throng.epoch', $1)";
 
-const INSERT: &str =
-    "INSERT INTO throng.claim (epoch, session, until, lease, held, queue, claimed_at)
-    VALUES ($1, $2, $3, $4, $5, $6, $7)";
+/// Stores a claim, and records the turn, so that a repetition is detected.
+const INSERT: &str = "WITH new AS (
+        INSERT INTO throng.claim (epoch, session, until, lease, held, queue, claimed_at)
+        VALUES (nextval('throng.epoch'), $1, $2, $3, $4, $5, $6) RETURNING epoch, session
+    ), recorded AS (
+        UPDATE throng.session SET number = $7, claim = new.epoch, first = NULL
+        FROM new WHERE session.id = new.session
+    )
+    SELECT epoch FROM new";
 
-const READ: &str =
-    "SELECT task.id, name, payload, failures, crashes, lost, max_crashes, group_name,
-        failing_since, ready_at, steps, until
-    FROM throng.task LEFT JOIN throng.workflow ON workflow.id = task.id
-    WHERE task.id = ANY ($1)";
+/// Gives a claim of a session another epoch.
+const CHANGE_EPOCH: &str = "WITH changed AS (
+        UPDATE throng.claim SET epoch = $2 WHERE epoch = $1 RETURNING session
+    )
+    UPDATE throng.session SET claim = $2 FROM changed WHERE session.id = changed.session";
 
-/// Claims tasks of the types of a session, within the limits of the request and of the queue.
+/// Looks for the tasks that a turn claims, if it has nothing else to do before. Returns `None` if that cannot be known yet.
+pub(super) async fn look<'a>(
+    tx: &Transaction,
+    set: Option<&TypeSet>,
+    request: &'a Turn,
+) -> Result<Option<Next<'a>>, Fault> {
+    let Some(set) = set.filter(|set| is_plain(tx, set)) else {
+        return Ok(None);
+    };
+    let mut next = Next::new(request);
+    next.take_behind_mark(tx, &tx.kinds(set)).await?;
+    Ok(Some(next))
+}
+
+/// Returns `true` if the tasks of a set are claimed in the order in which they wait.
+fn is_plain(tx: &Transaction, set: &TypeSet) -> bool {
+    set.queue().is_default() && !tx.uses_priorities
+}
+
+/// Claims tasks of the types of a session, within the limits of the request and of the queue: those that were found, or the next ones. May
+/// also look ahead.
 pub(super) async fn claim(
     tx: &mut Transaction,
     session: &Session,
     request: &Turn,
-) -> Result<Option<Claim>, Fault> {
+    found: Option<Next<'_>>,
+) -> Result<(Option<Claim>, Option<Ahead>), Fault> {
     let Some(set) = &session.set else {
-        return Ok(None);
+        return Ok((None, None));
     };
-    let queue = session.queue();
+    let (queue, kinds) = (session.queue(), tx.kinds(set));
+    let is_plain = is_plain(tx, set);
     let mut next = Next::new(request);
-    match queue.is_default() && !tx.uses_priorities {
-        true => {
-            let kinds = tx.kinds(set);
-            next.take(tx, &kinds, "", request.want).await?;
-        }
-        false => next.take_of_queue(tx, session, &queue).await?,
+    match found {
+        Some(found) => next = found,
+        None if is_plain => next.take(tx, &kinds, "", request.want).await?,
+        None => next.take_of_queue(tx, set, &queue).await?,
     }
     if next.entries.is_empty() {
-        return Ok(None);
+        let ahead = match is_plain && next.wants_more() {
+            true => Some(look_ahead(tx, &kinds, &queue, next.quarantined, 0).await?),
+            false => None,
+        };
+        return Ok((None, ahead.map(Ahead::beside_others)));
     }
-    next.remove_entries(tx).await?;
+    let is_short = next.wants_more();
+    if is_plain {
+        next.set_mark(tx, &kinds);
+    }
+    let ids = next.ids();
+    // The look ahead must see what is written: see `View::prepare`.
+    tx.prepare(&[INSERT, REMOVE_ENTRIES]).await?;
+    let insert = insert_claim(tx, request, &queue, &ids);
+    let ahead = async {
+        let low = tx.shared.low_marks.get(session.id, &kinds);
+        let ahead = match is_plain {
+            true => Some(look_ahead(tx, &kinds, &queue, next.quarantined, low).await?),
+            false => None,
+        };
+        Ok::<_, Fault>(ahead)
+    };
+    let (epoch, (), ahead) = try_join!(biased; insert, next.remove_entries(tx), ahead)?;
     tx.settle_groups().await?;
-    tx.moved(State::Waiting, State::Running, next.entries.len());
-    tx.deltas
-        .add(|it| &mut it.claimed, next.entries.len() as i64);
+    tx.moved(State::Waiting, State::Running, ids.len());
+    tx.deltas.add(|it| &mut it.claimed, ids.len() as i64);
     if !next.keyed.is_empty() {
         tx.free_keys(&next.keyed).await?;
     }
-    let epoch = insert_claim(tx, request, &queue, &next.ids()).await?;
-    let tasks = read_tasks(tx, &next.ids()).await?;
-    Ok(Some(Claim { epoch, tasks }))
+    let ahead = match is_short {
+        true => ahead.map(Ahead::beside_others),
+        false => ahead,
+    };
+    let tasks = next.into_tasks(tx).await?;
+    Ok((Some(Claim { epoch, tasks }), ahead))
 }
 
 /// Stores a claim. Returns its epoch.
@@ -98,255 +118,28 @@ async fn insert_claim(
     queue: &QueueName,
     ids: &[TaskId],
 ) -> Result<Epoch, Fault> {
-    let epoch = new_epoch(tx, request.floor).await?;
     let lease = millis(request.lease) as i64;
     let (session, until) = (request.session as i64, tx.now.boot.saturating_add(lease));
     let mut ids = ids.to_vec();
     ids.sort_unstable();
-    let (queue, now) = (queue_column(queue), tx.now.wall);
-    tx.execute(
-        INSERT,
-        &[&epoch, &session, &until, &lease, &uuids(&ids), &queue, &now],
-    )
-    .await?;
+    let (ids, queue, now) = (uuids(&ids), queue_column(queue), tx.now.wall);
+    let number = request.number as i64;
+    let params: Params<'_> = &[&session, &until, &lease, &ids, &queue, &now, &number];
+    let epoch: Option<i64> = tx.value(INSERT, params).await?;
+    let epoch = raised_epoch(tx, epoch.unwrap_or_default(), request.floor).await?;
     Ok(epoch as Epoch)
 }
 
-/// Issues an epoch above all others, and above `floor`.
-async fn new_epoch(tx: &Transaction, floor: Epoch) -> Result<i64, Fault> {
-    let epoch: i64 = tx.value(NEXT_EPOCH, &[]).await?.unwrap_or_default();
+/// Ensures that the epoch of a claim is above `floor`.
+async fn raised_epoch(tx: &Transaction, epoch: i64, floor: Epoch) -> Result<i64, Fault> {
     let floor = floor as i64;
     if epoch > floor {
         return Ok(epoch);
     }
     // The database was restored from a copy. Others must not set the sequence back.
     tx.alone()?;
-    let epoch: Option<i64> = tx.value(RAISE_EPOCH, &[&(floor + 1)]).await?;
-    Ok(epoch.unwrap_or_default())
-}
-
-/// An entry in a line.
-pub(super) struct Entry {
-    pub(super) kind: i64,
-    pub(super) group: String,
-    pub(super) place: i64,
-    pub(super) id: TaskId,
-}
-
-/// The tasks to claim, and where they wait.
-pub(super) struct Next<'a> {
-    request: &'a Turn,
-    pub(super) entries: Vec<Entry>,
-    /// The groups that were served, in this order, as they are stored.
-    pub(super) served: Vec<String>,
-    /// The tasks that hold keys only until they are claimed.
-    keyed: Vec<TaskId>,
-    /// The size of the payloads.
-    bytes: usize,
-    /// `true` if the claim may have a quarantined task.
-    pub(super) quarantined: bool,
-    /// `true` if the next task is too large.
-    pub(super) is_full: bool,
-}
-
-impl<'a> Next<'a> {
-    fn new(request: &'a Turn) -> Self {
-        Self {
-            request,
-            entries: Vec::new(),
-            served: Vec::new(),
-            keyed: Vec::new(),
-            bytes: 0,
-            quarantined: request.quarantined,
-            is_full: false,
-        }
-    }
-
-    /// Returns the number of tasks that the session still wants.
-    pub(super) fn wanted(&self) -> usize {
-        self.request.want - self.entries.len()
-    }
-
-    fn ids(&self) -> Vec<TaskId> {
-        self.entries.iter().map(|entry| entry.id).collect()
-    }
-
-    /// Takes the next tasks of a queue with limits or priorities, and records in the row of the queue that they start.
-    async fn take_of_queue(
-        &mut self,
-        tx: &mut Transaction,
-        session: &Session,
-        queue: &QueueName,
-    ) -> Result<(), Fault> {
-        tx.alone()?;
-        let Some(set) = &session.set else {
-            return Ok(());
-        };
-        let before = QueueRow::load(tx, queue).await?;
-        let allowed = match queue.is_default() {
-            true => usize::MAX,
-            false => before.allowance(tx, queue).await?.tasks,
-        };
-        let want = self.request.want.min(allowed);
-        let mut row = before;
-        for (priority, most) in before.turns.order() {
-            let kinds = tx.kinds_at(set, priority);
-            let most = want.min(most);
-            let groups = before.settings.groups;
-            self.take_from_groups(tx, queue, groups, &kinds, most)
-                .await?;
-            self.take(tx, &kinds, "", most).await?;
-            if !self.entries.is_empty() {
-                self.start_in_groups(tx, queue, priority).await?;
-                row.turns.started(priority, self.entries.len() as u64);
-                break;
-            }
-        }
-        row.started(tx.now, self.entries.len());
-        // Without priorities, no turns are counted.
-        if !tx.uses_priorities {
-            row.turns = PriorityTurns::default();
-        }
-        if row != before {
-            row.save(tx, queue).await?;
-        }
-        Ok(())
-    }
-
-    /// Takes the next tasks of some lines, until there are `most` tasks: the task that has waited longest comes first.
-    pub(super) async fn take(
-        &mut self,
-        tx: &Transaction,
-        kinds: &[i64],
-        group: &str,
-        most: usize,
-    ) -> Result<(), Fault> {
-        let mut after = i64::MIN;
-        while self.entries.len() < most && !self.is_full && !kinds.is_empty() {
-            let wanted = most - self.entries.len();
-            let rows = self.read(tx, kinds, group, after, wanted).await?;
-            for row in &rows {
-                after = row.try_get("place")?;
-                self.take_row(row)?;
-            }
-            // A quarantined task may have been passed over. Then there may be others behind it.
-            if rows.len() < wanted {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// Reads up to `wanted` tasks of some lines behind a place.
-    pub(super) async fn read(
-        &self,
-        tx: &Transaction,
-        kinds: &[i64],
-        group: &str,
-        after: i64,
-        wanted: usize,
-    ) -> Result<Vec<Row>, Fault> {
-        let limit = wanted as i64;
-        let params: Params<'_> = &[&kinds, &limit, &self.quarantined, &after, &group];
-        Ok(tx.rows(LOCK_NEXT, params).await?)
-    }
-
-    /// Takes a task unless it is too large, or is quarantined while the claim has another such task.
-    pub(super) fn take_row(&mut self, row: &Row) -> Result<(), Fault> {
-        let is_quarantined: bool = row.try_get("quarantined")?;
-        if self.is_full || is_quarantined && !self.quarantined {
-            return Ok(());
-        }
-        let bytes: i32 = row.try_get("bytes")?;
-        self.bytes += bytes as usize;
-        self.is_full = self.bytes > self.request.want_bytes && !self.entries.is_empty();
-        if self.is_full {
-            return Ok(());
-        }
-        self.quarantined &= !is_quarantined;
-        let id = task_id(row.try_get("id")?);
-        if row.try_get("frees_key")? {
-            self.keyed.push(id);
-        }
-        self.entries.push(Entry {
-            kind: row.try_get("kind")?,
-            group: row.try_get("group_name")?,
-            place: row.try_get("place")?,
-            id,
-        });
-        Ok(())
-    }
-
-    /// Records the turns of the groups that were served, and that their tasks run.
-    async fn start_in_groups(
-        &self,
-        tx: &mut Transaction,
-        queue: &QueueName,
-        priority: Priority,
-    ) -> Result<(), Fault> {
-        let grouped = self.entries.iter().filter(|entry| !entry.group.is_empty());
-        let started: Vec<_> = grouped.map(|entry| (entry.id, &*entry.group)).collect();
-        tx.started_in_groups(queue, priority, &started, &self.served)
-            .await
-    }
-
-    async fn remove_entries(&self, tx: &Transaction) -> Result<(), Fault> {
-        let entries = self.entries.iter();
-        let kinds: Vec<_> = entries.clone().map(|entry| entry.kind).collect();
-        let groups: Vec<_> = entries.clone().map(|entry| &*entry.group).collect();
-        let places: Vec<_> = entries.map(|entry| entry.place).collect();
-        tx.execute(REMOVE_ENTRIES, &[&kinds, &groups, &places])
-            .await?;
-        Ok(())
-    }
-}
-
-/// Reads tasks that are claimed already, in the order of the ids.
-pub(super) async fn read_tasks(view: &View, ids: &[TaskId]) -> Result<Vec<Claimed>, Fault> {
-    let rows = view.rows(READ, &[&uuids(ids)]).await?;
-    let (mut found, mut names) = (HashMap::with_capacity(rows.len()), BTreeMap::new());
-    for row in &rows {
-        let task = read_task(view, row, &mut names)?;
-        found.insert(task.id, task);
-    }
-    Ok(ids.iter().filter_map(|id| found.remove(id)).collect())
-}
-
-/// Reads a task. Tasks with equal names share them.
-fn read_task(
-    view: &View,
-    row: &Row,
-    names: &mut BTreeMap<String, Arc<str>>,
-) -> Result<Claimed, Fault> {
-    let name: String = row.try_get("name")?;
-    let shared = names.entry(name);
-    let name = Arc::clone(shared.or_insert_with_key(|name| text::loaded(name.clone()).into()));
-    let id: Uuid = row.try_get("id")?;
-    let payload: Option<Vec<u8>> = row.try_get("payload")?;
-    let group: Option<String> = row.try_get("group_name")?;
-    let group = group.and_then(|name| GroupName::new(&text::loaded(name)).ok());
-    let count = |column| -> Result<u32, Fault> { Ok(row.try_get::<_, i32>(column)? as u32) };
-    let (failures, crashes, lost) = (count("failures")?, count("crashes")?, count("lost")?);
-    let max_crashes: i64 = row.try_get("max_crashes")?;
-    let max_crashes = u32::try_from(max_crashes).unwrap_or(u32::MAX);
-    let failing_since: Option<i64> = row.try_get("failing_since")?;
-    let steps: Option<i32> = row.try_get("steps")?;
-    let steps = steps.unwrap_or_default() as u32;
-    let until: Option<i32> = row.try_get("until")?;
-    let mut claimed = Claimed {
-        id: task_id(id),
-        name,
-        group,
-        payload: payload.ok_or_else(|| String::from("its payload is missing")),
-        failures,
-        failing_for: failing_since.map(|at| view.now.since(at)),
-        waited: None,
-        crashes,
-        lost,
-        quarantined: is_quarantined(crashes, lost, max_crashes),
-        steps,
-        wait: StepWait::of(steps, until.map(|until| until as u32)),
-    };
-    claimed.set_waited(Some(view.now.since(row.try_get("ready_at")?)));
-    Ok(claimed)
+    let raised = floor + 1;
+    tx.rows(RAISE_EPOCH, &[&raised]).await?;
+    tx.execute(CHANGE_EPOCH, &[&epoch, &raised]).await?;
+    Ok(raised)
 }

@@ -1,7 +1,8 @@
 //! Claims: reads and writes the tasks that they hold.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::error::Fault;
@@ -14,7 +15,11 @@ use crate::durable::queue::name::QueueName;
 /// Locks a claim: a claim that another transaction takes back at the same time is gone then.
 const LOAD: &str = "SELECT held, queue FROM throng.claim WHERE epoch = $1 FOR UPDATE";
 
-const REMOVE: &str = "DELETE FROM throng.claim WHERE epoch = ANY ($1)";
+/// Locks claims, in the order of their epochs.
+pub(super) const LOAD_ALL: &str = "SELECT epoch, held, queue FROM throng.claim
+    WHERE epoch = ANY ($1) ORDER BY epoch FOR UPDATE";
+
+pub(super) const REMOVE: &str = "DELETE FROM throng.claim WHERE epoch = ANY ($1)";
 
 const UPDATE: &str = "UPDATE throng.claim SET held = $2, delivered = delivered OR session = $3
     WHERE epoch = $1";
@@ -32,48 +37,52 @@ pub(super) struct ClaimedTasks {
     pub(super) queue: Option<QueueName>,
 }
 
+/// The tasks that some claims still hold, by epoch.
+pub(super) type ClaimsByEpoch = BTreeMap<i64, ClaimedTasks>;
+
 impl Transaction {
     /// Returns the tasks that a claim still holds: none if there is no such claim.
     pub(super) async fn claimed_tasks(&self, epoch: i64) -> Result<ClaimedTasks, Fault> {
-        let Some(row) = self.row(LOAD, &[&epoch]).await? else {
-            return Ok(ClaimedTasks::default());
-        };
-        let held: Vec<Uuid> = row.try_get("held")?;
-        let queue: Option<String> = row.try_get("queue")?;
-        Ok(ClaimedTasks {
-            ids: held.into_iter().map(task_id).collect(),
-            queue: queue.map(|name| QueueName::from(Some(text::loaded(name)))),
-        })
+        let row = self.row(LOAD, &[&epoch]).await?;
+        row.map_or(Ok(ClaimedTasks::default()), |row| read(&row))
     }
 
-    /// The same, and records that some of them stop running, so that others of their queue may start.
-    pub(super) async fn stop_claimed_tasks(&mut self, epoch: i64) -> Result<ClaimedTasks, Fault> {
-        let claimed = self.claimed_tasks(epoch).await?;
-        if let Some(queue) = &claimed.queue {
-            self.tasks_stop(queue)?;
+    /// The same for several claims. Those that do not exist are missing.
+    pub(super) async fn all_claimed_tasks(&self, epochs: &[i64]) -> Result<ClaimsByEpoch, Fault> {
+        if epochs.is_empty() {
+            return Ok(ClaimsByEpoch::new());
         }
-        Ok(claimed)
+        let rows = self.rows(LOAD_ALL, &[&epochs]).await?;
+        let claims = rows
+            .iter()
+            .map(|row| Ok((row.try_get("epoch")?, read(row)?)));
+        claims.collect()
     }
 
-    /// Records that tasks of a named queue stop running.
+    /// Records that tasks of a named queue stop running, so that others may start.
     pub(super) fn tasks_stop(&mut self, queue: &QueueName) -> Result<(), Fault> {
         self.alone()?;
         self.notices.freed.insert(queue.clone());
         Ok(())
     }
 
-    /// Stores the tasks that a claim still holds, as a session reports. A claim that holds none is removed.
-    pub(super) async fn update_claim(
+    /// Stores the tasks that claims still hold, as a session reports. Claims that hold none are removed.
+    pub(super) async fn update_claims(
         &self,
         session: i64,
-        epoch: i64,
-        ids: &BTreeSet<TaskId>,
+        claims: &ClaimsByEpoch,
     ) -> Result<(), Fault> {
-        if ids.is_empty() {
-            return self.remove_claims(&[epoch]).await;
+        let (empty, left): (Vec<_>, Vec<_>) = claims
+            .iter()
+            .partition(|(_, claimed)| claimed.ids.is_empty());
+        if !empty.is_empty() {
+            let epochs: Vec<_> = empty.into_iter().map(|(epoch, _)| *epoch).collect();
+            self.remove_claims(&epochs).await?;
         }
-        self.execute(UPDATE, &[&epoch, &uuids(ids), &session])
-            .await?;
+        for (epoch, claimed) in left {
+            self.execute(UPDATE, &[epoch, &uuids(&claimed.ids), &session])
+                .await?;
+        }
         Ok(())
     }
 
@@ -90,4 +99,13 @@ impl Transaction {
             .map(|row| Ok((task_id(row.try_get("id")?), row.try_get("epoch")?)));
         claims.collect()
     }
+}
+
+fn read(row: &Row) -> Result<ClaimedTasks, Fault> {
+    let held: Vec<Uuid> = row.try_get("held")?;
+    let queue: Option<String> = row.try_get("queue")?;
+    Ok(ClaimedTasks {
+        ids: held.into_iter().map(task_id).collect(),
+        queue: queue.map(|name| QueueName::from(Some(text::loaded(name)))),
+    })
 }

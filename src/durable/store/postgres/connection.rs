@@ -6,10 +6,12 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures_core::Stream;
+use tokio::task::yield_now;
 use tokio::time::timeout;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{CancelToken, Client, Error, Row, Statement};
 
+use super::error::follows_another;
 use super::unprepared::Unprepared;
 use crate::sync::{Arc, Mutex, lock};
 
@@ -28,6 +30,8 @@ pub(super) struct Connection {
     /// The text that replaces [`SCHEMA`].
     schema: String,
     statements: Statements,
+    /// `true` if a process writes on another connection, too, which is the main one.
+    is_second: bool,
 }
 
 /// The statements of a connection, by their texts.
@@ -48,6 +52,7 @@ impl Connection {
             client,
             schema: format!("{}.", quoted(schema)),
             statements: Statements::Prepared(Mutex::default()),
+            is_second: false,
         }
     }
 
@@ -59,6 +64,19 @@ impl Connection {
             statements: Statements::Unprepared { settings, known },
             ..Self::new(client, schema)
         }
+    }
+
+    /// Returns the connection as one that writes beside the main one.
+    pub(super) fn into_second(self) -> Self {
+        Self {
+            is_second: true,
+            ..self
+        }
+    }
+
+    /// Returns `true` if the connection writes beside the main one.
+    pub(super) fn is_second(&self) -> bool {
+        self.is_second
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -77,7 +95,7 @@ impl Connection {
 
     /// Runs statements without parameters.
     pub(super) async fn batch(&self, sql: &str) -> Result<(), Error> {
-        self.client.batch_execute(sql).await
+        answer_in_turn(self.client.batch_execute(sql)).await
     }
 
     /// Begins a transaction with a statement.
@@ -105,12 +123,12 @@ impl Connection {
         match &self.statements {
             Statements::Prepared(prepared) => {
                 let statement = self.statement(prepared, sql).await?;
-                self.client.query(&statement, params).await
+                answer_in_turn(self.client.query(&statement, params)).await
             }
-            Statements::Unprepared { known, .. } => Ok(self
-                .send(&self.unprepared(known, sql, params), params)
-                .await?
-                .0),
+            Statements::Unprepared { known, .. } => {
+                let statement = self.unprepared(known, sql, params);
+                Ok(answer_in_turn(self.send(&statement, params)).await?.0)
+            }
         }
     }
 
@@ -132,12 +150,12 @@ impl Connection {
         match &self.statements {
             Statements::Prepared(prepared) => {
                 let statement = self.statement(prepared, sql).await?;
-                self.client.execute(&statement, params).await
+                answer_in_turn(self.client.execute(&statement, params)).await
             }
-            Statements::Unprepared { known, .. } => Ok(self
-                .send(&self.unprepared(known, sql, params), params)
-                .await?
-                .1),
+            Statements::Unprepared { known, .. } => {
+                let statement = self.unprepared(known, sql, params);
+                Ok(answer_in_turn(self.send(&statement, params)).await?.1)
+            }
         }
     }
 
@@ -159,7 +177,8 @@ impl Connection {
         if let Some(statement) = lock(prepared).get(sql) {
             return Ok(statement.clone());
         }
-        let statement = self.client.prepare(&self.in_schema(sql)).await?;
+        let sql_in_schema = self.in_schema(sql);
+        let statement = answer_in_turn(self.client.prepare(&sql_in_schema)).await?;
         lock(prepared).insert(sql, statement.clone());
         Ok(statement)
     }
@@ -189,6 +208,18 @@ impl Connection {
         }
         Ok((rows, answer.rows_affected().unwrap_or_default()))
     }
+}
+
+/// Awaits the answer of the server to a statement.
+///
+/// Of several futures that run together, one may have sent its statement before another one whose statement is refused because of that.
+/// Both errors can arrive together, but only the first says what has happened. So the other one waits until all of the futures were polled.
+async fn answer_in_turn<T>(answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    let answer = answer.await;
+    if answer.as_ref().is_err_and(follows_another) {
+        yield_now().await;
+    }
+    answer
 }
 
 /// Returns an identifier in quotes.

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use tokio::try_join;
 use uuid::Uuid;
 
 use super::error::Fault;
@@ -18,8 +19,11 @@ use crate::durable::queue::Priority;
 use crate::durable::store::key_answer;
 use crate::durable::store::{Enqueue, Enqueued, NewTask};
 
-const RECORD: &str = "UPDATE throng.session
-    SET number = $2, first = $3, claim = NULL, answer = coalesce($4, answer) WHERE id = $1";
+/// Records a request, so that a repetition is detected.
+const RECORD: &str =
+    "UPDATE throng.session SET number = $2, first = $3, claim = NULL WHERE id = $1";
+
+const RECORD_ANSWER: &str = "UPDATE throng.session SET answer = $2 WHERE id = $1";
 
 const ANSWER: &str = "SELECT answer FROM throng.session WHERE id = $1";
 
@@ -76,14 +80,16 @@ pub(super) async fn enqueue(tx: &mut Transaction, request: &Enqueue) -> Result<E
     if first.is_none() {
         return Ok(Enqueued::default());
     }
-    let enqueued = store_all(tx, tasks).await?;
-    let answer = (!enqueued.conflicts.is_empty())
-        .then(|| key_answer::answer_column(request.number, &enqueued));
-    tx.execute(
-        RECORD,
-        &[&session.id, &(request.number as i64), &first, &answer],
-    )
-    .await?;
+    let (db, number) = (tx.connection(), request.number as i64);
+    let record = async {
+        db.execute(RECORD, &[&session.id, &number, &first]).await?;
+        Ok::<_, Fault>(())
+    };
+    let ((), enqueued) = try_join!(biased; record, store_all(tx, tasks))?;
+    if !enqueued.conflicts.is_empty() {
+        let answer = key_answer::answer_column(request.number, &enqueued);
+        tx.execute(RECORD_ANSWER, &[&session.id, &answer]).await?;
+    }
     Ok(enqueued)
 }
 

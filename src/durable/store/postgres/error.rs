@@ -217,6 +217,11 @@ fn cause_of_driver(error: &Error) -> Cause {
     }
 }
 
+/// Returns `true` if a statement has failed only because an earlier one has, or the connection.
+pub(super) fn follows_another(error: &Error) -> bool {
+    error.code() == Some(&SqlState::IN_FAILED_SQL_TRANSACTION) || error.is_closed()
+}
+
 /// Describes an error that the server has reported, without the data that its text may quote.
 fn describe(error: &DbError) -> String {
     let code = error.code();
@@ -250,9 +255,9 @@ pub(super) fn remedy(code: &SqlState) -> Option<&'static str> {
         SqlState::INSUFFICIENT_PRIVILEGE => Some(
             "grant the user all rights on the schema of the store, its tables and its sequences",
         ),
-        SqlState::TOO_MANY_CONNECTIONS => {
-            Some("raise `max_connections`: each process that opens the store has three connections")
-        }
+        SqlState::TOO_MANY_CONNECTIONS => Some(
+            "raise `max_connections`: each process that opens the store has up to four connections",
+        ),
         _ => None,
     }
 }

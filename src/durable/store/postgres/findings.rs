@@ -279,7 +279,7 @@ impl PostgresFacts {
             warning(
                 "postgres.connections",
                 format!("{used} of the {most} connections that users can have are in use"),
-                "raise `max_connections`, or end processes: each process that opens the store has three connections",
+                "raise `max_connections`, or end processes: each process that opens the store has up to four connections",
             )
         })
     }

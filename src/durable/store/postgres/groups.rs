@@ -43,10 +43,10 @@ const SETTLE: &str = "WITH own AS MATERIALIZED (
     ), line AS MATERIALIZED (
         SELECT line.*, has_permit AND NOT EXISTS (
             SELECT 1 FROM throng.group_hold AS hold
-            WHERE hold.queue = own.queue AND hold.name = own.name
+            WHERE hold.queue = own.queue AND hold.name = own.name OFFSET 0
         ) AS may_start, EXISTS (
             SELECT 1 FROM throng.ready
-            WHERE ready.kind = line.kind AND ready.group_name = line.name
+            WHERE ready.kind = line.kind AND ready.group_name = line.name OFFSET 0
         ) AS has_tasks
         FROM own JOIN throng.group_line AS line ON line.queue = own.queue AND line.name = own.name
     ), next AS MATERIALIZED (
@@ -112,7 +112,7 @@ pub(super) const IS_ANY_READY: &str = "SELECT EXISTS (
             WHERE line.kind = own.kind AND turn IS NOT NULL AND ($2 OR EXISTS (
                 SELECT 1 FROM throng.ready JOIN throng.task ON task.id = ready.id
                 WHERE ready.kind = line.kind AND ready.group_name = line.name
-                    AND NOT (crashes + lost > 0 AND crashes + least(lost, 1) + 1 >= max_crashes)
+                    AND NOT (crashes + lost > 0 AND crashes + least(lost, 1) + 1 >= max_crashes) OFFSET 0
             )) ORDER BY turn, name LIMIT 1
         ) AS found
     )";

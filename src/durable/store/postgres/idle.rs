@@ -6,11 +6,10 @@
 use super::connection::Connection;
 use super::error::Fault;
 use super::kinds::all_kinds;
-use super::next_check::{earlier, is_any_ready, next_check};
+use super::next_check::{earlier, look_ahead};
 use super::shared::Shared;
 use super::view::View;
-use super::{groups, queues, schedules};
-use crate::durable::schedule::when::COMPUTES;
+use super::{groups, queues};
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::{SessionId, TurnAnswer};
 use crate::sync::{Arc, lock};
@@ -40,15 +39,16 @@ pub(super) async fn park(db: &Connection, shared: &Shared, idle: &Idle) -> Resul
 /// Returns the answer for a session that has entered the table: if there is something to do now, its next check is at once.
 pub(super) async fn look_once_more(view: &View, idle: &Idle) -> Result<TurnAnswer, Fault> {
     let (queue, kinds) = (idle.set.queue(), view.kinds(&idle.set));
+    let ahead = look_ahead(view, &kinds, queue, idle.quarantined, 0).await?;
     let mut turned = TurnAnswer {
-        next: next_check(view).await?,
-        next_tick: schedules::wait(view, COMPUTES).await?,
+        next: ahead.next,
+        next_tick: ahead.next_tick,
         ..TurnAnswer::default()
     };
     if let Some(wait) = groups::hold_wait(view, queue).await? {
         turned.next = earlier(turned.next, wait);
     }
-    if is_any_ready(view, &kinds, queue, idle.quarantined).await? {
+    if ahead.more {
         let allowed = queues::allowance(view, queue).await?;
         let wait = match allowed.tasks {
             0 => allowed.wait,

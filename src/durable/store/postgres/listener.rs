@@ -83,7 +83,7 @@ impl NoticeListener {
         sender: mpsc::UnboundedSender<String>,
         notices: &mut mpsc::UnboundedReceiver<String>,
     ) -> Result<Option<Connection>, Failure> {
-        let connection = self.shared.server.connect(Some(sender)).await?;
+        let connection = self.shared.connect(Some(sender)).await?;
         let channel = channel(self.shared.endpoint);
         let run = async |sql: String| {
             let done = connection.batch(&sql).await;

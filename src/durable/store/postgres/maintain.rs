@@ -64,7 +64,8 @@ async fn remove_tasks(tx: &mut Transaction, budget: i64) -> Result<bool, Fault> 
     // Each statement reads one more than may be removed, to find out whether more are left.
     let ids = retention::expired(tx, pass.left + 1).await?;
     pass.remove(tx, ids).await?;
-    tx.write_deltas().await?;
+    let deltas = std::mem::take(&mut tx.deltas);
+    tx.write_deltas(deltas).await?;
     let counts = tx.totals().await?;
     let ids = retention::excess_dead(tx, &counts, pass.left + 1).await?;
     pass.remove(tx, ids).await?;

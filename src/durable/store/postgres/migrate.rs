@@ -19,13 +19,21 @@ const FIND_TABLE: &str = "SELECT 1 FROM pg_catalog.pg_class
 
 const FIND_SCHEMA: &str = "SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = $1";
 
-/// Creates the tables if they do not exist, checks the layout of the store, and raises the epoch.
-pub(super) async fn migrate(db: &Connection, shared: &Shared) -> Result<(), Fault> {
+/// The maximum time for which a connection that gives way waits for the store, while the requests of all processes wait behind it.
+const SHORT_WAIT: &str = "SET LOCAL lock_timeout = '50ms'";
+
+/// Creates the tables if they do not exist, checks the layout of the store, and raises the epoch. With `gives_way`, fails soon if others
+/// use the store.
+pub(super) async fn migrate(
+    db: &Connection,
+    shared: &Shared,
+    gives_way: bool,
+) -> Result<(), Fault> {
     if !exists(db, shared).await? {
         transact(db, create(db, shared)).await?;
     }
     meta::load(db, shared).await?;
-    transact(db, raise_epoch(db, shared)).await
+    transact(db, raise_epoch(db, shared, gives_way)).await
 }
 
 /// Returns the names of the tables, views and sequences of a store. A name may occur several times.
@@ -66,7 +74,10 @@ async fn lock_store(db: &Connection, shared: &Shared) -> Result<(), Fault> {
     Ok(db.batch(&lock).await?)
 }
 
-async fn raise_epoch(db: &Connection, shared: &Shared) -> Result<(), Fault> {
+async fn raise_epoch(db: &Connection, shared: &Shared, gives_way: bool) -> Result<(), Fault> {
+    if gives_way {
+        db.batch(SHORT_WAIT).await?;
+    }
     lock_store(db, shared).await?;
     // Without this, no connection could be opened while a standby is gone. Later commits ensure that the standby has the epoch.
     db.batch("SET LOCAL synchronous_commit = local").await?;

@@ -5,6 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tokio::join;
+
 use super::connection::Connection;
 use super::shared::{EndpointId, Shared};
 use super::text;
@@ -71,9 +73,11 @@ const WAKE_ANY: &str = "WITH chosen AS MATERIALIZED (
 /// Notifies the processes that await the tasks `$1`.
 const NOTIFY_ENDED: &str = "WITH ended AS (
         DELETE FROM throng.watch WHERE id = ANY ($1) RETURNING id, endpoint
+    ), part AS (
+        SELECT id, endpoint, row_number() OVER () / $2 AS number FROM ended
     )
     SELECT pg_notify('throng_' || to_hex(endpoint), 'e' || string_agg(id::text, ','))
-    FROM ended GROUP BY endpoint";
+    FROM part GROUP BY endpoint, number";
 
 /// Notifies a process that tasks are to be cancelled.
 const NOTIFY_CANCELLED: &str =
@@ -141,6 +145,16 @@ impl Notices {
 
     /// Sends the notifications. If that fails, those who are not notified look from time to time.
     pub(super) async fn send(&self, db: &Connection) {
+        join!(
+            biased;
+            self.notify_cancelled(db),
+            self.wake(db),
+            self.wake_queues(db),
+            self.notify_ended(db)
+        );
+    }
+
+    async fn notify_cancelled(&self, db: &Connection) {
         for (endpoint, ids) in &self.cancelled {
             for ids in ids.chunks(MAX_IDS) {
                 db.rows(NOTIFY_CANCELLED, &[endpoint, &uuids(ids)])
@@ -148,17 +162,27 @@ impl Notices {
                     .ok();
             }
         }
+    }
+
+    async fn wake(&self, db: &Connection) {
         for (sessions, kinds) in &self.wakes {
             db.rows(WAKE, &[kinds, sessions]).await.ok();
-        }
-        for (queue, name) in &self.queue_wakes {
-            db.rows(WAKE_QUEUE, &[queue, name]).await.ok();
         }
         if self.needs_any {
             db.rows(WAKE_ANY, &[]).await.ok();
         }
-        for ids in self.ended.chunks(MAX_IDS) {
-            db.rows(NOTIFY_ENDED, &[&uuids(ids)]).await.ok();
+    }
+
+    async fn wake_queues(&self, db: &Connection) {
+        for (queue, name) in &self.queue_wakes {
+            db.rows(WAKE_QUEUE, &[queue, name]).await.ok();
+        }
+    }
+
+    async fn notify_ended(&self, db: &Connection) {
+        if !self.ended.is_empty() {
+            let (ids, most) = (uuids(&self.ended), MAX_IDS as i64);
+            db.rows(NOTIFY_ENDED, &[&ids, &most]).await.ok();
         }
     }
 }

@@ -22,7 +22,7 @@ const READ: &str = "SELECT task.id, epoch, number, bytes
     FROM throng.task LEFT JOIN throng.progress ON progress.id = task.id
     WHERE task.id = ANY ($1) AND state < 2";
 
-const REMOVE: &str = "DELETE FROM throng.progress WHERE id = ANY ($1)";
+pub(super) const REMOVE: &str = "DELETE FROM throng.progress WHERE id = ANY ($1)";
 
 /// Stores the progress of running tasks. Returns the tasks that are not held under the epochs of their reports.
 pub(super) async fn report(

@@ -118,7 +118,7 @@ impl Reader {
         if let Some(open) = connection.as_ref().filter(|open| !open.is_closed()) {
             return Ok(Arc::clone(open));
         }
-        let new = self.shared.server.connect(None).await?;
+        let new = self.shared.connect(None).await?;
         let setting_up = timeout(self.shared.server.answer_timeout, self.set_up(&new));
         setting_up.await.unwrap_or(Err(Fault::NoAnswer))?;
         Ok(Arc::clone(connection.insert(Arc::new(new))))

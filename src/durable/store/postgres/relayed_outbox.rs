@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tokio::time::timeout;
 use tokio_postgres::Row;
+use tokio_postgres::error::SqlState;
 
 use super::builder::PostgresStoreBuilder;
 use super::connection::{BEGIN, Connection};
@@ -22,7 +23,9 @@ use crate::durable::store::{
 
 /// Returns whether a schema contains a store, whether it contains an outbox, and whether the user may move the rows of that. A lock needs
 /// the right to change some column.
-const EXAMINE: &str = "SELECT meta.oid IS NOT NULL, outbox.oid IS NOT NULL,
+const EXAMINE: &str = "SELECT meta.oid IS NOT NULL,
+        (SELECT count(*) = 2 FROM pg_catalog.pg_attribute
+            WHERE attrelid = outbox.oid AND attname IN ('id', 'body') AND atttypid = 'bytea'::regtype),
         has_schema_privilege(pg_namespace.oid, 'USAGE')
             AND has_table_privilege(outbox.oid, 'SELECT')
             AND has_table_privilege(outbox.oid, 'DELETE')
@@ -78,11 +81,14 @@ impl PostgresOutbox {
             _ => self.server.connect(None).await?,
         };
         let answer = timeout(self.server.answer_timeout, request(&connection)).await;
-        let answer = answer.unwrap_or(Err(Fault::NoAnswer));
+        let answer = answer.unwrap_or_else(|_| {
+            self.server.cancel(&connection);
+            Err(Fault::NoAnswer)
+        });
         if answer.is_ok() {
             self.connection = Some(connection);
         }
-        answer.map_err(|fault| fault.failure(Effect::None))
+        answer.map_err(|fault| explained(fault).failure(Effect::None))
     }
 }
 
@@ -163,13 +169,11 @@ async fn examine(db: &Connection, schema: &str) -> Result<(), Fault> {
     if has_store {
         return Err(unfit(
             "its schema `throng` contains a store, which moves the rows of the outbox into itself: use the outbox of a client of that \
-             store, or delete the schema",
+             store, or drop the schema if the store is no longer used",
         ));
     }
     if !has_outbox {
-        return Err(unfit(
-            "it has no table `throng.outbox`: create it with `Outbox::CREATE_POSTGRES`",
-        ));
+        return Err(no_outbox());
     }
     match may_move {
         Some(true) => Ok(()),
@@ -178,6 +182,20 @@ async fn examine(db: &Connection, schema: &str) -> Result<(), Fault> {
              `throng.outbox`",
         ))),
     }
+}
+
+/// Says so if the outbox was removed while the relay was open.
+fn explained(fault: Fault) -> Fault {
+    match fault.code() {
+        Some(&SqlState::INVALID_SCHEMA_NAME | &SqlState::UNDEFINED_TABLE) => no_outbox(),
+        _ => fault,
+    }
+}
+
+fn no_outbox() -> Fault {
+    unfit(
+        "it has no table `throng.outbox` with the columns that `Outbox::CREATE_POSTGRES` creates: create it so",
+    )
 }
 
 fn unfit(reason: &str) -> Fault {

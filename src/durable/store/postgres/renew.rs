@@ -16,8 +16,8 @@ const CONFIRM_ALIVE: &str = "UPDATE throng.claim SET suspect = 2
 /// Selects the tasks of claims that are to be cancelled.
 const CANCELLED: &str =
     "SELECT task.id FROM throng.claim CROSS JOIN LATERAL unnest(held) AS own (id)
-    JOIN throng.task ON task.id = own.id
-    WHERE epoch = ANY ($1) AND cancels AND task.cancel
+    CROSS JOIN LATERAL (SELECT id FROM throng.task WHERE task.id = own.id AND cancel OFFSET 0) AS task
+    WHERE epoch = ANY ($1) AND cancels
     ORDER BY array_position($1, epoch), task.id";
 
 const SEEN: &str = "UPDATE throng.session SET seen = $2::bigint

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use tokio_postgres::Row;
 
-use super::claim::Next;
 use super::error::Fault;
+use super::next_tasks::Next;
 use super::text;
 use super::transaction::Transaction;
 use crate::durable::queue::Groups;
@@ -28,7 +28,7 @@ pub(super) const NEXT_GROUPS: &str = "WITH ring AS MATERIALIZED (
         ) AS running, entry.*
     FROM ring LEFT JOIN LATERAL (
         SELECT first.* FROM unnest($1::bigint[]) AS own (kind) CROSS JOIN LATERAL (
-            SELECT ready.kind, ready.group_name, ready.place, ready.id,
+            SELECT ready.kind, ready.group_name, ready.place, ready.id, ready.ctid::text AS row,
                 coalesce(length(payload), 0) AS bytes, key_since IS NOT NULL AS frees_key,
                 crashes + lost > 0 AND crashes + least(lost, 1) + 1 >= max_crashes AS quarantined
             FROM throng.ready JOIN throng.task ON task.id = ready.id
@@ -114,11 +114,13 @@ impl Next<'_> {
                 // The group may be served again, so this is not read anew for each of its tasks.
                 let wanted = self.wanted();
                 let (name, after) = (&*group.name, group.after);
-                let tasks = self.read(tx, kinds, name, after, wanted).await?;
+                let tasks = self.read(tx, kinds, name, after, wanted, 0).await?;
                 group.add(tasks, wanted)?;
             }
             match group.tasks.pop_front() {
-                Some(task) => self.take_row(&task)?,
+                Some(task) => {
+                    self.take_row(&task)?;
+                }
                 None => break,
             }
         }

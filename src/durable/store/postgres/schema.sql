@@ -95,6 +95,8 @@ CREATE TABLE throng.claim (
     claimed_at bigint NOT NULL,
     held uuid[] NOT NULL CHECK (array_position(held, NULL) IS NULL)
 ) WITH (fillfactor = 70);
+-- The largest claim fits into a page, and is written with each turn.
+ALTER TABLE throng.claim ALTER COLUMN held SET STORAGE MAIN;
 CREATE INDEX claim_session ON throng.claim (session);
 CREATE INDEX claim_until ON throng.claim (until);
 CREATE INDEX claim_queue ON throng.claim (queue) WHERE queue IS NOT NULL;
@@ -150,12 +152,15 @@ CREATE INDEX task_key ON throng.task (key) WHERE key IS NOT NULL AND state < 2;
 CREATE INDEX task_window ON throng.task (key, key_until) WHERE key IS NOT NULL AND key_until IS NOT NULL;
 
 -- The tasks with the column `now`: as `state`, but 2 for a task that runs.
+--
+-- Here and in other statements, `OFFSET 0` says that the server is to look up one row. Otherwise, some versions read the whole table into a
+-- hash table for it.
 CREATE VIEW throng.task_now AS
     SELECT task.*, CASE
         WHEN state = 0 AND NOT EXISTS (
             SELECT 1 FROM throng.ready
             WHERE ready.kind = task.kind AND ready.group_name = coalesce(task.group_name, '')
-                AND ready.place = task.place AND ready.id = task.id
+                AND ready.place = task.place AND ready.id = task.id OFFSET 0
         ) THEN 2::smallint ELSE state
     END AS now FROM throng.task;
 

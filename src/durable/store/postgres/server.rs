@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::timeout;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::TlsStream;
 use tokio_postgres::{AsyncMessage, Client, Error, NoTls, Socket};
 
@@ -49,22 +50,51 @@ enum Refused {
     Unfit(String),
 }
 
+/// The failure of an attempt to connect.
+#[derive(Debug)]
+pub(super) struct Unconnected {
+    pub(super) failure: Failure,
+    /// `true` if the server allows no more connections.
+    pub(super) is_full: bool,
+}
+
+impl Unconnected {
+    fn new(refused: Refused, has_others: bool) -> Self {
+        match refused {
+            Refused::Postgres(error) => Self {
+                is_full: error.code() == Some(&SqlState::TOO_MANY_CONNECTIONS),
+                failure: connect_failure(error, has_others),
+            },
+            Refused::Unfit(text) => Failure::new(Effect::None, Cause::Unfit(text))
+                .reported_by_store()
+                .into(),
+        }
+    }
+}
+
+impl From<Failure> for Unconnected {
+    fn from(failure: Failure) -> Self {
+        let is_full = false;
+        Self { failure, is_full }
+    }
+}
+
+impl From<Unconnected> for Failure {
+    fn from(unconnected: Unconnected) -> Self {
+        unconnected.failure
+    }
+}
+
 impl PostgresServer {
     /// Connects. The notifications of the connection go to `notices`.
     pub(super) async fn connect(
         &self,
         notices: Option<NoticeSender>,
-    ) -> Result<Connection, Failure> {
+    ) -> Result<Connection, Unconnected> {
         let has_others = self.address_for(&notices).config.get_hosts().len() > 1;
         let connected = timeout(self.connect_timeout, self.try_connect(notices)).await;
-        connected
-            .map_err(|_| no_answer(Effect::None))?
-            .map_err(|refused| match refused {
-                Refused::Postgres(error) => connect_failure(error, has_others),
-                Refused::Unfit(text) => {
-                    Failure::new(Effect::None, Cause::Unfit(text)).reported_by_store()
-                }
-            })
+        let connected = connected.map_err(|_| no_answer(Effect::None))?;
+        connected.map_err(|refused| Unconnected::new(refused, has_others))
     }
 
     /// Returns the address of a connection that receives notifications, or of another one.
@@ -108,7 +138,8 @@ impl PostgresServer {
     /// The server gives up before this process does, so an error says the reason. It ends the transaction of a process that hangs.
     ///
     /// The statements of this store are pinned to the plans that they are written for: each row is found by an index, in a nested loop. The
-    /// statistics of a queue's tables are always out of date, and then a planner that is free to choose reads whole tables.
+    /// statistics of a queue's tables are always out of date, and then a planner that is free to choose reads whole tables. No plan depends
+    /// on parameters, so each statement is planned once.
     ///
     /// A role or a database can have limits of its own, which not every version of the server knows. One of them would end connections that
     /// have nothing to do.
@@ -131,6 +162,7 @@ impl PostgresServer {
             ("enable_mergejoin", "off"),
             ("enable_seqscan", "off"),
             ("jit", "off"),
+            ("plan_cache_mode", "force_generic_plan"),
         ];
         let others = others.map(|(name, value)| (name, value.to_owned()));
         let settings = times.into_iter().chain(others).map(|(name, value)| {

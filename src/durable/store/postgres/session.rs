@@ -24,7 +24,7 @@ const OPEN: &str = "INSERT INTO throng.session
         (id, endpoint, layout, process, types, queue, opened, seen, card)
     VALUES (nextval('throng.session_id'), $1, $2, $3, $4, $5, $6, $6, $7) RETURNING id";
 
-const FIND: &str = "SELECT number, claim, first, types, queue, seen FROM throng.session
+pub(super) const FIND: &str = "SELECT number, claim, first, types, queue, seen FROM throng.session
     WHERE id = $1 FOR UPDATE";
 
 const SEEN: &str = "UPDATE throng.session SET seen = $2 WHERE id = $1";
@@ -118,6 +118,7 @@ pub(super) async fn close(tx: &mut Transaction, session: SessionId) -> Result<()
     tx.execute(CLOSE, &[&closed.id]).await?;
     tx.execute(UNPARK, &[&closed.id]).await?;
     lock(&tx.shared.sets).remove(&session);
+    tx.shared.low_marks.remove(closed.id);
     tx.notices.unparked.push(session);
     // Its claims no longer belong to a session, so they are taken back.
     reap::reap_dead(tx).await?;
@@ -139,9 +140,22 @@ pub(super) async fn close_all(tx: &mut Transaction) -> Result<(), Fault> {
 }
 
 /// Finds a session, and locks its row. A late copy of a request waits here until the other one is committed.
-pub(super) async fn find(tx: &Transaction, session: SessionId) -> Result<Session, Fault> {
+pub(super) async fn find(tx: &mut Transaction, session: SessionId) -> Result<Session, Fault> {
+    let known = tx.sessions.remove(&(session as i64));
+    find_with(tx, session, known).await
+}
+
+/// The same, given the row if the transaction has read it.
+pub(super) async fn find_with(
+    tx: &Transaction,
+    session: SessionId,
+    known: Option<Row>,
+) -> Result<Session, Fault> {
     let id = session as i64;
-    let row = tx.row(FIND, &[&id]).await?;
+    let row = match known {
+        Some(row) => Some(row),
+        None => tx.row(FIND, &[&id]).await?,
+    };
     let row = row.ok_or(Fault::Refused(Cause::NoSession))?;
     let seen: i64 = row.try_get("seen")?;
     // The time may be in the future: the clock may have been set back.

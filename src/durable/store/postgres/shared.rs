@@ -6,8 +6,12 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use super::server::PostgresServer;
+use super::connection::Connection;
+use super::low_marks::LowMarks;
+use super::server::{NoticeSender, PostgresServer};
+use super::spare::SpareConnection;
 use super::time::ServerTime;
+use crate::durable::failure::Failure;
 use crate::durable::store::SessionId;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::layouts::Layouts;
@@ -30,6 +34,8 @@ pub(super) struct Shared {
     pub(super) is_listening: AtomicBool,
     /// The sets of the sessions of this process.
     pub(super) sets: Mutex<HashMap<SessionId, Option<Arc<TypeSet>>>>,
+    pub(super) low_marks: LowMarks,
+    pub(super) spare: SpareConnection,
     /// The sessions of this process that may be in the table `park`.
     pub(super) parked: Mutex<HashSet<SessionId>>,
     /// The last row of the table `watch` that maintenance has checked.
@@ -52,9 +58,20 @@ impl Shared {
             is_observer,
             is_listening: AtomicBool::new(false),
             sets: Mutex::default(),
+            low_marks: LowMarks::default(),
+            spare: SpareConnection::default(),
             parked: Mutex::default(),
             checked_watch: Mutex::default(),
         }
+    }
+
+    /// Opens a connection that the process needs more than the spare one. Its notifications go to `notices`.
+    pub(super) async fn connect(
+        &self,
+        notices: Option<NoticeSender>,
+    ) -> Result<Connection, Failure> {
+        let connected = self.spare.connect_other(&self.server, notices).await;
+        Ok(connected?)
     }
 }
 

@@ -3,6 +3,7 @@
 pub(in crate::durable::store) use self::connection::ServerConnection;
 pub(in crate::durable::store) use self::server::is_installed as is_server_installed;
 
+mod commits_tests;
 mod concurrency_tests;
 #[path = "../../../../tests/support/postgres_connection.rs"]
 mod connection;
@@ -11,10 +12,13 @@ mod damaged_rows_tests;
 mod dead_letters_tests;
 mod errors_tests;
 mod findings_tests;
+mod held_commits;
 mod hosts_tests;
 mod lost_answers_tests;
+mod low_marks_tests;
 mod maintenance_tests;
 mod permissions_tests;
+mod pipelined_tests;
 mod plans_tests;
 pub(in crate::durable::store) mod pooler;
 mod pooler_tests;
@@ -28,6 +32,7 @@ mod scene;
 #[allow(dead_code, reason = "other tests need all of it")]
 pub(in crate::durable::store) mod server;
 mod settings_tests;
+mod spare_tests;
 mod statistics_tests;
 mod steps_tests;
 mod timeouts_tests;

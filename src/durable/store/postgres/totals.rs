@@ -1,4 +1,6 @@
-//! The numbers of tasks. Each process adds to a row of its own, so that processes do not wait for one another.
+//! The numbers of tasks. Each connection that writes adds to a row of its own, so that their commits do not wait for one another.
+//!
+//! The row of the main connection of a process has the endpoint of the process, and that of the second one the negated endpoint.
 
 use super::deltas::{Deltas, field_of, stored_fields};
 use super::error::Fault;
@@ -8,7 +10,7 @@ use super::transaction::Transaction;
 use super::view::View;
 use crate::durable::Counts;
 
-const ADD: &str = "INSERT INTO throng.total
+pub(super) const ADD: &str = "INSERT INTO throng.total
         (endpoint, waiting, delayed, running, results, dead, stored, claimed, done, retried, snoozed,
          died, released, crashed, lost, cancelled)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
@@ -30,8 +32,10 @@ const SUM: &str = "SELECT sum(waiting)::bigint, sum(delayed)::bigint, sum(runnin
 
 /// Selects up to 100 rows of processes that have no session, and removes them.
 const TAKE: &str = "DELETE FROM throng.total WHERE endpoint IN (
-        SELECT endpoint FROM throng.total WHERE endpoint <> 0 AND endpoint <> $1
-            AND NOT EXISTS (SELECT 1 FROM throng.session WHERE session.endpoint = total.endpoint)
+        SELECT endpoint FROM throng.total WHERE endpoint <> 0 AND abs(endpoint) <> $1
+            AND NOT EXISTS (
+                SELECT 1 FROM throng.session WHERE session.endpoint = abs(total.endpoint)
+            )
         LIMIT 100
     )
     RETURNING waiting, delayed, running, results, dead, stored, claimed, done, retried, snoozed,
@@ -47,10 +51,14 @@ impl Transaction {
         self.deltas.add(field_of(to), tasks as i64);
     }
 
-    /// Adds the changes of the numbers to the row of this process.
-    pub(super) async fn write_deltas(&mut self) -> Result<(), Fault> {
-        let deltas = std::mem::take(&mut self.deltas);
-        self.add_to(self.shared.endpoint, deltas).await
+    /// Adds changes of the numbers to the row of the connection.
+    pub(super) async fn write_deltas(&self, deltas: Deltas) -> Result<(), Fault> {
+        let endpoint = self.shared.endpoint;
+        let row = match self.connection().is_second() {
+            true => -endpoint,
+            false => endpoint,
+        };
+        self.add_to(row, deltas).await
     }
 
     async fn add_to(&self, endpoint: EndpointId, mut deltas: Deltas) -> Result<(), Fault> {

@@ -4,11 +4,12 @@
 //! what others only read calls [`alone`](Transaction::alone): if the lock is shared, the transaction is rolled back, and the request runs
 //! again in one that has the store for itself. So such requests need no thought about others that run at the same time.
 
+use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
 use tokio::try_join;
-use tokio_postgres::Error;
+use tokio_postgres::{Error, Row};
 
 use super::connection::{BEGIN, Connection, Params};
 use super::deltas::Deltas;
@@ -23,9 +24,13 @@ use super::view::{Running, View};
 const SHARE_STORE: &str = "SELECT pg_advisory_xact_lock_shared($1)";
 const LOCK_STORE: &str = "SELECT pg_advisory_xact_lock($1)";
 
+/// Locks sessions, in the order of their ids.
+const FIND_SESSIONS: &str = "SELECT id, number, claim, first, types, queue, seen
+    FROM throng.session WHERE id = ANY ($1) ORDER BY id FOR UPDATE";
+
 /// The statements with which a transaction begins. They are sent together, so they must be prepared, unless the connection prepares none:
 /// otherwise, the last one could be executed before the store is locked.
-pub(super) const FIRST_STATEMENTS: [&str; 3] = [SHARE_STORE, LOCK_STORE, meta::LOAD];
+pub(super) const FIRST_STATEMENTS: [&str; 4] = [SHARE_STORE, LOCK_STORE, meta::LOAD, FIND_SESSIONS];
 
 /// A request with its answer, as the store hands it to the writer.
 pub(super) type Run<R, T> = for<'t> fn(&'t mut Transaction, &'t R) -> Running<'t, T>;
@@ -36,6 +41,8 @@ pub(super) struct Transaction {
     db: Arc<Connection>,
     /// `true` if no other transaction writes to the store at the same time.
     is_alone: bool,
+    /// The rows of sessions that make requests in this transaction, until the requests read them. They are locked.
+    pub(super) sessions: HashMap<i64, Row>,
     pub(super) deltas: Deltas,
     pub(super) notices: Notices,
     /// The changes of groups by the current request.
@@ -45,20 +52,25 @@ pub(super) struct Transaction {
 }
 
 impl Transaction {
-    /// Begins a transaction. It shares the store with others unless it `is_alone`.
+    /// Begins a transaction. It shares the store with others unless it `is_alone`. Reads and locks the sessions that will make requests in
+    /// it, unless one of the requests may end sessions, which needs the store alone.
     pub(super) async fn begin(
         db: &Arc<Connection>,
         shared: &Arc<Shared>,
         is_alone: bool,
+        sessions: &[i64],
     ) -> Result<Self, Fault> {
         let lock = if is_alone { LOCK_STORE } else { SHARE_STORE };
         let begin = async { Ok(db.begin(BEGIN).await?) };
         let lock = async { Ok(db.execute(lock, &[&shared.store_lock]).await?) };
-        let ((), _, meta) = try_join!(begin, lock, meta::load(db, shared))?;
+        let sessions: &[i64] = if is_alone { &[] } else { sessions };
+        let find = find_sessions(db, sessions);
+        let ((), _, meta, sessions) = try_join!(biased; begin, lock, meta::load(db, shared), find)?;
         Ok(Self {
             view: View::new(Arc::clone(db), Arc::clone(shared), meta),
             db: Arc::clone(db),
             is_alone,
+            sessions,
             deltas: Deltas::default(),
             notices: Notices::default(),
             groups: GroupChanges::default(),
@@ -72,6 +84,11 @@ impl Transaction {
             true => Ok(()),
             false => Err(Fault::NeedsStore),
         }
+    }
+
+    /// Returns the connection, for a statement that is sent while the transaction is used.
+    pub(super) fn connection(&self) -> Arc<Connection> {
+        Arc::clone(&self.db)
     }
 
     /// Executes a statement. Returns the number of rows that it has changed.
@@ -89,12 +106,11 @@ impl Transaction {
         Ok(())
     }
 
-    /// Writes what is written once per transaction. After this, the transaction can be committed.
+    /// Completes the transaction, except for what is [written last](Self::write_last).
     pub(super) async fn finish(&mut self) -> Result<(), Fault> {
         self.tell_parents().await?;
-        self.remove_progress_of_ended().await?;
-        self.write_deltas().await?;
-        self.choose_wakes().await
+        self.choose_wakes().await?;
+        self.prepare_last().await
     }
 }
 
@@ -104,4 +120,13 @@ impl Deref for Transaction {
     fn deref(&self) -> &View {
         &self.view
     }
+}
+
+async fn find_sessions(db: &Connection, sessions: &[i64]) -> Result<HashMap<i64, Row>, Fault> {
+    if sessions.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let rows = db.rows(FIND_SESSIONS, &[&sessions]).await?;
+    let found = rows.into_iter().map(|row| Ok((row.try_get("id")?, row)));
+    found.collect()
 }

@@ -1,19 +1,25 @@
 //! The verdicts of a worker on the tasks that it has run.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::time::Duration;
 
+use tokio::try_join;
+
+use super::claim;
+use super::claims::{self, ClaimsByEpoch};
 use super::error::Fault;
 use super::line::GivenBack;
+use super::next_tasks::Next;
 use super::session::Session;
 use super::state::State;
 use super::task::Task;
 use super::transaction::Transaction;
+use super::upkeep;
 use super::view::uuids;
 use crate::durable::TaskId;
 use crate::durable::clock::millis;
 use crate::durable::envelope::run_time_of;
-use crate::durable::store::{Verdict, Verdicts};
+use crate::durable::store::{Turn, Verdict, Verdicts};
 
 /// Ends running tasks that have succeeded, with one statement. This applies to most tasks: those that have never failed and have neither
 /// a parent nor steps, and whose results are retained.
@@ -30,59 +36,105 @@ const REMOVE_DONE: &str = "DELETE FROM throng.task
         AND NOT EXISTS (SELECT 1 FROM throng.workflow WHERE workflow.id = task.id)
     RETURNING id";
 
-/// Applies the verdicts on the tasks of one claim. Adds those tasks to `refused` that the claim no longer holds.
-pub(super) async fn apply_all(
+/// A verdict on a task that its claim holds.
+type HeldVerdict<'a> = (TaskId, &'a Verdict);
+
+/// Applies verdicts on the tasks of claims, which are locked. Adds those tasks to `refused` that the claims no longer hold. Returns the
+/// tasks that the turn claims, if it is known already that there is no [upkeep] after this.
+pub(super) async fn apply_all<'a>(
     tx: &mut Transaction,
     session: &Session,
-    verdicts: &Verdicts,
+    request: &'a Turn,
+    mut claims: ClaimsByEpoch,
     refused: &mut Vec<TaskId>,
-) -> Result<(), Fault> {
-    let epoch = verdicts.epoch as i64;
-    let mut claimed = tx.stop_claimed_tasks(epoch).await?;
-    let mut held = Vec::new();
+) -> Result<Option<Next<'a>>, Fault> {
+    let mut held = Vec::with_capacity(request.verdicts.len());
+    for of_claim in &request.verdicts {
+        held.push(take_held(tx, of_claim, &mut claims, refused).await?);
+    }
+    let (ended, mut next) = end_done(tx, session, request, &held, &claims).await?;
+    for mut of_claim in held {
+        of_claim.retain(|(id, _)| !ended.contains(id));
+        // Such verdicts can make tasks due.
+        next = next.filter(|_| of_claim.is_empty());
+        apply_each(tx, &of_claim, refused).await?;
+    }
+    Ok(next)
+}
+
+/// Takes the tasks of verdicts from their claim, if it holds them.
+async fn take_held<'a>(
+    tx: &mut Transaction,
+    verdicts: &'a Verdicts,
+    claims: &mut ClaimsByEpoch,
+    refused: &mut Vec<TaskId>,
+) -> Result<Vec<HeldVerdict<'a>>, Fault> {
+    let claimed = claims.get_mut(&(verdicts.epoch as i64));
+    let Some(claimed) = claimed else {
+        refused.extend(verdicts.tasks.iter().map(|(id, _)| *id));
+        return Ok(Vec::new());
+    };
+    let mut held = Vec::with_capacity(verdicts.tasks.len());
     for (id, verdict) in &verdicts.tasks {
         match claimed.ids.remove(id) {
             true => held.push((*id, verdict)),
             false => refused.push(*id),
         }
     }
-    if claimed.queue.is_some() {
-        for (id, verdict) in &held {
-            if let (_, Some(wait)) = verdict.split() {
-                tx.hold_group(*id, wait).await?;
-            }
-        }
-        let stopped: Vec<_> = held.iter().map(|(id, _)| *id).collect();
-        tx.groups_stopped(&stopped).await?;
+    if let Some(queue) = &claimed.queue {
+        tx.tasks_stop(queue)?;
+        stop_in_groups(tx, &held).await?;
     }
-    let ended = end_done(tx, &held).await?;
-    held.retain(|(id, _)| !ended.contains(id));
-    apply_each(tx, &held, refused).await?;
-    tx.update_claim(session.id, epoch, &claimed.ids).await
+    Ok(held)
 }
 
-/// Ends the tasks that have succeeded and to which [`END_DONE`] or [`REMOVE_DONE`] applies. Returns them.
-async fn end_done(
-    tx: &mut Transaction,
-    held: &[(TaskId, &Verdict)],
-) -> Result<BTreeSet<TaskId>, Fault> {
-    let (mut ids, mut outputs, mut times) = (Vec::new(), Vec::new(), Vec::new());
+/// Records that tasks of a named queue stop running in their groups.
+async fn stop_in_groups(tx: &mut Transaction, held: &[HeldVerdict<'_>]) -> Result<(), Fault> {
     for (id, verdict) in held {
+        if let (_, Some(wait)) = verdict.split() {
+            tx.hold_group(*id, wait).await?;
+        }
+    }
+    let stopped: Vec<_> = held.iter().map(|(id, _)| *id).collect();
+    tx.groups_stopped(&stopped).await
+}
+
+/// Stores the tasks that claims still hold, and ends those that have succeeded and to which [`END_DONE`] or [`REMOVE_DONE`] applies.
+/// Returns the latter. Also returns the tasks that the turn claims next, if there is no upkeep.
+async fn end_done<'a>(
+    tx: &mut Transaction,
+    session: &Session,
+    request: &'a Turn,
+    held: &[Vec<HeldVerdict<'_>>],
+    claims: &ClaimsByEpoch,
+) -> Result<(HashSet<TaskId>, Option<Next<'a>>), Fault> {
+    let (mut ids, mut outputs, mut times) = (Vec::new(), Vec::new(), Vec::new());
+    for (id, verdict) in held.iter().flatten() {
         if let Verdict::Done(output) = verdict {
             ids.push(*id);
             outputs.push(&**output);
             times.push(run_time_of(output).map(|took| millis(took) as i64));
         }
     }
-    if ids.is_empty() {
-        return Ok(BTreeSet::new());
-    }
-    let ids = uuids(&ids);
-    let ended = tx
-        .ids(END_DONE, &[&ids, &outputs, &times, &tx.store_time()])
-        .await?;
+    let (ids, now) = (uuids(&ids), tx.store_time());
+    let end = async {
+        let ended = match ids.is_empty() {
+            true => Vec::new(),
+            false => tx.ids(END_DONE, &[&ids, &outputs, &times, &now]).await?,
+        };
+        Ok::<_, Fault>(ended)
+    };
+    // A claim that ends here is no upkeep any longer, so this must be written first: see `View::prepare`.
+    tx.prepare(&[END_DONE, claims::REMOVE]).await?;
+    let (ended, (), has_upkeep, next) = try_join!(
+        biased;
+        end,
+        tx.update_claims(session.id, claims),
+        upkeep::is_any(tx),
+        claim::look(tx, session.set.as_deref(), request)
+    )?;
     tx.moved(State::Running, State::Done, ended.len());
-    let mut all: BTreeSet<_> = ended.into_iter().collect();
+    let mut all: HashSet<_> = ended.into_iter().collect();
     if all.len() < ids.len() {
         let removed = tx.ids(REMOVE_DONE, &[&ids]).await?;
         tx.deltas.add(|it| &mut it.running, -(removed.len() as i64));
@@ -90,13 +142,13 @@ async fn end_done(
     }
     tx.deltas.add(|it| &mut it.done, all.len() as i64);
     tx.notices.ended.extend(&all);
-    Ok(all)
+    Ok((all, next.filter(|_| !has_upkeep)))
 }
 
 /// Applies verdicts to which no statement applies that is for many tasks.
 async fn apply_each(
     tx: &mut Transaction,
-    held: &[(TaskId, &Verdict)],
+    held: &[HeldVerdict<'_>],
     refused: &mut Vec<TaskId>,
 ) -> Result<(), Fault> {
     if held.is_empty() {

@@ -29,6 +29,13 @@ impl View {
         Self { db, shared, meta }
     }
 
+    /// Prepares statements, so that they are sent at once. If several futures run together, the server executes those of their statements
+    /// that are prepared in the order of the futures. After the first of them fails, it refuses all others, and `try_join!` returns the
+    /// first error.
+    pub(super) async fn prepare(&self, statements: &[&'static str]) -> Result<(), Error> {
+        self.db.prepare(statements).await
+    }
+
     /// Returns the rows that a statement selects.
     pub(super) async fn rows(
         &self,

@@ -13,7 +13,7 @@ const WORKERS: &str = "SELECT id, opened, seen, card,
         abs($3 - seen) >= $4
             AND endpoint <> ALL (ARRAY(SELECT endpoint FROM throng.listener)) AS is_gone,
         EXISTS (
-            SELECT 1 FROM throng.claim WHERE claim.session = session.id AND suspect = 1
+            SELECT 1 FROM throng.claim WHERE claim.session = session.id AND suspect = 1 OFFSET 0
         ) AS is_suspect
     FROM throng.session WHERE card IS NOT NULL AND id > $1 ORDER BY id LIMIT $2";
 

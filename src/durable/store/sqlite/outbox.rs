@@ -116,24 +116,34 @@ pub(super) fn contains(db: &Connection, id: TaskId) -> Result<bool, rusqlite::Er
 /// A row and its `rowid`.
 pub(super) struct OutboxTableRow {
     pub(super) number: i64,
+    /// The bytes of the id, whether or not they are the id of a task.
+    pub(super) id: Vec<u8>,
     pub(super) entry: OutboxEntry,
 }
 
 impl OutboxTableRow {
     pub(super) fn read(row: &Row<'_>) -> Result<Self, rusqlite::Error> {
-        let id = match row.get_ref(1)? {
+        let id = row.get_ref(1)?;
+        let task_id = match id {
             ValueRef::Blob(id) => id.try_into().ok().map(TaskId::from_bytes),
             _ => None,
         };
-        // The table does not restrict the types of its values.
-        let body = match row.get_ref(2)? {
-            ValueRef::Blob(body) | ValueRef::Text(body) => body.to_vec(),
-            _ => Vec::new(),
-        };
         Ok(Self {
             number: row.get(0)?,
-            entry: OutboxEntry { id, body },
+            id: bytes_of(id),
+            entry: OutboxEntry {
+                id: task_id,
+                body: bytes_of(row.get_ref(2)?),
+            },
         })
+    }
+}
+
+/// Returns the bytes of a value. The table does not restrict the types of its values.
+fn bytes_of(value: ValueRef<'_>) -> Vec<u8> {
+    match value {
+        ValueRef::Blob(bytes) | ValueRef::Text(bytes) => bytes.to_vec(),
+        _ => Vec::new(),
     }
 }
 

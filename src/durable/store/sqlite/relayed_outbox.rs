@@ -8,7 +8,9 @@ use std::future::ready;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction, TransactionBehavior};
+use rusqlite::{
+    Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, TransactionBehavior,
+};
 
 use super::error::Fault;
 use super::files::{Identity, OPENING, checked, identity};
@@ -104,11 +106,7 @@ impl RelayedOutbox for SqliteOutbox {
     fn take(&mut self) -> RelayedAnswer<'_, TakenRows> {
         self.ask(|file| {
             let (rows, more) = next_rows(&file.db)?;
-            let rows = rows.into_iter().map(|row| TakenRow {
-                key: row.number.to_be_bytes().into(),
-                entry: row.entry,
-            });
-            let rows = rows.collect();
+            let rows = rows.into_iter().map(taken).collect();
             Ok(TakenRows { rows, more })
         })
     }
@@ -165,11 +163,16 @@ impl OutboxFile {
                 "the file contains a store, which moves the rows of the outbox into itself: use the outbox of a client of that store",
             ));
         }
-        match schema::has_outbox(&self.db)? {
-            true => Ok(()),
-            false => Err(unfit(
+        if !schema::has_outbox(&self.db)? {
+            return Err(unfit(
                 "the file has no table `throng_outbox`: create it with `Outbox::CREATE`",
+            ));
+        }
+        match self.db.prepare_cached(NEXT) {
+            Err(error) if is_of_statement(&error) => Err(unfit(
+                "the table `throng_outbox` has other columns than the one that `Outbox::CREATE` creates: drop it, and create it so",
             )),
+            prepared => Ok(prepared.map(drop)?),
         }
     }
 
@@ -206,19 +209,30 @@ fn begin(db: &Connection) -> Result<Transaction<'_>, rusqlite::Error> {
     Transaction::new_unchecked(db, TransactionBehavior::Immediate)
 }
 
+/// Returns a row that is to be moved. Its key is its number, followed by its id.
+fn taken(row: OutboxTableRow) -> TakenRow {
+    TakenRow {
+        key: [&row.number.to_be_bytes()[..], &row.id].concat(),
+        entry: row.entry,
+    }
+}
+
 /// Removes a row. Another relay may have removed it since it was taken, and another row may have its number.
-fn remove(db: &Connection, taken: &TakenRow) -> Result<(), rusqlite::Error> {
-    let number = taken.key.first_chunk().copied().map(i64::from_be_bytes);
+fn remove(db: &Connection, row: &TakenRow) -> Result<(), rusqlite::Error> {
+    let number = row.key.first_chunk().copied().map(i64::from_be_bytes);
     let mut statement = db.prepare_cached(ROW)?;
     let found = statement.query_row((number, MAX_BYTES), OutboxTableRow::read);
-    if found
-        .optional()?
-        .is_some_and(|row| row.entry == taken.entry)
-    {
+    if found.optional()?.map(taken).as_ref() == Some(row) {
         let mut statement = db.prepare_cached("DELETE FROM throng_outbox WHERE rowid = ?1")?;
         statement.execute([number])?;
     }
     Ok(())
+}
+
+/// Returns `true` if a statement does not suit the table: it lacks a column, for instance that of the row ids.
+fn is_of_statement(error: &rusqlite::Error) -> bool {
+    let code = error.sqlite_error_code();
+    code.is_none_or(|code| code == ErrorCode::Unknown)
 }
 
 fn unfit(reason: &str) -> Fault {

@@ -1,7 +1,7 @@
 //! A Redis server for one child, and what is to be known of it: CPU time, memory, commands.
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use crate::areas::durable::servers::{end_with_parent, free_port};
 use crate::areas::durable::{new_dir, read};
 use crate::measure::{Rules, Sample, Section};
 
@@ -74,7 +75,7 @@ impl Server {
             .stdin(Stdio::null())
             .stdout(Stdio::null());
         // SAFETY: between fork and exec, this makes one call of the system, which touches no memory.
-        unsafe { command.pre_exec(end_with_parent) };
+        unsafe { command.pre_exec(|| end_with_parent(libc::SIGKILL)) };
         Ok(Self {
             child: command.spawn()?,
             port,
@@ -282,18 +283,4 @@ pub(super) fn cpu_ns(pid: u32) -> u64 {
         text.split(' ').next()?.parse::<u64>().ok()
     });
     spent.sum()
-}
-
-fn free_port() -> io::Result<u16> {
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    Ok(listener.local_addr()?.port())
-}
-
-/// A child that is killed leaves no server behind.
-fn end_with_parent() -> io::Result<()> {
-    // SAFETY: the call takes two numbers.
-    match unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
 }

@@ -39,6 +39,6 @@ async fn the_server_that_can_be_written_is_chosen() {
     // One of several standbys is about to become the primary, so a request is worth another attempt.
     let standbys = PostgresStore::builder(&url_of(&[&standby, &standby]));
     let connected = standbys.server().unwrap().connect(None).await;
-    let failure = connected.err().expect("nobody can write");
+    let failure = connected.err().expect("nobody can write").failure;
     assert_eq!(failure.cause, Cause::Unavailable, "{failure}");
 }

@@ -6,9 +6,9 @@ use super::needs_postgres;
 use super::proxy::{CommitFate, CommitProxy};
 use super::scene::*;
 use super::server::Server;
-use crate::durable::failure::{Effect, Failure};
+use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::store::suite::{id, task};
-use crate::durable::store::{Backend, RenewAnswer};
+use crate::durable::store::{Backend, RenewAnswer, Turn};
 
 /// The number of rounds, in each of which a COMMIT of every kind is lost.
 fn rounds() -> u64 {
@@ -91,4 +91,22 @@ async fn lost_answers_of_commits_lose_and_repeat_no_task() {
 async fn lost_commits_lose_and_repeat_no_task() {
     needs_postgres!();
     check(CommitFate::Dropped).await;
+}
+
+/// A part of a turn is executed before its number is checked.
+#[tokio::test]
+async fn a_late_copy_of_an_older_turn_does_not_confirm_a_claim() {
+    needs_postgres!();
+    let scene = PostgresScene::new();
+    let caller = scene.open().await;
+    caller.store(1).await.unwrap();
+    let mut late = Turn::clone(&caller.new_turn(Vec::new(), 1));
+    let claim = caller.claim(1).await;
+    late.received = Some(claim.epoch);
+    let failure = caller.store.turn(Arc::new(late)).await.unwrap_err();
+    assert_eq!(failure.cause, Cause::NoSession);
+    let delivered = "SELECT count(*) FROM $S.claim WHERE delivered";
+    assert_eq!(scene.number(delivered), 0);
+    caller.turn(Vec::new(), 0).await;
+    assert_eq!(scene.number(delivered), 1);
 }

@@ -95,6 +95,24 @@ async fn thousands_of_late_claims_are_taken_back_in_parts() {
 }
 
 #[tokio::test]
+async fn a_turn_with_verdicts_takes_late_claims_back() {
+    needs_postgres!();
+    let scene = PostgresScene::new();
+    let (worker, other) = (scene.open().await, scene.open().await);
+    worker.store(1).await.unwrap();
+    worker.store(2).await.unwrap();
+    let late = other.claim(1).await;
+    let claim = worker.claim(1).await;
+    scene.ask(&format!(
+        "UPDATE $S.claim SET until = 0, suspect = 1 WHERE epoch = {}",
+        late.epoch
+    ));
+    let turned = worker.turn(done(&claim), 1).await;
+    let again = turned.claim.expect("the task was given back");
+    assert_eq!(again.tasks[0].id, late.tasks[0].id);
+}
+
+#[tokio::test]
 async fn a_turn_that_leaves_claims_of_dead_workers_wakes_another_session() {
     needs_postgres!();
     let (scene, worker) = scene_of_tasks().await;

@@ -135,7 +135,8 @@ impl Accesses {
         let table = text(node, "Relation Name").filter(|_| kind != "ModifyTable");
         if let Some(table) = table {
             let indexes = indexes(node);
-            let is_found = indexes.iter().any(|(_, has_condition)| *has_condition);
+            let is_found = indexes.iter().any(|(_, has_condition)| *has_condition)
+                || node.get("TID Cond").is_some();
             let may_end = is_limited && kind != "Seq Scan";
             if !is_found && !may_end && LARGE.contains(&&*table) {
                 self.whole.push(table.clone());

@@ -3,6 +3,7 @@
 use tokio::sync::oneshot;
 
 use crate::durable::failure::Failure;
+use crate::durable::store::SessionId;
 use crate::durable::store::postgres::error::closed;
 use crate::durable::store::postgres::transaction::{Run, Transaction};
 use crate::durable::store::postgres::view::Running;
@@ -11,6 +12,9 @@ use crate::durable::store::postgres::view::Running;
 pub(super) trait Job: Send {
     /// Returns `true` if the transaction of the request has the store for itself from the start.
     fn is_alone(&self) -> bool;
+
+    /// Returns the session that makes the request, if it is one of those that are made often.
+    fn session(&self) -> Option<i64>;
 
     /// Runs the request, and keeps its answer until the transaction is committed. It may run again after a rollback.
     fn run<'t>(&'t mut self, tx: &'t mut Transaction) -> Running<'t, ()>;
@@ -24,6 +28,7 @@ pub(super) trait Job: Send {
 
 pub(super) struct NewJob<R, T> {
     request: R,
+    session: Option<SessionId>,
     is_alone: bool,
     run: Run<R, T>,
     answer: Result<T, Failure>,
@@ -34,18 +39,22 @@ impl<R, T> NewJob<R, T> {
     /// Returns the job of a request, and a future of the answer.
     pub(super) fn new(
         request: R,
+        session: Option<SessionId>,
         is_alone: bool,
         run: Run<R, T>,
     ) -> (Self, impl Future<Output = Result<T, Failure>>) {
         let (reply, receiver) = oneshot::channel();
         let job = Self {
             request,
+            session,
             is_alone,
             run,
             answer: Err(closed()),
             reply,
         };
-        let answer = async { receiver.await.unwrap_or_else(|_| Err(closed())) };
+        // The task that runs the request may end after it has sent the COMMIT.
+        let lost = || Err(closed().with_unknown_effect());
+        let answer = async move { receiver.await.unwrap_or_else(|_| lost()) };
         (job, answer)
     }
 }
@@ -53,6 +62,10 @@ impl<R, T> NewJob<R, T> {
 impl<R: Send + Sync, T: Send> Job for NewJob<R, T> {
     fn is_alone(&self) -> bool {
         self.is_alone
+    }
+
+    fn session(&self) -> Option<i64> {
+        self.session.map(|session| session as i64)
     }
 
     fn run<'t>(&'t mut self, tx: &'t mut Transaction) -> Running<'t, ()> {
