@@ -184,17 +184,19 @@ impl Cluster {
 
     /// Moves some keys of a slot. Returns `false` if there are none left.
     pub(crate) fn move_keys(&self, slot: u64, from: usize, to: usize, most: usize) -> bool {
-        let (slot, most) = (slot.to_string(), most.to_string());
-        let keys = match self.nodes[from].ask(&["CLUSTER", "GETKEYSINSLOT", &slot, &most]) {
-            Value::Array(keys) if keys.is_empty() => return false,
-            Value::Array(keys) => keys,
-            other => panic!("{other:?}"),
-        };
-        let port = self.nodes[to].port().to_string();
-        for key in keys.into_iter().map(text) {
-            self.nodes[from].ask(&["MIGRATE", "127.0.0.1", &port, &key, "0", "5000"]);
+        let client = redis::Client::open(self.url(from)).expect("it is a URL");
+        let mut connection = client.get_connection().expect("the node runs");
+        let mut keys = redis::cmd("CLUSTER");
+        keys.arg("GETKEYSINSLOT").arg(slot).arg(most);
+        // Some keys contain bytes that are no text.
+        let keys: Vec<Vec<u8>> = keys.query(&mut connection).expect("keys");
+        for key in &keys {
+            let mut migrate = redis::cmd("MIGRATE");
+            let migrate = migrate.arg("127.0.0.1").arg(self.nodes[to].port());
+            let moved = migrate.arg(key).arg(0).arg(5000).exec(&mut connection);
+            moved.expect("the key moves");
         }
-        true
+        !keys.is_empty()
     }
 
     /// Completes the move of a slot.

@@ -23,7 +23,7 @@ pub(super) async fn first_that_answers(
     Err(last)
 }
 
-/// Returns `true` if a server says that it belongs to a cluster. A user who may not ask gets no other node's answers, either.
+/// Returns `true` if a server says that it belongs to a cluster. Every user may ask for that: no permission is needed for `HELLO`.
 pub(super) async fn belongs_to_cluster(node: &Node) -> Result<bool, Failure> {
     let answer = match node.link.send(&redis::cmd("HELLO")).await {
         Ok(answer) => answer,
