@@ -293,6 +293,5 @@ fn documents(line: &str, used: usize) -> bool {
     };
     let (first, last) = numbers.split_once("..").unwrap_or((numbers, numbers));
     let number = |text: &str| text.parse::<usize>().ok();
-    number(first).is_some_and(|first| first <= used)
-        && number(last).is_none_or(|last| used <= last)
+    number(first).is_some_and(|first| first <= used) && number(last).is_none_or(|last| used <= last)
 }
