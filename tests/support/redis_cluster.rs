@@ -199,18 +199,26 @@ impl Cluster {
         !keys.is_empty()
     }
 
-    /// Completes the move of a slot.
+    /// Completes the move of a slot, and waits until the primaries agree on its owner. One that has heard too late of an earlier move takes
+    /// an old owner for the owner, so it is told again.
     pub(crate) fn end_move(&self, slot: u64, to: usize) {
-        let others = (0..PRIMARIES).filter(|&node| node != to);
-        for node in [to].into_iter().chain(others) {
-            self.nodes[node].try_ask(&[
-                "CLUSTER",
-                "SETSLOT",
-                &slot.to_string(),
-                "NODE",
-                &self.ids[to],
-            ]);
-        }
+        let text = slot.to_string();
+        let set = ["CLUSTER", "SETSLOT", &text, "NODE", &self.ids[to]];
+        let port = self.nodes[to].port();
+        let is_owner = |node: &Server| {
+            let ranges = ranges(node);
+            let found = ranges
+                .iter()
+                .find(|(first, last, _)| (*first..=*last).contains(&slot));
+            found.is_some_and(|(_, _, ports)| ports[0] == port)
+        };
+        until("the primaries agree on the owner of a slot", || {
+            let others = (0..PRIMARIES).filter(|&node| node != to);
+            for node in [to].into_iter().chain(others) {
+                self.nodes[node].try_ask(&set);
+            }
+            self.nodes[..PRIMARIES].iter().all(is_owner)
+        });
     }
 
     /// Moves a slot, as `redis-cli --cluster reshard` does.

@@ -127,8 +127,8 @@ fn scripts_use_only_the_keys_in_their_heads() {
         let calls = calls(before_undo(&code));
         assert!(!calls.is_empty(), "{name}");
         for (_, command, first) in calls {
-            // `key` and `key_before` are parameters or variables, which are derived from one of these keys.
-            let is_derived = ["key", "key_before"].contains(&first);
+            // These are parameters or variables, which are derived from one of these keys.
+            let is_derived = ["key", "key_before", "permits"].contains(&first);
             let is_name = is_derived || given.iter().any(|key| key == first);
             assert!(
                 is_name || WITHOUT_KEYS.contains(&command),
