@@ -199,8 +199,8 @@ impl Cluster {
         !keys.is_empty()
     }
 
-    /// Completes the move of a slot, and waits until the primaries agree on its owner. One that has heard too late of an earlier move takes
-    /// an old owner for the owner, so it is told again.
+    /// Completes the move of a slot, and waits until the primaries agree on its owner, and on the epoch of the cluster: a node that has not
+    /// heard of the last epoch takes the same one for its next slot, and one of the two nodes then claims slots that it has given away.
     pub(crate) fn end_move(&self, slot: u64, to: usize) {
         let text = slot.to_string();
         let set = ["CLUSTER", "SETSLOT", &text, "NODE", &self.ids[to]];
@@ -217,7 +217,9 @@ impl Cluster {
             for node in [to].into_iter().chain(others) {
                 self.nodes[node].try_ask(&set);
             }
-            self.nodes[..PRIMARIES].iter().all(is_owner)
+            let primaries = &self.nodes[..PRIMARIES];
+            let epochs: Vec<_> = primaries.iter().map(current_epoch).collect();
+            primaries.iter().all(is_owner) && epochs.iter().all(|it| *it == epochs[0])
         });
     }
 
@@ -256,6 +258,15 @@ fn ranges(node: &Server) -> Vec<(u64, u64, Vec<u16>)> {
         other => panic!("{other:?}"),
     };
     ranges.into_iter().map(range).collect()
+}
+
+/// Returns the highest epoch of which a node has heard.
+fn current_epoch(node: &Server) -> String {
+    let info = text(node.ask(&["CLUSTER", "INFO"]));
+    let line = info
+        .lines()
+        .find(|line| line.starts_with("cluster_current_epoch:"));
+    line.expect("a node knows an epoch").to_owned()
 }
 
 /// Returns the text of an answer.
