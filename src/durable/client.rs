@@ -662,10 +662,7 @@ impl DurableClient {
         let hash = key.map(|key| key.hash);
         let can_have = |&id: &TaskId| self.engine.store.can_have(id, queue, hash);
         match given {
-            None => {
-                let mut ids = iter::repeat_with(TaskId::new);
-                Ok(ids.find(can_have).unwrap_or_else(TaskId::new))
-            }
+            None => Ok(self.free_id(can_have)),
             Some(_) if key.is_some() => Err(self.invalid(String::from(
                 "a task can have an id or a key, but not both: remove one of them",
             ))),
@@ -674,6 +671,16 @@ impl DurableClient {
                 "the id {given} is not in the partition of {queue}: derive an id with `DurableClient::derive_id`"
             ))),
         }
+    }
+
+    /// Returns a new id for which `can_have` returns `true`, of a part of the store that answers if there is a choice.
+    fn free_id(&self, can_have: impl Fn(&TaskId) -> bool) -> TaskId {
+        let mut ids = iter::repeat_with(TaskId::new).filter(can_have);
+        let mut choices = (0..MAX_ID_CHOICES).filter_map(|_| ids.next());
+        let first = choices.next().unwrap_or_else(TaskId::new);
+        let is_reachable = |&id: &TaskId| self.engine.store.is_reachable(id);
+        let mut all = iter::once(first).chain(choices);
+        all.find(is_reachable).unwrap_or(first)
     }
 
     /// Stores a task, and returns the handle of this task or of the one that holds its key.
@@ -782,6 +789,9 @@ impl fmt::Debug for DurableClient {
 /// The maximum number of spawn requests of one call that are not stored yet: two that are being sent, and one that is ready
 /// when one of them is answered.
 const MAX_PENDING_REQUESTS: usize = 3;
+
+/// The maximum number of ids of which one is chosen for a task. Its queue or its key may determine the part of the store.
+const MAX_ID_CHOICES: usize = 32;
 
 /// Tasks in the queue, and the first of them, which an error names.
 struct Pushed {

@@ -468,6 +468,12 @@ pub trait Backend: Send + Sync + 'static {
         true
     }
 
+    /// Returns `false` if the part of the store that a task with this id would be in does not answer at present, so another id is better
+    /// for a new task.
+    fn is_reachable(&self, _id: TaskId) -> bool {
+        true
+    }
+
     /// Changes a named queue. Returns `false` if that has no effect because the store has settings of a later revision.
     fn change_queue(&self, queue: QueueName, change: QueueChange) -> Answer<'_, bool>;
 

@@ -234,6 +234,10 @@ impl Backend for MonitoredStore {
         self.store.can_have(id, queue, key)
     }
 
+    fn is_reachable(&self, id: TaskId) -> bool {
+        self.store.is_reachable(id)
+    }
+
     fn hand_out(&self, computes: u8) -> Answer<'_, HandOut> {
         self.record("handing out schedules", self.store.hand_out(computes))
     }

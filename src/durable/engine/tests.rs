@@ -23,11 +23,11 @@ use crate::durable::store::{
 use crate::durable::{
     AttemptError, Clock, Counts, DeadFilter, DeadLetter, Durability, DurableClient,
     DurableExecutor, DurableTask, Every, MemoryStore, Missed, Overlap, Overview, QueueHead,
-    Retention, Run, ScheduleOptions, SpawnOptions, StoreLayout, TaskContext, TaskError, TaskId,
-    TaskPage, WorkerInfo, WorkersPage,
+    Retention, Run, ScheduleOptions, SpawnOptions, StopReason, StoreLayout, TaskContext, TaskError,
+    TaskId, TaskPage, WorkerInfo, WorkersPage,
 };
 use crate::retry::Retry;
-use crate::sync::{Mutex, lock};
+use crate::sync::{AtomicBool, Mutex, Ordering, lock};
 
 mod replays_tests;
 mod spawn_queue_tests;
@@ -46,6 +46,8 @@ struct Faulty {
     copies: Mutex<VecDeque<Again>>,
     /// If there is one, it receives the requests to store tasks, and a test answers them.
     holder: Option<mpsc::UnboundedSender<Held>>,
+    /// While this is `true`, verdicts and renewals do not reach their part of the store.
+    is_away: StdArc<AtomicBool>,
 }
 
 /// A request to store tasks, which a test answers.
@@ -83,6 +85,7 @@ impl Faulty {
             turn: Duration::ZERO,
             copies: Mutex::default(),
             holder: None,
+            is_away: StdArc::default(),
         })
     }
 
@@ -95,7 +98,23 @@ impl Faulty {
             turn,
             copies: Mutex::default(),
             holder: None,
+            is_away: StdArc::default(),
         })
+    }
+
+    /// One of which a part is away while the test says so.
+    fn divided(store: &MemoryStore) -> (Store, StdArc<AtomicBool>) {
+        let is_away = StdArc::new(AtomicBool::new(true));
+        let store = Self {
+            store: Store::from(store.clone()).0,
+            random: Mutex::default(),
+            faults: 0,
+            turn: Duration::ZERO,
+            copies: Mutex::default(),
+            holder: None,
+            is_away: StdArc::clone(&is_away),
+        };
+        (Store::new(store), is_away)
     }
 
     /// One whose part a test plays when something is to be stored.
@@ -108,6 +127,7 @@ impl Faulty {
             turn: Duration::ZERO,
             copies: Mutex::default(),
             holder: Some(holder),
+            is_away: StdArc::default(),
         };
         (Store::new(store), held)
     }
@@ -215,6 +235,19 @@ impl Backend for Faulty {
     }
 
     fn turn(&self, request: StdArc<Turn>) -> Answer<'_, TurnAnswer> {
+        if self.is_away.load(Ordering::Relaxed) {
+            let mut request = StdArc::unwrap_or_clone(request);
+            let verdicts = std::mem::take(&mut request.verdicts);
+            let unreached = verdicts.iter().map(|it| it.epoch).collect();
+            let turned = self.store.turn(StdArc::new(request));
+            return Box::pin(async move {
+                let turned = turned.await?;
+                Ok(TurnAnswer {
+                    unreached,
+                    ..turned
+                })
+            });
+        }
         let copy = Again::Turn(StdArc::clone(&request));
         let session = request.session;
         let turn = self.send(Some(session), Some(copy), || self.store.turn(request));
@@ -229,6 +262,15 @@ impl Backend for Faulty {
     }
 
     fn renew(&self, claims: Vec<Epoch>) -> Answer<'_, RenewAnswer> {
+        if self.is_away.load(Ordering::Relaxed) {
+            let unreached = claims;
+            return Box::pin(async move {
+                Ok(RenewAnswer {
+                    unreached,
+                    ..RenewAnswer::default()
+                })
+            });
+        }
         Box::pin(self.send(None, None, || self.store.renew(claims)))
     }
 
@@ -473,6 +515,90 @@ async fn nothing_is_lost_by_a_store_that_loses_requests_and_answers() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_by_a_store_that_hardly_ever_answers() {
     everything_is_stored_and_runs(70, 7).await;
+}
+
+async fn eventually(what: &str, condition: impl Fn() -> bool) {
+    let end = std::time::Instant::now() + Duration::from_secs(30);
+    while !condition() {
+        assert!(
+            std::time::Instant::now() < end,
+            "waited in vain until {what}"
+        );
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn verdicts_that_have_not_reached_the_store_are_reported_again() {
+    let memory = MemoryStore::new();
+    let (store, is_away) = Faulty::divided(&memory);
+    let client = DurableClient::open(memory.clone());
+    let runs = StdArc::new(Runs::default());
+    let executor = DurableExecutor::builder(DurableClient::open(store))
+        .register::<Tripled>()
+        .start(StdArc::clone(&runs))
+        .await
+        .unwrap();
+    let handles = client.spawn_all((0..20).map(Tripled)).await.unwrap();
+    eventually("all have run", || lock(&runs).len() == 20).await;
+    let turns = executor.metrics().turns;
+    eventually("two more turns", || executor.metrics().turns > turns + 2).await;
+    assert_eq!(client.counts().await.unwrap().done, 0);
+    is_away.store(false, Ordering::Relaxed);
+    for (handle, number) in handles.into_iter().zip(0..) {
+        assert_eq!(handle.await.unwrap(), 3 * number);
+    }
+    executor.shutdown(Duration::from_secs(5)).await;
+    let counts = client.counts().await.unwrap();
+    assert_eq!((counts.claimed, counts.done), (20, 20), "{counts:?}");
+    assert_eq!(executor.metrics().refused, 0);
+}
+
+#[derive(Serialize, Deserialize)]
+struct Tripled(u64);
+
+impl DurableTask for Tripled {
+    const NAME: &'static str = "tripled";
+    type Output = u64;
+}
+
+impl Run<StdArc<Runs>> for Tripled {
+    async fn run(self, cx: TaskContext<StdArc<Runs>>) -> Result<u64, TaskError> {
+        *lock(cx.app()).entry(self.0).or_default() += 1;
+        Ok(self.0 * 3)
+    }
+}
+
+/// Waits until its lease is lost.
+#[derive(Serialize, Deserialize)]
+struct Leased;
+
+impl DurableTask for Leased {
+    const NAME: &'static str = "leased";
+    type Output = ();
+}
+
+impl Run<()> for Leased {
+    async fn run(self, cx: TaskContext<()>) -> Result<(), TaskError> {
+        assert_eq!(cx.stopped().await, StopReason::LeaseLost);
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_that_has_not_reached_the_store_is_late() {
+    let memory = MemoryStore::new();
+    let (store, _) = Faulty::divided(&memory);
+    let client = DurableClient::open(memory.clone());
+    let executor = DurableExecutor::builder(DurableClient::open(store))
+        .register::<Leased>()
+        .lease(Duration::from_millis(600))
+        .start(())
+        .await
+        .unwrap();
+    client.spawn(Leased).await.unwrap();
+    eventually("the lease is lost", || executor.metrics().leases_lost > 0).await;
+    executor.shutdown(Duration::ZERO).await;
 }
 
 /// Has a large output.

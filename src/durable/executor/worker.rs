@@ -83,6 +83,7 @@ impl Worker {
             // A pause that is over has been cleared.
             next_poll.max(self.pause).filter(|_| next_poll.is_some()),
             self.next_tick(),
+            self.pending_verdicts.resume_at(),
             self.pause
                 .filter(|_| must_send || !self.pending_verdicts.is_empty()),
             self.next_renewal.filter(|_| self.renewal.is_none()),
@@ -109,6 +110,7 @@ impl Worker {
         // A run that has ended is neither late nor too slow.
         self.receive_all();
         self.pause = self.pause.filter(|&pause| Instant::now() < pause);
+        self.pending_verdicts.resume(Instant::now());
         let over = since_boot().saturating_sub(self.settings.lease);
         for epoch in self.claims.older_than(over) {
             self.mark_late(epoch);

@@ -1,8 +1,8 @@
 //! [`RedisStore`]: tasks in Redis.
 //!
-//! A [script](scripts) makes each change as a whole, by the server's clock. The store's thread drives two connections: one
-//! for [requests](link), and one for [messages](subscriber) to this process. Each is reopened whenever it breaks. If the
-//! answer to a request is lost, its effect is unknown, and the engine sends it again under the same number.
+//! A [script](scripts) makes each change as a whole, by the server's clock. The store's thread drives two connections to the server, or to
+//! each of the [nodes] of a cluster: one for [requests](link), and one for [messages](subscriber) to this process. Each is reopened
+//! whenever it breaks. If the answer to a request is lost, its effect is unknown, and the engine sends it again under the same number.
 //!
 //! [`enqueue`] encodes a batch of tasks, and runs `lua/enqueue.lua` to store it. A [turn](turns) sends verdicts and claims
 //! tasks.
@@ -34,9 +34,12 @@ mod batches;
 mod births;
 mod builder;
 mod changes;
+mod cluster_slots;
+mod connection;
 mod connector;
 mod copies;
 mod diagnosis;
+mod discovery;
 mod each_partition;
 mod enqueue;
 mod entry;
@@ -55,6 +58,8 @@ mod move_tasks;
 mod move_waiting;
 mod names;
 mod namespaces;
+mod node;
+mod nodes;
 mod notes;
 mod overview;
 mod partition_turn;
@@ -115,10 +120,22 @@ mod workers;
 ///
 /// # Clusters
 ///
-/// A store talks to one server. In a cluster, this must be the node that owns the store's cluster slot; at another node,
-/// [`open`](Self::open) fails with an error that names the right one. While the cluster slot moves to another node,
-/// requests wait, and fail after the answer timeout without any effect. After the move, requests fail with an error that
-/// names the new node, and the tasks continue when the store is opened there.
+/// A store can be on a Redis Cluster of version 7.0 or later. It is opened with the URL of any node, which names the others; see also
+/// [`cluster`](Self::cluster).
+///
+/// - Each [partition](RedisStoreBuilder::partitions) is in a cluster slot of its own. To use all nodes, choose at least four times as many
+///   partitions as nodes: with 64 partitions, each of three nodes has 14 to 29.
+/// - A named queue, with its limits and groups, is in one partition, and so are the tasks of a queue with the same key.
+/// - While a cluster slot moves to another node, requests for its partition wait, and no script stops half-way. Workers go on with the
+///   other partitions. Keep partitions small, since a server answers nothing while it sends one key.
+/// - If a replica takes over for its primary, the store uses it within seconds. What was not replicated is lost, as with a primary that
+///   loses its disk: a lost end lets the task run again, and the handle of a lost task fails with an error that
+///   [`is_expired`](DurableError::is_expired).
+/// - While a node is down, only its partitions wait. New tasks without a key or a named queue get ids of other partitions. Set
+///   `cluster-require-full-coverage no`, without which the cluster refuses all requests. To open a store or start an
+///   executor, all partitions must answer.
+/// - A task in a named [queue](crate::durable::SpawnOptions::queue) or with a [key](crate::durable::Key) waits for its own node. A batch
+///   that contains tasks of a node that is down fails after ten seconds; the others in it are stored.
 ///
 /// # Sentinels
 ///
@@ -144,8 +161,9 @@ mod workers;
 /// # Costs
 ///
 /// A store has one thread and six file descriptors: two for connections to the server, the others for
-/// the thread's event loop. With [`wait_for_disk`](RedisStoreBuilder::wait_for_disk), it has a third connection, and with Sentinels, one
-/// to each Sentinel.
+/// the thread's event loop. With [`wait_for_disk`](RedisStoreBuilder::wait_for_disk) or
+/// [`wait_for_replicas`](RedisStoreBuilder::wait_for_replicas), it has a third connection, and with Sentinels, one to each Sentinel. On a
+/// cluster, it has the connections to each node that has a partition.
 /// Clones of a [client](crate::durable::DurableClient), its handles and its executors share the store.
 ///
 /// An idle client sends 8 commands a minute. An idle worker sends 16: it polls for tasks every 7.5 s (with the default lease
@@ -162,6 +180,12 @@ mod workers;
 /// ACL SETUSER worker on >password ~throng:* resetchannels &throng:* +@hash +@list +@set
 ///     +@sortedset +@scripting +@connection +exists +unlink +time +publish +subscribe +pubsub|numsub
 ///     +info +config|get
+/// ```
+///
+/// On a cluster, the user also needs `CLUSTER SLOTS`, and the commands for messages of a cluster slot:
+///
+/// ```text
+/// ACL SETUSER worker +cluster|slots +asking +spublish +ssubscribe +pubsub|shardnumsub
 /// ```
 ///
 /// Without `INFO` and `CONFIG GET`, the [durability](Durability) is unknown, and a server that evicts keys when its memory is
@@ -198,8 +222,8 @@ impl RedisStore {
     /// - if `url` is not a valid address, or a setting has an invalid value ([`is_invalid`](DurableError::is_invalid));
     /// - if the server cannot be reached;
     /// - if it does not let the user log in or run scripts ([`is_denied`](DurableError::is_denied));
-    /// - if the server is older than 6.2, evicts keys when its memory is full, is a Sentinel, or is a cluster node that does
-    ///   not own the store's cluster slot ([`is_unfit`](DurableError::is_unfit));
+    /// - if the server is older than 6.2 (in a cluster: 7.0), evicts keys when its memory is full, is a Sentinel, or belongs to
+    ///   a cluster in which no node owns the cluster slot of a partition ([`is_unfit`](DurableError::is_unfit));
     /// - if the server is less durable than the builder [requires](RedisStoreBuilder::require)
     ///   ([`is_not_durable`](DurableError::is_not_durable));
     /// - if a version of this crate with an older layout has written the keys
@@ -293,6 +317,29 @@ impl RedisStore {
         RedisStoreBuilder::new(RedisAddress::sentinels(addresses, name))
     }
 
+    /// Returns a builder of a store on a Redis Cluster. The URLs are those of some of its nodes, of which the first that answers is asked
+    /// for the others. All nodes have the same user and password, and all use TLS or none does.
+    ///
+    /// A store that is opened with the URL of one node, by [`open`](Self::open) or [`builder`](Self::builder), finds the others, too. With
+    /// several URLs, it can be opened while one of these nodes is down.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use throng::durable::RedisStore;
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let nodes = ["redis://10.0.0.1:7000/", "redis://10.0.0.2:7000/"];
+    /// let store = RedisStore::cluster(nodes).partitions(16).open().await?;
+    /// # drop(store);
+    /// # Ok(()) }
+    /// ```
+    pub fn cluster<'a>(urls: impl IntoIterator<Item = &'a str>) -> RedisStoreBuilder {
+        let urls = urls.into_iter().map(str::to_owned);
+        RedisStoreBuilder::new(RedisAddress::nodes(urls.collect()))
+    }
+
     /// Requests the server's version and its settings, which determine how durable its writes are.
     /// [`Admin::report`](crate::durable::Admin::report) says what is wrong with them.
     ///
@@ -356,7 +403,7 @@ impl RedisStore {
         opened.map_err(|failure| DurableError::store(&name, None, failure))
     }
 
-    /// Returns the address of the server, and the name of the store in messages, which has no password.
+    /// Returns the addresses of the server, or of nodes of a cluster, and the name of the store in messages, which has no password.
     fn address(builder: &RedisStoreBuilder) -> Result<(ConnectTarget, Arc<str>), DurableError> {
         let target = builder.address.resolve();
         let name = target
@@ -374,7 +421,8 @@ impl RedisStore {
     async fn list_namespaces(builder: &RedisStoreBuilder) -> Result<Vec<String>, DurableError> {
         let (target, name) = Self::address(builder)?;
         let failed = |failure| DurableError::store(&name, None, failure);
-        let store = Self::start(builder, target, &name, Time::server(), None).map_err(failed)?;
+        let store = Self::start(builder, target, &name, Time::server(), None);
+        let store = store.await.map_err(failed)?;
         let list = |inner: Arc<Inner>| async move { namespaces::list(&inner).await };
         store.request(list).await.map_err(failed)
     }
@@ -401,7 +449,7 @@ impl RedisStore {
         time.watch(&sender);
         let store = Self {
             events: Mutex::new(Some(events)),
-            ..Self::start(builder, target, name, time, Some(sender))?
+            ..Self::start(builder, target, name, time, Some(sender)).await?
         };
         let wait = builder.wait_for_disk;
         let opened =
@@ -416,14 +464,14 @@ impl RedisStore {
         name: &Arc<str>,
         time: Time,
     ) -> Result<Self, Failure> {
-        let store = Self::start(builder, target, name, time, None)?;
+        let store = Self::start(builder, target, name, time, None).await?;
         let opened = store.request(|inner| async move { sessions::observe_store(&inner).await });
         opened.await?;
         Ok(store)
     }
 
     /// Starts the thread of the store, and its connections.
-    fn start(
+    async fn start(
         builder: &RedisStoreBuilder,
         target: ConnectTarget,
         name: &Arc<str>,
@@ -434,8 +482,8 @@ impl RedisStore {
         let runtime = start_thread(stop.clone())?;
         let thread = stop.drop_guard();
         let is_observer = events.is_none();
-        let inner = Inner::start(builder, target, name, time, &runtime, events);
-        let inner = Arc::new(inner);
+        let connect = Inner::connect(builder.clone(), target, Arc::clone(name), time, events);
+        let inner = Arc::new(link::spawn(&runtime, connect).await?);
         if !is_observer {
             LostWrites::watch(&inner);
         }
@@ -524,10 +572,11 @@ impl RedisStoreBuilder {
         RedisStore::observe_as(self, Time::server()).await
     }
 
-    /// Returns the namespaces in the database of the server that contain a store, in order. The builder's own namespace has no effect.
+    /// Returns the namespaces in the database of the server, or in the cluster, that contain a store, in order. The builder's own namespace
+    /// has no effect.
     ///
-    /// The set `throng:namespaces` in Redis has these names. Each process that opens a store adds the store's namespace to it. In a
-    /// cluster, the set may be on another node than the stores. Then their processes cannot add the names, so the result is incomplete.
+    /// The set `throng:namespaces` in Redis has these names. Each process that opens a store adds the store's namespace to it, unless the
+    /// cluster node that has the set is down.
     ///
     /// Nothing is written. The names come from the server, so escape them before you print them.
     ///
@@ -568,7 +617,7 @@ impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisStore")
             .field("name", &self.inner.name)
-            .field("is_connected", &self.inner.link.is_connected())
+            .field("is_connected", &self.inner.nodes.failure().is_none())
             .field("is_subscribed", &self.inner.is_subscribed())
             .finish_non_exhaustive()
     }

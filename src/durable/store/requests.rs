@@ -216,6 +216,9 @@ pub struct TurnAnswer {
     /// The time until the next schedule is due, of those whose ticks this build computes. In a store with several partitions,
     /// schedules in others than that of the claim may be left out.
     pub next_tick: Option<Duration>,
+    /// The claims of the request whose verdicts are not stored, because the part of the store that has them does not answer. The worker
+    /// reports these verdicts again with a later turn.
+    pub unreached: Vec<Epoch>,
 }
 
 /// Tasks that were claimed together.
@@ -396,6 +399,8 @@ pub struct RenewAnswer {
     pub lost: Vec<Epoch>,
     /// Running tasks of the other claims that are to be cancelled.
     pub cancelled: Vec<TaskId>,
+    /// Claims that are not renewed, because the part of the store that has them does not answer.
+    pub unreached: Vec<Epoch>,
 }
 
 /// The state of a task.

@@ -89,6 +89,11 @@ mod in_postgres {
 mod in_redis {
     crate::__store_suite!(super::redis::Redis, 128);
 }
+// `scripts/test-fleet` runs these.
+#[cfg(all(test, feature = "redis"))]
+mod in_redis_fleet {
+    crate::__store_suite!(super::redis::RedisCluster, 32);
+}
 #[cfg(all(test, feature = "sqlite-unbundled"))]
 mod in_sqlite {
     crate::__store_suite!(super::sqlite::Sqlite, 64);

@@ -74,10 +74,16 @@ impl Worker {
             self.tally.failures.add(1);
             return;
         };
-        let renewed = self.claims.older_than(self.renewed_before(sent));
-        for epoch in renewed {
+        let renewed = self
+            .claims
+            .older_than(self.renewed_before(sent))
+            .into_iter();
+        for epoch in renewed.filter(|epoch| !answer.unreached.contains(epoch)) {
             self.claims.renew(epoch, sent);
         }
+        self.tally
+            .failures
+            .add(usize::from(!answer.unreached.is_empty()));
         answer
             .lost
             .into_iter()

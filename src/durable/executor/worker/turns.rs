@@ -14,7 +14,7 @@ use crate::durable::failure::{Cause, Failure};
 use crate::durable::resend::BACKOFF;
 use crate::durable::store::{
     Claim, MAX_BATCH_BYTES, MAX_BATCH_TASKS, MAX_REST, PushedClaim, SessionId, TaskState, Turn,
-    TurnAnswer, Verdict,
+    TurnAnswer, Verdict, Verdicts,
 };
 use crate::durable::{TaskId, report};
 
@@ -170,7 +170,7 @@ impl Worker {
                 if let Some(request) = self.unanswered.take() {
                     self.note_answer(&request, &answer);
                     self.note_tick(answer.next_tick);
-                    self.confirm(&request, sent, &answer.refused);
+                    self.confirm(&request, sent, &answer);
                 }
                 match answer.claim {
                     Some(claim) if answer.is_pushed => self.returned(claim, sent),
@@ -231,14 +231,20 @@ impl Worker {
         self.pause = Some(Instant::now() + pause);
     }
 
-    /// Records that the store has accepted the verdicts of a turn that was sent at this time, except for those that it has refused.
-    fn confirm(&mut self, request: &Turn, sent: Duration, refused: &[TaskId]) {
-        for verdicts in &request.verdicts {
+    /// Records that the store has accepted the verdicts of a turn that was sent at this time, except for those that it has refused, and
+    /// those that have not reached it.
+    fn confirm(&mut self, request: &Turn, sent: Duration, answer: &TurnAnswer) {
+        let is_unreached = |it: &&Verdicts| answer.unreached.contains(&it.epoch);
+        let (unreached, reached) = request.verdicts.iter().partition::<Vec<_>, _>(is_unreached);
+        for verdicts in unreached {
+            self.pending_verdicts.defer(verdicts, Instant::now());
+        }
+        for verdicts in &reached {
             self.claims.confirmed(verdicts.epoch, verdicts.tasks.len());
             self.progress.confirmed(verdicts);
         }
-        let refused: HashSet<_> = refused.iter().collect();
-        for (id, verdict) in request.verdicts.iter().flat_map(|verdicts| &verdicts.tasks) {
+        let refused: HashSet<_> = answer.refused.iter().collect();
+        for (id, verdict) in reached.iter().flat_map(|verdicts| &verdicts.tasks) {
             if refused.contains(id) {
                 self.refused(*id);
                 continue;

@@ -41,6 +41,7 @@ pub(super) async fn renew(tx: &mut Transaction, claims: &[Epoch]) -> Result<Rene
     Ok(RenewAnswer {
         lost: lost.collect(),
         cancelled: cancelled.into_iter().map(task_id).collect(),
+        unreached: Vec::new(),
     })
 }
 

@@ -1,6 +1,6 @@
-//! [`RedisAddress`]: the address of a server, or of the Sentinels that know it.
+//! [`RedisAddress`]: the address of a server, of nodes of a cluster, or of the Sentinels that know a server.
 
-use std::fmt;
+use std::{fmt, iter};
 
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
 
@@ -30,6 +30,8 @@ pub(super) struct RedisAddress {
 #[derive(Clone)]
 enum AddressForm {
     Url(String),
+    /// The URLs of nodes of a cluster.
+    Nodes(Vec<String>),
     /// The addresses of the Sentinels, and the name that they have for the server.
     Sentinels(Vec<String>, String),
 }
@@ -44,8 +46,13 @@ pub(super) struct ServerAddress {
 /// Everything that is needed to connect.
 #[derive(Clone, Debug)]
 pub(super) struct ConnectTarget {
-    /// The server. If there are Sentinels, its address is that of the first Sentinel, and is replaced before each connect.
+    /// The server, or one that belongs to a cluster. If there are Sentinels, its address is that of the first Sentinel, and is replaced before
+    /// each connect.
     pub(super) server: ConnectionInfo,
+    /// Other nodes of the cluster.
+    pub(super) others: Vec<ConnectionInfo>,
+    /// `true` if the server must belong to a cluster.
+    pub(super) is_cluster: bool,
     pub(super) sentinels: Option<SentinelTarget>,
 }
 
@@ -62,6 +69,10 @@ pub(super) struct SentinelTarget {
 impl RedisAddress {
     pub(super) fn url(url: &str) -> Self {
         Self::new(AddressForm::Url(url.to_owned()))
+    }
+
+    pub(super) fn nodes(urls: Vec<String>) -> Self {
+        Self::new(AddressForm::Nodes(urls))
     }
 
     pub(super) fn sentinels(addresses: Vec<String>, name: &str) -> Self {
@@ -83,37 +94,84 @@ impl RedisAddress {
             AddressForm::Sentinels(addresses, name) => {
                 (sentinel_target(addresses, name, "", "")?, false)
             }
+            AddressForm::Nodes(urls) => (nodes_target(urls)?, false),
             AddressForm::Url(url) => match SentinelUrl::split(url) {
                 Some(it) => (it?.target()?, url.starts_with("rediss")),
-                None => (single_target(url)?, false),
+                None => (single_target(server(url)?), false),
             },
         };
-        let mut settings = target.server.redis_settings().clone();
-        if let Some((user, password)) = &self.login {
-            settings = settings.set_username(user).set_password(password);
+        self.apply(&mut target);
+        match self.tls || tls {
+            true => target.encrypted(),
+            false => Ok(target),
         }
-        if let Some(database) = self.database {
-            settings = settings.set_db(database.into());
+    }
+
+    /// Applies the logins and the database to a target.
+    fn apply(&self, target: &mut ConnectTarget) {
+        for server in target.servers_mut() {
+            let mut settings = server.redis_settings().clone();
+            if let Some((user, password)) = &self.login {
+                settings = settings.set_username(user).set_password(password);
+            }
+            if let Some(database) = self.database {
+                settings = settings.set_db(database.into());
+            }
+            *server = server.clone().set_redis_settings(settings);
         }
-        target.server = target.server.set_redis_settings(settings);
         if let (Some(sentinels), Some((user, password))) =
             (&mut target.sentinels, &self.sentinel_login)
         {
             let settings = RedisConnectionInfo::default();
             sentinels.settings = settings.set_username(user).set_password(password);
         }
-        match self.tls || tls {
-            true => with_tls(target),
-            false => Ok(target),
-        }
     }
 }
 
-fn single_target(url: &str) -> Result<ConnectTarget, Failure> {
-    let server = url.into_connection_info().map_err(not_connected)?;
-    Ok(ConnectTarget {
+impl ConnectTarget {
+    /// Returns the servers that were given, the first one first.
+    pub(super) fn servers(&self) -> impl Iterator<Item = &ConnectionInfo> {
+        iter::once(&self.server).chain(&self.others)
+    }
+
+    fn servers_mut(&mut self) -> impl Iterator<Item = &mut ConnectionInfo> {
+        iter::once(&mut self.server).chain(&mut self.others)
+    }
+
+    /// Returns this target with connections that use TLS.
+    fn encrypted(mut self) -> Result<Self, Failure> {
+        for server in self.servers_mut() {
+            let addr = with_tls(server.addr())?;
+            *server = server.clone().set_addr(addr);
+        }
+        Ok(self)
+    }
+}
+
+fn server(url: &str) -> Result<ConnectionInfo, Failure> {
+    url.into_connection_info().map_err(not_connected)
+}
+
+fn single_target(server: ConnectionInfo) -> ConnectTarget {
+    ConnectTarget {
         server,
+        others: Vec::new(),
+        is_cluster: false,
         sentinels: None,
+    }
+}
+
+fn nodes_target(urls: &[String]) -> Result<ConnectTarget, Failure> {
+    let nodes = urls.iter().map(|url| server(url));
+    let mut nodes = nodes.collect::<Result<Vec<_>, _>>()?.into_iter();
+    let Some(first) = nodes.next() else {
+        let what = "there is no URL: name a node of the cluster";
+        return Err(invalid_address(what.into()));
+    };
+    Ok(ConnectTarget {
+        others: nodes.collect(),
+        is_cluster: true,
+        ..single_target(first)
     })
 }
 
@@ -145,13 +203,14 @@ fn sentinel_target(
             format!("the user, the password or the database cannot be read: {SENTINEL_URLS}");
         invalid_address(what)
     })?;
+    let server = server.set_addr(first.without_tls());
     Ok(ConnectTarget {
-        server: server.set_addr(first.without_tls()),
         sentinels: Some(SentinelTarget {
             addresses,
             settings: RedisConnectionInfo::default(),
             name: name.to_owned(),
         }),
+        ..single_target(server)
     })
 }
 
@@ -190,8 +249,8 @@ impl<'a> SentinelUrl<'a> {
     }
 }
 
-fn with_tls(mut target: ConnectTarget) -> Result<ConnectTarget, Failure> {
-    let tls = match target.server.addr() {
+fn with_tls(addr: &ConnectionAddr) -> Result<ConnectionAddr, Failure> {
+    let tls = match addr {
         ConnectionAddr::Tcp(host, port) => ConnectionAddr::TcpTls {
             host: host.clone(),
             port: *port,
@@ -210,8 +269,7 @@ fn with_tls(mut target: ConnectTarget) -> Result<ConnectTarget, Failure> {
             "TLS needs the feature `redis-tls`: enable it".into(),
         ));
     }
-    target.server = target.server.set_addr(tls);
-    Ok(target)
+    Ok(tls)
 }
 
 impl ServerAddress {

@@ -14,13 +14,23 @@ use crate::durable::{AttemptError, Counts, DeadFilter, DeadLetter, TaskId};
 /// The number of dead letters that one request reads: their errors may be long.
 const DEAD_LETTERS_PER_READ: usize = 100;
 
-/// Returns the states of tasks, in the order of their ids.
+/// Returns the states of tasks, in the order of their ids. Fails only if no partition answers. Otherwise, a task in a partition that does
+/// not answer counts as running, so that its handle waits on.
 pub(super) async fn status(inner: &Inner, ids: &[TaskId]) -> Result<Vec<TaskState>, Failure> {
-    let mut states = vec![TaskState::Absent; ids.len()];
+    let mut states = vec![TaskState::Running; ids.len()];
     let indexes: Vec<_> = (0..ids.len()).collect();
+    let (mut answers, mut unreachable) = (0, None);
     for (partition, indexes) in inner.partitions.split(indexes, |&index| ids[index]) {
         let requested: Vec<_> = indexes.iter().map(|&index| ids[index]).collect();
-        let found = status_in(inner, partition, &requested).await?;
+        let found = match status_in(inner, partition, &requested).await {
+            Ok(found) => found,
+            Err(failure) if inner.skips(&failure) => {
+                unreachable = Some(failure);
+                continue;
+            }
+            Err(failure) => return Err(failure),
+        };
+        answers += 1;
         // The tasks may be gone because the server was emptied, which no connection notices.
         if found.contains(&TaskState::Absent) && !inner.tail.sessions(partition).is_empty() {
             last_numbers::check_birth(inner, partition).await?;
@@ -29,7 +39,10 @@ pub(super) async fn status(inner: &Inner, ids: &[TaskId]) -> Result<Vec<TaskStat
             states[index] = state;
         }
     }
-    Ok(states)
+    match unreachable {
+        Some(failure) if answers == 0 => Err(failure),
+        _ => Ok(states),
+    }
 }
 
 /// Returns the states of tasks of a partition. Large outputs may need several requests.
@@ -43,10 +56,10 @@ async fn status_in(
         let rest = &ids[states.len()..];
         let mut arguments = Arguments::default();
         arguments.push(&*inner.client_id);
-        arguments.push_number(u8::from(inner.is_subscribed()));
+        arguments.push_number(u8::from(inner.nodes.is_subscribed(partition)));
         arguments.push_number(MAX_BATCH_BYTES);
         arguments.push_ids(&rest[..rest.len().min(MAX_BATCH_TASKS)]);
-        let answer = inner.run(&inner.scripts.status, partition, arguments);
+        let answer = inner.run_part(&inner.scripts.status, partition, arguments);
         let more = reply::states(answer.await?)?;
         if more.is_empty() {
             return Err(unexpected_answer(&redis::Value::Nil));

@@ -149,6 +149,11 @@ impl Backend for RedisStore {
         home.is_none_or(|home| home == self.inner.partitions.of_task(id))
     }
 
+    fn is_reachable(&self, id: TaskId) -> bool {
+        let partition = self.inner.partitions.of_task(id);
+        self.inner.nodes.is_reachable(partition)
+    }
+
     fn change_queue(&self, queue: QueueName, change: QueueChange) -> Answer<'_, bool> {
         self.request(move |inner| async move { queues::change(&inner, &queue, change).await })
     }
@@ -228,7 +233,7 @@ impl Backend for RedisStore {
     }
 
     fn health(&self) -> Health {
-        match self.inner.link.failure() {
+        match self.inner.nodes.failure() {
             Some(failure) => Health::Unreachable(failure),
             None if self.inner.is_subscribed() => Health::Well,
             None => Health::Mute,

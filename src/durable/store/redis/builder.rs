@@ -172,8 +172,8 @@ impl RedisStoreBuilder {
     /// Every process that opens the store must set the same number.
     ///
     /// One partition is the fastest: with several, each request is divided, and an idle worker polls every partition.
-    /// Tasks in different partitions may run in another order than the one in which they were stored. In a cluster, use
-    /// one partition, since each has its own cluster slot and a store talks to one node.
+    /// Tasks in different partitions may run in another order than the one in which they were stored. In a
+    /// [cluster](crate::durable::RedisStore#clusters), several partitions use several nodes.
     ///
     /// # Examples
     ///

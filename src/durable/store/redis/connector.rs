@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
-use redis::{AsyncConnectionConfig, Client, ConnectionInfo, ProtocolVersion, PushInfo};
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ProtocolVersion, PushInfo,
+};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use super::address::ConnectTarget;
+use super::address::{ConnectTarget, ServerAddress};
 use super::error::not_connected;
 use super::sentinels::{Sentinels, ServerWatch};
 use super::timeouts::{BACKOFF, Timeouts};
@@ -31,21 +33,45 @@ pub(super) struct NewConnection {
 }
 
 impl Connector {
-    pub(super) fn new(target: ConnectTarget, timeouts: Timeouts) -> Self {
+    /// Returns a connector to each of the servers that were given.
+    pub(super) fn all(target: ConnectTarget, timeouts: Timeouts) -> Vec<Self> {
         // The system counts in whole seconds.
         let time = timeouts.answer.max(Duration::from_secs(1));
         let keepalive = TcpKeepalive::new().with_time(time).with_interval(time);
         let tcp = TcpSettings::default()
             .set_nodelay(true)
             .set_keepalive(keepalive);
-        let server = target.server.set_tcp_settings(tcp);
+        let servers = target
+            .servers()
+            .map(|it| it.clone().set_tcp_settings(tcp.clone()));
+        let servers: Vec<_> = servers.collect();
         let sentinels = target
             .sentinels
-            .map(|it| Sentinels::new(it, &server, timeouts));
-        Self {
+            .map(|it| Arc::new(Sentinels::new(it, &servers[0], timeouts)));
+        let connector = |server| Self {
             server,
-            sentinels: sentinels.map(Arc::new),
+            sentinels: sentinels.clone(),
             timeouts,
+        };
+        servers.into_iter().map(connector).collect()
+    }
+
+    /// Returns a connector to another node of the same cluster. The connection is encrypted if that to this node is.
+    pub(super) fn to_node(&self, address: &ServerAddress) -> Self {
+        Self {
+            server: self
+                .server
+                .clone()
+                .set_addr(address.like(self.server.addr())),
+            ..self.clone()
+        }
+    }
+
+    /// Returns the host of the server. A Unix socket leads to this machine.
+    pub(super) fn host(&self) -> &str {
+        match self.server.addr() {
+            ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host,
+            _ => "127.0.0.1",
         }
     }
 

@@ -20,7 +20,7 @@ impl Copies {
     /// Waits for the copies of the writes of a connection. Returns `false` if they do not exist in time.
     pub(super) async fn wait(
         self,
-        connection: &mut MultiplexedConnection,
+        mut connection: MultiplexedConnection,
         keys: &Keys,
         time: Duration,
     ) -> RedisResult<bool> {
@@ -35,7 +35,7 @@ impl Copies {
         if self.replicas > 0 {
             wait.cmd("WAIT").arg(self.replicas).arg(limit);
         }
-        let answers: Vec<Value> = wait.query_async(connection).await?;
+        let answers: Vec<Value> = wait.query_async(&mut connection).await?;
         Ok(answers.iter().all(|answer| self.exist(answer)))
     }
 

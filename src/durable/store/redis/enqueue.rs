@@ -3,6 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use redis::Value;
+
 use super::entry::{self, MAX_INLINE_PAYLOAD, MAX_MILLIS, short_millis};
 use super::inner::{Inner, after_others};
 use super::reply::{self, millis_text};
@@ -30,19 +32,18 @@ pub(super) async fn enqueue(inner: &Inner, request: &Arc<Enqueue>) -> Result<Enq
         // An empty batch must still fail if the session has ended.
         batches.push((0, Vec::new()));
     }
-    for (nth, (partition, batch)) in batches.into_iter().enumerate() {
-        let routes = routes_for(inner, partition, &batch).await;
-        let routes = routes.map_err(|failure| after_others(failure, nth))?;
-        let recorded = types::record(inner, partition, &batch).await;
-        recorded.map_err(|failure| after_others(failure, nth))?;
-        let now = inner.server_time();
-        let arguments = arguments(request, &batch, &inner.client_id, &routes, now);
-        failpoint("redis.before-enqueue");
-        let script = &inner.scripts.enqueue;
-        let stored = inner.run_storing(script, partition, arguments).await;
-        let answer = stored.map_err(|failure| after_others(failure, nth))?;
-        keep(inner, partition, request, &batch);
-        let answer = reply::enqueued(answer)?;
+    let (mut stored, mut unreachable) = (0, None);
+    for (partition, batch) in batches {
+        let answer = match enqueue_in(inner, request, partition, &batch).await {
+            Ok(answer) => reply::enqueued(answer)?,
+            // The tasks of the other partitions need not wait for this one.
+            Err(failure) if inner.skips(&failure) => {
+                unreachable = Some(failure);
+                continue;
+            }
+            Err(failure) => return Err(after_others(failure, stored)),
+        };
+        stored += 1;
         if answer.has_other_routes {
             inner.routes.remove(partition);
         }
@@ -57,6 +58,9 @@ pub(super) async fn enqueue(inner: &Inner, request: &Arc<Enqueue>) -> Result<Enq
             }));
         failpoint("redis.after-enqueue");
     }
+    if let Some(failure) = unreachable {
+        return Err(after_others(failure, stored));
+    }
     enqueued.conflicts.sort_by_key(|it| it.position);
     Ok(enqueued)
 }
@@ -70,6 +74,23 @@ fn keep(inner: &Inner, partition: usize, request: &Arc<Enqueue>, batch: &[&NewTa
     let (now, partitions) = (inner.since_boot(), inner.partitions.count());
     let size = (batch.len(), bytes);
     inner.tail.record(partition, request, size, now, partitions);
+}
+
+async fn enqueue_in(
+    inner: &Inner,
+    request: &Arc<Enqueue>,
+    partition: usize,
+    batch: &[&NewTask],
+) -> Result<Value, Failure> {
+    let routes = routes_for(inner, partition, batch).await?;
+    types::record(inner, partition, batch).await?;
+    let now = inner.server_time();
+    let arguments = arguments(request, batch, &inner.client_id, &routes, now);
+    failpoint("redis.before-enqueue");
+    let script = &inner.scripts.enqueue;
+    let answer = inner.run_storing(script, partition, arguments).await?;
+    keep(inner, partition, request, batch);
+    Ok(answer)
 }
 
 /// Returns the routes of a partition for these tasks. If they are the first ones with another priority than the normal one, prepares

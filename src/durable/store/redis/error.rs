@@ -14,8 +14,19 @@ pub(super) enum Fault {
     Wait(Failure),
     /// The connection is no longer usable.
     Broken(Failure),
+    /// Another node of the cluster has the keys. The request had no effect here. The failure is that of a store that cannot follow.
+    Elsewhere(Redirection, Failure),
     /// Another attempt changes nothing.
     Final(Failure),
+}
+
+/// The answer of a cluster node that does not have the keys of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Redirection {
+    /// The address of the other node: see [`redirected_to`](super::cluster_slots::redirected_to).
+    pub(super) address: String,
+    /// `true` if the slot is being moved to the other node, which takes only requests that follow `ASKING`.
+    pub(super) is_asking: bool,
 }
 
 impl Fault {
@@ -24,6 +35,7 @@ impl Fault {
             Self::NoScript => Self::NoScript,
             Self::Wait(failure) => Self::Wait(failure.reported_by_store()),
             Self::Broken(failure) => Self::Broken(failure.reported_by_store()),
+            Self::Elsewhere(to, failure) => Self::Elsewhere(to, failure.reported_by_store()),
             Self::Final(failure) => Self::Final(failure.reported_by_store()),
         }
     }
@@ -34,6 +46,7 @@ impl Fault {
             Self::NoScript => Self::NoScript,
             Self::Wait(failure) => Self::Wait(failure.without_effect()),
             Self::Broken(failure) => Self::Broken(failure.without_effect()),
+            Self::Elsewhere(to, failure) => Self::Elsewhere(to, failure.without_effect()),
             Self::Final(failure) => Self::Final(failure.without_effect()),
         }
     }
@@ -41,9 +54,15 @@ impl Fault {
     pub(super) fn into_failure(self) -> Failure {
         match self {
             Self::NoScript => no_connection(),
-            Self::Wait(failure) | Self::Broken(failure) | Self::Final(failure) => failure,
+            Self::Wait(failure) | Self::Broken(failure) => failure,
+            Self::Elsewhere(_, failure) | Self::Final(failure) => failure,
         }
     }
+}
+
+/// Returns `true` if a server cannot be reached or is not ready, and the request had no effect.
+pub(super) fn is_unreachable(failure: &Failure) -> bool {
+    failure.effect == Effect::None && failure.cause == Cause::Unavailable && !failure.answered
 }
 
 /// Classifies an error.
@@ -91,10 +110,14 @@ fn refused(code: &str, effect: Effect, is_answer: bool, error: RedisError) -> Fa
             return Fault::Final(Failure::new(Effect::None, Cause::Invalid(what.into())));
         }
         "UNREADABLE" => return Fault::Final(unreadable(text)),
-        "MOVED" => return Fault::Final(moved(text)),
-        // These errors refuse the first write of a script, or none, so there is no effect. A node answers
-        // `ASK` and `TRYAGAIN` while it moves a slot to another node.
-        "LOADING" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN" | "NOREPLICAS" | "MISCONF" | "BUSY" => {
+        "MOVED" => return Fault::Elsewhere(redirection(text, false), moved(text)),
+        "ASK" => {
+            let to = redirection(text, true);
+            return Fault::Elsewhere(to, without_effect(Cause::Unavailable, error));
+        }
+        // These errors refuse the first write of a script, or none, so there is no effect. A node answers `TRYAGAIN` while it moves a
+        // slot to another node, and has only some of the keys.
+        "LOADING" | "TRYAGAIN" | "CLUSTERDOWN" | "NOREPLICAS" | "MISCONF" | "BUSY" => {
             return Fault::Wait(without_effect(cause_of(code, text), error));
         }
         "READONLY" | "MASTERDOWN" | "NOAUTH" => {
@@ -194,13 +217,23 @@ pub(super) fn is_sentinel() -> Cause {
     ))
 }
 
-/// Returns the failure of a request to a cluster node that does not own the slot of its keys.
+/// Reads the text of a redirection: the slot, and the address of the node.
+fn redirection(text: &str, is_asking: bool) -> Redirection {
+    let address = text.split_whitespace().nth(1).unwrap_or_default();
+    Redirection {
+        address: address.to_owned(),
+        is_asking,
+    }
+}
+
+/// Returns the failure of a request to a cluster node that does not own the slot of its keys. A store follows such redirections unless it
+/// was not told that the server belongs to a cluster.
 fn moved(text: &str) -> Failure {
     let mut words = text.split_whitespace();
     let (slot, node) = (words.next().unwrap_or("?"), words.next().unwrap_or("?"));
     let what = format!(
         "it is a cluster node, and the cluster slot {slot}, which has the keys of this store, belongs to \
-         another node, {node}: open the store there"
+         another node, {node}: permit the commands `HELLO` and `CLUSTER SLOTS` to the user, so that the store finds the nodes"
     );
     Failure::new(Effect::None, Cause::Unfit(what))
 }
@@ -231,6 +264,12 @@ pub(super) fn unexpected_answer(found: &Value) -> Failure {
     Failure::new(Effect::Unknown, Cause::Corrupt)
         .with_source(error)
         .reported_by_store()
+}
+
+/// Returns the failure of a request that may have had an effect.
+pub(super) fn with_unknown_effect(mut failure: Failure) -> Failure {
+    failure.effect = Effect::Unknown;
+    failure
 }
 
 fn without_effect(cause: Cause, error: RedisError) -> Failure {

@@ -4,26 +4,27 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use redis::{Cmd, Value};
-use tokio::runtime::Handle;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 
 use super::address::ConnectTarget;
 use super::births::Births;
 use super::builder::RedisStoreBuilder;
+use super::connection::ScriptCall;
 use super::connector::Connector;
 use super::copies::Copies;
 use super::epochs::AdvanceEpochs;
+use super::error::is_unreachable;
 use super::keys::{self, Keys};
-use super::link::Link;
+use super::node::NodeSettings;
+use super::nodes::{NodeWait, Nodes};
 use super::partitions::Partitions;
 use super::recorded_types::RecordedTypes;
 use super::relays::Relays;
 use super::routes_cache::RoutesCache;
 use super::scripts::{Arguments, Script, Scripts};
-use super::sentinel_watcher::SentinelWatcher;
 use super::server_clock::ServerClock;
 use super::session_state::Sessions;
-use super::subscriber::{Subscriber, Subscription};
+use super::subscriber::Subscription;
 use super::tail::Tail;
 use super::time::Time;
 use crate::durable::TaskId;
@@ -36,9 +37,7 @@ use crate::sync::{Mutex, lock};
 pub(super) struct Inner {
     pub(super) name: Arc<str>,
     pub(super) namespace: String,
-    pub(super) link: Arc<Link>,
-    /// A connection for requests that wait until their writes are copied, since they block the requests behind them.
-    waiting: Option<Arc<Link>>,
+    pub(super) nodes: Arc<Nodes>,
     /// The number of replicas that must have a write.
     pub(super) replicas: usize,
     /// `true` if acknowledged writes may not be on the disk yet. It is unset until the server was asked.
@@ -49,7 +48,6 @@ pub(super) struct Inner {
     pub(super) partitions: Partitions,
     /// The id by which others send messages to this process, of eight characters.
     pub(super) client_id: String,
-    pub(super) subscription: watch::Receiver<Subscription>,
     /// Sends events to the engine, unless this process only observes.
     events: Option<mpsc::UnboundedSender<Event>>,
     time: Time,
@@ -70,16 +68,14 @@ pub(super) struct Inner {
 }
 
 impl Inner {
-    /// Connects to the server. Without a sender of events, the process receives no messages.
-    pub(super) fn start(
-        builder: &RedisStoreBuilder,
+    /// Connects to the server, or to the nodes of its cluster. Without a sender of events, the process receives no messages.
+    pub(super) async fn connect(
+        builder: RedisStoreBuilder,
         target: ConnectTarget,
-        name: &Arc<str>,
+        name: Arc<str>,
         time: Time,
-        runtime: &Handle,
         events: Option<mpsc::UnboundedSender<Event>>,
-    ) -> Self {
-        let connector = Connector::new(target, builder.timeouts);
+    ) -> Result<Self, Failure> {
         let partitions = Partitions::new(builder.partitions);
         let bases: Vec<_> = partitions
             .all()
@@ -87,38 +83,29 @@ impl Inner {
             .collect();
         let client_id = new_client_id();
         let channel = |base: &String| keys::channel(base, &client_id);
-        let (state, subscription) = watch::channel(Subscription::Unknown);
-        let (checks, check_requested) = watch::channel(());
         let (clock, sessions) = (Arc::default(), Arc::default());
-        let _entered = runtime.enter();
-        if let Some(sentinels) = connector.sentinels() {
-            SentinelWatcher::watch_all(sentinels, builder.timeouts.ping_interval);
-        }
-        if let Some(events) = events.clone() {
-            let subscriber = Subscriber {
-                clock: Arc::clone(&clock),
-                sessions: Arc::clone(&sessions),
-                connector: connector.for_messages(),
-                channels: bases.iter().map(channel).collect(),
-                events,
-                state: Arc::new(state),
-                checks,
-            };
-            tokio::spawn(subscriber.run());
-        }
-        let link = || Link::start(connector.clone(), check_requested.clone());
-        Self {
-            name: Arc::clone(name),
-            namespace: builder.namespace.clone(),
-            link: link(),
-            waiting: (builder.wait_for_disk || builder.wait_for_replicas > 0).then(link),
+        let settings = NodeSettings {
+            has_waiting: builder.wait_for_disk || builder.wait_for_replicas > 0,
+            channels: bases.iter().map(channel).collect(),
+            clock: Arc::clone(&clock),
+            sessions: Arc::clone(&sessions),
+            events: events.clone(),
+            requests: Arc::default(),
+            is_lost: Arc::default(),
+        };
+        let is_cluster = target.is_cluster;
+        let given = Connector::all(target, builder.timeouts);
+        let nodes = Nodes::connect(settings, given, &bases, is_cluster).await?;
+        Ok(Self {
+            name,
+            namespace: builder.namespace,
+            scripts: Scripts::of(time.of_scripts(), builder.layouts, nodes.is_cluster()),
+            nodes,
             replicas: builder.wait_for_replicas,
             has_to_wait: OnceLock::new(),
-            scripts: Scripts::of(time.of_scripts(), builder.layouts),
             keys: bases.iter().map(|base| Keys::new(base)).collect(),
             partitions,
             client_id,
-            subscription,
             events,
             time,
             clock,
@@ -131,7 +118,7 @@ impl Inner {
             allow_eviction: builder.allow_eviction,
             damage: Mutex::new(vec![Default::default(); partitions.count()]),
             clock_offset: Mutex::default(),
-        }
+        })
     }
 
     /// Runs a script on the keys of a partition.
@@ -139,11 +126,59 @@ impl Inner {
         &self,
         script: &Script,
         partition: usize,
+        arguments: Arguments,
+    ) -> Result<Value, Failure> {
+        let wait = NodeWait::Full;
+        self.run_within(wait, script, partition, arguments).await
+    }
+
+    /// Runs a script on the keys of a partition. If there may be others at other nodes, does not wait long for its node: see
+    /// [`skips`](Self::skips).
+    pub(super) async fn run_part(
+        &self,
+        script: &Script,
+        partition: usize,
+        arguments: Arguments,
+    ) -> Result<Value, Failure> {
+        let wait = self.wait_for_part();
+        self.run_within(wait, script, partition, arguments).await
+    }
+
+    /// Returns how long a request that concerns several partitions waits for the node of one.
+    fn wait_for_part(&self) -> NodeWait {
+        match self.has_nodes() {
+            false => NodeWait::Full,
+            true => NodeWait::Part,
+        }
+    }
+
+    /// Returns `true` if the partitions may be at several nodes.
+    fn has_nodes(&self) -> bool {
+        self.nodes.is_cluster() && self.partitions.count() > 1
+    }
+
+    /// Returns `true` if a request that concerns several partitions is to go on without one that has failed like this: its node cannot be
+    /// reached or is not ready, while others may be.
+    pub(super) fn skips(&self, failure: &Failure) -> bool {
+        self.has_nodes() && is_unreachable(failure)
+    }
+
+    async fn run_within(
+        &self,
+        wait: NodeWait,
+        script: &Script,
+        partition: usize,
         mut arguments: Arguments,
     ) -> Result<Value, Failure> {
         self.time.push_to(&mut arguments);
-        let keys = &self.keys[partition];
-        self.link.run(script, keys, &arguments).await
+        let call = ScriptCall {
+            script,
+            partition,
+            keys: &self.keys[partition],
+            arguments: &arguments,
+            advance: None,
+        };
+        self.nodes.run(&call, Copies::default(), wait).await
     }
 
     /// Returns the command that runs a script on the keys of a partition.
@@ -167,21 +202,33 @@ impl Inner {
         }
     }
 
-    /// Returns the connections for requests.
-    pub(super) fn links(&self) -> impl Iterator<Item = &Arc<Link>> {
-        [&self.link].into_iter().chain(&self.waiting)
-    }
-
-    /// Runs the script `turn`. Since it may claim, its connection must have advanced the epochs of the partition.
+    /// Runs the script `turn`. Since it may claim, its connection must have advanced the epochs of the partition. As
+    /// [`run_part`](Self::run_part), does not wait long for the node.
     pub(super) async fn run_turn(
         &self,
         partition: usize,
         mut arguments: Arguments,
     ) -> Result<Value, Failure> {
         self.time.push_to(&mut arguments);
-        let script = &self.scripts.turn;
         let advance = self.advance_epochs(partition);
-        self.link.run_after(script, &arguments, &advance).await
+        let call = Self::call_after(&self.scripts.turn, &arguments, &advance);
+        let wait = self.wait_for_part();
+        self.nodes.run(&call, Copies::default(), wait).await
+    }
+
+    /// Returns a call of a script on a connection that has advanced the epochs of its partition.
+    fn call_after<'a>(
+        script: &'a Script,
+        arguments: &'a Arguments,
+        advance: &'a AdvanceEpochs<'a>,
+    ) -> ScriptCall<'a> {
+        ScriptCall {
+            script,
+            partition: advance.partition,
+            keys: advance.keys,
+            arguments,
+            advance: Some(advance),
+        }
     }
 
     /// Returns the request that a connection sends before its first claim in a partition.
@@ -204,20 +251,14 @@ impl Inner {
     ) -> Result<Value, Failure> {
         self.time.push_to(&mut arguments);
         let advance = self.advance_epochs(partition);
-        match &self.waiting {
-            Some(waiting) if self.copies() != Copies::default() => {
-                let copies = self.copies();
-                waiting
-                    .run_and_wait(script, &arguments, &advance, copies)
-                    .await
-            }
-            _ => self.link.run_after(script, &arguments, &advance).await,
-        }
+        let call = Self::call_after(script, &arguments, &advance);
+        let wait = NodeWait::Full;
+        self.nodes.run(&call, self.copies(), wait).await
     }
 
-    /// Returns `true` if the store receives messages.
+    /// Returns `true` if the store receives the messages of all partitions.
     pub(super) fn is_subscribed(&self) -> bool {
-        *self.subscription.borrow() == Subscription::Active
+        self.nodes.subscription() == Subscription::Active
     }
 
     /// Returns the copies of a write for which its request waits.

@@ -1,8 +1,8 @@
 //! Lists the keys in Redis, and what they contain.
 //!
 //! All keys of a store begin with `throng:{namespace:0}:`. The part in braces determines their slot in a
-//! cluster. The zero is the number of the partition. The set `throng:namespaces`, which all stores of a server share, has the namespaces:
-//! see `namespaces.rs`.
+//! cluster. The zero is the number of the partition. The set `throng:namespaces`, which all stores of a server or a cluster share, has the
+//! namespaces: see `namespaces.rs`.
 //!
 //! | key | type | content |
 //! | --- | --- | --- |

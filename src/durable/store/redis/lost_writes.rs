@@ -12,9 +12,9 @@ use std::sync::{Arc, Weak};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
 
+use super::connection::{Preparation, Prepared};
 use super::error::{Fault, fault};
 use super::inner::Inner;
-use super::link::{Preparation, Prepared};
 use super::routes_cache::KnownRoutes;
 use super::tail::KeptRequest;
 use super::{enqueue, last_numbers, reply, sessions};
@@ -23,23 +23,25 @@ use crate::durable::store::{NewTask, Rewind, SessionId};
 /// Searches each new connection of a store for writes that its server has lost.
 pub(super) struct LostWrites {
     inner: Weak<Inner>,
-    /// Held while a connection is searched, so that of two connections only one repeats writes.
-    running: tokio::sync::Mutex<()>,
+    /// Each is held while its partition is searched, so that of two connections only one repeats writes.
+    running: Vec<tokio::sync::Mutex<()>>,
 }
 
 impl LostWrites {
     /// Has the connections of a store searched from now on.
     pub(super) fn watch(inner: &Arc<Inner>) {
-        let search = Arc::new(Self {
+        let partitions = inner.partitions.all();
+        inner.nodes.prepare_with(Arc::new(Self {
             inner: Arc::downgrade(inner),
-            running: tokio::sync::Mutex::default(),
-        });
-        for link in inner.links() {
-            link.prepare_with(Arc::clone(&search) as Arc<dyn Preparation>);
-        }
+            running: partitions.map(|_| tokio::sync::Mutex::default()).collect(),
+        }));
     }
 
-    async fn search(&self, connection: &mut MultiplexedConnection) -> Result<(), Fault> {
+    async fn search(
+        &self,
+        connection: &mut MultiplexedConnection,
+        partitions: &[usize],
+    ) -> Result<(), Fault> {
         let Some(inner) = self.inner.upgrade() else {
             return Ok(());
         };
@@ -47,19 +49,23 @@ impl LostWrites {
         if !inner.births.is_any_known() {
             return Ok(());
         }
-        let _running = self.running.lock().await;
-        let mut rewind = Rewind::default();
-        let mut searched = Ok(());
-        for partition in inner.partitions.all() {
+        let (mut rewind, mut searched) = (Rewind::default(), Ok(()));
+        for &partition in partitions {
+            let _running = self.running[partition].lock().await;
             let mut search = Search {
                 inner: &inner,
                 connection: &mut *connection,
                 partition,
                 rewind: &mut rewind,
             };
-            searched = search.run().await;
-            if searched.is_err() {
-                break;
+            match search.run().await {
+                // Every attempt would have this result, for example without permissions. Requests report it.
+                Ok(()) | Err(Fault::Final(_) | Fault::NoScript) => {}
+                Err(fault @ Fault::Elsewhere(..)) => searched = Err(fault),
+                Err(fault) => {
+                    searched = Err(fault);
+                    break;
+                }
             }
         }
         inner.report(rewind);
@@ -68,14 +74,12 @@ impl LostWrites {
 }
 
 impl Preparation for LostWrites {
-    fn prepare<'a>(&'a self, connection: &'a mut MultiplexedConnection) -> Prepared<'a> {
-        Box::pin(async move {
-            match self.search(connection).await {
-                Err(Fault::Wait(failure) | Fault::Broken(failure)) => Err(failure.without_effect()),
-                // Every attempt would have this result, for example without permissions. Requests report it.
-                Ok(()) | Err(Fault::Final(_) | Fault::NoScript) => Ok(()),
-            }
-        })
+    fn prepare<'a>(
+        &'a self,
+        connection: &'a mut MultiplexedConnection,
+        partitions: &'a [usize],
+    ) -> Prepared<'a> {
+        Box::pin(self.search(connection, partitions))
     }
 }
 

@@ -28,10 +28,17 @@ pub(super) async fn maintain(
     interval: Duration,
     budget: usize,
 ) -> Result<bool, Failure> {
-    let mut passes = Vec::new();
+    let (mut passes, mut skipped) = (Vec::new(), None);
     let budget = budget.div_ceil(inner.partitions.count());
     for partition in inner.partitions.all() {
-        passes.push(maintain_in(inner, partition, interval, budget).await?);
+        match maintain_in(inner, partition, interval, budget).await {
+            Ok(pass) => passes.push(pass),
+            Err(failure) if inner.skips(&failure) => skipped = Some(failure),
+            Err(failure) => return Err(failure),
+        }
+    }
+    if let Some(failure) = skipped {
+        return Err(failure);
     }
     let more = passes.contains(&Pass::More);
     if !more && passes.len() > 1 && passes.contains(&Pass::Done) {
@@ -53,7 +60,7 @@ async fn maintain_in(
     arguments.push_number(inner.partitions.count());
     arguments.push_number(millis(interval));
     inner.types.forget(partition);
-    let answer = inner.run(&inner.scripts.maintain, partition, arguments);
+    let answer = inner.run_part(&inner.scripts.maintain, partition, arguments);
     let mut parts = Reader::new(answer.await?)?;
     let pass = match parts.number()? {
         ..0 => Pass::Skipped,

@@ -18,8 +18,15 @@ use crate::durable::store::{
 };
 
 /// The constants of scripts, by their names.
-fn constants(layouts: Layouts) -> Vec<(&'static str, String)> {
+fn constants(layouts: Layouts, is_cluster: bool) -> Vec<(&'static str, String)> {
+    let [publish, receivers] = match is_cluster {
+        true => ["'SPUBLISH'", "'SHARDNUMSUB'"],
+        false => ["'PUBLISH'", "'NUMSUB'"],
+    };
     let values = [
+        // The command that publishes a message, and the one that counts those who would receive it.
+        ("PUBLISH", publish.to_owned()),
+        ("NUMSUB", receivers.to_owned()),
         // The version of routes that have not been written yet.
         ("NO_ROUTES", "'00000000'".to_owned()),
         // The id of the main list.
@@ -85,9 +92,9 @@ pub(super) fn layout() -> impl Iterator<Item = (&'static str, &'static str)> {
 
 /// Returns a script in which the names of these keys are replaced with their positions, and those of constants with
 /// their values.
-pub(super) fn resolve(script: &str, keys: &[&str], layouts: Layouts) -> String {
+pub(super) fn resolve(script: &str, keys: &[&str], layouts: Layouts, is_cluster: bool) -> String {
     debug_assert!(keys.iter().all(|key| keys::ALL.contains(key)));
-    let constants = constants(layouts);
+    let constants = constants(layouts, is_cluster);
     let meaning = |word: &str| {
         // Most words are not names. Scripts have many words.
         if !word.starts_with(|first: char| first.is_ascii_uppercase()) {
@@ -130,7 +137,7 @@ mod tests {
     use super::*;
 
     fn resolved(script: &str) -> String {
-        resolve(script, &["NONE", "META", "DEAD"], Layouts::KNOWN)
+        resolve(script, &["NONE", "META", "DEAD"], Layouts::KNOWN, false)
     }
 
     #[test]

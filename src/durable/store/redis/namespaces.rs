@@ -2,28 +2,26 @@
 
 use redis::Value;
 
-use super::error::Fault;
 use super::inner::Inner;
 use super::keys;
 use super::reply::Reader;
 use crate::durable::failure::{Cause, Failure};
 
 /// Adds the namespace of a store to the set. If this fails, the next client that opens the store does so: the set is only a directory. In a
-/// cluster, it may be on another node, which may be down, so this does not try again.
+/// cluster, it is in a slot of its own, whose node may be down, so this does not try again.
 pub(super) async fn record(inner: &Inner) {
     let mut command = redis::cmd("SADD");
     command.arg(keys::NAMESPACES).arg(&*inner.namespace);
-    inner.link.send_once(&command).await.ok();
+    inner.nodes.send_once(keys::NAMESPACES, &command).await.ok();
 }
 
 /// Returns the namespaces in the set that still have a store, in order.
 pub(super) async fn list(inner: &Inner) -> Result<Vec<String>, Failure> {
-    inner.link.connected().await?;
     let mut command = redis::cmd("SMEMBERS");
     command.arg(keys::NAMESPACES);
-    let answer = inner.link.send(&command).await;
+    let answer = inner.nodes.send(keys::NAMESPACES, &command).await;
     let mut found = Vec::new();
-    for name in members(answer.map_err(Fault::into_failure)?)? {
+    for name in members(answer?)? {
         if exists(inner, &name).await? {
             found.push(name);
         }
@@ -42,12 +40,12 @@ fn members(answer: Value) -> Result<Vec<String>, Failure> {
 
 async fn exists(inner: &Inner, namespace: &str) -> Result<bool, Failure> {
     let mut command = redis::cmd("EXISTS");
-    command.arg(keys::key(&keys::base(namespace, 0), "META"));
-    let answer = inner.link.send_once(&command).await;
-    match answer.map_err(Fault::into_failure) {
+    let meta = keys::key(&keys::base(namespace, 0), "META");
+    command.arg(&meta);
+    match inner.nodes.send(&meta, &command).await {
         Ok(answer) => Ok(answer != Value::Int(0)),
         Err(failure) if failure.cause == Cause::Unavailable => Err(failure),
-        // In a cluster, the store may be on another node.
+        // The user may lack the permission.
         Err(_) => Ok(true),
     }
 }

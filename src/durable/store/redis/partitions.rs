@@ -7,8 +7,8 @@ use crate::durable::key::KeyHash;
 use crate::durable::queue::name::QueueName;
 use crate::durable::store::Epoch;
 
-/// The partitions of a store. Each has its own keys and shares nothing with the others, so they could be on different
-/// servers. The id of a task determines its partition.
+/// The partitions of a store. Each has its own keys and shares nothing with the others, so they can be on different
+/// nodes of a cluster. The id of a task determines its partition.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Partitions(usize);
 

@@ -4,8 +4,9 @@ use std::fmt;
 
 use redis::Value;
 
-use super::error::{Fault, is_sentinel};
+use super::error::{Fault, is_sentinel, no_connection};
 use super::inner::Inner;
+use super::link::Link;
 use super::subscriber::Subscription;
 use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::{Durability, Finding, FindingLevel};
@@ -120,7 +121,7 @@ impl RedisReport {
 pub(super) async fn findings(inner: &Inner) -> Result<Vec<Finding>, Failure> {
     let mut findings = report(inner).await?.findings();
     // An observer does not subscribe.
-    if *inner.subscription.borrow() == Subscription::Inactive {
+    if inner.nodes.subscription() == Subscription::Inactive {
         findings.push(Finding::new(
             "redis.messages",
             FindingLevel::Warn,
@@ -154,12 +155,24 @@ impl fmt::Display for RedisReport {
     }
 }
 
-/// Asks the server for its properties.
+/// Asks the server for its properties. In a cluster, these are the ones of the least durable of the nodes that have partitions.
 pub(super) async fn report(inner: &Inner) -> Result<RedisReport, Failure> {
-    let append_only = setting(inner, "appendonly").await?;
-    let append_fsync = setting(inner, "appendfsync").await?;
-    let pauses = setting(inner, "no-appendfsync-on-rewrite").await?;
-    let role = info(inner, "replication", "role").await?;
+    let mut least: Option<RedisReport> = None;
+    for node in inner.nodes.owners() {
+        let found = report_of(inner, &node.link).await?;
+        least = match least {
+            Some(least) if least.durability <= found.durability => Some(least),
+            _ => Some(found),
+        };
+    }
+    least.ok_or_else(no_connection)
+}
+
+async fn report_of(inner: &Inner, link: &Link) -> Result<RedisReport, Failure> {
+    let append_only = setting(link, "appendonly").await?;
+    let append_fsync = setting(link, "appendfsync").await?;
+    let pauses = setting(link, "no-appendfsync-on-rewrite").await?;
+    let role = info(link, "replication", "role").await?;
     let found = durability(
         append_only.as_deref(),
         append_fsync.as_deref(),
@@ -170,11 +183,11 @@ pub(super) async fn report(inner: &Inner) -> Result<RedisReport, Failure> {
             true => Durability::Synced,
             false => found,
         },
-        version: info(inner, "server", "redis_version").await?,
+        version: info(link, "server", "redis_version").await?,
         is_primary: role.map(|role| role == "master"),
         append_only: append_only.map(|value| value == "yes"),
         append_fsync,
-        eviction: setting(inner, "maxmemory-policy").await?,
+        eviction: setting(link, "maxmemory-policy").await?,
         is_subscribed: inner.is_subscribed(),
     })
 }
@@ -198,17 +211,36 @@ fn durability(
 
 /// Refuses a server that would lose tasks by design, or that cannot run the scripts.
 pub(super) async fn refuse_unfit(inner: &Inner, allow_eviction: bool) -> Result<(), Failure> {
-    if info(inner, "server", "redis_mode").await?.as_deref() == Some("sentinel") {
+    // Messages of a cluster slot need 7.0.
+    let oldest = if inner.nodes.is_cluster() {
+        (7, 0)
+    } else {
+        (6, 2)
+    };
+    for node in inner.nodes.owners() {
+        refuse_unfit_server(&node.link, oldest, allow_eviction).await?;
+    }
+    Ok(())
+}
+
+async fn refuse_unfit_server(
+    link: &Link,
+    oldest: (u32, u32),
+    allow_eviction: bool,
+) -> Result<(), Failure> {
+    if info(link, "server", "redis_mode").await?.as_deref() == Some("sentinel") {
         return Err(Failure::new(Effect::None, is_sentinel()));
     }
-    if let Some(version) = info(inner, "server", "redis_version").await?
-        && !is_at_least(&version, (6, 2))
+    if let Some(version) = info(link, "server", "redis_version").await?
+        && !is_at_least(&version, oldest)
     {
-        let what =
-            format!("its version is {version}, and the oldest supported one is 6.2: update it");
+        let (major, minor) = oldest;
+        let what = format!(
+            "its version is {version}, and the oldest supported one is {major}.{minor}: update it"
+        );
         return Err(unfit(what));
     }
-    let policy = setting(inner, "maxmemory-policy").await?;
+    let policy = setting(link, "maxmemory-policy").await?;
     let policy = policy.unwrap_or_default();
     if policy.starts_with("allkeys-") && !allow_eviction {
         let what = format!(
@@ -224,25 +256,35 @@ pub(super) async fn refuse_few_replicas(inner: &Inner) -> Result<(), Failure> {
     if inner.replicas == 0 {
         return Ok(());
     }
-    let found = info(inner, "replication", "connected_slaves").await?;
-    let found = found.and_then(|found| found.parse::<usize>().ok());
-    match found {
-        Some(found) if found < inner.replicas => Err(unfit(format!(
-            "it has {found} replicas, and `wait_for_replicas({})` needs more: start them, or reduce the number",
-            inner.replicas
-        ))),
-        _ => Ok(()),
+    for node in inner.nodes.owners() {
+        let found = info(&node.link, "replication", "connected_slaves").await?;
+        let found = found.and_then(|found| found.parse::<usize>().ok());
+        if let Some(found) = found.filter(|&found| found < inner.replicas) {
+            return Err(unfit(format!(
+                "it has {found} replicas, and `wait_for_replicas({})` needs more: start them, or reduce the number",
+                inner.replicas
+            )));
+        }
     }
+    Ok(())
 }
 
 /// Returns `true` if the server can wait until a write is on its disk, or `false` if it always does. Refuses other
 /// servers.
 pub(super) async fn can_wait_for_disk(inner: &Inner) -> Result<bool, Failure> {
-    if setting(inner, "appendonly").await?.as_deref() == Some("no") {
+    let mut can_wait = false;
+    for node in inner.nodes.owners() {
+        can_wait |= can_server_wait(&node.link).await?;
+    }
+    Ok(can_wait)
+}
+
+async fn can_server_wait(link: &Link) -> Result<bool, Failure> {
+    if setting(link, "appendonly").await?.as_deref() == Some("no") {
         let what = "it writes nothing to its disk: set appendonly to yes";
         return Err(unfit(String::from(what)));
     }
-    let append_fsync = setting(inner, "appendfsync").await?;
+    let append_fsync = setting(link, "appendfsync").await?;
     if append_fsync.as_deref() == Some("no") {
         let what =
             "it lets the system decide when to write: set appendfsync to always, or everysec";
@@ -250,12 +292,12 @@ pub(super) async fn can_wait_for_disk(inner: &Inner) -> Result<bool, Failure> {
     }
     let mut command = redis::cmd("WAITAOF");
     command.arg(0).arg(0).arg(1);
-    match inner.link.send(&command).await.map_err(Fault::into_failure) {
+    match link.send(&command).await.map_err(Fault::into_failure) {
         Ok(_) => return Ok(true),
         Err(failure) if failure.to_string().contains("unknown command") => {}
         Err(failure) => return Err(failure),
     }
-    let pauses = setting(inner, "no-appendfsync-on-rewrite").await?;
+    let pauses = setting(link, "no-appendfsync-on-rewrite").await?;
     match durability(Some("yes"), append_fsync.as_deref(), pauses.as_deref()) {
         Durability::Synced => Ok(false),
         _ => Err(unfit(String::from(
@@ -270,20 +312,20 @@ fn unfit(what: String) -> Failure {
 }
 
 /// Returns a setting of the server, or `None` if the user may not read it.
-async fn setting(inner: &Inner, name: &str) -> Result<Option<String>, Failure> {
+async fn setting(link: &Link, name: &str) -> Result<Option<String>, Failure> {
     let mut command = redis::cmd("CONFIG");
     command.arg("GET").arg(name);
-    match ask(inner, &command).await? {
+    match ask(link, &command).await? {
         Some(Value::Array(pair)) => Ok(pair.get(1).and_then(text)),
         _ => Ok(None),
     }
 }
 
 /// Returns a value of `INFO`, or `None` if the user may not read it.
-async fn info(inner: &Inner, section: &str, name: &str) -> Result<Option<String>, Failure> {
+async fn info(link: &Link, section: &str, name: &str) -> Result<Option<String>, Failure> {
     let mut command = redis::cmd("INFO");
     command.arg(section);
-    let answer = ask(inner, &command).await?;
+    let answer = ask(link, &command).await?;
     let lines = answer.as_ref().and_then(text).unwrap_or_default();
     let lines = lines.lines().filter_map(|line| line.split_once(':'));
     let mut found = lines.filter(|(key, _)| *key == name);
@@ -291,8 +333,8 @@ async fn info(inner: &Inner, section: &str, name: &str) -> Result<Option<String>
 }
 
 /// Returns the answer to a command, or `None` if the command is not permitted or unknown.
-async fn ask(inner: &Inner, command: &redis::Cmd) -> Result<Option<Value>, Failure> {
-    match inner.link.send(command).await {
+async fn ask(link: &Link, command: &redis::Cmd) -> Result<Option<Value>, Failure> {
+    match link.send(command).await {
         Ok(answer) => Ok(Some(answer)),
         Err(Fault::Final(failure))
             if failure.effect == Effect::None && failure.cause != Cause::Unavailable =>

@@ -1,5 +1,9 @@
 //! Renews leases.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::each_partition::ask_each;
 use super::inner::Inner;
 use super::scripts::Arguments;
 use super::{partitions, reply};
@@ -11,15 +15,41 @@ use crate::durable::store::{Epoch, RenewAnswer};
 /// The number of claims that one request renews: each may have a batch of tasks that are to be cancelled.
 pub(super) const CLAIMS_PER_RENEWAL: usize = 16;
 
-/// Renews the leases of claims.
-pub(super) async fn renew(inner: &Inner, claims: Vec<Epoch>) -> Result<RenewAnswer, Failure> {
+/// Renews the leases of claims. Fails only if no partition answers.
+pub(super) async fn renew(inner: &Arc<Inner>, claims: Vec<Epoch>) -> Result<RenewAnswer, Failure> {
     let mut renewed = RenewAnswer::default();
-    for (partition, claims) in inner.partitions.split_claims(claims) {
-        for claims in claims.chunks(CLAIMS_PER_RENEWAL) {
-            let (lost, cancelled) = renew_in(inner, partition, claims).await?;
-            renewed.lost.extend(lost);
-            renewed.cancelled.extend(cancelled);
-        }
+    let of_partitions = inner.partitions.split_claims(claims);
+    let of_partitions: BTreeMap<_, _> = of_partitions.into_iter().collect();
+    if of_partitions.is_empty() {
+        return Ok(renewed);
+    }
+    let (answers, missing) = ask_each(inner, of_partitions.keys().copied(), |inner, partition| {
+        let claims = of_partitions[&partition].clone();
+        async move { renew_all(&inner, partition, &claims).await }
+    })
+    .await?;
+    for (_, part) in answers {
+        renewed.lost.extend(part.lost);
+        renewed.cancelled.extend(part.cancelled);
+    }
+    let unreached = missing
+        .iter()
+        .flat_map(|partition| &of_partitions[partition]);
+    renewed.unreached.extend(unreached);
+    Ok(renewed)
+}
+
+/// Renews the leases of claims of a partition.
+async fn renew_all(
+    inner: &Inner,
+    partition: usize,
+    claims: &[Epoch],
+) -> Result<RenewAnswer, Failure> {
+    let mut renewed = RenewAnswer::default();
+    for claims in claims.chunks(CLAIMS_PER_RENEWAL) {
+        let (lost, cancelled) = renew_in(inner, partition, claims).await?;
+        renewed.lost.extend(lost);
+        renewed.cancelled.extend(cancelled);
     }
     Ok(renewed)
 }
@@ -37,7 +67,7 @@ async fn renew_in(
     }
     failpoint("redis.before-renew");
     let answer = inner
-        .run(&inner.scripts.renew, partition, arguments)
+        .run_part(&inner.scripts.renew, partition, arguments)
         .await?;
     failpoint("redis.after-renew");
     let (lost, cancelled) = reply::renewed(answer)?;

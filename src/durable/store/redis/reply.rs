@@ -241,6 +241,7 @@ pub(super) fn turned(answer: Value, partition: usize) -> Result<PartitionAnswer,
         passes_on: false,
         is_pushed,
         next_tick,
+        unreached: Vec::new(),
     };
     Ok(PartitionAnswer {
         now,

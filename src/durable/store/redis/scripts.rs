@@ -84,6 +84,7 @@ pub(super) struct Script {
     name: &'static str,
     time: TimeSource,
     layouts: Layouts,
+    is_cluster: bool,
     composed: OnceLock<ComposedScript>,
 }
 
@@ -145,30 +146,35 @@ pub(super) struct Scripts {
 
 impl Scripts {
     /// Returns the scripts with this source of time, for processes that know these layouts. A process composes each of them once.
-    pub(super) fn of(time: TimeSource, layouts: Layouts) -> &'static Self {
-        static SERVER: LazyLock<Scripts> =
-            LazyLock::new(|| Scripts::new(TimeSource::Server, Layouts::KNOWN));
+    /// `is_cluster`: they publish messages on the channels of a cluster slot.
+    pub(super) fn of(time: TimeSource, layouts: Layouts, is_cluster: bool) -> &'static Self {
+        type All = LazyLock<[Scripts; 2]>;
+        static SERVER: All = LazyLock::new(|| Scripts::both(TimeSource::Server));
         #[cfg(test)]
-        static MANUAL: LazyLock<Scripts> =
-            LazyLock::new(|| Scripts::new(TimeSource::Manual, Layouts::KNOWN));
+        static MANUAL: All = LazyLock::new(|| Scripts::both(TimeSource::Manual));
         #[cfg(test)]
-        static FAILING: LazyLock<Scripts> =
-            LazyLock::new(|| Scripts::new(TimeSource::Failing, Layouts::KNOWN));
+        static FAILING: All = LazyLock::new(|| Scripts::both(TimeSource::Failing));
         if layouts != Layouts::KNOWN {
             // Only tests of upgrades do this.
-            return Box::leak(Box::new(Self::new(time, layouts)));
+            return Box::leak(Box::new(Self::new(time, layouts, is_cluster)));
         }
-        match time {
+        let all = match time {
             TimeSource::Server => &SERVER,
             #[cfg(test)]
             TimeSource::Manual => &MANUAL,
             #[cfg(test)]
             TimeSource::Failing => &FAILING,
-        }
+        };
+        &all[usize::from(is_cluster)]
     }
 
-    fn new(time: TimeSource, layouts: Layouts) -> Self {
-        let script = |name| Script::new(name, time, layouts);
+    /// Returns the scripts for a server of its own, and those for the nodes of a cluster.
+    fn both(time: TimeSource) -> [Self; 2] {
+        [false, true].map(|is_cluster| Self::new(time, Layouts::KNOWN, is_cluster))
+    }
+
+    fn new(time: TimeSource, layouts: Layouts, is_cluster: bool) -> Self {
+        let script = |name| Script::new(name, time, layouts, is_cluster);
         Self {
             enqueue: script("enqueue"),
             turn: script("turn"),
@@ -218,11 +224,17 @@ impl Scripts {
 }
 
 impl Script {
-    fn new(name: &'static str, time: TimeSource, layouts: Layouts) -> Self {
+    pub(super) fn new(
+        name: &'static str,
+        time: TimeSource,
+        layouts: Layouts,
+        is_cluster: bool,
+    ) -> Self {
         Self {
             name,
             time,
             layouts,
+            is_cluster,
             composed: OnceLock::new(),
         }
     }
@@ -242,18 +254,18 @@ impl Script {
     }
 
     fn composed(&self) -> &ComposedScript {
-        let compose = || ComposedScript::new(self.name, self.time, self.layouts);
-        self.composed.get_or_init(compose)
+        self.composed.get_or_init(|| ComposedScript::new(self))
     }
 }
 
 impl ComposedScript {
-    fn new(name: &'static str, time: TimeSource, layouts: Layouts) -> Self {
-        let keys = match *listed(file(name), "KEYS:") {
+    fn new(script: &Script) -> Self {
+        let keys = match *listed(file(script.name), "KEYS:") {
             ["all"] => keys::ALL.to_vec(),
             ref some => some.to_vec(),
         };
-        let text = names::resolve(&compose(name, time), &keys, layouts);
+        let text = compose(script.name, script.time);
+        let text = names::resolve(&text, &keys, script.layouts, script.is_cluster);
         let index = |name: &&str| keys::ALL.iter().position(|it| it == name);
         Self {
             hash: redis::Script::new(&text).get_hash().to_owned(),

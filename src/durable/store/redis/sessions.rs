@@ -5,7 +5,6 @@ use super::inner::{Inner, after_others};
 use super::namespaces;
 use super::routing::{self, Write};
 use super::scripts::Arguments;
-use super::subscriber::Subscription;
 use super::{last_numbers, probe, reply};
 use crate::durable::failure::{Cause, Effect, Failure};
 use crate::durable::store::kind::TypeSet;
@@ -18,7 +17,6 @@ const MAX_DECLARATIONS: usize = 10;
 
 /// Refuses a server that is unfit, and writes the layout if the store is new.
 pub(super) async fn open_store(inner: &Inner, wait_for_disk: bool) -> Result<(), Failure> {
-    inner.link.connected().await?;
     probe::refuse_unfit(inner, inner.allow_eviction).await?;
     probe::refuse_few_replicas(inner).await?;
     if wait_for_disk {
@@ -30,18 +28,15 @@ pub(super) async fn open_store(inner: &Inner, wait_for_disk: bool) -> Result<(),
     }
     check_births(inner).await?;
     namespaces::record(inner).await;
-    let mut subscription = inner.subscription.clone();
-    let is_known = |it: &Subscription| *it != Subscription::Unknown;
-    subscription.wait_for(is_known).await.ok();
+    inner.nodes.subscribed().await;
     Ok(())
 }
 
 /// Fails if the server has no store, or if the store cannot be read. Writes nothing.
 pub(super) async fn observe_store(inner: &Inner) -> Result<(), Failure> {
-    inner.link.connected().await?;
     // Even a store that may lose tasks can be observed.
     probe::refuse_unfit(inner, true).await?;
-    inner.link.refuse_writes().await;
+    inner.nodes.refuse_writes().await;
     for partition in inner.partitions.all() {
         let mut arguments = Arguments::default();
         arguments.push_number(inner.partitions.count());
@@ -195,12 +190,23 @@ async fn run_upgrade(inner: &Inner, partition: usize, raise: bool) -> Result<Sto
 
 /// Closes a session in all partitions.
 pub(super) async fn close_session(inner: &Inner, session: SessionId) -> Result<(), Failure> {
-    let set = inner.sessions.get(session).set;
+    let (set, mut skipped) = (inner.sessions.get(session).set, None);
     for partition in inner.partitions.all() {
+        let is_last = match close(inner, partition, session).await {
+            Ok(is_last) => is_last,
+            Err(failure) if inner.skips(&failure) => {
+                skipped = Some(failure);
+                continue;
+            }
+            Err(failure) => return Err(failure),
+        };
         // If removing the routes of the set fails, its lists do no harm.
-        if let (true, Some(set)) = (close(inner, partition, session).await?, set) {
+        if let (true, Some(set)) = (is_last, set) {
             routing::remove(inner, partition, set).await.ok();
         }
+    }
+    if let Some(failure) = skipped {
+        return Err(failure);
     }
     inner.sessions.remove(session);
     inner.tail.close(session);
@@ -215,7 +221,7 @@ async fn close(inner: &Inner, partition: usize, session: SessionId) -> Result<bo
         arguments.push_number(session);
         arguments.push(&*inner.client_id);
         arguments.push(cursor);
-        let answer = inner.run(&inner.scripts.close, partition, arguments);
+        let answer = inner.run_part(&inner.scripts.close, partition, arguments);
         cursor = reply::bytes(answer.await?)?;
         if cursor == b"LAST" {
             return Ok(true);

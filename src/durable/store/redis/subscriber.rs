@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use redis::aio::MultiplexedConnection;
 use redis::{PushInfo, PushKind, RedisResult, Value};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::timeout;
 
 use super::connector::{Connector, NewConnection};
@@ -19,38 +19,45 @@ use crate::durable::store::{Event, PushedClaim, SessionId};
 /// The message that a process sends to itself to check a subscription. It means nothing.
 const CHECK: &[u8] = b"";
 
-/// The state of the subscription.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The state of the subscription. Of several, the greatest counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Subscription {
-    /// The first attempt to subscribe has not ended yet.
-    Unknown,
     /// Messages arrive.
     Active,
+    /// The first attempt to subscribe has not ended yet.
+    Unknown,
     /// Messages do not arrive.
     Inactive,
 }
 
-/// Receives the messages on some channels for as long as the store exists.
+/// Receives the messages from a server until its [node](super::node::Node) is dropped.
 pub(super) struct Subscriber {
     pub(super) connector: Connector,
+    /// The channels of all partitions.
     pub(super) channels: Vec<String>,
+    /// The partitions whose messages come from this server.
+    pub(super) partitions: watch::Receiver<Vec<usize>>,
+    /// `true` if the server is a cluster node, from which only messages of its own cluster slots come.
+    pub(super) is_sharded: bool,
     pub(super) clock: Arc<ServerClock>,
     pub(super) sessions: Arc<Sessions>,
     pub(super) events: mpsc::UnboundedSender<Event>,
-    pub(super) state: Arc<watch::Sender<Subscription>>,
+    pub(super) state: watch::Sender<Subscription>,
     /// Changes when the connection is lost. The other connections to the server, which are probably lost, too, are
     /// checked then.
     pub(super) checks: watch::Sender<()>,
+    /// Notified when messages do not arrive: another server may have the partitions now.
+    pub(super) is_lost: Arc<Notify>,
 }
 
 type Pushes = mpsc::UnboundedReceiver<PushInfo>;
 
 impl Subscriber {
-    pub(super) async fn run(self) {
+    pub(super) async fn run(mut self) {
         let mut failures = 0;
-        loop {
+        while let Some(channels) = self.wanted_channels().await {
             failures += 1;
-            if let Ok((new, pushes)) = self.subscribe().await {
+            if let Ok((new, pushes)) = self.subscribe(&channels).await {
                 self.state.send_replace(Subscription::Active);
                 // Messages may have been missed. On this event, the engine looks for what they announced.
                 self.sessions.miss_messages();
@@ -67,17 +74,30 @@ impl Subscriber {
                 failures = 1;
             }
             self.state.send_replace(Subscription::Inactive);
+            self.is_lost.notify_one();
             self.connector.pause(failures).await;
         }
     }
 
+    /// Returns the channels of the partitions whose messages come from this server, as soon as there is one. Returns `None` at the end.
+    async fn wanted_channels(&mut self) -> Option<Vec<String>> {
+        let partitions = self.partitions.wait_for(|it| !it.is_empty()).await.ok()?;
+        let channels = partitions.iter().map(|&it| self.channels[it].clone());
+        Some(channels.collect())
+    }
+
     /// Connects, subscribes, and checks that messages arrive.
-    async fn subscribe(&self) -> Result<(NewConnection, Pushes), Failure> {
+    async fn subscribe(&self, channels: &[String]) -> Result<(NewConnection, Pushes), Failure> {
         let (sender, mut pushes) = mpsc::unbounded_channel();
         let mut new = self.connector.connect(Some(sender)).await?;
+        let connection = &mut new.connection;
         let subscribed = async {
-            new.connection.subscribe(&self.channels).await?;
-            self.check_delivery(&mut new.connection, &mut pushes).await
+            match self.is_sharded {
+                true => subscribe_sharded(connection, channels).await?,
+                false => connection.subscribe(channels).await?,
+            }
+            let delivered = self.check_delivery(channels, connection, &mut pushes);
+            delivered.await
         };
         subscribed.await.map_err(not_connected)?;
         Ok((new, pushes))
@@ -87,18 +107,27 @@ impl Subscriber {
     /// other processes probably lack it, too.
     async fn check_delivery(
         &self,
+        channels: &[String],
         connection: &mut MultiplexedConnection,
         pushes: &mut Pushes,
     ) -> RedisResult<()> {
-        for channel in &self.channels {
-            let publish = redis::cmd("PUBLISH").arg(channel).arg(CHECK).to_owned();
+        let publish = if self.is_sharded {
+            "SPUBLISH"
+        } else {
+            "PUBLISH"
+        };
+        for channel in channels {
+            let publish = redis::cmd(publish).arg(channel).arg(CHECK).to_owned();
             connection
                 .send_packed_command(&publish)
                 .await?
                 .extract_error()?;
             let arrives = async {
                 while let Some(push) = pushes.recv().await {
-                    if push.kind == PushKind::Message && is_check(&push, channel) {
+                    if push.kind == PushKind::SUnsubscribe {
+                        return false;
+                    }
+                    if is_message(&push) && is_check(&push, channel) {
                         return true;
                     }
                     self.forward_early(&push);
@@ -124,11 +153,16 @@ impl Subscriber {
         }
     }
 
-    /// Receives messages until the connection breaks, or does not answer a ping.
-    async fn receive(&self, mut connection: MultiplexedConnection, mut pushes: Pushes) {
+    /// Receives messages until the connection breaks, or does not answer a ping, or the partitions are no longer those of the
+    /// connection. It is then replaced: if a cluster node ends a subscription unasked, the `redis` crate takes that for an answer.
+    async fn receive(&mut self, mut connection: MultiplexedConnection, mut pushes: Pushes) {
         loop {
-            match timeout(self.connector.timeouts.ping_interval, pushes.recv()).await {
-                Ok(Some(push)) if push.kind == PushKind::Disconnection => return,
+            let push = tokio::select! {
+                push = timeout(self.connector.timeouts.ping_interval, pushes.recv()) => push,
+                _ = self.partitions.changed() => return,
+            };
+            match push {
+                Ok(Some(push)) if ends_subscription(&push.kind) => return,
                 Ok(Some(push)) => self.forward(&push),
                 Ok(None) => return,
                 Err(_) => {
@@ -143,7 +177,7 @@ impl Subscriber {
 
     /// Sends the events of a message to the engine.
     fn forward(&self, push: &PushInfo) {
-        if push.kind == PushKind::Message
+        if is_message(push)
             && let Some(Value::BulkString(message)) = push.data.last()
         {
             for event in self.events_of(message).into_iter().flatten() {
@@ -157,9 +191,7 @@ impl Subscriber {
 
     /// Records which partition has woken a session, before the engine sends its next turn.
     fn record_wake(&self, session: Option<SessionId>, push: &PushInfo) {
-        let is_its = |channel: &String| {
-            matches!(push.data.first(), Some(Value::BulkString(it)) if *it == channel.as_bytes())
-        };
+        let is_its = |channel: &String| matches!(push.data.first(), Some(Value::BulkString(it)) if *it == channel.as_bytes());
         if let Some(partition) = self.channels.iter().position(is_its) {
             self.sessions.wake(session, partition);
         }
@@ -196,6 +228,27 @@ impl Subscriber {
             None => Event::Wake(None),
         }
     }
+}
+
+/// Subscribes to channels of a cluster node, one by one, since they are in different cluster slots.
+async fn subscribe_sharded(
+    connection: &mut MultiplexedConnection,
+    channels: &[String],
+) -> RedisResult<()> {
+    for channel in channels {
+        let subscribe = redis::cmd("SSUBSCRIBE").arg(channel).to_owned();
+        let answer = connection.send_packed_command(&subscribe).await?;
+        answer.extract_error()?;
+    }
+    Ok(())
+}
+
+fn is_message(push: &PushInfo) -> bool {
+    matches!(push.kind, PushKind::Message | PushKind::SMessage)
+}
+
+fn ends_subscription(kind: &PushKind) -> bool {
+    matches!(kind, PushKind::Disconnection | PushKind::SUnsubscribe)
 }
 
 /// Returns the session with these decimal digits.

@@ -7,6 +7,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, sleep, timeout};
 
 use self::proxy::Proxy;
+use self::server as redis_server;
 use self::server::Server;
 pub(in crate::durable::store) use self::server::is_installed as is_server_installed;
 use super::{RedisStore, RedisStoreBuilder};
@@ -38,6 +39,8 @@ mod census_tests;
 mod changes_tests;
 mod children_tests;
 mod clock_tests;
+#[path = "../../../../tests/support/redis_cluster.rs"]
+pub(in crate::durable::store) mod cluster;
 mod cluster_tests;
 mod damage_under_load_tests;
 mod damaged_rows_tests;
@@ -48,6 +51,7 @@ mod failing_commands_tests;
 mod failover_tests;
 mod fake_sentinel;
 mod fencing_tokens_tests;
+mod fleet_tests;
 mod group_repair_tests;
 mod groups_tests;
 mod health_tests;

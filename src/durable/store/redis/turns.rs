@@ -32,6 +32,8 @@ pub(super) async fn turn(inner: &Arc<Inner>, request: &Turn) -> Result<TurnAnswe
         round.visit(partition);
         match turn_in(inner, request, partition, &part).await {
             Ok(turned) => round.add(partition, &part, turned),
+            // The other partitions do not wait for this one.
+            Err(failure) if inner.skips(&failure) => round.skip(&part, failure),
             Err(failure) => {
                 round.fail(partition, &failure).await;
                 return Err(after_others(failure, nth));
@@ -48,9 +50,14 @@ struct Round<'a> {
     /// The state of the session at the beginning.
     state: SessionState,
     now: Duration,
-    is_subscribed: bool,
+    /// The partitions whose messages arrived at the beginning, as bits.
+    subscribed: u64,
     /// The partitions that were visited, as bits.
     visited: u64,
+    /// The number of partitions that have answered.
+    answers: usize,
+    /// The failure of a partition that cannot be reached.
+    unreachable: Option<Failure>,
     /// The partition that was claimed from.
     claimed: Option<usize>,
     answer: TurnAnswer,
@@ -69,8 +76,10 @@ impl<'a> Round<'a> {
             request,
             state,
             now: since_boot(),
-            is_subscribed: inner.is_subscribed(),
+            subscribed: subscribed(inner),
             visited: 0,
+            answers: 0,
+            unreachable: None,
             claimed: None,
             answer: TurnAnswer::default(),
         }
@@ -107,7 +116,7 @@ impl<'a> Round<'a> {
         if self.claimed.is_some() {
             part.want = 0;
         }
-        if part.want == 0 || !self.is_subscribed {
+        if part.want == 0 || !self.is_subscribed(partition) {
             part.go_idle = GoIdle::Never;
         }
         part
@@ -125,7 +134,14 @@ impl<'a> Round<'a> {
     fn rests(&self, partition: usize) -> bool {
         let rest = self.state.idle.get(partition);
         let is_early = rest.is_some_and(|rest| self.now < rest.until);
-        is_early && self.served().len() > 1 && self.request.want > 0 && self.is_subscribed
+        is_early
+            && self.served().len() > 1
+            && self.request.want > 0
+            && self.is_subscribed(partition)
+    }
+
+    fn is_subscribed(&self, partition: usize) -> bool {
+        self.subscribed & (1 << partition) != 0
     }
 
     /// Returns the partitions in which the session claims tasks.
@@ -144,6 +160,7 @@ impl<'a> Round<'a> {
         let is_idle = !turned.more && (turned.claim.is_none() || turned.is_idle);
         let rest = (part.go_idle != GoIdle::Never && is_idle).then(|| self.rest_after(&turned));
         self.update(|state| state.idle.answered(partition, rest));
+        self.answers += 1;
         let whole = &mut self.answer;
         self.claimed = self
             .claimed
@@ -154,6 +171,13 @@ impl<'a> Round<'a> {
         whole.is_pushed |= turned.is_pushed;
         whole.next = earlier(whole.next, turned.next);
         whole.next_tick = earlier(whole.next_tick, turned.next_tick);
+    }
+
+    /// Goes on without a partition whose node cannot be reached.
+    fn skip(&mut self, part: &PartitionTurn<'_>, failure: Failure) {
+        let unreached = part.verdicts.iter().map(|it| it.epoch);
+        self.answer.unreached.extend(unreached);
+        self.unreachable = Some(failure);
     }
 
     /// Returns the rest of the session after an answer that says that it is idle.
@@ -183,6 +207,11 @@ impl<'a> Round<'a> {
     }
 
     async fn end(mut self) -> Result<TurnAnswer, Failure> {
+        if let Some(failure) = self.unreachable.take_if(|_| self.answers == 0) {
+            let resume_at = self.state.resume_at;
+            self.update(|state| state.resume_at = resume_at);
+            return Err(failure);
+        }
         if self.claims_all_wanted() {
             self.leave_others().await;
         }
@@ -195,11 +224,17 @@ impl<'a> Round<'a> {
             self.add_rest(partition, idle.get(partition));
         }
         self.add_tick();
-        if self.request.go_idle && !self.is_subscribed && !self.inner.is_subscribed() {
-            let next = self.answer.next.unwrap_or(POLL_INTERVAL);
-            self.answer.next = Some(next.min(POLL_INTERVAL));
+        if self.has_to_poll() {
+            self.answer.next = earlier(self.answer.next, Some(POLL_INTERVAL));
         }
         Ok(self.answer)
+    }
+
+    /// Returns `true` if the session may have to claim a task of which no message tells.
+    fn has_to_poll(&self) -> bool {
+        let is_deaf =
+            self.served().any(|it| !self.is_subscribed(it)) && !self.inner.is_subscribed();
+        self.unreachable.is_some() || self.request.go_idle && is_deaf
     }
 
     /// Adds a partition that this turn may have passed over.
@@ -241,12 +276,13 @@ impl<'a> Round<'a> {
                 &self.inner.client_id,
             );
             self.update(|state| state.idle.leave(partition));
-            let turn = self
-                .inner
-                .run(&self.inner.scripts.turn, partition, arguments);
-            if turn.await.is_err() {
+            let script = &self.inner.scripts.turn;
+            let turn = self.inner.run_part(script, partition, arguments);
+            if let Err(failure) = turn.await {
                 self.update(|state| state.idle.wake(partition));
-                return;
+                if !self.inner.skips(&failure) {
+                    return;
+                }
             }
         }
     }
@@ -254,6 +290,13 @@ impl<'a> Round<'a> {
     fn update(&self, change: impl FnOnce(&mut SessionState)) {
         self.inner.sessions.update(self.request.session, change);
     }
+}
+
+/// Returns the partitions whose messages arrive, as bits.
+fn subscribed(inner: &Inner) -> u64 {
+    let all = inner.partitions.all();
+    let subscribed = all.filter(|&it| inner.nodes.is_subscribed(it));
+    subscribed.fold(0, |bits, it| bits | 1 << it)
 }
 
 async fn turn_in(

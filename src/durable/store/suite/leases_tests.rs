@@ -309,6 +309,7 @@ pub async fn a_renewal_reports_lost_claims(it: &dyn Harness) {
     let expected = RenewAnswer {
         lost: vec![reaped, ended, 999],
         cancelled: vec![],
+        ..RenewAnswer::default()
     };
     assert_eq!(one.renew([reaped, held, ended, 999]).await, expected);
     assert_eq!(

@@ -1,4 +1,4 @@
-//! [`Redis`]: the harness of the store in Redis.
+//! [`Redis`]: the harness of the store in Redis, on a server of its own or on a cluster.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
@@ -7,15 +7,19 @@ use std::time::{Duration, Instant};
 use super::Harness;
 use crate::durable::clock::Clock;
 use crate::durable::store::Store;
+use crate::durable::store::redis::tests::cluster::{Cluster, PRIMARIES};
 use crate::durable::store::redis::tests::invariants::INVARIANTS;
 use crate::durable::store::redis::tests::server::Server;
 use crate::durable::store::redis::tests::{ServerConnection, age, is_server_installed};
 use crate::durable::store::redis::{RedisStore, Time};
 use crate::sync::Number;
 
-/// A namespace of a server that concurrent tests share.
-pub(super) struct Redis {
-    server: Arc<Server>,
+/// A namespace of a cluster.
+pub(super) type RedisCluster = Redis<true>;
+
+/// A namespace of a server, or of a cluster, that concurrent tests share.
+pub(super) struct Redis<const IS_CLUSTER: bool = false> {
+    shared: SharedServer,
     connection: ServerConnection,
     clock: Clock,
     namespace: String,
@@ -23,19 +27,53 @@ pub(super) struct Redis {
     stores: RefCell<Vec<Weak<RedisStore>>>,
 }
 
-impl Harness for Redis {
+enum SharedServer {
+    Server(Arc<Server>),
+    /// A cluster, and the node that has the namespace.
+    Cluster(Arc<Cluster>, usize),
+}
+
+impl SharedServer {
+    fn new(is_cluster: bool, namespace: &str) -> Self {
+        if !is_cluster {
+            return Self::Server(Server::shared());
+        }
+        let cluster = Cluster::shared();
+        let owner = cluster.owner(&format!("throng:{{{namespace}:0}}:"));
+        Self::Cluster(cluster, owner)
+    }
+
+    /// Returns the server that has the namespace.
+    fn server(&self) -> &Server {
+        match self {
+            Self::Server(server) => server,
+            Self::Cluster(cluster, owner) => cluster.node(*owner),
+        }
+    }
+
+    /// Returns a URL with which the store can be opened: that of any node.
+    fn url(&self) -> String {
+        match self {
+            Self::Server(server) => server.url(),
+            Self::Cluster(cluster, owner) => cluster.url((owner + 1) % PRIMARIES),
+        }
+    }
+}
+
+impl<const IS_CLUSTER: bool> Harness for Redis<IS_CLUSTER> {
     fn is_available() -> bool {
         is_server_installed()
     }
 
     fn new() -> Self {
         static NEXT: Number = Number::new(0);
-        let server = Server::shared();
+        let namespace = format!("test-{}", NEXT.add(1));
+        let shared = SharedServer::new(IS_CLUSTER, &namespace);
         Self {
-            connection: ServerConnection::to(&server),
-            server,
+            connection: ServerConnection::to(shared.server()),
+            shared,
             clock: Clock::manual(),
-            namespace: format!("test-{}", NEXT.add(1)),
+            namespace,
             stores: RefCell::default(),
         }
     }
@@ -51,7 +89,7 @@ impl Harness for Redis {
     }
 
     fn connect(&self) -> Store {
-        let mut builder = RedisStore::builder(&self.server.url());
+        let mut builder = RedisStore::builder(&self.shared.url());
         builder.namespace(&*self.namespace);
         let opened = RedisStore::open_as(&builder, Time::manual(self.clock.clone()));
         let store = futures::executor::block_on(opened);
@@ -61,7 +99,7 @@ impl Harness for Redis {
     }
 
     fn observe(&self) -> Store {
-        let mut builder = RedisStore::builder(&self.server.url());
+        let mut builder = RedisStore::builder(&self.shared.url());
         builder.namespace(&*self.namespace);
         let observed = RedisStore::observe_as(&builder, Time::manual(self.clock.clone()));
         futures::executor::block_on(observed).expect("the store can be observed")
@@ -69,7 +107,7 @@ impl Harness for Redis {
 
     fn contents(&self) -> Vec<(String, Vec<u8>)> {
         let prefix = format!("throng:{{{}:", self.namespace);
-        self.server.contents(&prefix)
+        self.shared.server().contents(&prefix)
     }
 
     /// The store detects a crash after some time. Here, the leases of the process have ended, its claims are suspects, and
@@ -96,7 +134,7 @@ impl Harness for Redis {
     }
 
     fn age(&self, time: Duration) {
-        age(&self.server, &self.namespace, &self.clock, time);
+        age(self.shared.server(), &self.namespace, &self.clock, time);
     }
 
     /// Counts the elements of all keys, except for the counts, the statistics, the layout, and the watchers of tasks that are alive.
@@ -121,11 +159,21 @@ impl Harness for Redis {
     }
 }
 
-impl Redis {
+impl<const IS_CLUSTER: bool> Redis<IS_CLUSTER> {
     /// Runs a script of the tests.
     fn eval(&self, script: &str, arguments: &[&str]) -> i64 {
         let base = format!("throng:{{{}:0}}:", self.namespace);
-        let mut command = vec!["EVAL", script, "0", &base];
+        let of_slots = [
+            ("'NUMSUB'", "'SHARDNUMSUB'"),
+            ("'CHANNELS'", "'SHARDCHANNELS'"),
+            ("'PUBLISH'", "'SPUBLISH'"),
+        ];
+        let replace = |script: String, (from, to): &(&str, &str)| script.replace(from, to);
+        let script = match IS_CLUSTER {
+            true => of_slots.iter().fold(script.to_owned(), replace),
+            false => script.to_owned(),
+        };
+        let mut command = vec!["EVAL", &script, "0", &base];
         command.extend(arguments);
         match self.connection.ask(&command) {
             redis::Value::Int(answer) => answer,
@@ -134,7 +182,7 @@ impl Redis {
     }
 }
 
-impl Drop for Redis {
+impl<const IS_CLUSTER: bool> Drop for Redis<IS_CLUSTER> {
     fn drop(&mut self) {
         self.eval(REMOVE, &[]);
     }

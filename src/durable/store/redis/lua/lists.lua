@@ -34,7 +34,7 @@ local function wake_set(set, most)
     if most <= 0 then return 0 end
     local idle = call('ZPOPMAX', key)[1]
     if not idle then return most end
-    local reached = redis.pcall('PUBLISH', BASE .. 'client:' .. sub(idle, 1, 8), 'w' .. sub(idle, 9))
+    local reached = redis.pcall(PUBLISH, BASE .. 'client:' .. sub(idle, 1, 8), 'w' .. sub(idle, 9))
     if type(reached) == 'table' then return 0 end
     if reached > 0 then most = most - 1 end
   end

@@ -6,7 +6,7 @@
 -- worker sends a request at least once a minute. The difference is absolute, since the clock may have been set back.
 local function is_gone(session)
   if math.abs(now - session.at) < SILENCE_LIMIT then return false end
-  local receivers = redis.pcall('PUBSUB', 'NUMSUB', BASE .. 'client:' .. session.client)
+  local receivers = redis.pcall('PUBSUB', NUMSUB, BASE .. 'client:' .. session.client)
   return receivers.err ~= nil or receivers[2] == 0
 end
 

@@ -52,7 +52,7 @@ end
 local function flush()
   state.messages, state.counts = nil, nil
   for client, of_client in pairs(messages) do
-    redis.pcall('PUBLISH', BASE .. 'client:' .. client, 'e' .. concat(of_client))
+    redis.pcall(PUBLISH, BASE .. 'client:' .. client, 'e' .. concat(of_client))
   end
   for what, n in pairs(counts) do
     local is_added, failure = pcall(call, 'HINCRBY', META, what, n)

@@ -22,7 +22,7 @@ end
 -- stopped, which the server does not detect at once.
 local function accepts(session)
   if not session or #session.first ~= 6 or session.set ~= plain_set then return false end
-  local receivers = redis.pcall('PUBSUB', 'NUMSUB', BASE .. 'client:' .. session.client)
+  local receivers = redis.pcall('PUBSUB', NUMSUB, BASE .. 'client:' .. session.client)
   if receivers.err or receivers[2] == 0 then return false end
   local oldest = string.match(session.undelivered, 'p(%d+) ')
   local owner = oldest and call('HGET', CLAIMS, oldest .. 'o')
@@ -63,7 +63,7 @@ local function claim_for(idle, score, session, entries)
   call('ZADD', LEASE, now + lease, epoch)
   call('HSET', META, 'epoch', packed_epochs)
   call('LTRIM', READY, #entries, -1)
-  local reached = redis.pcall('PUBLISH', BASE .. 'client:' .. session.client, message(id, epoch, left > 0, entries))
+  local reached = redis.pcall(PUBLISH, BASE .. 'client:' .. session.client, message(id, epoch, left > 0, entries))
   if type(reached) ~= 'number' then error(reached) end
 end
 

@@ -2,172 +2,72 @@
 
 use redis::Value;
 
-use super::health_tests::failing;
+use super::cluster::{Cluster, PRIMARIES, text};
 use super::*;
-use crate::durable::DurableClient;
-use crate::durable::store::Store;
 use crate::durable::store::redis::keys;
 
-/// Three servers, each of which has a third of the slots.
-struct Cluster {
-    nodes: Vec<Server>,
-    ids: Vec<String>,
-}
-
-const SLOTS: u64 = 16_384;
 const BASE: &str = "throng:{default:0}:";
 
-impl Cluster {
-    async fn start() -> Self {
-        let nodes: Vec<_> = (0..3)
-            .map(|_| Server::with(&["--cluster-enabled", "yes", "--appendonly", "no"]))
-            .collect();
-        for (node, first) in nodes.iter().zip(0..) {
-            let slots = (first * SLOTS / 3..(first + 1) * SLOTS / 3).map(|slot| slot.to_string());
-            let slots: Vec<_> = slots.collect();
-            let slots = slots.iter().map(|slot| &**slot);
-            let command: Vec<_> = ["CLUSTER", "ADDSLOTS"].into_iter().chain(slots).collect();
-            node.ask(&command);
-            node.ask(&["CLUSTER", "SET-CONFIG-EPOCH", &(first + 1).to_string()]);
-        }
-        for node in &nodes[1..] {
-            nodes[0].ask(&["CLUSTER", "MEET", "127.0.0.1", &node.port().to_string()]);
-        }
-        let ids = nodes
-            .iter()
-            .map(|node| text(node.ask(&["CLUSTER", "MYID"])));
-        let ids = ids.collect();
-        let cluster = Self { nodes, ids };
-        cluster.until_agreed().await;
-        cluster
-    }
-
-    /// Waits until each node knows the owners of all slots.
-    async fn until_agreed(&self) {
-        let agreed = async {
-            for node in &self.nodes {
-                while !text(node.ask(&["CLUSTER", "INFO"])).contains("cluster_state:ok")
-                    || !is_list_of(&node.ask(&["CLUSTER", "SLOTS"]), self.nodes.len())
-                {
-                    sleep(Duration::from_millis(20)).await;
-                }
-            }
-        };
-        timeout(2 * DEADLINE, agreed).await.expect("they agree");
-    }
-
-    /// Returns the node that owns the slot of a store with the default name, and another node.
-    fn owner_and_other(&self) -> (usize, usize) {
-        let slot: u64 = self.slot().parse().unwrap();
-        let owner = (0..3).find(|nth| slot < (nth + 1) * SLOTS / 3).unwrap() as usize;
-        (owner, (owner + 1) % 3)
-    }
-
-    fn slot(&self) -> String {
-        match self.nodes[0].ask(&["CLUSTER", "KEYSLOT", BASE]) {
-            Value::Int(slot) => slot.to_string(),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn url(&self, node: usize) -> String {
-        format!("redis://127.0.0.1:{}/", self.nodes[node].port())
-    }
-
-    /// Begins to move the slot.
-    fn begin(&self, from: usize, to: usize) {
-        let slot = self.slot();
-        self.nodes[to].ask(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &self.ids[from]]);
-        self.nodes[from].ask(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &self.ids[to]]);
-    }
-
-    /// Moves some keys, or all remaining ones.
-    fn move_keys(&self, from: usize, to: usize, most: usize) {
-        let (slot, most) = (self.slot(), most.to_string());
-        let Value::Array(keys) = self.nodes[from].ask(&["CLUSTER", "GETKEYSINSLOT", &slot, &most])
-        else {
-            panic!("keys are a list");
-        };
-        let port = self.nodes[to].port().to_string();
-        for key in keys.into_iter().map(text) {
-            self.nodes[from].ask(&["MIGRATE", "127.0.0.1", &port, &key, "0", "5000"]);
-        }
-    }
-
-    /// Completes the move of the slot.
-    fn end(&self, to: usize) {
-        let others = (0..3).filter(|&node| node != to);
-        for node in [to].into_iter().chain(others) {
-            let slot = self.slot();
-            self.nodes[node].ask(&["CLUSTER", "SETSLOT", &slot, "NODE", &self.ids[to]]);
-        }
-    }
-
-    /// Returns the values of the store's keys, on whichever node they are.
-    fn content(&self) -> Vec<Vec<String>> {
-        let read = |node: &Server, key: &str| {
-            let kind = text(node.try_ask(&["TYPE", key]).unwrap_or(Value::Nil));
-            let answer = match &*kind {
-                "hash" => node.try_ask(&["HGETALL", key]),
-                "list" => node.try_ask(&["LRANGE", key, "0", "-1"]),
-                "set" => node.try_ask(&["SMEMBERS", key]),
-                "zset" => node.try_ask(&["ZRANGE", key, "0", "-1", "WITHSCORES"]),
-                _ => None,
-            };
-            format!("{answer:?}")
-        };
-        let contents = self.nodes.iter().map(|node| {
-            let keys = keys::ALL.iter().map(|name| keys::key(BASE, name));
-            keys.map(|key| read(node, &key)).collect()
-        });
-        contents.collect()
-    }
-
-    /// Fills the missing keys of a store, except for the one that never exists, with rows that have no meaning
-    /// for years.
-    fn fill(&self, node: usize) {
-        let (nothing, row, never) = ("~".repeat(16), "0".repeat(80), "99999999999999");
-        for name in &keys::ALL[1..] {
-            let key = keys::key(BASE, name);
-            if self.nodes[node].ask(&["EXISTS", &key]) == Value::Int(1) {
-                continue;
-            }
-            match *name {
-                "DUE" | "LEASE" | "EXPIRY" | "DIED" | "AWAITING" | "IDLE" => {
-                    self.nodes[node].ask(&["ZADD", &key, never, &nothing])
-                }
-                "QUARANTINED" => self.nodes[node].ask(&["SADD", &key, &nothing]),
-                "READY" => self.nodes[node].ask(&["RPUSH", &key, &row]),
-                _ => self.nodes[node].ask(&["HSET", &key, &nothing, &row]),
-            };
-        }
-    }
+fn slot(cluster: &Cluster) -> u64 {
+    cluster.slot(BASE)
 }
 
-fn text(value: Value) -> String {
-    match value {
-        Value::BulkString(bytes) => String::from_utf8(bytes).unwrap(),
-        Value::SimpleString(text) | Value::VerbatimString { text, .. } => text,
-        other => format!("{other:?}"),
-    }
+/// Returns the node that owns the slot of a store with the default name, and another node.
+fn owner_and_other(cluster: &Cluster) -> (usize, usize) {
+    let owner = cluster.owner(BASE);
+    (owner, (owner + 1) % PRIMARIES)
 }
 
-fn is_list_of(value: &Value, len: usize) -> bool {
-    matches!(value, Value::Array(list) if list.len() == len)
+/// Returns the values of the store's keys, on whichever node they are.
+fn content(cluster: &Cluster) -> Vec<Vec<String>> {
+    let read = |node: &Server, key: &str| {
+        let kind = text(node.try_ask(&["TYPE", key]).unwrap_or(Value::Nil));
+        let answer = match &*kind {
+            "hash" => node.try_ask(&["HGETALL", key]),
+            "list" => node.try_ask(&["LRANGE", key, "0", "-1"]),
+            "set" => node.try_ask(&["SMEMBERS", key]),
+            "zset" => node.try_ask(&["ZRANGE", key, "0", "-1", "WITHSCORES"]),
+            _ => None,
+        };
+        format!("{answer:?}")
+    };
+    let contents = (0..PRIMARIES).map(|node| {
+        let keys = keys::ALL.iter().map(|name| keys::key(BASE, name));
+        keys.map(|key| read(cluster.node(node), &key)).collect()
+    });
+    contents.collect()
+}
+
+/// Fills the missing keys of a store, except for the one that never exists, with rows that have no meaning for years.
+fn fill(node: &Server) {
+    let (nothing, row, never) = ("~".repeat(16), "0".repeat(80), "99999999999999");
+    for name in &keys::ALL[1..] {
+        let key = keys::key(BASE, name);
+        if node.ask(&["EXISTS", &key]) == Value::Int(1) {
+            continue;
+        }
+        match *name {
+            "DUE" | "LEASE" | "EXPIRY" | "DIED" | "AWAITING" | "IDLE" => {
+                node.ask(&["ZADD", &key, never, &nothing])
+            }
+            "QUARANTINED" => node.ask(&["SADD", &key, &nothing]),
+            "READY" => node.ask(&["RPUSH", &key, &row]),
+            _ => node.ask(&["HSET", &key, &nothing, &row]),
+        };
+    }
 }
 
 #[tokio::test]
-async fn a_store_is_opened_at_the_node_that_owns_its_slot() {
+async fn a_store_is_opened_at_any_node() {
     needs_redis!();
-    let cluster = Cluster::start().await;
-    let (owner, other) = cluster.owner_and_other();
+    let cluster = Cluster::start();
+    let (owner, other) = owner_and_other(&cluster);
     let worker = Worker::new(open(&cluster.url(owner)).await).await;
     worker.enqueue([task(1)]).await;
-    assert_eq!(worker.claim(9).await.tasks.len(), 1);
-    let error = RedisStore::open(&cluster.url(other)).await.unwrap_err();
-    assert!(error.is_unfit() && !error.is_unknown(), "{error}");
-    let address = format!("127.0.0.1:{}", cluster.nodes[owner].port());
-    assert!(error.to_string().contains(&address), "{error}");
+    let elsewhere = Worker::new(open(&cluster.url(other)).await).await;
+    assert_eq!(elsewhere.claim(9).await.tasks.len(), 1);
+    let observed = RedisStore::observe(&cluster.url(other)).await.unwrap();
+    assert_eq!(observed.0.counts().await.unwrap().claimed, 1);
     // A cluster node has one database.
     let error = RedisStore::open(&format!("{}1", cluster.url(owner)))
         .await
@@ -176,12 +76,134 @@ async fn a_store_is_opened_at_the_node_that_owns_its_slot() {
         error.is_invalid() && error.to_string().contains("database 0"),
         "{error}"
     );
-    // With this many partitions, each node lacks some.
-    for node in 0..3 {
-        let mut builder = RedisStore::builder(&cluster.url(node));
-        let error = builder.partitions(64).open().await.unwrap_err();
-        assert!(error.is_unfit(), "{error}");
+    // The namespaces are listed, wherever the list is and they are.
+    for namespace in ["mail", "images", "letters"] {
+        let mut builder = RedisStore::builder(&cluster.url(0));
+        builder.namespace(namespace).open().await.unwrap();
     }
+    for node in 0..PRIMARIES {
+        let listed = RedisStore::builder(&cluster.url(node)).namespaces().await;
+        assert_eq!(listed.unwrap(), ["default", "images", "letters", "mail"]);
+    }
+    // All partitions of such a namespace would be in one slot, or the keys of one partition in several.
+    for namespace in ["{}", "}", "a}b"] {
+        let mut builder = RedisStore::builder(&cluster.url(0));
+        let error = builder.namespace(namespace).open().await.unwrap_err();
+        assert!(
+            error.is_invalid() && error.to_string().contains("brace"),
+            "{error}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_store_on_a_cluster_is_opened_if_one_of_several_nodes_answers() {
+    needs_redis!();
+    let (cluster, single) = (Cluster::start(), Server::start());
+    let urls = ["redis://127.0.0.1:1/", &cluster.url(1)];
+    let worker = Worker::new(RedisStore::cluster(urls).open().await.unwrap()).await;
+    worker.enqueue([task(1)]).await;
+    let single = format!("redis://127.0.0.1:{}/", single.port());
+    let error = RedisStore::cluster([&*single]).open().await.unwrap_err();
+    assert!(
+        error.is_unfit() && error.to_string().contains("no cluster"),
+        "{error}"
+    );
+    let error = RedisStore::cluster([]).open().await.unwrap_err();
+    assert!(error.is_invalid(), "{error}");
+}
+
+/// A store does not go on with one node: its messages would not be those of the processes that know the others.
+#[tokio::test]
+async fn a_user_who_may_not_ask_for_the_nodes_is_told_so() {
+    needs_redis!();
+    let cluster = Cluster::start();
+    for node in 0..PRIMARIES {
+        let user = [
+            "ACL", "SETUSER", "one", "on", ">secret", "~*", "&*", "+@all", "-cluster",
+        ];
+        cluster.node(node).ask(&user);
+        let url = cluster.url(node).replace("//", "//one:secret@");
+        let error = RedisStore::open(&url).await.unwrap_err();
+        assert!(
+            error.is_denied() && error.to_string().contains("cluster|slots"),
+            "{error}"
+        );
+    }
+}
+
+/// Returns the numbers of connections for requests and for messages.
+fn connections(node: &Server) -> (usize, usize) {
+    let count = |kind| {
+        text(node.ask(&["CLIENT", "LIST", "TYPE", kind]))
+            .lines()
+            .count()
+    };
+    (count("normal"), count("pubsub"))
+}
+
+/// With 16 partitions, each node has some.
+#[tokio::test]
+async fn tasks_of_all_nodes_run_and_end() {
+    needs_redis!();
+    const TASKS: u64 = 200;
+    let cluster = Cluster::start();
+    let open = async || {
+        let mut builder = RedisStore::builder(&cluster.url(0));
+        Worker::new(builder.partitions(16).open().await.unwrap()).await
+    };
+    let (worker, other) = (open().await, open().await);
+    let mut events = worker.store.events();
+    other.enqueue((0..TASKS).map(task)).await;
+    for node in 0..PRIMARIES {
+        let Value::Int(keys) = cluster.node(node).ask(&["DBSIZE"]) else {
+            panic!("a number");
+        };
+        assert!(keys > 20, "{node}: {keys}");
+        // For requests and for messages, of two processes, and the one that asks. Those to the nodes that were given end soon.
+        let few = async {
+            while connections(cluster.node(node)) != (3, 2) {
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let found = timeout(DEADLINE, few).await;
+        assert!(found.is_ok(), "{:?}", connections(cluster.node(node)));
+    }
+    let mut claimed = 0;
+    while let Some(claim) = worker.turn(Vec::new(), MAX_BATCH_TASKS).await.claim {
+        claimed += claim.tasks.len() as u64;
+        assert_eq!(worker.turn(done(&claim), 0).await.refused, []);
+    }
+    let counts = worker.store.counts().await.unwrap();
+    assert_eq!((claimed, counts.done), (TASKS, TASKS));
+    // A message wakes an idle worker from each node.
+    while events.try_recv().is_ok() {}
+    for number in 0..20 {
+        assert_eq!(worker.turn(Vec::new(), 1).await.claim, None);
+        other.enqueue([task(TASKS + number)]).await;
+        until(&mut events, &Event::Wake(None)).await;
+        let claim = worker.claim(1).await;
+        worker.turn(done(&claim), 0).await;
+    }
+}
+
+#[tokio::test]
+async fn a_store_opens_at_once_if_the_node_with_the_list_of_namespaces_is_down() {
+    needs_redis!();
+    let mut cluster = Cluster::start();
+    let lists = cluster.owner(keys::NAMESPACES);
+    let names = (0..).map(|number| format!("store-{number}"));
+    let mut names = names.filter(|name| cluster.owner(&keys::base(name, 0)) != lists);
+    let name = names.next().expect("there are other nodes");
+    let owner = cluster.owner(&keys::base(&name, 0));
+    cluster.node_mut(lists).kill();
+    let mut builder = RedisStore::builder(&cluster.url(owner));
+    // A request to a node that is down waits for so long.
+    let opened = builder
+        .namespace(name)
+        .answer_timeout(Duration::from_secs(600))
+        .open();
+    timeout(DEADLINE, opened).await.expect("it opens").unwrap();
 }
 
 /// The server refuses a request, which has no effect. On a slow machine, it may not answer in time.
@@ -220,31 +242,25 @@ async fn assert_all_wait(worker: &Worker, claim: &Claim) {
 #[tokio::test]
 async fn a_slot_that_moves_stops_no_script_half_way() {
     needs_redis!();
-    let cluster = Cluster::start().await;
-    let (from, to) = cluster.owner_and_other();
+    let cluster = Cluster::start();
+    let (from, to) = owner_and_other(&cluster);
     let worker = Worker::new(open_hurried(&cluster.url(from)).await).await;
     worker.enqueue([task(1), task(2)]).await;
     let claim = worker.claim(1).await;
-    cluster.fill(from);
-    let before = cluster.content();
-    cluster.begin(from, to);
+    fill(cluster.node(from));
+    let before = content(&cluster);
+    cluster.begin_move(slot(&cluster), from, to);
     assert_all_wait(&worker, &claim).await;
-    assert_eq!(cluster.content(), before);
-    cluster.move_keys(from, to, 10);
-    let halves = cluster.content();
+    assert_eq!(content(&cluster), before);
+    cluster.move_keys(slot(&cluster), from, to, 10);
+    let halves = content(&cluster);
     assert_all_wait(&worker, &claim).await;
-    assert_eq!(cluster.content(), halves);
-    cluster.move_keys(from, to, 100);
-    cluster.end(to);
+    assert_eq!(content(&cluster), halves);
+    cluster.move_keys(slot(&cluster), from, to, 100);
+    cluster.end_move(slot(&cluster), to);
     // From here on, the old node names the new one.
-    let failure = settled(|| worker.store.counts()).await.unwrap_err();
-    assert!(matches!(failure.cause, Cause::Unfit(_)), "{failure}");
-    let address = format!("127.0.0.1:{}", cluster.nodes[to].port());
-    assert!(failure.to_string().contains(&address), "{failure}");
-    let client = DurableClient::open(Store(Arc::clone(&worker.store) as Arc<dyn Backend>));
-    let error = client.counts().await.unwrap_err();
-    assert!(error.is_unfit(), "{error}");
-    assert!(failing(&client).contains(&address), "{}", failing(&client));
+    let settled_counts = settled(|| worker.store.counts()).await.unwrap();
+    assert_eq!((settled_counts.stored, settled_counts.claimed), (2, 1));
     let there = Worker::new(open(&cluster.url(to)).await).await;
     assert_eq!(there.turn(done(&claim), 0).await.refused, []);
     assert_eq!(there.claim(1).await.tasks[0].id, id(2));

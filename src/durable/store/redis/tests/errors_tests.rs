@@ -16,6 +16,8 @@ enum Then {
     SendWhole,
     Wait,
     Reconnect,
+    /// Ask the node with this address.
+    Elsewhere(String, bool),
     Fail,
 }
 
@@ -26,6 +28,7 @@ fn check(answer: &str, then: &Then, cause: &Cause, effect: Effect) {
         Fault::NoScript => Then::SendWhole,
         Fault::Wait(_) => Then::Wait,
         Fault::Broken(_) => Then::Reconnect,
+        Fault::Elsewhere(to, _) => Then::Elsewhere(to.address.clone(), to.is_asking),
         Fault::Final(_) => Then::Fail,
     };
     let failure = fault.into_failure();
@@ -40,7 +43,6 @@ fn check(answer: &str, then: &Then, cause: &Cause, effect: Effect) {
 fn a_request_waits_for_a_server_that_is_not_ready() {
     for answer in [
         "LOADING Redis is loading the dataset in memory",
-        "ASK 866 127.0.0.1:7001",
         "TRYAGAIN Multiple keys request during rehashing of slot",
         "CLUSTERDOWN Hash slot not served",
         "CLUSTERDOWN The cluster is down",
@@ -74,8 +76,14 @@ fn a_connection_to_a_replica_is_closed() {
 
 #[test]
 fn a_cluster_node_names_the_owner_of_a_slot() {
+    let ask = "ASK 866 127.0.0.1:7001";
+    let there = |is_asking| Then::Elsewhere(String::from("127.0.0.1:7001"), is_asking);
+    check(ask, &there(true), &Cause::Unavailable, Effect::None);
     let fault = read("MOVED 866 127.0.0.1:7001");
-    assert!(matches!(fault, Fault::Final(_)), "{fault:?}");
+    let Fault::Elsewhere(to, _) = &fault else {
+        panic!("{fault:?}");
+    };
+    assert_eq!((&*to.address, to.is_asking), ("127.0.0.1:7001", false));
     let failure = fault.into_failure();
     assert_eq!(failure.effect, Effect::None);
     assert!(matches!(failure.cause, Cause::Unfit(_)), "{failure}");

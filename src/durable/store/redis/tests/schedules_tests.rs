@@ -357,15 +357,14 @@ async fn a_schedule_is_on_the_disk_when_it_is_defined() {
     builder.wait_for_disk(true);
     let target = RedisAddress::url(&server.url()).resolve().unwrap();
     let (sender, _events) = mpsc::unbounded_channel();
-    let (time, runtime) = (Time::server(), tokio::runtime::Handle::current());
-    let inner = Inner::start(
-        &builder,
+    let connected = Inner::connect(
+        builder,
         target,
-        &"redis".into(),
-        time,
-        &runtime,
+        "redis".into(),
+        Time::server(),
         Some(sender),
     );
+    let inner = connected.await.unwrap();
     // A server that cannot wait is refused when a store is opened, so this one is not opened.
     inner.has_to_wait.set(true).unwrap();
     let time = Clock::machine().wall() + HOUR;

@@ -5,57 +5,30 @@ use std::fs;
 use std::path::Path;
 
 use super::super::keys::{self, ALL, Keys};
-use super::super::scripts::{FILES, Script, Scripts, TimeSource};
+use super::super::scripts::{FILES, Script, TimeSource};
 use crate::durable::store::layouts::Layouts;
 
 /// Commands without a key.
-const WITHOUT_KEYS: [&str; 4] = ["TIME", "PUBLISH", "PUBSUB", "INFO"];
+const WITHOUT_KEYS: [&str; 5] = ["TIME", "PUBLISH", "SPUBLISH", "PUBSUB", "INFO"];
 
-fn all() -> Vec<(&'static str, &'static Script)> {
-    let scripts = Scripts::of(TimeSource::Server, Layouts::KNOWN);
-    vec![
-        ("enqueue", &scripts.enqueue),
-        ("turn", &scripts.turn),
-        ("renew", &scripts.renew),
-        ("status", &scripts.status),
-        ("cancel", &scripts.cancel),
-        ("run_now", &scripts.run_now),
-        ("move_tasks", &scripts.move_tasks),
-        ("move_list", &scripts.move_list),
-        ("kinds", &scripts.kinds),
-        ("last_numbers", &scripts.last_numbers),
-        ("open", &scripts.open),
-        ("close", &scripts.close),
-        ("dead_letters", &scripts.dead_letters),
-        ("dead_letter_payload", &scripts.dead_letter_payload),
-        ("replay", &scripts.replay),
-        ("maintain", &scripts.maintain),
-        ("counts", &scripts.counts),
-        ("errors", &scripts.errors),
-        ("report_progress", &scripts.report_progress),
-        ("read_progress", &scripts.read_progress),
-        ("store_steps", &scripts.store_steps),
-        ("read_steps", &scripts.read_steps),
-        ("signal", &scripts.signal),
-        ("take_notes", &scripts.take_notes),
-        ("tell_parents", &scripts.tell_parents),
-        ("list_tasks", &scripts.list_tasks),
-        ("record_types", &scripts.record_types),
-        ("record_stats", &scripts.record_stats),
-        ("read_stats", &scripts.read_stats),
-        ("overview", &scripts.overview),
-        ("diagnose", &scripts.diagnose),
-        ("routes", &scripts.routes),
-        ("advance_epochs", &scripts.advance_epochs),
-        ("upgrade", &scripts.upgrade),
-    ]
+/// Returns all scripts, for a server of its own, or for the nodes of a cluster.
+fn all_of(is_cluster: bool) -> Vec<(&'static str, Script)> {
+    let scripts = FILES.iter().filter(|(_, file)| file.contains("\n-- KEYS:"));
+    let compose = |name| Script::new(name, TimeSource::Server, Layouts::KNOWN, is_cluster);
+    scripts.map(|&(name, _)| (name, compose(name))).collect()
+}
+
+fn all() -> Vec<(&'static str, Script)> {
+    let all = all_of(false);
+    assert!(all.len() > 40, "{}", all.len());
+    all
 }
 
 /// Returns the commands of all scripts, in lower case.
 pub(super) fn commands() -> BTreeSet<String> {
     let mut commands = BTreeSet::new();
     for (_, script) in all() {
-        let code = code(script);
+        let code = code(&script);
         commands.extend(calls(&code).iter().map(|call| call.1.to_ascii_lowercase()));
     }
     commands
@@ -132,9 +105,9 @@ fn the_keys_of_a_script_are_in_one_slot() {
 #[test]
 fn every_script_declares_a_key_that_never_exists() {
     for (name, script) in all() {
-        assert_eq!(given(script)[..2], ["NONE", "META"], "{name}");
+        assert_eq!(given(&script)[..2], ["NONE", "META"], "{name}");
         assert!(
-            calls(&code(script)).iter().all(|call| call.2 != "NONE"),
+            calls(&code(&script)).iter().all(|call| call.2 != "NONE"),
             "{name}"
         );
     }
@@ -145,17 +118,18 @@ fn every_script_declares_a_key_that_never_exists() {
 #[test]
 fn scripts_use_only_the_keys_in_their_heads() {
     for (name, script) in all() {
-        let given = given(script);
+        let given = given(&script);
         assert!(
             given.iter().all(|key| ALL.contains(&key.as_str())),
             "{name}"
         );
-        let code = code(script);
+        let code = code(&script);
         let calls = calls(before_undo(&code));
         assert!(!calls.is_empty(), "{name}");
         for (_, command, first) in calls {
-            // `key` is a parameter or a variable, which is derived from one of these keys.
-            let is_name = given.iter().any(|key| key == first) || first == "key";
+            // These are parameters or variables, which are derived from one of these keys.
+            let is_derived = ["key", "key_before", "permits"].contains(&first);
+            let is_name = is_derived || given.iter().any(|key| key == first);
             assert!(
                 is_name || WITHOUT_KEYS.contains(&command),
                 "{name}: {command} {first}"
@@ -170,7 +144,7 @@ fn scripts_use_only_the_keys_in_their_heads() {
 fn publishing_never_ends_a_script() {
     let mut found = 0;
     for (name, script) in all() {
-        let code = code(script);
+        let code = code(&script);
         for (how, command, first) in calls(before_undo(&code)) {
             let must_not_end = WITHOUT_KEYS[1..].contains(&command);
             // All scripts begin with the first one, and the second one only determines who is notified.
@@ -182,6 +156,54 @@ fn publishing_never_ends_a_script() {
         }
     }
     assert!(found > 5, "{found}");
+}
+
+/// A message to all nodes would cost each of them time, and one on a channel of another slot would be refused.
+#[test]
+fn the_scripts_of_a_cluster_publish_in_their_slot() {
+    let mut found = 0;
+    for (name, script) in all_of(true) {
+        let code = code(&script);
+        for (_, command, first) in calls(before_undo(&code)) {
+            assert_ne!(command, "PUBLISH", "{name}");
+            match command {
+                "SPUBLISH" => assert_eq!(first, "BASE", "{name}"),
+                "PUBSUB" => assert_eq!(first, "'SHARDNUMSUB'", "{name}"),
+                _ => continue,
+            }
+            found += 1;
+        }
+    }
+    assert!(found > 5, "{found}");
+    let base = keys::base("name", 12);
+    assert_eq!(tag(&keys::channel(&base, "a-client")), tag(&base));
+}
+
+/// The commands outside of scripts have one key, or none. A new one must be considered here.
+#[test]
+fn commands_outside_of_scripts_have_one_key() {
+    let with_one_key = ["SADD", "SMEMBERS", "EXISTS", "SSUBSCRIBE"];
+    let without_keys = [
+        "HELLO", "CLUSTER", "PING", "CONFIG", "INFO", "WAITAOF", "EVAL_RO", "ASKING",
+    ];
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/durable/store/redis");
+    let mut found = BTreeSet::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let Some(code) = path
+            .extension()
+            .and_then(|_| fs::read_to_string(&path).ok())
+        else {
+            continue;
+        };
+        for constructor in ["redis::cmd(\"", ".cmd(\""] {
+            let commands = code.split(constructor).skip(1);
+            let commands = commands.filter_map(|rest| rest.split('"').next());
+            found.extend(commands.map(str::to_owned));
+        }
+    }
+    let known = with_one_key.iter().chain(&without_keys);
+    assert_eq!(found, known.map(|it| (*it).to_owned()).collect());
 }
 
 #[test]
@@ -208,13 +230,15 @@ fn every_script_contains_the_functions_that_it_calls() {
     let functions: BTreeSet<_> = FILES.iter().flat_map(|it| functions(it.1)).collect();
     assert!(functions.len() > 50, "{functions:?}");
     for (name, script) in all() {
-        let code = code(script);
+        let code = code(&script);
         for function in &functions {
             let definition = format!("local function {function}(");
             let call = format!("{function}(");
             let mut calls = code.match_indices(&call).map(|it| it.0);
             let is_called = calls.any(|at| !code[..at].ends_with(is_word));
-            let is_defined = code.contains(&definition);
+            // A script that has no such function says so to the part that would call it.
+            let is_nil = code.contains(&format!("local {function} = nil\n"));
+            let is_defined = is_nil || code.contains(&definition);
             assert!(is_defined || !is_called, "{name} calls {function}");
         }
     }
@@ -244,7 +268,7 @@ fn the_head_of_a_script_documents_its_keys_arguments_and_output() {
             let is_there = head.iter().any(|line| line.starts_with(label));
             assert!(is_there, "{name}: {label}");
         }
-        let code = code(script);
+        let code = code(&script);
         for used in code
             .split("ARGV[")
             .skip(1)
@@ -253,13 +277,21 @@ fn the_head_of_a_script_documents_its_keys_arguments_and_output() {
             let Ok(used) = used.parse::<usize>() else {
                 continue;
             };
-            let is_documented = (1..=used).any(|first| {
-                let range = format!(" ARGV[{first}..] ");
-                let one = format!(" ARGV[{used}] ");
-                head.iter()
-                    .any(|line| line.starts_with(&range) || line.starts_with(&one))
-            });
+            let is_documented = head.iter().any(|line| documents(line, used));
             assert!(is_documented, "{name}: ARGV[{used}]");
         }
     }
+}
+
+/// Returns `true` if a line documents the argument with this number: ` ARGV[3] `, ` ARGV[2..4] ` or ` ARGV[2..] `.
+fn documents(line: &str, used: usize) -> bool {
+    let Some((numbers, _)) = line
+        .strip_prefix(" ARGV[")
+        .and_then(|it| it.split_once("] "))
+    else {
+        return false;
+    };
+    let (first, last) = numbers.split_once("..").unwrap_or((numbers, numbers));
+    let number = |text: &str| text.parse::<usize>().ok();
+    number(first).is_some_and(|first| first <= used) && number(last).is_none_or(|last| used <= last)
 }

@@ -1,0 +1,188 @@
+//! [`Connection`]: a connection of a [link](super::link::Link).
+
+use std::collections::HashSet;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, RedisResult, Value};
+use tokio_util::sync::CancellationToken;
+
+use super::epochs::AdvanceEpochs;
+use super::error::{Fault, fault, no_answer, no_connection};
+use super::keys::Keys;
+use super::scripts::{Arguments, Script};
+use crate::sync::{Mutex, Number, lock};
+
+/// What all connections for the requests of a store have in common.
+#[derive(Default)]
+pub(super) struct ConnectionSettings {
+    /// Set if scripts run with commands that refuse writes.
+    pub(super) is_read_only: OnceLock<()>,
+    pub(super) preparation: OnceLock<Arc<dyn Preparation>>,
+}
+
+/// Runs for each partition on each new connection before the requests for the partition use it.
+pub(super) trait Preparation: Send + Sync {
+    /// If it fails, the requests that need it are not sent.
+    fn prepare<'a>(
+        &'a self,
+        connection: &'a mut MultiplexedConnection,
+        partitions: &'a [usize],
+    ) -> Prepared<'a>;
+}
+
+pub(super) type Prepared<'a> = Pin<Box<dyn Future<Output = Result<(), Fault>> + Send + 'a>>;
+
+/// A script, and what it is run with.
+#[derive(Clone, Copy)]
+pub(super) struct ScriptCall<'a> {
+    pub(super) script: &'a Script,
+    pub(super) partition: usize,
+    pub(super) keys: &'a Keys,
+    pub(super) arguments: &'a Arguments,
+    /// The epochs that the connection must have advanced before.
+    pub(super) advance: Option<&'a AdvanceEpochs<'a>>,
+}
+
+/// A connection.
+#[derive(Clone)]
+pub(super) struct Connection {
+    /// Each new connection of a link has a greater number.
+    pub(super) number: u64,
+    connection: MultiplexedConnection,
+    settings: Arc<ConnectionSettings>,
+    /// The number of answers so far.
+    answers: Arc<Number>,
+    partitions: Arc<Mutex<ReadyPartitions>>,
+    /// Cancelled when the link has closed the connection.
+    closed: CancellationToken,
+}
+
+/// The partitions for which a connection is ready.
+#[derive(Default)]
+struct ReadyPartitions {
+    /// Those for which the [`Preparation`] has run.
+    prepared: HashSet<usize>,
+    /// Those whose epochs the connection has advanced.
+    advanced: HashSet<usize>,
+}
+
+impl Connection {
+    pub(super) fn new(
+        number: u64,
+        connection: MultiplexedConnection,
+        settings: &Arc<ConnectionSettings>,
+    ) -> Self {
+        Self {
+            number,
+            connection,
+            settings: Arc::clone(settings),
+            answers: Arc::default(),
+            partitions: Arc::default(),
+            closed: CancellationToken::new(),
+        }
+    }
+
+    /// Returns the number of answers so far.
+    pub(super) fn answers(&self) -> usize {
+        self.answers.get()
+    }
+
+    /// Has no answer count from now on: see [`unless_closed`](Self::unless_closed).
+    pub(super) fn close(&self) {
+        self.closed.cancel();
+    }
+
+    /// Has the connection prepare a partition and advance its epochs again, since the partition was elsewhere meanwhile.
+    pub(super) fn forget(&self, partition: usize) {
+        let mut partitions = lock(&self.partitions);
+        partitions.prepared.remove(&partition);
+        partitions.advanced.remove(&partition);
+    }
+
+    /// Prepares those of these partitions that are not prepared yet.
+    pub(super) async fn prepare(&self, partitions: &[usize]) -> Result<(), Fault> {
+        let mut missing = partitions.to_vec();
+        missing.retain(|&it| !self.is_prepared(it));
+        if missing.is_empty() {
+            return Ok(());
+        }
+        if let Some(preparation) = self.settings.preparation.get() {
+            let mut connection = self.connection.clone();
+            let prepared = preparation.prepare(&mut connection, &missing);
+            prepared.await.map_err(Fault::not_sent)?;
+        }
+        lock(&self.partitions).prepared.extend(missing);
+        Ok(())
+    }
+
+    fn is_prepared(&self, partition: usize) -> bool {
+        lock(&self.partitions).prepared.contains(&partition)
+    }
+
+    /// Sends the command of a script call. Before that, prepares the partition, and advances its epochs if the call needs it. If this
+    /// fails, the command is not sent. A node to which the partition is only being moved is not prepared, since a move loses nothing.
+    pub(super) async fn call(
+        &self,
+        command: &Cmd,
+        call: &ScriptCall<'_>,
+        is_asking: bool,
+    ) -> Result<Value, Fault> {
+        if !is_asking && !self.is_prepared(call.partition) {
+            self.prepare(&[call.partition]).await?;
+        }
+        if let Some(advance) = call.advance
+            && !lock(&self.partitions).advanced.contains(&call.partition)
+        {
+            let advanced = self.send(&advance.command(), is_asking).await;
+            advanced.map_err(Fault::not_sent)?;
+            lock(&self.partitions).advanced.insert(call.partition);
+        }
+        self.send(command, is_asking).await
+    }
+
+    /// Sends a command. `is_asking` is `true` if another node has told that this one is asked.
+    pub(super) async fn send(&self, command: &Cmd, is_asking: bool) -> Result<Value, Fault> {
+        let answer = self.unless_closed(|mut connection| async move {
+            let answer = match is_asking {
+                false => connection.send_packed_command(command).await,
+                true => ask(&mut connection, command).await,
+            };
+            answer.and_then(Value::extract_error)
+        });
+        let answer = answer.await;
+        if !matches!(answer, Err(Fault::Broken(_))) {
+            self.answers.add(1);
+        }
+        answer
+    }
+
+    /// Awaits an answer, unless the connection is closed meanwhile. An answer that arrives later is worth nothing: the server may be a former
+    /// primary, which will lose what it acknowledges, and the search for lost writes would not find this one.
+    pub(super) async fn unless_closed<T, F>(
+        &self,
+        send: impl FnOnce(MultiplexedConnection) -> F,
+    ) -> Result<T, Fault>
+    where
+        F: Future<Output = RedisResult<T>>,
+    {
+        if self.closed.is_cancelled() {
+            return Err(Fault::Broken(no_connection()));
+        }
+        tokio::select! {
+            biased;
+            () = self.closed.cancelled() => Err(Fault::Broken(no_answer())),
+            answer = send(self.connection.clone()) => answer.map_err(fault),
+        }
+    }
+}
+
+/// Sends a command to the node to which the slot of its keys is being moved. `ASKING` is valid for the command that follows it.
+async fn ask(connection: &mut MultiplexedConnection, command: &Cmd) -> RedisResult<Value> {
+    let mut both = redis::pipe();
+    both.cmd("ASKING").add_command(command.clone());
+    let answers = connection.send_packed_commands(&both, 1, 1).await?;
+    Ok(answers.into_iter().next().unwrap_or(Value::Nil))
+}

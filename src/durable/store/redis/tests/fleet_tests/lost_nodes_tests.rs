@@ -1,0 +1,164 @@
+//! Nodes that are lost, with and without a replica that takes over.
+
+use rustix::process::Signal;
+
+use super::moved_slots_tests::claimed_in_all;
+use super::*;
+use crate::durable::Health;
+
+/// The replica of a killed node takes over. Writes that were not replicated may be lost, so tasks are stored and replicated before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_takes_over() {
+    needs_redis!();
+    let mut cluster = Cluster::with_replicas();
+    let fleet = Fleet::start(&cluster, Duration::from_secs(3)).await;
+    let mut handles = Vec::new();
+    for number in 0..100 {
+        handles.push(fleet.client.spawn(Job(number)).await.unwrap());
+    }
+    for handle in handles {
+        ended(handle).await;
+    }
+    let partitions = partitions_of(&cluster, 0);
+    assert!(!partitions.is_empty());
+    let slot = cluster.slot(&base(partitions[0]));
+    cluster.node_mut(0).kill();
+    eventually("a replica has taken over", || {
+        cluster.owner_except(slot, Some(0)) == PRIMARIES
+    })
+    .await;
+    // From now on, tasks of each partition are stored and run.
+    for partition in 0..PARTITIONS {
+        let options = crate::durable::SpawnOptions::new().id(id_in_partition(partition));
+        let spawn = || {
+            fleet
+                .client
+                .spawn_with(Job(1_000 + partition as u64), options.clone())
+        };
+        let end = Instant::now() + PATIENT;
+        let handle = loop {
+            match spawn().await {
+                Ok(handle) => break handle,
+                Err(error) => assert!(Instant::now() < end, "{error}"),
+            }
+        };
+        assert_eq!(ended(handle).await, 1_001 + partition as u64);
+    }
+    fleet.stop().await;
+}
+
+/// Returns an id of a task of a partition of a store with [`PARTITIONS`].
+fn id_in_partition(partition: usize) -> TaskId {
+    let partitions = crate::durable::store::redis::partitions::Partitions::new(PARTITIONS);
+    let mut ids = std::iter::repeat_with(TaskId::new);
+    let id = ids.find(|&id| partitions.of_task(id) == partition);
+    id.expect("there are many ids")
+}
+
+/// A node is lost with all of its partitions. The others go on, and the turns of a worker do not wait for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn other_partitions_go_on_without_a_node() {
+    needs_redis!();
+    let mut cluster = Cluster::start();
+    let worker = Worker::new(store_of(&cluster).await).await;
+    let other = Worker::new(store_of(&cluster).await).await;
+    let claims = claimed_in_all(&worker, &other).await;
+    let lost = partitions_of(&cluster, 1);
+    assert!(!lost.is_empty() && lost.len() < PARTITIONS);
+    cluster.node_mut(1).kill();
+    let partitions = worker.store.inner.partitions;
+    let of_lost = |epoch: &Epoch| lost.contains(&partitions.of_claim(*epoch));
+    eventually("the worker has noticed", || {
+        worker.store.health() != Health::Well
+    })
+    .await;
+    let health = worker.store.health();
+    let port = cluster.node(1).port().to_string();
+    assert!(
+        matches!(&health, Health::Unreachable(text) if text.contains(&port)),
+        "{health:?}"
+    );
+
+    let began = Instant::now();
+    let epochs: Vec<_> = claims.iter().map(|it| it.epoch).collect();
+    let mut unreached: Vec<_> = epochs.iter().copied().filter(of_lost).collect();
+    unreached.sort_unstable();
+    let mut renewed = worker.store.renew(epochs).await.unwrap();
+    renewed.unreached.sort_unstable();
+    assert_eq!(
+        (renewed.unreached, renewed.lost.len()),
+        (unreached.clone(), 0)
+    );
+    let mut turned = worker.turn(claims.iter().flat_map(done).collect(), 1).await;
+    turned.unreached.sort_unstable();
+    assert_eq!((turned.unreached, turned.refused.len()), (unreached, 0));
+    // The worker looks again soon, since nobody wakes it from a partition in which it is not idle.
+    assert!(
+        turned
+            .next
+            .is_some_and(|next| next <= Duration::from_secs(1))
+    );
+    assert!(
+        began.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        began.elapsed()
+    );
+
+    // Tasks of the others are stored, run and awaited.
+    let alive = (0..PARTITIONS).filter(|it| !lost.contains(it));
+    let ids: Vec<_> = alive
+        .map(|partition| id_in(&worker.store, partition))
+        .collect();
+    other
+        .enqueue(ids.iter().map(|&id| NewTask { id, ..task(1) }))
+        .await;
+    for _ in &ids {
+        let claim = worker.claim(1).await;
+        worker.turn(done(&claim), 0).await;
+    }
+    let mut asked = ids.clone();
+    asked.push(id_in(&worker.store, lost[0]));
+    let states = worker.store.status(asked).await.unwrap();
+    let (last, others) = states.split_last().unwrap();
+    assert!(
+        others
+            .iter()
+            .all(|it| *it == TaskState::Done(b"output".to_vec()))
+    );
+    assert_eq!(*last, TaskState::Running, "its handle waits on");
+}
+
+/// Executors and producers go on without a node, and the tasks of its partitions when it continues.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_hangs_delays_only_its_own_tasks() {
+    needs_redis!();
+    let cluster = Cluster::start();
+    let mut fleet = Fleet::start(&cluster, Duration::from_secs(3)).await;
+    fleet.produce(8);
+    fleet.until_runs(50).await;
+    cluster.node(2).signal(Signal::STOP);
+    // The tasks that are in flight at that node wait. A producer whose task went elsewhere continues.
+    let alive =
+        (0..PARTITIONS).find(|&it| cluster.owner_except(cluster.slot(&base(it)), Some(2)) != 2);
+    let alive = alive.expect("another node has partitions");
+    let mut handles = Vec::new();
+    for number in 0..5 {
+        let id = id_in_partition(alive);
+        let options = crate::durable::SpawnOptions::new().id(id);
+        if let Ok(handle) = fleet
+            .client
+            .spawn_with(Job(900_000 + number), options)
+            .await
+        {
+            handles.push(handle);
+        }
+    }
+    assert!(!handles.is_empty());
+    for handle in handles {
+        ended(handle).await;
+    }
+    cluster.node(2).signal(Signal::CONT);
+    fleet.until_runs(50).await;
+    fleet.stop().await;
+    check_invariants(&cluster);
+}
