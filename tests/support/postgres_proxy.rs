@@ -1,5 +1,6 @@
 //! [`CommitProxy`]: a proxy to the server that loses COMMITs or their answers, or passes on no notifications.
 
+use std::mem;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,6 +15,9 @@ const NOTIFY: &[u8] = b"NOTIFY ";
 
 /// The message that commits a transaction.
 const COMMIT: &[u8] = b"Q\0\0\0\x0bCOMMIT\0";
+
+/// A statement of the transaction that sets a connection up.
+const SET_UP: &[u8] = b"SET LOCAL synchronous_commit = local";
 
 /// The fate of a COMMIT. The connection is closed in each case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +40,8 @@ pub(crate) struct CommitProxy {
 struct ProxyRules {
     /// The fate of the next COMMIT.
     next: Option<CommitFate>,
+    /// `true` if the COMMIT that sets a connection up is not meant.
+    spares_set_up: bool,
     /// `true` if no connection receives notifications.
     swallows_listen: bool,
 }
@@ -64,9 +70,21 @@ impl CommitProxy {
         lock(&self.rules).next = Some(fate);
     }
 
+    /// Has only COMMITs of requests meet their fate: a store may open a connection at any time.
+    pub(crate) fn spare_set_up(&self) {
+        lock(&self.rules).spares_set_up = true;
+    }
+
     /// Decides whether connections that are to listen are kept from it.
     pub(crate) fn swallow_listen(&self, swallows: bool) {
         lock(&self.rules).swallows_listen = swallows;
+    }
+}
+
+impl ProxyRules {
+    /// Returns the fate of a COMMIT, which sets a connection up if `sets_up`.
+    fn fate(&mut self, sets_up: bool) -> Option<CommitFate> {
+        self.next.take_if(|_| !(sets_up && self.spares_set_up))
     }
 }
 
@@ -95,6 +113,7 @@ fn lock(rules: &Mutex<ProxyRules>) -> MutexGuard<'_, ProxyRules> {
 /// Forwards data in both directions until the connection ends.
 async fn carry(mut client: UnixStream, mut server: UnixStream, rules: &Mutex<ProxyRules>) {
     let (mut asked, mut answered) = (vec![0; 64 << 10], vec![0; 64 << 10]);
+    let mut sets_up = false;
     loop {
         let goes_on = tokio::select! {
             biased;
@@ -106,8 +125,9 @@ async fn carry(mut client: UnixStream, mut server: UnixStream, rules: &Mutex<Pro
                     {
                         request[at..at + LISTEN.len()].copy_from_slice(NOTIFY);
                     }
-                    let fate = |at| Some((at, lock(rules).next.take()?));
-                    match find(COMMIT, request).and_then(fate) {
+                    sets_up |= find(SET_UP, request).is_some();
+                    let mut fate = |at| Some((at, lock(rules).fate(mem::take(&mut sets_up))?));
+                    match find(COMMIT, request).and_then(&mut fate) {
                         Some((at, fate)) => {
                             end(&mut server, &request[..at], fate, &mut answered).await;
                             false

@@ -28,6 +28,7 @@ impl CutCaller {
     async fn new(scene: &PostgresScene) -> Self {
         let server = Server::shared();
         let proxy = CommitProxy::to(server.socket());
+        proxy.spare_set_up();
         let url = format!("host={} user=throng dbname=postgres", proxy.host());
         let store = scene.builder_at(&url).open().await.unwrap();
         let caller = Caller::of(store).await;
