@@ -246,7 +246,7 @@ pub enum Health {
 ///
 /// A store in Redis loses writes if a replica is promoted that was behind its primary, if a server is restarted that had not written them
 /// to its disk, and if it is emptied. After each connect, a client compares the last request that the server knows of it with the last
-/// one that was acknowledged. It stores lost tasks again that it has still in memory: the tasks of five seconds, up to 4 MiB of payloads
+/// one that was acknowledged. It stores lost tasks again that it has still in memory: the tasks of fifteen seconds, up to 4 MiB of payloads
 /// for each of its two sessions. Tasks of processes that have exited are not known, and are not counted. Other stores report no losses.
 ///
 /// The ends of runs are not repeated: a task whose end is lost runs again. Nor are cancellations, signals, and changes of schedules and

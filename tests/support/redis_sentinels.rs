@@ -77,16 +77,25 @@ impl SentinelGroup {
         self.wait_until("a failover begins", || begin().as_ref() == Some(&ok));
     }
 
-    /// Waits until a Sentinel names another server than the first one. Returns the index of that server.
-    pub(crate) fn wait_for_new_primary(&self) -> usize {
-        let mut found = 0;
+    /// Waits until a Sentinel names another server than the former primary. Returns the index of that server.
+    pub(crate) fn wait_for_new_primary(&self, former: usize) -> usize {
+        let mut found = None;
         self.wait_until("a replica is promoted", || {
             let named = self.sentinels.iter().filter_map(named);
-            let at = named.filter_map(|port| self.servers.iter().position(|it| it.port() == port));
-            found = at.max().unwrap_or_default();
-            found != 0
+            let mut at =
+                named.filter_map(|port| self.servers.iter().position(|it| it.port() == port));
+            found = at.find(|at| *at != former);
+            found.is_some()
         });
-        found
+        found.unwrap_or(former)
+    }
+
+    /// Waits until all servers but one are replicas whose data are those of their primary, and the Sentinels know them.
+    pub(crate) fn wait_for_all_replicas(&self) {
+        self.wait_until("all servers but one are replicas", || {
+            let is_replica = |it: &&Server| info(it).contains("master_link_status:up");
+            self.servers.iter().filter(is_replica).count() + 1 == self.servers.len()
+        });
     }
 
     /// Waits until a server is a replica whose data are those of its primary.

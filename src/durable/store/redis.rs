@@ -128,9 +128,8 @@ mod workers;
 /// - A named queue, with its limits and groups, is in one partition, and so are the tasks of a queue with the same key.
 /// - While a cluster slot moves to another node, requests for its partition wait, and no script stops half-way. Workers go on with the
 ///   other partitions. Keep partitions small, since a server answers nothing while it sends one key.
-/// - If a replica takes over for its primary, the store uses it within seconds. What was not replicated is lost, as with a primary that
-///   loses its disk: a lost end lets the task run again, and the handle of a lost task fails with an error that
-///   [`is_expired`](DurableError::is_expired).
+/// - If a replica takes over for its primary, the store uses it within seconds. The replica may lack the last writes. Each client then
+///   stores its lost tasks again: see [`Losses`](crate::durable::Losses).
 /// - While a node is down, only its partitions wait. New tasks without a key or a named queue get ids of other partitions. Set
 ///   `cluster-require-full-coverage no`, without which the cluster refuses all requests. To open a store or start an
 ///   executor, all partitions must answer.

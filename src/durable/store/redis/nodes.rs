@@ -3,6 +3,8 @@
 //! All keys of a partition are in one cluster slot. `CLUSTER SLOTS` determines the node of each slot. A node that does not have a slot
 //! names the one that has it, which then counts at once. Such an answer also has the owners of all slots read again, as a lost
 //! connection does, but at most once in [`REFRESH_INTERVAL`]: while a cluster changes, every request may be redirected.
+//!
+//! A server that belongs to no cluster is the only node. If Sentinels name it, its connections follow them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};

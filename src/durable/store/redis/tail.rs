@@ -7,8 +7,9 @@ use std::time::Duration;
 use crate::durable::store::{Enqueue, SessionId};
 use crate::sync::{Mutex, lock};
 
-/// The time for which a request is kept after it was acknowledged, for as long as later ones follow. A replica is rarely further behind.
-const MAX_AGE: Duration = Duration::from_secs(5);
+/// The time for which a request is kept after it was acknowledged, for as long as later ones follow. A primary that is cut off from its
+/// replicas refuses writes after ten seconds, which is the default of `min-replicas-max-lag`, if it is to have replicas.
+const MAX_AGE: Duration = Duration::from_secs(15);
 /// The maximum size in bytes of the payloads that are kept for a session, of all partitions together.
 const MAX_BYTES: usize = 4 << 20;
 /// The maximum number of earlier requests of a session whose numbers of tasks are remembered.
@@ -219,8 +220,8 @@ mod tests {
 
     #[test]
     fn old_and_large_requests_are_only_counted() {
-        let old = tail(1..=10, 1).lost(0, 7, Some(3), 10 * SECOND);
-        assert_eq!((numbers(&old), old.others), (vec![5, 6, 7, 8, 9, 10], 2));
+        let old = tail(1..=20, 1).lost(0, 7, Some(3), 20 * SECOND);
+        assert_eq!((numbers(&old), old.others), ((5..=20).collect(), 2));
         let large = tail(1..=4, MAX_BYTES / 2).lost(0, 7, Some(0), 4 * SECOND);
         assert_eq!((numbers(&large), large.others), (vec![3, 4], 4));
         let larger = tail(1..=2, 2 * MAX_BYTES).lost(0, 7, Some(0), 2 * SECOND);
@@ -229,10 +230,10 @@ mod tests {
 
     #[test]
     fn losses_are_counted_once() {
-        let tail = tail(1..=10, 1);
-        tail.settle(0, 7, &[9, 10]);
-        let lost = tail.lost(0, 7, Some(0), 10 * SECOND);
-        assert_eq!((numbers(&lost), lost.others), (vec![5, 6, 7, 8], 0));
+        let tail = tail(1..=20, 1);
+        tail.settle(0, 7, &[19, 20]);
+        let lost = tail.lost(0, 7, Some(0), 20 * SECOND);
+        assert_eq!((numbers(&lost), lost.others), ((5..=18).collect(), 0));
     }
 
     #[test]

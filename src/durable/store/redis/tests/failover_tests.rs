@@ -6,6 +6,7 @@ use redis::FromRedisValue;
 use serde::{Deserialize, Serialize};
 use tokio::task::{JoinHandle, block_in_place};
 
+use super::fake_sentinel::FakeSentinel;
 use super::sentinel_group::SentinelGroup;
 use super::*;
 use crate::durable::{DurableClient, DurableExecutor, DurableTask, Run, TaskContext, TaskError};
@@ -43,22 +44,28 @@ struct Log {
 /// A producer and a worker, in separate clients, that go on by themselves.
 struct Load {
     log: Arc<Log>,
+    client: DurableClient,
     producer: JoinHandle<()>,
     _executor: DurableExecutor,
 }
 
 impl Load {
     async fn start(group: &SentinelGroup) -> Self {
-        let builder = RedisStore::sentinel(group.addresses(), "main");
+        Self::start_at(&group.addresses(), 0, Arc::default()).await
+    }
+
+    /// Starts a load at the server that these Sentinels name. The first task has this number.
+    async fn start_at(sentinels: &[String], first: u64, log: Arc<Log>) -> Self {
+        let builder = RedisStore::sentinel(sentinels.to_vec(), "main");
         let open = || builder.open();
-        let log = Arc::new(Log::default());
         let client = DurableClient::open(open().await.unwrap());
         let mut executor = DurableExecutor::builder(client);
         executor.register::<Job>();
         let executor = executor.start(Arc::clone(&log)).await.unwrap();
-        let producer = DurableClient::open(open().await.unwrap());
+        let client = DurableClient::open(open().await.unwrap());
         let load = Self {
-            producer: tokio::spawn(produce(producer, Arc::clone(&log))),
+            producer: tokio::spawn(produce(client.clone(), first, Arc::clone(&log))),
+            client,
             _executor: executor,
             log,
         };
@@ -107,8 +114,8 @@ impl Drop for Load {
 }
 
 /// Stores tasks. An error during a failover does not end it.
-async fn produce(client: DurableClient, log: Arc<Log>) {
-    for number in 0.. {
+async fn produce(client: DurableClient, first: u64, log: Arc<Log>) {
+    for number in first.. {
         if client.spawn(Job(number)).await.is_ok() {
             lock(&log.acknowledged).insert(number);
         }
@@ -117,14 +124,23 @@ async fn produce(client: DurableClient, log: Arc<Log>) {
 }
 
 /// Waits until the Sentinels have replaced the primary. Returns the index of the new one, and the time.
-fn failed_over(group: &SentinelGroup) -> (usize, Instant) {
-    let primary = block_in_place(|| group.wait_for_new_primary());
+fn failed_over(group: &SentinelGroup, former: usize) -> (usize, Instant) {
+    let primary = block_in_place(|| group.wait_for_new_primary(former));
     (primary, Instant::now())
 }
 
 /// Waits until tasks run at the new primary.
 async fn assert_recovers(load: &Load, group: &SentinelGroup, begin: Instant) -> usize {
-    let (primary, failover) = failed_over(group);
+    assert_recovers_from(load, group, 0, begin).await
+}
+
+async fn assert_recovers_from(
+    load: &Load,
+    group: &SentinelGroup,
+    former: usize,
+    begin: Instant,
+) -> usize {
+    let (primary, failover) = failed_over(group, former);
     let end = failover + DEADLINE;
     while client_of(&group.servers[primary]).is_none() {
         assert!(Instant::now() < end, "nothing connects to the new primary");
@@ -196,6 +212,77 @@ async fn a_store_leaves_a_former_primary_that_still_answers() {
     }
     load.next_run(Instant::now()).await;
     load.drain().await;
+}
+
+/// The number of failovers in a row.
+fn failovers() -> usize {
+    match std::env::var("THRONG_LONG") {
+        Ok(value) if value == "1" => 20,
+        _ => 3,
+    }
+}
+
+/// One primary after another is killed, and comes back as an empty replica.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_acknowledged_task_is_lost_by_many_failovers() {
+    needs_redis!();
+    let mut group = block_in_place(SentinelGroup::start);
+    let load = Load::start(&group).await;
+    let mut primary = 0;
+    for _ in 0..failovers() {
+        let begin = Instant::now();
+        group.servers[primary].kill();
+        let former = primary;
+        primary = assert_recovers_from(&load, &group, former, begin).await;
+        group.servers[former].run();
+        block_in_place(|| group.wait_for_all_replicas());
+        load.next_run(Instant::now()).await;
+    }
+    load.drain().await;
+    assert_eq!(load.client.losses().lost, 0, "{:?}", load.client.losses());
+}
+
+/// For five seconds, a part of the network has the former primary and a Sentinel that still names it. A producer and a worker there go on,
+/// and so do others at the new primary. When the network is whole again, the tasks that only the former primary has are stored again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_acknowledged_task_is_lost_by_a_split_network() {
+    needs_redis!();
+    const SPLIT: Duration = Duration::from_secs(5);
+    const FIRST_OF_SPLIT: u64 = 1_000_000;
+    let settings = [
+        "--rename-command",
+        "REPLICAOF",
+        "",
+        "--rename-command",
+        "SLAVEOF",
+        "",
+    ];
+    let group = block_in_place(|| SentinelGroup::with(&settings));
+    let cut_off = FakeSentinel::naming(&group.servers[0], 1).await;
+    let log = Arc::<Log>::default();
+    let load = Load::start_at(&group.addresses(), 0, Arc::clone(&log)).await;
+    let split = Load::start_at(&[cut_off.address()], FIRST_OF_SPLIT, Arc::clone(&log)).await;
+    let begin = Instant::now();
+    block_in_place(|| group.fail_over());
+    let primary = assert_recovers(&load, &group, begin).await;
+    let acknowledged = || lock(&log.acknowledged).clone();
+    let before = acknowledged();
+    sleep(SPLIT).await;
+    let is_of_split = |number: &u64| *number >= FIRST_OF_SPLIT;
+    let mut stored = &acknowledged() - &before;
+    stored.retain(is_of_split);
+    assert!(!stored.is_empty(), "the former primary stores tasks");
+    // Those that have run there run again.
+    lock(&log.has_run).clear();
+    cut_off.name(&group.servers[primary], 2);
+    let end = Instant::now() + DEADLINE;
+    while !stored.is_subset(&lock(&log.has_run)) {
+        assert!(Instant::now() < end, "{:?}", split.client.losses());
+        sleep(Duration::from_millis(5)).await;
+    }
+    let losses = split.client.losses();
+    assert!(losses.healed >= stored.len() as u64, "{losses:?}");
+    assert_eq!(losses.lost, 0, "{losses:?}");
 }
 
 /// Returns a client of a server other than its replicas, the Sentinels and this one.

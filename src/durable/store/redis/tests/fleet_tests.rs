@@ -16,6 +16,7 @@ use crate::durable::{
 };
 
 mod lost_nodes_tests;
+mod lost_writes_tests;
 mod moved_slots_tests;
 
 /// The number of partitions: each node has some.

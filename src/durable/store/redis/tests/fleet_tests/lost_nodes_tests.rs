@@ -48,7 +48,7 @@ async fn a_replica_takes_over() {
 }
 
 /// Returns an id of a task of a partition of a store with [`PARTITIONS`].
-fn id_in_partition(partition: usize) -> TaskId {
+pub(super) fn id_in_partition(partition: usize) -> TaskId {
     let partitions = crate::durable::store::redis::partitions::Partitions::new(PARTITIONS);
     let mut ids = std::iter::repeat_with(TaskId::new);
     let id = ids.find(|&id| partitions.of_task(id) == partition);
