@@ -28,7 +28,9 @@ pub(super) async fn first_that_answers(
 pub(super) async fn belongs_to_cluster(node: &Node) -> Result<bool, Failure> {
     let answer = match node.link.send(&redis::cmd("HELLO")).await {
         Ok(answer) => answer,
-        Err(Fault::Final(failure)) if is_unreachable(&failure) => return Err(failure),
+        Err(Fault::Final(failure)) if is_unreachable(&failure) || !failure.by_store => {
+            return Err(failure.without_effect());
+        }
         Err(_) => return Ok(false),
     };
     let fields = match answer {

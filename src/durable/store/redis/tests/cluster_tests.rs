@@ -3,6 +3,7 @@
 use redis::Value;
 
 use super::cluster::{Cluster, PRIMARIES, text};
+use super::proxy::Trick;
 use super::*;
 use crate::durable::store::redis::keys;
 
@@ -130,6 +131,18 @@ async fn a_user_who_may_not_ask_for_the_nodes_is_told_so() {
             "{error}"
         );
     }
+}
+
+/// A store that took the node for a server without a cluster would send messages that nobody receives.
+#[tokio::test]
+async fn a_node_that_does_not_say_whether_it_belongs_to_a_cluster_is_asked_again() {
+    needs_redis!();
+    let cluster = Cluster::start();
+    let proxy = Proxy::to(cluster.node(cluster.owner(BASE)).port()).await;
+    proxy.play_on("HELLO", 0, Trick::Lose);
+    let error = RedisStore::open(&proxy.url()).await.unwrap_err();
+    assert!(error.to_string().contains("not available"), "{error}");
+    assert!(open(&proxy.url()).await.inner.nodes.is_cluster());
 }
 
 /// Returns the numbers of connections for requests and for messages.

@@ -39,6 +39,9 @@ pub(super) enum Trick {
     Keep,
 }
 
+/// The text of a request that runs a script.
+const SCRIPT: &str = "EVALSHA";
+
 pub(super) struct Proxy {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -49,9 +52,10 @@ struct Shared {
     port: u16,
     /// The fate of the current connections.
     fate: watch::Sender<Fate>,
-    /// The trick for the next script.
+    /// The trick for the next request with the text `on`: by default, a script.
     trick: Mutex<Option<Trick>>,
-    /// The number of scripts before that one.
+    on: Mutex<&'static str>,
+    /// The number of such requests before that one.
     skip: Mutex<usize>,
     kept: Mutex<Vec<Vec<u8>>>,
 }
@@ -65,6 +69,7 @@ impl Proxy {
             port,
             fate: watch::Sender::new(Fate::Pass),
             trick: Mutex::new(None),
+            on: Mutex::new(SCRIPT),
             skip: Mutex::new(0),
             kept: Mutex::new(Vec::new()),
         });
@@ -101,6 +106,12 @@ impl Proxy {
 
     /// Applies a trick to the script after this number of others.
     pub(super) fn play_after(&self, skip: usize, trick: Trick) {
+        self.play_on(SCRIPT, skip, trick);
+    }
+
+    /// Applies a trick to the request with this text after this number of others.
+    pub(super) fn play_on(&self, text: &'static str, skip: usize, trick: Trick) {
+        *lock(&self.shared.on) = text;
         *lock(&self.shared.skip) = skip;
         *lock(&self.shared.trick) = Some(trick);
     }
@@ -124,7 +135,13 @@ impl Drop for Proxy {
 }
 
 impl Shared {
-    /// Returns the trick for the current script.
+    /// Returns `true` if tricks may be played on a request. The others only set up the connection.
+    fn is_played_on(&self, request: &[u8]) -> bool {
+        let text = lock(&self.on).as_bytes();
+        request.windows(text.len()).any(|part| part == text)
+    }
+
+    /// Returns the trick for the current request.
     fn next_trick(&self) -> Option<Trick> {
         let mut skip = lock(&self.skip);
         if *skip > 0 {
@@ -211,7 +228,7 @@ impl Way {
     }
 
     async fn ask(&mut self, shared: &Shared, request: &[u8]) -> bool {
-        if is_script(request) {
+        if shared.is_played_on(request) {
             self.trick = shared.next_trick();
         }
         match self.trick {
@@ -239,9 +256,4 @@ impl Way {
         }
         self.to_client.write_all(passes).await.is_ok() && passes.len() == answer.len()
     }
-}
-
-/// Returns `true` if a request runs a script. Other requests only set up the connection.
-fn is_script(request: &[u8]) -> bool {
-    request.windows(7).any(|part| part == b"EVALSHA")
 }
