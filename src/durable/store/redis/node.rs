@@ -28,6 +28,8 @@ pub(super) struct Node {
     /// The partitions at the server. When it is dropped, the subscriber ends.
     partitions: watch::Sender<Vec<usize>>,
     subscription: watch::Receiver<Subscription>,
+    /// Has the connections for requests checked. Without a subscriber, nothing does.
+    _checks: watch::Sender<()>,
 }
 
 impl Node {
@@ -108,7 +110,7 @@ impl NodeSettings {
                 sessions: Arc::clone(&self.sessions),
                 events: events.clone(),
                 state,
-                checks,
+                checks: checks.clone(),
                 is_lost: Arc::clone(&self.is_lost),
             };
             tokio::spawn(subscriber.run());
@@ -125,6 +127,7 @@ impl NodeSettings {
             waiting: self.has_waiting.then(link),
             partitions,
             subscription,
+            _checks: checks,
         }
     }
 }

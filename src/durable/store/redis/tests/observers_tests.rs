@@ -135,3 +135,29 @@ async fn nobody_notices_an_observer() {
     assert_eq!(observer.0.health(), crate::durable::Health::Well);
     drop(worker);
 }
+
+/// Returns the number of connections so far.
+fn connections(server: &ServerConnection) -> redis::Value {
+    server.ask(&[
+        "EVAL",
+        "return redis.call('INFO', 'stats'):match('total_connections_received:%d+')",
+        "0",
+    ])
+}
+
+#[tokio::test]
+async fn an_observer_keeps_its_connection() {
+    needs_redis!();
+    let server = Server::start();
+    let worker = fill(&server.url()).await;
+    let watch = ServerConnection::to(&server);
+    let observer = observe(&server.url()).await;
+    let before = connections(&watch);
+    let end = Instant::now() + Duration::from_secs(1);
+    while Instant::now() < end {
+        observer.0.counts().await.unwrap();
+        assert_eq!(connections(&watch), before);
+        sleep(Duration::from_millis(20)).await;
+    }
+    drop(worker);
+}
