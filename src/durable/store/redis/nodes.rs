@@ -303,12 +303,13 @@ impl Nodes {
                 state.change_owner(partition, node);
             }
         }
+        state.map = map;
+        state.share_out();
+        // A node without partitions receives no messages, and its subscriber ends with it.
         let NodesState {
             owners, connected, ..
         } = &mut *state;
         connected.retain(|node| owners.iter().any(|owner| Arc::ptr_eq(owner, node)));
-        state.map = map;
-        state.share_out();
     }
 
     /// Returns the node to which a redirection leads, of which `node` has told. Returns `None` if its address is unknown.

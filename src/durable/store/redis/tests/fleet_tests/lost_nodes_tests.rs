@@ -162,3 +162,26 @@ async fn a_node_that_hangs_delays_only_its_own_tasks() {
     fleet.stop().await;
     check_invariants(&cluster);
 }
+
+/// Nothing tries for ever to receive the messages of a node that has no partition any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_without_partitions_is_left() {
+    needs_redis!();
+    let mut cluster = Cluster::with_replicas();
+    let store = store_of(&cluster).await;
+    let inner = &store.inner;
+    let partition = partitions_of(&cluster, 0)[0];
+    cluster.node_mut(0).kill();
+    let port = cluster.node(PRIMARIES).port();
+    eventually("the store uses the replica", || {
+        let owner = inner.nodes.owner(partition);
+        owner.address.as_ref().is_some_and(|it| it.port == port)
+            && inner.nodes.is_subscribed(partition)
+    })
+    .await;
+    // The store, and what its subscribers are made from, have the sessions, too.
+    eventually("no other node has a subscriber", || {
+        Arc::strong_count(&inner.sessions) == 2 + inner.nodes.owners().len()
+    })
+    .await;
+}
