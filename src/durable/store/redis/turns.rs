@@ -140,6 +140,16 @@ impl<'a> Round<'a> {
             && self.is_subscribed(partition)
     }
 
+    /// Returns `true` if a partition was not visited because it would wake the session.
+    fn has_passed_over_rests(&self) -> bool {
+        let mut others = self.served().filter(|&it| !self.is_visited(it));
+        others.any(|it| self.rests(it))
+    }
+
+    fn is_visited(&self, partition: usize) -> bool {
+        self.visited & (1 << partition) != 0
+    }
+
     fn is_subscribed(&self, partition: usize) -> bool {
         self.subscribed & (1 << partition) != 0
     }
@@ -207,7 +217,8 @@ impl<'a> Round<'a> {
     }
 
     async fn end(mut self) -> Result<TurnAnswer, Failure> {
-        if let Some(failure) = self.unreachable.take_if(|_| self.answers == 0) {
+        let is_silent = self.answers == 0 && !self.has_passed_over_rests();
+        if let Some(failure) = self.unreachable.take_if(|_| is_silent) {
             let resume_at = self.state.resume_at;
             self.update(|state| state.resume_at = resume_at);
             return Err(failure);
@@ -239,14 +250,13 @@ impl<'a> Round<'a> {
 
     /// Adds a partition that this turn may have passed over.
     fn add_rest(&mut self, partition: usize, rest: Option<Rest>) {
-        let whole = &mut self.answer;
         match rest {
             Some(rest) => {
                 let next = rest.until.saturating_sub(self.now);
-                whole.next = earlier(whole.next, Some(next));
+                self.answer.next = earlier(self.answer.next, Some(next));
             }
             // It may have tasks.
-            None => whole.more |= self.visited & (1 << partition) == 0,
+            None => self.answer.more |= !self.is_visited(partition),
         }
     }
 

@@ -185,3 +185,31 @@ async fn a_node_without_partitions_is_left() {
     })
     .await;
 }
+
+/// The only partitions that a turn has to visit are those of the lost node, since the session is idle in the others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idle_worker_goes_on_without_a_node() {
+    needs_redis!();
+    let mut cluster = Cluster::start();
+    let worker = Worker::new(store_of(&cluster).await).await;
+    let lost = partitions_of(&cluster, 1);
+    cluster.node_mut(1).kill();
+    let nodes = &worker.store.inner.nodes;
+    eventually("the worker has noticed", || {
+        nodes.owner(lost[0]).link.is_down() && !nodes.is_subscribed(lost[0])
+    })
+    .await;
+    for _ in 0..2 {
+        let turned = worker
+            .store
+            .turn(worker.new_turn(Vec::new(), 1))
+            .await
+            .unwrap();
+        assert_eq!((turned.claim, turned.more), (None, false));
+        assert!(
+            turned
+                .next
+                .is_some_and(|next| next <= Duration::from_secs(1))
+        );
+    }
+}
