@@ -62,7 +62,8 @@ impl Fault {
 
 /// Returns `true` if a server cannot be reached or is not ready, and the request had no effect.
 pub(super) fn is_unreachable(failure: &Failure) -> bool {
-    failure.effect == Effect::None && failure.cause == Cause::Unavailable && !failure.answered
+    let is_unready = matches!(failure.cause, Cause::Unavailable | Cause::Busy);
+    failure.effect == Effect::None && is_unready && !failure.answered
 }
 
 /// Classifies an error.

@@ -33,7 +33,7 @@ pub(super) async fn turn(inner: &Arc<Inner>, request: &Turn) -> Result<TurnAnswe
         match turn_in(inner, request, partition, &part).await {
             Ok(turned) => round.add(partition, &part, turned),
             // The other partitions do not wait for this one.
-            Err(failure) if inner.skips(&failure) => round.skip(&part, failure),
+            Err(failure) if inner.skips(&failure) => round.skip(partition, &part, failure),
             Err(failure) => {
                 round.fail(partition, &failure).await;
                 return Err(after_others(failure, nth));
@@ -184,9 +184,13 @@ impl<'a> Round<'a> {
     }
 
     /// Goes on without a partition whose node cannot be reached.
-    fn skip(&mut self, part: &PartitionTurn<'_>, failure: Failure) {
+    fn skip(&mut self, partition: usize, part: &PartitionTurn<'_>, failure: Failure) {
         let unreached = part.verdicts.iter().map(|it| it.epoch);
         self.answer.unreached.extend(unreached);
+        // It still relies on the session, which may have no permit after this turn. A turn that claims nothing is repeated soon.
+        if self.request.want > 0 && self.state.idle.is_relied_on(partition) {
+            self.update(|state| state.idle.wake(partition));
+        }
         self.unreachable = Some(failure);
     }
 

@@ -213,3 +213,47 @@ async fn an_idle_worker_goes_on_without_a_node() {
         );
     }
 }
+
+/// A node that runs a long script of others is not ready. It has woken a worker, which claims a task of another node, and may then have no
+/// permit left.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn other_partitions_go_on_while_a_node_is_busy() {
+    needs_redis!();
+    let cluster = Cluster::start();
+    let worker = Worker::new(store_of(&cluster).await).await;
+    let other = Worker::new(store_of(&cluster).await).await;
+    let [busy, ready] = [0, 1].map(|node| partitions_of(&cluster, node)[0]);
+    let mut events = worker.store.events();
+    until(&mut events, &Event::Ready).await;
+    assert_eq!(worker.turn(Vec::new(), 2).await.claim, None);
+    for partition in [busy, ready] {
+        let id = id_in(&worker.store, partition);
+        other.enqueue([NewTask { id, ..task(1) }]).await;
+    }
+    let idle = || worker.store.inner.sessions.get(worker.session).idle;
+    eventually("both partitions have woken the worker", || {
+        idle().is_woken(busy) && idle().is_woken(ready)
+    })
+    .await;
+    let node = cluster.node(0);
+    node.ask(&["CONFIG", "SET", "lua-time-limit", "1"]);
+    let endless = std::thread::spawn({
+        let client = redis::Client::open(node.url()).unwrap();
+        move || {
+            let mut script = redis::cmd("EVAL");
+            let script = script.arg("while true do end").arg(0);
+            script.exec(&mut client.get_connection().unwrap())
+        }
+    });
+    eventually("the node is busy", || node.try_ask(&["PING"]).is_none()).await;
+    let turn = async || worker.store.turn(worker.new_turn(Vec::new(), 2)).await;
+    let turns = [turn().await, turn().await];
+    node.ask(&["SCRIPT", "KILL"]);
+    endless.join().unwrap().unwrap_err();
+    let [first, second] = turns.map(Result::unwrap);
+    let claims: Vec<_> = first.claim.into_iter().chain(second.claim).collect();
+    let partitions = worker.store.inner.partitions;
+    let claimed = claims.iter().map(|it| partitions.of_claim(it.epoch));
+    assert_eq!(claimed.collect::<Vec<_>>(), [ready]);
+    assert!(second.passes_on, "{:?}", second.next);
+}
