@@ -297,9 +297,9 @@ async fn connect(
 /// Prepares partitions on a connection.
 async fn prepare(connection: &Connection, partitions: &[usize]) -> Result<(), Failure> {
     match connection.prepare(partitions).await {
-        Err(Fault::Wait(failure) | Fault::Broken(failure)) => Err(failure),
-        // The first request for the partition has the same result, and reports it.
-        Ok(()) | Err(Fault::Final(_) | Fault::NoScript | Fault::Elsewhere(..)) => Ok(()),
+        Err(Fault::Broken(failure)) => Err(failure),
+        // The first request for the partition has the same result, and waits or reports it. Others need not wait for that.
+        Ok(()) | Err(_) => Ok(()),
     }
 }
 

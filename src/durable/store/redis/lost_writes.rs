@@ -61,7 +61,7 @@ impl LostWrites {
             match search.run().await {
                 // Every attempt would have this result, for example without permissions. Requests report it.
                 Ok(()) | Err(Fault::Final(_) | Fault::NoScript) => {}
-                Err(fault @ Fault::Elsewhere(..)) => searched = Err(fault),
+                Err(fault @ (Fault::Elsewhere(..) | Fault::Wait(_))) => searched = Err(fault),
                 Err(fault) => {
                     searched = Err(fault);
                     break;

@@ -339,9 +339,14 @@ impl Nodes {
         node
     }
 
-    /// Reads the owners of all slots from a node that answers. Returns `false` if none does.
+    /// Reads the owners of all slots from a node that answers, each time from another one: a node that the others cannot reach does not know
+    /// the owners. Returns `false` if none answers.
     async fn read_owners(&self) -> bool {
-        let connected = lock(&self.state).connected.clone();
+        let connected = {
+            let connected = &mut lock(&self.state).connected;
+            connected.rotate_left(1);
+            connected.clone()
+        };
         let reachable = connected.iter().filter(|node| node.link.is_connected());
         for node in reachable {
             if let Some(map) = map_of(node).await {

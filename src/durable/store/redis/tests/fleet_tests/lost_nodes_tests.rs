@@ -257,3 +257,42 @@ async fn other_partitions_go_on_while_a_node_is_busy() {
     assert_eq!(claimed.collect::<Vec<_>>(), [ready]);
     assert!(second.passes_on, "{:?}", second.next);
 }
+
+/// A slot has no owner any more when the connection to its node breaks. The other slots of the node are served.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_without_an_owner_delays_no_other() {
+    needs_redis!();
+    let cluster = Cluster::start();
+    let worker = Worker::new(store_of(&cluster).await).await;
+    let partitions = partitions_of(&cluster, 0);
+    let [gone, other] = [partitions[0], partitions[1]];
+    let slot = cluster.slot(&base(gone)).to_string();
+    cluster.node(0).ask(&["CLUSTER", "DELSLOTS", &slot]);
+    cluster.node(0).ask(&["CLIENT", "KILL", "TYPE", "normal"]);
+    let id = id_in(&worker.store, other);
+    worker.enqueue([NewTask { id, ..task(1) }]).await;
+    assert_eq!(worker.claim(1).await.tasks[0].id, id);
+}
+
+/// The first node that the store would ask for the owners no longer knows the others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_has_left_the_cluster_is_not_believed() {
+    needs_redis!();
+    let cluster = Cluster::start();
+    let store = store_of(&cluster).await;
+    let slot = cluster.slot(&base(0)).to_string();
+    let gone = cluster.owner(&base(0));
+    let [next, other] = [1, 2].map(|nth| cluster.node((gone + nth) % PRIMARIES));
+    cluster.node(gone).ask(&["FLUSHALL"]);
+    cluster.node(gone).ask(&["CLUSTER", "RESET"]);
+    let id = text(next.ask(&["CLUSTER", "MYID"]));
+    for node in [next, other] {
+        node.ask(&["CLUSTER", "SETSLOT", &slot, "NODE", &id]);
+    }
+    eventually("the store knows the new owner", || {
+        let owner = store.inner.nodes.owner(0);
+        let port = owner.address.as_ref().map(|it| it.port);
+        port == Some(next.port())
+    })
+    .await;
+}
