@@ -191,6 +191,8 @@ async fn run_upgrade(inner: &Inner, partition: usize, raise: bool) -> Result<Sto
 /// Closes a session in all partitions.
 pub(super) async fn close_session(inner: &Inner, session: SessionId) -> Result<(), Failure> {
     let (set, mut skipped) = (inner.sessions.get(session).set, None);
+    // If an answer is lost, a search for lost writes would take the session for a lost one.
+    inner.tail.close(session);
     for partition in inner.partitions.all() {
         let is_last = match close(inner, partition, session).await {
             Ok(is_last) => is_last,
@@ -209,7 +211,6 @@ pub(super) async fn close_session(inner: &Inner, session: SessionId) -> Result<(
         return Err(failure);
     }
     inner.sessions.remove(session);
-    inner.tail.close(session);
     Ok(())
 }
 

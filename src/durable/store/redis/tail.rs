@@ -123,7 +123,7 @@ impl Tail {
             .sum()
     }
 
-    /// Removes the requests of a session that has been closed.
+    /// Removes the requests of a session that is about to be closed.
     pub(super) fn close(&self, session: SessionId) {
         lock(&self.0).retain(|(_, of), _| *of != session);
     }

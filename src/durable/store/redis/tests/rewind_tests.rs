@@ -190,6 +190,29 @@ async fn tasks_that_are_not_kept_are_counted() {
     );
 }
 
+/// The answer to the request that closes the session is lost, and the next connection searches for losses.
+#[tokio::test]
+async fn a_session_that_was_closed_is_not_restored() {
+    needs_redis!();
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).await;
+    let worker = Worker::new(open(&proxy.url()).await).await;
+    let other = Worker::of(&worker.store).await;
+    other.store.close_session(other.session).await.unwrap();
+    let forgotten = NewTask {
+        retention: Duration::ZERO,
+        ..task(1)
+    };
+    worker.enqueue([forgotten]).await;
+    let claim = worker.claim(1).await;
+    worker.turn(done(&claim), 0).await;
+    proxy.play(Trick::Lose);
+    let closed = worker.store.close_session(worker.session).await;
+    assert_fails(closed, &Cause::Unavailable, Effect::Unknown);
+    let counts = worker.store.counts().await.unwrap();
+    assert_eq!((counts.stored, counts.waiting), (1, 0));
+}
+
 #[tokio::test]
 async fn a_connection_that_breaks_is_no_loss() {
     needs_redis!();
