@@ -19,7 +19,7 @@ const DEAD_LETTERS_PER_READ: usize = 100;
 pub(super) async fn status(inner: &Inner, ids: &[TaskId]) -> Result<Vec<TaskState>, Failure> {
     let mut states = vec![TaskState::Running; ids.len()];
     let indexes: Vec<_> = (0..ids.len()).collect();
-    let (mut answers, mut unreachable) = (0, None);
+    let (mut answers, mut unreachable, mut suspects) = (0, None, Vec::new());
     for (partition, indexes) in inner.partitions.split(indexes, |&index| ids[index]) {
         let requested: Vec<_> = indexes.iter().map(|&index| ids[index]).collect();
         let found = match status_in(inner, partition, &requested).await {
@@ -33,12 +33,13 @@ pub(super) async fn status(inner: &Inner, ids: &[TaskId]) -> Result<Vec<TaskStat
         answers += 1;
         // The tasks may be gone because the server was emptied, which no connection notices.
         if found.contains(&TaskState::Absent) && !inner.tail.sessions(partition).is_empty() {
-            last_numbers::check_birth(inner, partition).await?;
+            suspects.push(partition);
         }
         for (index, state) in indexes.into_iter().zip(found) {
             states[index] = state;
         }
     }
+    last_numbers::check_births(inner, suspects).await?;
     match unreachable {
         Some(failure) if answers == 0 => Err(failure),
         _ => Ok(states),

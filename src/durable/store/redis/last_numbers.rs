@@ -30,16 +30,28 @@ pub(super) fn read(
     Ok((!inner.births.replace(partition, birth)).then_some(numbers))
 }
 
-/// Reports it if the store of a partition is another one than before.
-pub(super) async fn check_birth(inner: &Inner, partition: usize) -> Result<(), Failure> {
+/// Learns which store there is in partitions, and reports it if some of them were replaced.
+pub(super) async fn check_births(
+    inner: &Inner,
+    partitions: impl IntoIterator<Item = usize>,
+) -> Result<(), Failure> {
+    let (mut found, mut checked) = (Rewind::default(), Ok(()));
+    for partition in partitions {
+        checked = check_birth(inner, partition, &mut found).await;
+        if checked.is_err() {
+            break;
+        }
+    }
+    inner.report(found);
+    checked
+}
+
+async fn check_birth(inner: &Inner, partition: usize, found: &mut Rewind) -> Result<(), Failure> {
     let script = &inner.scripts.last_numbers;
     let answer = inner.run(script, partition, arguments(&[])).await?;
     if read(inner, partition, answer)?.is_none() {
-        inner.report(Rewind {
-            lost: inner.tail.clear(partition) as u64,
-            is_replaced: true,
-            ..Rewind::default()
-        });
+        found.is_replaced = true;
+        found.lost += inner.tail.clear(partition) as u64;
     }
     Ok(())
 }

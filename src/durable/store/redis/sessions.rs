@@ -26,7 +26,7 @@ pub(super) async fn open_store(inner: &Inner, wait_for_disk: bool) -> Result<(),
     for partition in inner.partitions.all() {
         open(inner, partition, None, None, None).await?;
     }
-    check_births(inner).await?;
+    last_numbers::check_births(inner, inner.partitions.all()).await?;
     namespaces::record(inner).await;
     inner.nodes.subscribed().await;
     Ok(())
@@ -65,7 +65,7 @@ pub(super) async fn open_session(inner: &Inner, new: NewSession) -> Result<Sessi
         }
     }
     // The last session may have ended because the server was emptied.
-    check_births(inner)
+    last_numbers::check_births(inner, inner.partitions.all())
         .await
         .map_err(|failure| after_others(failure, 1))?;
     if let Some(set) = new.set {
@@ -75,14 +75,6 @@ pub(super) async fn open_session(inner: &Inner, new: NewSession) -> Result<Sessi
         });
     }
     Ok(session)
-}
-
-/// Learns which store there is in each partition, and reports those that were replaced.
-async fn check_births(inner: &Inner) -> Result<(), Failure> {
-    for partition in inner.partitions.all() {
-        last_numbers::check_birth(inner, partition).await?;
-    }
-    Ok(())
 }
 
 /// Opens a session in a partition, and declares its set if necessary.

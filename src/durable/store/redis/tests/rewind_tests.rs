@@ -213,6 +213,25 @@ async fn a_session_that_was_closed_is_not_restored() {
     assert_eq!((counts.stored, counts.waiting), (1, 0));
 }
 
+/// The store has several partitions, and is emptied once.
+#[tokio::test]
+async fn a_server_that_is_emptied_is_reported_once() {
+    needs_redis!();
+    let server = Server::start();
+    let mut builder = RedisStore::builder(&server.url());
+    let worker = Worker::new(builder.partitions(4).open().await.unwrap()).await;
+    let mut events = worker.store.events();
+    worker.enqueue((0..50).map(task)).await;
+    server.ask(&["FLUSHALL"]);
+    worker.store.open_session(None).await.unwrap();
+    let lost = Rewind {
+        lost: 50,
+        is_replaced: true,
+        ..Rewind::default()
+    };
+    assert_eq!(rewind(&mut events).await, lost);
+}
+
 #[tokio::test]
 async fn a_connection_that_breaks_is_no_loss() {
     needs_redis!();
