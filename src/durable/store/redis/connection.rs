@@ -112,7 +112,12 @@ impl Connection {
         if let Some(preparation) = self.settings.preparation.get() {
             let mut connection = self.connection.clone();
             let prepared = preparation.prepare(&mut connection, &missing);
-            prepared.await.map_err(Fault::not_sent)?;
+            tokio::select! {
+                biased;
+                // Those that wait behind it for other connections would wait for each answer that does not come.
+                () = self.closed.cancelled() => return Err(Fault::Broken(no_connection())),
+                prepared = prepared => prepared.map_err(Fault::not_sent)?,
+            }
         }
         lock(&self.partitions).prepared.extend(missing);
         Ok(())

@@ -3,14 +3,13 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use redis::Value;
-
 use super::entry::{self, MAX_INLINE_PAYLOAD, MAX_MILLIS, short_millis};
 use super::inner::{Inner, after_others};
-use super::reply::{self, millis_text};
+use super::reply::{self, StoredAnswer, millis_text};
 use super::routes_cache::KnownRoutes;
 use super::routing;
 use super::scripts::Arguments;
+use super::tail::KeptTasks;
 use super::types::{self, may_replace};
 use crate::durable::clock::millis;
 use crate::durable::failpoint::failpoint;
@@ -35,7 +34,7 @@ pub(super) async fn enqueue(inner: &Inner, request: &Arc<Enqueue>) -> Result<Enq
     let (mut stored, mut unreachable) = (0, None);
     for (partition, batch) in batches {
         let answer = match enqueue_in(inner, request, partition, &batch).await {
-            Ok(answer) => reply::enqueued(answer)?,
+            Ok(answer) => answer,
             // The tasks of the other partitions need not wait for this one.
             Err(failure) if inner.skips(&failure) => {
                 unreachable = Some(failure);
@@ -66,14 +65,26 @@ pub(super) async fn enqueue(inner: &Inner, request: &Arc<Enqueue>) -> Result<Enq
 }
 
 /// Keeps the tasks of a request that a partition has acknowledged, in case that it loses them.
-fn keep(inner: &Inner, partition: usize, request: &Arc<Enqueue>, batch: &[&NewTask]) {
-    if batch.is_empty() {
+fn keep(
+    inner: &Inner,
+    partition: usize,
+    request: &Arc<Enqueue>,
+    batch: &[&NewTask],
+    answer: &StoredAnswer,
+) {
+    let conflicts = answer.conflicts.iter();
+    let conflicts = conflicts.filter_map(|it| Some((batch.get(it.position)?.id, it.resolution)));
+    let mut kept = KeptTasks {
+        conflicts: conflicts.collect(),
+        ..KeptTasks::default()
+    };
+    if !batch.iter().any(|task| kept.had_effect(task.id)) {
         return;
     }
-    let bytes = batch.iter().map(|task| task.payload.len()).sum();
+    kept.count = batch.len() - kept.conflicts.len();
+    kept.bytes = batch.iter().map(|task| task.payload.len()).sum();
     let (now, partitions) = (inner.since_boot(), inner.partitions.count());
-    let size = (batch.len(), bytes);
-    inner.tail.record(partition, request, size, now, partitions);
+    inner.tail.record(partition, request, kept, now, partitions);
 }
 
 async fn enqueue_in(
@@ -81,7 +92,7 @@ async fn enqueue_in(
     request: &Arc<Enqueue>,
     partition: usize,
     batch: &[&NewTask],
-) -> Result<Value, Failure> {
+) -> Result<StoredAnswer, Failure> {
     let routes = routes_for(inner, partition, batch).await?;
     types::record(inner, partition, batch).await?;
     let now = inner.server_time();
@@ -89,7 +100,8 @@ async fn enqueue_in(
     failpoint("redis.before-enqueue");
     let script = &inner.scripts.enqueue;
     let answer = inner.run_storing(script, partition, arguments).await?;
-    keep(inner, partition, request, batch);
+    let answer = reply::enqueued(answer)?;
+    keep(inner, partition, request, batch, &answer);
     Ok(answer)
 }
 

@@ -7,6 +7,8 @@
 //!
 //! If the store itself is another one, because the server was emptied, nothing is repeated.
 
+use std::mem;
+use std::ops::DerefMut;
 use std::sync::{Arc, Weak};
 
 use redis::aio::MultiplexedConnection;
@@ -19,22 +21,31 @@ use super::routes_cache::KnownRoutes;
 use super::tail::KeptRequest;
 use super::{enqueue, last_numbers, reply, sessions};
 use crate::durable::store::{NewTask, Rewind, SessionId};
+use crate::sync::{Mutex, lock};
 
 /// Searches each new connection of a store for writes that its server has lost.
 pub(super) struct LostWrites {
     inner: Weak<Inner>,
     /// Each is held while its partition is searched, so that of two connections only one repeats writes.
     running: Vec<tokio::sync::Mutex<()>>,
+    /// The losses that are not reported yet. Each search reports all, since another one may have found them in its partition, and may still
+    /// wait for an answer about others, or have been cancelled.
+    found: Mutex<Rewind>,
 }
 
 impl LostWrites {
     /// Has the connections of a store searched from now on.
     pub(super) fn watch(inner: &Arc<Inner>) {
+        inner.nodes.prepare_with(Arc::new(Self::new(inner)));
+    }
+
+    pub(super) fn new(inner: &Arc<Inner>) -> Self {
         let partitions = inner.partitions.all();
-        inner.nodes.prepare_with(Arc::new(Self {
+        Self {
             inner: Arc::downgrade(inner),
             running: partitions.map(|_| tokio::sync::Mutex::default()).collect(),
-        }));
+            found: Mutex::default(),
+        }
     }
 
     async fn search(
@@ -49,14 +60,14 @@ impl LostWrites {
         if !inner.births.is_any_known() {
             return Ok(());
         }
-        let (mut rewind, mut searched) = (Rewind::default(), Ok(()));
+        let mut searched = Ok(());
         for &partition in partitions {
             let _running = self.running[partition].lock().await;
             let mut search = Search {
                 inner: &inner,
                 connection: &mut *connection,
                 partition,
-                rewind: &mut rewind,
+                found: &self.found,
             };
             match search.run().await {
                 // Every attempt would have this result, for example without permissions. Requests report it.
@@ -68,7 +79,7 @@ impl LostWrites {
                 }
             }
         }
-        inner.report(rewind);
+        inner.report(mem::take(&mut *lock(&self.found)));
         searched
     }
 }
@@ -88,79 +99,96 @@ struct Search<'a> {
     inner: &'a Inner,
     connection: &'a mut MultiplexedConnection,
     partition: usize,
-    rewind: &'a mut Rewind,
+    found: &'a Mutex<Rewind>,
 }
 
 impl Search<'_> {
     async fn run(&mut self) -> Result<(), Fault> {
         let (inner, partition) = (self.inner, self.partition);
         let asked = inner.tail.sessions(partition);
-        let arguments = last_numbers::arguments(&asked);
+        let sessions: Vec<_> = asked.iter().map(|(session, _)| *session).collect();
+        let arguments = last_numbers::arguments(&sessions);
         let command = inner.command(&inner.scripts.last_numbers, partition, arguments);
         let answer = self.send(&command).await?;
         let numbers = last_numbers::read(inner, partition, answer).map_err(Fault::Final)?;
         let Some(numbers) = numbers else {
-            self.rewind.is_replaced = true;
-            self.rewind.lost += inner.tail.clear(partition) as u64;
+            self.found().is_replaced = true;
+            self.found().lost += inner.tail.clear(partition) as u64;
             return Ok(());
         };
-        for (session, last) in asked.into_iter().zip(numbers) {
-            self.repeat(session, u64::try_from(last).ok()).await?;
+        for ((session, acknowledged), last) in asked.into_iter().zip(numbers) {
+            let last = u64::try_from(last).ok();
+            self.repeat(session, last, acknowledged).await?;
         }
         Ok(())
     }
 
-    /// Sends the requests of a session again that the server has lost.
-    async fn repeat(&mut self, session: SessionId, last: Option<u64>) -> Result<(), Fault> {
-        let inner = self.inner;
+    /// Sends the requests of a session again that the server has lost, of those that were acknowledged before the server was asked. Later
+    /// ones are known to the server that has acknowledged them.
+    async fn repeat(
+        &mut self,
+        session: SessionId,
+        last: Option<u64>,
+        acknowledged: u64,
+    ) -> Result<(), Fault> {
+        let (inner, partition) = (self.inner, self.partition);
+        let now = inner.since_boot();
         let lost = inner
             .tail
-            .lost(self.partition, session, last, inner.since_boot());
-        if lost.total() == 0 {
+            .take_lost(partition, session, last, acknowledged, now);
+        if lost.is_empty() {
             return Ok(());
         }
+        self.found().lost += lost.others as u64;
         // The names of types may be lost, too.
-        inner.types.forget(self.partition);
-        inner.routes.remove(self.partition);
+        inner.types.forget(partition);
+        inner.routes.remove(partition);
         if last.is_none() {
             let open = sessions::reopening(inner, session);
-            self.send(&inner.command(&inner.scripts.open, self.partition, open))
+            self.send(&inner.command(&inner.scripts.open, partition, open))
                 .await?;
         }
-        let mut refused = Vec::new();
         for kept in lost.kept {
-            if !self.repeat_one(&kept).await? {
-                refused.push(kept.request.number);
-            }
+            self.repeat_one(&kept).await?;
         }
-        self.rewind.lost += lost.others as u64;
-        inner.tail.settle(self.partition, session, &refused);
         Ok(())
     }
 
-    /// Sends a request again. Returns `false` if the server refuses it.
-    async fn repeat_one(&mut self, kept: &KeptRequest) -> Result<bool, Fault> {
-        let inner = self.inner;
-        let batch = kept.request.batch.close().iter();
-        let of_partition = |task: &&NewTask| inner.partitions.of_task(task.id) == self.partition;
-        let batch: Vec<_> = batch.filter(of_partition).collect();
+    /// Sends a request again. If the server refuses it, its tasks are lost.
+    async fn repeat_one(&mut self, kept: &KeptRequest) -> Result<(), Fault> {
+        let (inner, partition, request) = (self.inner, self.partition, &*kept.request);
+        let batch = request.batch.close().iter();
+        let is_sent = |task: &&NewTask| {
+            inner.partitions.of_task(task.id) == partition && kept.tasks.had_effect(task.id)
+        };
+        let batch: Vec<_> = batch.filter(is_sent).collect();
         let (routes, now) = (KnownRoutes::default(), inner.server_time());
-        let arguments = enqueue::arguments(&kept.request, &batch, &inner.client_id, &routes, now);
-        let command = inner.command(&inner.scripts.enqueue, self.partition, arguments);
+        let arguments = enqueue::arguments(request, &batch, &inner.client_id, &routes, now);
+        let command = inner.command(&inner.scripts.enqueue, partition, arguments);
         let answer = match self.send(&command).await {
             Ok(answer) => reply::enqueued(answer).map_err(Fault::Final)?,
             // It has no memory left, for example.
             Err(Fault::Final(_)) => {
-                self.rewind.lost += kept.tasks as u64;
-                return Ok(false);
+                self.found().lost += kept.tasks.count as u64;
+                inner
+                    .tail
+                    .remove(partition, request.session, request.number);
+                return Ok(());
             }
             Err(fault) => return Err(fault),
         };
         // A task whose key another one holds now is not stored.
-        let conflicts = answer.conflicts.len();
-        self.rewind.healed += kept.tasks.saturating_sub(conflicts) as u64;
-        self.rewind.lost += conflicts as u64;
-        Ok(true)
+        let conflicts = answer.conflicts.iter();
+        let conflicts = conflicts.filter_map(|it| batch.get(it.position));
+        let conflicts = conflicts.filter(|task| kept.tasks.had_stored(task.id));
+        let lost = conflicts.count();
+        self.found().healed += kept.tasks.count.saturating_sub(lost) as u64;
+        self.found().lost += lost as u64;
+        Ok(())
+    }
+
+    fn found(&self) -> impl DerefMut<Target = Rewind> {
+        lock(self.found)
     }
 
     async fn send(&mut self, command: &Cmd) -> Result<Value, Fault> {

@@ -1,6 +1,7 @@
 //! Servers that have lost acknowledged writes. A replica that is cut off from its primary before a promotion lacks exactly what is stored
 //! after the cut.
 
+use redis::aio::MultiplexedConnection;
 use serde::{Deserialize, Serialize};
 
 use super::fake_sentinel::FakeSentinel;
@@ -9,9 +10,15 @@ use super::scene::SECOND;
 use super::sentinels_tests::cut;
 use super::*;
 use crate::durable::store::Rewind;
+use crate::durable::store::redis::connection::{
+    Connection, ConnectionSettings, Preparation, Prepared,
+};
+use crate::durable::store::redis::error::Fault;
+use crate::durable::store::redis::lost_writes::LostWrites;
+use crate::durable::store::suite::with_key;
 use crate::durable::{
-    DurableClient, DurableExecutor, DurableHandle, DurableTask, Losses, Run, SpawnOptions, Status,
-    TaskContext, TaskError,
+    DurableClient, DurableExecutor, DurableHandle, DurableTask, Key, Losses, Run, SpawnOptions,
+    Status, TaskContext, TaskError,
 };
 
 /// A primary and a replica of it. A Sentinel names the primary.
@@ -190,6 +197,61 @@ async fn tasks_that_are_not_kept_are_counted() {
     );
 }
 
+/// The connection breaks when the first of the lost requests has been sent again.
+#[tokio::test]
+async fn what_is_not_kept_is_counted_although_the_connection_breaks() {
+    needs_redis!();
+    let pair = Pair::start().await;
+    let worker = Worker::new(pair.open().await).await;
+    let mut events = worker.store.events();
+    pair.cut_off().await;
+    let large = |number| NewTask {
+        payload: vec![b'1'; 3 << 20],
+        ..task(number)
+    };
+    worker.enqueue([task(1), large(2)]).await;
+    worker.enqueue([large(3)]).await;
+    worker.enqueue([task(4)]).await;
+    let proxy = Proxy::to(pair.replica.port()).await;
+    // After that for the last numbers.
+    proxy.play_on("EVAL\r\n", 1, Trick::Lose);
+    pair.sentinel.name_port(proxy.port(), 2);
+    cut(&pair.primary);
+    worker.enqueue([task(5)]).await;
+    let (mut healed, mut lost) = (0, 0);
+    while healed == 0 {
+        let found = rewind(&mut events).await;
+        (healed, lost) = (healed + found.healed, lost + found.lost);
+    }
+    assert_eq!((healed, lost), (1, 2));
+    assert_eq!(worker.store.counts().await.unwrap().waiting, 3);
+}
+
+/// Its key was held by a task that nobody has any more. Its caller was told that it was not stored.
+#[tokio::test]
+async fn a_task_that_was_rejected_is_not_stored_after_a_loss() {
+    needs_redis!();
+    let pair = Pair::start().await;
+    let worker = Worker::new(pair.open().await).await;
+    let other = Worker::new(pair.open().await).await;
+    let mut events = worker.store.events();
+    pair.cut_off().await;
+    let keyed = |number| with_key(Key::new("key").reject(), task(number));
+    other.enqueue([keyed(1)]).await;
+    let request = worker.new_enqueue([task(2), keyed(3), task(4)]);
+    let answer = worker.store.enqueue(request).await.unwrap();
+    assert_eq!(answer.conflicts.len(), 1);
+    drop(other);
+    pair.fail_over();
+    worker.enqueue([task(5)]).await;
+    let healed = Rewind {
+        healed: 2,
+        ..Rewind::default()
+    };
+    assert_eq!(rewind(&mut events).await, healed);
+    assert_eq!(waiting(&worker).await, [2, 4, 5].map(id));
+}
+
 /// The answer to the request that closes the session is lost, and the next connection searches for losses.
 #[tokio::test]
 async fn a_session_that_was_closed_is_not_restored() {
@@ -230,6 +292,55 @@ async fn a_server_that_is_emptied_is_reported_once() {
         ..Rewind::default()
     };
     assert_eq!(rewind(&mut events).await, lost);
+}
+
+/// The connection is closed when one of two partitions has been searched.
+#[tokio::test]
+async fn what_a_search_has_found_is_reported_although_it_ends_early() {
+    needs_redis!();
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).await;
+    let mut builder = RedisStore::builder(&server.url());
+    let worker = Worker::new(builder.partitions(2).open().await.unwrap()).await;
+    let mut events = worker.store.events();
+    worker.enqueue((0..50).map(task)).await;
+    server.ask(&["FLUSHALL"]);
+    let search = LostWrites::new(&worker.store.inner);
+    let (mut slow, mut fast) = (raw(&proxy.url()).await, raw(&server.url()).await);
+    proxy.play_on("EVAL\r\n", 1, Trick::Stall);
+    let stopped = timeout(SOON, search.prepare(&mut slow, &[0, 1])).await;
+    assert!(stopped.is_err(), "it waits for the second partition");
+    search.prepare(&mut fast, &[0, 1]).await.unwrap();
+    assert_eq!(rewind(&mut events).await.lost, 50);
+}
+
+/// Returns a connection on which an answer may take long.
+async fn raw(url: &str) -> MultiplexedConnection {
+    let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
+    let client = redis::Client::open(url).unwrap();
+    let connection = client.get_multiplexed_async_connection_with_config(&config);
+    connection.await.unwrap()
+}
+
+/// A preparation that waits for an answer that never comes.
+struct Endless;
+
+impl Preparation for Endless {
+    fn prepare<'a>(&'a self, _: &'a mut MultiplexedConnection, _: &'a [usize]) -> Prepared<'a> {
+        Box::pin(std::future::pending())
+    }
+}
+
+/// Others wait until the search is over.
+#[tokio::test]
+async fn a_search_ends_with_its_connection() {
+    needs_redis!();
+    let server = Server::start();
+    let settings = Arc::<ConnectionSettings>::default();
+    settings.preparation.get_or_init(|| Arc::new(Endless));
+    let connection = Connection::new(1, raw(&server.url()).await, &settings);
+    let (prepared, ()) = tokio::join!(connection.prepare(&[0]), async { connection.close() });
+    assert!(matches!(prepared, Err(Fault::Broken(_))), "{prepared:?}");
 }
 
 #[tokio::test]
