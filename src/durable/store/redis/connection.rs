@@ -25,7 +25,7 @@ pub(super) struct ConnectionSettings {
 
 /// Runs for each partition on each new connection before the requests for the partition use it.
 pub(super) trait Preparation: Send + Sync {
-    /// If it fails, the requests that need it are not sent.
+    /// Returns the partitions that are ready now. The requests for others are not sent.
     fn prepare<'a>(
         &'a self,
         connection: &'a mut MultiplexedConnection,
@@ -33,7 +33,8 @@ pub(super) trait Preparation: Send + Sync {
     ) -> Prepared<'a>;
 }
 
-pub(super) type Prepared<'a> = Pin<Box<dyn Future<Output = Result<(), Fault>> + Send + 'a>>;
+pub(super) type Prepared<'a> =
+    Pin<Box<dyn Future<Output = (Vec<usize>, Result<(), Fault>)> + Send + 'a>>;
 
 /// A script, and what it is run with.
 #[derive(Clone, Copy)]
@@ -109,18 +110,21 @@ impl Connection {
         if missing.is_empty() {
             return Ok(());
         }
-        if let Some(preparation) = self.settings.preparation.get() {
-            let mut connection = self.connection.clone();
-            let prepared = preparation.prepare(&mut connection, &missing);
-            tokio::select! {
-                biased;
-                // Those that wait behind it for other connections would wait for each answer that does not come.
-                () = self.closed.cancelled() => return Err(Fault::Broken(no_connection())),
-                prepared = prepared => prepared.map_err(Fault::not_sent)?,
+        let (ready, result) = match self.settings.preparation.get() {
+            None => (missing, Ok(())),
+            Some(preparation) => {
+                let mut connection = self.connection.clone();
+                let prepared = preparation.prepare(&mut connection, &missing);
+                tokio::select! {
+                    biased;
+                    // Those that wait behind it for other connections would wait for each answer that does not come.
+                    () = self.closed.cancelled() => return Err(Fault::Broken(no_connection())),
+                    prepared = prepared => prepared,
+                }
             }
-        }
-        lock(&self.partitions).prepared.extend(missing);
-        Ok(())
+        };
+        lock(&self.partitions).prepared.extend(ready);
+        result.map_err(Fault::not_sent)
     }
 
     fn is_prepared(&self, partition: usize) -> bool {

@@ -290,16 +290,10 @@ async fn connect(
         .map_err(not_connected)?;
     let connection = Connection::new(number, connection, &link.settings);
     let partitions = link.partitions.borrow().clone();
-    prepare(&connection, &partitions).await?;
-    Ok((connection, watch))
-}
-
-/// Prepares partitions on a connection.
-async fn prepare(connection: &Connection, partitions: &[usize]) -> Result<(), Failure> {
-    match connection.prepare(partitions).await {
+    match connection.prepare(&partitions).await {
         Err(Fault::Broken(failure)) => Err(failure),
-        // The first request for the partition has the same result, and waits or reports it. Others need not wait for that.
-        Ok(()) | Err(_) => Ok(()),
+        // A request for a partition that is not ready has the same result, and waits or reports it. Others need not wait for that.
+        Ok(()) | Err(_) => Ok((connection, watch)),
     }
 }
 
@@ -321,18 +315,30 @@ async fn monitor(
             }
         }
         () = ping(link, connection, state, checks) => {}
-        () = prepare_new(connection, partitions) => {}
+        () = prepare_all(connection, partitions) => {}
     }
 }
 
-/// Prepares partitions that come to the server of a connection.
-async fn prepare_new(connection: &Connection, mut partitions: watch::Receiver<Vec<usize>>) {
-    while partitions.changed().await.is_ok() {
+/// Prepares the partitions that come to the server of a connection, and those for which the server was not ready.
+async fn prepare_all(connection: &Connection, mut partitions: watch::Receiver<Vec<usize>>) {
+    let mut failures = 0;
+    loop {
         let current = partitions.borrow_and_update().clone();
-        // If it fails, the first request for the partition tries again.
-        prepare(connection, &current).await.ok();
+        let is_ready = !matches!(connection.prepare(&current).await, Err(Fault::Wait(_)));
+        failures = if is_ready { 0 } else { failures + 1 };
+        let changed = partitions.changed();
+        // If it fails for another reason, the first request for the partition tries again.
+        let changed = match is_ready {
+            true => changed.await,
+            false => {
+                let pause = BACKOFF.delay(failures).unwrap_or_default();
+                timeout(pause, changed).await.unwrap_or(Ok(()))
+            }
+        };
+        if changed.is_err() {
+            future::pending().await
+        }
     }
-    future::pending().await
 }
 
 /// Pings a connection when it has been silent or a check is requested, until it is closed.

@@ -52,15 +52,13 @@ impl LostWrites {
         &self,
         connection: &mut MultiplexedConnection,
         partitions: &[usize],
-    ) -> Result<(), Fault> {
-        let Some(inner) = self.inner.upgrade() else {
-            return Ok(());
-        };
+    ) -> (Vec<usize>, Result<(), Fault>) {
+        let inner = self.inner.upgrade();
         // Before the store is opened, nothing was acknowledged.
-        if !inner.births.is_any_known() {
-            return Ok(());
-        }
-        let mut searched = Ok(());
+        let Some(inner) = inner.filter(|inner| inner.births.is_any_known()) else {
+            return (partitions.to_vec(), Ok(()));
+        };
+        let (mut ready, mut searched) = (Vec::new(), Ok(()));
         for &partition in partitions {
             let _running = self.running[partition].lock().await;
             let mut search = Search {
@@ -71,7 +69,7 @@ impl LostWrites {
             };
             match search.run().await {
                 // Every attempt would have this result, for example without permissions. Requests report it.
-                Ok(()) | Err(Fault::Final(_) | Fault::NoScript) => {}
+                Ok(()) | Err(Fault::Final(_) | Fault::NoScript) => ready.push(partition),
                 Err(fault @ (Fault::Elsewhere(..) | Fault::Wait(_))) => searched = Err(fault),
                 Err(fault) => {
                     searched = Err(fault);
@@ -80,7 +78,7 @@ impl LostWrites {
             }
         }
         inner.report(mem::take(&mut *lock(&self.found)));
-        searched
+        (ready, searched)
     }
 }
 

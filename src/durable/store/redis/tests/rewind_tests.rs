@@ -294,6 +294,31 @@ async fn a_server_that_is_emptied_is_reported_once() {
     assert_eq!(rewind(&mut events).await, lost);
 }
 
+/// The new primary refuses writes at first, and the process sends no more requests.
+#[tokio::test]
+async fn a_server_that_is_not_ready_gets_lost_tasks_later() {
+    needs_redis!();
+    let pair = Pair::start().await;
+    let worker = Worker::new(pair.open().await).await;
+    let mut events = worker.store.events();
+    pair.cut_off().await;
+    worker.enqueue([task(1)]).await;
+    let wants = |count| ["CONFIG", "SET", "min-replicas-to-write", count];
+    pair.replica.ask(&wants("1"));
+    pair.fail_over();
+    let refused = || {
+        let stats = format!("{:?}", pair.replica.ask(&["INFO", "errorstats"]));
+        stats.contains("errorstat_NOREPLICAS")
+    };
+    let end = Instant::now() + DEADLINE;
+    while !refused() {
+        assert!(Instant::now() < end, "nothing is sent again");
+        sleep(Duration::from_millis(5)).await;
+    }
+    pair.replica.ask(&wants("0"));
+    assert_eq!(rewind(&mut events).await.healed, 1);
+}
+
 /// The connection is closed when one of two partitions has been searched.
 #[tokio::test]
 async fn what_a_search_has_found_is_reported_although_it_ends_early() {
@@ -310,7 +335,9 @@ async fn what_a_search_has_found_is_reported_although_it_ends_early() {
     proxy.play_on("EVAL\r\n", 1, Trick::Stall);
     let stopped = timeout(SOON, search.prepare(&mut slow, &[0, 1])).await;
     assert!(stopped.is_err(), "it waits for the second partition");
-    search.prepare(&mut fast, &[0, 1]).await.unwrap();
+    let (ready, searched) = search.prepare(&mut fast, &[0, 1]).await;
+    searched.unwrap();
+    assert_eq!(ready, [0, 1]);
     assert_eq!(rewind(&mut events).await.lost, 50);
 }
 
@@ -339,7 +366,9 @@ async fn a_search_ends_with_its_connection() {
     let settings = Arc::<ConnectionSettings>::default();
     settings.preparation.get_or_init(|| Arc::new(Endless));
     let connection = Connection::new(1, raw(&server.url()).await, &settings);
-    let (prepared, ()) = tokio::join!(connection.prepare(&[0]), async { connection.close() });
+    let prepare = timeout(DEADLINE, connection.prepare(&[0]));
+    let (prepared, ()) = tokio::join!(prepare, async { connection.close() });
+    let prepared = prepared.expect("it ends");
     assert!(matches!(prepared, Err(Fault::Broken(_))), "{prepared:?}");
 }
 
