@@ -145,7 +145,7 @@ impl Inner {
     }
 
     /// Returns how long a request that concerns several partitions waits for the node of one.
-    fn wait_for_part(&self) -> NodeWait {
+    pub(super) fn wait_for_part(&self) -> NodeWait {
         match self.has_nodes() {
             false => NodeWait::Full,
             true => NodeWait::Part,
@@ -163,7 +163,7 @@ impl Inner {
         self.has_nodes() && is_unreachable(failure)
     }
 
-    async fn run_within(
+    pub(super) async fn run_within(
         &self,
         wait: NodeWait,
         script: &Script,
@@ -202,17 +202,16 @@ impl Inner {
         }
     }
 
-    /// Runs the script `turn`. Since it may claim, its connection must have advanced the epochs of the partition. As
-    /// [`run_part`](Self::run_part), does not wait long for the node.
+    /// Runs the script `turn`. Since it may claim, its connection must have advanced the epochs of the partition.
     pub(super) async fn run_turn(
         &self,
+        wait: NodeWait,
         partition: usize,
         mut arguments: Arguments,
     ) -> Result<Value, Failure> {
         self.time.push_to(&mut arguments);
         let advance = self.advance_epochs(partition);
         let call = Self::call_after(&self.scripts.turn, &arguments, &advance);
-        let wait = self.wait_for_part();
         self.nodes.run(&call, Copies::default(), wait).await
     }
 

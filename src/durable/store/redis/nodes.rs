@@ -45,6 +45,8 @@ pub(super) enum NodeWait {
     Full,
     /// Not if the node is known to be down, and otherwise for [`PART_TIMEOUT`]: the request concerns other partitions, too.
     Part,
+    /// Not at all, since the request has waited for another partition.
+    None,
 }
 
 /// The server of a store, or the nodes of the cluster that have its partitions.
@@ -146,7 +148,7 @@ impl Nodes {
     ) -> Result<Value, Failure> {
         let partition = call.partition;
         let end = Instant::now() + self.time_of(wait);
-        if wait == NodeWait::Part && self.owner(partition).link.is_down() {
+        if wait != NodeWait::Full && self.owner(partition).link.is_down() {
             self.refresh.notify_one();
             return Err(no_connection());
         }
@@ -204,6 +206,7 @@ impl Nodes {
         match wait {
             NodeWait::Full => self.given[0].timeouts.answer,
             NodeWait::Part => self.given[0].timeouts.answer.min(PART_TIMEOUT),
+            NodeWait::None => Duration::ZERO,
         }
     }
 

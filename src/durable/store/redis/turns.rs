@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::idle_partitions::Rest;
 use super::inner::{Inner, after_others};
+use super::nodes::NodeWait;
 use super::partition_turn::{GoIdle, PartitionTurn, arguments};
 use super::reply::PartitionAnswer;
 use super::session_state::SessionState;
@@ -30,7 +31,7 @@ pub(super) async fn turn(inner: &Arc<Inner>, request: &Turn) -> Result<TurnAnswe
             continue;
         }
         round.visit(partition);
-        match turn_in(inner, request, partition, &part).await {
+        match turn_in(inner, request, partition, &part, round.wait()).await {
             Ok(turned) => round.add(partition, &part, turned),
             // The other partitions do not wait for this one.
             Err(failure) if inner.skips(&failure) => round.skip(partition, &part, failure),
@@ -165,6 +166,14 @@ impl<'a> Round<'a> {
         self.update(|state| state.idle.leave(partition));
     }
 
+    /// Returns how long the turn waits for a partition that is not ready: for the first one only.
+    fn wait(&self) -> NodeWait {
+        match self.unreachable {
+            Some(_) => NodeWait::None,
+            None => self.inner.wait_for_part(),
+        }
+    }
+
     /// Adds the answer of a partition to that of the whole store.
     fn add(&mut self, partition: usize, part: &PartitionTurn<'_>, turned: TurnAnswer) {
         let is_idle = !turned.more && (turned.claim.is_none() || turned.is_idle);
@@ -282,6 +291,7 @@ impl<'a> Round<'a> {
     /// Ensures that a session without permits is idle in no partition. If a request fails, the remaining ones are not sent, and the session
     /// passes their wake-ups on. To retry would endanger the lease.
     async fn leave_others(&self) {
+        let mut wait = self.wait();
         let idle = self.inner.sessions.get(self.request.session).idle;
         for partition in self.served().filter(|&it| idle.is_relied_on(it)) {
             let (arguments, _) = arguments(
@@ -291,12 +301,13 @@ impl<'a> Round<'a> {
             );
             self.update(|state| state.idle.leave(partition));
             let script = &self.inner.scripts.turn;
-            let turn = self.inner.run_part(script, partition, arguments);
+            let turn = self.inner.run_within(wait, script, partition, arguments);
             if let Err(failure) = turn.await {
                 self.update(|state| state.idle.wake(partition));
                 if !self.inner.skips(&failure) {
                     return;
                 }
+                wait = NodeWait::None;
             }
         }
     }
@@ -318,11 +329,12 @@ async fn turn_in(
     request: &Turn,
     partition: usize,
     part: &PartitionTurn<'_>,
+    wait: NodeWait,
 ) -> Result<TurnAnswer, Failure> {
     let (arguments, positions) = arguments(request, part, &inner.client_id);
     failpoint("redis.before-turn");
     let sent = since_boot();
-    let answer = inner.run_turn(partition, arguments).await?;
+    let answer = inner.run_turn(wait, partition, arguments).await?;
     failpoint("redis.after-turn");
     let PartitionAnswer {
         mut turned,

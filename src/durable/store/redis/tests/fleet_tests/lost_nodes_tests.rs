@@ -69,7 +69,7 @@ async fn other_partitions_go_on_without_a_node() {
     let partitions = worker.store.inner.partitions;
     let of_lost = |epoch: &Epoch| lost.contains(&partitions.of_claim(*epoch));
     eventually("the worker has noticed", || {
-        worker.store.health() != Health::Well
+        matches!(worker.store.health(), Health::Unreachable(_))
     })
     .await;
     let health = worker.store.health();
@@ -214,6 +214,23 @@ async fn an_idle_worker_goes_on_without_a_node() {
     }
 }
 
+/// The node refuses writes, for each of its many partitions.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_turn_waits_for_one_partition_of_a_node_that_is_not_ready() {
+    needs_redis!();
+    let cluster = Cluster::start();
+    let mut builder = RedisStore::builder(&cluster.url(1));
+    let worker = Worker::new(builder.partitions(64).open().await.unwrap()).await;
+    assert_eq!(worker.turn(Vec::new(), 0).await.claim, None);
+    let refuses = ["CONFIG", "SET", "min-replicas-to-write", "1"];
+    cluster.node(0).ask(&refuses);
+    let began = Instant::now();
+    let turned = worker.store.turn(worker.new_turn(Vec::new(), 1)).await;
+    assert_eq!(turned.unwrap().claim, None);
+    let elapsed = began.elapsed();
+    assert!(elapsed < Duration::from_millis(1_500), "{elapsed:?}");
+}
+
 /// A node that runs a long script of others is not ready. It has woken a worker, which claims a task of another node, and may then have no
 /// permit left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -255,7 +272,7 @@ async fn other_partitions_go_on_while_a_node_is_busy() {
     let partitions = worker.store.inner.partitions;
     let claimed = claims.iter().map(|it| partitions.of_claim(it.epoch));
     assert_eq!(claimed.collect::<Vec<_>>(), [ready]);
-    assert!(second.passes_on, "{:?}", second.next);
+    assert!(second.passes_on && idle().is_woken(busy));
 }
 
 /// A slot has no owner any more when the connection to its node breaks. The other slots of the node are served.
