@@ -306,12 +306,15 @@ async fn a_server_that_is_not_ready_gets_lost_tasks_later() {
     let wants = |count| ["CONFIG", "SET", "min-replicas-to-write", count];
     pair.replica.ask(&wants("1"));
     pair.fail_over();
-    let refused = || {
+    let refused = || -> u64 {
         let stats = format!("{:?}", pair.replica.ask(&["INFO", "errorstats"]));
-        stats.contains("errorstat_NOREPLICAS")
+        let count = stats.split_once("errorstat_NOREPLICAS:count=");
+        let count = count.and_then(|(_, rest)| rest.split("\\r").next()?.parse().ok());
+        count.unwrap_or_default()
     };
     let end = Instant::now() + DEADLINE;
-    while !refused() {
+    // The connection is searched before it is used, and then again and again.
+    while refused() < 4 {
         assert!(Instant::now() < end, "nothing is sent again");
         sleep(Duration::from_millis(5)).await;
     }
