@@ -130,6 +130,10 @@ impl Nodes {
         preparations.get_or_init(|| preparation);
     }
 
+    pub(super) fn answer_timeout(&self) -> Duration {
+        self.given[0].timeouts.answer
+    }
+
     /// Makes the servers refuse the writes of scripts: see [`Link::refuse_writes`](super::link::Link::refuse_writes).
     pub(super) async fn refuse_writes(&self) {
         self.owner(0).link.refuse_writes().await;
@@ -176,7 +180,7 @@ impl Nodes {
     /// Sends a command with this key to the node that has the key. While that cannot be reached or is not ready, waits until the answer
     /// timeout.
     pub(super) async fn send(&self, key: &str, command: &Cmd) -> Result<Value, Failure> {
-        let end = Instant::now() + self.given[0].timeouts.answer;
+        let end = Instant::now() + self.answer_timeout();
         let (mut route, mut moved) = (NodeRoute::default(), None);
         loop {
             let owner = || moved.take().map_or_else(|| self.node_of_key(key), Ok);
@@ -194,7 +198,7 @@ impl Nodes {
     /// Sends a command with this key once to the node that is known to have the key, since another attempt is not worth the time.
     pub(super) async fn send_once(&self, key: &str, command: &Cmd) -> Result<Value, Failure> {
         let node = self.node_of_key(key)?;
-        let end = Instant::now() + self.given[0].timeouts.answer;
+        let end = Instant::now() + self.answer_timeout();
         let attempt = self.attempt(&NodeRoute::default(), end);
         let answer = node.link.send_once(command, attempt.end).await;
         answer.map_err(Fault::into_failure)
@@ -202,8 +206,8 @@ impl Nodes {
 
     fn time_of(&self, wait: NodeWait) -> Duration {
         match wait {
-            NodeWait::Full => self.given[0].timeouts.answer,
-            NodeWait::Part => self.given[0].timeouts.answer.min(PART_TIMEOUT),
+            NodeWait::Full => self.answer_timeout(),
+            NodeWait::Part => self.answer_timeout().min(PART_TIMEOUT),
         }
     }
 

@@ -275,6 +275,7 @@ async fn no_acknowledged_task_is_lost_by_a_split_network() {
     // Those that have run there run again.
     lock(&log.has_run).clear();
     cut_off.name(&group.servers[primary], 2);
+    cut_off.cut();
     let end = Instant::now() + DEADLINE;
     while !stored.is_subset(&lock(&log.has_run)) {
         assert!(Instant::now() < end, "{:?}", split.client.losses());
