@@ -1,5 +1,6 @@
 //! A primary with two replicas, and three Sentinels that watch them.
 
+use std::collections::HashMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,9 @@ sentinel down-after-milliseconds main 500
 sentinel failover-timeout main 4000
 sentinel parallel-syncs main 2
 ";
+
+/// The fields of a server, as a Sentinel knows them.
+type Fields = HashMap<String, String>;
 
 /// A primary with two replicas, and three Sentinels that watch them under the name `main`.
 pub(crate) struct SentinelGroup {
@@ -90,12 +94,31 @@ impl SentinelGroup {
         found.unwrap_or(former)
     }
 
-    /// Waits until all servers but one are replicas whose data are those of their primary, and the Sentinels know them.
-    pub(crate) fn wait_for_all_replicas(&self) {
-        self.wait_until("all servers but one are replicas", || {
-            let is_replica = |it: &&Server| info(it).contains("master_link_status:up");
-            self.servers.iter().filter(is_replica).count() + 1 == self.servers.len()
+    /// Waits until all Sentinels name this primary.
+    pub(crate) fn wait_until_named(&self, primary: usize) {
+        let port = self.servers[primary].port();
+        self.wait_until("all Sentinels name the primary", || {
+            self.sentinels.iter().all(|it| named(it) == Some(port))
         });
+    }
+
+    /// Makes a server that was started again a replica, as the file with its configuration would. Waits until all Sentinels know that the
+    /// servers other than the primary are replicas with its data: a failover that begins earlier may meet the end of the one before.
+    pub(crate) fn rejoin(&self, server: usize, primary: usize) {
+        let port = self.servers[primary].port().to_string();
+        self.servers[server].ask(&["REPLICAOF", "127.0.0.1", &port]);
+        let is_replica = |it: &Fields| {
+            let field = |name: &str| it.get(name).map(String::as_str);
+            field("flags") == Some("slave")
+                && field("master-port") == Some(&port)
+                && field("master-link-status") == Some("ok")
+        };
+        let is_whole = |sentinel: &Server| {
+            let replicas = sentinel.ask(&["SENTINEL", "REPLICAS", "main"]);
+            let replicas = Vec::<Fields>::from_redis_value(replicas).expect("a list");
+            replicas.iter().filter(|it| is_replica(it)).count() + 1 == self.servers.len()
+        };
+        self.wait_until("the group is whole", || self.sentinels.iter().all(is_whole));
     }
 
     /// Waits until a server is a replica whose data are those of its primary.

@@ -169,6 +169,44 @@ mod workers;
 /// of ten seconds; less often with a longer one), asks for due schedules and removes expired results twice a minute each, and
 /// pings silent connections.
 ///
+/// # How large will this get
+///
+/// Redis runs scripts one after another, so what counts is the CPU time of a server for a task, and the memory of the tasks that wait.
+///
+/// | tasks a day | a second, at five times the mean | choose |
+/// | --- | --- | --- |
+/// | 10^6 | 60 | any store. With `SqliteStore`, one machine is enough; a server in Redis takes FIGA of a core |
+/// | 10^8 | 5,800 | one server with one partition. With a thousand workers, it takes FIGB of a core. Sentinels replace it if it fails |
+/// | 10^9 | 58,000 | a cluster of three to six nodes with four partitions each, or more. Store many tasks with each call of `spawn_all` |
+///
+/// - *A task costs less, the more there are.* While a request is under way, other tasks wait for the next one, which takes all of them. A
+///   worker with one permit sends a request for each task; with 64 or more, one for each batch.
+/// - *Partitions cost.* A task in one of several partitions takes three requests to the server instead of two if workers are idle. Use
+///   several only on a cluster, four for each node.
+/// - *Idle workers cost little.* A thousand of them take FIGC of a core, and two connections each. Redis accepts 10,000 connections
+///   (`maxclients`), so beyond 4,000 processes, raise that.
+/// - *Memory.* A waiting task takes FIGM bytes and its payload. The end of a task takes memory until the
+///   [retention](crate::durable::Admin::set_retention) of the store has it removed: at 10^8 tasks a day, keep ends for minutes.
+/// - *Beyond that*, divide the work: stores in other namespaces can be on other servers, and a client and an executor for each of them can
+///   share a process.
+///
+/// The figures are of a machine with two cores that also ran the workers. `cargo run --release -p throng-benches -- durable --filter
+/// redis/fleet` measures them on yours, and predicts them with a simulation of the fleet.
+///
+/// # Other servers
+///
+/// The tests run on Redis and Valkey. Managed services and compatible servers are not tested. A store relies on this:
+///
+/// - Scripts in Lua run as a whole, one after another, with `redis.pcall`, `cmsgpack`, `cjson` and `struct`. The keys of a partition have one
+///   hash tag. A script names some of them when it is sent, and derives others from what it reads.
+/// - The commands of Redis 6.2, such as `ZMSCORE`, `HRANDFIELD` and `LPOS`; RESP3 with pushed messages (`HELLO 3`); `PUBLISH` and
+///   `PUBSUB` in scripts. On a cluster also `SPUBLISH` and `SSUBSCRIBE`, and `TRYAGAIN` for a script of which a key has moved.
+/// - No key is evicted or expires on its own: set `maxmemory-policy noeviction`, and give the store a database that others do not flush.
+///   Where `CONFIG` is not permitted, as in many managed services, check that yourself: the [durability](Durability) is then unknown.
+///
+/// Dragonfly refuses keys that a script has not named unless it runs with `--cluster_mode=emulated --lock_on_hashtags` or
+/// `--default_lua_flags=allow-undeclared-keys`. KeyDB has no messages of cluster slots, so it cannot be used as a cluster.
+///
 /// # Permissions
 ///
 /// The URL may name a user. The user needs access to the keys `throng:*` and the channels `throng:*`, and to the commands on
@@ -181,7 +219,9 @@ mod workers;
 ///     +info +config|get
 /// ```
 ///
-/// On a cluster, the user also needs `CLUSTER SLOTS`, and the commands for messages of a cluster slot:
+/// [`wait_for_disk`](RedisStoreBuilder::wait_for_disk) also needs `WAITAOF`, and
+/// [`wait_for_replicas`](RedisStoreBuilder::wait_for_replicas) needs `WAIT`. On a cluster, the user also needs `CLUSTER SLOTS`, and the
+/// commands for messages of a cluster slot:
 ///
 /// ```text
 /// ACL SETUSER worker +cluster|slots +asking +spublish +ssubscribe +pubsub|shardnumsub

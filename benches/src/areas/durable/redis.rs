@@ -26,6 +26,9 @@
 //! | `drain-queues` | 0.7 of the plain drain |
 //! | `one-at-a-time` | p50 1.5 ms |
 //! | `schedules-due` | 2 s |
+//! | `fleet-idle-1000` | 30 ms of CPU time in a second |
+//! | `fleet-busy-1000` | 500 ms of CPU time in a second; the model is within 30 % |
+//! | `masters` | 1.15 of the CPU time of one server |
 //!
 //! [`bullmq`] compares limits, priorities, delays and schedules with those of BullMQ.
 
@@ -36,6 +39,7 @@ mod fleet;
 mod fleet_model;
 mod keys;
 mod latency;
+mod masters;
 mod ours;
 mod peers;
 mod queues;
@@ -73,6 +77,7 @@ pub(super) fn workloads() -> Vec<Workload> {
     all.extend(spawns());
     all.extend(others());
     all.extend(fleet::workloads());
+    all.push(masters::workload());
     all.extend(bullmq::workloads());
     all
 }

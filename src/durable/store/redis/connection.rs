@@ -10,9 +10,10 @@ use redis::{Cmd, RedisResult, Value};
 use tokio_util::sync::CancellationToken;
 
 use super::epochs::AdvanceEpochs;
-use super::error::{Fault, fault, no_answer, no_connection};
+use super::error::{Fault, fault, no_connection};
 use super::keys::Keys;
 use super::scripts::{Arguments, Script};
+use crate::durable::failure::{Effect, Failure};
 use crate::sync::{Mutex, Number, lock};
 
 /// What all connections for the requests of a store have in common.
@@ -59,6 +60,8 @@ pub(super) struct Connection {
     partitions: Arc<Mutex<ReadyPartitions>>,
     /// Cancelled when the link has closed the connection.
     closed: CancellationToken,
+    /// The reason for that.
+    reason: Arc<OnceLock<Failure>>,
 }
 
 /// The partitions for which a connection is ready.
@@ -83,6 +86,7 @@ impl Connection {
             answers: Arc::default(),
             partitions: Arc::default(),
             closed: CancellationToken::new(),
+            reason: Arc::default(),
         }
     }
 
@@ -92,8 +96,14 @@ impl Connection {
     }
 
     /// Has no answer count from now on: see [`unless_closed`](Self::unless_closed).
-    pub(super) fn close(&self) {
+    pub(super) fn close(&self, reason: &Failure) {
+        self.reason.get_or_init(|| reason.clone());
         self.closed.cancel();
+    }
+
+    fn closed(&self, effect: Effect) -> Fault {
+        let reason = self.reason.get().cloned().unwrap_or_else(no_connection);
+        Fault::Broken(Failure { effect, ..reason })
     }
 
     /// Has the connection prepare a partition and advance its epochs again, since the partition was elsewhere meanwhile.
@@ -118,7 +128,7 @@ impl Connection {
                 tokio::select! {
                     biased;
                     // Those that wait behind it for other connections would wait for each answer that does not come.
-                    () = self.closed.cancelled() => return Err(Fault::Broken(no_connection())),
+                    () = self.closed.cancelled() => return Err(self.closed(Effect::None)),
                     prepared = prepared => prepared,
                 }
             }
@@ -178,11 +188,11 @@ impl Connection {
         F: Future<Output = RedisResult<T>>,
     {
         if self.closed.is_cancelled() {
-            return Err(Fault::Broken(no_connection()));
+            return Err(self.closed(Effect::None));
         }
         tokio::select! {
             biased;
-            () = self.closed.cancelled() => Err(Fault::Broken(no_answer())),
+            () = self.closed.cancelled() => Err(self.closed(Effect::Unknown)),
             answer = send(self.connection.clone()) => answer.map_err(fault),
         }
     }

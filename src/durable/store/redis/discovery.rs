@@ -1,6 +1,9 @@
 //! Finds out whether a server belongs to a cluster, and which nodes of the cluster own its slots.
 
+use std::time::Duration;
+
 use redis::Value;
+use tokio::time::Instant;
 
 use super::cluster_slots::SlotOwners;
 use super::connector::Connector;
@@ -24,14 +27,21 @@ pub(super) async fn first_that_answers(
     Err(last)
 }
 
-/// Returns `true` if a server says that it belongs to a cluster. Every user may ask for that: no permission is needed for `HELLO`.
-pub(super) async fn belongs_to_cluster(node: &Node) -> Result<bool, Failure> {
-    let answer = match node.link.send(&redis::cmd("HELLO")).await {
-        Ok(answer) => answer,
-        Err(Fault::Final(failure)) if is_unreachable(&failure) || !failure.by_store => {
-            return Err(failure.without_effect());
+/// Returns `true` if a server says that it belongs to a cluster. Every user may ask for that: no permission is needed for `HELLO`. If the
+/// connection breaks, asks again for so long.
+pub(super) async fn belongs_to_cluster(node: &Node, time: Duration) -> Result<bool, Failure> {
+    let end = Instant::now() + time;
+    let answer = loop {
+        match node.link.send(&redis::cmd("HELLO")).await {
+            Ok(answer) => break answer,
+            Err(Fault::Final(failure)) if is_unreachable(&failure) => return Err(failure),
+            Err(Fault::Final(failure)) if !failure.by_store => {
+                if Instant::now() >= end {
+                    return Err(failure.without_effect());
+                }
+            }
+            Err(_) => return Ok(false),
         }
-        Err(_) => return Ok(false),
     };
     let fields = match answer {
         Value::Map(fields) => fields,

@@ -221,7 +221,7 @@ impl Link {
     fn disconnect(&self, number: u64, failure: &Failure) {
         self.state.send_if_modified(|state| match state {
             State::Up(connection) if connection.number == number => {
-                connection.close();
+                connection.close(failure);
                 *state = State::Down(Some(failure.clone()));
                 true
             }

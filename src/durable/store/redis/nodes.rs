@@ -96,7 +96,7 @@ impl Nodes {
             }),
             refresh,
         };
-        if !belongs_to_cluster(&first).await? {
+        if !belongs_to_cluster(&first, nodes.answer_timeout()).await? {
             if is_cluster {
                 let what = "it belongs to no cluster: open it with `RedisStore::open`";
                 return Err(Failure::new(Effect::None, Cause::Unfit(what.into())));
@@ -130,6 +130,10 @@ impl Nodes {
     pub(super) fn prepare_with(&self, preparation: Arc<dyn Preparation>) {
         let preparations = &self.settings.requests.preparation;
         preparations.get_or_init(|| preparation);
+    }
+
+    pub(super) fn answer_timeout(&self) -> Duration {
+        self.given[0].timeouts.answer
     }
 
     /// Makes the servers refuse the writes of scripts: see [`Link::refuse_writes`](super::link::Link::refuse_writes).
@@ -178,7 +182,7 @@ impl Nodes {
     /// Sends a command with this key to the node that has the key. While that cannot be reached or is not ready, waits until the answer
     /// timeout.
     pub(super) async fn send(&self, key: &str, command: &Cmd) -> Result<Value, Failure> {
-        let end = Instant::now() + self.given[0].timeouts.answer;
+        let end = Instant::now() + self.answer_timeout();
         let (mut route, mut moved) = (NodeRoute::default(), None);
         loop {
             let owner = || moved.take().map_or_else(|| self.node_of_key(key), Ok);
@@ -196,7 +200,7 @@ impl Nodes {
     /// Sends a command with this key once to the node that is known to have the key, since another attempt is not worth the time.
     pub(super) async fn send_once(&self, key: &str, command: &Cmd) -> Result<Value, Failure> {
         let node = self.node_of_key(key)?;
-        let end = Instant::now() + self.given[0].timeouts.answer;
+        let end = Instant::now() + self.answer_timeout();
         let attempt = self.attempt(&NodeRoute::default(), end);
         let answer = node.link.send_once(command, attempt.end).await;
         answer.map_err(Fault::into_failure)
@@ -204,8 +208,8 @@ impl Nodes {
 
     fn time_of(&self, wait: NodeWait) -> Duration {
         match wait {
-            NodeWait::Full => self.given[0].timeouts.answer,
-            NodeWait::Part => self.given[0].timeouts.answer.min(PART_TIMEOUT),
+            NodeWait::Full => self.answer_timeout(),
+            NodeWait::Part => self.answer_timeout().min(PART_TIMEOUT),
             NodeWait::None => Duration::ZERO,
         }
     }

@@ -105,7 +105,11 @@ impl Sentinels {
                     let watch = ServerWatch(Some((self.known.subscribe(), primary)));
                     return Ok((connection, watch));
                 }
-                Err(problem) => problems.push(&sentinel.address, problem),
+                Err(problem) => {
+                    // The next connection is not misled by it again, and does not end this one.
+                    self.ask_last(&sentinel);
+                    problems.push(&sentinel.address, problem);
+                }
             }
         }
         self.judge_epoch(problems.are_out_of_date());

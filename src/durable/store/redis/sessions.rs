@@ -1,5 +1,7 @@
 //! Opens and closes the store and its sessions.
 
+use tokio::time::Instant;
+
 use super::error::no_connection;
 use super::inner::{Inner, after_others};
 use super::namespaces;
@@ -17,6 +19,19 @@ const MAX_DECLARATIONS: usize = 10;
 
 /// Refuses a server that is unfit, and writes the layout if the store is new.
 pub(super) async fn open_store(inner: &Inner, wait_for_disk: bool) -> Result<(), Failure> {
+    let end = Instant::now() + inner.nodes.answer_timeout();
+    loop {
+        let opened = try_open_store(inner, wait_for_disk).await;
+        // The connection was replaced. All of these requests may be sent again.
+        let is_lost = |it: &Failure| it.cause == Cause::Unavailable && it.effect == Effect::Unknown;
+        match opened {
+            Err(failure) if is_lost(&failure) && !failure.answered && Instant::now() < end => {}
+            opened => return opened,
+        }
+    }
+}
+
+async fn try_open_store(inner: &Inner, wait_for_disk: bool) -> Result<(), Failure> {
     probe::refuse_unfit(inner, inner.allow_eviction).await?;
     probe::refuse_few_replicas(inner).await?;
     if wait_for_disk {

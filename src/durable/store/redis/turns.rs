@@ -244,8 +244,9 @@ impl<'a> Round<'a> {
         let is_idle = served.clone().all(|it| idle.get(it).is_some());
         self.answer.is_idle = is_idle && self.claimed.is_some();
         self.answer.passes_on = !is_idle && served.clone().any(|it| idle.is_relied_on(it));
-        for partition in served {
-            self.add_rest(partition, idle.get(partition));
+        let visited = self.visited;
+        for partition in served.filter(|it| visited & (1 << it) == 0) {
+            self.add_rest(idle.get(partition));
         }
         self.add_tick();
         if self.has_to_poll() {
@@ -261,15 +262,16 @@ impl<'a> Round<'a> {
         self.unreachable.is_some() || self.request.go_idle && is_deaf
     }
 
-    /// Adds a partition that this turn may have passed over.
-    fn add_rest(&mut self, partition: usize, rest: Option<Rest>) {
+    /// Adds a partition that this turn has passed over.
+    fn add_rest(&mut self, rest: Option<Rest>) {
+        let whole = &mut self.answer;
         match rest {
             Some(rest) => {
                 let next = rest.until.saturating_sub(self.now);
-                self.answer.next = earlier(self.answer.next, Some(next));
+                whole.next = earlier(whole.next, Some(next));
             }
             // It may have tasks.
-            None => self.answer.more |= !self.is_visited(partition),
+            None => whole.more = true,
         }
     }
 

@@ -35,10 +35,30 @@ pub(super) fn with_server(
     fsync: Fsync,
     work: impl FnOnce(&Server) -> Sample,
 ) -> Sample {
-    match Server::start(rules, fsync) {
+    match Server::start(rules, fsync, &[]) {
         Ok(server) => work(&server),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Sample::skipped(MISSING),
-        Err(error) => panic!("redis-server cannot be started: {error}"),
+        Err(error) => no_server(&error),
+    }
+}
+
+/// Runs `work` with so many new servers that have these settings.
+pub(super) fn with_servers(
+    rules: &Rules,
+    count: usize,
+    settings: &[&str],
+    work: impl FnOnce(&[Server]) -> Sample,
+) -> Sample {
+    let start = |_| Server::start(rules, Fsync::EverySecond, settings);
+    match (0..count).map(start).collect::<io::Result<Vec<_>>>() {
+        Ok(servers) => work(&servers),
+        Err(error) => no_server(&error),
+    }
+}
+
+fn no_server(error: &io::Error) -> Sample {
+    match error.kind() {
+        io::ErrorKind::NotFound => Sample::skipped(MISSING),
+        _ => panic!("redis-server cannot be started: {error}"),
     }
 }
 
@@ -47,9 +67,9 @@ const MISSING: &str =
 
 impl Server {
     /// A port that is free may be taken before the server has it.
-    fn start(rules: &Rules, fsync: Fsync) -> io::Result<Self> {
+    fn start(rules: &Rules, fsync: Fsync, settings: &[&str]) -> io::Result<Self> {
         for _ in 0..5 {
-            let mut server = Self::start_at(free_port()?, rules, fsync)?;
+            let mut server = Self::start_at(free_port()?, rules, fsync, settings)?;
             if server.comes_up() {
                 return Ok(server);
             }
@@ -57,7 +77,7 @@ impl Server {
         Err(io::ErrorKind::AddrInUse.into())
     }
 
-    fn start_at(port: u16, rules: &Rules, fsync: Fsync) -> io::Result<Self> {
+    fn start_at(port: u16, rules: &Rules, fsync: Fsync, settings: &[&str]) -> io::Result<Self> {
         let dir = new_dir(rules);
         let fsync = match fsync {
             Fsync::EverySecond => "everysec",
@@ -69,6 +89,7 @@ impl Server {
             .args(["--save", "", "--appendonly", "yes", "--appendfsync", fsync])
             // A log that is written anew would disturb some rows and others not.
             .args(["--auto-aof-rewrite-percentage", "0"])
+            .args(settings)
             .args(["--loglevel", "warning", "--logfile", "log", "--dir"])
             .arg(dir.path())
             .current_dir(dir.path())
@@ -100,6 +121,10 @@ impl Server {
 
     pub(super) fn url(&self) -> String {
         format!("redis://127.0.0.1:{}/", self.port)
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        self.port
     }
 
     /// The first line of the answer to a command.
@@ -138,6 +163,16 @@ impl Server {
     /// The connections of all clients, without that of this question.
     pub(super) fn connections(&self) -> u64 {
         self.info("INFO clients", "connected_clients:") - 1
+    }
+
+    /// Returns `true` if it belongs to a cluster that works, and knows the nodes of so many slots.
+    pub(super) fn knows_slots(&self, slots: u64) -> bool {
+        let lines = self.lines("CLUSTER INFO").expect("it answers");
+        // The connection stays open behind the answer, which begins with its length.
+        let lines: Vec<_> = lines.map_while(Result::ok).take(3).collect();
+        let assigned = format!("cluster_slots_assigned:{slots}");
+        let has = |wanted: &str| lines.iter().any(|line| line.trim_end() == wanted);
+        has("cluster_state:ok") && has(&assigned)
     }
 
     /// The scripts that have run so far.

@@ -234,8 +234,9 @@ async fn no_acknowledged_task_is_lost_by_many_failovers() {
         group.servers[primary].kill();
         let former = primary;
         primary = assert_recovers_from(&load, &group, former, begin).await;
+        block_in_place(|| group.wait_until_named(primary));
         group.servers[former].run();
-        block_in_place(|| group.wait_for_all_replicas());
+        block_in_place(|| group.rejoin(former, primary));
         load.next_run(Instant::now()).await;
     }
     load.drain().await;
@@ -275,6 +276,7 @@ async fn no_acknowledged_task_is_lost_by_a_split_network() {
     // Those that have run there run again.
     lock(&log.has_run).clear();
     cut_off.name(&group.servers[primary], 2);
+    cut_off.cut();
     let end = Instant::now() + DEADLINE;
     while !stored.is_subset(&lock(&log.has_run)) {
         assert!(Instant::now() < end, "{:?}", split.client.losses());

@@ -13,7 +13,7 @@ use crate::durable::store::Rewind;
 use crate::durable::store::redis::connection::{
     Connection, ConnectionSettings, Preparation, Prepared,
 };
-use crate::durable::store::redis::error::Fault;
+use crate::durable::store::redis::error::{Fault, no_connection};
 use crate::durable::store::redis::lost_writes::LostWrites;
 use crate::durable::store::suite::with_key;
 use crate::durable::{
@@ -370,7 +370,7 @@ async fn a_search_ends_with_its_connection() {
     settings.preparation.get_or_init(|| Arc::new(Endless));
     let connection = Connection::new(1, raw(&server.url()).await, &settings);
     let prepare = timeout(DEADLINE, connection.prepare(&[0]));
-    let (prepared, ()) = tokio::join!(prepare, async { connection.close() });
+    let (prepared, ()) = tokio::join!(prepare, async { connection.close(&no_connection()) });
     let prepared = prepared.expect("it ends");
     assert!(matches!(prepared, Err(Fault::Broken(_))), "{prepared:?}");
 }

@@ -178,11 +178,21 @@ async fn a_session_with_a_long_lease_does_not_rest_for_longer_than_others() {
     needs_redis!();
     let server = Server::start();
     let worker = Worker::new(open_divided(&server.url()).await).await;
-    let turn = Turn {
-        lease: 100 * MAX_REST,
-        ..Turn::clone(&worker.new_turn(Vec::new(), 1))
+    let other = Worker::new(open_divided(&server.url()).await).await;
+    let mut events = worker.store.events();
+    let turn = async || {
+        let turn = Turn {
+            lease: 100 * MAX_REST,
+            ..Turn::clone(&worker.new_turn(Vec::new(), 8))
+        };
+        worker.store.turn(Arc::new(turn)).await.unwrap()
     };
-    let turned = worker.store.turn(Arc::new(turn)).await.unwrap();
+    assert_eq!(turn().await.claim, None);
+    other.enqueue([task_in(0)]).await;
+    until(&mut events, &Event::Wake(None)).await;
+    // It passes over the other partitions.
+    let turned = turn().await;
+    assert!(turned.claim.is_some(), "{turned:?}");
     assert!(turned.next.is_some_and(|next| next <= MAX_REST));
 }
 
