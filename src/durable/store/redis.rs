@@ -197,8 +197,8 @@ mod workers;
 ///
 /// The tests run on Redis and Valkey. Managed services and compatible servers are not tested. A store relies on this:
 ///
-/// - Scripts in Lua run as a whole, one after another, with `redis.pcall`, `cmsgpack`, `cjson` and `struct`. The keys of a partition have one
-///   hash tag. A script names some of them when it is sent, and derives others from what it reads.
+/// - Scripts in Lua run as a whole, one after another, with `redis.pcall`, `cmsgpack`, `cjson` and `struct`. The keys of a partition have
+///   one hash tag. A script names some of them when it is sent, and derives others from what it reads.
 /// - The commands of Redis 6.2, such as `ZMSCORE`, `HRANDFIELD` and `LPOS`; RESP3 with pushed messages (`HELLO 3`); `PUBLISH` and
 ///   `PUBSUB` in scripts. On a cluster also `SPUBLISH` and `SSUBSCRIBE`, and `TRYAGAIN` for a script of which a key has moved.
 /// - No key is evicted or expires on its own: set `maxmemory-policy noeviction`, and give the store a database that others do not flush.

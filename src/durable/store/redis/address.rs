@@ -46,8 +46,8 @@ pub(super) struct ServerAddress {
 /// Everything that is needed to connect.
 #[derive(Clone, Debug)]
 pub(super) struct ConnectTarget {
-    /// The server, or one that belongs to a cluster. If there are Sentinels, its address is that of the first Sentinel, and is replaced before
-    /// each connect.
+    /// The server, or one that belongs to a cluster. If there are Sentinels, its address is that of the first Sentinel, and is replaced
+    /// before each connect.
     pub(super) server: ConnectionInfo,
     /// Other nodes of the cluster.
     pub(super) others: Vec<ConnectionInfo>,

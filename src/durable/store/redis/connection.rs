@@ -16,7 +16,7 @@ use super::scripts::{Arguments, Script};
 use crate::durable::failure::{Effect, Failure};
 use crate::sync::{Mutex, Number, lock};
 
-/// What all connections for the requests of a store have in common.
+/// The settings of all connections for the requests of a store.
 #[derive(Default)]
 pub(super) struct ConnectionSettings {
     /// Set if scripts run with commands that refuse writes.
@@ -178,8 +178,8 @@ impl Connection {
         answer
     }
 
-    /// Awaits an answer, unless the connection is closed meanwhile. An answer that arrives later is worth nothing: the server may be a former
-    /// primary, which will lose what it acknowledges, and the search for lost writes would not find this one.
+    /// Awaits an answer, unless the connection is closed meanwhile. An answer that arrives later is worth nothing: the server may be a
+    /// former primary, which will lose what it acknowledges, and the search for lost writes would not find this one.
     pub(super) async fn unless_closed<T, F>(
         &self,
         send: impl FnOnce(MultiplexedConnection) -> F,

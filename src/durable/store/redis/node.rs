@@ -70,7 +70,7 @@ impl Node {
     }
 }
 
-/// What the connections to all servers of a store have in common.
+/// The settings of the connections to all servers of a store.
 pub(super) struct NodeSettings {
     /// `true` if there are requests that wait for copies.
     pub(super) has_waiting: bool,

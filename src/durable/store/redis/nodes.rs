@@ -173,8 +173,8 @@ impl Nodes {
         }
     }
 
-    /// Returns `true` if another node has replaced this one as the owner of a partition while a request was sent. If it was promoted, it lacks
-    /// what this node has stored since, and the search for lost writes would not find that.
+    /// Returns `true` if another node has replaced this one as the owner of a partition while a request was sent. If it was promoted, it
+    /// lacks what this node has stored since, and the search for lost writes would not find that.
     fn is_former(&self, node: &Arc<Node>, partition: usize, route: &NodeRoute) -> bool {
         !route.is_asking && !Arc::ptr_eq(node, &self.owner(partition))
     }
@@ -346,8 +346,8 @@ impl Nodes {
         node
     }
 
-    /// Reads the owners of all slots from a node that answers, each time from another one: a node that the others cannot reach does not know
-    /// the owners. Returns `false` if none answers.
+    /// Reads the owners of all slots from a node that answers, each time from another one: a node that the others cannot reach does not
+    /// know the owners. Returns `false` if none answers.
     async fn read_owners(&self) -> bool {
         let connected = {
             let connected = &mut lock(&self.state).connected;
