@@ -7,7 +7,7 @@ use throng::durable::{DurableClient, DurableExecutor, RedisStore};
 
 use super::STORED;
 use super::ours::{CONCURRENCY, count, fill};
-use super::server::{Fsync, Server, with_servers};
+use super::server::{Server, with_servers};
 use crate::areas::durable::tasks::Nothing;
 use crate::areas::{Peer, Unit, Workload, two_workers};
 use crate::measure::{Rules, Sample, Section};
