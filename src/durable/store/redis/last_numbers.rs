@@ -5,16 +5,17 @@ use redis::Value;
 use super::inner::Inner;
 use super::reply;
 use super::scripts::Arguments;
+use super::tail::LastRequest;
 use crate::durable::failure::Failure;
-use crate::durable::store::{Rewind, SessionId};
+use crate::durable::store::Rewind;
 
 /// Returns the arguments of the script `last_numbers`.
-pub(super) fn arguments(sessions: &[SessionId]) -> Arguments {
+pub(super) fn arguments(sessions: &[LastRequest]) -> Arguments {
     let mut arguments = Arguments::default();
     arguments.push_number(sessions.len());
     sessions
         .iter()
-        .for_each(|&session| arguments.push_number(session));
+        .for_each(|it| arguments.push_number(it.session));
     arguments
 }
 

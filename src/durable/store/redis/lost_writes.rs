@@ -16,9 +16,9 @@ use super::connection::{Preparation, Prepared};
 use super::error::{Fault, fault};
 use super::inner::Inner;
 use super::routes_cache::KnownRoutes;
-use super::tail::KeptRequest;
+use super::tail::{KeptRequest, LastRequest};
 use super::{enqueue, last_numbers, reply, sessions};
-use crate::durable::store::{NewTask, Rewind, SessionId};
+use crate::durable::store::{NewTask, Rewind};
 
 /// Searches each new connection of a store for writes that its server has lost.
 pub(super) struct LostWrites {
@@ -30,11 +30,15 @@ pub(super) struct LostWrites {
 impl LostWrites {
     /// Has the connections of a store searched from now on.
     pub(super) fn watch(inner: &Arc<Inner>) {
+        inner.nodes.prepare_with(Arc::new(Self::of(inner)));
+    }
+
+    pub(super) fn of(inner: &Arc<Inner>) -> Self {
         let partitions = inner.partitions.all();
-        inner.nodes.prepare_with(Arc::new(Self {
+        Self {
             inner: Arc::downgrade(inner),
             running: partitions.map(|_| tokio::sync::Mutex::default()).collect(),
-        }));
+        }
     }
 
     async fn search(
@@ -104,18 +108,18 @@ impl Search<'_> {
             self.rewind.lost += inner.tail.clear(partition) as u64;
             return Ok(());
         };
-        for (session, last) in asked.into_iter().zip(numbers) {
-            self.repeat(session, u64::try_from(last).ok()).await?;
+        for (asked, last) in asked.into_iter().zip(numbers) {
+            self.repeat(asked, u64::try_from(last).ok()).await?;
         }
         Ok(())
     }
 
     /// Sends the requests of a session again that the server has lost.
-    async fn repeat(&mut self, session: SessionId, last: Option<u64>) -> Result<(), Fault> {
-        let inner = self.inner;
+    async fn repeat(&mut self, asked: LastRequest, last: Option<u64>) -> Result<(), Fault> {
+        let (inner, session) = (self.inner, asked.session);
         let lost = inner
             .tail
-            .lost(self.partition, session, last, inner.since_boot());
+            .lost(self.partition, asked, last, inner.since_boot());
         if lost.total() == 0 {
             return Ok(());
         }

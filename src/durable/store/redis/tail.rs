@@ -40,6 +40,13 @@ pub(super) struct KeptRequest {
     at: Duration,
 }
 
+/// The last request of a session that a partition has acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LastRequest {
+    pub(super) session: SessionId,
+    pub(super) number: u64,
+}
+
 /// The requests of a session that a server has lost.
 #[derive(Debug, Default)]
 pub(super) struct LostRequests {
@@ -76,26 +83,34 @@ impl Tail {
         session.drop_old(at, MAX_BYTES / partitions);
     }
 
-    /// Returns the sessions that have stored tasks in a partition.
-    pub(super) fn sessions(&self, partition: usize) -> Vec<SessionId> {
+    /// Returns the sessions that have stored tasks in a partition, each with its last request there.
+    pub(super) fn sessions(&self, partition: usize) -> Vec<LastRequest> {
         let all = lock(&self.0);
-        let found = all.keys().filter(|(of, _)| *of == partition);
-        found.map(|(_, session)| *session).collect()
+        let found = all.iter().filter(|((of, _), _)| *of == partition);
+        let last = found.map(|((_, session), it)| LastRequest {
+            session: *session,
+            number: it.kept.back().map_or(0, |kept| kept.request.number),
+        });
+        last.collect()
     }
 
     /// Returns the requests of a session that are missing, given the last number that the server knows, or `None` if it does not know the
     /// session. Removes a session that the store may have ended.
+    ///
+    /// `asked` is the last request before the server was asked. Later ones are not missing: the answer may be older than they are.
     pub(super) fn lost(
         &self,
         partition: usize,
-        session: SessionId,
+        asked: LastRequest,
         last: Option<u64>,
         now: Duration,
     ) -> LostRequests {
         let mut all = lock(&self.0);
-        let key = (partition, session);
+        let key = (partition, asked.session);
         match all.get(&key) {
-            Some(it) if last.is_some() || it.must_exist(now) => it.after(last.unwrap_or(0)),
+            Some(it) if last.is_some() || it.must_exist(now) => {
+                it.between(last.unwrap_or(0), asked.number)
+            }
             _ => {
                 all.remove(&key);
                 LostRequests::default()
@@ -118,7 +133,7 @@ impl Tail {
         let mut all = lock(&self.0);
         let removed = all.extract_if(|(of, _), _| *of == partition);
         removed
-            .map(|(_, it)| it.after(0))
+            .map(|(_, it)| it.between(0, u64::MAX))
             .map(|it| it.total())
             .sum()
     }
@@ -150,10 +165,12 @@ impl Acknowledged {
         last.is_some_and(|last| now.saturating_sub(last.at) < MIN_SESSION_LIFE)
     }
 
-    /// Returns the requests after this number.
-    fn after(&self, number: u64) -> LostRequests {
-        let kept = self.kept.iter().filter(|it| it.request.number > number);
-        let counted = self.counted.iter().filter(|(of, _)| *of > number);
+    /// Returns the requests after this number, until that one.
+    fn between(&self, after: u64, until: u64) -> LostRequests {
+        let is_between = |number: u64| number > after && number <= until;
+        let kept = self.kept.iter();
+        let kept = kept.filter(|it| is_between(it.request.number));
+        let counted = self.counted.iter().filter(|(of, _)| is_between(*of));
         LostRequests {
             kept: kept.cloned().collect(),
             others: counted.map(|(_, tasks)| tasks).sum(),
@@ -193,6 +210,11 @@ mod tests {
         tail
     }
 
+    /// The last request of session 7.
+    fn last(number: u64) -> LastRequest {
+        LastRequest { session: 7, number }
+    }
+
     fn numbers(lost: &LostRequests) -> Vec<u64> {
         lost.kept.iter().map(|it| it.request.number).collect()
     }
@@ -201,11 +223,14 @@ mod tests {
     fn requests_after_the_last_known_one_are_lost() {
         let tail = tail(1..=4, 1);
         tail.record(0, &request(7, 4), (2, 1), SECOND, 1);
-        let lost = |last| numbers(&tail.lost(0, 7, last, 5 * SECOND));
+        let lost = |known| numbers(&tail.lost(0, last(4), known, 5 * SECOND));
         assert_eq!(lost(Some(2)), [3, 4]);
         assert!(lost(Some(4)).is_empty());
         assert_eq!(lost(None), [1, 2, 3, 4]);
-        assert_eq!((tail.sessions(0), tail.sessions(1)), (vec![7], vec![]));
+        assert_eq!(
+            (tail.sessions(0), tail.sessions(1)),
+            (vec![last(4)], vec![])
+        );
     }
 
     /// The store may have ended the session because its process seemed to be gone.
@@ -213,18 +238,18 @@ mod tests {
     fn a_session_that_is_gone_after_a_long_time_is_not_lost() {
         let tail = tail(1..=4, 1);
         let later = 4 * SECOND + MIN_SESSION_LIFE;
-        assert_eq!(tail.lost(0, 7, Some(3), later).total(), 2);
-        assert_eq!(tail.lost(0, 7, None, later).total(), 0);
+        assert_eq!(tail.lost(0, last(4), Some(3), later).total(), 2);
+        assert_eq!(tail.lost(0, last(4), None, later).total(), 0);
         assert!(tail.sessions(0).is_empty());
     }
 
     #[test]
     fn old_and_large_requests_are_only_counted() {
-        let old = tail(1..=20, 1).lost(0, 7, Some(3), 20 * SECOND);
+        let old = tail(1..=20, 1).lost(0, last(20), Some(3), 20 * SECOND);
         assert_eq!((numbers(&old), old.others), ((5..=20).collect(), 2));
-        let large = tail(1..=4, MAX_BYTES / 2).lost(0, 7, Some(0), 4 * SECOND);
+        let large = tail(1..=4, MAX_BYTES / 2).lost(0, last(4), Some(0), 4 * SECOND);
         assert_eq!((numbers(&large), large.others), (vec![3, 4], 4));
-        let larger = tail(1..=2, 2 * MAX_BYTES).lost(0, 7, Some(0), 2 * SECOND);
+        let larger = tail(1..=2, 2 * MAX_BYTES).lost(0, last(2), Some(0), 2 * SECOND);
         assert_eq!((numbers(&larger), larger.total()), (vec![2], 4));
     }
 
@@ -232,7 +257,7 @@ mod tests {
     fn losses_are_counted_once() {
         let tail = tail(1..=20, 1);
         tail.settle(0, 7, &[19, 20]);
-        let lost = tail.lost(0, 7, Some(0), 20 * SECOND);
+        let lost = tail.lost(0, last(20), Some(0), 20 * SECOND);
         assert_eq!((numbers(&lost), lost.others), ((5..=18).collect(), 0));
     }
 

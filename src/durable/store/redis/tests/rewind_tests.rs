@@ -1,8 +1,13 @@
 //! Servers that have lost acknowledged writes. A replica that is cut off from its primary before a promotion lacks exactly what is stored
 //! after the cut.
 
+use std::future::poll_fn;
+use std::task::Poll;
+
 use serde::{Deserialize, Serialize};
 
+use super::super::connection::Preparation;
+use super::super::lost_writes::LostWrites;
 use super::fake_sentinel::FakeSentinel;
 use super::proxy::Trick;
 use super::scene::SECOND;
@@ -204,6 +209,35 @@ async fn a_connection_that_breaks_is_no_loss() {
     // The end of the store ends the events.
     assert_eq!(worker.store.counts().await.unwrap().stored, 6);
     drop(worker);
+    while let Some(event) = timeout(DEADLINE, events.recv()).await.unwrap() {
+        assert!(!matches!(event, Event::Rewound(_)), "{event:?}");
+    }
+}
+
+/// A store that waits for copies has two connections for requests. One of them searches while the other one, which is ready, stores tasks.
+#[tokio::test]
+async fn requests_during_a_search_are_no_loss() {
+    needs_redis!();
+    let server = Server::start();
+    let worker = Worker::new(open(&server.url()).await).await;
+    let mut events = worker.store.events();
+    worker.enqueue([task(1)]).await;
+    let client = redis::Client::open(server.url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let searches = LostWrites::of(&worker.store.inner);
+    server.ask(&["CONFIG", "RESETSTAT"]);
+    let mut search = searches.prepare(&mut connection, &[0]);
+    let is_begun = poll_fn(|cx| Poll::Ready(search.as_mut().poll(cx).is_pending()));
+    assert!(is_begun.await);
+    let is_answered = || format!("{:?}", server.ask(&["INFO", "commandstats"])).contains("_eval:");
+    while !is_answered() {
+        sleep(Duration::from_millis(1)).await;
+    }
+    worker.enqueue([task(2)]).await;
+    worker.enqueue([task(3)]).await;
+    assert!(search.await.is_ok());
+    assert_eq!(waiting(&worker).await, [id(1), id(2), id(3)]);
+    drop((searches, worker));
     while let Some(event) = timeout(DEADLINE, events.recv()).await.unwrap() {
         assert!(!matches!(event, Event::Rewound(_)), "{event:?}");
     }
