@@ -11,12 +11,16 @@ use super::server::Server;
 /// The time that a group may take to form, or to replace a primary.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A primary notices quickly that it is down, and its replicas ask it for its data at once.
+/// A Sentinel connects to a server at most once a second. So it needs up to a second to reach a new primary, and if that were longer than
+/// the time after which the primary seems to be down, the Sentinels would replace a primary that answers.
 const SENTINEL: &str = "
-sentinel down-after-milliseconds main 500
+sentinel down-after-milliseconds main 2000
 sentinel failover-timeout main 4000
 sentinel parallel-syncs main 2
 ";
+
+/// The servers keep nothing on the disk, and send their data to a replica as soon as it asks.
+const SERVER: [&str; 4] = ["--appendonly", "no", "--repl-diskless-sync-delay", "0"];
 
 /// The fields of a server, as a Sentinel knows them.
 type Fields = HashMap<String, String>;
@@ -35,10 +39,10 @@ impl SentinelGroup {
 
     /// Starts a group whose first primary has these settings.
     pub(crate) fn with(arguments: &[&str]) -> Self {
-        let mut all = vec!["--appendonly", "no", "--repl-diskless-sync-delay", "0"];
-        all.extend(arguments);
-        let primary = Server::with(&all);
-        let replicas = [Server::replica_of(&primary), Server::replica_of(&primary)];
+        let server = |more: &[&str]| Server::with(&[&SERVER[..], more].concat());
+        let primary = server(arguments);
+        let port = primary.port().to_string();
+        let replicas = [(); 2].map(|()| server(&["--replicaof", "127.0.0.1", &port]));
         let sentinels = [(); 3].map(|()| Server::sentinel_with(&primary, 2, SENTINEL));
         let group = Self {
             servers: [primary].into_iter().chain(replicas).collect(),
@@ -51,21 +55,36 @@ impl SentinelGroup {
     fn is_complete(&self) -> bool {
         let is_synchronized = |replica: &Server| info(replica).contains("master_link_status:up");
         let knows_all = |sentinel: &Server| {
-            let known = sentinel.ask(&["SENTINEL", "MASTER", "main"]);
-            let known: Vec<String> = Vec::from_redis_value(known).expect("a list");
-            let field = |name: &str| known.iter().skip_while(|it| *it != name).nth(1).cloned();
-            field("num-slaves").as_deref() == Some("2")
-                && field("num-other-sentinels").as_deref() == Some("2")
+            let known = known_primary(sentinel).unwrap_or_default();
+            let is_two = |name: &str| known.get(name).is_some_and(|it| it == "2");
+            is_two("num-slaves") && is_two("num-other-sentinels")
         };
         self.servers[1..].iter().all(is_synchronized) && self.sentinels.iter().all(knows_all)
     }
 
     fn wait_until(&self, what: &str, mut condition: impl FnMut() -> bool) {
+        self.wait_for(what, || condition().then_some(()));
+    }
+
+    fn wait_for<T>(&self, what: &str, mut find: impl FnMut() -> Option<T>) -> T {
         let end = Instant::now() + DEADLINE;
-        while !condition() {
-            assert!(Instant::now() < end, "waited in vain until {what}");
+        loop {
+            if let Some(found) = find() {
+                return found;
+            }
+            let is_late = Instant::now() >= end;
+            assert!(!is_late, "waited in vain until {what}: {}", self.state());
             thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    /// Returns what the servers and the Sentinels say, for a failure.
+    fn state(&self) -> String {
+        let servers = self.servers.iter();
+        let roles = servers.map(|it| format!("{} has {:?}", it.port(), it.try_ask(&["ROLE"])));
+        let known = |it: &Server| format!("{:?}, {:?}", known_primary(it), known_replicas(it));
+        let all: Vec<_> = roles.chain(self.sentinels.iter().map(known)).collect();
+        all.join("\n")
     }
 
     /// Returns the addresses of the Sentinels.
@@ -83,42 +102,61 @@ impl SentinelGroup {
 
     /// Waits until a Sentinel names another server than the former primary. Returns the index of that server.
     pub(crate) fn wait_for_new_primary(&self, former: usize) -> usize {
-        let mut found = None;
-        self.wait_until("a replica is promoted", || {
-            let named = self.sentinels.iter().filter_map(named);
-            let mut at =
-                named.filter_map(|port| self.servers.iter().position(|it| it.port() == port));
-            found = at.find(|at| *at != former);
-            found.is_some()
-        });
-        found.unwrap_or(former)
+        self.wait_for("a replica is promoted", || {
+            let mut named = self.sentinels.iter().filter_map(|it| self.named(it));
+            named.find(|at| *at != former)
+        })
     }
 
-    /// Waits until all Sentinels name this primary.
-    pub(crate) fn wait_until_named(&self, primary: usize) {
-        let port = self.servers[primary].port();
-        self.wait_until("all Sentinels name the primary", || {
-            self.sentinels.iter().all(|it| named(it) == Some(port))
-        });
+    /// Returns the index of the primary that a Sentinel names.
+    fn named(&self, sentinel: &Server) -> Option<usize> {
+        let named = sentinel.try_ask(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "main"])?;
+        let (_, port) = <(String, u16)>::from_redis_value(named).ok()?;
+        self.servers.iter().position(|it| it.port() == port)
     }
 
-    /// Makes a server that was started again a replica, as the file with its configuration would. Waits until all Sentinels know that the
-    /// servers other than the primary are replicas with its data: a failover that begins earlier may meet the end of the one before.
-    pub(crate) fn rejoin(&self, server: usize, primary: usize) {
+    /// Returns the index of the primary if all Sentinels name the same one.
+    fn agreed(&self) -> Option<usize> {
+        let named = self.named(&self.sentinels[0])?;
+        let are_one = self
+            .sentinels
+            .iter()
+            .all(|it| self.named(it) == Some(named));
+        are_one.then_some(named)
+    }
+
+    /// Starts a server again, as an empty replica of the primary, and waits until the group is whole. Returns the index of the primary.
+    ///
+    /// Sentinels may promote a replica that has never had the data, so this one is not eligible before it has them.
+    pub(crate) fn rejoin(&mut self, at: usize) -> usize {
+        let primary = self.wait_for("the Sentinels agree", || self.agreed());
         let port = self.servers[primary].port().to_string();
-        self.servers[server].ask(&["REPLICAOF", "127.0.0.1", &port]);
-        let is_replica = |it: &Fields| {
+        let server = &mut self.servers[at];
+        server.push_arguments(&["--replicaof", "127.0.0.1", &port, "--replica-priority", "0"]);
+        server.run();
+        self.wait_for_replica(at);
+        self.servers[at].ask(&["CONFIG", "SET", "replica-priority", "100"]);
+        self.wait_for("the group is whole", || self.whole())
+    }
+
+    /// Returns the index of the primary if all Sentinels name the same one, know that it is up, and know that the other servers have its
+    /// data. A failover that begins earlier may meet the end of the one before.
+    fn whole(&self) -> Option<usize> {
+        let primary = self.agreed()?;
+        let port = self.servers[primary].port().to_string();
+        let is_replica = |it: &&Fields| {
             let field = |name: &str| it.get(name).map(String::as_str);
             field("flags") == Some("slave")
                 && field("master-port") == Some(&port)
                 && field("master-link-status") == Some("ok")
         };
         let is_whole = |sentinel: &Server| {
-            let replicas = sentinel.ask(&["SENTINEL", "REPLICAS", "main"]);
-            let replicas = Vec::<Fields>::from_redis_value(replicas).expect("a list");
-            replicas.iter().filter(|it| is_replica(it)).count() + 1 == self.servers.len()
+            let known = known_primary(sentinel).unwrap_or_default();
+            let replicas = known_replicas(sentinel);
+            known.get("flags").is_some_and(|it| it == "master")
+                && replicas.iter().filter(is_replica).count() + 1 == self.servers.len()
         };
-        self.wait_until("the group is whole", || self.sentinels.iter().all(is_whole));
+        self.sentinels.iter().all(is_whole).then_some(primary)
     }
 
     /// Waits until a server is a replica whose data are those of its primary.
@@ -130,11 +168,17 @@ impl SentinelGroup {
     }
 }
 
-/// Returns the port of the primary that a Sentinel names.
-fn named(sentinel: &Server) -> Option<u16> {
-    let named = sentinel.try_ask(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "main"])?;
-    let (_, port) = <(String, u16)>::from_redis_value(named).ok()?;
-    Some(port)
+/// Returns the primary, as a Sentinel knows it.
+fn known_primary(sentinel: &Server) -> Option<Fields> {
+    let known = sentinel.try_ask(&["SENTINEL", "MASTER", "main"])?;
+    Fields::from_redis_value(known).ok()
+}
+
+/// Returns the replicas, as a Sentinel knows them.
+fn known_replicas(sentinel: &Server) -> Vec<Fields> {
+    let known = sentinel.try_ask(&["SENTINEL", "REPLICAS", "main"]);
+    let known = known.map(Vec::from_redis_value);
+    known.and_then(Result::ok).unwrap_or_default()
 }
 
 fn info(server: &Server) -> String {

@@ -107,6 +107,8 @@ async fn a_server_that_syncs_every_second_loses_acknowledged_tasks() {
         let id = producer.spawn(Job(round)).await.unwrap().id();
         // The process that has stored the task is gone, so it does not store the task again.
         producer.close().await.unwrap();
+        // If that task is lost, so is this later one, whose loss tells the client.
+        client.spawn(Job(100 + round)).await.unwrap();
         let handle = client.attach::<Job>(id);
         let waiting = tokio::spawn(handle.into_future());
         server.kill();
